@@ -21,7 +21,8 @@ from rendezvous.frozen import frozen
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.types import MAX_NODES, Port, Seconds
 from rendezvous.wire.words import size_text
-from worker.contracts import FrameworkChoice, Name, choose_framework
+from worker.contracts import Name
+from worker.contracts.choice import FrameworkChoice, choose_framework
 
 LEAST_LOG_BYTES = 1 << 20
 _BYTES = re.compile(r"[0-9]{1,11}[KMGkmg]?")

@@ -22,23 +22,17 @@ from tests.support.fake_sysfs import (
     Builder,
     Trees,
     efa_p5,
-    links_of,
     nd_h100_v5,
     roce_8x400,
     tcp_only,
 )
-from worker.machine.interfaces import look
+from tests.worker.test_interfaces import see
 from worker.machine.network import Interface, Network, RdmaKind, Skipped
 from worker.offer.address import AddressChoice, Prefer, choose_candidates
 
 LO = Interface("lo", ("127.0.0.1/8", "::1/128"), link_type=LOOPBACK)
 LO_SKIPPED = [Skipped("lo", place, "loopback") for place in LO.addresses]
 LO_HERE = "lo 127.0.0.1/8 (loopback), lo ::1/128 (loopback)"
-
-
-def see(trees: Trees, build: Builder) -> Network:
-    root, addresses = trees(build)
-    return look(root, links=links_of(root, addresses))
 
 
 def net(*interfaces: Interface) -> Network:
@@ -289,9 +283,6 @@ def test_an_override_that_cannot_be_offered_is_refused(override: str) -> None:
         "docker0 10.0.9.1/24 (bridge), ib0 172.16.1.4/16 (up)"
     )
     assert error.hint == "try --interface eth1, --address 10.0.1.4 or --network 10.0.1.0/24"
-
-
-WITHOUT = "without address"
 
 
 def test_what_could_be_asked_for_is_the_hint_where_nothing_is_offered_unasked() -> None:

@@ -7,7 +7,8 @@ import shlex
 import pytest
 
 from rendezvous.wire.errors import UsageError
-from worker.contracts import FrameworkChoice, check_command, choose_framework
+from worker.contracts import check_command
+from worker.contracts.choice import FrameworkChoice, choose_framework
 from worker.settings import NodeSettings, WorkerSettings, settle_framework
 
 LAUNCH = "python3 -m torch.distributed.launch"

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.support.waiting import soon
-from tests.worker.programs.started import PYTHON, Start, is_gone, starting, until_there
+from tests.worker.programs.started import PYTHON, Start, is_gone, until_there
 from worker.program.family import Child, Family, certain_failure, failed_rank
 from worker.program.process import Program
 
@@ -39,12 +38,6 @@ def torchrun(folder: Path, *workers: str, names: str = ALL_RANKS, reaps: int = 0
     """
     told = [until_there(folder / str(n), words) for n, words in enumerate(workers)]
     return [*PYTHON, "-c", TORCHRUN_LIKE, str(folder / "end"), str(reaps), names, *told]
-
-
-@pytest.fixture
-async def start() -> AsyncIterator[Start]:
-    async with starting() as started:
-        yield started
 
 
 def watched(program: Program) -> list[Child]:

@@ -61,7 +61,7 @@ def test_the_gpu_that_is_sick_is_named(
     driver: Callable[[str], None], words: str, problem: str, severity: Severity
 ) -> None:
     driver(f"ok {words} ok")
-    seen = look_gpus()
+    seen = look_gpus(10.0)
     assert seen.problems == [(1, problem, severity)]
     assert seen.count == 3
 
@@ -77,12 +77,12 @@ def test_a_machine_without_a_driver_has_no_gpus_and_no_error(
     pytest.importorskip("pynvml")
     (tmp_path / "libnvidia-ml.so.1").write_text("no library\n")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
-    assert look_gpus() == Gpus(problem="NVML: NVML Shared Library Not Found", is_absent=True)
+    assert look_gpus(10.0) == Gpus(problem="NVML: NVML Shared Library Not Found", is_absent=True)
 
 
 def test_a_gpu_in_slices_tells_those_that_may_be_used(driver: Callable[[str], None]) -> None:
     driver("ok mig=2 mig=0")
-    gpus = look_gpus().gpus
+    gpus = look_gpus(10.0).gpus
     assert [gpu.slices for gpu in gpus] == [None, ("MIG-1-0", "MIG-1-2"), ()]
     assert uuids_of(gpus) == ["GPU-00000000", "MIG-1-0", "MIG-1-2"]
 

@@ -21,7 +21,7 @@ import pytest
 from rendezvous.wire.errors import ArmingFailed
 from rendezvous.wire.table import EndpointTable
 from tests.worker.test_hosts_plan import TWO, TWO_BODY, row, table
-from tests.worker.test_hosts_text import BLOCK, ENTRIES, PLAIN, UGLY, remove_block, render
+from tests.worker.test_hosts_text import BLOCK, ENTRIES, PLAIN, remove_block, render
 from worker.hosts.file import HostsBlock, current_owner, edit_hosts, restore_stale
 from worker.hosts.text import NOBODY, Owner, render_hosts
 from worker.program.keeper import read_process
@@ -41,7 +41,7 @@ def test_a_table_that_must_not_be_written_leaves_the_file(hosts: Path) -> None:
 
 
 def test_a_torn_marker_of_somebody_else_is_left_as_it_is(hosts: Path) -> None:
-    content = UGLY["begin without end"]
+    content = b"# BEGIN rdzv run=r1 pid=1 start=1 boot=b ns=1 own=n0\n10.0.0.7 n7\n"
     hosts.write_bytes(content)
     block = HostsBlock(hosts, "r1")
     block.install(TWO, 0)
@@ -220,10 +220,18 @@ def test_a_file_that_somebody_keeps_open_is_cut_too(hosts: Path) -> None:
     assert hosts.read_text() == PLAIN
 
 
-KINDS = (
-    *("empty", "no final newline", "only newlines", "CRLF", "lone CR", "comments"),
-    *("own name on the localhost line", "own name only", "not UTF-8", "odd separators"),
-)
+UGLY = {
+    "empty": b"",
+    "no final newline": b"127.0.0.1 localhost\n10.0.0.9 store",
+    "only newlines": b"\n\n\n",
+    "CRLF": b"127.0.0.1 localhost\r\n127.0.1.1 n0\r\n",
+    "lone CR": b"127.0.0.1 localhost\r127.0.1.1 n0\r",
+    "comments": b"# 127.0.0.1 n0\n127.0.0.1 localhost #n0\n#\n##\n127.0.1.1 n0#x\n",
+    "own name on the localhost line": b"127.0.0.1 localhost N0\n::1 n0 localhost n0\n",
+    "own name only": b"127.0.0.1 n0",
+    "not UTF-8": b"127.0.0.1 localhost\n\xff\xfe\xc3\n127.0.1.1 n0 \xe9t\xe9\n",
+    "odd separators": "127.0.0.1 localhost\x0c127.0.1.1 n0\x85\u2028 n0\x1c\x00\n".encode(),
+}
 
 
 class Recorded:
@@ -259,11 +267,10 @@ class Recorded:
 
 
 @pytest.mark.parametrize("added", [b"", b"10.9.9.9 added\n127.0.0.9 n0"], ids=["", "added"])
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("content", UGLY.values(), ids=UGLY)
 def test_no_line_is_lost_whenever_the_writer_is_killed(
-    hosts: Path, monkeypatch: pytest.MonkeyPatch, name: str, added: bytes
+    hosts: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, added: bytes
 ) -> None:
-    content = UGLY[name]
     hosts.write_bytes(content)
     block = HostsBlock(hosts, "r1")
     recorded = Recorded(content, monkeypatch)

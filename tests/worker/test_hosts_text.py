@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import assume, given, settings
@@ -24,30 +24,6 @@ def block(*was: str) -> str:
     return "\n".join([begin, *(f"# was {line}" for line in was), body])
 
 
-UGLY: Mapping[str, bytes] = {
-    "empty": b"",
-    "plain": PLAIN.encode(),
-    "no final newline": b"127.0.0.1 localhost\n10.0.0.9 store",
-    "only a word": b"x",
-    "only newlines": b"\n\n\n",
-    "CRLF": b"127.0.0.1 localhost\r\n127.0.1.1 n0\r\n",
-    "CRLF without the last": b"127.0.0.1 localhost\r\n127.0.1.1 n0",
-    "lone CR": b"127.0.0.1 localhost\r127.0.1.1 n0\r",
-    "tabs": b"127.0.0.1\tlocalhost\t\n\t127.0.1.1\t\tn0\tn0.example\t# me\t\n",
-    "comments": b"# 127.0.0.1 n0\n127.0.0.1 localhost #n0\n#\n##\n127.0.1.1 n0#x\n",
-    "Debian": b"127.0.0.1\tlocalhost\n127.0.1.1\tn0.example\tn0\n",
-    "own name on the localhost line": b"127.0.0.1 localhost N0\n::1 n0 localhost n0\n",
-    "own name only": b"127.0.0.1 n0",
-    "alias on loopback": b"127.0.0.1 localhost node-0\n",
-    "not UTF-8": b"127.0.0.1 localhost\n\xff\xfe\xc3\n127.0.1.1 n0 \xe9t\xe9\n",
-    "odd separators": "127.0.0.1 localhost\x0c127.0.1.1 n0\x85\u2028 n0\x1c\x00\n".encode(),
-    "begin without end": b"# BEGIN rdzv run=r1 pid=1 start=1 boot=b ns=1 own=n0\n10.0.0.7 n7\n",
-    "end without begin": b"10.0.0.7 n7\n# END rdzv run=r1\n127.0.1.1 n0\n",
-    "broken markers": b"# BEGIN rdzv\n# BEGIN rdzv run=r1\n# END rdzv\n#END rdzv run=r1\n",
-    "a colleague's block": b"# BEGIN ansible run=r1\n10.0.0.7 n7\n# END ansible run=r1\n",
-}
-
-
 def render(current: str, *, run: str = "r1", entries: Sequence[HostsEntry] = ENTRIES) -> str:
     return render_hosts(current, entries, run=run, own_names={"n0", "node-0"})
 
@@ -58,10 +34,6 @@ def remove_block(current: str, run: str | None) -> str:
 
 
 # ---- the text -----------------------------------------------------------------------------------
-
-
-def test_the_block_stands_behind_the_original_lines() -> None:
-    assert render(PLAIN) == PLAIN + BLOCK
 
 
 def test_an_empty_table_gives_an_empty_block_and_addresses_are_written_in_canonical_form() -> None:

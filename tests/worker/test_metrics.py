@@ -100,7 +100,7 @@ def test_of_many_rows_a_batch_goes_in_an_interval(registry: FakeRegistry, sender
         for step in range(MOST_METRIC_ROWS + 10):
             sender.take(row(step))
         task = asyncio.create_task(sender.send())
-        await asyncio.sleep(0.5 * sender.interval_seconds)
+        await asyncio.sleep(0.5 * metrics.INTERVAL_SECONDS)
         assert [len(batch.rows) for batch in registry.batches] == [MOST_METRIC_ROWS]
         task.cancel()
         await sender.flush()

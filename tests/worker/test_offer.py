@@ -1,27 +1,39 @@
-"""What a node offers when it joins: its addresses, signed, its processes, and what it is."""
+"""What a node tells when it joins: its addresses, signed, what it is; or why it cannot."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import socket
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rendezvous.talk.credentials import RunKeys
-from rendezvous.talk.join_string import JoinString, RegistryPlace
 from rendezvous.talk.macs import row_is_genuine, word_macs
-from rendezvous.wire.errors import AddressError, UsageError
-from rendezvous.wire.node import Job, JoinRequest, LinkKind
+from rendezvous.talk.retry import retry_pause
+from rendezvous.wire.errors import (
+    AddressError,
+    ArmingFailed,
+    MethodNotAllowed,
+    NotFound,
+    RdzvError,
+    Unauthorized,
+    Unavailable,
+    UsageError,
+)
+from rendezvous.wire.node import Job, JoinRequest, LinkKind, Refusal
+from rendezvous.wire.reports import ReportReply
+from tests.support.virtual_time import run_virtually
+from tests.worker.test_table import KEYS, join
 from worker.machine.interfaces import count_cpus, count_gpus
 from worker.offer.join_request import count_processes, make_offer, survey
 from worker.offer.ports import is_free
+from worker.offer.refusal import refusal_of, refuse
 from worker.settings import Processes, WorkerSettings
 
-KEYS = RunKeys(b"s" * 32, "llama", "k7f2a9c1xy")
 COMMAND = ["train.py", "--epochs", "3"]
 WORDS = word_macs(KEYS.row_key, COMMAND, run=KEYS.run, launch_id=KEYS.launch_id)
 
@@ -32,18 +44,10 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("worker.offer.join_request.LIMIT_SECONDS", 20.0)
 
 
-def offer(
-    slot: int = 1, generation: int = 2, launch_id: str = KEYS.launch_id, **settings: Any
-) -> JoinRequest:
-    join = JoinString(
-        RegistryPlace(("127.0.0.1",), 29600),
-        *(KEYS.run, launch_id, slot, generation),
-        KEYS.join_token(slot, generation),
-        KEYS.row_key,
-        KEYS.probe_key,
-    )
+def offer(slot: int = 1, launch_id: str = KEYS.launch_id, **settings: Any) -> JoinRequest:
     here: dict[str, Any] = {"loopback": True, "address": ["127.0.0.2"]}
-    return make_offer(WorkerSettings(**(here | settings)), join, COMMAND, "127.0.0.1")
+    own = replace(join(slot), launch_id=launch_id)
+    return make_offer(WorkerSettings(**(here | settings)), own, COMMAND, "127.0.0.1")
 
 
 def test_a_node_offers_all_that_the_registry_must_know_of_it() -> None:
@@ -54,7 +58,7 @@ def test_a_node_offers_all_that_the_registry_must_know_of_it() -> None:
     job = Job(nnodes="4", command_words=WORDS, framework="command")
     own = {"join_id": made.join_id, "hostname": socket.gethostname(), "candidates": [candidate]}
     found = {"facts": made.facts, "findings": made.findings}
-    asked = {"slot": 1, "generation": 2, "nproc_per_node": 8, "requested_rank": 3, "job": job}
+    asked = {"slot": 1, "generation": 1, "nproc_per_node": 8, "requested_rank": 3, "job": job}
     assert made == JoinRequest.model_validate({**own, **found, **asked})
     assert made.join_id != offer().join_id
 
@@ -144,3 +148,71 @@ def test_a_master_port_that_is_taken_is_a_warning() -> None:
         port = server.getsockname()[1]
         [finding] = [f for f in offer(0, master_port=port).findings if f.check == "L03"]
     assert (finding.level, finding.value) == ("warn", "taken by another program")
+
+
+# ---- a node that cannot take part tells why -----------------------------------------------------
+
+
+GPU = UsageError("--nproc-per-node gpu, and this node shows no GPU", hint="ask for one")
+AWAY = Unavailable("refused")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "exit_code", "retryable"),
+    [
+        (GPU, "usage", 2, False),
+        (AddressError("there is no ib9"), "address", 2, False),
+        (ArmingFailed("there is no torchrun"), "arming_failed", 82, False),
+        (OSError("no such device"), "internal", 70, True),
+    ],
+)
+def test_what_is_told_of_an_error(
+    error: Exception, code: str, exit_code: int, retryable: bool
+) -> None:
+    told = refusal_of(error, "gpu-c03\x1b")
+    assert (told.code, told.exit_code, told.retryable) == (code, exit_code, retryable)
+    assert told.hostname == "gpu-c03?"
+    assert str(error).partition("\n")[0] in told.reason
+
+
+def test_endless_words_are_cut() -> None:
+    told = refusal_of(UsageError("x" * 9_000, hint="y\n" * 9_000), "h" * 300)
+    assert (len(told.reason), len(told.hint), len(told.hostname)) == (600, 600, 253)
+
+
+class Registry:
+    """Answers one call after the other with these errors, the last one for ever; None: well."""
+
+    pause = staticmethod(retry_pause)
+
+    def __init__(self, *answers: RdzvError | None) -> None:
+        self.answers = list(answers)
+        self.heard: list[Refusal] = []
+
+    async def refuse(self, run: str, slot: int, refusal: Refusal) -> ReportReply:
+        self.heard.append(refusal)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if answer is not None:
+            raise answer
+        return ReportReply(seq=1)
+
+
+@pytest.mark.parametrize(
+    ("answers", "tries"),
+    [
+        ([AWAY, Unavailable("no run yet"), None], 3),
+        ([NotFound("?")], 1),  # it does not take it
+        ([MethodNotAllowed("?")], 1),
+        ([Unauthorized("?")], 1),
+    ],
+)
+def test_it_is_told_until_the_registry_is_up(answers: list[RdzvError | None], tries: int) -> None:
+    registry: Any = Registry(*answers)
+    run_virtually(refuse(registry, join(), GPU))
+    assert len(registry.heard) == tries
+
+
+def test_a_registry_that_does_not_come_up_is_given_up() -> None:
+    registry: Any = Registry(AWAY)
+    run_virtually(refuse(registry, join(), GPU))
+    assert len(registry.heard) > 3

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ from tests.worker.programs.started import (
     Start,
     is_dead,
     is_gone,
-    starting,
     until_there,
 )
 from worker.program import keeper
@@ -51,38 +50,29 @@ def is_stopped(pid: int) -> bool:
     return found is not None and found.state == "T"
 
 
-@pytest.fixture
-async def start() -> AsyncIterator[Start]:
-    async with starting() as started:
-        yield started
-
-
 @pytest.mark.parametrize(
-    ("argv", "folder", "error", "words"),
+    ("argument", "error", "words"),
     [
-        (["true"], "/no/folder", UsageError, "there is no such folder"),
-        (["true", "x" * 3_000_000], None, RunError, "Argument list too long"),
+        ("x\0", UsageError, "null byte"),
+        ("x" * 3_000_000, RunError, "Argument list too long"),
     ],
 )
 async def test_what_no_process_can_be_started_of_is_an_error(
-    argv: list[str], folder: str | None, error: type[RdzvError], words: str
+    argument: str, error: type[RdzvError], words: str
 ) -> None:
-    cwd = None if folder is None else Path(folder)
     with pytest.raises(error, match=words) as caught:
-        await Program.start(argv, {}, cwd=cwd, grace_seconds=1, output=Recording())
-    assert caught.value.hint
+        await Program.start(["true", argument], {}, grace_seconds=1, output=Recording())
+    assert bool(caught.value.hint) == (error is RunError)
 
 
-async def test_the_program_runs_in_its_folder_with_its_environment(tmp_path: Path) -> None:
+async def test_the_program_runs_in_our_folder_with_its_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     output = Recording()
     environment = {"PATH": os.environ["PATH"], "NAME": "a value"}
-    program = await Program.start(
-        ["sh", "-c", "pwd; env; kill -KILL $$"],
-        environment,
-        cwd=tmp_path,
-        grace_seconds=1,
-        output=output,
-    )
+    command = ["sh", "-c", "pwd; env; kill -KILL $$"]
+    program = await Program.start(command, environment, grace_seconds=1, output=output)
     ending = await program.wait()
     assert (ending.exit_code, ending.was_told) == (137, False)
     assert set(output.of("stdout").decode().splitlines()) == {

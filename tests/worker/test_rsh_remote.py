@@ -13,7 +13,6 @@ import psutil
 import pytest
 
 from rendezvous.server.relay import Relay
-from rendezvous.talk import retry
 from rendezvous.talk.credentials import Credential
 from rendezvous.talk.join_string import JoinString, RegistryPlace
 from rendezvous.wire.errors import Forbidden, Unavailable
@@ -48,6 +47,9 @@ class Wire:
         self.seen: list[Parcel] = []
         self.doubled = self.down = self._odd = False
         self.refused: Exception | None = None
+
+    def pause(self) -> float:
+        return 0.01
 
     def restart(self) -> None:
         """Forget all."""
@@ -138,9 +140,8 @@ def join_of(slot: int) -> JoinString:
 
 @contextlib.asynccontextmanager
 async def running() -> AsyncIterator[Cluster]:
-    """A cluster whose run is running; it tries again soon, and leaves no process behind."""
+    """A cluster whose run is running; it leaves no process behind."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(retry, "retry_pause", lambda: 0.01)
         patch.setattr(remote, "_TELL_SECONDS", 30.0)
         made = Cluster()
         work = []

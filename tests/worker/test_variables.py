@@ -10,8 +10,14 @@ from rendezvous.wire.errors import UsageError
 from rendezvous.wire.table import EndpointTable, TableRow
 from tests.support.machines import complaints, machine, port, roce
 from tests.worker.test_contracts import table as of_contracts
-from worker.contracts import ProgramOptions, Variable, for_transports, from_table
-from worker.contracts.variables import log_file, table_facts
+from worker.contracts.variables import (
+    ProgramOptions,
+    Variable,
+    for_transports,
+    from_table,
+    log_file,
+    table_facts,
+)
 from worker.machine.network import Interface, Network
 from worker.nccl.env import Given, given_by
 from worker.preflight.checks import check_node

@@ -20,7 +20,8 @@ from worker.agent.arming import NodeSpec
 from worker.agent.environment import AgentEnvironment
 from worker.agent.inputs import SignalCame
 from worker.agent.shell import NodeShell
-from worker.contracts import is_led
+from worker.contracts import FRAMEWORKS
+from worker.program.local_socket import places
 from worker.program.process import become_subreaper, ending_signals, reap_orphans
 from worker.settings import WorkerSettings
 
@@ -55,8 +56,8 @@ async def run_agent(
     environment = environment or AgentEnvironment()
     become_subreaper()
     reaper = asyncio.create_task(reap_orphans())
-    places = environment.socket_places()
-    sweeper = asyncio.ensure_future(environment.in_thread(environment.remove_left, places))
+    folders = list(places(environment.environ))
+    sweeper = asyncio.ensure_future(environment.in_thread(environment.remove_left, folders))
     try:
         return await take_part(settings, join, command, environment)
     except (Fenced, RunOver) as exc:
@@ -82,7 +83,7 @@ async def take_part(
     environment: AgentEnvironment,
 ) -> int:
     """See one node through its part of the run, whatever process it is in. Raises RdzvError."""
-    remote = settings.allow_exec or is_led(settings.framework, command)
+    remote = settings.allow_exec or FRAMEWORKS[settings.framework].is_led(command)
     spec = NodeSpec(settings, join, list(command), remote)
     client = environment.dial(join.place, join.token)
     shell = NodeShell(spec, environment, client)

@@ -23,7 +23,10 @@ from worker.agent.environment import AgentEnvironment, HostsFile
 from worker.agent.inputs import Armed, NotArmed
 from worker.agent.notices import Note, Notice, notice
 from worker.agent.table import problem_of
-from worker.contracts import Contract, Paths, ProgramOptions, files_of, make_contract
+from worker.contracts import Contract, make_contract
+from worker.contracts.files import files_of
+from worker.contracts.framework import Paths
+from worker.contracts.variables import ProgramOptions
 from worker.hosts.resolver import Addresses
 from worker.settings import WorkerSettings, state_home
 

@@ -8,6 +8,8 @@ writes the hosts file cannot be broken off, and the next one waits for it.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rendezvous.wire.errors import ExitCode
 from rendezvous.wire.reports import AckReport
 from rendezvous.wire.run import Phase, Result
@@ -29,9 +31,12 @@ def take_in(turn: Turn, view: NodeView) -> None:
         _result_known(turn, view, view.result)
     if turn.node.ends is not None:
         return
-    _drop_visits(turn, view)
+    # The report of visits that the run no longer waits for would come too late.
+    verified = view.epoch if view.phase is Phase.VERIFYING else None
+    turn.drop(lambda effect: isinstance(effect, do.Visit) and effect.epoch != verified)
     if turn.node.rules.slot in view.released:
-        _stand_by(turn, view)
+        if view.phase is Phase.RUNNING:  # it is a spare until the go
+            _released(turn, view)
     elif view.phase is Phase.VERIFYING and view.plan is not None:
         _visit(turn, view.epoch, view.plan)
     elif view.phase is Phase.ARMING and view.table is not None:
@@ -43,30 +48,19 @@ def take_in(turn: Turn, view: NodeView) -> None:
 
 
 def _epoch(turn: Turn, number: int) -> Epoch:
-    """The attempt with this number; those before it are kept while their programs are there."""
-    found = turn.node.epoch(number)
-    if found is None:
-        found = Epoch(number)
-        kept = [epoch for epoch in turn.node.epochs if epoch.program is not None]
-        turn.set(epochs=(*kept, found))
-    return found
+    """The attempt with this number; the one before it is over."""
+    known = turn.node.epoch
+    return known if known is not None and known.number == number else Epoch(number)
 
 
 # --- verifying ------------------------------------------------------------------------------------
 
 
-def _drop_visits(turn: Turn, view: NodeView) -> None:
-    """The report of visits that the run no longer waits for would come too late."""
-    for visit in list(turn.under_way(do.Visit)):
-        if visit.epoch != view.epoch or view.phase is not Phase.VERIFYING:
-            turn.close(visit.number)
-            turn.do(do.Drop(visit.number))
-
-
 def _visit(turn: Turn, number: int, plan: ProbePlan) -> None:
     """Visit this node's share of its peers, beside the watch; once in each epoch."""
-    if not _epoch(turn, number).visited:
-        turn.set_epoch(number, visited=True)
+    epoch = _epoch(turn, number)
+    if not epoch.visited:
+        turn.set(epoch=replace(epoch, visited=True))
         turn.begin(do.Visit, epoch=number, plan=plan)
 
 
@@ -109,8 +103,9 @@ def _say_visits(turn: Turn, plan: ProbePlan, said: inputs.Visited) -> None:
 
 def _arm(turn: Turn, number: int, table: EndpointTable, digest: str) -> None:
     """Arm for a table: once, and not before what was begun for another one has ended."""
-    if digest not in (_epoch(turn, number).armed_for, _epoch(turn, number).digest):
-        turn.set_epoch(number, table=table, digest=digest)
+    epoch = _epoch(turn, number)
+    if digest not in (epoch.armed_for, epoch.digest):
+        turn.set(epoch=replace(epoch, table=table, digest=digest))
         _arm_next(turn)
 
 
@@ -118,10 +113,10 @@ def _arm_next(turn: Turn) -> None:
     """Begin with the newest table that waits, if none is being armed for."""
     if turn.node.ends is not None or any(turn.under_way(do.Arm)):
         return
-    epoch = turn.node.epochs[-1] if turn.node.epochs else None
+    epoch = turn.node.epoch
     if epoch is None or epoch.table is None or turn.node.member is None:
         return
-    turn.set_epoch(epoch.number, table=None, digest="", armed_for=epoch.digest)
+    turn.set(epoch=replace(epoch, table=None, digest="", armed_for=epoch.digest))
     turn.begin(
         do.Arm,
         table=epoch.table,
@@ -155,12 +150,6 @@ def armed(turn: Turn, asked: do.Arm, said: inputs.Input) -> None:
 # --- the go ---------------------------------------------------------------------------------------
 
 
-def _stand_by(turn: Turn, view: NodeView) -> None:
-    """The table goes without this node: it is a spare until the go, and ends then."""
-    if view.phase is Phase.RUNNING:
-        _released(turn, view)
-
-
 def _result_known(turn: Turn, view: NodeView, result: Result) -> None:
     """The run is over; a node that it went without is not concerned by how."""
     if turn.node.result is not None:
@@ -184,7 +173,7 @@ def _released(turn: Turn, view: NodeView) -> None:
 
 def _go(turn: Turn, view: NodeView) -> None:
     """Start on the table that was acknowledged, and on no other."""
-    if turn.node.program is not None:  # there is one in a node's life
+    if turn.node.program is not None:
         return
     turn.do(do.StopListening())
     agreed = turn.node.agreed
@@ -204,8 +193,9 @@ def _go(turn: Turn, view: NodeView) -> None:
     number = turn.begin(do.Start, table=table, contract=contract)
     program = ProgramState(
         number,
+        view.epoch,
         serves=not contract.argv,
         ends_all=contract.fatal_workers,
         follows_network=bool(contract.nccl_log),
     )
-    turn.set_epoch(_epoch(turn, view.epoch).number, program=program)
+    turn.set(epoch=_epoch(turn, view.epoch), program=program)

@@ -30,7 +30,7 @@ from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.verify import PairProbe, ProbePlan
 from worker.agent.node_files import write_files
-from worker.contracts import Need
+from worker.contracts.framework import Need
 from worker.hosts.file import HostsBlock, known_names, restore_stale
 from worker.hosts.resolver import Resolver
 from worker.machine.interfaces import why_unusable
@@ -46,7 +46,7 @@ from worker.probe.mesh import probe_peers
 from worker.probe.packets import Identity
 from worker.program.ending import Ending
 from worker.program.family import Family
-from worker.program.local_socket import LocalSocket, places
+from worker.program.local_socket import LocalSocket
 from worker.program.output import Output, OutputSink, make_private
 from worker.program.own_folder import remove_left
 from worker.program.process import Program, parent_lives
@@ -190,7 +190,3 @@ class AgentEnvironment:
     nccl_log: Callable[..., NetworkLog] = NcclLog
     sink: Callable[..., Sink] = OutputSink
     start: Callable[..., Awaitable[RunningProgram]] = Program.start
-
-    def socket_places(self) -> list[str]:
-        """Folders in which the agent's socket may be."""
-        return list(places(self.environ))

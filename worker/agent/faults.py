@@ -50,14 +50,10 @@ def not_acknowledged(digest: str) -> ArmingFailed:
     )
 
 
-def code_of(error: Exception) -> int:
-    """What a process ends with that ends with this error."""
-    return int(error.exit_code if isinstance(error, RdzvError) else ExitCode.INTERNAL)
-
-
 def fault_report(error: Exception, epoch: int) -> ExitReport:
     """What the registry is told of a node's own fault: nobody else knows it."""
-    words = error.message if isinstance(error, RdzvError) else f"a fault in rdzv itself: {error!r}"
-    return ExitReport(
-        epoch=epoch, exit_code=code_of(error), by_agent=True, message=printable(words, 600)
-    )
+    code, words = ExitCode.INTERNAL, f"a fault in rdzv itself: {error!r}"
+    if isinstance(error, RdzvError):
+        code, words = error.exit_code, error.message
+    message = printable(words, 600)
+    return ExitReport(epoch=epoch, exit_code=int(code), by_agent=True, message=message)

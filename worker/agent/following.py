@@ -13,7 +13,7 @@ from rendezvous.wire.words import listed, printable
 from worker.agent import actions as do
 from worker.agent import inputs, reports
 from worker.agent.notices import Note, notice, text_of
-from worker.agent.state import IN_ORDER, Cause, Epoch, ProgramState, Turn
+from worker.agent.state import IN_ORDER, Cause, ProgramState, Turn
 from worker.program.ending import Ending, code_words
 from worker.program.family import (
     LATE_END_SECONDS,
@@ -30,17 +30,15 @@ WORDS_SECONDS = 1.0
 _TROUBLE_SECONDS = 1.0
 
 
-def _with_program(turn: Turn, number: int) -> tuple[Epoch, ProgramState] | None:
-    """The attempt and its program, as long as something of that is there."""
-    epoch = turn.node.epoch_of(number)
-    if epoch is None or epoch.program is None or epoch.program.gone:
-        return None
-    return epoch, epoch.program
+def _living(turn: Turn, number: int) -> ProgramState | None:
+    """The program with this number, as long as something of it is there."""
+    program = turn.node.program
+    return program if program and program.number == number and not program.gone else None
 
 
-def _goes_on(turn: Turn, epoch: Epoch) -> bool:
+def _goes_on(turn: Turn, program: ProgramState) -> bool:
     """Whether nobody has told the program to end."""
-    return turn.node.ends is None and turn.node.signal is None and epoch.stop_at is None
+    return turn.node.ends is None and turn.node.signal is None and program.stop_at is None
 
 
 # --- while it runs --------------------------------------------------------------------------------
@@ -48,34 +46,29 @@ def _goes_on(turn: Turn, epoch: Epoch) -> bool:
 
 def started(turn: Turn, number: int) -> None:
     """It runs; who was told to end it meanwhile ends it now."""
-    found = _with_program(turn, number)
-    if found is None:
+    if (program := _living(turn, number)) is None:
         return
-    epoch, program = found
-    turn.set_program(epoch.number, started_at=turn.now)
+    turn.set_program(started_at=turn.now)
     if program.kill:
         turn.do(do.Kill(number))
-    if epoch.stop_at is not None:
+    if program.stop_at is not None:
         turn.do(do.Stop(number))
 
 
 def seen(turn: Turn, said: inputs.ProgramSeen) -> None:
     """Take in how its processes are."""
-    found = _with_program(turn, said.number)
-    if found is None:
+    if (program := _living(turn, said.number)) is None:
         return
-    epoch, program = found
     failed = failed_rank(said.family)
     certain = certain_failure(said.family, ends_all=program.ends_all)
-    turn.set_program(
-        epoch.number,
+    program = turn.set_program(
         family=said.family,
         main=said.main,
         failed_at=_since(program.failed_at, failed, turn.now),
         certain_at=_since(program.certain_at, certain, turn.now),
     )
-    if said.words is not None and _goes_on(turn, epoch):
-        _report_ahead(turn, epoch.number, said.words)
+    if said.words is not None and _goes_on(turn, program):
+        _report_ahead(turn, program, said.words)
 
 
 def _since(before: float | None, failure: Failure | None, now: float) -> float | None:
@@ -87,19 +80,15 @@ def _since(before: float | None, failure: Failure | None, now: float) -> float |
 
 def look(turn: Turn) -> None:
     """See how a program is of which something may have to be said now."""
-    for epoch in turn.node.epochs:
-        if epoch.program is not None and min(_dues(turn, epoch), default=turn.now + 1) <= turn.now:
-            turn.do(do.LookAtProgram(epoch.program.number))
+    program = turn.node.program
+    if program is not None and any(at <= turn.now for at in due(turn)):
+        turn.do(do.LookAtProgram(program.number))
 
 
 def due(turn: Turn) -> list[float]:
-    """When to look at the programs."""
-    return [at for epoch in turn.node.epochs for at in _dues(turn, epoch)]
-
-
-def _dues(turn: Turn, epoch: Epoch) -> list[float]:
-    program = epoch.program
-    if program is None or program.gone or program.started_at is None or not _goes_on(turn, epoch):
+    """When to look at the program."""
+    program = turn.node.program
+    if program is None or program.gone or program.started_at is None or not _goes_on(turn, program):
         return []
     found = []
     if program.told:
@@ -124,12 +113,8 @@ def _report_at(program: ProgramState) -> float | None:
     return (program.certain_at if program.warned else program.failed_at) + WORDS_SECONDS
 
 
-def _report_ahead(turn: Turn, number: int, words: inputs.OwnWords) -> None:
+def _report_ahead(turn: Turn, program: ProgramState, words: inputs.OwnWords) -> None:
     """Say what is certain, or strange, of a program that goes on."""
-    epoch = turn.node.epoch(number)
-    assert epoch is not None
-    assert epoch.program is not None
-    program = epoch.program
     main, failed = program.main, failed_rank(program.family)
     certain = certain_failure(program.family, ends_all=program.ends_all)
     report_at = _report_at(program)
@@ -139,42 +124,43 @@ def _report_ahead(turn: Turn, number: int, words: inputs.OwnWords) -> None:
         if turn.now >= main.at + WORDS_SECONDS:
             turn.say(Note.MAIN_ENDED_REPORTED, code=code_words(main.exit_code))
             ending = Ending(main.exit_code, main.at, likely_cause(program.family))
-            _tell_ahead(turn, epoch, ending, words)
+            _tell_ahead(turn, program, ending, words)
     elif certain is not None and report_at is not None and turn.now >= report_at:
         turn.say(Note.RANK_FAILED_REPORTED, rank=certain.worker_rank)
         ending = Ending(certain.exit_code, certain.ended_at, certain)
-        _tell_ahead(turn, epoch, ending, words)
+        _tell_ahead(turn, program, ending, words)
     elif failed is not None and not program.warned:
-        turn.set_program(number, warned=True)
+        turn.set_program(warned=True)
         code = code_words(failed.exit_code)
-        _warn(turn, number, Note.RANK_FAILED, rank=failed.worker_rank, code=code)
+        _warn(turn, program, Note.RANK_FAILED, rank=failed.worker_rank, code=code)
     late = late_to_end(program.family, turn.now)
     if late and not program.said_late:
-        turn.set_program(number, said_late=True)
+        turn.set_program(said_late=True)
         ranks = f"rank{'s' * (len(late) > 1)} {listed(map(str, late))}"
-        _warn(turn, number, Note.RANKS_LATE, ranks=ranks)
+        _warn(turn, program, Note.RANKS_LATE, ranks=ranks)
 
 
-def _tell_ahead(turn: Turn, epoch: Epoch, ending: Ending, words: inputs.OwnWords) -> None:
-    turn.set_program(epoch.number, told=True)
-    report, since = reports.exit_report(epoch, ending, words, None)
+def _tell_ahead(turn: Turn, program: ProgramState, ending: Ending, words: inputs.OwnWords) -> None:
+    turn.set_program(told=True)
+    report, since = reports.exit_report(program, ending, words, None)
     reports.tell(turn, report, since=since)
 
 
-def _warn(turn: Turn, epoch: int, note: Note, **values: object) -> None:
+def _warn(turn: Turn, program: ProgramState, note: Note, **values: object) -> None:
     """Say what a person should see, here and to all."""
     said = notice(note, **values)
     turn.do(do.Say(said))
     words = printable(text_of(said), 600)
-    reports.tell(turn, ProgressReport(epoch=epoch, words=words, warning=True), needed=False)
+    report = ProgressReport(epoch=program.epoch, words=words, warning=True)
+    reports.tell(turn, report, needed=False)
 
 
 def network_said(turn: Turn, said: inputs.NetworkSaid) -> None:
     """Tell what NCCL uses; what may not be ends the run, long before anybody would notice."""
-    found = _with_program(turn, said.number)
-    if found is None or not _goes_on(turn, found[0]):
+    program = _living(turn, said.number)
+    if program is None or not _goes_on(turn, program):
         return
-    epoch, verdict = found[0].number, said.verdict
+    epoch, verdict = program.epoch, said.verdict
     note = Note.TOLD if verdict.level == "ok" else Note.WARNED
     turn.say(note, words=verdict.words)
     warning = verdict.level == "warn"
@@ -189,102 +175,89 @@ def network_said(turn: Turn, said: inputs.NetworkSaid) -> None:
 
 
 def stop_all(turn: Turn) -> None:
-    """End every program, and what runs here for other nodes."""
-    for epoch in turn.node.epochs:
-        if epoch.program is None or epoch.stop_at is not None:
-            continue
-        turn.set_epoch(epoch.number, stop_at=turn.now)
-        if epoch.program.started_at is not None and not epoch.program.gone:
-            turn.do(do.Stop(epoch.program.number))
-        if turn.node.rules.remote:
-            turn.begin(do.CloseRemote, why=notice(_why(turn), said=_said(turn)))
+    """End the program, and what runs here for other nodes."""
+    program = turn.node.program
+    if program is None or program.stop_at is not None:
+        return
+    turn.set_program(stop_at=turn.now)
+    if program.started_at is not None and not program.gone:
+        turn.do(do.Stop(program.number))
+    if turn.node.rules.remote:
+        ends = turn.node.ends
+        in_order = ends is None or ends.cause in IN_ORDER
+        why = Note.RUN_ENDING if in_order else Note.AGENT_ENDING
+        said = turn.node.said[0] if turn.node.said else ""
+        turn.begin(do.CloseRemote, why=notice(why, said=said))
 
 
 def kill_all(turn: Turn) -> None:
-    """End every program at once, also within its grace; one that is being started, once it runs."""
+    """End it all at once, also within its grace; what is being started, once it runs."""
+    program = turn.node.program
     closing = any(turn.under_way(do.CloseRemote))  # what runs for other nodes may have its grace
-    for epoch in turn.node.epochs:
-        if epoch.program is not None and (closing or not epoch.program.gone):
-            turn.set_program(epoch.number, kill=True)
-            if epoch.program.started_at is not None:
-                turn.do(do.Kill(epoch.program.number))
+    if program is not None and (closing or not program.gone):
+        turn.set_program(kill=True)
+        if program.started_at is not None:
+            turn.do(do.Kill(program.number))
 
 
-def _why(turn: Turn) -> Note:
-    ends = turn.node.ends
-    in_order = ends is None or ends.cause in IN_ORDER
-    return Note.RUN_ENDING if in_order else Note.AGENT_ENDING
-
-
-def _said(turn: Turn) -> object:
-    return turn.node.said[0] if turn.node.said else ""
-
-
-def gone(turn: Turn, asked: do.Start, said: inputs.Input) -> None:
+def gone(turn: Turn, said: inputs.Input) -> None:
     """Nothing of it is left, or it could not be started."""
-    epoch = turn.node.epoch_of(asked.number)
-    assert epoch is not None
     match said:
         case inputs.ProgramGone():
-            turn.set_program(epoch.number, gone=True, ending=said.ending, words=said.words)
+            program = turn.set_program(gone=True, ending=said.ending, words=said.words)
             if said.ending is not None:
                 turn.say(Note.TOLD, words=said.ending.reason)
                 if said.ending.left is not None:
                     words = said.ending.left.words()
-                    _warn(turn, epoch.number, Note.WARNED, words=words)
-            _flush(turn, epoch.number)
+                    _warn(turn, program, Note.WARNED, words=words)
+            _flush(turn, program)
         case inputs.Failed() | inputs.Broken():
-            turn.set_program(epoch.number, gone=True)
+            program = turn.set_program(gone=True)
             turn.end(Cause.FAULT, error=said.error)
             if (told := turn.node.signal) is not None:
-                reports.tell(turn, reports.signal_report(epoch.number, told.signal), since=told.at)
+                report = reports.signal_report(program.epoch, told.signal)
+                reports.tell(turn, report, since=told.at)
 
 
 def remote_closed(turn: Turn) -> None:
     """What ran here for others has ended: a node that only served has nothing more to wait for."""
-    for epoch in turn.node.epochs:
-        if epoch.program is not None and epoch.program.serves and epoch.program.gone:
-            _flush(turn, epoch.number)
+    program = turn.node.program
+    if program is not None and program.serves and program.gone:
+        _flush(turn, program)
 
 
-def _flush(turn: Turn, number: int) -> None:
+def _flush(turn: Turn, program: ProgramState) -> None:
     """Send on what the program has said before it ended: the launcher reads it before the end."""
-    epoch = turn.node.epoch(number)
-    assert epoch is not None
-    assert epoch.program is not None
     ends = turn.node.ends
     if ends is not None and ends.cause not in IN_ORDER:
         return  # nobody takes its reports any more
-    if not (epoch.program.serves and any(turn.under_way(do.CloseRemote))):
-        turn.begin(do.Flush, program=epoch.program.number)
+    if not (program.serves and any(turn.under_way(do.CloseRemote))):
+        turn.begin(do.Flush, program=program.number)
 
 
-def flushed(turn: Turn, asked: do.Flush) -> None:
+def flushed(turn: Turn) -> None:
     """Report the end, with what is known of a network that it failed of."""
-    found = turn.node.epoch_of(asked.program)
-    assert found is not None
-    assert found.program is not None
-    if found.program.serves and found.program.told:
+    program = turn.node.program
+    assert program is not None
+    if program.serves and program.told:
         return
-    report, since = _final_report(turn, found)
-    if found.program.follows_network and report.exit_code and not report.stopped:
-        turn.begin(do.ReadTrouble, program=asked.program, limit=_TROUBLE_SECONDS)
+    report, since = _final_report(turn, program)
+    if program.follows_network and report.exit_code and not report.stopped:
+        turn.begin(do.ReadTrouble, program=program.number, limit=_TROUBLE_SECONDS)
     else:
         reports.tell(turn, report, since=since)
 
 
-def trouble_read(turn: Turn, asked: do.ReadTrouble, said: inputs.Input) -> None:
+def trouble_read(turn: Turn, said: inputs.Input) -> None:
     """Report the end, with the trouble if there was one; the log's disk may hang."""
-    found = turn.node.epoch_of(asked.program)
-    assert found is not None
-    report, since = _final_report(turn, found)
+    assert turn.node.program is not None
+    report, since = _final_report(turn, turn.node.program)
     if isinstance(said, inputs.TroubleRead):
         report = reports.with_trouble(report, said.trouble)
     reports.tell(turn, report, since=since)
 
 
-def _final_report(turn: Turn, epoch: Epoch) -> tuple[ExitReport, float | None]:
-    assert epoch.program is not None
-    if epoch.program.ending is None:
-        return reports.served_report(epoch, turn.node.signal)
-    return reports.exit_report(epoch, epoch.program.ending, epoch.program.words, turn.node.signal)
+def _final_report(turn: Turn, program: ProgramState) -> tuple[ExitReport, float | None]:
+    if program.ending is None:
+        return reports.served_report(program, turn.node.signal)
+    return reports.exit_report(program, program.ending, program.words, turn.node.signal)

@@ -58,10 +58,8 @@ def _tell_signal(turn: Turn, told: SignalTold) -> None:
         number = turn.node.agreed.table.epoch if turn.node.agreed else 0
         _last_word(turn, reports.signal_report(number, told.signal), None)
     elif program.serves and not program.gone:
-        epoch = turn.node.epoch_of(program.number)
-        assert epoch is not None
-        turn.set_program(epoch.number, told=True)
-        _last_word(turn, *reports.served_report(epoch, told))
+        turn.set_program(told=True)
+        _last_word(turn, *reports.served_report(program, told))
 
 
 def _last_word(turn: Turn, report: Report, since: float | None) -> None:
@@ -85,7 +83,7 @@ def go_on(turn: Turn) -> None:
         return
     if turn.node.ends.cause not in IN_ORDER:
         _break_off(turn)
-    _drop_attempts(turn)
+    turn.drop(_is_of_attempt)
     if any(tell.is_last_word for tell in turn.under_way(do.Tell)):
         return
     following.stop_all(turn)
@@ -94,21 +92,15 @@ def go_on(turn: Turn) -> None:
         _leave(turn)
 
 
-def _drop_attempts(turn: Turn) -> None:
-    """Nobody waits any more for what this node has to say of its peers, or of a table."""
-    for number, effect in list(turn.node.effects.items()):
-        is_of_attempt = isinstance(effect, do.Tell) and isinstance(effect.report, _OF_ATTEMPTS)
-        if is_of_attempt or isinstance(effect, do.Visit):
-            turn.close(number)
-            turn.do(do.Drop(number))
+def _is_of_attempt(effect: do.Effect) -> bool:
+    """Whether it is for what this node has to say of its peers, or of a table."""
+    is_report = isinstance(effect, do.Tell) and isinstance(effect.report, _OF_ATTEMPTS)
+    return is_report or isinstance(effect, do.Visit)
 
 
 def _break_off(turn: Turn) -> None:
     """Drop what nobody waits for; what writes the hosts file cannot be, and its end is awaited."""
-    for number, effect in list(turn.node.effects.items()):
-        if not isinstance(effect, (do.Arm, *_OF_PROGRAMS)):
-            turn.close(number)
-            turn.do(do.Drop(number))
+    turn.drop(lambda effect: not isinstance(effect, (do.Arm, *_OF_PROGRAMS)))
 
 
 def _leave(turn: Turn) -> None:
@@ -138,7 +130,7 @@ def _at(turn: Turn, step: Step) -> None:
         case Step.CLIENT:
             turn.begin(do.CloseClient)
         case Step.HOSTS if turn.node.rules.hosts_file:
-            _put_hosts_back(turn)
+            pass  # `put_hosts_back` looks at the end of each step of the machine
         case Step.OVER:
             turn.do(do.End(ends.code, ends.error))
         case _:
@@ -155,10 +147,11 @@ def _after(step: Step) -> Step:
     return _STEPS[_STEPS.index(step) + 1]
 
 
-def _put_hosts_back(turn: Turn) -> None:
+def put_hosts_back(turn: Turn) -> None:
     """Take this node's names out of the hosts file, once no thread writes them any more."""
     ends = turn.node.ends
-    assert ends is not None
+    if ends is None or ends.step is not Step.HOSTS or any(turn.under_way(do.RemoveHosts)):
+        return
     left = ends.step_at + turn.node.rules.hosts_seconds - turn.now
     if left <= 0:
         _hosts_hang(turn)
@@ -173,18 +166,12 @@ def _hosts_hang(turn: Turn) -> None:
     _at(turn, Step.OVER)
 
 
-def hosts_await(turn: Turn) -> None:
-    """See whether the hosts file can be put back now, or never."""
-    ends = turn.node.ends
-    if ends is not None and ends.step is Step.HOSTS and not any(turn.under_way(do.RemoveHosts)):
-        _put_hosts_back(turn)
-
-
 def due(turn: Turn) -> list[float]:
     """When the hosts file is given up."""
     ends = turn.node.ends
-    waits = ends is not None and ends.step is Step.HOSTS and any(turn.under_way(do.Arm))
-    return [ends.step_at + turn.node.rules.hosts_seconds] if ends is not None and waits else []
+    if ends is None or ends.step is not Step.HOSTS or not any(turn.under_way(do.Arm)):
+        return []
+    return [ends.step_at + turn.node.rules.hosts_seconds]
 
 
 def answered(turn: Turn, asked: do.Effect, said: inputs.Input) -> None:

@@ -23,6 +23,8 @@ from rendezvous.wire.words import printable
 
 logger = logging.getLogger(__name__)
 
+INTERVAL_SECONDS = 1.0
+"""At least so long from one batch to the next."""
 _FLUSH_SECONDS = 1.0
 _MOST_WAITING = 2_048
 _BATCH_BYTES = 48 << 10
@@ -46,13 +48,9 @@ class Metrics:
         registry: Where they go.
         run: The run id.
         slot: Of this node.
-
-    Attributes:
-        interval_seconds: At least so long from one batch to the next.
     """
 
     def __init__(self, registry: Registry, run: str, slot: int) -> None:
-        self.interval_seconds = 1.0
         self._registry = registry
         self._run = run
         self._slot = slot
@@ -82,16 +80,15 @@ class Metrics:
             return printable(f"metrics: {place}: {first['msg']}", 300)
         self._waiting.append((row, len(row.model_dump_json())))
         if len(self._waiting) > _MOST_WAITING:
-            self._drop(1)
+            self._drop_oldest()
         self._arrived.set()
         return ""
 
-    def _drop(self, count: int) -> None:
-        """Drop the oldest rows; the registry sees it from their numbers."""
-        for _ in range(count):
-            self._waiting.popleft()
-        self._first += count
-        self._dropped += count
+    def _drop_oldest(self) -> None:
+        """Drop a row; the registry sees it from the numbers of the others."""
+        self._waiting.popleft()
+        self._first += 1
+        self._dropped += 1
         now = time.monotonic()
         if now - self._said_at > _SAY_SECONDS:
             self._said_at = now
@@ -103,7 +100,7 @@ class Metrics:
 
     async def send(self, nodes: int = 1) -> None:
         """Send on what comes, for ever; the more nodes there are, the less often each does."""
-        pause = max(self.interval_seconds, nodes / _BATCHES_A_SECOND)
+        pause = max(INTERVAL_SECONDS, nodes / _BATCHES_A_SECOND)
         while not self._refused:
             await self._arrived.wait()
             self._arrived.clear()

@@ -64,7 +64,7 @@ def step(node: Node, said: inputs.Input, now: float) -> tuple[Node, tuple[do.Act
     reports.give_up_late(turn)
     following.look(turn)
     leaving.go_on(turn)
-    leaving.hosts_await(turn)
+    leaving.put_hosts_back(turn)
     return turn.node, tuple(turn.actions)
 
 
@@ -81,11 +81,11 @@ def _answered(turn: Turn, asked: do.Effect, said: inputs.Input) -> None:
         case do.Arm():
             attempt.armed(turn, asked, said)
         case do.Start():
-            following.gone(turn, asked, said)
+            following.gone(turn, said)
         case do.Flush():
-            following.flushed(turn, asked)
+            following.flushed(turn)
         case do.ReadTrouble():
-            following.trouble_read(turn, asked, said)
+            following.trouble_read(turn, said)
         case do.CloseRemote():
             following.remote_closed(turn)
         case do.CloseSocket() | do.CloseClient() | do.RemoveHosts():

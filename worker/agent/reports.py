@@ -13,8 +13,8 @@ from worker.agent import inputs
 from worker.agent.actions import Drop, Tell
 from worker.agent.faults import SILENT, registry_lost
 from worker.agent.notices import Note
-from worker.agent.state import Cause, Epoch, SignalTold, Turn
-from worker.contracts import last_words
+from worker.agent.state import Cause, ProgramState, SignalTold, Turn
+from worker.contracts.words import last_words
 from worker.program.ending import Ending, signal_name
 
 LAST_TELL_SECONDS = 3.0
@@ -108,7 +108,7 @@ def due(turn: Turn) -> list[float]:
 
 
 def exit_report(
-    epoch: Epoch, ending: Ending, words: inputs.OwnWords, told: SignalTold | None
+    program: ProgramState, ending: Ending, words: inputs.OwnWords, told: SignalTold | None
 ) -> tuple[ExitReport, float]:
     """The report of a program's end, and when what it tells of began.
 
@@ -117,14 +117,12 @@ def exit_report(
     beginning, however long its grace was.
 
     Args:
-        epoch: Its attempt.
+        program: As it is known.
         ending: How it ended, or will.
         words: What it said.
         told: The signal that ends this node, if one came.
     """
-    assert epoch.program is not None
-    first, stop_at = ending.failed_rank, epoch.stop_at
-    began_at = epoch.program.started_at
+    first, stop_at, began_at = ending.failed_rank, program.stop_at, program.started_at
     code = first.exit_code if first and ending.exit_code else ending.exit_code
     message, since = ending.more_than_code, ending.began_to_fail_at
     signalled = (
@@ -138,7 +136,7 @@ def exit_report(
         assert told is not None
         code, message, since = 128 + told.signal, words_of_signal(told.signal), told.at
     report = ExitReport(
-        epoch=epoch.number,
+        epoch=program.epoch,
         exit_code=code,
         ran_seconds=0.0 if began_at is None else max(0.0, ending.ended_at - began_at),
         worker_rank=first.worker_rank if first else words.rank,
@@ -156,11 +154,13 @@ def with_trouble(report: ExitReport, trouble: str) -> ExitReport:
     return report.model_copy(update={"message": printable(words, 600)})
 
 
-def served_report(epoch: Epoch, told: SignalTold | None) -> tuple[ExitReport, float | None]:
+def served_report(
+    program: ProgramState, told: SignalTold | None
+) -> tuple[ExitReport, float | None]:
     """The report of a node that was there for the program of rank 0; what came first counts."""
-    if told is None or (epoch.stop_at is not None and epoch.stop_at < told.at):
-        return ExitReport(epoch=epoch.number, exit_code=0, stopped=True), None
-    report = signal_report(epoch.number, told.signal).model_copy(update={"by_agent": True})
+    if told is None or (program.stop_at is not None and program.stop_at < told.at):
+        return ExitReport(epoch=program.epoch, exit_code=0, stopped=True), None
+    report = signal_report(program.epoch, told.signal).model_copy(update={"by_agent": True})
     return report, told.at
 
 

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from rendezvous.compat import timeout
-from rendezvous.wire.errors import RdzvError
 from worker.agent import inputs
 from worker.agent.actions import ReadTrouble, Start
 from worker.agent.arming import NodeSpec
 from worker.agent.environment import AgentEnvironment, NetworkLog, RunningProgram, Sink
 from worker.agent.notices import Note, Notice, notice
-from worker.contracts import rank_of_failure
+from worker.contracts.words import rank_of_failure
 from worker.settings import read_bytes
 
 _LOG_SECONDS = 2.0
@@ -54,7 +53,7 @@ class Running:
         self._stopping: asyncio.Task[object] | None = None
 
     async def run(self) -> inputs.Input:
-        """Start it, and wait until nothing of it is left."""
+        """Start it, and wait until nothing of it is left. Raises RdzvError."""
         number, contract = self._asked.number, self._asked.contract
         await self._find_nccl_log()
         following = asyncio.create_task(self._follow_network())
@@ -64,8 +63,6 @@ class Running:
             self._feed(inputs.Started(number))
             await self._served_enough.wait()
             return inputs.ProgramGone(number)
-        except RdzvError as exc:
-            return inputs.Failed(number, exc)
         finally:
             following.cancel()
             if self._sink is not None:
@@ -81,9 +78,9 @@ class Running:
             grace_seconds=settings.grace,
             output=self._sink,
         )
-        program.changed = self._changed
+        program.changed = self._see
         self._feed(inputs.Started(number))
-        self._changed()  # what has happened before is known now
+        self._see()  # what has happened before is known now
         ending = await program.wait()
         return inputs.ProgramGone(number, ending, self._words())
 
@@ -119,16 +116,12 @@ class Running:
 
     def look(self) -> None:
         """Tell the machine how it is, and what it has said."""
-        if self._program is not None:
-            self._feed(self._seen(self._program, self._words()))
+        self._see(self._words())
 
-    def _changed(self) -> None:
-        if self._program is not None:
-            self._feed(self._seen(self._program, None))
-
-    def _seen(self, program: RunningProgram, words: inputs.OwnWords | None) -> inputs.ProgramSeen:
-        main = inputs.MainEnd(*program.main_ended) if program.main_ended else None
-        return inputs.ProgramSeen(self._asked.number, program.family, main, words)
+    def _see(self, words: inputs.OwnWords | None = None) -> None:
+        if (program := self._program) is not None:
+            main = inputs.MainEnd(*program.main_ended) if program.main_ended else None
+            self._feed(inputs.ProgramSeen(self._asked.number, program.family, main, words))
 
     def _words(self) -> inputs.OwnWords:
         tail = self._sink.tail if self._sink is not None else []

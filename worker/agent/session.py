@@ -1,10 +1,9 @@
-"""What an agent asks the registry and tells it: one try each, answered by one input."""
+"""How an effect is carried out: one try, answered by one input; and what the registry is asked."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
 
 from rendezvous.compat import timeout
 from rendezvous.talk.client import RegistryClient, aged
@@ -15,90 +14,49 @@ from worker.agent import actions as do
 from worker.agent import inputs
 from worker.offer.refusal import refuse
 
-Answer = TypeVar("Answer")
 
-
-class Session:
-    """The agent's side of its talk with the registry.
+async def one_try(
+    asked: do.Effect, work: Callable[[], Awaitable[inputs.Input]], pause: Callable[[], float]
+) -> inputs.Input:
+    """Do the work of an effect; what it is refused, and a limit that passes, are answers as well.
 
     Args:
-        client: Of the registry.
-        join: What this node joins with.
+        asked: The effect, with its pause and its limit where it has one.
+        work: What is done within the limit.
+        pause: Draws the length of a pause, in seconds.
     """
+    if getattr(asked, "pause", False):
+        await asyncio.sleep(pause())
+    limit: float | None = getattr(asked, "limit", None)
+    try:
+        async with timeout(limit):
+            return await work()
+    except RdzvError as exc:
+        return inputs.Failed(asked.number, exc)
+    except TimeoutError:
+        if limit is None:  # a system call's own
+            raise
+        return inputs.Late(asked.number)
 
-    def __init__(self, client: RegistryClient, join: JoinString) -> None:
-        self._client = client
-        self._join = join
 
-    async def connect(self, asked: do.Connect) -> inputs.Input:
-        """Find the registry."""
-        await self._pause(asked.pause)
-        return await self._ask(
-            asked.number, self._client.connect, lambda base: inputs.Connected(asked.number, base)
-        )
-
-    async def join(self, asked: do.Join) -> inputs.Input:
-        """Ask for the slot."""
-        await self._pause(asked.pause)
-        return await self._ask(
-            asked.number,
-            lambda: self._client.join(self._join.run, asked.offer),
-            lambda reply: inputs.Joined(asked.number, reply, self._client.base),
-        )
-
-    async def refuse(self, asked: do.Refuse) -> inputs.Input:
-        """Tell why this node does not join, as long as it may be heard."""
-        await refuse(self._client, self._join, asked.error)
-        return inputs.Done(asked.number)
-
-    async def watch(self, asked: do.Watch) -> inputs.Input:
-        """Ask for the next news."""
-        await self._pause(asked.pause)
-        run, slot = self._join.run, self._join.slot
-        return await self._ask(
-            asked.number,
-            lambda: self._client.watch(run, slot, asked.after, asked.poll),
-            lambda view: inputs.Viewed(asked.number, view),
-            limit=asked.limit,
-        )
-
-    async def tell(self, asked: do.Tell) -> inputs.Input:
-        """Send a report; what it tells of ages meanwhile."""
-        await self._pause(asked.pause)
-        run, slot = self._join.run, self._join.slot
-        report = _with_age(asked)
-        return await self._ask(
-            asked.number,
-            lambda: self._client.report(run, slot, report),
-            lambda _: inputs.Done(asked.number),
-            limit=asked.limit,
-        )
-
-    async def close(self, number: int) -> inputs.Input:
-        """Close the connections."""
-        await self._client.close()
-        return inputs.Done(number)
-
-    async def _pause(self, wanted: bool) -> None:
-        if wanted:
-            await asyncio.sleep(self._client.pause())
-
-    @staticmethod
-    async def _ask(
-        number: int,
-        ask: Callable[[], Awaitable[Answer]],
-        answered: Callable[[Answer], inputs.Input],
-        *,
-        limit: float | None = None,
-    ) -> inputs.Input:
-        """Ask once; what the registry refuses, and its silence, are answers as well."""
-        try:
-            async with timeout(limit):
-                return answered(await ask())
-        except RdzvError as exc:
-            return inputs.Failed(number, exc)
-        except TimeoutError:
-            return inputs.Late(number)
+async def talk(asked: do.Effect, client: RegistryClient, join: JoinString) -> inputs.Input:
+    """Ask the registry, or tell it, once. Raises RdzvError."""
+    match asked:
+        case do.Connect():
+            return inputs.Connected(asked.number, await client.connect())
+        case do.Join():
+            reply = await client.join(join.run, asked.offer)
+            return inputs.Joined(asked.number, reply, client.base)
+        case do.Refuse():
+            await refuse(client, join, asked.error)
+        case do.Watch():
+            view = await client.watch(join.run, join.slot, asked.after, asked.poll)
+            return inputs.Viewed(asked.number, view)
+        case do.Tell():
+            await client.report(join.run, join.slot, _with_age(asked))
+        case do.CloseClient():
+            await client.close()
+    return inputs.Done(asked.number)
 
 
 def _with_age(asked: do.Tell) -> Report:

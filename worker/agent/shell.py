@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Sequence
+from functools import partial
 from typing import Any
 
-from rendezvous.compat import timeout
 from rendezvous.shell import Recorder, Shell
 from rendezvous.talk.client import REQUEST_SECONDS, RegistryClient
-from rendezvous.wire.errors import ArmingFailed, RdzvError
+from rendezvous.wire.errors import ArmingFailed
 from worker.agent import actions as do
 from worker.agent import inputs, node
 from worker.agent.arming import NodeSpec, arm
@@ -23,7 +23,7 @@ from worker.agent.metrics import Metrics
 from worker.agent.notices import Note, Notice, notice, text_of
 from worker.agent.own_words import own_word
 from worker.agent.running import Running
-from worker.agent.session import Session
+from worker.agent.session import one_try, talk
 from worker.agent.state import Node, Rules
 from worker.agent.visiting import visit
 from worker.probe.packets import Identity
@@ -50,12 +50,12 @@ class NodeShell:
         join = spec.join
         self._spec = spec
         self._environment = environment
-        self._session = Session(client, join)
+        self._client = client
         self._hosts = environment.hosts_block(environment.hosts_file, join.run)
         self._resolver = environment.resolver()
         self._identity = Identity(join.probe_key, join.run, join.launch_id, join.slot)
         self._listener: Listener | None = None
-        self._remote = RemoteCommands(client, join, allowed=spec.remote, pause=client.pause)
+        self._remote = RemoteCommands(client, join, allowed=spec.remote)
         self._metrics = Metrics(client, join.run, join.slot)
         self._socket = environment.local_socket(
             take={"metrics": self._metrics.take}, serve={"exec": self._remote.serve}
@@ -80,7 +80,8 @@ class NodeShell:
         self._node, actions = node.begin(rules, now)
         if self._recorder is not None:
             self._recorder.begin({"rules": rules}, now, actions)
-        self._do(actions)
+        for action in actions:
+            self._act(action)
         try:
             return await self._over
         finally:
@@ -102,10 +103,6 @@ class NodeShell:
 
     def _due(self) -> float | None:
         return node.due(self._node, asyncio.get_running_loop().time())
-
-    def _do(self, actions: Iterable[do.Action]) -> None:
-        for action in actions:
-            self._act(action)
 
     # --- what is done at once -----------------------------------------------------------------
 
@@ -129,7 +126,8 @@ class NodeShell:
             case do.End():
                 self._end(action)
             case _:
-                self._core.start(action.number, self._effect(action))
+                work = partial(self._carry_out, action)
+                self._core.start(action.number, one_try(action, work, self._client.pause))
 
     def _say(self, said: Notice) -> None:
         logger.log(said.note.level, "%s", text_of(said))
@@ -182,66 +180,45 @@ class NodeShell:
 
     # --- effects ------------------------------------------------------------------------------
 
-    async def _effect(self, asked: do.Effect) -> inputs.Input | None:
+    async def _carry_out(self, asked: do.Effect) -> inputs.Input:
+        spec, environment = self._spec, self._environment
         match asked:
-            case do.Watch():
-                return await self._session.watch(asked)
-            case do.Tell():
-                return await self._session.tell(asked)
-            case do.Connect():
-                return await self._session.connect(asked)
-            case do.Join():
-                return await self._session.join(asked)
-            case do.Refuse():
-                return await self._session.refuse(asked)
-            case do.CloseClient():
-                return await self._session.close(asked.number)
-            case do.Visit():
-                loopback = self._spec.settings.loopback
-                self._resolver.ask(peer.hostname for peer in asked.plan.peers)
-                return await visit(asked, self._identity, self._environment, loopback=loopback)
-            case do.Arm():
-                return await self._arm(asked)
-            case do.Start():
-                return await self._start(asked)
-            case _:
-                return await self._effect_here(asked)
-
-    async def _effect_here(self, asked: do.Effect) -> inputs.Input | None:
-        """An effect on this machine alone."""
-        match asked:
+            case do.Connect() | do.Join() | do.Refuse() | do.Watch() | do.Tell() | do.CloseClient():
+                return await talk(asked, self._client, spec.join)
             case do.RestoreHosts():
-                return await self._within(asked.number, asked.limit, self._restore_hosts(asked))
+                return await self._restore_hosts(asked)
             case do.Listen():
                 return self._listen(asked)
             case do.LookAhead():
-                return await self._within(asked.number, asked.limit, self._look_ahead(asked))
+                await environment.in_thread(
+                    environment.look_ahead,
+                    *(spec.settings, spec.join.slot, spec.command, environment.environ),
+                )
             case do.MakeOffer():
-                return await self._within(asked.number, asked.limit, self._make_offer(asked))
+                return await self._make_offer(asked)
+            case do.Visit():
+                self._resolver.ask(peer.hostname for peer in asked.plan.peers)
+                loopback = spec.settings.loopback
+                return await visit(asked, self._identity, environment, loopback=loopback)
+            case do.Arm():
+                return await self._arm(asked)
+            case do.Start():
+                running = Running(asked, spec, environment, self.feed, self._say)
+                self._running[asked.number] = running
+                return await running.run()
             case do.Flush():
                 await self._socket.hear_out(_HEAR_SECONDS)
                 await self._metrics.flush()
             case do.ReadTrouble():
-                trouble = self._running[asked.program].read_trouble(asked)
-                return await self._within(asked.number, asked.limit, trouble)
+                return await self._running[asked.program].read_trouble(asked)
             case do.CloseRemote():
                 await self._remote.close(text_of(asked.why))
             case do.CloseSocket():
                 await self._socket.close()
                 await self._resolver.close()
             case do.RemoveHosts():
-                return await self._within(asked.number, asked.limit, self._remove_hosts(asked))
+                await environment.in_thread(self._hosts.remove)
         return inputs.Done(asked.number)
-
-    @staticmethod
-    async def _within(
-        number: int, limit: float, work: Coroutine[Any, Any, inputs.Input]
-    ) -> inputs.Input:
-        try:
-            async with timeout(limit):
-                return await work
-        except TimeoutError:
-            return inputs.Late(number)
 
     async def _restore_hosts(self, asked: do.RestoreHosts) -> inputs.Input:
         file = self._environment.hosts_file
@@ -261,28 +238,14 @@ class NodeShell:
             return inputs.Listening(asked.number, None, str(exc))
         return inputs.Listening(asked.number, self._listener.port)
 
-    async def _look_ahead(self, asked: do.LookAhead) -> inputs.Input:
-        spec, environ = self._spec, self._environment.environ
-        try:
-            await self._environment.in_thread(
-                self._environment.look_ahead,
-                *(spec.settings, spec.join.slot, spec.command, environ),
-            )
-        except RdzvError as exc:
-            return inputs.Failed(asked.number, exc)
-        return inputs.Done(asked.number)
-
     async def _make_offer(self, asked: do.MakeOffer) -> inputs.Input:
-        spec, environ = self._spec, self._environment.environ
-        try:
-            offer = await self._environment.in_thread(
-                self._environment.make_offer,
-                *(spec.settings, spec.join, spec.command, _host_of(asked.base)),
-                environ=environ,
-                probe_port=asked.probe_port,
-            )
-        except RdzvError as exc:
-            return inputs.Failed(asked.number, exc)
+        spec = self._spec
+        offer = await self._environment.in_thread(
+            self._environment.make_offer,
+            *(spec.settings, spec.join, spec.command, _host_of(asked.base)),
+            environ=self._environment.environ,
+            probe_port=asked.probe_port,
+        )
         return inputs.Offered(asked.number, offer)
 
     async def _arm(self, asked: do.Arm) -> inputs.Input:
@@ -304,18 +267,6 @@ class NodeShell:
             await self._socket.open(self._environment.environ)
         except OSError as exc:
             self._say(notice(Note.NO_SOCKET, problem=exc.strerror))
-
-    async def _start(self, asked: do.Start) -> inputs.Input:
-        running = Running(asked, self._spec, self._environment, self.feed, self._say)
-        self._running[asked.number] = running
-        return await running.run()
-
-    async def _remove_hosts(self, asked: do.RemoveHosts) -> inputs.Input:
-        try:
-            await self._environment.in_thread(self._hosts.remove)
-        except ArmingFailed as exc:
-            return inputs.Failed(asked.number, exc)
-        return inputs.Done(asked.number)
 
 
 def recorder_of(spec: NodeSpec, environment: AgentEnvironment) -> Recorder | None:

@@ -1,19 +1,19 @@
 """What a node's machine knows, and how one step of it is written down. Pure.
 
-Everything that belongs to one attempt at a table is in its `Epoch`. What is under way is in
-`Node.effects`: each by its number, as the action that began it.
+What belongs to one attempt at a table is in its `Epoch`, but for the one program of a node's life.
+What is under way is in `Node.effects`: each by its number, as the action that began it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
 from rendezvous.wire.run import Result
 from rendezvous.wire.table import EndpointTable
-from worker.agent.actions import Action, Effect, Say
+from worker.agent.actions import Action, Drop, Effect, Say
 from worker.agent.inputs import NO_WORDS, MainEnd, OwnWords
 from worker.agent.notices import Note, Notice, notice
 from worker.contracts import Contract
@@ -86,6 +86,7 @@ class ProgramState:
 
     Attributes:
         number: Of its `Start`.
+        epoch: Of its table.
         serves: It has no process of its own: this node is there for the program of rank 0.
         ends_all: Its launcher ends all ranks when one fails.
         started_at: When it began to run.
@@ -96,11 +97,13 @@ class ProgramState:
             the others end of it.
         warned, told, said_late: What was said of it: that a rank failed, how it ends, and that
             ranks are late to end.
+        stop_at: When it was told to stop.
         gone: Whether nothing of it is left. `ending` is then how it ended, None of one that only
             served, and `words` what it said.
     """
 
     number: int
+    epoch: int
     serves: bool = False
     ends_all: bool = False
     follows_network: bool = False
@@ -113,6 +116,7 @@ class ProgramState:
     warned: bool = False
     told: bool = False
     said_late: bool = False
+    stop_at: float | None = None
     gone: bool = False
     ending: Ending | None = None
     words: OwnWords = NO_WORDS
@@ -127,8 +131,6 @@ class Epoch:
         visited: Whether this node's share of its peers was visited, or is.
         table: What is to be armed for next, with its digest: another table is being armed for.
         armed_for: The digest of the last table that was armed for, or is.
-        program: What was started on it.
-        stop_at: When its program was told to stop.
     """
 
     number: int
@@ -136,8 +138,6 @@ class Epoch:
     table: EndpointTable | None = None
     digest: str = ""
     armed_for: str = ""
-    program: ProgramState | None = None
-    stop_at: float | None = None
 
 
 @dataclass(frozen=True)
@@ -210,8 +210,9 @@ class Node:
     Attributes:
         effects: What is under way, by number.
         count: How many effects were begun.
-        epochs: The newest last; of older ones those that have started a program.
+        epoch: The newest attempt.
         agreed: The table that was acknowledged last.
+        program: What was started, once in a node's life.
         parent_lives: False once a signal has shown that the launcher is gone.
         said: What it was last said to wait for, and when.
     """
@@ -219,8 +220,9 @@ class Node:
     rules: Rules
     joining: Joining | None = None
     member: Member | None = None
-    epochs: tuple[Epoch, ...] = ()
+    epoch: Epoch | None = None
     agreed: Agreed | None = None
+    program: ProgramState | None = None
     effects: Mapping[int, Effect] = field(default_factory=dict)
     count: int = 0
     signal: SignalTold | None = None
@@ -228,19 +230,6 @@ class Node:
     parent_lives: bool = True
     ends: Ends | None = None
     said: tuple[Notice, float] | None = None
-
-    def epoch_of(self, program: int) -> Epoch | None:
-        """The attempt whose program has this number."""
-        return next((e for e in self.epochs if e.program and e.program.number == program), None)
-
-    def epoch(self, number: int) -> Epoch | None:
-        """The attempt with this number."""
-        return next((epoch for epoch in self.epochs if epoch.number == number), None)
-
-    @property
-    def program(self) -> ProgramState | None:
-        """What was started last."""
-        return next((e.program for e in reversed(self.epochs) if e.program is not None), None)
 
     @property
     def given_up_since(self) -> float | None:
@@ -250,7 +239,7 @@ class Node:
 
 
 E = TypeVar("E", bound=Effect)
-T = TypeVar("T", Node, Member, Epoch, ProgramState)
+T = TypeVar("T", Node, Member, ProgramState)
 _SAY_SECONDS = 30.0
 
 
@@ -301,6 +290,13 @@ class Turn:
             self.set(effects=left)
         return found
 
+    def drop(self, which: Callable[[Effect], bool]) -> None:
+        """Break off the effects of which this is so: nobody waits for them any more."""
+        for number, effect in list(self.node.effects.items()):
+            if which(effect):
+                self.close(number)
+                self.do(Drop(number))
+
     def under_way(self, *kinds: type[E]) -> Iterator[E]:
         """The effects of these kinds that are under way."""
         return (effect for effect in self.node.effects.values() if isinstance(effect, kinds))
@@ -327,18 +323,9 @@ class Turn:
         assert self.node.member is not None
         self.set(member=_changed(self.node.member, changes))
 
-    def set_epoch(self, number: int, **changes: Any) -> None:
-        """Change one attempt."""
-        self.set(
-            epochs=tuple(
-                _changed(epoch, changes) if epoch.number == number else epoch
-                for epoch in self.node.epochs
-            )
-        )
-
-    def set_program(self, epoch: int, **changes: Any) -> None:
-        """Change what is known of an attempt's program."""
-        found = self.node.epoch(epoch)
-        assert found is not None
-        assert found.program is not None
-        self.set_epoch(epoch, program=_changed(found.program, changes))
+    def set_program(self, **changes: Any) -> ProgramState:
+        """Change what is known of the program."""
+        assert self.node.program is not None
+        program = _changed(self.node.program, changes)
+        self.set(program=program)
+        return program

@@ -6,7 +6,7 @@ import asyncio
 
 from rendezvous.compat import timeout
 from rendezvous.wire.peers import peers_of
-from rendezvous.wire.verify import PairProbe, ProbePlan
+from rendezvous.wire.verify import PairProbe
 from rendezvous.wire.words import printable
 from worker.agent.actions import Visit
 from worker.agent.environment import AgentEnvironment
@@ -31,29 +31,21 @@ async def visit(
     """
     clock = asyncio.get_running_loop().time
     began = clock()
-    plan, own = asked.plan, identity.slot
+    plan = asked.plan
     slots = [peer.slot for peer in plan.peers]
     # It stands in no plan when it found no port to answer at.
-    share = peers_of(slots, own, asked.epoch) if own in slots else []
-    pairs = _without_address(plan, own, share, environment)
-    if not pairs:
+    own = next((peer for peer in plan.peers if peer.slot == identity.slot), None)
+    share = peers_of(slots, own.slot, asked.epoch) if own else []
+    problem = environment.why_unusable(own.address, own.interface) if own else ""
+    if problem:  # nothing is reached from a lost address
+        detail = printable(problem, 120)
+        pairs = [PairProbe(slot=slot, outcome="no_route", detail=detail) for slot in share]
+    else:
         pairs = unfit_peers(plan, share, loopback=loopback)
         unfit = {pair.slot for pair in pairs}
         pairs += await environment.probe(identity, plan, [s for s in share if s not in unfit])
     seconds = clock() - began
     return Visited(asked.number, tuple(await _named(pairs, asked, identity, environment)), seconds)
-
-
-def _without_address(
-    plan: ProbePlan, slot: int, share: list[int], environment: AgentEnvironment
-) -> list[PairProbe]:
-    """What is known of the peers without a visit: nothing is reached from a lost address."""
-    own = next((peer for peer in plan.peers if peer.slot == slot), None)
-    problem = environment.why_unusable(own.address, own.interface) if own else ""
-    return [
-        PairProbe(slot=peer, outcome="no_route", detail=printable(problem, 120))
-        for peer in (share if problem else [])
-    ]
 
 
 async def _named(

@@ -38,6 +38,7 @@ from worker.hosts.text import (
     remove_lines,
     render_hosts,
 )
+from worker.machine import sysfs
 from worker.program.keeper import read_process
 
 _LOCK_SECONDS = 5.0
@@ -202,17 +203,13 @@ def _locked(path: Path, seconds: float) -> IO[bytes]:
 def _replace(file: IO[bytes], old: str, new: str) -> None:
     try:
         _put(file.fileno(), old, new)
-    except OSError as exc:
-        _put_back(file, old, exc)
+    except OSError as cause:
+        try:
+            _put(file.fileno(), _content(file), old)  # what it needs was allocated
+        except OSError as exc:
+            words = f"{cause.strerror}, and the old text could not be put back: {exc.strerror}"
+            raise OSError(cause.errno, words) from exc
         raise
-
-
-def _put_back(file: IO[bytes], old: str, cause: OSError) -> None:
-    try:
-        _put(file.fileno(), _content(file), old)  # what it needs was allocated
-    except OSError as exc:
-        words = f"{cause.strerror}, and the old text could not be put back: {exc.strerror}"
-        raise OSError(cause.errno, words) from exc
 
 
 def _put(fd: int, old: str, new: str) -> None:
@@ -338,10 +335,7 @@ def _start_of(pid: int) -> int | None:
 
 
 def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
+    return sysfs.text(Path("/proc/sys/kernel/random/boot_id"))
 
 
 def _pid_namespace() -> int:

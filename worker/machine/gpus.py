@@ -18,7 +18,6 @@ from worker.machine import aside, nvml
 
 Severity: TypeAlias = Literal["fail", "warn"]
 
-LIMIT_SECONDS = 5.0
 _ACTIONS: dict[object, str] = {
     1: "to reset the GPU",
     2: "to restart the node",
@@ -32,10 +31,6 @@ _NOT_NAMED = (None, "all", "none", "void")
 _FABRIC: dict[object, str] = {1: "not started", 2: "in progress", 3: "completed"}
 
 
-def _words(text: str) -> str:
-    return printable(text, 253)
-
-
 def _asked(action: object) -> object:
     return _ACTIONS.get(action, f"for recovery action {action}") if action else ""
 
@@ -44,7 +39,7 @@ def _joining(state: object) -> object:
     return _FABRIC.get(state, f"state {state}") if state else ""
 
 
-_Text = Annotated[str, AfterValidator(_words)]
+_Text = Annotated[str, AfterValidator(lambda text: printable(text, 253))]
 
 
 @frozen
@@ -126,7 +121,7 @@ class Gpus:
 _ANSWER = TypeAdapter(Gpus)
 
 
-def look_gpus(limit_seconds: float = LIMIT_SECONDS) -> Gpus:
+def look_gpus(limit_seconds: float) -> Gpus:
     """Ask the driver for the GPUs and their health, in at most `limit_seconds`; never raises."""
     answer = aside.ask(Path(nvml.__file__), limit_seconds=limit_seconds, site=True)
     try:
@@ -145,7 +140,8 @@ def visible_gpus(gpus: Gpus | None, environ: Mapping[str, str]) -> list[Gpu]:
     """
     present = list(gpus.gpus) if gpus else []
     cuda, container = environ.get("CUDA_VISIBLE_DEVICES"), environ.get("NVIDIA_VISIBLE_DEVICES")
-    words = _words_of(container if cuda is None else cuda)
+    given = (container if cuda is None else cuda) or ""
+    words = [word for part in given.split(",") if (word := part.strip())]
     named = [one for gpu in present if (one := _named(gpu, words)) is not None]
     # Inside a container there are no others than those it was given, and they count from 0.
     is_given = len(words) >= len(present) and all(word.isdecimal() for word in words)
@@ -167,10 +163,6 @@ def hidden_gpus(gpus: Gpus | None, environ: Mapping[str, str]) -> frozenset[int]
 def uuids_of(gpus: Sequence[Gpu]) -> list[str]:
     """What tells whether two nodes compute on the same: of a GPU in MIG's mode, its instances."""
     return [uuid for gpu in gpus for uuid in ((gpu.uuid,) if gpu.slices is None else gpu.slices)]
-
-
-def _words_of(text: str | None) -> list[str]:
-    return [word for part in (text or "").split(",") if (word := part.strip())]
 
 
 def _named(gpu: Gpu, words: Sequence[str]) -> Gpu | None:

@@ -97,19 +97,19 @@ def read_arp(names: Iterable[str], root: Path = Path("/")) -> dict[str, Arp]:
 
 def reaches_gpu_memory(root: Path = Path("/")) -> bool:
     """Whether network cards may be given GPU memory: by nvidia_peermem, or the open driver."""
-    open_driver = "Open Kernel Module" in _text(root / "proc/driver/nvidia/version")
+    open_driver = "Open Kernel Module" in sysfs.content(root / "proc/driver/nvidia/version")
     return open_driver or any((root / name).exists() for name in _PEER_MEMORY)
 
 
 def driver_version(root: Path = Path("/")) -> str:
     """The NVIDIA driver's version; empty without one."""
-    found = _DRIVER.search(_text(root / "proc/driver/nvidia/version"))
+    found = _DRIVER.search(sysfs.content(root / "proc/driver/nvidia/version"))
     return found[1] if found else ""
 
 
 def memory_bytes(root: Path = Path("/")) -> int:
     """The machine's memory; 0 when unknown."""
-    found = _MEMORY.search(_text(root / "proc/meminfo"))
+    found = _MEMORY.search(sysfs.content(root / "proc/meminfo"))
     return int(found[1]) * 1024 if found else 0
 
 
@@ -125,17 +125,10 @@ def _soft(which: int) -> int | None:
 
 def _may_lock(root: Path) -> bool:
     """The kernel asks for the capability in the user namespace of the machine itself."""
-    status = _text(root / "proc/self/status")
+    status = sysfs.content(root / "proc/self/status")
     found = re.search(r"^CapEff:\s*([0-9a-f]+)$", status, re.MULTILINE)
     has = bool(found and int(found[1], 16) & _IPC_LOCK)
-    return has and _text(root / "proc/self/uid_map").split() == _WHOLE_MACHINE
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""
+    return has and sysfs.content(root / "proc/self/uid_map").split() == _WHOLE_MACHINE
 
 
 def ephemeral_range() -> tuple[int, int]:

@@ -19,7 +19,6 @@ from rendezvous.wire.words import printable
 from worker.machine import aside, sysfs, verbs
 from worker.nccl.env import GidWish, selects
 
-OPEN_SECONDS = 10.0
 _MOST_PORTS = 128
 _MOST_PKEYS = 256
 _ROCE_V2 = "RoCE v2"
@@ -93,13 +92,15 @@ def chosen(ports: Sequence[RdmaPort], words: str) -> list[RdmaPort]:
     ]
 
 
-def open_devices(names: Sequence[str], limit_seconds: float = OPEN_SECONDS) -> dict[str, Unopened]:
+def open_devices(names: Sequence[str], limit_seconds: float) -> dict[str, Unopened]:
     """Open RDMA devices through libibverbs, as NCCL does: those that it does not open, by name.
 
     Args:
         names: As in /sys/class/infiniband.
         limit_seconds: For all of them; a broken driver can block for ever.
     """
+    if not names:
+        return {}
     answer = aside.ask(Path(verbs.__file__), *names, limit_seconds=limit_seconds)
     silent = Unopened(f"libibverbs does not open it: {answer.problem or 'no answer'}")
     found = dict.fromkeys(names, silent)

@@ -239,7 +239,7 @@ def look_around(
     files = later(lambda: _read_files(program, command, environ), _Files())
     addresses = later(lambda: _addresses_of(hostname, root, resolve), None)
     ports, counted = later(lambda: (look_rdma(root), error_counters(root)), _NO_RDMA).get()
-    driver = later(lambda: _ask_driver(nodes, limit), _SILENT_GPUS)
+    driver = later(lambda: look_gpus(limit) if nodes else None, _SILENT_GPUS)
     efa = EFA_LIBRARIES if any(port.link_layer == EFA for port in ports) else ()
     unloaded = dict.fromkeys(efa, NO_ANSWER)
     libraries = later(lambda: _load(efa, _PATIENT), unloaded, PATIENT_SECONDS)
@@ -247,7 +247,7 @@ def look_around(
         ports = later(lambda: look_rdma(root, wish), ports).get()
     names = list(dict.fromkeys(p.device for p in ports if not p.problem and root == _HOST))
     closed = dict.fromkeys(names, _SILENT_DEVICE)
-    tried = later(lambda: _open(names, _PATIENT), closed, PATIENT_SECONDS)
+    tried = later(lambda: rdma.open_devices(names, _PATIENT), closed, PATIENT_SECONDS)
     return replace(
         _quick(root, nodes),
         temporary=str(temporary),
@@ -357,12 +357,9 @@ def _script_digest(command: Sequence[str]) -> str:
 
 def _in_hosts_file(hostname: str, root: Path) -> tuple[str, ...]:
     """The addresses that /etc/hosts gives to a name."""
-    try:
-        text = (root / "etc/hosts").read_text(errors="replace")
-    except OSError:
-        return ()
     found = []
-    for words in (line.partition("#")[0].split() for line in text.splitlines()):
+    lines = sysfs.content(root / "etc/hosts").splitlines()
+    for words in (line.partition("#")[0].split() for line in lines):
         if hostname.lower() in (name.lower() for name in words[1:]):
             with contextlib.suppress(ValueError):
                 found.append(str(ipaddress.ip_address(words[0])))
@@ -410,11 +407,3 @@ def _load(names: Sequence[str], limit_seconds: float) -> dict[str, str]:
     lines = (line.partition("\t") for line in answer.text.splitlines())
     problems = {name: printable(problem, 300) for name, _, problem in lines}
     return {name: problems.get(name, answer.problem or NO_ANSWER) for name in names}
-
-
-def _ask_driver(nodes: int, limit_seconds: float) -> Gpus | None:
-    return look_gpus(limit_seconds) if nodes else None
-
-
-def _open(names: Sequence[str], limit_seconds: float) -> dict[str, Unopened]:
-    return rdma.open_devices(names, limit_seconds) if names else {}

@@ -22,12 +22,17 @@ def entries(path: Path) -> list[Path]:
         return []
 
 
-def text(path: Path) -> str:
-    """What a file says, on one printable line; nothing when it cannot be read."""
+def content(path: Path) -> str:
+    """All that a file says; nothing when it cannot be read."""
     try:
-        return printable(path.read_text(errors="replace").strip(), _MOST_CHARACTERS)
+        return path.read_text(errors="replace")
     except OSError:
         return ""
+
+
+def text(path: Path) -> str:
+    """What a file says, on one printable line; nothing when it cannot be read."""
+    return printable(content(path).strip(), _MOST_CHARACTERS)
 
 
 def number(path: Path, default: int) -> int:

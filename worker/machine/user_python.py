@@ -56,7 +56,8 @@ def look_user_python(program: str, environ: Mapping[str, str]) -> UserPython:
             `torchrun` or `python3` is looked at.
         environ: The user's environment: PATH, PYTHONPATH and HOME count.
     """
-    interpreter = _interpreter(program, environ)
+    words = (program, "torchrun", "python3", "python")
+    interpreter = next(filter(None, (_python_behind(word, environ) for word in words)), None)
     if interpreter is None:
         return UserPython()
     version = _version(interpreter)
@@ -77,8 +78,7 @@ def has_module(program: str, environ: Mapping[str, str], names: Sequence[str]) -
     Returns:
         None when that cannot be told: no Python, or none whose folders are known.
     """
-    found = shutil.which(program, path=environ.get("PATH", ""))
-    interpreter = _python_of(Path(found), environ) if found else None
+    interpreter = _python_behind(program, environ)
     version = _version(interpreter) if interpreter else ""
     if interpreter is None or not version:
         return None
@@ -106,14 +106,10 @@ def _holds(folder: Path, name: str) -> bool:
     )
 
 
-def _interpreter(program: str, environ: Mapping[str, str]) -> Path | None:
-    """Of the program itself, else of torchrun, else `python3` or `python`."""
-    for word in (program, "torchrun", "python3", "python"):
-        found = shutil.which(word, path=environ.get("PATH", ""))
-        python = _python_of(Path(found), environ) if found else None
-        if python is not None:
-            return python
-    return None
+def _python_behind(word: str, environ: Mapping[str, str]) -> Path | None:
+    """The interpreter that runs the program of this name; None when there is none."""
+    found = shutil.which(word, path=environ.get("PATH", ""))
+    return _python_of(Path(found), environ) if found else None
 
 
 def _python_of(program: Path, environ: Mapping[str, str]) -> Path | None:
@@ -128,8 +124,7 @@ def _python_of(program: Path, environ: Mapping[str, str]) -> Path | None:
     words = head[2:].partition("\n")[0].split()
     if words and Path(words[0]).name == "env":
         word = next((word for word in words[1:] if not word.startswith("-")), "")
-        found = shutil.which(word, path=environ.get("PATH", "")) if _PYTHON.match(word) else None
-        return _python_of(Path(found), environ) if found else None
+        return _python_behind(word, environ) if _PYTHON.match(word) else None
     # The form in which pip writes an interpreter whose path is too long for a first line.
     shell = _SHELL_FORM.search(head)
     path = Path(shell["path"] if shell else " ".join(words[:1]))

@@ -12,9 +12,10 @@ from dataclasses import replace
 from rendezvous.talk.join_string import JoinString
 from rendezvous.talk.macs import sign_join, word_macs
 from rendezvous.wire.errors import AddressError, ArmingFailed, UsageError
-from rendezvous.wire.node import Candidate, Job, JoinRequest
+from rendezvous.wire.node import Job, JoinRequest
 from rendezvous.wire.run import DEFAULT_MASTER_PORT
-from worker.contracts import needs_of, script_of
+from worker.contracts import needs_of
+from worker.contracts.script import script_of
 from worker.machine.interfaces import count_cpus, count_gpus, look, route_source
 from worker.machine.kernel import read_arp
 from worker.machine.surroundings import (
@@ -24,7 +25,6 @@ from worker.machine.surroundings import (
     Surroundings,
     look_around,
 )
-from worker.nccl.env import Given
 from worker.offer.address import AddressChoice, choose_candidates
 from worker.offer.ports import find_free, is_free
 from worker.preflight.checks import check_node, worth_telling
@@ -104,7 +104,10 @@ def make_offer(
         join_id=secrets.token_urlsafe(16),
         hostname=here.hostname or "localhost",
         nproc_per_node=nproc,
-        candidates=[_marked(one, here.given) for one in here.candidates],
+        candidates=[
+            one.model_copy(update={"left_out_by": left_out_by(one.interface, here.given)})
+            for one in here.candidates
+        ],
         requested_rank=settings.node_rank,
         master_port=master_port,
         job=Job(
@@ -117,11 +120,6 @@ def make_offer(
         probe_port=probe_port,
     )
     return sign_join(request, join.row_key, run=join.run, launch_id=join.launch_id)
-
-
-def _marked(candidate: Candidate, given: Mapping[str, Given]) -> Candidate:
-    left_out = left_out_by(candidate.interface, given)
-    return candidate.model_copy(update={"left_out_by": left_out})
 
 
 def survey(

@@ -54,13 +54,7 @@ async def refuse_alone(join: JoinString, error: Exception) -> None:
         await refuse(client, join, error)
 
 
-async def refuse(
-    client: RegistryClient,
-    join: JoinString,
-    error: Exception,
-    *,
-    limit_seconds: float = TELL_SECONDS,
-) -> None:
+async def refuse(client: RegistryClient, join: JoinString, error: Exception) -> None:
     """Tell the registry why this node does not join, while it may still come up; never raises.
 
     A registry that refuses to hear it has no use for it: an older one does not know the call.
@@ -74,13 +68,13 @@ async def refuse(
             said = True
             logger.warning(
                 "this node cannot take part: %s (the registry is told, for at most %.0f s: %s)",
-                *(refusal.reason, limit_seconds, failure.message),
+                *(refusal.reason, TELL_SECONDS, failure.message),
             )
 
     try:
         await until_answered(
             lambda: client.refuse(join.run, join.slot, refusal),
-            seconds=limit_seconds,
+            seconds=TELL_SECONDS,
             failed=say,
             pause=client.pause,
         )

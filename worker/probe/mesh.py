@@ -20,7 +20,7 @@ import socket
 import struct
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -92,7 +92,7 @@ async def probe_peers(
     slots: Iterable[int],
     *,
     pace: Pace = Pace(),
-    clock: Callable[[], float] = time.time,
+    clock: Callable[[], float] = time.time,  # noqa: TID251 (the skew is what is asked)
 ) -> list[PairProbe]:
     """Visit these peers at the plan's addresses; one result for each, in their order.
 
@@ -199,13 +199,18 @@ class _Visitor:
             elif not heard.done():
                 heard.set_result(pair)
 
-        async with _ended_together() as visits:
+        visits: list[asyncio.Task[None]] = []
+        try:
             while (left := ends - self._loop.time()) > 0 and not heard.done():
                 if not visits or self._again < _MOST_AGAIN:
                     visits.append(asyncio.create_task(visit()))
                 await asyncio.wait({heard}, timeout=min(left, self._pace.again_seconds))
             if not heard.done() and visits:
                 await asyncio.wait(visits)
+        finally:
+            for task in visits:
+                task.cancel()
+            await asyncio.gather(*visits, return_exceptions=True)
         if heard.done():
             return heard.result()
         usual, _ = Counter(pair.outcome for pair in silent).most_common(1)[0]
@@ -280,18 +285,6 @@ class _Visitor:
             raise _Fault("error", "16 KiB came back changed")
 
 
-@contextlib.asynccontextmanager
-async def _ended_together() -> AsyncIterator[list[asyncio.Task[None]]]:
-    """Tasks that are cancelled in the end, whatever happens."""
-    tasks: list[asyncio.Task[None]] = []
-    try:
-        yield tasks
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
 def _least_skew(middle: float, doubt: float) -> float:
     """The least by which clocks must differ that were read so much apart, in seconds.
 
@@ -322,7 +315,6 @@ class _Wire:
         self._size = 0
         self._received = b""
         self._error: OSError | None = None
-        self._reading = False
         self._socket = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         # By its number: the loop writes out a socket, addresses and all, that it does not know yet.
         self._file = self._socket.fileno()
@@ -333,8 +325,7 @@ class _Wire:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._reading:
-            self._loop.remove_reader(self._file)
+        self._loop.remove_reader(self._file)
         self._socket.close()
 
     async def connect(self, address: str, port: int) -> None:
@@ -354,7 +345,6 @@ class _Wire:
         if number:
             raise OSError(number, os.strerror(number))
         self._loop.add_reader(self._file, self._take_in)
-        self._reading = True
 
     def send(self, data: bytes) -> None:
         """Send all of it; the socket's buffer has room for it. Raises OSError."""
@@ -382,7 +372,6 @@ class _Wire:
         except OSError as exc:
             self._error = exc
             self._loop.remove_reader(self._file)
-            self._reading = False
             self._settle()
             return
         self._received = self._received + more if self._received else more

@@ -18,9 +18,8 @@ from collections.abc import Sequence
 from rendezvous.compat import timeout
 from worker.probe.packets import HELLO_BYTES, NONCE_BYTES, REPLY_BYTES, Packets
 
-# Python names none of these.
-_IP_MTU_DISCOVER, _IP_MTU = 10, 14
-_IPV6_MTU_DISCOVER, _IPV6_MTU = 23, 24
+# By family: the level, and its options MTU_DISCOVER and MTU, which Python does not name.
+_OPTIONS = {4: (socket.IPPROTO_IP, 10, 14), 6: (socket.IPPROTO_IPV6, 23, 24)}
 _PMTUDISC_DO = 2
 _HEADER_BYTES = {4: 28, 6: 48}
 _LARGEST_PACKET = 65_535
@@ -75,9 +74,8 @@ class PathMtu:
             mtu: Of the interfaces at both ends, the smaller one.
         """
         largest = mtu - self._header
-        if mtu > _LARGEST_PACKET or largest < HELLO_BYTES:  # loopback: no packet is as large
-            return None
-        if self._closed:
+        is_loopback = mtu > _LARGEST_PACKET  # no packet is as large
+        if self._closed or is_loopback or largest < HELLO_BYTES:
             return None
         nonce = os.urandom(NONCE_BYTES)
         hello = self._packets.hello("udp", slot, nonce)
@@ -132,11 +130,10 @@ class PathMtu:
 
     def _known(self, address: str) -> int:
         """What this host has heard of the way there by now, from routers on it; 0 if nothing."""
+        level, _, mtu = _OPTIONS[self._family]
         with _socket(self._family) as sock, contextlib.suppress(OSError):
             sock.connect((address, 9))
-            if self._family == 4:
-                return sock.getsockopt(socket.IPPROTO_IP, _IP_MTU)
-            return sock.getsockopt(socket.IPPROTO_IPV6, _IPV6_MTU)
+            return sock.getsockopt(level, mtu)
         return 0
 
 
@@ -158,11 +155,9 @@ def _socket(family: int, source: str = "") -> socket.socket:
     """For datagrams that are lost rather than cut to pieces."""
     kind = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
     sock = socket.socket(socket.AF_INET if family == 4 else socket.AF_INET6, kind)
+    level, discover, _ = _OPTIONS[family]
     try:
-        if family == 4:
-            sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _PMTUDISC_DO)
-        else:
-            sock.setsockopt(socket.IPPROTO_IPV6, _IPV6_MTU_DISCOVER, _PMTUDISC_DO)
+        sock.setsockopt(level, discover, _PMTUDISC_DO)
         if source:
             sock.bind((source, 0))
     except OSError:

@@ -58,9 +58,7 @@ class ChildWatch:
         changed: Called when a child has ended of which something may be concluded.
     """
 
-    def __init__(
-        self, own: Ranks | None = None, changed: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, own: Ranks | None, changed: Callable[[], None]) -> None:
         self._own = own
         self._changed = changed
         self._main_pid = 0

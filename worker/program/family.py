@@ -154,7 +154,8 @@ def likely_cause(family: Family) -> Failure | None:
     ranks = _ranks_of(family)
     found = _earliest(_first_failed(ranks), _unread_rank(family, ranks))
     if found is None or found.exit_code == _TOLD_TO_END:
-        found = _earliest(found, _first_helper(family))
+        helper = _first_failed(replace(child, ranks=None) for child in family.children)
+        found = _earliest(found, helper)
     return found if found and not _is_missed(ranks, found.ended_at) else None
 
 
@@ -182,10 +183,6 @@ def _first_failed(children: Iterable[Child]) -> Failure | None:
     children = list(children)
     first = _earliest(*(_failure(c, c.ranks) for c in children if c.exit_code))
     return first if first and not _is_missed(children, first.ended_at) else None
-
-
-def _first_helper(family: Family) -> Failure | None:
-    return _first_failed([replace(c, ranks=None) for c in family.children])
 
 
 def _failure(child: Child, ranks: Ranks | None) -> Failure:

@@ -74,7 +74,7 @@ class Process(NamedTuple):
     def age_seconds(self) -> float:
         """Time since its start."""
         ticks = os.sysconf("SC_CLK_TCK")
-        return time.clock_gettime(time.CLOCK_BOOTTIME) - self.started / ticks
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - self.started / ticks  # noqa: TID251
 
 
 def prctl(option: int, value: int) -> None:
@@ -156,12 +156,13 @@ def send(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
-def terminate(everyone: list[Process]) -> None:
-    """SIGTERM to all; a stopped process is woken, or it would never see it."""
+def terminate(everyone: list[Process]) -> set[int]:
+    """SIGTERM to all; a stopped process is woken, or it would never see it. Returns their pids."""
     for process in everyone:
         send(process.pid, signal.SIGTERM)
         if process.state == "T":
             send(process.pid, signal.SIGCONT)
+    return {process.pid for process in everyone}
 
 
 def kill(everyone: list[Process]) -> None:
@@ -278,24 +279,19 @@ class Keeper:
         """Only the keeper can reap its children, so "no child" cannot be said too early."""
         told: set[int] = set()
         if not self._alone and not self._told_to_kill:
-            told = self._terminate(descendants(os.getpid()))
+            told = terminate(descendants(os.getpid()))
         deadline = time.monotonic() + self._grace_seconds
         while not self._alone and not self._told_to_kill and time.monotonic() < deadline:
             self._turn(deadline - time.monotonic())
             # A child that was born while its parent was being told has nobody now who would.
             orphans = [p for p in descendants(os.getpid()) if p.parent == os.getpid()]
-            told |= self._terminate([p for p in orphans if p.pid not in told])
+            told |= terminate([p for p in orphans if p.pid not in told])
         deadline = time.monotonic() + KILL_SECONDS
         while not self._alone and time.monotonic() < deadline:
             kill(descendants(os.getpid()))
             self._turn(0.01)
         if not self._alone:
             complain(still_there(descendants(os.getpid())))
-
-    @staticmethod
-    def _terminate(everyone: list[Process]) -> set[int]:
-        terminate(everyone)
-        return {process.pid for process in everyone}
 
 
 def still_there(left: list[Process]) -> str:

@@ -32,9 +32,9 @@ IDLE_SECONDS = 0.2
 DRAIN_SECONDS = 1.0
 STUCK_SECONDS = 5.0
 
-TAIL_LINES = 200
 _STATE_SECONDS = 1.0
-TAIL_WIDTH = 400
+_TAIL_LINES = 200
+_TAIL_WIDTH = 400
 
 _MAX_UNFINISHED = 65_536
 _STREAMS: tuple[Stream, Stream] = ("stdout", "stderr")
@@ -65,10 +65,8 @@ class Output(Protocol):
 class Tail:
     """The last lines of both streams, in the order in which they came."""
 
-    def __init__(self, lines: int = TAIL_LINES, width: int = TAIL_WIDTH) -> None:
-        self._count = lines
-        self._width = width
-        self._lines: deque[bytes] = deque(maxlen=lines)
+    def __init__(self) -> None:
+        self._lines: deque[bytes] = deque(maxlen=_TAIL_LINES)
         self._unfinished: dict[Stream, bytes] = dict.fromkeys(_STREAMS, b"")
         self._lock = threading.Lock()
 
@@ -76,7 +74,7 @@ class Tail:
         """Remember the newest lines of it."""
         with self._lock:
             # What stands before the last lines, as many as are kept, is left out unseen.
-            *finished, rest = (self._unfinished[stream] + data).rsplit(b"\n", self._count)
+            *finished, rest = (self._unfinished[stream] + data).rsplit(b"\n", _TAIL_LINES)
             self._lines.extend(line for line in finished if line.strip())
             self._unfinished[stream] = rest[-_MAX_UNFINISHED:]
 
@@ -84,13 +82,13 @@ class Tail:
         """Printable text, without colours and blank lines, each line cut to the width."""
         with self._lock:
             found = [*self._lines, *(rest for rest in self._unfinished.values() if rest.strip())]
-        return [self._text(line) for line in found[-self._count :]]
+        return [self._text(line) for line in found[-_TAIL_LINES:]]
 
     def _text(self, line: bytes) -> str:
         # Of a progress bar that overwrites itself only the last state counts.
         newest = line.rstrip().rpartition(b"\r")[2].rpartition(b"\n")[2]
         text = _COLOURS.sub("", newest.decode("utf-8", "replace")).expandtabs(4)
-        return printable(text.rstrip(), self._width)
+        return printable(text.rstrip(), _TAIL_WIDTH)
 
 
 class OutputSink:

@@ -55,7 +55,7 @@ class Program:
         grace_seconds: float,
         ranks: Ranks | None = None,
     ) -> None:
-        self.changed: Callable[[], None] = _nobody_asks
+        self.changed: Callable[[], None] = lambda: None
         self._process = process
         self._lifeline = lifeline
         self._pump = pump
@@ -78,7 +78,6 @@ class Program:
         argv: Sequence[str],
         env: Mapping[str, str],
         *,
-        cwd: Path | None = None,
         grace_seconds: float,
         output: Output,
     ) -> Program:
@@ -92,10 +91,10 @@ class Program:
             output: Called from a thread.
 
         Raises:
-            UsageError: The working directory, or an argument, cannot be.
+            UsageError: An argument cannot be.
             RunError: This machine cannot start one more process.
         """
-        process, lifeline, streams = await _start_keeper(argv, env, cwd, grace_seconds)
+        process, lifeline, streams = await _start_keeper(argv, env, grace_seconds)
         return cls(process, lifeline, Pump(streams, output), grace_seconds, ranks_in(env))
 
     @classmethod
@@ -106,7 +105,7 @@ class Program:
 
         Nobody watches the program's children, and its end does not wait for its output.
         """
-        process, lifeline, streams = await _start_keeper(argv, env, None, grace_seconds)
+        process, lifeline, streams = await _start_keeper(argv, env, grace_seconds)
         return cls(process, lifeline, None, grace_seconds), streams
 
     @property
@@ -234,12 +233,8 @@ class Program:
         )
 
 
-def _nobody_asks() -> None:
-    """Nobody wants to know of a change."""
-
-
 async def _start_keeper(
-    argv: Sequence[str], env: Mapping[str, str], cwd: Path | None, grace_seconds: float
+    argv: Sequence[str], env: Mapping[str, str], grace_seconds: float
 ) -> tuple[asyncio.subprocess.Process, socket.socket, dict[int, Stream]]:
     """Start a program below a keeper: the keeper, its lifeline, and what is to be read."""
     ours, theirs = socket.socketpair()
@@ -253,7 +248,6 @@ async def _start_keeper(
                 *(sys.executable, "-I", "-S", "-X", "utf8", Path(keeper.__file__).resolve()),
                 *(str(theirs.fileno()), str(grace_seconds), "--", *argv),
                 env=env,
-                cwd=cwd,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=pipes[0][1],
                 stderr=pipes[1][1],
@@ -261,7 +255,7 @@ async def _start_keeper(
                 start_new_session=True,  # a terminal's Ctrl-C is the agent's to pass on
             )
         except (OSError, ValueError) as error:
-            raise _cannot_start(argv[0], cwd, error) from error
+            raise _cannot_start(argv[0], error) from error
         finally:
             for _, writer in pipes:
                 os.close(writer)
@@ -377,12 +371,7 @@ def _reap(pid: int) -> bool:
         return True
 
 
-def _cannot_start(program: str, cwd: Path | None, error: OSError | ValueError) -> RdzvError:
-    if cwd is not None and not cwd.is_dir():
-        return UsageError(
-            f"{program!r} cannot start in {str(cwd)!r}: there is no such folder",
-            hint="Name a folder that exists on this node.",
-        )
+def _cannot_start(program: str, error: OSError | ValueError) -> RdzvError:
     if isinstance(error, ValueError):
         return UsageError(f"{program!r} cannot be started: {error}")
     hint = ""

@@ -323,7 +323,13 @@ def _row_in_words(name: str, rank: int, pairs: Mapping[Pair, float]) -> str:
 
 
 class World:
-    """All processes of the run, over torch.distributed. All must make the same calls."""
+    """All processes of the run, over torch.distributed. All must make the same calls.
+
+    Attributes:
+        device: What the data lies on, for a person.
+        torch_version: Of torch.
+        size: How many processes there are.
+    """
 
     def __init__(self) -> None:
         import torch
@@ -340,33 +346,18 @@ class World:
             torch.set_num_threads(1)  # Gloo has threads of its own, and these would be in its way
         self._device = torch.device("cuda", local) if cuda else torch.device("cpu")
         dist.init_process_group(self.backend, timeout=timedelta(seconds=_HANG_SECONDS))
-        self.rank = dist.get_rank()
+        self.device = str(torch.cuda.get_device_name(self._device)) if cuda else "CPU"
+        self.torch_version = str(torch.__version__)
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
         own = (int(os.environ["GROUP_RANK"]), local, socket.gethostname())
         self._processes = self.everyone(own)
         self.node, self.local, _ = own
 
-    @property
-    def device(self) -> str:
-        """What the data lies on, for a person."""
-        on_gpu = self._device.type == "cuda"
-        return str(self._torch.cuda.get_device_name(self._device)) if on_gpu else "CPU"
-
-    @property
-    def torch_version(self) -> str:
-        """Of torch."""
-        return str(self._torch.__version__)
-
-    @property
-    def size(self) -> int:
-        """How many processes there are."""
-        return len(self._processes)
-
     def nodes(self) -> list[dict[str, Any]]:
         """Hostname and number of processes of each node, by rank."""
-        ranks = sorted({node for node, _, _ in self._processes})
         counts = Counter(node for node, _, _ in self._processes)
         names = {node: name for node, _, name in self._processes}
-        return [{"hostname": names[rank], "processes": counts[rank]} for rank in ranks]
+        return [{"hostname": names[rank], "processes": counts[rank]} for rank in sorted(counts)]
 
     def peer_on(self, node: int) -> int | None:
         """The process on another node with this one's local rank, if there is one."""
@@ -382,7 +373,7 @@ class World:
         length = torch.tensor([len(text)], device=self._device)
         dist.all_reduce(length, op=dist.ReduceOp.MAX)
         padded = torch.tensor([*text.ljust(int(length))], dtype=torch.uint8, device=self._device)
-        found = [torch.empty_like(padded) for _ in range(dist.get_world_size())]
+        found = [torch.empty_like(padded) for _ in range(self.size)]
         dist.all_gather(found, padded)
         return [json.loads(bytes(each.tolist())) for each in found]
 

@@ -316,18 +316,14 @@ def serve_store(port: int) -> None:
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             pass
 
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-        address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
-        request_queue_size = 1024
-
-        def server_bind(self) -> None:
-            if self.address_family == socket.AF_INET6:
-                self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self.socket.bind(self.server_address)
-
-    threading.Thread(target=Server(("", port), Handler).serve_forever, daemon=True).start()
+    dual = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if dual else socket.AF_INET
+    server = ThreadingHTTPServer(("", port), Handler, bind_and_activate=False)
+    server.socket.close()  # of IPv4 alone
+    server.socket = socket.create_server(
+        ("", port), family=family, backlog=1024, dualstack_ipv6=dual
+    )
+    threading.Thread(target=server.serve_forever, daemon=True).start()
 
 
 def await_store(host: str, port: int, seconds: float = _STORE_SECONDS) -> bool:

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from rendezvous.talk.retry import retry_pause, until_answered
+from rendezvous.talk.retry import until_answered
 from rendezvous.wire.errors import RdzvError, UsageError
 from rendezvous.wire.relay import (
     CommandEnd,
@@ -37,6 +37,9 @@ _OF_CALLER = (CommandStart, CommandTaken, CommandEnd)
 class Registry(Protocol):
     """What is needed of `rendezvous.talk.client.RegistryClient`."""
 
+    def pause(self) -> float:
+        """Draw the seconds before a registry that did not answer is asked again."""
+
     async def relay_give(self, run: str, slot: int, parcels: list[Parcel]) -> RelayReply:
         """Send frames to other nodes."""
 
@@ -53,7 +56,6 @@ class Exchange:
         slot: This node.
         receive: Called with each frame and the slot that it comes from; may not block.
         lost: Called when frames may have been lost: what is not acknowledged is to be told again.
-        pause: Seconds before a registry that did not answer is asked again.
     """
 
     def __init__(
@@ -64,10 +66,8 @@ class Exchange:
         *,
         receive: Callable[[int, CommandFrame], None],
         lost: Callable[[], None],
-        pause: Callable[[], float] = retry_pause,
     ) -> None:
         self._registry = registry
-        self._pause = pause
         self._run = run
         self._slot = slot
         self._receive = receive
@@ -145,7 +145,7 @@ class Exchange:
             self._more.clear()
             while self._waiting:
                 for place in await until_answered(
-                    self._give_batch, failed=_say_waits, pause=self._pause
+                    self._give_batch, failed=_say_waits, pause=self._registry.pause
                 ):
                     self._waiting.pop(place, None)  # it may have been taken back
 
@@ -178,7 +178,7 @@ class Exchange:
             ask = functools.partial(
                 self._registry.relay_take, self._run, self._slot, after, self._session
             )
-            mail = await until_answered(ask, failed=_say_absent, pause=self._pause)
+            mail = await until_answered(ask, failed=_say_absent, pause=self._registry.pause)
             after = mail.seq
             if mail.session != self._session:
                 known, self._session = self._session, mail.session

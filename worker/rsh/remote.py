@@ -6,11 +6,10 @@ import asyncio
 import base64
 import functools
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 
 from rendezvous.talk.join_string import JoinString
 from rendezvous.talk.macs import command_mac, is_command_mac
-from rendezvous.talk.retry import retry_pause
 from rendezvous.wire.errors import RdzvError, RunOver, UsageError
 from rendezvous.wire.relay import (
     MAX_COMMAND_BYTES,
@@ -44,26 +43,12 @@ class RemoteCommands:
         registry: By which frames reach other nodes.
         join: The run, the slot, and the key by which its nodes know each other.
         allowed: Whether the run allows remote commands.
-        pause: Seconds before a registry that did not answer is asked again.
     """
 
-    def __init__(
-        self,
-        registry: Registry,
-        join: JoinString,
-        *,
-        allowed: bool,
-        pause: Callable[[], float] = retry_pause,
-    ) -> None:
-        self.allowed = allowed
+    def __init__(self, registry: Registry, join: JoinString, *, allowed: bool) -> None:
         self._join = join
         self._exchange = Exchange(
-            registry,
-            join.run,
-            join.slot,
-            receive=self._receive,
-            lost=self._tell_again,
-            pause=pause,
+            registry, join.run, join.slot, receive=self._receive, lost=self._tell_again
         )
         self._closed = (
             f"run '{join.run}' is not running yet"
@@ -192,7 +177,8 @@ class RemoteCommands:
         problem = self._problem_of(peer, frame, command)
         if not problem:
             seen.add(frame.number)
-            problem = self._too_much()
+            if len(self._served) >= MOST_SERVED:
+                problem = f"{self._shell.node} runs {MOST_SERVED} remote commands already"
         if problem:
             logger.warning("a remote command of slot %d was not run: %s", peer, problem)
             send(CommandExit(number=frame.number, code=NOT_RUN, message=problem))
@@ -218,11 +204,6 @@ class RemoteCommands:
             command=command,
         )
         return "" if genuine else f"{me}: this command was not made by a node of this run for it"
-
-    def _too_much(self) -> str:
-        if len(self._served) < MOST_SERVED:
-            return ""
-        return f"{self._shell.node} runs {MOST_SERVED} remote commands already"
 
     def _tell_again(self) -> None:
         logger.info("the registry was started again: telling it of the remote commands")

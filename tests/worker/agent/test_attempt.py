@@ -36,6 +36,8 @@ from tests.worker.agent.drive import (
 from worker.agent import actions as do
 from worker.agent import inputs
 from worker.agent.notices import Note, notice
+from worker.agent.state import Epoch
+from worker.program.ending import Ending
 
 SECOND, THIRD = table(epoch=2), table(epoch=3)
 OTHER = table(port=29_501)
@@ -147,8 +149,9 @@ def test_the_program_starts_on_the_table_that_was_acknowledged(led: bool) -> Non
     )
 
 
-def test_an_attempt_is_kept_as_long_as_it_is_the_newest_or_has_a_program() -> None:
-    drive = to("starting")
+def test_a_program_is_of_its_own_attempt_whatever_comes_after() -> None:
+    drive = to("running")
     for epoch in (2, 3):
         drive.verify(epoch=epoch)
-        assert [each.number for each in drive.node.epochs] == [1, epoch]
+    (report,) = told(drive.ended(Ending(3, 0.0)))
+    assert (report, drive.node.epoch) == (report.model_copy(update={"epoch": 1}), Epoch(3, True))

@@ -13,7 +13,7 @@ from tests.worker.agent.drive import CLOSES, OVER, SOCKET, STOP, TAKEN, TERM, UN
 from worker.agent import actions as do
 from worker.agent.inputs import OwnWords
 from worker.agent.reports import exit_report, signal_report
-from worker.agent.state import Epoch, ProgramState, SignalTold
+from worker.agent.state import ProgramState, SignalTold
 from worker.program.ending import Ending
 from worker.program.family import Failure
 
@@ -92,9 +92,9 @@ def report_of(
     ending: Ending, *, stop_at: float | None = None, signal_at: float | None = None
 ) -> tuple[ExitReport, float]:
     """The report of a program that began at 10."""
-    epoch = Epoch(1, program=ProgramState(7, started_at=10.0), stop_at=stop_at)
+    program = ProgramState(7, 1, started_at=10.0, stop_at=stop_at)
     told_of = None if signal_at is None else SignalTold(SIGTERM, signal_at)
-    return exit_report(epoch, ending, WORDS, told_of)
+    return exit_report(program, ending, WORDS, told_of)
 
 
 def test_the_report_of_an_end_holds_all_that_is_known_of_it() -> None:
@@ -144,5 +144,5 @@ def test_what_came_first_counts(
 def test_the_time_that_a_program_ran_counts_from_any_clocks_zero(
     started_at: float | None, seconds: float
 ) -> None:
-    epoch = Epoch(1, program=ProgramState(7, started_at=started_at))
-    assert exit_report(epoch, Ending(1, 60.0), WORDS, None)[0].ran_seconds == seconds
+    program = ProgramState(7, 1, started_at=started_at)
+    assert exit_report(program, Ending(1, 60.0), WORDS, None)[0].ran_seconds == seconds

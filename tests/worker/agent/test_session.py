@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rendezvous.talk.retry import retry_pause
-from rendezvous.wire.errors import Fenced, RdzvError
+from rendezvous.wire.errors import Fenced
 from rendezvous.wire.reports import ExitReport, LeaveReport, Report
 from rendezvous.wire.run import Phase
 from rendezvous.wire.verify import PairProbe, ProbePlan
@@ -19,7 +20,7 @@ from tests.worker.agent.drive import AWAY, BASE, OFFER, at_once, plan, reply, vi
 from tests.worker.test_table import join
 from worker.agent import AgentEnvironment, inputs
 from worker.agent import actions as do
-from worker.agent.session import Session
+from worker.agent.session import one_try, talk
 from worker.agent.visiting import visit
 from worker.probe.packets import Identity
 
@@ -36,7 +37,7 @@ class Registry:
     base = BASE
     pause = staticmethod(retry_pause)
 
-    def __init__(self, seconds: float = 0.0, error: RdzvError | None = None) -> None:
+    def __init__(self, seconds: float = 0.0, error: Exception | None = None) -> None:
         self.asked: list[tuple[str, Any]] = []
         self.asked_at = 0.0
         self._seconds = seconds
@@ -54,81 +55,82 @@ class Registry:
         return answer
 
 
-Ask = Callable[[Session], Coroutine[Any, Any, inputs.Input]]
-
-
-def said(registry: Registry, ask: Ask, after: float = 0.0) -> inputs.Input:
-    """What a session answers."""
+def said(registry: Any, asked: do.Effect, after: float = 0.0) -> inputs.Input:
+    """What comes of one try."""
 
     async def work() -> inputs.Input:
         await asyncio.sleep(after)
-        return await ask(Session(registry, join()))  # type: ignore[arg-type]
+        return await one_try(asked, lambda: talk(asked, registry, join()), registry.pause)
 
     return virtually(work())
 
 
-def watch(**changes: Any) -> Ask:
-    """A watch of at most 4 s."""
-    return lambda session: session.watch(do.Watch(7, after=3, poll=2.0, limit=4.0, **changes))
+WATCH = do.Watch(7, after=3, poll=2.0, limit=4.0)
 
 
-def tell(report: Report, began_at: float = 0.0, **changes: Any) -> Ask:
-    """Send a report."""
-    return lambda session: session.tell(do.Tell(7, report, began_at, **changes))
+def tell(report: Report, began_at: float = 0.0, **changes: Any) -> do.Tell:
+    return do.Tell(7, report, began_at, **changes)
 
 
 @pytest.mark.parametrize(
-    ("ask", "answer"),
+    ("asked", "answer"),
     [
-        (lambda s: s.connect(do.Connect(7)), inputs.Connected(7, BASE)),
-        (lambda s: s.join(do.Join(7, OFFER)), inputs.Joined(7, reply(), BASE)),
-        (watch(), inputs.Viewed(7, VIEW)),
+        (do.Connect(7), inputs.Connected(7, BASE)),
+        (do.Join(7, OFFER), inputs.Joined(7, reply(), BASE)),
+        (WATCH, inputs.Viewed(7, VIEW)),
         (tell(REPORT), inputs.Done(7)),
     ],
 )
 def test_each_question_is_answered_by_one_input_or_the_registrys_refusal(
-    ask: Ask, answer: inputs.Input
+    asked: do.Effect, answer: inputs.Input
 ) -> None:
-    assert said(Registry(), ask) == answer
+    assert said(Registry(), asked) == answer
     for error in (AWAY, Fenced("newer")):
-        assert said(Registry(error=error), ask) == inputs.Failed(7, error)
+        assert said(Registry(error=error), asked) == inputs.Failed(7, error)
 
 
 @pytest.mark.parametrize(
-    ("seconds", "ask", "answer"),
+    ("seconds", "asked", "answer"),
     [
-        (4.1, watch(), inputs.Late(7)),
-        (3.9, watch(), inputs.Viewed(7, VIEW)),
-        (3.9, watch(pause=True), inputs.Viewed(7, VIEW)),
+        (4.1, WATCH, inputs.Late(7)),
+        (3.9, WATCH, inputs.Viewed(7, VIEW)),
+        (3.9, replace(WATCH, pause=True), inputs.Viewed(7, VIEW)),
         (3.1, tell(LeaveReport(), limit=3.0), inputs.Late(7)),
     ],
 )
 def test_a_limit_that_has_passed_is_an_answer_and_a_pause_no_part_of_it(
-    seconds: float, ask: Ask, answer: inputs.Input
+    seconds: float, asked: do.Effect, answer: inputs.Input
 ) -> None:
     registry = Registry(seconds)
-    assert said(registry, ask) == answer
+    assert said(registry, asked) == answer
     assert registry.asked_at == 0.0 or 0.2 <= registry.asked_at <= 0.5
 
 
 @pytest.mark.parametrize(
-    ("ask", "age"),
+    ("asked", "age"),
     [
         (tell(REPORT, began_at=15.0, since=10.0), 30.0),
         (tell(REPORT, began_at=15.0), 25.0),
         (tell(REPORT, since=50.0), 0.0),  # what has not begun yet by this clock
     ],
 )
-def test_an_exit_report_is_as_old_as_what_it_tells_of_when_it_is_sent(ask: Ask, age: float) -> None:
+def test_an_exit_report_is_as_old_as_what_it_tells_of_when_it_is_sent(
+    asked: do.Tell, age: float
+) -> None:
     registry = Registry()
-    said(registry, ask, after=40.0)
+    said(registry, asked, after=40.0)
     assert registry.asked == [("report", REPORT.model_copy(update={"age_seconds": age}))]
+
+
+def test_a_system_calls_own_time_out_is_no_limit_that_has_passed() -> None:
+    with pytest.raises(TimeoutError, match="NFS"):
+        said(Registry(error=TimeoutError("NFS")), do.Connect(7))
 
 
 def test_no_other_report_has_an_age_and_the_connections_are_closed() -> None:
     registry = Registry()
     said(registry, tell(LeaveReport(), since=1.0), after=40.0)
-    assert said(registry, lambda session: session.close(7)) == inputs.Done(7)
+    assert said(registry, do.CloseClient(7)) == inputs.Done(7)
     assert registry.asked == [("report", LeaveReport()), ("close", None)]
 
 

@@ -47,7 +47,6 @@ AGAIN = m.view(reason="40 s", topic=1)
         # A watch that is refused, or breaks, ends the node and its program.
         ("running", [m.fails(do.Watch, Fenced("newer"))], "Stop ends:REFUSED"),
         ("running", [REFUSED, m.gone(Ending(143, 1.0))], "TOLD Leave"),
-        ("joined", [m.fails(do.Watch, Fenced("newer")), SOCKET], "Tell:Leave:last"),
         ("joined", [REFUSED, SOCKET], "Tell:Exit(77,agent)@0:last"),
         ("joined", [m.breaks(do.Watch)], "Leave ends:FAULT"),
         # A node that ends in order is held up neither by a refusal nor by silence.

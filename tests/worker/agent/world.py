@@ -149,9 +149,8 @@ class World:
         return pause + _OTHER_SECONDS
 
     def _has_started(self, program: int) -> bool:
-        epoch = self.drive.node.epoch_of(program)
-        state = epoch.program if epoch else None
-        return state is not None and state.started_at is not None
+        state = self.drive.node.program
+        return state is not None and state.number == program and state.started_at is not None
 
     def _finish(self, effect: Effect, answer: Callable[[Effect], Input | None]) -> None:
         if isinstance(effect, do.Start):

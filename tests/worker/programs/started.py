@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from worker.program import keeper
-from worker.program.output import Output, Stream
+from worker.program.output import Stream
 from worker.program.process import Program
 
 PYTHON = [sys.executable, "-I", "-S"]
@@ -52,22 +50,3 @@ def is_gone(pid: int) -> bool:
 def until_there(path: Path, then: str) -> str:
     """A line for a shell, which does nothing until there is such a file."""
     return f"until [ -e {path} ]; do sleep 0.02; done; {then}"
-
-
-@asynccontextmanager
-async def starting() -> AsyncIterator[Start]:
-    """What starts programs; what a failed test leaves of them is ended."""
-    programs: list[Program] = []
-
-    async def run(
-        *argv: str, grace: float = 5.0, output: Output | None = None, **environment: str
-    ) -> Program:
-        env = {**os.environ, **environment}
-        output = output or Recording()
-        programs.append(await Program.start(argv, env, grace_seconds=grace, output=output))
-        return programs[-1]
-
-    yield run
-    for program in programs:
-        program.kill_now()
-        await program.wait()
