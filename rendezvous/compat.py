@@ -6,12 +6,12 @@ import sys
 
 if sys.version_info >= (3, 11):
     from asyncio import TaskGroup, timeout, timeout_at
-    from builtins import BaseExceptionGroup, ExceptionGroup
+    from builtins import BaseExceptionGroup
 
     import tomllib
 else:
     import tomli as tomllib
-    from exceptiongroup import BaseExceptionGroup, ExceptionGroup
+    from exceptiongroup import BaseExceptionGroup
     from taskgroup import TaskGroup, timeout, timeout_at
 
-__all__ = ["BaseExceptionGroup", "ExceptionGroup", "TaskGroup", "timeout", "timeout_at", "tomllib"]
+__all__ = ["BaseExceptionGroup", "TaskGroup", "timeout", "timeout_at", "tomllib"]

@@ -7,33 +7,24 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
-from rendezvous.proof.findings import (
-    Property,
-    compare_facts,
-    hostnames_of,
-    make_finding,
-    mark_skipped,
-)
+from rendezvous.proof.findings import Property, compare_facts, hostnames_of, make_finding
 from rendezvous.proof.rdma import compare_rdma
 from rendezvous.wire.checks import Check, Level
 from rendezvous.wire.node import MOST_COMMAND_WORDS, Finding, JoinRequest
-from rendezvous.wire.run import RunSpec
 from rendezvous.wire.words import group_name, listed
 
 
-def compare(joins: Sequence[JoinRequest], spec: RunSpec) -> list[Finding]:
+def compare(joins: Sequence[JoinRequest], *, require_rdma: bool) -> list[Finding]:
     """The checks X01 to X06: for each property one `ok`, or what differs.
 
-    A finding's slot is the node that is the odd one out; None where nobody is. Those of a check
-    that is left out are `skipped`.
+    A finding's slot is the node that is the odd one out; None where nobody is.
     """
-    found = [
+    return [
         *_duplicates(joins),
         *_versions(joins),
         *_gpus(joins),
-        *compare_rdma(joins, required=spec.require_rdma),
+        *compare_rdma(joins, required=require_rdma),
     ]
-    return mark_skipped(found, spec)
 
 
 # --- COMMAND, as each node joins --------------------------------------------------------------

@@ -19,7 +19,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from pydantic import BaseModel
 
 from rendezvous.talk.join_string import without_secrets
-from rendezvous.wire.errors import RdzvError
+from rendezvous.wire.errors import RdzvError, with_children
 
 Hide = Callable[[str], str]
 
@@ -104,16 +104,10 @@ def _made_of(kind: type, value: Any) -> Any:
 def _error(error: str | None, **values: Any) -> Exception:
     if error is None:
         return Unforeseen(**values)
-    kinds = {kind.__name__: kind for kind in _with_children(RdzvError)}
+    kinds = {kind.__name__: kind for kind in with_children(RdzvError)}
     found = kinds[error](values["message"])
     vars(found).update(values)
     return found
-
-
-def _with_children(root: type[RdzvError]) -> Iterator[type[RdzvError]]:
-    yield root
-    for child in root.__subclasses__():
-        yield from _with_children(child)
 
 
 @functools.cache

@@ -222,26 +222,23 @@ def recovery_of(run: Run, slot: Slot, *, again: bool) -> Recovery | None:
     return Recovery.SPARED if _can_spare(run, slot) else None
 
 
-def _recover(run: Run, slot: Slot, recovery: Recovery, now: float) -> str:
-    """Go on without the slot's node. Returns how, in words."""
-    if recovery in (Recovery.RESTARTED, Recovery.RESUBMITTED):
-        slot.retries += 1
-    if recovery is Recovery.RESUBMITTED:
-        slot.wanted = slot.generation + 1
-    if recovery in (Recovery.LEFT_OUT, Recovery.SPARED):
-        slot.given_up = True
-    _empty(run, slot, now)
-    return recovery.value.format(generation=slot.wanted)
-
-
 def _can_spare(run: Run, slot: Slot) -> bool:
     """With min:max or spares: whether the others are enough without this slot."""
     others = [s for s in run.slots if s is not slot and not s.given_up]
     return slot.index != 0 and len(others) >= run.spec.min_nodes
 
 
-def _empty(run: Run, slot: Slot, now: float) -> None:
-    """Take the node out of its slot, whose clock starts again; a table that it is in is dropped."""
+def _recover(run: Run, slot: Slot, recovery: Recovery, now: float) -> str:
+    """Go on without the slot's node. Returns how, in words.
+
+    The slot's clock starts again; a table that the node is in is dropped.
+    """
+    if recovery in (Recovery.RESTARTED, Recovery.RESUBMITTED):
+        slot.retries += 1
+    if recovery is Recovery.RESUBMITTED:
+        slot.wanted = slot.generation + 1
+    if recovery in (Recovery.LEFT_OUT, Recovery.SPARED):
+        slot.given_up = True
     was_in = slot.node is not None and slot.index not in run.attempt.left_out
     slot.node = None
     run.attempt.left_out.pop(slot.index, None)
@@ -251,6 +248,7 @@ def _empty(run: Run, slot: Slot, now: float) -> None:
     if was_in and run.rules.awaits is not Awaits.NODES:
         gather_again(run, now)
     _check_gathered(run, now)
+    return recovery.value.format(generation=slot.wanted)
 
 
 def join_timed_out(run: Run, now: float, trouble: str) -> Outcome:

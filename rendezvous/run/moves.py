@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rendezvous.run.state import Run, Slot
+from rendezvous.run.state import Attempt, Run, Slot
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.reports import ExitReport
 from rendezvous.wire.run import NodeState, Phase, Result
@@ -27,8 +27,9 @@ def enter(run: Run, phase: Phase, now: float) -> None:
 
 
 def gather_again(run: Run, now: float, enough_since: float | None = None) -> None:
-    """The attempt is dropped: nobody had started on its table."""
-    run.attempt = run.attempt.dropped(enough_since)
+    """The attempt is dropped: nobody had started on its table. What it has shown stays readable."""
+    old = run.attempt
+    run.attempt = Attempt(enough_since, findings=old.findings, rounds=old.rounds)
     for slot in run.members():
         slot.its_node.state, slot.its_node.rank = NodeState.JOINED, None
     if run.phase is not Phase.GATHERING:

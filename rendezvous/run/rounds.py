@@ -16,18 +16,11 @@ from rendezvous.wire.run import Round, RunReport, RunSpec
 from rendezvous.wire.verify import PairProbe, ProbePeer, ProbePlan
 
 _MOST_CLAUSES = 16
-_MOST_HINTS = 3
 
 
 def joins_of(run: Run) -> list[JoinRequest]:
     """How the nodes joined that the table is to have, in order of their slots."""
     return [slot.its_node.join for slot in run.taking_part()]
-
-
-def own_findings(joins: Iterable[JoinRequest], spec: RunSpec) -> list[Finding]:
-    """What the nodes found on themselves; whatever they say, it is about themselves."""
-    own = (f.model_copy(update={"slot": join.slot}) for join in joins for f in join.findings)
-    return mark_skipped(own, spec)
 
 
 def failing(findings: Iterable[Finding], spec: RunSpec) -> list[Finding]:
@@ -41,11 +34,6 @@ def words_of_failing(findings: Sequence[Finding], hostnames: Mapping[int, str]) 
     told = [f"{text} ({finding.check})" for finding, text in told_once(findings, hostnames)]
     more = [f"and {len(told) - _MOST_CLAUSES} more"] if len(told) > _MOST_CLAUSES else []
     return "; ".join(told[:_MOST_CLAUSES] + more)
-
-
-def hint_of(findings: Sequence[Finding]) -> str:
-    """What mends them: the first few that are not the same."""
-    return "; ".join(list(dict.fromkeys(f.fix for f in findings if f.fix))[:_MOST_HINTS])
 
 
 def plan_of(run: Run) -> ProbePlan:
@@ -117,10 +105,11 @@ def kept_rounds(run: Run) -> list[Round]:
     """The rounds; their good pairs only of the newest one, and if it was small."""
     rounds = run.attempt.rounds
     older = len(rounds) - (len(run.slots) <= FULL_MESH)
-    return [_without_good(round_) for round_ in rounds[:older]] + rounds[older:]
+    return [without_good(round_) for round_ in rounds[:older]] + rounds[older:]
 
 
-def _without_good(round_: Round) -> Round:
+def without_good(round_: Round) -> Round:
+    """As a round is kept that is not the newest."""
     bad = {
         slot: failed
         for slot, pairs in round_.reports.items()

@@ -125,10 +125,6 @@ class Attempt:
     table: EndpointTable | None = None
     digest: str = ""
 
-    def dropped(self, enough_since: float | None) -> Attempt:
-        """What follows on it while nodes gather: what it has shown stays readable until then."""
-        return Attempt(enough_since, findings=self.findings, rounds=self.rounds)
-
 
 @dataclass(slots=True)
 class Run:

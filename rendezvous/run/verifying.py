@@ -16,11 +16,9 @@ from rendezvous.run.moves import Outcome, enter, failure, finish, gather_again
 from rendezvous.run.rounds import (
     count_pairs,
     failing,
-    hint_of,
     joins_of,
     kept_rounds,
     measured,
-    own_findings,
     planned_pairs,
     words_of_failing,
 )
@@ -29,6 +27,8 @@ from rendezvous.wire.errors import Cause
 from rendezvous.wire.node import Finding
 from rendezvous.wire.run import NodeState, Phase, Result, Round
 from rendezvous.wire.words import listed
+
+_MOST_HINTS = 3
 
 
 @frozen
@@ -82,11 +82,10 @@ def plan_checks(run: Run, now: float) -> Plan:
         joins = joins_of(then)
         classes = classes_of(joins)
         missed = [] if isinstance(classes, Unreachable) else given_up(joins, classes[0])
-        found = [
-            *own_findings(joins, run.spec),
-            *compare(joins, run.spec),
-            *mark_skipped(missed, run.spec),
-        ]
+        # Whatever a node says that it found, it is about that node.
+        own = (f.model_copy(update={"slot": join.slot}) for join in joins for f in join.findings)
+        compared = compare(joins, require_rdma=run.spec.require_rdma)
+        found = mark_skipped([*own, *compared, *missed], run.spec)
         findings = [finding for finding in findings if finding.slot in left_out] + found
         told = () if left_out == run.attempt.left_out else (left_out,)
         if failed := failing(found, run.spec):
@@ -165,7 +164,8 @@ def _others_may_come(run: Run, guilty: Collection[int], now: float) -> bool:
 def _failed_checks(run: Run, failed: list[Finding]) -> Result:
     words = f"checks before the start failed: {words_of_failing(failed, run.hostnames())}"
     about = next((run.slots[f.slot] for f in failed if f.slot is not None), None)
-    return failure(Cause.PREFLIGHT_FAILED, words, about, hint_of(failed))
+    hints = [*dict.fromkeys(f.fix for f in failed if f.fix)]
+    return failure(Cause.PREFLIGHT_FAILED, words, about, "; ".join(hints[:_MOST_HINTS]))
 
 
 def _unreachable(run: Run, why: Unreachable) -> Result:

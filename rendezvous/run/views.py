@@ -232,7 +232,7 @@ def everyone_left(run: Run) -> bool:
 def run_status(
     run: Run,
     now: float,
-    leases: Leases | None = None,
+    leases: Leases,
     *,
     slots: bool = True,
     trouble: str = "",
@@ -242,7 +242,7 @@ def run_status(
     """Everything that a person wants to see; `trouble` is what the registry itself has."""
     sealed = {row.slot: row.address for row in run.table.rows} if run.table and slots else {}
     words, topic = reason_and_topic(run, now, trouble)
-    if leases is not None and leases.is_holding(now):
+    if leases.is_holding(now):
         words = f"{_OWN_DOUBT}; {words}"
     return RunStatus(
         run=run.id,
@@ -268,13 +268,10 @@ def run_status(
     )
 
 
-def _slot_status(
-    slot: Slot, now: float, leases: Leases | None, sealed: Mapping[int, str]
-) -> SlotStatus:
-    node = slot.node
-    silent = None
-    if leases is not None and slot.live_node() is not None and node is not None:
-        silent = round(leases.silent_seconds((slot.index, node.incarnation), now), 1)
+def _slot_status(slot: Slot, now: float, leases: Leases, sealed: Mapping[int, str]) -> SlotStatus:
+    node, silent = slot.node, None
+    if (alive := slot.live_node()) is not None:
+        silent = round(leases.silent_seconds((slot.index, alive.incarnation), now), 1)
     return SlotStatus(
         slot=slot.index,
         generation=slot.generation,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import gzip
-import math
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -39,7 +38,7 @@ class Body:
     @functools.cached_property
     def _zipped_answer(self) -> bytes:
         assert self.zipped is not None
-        return whole_answer(self.zipped, (b"content-encoding", b"gzip"))
+        return whole_answer(self.zipped, b"content-encoding: gzip\r\n")
 
     @staticmethod
     def of(data: bytes) -> Body:
@@ -48,9 +47,9 @@ class Body:
 
 
 def problem_response(
-    error: RdzvError, *, retry_after_seconds: float = 1.0, close: bool = False
+    error: RdzvError, *, close: bool
 ) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    """An error as status, headers and JSON body; 429 and 503 say when to come back.
+    """An error as status, headers and JSON body; 429 and 503 say when to come back: in a second.
 
     With `close` the connection ends with this answer.
     """
@@ -64,15 +63,14 @@ def problem_response(
     body = problem.model_dump_json(exclude_none=True).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     if error.status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
-        headers.append((b"retry-after", b"%d" % max(1, math.ceil(retry_after_seconds))))
+        headers.append((b"retry-after", b"1"))
     if close:
         headers.append((b"connection", b"close"))
     return error.status, headers, body
 
 
-def whole_answer(body: bytes, *headers: tuple[bytes, bytes]) -> bytes:
+def whole_answer(body: bytes, more: bytes = b"") -> bytes:
     """A 200 with this JSON body, as it goes over the wire; for `Connection.answer`."""
-    more = b"".join(b"%s: %s\r\n" % header for header in headers) if headers else b""
     head = b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body)
     return b"HTTP/1.1 200 OK\r\n%s%s%s\r\n%s" % (head, more, _SECURITY_LINES, body)
 

@@ -11,8 +11,8 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Request, Response
 from starlette.middleware import Middleware
@@ -43,11 +43,21 @@ _MAX_RELAY_BYTES = 256 * 1024
 
 
 def make_app(service: Service, *, allowed_hosts: Collection[str]) -> FastAPI:
-    """The registry's whole application, guard included."""
+    """The registry's whole application, guard included; as long as it is up, so is the service."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        task = asyncio.create_task(service.serve())
+        task.add_done_callback(_end_process_when_failed)
+        yield
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
     app = FastAPI(
         openapi_url=None,
         redirect_slashes=False,
-        lifespan=_lifespan(service),
+        lifespan=lifespan,
         middleware=[
             Middleware(Guard, allowed_hosts=allowed_hosts, body_limit=_body_limit),
             Middleware(_Door),
@@ -167,7 +177,10 @@ class _Lean:
         routes, values = find(scope["path"])
         route = routes.get(scope["method"])
         if route is None:
-            raise _no_route(scope, routes)
+            path = printable(scope["path"], 100)
+            if routes:
+                raise MethodNotAllowed(f"{path} does not take {scope['method']}")
+            raise NotFound(f"there is no {path} here")
         if not route.lean:
             await self._app(scope, receive, send)
             return
@@ -204,28 +217,6 @@ async def _answer(
     if isinstance(reply, Body | Response):
         return reply
     return Body(reply.model_dump_json().encode())
-
-
-def _lifespan(service: Service) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
-    """The service is served from the start of the application to its end."""
-
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        task = asyncio.create_task(service.serve())
-        task.add_done_callback(_end_process_when_failed)
-        yield
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-
-    return lifespan
-
-
-def _no_route(scope: Scope, routes: Mapping[str, Route]) -> RdzvError:
-    path = printable(scope["path"], 100)
-    if routes:
-        return MethodNotAllowed(f"{path} does not take {scope['method']}")
-    return NotFound(f"there is no {path} here")
 
 
 def _end_process_when_failed(task: asyncio.Task[None]) -> None:

@@ -24,17 +24,11 @@ _CREDENTIAL = "rdzv.credential"
 def credential_of(scope: Scope) -> Credential | None:
     """The credential in the Authorization header, or None; it is read once for each request."""
     if _CREDENTIAL not in scope:
-        scope[_CREDENTIAL] = _read_credential(scope)
+        shown = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        scheme, _, text = shown.decode("latin-1").partition(" ")
+        scope[_CREDENTIAL] = parse_credential(text) if scheme.lower() == "bearer" else None
     found: Credential | None = scope[_CREDENTIAL]
     return found
-
-
-def _read_credential(scope: Scope) -> Credential | None:
-    for name, value in scope["headers"]:
-        if name == b"authorization":
-            scheme, _, text = value.decode("latin-1").partition(" ")
-            return parse_credential(text) if scheme.lower() == "bearer" else None
-    return None
 
 
 def bad_request(exc: ValidationError) -> BadRequest:
@@ -87,7 +81,7 @@ class Asked:
     @property
     def number(self) -> int:
         """The incarnation of a node, or the generation of a join token."""
-        return required(credential_of(self.scope)).number
+        return required(self.credential).number
 
     def proven(self) -> None:
         """The peer of this connection has proven who it is."""
@@ -141,7 +135,6 @@ def command_of_node(service: Service, asked: Asked) -> None:
 
 
 def _hear(service: Service, asked: Asked, connection: Connection | None) -> None:
-    slot, shown = asked.slot, required(credential_of(asked.scope))
-    asked.live = service.access.node(asked.run, slot, shown)
+    asked.live = service.access.node(asked.run, asked.slot, asked.credential)
     asked.proven()
-    service.heard(asked.live, slot, shown.number, connection)
+    service.heard(asked.live, asked.slot, asked.number, connection)

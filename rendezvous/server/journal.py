@@ -97,11 +97,7 @@ class SqliteJournal:
 
     def read(self, run: str | None = None) -> Iterator[Record]:
         """See the protocol; raises UsageError."""
-        try:
-            records = self._thread.submit(_select, self._connection, run).result()
-        except sqlite3.Error as exc:
-            raise UsageError(f"the journal {self._path} cannot be read: {exc}") from exc
-        yield from records
+        yield from self._thread.submit(_select, self._connection, self._path, run).result()
 
     async def drop(self, run: str) -> None:
         await self._run(_delete, run)
@@ -159,13 +155,8 @@ def read_journal(path: Path) -> list[Record]:
     """The records of a journal file, opened read-only; raises UsageError."""
     if not path.is_file():
         raise UsageError(f"there is no journal at {path}")
-    connection = _open(path, readonly=True)
-    try:
-        return _select(connection)
-    except sqlite3.Error as exc:
-        raise UsageError(f"the journal {path} cannot be read: {exc}") from exc
-    finally:
-        connection.close()
+    with contextlib.closing(_open(path, readonly=True)) as connection:
+        return _select(connection, path, None)
 
 
 def _open(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
@@ -254,13 +245,16 @@ def _insert(connection: sqlite3.Connection, records: list[Record]) -> None:
         raise
 
 
-def _select(connection: sqlite3.Connection, run: str | None = None) -> list[Record]:
+def _select(connection: sqlite3.Connection, path: Path, run: str | None) -> list[Record]:
     columns = "SELECT run, number, at, body FROM events"
-    if run is None:
-        rows = connection.execute(columns + " ORDER BY id")
-    else:
-        rows = connection.execute(columns + " WHERE run = ? ORDER BY number", (run,))
-    return [Record(*row) for row in rows]
+    try:
+        if run is None:
+            rows = connection.execute(columns + " ORDER BY id")
+        else:
+            rows = connection.execute(columns + " WHERE run = ? ORDER BY number", (run,))
+        return [Record(*row) for row in rows]
+    except sqlite3.Error as exc:
+        raise UsageError(f"the journal {path} cannot be read: {exc}") from exc
 
 
 def _delete(connection: sqlite3.Connection, run: str) -> None:

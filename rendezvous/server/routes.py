@@ -41,7 +41,7 @@ from rendezvous.wire.relay import RelayMail, RelayPost, RelayReply
 from rendezvous.wire.reports import Report, ReportReply
 from rendezvous.wire.run import EventLine, RunList, RunReport, RunSpec, RunStatus, SlotNews
 from rendezvous.wire.table import EndpointTable
-from rendezvous.wire.types import RunId
+from rendezvous.wire.types import RUN_ID, RunId
 from rendezvous.wire.watch import NodeView
 from rendezvous.wire.words import printable
 
@@ -53,10 +53,6 @@ async def _join(service: Service, asked: Asked) -> JoinReply:
     asked.proven()
     service.heard(live, asked.said.slot, reply.incarnation, asked.connection)
     return reply
-
-
-async def _take_metrics(service: Service, asked: Asked) -> MetricReply:
-    return service.take_metrics(asked.live, asked.slot, asked.number, asked.said)
 
 
 async def _health(service: Service, asked: Asked) -> Response:
@@ -74,10 +70,6 @@ async def _counters(service: Service, asked: Asked) -> Response:
     for phase, count in service.phases().items():
         lines.append(f'rdzv_runs{{phase="{phase}"}} {count}')
     return PlainTextResponse("\n".join(lines) + "\n")
-
-
-async def _runs(service: Service, asked: Asked) -> RunList:
-    return RunList(runs=await service.statuses())
 
 
 async def _events(service: Service, asked: Asked) -> Response:
@@ -104,10 +96,6 @@ async def _curves(service: Service, asked: Asked) -> Body:
     elapsed = service.now() - live.run.created_at
     rows = live.metrics.newest(elapsed) if after is None else live.metrics.after(after, elapsed)
     return Body(rows)
-
-
-async def _give(service: Service, asked: Asked) -> RelayReply:
-    return service.relay_give(asked.live, asked.slot, asked.said)
 
 
 # --- the table
@@ -188,7 +176,9 @@ ROUTES = (
           newcomer, _join, JoinReply, takes=JoinRequest, lean=True),
     Route("metrics", "POST", f"{_NODE}/metrics",
           "How the program's processes on this node get on.",
-          node, _take_metrics, MetricReply, takes=MetricBatch, lean=True),
+          node, lambda service, asked: service.take_metrics(
+              asked.live, asked.slot, asked.number, asked.said),
+          MetricReply, takes=MetricBatch, lean=True),
     Route("healthz", "GET", "/healthz", "Whether a registry is here; needs no credential.",
           anyone, _health, str, media=_TEXT, lean=True),
     # What a launcher says of every slot, and asks at every change.
@@ -205,7 +195,9 @@ ROUTES = (
           lambda service, asked: service.refuse(asked.live, asked.slot, asked.number, asked.said),
           ReportReply, takes=Refusal),
     Route("give", "POST", f"{_NODE}/relay", "Frames of remote commands for other nodes.",
-          command_of_node, _give, RelayReply, takes=RelayPost),
+          command_of_node,
+          lambda service, asked: service.relay_give(asked.live, asked.slot, asked.said),
+          RelayReply, takes=RelayPost),
     Route("take", "GET", f"{_NODE}/relay",
           "Frames of remote commands for this node numbered above `after`; waits for one.",
           command_of_node, lambda service, asked: service.relay_take(
@@ -233,7 +225,7 @@ ROUTES = (
           "numbered above it.",
           reader, _curves, RunMetrics, query={"after": (int | None, None)}),
     Route("runs", "GET", "/v1/runs", "All runs, without their slots.",
-          operator, _runs, RunList),
+          operator, lambda service, asked: service.statuses(), RunList),
     Route("metrics", "GET", "/metrics", "Counters and gauges, as Prometheus text.",
           operator, _counters, str, media=_TEXT),
 )
@@ -244,10 +236,7 @@ _INDEX = (
     Annotated[int, Field(ge=0, le=999_999, description="The slot of the node.")],
 )
 PLACEHOLDERS: Mapping[str, tuple[str, Any]] = {
-    "run": (
-        r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}",
-        Annotated[RunId, Field(description="The RDZV_ID.")],
-    ),
+    "run": (RUN_ID, Annotated[RunId, Field(description="The RDZV_ID.")]),
     "node": _INDEX,
     "slot": _INDEX,
     "digest": (r"[^/]+", str),

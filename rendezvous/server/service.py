@@ -36,7 +36,7 @@ from rendezvous.wire.metrics import MetricBatch, MetricReply
 from rendezvous.wire.node import JoinReply, JoinRequest, Refusal
 from rendezvous.wire.relay import RelayMail, RelayPost, RelayReply
 from rendezvous.wire.reports import ExitReport, Report, ReportReply
-from rendezvous.wire.run import EventLine, Phase, RunSpec, RunStatus, SlotNews
+from rendezvous.wire.run import EventLine, Phase, RunList, RunSpec, RunStatus, SlotNews
 
 _QUIET_SECONDS = 10.0
 _CLOSES_SECONDS = 0.05
@@ -139,13 +139,6 @@ class Service:
         )
         return await self.status(live)
 
-    async def _cancel_at_once(self, live: LiveRun, why: str) -> None:
-        def decide(_: float) -> Event | None:
-            over = live.run.phase is Phase.FINISHED
-            return None if over else events.Cancelled(reason=why)
-
-        await self.sequencer.change_run(live, decide)
-
     async def launcher_ended(self, limit_seconds: float) -> None:
         """End the runs that were let go: rank 0's agent died with the launcher.
 
@@ -154,8 +147,13 @@ class Service:
         """
         let_go = (Phase.RUNNING, Phase.FINISHED)
         ended = [live for live in self._runs.values() if live.run.phase in let_go]
-        for live in ended:
-            await self._cancel_at_once(live, "its launcher was killed")
+        await self.sequencer.change(
+            lambda _: [
+                Change(live, events.Cancelled(reason="its launcher was killed"))
+                for live in ended
+                if live.run.phase is Phase.RUNNING
+            ]
+        )
         with contextlib.suppress(TimeoutError):
             async with timeout(limit_seconds):
                 for live in ended:
@@ -171,10 +169,10 @@ class Service:
         found = Counter(live.run.phase for live in self._runs.values())
         return {phase: found[phase] for phase in Phase}
 
-    async def statuses(self) -> list[RunStatus]:
+    async def statuses(self) -> RunList:
         """All runs, without their slots."""
         return await self.sequencer.look(
-            lambda now: [live.status(now, slots=False) for live in self._runs.values()]
+            lambda now: RunList(runs=[r.status(now, slots=False) for r in self._runs.values()])
         )
 
     async def wait_status(self, live: LiveRun, after: int, seconds: float) -> RunStatus:
@@ -260,7 +258,7 @@ class Service:
         )
         return ReportReply(seq=live.news_seq)
 
-    def take_metrics(
+    async def take_metrics(
         self, live: LiveRun, slot: int, incarnation: int, batch: MetricBatch
     ) -> MetricReply:
         """Take in what the processes of a node say of their progress."""
@@ -299,7 +297,7 @@ class Service:
             raise Unavailable("the registry is closing")
         return live.news if live.news_seq > after else live.idle(self.now())
 
-    def relay_give(self, live: LiveRun, slot: int, post: RelayPost) -> RelayReply:
+    async def relay_give(self, live: LiveRun, slot: int, post: RelayPost) -> RelayReply:
         """Pass on what a node says to others about remote commands."""
         relay = self._relay(live, slot)
         relay.give(slot, only_living(live.run, post.parcels))

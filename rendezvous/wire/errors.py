@@ -42,6 +42,7 @@ The last one is the hint.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import Any, ClassVar
 
@@ -284,13 +285,15 @@ class PreflightFailed(RunError, code=Cause.PREFLIGHT_FAILED):
     """A check failed: of a node, between the nodes, or of what NCCL uses."""
 
 
-def _classes(root: type[RdzvError]) -> dict[str, type[RdzvError]]:
-    found: dict[str, type[RdzvError]] = {}
+def with_children(root: type[RdzvError]) -> Iterator[type[RdzvError]]:
+    """The class, and then all below it."""
+    yield root
     for child in root.__subclasses__():
-        found |= _classes(child)
-    return found | {root.code: root}  # a subclass without a code of its own is its parent here
+        yield from with_children(child)
 
 
 def error_from_code(code: str, message: str, hint: str = "") -> RdzvError:
     """Make the error that a code on the wire names; an unknown code becomes `RequestError`."""
-    return _classes(RdzvError).get(code, RequestError)(message, hint=hint)
+    # The first of a code: a subclass without one of its own is its parent here.
+    found = next((cls for cls in with_children(RdzvError) if cls.code == code), RequestError)
+    return found(message, hint=hint)

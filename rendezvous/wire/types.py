@@ -19,7 +19,7 @@ from rendezvous.wire.words import PRINTABLE, printable
 
 MAX_NODES = 20_000
 
-_RUN_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62})\Z")
+RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
 
 parse_address = functools.lru_cache(maxsize=4_096)(ipaddress.ip_address)
 """The same few addresses come again and again: in candidates, rows and tables."""
@@ -32,7 +32,7 @@ def base64_length(count: int) -> int:
 
 
 def _check_run_id(value: str) -> str:
-    if not _RUN_ID.match(value):
+    if not re.fullmatch(RUN_ID, value):
         raise ValueError(
             "a run id has 1 to 63 letters, digits, '.', '_' or '-', "
             "and begins with a letter or digit"

@@ -239,10 +239,10 @@ def test_reports_on_an_older_epoch_or_table_change_nothing() -> None:
     drive = in_phase(Phase.ARMING)
     old = drive.run.digest
     drive.join(1, 2)
-    drive.verify()
-    assert drive.run.epoch == 2
-    assert drive.report(0, AckReport(epoch=1, digest=old)) is None
+    assert (drive.phase, drive.run.epoch) == (Phase.VERIFYING, 2)
     assert drive.report(0, ProbeReport(epoch=1)) is None
+    drive.verify()
+    assert drive.report(0, AckReport(epoch=1, digest=old)) is None
     assert drive.states() == ["verified", "verified"]
     with pytest.raises(Mismatch) as caught:
         drive.report(1, AckReport(epoch=2, digest=sha("another")))

@@ -19,7 +19,6 @@ from rendezvous.server.limiter import Pace, Strangers
 from rendezvous.talk.credentials import SERVER_NAME, Credential, parse_credential
 from rendezvous.wire.errors import InternalError
 from rendezvous.wire.reports import AckReport, ExitReport, ProgressReport
-from rendezvous.wire.run import Phase
 from rendezvous.wire.table import EndpointTable, canonical_json
 from rendezvous.wire.verify import ProbeReport
 from rendezvous.wire.watch import NodeView
@@ -169,17 +168,6 @@ async def test_metrics_are_prometheus_text(door: Door) -> None:
 # Refusals
 
 
-async def test_a_full_disk_is_answered_507_and_what_is_there_is_served(door: Door) -> None:
-    await door.create()
-    await door.join(0)
-    door.served.journal.is_full = True
-    answer = await door.join(1)
-    assert answer.problem == (507, "storage_full")
-    assert (answer.json["hint"], answer.json["retryable"]) == ("free space", True)
-    assert view_of(await door.watch(0)).phase is Phase.GATHERING
-    assert (await door.ask("GET", "", OPERATOR)).status == 200
-
-
 async def test_only_the_operator_may_send_a_large_body(door: Door) -> None:
     assert len((await door.create(1_500)).json["slots"]) == 1_500
     spec = door.launch.spec(1_500).model_dump(mode="json")
@@ -215,7 +203,7 @@ def test_the_wrong_credentials_of_one_source_are_slowed_down() -> None:
         assert [answer.status for answer in answers[:20]] == ([404, 401, 401] * 7)[:20]
         assert asyncio.get_running_loop().time() - started > 0.5  # the peer has to wait for it
         assert answers[20].problem == (429, "too_many_requests")
-        assert int(answers[20].headers["retry-after"]) >= 1
+        assert answers[20].headers["retry-after"] == "1"
         assert answers[20].json["retryable"] is True
         right = await door.ask("GET", "", door.launch.keys.read)
         elsewhere = await ask(door.app, "GET", "/v1/runs/demo", wrong.read, source="10.0.0.9")
@@ -287,15 +275,11 @@ async def test_what_is_not_there_is_no_wrong_credential(served: Served) -> None:
 # Bad input: every refusal is a 4xx in the one shape, and says nothing of what was sent
 
 JOIN = Launch("demo").join(0).model_dump(mode="json")
+OFFERED = JOIN["candidates"][0]
 TEXT = json.dumps(JOIN | {"hostname": CANARY})
 PROGRESS = {"kind": "progress", "epoch": 1}
 REFUSAL = make_refusal(0).model_dump()
 SPEC = Launch("demo").spec(2).model_dump(mode="json")
-
-
-def join_with(**of_candidate: Any) -> dict[str, Any]:
-    """A join with changes to its only candidate."""
-    return JOIN | {"candidates": [JOIN["candidates"][0] | of_candidate]}
 
 
 # One of each way in which a body is no JSON, or a message is not as its model says: what each
@@ -310,7 +294,7 @@ BAD: dict[tuple[str, str, str], list[Any]] = {
         *(JOIN | {"hostname": CANARY + odd} for odd in ("\ud800", "\0", "\x1b[2J", "\n1 bank")),
         *(JOIN | {"slot": CANARY}, JOIN | {"nproc_per_node": 2**70}, JOIN | {"slot": -1}),
         *(JOIN | {"hostname": CANARY * 100}, JOIN | {"join_id": f"{CANARY}/../../x"}),
-        *(join_with(**{name: CANARY}) for name in ("address", "kind", "mac")),
+        *(JOIN | {"candidates": [OFFERED | {name: CANARY}]} for name in ("address", "kind", "mac")),
     ],
     ("POST", "/nodes/0/reports", "node"): [
         *(b"", [CANARY], {"epoch": 1}, {"kind": CANARY}, {"kind": {CANARY: 1}}),
@@ -373,7 +357,7 @@ async def test_a_path_that_is_no_route_leads_nowhere(door: Door, method: str, pa
     body = door.launch.spec(2).model_dump(mode="json") if method == "PUT" else b""
     answer = await ask(door.app, method, path, OPERATOR, body)
     assert answer.problem[0] in (400, 404)
-    assert await door.served.service.statuses() == []
+    assert (await door.served.service.statuses()).runs == []
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from rendezvous.proof.blame import blame, to_release
 from rendezvous.proof.networks import Unreachable
 from rendezvous.proof.pairs import ProbedRound, failures
 from rendezvous.proof.text_matrix import text_matrix
+from rendezvous.run.rounds import without_good
 from rendezvous.wire.run import Round
 from rendezvous.wire.verify import PairProbe
 from tests.support.driver import FEW, make_join
@@ -27,16 +28,6 @@ ALL_OVER = [(a, (a + way) % 16) for a in range(16) for way in (1, 2, 3)]
 def verdict(round_: Round, *more: Round) -> Unreachable:
     joins = nodes(len(round_.slots))
     return blame([round_, *more], joins, classes(joins))
-
-
-def older(round_: Round) -> Round:
-    """As the registry keeps a round that is not the newest."""
-    bad = {
-        slot: failed
-        for slot, pairs in round_.reports.items()
-        if (failed := [pair for pair in pairs if pair.outcome != "ok"])
-    }
-    return round_.model_copy(update={"reports": bad})
 
 
 def span(text: str) -> range:
@@ -152,7 +143,7 @@ def test_the_network_that_came_nearest_is_told_of() -> None:
 @pytest.mark.parametrize("bad", [into(2, 4), both((1, 2)), between([0, 1], [2, 3]), ALL_OVER])
 def test_the_failed_pairs_are_all_that_blame_needs(bad: list[Pair]) -> None:
     size = 16 if bad is ALL_OVER else 4
-    whole, kept = verdict(tried(size, bad)), verdict(older(tried(size, bad)))
+    whole, kept = verdict(tried(size, bad)), verdict(without_good(tried(size, bad)))
     assert kept.reason == whole.reason.replace("48 of 240 directed", "48 directed")
     assert (kept.slots, kept.hint) == (whole.slots, whole.hint)
 

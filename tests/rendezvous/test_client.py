@@ -10,6 +10,7 @@ import json
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,20 +39,18 @@ def raw(status: int, body: Any) -> Answer:
     return Answer(status, {}, body if isinstance(body, bytes) else json.dumps(body).encode())
 
 
+@dataclass
 class Host:
     """An address: answers after so many seconds, or fails; the first requests find it `deaf`."""
 
-    def __init__(
-        self, seconds: float = 0.0, fault: Fault | None = None, answer: Any = None, deaf: int = 0
-    ) -> None:
-        self.seconds = seconds
-        self.fault = fault
-        self.answer = answer
-        self.deaf = deaf
-        self.refuses = False
-        self.dialled_at: list[float] = []
-        self.asked: list[tuple[Request, int]] = []
-        self.closed = 0
+    seconds: float = 0.0
+    fault: Fault | None = None
+    answer: Any = None
+    deaf: int = 0
+    refuses: bool = False
+    dialled_at: list[float] = field(default_factory=list)
+    asked: list[tuple[Request, int]] = field(default_factory=list)
+    closed: int = 0
 
     async def take(self, request: Request) -> Answer:
         """Answer a request."""
@@ -88,20 +87,20 @@ class _Line:
         self._host.closed += 1
 
 
+@dataclass
 class Hosts:
     """A network of these hosts; a name is that of all whose address begins with it."""
 
-    def __init__(self, hosts: Mapping[str, Host]) -> None:
-        self._hosts = hosts
+    hosts: Mapping[str, Host]
 
     async def addresses_of(self, name: str, seconds: float) -> list[str]:
         """See the protocol."""
-        return [address for address in self._hosts if address.startswith(name)]
+        return [address for address in self.hosts if address.startswith(name)]
 
     async def open(self, place: RegistryPlace, address: str, seconds: float) -> Line:
         """See the protocol."""
-        self._hosts[address].dialled_at.append(asyncio.get_running_loop().time())
-        return _Line(address, self._hosts[address])
+        self.hosts[address].dialled_at.append(asyncio.get_running_loop().time())
+        return _Line(address, self.hosts[address])
 
 
 Work = Callable[[RegistryClient], Coroutine[Any, Any, Any]]

@@ -11,7 +11,7 @@ from rendezvous.proof.compare import compare
 from rendezvous.proof.findings import finding_text
 from rendezvous.proof.rdma import RdmaExpectation, rdma_of
 from rendezvous.wire.node import Facts, Finding, JoinRequest
-from tests.support.driver import make_join, make_spec, sha
+from tests.support.driver import make_join, sha
 from tests.support.fabric import machines
 from tests.support.tables import rows
 
@@ -27,20 +27,19 @@ def said_of(text: str) -> list[str]:
     joins = machines(nodes)
     if option == "use-all-gpus":
         joins = [join.model_copy(update={"nproc_per_node": 8}) for join in joins]
-    skip = ["X03"] if option == "skip" else []
-    return said(joins, require_rdma=option == "require-rdma", skip=skip)
+    return said(joins, require_rdma=option == "require-rdma")
 
 
-def said(joins: list[JoinRequest], **spec: Any) -> list[str]:
+def said(joins: list[JoinRequest], *, require_rdma: bool = False) -> list[str]:
     """What is found that is not ok: check, level, slot and cause, without the hostnames."""
-    found = compare(joins, make_spec(len(joins), **spec))
+    found = compare(joins, require_rdma=require_rdma)
     assert all(not f.fix for f in found if f.level == "ok")
     told = [f for f in found if f.level != "ok" and not f.cause.startswith("all nodes have")]
     return [re.sub(r" \(h\d+\)", "", f"{f.check} {f.level} {f.slot}: {f.cause}") for f in told]
 
 
 def test_of_a_sound_cluster_every_property_is_told_once() -> None:
-    found = compare(machines("16"), make_spec(16))
+    found = compare(machines("16"), require_rdma=False)
     assert {f.level for f in found} == {"ok"}
     assert [(f.check, f.cause.removeprefix("all nodes have ")) for f in found] == [
         ("X02", "NCCL 2.26.2"),
@@ -61,11 +60,11 @@ def test_of_a_sound_cluster_every_property_is_told_once() -> None:
 
 
 def test_nothing_is_said_where_nothing_is_known_or_nobody_to_compare_with() -> None:
-    assert compare([make_join(slot) for slot in range(3)], make_spec(3)) == []
+    assert compare([make_join(slot) for slot in range(3)], require_rdma=False) == []
     assert said(machines("1")) == []
     joins = machines("3; 1 nccl_version= torch_version=")
     assert said(joins) == []
-    assert "2 nodes have NCCL 2.26.2" in [f.cause for f in compare(joins, make_spec(3))]
+    assert "2 nodes have NCCL 2.26.2" in [f.cause for f in compare(joins, require_rdma=False)]
 
 
 @rows(
@@ -107,9 +106,8 @@ def test_the_odd_node_is_named(odd: str, found: str, alone: str, others: str) ->
 
 
 def test_what_mends_it_is_said() -> None:
-    [finding] = [
-        f for f in compare(machines("16; 9 nccl_version=2.19.3"), make_spec(16)) if f.level != "ok"
-    ]
+    found = compare(machines("16; 9 nccl_version=2.19.3"), require_rdma=False)
+    [finding] = [f for f in found if f.level != "ok"]
     assert finding == Finding(
         check="X02",
         level="fail",
@@ -150,7 +148,6 @@ a GUID | 4; 3 0.node_guid=0015:5dff:0001:0000
     | X01 fail 3: slot 1, slot 3 have the same node GUID 0015:5dff:0001:0000
 the GUID of one machine | 4; 3 boot_id=boot-1 0.node_guid=0015:5dff:0001:0000 |
 GUIDs that are none | 4; 2-3 *.node_guid=0000:0000:0000:0000 |
-skipped | skip-- 3; 1 gpus=7 | X03 skipped 1: slot 1 is alone with GPU count 7; the 2 others have 8
 RDMA is required | require-rdma-- 5; 1 *.state=DOWN *.problem='it is DOWN'; 2 ports=infiniband:0
     | X04 fail 1: slot 1 has no usable RDMA port (mlx5_ib0:1, mlx5_ib1:1 and 6 more: it is DOWN),
     {NO_RDMA} & X04 fail 2: slot 2 has no usable RDMA port, {NO_RDMA}
@@ -173,7 +170,7 @@ def test_names_and_values_of_any_length_fit_the_wire() -> None:
         make_join(s, hostname="h" * 253, addresses=[f"10.0.0.{s}"], facts=Facts(nccl_version=v))
         for s, v in enumerate(["a" * 253, "b" * 253, "b" * 253], start=1)
     ]
-    found = compare(joins, make_spec(3))
+    found = compare(joins, require_rdma=False)
     assert {len(f.cause) for f in found if f.subject == "NCCL" and f.level != "ok"} == {600}
 
 
@@ -194,11 +191,11 @@ def test_nodes_of_one_name_are_told(names: str, expected: str) -> None:
 
 def test_nodes_on_loopback_are_on_one_machine_on_purpose() -> None:
     joins = [make_join(s, hostname="box", addresses=[f"127.0.0.{s + 1}"]) for s in range(3)]
-    assert compare(joins, make_spec(3)) == []
+    assert compare(joins, require_rdma=False) == []
 
 
 def test_without_rdma_it_is_said_where_to_look() -> None:
-    found = compare(machines("3; 1 ports=infiniband:0"), make_spec(3, require_rdma=True))
+    found = compare(machines("3; 1 ports=infiniband:0"), require_rdma=True)
     [fix] = [f.fix for f in found if f.level != "ok"]
     assert fix.startswith("see rdzv doctor there: is /dev/infiniband given")
 

@@ -228,20 +228,9 @@ ORIGIN = "Origin: https://evil.example"
 CURL = "User-Agent: curl/8.5.0"
 """Firefox and Safari let a page choose its User-Agent, so a guard that looks at it is none."""
 NO_HOSTS = (
-    *(
-        "evil.example",
-        "rdzv.internal.evil.example",
-        "127.0.0.1",
-        "[::1]:29600",
-        "",
-        "rdzv.internal.",
-    ),
-    *(
-        "rdzv.internal:x",
-        "rdzv.internal:1:29600",
-        "rdzv.internal@evil.example",
-        "rdzv.internal, evil.example",
-    ),
+    *("", "evil.example", "rdzv.internal.evil.example", "127.0.0.1", "[::1]:29600"),
+    *("rdzv.internal.", "rdzv.internal:x", "rdzv.internal:1:29600"),
+    *("rdzv.internal@evil.example", "rdzv.internal, evil.example"),
 )
 ORIGINS = ("https://evil.example", "null", "http://rdzv.internal", "")
 SITES = ("cross-site", "same-site", "same-origin")

@@ -12,7 +12,7 @@ from rendezvous.server import relay
 from rendezvous.server.app import make_app
 from rendezvous.server.live_run import LiveRun
 from rendezvous.server.relay import Relay
-from rendezvous.talk.credentials import SERVER_NAME, hkdf, node_credential
+from rendezvous.talk.credentials import SERVER_NAME
 from rendezvous.wire.errors import TooManyRequests
 from rendezvous.wire.relay import (
     COMMAND_PIECE_BYTES,
@@ -27,7 +27,7 @@ from rendezvous.wire.relay import (
 from rendezvous.wire.reports import LeaveReport
 from rendezvous.wire.run import Phase
 from tests.support.registry import Launch, is_waiting
-from tests.support.served import SECRET, Answer, Served, ask, serving
+from tests.support.served import Answer, Served, ask, serving
 
 MAC = "0" * 64
 
@@ -148,7 +148,7 @@ async def call(
 ) -> Answer:
     """A node's request for the relay."""
     app = make_app(served.service, allowed_hosts=[SERVER_NAME])
-    token = node_credential(hkdf(SECRET, "nodes"), "demo", DEMO.keys.launch_id, slot, 1)
+    token = served.service.access.node_credential(served.host(DEMO).run, slot, 1)
     return await ask(app, method, f"/v1/runs/demo/nodes/{slot}/{query or 'relay'}", token, body)
 
 

@@ -15,12 +15,12 @@ from rendezvous.server import metrics
 from rendezvous.server.app import make_app
 from rendezvous.server.guard import MAX_BODY_BYTES
 from rendezvous.server.metrics import Metrics
-from rendezvous.talk.credentials import SERVER_NAME, hkdf, node_credential
+from rendezvous.talk.credentials import SERVER_NAME
 from rendezvous.wire.metrics import MOST_METRIC_ROWS, MetricBatch, MetricRow, RunMetrics
 from rendezvous.wire.run import Phase
 from tests.support.driver import FEW
 from tests.support.registry import Launch
-from tests.support.served import SECRET, Served, ask, serving
+from tests.support.served import Served, ask, serving
 
 
 def batch(first: int, *steps: int, rank: int = 0, **values: float) -> MetricBatch:
@@ -179,8 +179,8 @@ DEMO = Launch("demo")
 async def test_what_a_node_tells_is_read_by_those_who_may_look(served: Served) -> None:
     await served.bring_to(Phase.RUNNING, DEMO)
     app = make_app(served.service, allowed_hosts=[SERVER_NAME])
-    node = node_credential(hkdf(SECRET, "nodes"), "demo", DEMO.keys.launch_id, 1, 1)
     host = served.host(DEMO)
+    node = served.service.access.node_credential(host.run, 1, 1)
     before = host.number, host.version, host.news_seq
     served.let_pass(3.0)
 

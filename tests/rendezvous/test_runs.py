@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from rendezvous.run.state import Slot
 from rendezvous.server import sequencer
 from rendezvous.server import service as service_module
 from rendezvous.server.journal import SqliteJournal
@@ -116,17 +115,13 @@ async def test_a_released_node_that_dies_after_a_restart_is_noticed(
     if restarts == "after the go":
         await served.restart()
     spare = served.host(DEMO).run.slots[1]
-    assert (served.host(DEMO).run.phase, state(spare)) == (Phase.RUNNING, NodeState.RELEASED)
+    assert served.host(DEMO).run.phase is Phase.RUNNING
+    assert spare.its_node.state is NodeState.RELEASED
     await heard(served, 0, 6)
-    assert state(spare) is NodeState.LEFT
+    assert str(spare.its_node.state) == "left"
     assert served.reasons(DEMO)[-1].startswith(
         "slot 1 (host1), which was released, has gone: it was silent"
     )
-
-
-def state(slot: Slot) -> NodeState | None:
-    """Of the node that has it."""
-    return slot.node.state if slot.node is not None else None
 
 
 # Creation
@@ -257,7 +252,7 @@ async def test_of_the_runs_that_have_ended_the_oldest_are_forgotten(
         await end(served, ended[number])
     kept = {"ended-3", "ended-1", "other"}
     await soon(lambda: {record.run for record in served.journal.read()} == kept)
-    assert {status.run for status in await served.service.statuses()} == kept
+    assert {status.run for status in (await served.service.statuses()).runs} == kept
 
 
 # The end of a run

@@ -1,4 +1,4 @@
-"""What the wire models accept, and what they do not."""
+"""What the wire models accept and what they do not, and text as people read it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from rendezvous.wire.node import Candidate, Facts, Finding, Job, JoinRequest, RdmaPort
 from rendezvous.wire.relay import CommandOutput
-from rendezvous.wire.reports import AckReport, ExitReport
+from rendezvous.wire.reports import ExitReport
 from rendezvous.wire.run import Limits, RunSpec, SlotNews
 from rendezvous.wire.table import EndpointTable, TableRow, canonical_json
 from rendezvous.wire.types import MAX_NODES, Address, Digest, RunId, ShortWords
 from rendezvous.wire.verify import PairProbe, ProbeReport
-from tests.support.driver import make_join, make_spec, sha
+from rendezvous.wire.words import printable
+from tests.support.driver import FEW, make_join, make_spec, sha
 
 ADDRESS: TypeAdapter[str] = TypeAdapter(Address)
 RUN_ID: TypeAdapter[str] = TypeAdapter(RunId)
@@ -32,20 +35,27 @@ def refused(model: Any, value: Any) -> str:
     return str(caught.value)
 
 
-# --- addresses ------------------------------------------------------------------------------------
+# --- addresses, names and words -------------------------------------------------------------------
+
+
+LONGEST = "2001:0db8:0000:0000:0000:0000:255.255.255.255"
+MADE_OF = "a run id has 1 to 63 letters, digits, '.', '_' or '-', and begins with a letter or digit"
 
 
 @pytest.mark.parametrize(
-    ("written", "kept"),
+    ("wire", "written", "kept"),
     [
-        ("10.0.0.1", "10.0.0.1"),
-        ("127.0.0.2", "127.0.0.2"),
-        ("FD00:0:0::00AB", "fd00::ab"),
-        ("2001:db8::1", "2001:db8::1"),
+        *((ADDRESS, same, same) for same in ("10.0.0.1", "127.0.0.2", "2001:db8::1")),
+        (ADDRESS, "FD00:0:0::00AB", "fd00::ab"),
+        (ADDRESS, LONGEST, "2001:db8::ffff:ffff"),
+        *((RUN_ID, same, same) for same in ("r", "7", "llama-7b", "A.b_c-9", "a" * 63)),
+        (WORDS, "Größe 日本 ok", "Größe 日本 ok"),
     ],
 )
-def test_an_address_is_kept_in_its_one_form(written: str, kept: str) -> None:
-    assert ADDRESS.validate_python(written, strict=True) == kept
+def test_what_is_as_agreed_is_kept_in_its_one_form(
+    wire: TypeAdapter[str], written: str, kept: str
+) -> None:
+    assert wire.validate_python(written, strict=True) == kept
 
 
 @pytest.mark.parametrize(
@@ -70,19 +80,21 @@ def test_what_is_not_as_agreed_is_refused(wire: TypeAdapter[str], values: list[A
 
 
 @pytest.mark.parametrize(
-    ("address", "why"),
+    ("wire", "value", "why"),
     [
-        ("fd00::1%eth0", "an address with a zone is not reachable from other nodes"),
-        ("node1", "not an IPv4 or IPv6 address"),
-        ("::ffff:10.0.0.1", "write an IPv4 address as IPv4, not as ::ffff:"),
-        ("224.0.0.1", "multicast, unspecified and link-local addresses are not reachable"),
-        ("255.255.255.255", "the broadcast address is not a node's"),
+        (ADDRESS, "fd00::1%eth0", "an address with a zone is not reachable from other nodes"),
+        (ADDRESS, "node1", "not an IPv4 or IPv6 address"),
+        (ADDRESS, "::ffff:10.0.0.1", "write an IPv4 address as IPv4, not as ::ffff:"),
+        (ADDRESS, "224.0.0.1", "multicast, unspecified and link-local addresses are not reachable"),
+        (ADDRESS, "255.255.255.255", "the broadcast address is not a node's"),
+        (ADDRESS, "0" + LONGEST, "String should have at most 45 characters"),
+        (RUN_ID, "../x", MADE_OF),
     ],
 )
-def test_the_refusal_of_an_address_says_what_is_wrong_with_it(address: str, why: str) -> None:
+def test_the_refusal_says_what_is_wrong(wire: TypeAdapter[str], value: str, why: str) -> None:
     with pytest.raises(ValidationError) as caught:
-        ADDRESS.validate_python(address)
-    assert caught.value.errors()[0]["msg"] == f"Value error, {why}"
+        wire.validate_python(value)
+    assert caught.value.errors()[0]["msg"].removeprefix("Value error, ") == why
 
 
 @pytest.mark.parametrize(
@@ -97,23 +109,6 @@ def test_a_prefix_that_is_longer_than_its_address_is_refused(address: str, prefi
 @pytest.mark.parametrize(("address", "family"), [("10.0.0.1", 4), ("fd00::1", 6)])
 def test_a_candidate_knows_its_family(address: str, family: int) -> None:
     assert Candidate(interface="e", address=address, prefix_length=32).family == family
-
-
-# --- names and words ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("good", ["r", "7", "llama-7b", "A.b_c-9", "a" * 63])
-def test_run_ids_that_are_taken(good: str) -> None:
-    assert RUN_ID.validate_python(good) == good
-
-
-def test_the_refusal_of_a_run_id_says_what_it_is_made_of() -> None:
-    with pytest.raises(ValidationError, match=r"1 to 63 letters, .* begins with a letter or digit"):
-        RUN_ID.validate_python("../x")
-
-
-def test_words_may_be_of_any_language() -> None:
-    assert WORDS.validate_python("Größe 日本 ok") == "Größe 日本 ok"
 
 
 def test_the_last_lines_of_a_program_are_cleaned_not_refused() -> None:
@@ -211,20 +206,7 @@ def test_a_bound_is_taken_and_what_lies_beyond_it_is_not(
         assert {error["loc"][0] for error in caught.value.errors()} == {field}
 
 
-def test_an_address_may_be_written_with_all_its_digits() -> None:
-    longest = "2001:0db8:0000:0000:0000:0000:255.255.255.255"
-    assert ADDRESS.validate_python(longest) == "2001:db8::ffff:ffff"
-    with pytest.raises(ValidationError, match="at most 45 characters"):
-        ADDRESS.validate_python("0" + longest)
-
-
 # --- strictness -----------------------------------------------------------------------------------
-
-
-def test_a_peers_unknown_keys_are_ignored() -> None:
-    told = {"kind": "ack", "epoch": 1, "digest": sha("t"), "invented": {"deep": [1]}}
-    report = AckReport.model_validate_json(json.dumps(told))
-    assert report == AckReport(epoch=1, digest=sha("t"))
 
 
 def test_a_slots_state_may_be_given_as_text_and_messages_do_not_change() -> None:
@@ -256,12 +238,6 @@ def test_a_persons_unknown_keys_are_refused() -> None:
 def test_a_run_that_cannot_be_is_refused(changes: dict[str, Any], why: str) -> None:
     told = json.loads(make_spec(2).model_dump_json())
     assert why in refused(RunSpec, told | changes)
-
-
-def test_a_run_has_a_token_for_each_slot_or_none() -> None:
-    tokens = [sha("a"), sha("b")]
-    assert make_spec(2, token_sha256=tokens).token_sha256 == tokens
-    assert make_spec(2).token_sha256 == []
 
 
 # --- the table and its bytes ----------------------------------------------------------------------
@@ -307,13 +283,34 @@ def test_a_table_is_named_by_all_of_its_content() -> None:
     assert len({each.digest() for each in tables}) == 9
 
 
-def test_a_row_is_found_by_its_slot() -> None:
-    table = big_table(3)
-    assert table.row_of_slot(2) == table.rows[2]
-    assert table.row_of_slot(3) is None
-
-
 def test_canonical_json_has_one_form() -> None:
     assert canonical_json({"b": [1, "ü"], "a": None}) == b'{"a":null,"b":[1,"\\u00fc"]}'
     with pytest.raises(ValueError, match="not JSON compliant"):
         canonical_json(float("nan"))
+
+
+# --- text as people read it -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "clean"),
+    [
+        ("plain", 10, "plain"),
+        ("a\tb\r\n\x1b[31mred", 20, "a?b???[31mred"),
+        ("0123456789", 10, "0123456789"),
+        ("0123456789a", 10, "012345678…"),
+        ("\u202egnp.exe", 20, "?gnp.exe"),
+        ("\udc80", 5, "?"),
+    ],
+)
+def test_printable_text_is_clean_and_short(text: str, limit: int, clean: str) -> None:
+    assert printable(text, limit) == clean
+
+
+@FEW
+@given(st.text(st.characters(codec=None)), st.integers(1, 50))
+def test_whatever_is_made_printable_is_accepted_and_can_be_sent(text: str, limit: int) -> None:
+    clean = printable(text, limit)
+    assert len(clean) <= limit
+    assert WORDS.validate_python(clean) == clean
+    clean.encode()

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from rendezvous.server.connection import CloseReason, Connection
 from rendezvous.server.journal import Record
-from rendezvous.wire.errors import InternalError, NotFound, RdzvError, StorageFull
+from rendezvous.wire.errors import InternalError, NotFound, StorageFull
 from rendezvous.wire.node import JoinRequest
-from rendezvous.wire.reports import AckReport, ExitReport, LeaveReport, ProgressReport, Report
+from rendezvous.wire.reports import ExitReport, ProgressReport
 from rendezvous.wire.run import Phase, SlotNews, SlotState
 from tests.support.driver import make_probe
-from tests.support.nightly import but_at_night
 from tests.support.registry import Launch, is_waiting
-from tests.support.served import OPERATOR, Served, serving
+from tests.support.served import Served, serving
 from tests.support.waiting import soon
 
 DEMO, OTHER = Launch("demo"), Launch("other")
@@ -31,14 +28,6 @@ def states(served: Served) -> list[str | None]:
     """Of the run's nodes."""
     slots = served.host(DEMO).run.slots
     return [str(slot.node.state) if slot.node else None for slot in slots]
-
-
-async def stay(served: Served, seconds: int, slots: Sequence[int] = (0, 1)) -> None:
-    """Time passes in which these nodes are heard of."""
-    for _ in range(seconds):
-        for slot in slots:
-            served.service.heard(served.host(DEMO), slot, 1, None)
-        await served.clock.move(1)
 
 
 # First durable, then told
@@ -122,6 +111,7 @@ async def test_a_full_disk_is_told_to_all_who_asked_and_changes_nothing(served: 
     served.journal.is_full = False
     replies = await asyncio.gather(*(served.join(DEMO, slot) for slot in (1, 2, 3)))
     assert [reply.incarnation for reply in replies] == [1, 1, 1]
+    assert len(served.reasons(DEMO)) == len(before) + 3
     assert (await poll).phase is Phase.VERIFYING
 
 
@@ -192,7 +182,10 @@ async def test_a_commit_that_fails_once_changes_no_lease(
     served: Served, heard: list[int], silent: float, after: list[str]
 ) -> None:
     await served.bring_to(Phase.RUNNING, DEMO, lease_seconds=4)
-    await stay(served, 5 if heard else 0, heard)
+    for _ in range(5 if heard else 0):
+        for slot in heard:
+            served.service.heard(served.host(DEMO), slot, 1, None)
+        await served.clock.move(1)
     await served.clock.move(silent)
     served.journal.is_full = True
     with pytest.raises(StorageFull):
@@ -202,11 +195,11 @@ async def test_a_commit_that_fails_once_changes_no_lease(
     assert states(served) == after
 
 
-async def test_after_a_failed_commit_the_runs_that_it_touched_are_read_again_and_no_others(
+async def test_after_a_failed_commit_all_runs_that_it_touched_are_read_again_and_no_others(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await served.create(DEMO)
-    await served.create(OTHER)
+    for launch in (DEMO, OTHER, Launch("third")):
+        await served.create(launch)
     read: list[str | None] = []
     reads = served.journal.read
 
@@ -216,9 +209,11 @@ async def test_after_a_failed_commit_the_runs_that_it_touched_are_read_again_and
 
     monkeypatch.setattr(served.journal, "read", reading)
     served.journal.is_full = True
-    with pytest.raises(StorageFull):
-        await served.join(DEMO, 0)
-    assert read == ["demo"]
+    joins = (served.join(launch, 0) for launch in (DEMO, OTHER))
+    outcomes = await asyncio.gather(*joins, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [StorageFull] * 2
+    assert (served.journal.refused, sorted(filter(None, read))) == (1, ["demo", "other"])
+    assert all(served.is_what_the_journal_says(launch) for launch in (DEMO, OTHER))
 
 
 async def test_a_registry_that_comes_back_on_a_full_disk_serves_what_it_has(served: Served) -> None:
@@ -270,14 +265,6 @@ async def test_a_stalled_registry_runs_out_no_time_out_and_no_lease(served: Serv
     assert served.service.now() == pytest.approx(1, abs=0.5)
 
 
-async def its_only_connection_closes(served: Served) -> None:
-    """Slot 1 has spoken on one connection, which its host closes."""
-    connection = Connection("192.0.2.1")
-    served.service.heard(served.host(DEMO), 1, 1, connection)
-    connection.end(CloseReason.FIN)
-    await asyncio.sleep(0)
-
-
 @pytest.mark.parametrize(
     ("before", "later", "after", "is_lost"),
     [(0, 0, 0, True), (30, 0, 0, False), (30, 7, 0, True), (0, 0, 30, False)],
@@ -289,7 +276,10 @@ async def test_a_close_that_is_read_right_before_or_soon_after_a_stall_says_noth
     await served.bring_to(Phase.ARMING, DEMO)
     await served.clock.jump(before)
     await served.clock.move(later)
-    await its_only_connection_closes(served)
+    only = Connection("192.0.2.1")
+    served.service.heard(served.host(DEMO), 1, 1, only)
+    only.end(CloseReason.FIN)
+    await asyncio.sleep(0)
     await served.clock.jump(after)
     await served.clock.move(3)
     assert (served.host(DEMO).run.phase is not Phase.ARMING) == is_lost
@@ -348,75 +338,3 @@ async def test_without_its_launcher_a_run_that_was_let_go_ends_and_one_that_form
     result = served.host(DEMO).run.result
     assert (result is not None) == ends
     assert result is None or "its launcher was killed" in result.message
-
-
-# Everything at once
-
-
-class Chaos:
-    """One seeded schedule of requests, failures of the disk and restarts."""
-
-    def __init__(self, seed: int, served: Served) -> None:
-        self.dice = random.Random(seed)
-        self.served = served
-        self.launches = [Launch(f"run{number}") for number in range(3)]
-        self.promised: list[tuple[Launch, int, int, str]] = []
-
-    async def step(self) -> None:
-        """A few requests at once; each may be refused, none may go wrong."""
-        self.served.journal.is_full = self.dice.random() < 0.25
-        requests = [self.request() for _ in range(self.dice.randint(1, 6))]
-        for outcome in await asyncio.gather(*requests, return_exceptions=True):
-            if isinstance(outcome, BaseException):
-                assert isinstance(outcome, RdzvError), outcome
-                assert not isinstance(outcome, InternalError)
-
-    async def request(self) -> None:
-        """One request of a node or launcher, chosen at random."""
-        dice, served, launch = self.dice, self.served, self.dice.choice(self.launches)
-        slot, attempt = dice.randrange(3), dice.randint(1, 3)
-        kind = dice.choices(["create", "join", "report", "cancel"], [10, 30, 29, 1])[0]
-        if kind == "create":
-            await served.create(launch, 3)
-        elif kind == "join":
-            reply = await served.join(launch, slot, attempt)
-            self.promised.append((launch, slot, attempt, reply.credential))
-        elif kind == "cancel":
-            await served.service.cancel(served.host(launch), "enough")
-        else:
-            run = served.host(launch).run
-            reports: list[Report] = [
-                make_probe(run.epoch, slot, range(len(run.slots))),
-                AckReport(epoch=run.epoch, digest=run.digest or "0" * 64),
-                ExitReport(epoch=run.epoch, exit_code=dice.randrange(2)),
-                LeaveReport(),
-            ]
-            incarnation = dice.randint(1, max(1, run.slots[slot].incarnations))
-            await served.report(launch, slot, dice.choices(reports, [10, 10, 1, 1])[0], incarnation)
-
-    def check(self) -> None:
-        """The state is the journal's, and every join that was answered is in it."""
-        other = self.served.recovered()
-        for launch in self.launches:
-            with contextlib.suppress(NotFound):
-                assert self.served.is_what_the_journal_says(launch, other)
-        for launch, slot, attempt, credential in self.promised:
-            run = other.access.run(launch.run, OPERATOR, write=True).run
-            number = run.slots[slot].joins[launch.join(slot, attempt).join_id]
-            assert other.access.node_credential(run, slot, number).text() == credential
-
-
-@pytest.mark.parametrize("seed", but_at_night(range(25), *range(6)))
-async def test_whatever_fails_what_was_answered_is_in_the_journal(
-    seed: int, served: Served
-) -> None:
-    chaos = Chaos(seed, served)
-    for number in range(40):
-        await chaos.step()
-        if number % 10 == 9:
-            chaos.check()
-            await served.restart()
-    served.journal.is_full = False
-    chaos.check()
-    assert chaos.promised
-    assert served.is_alive

@@ -146,7 +146,7 @@ def test_the_topic_changes_with_the_sentence_but_for_the_times_in_it() -> None:
 def test_a_finished_run_has_no_deadline_and_its_clock_stands() -> None:
     drive = Drive(make_spec(1), now=0.0)
     drive.apply(events.Cancelled(reason="at once"))
-    status = run_status(drive.run, 50.0)
+    status = run_status(drive.run, 50.0, drive.leases)
     assert (status.remaining_seconds, status.elapsed_seconds) == (None, 0.0)
 
 
@@ -180,7 +180,7 @@ def test_the_table_is_told_neither_before_the_seal_nor_after_the_go(phase: Phase
 def test_before_the_go_a_trouble_of_the_registry_is_what_a_run_waits_for(phase: Phase) -> None:
     drive = in_phase(phase)
     usual, trouble = reason(drive.run, drive.now), "the disk is full"
-    status = run_status(drive.run, drive.now, trouble=trouble)
+    status = run_status(drive.run, drive.now, drive.leases, trouble=trouble)
     told = usual if phase is Phase.RUNNING else trouble
     assert (status.reason, status.trouble) == (told, trouble)
 
@@ -231,7 +231,7 @@ def test_the_status_tells_everything() -> None:
         ],
     )
     bare = status.model_copy(update={"slots": [], "unwritten_seconds": 0.0})
-    assert run_status(drive.run, drive.now, slots=False) == bare
+    assert run_status(drive.run, drive.now, drive.leases, slots=False) == bare
 
 
 def test_the_status_of_a_node_shows_its_rank_progress_exit_and_problem() -> None:
@@ -261,8 +261,8 @@ def test_the_address_shown_is_the_sealed_one() -> None:
     drive = Drive(make_spec(2))
     for slot in (0, 1):
         drive.join(slot, addresses=["172.17.0.1", f"10.0.0.{slot + 1}"])
-    before = run_status(drive.run, drive.now)
+    before = run_status(drive.run, drive.now, drive.leases)
     drive.verify()
-    after = run_status(drive.run, drive.now)
+    after = run_status(drive.run, drive.now, drive.leases)
     assert [s.address for s in before.slots] == ["172.17.0.1", "172.17.0.1"]
     assert [s.address for s in after.slots] == ["10.0.0.1", "10.0.0.2"]
