@@ -143,8 +143,8 @@ def _read_toml(model: type[Settings], path: Path) -> dict[str, Any]:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
         raise UsageError(f"{path} is no TOML file: {exc}") from exc
-    fields = {flag_of(name, field)[2:]: name for name, field in model.model_fields.items()}
-    fields = {key.replace("-", "_"): name for key, name in fields.items()}
+    options = model.model_fields.items()
+    fields = {flag_of(name, field)[2:].replace("-", "_"): name for name, field in options}
     values = {}
     for key, value in found.items():
         name = fields.get(key.replace("-", "_"))

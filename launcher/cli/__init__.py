@@ -189,7 +189,7 @@ def _join_text(seconds: float) -> str | None:
         return secret_text("RDZV_JOIN")
     from worker.offer.join_folder import take_join
 
-    return take_join(Path(path), seconds, lambda words: click.echo(f"rdzv: {words}", err=True))
+    return take_join(Path(path), seconds, _say)
 
 
 @main.command(epilog=exit_codes())

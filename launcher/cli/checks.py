@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 
 from launcher.cli.process import (
-    LAUNCHER_PACKAGES,
     exit_codes,
     exit_with,
+    missing_launcher_packages,
     need_launcher_packages,
     secret_text,
     shown,
@@ -103,8 +103,8 @@ def doctor(env: bool, as_json: bool, strict: bool, skip: tuple[str, ...]) -> Non
     if not env:
         from launcher.show.machine import show_node
 
-        code = show_node(os.environ, LAUNCHER_PACKAGES, skip=skip, strict=strict, as_json=as_json)
-        sys.exit(code)
+        absent = missing_launcher_packages()
+        sys.exit(show_node(os.environ, absent, skip=skip, strict=strict, as_json=as_json))
     need_launcher_packages()
     from launcher.symmetric import report as checks
     from launcher.symmetric.start import this_host

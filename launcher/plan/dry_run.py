@@ -12,16 +12,15 @@ from typing import Literal
 from launcher.plan.plan import Plan, loopback_address
 from rendezvous.wire.table import EndpointTable, TableRow
 from rendezvous.wire.words import printable
-from worker.contracts import (
-    Contract,
-    Paths,
+from worker.contracts import Contract, make_contract
+from worker.contracts.files import file_variables
+from worker.contracts.framework import Paths
+from worker.contracts.variables import (
     ProgramOptions,
     TableFacts,
     Variable,
-    file_variables,
     for_transports,
     from_table,
-    make_contract,
 )
 from worker.nccl.env import given_by
 
@@ -67,8 +66,10 @@ def check_start(plan: Plan) -> None:
     """Refuse what no node could start, before anything is submitted.
 
     Raises:
-        UsageError: COMMAND cannot be started like this, or not on these nodes.
+        UsageError: COMMAND cannot be started like this, or not on these nodes, or a variable that
+            is passed on forbids what is required.
     """
+    planned(plan)
     _planned_contract(plan, _table(plan), 0)
 
 

@@ -35,7 +35,6 @@ _LINE = re.compile(
 )
 _SETTING = re.compile(r"(?P<key>\w+)=(?P<value>[\w.+-]+)", re.ASCII)
 _AROUND_EQUALS = re.compile(r"\s*=\s*")
-_KEYS = ("slots", "max_slots", "user", "port")
 _MOST_SLOTS = 4096
 _EXAMPLES = "for example: n1, n1:8, n1 slots=8, ada@n1, [fd00::7]:8"
 
@@ -71,22 +70,17 @@ class Host:
 def _same_name(one: str, other: str) -> bool:
     if one == other:
         return True
-    if _is_address(one) or _is_address(other):
-        return _is_address(one) and _is_address(other) and _address(one) == _address(other)
+    if _address(one) or _address(other):
+        return _address(one) == _address(other)
     short = "." not in one or "." not in other
     return short and one.partition(".")[0] == other.partition(".")[0]
 
 
-def _is_address(text: str) -> bool:
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        _address(text)
+        return ipaddress.ip_address(text)
     except ValueError:
-        return False
-    return True
-
-
-def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    return ipaddress.ip_address(text)
+        return None
 
 
 # --- reading ----------------------------------------------------------------------------------
@@ -118,7 +112,7 @@ def _host(text: str, where: str) -> Host:
     if match is None:
         raise UsageError(f"{where}{first!r} is no host", hint=_EXAMPLES)
     name = match["v6"] or match["bare6"] or match["name"]
-    if match["name"] is None and not _is_address(name):
+    if match["name"] is None and _address(name) is None:
         raise UsageError(f"{where}{first!r} is no IPv6 address", hint=_EXAMPLES)
     host = Host(name, user=match["user"] or "")
     words = [f"slots={match['slots']}"] if match["slots"] else []
@@ -140,7 +134,8 @@ def _with_setting(host: Host, word: str, where: str) -> Host:
         case "max_slots":
             return host  # how far others may overcommit it; we never do
     raise UsageError(
-        f"{where}{word!r} is not known", hint=f"behind a host may stand {'=, '.join(_KEYS)}="
+        f"{where}{word!r} is not known",
+        hint="behind a host may stand slots=, max_slots=, user=, port=",
     )
 
 
@@ -156,11 +151,9 @@ def _merged(hosts: Iterable[Host]) -> list[Host]:
     found: dict[tuple[str, str, int], Host] = {}
     for host in hosts:
         key = (host.name.lower(), host.user, host.port)
-        known = found.get(key)
-        if known is None:
-            found[key] = host
-            continue
-        found[key] = replace(known, slots=(known.slots or 1) + (host.slots or 1))
+        known = found.setdefault(key, host)
+        if known is not host:
+            found[key] = replace(known, slots=(known.slots or 1) + (host.slots or 1))
     return list(found.values())
 
 

@@ -21,6 +21,9 @@ from rendezvous.wire.words import printable, size_text
 from worker.contracts import FRAMEWORKS
 from worker.settings import NodeSettings, Processes, read_size
 
+LOCAL = "local"
+"""The starter whose worker runs are children of the launcher, and end with it."""
+
 HIDDEN = "RDZV_JOIN-hidden"
 """Stands for the join string wherever a person or a log could see it."""
 
@@ -171,10 +174,8 @@ class Plan:
 
     def worker_options(self, slot: int) -> list[str]:
         """The options of `rdzv worker` for a slot, those that are not the default."""
-        site, words = (
-            self.site,
-            ["--nnodes", self.nnodes, "--nproc-per-node", str(self.processes.of(slot))],
-        )
+        site = self.site
+        words = ["--nnodes", self.nnodes, "--nproc-per-node", str(self.processes.of(slot))]
         for name in _FOR_WORKERS:
             value = getattr(self.settings, name)
             # A framework that was named is not chosen by COMMAND, be it the default.

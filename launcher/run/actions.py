@@ -15,6 +15,13 @@ class Answerable:
     id: int
 
 
+@frozen
+class OfWorkerRun(Answerable):
+    """An answerable action about one worker run."""
+
+    key: Key
+
+
 # --- the registry
 
 
@@ -57,10 +64,9 @@ class News:
 
 
 @frozen
-class TellSlot(Answerable):
+class TellSlot(OfWorkerRun):
     """Tell the registry of a worker run. `Done`."""
 
-    key: Key
     news: News
 
 
@@ -104,10 +110,8 @@ class FetchMetrics(Answerable):
 
 
 @frozen
-class WriteIntent(Answerable):
+class WriteIntent(OfWorkerRun):
     """Write down a worker run that is about to be submitted. `Done`."""
-
-    key: Key
 
 
 @frozen
@@ -147,10 +151,8 @@ class WriteResult(Answerable):
 
 
 @frozen
-class Submit(Answerable):
+class Submit(OfWorkerRun):
     """Submit a worker run. `Submitted` or `SubmitFailed`; `SubmitTroubled` before a further try."""
-
-    key: Key
 
 
 @frozen
@@ -161,33 +163,28 @@ class TryAgain:
 
 
 @frozen
-class Find(Answerable):
+class Find(OfWorkerRun):
     """Look for a worker run by its name. `Found`."""
 
-    key: Key
-
 
 @frozen
-class Describe(Answerable):
+class Describe(OfWorkerRun):
     """Ask the scheduler how a worker run stands. `Described`."""
 
-    key: Key
     handle: str
 
 
 @frozen
-class ReadLastLine(Answerable):
+class ReadLastLine(OfWorkerRun):
     """Read the last line of a worker run's log. `LineRead`."""
 
-    key: Key
     handle: str
 
 
 @frozen
-class CancelWorkerRun(Answerable):
+class CancelWorkerRun(OfWorkerRun):
     """Tell a worker run to end. `RunTold`."""
 
-    key: Key
     handle: str
     grace: float
 

@@ -85,7 +85,7 @@ class Clearance:
                     ends.take(opened[0][1], said, now)
         while (name := desk.next_due(now)) is not None:
             assert isinstance(name, tuple)
-            ends.look(name[1], now)
+            ends.look(name[1])
         clearing.take(ends.ended)
         ends.ended.clear()
         if not ends.ends:

@@ -11,6 +11,7 @@ from typing import Final
 from launcher.run import actions as do
 from launcher.run import inputs
 from launcher.run.desk import Desk
+from launcher.run.ending import say_left
 from launcher.run.following import Following
 from launcher.run.inputs import Answer
 from launcher.run.leaving import Leaving
@@ -155,17 +156,11 @@ class Course:
             following.check_storage(now)
         elif self.stage is Stage.FOLLOWING:
             self.stage, self.verdict = Stage.LEAVING, Verdict(status.result)
-            self._drop("cancel")
+            self.desk.drop("cancel")
             self.slots.submitting.stop()
             self.leaving.begin(status.result, now)
         if self.stage is not Stage.LEAVING or not self.go_if_possible(now):
             following.ask_again(now)
-
-    def _drop(self, *owners: str) -> None:
-        """Nothing is asked for these any more, now or later."""
-        self.desk.break_off_of(owners)
-        for owner in owners:
-            self.desk.forget(owner)
 
     def go_if_possible(self, now: float) -> bool:
         """Fetch what is left to fetch, once the nodes may be left alone; whether they may."""
@@ -212,7 +207,7 @@ class Course:
         self.stage, self.until = Stage.FAILING, now + TELL_FAILURE_SECONDS
         self.following.stop()
         self.slots.submitting.stop()
-        self._drop("create", "cancel")
+        self.desk.drop("create", "cancel")
         self.desk.send("tell failure", do.CancelRun, do.ByFailure(why))
 
     def failure_told(self, said: Answer, now: float) -> None:
@@ -230,13 +225,13 @@ class Course:
         """Nothing that this launch has started is left, whatever failed on the way."""
         self.stage = Stage.ENDING
         self.following.stop()
-        self._drop("create", "cancel", "tell failure", "last metrics", "leave", "parted")
+        self.desk.drop("create", "cancel", "tell failure", "last metrics", "leave", "parted")
         self.child.let_go()
         self.slots.end.begin(now)
 
     def close(self) -> None:
         """The nodes have had their registry until now."""
-        self.slots.end.say_left()
+        say_left(self.desk, self.slots.end.left)
         self.desk.forget("waiting")
         self.stage = Stage.CLOSING
         self.close_registry()

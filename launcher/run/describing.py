@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from launcher.run.actions import Describe, News, ReadLastLine
-from launcher.run.runs import Runs
-from launcher.run.values import Key
-from launcher.run.worker_run import (
-    Run,
-    Step,
-    is_believed_over,
-    is_late,
-    is_news,
-    pause_of,
-    wants_last_line,
-)
+from launcher.run.runs import Run, Runs, Step
+from launcher.run.values import Key, Starter
 from launcher.schedulers.description import OVER, Description
+from rendezvous.wire.run import NodeState, Phase, SlotState, SlotStatus
+
+SLOW_DETAIL_SECONDS: Final = 1.0
+SAY_AGAIN_SECONDS: Final = 30.0
+LATE_SECONDS: Final = 20.0
+DESCRIBED_A_SECOND: Final = 10.0
+"""How many worker runs a scheduler's commands are asked about."""
+
+_THERE = (NodeState.JOINED, NodeState.VERIFIED, NodeState.ARMED, NodeState.RUNNING)
 
 
 @dataclass(slots=True)
@@ -35,15 +36,15 @@ class Describing:
         slot = self.shared.seen.get(key.slot)
         run.id = None
         run.over = found if found.state in OVER else None
-        run.gone = is_believed_over(run, key.generation, found, slot)
+        run.gone = _is_believed_over(run, key.generation, found, slot)
         if run.gone:
             self.shared.note(key, run)
-        late = is_late(slot, found)
-        if not is_news(run, found, now, late=late):
-            self._rest(key, run, now)
+        late = _is_late(slot, found)
+        if not _is_news(run, found, now, late=late):
+            self.rest(key, run, now)
             return
         run.said, run.said_at = found, now
-        if wants_last_line(run, found, self.shared.phase, late=late):
+        if _wants_last_line(run, found, self.shared.phase, late=late):
             run.found = found
             run.id = self.shared.desk.send("slots", ReadLastLine, key, run.handle)
         else:
@@ -55,16 +56,59 @@ class Describing:
         assert found is not None
         self._tell(key, run, found, line)
 
-    def heard(self, key: Key, run: Run, now: float) -> None:
-        """The registry knows: go on."""
-        self._rest(key, run, now)
-
     def _tell(self, key: Key, run: Run, found: Description, line: str = "") -> None:
         self.shared.tell(key, run, News(found.state, run.handle, found.detail, line))
 
-    def _rest(self, key: Key, run: Run, now: float) -> None:
+    def rest(self, key: Key, run: Run, now: float) -> None:
+        """The registry knows: ask again in a while, unless it is over."""
         if run.gone:
             run.step = Step.REST
             return
-        pause = pause_of(run.starter, len(self.shared.asked))
+        pause = _pause_of(run.starter, len(self.shared.asked))
         self.shared.desk.look_at(("look", key), now + pause)
+
+
+def _pause_of(starter: Starter, asked: int) -> float:
+    """Until it is asked again: a scheduler that serves others too is not asked too often."""
+    if starter.loopback:
+        return starter.poll_seconds
+    return max(starter.poll_seconds, asked / DESCRIBED_A_SECOND)
+
+
+def _is_late(slot: SlotStatus | None, found: Description) -> bool:
+    """Whether it has been running for a while, and its node has not come."""
+    if slot is None or slot.node_state is not None or found.state is not SlotState.RUNNING:
+        return False
+    return slot.state is SlotState.RUNNING and slot.state_seconds >= LATE_SECONDS
+
+
+def _is_news(run: Run, found: Description, now: float, *, late: bool) -> bool:
+    """Whether the registry is to hear of it: it believes in a queue only as long as it does."""
+    said, ago = run.said, now - run.said_at
+    if said is None or found.state is not said.state:
+        return True
+    if found != said and ago > SLOW_DETAIL_SECONDS:
+        return True
+    return (found.state is SlotState.QUEUED or late) and ago > SAY_AGAIN_SECONDS
+
+
+def _wants_last_line(run: Run, found: Description, phase: Phase | None, *, late: bool) -> bool:
+    """Of one that ends before the go, or runs and does not call: what it said last is why, more
+    often than not."""
+    ended = found.state in OVER and phase not in (Phase.RUNNING, Phase.FINISHED)
+    return run.starter.keeps_logs and (ended or late)
+
+
+def _is_believed_over(
+    run: Run, generation: int, found: Description, slot: SlotStatus | None
+) -> bool:
+    """Whether it is over: not while its own node is there, whatever its scheduler says.
+
+    A child of this process is certain; a command's one answer may be wrong, and what is believed
+    gone is never ended any more.
+    """
+    if found.state not in OVER:
+        return False
+    if slot is None or run.starter.loopback or slot.generation != generation:
+        return True
+    return slot.node_state not in _THERE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Container, Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -65,11 +65,13 @@ class Desk:
         if number is not None and self.open.pop(number, None) is not None:
             self.out.append(BreakOff(number))
 
-    def break_off_of(self, owners: Container[Hashable]) -> None:
-        """End all that is under way for these."""
+    def drop(self, *owners: Hashable) -> None:
+        """Nothing is asked for these any more, now or later."""
         for number, (owner, _) in list(self.open.items()):
             if owner in owners:
                 self.break_off(number)
+        for owner in owners:
+            self.forget(owner)
 
     def flush(self) -> list[Action]:
         """What this step does."""

@@ -6,6 +6,7 @@ Nothing is decided: whether to try again, what comes first and when to give up i
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from launcher.run import actions as do
@@ -15,12 +16,10 @@ from launcher.run.footing import Footing, Surveyor
 from launcher.run.inputs import Input
 from launcher.run.preparation import Preparation
 from launcher.run.scheduling import Remains, Scheduling
-from launcher.run.sentences import Sentence
-from launcher.run.values import ErrorKind, Outcome, Trouble, Verdict
+from launcher.run.values import ErrorKind, Trouble, Verdict
 from launcher.run.words import Names, cancel_reason, detail_of, lines, result_of
 from launcher.show.board import Board
-from launcher.state.state_dir import StateDir
-from rendezvous.shell import Shell
+from launcher.state.state_dir import StateDir, outlives_launch
 from rendezvous.talk.client import RegistryClient
 from rendezvous.wire.errors import RdzvError
 from rendezvous.wire.run import Result, RunReport, SlotNews, SlotState
@@ -64,19 +63,24 @@ class Effects:
         state: The run's folder, its lock held.
         board: Where the person sees it.
         world: The outer world.
+        feed: Takes an input that comes before the answer of its action.
     """
 
     def __init__(
-        self, prepared: Preparation, state: StateDir, board: Board, world: LaunchEnvironment
+        self,
+        prepared: Preparation,
+        state: StateDir,
+        board: Board,
+        world: LaunchEnvironment,
+        feed: Callable[[Input], None],
     ) -> None:
         self._state = state
         self._board = board
         self._world = world
+        self._feed = feed
         self.surveyor = Surveyor(prepared, state, world)
         self.remains = Remains.of(state.ledger, prepared.context, world.scheduler)
-        self.over: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self.result: Result | None = None
-        self._shell: Shell[Input, do.Action] | None = None
         self._scheduling = Scheduling(state.ledger, self.remains, world.jitter)
         self._clients: Clients | None = None
         self._footing: Footing | None = None
@@ -87,18 +91,10 @@ class Effects:
             state.run,
             state.ledger.path,
             registry_log(state),
-            world.state_lasts(),
+            outlives_launch(),
             self._scheduling.name,
             self._scheduling.end_words,
         )
-
-    def attach(self, shell: Shell[Input, do.Action]) -> None:
-        """The shell that starts what takes time."""
-        self._shell = shell
-
-    def _feed(self, said: Input) -> None:
-        assert self._shell is not None
-        self._shell.feed(said)
 
     async def close(self) -> None:
         """Nothing is left open, whatever became of the launch."""
@@ -109,32 +105,22 @@ class Effects:
     # --- acting -------------------------------------------------------------------------------
 
     def act(self, action: do.Action) -> None:
-        """Carry out one action, or begin to."""
-        assert self._shell is not None
+        """Carry out one action that is not answered."""
         match action:
-            case do.BreakOff(id=number):
-                self._shell.drop(number)
             case do.Show(status=status):
                 self._board.status(status)
             case do.Say(sentence=sentence):
-                self._say(sentence)
+                for line in lines(sentence, self._names):
+                    self._board.say(line)
             case do.CloseBoard():
                 self._board.close()
             case do.Note():
                 self._scheduling.note(action)
             case do.TryAgain(id=number):
                 self._scheduling.try_again(number)
-            case do.End(outcome=outcome):
-                if not self.over.done():
-                    self.over.set_result(outcome)
-            case _:
-                self._shell.start(action.id, self._carry_out(action))
 
-    def _say(self, sentence: Sentence) -> None:
-        for line in lines(sentence, self._names):
-            self._board.say(line)
-
-    async def _carry_out(self, action: do.Answerable) -> Input:
+    async def carry_out(self, action: do.Answerable) -> Input:
+        """Carry out one action; returns its answer."""
         match action:
             case do.Find() | do.Describe() | do.ReadLastLine() | do.CancelWorkerRun():
                 return await self._scheduling.ask(action)
@@ -152,33 +138,44 @@ class Effects:
                 return await self._fetch_metrics(action)
             case do.WriteResult():
                 return self._write_result(action.id, action.verdict)
-            case _:
-                return await self._try(action)
-
-    async def _try(self, action: do.Answerable) -> Input:
-        """One try; an error that somebody raised on purpose is an answer."""
         try:
             return await self._ask(action)
-        except RdzvError as exc:
+        except RdzvError as exc:  # somebody raised it on purpose: it is an answer
             trouble = Trouble.of(exc)
             if trouble.kind in (ErrorKind.NOT_NOW, ErrorKind.STORAGE_FULL):
                 return inputs.Unanswered(action.id, trouble, self._world.jitter())
             return inputs.Refused(action.id, trouble)
 
     async def _ask(self, action: do.Answerable) -> Input:
+        number, run = action.id, self._state.run
         match action:
-            case do.OpenFormer(id=number, listens=listens):
+            case do.OpenFormer(listens=listens):
                 await self._stand_on(self.surveyor.open_former(listens=listens))
                 return inputs.Done(number)
-            case do.Establish(id=number, ground=ground):
+            case do.Establish(ground=ground):
                 await self._stand_on(self.surveyor.make(ground))
                 return inputs.Done(number)
-            case do.Keep(id=number):
+            case do.Keep():
                 return inputs.ReportCame(number, await self._keep(action))
-            case do.KeepReport(id=number):
+            case do.KeepReport():
                 return inputs.ReportCame(number, await self._keep_report())
-            case _:
-                return await self._ask_registry(action)
+        clients, footing = self._clients, self._footing
+        assert clients is not None
+        assert footing is not None
+        match action:
+            case do.CreateRun():
+                await clients.creator.create(run, footing.spec())
+                return inputs.Done(number)
+            case do.AskStatus(after=after, wait=wait):
+                found = await clients.admin.status(run, after=after, wait=wait)
+                return inputs.StatusCame(number, found)
+            case do.CancelRun(reason=reason):
+                words = cancel_reason(reason, self._names)
+                return inputs.StatusCame(number, await clients.admin.cancel(run, words))
+            case do.TellSlot(key=key):
+                await clients.admin.slot_news(run, key.slot, self._slot_news(action, footing))
+                return inputs.Done(number)
+        raise AssertionError(f"nobody carries out {action}")
 
     async def _stand_on(self, footing: Footing) -> None:
         """From now on this is the launch; what belongs to another one is closed."""
@@ -191,25 +188,6 @@ class Effects:
         self._scheduling.begin(footing, self._feed)
 
     # --- the registry -------------------------------------------------------------------------
-
-    async def _ask_registry(self, action: do.Answerable) -> Input:
-        clients, footing, run = self._clients, self._footing, self._state.run
-        assert clients is not None
-        assert footing is not None
-        match action:
-            case do.CreateRun(id=number):
-                await clients.creator.create(run, footing.spec())
-                return inputs.Done(number)
-            case do.AskStatus(id=number, after=after, wait=wait):
-                found = await clients.admin.status(run, after=after, wait=wait)
-                return inputs.StatusCame(number, found)
-            case do.CancelRun(id=number, reason=reason):
-                words = cancel_reason(reason, self._names)
-                return inputs.StatusCame(number, await clients.admin.cancel(run, words))
-            case do.TellSlot(id=number, key=key):
-                await clients.admin.slot_news(run, key.slot, self._slot_news(action, footing))
-                return inputs.Done(number)
-        raise AssertionError(f"nobody carries out {action}")
 
     def _slot_news(self, action: do.TellSlot, footing: Footing) -> SlotNews:
         key, news = action.key, action.news

@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from launcher.run.actions import Say
-from launcher.run.ending import Ended, say_left
-from launcher.run.runs import Runs
+from launcher.run.ending import Ended
+from launcher.run.runs import Runs, Step
 from launcher.run.sentences import WaitsForRuns
 from launcher.run.submitting import Submitting
-from launcher.run.worker_run import Step
 
 SETTLE_SECONDS: Final = 10.0
 BY_ITSELF_SECONDS: Final = 3.0
@@ -79,8 +78,3 @@ class EndOfAll:
     def is_over(self) -> bool:
         """Whether everything was ended, as far as it could be."""
         return self.ending and not self.shared.ends.ends
-
-    def say_left(self) -> None:
-        """Tell the person what is left."""
-        say_left(self.shared.desk, self.left)
-        self.left.clear()

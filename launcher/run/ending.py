@@ -139,7 +139,7 @@ class Endings:
         self.hurried_at = now
         for key, end in list(self.ends.items()):
             self._hurry_one(key, end, now)
-            if end.ask is Ask.CANCEL and end.id is not None and end.gently:
+            if end.ask is Ask.CANCEL and end.id is not None:
                 self.desk.break_off(end.id)
                 self._free(end)
                 self._command(key, end, Ask.CANCEL)
@@ -174,7 +174,7 @@ class Endings:
                 self._rest(key, end, now)
         self._next()
 
-    def look(self, key: Key, now: float) -> None:
+    def look(self, key: Key) -> None:
         """Its time has come: to look again, or to give up what does not answer in a hurry."""
         end = self.ends[key]
         if end.ask is Ask.NOTHING:
@@ -296,5 +296,4 @@ class Endings:
         self.desk.forget(("ends", key))
         del self.ends[key]
         stand = end.refused or end.stand  # that it runs is known; why it still does is not
-        ended = Ended(key, gone, end.handle, end.over, stand)
-        self.ended.append(ended)
+        self.ended.append(Ended(key, gone, end.handle, end.over, stand))

@@ -12,7 +12,7 @@ import random
 import secrets
 import signal
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -29,7 +29,7 @@ from launcher.run.registry_process import (
 from launcher.schedulers.catalog import make_scheduler
 from launcher.schedulers.contract import Scheduler, SchedulerContext
 from launcher.show.board import Board, make_board
-from launcher.state.state_dir import StateDir, outlives_launch
+from launcher.state.state_dir import StateDir
 from rendezvous.compat import timeout
 from rendezvous.shell import Recorder
 from rendezvous.talk.client import RegistryClient
@@ -94,10 +94,6 @@ class LaunchEnvironment:
         """The state directory of a run."""
         return StateDir(root, run)
 
-    def state_lasts(self) -> bool:
-        """Whether it can be read when the launch is over."""
-        return outlives_launch()
-
     def scheduler(self, starter: str, context: SchedulerContext) -> Scheduler:
         """What starts worker runs; raises UsageError."""
         return make_scheduler(starter, context)
@@ -142,14 +138,25 @@ class LaunchEnvironment:
 
     def configure(self, state: StateDir, secret: bytes, *, tls: bool) -> RegistryPlace:
         """Write what the registry process reads; returns how it proves itself."""
-        return write_config(state, secret, tls=tls, hosts=[])
+        return write_config(state, secret, tls=tls)
 
     async def start_registry(self, state: StateDir, sock: Socket) -> Child:
         """Start it on this socket."""
         assert isinstance(sock, socket.socket)
         fd = sock.fileno()
         command = [*server_command(state, fd), "--parent", str(os.getpid())]
-        return await _RegistryProcess.start(command, registry_log(state), [fd])
+        log = registry_log(state)
+        log.touch(mode=0o600)
+        with log.open("ab") as said:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                pass_fds=[fd],
+                start_new_session=True,
+            )
+        return _RegistryProcess(process)
 
     def registry_words(self, state: StateDir) -> str:
         """The last words of the registry's processes."""
@@ -168,20 +175,6 @@ class _RegistryProcess:
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
-
-    @staticmethod
-    async def start(command: Sequence[str], log: Path, fds: Sequence[int]) -> _RegistryProcess:
-        log.touch(mode=0o600)
-        with log.open("ab") as said:
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
-                pass_fds=fds,
-                start_new_session=True,
-            )
-        return _RegistryProcess(process)
 
     async def wait(self) -> int:
         """See the protocol."""

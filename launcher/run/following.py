@@ -19,7 +19,6 @@ MOST_ERRANDS: Final = 3
 """How often the end waits for what could not be kept, until it goes without."""
 _BY_CHECKS: Final = (VerificationFailed.code, PreflightFailed.code)
 _STARTED: Final = (Phase.RUNNING, Phase.FINISHED)
-_TIMES: Final = ("status", "events", "metrics", "errands")
 
 
 @dataclass(slots=True)
@@ -27,21 +26,21 @@ class Errand:
     """Something that is kept once, and tried again when it fails.
 
     Attributes:
-        id: Of the try under way.
+        begun: A try is under way.
         tries: How often it has failed.
     """
 
-    id: int | None = None
+    begun: bool = False
     tries: int = 0
     again_at: float = 0.0
 
     def may_begin(self, now: float) -> bool:
         """Whether to try it now."""
-        return self.id is None and now >= self.again_at
+        return not self.begun and now >= self.again_at
 
     def failed(self, now: float) -> None:
         """Try it again in a while."""
-        self.id, self.tries, self.again_at = None, self.tries + 1, now + ERRAND_SECONDS
+        self.begun, self.tries, self.again_at = False, self.tries + 1, now + ERRAND_SECONDS
 
 
 @dataclass(slots=True)
@@ -66,17 +65,14 @@ class Following:
     status: RunStatus | None = None
     asked_since: float = 0.0
     last_try: bool = False
-    asking: int | None = None
     storage: tuple[float, Trouble] | None = None
     said: set[sentences.Sentence] = field(default_factory=set)
     kept_epoch: int = 0
     keeping: Errand = field(default_factory=Errand)
     checks_shown: bool = False
     checks: Errand = field(default_factory=Errand)
-    events: int | None = None
     events_after: int = 0
     events_over: bool = False
-    metrics: int | None = None
     failed: Failure | None = None
 
     def begin(self, now: float, seen: int = 0) -> None:
@@ -84,22 +80,18 @@ class Following:
         self.asked_since = now
         self.events_after = seen
         self._ask()
-        self.events = self.desk.send("events", do.FollowEvents, seen)
+        self.desk.send("events", do.FollowEvents, seen)
         self.desk.look_at("metrics", now + METRICS_SECONDS)
 
     def stop(self) -> None:
         """Follow it no longer."""
-        for number in (self.asking, self.keeping.id, self.checks.id, self.events, self.metrics):
-            self.desk.break_off(number)
-        for name in _TIMES:
-            self.desk.forget(name)
+        for owner in ("status", "keep", "checks", "events", "metrics", "errands"):
+            self.desk.drop(owner)
 
     def stop_asking(self) -> None:
         """What is known is enough; the events go on."""
-        for number in (self.asking, self.keeping.id, self.checks.id, self.metrics):
-            self.desk.break_off(number)
-        for name in ("status", "metrics", "errands"):
-            self.desk.forget(name)
+        for owner in ("status", "keep", "checks", "metrics", "errands"):
+            self.desk.drop(owner)
 
     def say_once(self, sentence: sentences.Sentence) -> None:
         """Say it, unless it was said."""
@@ -111,7 +103,7 @@ class Following:
 
     def _ask(self) -> None:
         after = -1 if self.status is None else self.status.version
-        self.asking = self.desk.send("status", do.AskStatus, after, STATUS_WAIT_SECONDS)
+        self.desk.send("status", do.AskStatus, after, STATUS_WAIT_SECONDS)
 
     def ask_again(self, now: float) -> None:
         """Ask for the next status. Whether time is up is judged before the try: it may have been
@@ -121,7 +113,7 @@ class Following:
 
     def came(self, status: RunStatus, now: float) -> None:
         """How the run stands: shown, and kept once the nodes have their ranks."""
-        self.status, self.asked_since, self.last_try, self.asking = status, now, False, None
+        self.status, self.asked_since, self.last_try = status, now, False
         self.desk.do(do.Show(status))
         if status.trouble:
             self.say_once(sentences.RegistryTrouble(status.trouble))
@@ -132,9 +124,11 @@ class Following:
         status = self.status
         assert status is not None
         if self._keeps(status) and self.keeping.may_begin(now):
-            self.keeping.id = self.desk.send("keep", do.Keep, status)
+            self.keeping.begun = True
+            self.desk.send("keep", do.Keep, status)
         if self._shows_checks(status) and self.checks.may_begin(now):
-            self.checks.id = self.desk.send("checks", do.KeepReport)
+            self.checks.begun = True
+            self.desk.send("checks", do.KeepReport)
 
     def _keeps(self, status: RunStatus) -> bool:
         return status.phase in _STARTED and bool(status.digest) and status.epoch != self.kept_epoch
@@ -150,11 +144,10 @@ class Following:
         assert status is not None
         keeps = self._keeps(status) and self.keeping.tries < MOST_ERRANDS
         checks = self._shows_checks(status) and self.checks.tries < MOST_ERRANDS
-        return keeps or checks or self.keeping.id is not None or self.checks.id is not None
+        return keeps or checks or self.keeping.begun or self.checks.begun
 
     def unanswered(self, said: inputs.Unanswered, now: float) -> None:
         """The registry does not answer: it may be being started again."""
-        self.asking = None
         if said.trouble.kind is ErrorKind.STORAGE_FULL:  # met by who asked beside this
             self.say_once(sentences.RegistryTrouble(said.trouble.message, said.trouble.hint))
         if self.last_try:
@@ -189,7 +182,7 @@ class Following:
     def kept(self, said: inputs.Answer, status: RunStatus, now: float) -> None:
         """The table is kept, or not."""
         if isinstance(said, inputs.ReportCame):
-            self.keeping.id, self.kept_epoch = None, status.epoch
+            self.keeping.begun, self.kept_epoch = False, status.epoch
             self.desk.do(do.Say(sentences.Warnings(said.report)))
         else:
             self.keeping.failed(now)
@@ -198,7 +191,7 @@ class Following:
     def checks_came(self, said: inputs.Answer, now: float) -> None:
         """What was found is kept, or not."""
         if isinstance(said, inputs.ReportCame):
-            self.checks.id, self.checks_shown = None, True
+            self.checks.begun, self.checks_shown = False, True
             self.desk.do(do.Say(sentences.Findings(said.report)))
         else:
             self.checks.failed(now)
@@ -206,7 +199,6 @@ class Following:
 
     def events_ended(self, said: inputs.Answer, now: float) -> None:
         """They end with the run, and as well where the registry is told to end and comes back."""
-        self.events = None
         over = self.status is not None and self.status.everyone_left and self.status.result
         jitter = 0.0
         if isinstance(said, inputs.EventsOver):
@@ -217,7 +209,6 @@ class Following:
 
     def metrics_kept(self, now: float) -> None:
         """The next ones in a while."""
-        self.metrics = None
         self.desk.look_at("metrics", now + METRICS_SECONDS)
 
     def look(self, name: str, now: float) -> None:
@@ -225,8 +216,8 @@ class Following:
         if name == "status":
             self.ask_again(now)
         elif name == "events":
-            self.events = self.desk.send("events", do.FollowEvents, self.events_after)
+            self.desk.send("events", do.FollowEvents, self.events_after)
         elif name == "metrics":
-            self.metrics = self.desk.send("metrics", do.FetchMetrics)
+            self.desk.send("metrics", do.FetchMetrics)
         elif name == "errands":
             self.errands(now)

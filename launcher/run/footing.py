@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 
-from launcher.plan.plan import Plan, Submission
+from launcher.plan.plan import LOCAL, Plan, Submission
 from launcher.run.environment import LaunchEnvironment, Socket
-from launcher.run.ground import Former, OnDisk, Wanted
+from launcher.run.ground import Former, Wanted
 from launcher.run.preparation import Preparation
-from launcher.run.scheduling import Remains
-from launcher.run.values import LOCAL, Fresh, Ground, Key, Resumed
+from launcher.run.values import Fresh, Ground, Key, Resumed
 from launcher.schedulers.contract import Scheduler
 from launcher.state.state_dir import LaunchRecord, StateDir
 from launcher.symmetric.start import group_launch_id
@@ -21,7 +23,8 @@ from rendezvous.wire.errors import UsageError
 from rendezvous.wire.node import Job
 from rendezvous.wire.run import RunSpec
 from rendezvous.wire.words import bracketed, printable
-from worker.contracts import ProgramOptions, is_led
+from worker.contracts import FRAMEWORKS
+from worker.contracts.variables import ProgramOptions
 
 _NEAR = ("127.0.0.1", "::1")
 
@@ -32,34 +35,27 @@ class Footing:
 
     Attributes:
         prepared: What is launched.
-        plan: With the launch id.
         place: Where the workers find the registry.
         near: Where this launcher does.
         creator: The credential that may create the run.
-        owns_registry: The registry is this launch's own.
     """
 
     prepared: Preparation
-    plan: Plan
     keys: RunKeys
     place: RegistryPlace
     near: RegistryPlace
     creator: Credential
-    owns_registry: bool
 
-    @staticmethod
-    def of(
-        prepared: Preparation,
-        keys: RunKeys,
-        place: RegistryPlace,
-        near: RegistryPlace,
-        creator: Credential,
-    ) -> Footing:
-        """With a plan for this launch."""
-        first = place.addresses[0] if place.addresses else ""
-        plan = replace(prepared.plan, launch_id=keys.launch_id, master_addr=first)
-        owns = prepared.standing is None
-        return Footing(prepared, plan, keys, place, near, creator, owns)
+    @cached_property
+    def plan(self) -> Plan:
+        """With the launch id."""
+        first = self.place.addresses[0] if self.place.addresses else ""
+        return replace(self.prepared.plan, launch_id=self.keys.launch_id, master_addr=first)
+
+    @property
+    def owns_registry(self) -> bool:
+        """Whether the registry is this launch's own."""
+        return self.prepared.standing is None
 
     def submission(self, key: Key) -> Submission:
         """What is submitted for a slot."""
@@ -74,19 +70,15 @@ class Footing:
         is_here = key.slot == 0 and self.prepared.settings.local_node
         return LOCAL if is_here else self.prepared.settings.starter
 
-    def join(self, key: Key) -> str:
-        """The join string of a worker run."""
-        return self._join_string(key).text()
-
     def token_sha256(self, key: Key) -> str:
         """Of its join token, for the registry."""
         return self.keys.join_token(key.slot, key.generation).sha256()
 
-    def _join_string(self, key: Key) -> JoinString:
-        """Slot 0 runs beside the registry, where loopback never fails."""
+    def join(self, key: Key) -> str:
+        """The join string of a worker run; slot 0's is for where loopback never fails."""
         keys = self.keys
         is_near = key.slot == 0 and self.prepared.settings.local_node and self.owns_registry
-        return JoinString(
+        join = JoinString(
             self.near if is_near else self.place,
             self.plan.run,
             self.plan.launch_id,
@@ -96,12 +88,13 @@ class Footing:
             keys.row_key,
             keys.probe_key,
         )
+        return join.text()
 
     def spec(self) -> RunSpec:
         """What the registry is told of the run."""
         plan, keys, settings = self.plan, self.keys, self.plan.settings
         managed = not self.prepared.symmetric
-        led = is_led(settings.framework, plan.command)
+        led = FRAMEWORKS[settings.framework].is_led(plan.command)
         words = word_macs(keys.row_key, plan.command, run=plan.run, launch_id=keys.launch_id)
         return RunSpec(
             launch_id=keys.launch_id,
@@ -156,15 +149,11 @@ class Surveyor:
         self.socket: Socket | None = None
         self.footing: Footing | None = None
 
-    def found(self, remains: Remains) -> OnDisk:
-        """What is in the state directory."""
-        record = self._record
-        left, unknown = remains.left(), tuple(remains.unknown)
-        former = None if record is None else self._former(record)
-        return OnDisk(former, left, remains.own(), unknown)
-
-    def _former(self, record: LaunchRecord) -> Former:
-        standing = self._prepared.standing
+    def former(self) -> Former | None:
+        """The launch that is on record."""
+        record, standing = self._record, self._prepared.standing
+        if record is None:
+            return None
         return Former(
             record.launch_id,
             record.host,
@@ -201,7 +190,7 @@ class Surveyor:
             footing = self._listen(record.launch_id, place.port, alone=alone, exact=True)
         else:
             keys = RunKeys(self._state.secret(), self._state.run, record.launch_id)
-            footing = Footing.of(self._prepared, keys, place, place, keys.admin)
+            footing = Footing(self._prepared, keys, place, place, keys.admin)
         self.footing = footing
         return footing
 
@@ -243,7 +232,7 @@ class Surveyor:
         near = replace(place, addresses=_NEAR[:1] if alone else _NEAR)
         keys = RunKeys(secret, self._state.run, launch_id)
         self.socket = sock
-        return Footing.of(self._prepared, keys, place, near, registry_credential(secret))
+        return Footing(self._prepared, keys, place, near, registry_credential(secret))
 
     def _addresses(self, *, alone: bool) -> Sequence[str]:
         given = self._prepared.settings.registry_address
@@ -259,16 +248,20 @@ class Surveyor:
         secret = self._state.secret(self._world.secret)
         keys = RunKeys(secret, self._state.run, self._world.launch_id())
         place = standing.place
-        return Footing.of(self._prepared, keys, place, place, standing.credential)
+        return Footing(self._prepared, keys, place, place, standing.credential)
 
     def _write_record(self, footing: Footing) -> None:
         settings, plan = self._prepared.settings, footing.plan
-        self._state.write_record(
-            plan.launch_id,
-            settings.starter,
-            footing.place,
+        record = LaunchRecord(
+            run=plan.run,
+            launch_id=plan.launch_id,
+            scheduler=settings.starter,
+            place=footing.place.to_json(),
             owns_registry=footing.owns_registry,
+            host=self._world.hostname(),
             options=asdict(ProgramOptions.of(settings)) | {"command": list(plan.command)},
             fingerprint=self._prepared.fingerprint(),
-            host=self._world.hostname(),
+            pid=os.getpid(),
+            started_at=time.time(),  # noqa: TID251 (for people: how old a launch is)
         )
+        self._state.write_record(record)

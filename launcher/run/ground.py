@@ -1,20 +1,18 @@
 """What a launch begins on: a new launch, or the one that a killed launcher has left. Pure.
 
-`decide` says what is asked of the former launch, `judge` what its registry's answer means, and
-`Grounding` leads from the one to the other: the former registry is started on its journal and
-asked, a launch that cannot be taken up is ended, and what its ledger leaves is ended as well.
+The former registry is started on its journal and asked, a launch that cannot be taken up is ended,
+and what its ledger leaves is ended as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Concatenate, Final
+from typing import Final
 
 from launcher.run import actions as do
 from launcher.run import inputs, sentences
 from launcher.run.clearing import Clearing
-from launcher.run.desk import Desk, Rest, Sent, retry_pause
+from launcher.run.desk import Desk, retry_pause
 from launcher.run.registry_child import RegistryChild
 from launcher.run.values import (
     CREATE_SECONDS,
@@ -94,64 +92,6 @@ class Wanted:
     port: int | None = None
 
 
-# --- decisions
-
-
-@frozen
-class Anew:
-    """A new launch; what the former one has left in its ledger is ended first."""
-
-    why: Why
-    detail: str = ""
-
-
-@frozen
-class AskFormer:
-    """Ask the former launch's registry; `listens`: start it on its journal, to be asked."""
-
-    listens: bool
-
-
-@frozen
-class AskSame:
-    """Whether the registry holds that very run: it is asked to create it again."""
-
-
-@frozen
-class EndRun:
-    """The former launch is there, and must not go on."""
-
-    why: Why
-
-
-def decide(found: OnDisk, wanted: Wanted) -> Anew | AskFormer:
-    """What is done about the former launch."""
-    match found.former:
-        case None | Former(ended=True):
-            return Anew(Why.NOTHING_FORMER)
-        case Former(owns_registry=owned) if owned == wanted.standing:
-            return Anew(Why.NOTHING_FORMER)
-        case Former(has_keys=has_keys) if wanted.standing:
-            return AskFormer(listens=False) if has_keys else Anew(Why.NOTHING_FORMER)
-        case Former(host=host) if host != wanted.host:
-            return Anew(Why.OTHER_HOST, host)
-        case _:
-            return AskFormer(listens=True)
-
-
-def judge(former: Former, wanted: Wanted, status: RunStatus) -> Anew | EndRun | AskSame:
-    """What the former launch's state means for this one."""
-    if status.phase is Phase.FINISHED:
-        return Anew(Why.OVER, status.reason)
-    if wanted.standing or status.phase is Phase.RUNNING:
-        return EndRun(Why.RUNNING)
-    if former.starter != wanted.starter:
-        return EndRun(Why.OTHER_SCHEDULER)
-    if former.fingerprint not in ("", wanted.fingerprint):
-        return EndRun(Why.OTHER_OPTIONS)
-    return AskSame()
-
-
 def is_there(slot: SlotStatus) -> bool:
     """Whether its node could still hear how the run ended: some have died with the launcher."""
     gone = slot.node_state in (None, NodeState.LEFT, NodeState.LOST)
@@ -199,33 +139,28 @@ class Grounding:
     until: float = 0.0
     why: Why = Why.RUNNING
     status: RunStatus | None = None
-    asking: int | None = None
     ground: Ground | None = None
     refused: Trouble | None = None
     waited: bool = False
 
     def begin(self, now: float) -> None:
-        """Decide, and do it."""
-        match decide(self.found, self.wanted):
-            case AskFormer(listens=listens):
+        """Ask the former launch's registry, where there may be one that knows it."""
+        standing = self.wanted.standing
+        match self.found.former:
+            case None | Former(ended=True):
+                self._anew(Why.NOTHING_FORMER, now)
+            case Former(owns_registry=owned) if owned == standing:
+                self._anew(Why.NOTHING_FORMER, now)
+            case Former(has_keys=False) if standing:
+                self._anew(Why.NOTHING_FORMER, now)
+            case Former(host=host) if not standing and host != self.wanted.host:
+                self._anew(Why.OTHER_HOST, now, host)
+            case _:
                 self.until = now + OPEN_SECONDS
-                self._send(Search.OPENING, do.OpenFormer, listens)
-            case anew:
-                self._anew(anew, now)
+                self.desk.send("ground", do.OpenFormer, not standing)
 
-    def _send(
-        self,
-        step: Search,
-        kind: Callable[Concatenate[int, Rest], Sent],
-        *args: Rest.args,
-        **more: Rest.kwargs,
-    ) -> None:
-        self.step = step
-        self.asking = self.desk.send("ground", kind, *args, **more)
-
-    def take(self, action: do.Action, said: inputs.Answer, now: float) -> None:
+    def take(self, said: inputs.Answer, now: float) -> None:
         """An answer came."""
-        self.asking = None
         match self.step, said:
             case Search.OPENING, inputs.Done():
                 self._opened(now)
@@ -250,7 +185,7 @@ class Grounding:
             ):
                 self._leave_former(trouble)
             case ((Search.ASKING | Search.COMPARING), _):
-                self._anew(Anew(Why.SILENT), now)
+                self._anew(Why.SILENT, now)
             case ((Search.CANCELLING | Search.LEAVING), _):
                 self._close(now)
             case Search.MAKING, inputs.Done():
@@ -259,30 +194,27 @@ class Grounding:
                 assert isinstance(said, (inputs.Refused, inputs.Unanswered))
                 self.refused = said.trouble
 
-    def look(self, now: float) -> None:
+    def look(self) -> None:
         """Its time has come."""
         if self.step is Search.OPENING:
-            self._send(Search.OPENING, do.OpenFormer, True)
+            self.desk.send("ground", do.OpenFormer, True)
         elif self.step is Search.ASKING:
-            self._send(Search.ASKING, do.AskStatus, -1, 0.0)
+            self.desk.send("ground", do.AskStatus, -1, 0.0)
         elif self.step is Search.COMPARING:
-            self._send(Search.COMPARING, do.CreateRun)
+            self.desk.send("ground", do.CreateRun)
         else:
-            self._send(Search.CANCELLING, do.CancelRun, self.why)
+            self.desk.send("ground", do.CancelRun, self.why)
 
     def child_lost(self, now: float) -> None:
         """The former registry does not come up."""
         if self.step in (Search.ASKING, Search.COMPARING):
             self.break_off()
-            self._anew(Anew(Why.SILENT), now)
+            self._anew(Why.SILENT, now)
 
     def break_off(self) -> None:
         """Nothing of it goes on."""
-        self.desk.break_off(self.asking)
-        self.desk.forget("ground")
-        for key, end in list(self.clearing.ends.ends.items()):
-            self.desk.break_off(end.id)
-            self.desk.forget(("ends", key))
+        for owner in ("ground", *(("ends", key) for key in self.clearing.ends.ends)):
+            self.desk.drop(owner)
 
     # --- the former registry ------------------------------------------------------------------
 
@@ -290,7 +222,8 @@ class Grounding:
         self.until = now + (CREATE_SECONDS if self._is_shared() else ASK_SECONDS)
         if not self.wanted.standing:
             self.child.begin(now)
-        self._send(Search.ASKING, do.AskStatus, -1, 0.0)
+        self.step = Search.ASKING
+        self.desk.send("ground", do.AskStatus, -1, 0.0)
 
     def _ask_again(self, trouble: Trouble, now: float) -> None:
         if self._is_shared() and not self.waited:
@@ -313,29 +246,37 @@ class Grounding:
         if now < self.until and not self.wanted.standing:
             self.desk.look_at("ground", now + OPEN_PAUSE_SECONDS)
         else:
-            self._anew(Anew(Why.PORT_HELD, trouble.message), now)
+            self._anew(Why.PORT_HELD, now, trouble.message)
 
     def _asked(self, status: RunStatus, now: float) -> None:
-        assert self.found.former is not None
+        """What the former launch's state means for this one: if it may go on, its registry is
+        asked to create it again, and so whether it holds that very run."""
+        former, wanted = self.found.former, self.wanted
+        assert former is not None
         self.status = status
-        match judge(self.found.former, self.wanted, status):
-            case EndRun(why=why):
-                self._end_run(why, now)
-            case AskSame():
-                self._send(Search.COMPARING, do.CreateRun)
-            case anew:
-                self._anew(anew, now)
+        if status.phase is Phase.FINISHED:
+            self._anew(Why.OVER, now, status.reason)
+        elif wanted.standing or status.phase is Phase.RUNNING:
+            self._end_run(Why.RUNNING, now)
+        elif former.starter != wanted.starter:
+            self._end_run(Why.OTHER_SCHEDULER, now)
+        elif former.fingerprint not in ("", wanted.fingerprint):
+            self._end_run(Why.OTHER_OPTIONS, now)
+        else:
+            self.step = Search.COMPARING
+            self.desk.send("ground", do.CreateRun)
 
     def _end_run(self, why: Why, now: float) -> None:
         """Cancel the run, and let its nodes hear of it."""
         assert self.status is not None
         self.desk.do(do.Say(sentences.EndsFormer(self.status.phase, why)))
-        self.until, self.why = now + LEAVE_SECONDS, why
-        self._send(Search.CANCELLING, do.CancelRun, why)
+        self.step, self.until, self.why = Search.CANCELLING, now + LEAVE_SECONDS, why
+        self.desk.send("ground", do.CancelRun, why)
 
     def _left(self, status: RunStatus, now: float) -> None:
         if any(map(is_there, status.slots)) and now < self.until:
-            self._send(Search.LEAVING, do.AskStatus, status.version, LEAVE_WAIT_SECONDS)
+            self.step = Search.LEAVING
+            self.desk.send("ground", do.AskStatus, status.version, LEAVE_WAIT_SECONDS)
         else:
             self._close(now)
 
@@ -350,10 +291,10 @@ class Grounding:
 
     # --- a new launch -------------------------------------------------------------------------
 
-    def _anew(self, anew: Anew, now: float) -> None:
-        silent = anew.why is Why.NOTHING_FORMER or self.wanted.standing
-        if not silent:
-            self.desk.do(do.Say(sentences.BeginsAnew(anew.why, anew.detail)))
+    def _anew(self, why: Why, now: float, detail: str = "") -> None:
+        """A new launch; what the former one has left in its ledger is ended first."""
+        if why is not Why.NOTHING_FORMER and not self.wanted.standing:
+            self.desk.do(do.Say(sentences.BeginsAnew(why, detail)))
         self._close(now)
 
     def _close(self, now: float) -> None:
@@ -378,5 +319,5 @@ class Grounding:
         self._make(Fresh(self.clearing.kept()))
 
     def _make(self, ground: Ground) -> None:
-        self.ground = ground
-        self._send(Search.MAKING, do.Establish, ground)
+        self.step, self.ground = Search.MAKING, ground
+        self.desk.send("ground", do.Establish, ground)

@@ -68,13 +68,11 @@ class Leaving:
         for it until its join time-out, and not know why."""
         assert self.result is not None
         ended_early = self.result.status != "ok" and self.result.code != JoinTimeout.code
-        if not self._is_symmetric() or not ended_early or self.signalled:
+        is_symmetric = self.facts.others is None and self.facts.owns_registry
+        if not is_symmetric or not ended_early or self.signalled:
             return False
         others = tuple(slot for slot in status.untold if slot or not self.facts.joins_here)
         awaits = bool(others) and now - self.since < OTHERS_SECONDS
         if awaits:
             self.following.say_once(WaitsForOthers(others, OTHERS_SECONDS))
         return awaits
-
-    def _is_symmetric(self) -> bool:
-        return self.facts.others is None and self.facts.owns_registry

@@ -115,7 +115,7 @@ class Machine:
             case "close", _:
                 self._closed(now)
             case "ground", _:
-                self.ground.take(action, said, now)
+                self.ground.take(said, now)
             case "create", _:
                 self.course.created(said, now)
             case "status", inputs.StatusCame(status=status):
@@ -167,13 +167,13 @@ class Machine:
         """A time has come."""
         match name:
             case ("ends", key):
-                self.ends.look(key, now)
+                self.ends.look(key)
             case (str(what), key):
-                self.slots.look(what, key, now)
+                self.slots.look(what, key)
             case "child":
                 self.child.start(now)
             case "ground":
-                self.ground.look(now)
+                self.ground.look()
             case "create":
                 self.desk.send("create", do.CreateRun)
             case "cancel":

@@ -15,6 +15,7 @@ from launcher.plan.dry_run import check_start, command_lines, planned, planned_l
 from launcher.plan.named_hosts import on_named_hosts, working_folder
 from launcher.plan.plan import (
     HIDDEN,
+    LOCAL,
     Here,
     Plan,
     Site,
@@ -26,7 +27,7 @@ from launcher.plan.plan import (
 )
 from launcher.run.preview import preview
 from launcher.run.registry_process import check_file_limit
-from launcher.run.values import LOCAL, LaunchFacts, Starter
+from launcher.run.values import LaunchFacts, Starter
 from launcher.schedulers.catalog import make_scheduler, scheduler_entry
 from launcher.schedulers.contract import Entry, Scheduler, SchedulerContext
 from launcher.schedulers.shipped import specs_folder
@@ -34,7 +35,8 @@ from launcher.settings import LaunchSettings
 from rendezvous.talk.join_string import RegistryString, parse_group_token
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.table import canonical_json
-from worker.contracts import FrameworkChoice, Variable, check_command
+from worker.contracts import check_command
+from worker.contracts.choice import FrameworkChoice
 from worker.settings import settle_framework, state_home
 
 
@@ -51,7 +53,6 @@ class Preparation:
         group_secret: Of a symmetric start; None in another.
         standing: Where a standing registry is; None where the launch has its own.
         notes: What the person hears before it begins.
-        variables: What the programs will be given, for the dry run.
     """
 
     plan: Plan
@@ -62,7 +63,6 @@ class Preparation:
     group_secret: bytes | None
     standing: RegistryString | None
     notes: tuple[str, ...]
-    variables: tuple[Variable, ...]
 
     @property
     def symmetric(self) -> bool:
@@ -78,7 +78,7 @@ class Preparation:
         """The lines of the dry run."""
         yield from preview(self.plan, [self.here, self.others])
         yield from command_lines(self.plan)
-        yield from planned_lines(self.variables)
+        yield from planned_lines(planned(self.plan))
 
     def check(self) -> None:
         """Refuse what could not be submitted, or served. Raises TemplateError or UsageError."""
@@ -158,20 +158,17 @@ def prepare(
     alone = scheduler.loopback and group_token is None
     site = _site(settings, entry, logs, hosts, loopback=alone)
     plan = make_plan(settings, command, environ, site, run=run, launch_id="to-be-made")
-    is_local = scheduler.name == LOCAL
-    local = scheduler if is_local else make(LOCAL, context)
-    variables = planned(plan)
+    needs_local = settings.local_node and scheduler.name != LOCAL
     check_start(plan)
     return Preparation(
         plan,
         root,
         context,
-        here=local if settings.local_node else scheduler,
+        here=make(LOCAL, context) if needs_local else scheduler,
         others=scheduler,
         group_secret=parse_group_token(group_token) if group_token is not None else None,
         standing=RegistryString.parse(registry) if registry is not None else None,
         notes=(*_chosen(choice), *without_effect(plan)),
-        variables=tuple(variables),
     )
 
 

@@ -104,9 +104,7 @@ def own_addresses() -> list[str]:
     return [candidate.address for candidate in choice.candidates]
 
 
-def write_config(
-    state: StateDir, secret: bytes, *, tls: bool, hosts: list[str], **options: object
-) -> RegistryPlace:
+def write_config(state: StateDir, secret: bytes, *, tls: bool, **options: object) -> RegistryPlace:
     """Write what the registry process reads; returns how it proves itself (without addresses).
 
     `options` are further fields of `rendezvous.server.__main__.ServerConfig`.
@@ -115,7 +113,6 @@ def write_config(
         "key": hkdf(secret, "registry key for node credentials").hex(),
         "admin_sha256": registry_credential(secret).sha256(),
         "journal": str(state.journal),
-        "hosts": hosts,
         **options,
     }
     proof = b""

@@ -3,13 +3,74 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
+from launcher.plan.plan import LOCAL
 from launcher.run.actions import News, Note, TellSlot
 from launcher.run.desk import Desk
 from launcher.run.ending import Endings
-from launcher.run.values import Key, LaunchFacts, Trouble
-from launcher.run.worker_run import Run, Step
+from launcher.run.values import Key, LaunchFacts, Starter, Trouble
+from launcher.schedulers.description import Description
+from rendezvous.enums import StrEnum
 from rendezvous.wire.run import Phase, SlotStatus
+
+
+class Step(StrEnum):
+    """How far a worker run has come."""
+
+    LOOKING = "looking"
+    """A former launcher had meant to submit it: is it there?"""
+    TELLING = "telling"
+    """The registry is told that it is about to be submitted."""
+    OLDER = "older"
+    """The older worker run of its slot has to be gone first."""
+    GATED = "gated"
+    """Enough others are being submitted."""
+    WRITING = "writing"
+    SUBMITTING = "submitting"
+    DESCRIBED = "described"
+    REST = "rest"
+    """Nobody asks about it: it is over, replaced, or was not submitted for all that is known."""
+
+
+BEFORE_SUBMISSION: Final = (Step.TELLING, Step.OLDER, Step.GATED, Step.WRITING)
+
+
+@dataclass(slots=True)
+class Run:
+    """What is known of a worker run.
+
+    Attributes:
+        id: Of what its scheduler or the disk is asked just now.
+        telling: Of the news that the registry is told just now.
+        news: What it is told, until it has heard.
+        found: What waits for the last line of its log, before it is told.
+        said: What the registry was told last of what its scheduler says.
+        over: How it ended, where this launch did not tell it to.
+        end_after: It is to be ended once its submission is answered.
+        releases: How often it could not be ended after the go.
+        release_at: Before that it is not tried again.
+    """
+
+    starter: Starter
+    step: Step
+    handle: str = ""
+    gone: bool = False
+    id: int | None = None
+    telling: int | None = None
+    news: News | None = None
+    found: Description | None = None
+    said: Description | None = None
+    said_at: float = 0.0
+    over: Description | None = None
+    end_after: bool = False
+    releases: int = 0
+    release_at: float = 0.0
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a child of the launcher, which no ledger needs to know."""
+        return self.starter.name == LOCAL
 
 
 @dataclass(slots=True)

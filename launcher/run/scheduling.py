@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
-from launcher.plan.plan import Submission, WorkerRun
+from launcher.plan.plan import WorkerRun
 from launcher.run import actions as do
 from launcher.run import inputs
+from launcher.run.footing import Footing
 from launcher.run.preparation import starter_of
 from launcher.run.sentences import UnknownLeft
 from launcher.run.values import Key, Left
@@ -25,22 +25,6 @@ _LAST_LINES = 5
 _MOST_LAST_LINE = 300
 
 SchedulerAction = do.Find | do.Describe | do.ReadLastLine | do.CancelWorkerRun
-
-
-class Submits(Protocol):
-    """What a launch adds: what is submitted for a slot, and with which join string."""
-
-    def submission(self, key: Key) -> Submission:
-        """What is submitted."""
-
-    def starter(self, key: Key) -> Scheduler:
-        """What submits it."""
-
-    def starter_name(self, key: Key) -> str:
-        """How the ledger calls that."""
-
-    def join(self, key: Key) -> str:
-        """Its join string."""
 
 
 @dataclass
@@ -108,10 +92,10 @@ class Scheduling:
         self._entries: dict[Key, LedgerEntry] = dict(remains.entries)
         self._jitter = jitter
         self._further: dict[int, asyncio.Future[None]] = {}
-        self._launch: Submits | None = None
+        self._launch: Footing | None = None
         self._feed: Callable[[inputs.Input], None] | None = None
 
-    def begin(self, launch: Submits, feed: Callable[[inputs.Input], None]) -> None:
+    def begin(self, launch: Footing, feed: Callable[[inputs.Input], None]) -> None:
         """The launch has its plan: from now on its own worker runs are known, and no other's.
 
         Args:

@@ -10,6 +10,7 @@ from launcher.run import inputs, recorded
 from launcher.run.clearing import Clearance
 from launcher.run.effects import Effects
 from launcher.run.environment import LaunchEnvironment
+from launcher.run.ground import OnDisk
 from launcher.run.inputs import Input
 from launcher.run.machine import Machine
 from launcher.run.preparation import Preparation
@@ -38,9 +39,9 @@ class Launch:
         self, prepared: Preparation, state: StateDir, board: Board, world: LaunchEnvironment
     ) -> None:
         self._world = world
-        self._effects = Effects(prepared, state, board, world)
-        surveyor = self._effects.surveyor
-        found = surveyor.found(self._effects.remains)
+        self._effects = Effects(prepared, state, board, world, self._feed)
+        surveyor, remains = self._effects.surveyor, self._effects.remains
+        found = OnDisk(surveyor.former(), remains.left(), remains.own(), tuple(remains.unknown))
         made_with = prepared.facts(), found, surveyor.wanted()
         self.machine = Machine.of(*made_with)
         recorder = world.recorder(state)
@@ -54,7 +55,7 @@ class Launch:
             broken=self._broken,
             recorder=recorder,
         )
-        self._effects.attach(self._shell)
+        self._over: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._faults: dict[int, Exception] = {}
 
     @property
@@ -64,10 +65,10 @@ class Launch:
 
     async def go(self) -> Outcome:
         """See it to its end. Raises what nobody expected."""
-        self._world.on_signals(lambda number: self._shell.feed(inputs.SignalCame(number)))
-        self._shell.feed(inputs.Begin())
+        self._world.on_signals(lambda number: self._feed(inputs.SignalCame(number)))
+        self._feed(inputs.Begin())
         try:
-            outcome = await self._effects.over
+            outcome = await self._over
         finally:
             await self._shell.close()
             await self._effects.close()
@@ -75,25 +76,37 @@ class Launch:
             raise self._faults[outcome.fault]
         return outcome
 
+    def _feed(self, said: Input) -> None:
+        self._shell.feed(said)
+
     def _step(self, said: Input, now: float) -> list[do.Action]:
         """A machine that fails decides nothing more: then the launch is over as it stands."""
         try:
             return self.machine.step(said, now)
         except Exception as exc:  # noqa: BLE001 (raised where the launch is awaited)
-            if not self._effects.over.done():
-                self._effects.over.set_exception(exc)
+            if not self._over.done():
+                self._over.set_exception(exc)
             return []
 
     def _act(self, action: do.Action) -> None:
         try:
-            self._effects.act(action)
+            match action:
+                case do.Answerable():
+                    self._shell.start(action.id, self._effects.carry_out(action))
+                case do.BreakOff(id=number):
+                    self._shell.drop(number)
+                case do.End(outcome=outcome):
+                    if not self._over.done():
+                        self._over.set_result(outcome)
+                case _:
+                    self._effects.act(action)
         except Exception as exc:  # noqa: BLE001 (the machine ends what it has begun)
             self._faults.setdefault(inputs.NO_ACTION, exc)
-            self._shell.feed(inputs.PartFailed(inputs.NO_ACTION, repr(exc)))
+            self._feed(_part_failed(inputs.NO_ACTION, exc))
 
     def _broken(self, number: int, error: Exception) -> Input:
         self._faults[number] = error
-        return inputs.PartFailed(number, repr(error))
+        return _part_failed(number, error)
 
 
 async def end_left(
@@ -113,52 +126,35 @@ async def end_left(
         grace: Seconds for the programs to end.
         world: The outer world; this machine when not given.
     """
-    world = world or LaunchEnvironment()
+    world, path = world or LaunchEnvironment(), ledger.path
     remains = Remains.of(ledger, context, world.scheduler)
     machine = Clearance.of(remains.left(), tuple(remains.unknown), grace)
-    await _Clearing(machine, ledger, Scheduling(ledger, remains, world.jitter), say).go()
+    scheduling = Scheduling(ledger, remains, world.jitter)
+    names = Names("", path, path, True, scheduling.name, scheduling.end_words)
+    over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def act(action: do.Action) -> None:
+        match action:
+            case do.Say(sentence=sentence):
+                for line in lines(sentence, names):
+                    say(line)
+            case do.Note():
+                scheduling.note(action)
+            case do.End():
+                over.set_result(None)
+            case do.Find() | do.Describe() | do.CancelWorkerRun():
+                shell.start(action.id, scheduling.ask(action))
+
+    shell: Shell[Input, do.Action] = Shell(
+        machine.step, machine.due, tick=inputs.Due(), act=act, broken=_part_failed
+    )
+    shell.feed(inputs.Begin())
+    try:
+        await over
+    finally:
+        await shell.close()
     return not machine.clearing.kept()
 
 
-class _Clearing:
-    """The shell of what ends the remains of former launches."""
-
-    def __init__(
-        self,
-        machine: Clearance,
-        ledger: Ledger,
-        scheduling: Scheduling,
-        say: Callable[[str], None],
-    ) -> None:
-        self._scheduling = scheduling
-        self._say = say
-        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        path = ledger.path
-        self._names = Names("", path, path, True, scheduling.name, scheduling.end_words)
-        self._shell: Shell[Input, do.Action] = Shell(
-            machine.step,
-            machine.due,
-            tick=inputs.Due(),
-            act=self._act,
-            broken=lambda number, error: inputs.PartFailed(number, repr(error)),
-        )
-
-    async def go(self) -> None:
-        """Until nothing is being ended any more."""
-        self._shell.feed(inputs.Begin())
-        try:
-            await self._over
-        finally:
-            await self._shell.close()
-
-    def _act(self, action: do.Action) -> None:
-        match action:
-            case do.Say(sentence=sentence):
-                for line in lines(sentence, self._names):
-                    self._say(line)
-            case do.Note():
-                self._scheduling.note(action)
-            case do.End():
-                self._over.set_result(None)
-            case do.Find() | do.Describe() | do.CancelWorkerRun():
-                self._shell.start(action.id, self._scheduling.ask(action))
+def _part_failed(number: int, error: Exception) -> Input:
+    return inputs.PartFailed(number, repr(error))

@@ -22,10 +22,9 @@ from launcher.run.describing import Describing
 from launcher.run.desk import retry_pause
 from launcher.run.end_of_all import BY_ITSELF_SECONDS, EndOfAll
 from launcher.run.ending import Ended, say_left
-from launcher.run.runs import Runs
+from launcher.run.runs import BEFORE_SUBMISSION, Run, Runs, Step
 from launcher.run.submitting import Submitting
 from launcher.run.values import ErrorKind, Key, Left
-from launcher.run.worker_run import BEFORE_SUBMISSION, Run, Step
 from launcher.schedulers.description import OVER, Description
 from rendezvous.wire.run import Phase, RunStatus, SlotState, SlotStatus
 
@@ -181,9 +180,7 @@ class Slots:
 
     def take(self, action: do.Action, said: inputs.Answer, now: float) -> None:
         """An answer to what this has asked, told or written."""
-        assert isinstance(
-            action, (do.TellSlot, do.WriteIntent, do.Submit, do.Find, do.Describe, do.ReadLastLine)
-        )
+        assert isinstance(action, do.OfWorkerRun)
         key = action.key
         run = self.shared.runs[key]
         match said:
@@ -193,7 +190,7 @@ class Slots:
                 run.telling = None
                 self.shared.desk.look_at(("tell", key), now + retry_pause(jitter))
             case inputs.Refused(trouble=trouble):
-                self._told_in_vain(key, run, trouble.kind, now)
+                self._told_in_vain(key, run, now)
                 if trouble.kind not in (ErrorKind.RUN_OVER, ErrorKind.FENCED):
                     self.shared.refused = trouble
             case inputs.Done():
@@ -215,7 +212,7 @@ class Slots:
                 assert isinstance(said, inputs.LineRead)
                 self.describing.line_read(key, run, said.line)
 
-    def look(self, name: str, key: Key, now: float) -> None:
+    def look(self, name: str, key: Key) -> None:
         """Its time has come."""
         run = self.shared.runs[key]
         if name == "tell":
@@ -235,15 +232,16 @@ class Slots:
         elif run.step is Step.SUBMITTING and not self.submitting.goes_on(key, run):
             self._give_up(key, run, now)
         elif run.step is Step.SUBMITTING:
-            self.submitting.try_again(run)
+            assert run.id is not None
+            self.shared.desk.do(do.TryAgain(run.id))
         elif run.step is Step.LOOKING:
             self.shared.desk.look_at(("look", key), now + run.starter.poll_seconds)
         elif run.step is Step.DESCRIBED and run.said is None:
             self.describing.begin(key, run)
         elif run.step is Step.DESCRIBED:
-            self.describing.heard(key, run, now)
+            self.describing.rest(key, run, now)
 
-    def _told_in_vain(self, key: Key, run: Run, kind: ErrorKind, now: float) -> None:
+    def _told_in_vain(self, key: Key, run: Run, now: float) -> None:
         """The registry does not want to hear of it."""
         if run.step is Step.TELLING:
             self.submitting.drop(key, run)
@@ -265,7 +263,7 @@ class Slots:
         """A try to submit has failed; the next one waits, if there is to be one."""
         run = self.shared.runs[said.key]
         if self.submitting.goes_on(said.key, run):
-            self.submitting.troubled(said.key, run, said.words)
+            self.shared.tell(said.key, run, do.News(SlotState.SUBMITTING, detail=said.words))
         else:
             self._give_up(said.key, run, now)
 

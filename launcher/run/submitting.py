@@ -9,11 +9,9 @@ from typing import Final
 from launcher.run import actions as do
 from launcher.run import inputs
 from launcher.run.desk import retry_pause
-from launcher.run.runs import Runs
+from launcher.run.runs import BEFORE_SUBMISSION, Run, Runs, Step
 from launcher.run.sentences import LedgerUnwritable
 from launcher.run.values import Key
-from launcher.run.worker_run import BEFORE_SUBMISSION, Run, Step
-from rendezvous.wire.run import SlotState
 
 SUBMITS_AT_ONCE: Final = 16
 
@@ -100,15 +98,6 @@ class Submitting:
     def goes_on(self, key: Key, run: Run) -> bool:
         """Whether one whose first tries have failed is still wanted."""
         return not (self.stopped or run.end_after) and self.shared.is_newest(key)
-
-    def troubled(self, key: Key, run: Run, words: str) -> None:
-        """A try has failed: the registry hears of it before the next one."""
-        self.shared.tell(key, run, do.News(SlotState.SUBMITTING, detail=words))
-
-    def try_again(self, run: Run) -> None:
-        """The registry has heard of the trouble: the next try may begin."""
-        assert run.id is not None
-        self.shared.desk.do(do.TryAgain(run.id))
 
     def answered(self, run: Run) -> None:
         """The scheduler has answered, one way or the other."""

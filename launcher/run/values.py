@@ -7,11 +7,8 @@ from typing import Final
 
 from rendezvous.enums import StrEnum
 from rendezvous.frozen import frozen
-from rendezvous.wire.errors import ExitCode, RegistryError, StorageFull, TooManyRequests
+from rendezvous.wire.errors import ExitCode, RdzvError, RegistryError, StorageFull, TooManyRequests
 from rendezvous.wire.run import Result
-
-LOCAL = "local"
-"""The starter whose worker runs are children of the launcher, and end with it."""
 
 CREATE_SECONDS: Final = 20.0
 """So long a registry may be away when a launch begins."""
@@ -112,7 +109,7 @@ class Trouble:
     """An error that an effect met, as a value.
 
     Attributes:
-        code: The error's code; empty for one that nobody expected.
+        code: The error's code.
         exit_code: What the launcher exits with when it ends the launch.
     """
 
@@ -123,18 +120,15 @@ class Trouble:
     exit_code: int = int(ExitCode.FAILED)
 
     @staticmethod
-    def of(error: Exception) -> Trouble:
+    def of(error: RdzvError) -> Trouble:
         """The value of an error."""
         if isinstance(error, StorageFull):
             kind = ErrorKind.STORAGE_FULL
         elif isinstance(error, (RegistryError, TooManyRequests)):
             kind = ErrorKind.NOT_NOW
         else:
-            kind = _KINDS.get(getattr(error, "code", ""), ErrorKind.OTHER)
-        message = getattr(error, "message", None) or repr(error)
-        exit_code = int(getattr(error, "exit_code", ExitCode.INTERNAL))
-        hint = getattr(error, "hint", "")
-        return Trouble(kind, getattr(error, "code", ""), message, hint, exit_code)
+            kind = _KINDS.get(error.code, ErrorKind.OTHER)
+        return Trouble(kind, error.code, error.message, error.hint, int(error.exit_code))
 
 
 class Why(StrEnum):

@@ -30,8 +30,6 @@ from rendezvous.wire.words import printable, slots_text
 _MOST_REASON = 300
 _MOST_SAYS = 300
 _MOST_DETAIL = 600
-_ITS_LAUNCHER_HAD_ENDED = "its launcher had ended"
-_OTHERS = "its COMMAND or options were others"
 
 
 @frozen
@@ -177,9 +175,9 @@ def cancel_reason(reason: do.CancelReason, names: Names) -> str:
             words = failure if isinstance(failure, str) else _error(failure, names)[2]
             return f"its launcher failed: {words}"[:_MOST_REASON]
         case Why.RUNNING:
-            return _ITS_LAUNCHER_HAD_ENDED
+            return "its launcher had ended"
         case _:
-            return _OTHERS
+            return "its COMMAND or options were others"
 
 
 # --- how it ended

@@ -9,87 +9,56 @@ from __future__ import annotations
 import functools
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from launcher.schedulers.contract import Entry, Scheduler, SchedulerContext
+from launcher.schedulers.external import ExternalScheduler
+from launcher.schedulers.local import LocalScheduler
+from launcher.schedulers.manual import ManualScheduler
+from launcher.schedulers.profile import profile_entry
 from launcher.schedulers.shipped import PROFILES
+from launcher.schedulers.vessl import VesslScheduler
+from launcher.schedulers.vessl_http import VesslHttpScheduler
 from rendezvous.wire.errors import UsageError
-
-
-def _local(context: SchedulerContext) -> Scheduler:
-    from launcher.schedulers.local import LocalScheduler
-
-    return LocalScheduler(context)
-
-
-def _manual(context: SchedulerContext) -> Scheduler:
-    from launcher.schedulers.manual import ManualScheduler
-
-    return ManualScheduler(context)
-
-
-def _external(context: SchedulerContext) -> Scheduler:
-    from launcher.schedulers.external import ExternalScheduler
-
-    return ExternalScheduler(context)
-
-
-def _vessl_http(context: SchedulerContext) -> Scheduler:
-    from launcher.schedulers.vessl_http import VesslHttpScheduler
-
-    return VesslHttpScheduler(context)
-
-
-def _vessl(context: SchedulerContext) -> Scheduler:
-    from launcher.schedulers.vessl import VesslScheduler
-
-    return VesslScheduler(context)
-
 
 SCHEDULERS: dict[str, Entry] = {
     "local": Entry(
         "processes on this machine, each with a loopback address",
         "local/worker.yaml",
-        _local,
+        LocalScheduler,
         "an inherited anonymous file",
     ),
     "manual": Entry(
         "writes a script for each worker run, which you start",
         "manual/worker.sh",
-        _manual,
+        ManualScheduler,
         "in the script, readable by you alone",
     ),
     "external": Entry(
         "nothing: workers come by themselves, and take a join string out of a folder",
         "external/worker.sh",
-        _external,
+        ExternalScheduler,
         "in a file of a folder that the workers share",
     ),
     "vessl-http": Entry(
         "one VESSL run for each worker, by VESSL's HTTP API: needs no command",
         "worker.yaml.tpl",
-        _vessl_http,
+        VesslHttpScheduler,
         "in the rendered spec",
     ),
 }
 """Those that are code; `known_schedulers` adds the shipped profiles."""
 
-CLASSES: dict[str, Callable[[SchedulerContext], Scheduler]] = {"vessl": _vessl}
-"""Profiles with a class of their own."""
-
 
 @functools.cache
 def known_schedulers() -> Mapping[str, Entry]:
     """All that `--scheduler` takes, by name."""
-    from launcher.schedulers.profile import profile_entry
-
     entries = {path.stem: profile_entry(path) for path in sorted(PROFILES.glob("*.toml"))}
-    for name, make in CLASSES.items():
-        entries[name] = replace(entries[name], make=make)
+    entries["vessl"] = replace(entries["vessl"], make=VesslScheduler)
     return SCHEDULERS | entries
 
 
@@ -100,8 +69,6 @@ def scheduler_entry(name: str) -> Entry:
         UsageError: There is none; it lists what is known. Or the profile cannot be read.
     """
     if "/" in name:
-        from launcher.schedulers.profile import profile_entry
-
         path = Path(name)
         return profile_entry(path, path.parent)
     entry = known_schedulers().get(name)

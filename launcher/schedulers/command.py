@@ -37,7 +37,7 @@ _LINE_ENDS = re.compile(r"\r+\n?")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
-def clean(data: bytes) -> str:
+def clean(data: bytes | bytearray) -> str:
     """The text of a command's output: no colours or control characters, no secret of ours."""
     text = _ESCAPES.sub("", data.decode("utf-8", "replace"))
     return without_secrets(_CONTROLS.sub("", _LINE_ENDS.sub("\n", text)))
@@ -215,7 +215,8 @@ class _Pipe:
 
     def __init__(self) -> None:
         self._read_fd, self.writer = os.pipe2(os.O_CLOEXEC)
-        self._kept = bytearray()
+        self.tail = bytearray()
+        """What came last."""
         self._stream = asyncio.StreamReader(limit=_MOST_BYTES)
         self._transport: asyncio.ReadTransport | None = None
 
@@ -236,17 +237,12 @@ class _Pipe:
             os.close(self.writer)
             self.writer = -1
 
-    @property
-    def tail(self) -> bytes:
-        """What came last."""
-        return bytes(self._kept)
-
     async def read_tail(self) -> None:
         """Read to the end, and keep the last megabyte."""
         self._close_writer()
         while data := await self._stream.read(_CHUNK):
-            self._kept += data
-            del self._kept[:-_MOST_BYTES]
+            self.tail += data
+            del self.tail[:-_MOST_BYTES]
 
     async def lines(self) -> AsyncIterator[bytes]:
         """The lines, without their ends; a line beyond all measure comes in pieces."""

@@ -48,16 +48,16 @@ class SchedulerContext:
 
 
 class Scheduler(Protocol):
-    """The contract of everything that starts worker runs."""
+    """The contract of everything that starts worker runs, with what is so for most of it."""
 
     name: str
-    loopback: bool
+    loopback: bool = False
     """All its nodes live on this machine."""
     poll_seconds: float
     """How often `describe` may be asked."""
-    finds: bool
+    finds: bool = True
     """Whether `find` can tell: where it cannot, its None means that nothing is known."""
-    keeps_logs: bool
+    keeps_logs: bool = False
     """Whether `logs` gives any."""
 
     def prepare(self, run: Submission, join: str) -> str:
@@ -96,9 +96,11 @@ class Scheduler(Protocol):
 
     def cancel_words(self, run: WorkerRun, handle: str | None) -> str:
         """The command with which a person ends it; empty where there is none."""
+        return ""
 
     def logs(self, run: WorkerRun, handle: str, *, lines: int, follow: bool) -> AsyncIterator[str]:
         """The newest lines that the scheduler keeps of its output; nothing where it keeps none."""
+        return _no_logs()
 
 
 @frozen
@@ -122,7 +124,6 @@ class Entry:
     name_length: int = LONGEST_NAME
 
 
-async def no_logs() -> AsyncIterator[str]:
-    """The logs of a scheduler that keeps none."""
+async def _no_logs() -> AsyncIterator[str]:
     return
     yield ""

@@ -6,26 +6,25 @@ worker. `worker.offer.join_folder` says how one is taken.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 from launcher.plan.plan import Submission, WorkerRun
 from launcher.plan.template import form_of, render
-from launcher.schedulers.contract import SchedulerContext, Trouble, no_logs, unheard
+from launcher.schedulers.contract import Scheduler, SchedulerContext, Trouble, unheard
 from launcher.schedulers.description import Description
 from launcher.schedulers.files import NEW, write_private
 from rendezvous.wire.run import SlotState
 from worker.offer.join_folder import FREE, TAKEN
 
 
-class ExternalScheduler:
-    """Puts `NAME.join` into the folder; a worker run is that file, and what a worker made of it."""
+class ExternalScheduler(Scheduler):
+    """Puts `NAME.join` into the folder; a worker run is that file, and what a worker made of it.
+
+    A worker that has joined ends with the run; its output is where it was started.
+    """
 
     name = "external"
-    loopback = False
     poll_seconds = 0.5
-    finds = True
-    keeps_logs = False
 
     def __init__(self, context: SchedulerContext) -> None:
         self._folder = context.folder
@@ -65,14 +64,6 @@ class ExternalScheduler:
         return Description(SlotState.RUNNING, f"taken by {taker.strip()}")
 
     async def cancel(self, run: WorkerRun, handle: str, *, grace_seconds: float) -> None:
-        """Take the files away; a worker that has joined ends with the run."""
+        """Take the files away."""
         for suffix in (FREE, TAKEN, NEW):
             Path(handle).with_suffix(suffix).unlink(missing_ok=True)
-
-    def cancel_words(self, run: WorkerRun, handle: str | None) -> str:
-        """Nothing: a worker that has joined ends with the run."""
-        return ""
-
-    def logs(self, run: WorkerRun, handle: str, *, lines: int, follow: bool) -> AsyncIterator[str]:
-        """None: the output is where the worker was started."""
-        return no_logs()

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from launcher.options import outside_environment
 from launcher.plan.plan import Submission, WorkerRun
 from launcher.plan.template import Form, render
-from launcher.schedulers.contract import SchedulerContext, Trouble, no_logs, unheard
+from launcher.schedulers.contract import Scheduler, SchedulerContext, Trouble, unheard
 from launcher.schedulers.description import Description
 from rendezvous.compat import timeout
 from rendezvous.isolated import isolated
@@ -44,14 +43,15 @@ class ProcessSpec(BaseModel):
     env: dict[str, str] = {}
 
 
-class LocalScheduler:
-    """Starts each worker run as a child of this process; they end when it ends."""
+class LocalScheduler(Scheduler):
+    """Starts each worker run as a child of this process; they end when it ends.
+
+    It keeps no logs of its own: the nodes' log files lie in the run's folder on this machine.
+    """
 
     name = "local"
     loopback = True
     poll_seconds = 0.1
-    finds = True
-    keeps_logs = False
 
     def __init__(self, context: SchedulerContext) -> None:
         self._context = context
@@ -148,10 +148,6 @@ class LocalScheduler:
     def cancel_words(self, run: WorkerRun, handle: str | None) -> str:
         """See the contract."""
         return f"kill {handle}" if handle else ""
-
-    def logs(self, run: WorkerRun, handle: str, *, lines: int, follow: bool) -> AsyncIterator[str]:
-        """None of its own: the nodes' log files lie in the run's folder on this machine."""
-        return no_logs()
 
 
 def _parse(text: str, source: str, join: str) -> ProcessSpec:

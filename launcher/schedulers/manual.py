@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 from launcher.plan.plan import Submission, WorkerRun
 from launcher.plan.template import form_of, render
-from launcher.schedulers.contract import SchedulerContext, Trouble, no_logs, unheard
+from launcher.schedulers.contract import Scheduler, SchedulerContext, Trouble, unheard
 from launcher.schedulers.description import Description
 from launcher.schedulers.files import write_private
 from rendezvous.wire.run import SlotState
 
 
-class ManualScheduler:
-    """Writes `submissions/slot-N.sh`; the person copies and starts it on the machine for slot N."""
+class ManualScheduler(Scheduler):
+    """Writes `submissions/slot-N.sh`; the person copies and starts it on the machine for slot N.
+
+    There the output is, and a node that was started ends by itself, with the run.
+    """
 
     name = "manual"
-    loopback = False
     poll_seconds = 1.0
-    finds = True
-    keeps_logs = False
 
     def __init__(self, context: SchedulerContext) -> None:
         self._folder = context.folder
@@ -58,14 +57,6 @@ class ManualScheduler:
         return Description(SlotState.SUBMITTED, f"start it with: sh {handle}")
 
     async def cancel(self, run: WorkerRun, handle: str, *, grace_seconds: float) -> None:
-        """Take the script away; a node that was started ends with the run."""
+        """Take the script away."""
         if not self._is_taken_over(run, handle):
             Path(handle).unlink(missing_ok=True)
-
-    def cancel_words(self, run: WorkerRun, handle: str | None) -> str:
-        """Nothing: a node that a person has started ends by itself."""
-        return ""
-
-    def logs(self, run: WorkerRun, handle: str, *, lines: int, follow: bool) -> AsyncIterator[str]:
-        """None: the output is where the person started the script."""
-        return no_logs()

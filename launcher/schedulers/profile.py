@@ -17,9 +17,7 @@ from pathlib import Path
 
 from launcher.options import outside_environment
 from launcher.plan.plan import HIDDEN, Submission, WorkerRun
-from launcher.plan.template import (
-    Value,
-)
+from launcher.plan.template import Value
 from launcher.schedulers.command import CommandRunner, Said
 from launcher.schedulers.contract import (
     SERVICE_FAILS,
@@ -28,7 +26,6 @@ from launcher.schedulers.contract import (
     Scheduler,
     SchedulerContext,
     Trouble,
-    no_logs,
     unheard,
 )
 from launcher.schedulers.description import OVER, Description
@@ -61,7 +58,7 @@ def profile_entry(path: Path, folder: Path | None = None) -> Entry:
     return Entry(profile.summary, spec, make, travels, profile.commands(), profile.name_length)
 
 
-class ProfileScheduler(ProfileCommands):
+class ProfileScheduler(ProfileCommands, Scheduler):
     """Runs the commands of a profile.
 
     Args:
@@ -70,7 +67,6 @@ class ProfileScheduler(ProfileCommands):
         context: What it may use of the launch.
     """
 
-    loopback = False
     try_again_seconds = 1.0
     """Before the second try of a submit; twice as long before the third."""
     looks: tuple[float, ...] = (0.0, 0.5, 1.5)
@@ -315,7 +311,7 @@ class ProfileScheduler(ProfileCommands):
         """See the contract."""
         table = self.profile.logs
         if table is None:
-            return no_logs()
+            return super().logs(run, handle, lines=lines, follow=follow)
         words = table.follow if follow and table.follow is not None else table.argv
         return self._runner.lines(self._argv("logs", words, run, {"ID": handle, "LINES": lines}))
 

@@ -52,9 +52,6 @@ class ApiLost(SchedulerError):
 class ApiFailed(ApiLost):
     """The answer is that something went wrong: most often nothing was done."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, hint=SERVICE_FAILS)
-
 
 _HINTS = {
     401: "the token is not taken: look at VESSL_ACCESS_TOKEN, or run 'vessl configure'",
@@ -74,8 +71,8 @@ class Api:
     """
 
     account: Account
-    timeout_seconds: float = 30.0
-    try_again_seconds: float = 0.5
+    timeout_seconds: float
+    try_again_seconds: float
 
     def url(self, path: str) -> str:
         """The address of something of the account's project."""
@@ -97,21 +94,18 @@ class Api:
     async def clusters(self) -> list[str]:
         """The names of the organization's clusters."""
         answer = await self._get(f"{self._organization}/clusters")
-        return [str(cluster.get("name")) for cluster in _list(answer, "clusters")]
+        return [str(cluster.get("name")) for cluster in rows_of(answer, "clusters")]
 
     async def post(self, path: str, body: Mapping[str, object]) -> Any:
         """Have something done, once. Raises ApiRefused, ApiNotSent or ApiLost."""
         return await self._exchange("POST", f"{self._project}/{path}", body)
 
     async def _get(self, path: str) -> Any:
-        for number in range(1, _TRIES + 1):
-            try:
+        for number in range(1, _TRIES):
+            with contextlib.suppress(ApiNotSent, ApiLost):
                 return await self._exchange("GET", path)
-            except (ApiNotSent, ApiLost):
-                if number == _TRIES:
-                    raise
             await asyncio.sleep(self.try_again_seconds * number)
-        raise AssertionError
+        return await self._exchange("GET", path)
 
     async def _exchange(
         self, method: str, path: str, body: Mapping[str, object] | None = None
@@ -208,7 +202,7 @@ def _read(what: str, status: int, data: bytes) -> Any:
             raise ApiLost(f"{what} answered {status} with what is no JSON") from exc
     words = f"{what} answered {status}{_words(data)}"
     if status in _NO_ANSWER:
-        raise ApiFailed(words)
+        raise ApiFailed(words, hint=SERVICE_FAILS)
     if status == _BUSY:
         raise ApiNotSent(words, hint=SERVICE_FAILS)
     raise ApiRefused(status, words)
@@ -226,16 +220,7 @@ def _words(data: bytes) -> str:
     return f": {printable(words, _MOST_WORDS)}"
 
 
-def _list(answer: Any, key: str) -> list[dict[str, Any]]:
+def rows_of(answer: Any, key: str) -> list[dict[str, Any]]:
+    """The rows of a list in an answer; none where it has no such list."""
     found = answer.get(key) if isinstance(answer, dict) else None
     return [item for item in found or [] if isinstance(item, dict)]
-
-
-def run_rows(answer: Any) -> list[dict[str, Any]]:
-    """The runs of a list."""
-    return _list(answer, "results")
-
-
-def log_rows(answer: Any) -> list[dict[str, Any]]:
-    """The lines of a log."""
-    return _list(answer, "logs")

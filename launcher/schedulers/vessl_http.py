@@ -17,7 +17,13 @@ from typing import Any
 
 from launcher.plan.plan import HIDDEN, Submission, WorkerRun
 from launcher.schedulers.command import clean
-from launcher.schedulers.contract import NothingSubmitted, SchedulerContext, Trouble, unheard
+from launcher.schedulers.contract import (
+    NothingSubmitted,
+    Scheduler,
+    SchedulerContext,
+    Trouble,
+    unheard,
+)
 from launcher.schedulers.description import OVER, Description
 from launcher.schedulers.vessl import VesslSpecs
 from launcher.schedulers.vessl_account import find_account
@@ -27,8 +33,7 @@ from launcher.schedulers.vessl_api import (
     ApiLost,
     ApiNotSent,
     ApiRefused,
-    log_rows,
-    run_rows,
+    rows_of,
 )
 from launcher.schedulers.vessl_values import load_spec
 from rendezvous.wire.errors import SchedulerError, UsageError
@@ -41,12 +46,10 @@ _MOST_LINES = 10_000
 _NOT_FOUND = 404
 
 
-class VesslHttpScheduler:
+class VesslHttpScheduler(Scheduler):
     """See the module."""
 
     name = "vessl-http"
-    loopback = False
-    finds = True
     keeps_logs = True
     poll_seconds = 5.0
     try_again_seconds = 1.0
@@ -152,8 +155,8 @@ class VesslHttpScheduler:
         seen: set[object] = set()
         for page in range(_MOST_PAGES):
             query = {"limit": _PAGE, "offset": page * _PAGE}
-            rows = run_rows(await api.get("run_executions", query))
-            named = [row for row in rows if _title(row) == run.name]
+            rows = rows_of(await api.get("run_executions", query), "results")
+            named = [row for row in rows if _text(row.get("run_spec"), "title") == run.name]
             new = {row.get("id") for row in rows} - seen
             if named or not new or len(rows) < _PAGE:
                 return named
@@ -201,8 +204,7 @@ class VesslHttpScheduler:
             url = self._api().url(f"run_executions/{_number(handle)}/terminate")
         except SchedulerError:
             return ""
-        words = ["curl", "-X", "POST", "-H", "Authorization: Token $VESSL_ACCESS_TOKEN", url]
-        return shlex.join(words).replace("'Authorization: Token $VESSL_ACCESS_TOKEN'", _HEADER)
+        return f'curl -X POST -H "Authorization: Token $VESSL_ACCESS_TOKEN" {shlex.quote(url)}'
 
     async def logs(
         self, run: WorkerRun, handle: str, *, lines: int, follow: bool
@@ -213,7 +215,7 @@ class VesslHttpScheduler:
             over = follow and (await self.describe(run, handle)).state in OVER
             query = {"log_limit": limit, "log_start": after}
             path = f"run_executions/{_number(handle)}/logs"
-            for row in log_rows(await self._api().get(path, query)):
+            for row in rows_of(await self._api().get(path, query), "logs"):
                 after = float(row.get("timestamp") or after) + 1e-6
                 message = str(row.get("message", "")).replace("\\n", "\n")
                 for line in clean(message.encode()).splitlines():
@@ -224,9 +226,6 @@ class VesslHttpScheduler:
             await asyncio.sleep(_FOLLOW_SECONDS)
 
 
-_HEADER = '"Authorization: Token $VESSL_ACCESS_TOKEN"'
-
-
 def _id(answer: Any) -> str:
     """The id of the run that was made; an answer without one is as good as none."""
     made = answer.get("run_execution") if isinstance(answer, dict) else None
@@ -234,11 +233,6 @@ def _id(answer: Any) -> str:
     if not isinstance(found, int) or isinstance(found, bool):
         raise ApiLost("VESSL's API answered without the id of a run")
     return str(found)
-
-
-def _title(row: dict[str, Any]) -> str:
-    spec = row.get("run_spec")
-    return _text(spec, "title")
 
 
 def _text(answer: Any, key: str) -> str:

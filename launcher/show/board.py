@@ -39,16 +39,6 @@ _SAY_AGAIN_SECONDS = 60.0
 _FIRST_EVENT_SECONDS = 5.0
 _MOST_CHARACTERS = 2_000
 _WHILE_RUNNING = ("exited", "lost", "restarted", "cancelled", "refused", "progressed")
-_MARKS = {
-    NodeState.JOINED: "joined",
-    NodeState.VERIFIED: "verified",
-    NodeState.ARMED: "armed",
-    NodeState.RUNNING: "running",
-    NodeState.EXITED: "ended",
-    NodeState.LOST: "lost",
-    NodeState.LEFT: "left",
-    NodeState.RELEASED: "released",
-}
 
 
 class Board(Protocol):
@@ -100,9 +90,7 @@ class _Rhythm:
 class PlainBoard:
     """One line for each thing that happens: for logs and pipes."""
 
-    def __init__(
-        self, stream: TextIO = sys.stderr, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
         self._rhythm = _Rhythm(clock)
         self._clock = clock
@@ -142,7 +130,7 @@ class PlainBoard:
 class JsonBoard:
     """Events as JSON lines on standard output, for programs."""
 
-    def __init__(self, stream: TextIO = sys.stdout) -> None:
+    def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._result: Result | None = None
 
@@ -286,7 +274,7 @@ def _worker_run(slot: SlotStatus) -> str:
 def _state(slot: SlotStatus) -> str:
     if slot.node_state is None:
         return slot.problem or "not here yet"
-    text = _MARKS[slot.node_state]
+    text = "ended" if slot.node_state is NodeState.EXITED else str(slot.node_state)
     if slot.exit_code is not None:
         text += f", exit code {slot.exit_code}"
     return f"{text}: {slot.problem}" if slot.problem else text

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from launcher.show.drawing import check_picture, new_figure, save_picture
+from launcher.show.drawing import check_picture, new_figure, plain, save_picture
 from rendezvous.wire.metrics import MetricLine, decoded
 
 _MOST_DIAGRAMS = 12
@@ -39,7 +39,7 @@ def draw_curves(rows: Iterable[MetricLine], title: str, path: Path) -> None:
         _draw(place, name, curves[name])
     for place in places[len(names) :]:
         place.set_axis_off()
-    figure.suptitle(_plain(title))
+    figure.suptitle(plain(title))
     save_picture(figure, path)
 
 
@@ -62,7 +62,7 @@ def _draw(axes: Any, name: str, curves: Mapping[int, Curve]) -> None:
             axes.plot(steps, [curve[s] for s in steps], marker=mark, lw=1.2, label=f"rank {rank}")
     if len(curves) > 1:
         axes.legend(fontsize=7)
-    axes.set_title(_plain(name), fontsize=10)
+    axes.set_title(plain(name), fontsize=10)
     axes.set_xlabel("step", fontsize=8)
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.tick_params(labelsize=8)
@@ -81,8 +81,3 @@ def _draw_range(axes: Any, curves: Mapping[int, Curve]) -> None:
     )
     label = f"median of {len(curves)} ranks"
     axes.plot(steps, [statistics.median(v) for v in values], lw=1.2, label=label)
-
-
-def _plain(text: str) -> str:
-    """A name with a $ is no formula."""
-    return text.replace("$", r"\$")

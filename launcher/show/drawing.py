@@ -31,6 +31,11 @@ def new_figure(width: float = 6.0, height: float = 4.0) -> Any:
     return Figure(figsize=(width, height), layout="constrained")
 
 
+def plain(text: str) -> str:
+    """A text in which a $ is no formula."""
+    return text.replace("$", r"\$")
+
+
 def save_picture(figure: Any, path: Path) -> None:
     """Write the figure in the form that the file's name ends in; raises UsageError."""
     try:

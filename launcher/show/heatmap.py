@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from launcher.show.drawing import check_picture, new_figure, save_picture
+from launcher.show.drawing import check_picture, new_figure, plain, save_picture
 from rendezvous.proof.pairs import failures
 from rendezvous.proof.text_matrix import legend_of, letter_of
 from rendezvous.wire.run import Round
@@ -24,21 +24,18 @@ _RED: Colour = (0.84, 0.15, 0.16, 1.0)
 def draw_heat_map(tried: Round, hostnames: Mapping[int, str], path: Path) -> None:
     """Draw who reaches whom, and how fast, into an SVG, PNG or PDF file; raises UsageError."""
     check_picture(path)
-    figure = new_figure(*_inches(len(tried.slots)))
+    side = min(12.0, max(4.0, 0.28 * len(tried.slots)))
+    figure = new_figure(side + 3.0, side + 1.5)
     _draw(figure, tried, hostnames)
     save_picture(figure, path)
 
 
-def _inches(size: int) -> tuple[float, float]:
-    side = min(12.0, max(4.0, 0.28 * size))
-    return side + 3.0, side + 1.5
-
-
 def _draw(figure: Any, tried: Round, hostnames: Mapping[int, str]) -> None:
     slots = sorted(tried.slots)
+    place = {slot: number for number, slot in enumerate(slots)}
     failed = failures(tried)
     axes = figure.subplots()
-    cells = _rtts(tried, slots)
+    cells = _rtts(tried, place)
     known = [rtt for row in cells for rtt in row if not math.isnan(rtt)] or [1.0]
     least = min(known)
     most = max(*known, 2 * least)  # a scale has two ends
@@ -47,7 +44,6 @@ def _draw(figure: Any, tried: Round, hostnames: Mapping[int, str]) -> None:
     bar = figure.colorbar(image, ax=axes, label="round-trip time (ms)", shrink=0.8)
     for formatter in (bar.ax.yaxis.set_major_formatter, bar.ax.yaxis.set_minor_formatter):
         formatter("{x:g}")
-    place = {slot: number for number, slot in enumerate(slots)}
     axes.imshow(_reds(failed, place), interpolation="nearest")
     for (one, other), probe in failed.items() if len(slots) <= _MOST_NAMES else ():
         text = {"ha": "center", "va": "center", "fontsize": 7, "color": "white"}
@@ -65,10 +61,9 @@ def _reds(failed: Iterable[tuple[int, int]], place: Mapping[int, int]) -> list[l
     return cells
 
 
-def _rtts(tried: Round, slots: list[int]) -> list[list[float]]:
+def _rtts(tried: Round, place: Mapping[int, int]) -> list[list[float]]:
     """Milliseconds by row and column; nan where it is not known."""
-    place = {slot: number for number, slot in enumerate(slots)}
-    cells = [[math.nan] * len(slots) for _ in slots]
+    cells = [[math.nan] * len(place) for _ in place]
     for slot, probes in tried.reports.items():
         for probe in probes:
             if probe.outcome == "ok" and probe.rtt_ms and {slot, probe.slot} <= place.keys():
@@ -84,5 +79,4 @@ def _name(axes: Any, slots: list[int], hostnames: Mapping[int, str]) -> None:
     numbers = range(len(slots))
     axes.set_xticks(numbers, [str(slot) for slot in slots], fontsize=7)
     names = [f"{slot} {printable(hostnames.get(slot, ''), 24)}" for slot in slots]
-    # A name with a $ is no formula.
-    axes.set_yticks(numbers, [name.replace("$", r"\$") for name in names], fontsize=7)
+    axes.set_yticks(numbers, [plain(name) for name in names], fontsize=7)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 
 import click
 
@@ -25,8 +25,6 @@ from rendezvous.wire.words import printable
 _LOOK_AGAIN_SECONDS = 1.0
 _AT_ONCE = 8
 
-Lines = AsyncIterator[str]
-
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -39,8 +37,8 @@ class Source:
 
     name: str
     title: str
-    read: Callable[[int, bool], Lines]
-    """Takes how many lines, and whether to follow."""
+    read: Callable[..., AsyncIterator[str]]
+    """Takes how many `lines`, and whether to `follow`."""
 
 
 async def show_logs(
@@ -161,26 +159,18 @@ def _slot_of(node: int | None, slots: list[SlotStatus]) -> int | None:
 def _files(state: StateDir, node: int | None, slots: list[SlotStatus]) -> list[Source]:
     pattern = "*.log" if node is None else f"node-{node}.log"
     hosts = {f"node-{slot.rank}.log": slot.hostname for slot in slots}
-    return [_file(path, hosts.get(path.name, "")) for path in sorted(state.logs.glob(pattern))]
-
-
-def _file(path: Path, host: str) -> Source:
-    title = f"{path} ({_shown(host)})" if host else str(path)
-    return Source(str(path), title, lambda lines, follow: file_lines(path, lines, follow=follow))
-
-
-def _shown(host: str) -> str:
-    return printable(host, 253)
+    sources = []
+    for path in sorted(state.logs.glob(pattern)):
+        host = printable(hosts.get(path.name, ""), 253)
+        title = f"{path} ({host})" if host else str(path)
+        sources.append(Source(str(path), title, partial(file_lines, path)))
+    return sources
 
 
 def _of_scheduler(entry: LedgerEntry, scheduler: Scheduler, host: str) -> Source:
-    def read(lines: int, follow: bool) -> Lines:
-        return scheduler.logs(entry.run, entry.handle, lines=lines, follow=follow)
-
-    about = [f"slot {entry.run.slot}", f"{scheduler.name} {entry.handle}"]
-    if host:
-        about.insert(1, _shown(host))
-    return Source(entry.name, f"{entry.name} ({', '.join(about)})", read)
+    about = (f"slot {entry.run.slot}", printable(host, 253), f"{scheduler.name} {entry.handle}")
+    title = f"{entry.name} ({', '.join(filter(None, about))})"
+    return Source(entry.name, title, partial(scheduler.logs, entry.run, entry.handle))
 
 
 # --- showing ----------------------------------------------------------------------------------
@@ -193,7 +183,7 @@ async def _print(sources: list[Source], lines: int) -> int:
     async def read(source: Source) -> list[str] | RdzvError:
         async with gate:
             try:
-                return [line async for line in source.read(lines, False)]
+                return [line async for line in source.read(lines=lines, follow=False)]
             except RdzvError as exc:
                 return exc
 
@@ -219,7 +209,7 @@ async def _follow(which: _Which, lines: int) -> None:
     async def show(source: Source) -> None:
         nonlocal last
         try:
-            async for line in source.read(lines, True):
+            async for line in source.read(lines=lines, follow=True):
                 if last != titles[source.name]:
                     last = titles[source.name]
                     click.echo(f"==> {last}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import platform
@@ -35,17 +34,17 @@ _INDENT = " " * (len("  fail  L00  ") + _TITLE_WIDTH + 2)
 
 def show_node(
     environ: Mapping[str, str],
-    launcher_packages: Sequence[str],
+    absent: Sequence[str],
     *,
-    skip: Collection[str] = (),
-    strict: bool = False,
-    as_json: bool = False,
+    skip: Collection[str],
+    strict: bool,
+    as_json: bool,
 ) -> int:
     """Look at this machine, and print what was found.
 
     Args:
         environ: The environment that a program started from here would have.
-        launcher_packages: What `rdzv launch` needs beside a worker's packages.
+        absent: The packages that `rdzv launch` needs and that are not installed.
         skip: Checks that are not made.
         strict: A warning is a failure.
         as_json: Print the checks alone, as JSON.
@@ -65,19 +64,13 @@ def show_node(
                 hint=f"of a single node there are {', '.join(_TITLES)}",
             ) from exc
     began = time.monotonic()
-    here = survey(
-        WorkerSettings(),
-        [],
-        environ,
-        master_port=DEFAULT_MASTER_PORT,
-        patient=True,
-    )
+    here = survey(WorkerSettings(), [], environ, master_port=DEFAULT_MASTER_PORT, patient=True)
     findings = check_node(here, skip)
     if as_json:
         found = [finding.model_dump(exclude={"slot"}) for finding in findings]
         click.echo(json.dumps({"checks": found}, indent=1))
     else:
-        for line in page(here, findings, launcher_packages, time.monotonic() - began):
+        for line in page(here, findings, absent, time.monotonic() - began):
             click.echo(line)
     bad = {"fail", "warn"} if strict else {"fail"}
     failed = any(finding.level in bad for finding in findings)
@@ -87,23 +80,19 @@ def show_node(
 def page(
     here: Surroundings,
     findings: Sequence[Finding],
-    launcher_packages: Sequence[str],
+    absent: Sequence[str],
     seconds: float,
 ) -> Iterator[str]:
     """The lines of the page: what is here, what is offered, what was checked, and the sum of it."""
-    yield from (*_machine(here, launcher_packages), "")
+    yield from (*_machine(here, absent), "")
     yield from (*_addresses(here), "")
     yield from _checks(findings)
     yield _summary(findings, seconds)
-    yield _ENVIRONMENT
+    yield "what a symmetric start would adopt from the environment: rdzv doctor --env"
 
 
-_ENVIRONMENT = "what a symmetric start would adopt from the environment: rdzv doctor --env"
-
-
-def _machine(here: Surroundings, launcher_packages: Sequence[str]) -> Iterator[str]:
+def _machine(here: Surroundings, absent: Sequence[str]) -> Iterator[str]:
     python, system = here.python, os.uname()
-    absent = [name for name in launcher_packages if importlib.util.find_spec(name) is None]
     memory = memory_bytes()
     rows = {
         "rdzv": [f"{rdzv_version()} on Python {platform.python_version()} ({sys.executable})"],

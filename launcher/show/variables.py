@@ -15,7 +15,7 @@ from launcher.state.state_dir import StateDir
 from rendezvous.wire.errors import RdzvError, UsageError
 from rendezvous.wire.table import EndpointTable, TableRow
 from rendezvous.wire.words import printable
-from worker.contracts import Variable
+from worker.contracts.variables import Variable
 
 
 def table_lines(
@@ -49,7 +49,10 @@ async def show_environment(root: Path, run: str, rank: int, *, as_json: bool) ->
     table, digest = await _table(state)
     if as_json:
         row = _row(table, rank)
-        found = [_as_json(one) for one in _of_row(table, rank, kept)]
+        found = [
+            {"name": one.name, "value": one.value, "reason": one.reason}
+            for one in _of_row(table, rank, kept)
+        ]
         known = {"run": run, "table": digest, "transport": table.transport}
         node = {"node_rank": rank, "hostname": row.hostname, "variables": found}
         click.echo(json.dumps(known | node, indent=1))
@@ -91,7 +94,3 @@ def _row(table: EndpointTable, rank: int) -> TableRow:
         f"run '{table.run}' has no node of rank {rank}",
         hint=f"its node ranks are 0 to {len(table.rows) - 1}",
     )
-
-
-def _as_json(one: Variable) -> dict[str, str]:
-    return {"name": one.name, "value": one.value, "reason": one.reason}

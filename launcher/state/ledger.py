@@ -21,11 +21,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from launcher.plan.plan import WorkerRun
+from launcher.plan.plan import LOCAL, WorkerRun
 from rendezvous.frozen import frozen
-
-LOCAL = "local"
-"""What starts nodes as children of the launcher."""
 
 
 @frozen

@@ -28,14 +28,14 @@ import socket
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from launcher.state.ledger import Ledger, LedgerEntry
+from launcher.state.ledger import Ledger
 from rendezvous.talk.credentials import RunKeys, new_secret
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.errors import RunExists, UsageError
@@ -53,7 +53,16 @@ _LONGEST_JOURNAL = 504
 
 
 class LaunchRecord(BaseModel):
-    """`launch.json`: what `status`, `cancel` and a resumed launch need to know."""
+    """`launch.json`: what `status`, `cancel` and a resumed launch need to know.
+
+    Attributes:
+        scheduler: What starts its worker runs.
+        place: Where its registry is.
+        owns_registry: Whether the registry is the launch's own.
+        host: The launcher's.
+        options: What decides how its programs are started, for `rdzv status --env`.
+        fingerprint: Of what the registry does not compare when it is launched again.
+    """
 
     model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True)
 
@@ -182,7 +191,7 @@ class StateDir:
                 holder = "another process"
                 break
             time.sleep(0.01)  # whoever has just taken it writes its name at once
-        age = max(0.0, time.time() - lock.stat().st_mtime)
+        age = max(0.0, time.time() - lock.stat().st_mtime)  # noqa: TID251 (a file has that clock)
         return RunExists(
             f"run '{self.run}' is being launched by {holder}, started {age:.0f} s ago",
             hint=f"wait for it, end it with 'rdzv cancel {self.run}', or choose another --rdzv-id",
@@ -227,40 +236,8 @@ class StateDir:
         """How the newest launch ended; None when it runs, or was killed."""
         return self.read("result.json", Result)
 
-    def write_record(
-        self,
-        launch_id: str,
-        scheduler: str,
-        place: RegistryPlace,
-        *,
-        owns_registry: bool,
-        options: Mapping[str, Any] | None = None,
-        fingerprint: str = "",
-        host: str | None = None,
-    ) -> None:
-        """Write down this launch.
-
-        Args:
-            launch_id: The launch's.
-            scheduler: What starts its worker runs.
-            place: Where its registry is.
-            owns_registry: Whether the registry is the launch's own.
-            options: What decides how its programs are started, for `rdzv status --env`.
-            fingerprint: Of what the registry does not compare when it is launched again.
-            host: The launcher's; this machine when not given.
-        """
-        record = LaunchRecord(
-            run=self.run,
-            launch_id=launch_id,
-            scheduler=scheduler,
-            place=place.to_json(),
-            owns_registry=owns_registry,
-            host=socket.gethostname() if host is None else host,
-            options=dict(options or {}),
-            fingerprint=fingerprint,
-            pid=os.getpid(),
-            started_at=time.time(),
-        )
+    def write_record(self, record: LaunchRecord) -> None:
+        """Write down this launch."""
         self.write("launch.json", record.model_dump_json(indent=1, by_alias=True).encode())
 
     def has_secret(self) -> bool:
@@ -330,15 +307,11 @@ class StateDir:
         for path in (self.path / "submissions").glob("*"):
             if path.stem not in kept and str(path) not in handles:
                 path.unlink(missing_ok=True)
-        self._keep_in_ledger(left)
-
-    def _keep_in_ledger(self, left: Sequence[LedgerEntry]) -> None:
-        """All or nothing: what is not in it cannot be ended by anybody."""
-        if not left:
+        if left:  # all or nothing: what is not in the ledger cannot be ended by anybody
+            lines = [replace(entry, former=True).line() for entry in left]
+            self.write(self.ledger.path.name, "".join(lines).encode())
+        else:
             self.ledger.path.unlink(missing_ok=True)
-            return
-        lines = [replace(entry, former=True).line() for entry in left]
-        self.write(self.ledger.path.name, "".join(lines).encode())
 
 
 def _write(path: Path, data: bytes) -> None:

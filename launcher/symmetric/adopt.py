@@ -78,8 +78,8 @@ def adopt(environ: Mapping[str, str], given: Mapping[str, Value], host: Host) ->
         UsageError: The platform that is to tell what was not given contradicts itself.
     """
     found = claims(environ, host, nodes_of(given))
-    chosen = next((claim for claim in found if claim.rank is not None or claim.problem), None)
-    chosen = chosen or (found[0] if found else Claim(""))
+    first = found[0] if found else Claim("")
+    chosen = next((claim for claim in found if claim.rank is not None or claim.problem), first)
     if chosen.problem and not {"nnodes", "node_rank", "master_addr"} <= set(given):
         raise chosen.problem
     is_good = chosen.rank is not None and chosen.problem is None

@@ -83,24 +83,22 @@ class Claim:
         return int(value.text.rpartition(":")[2]) if value else None
 
 
+@frozen
 class Variables:
     """An environment, read by name; a variable that is empty is not set."""
 
-    def __init__(
-        self, environ: Mapping[str, str], host: Host, claim: Claim, nodes: int | None = None
-    ) -> None:
-        self.host = host
-        self.claim = claim
-        self.nodes = nodes
-        self._environ = environ
+    environ: Mapping[str, str]
+    host: Host
+    claim: Claim
+    nodes: int | None
 
     def text(self, name: str) -> str:
         """The value; empty when it is not set."""
-        return self._environ.get(name, "").strip()
+        return self.environ.get(name, "").strip()
 
     def names(self, pattern: str) -> list[re.Match[str]]:
         """The variables that are set and whose name matches."""
-        found = (re.fullmatch(pattern, name) for name in sorted(self._environ) if self.text(name))
+        found = (re.fullmatch(pattern, name) for name in sorted(self.environ) if self.text(name))
         return [match for match in found if match]
 
     def first(self, *names: str) -> str:

@@ -300,7 +300,7 @@ PLATFORMS: tuple[tuple[str, tuple[str, ...], Callable[[Variables], None]], ...] 
 """Each with the variables by which it is known, and its reader, which may still say nothing."""
 
 
-def claims(environ: Mapping[str, str], host: Host, nodes: int | None = None) -> list[Claim]:
+def claims(environ: Mapping[str, str], host: Host, nodes: int | None) -> list[Claim]:
     """What each platform that knows this environment says of the node, in their order.
 
     Args:

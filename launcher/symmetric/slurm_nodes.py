@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from rendezvous.wire.types import MAX_NODES
 
@@ -18,10 +18,10 @@ def expand(text: str) -> list[str]:
     """The nodes of a compressed list, in its order; raises ValueError when it is none."""
     names: list[str] = []
     for item in _items(text):
-        parts = [_Part(*part.groups()) for part in _PART.finditer(item)]
-        if len(names) + math.prod(part.count for part in parts) > MAX_NODES:
+        parts = [_part(*part.groups()) for part in _PART.finditer(item)]
+        if len(names) + math.prod(count for count, _ in parts) > MAX_NODES:
             raise ValueError(f"it names more than {MAX_NODES} nodes")
-        names += ["".join(words) for words in itertools.product(*(p.texts() for p in parts))]
+        names += ["".join(words) for words in itertools.product(*(texts for _, texts in parts))]
     return names
 
 
@@ -41,22 +41,14 @@ def _items(text: str) -> Iterator[str]:
         position += 1
 
 
-class _Part:
-    """A plain text, or the numbers between brackets, as wide as the first of each range."""
-
-    def __init__(self, numbers: str | None, plain: str | None) -> None:
-        self._plain = plain or ""
-        self._ranges = [] if numbers is None else [_range(word) for word in numbers.split(",")]
-        self.count = sum(last - first + 1 for first, last, _ in self._ranges) or 1
-
-    def texts(self) -> list[str]:
-        if not self._ranges:
-            return [self._plain]
-        return [
-            f"{number:0{digits}d}"
-            for first, last, digits in self._ranges
-            for number in range(first, last + 1)
-        ]
+def _part(numbers: str | None, plain: str) -> tuple[int, Iterable[str]]:
+    """A plain text, or the numbers between brackets, as wide as the first of each range; counted
+    first, since there may be far too many."""
+    if numbers is None:
+        return 1, [plain]
+    ranges = [_range(word) for word in numbers.split(",")]
+    texts = (f"{n:0{digits}d}" for first, last, digits in ranges for n in range(first, last + 1))
+    return sum(last - first + 1 for first, last, _ in ranges), texts
 
 
 def _range(word: str) -> tuple[int, int, int]:

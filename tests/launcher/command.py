@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from launcher.cli import main
 from launcher.plan.plan import Plan, Site, Spec, make_plan
 from launcher.settings import LaunchSettings
-from launcher.state.state_dir import StateDir
+from launcher.state.state_dir import LaunchRecord, StateDir
 from rendezvous.talk.join_string import RegistryPlace
 
 LAUNCH_ID = "k7f2a9c1xy"
@@ -34,13 +34,19 @@ def plan_of(
     return make_plan(given, command, environ or {}, site, run="llama", launch_id=LAUNCH_ID)
 
 
+def record_of(place: RegistryPlace, **more: Any) -> LaunchRecord:
+    """Of run 'llama'."""
+    known: dict[str, Any] = {"run": "llama", "launch_id": LAUNCH_ID, "scheduler": "local"}
+    return LaunchRecord(**known, place=place.to_json(), **more)
+
+
 def launched(
     root: Path, place: RegistryPlace = NOWHERE, *, owns_registry: bool = True, **options: Any
 ) -> StateDir:
     """The folder of run 'llama', whose launcher was killed."""
     state = StateDir(root, "llama")
     state.acquire()
-    state.write_record(LAUNCH_ID, "local", place, owns_registry=owns_registry, options=options)
+    state.write_record(record_of(place, owns_registry=owns_registry, options=options))
     state.secret()
     state.release()
     return state

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from launcher.run import actions as do
 from launcher.run import inputs as said
 from launcher.run.actions import Action
+from launcher.run.ending import Ended
 from launcher.run.ground import OnDisk, Wanted
 from launcher.run.machine import Machine
 from launcher.run.values import ErrorKind, Key, LaunchFacts, Starter, Trouble, Why
@@ -77,12 +78,17 @@ def _named(value: Any) -> list[str]:
 
 @dataclass
 class Drive:
-    """A machine, and what it has done."""
+    """A machine, of a launch or a part of it, and what it has done.
 
-    machine: Machine
+    Attributes:
+        waited: After how many seconds each thing was done that the last wait has seen.
+    """
+
+    machine: Any
     now: float = 0.0
     done: list[Action] = field(default_factory=list)
     last: list[Action] = field(default_factory=list)
+    waited: list[float] = field(default_factory=list)
     _sent: dict[int, Action] = field(default_factory=dict)
 
     @staticmethod
@@ -109,19 +115,17 @@ class Drive:
 
     def wait(self, seconds: float) -> list[Action]:
         """Let time pass, tick by tick; returns what is done meanwhile."""
-        until, done = self.now + seconds, list[Action]()
-        while (due := self.machine.due()) is not None and due <= until:
+        began, done = self.now, list[Action]()
+        self.waited = []
+        while (due := self.machine.due()) is not None and due <= began + seconds:
             self.now = max(self.now, due)
             done += self.take(said.Due())
-        self.now = until
+            self.waited += [round(self.now - began, 3)] * len(self.last)
+        self.now = began + seconds
         return done
 
-    @property
-    def stage(self) -> str:
-        return self.machine.course.stage
-
     def play(self, script: str, steps: Steps, noise: tuple[type[Any], ...] = NOISE) -> str:
-        """What is done at the script's last step.
+        """What is done at the script's last step; as time passes, with the seconds until then.
 
         A step is a name, a number of seconds that pass, or a state as which a worker run is
         described, and its detail; a 2 behind a name: that of the slot's second generation.
@@ -129,6 +133,7 @@ class Drive:
         done, steps = list[Action](), COMMON | steps
         for word in script.split():
             name, _, detail = word.partition(":")
+            self.waited = []
             if name in steps:
                 done = steps[name](self, Key(1, 1))
             elif name[0].isdigit():
@@ -138,10 +143,13 @@ class Drive:
             else:
                 found = Description(SlotState(name), detail)
                 done = self.take(said.Described(self.id(do.Describe), found))
-        sent = self._sent
-        of = [sent[one.id] if isinstance(one, do.BreakOff) else one for one in done]
-        loud = [one for one, what in zip(done, of, strict=True) if not isinstance(what, noise)]
-        return "; ".join(map(self._words, loud))
+        words, before = list[str](), 0.0
+        for one, at in zip(done, self.waited or [0.0] * len(done), strict=True):
+            what = self._sent[one.id] if isinstance(one, do.BreakOff) else one
+            if not isinstance(what, noise):
+                words.append(f"{at:g}: " * (at != before) + self._words(one))
+                before = at
+        return "; ".join(words)
 
     def _words(self, action: Any) -> str:
         """An action with what matters of it; ids and slot 1's key do not."""
@@ -163,6 +171,10 @@ class Drive:
                     more += ["fault", type(self._sent.get(fault)).__name__]
             case do.Note(handle=handle, gone=gone, whole=whole):
                 more = [handle, "gone" * gone, "whole" * whole]
+            case Ended(gone=True):
+                name, more = "gone", [action.handle, action.over.state if action.over else ""]
+            case Ended(stand=stand):
+                name, more = "left", [stand.how, stand.state, stand.detail]
             case do.Establish(ground=ground):
                 more = [str(ground)]
             case do.CancelRun(reason=reason):
@@ -208,10 +220,6 @@ class Drive:
         """The newest of this kind fails as nobody expected."""
         return self.take(said.PartFailed(self.id(kind), "KeyError('x')"))
 
-    def child_ends(self) -> list[Action]:
-        """The registry's process ends."""
-        return self.take(said.ChildEnded(self.id(do.StartChild), 1, "no room"))
-
     def status(self, *slots: SlotStatus, **more: Any) -> list[Action]:
         """The status that is asked for comes."""
         return self.came(status(*slots, **more))
@@ -251,14 +259,10 @@ class Drive:
         self.take(said.Begin())
         return self
 
-    def creating(self) -> Drive:
-        """Up to the creation of the run."""
-        self.begin().answer(do.Establish)
-        return self
-
     def following(self) -> Drive:
         """Up to the first status."""
-        self.creating().answer(do.CreateRun)
+        self.begin().answer(do.Establish)
+        self.answer(do.CreateRun)
         return self
 
     def submitting(self, *keys: Key) -> Drive:
@@ -302,7 +306,7 @@ COMMON: Steps = {
     "created": lambda drive, _: drive.answer(do.CreateRun),
     "closed": lambda drive, _: drive.answer(do.CloseChild),
     "signal": lambda drive, _: drive.signal(),
-    "dies": lambda drive, _: drive.child_ends(),
+    "dies": lambda drive, _: drive.take(said.ChildEnded(drive.id(do.StartChild), 1, "no room")),
     "end": lambda drive, _: drive.end(),
     "uncancelled": lambda drive, _: drive.refuse(do.CancelRun, SILENT),
     "events-fail": lambda drive, _: drive.fails(do.FollowEvents),

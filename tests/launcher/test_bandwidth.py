@@ -11,9 +11,10 @@ from click.testing import Result
 from launcher.run.bench import draw
 from launcher.settings import BenchSettings
 from tests.launcher.command import rdzv
-from tests.launcher.test_environment import table
-from worker.contracts import ProgramOptions, check_command, make_contract
-from worker.contracts.framework import PROGRAMS
+from tests.launcher.test_dry_run import table
+from worker.contracts import check_command, make_contract
+from worker.contracts.framework import PROGRAMS, Paths
+from worker.contracts.variables import ProgramOptions
 
 RESULT = {
     "nodes": [{"hostname": f"h{node}", "processes": 1} for node in range(3)],
@@ -46,8 +47,9 @@ def test_the_measurement_is_told_its_sizes_in_bytes() -> None:
 
 
 def test_each_node_starts_the_program_from_where_its_own_rdzv_lies() -> None:
-    contract = make_contract(["--slow-below", "0.5"], table(), 0, {}, ProgramOptions("bench"))
-    train = make_contract(["train.py"], table(), 0, {})
+    bench, paths = ProgramOptions("bench"), Paths()
+    contract = make_contract(["--slow-below", "0.5"], table(), 0, {}, bench, paths=paths)
+    train = make_contract(["train.py"], table(), 0, {}, ProgramOptions(), paths=paths)
     assert contract.argv == [*train.argv[:-1], f"{PROGRAMS}/bandwidth.py", "--slow-below", "0.5"]
     assert (contract.variables, contract.fatal_workers) == (train.variables, True)
     assert Path(PROGRAMS, "bandwidth.py").is_file()

@@ -326,14 +326,6 @@ def test_while_programs_run_boards_say_only_who_is_late_to_end() -> None:
     assert screen.getvalue().count("rdzv: 1 of 2 ended; waiting for node 1") == 4
 
 
-def test_a_last_call_is_said_once() -> None:
-    plain = Plain().begun()
-    plain.now += 1.5
-    for seconds in range(30, 25, -1):
-        plain.status(f"2 of 2:4 nodes joined; last call: {seconds} s left", 3.21, 1.5)
-    assert plain.getvalue() == "rdzv     3.2 s  2 of 2:4 nodes joined; last call: 30 s left\n"
-
-
 # ---- JSON ---------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 import launcher
 from launcher.cli import main
-from launcher.cli.process import LAUNCHER_PACKAGES, missing_launcher_packages, secret_text
+from launcher.cli.process import LAUNCHER_PACKAGES, secret_text
 from launcher.plan.plan import WorkerRun
 from launcher.schedulers.catalog import known_schedulers
 from launcher.state.ledger import LedgerEntry
@@ -188,14 +188,6 @@ def test_where_only_a_worker_is_installed_the_other_commands_say_what_to_install
     assert found == [[2, message, False]] * len(lines)
     assert (help_, token) == ([0, "", False], [0, "", False])
     assert worker[1].startswith("rdzv: RDZV_JOIN is not set")
-
-
-@pytest.mark.parametrize("package", LAUNCHER_PACKAGES)
-def test_each_package_that_is_not_there_is_known(
-    package: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == package else name)
-    assert missing_launcher_packages() == [package]
 
 
 # ---- secrets ------------------------------------------------------------------------------------

@@ -171,9 +171,10 @@ async def test_a_host_that_becomes_known_is_named_from_then_on(
 async def test_before_there_are_ranks_a_node_is_a_slot(
     state: StateDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    submitted(state, 1, "17")
     submitted(state, 2, "18")
     assert await show(state, node=2) == 0
-    assert "slot 2, queue 18" in capsys.readouterr().out
+    assert capsys.readouterr().out.startswith("==> rdzv-k7f2-2-1 (slot 2, queue 18)\n")
 
 
 async def test_a_rank_that_nobody_has_is_refused(state: StateDir) -> None:

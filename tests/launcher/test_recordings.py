@@ -43,12 +43,10 @@ from tests.support.recordings import (
 )
 from worker.agent import inputs as of_a_node
 from worker.agent.recorded import CODEC as NODE
-from worker.agent.state import Rules
 from worker.contracts import Contract
 
 ROOT = Path(__file__).parent.parent.parent
 WIRE = ROOT / "tests" / "wire"
-RULES = Rules("r", 1, 600.0, 120.0)
 KINDS = [(codec, kind) for codec in CODECS.values() for kind in codec.inputs]
 JOIN = group_token_text(bytes(32))
 TOKEN = "hf_" + "A" * 20

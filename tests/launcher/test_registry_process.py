@@ -54,7 +54,7 @@ def test_30_a_registrys_certificate_is_made_once_and_lives_as_long_as_its_launch
 ) -> None:
     state = StateDir(tmp_path, "llama")
     state.acquire()
-    first, resumed = (write_config(state, SECRET, tls=True, hosts=[]) for _ in range(2))
+    first, resumed = (write_config(state, SECRET, tls=True) for _ in range(2))
     config = json.loads((state.path / "registry.json").read_text())
     assert first == resumed
     assert first.trust == "certificate"
@@ -62,10 +62,10 @@ def test_30_a_registrys_certificate_is_made_once_and_lives_as_long_as_its_launch
     assert config["journal"] == str(state.journal)
     assert config["certificate"] == str(state.path / "certificate.pem")
     state.forget_launch()
-    alone = write_config(state, SECRET, tls=False, hosts=[])
+    alone = write_config(state, SECRET, tls=False)
     assert (alone.trust, alone.proof) == ("plain", b"")
     assert "certificate" not in json.loads((state.path / "registry.json").read_text())
-    assert write_config(state, SECRET, tls=True, hosts=[]).proof != first.proof
+    assert write_config(state, SECRET, tls=True).proof != first.proof
     state.release()
 
 

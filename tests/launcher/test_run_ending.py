@@ -12,7 +12,6 @@ from launcher.run import inputs as said
 from launcher.run.desk import Desk
 from launcher.run.ending import Ended, Endings
 from launcher.run.values import Key, Starter
-from launcher.schedulers.description import Description
 from rendezvous.wire.run import NodeState, Phase, SlotState
 from tests.launcher.drive import (
     LOCAL,
@@ -31,199 +30,159 @@ ONE, TWO = Key(1, 1), Key(2, 1)
 RUNNING, ENDED = SlotState.RUNNING, SlotState.ENDED
 BLIND = Starter("vessl", 1.0, finds=False)
 NO_ID, BY_ITSELF = {"handle": ""}, {"by_itself": 60.0}
-LATE = 12.0 + 60.1  # ten of the run's grace, what the agent needs beyond, and the limit
-ANSWERS: dict[str, tuple[type[said.SchedulerAnswer], object]] = {
-    "listed": (said.Found, "100"),
-    "nameless": (said.Found, ""),
-    "missed": (said.Found, None),
-    "silent": (said.SchedulerSilent, "you may not"),
-    "troubled": (said.SchedulerSilent, "error 500"),
-}
 
 
 @dataclass
-class Ending:
-    """Endings alone, on a clock of their own."""
+class Alone:
+    """Endings as a machine of their own, which also hands out what has come of them."""
 
-    now: float = 0.0
     desk: Desk = field(default_factory=Desk)
-    ended: list[Ended] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.ends = Endings(self.desk, 10.0)
+        self.due = self.desk.due
 
-    def begin(
-        self, key: Key = ONE, starter: Starter = SLURM, handle: str = "100", by_itself: float = 0.0
-    ) -> Ending:
-        self.ends.begin(key, starter, handle, self.now, by_itself=by_itself)
-        return self
-
-    def open(self, key: Key = ONE) -> Any:
-        """What its scheduler is asked or told just now."""
-        return next((action for (_, k), action in self.desk.open.values() if k == key), None)
-
-    def asks(self, key: Key = ONE) -> str:
-        """The same in words: with id and grace."""
-        action = self.open(key)
-        more = (getattr(action, name, "") for name in ("handle", "grace"))
-        return " ".join([type(action).__name__, *map(str, more)]).strip() if action else ""
-
-    def answer(self, what: type[said.SchedulerAnswer], *values: object, key: Key = ONE) -> Ending:
-        action = self.open(key)
-        self.desk.close(action.id)
-        self.ends.take(key, what(action.id, *values), self.now)  # type: ignore[arg-type]
-        return self._drain()
-
-    def described(self, state: SlotState, detail: str = "", key: Key = ONE) -> Ending:
-        return self.answer(said.Described, Description(state, detail), key=key)
-
-    def wait(self, seconds: float) -> Ending:
-        until = self.now + seconds
-        while (due := self.desk.due()) is not None and due <= until:
-            self.now = max(due, self.now)
-            name = self.desk.next_due(self.now)
+    def step(self, what: said.Input, now: float) -> list[Any]:
+        if isinstance(what, said.Answer) and (opened := self.desk.close(what.id)):
+            self.ends.take(opened[0][1], what, now)
+        while (name := self.desk.next_due(now)) is not None:
             assert isinstance(name, tuple)
-            self.ends.look(name[1], self.now)
-            self._drain()
-        self.now = until
-        return self
+            self.ends.look(name[1])
+        ended, self.ends.ended = self.ends.ended, []
+        return self.desk.flush() + list[Any](ended)
 
-    def play(self, script: str) -> Ending:
-        """Answers, waits in seconds, 'hurry', and 'late': nothing was done until it is too late."""
-        for word in script.split():
-            if word == "told":
-                self.answer(said.RunTold)
-            elif word in ANSWERS:
-                self.answer(*ANSWERS[word])
-            elif word == "hurry":
-                self.ends.hurry(self.now)
-            elif word == "late":
-                self.now += LATE
-                self.wait(0.0)
-            elif word[0].isdigit():
-                self.wait(float(word))
-            else:
-                self.described(SlotState(word), "n17")
-        return self
 
-    def stands(self) -> str:
-        """What is asked, or what has come of it."""
-        if not self.ended:
-            return self.asks()
-        (one,) = self.ended
-        if one.gone:
-            return f"gone {one.handle} {one.over.state if one.over else ''}".strip()
-        return f"left: {one.stand.how} {one.stand.state} {one.stand.detail}".strip()
+def ending(
+    *keys: Key, starter: Starter = SLURM, handle: str = "100", by_itself: float = 0.0
+) -> Drive:
+    drive = Drive(Alone())
+    for key in keys or [ONE]:
+        drive.machine.ends.begin(key, starter, handle, drive.now, by_itself=by_itself)
+    return drive
 
-    def _drain(self) -> Ending:
-        self.ended += self.ends.ended
-        self.ends.ended.clear()
-        return self
+
+def hurry(drive: Drive, _: object = None) -> list[Any]:
+    drive.machine.ends.hurry(drive.now)
+    return drive.take(said.Due())
+
+
+def too_late(drive: Drive, _: object) -> list[Any]:
+    """Nothing was done until then: its grace, what the agent needs beyond, and the limit."""
+    drive.now += 12.0 + 60.1
+    return drive.take(said.Due())
+
+
+ASKED = (do.Find, do.Describe, do.CancelWorkerRun)
+ALONE: Steps = {
+    "nameless": lambda drive, key: drive.found(key, ""),
+    "silent": lambda drive, _: drive.scheduler_silent(ASKED, "you may not"),
+    "troubled": lambda drive, _: drive.scheduler_silent(ASKED, "error 500"),
+    "hurry": hurry,
+    "late": too_late,
+}
+CANCEL, AT_100 = "cancel worker run 100 12.0", "cancel worker run 100 0.0"
+HANGS = "break off CancelWorkerRun; left"
 
 
 @pytest.mark.parametrize(
-    ("begin", "script", "then"),
+    ("of", "script", "then"),
     [
         # 81: described, told once with the grace, believed when it is over
-        ({}, "", "Describe 100"),
-        ({}, "running", "CancelWorkerRun 100 12.0"),
-        ({}, "running told 0.1", ""),
-        ({}, "running told 0.2", "Describe 100"),
+        ({}, "", "describe 100"),
+        ({}, "running", CANCEL),
+        ({}, "running told 0.2", "0.2: describe 100"),
         ({}, "running told 0.2 running", ""),
         ({}, "running told 0.2 running 0.4 ended", "gone 100"),
         # 80: one that may run may end by itself, and one that is queued is told at once
-        (BY_ITSELF, "running 0.2", "Describe 100"),
-        (BY_ITSELF | {"starter": BLIND}, "unknown 0.2", "Describe 100"),
-        (BY_ITSELF, "queued", "CancelWorkerRun 100 12.0"),
-        (BY_ITSELF, "running 0.2 60 running", "CancelWorkerRun 100 12.0"),
+        (BY_ITSELF, "running 0.2", "0.2: describe 100"),
+        (BY_ITSELF | {"starter": BLIND}, "unknown 0.2", "0.2: describe 100"),
+        (BY_ITSELF, "queued", CANCEL),
+        (BY_ITSELF, "running 0.2 60 running", CANCEL),
         (BY_ITSELF, "running 0.2 60 running told 1 running", ""),
         # 82: without an id it is looked for twice, a second apart, where somebody can look
-        (NO_ID, "", "Find"),
-        (NO_ID, "missed 0.9", ""),
-        (NO_ID, "missed 1.0", "Find"),
-        (NO_ID, "missed 1.0 listed", "Describe 100"),
+        (NO_ID, "", "find"),
+        (NO_ID, "missed 1.0", "1: find"),
+        (NO_ID, "missed 1.0 found", "describe 101"),
         (NO_ID, "missed 1.0 missed", "gone"),
-        (NO_ID | {"starter": BLIND}, "missed", "left: cannot_look unknown"),
+        (NO_ID | {"starter": BLIND}, "missed", "left cannot_look unknown"),
         # 83: in no known state it is gone only if it is not listed either
-        ({}, "unknown", "Find"),
-        ({}, "unknown listed", "CancelWorkerRun 100 12.0"),
-        ({}, "unknown nameless", "CancelWorkerRun 100 12.0"),
+        ({}, "unknown", "find"),
+        ({}, "unknown found", "cancel worker run 101 12.0"),
+        ({}, "unknown nameless", CANCEL),
         ({}, "unknown missed", "gone 100 ended"),
-        ({"starter": BLIND}, "unknown", "CancelWorkerRun 100 12.0"),
+        ({"starter": BLIND}, "unknown", CANCEL),
         # 84: its own end is kept, unless it was told to
         ({}, "ended", "gone 100 ended"),
         ({}, "failed", "gone 100 failed"),
         ({}, "running told 0.2 failed", "gone 100"),
         # 85: it is given up after its time, with how it stands, or why it could not be told
         ({}, "running told 71 running told", ""),
-        ({}, "running told late running told", "left: state running n17"),
-        ({}, "troubled 1 troubled 1 troubled 1 troubled 1 troubled 1", "Describe 100"),
-        ({}, "troubled 1 late troubled", "left: silent unknown error 500"),
-        ({}, "running silent 0.2 late running silent", "left: silent unknown you may not"),
-        ({}, "running silent hurry 1 running 8", "left: silent unknown you may not"),  # it hangs
-        ({}, "running troubled 0.2 running told late running told", "left: state running n17"),
+        ({}, "running told late running:n17 told", "left state running n17"),
+        ({}, "troubled" + " 1 troubled" * 4 + " 1", "1: describe 100"),
+        ({}, "troubled 1 late troubled", "left silent unknown error 500"),
+        ({}, "running silent 0.2 late running silent", "left silent unknown you may not"),
+        ({}, "running silent hurry 1 running 8", f"7: {HANGS} silent unknown you may not"),
+        ({}, "running troubled 0.2 running told late running:n17 told", "left state running n17"),
         # 85: in a hurry it is told without a grace, and again; but two looks stay a second apart
-        ({}, "running hurry", "CancelWorkerRun 100 0.0"),
-        ({}, "running told hurry running", "CancelWorkerRun 100 0.0"),
-        (NO_ID, "missed 0.1 hurry 0.9", ""),
-        (NO_ID, "missed 0.1 hurry 1.0 listed", "Describe 100"),
-        ({}, "running hurry 7.9", "CancelWorkerRun 100 0.0"),
-        ({}, "running hurry 8.1", "left: state running n17"),
+        ({}, "running hurry", f"break off CancelWorkerRun; {AT_100}"),
+        ({}, "running hurry hurry", ""),
+        ({}, "running told hurry running", AT_100),
+        (NO_ID, "missed 0.1 hurry 1", "1: find"),
+        (NO_ID, "missed 0.1 hurry 1.0 found", "describe 101"),
+        ({}, "running:n17 hurry 8.1", f"8: {HANGS} state running n17"),
     ],
 )
 def test_80_to_85_how_the_end_of_a_worker_run_stands(
-    begin: dict[str, Any], script: str, then: str
+    of: dict[str, Any], script: str, then: str
 ) -> None:
-    end = Ending().begin(**begin).play(script)
-    assert end.stands() == then
-    assert not end.ended or end.desk.open == {}
+    drive = ending(**of)
+    assert drive.play(f"begin {script}", ALONE) == then
+    assert drive.machine.ends.ends or drive.machine.desk.open == {}
 
 
 def test_81_it_is_asked_ever_more_rarely_and_told_again_after_twenty_seconds() -> None:
-    end, pauses = Ending().begin().play("running told"), []
-    while not end.desk.open:
-        before, due = end.now, end.desk.due()
-        assert due is not None
-        end.wait(due - before).described(RUNNING)
-        pauses.append(round(end.now - before, 1))
+    drive, pauses = ending(), []
+    drive.play("begin running told", ALONE)
+    while not drive.all_open(do.CancelWorkerRun):
+        before, due = drive.now, drive.machine.due()
+        drive.wait(due - before)
+        drive.described(ONE, RUNNING)
+        pauses.append(round(drive.now - before, 1))
     assert pauses[:5] == [0.2, 0.4, 0.8, 1.0, 1.0]
-    assert 20.0 < end.now < 22.0
-    assert end.asks() == "CancelWorkerRun 100 12.0"
+    assert 20.0 < drive.now < 22.0
 
 
-def test_85_a_hurry_breaks_off_the_gentle_cancel_once_and_waits_for_nothing_that_comes_later() -> (
-    None
-):
-    end = Ending().begin().play("running")
-    gentle = end.open()
-    end.desk.flush()
-    end.play("hurry")
-    cancel = do.CancelWorkerRun(gentle.id + 1, ONE, "100", 0.0)
-    assert end.desk.flush() == [do.BreakOff(gentle.id), cancel]
-    assert end.play("hurry").desk.flush() == []
-    end.begin(TWO, by_itself=60.0).described(RUNNING, key=TWO)
-    assert end.asks(TWO) == "CancelWorkerRun 100 0.0"
+def test_85_what_begins_to_end_in_a_hurry_is_told_at_once() -> None:
+    drive = ending()
+    drive.play("begin running hurry", ALONE)
+    drive.machine.ends.begin(TWO, SLURM, "100", drive.now, by_itself=60.0)
+    drive.take(said.Due())
+    assert drive.described(TWO, RUNNING) == [do.CancelWorkerRun(drive.id(ASKED), TWO, "100", 0.0)]
 
 
 def test_86_commands_have_sixteen_places_and_what_is_done_here_needs_none() -> None:
-    end = Ending()
-    for number in range(20):
-        end.begin(Key(number, 1))
+    drive = ending(*(Key(number, 1) for number in range(20))).begin()
     for number in range(20, 40):  # a child that takes its whole grace holds up no other
-        end.begin(Key(number, 1), LOCAL).described(RUNNING, key=Key(number, 1))
-    assert len(end.desk.open) == 36
-    end.described(ENDED, key=Key(3, 1))
-    assert end.asks(Key(16, 1)) == "Describe 100"
-    end.play("hurry 8.1")  # and those that still wait for their turn are given up too
-    assert len(end.ended) == 40
-    assert (end.ends.commands, list(end.desk.open)) == (0, [])
+        key = Key(number, 1)
+        drive.machine.ends.begin(key, LOCAL, "100", drive.now)
+        drive.take(said.Due())
+        drive.described(key, RUNNING)
+    assert len(drive.all_open(object)) == 36
+    drive.described(Key(3, 1), ENDED)
+    assert drive.open(do.Describe).key == Key(16, 1)
+    hurry(drive)
+    drive.wait(8.1)  # and those that still wait for their turn are given up too
+    assert len(drive.of(Ended)) == 40
+    assert (drive.machine.ends.commands, drive.all_open(object)) == (0, [])
 
 
 def test_81_one_that_is_ended_already_has_its_whole_time_from_now_on() -> None:
-    end = Ending().begin().play("running told")
-    end.now = 70.0
-    end.ends.extend(ONE, end.now)
-    assert end.wait(0).play("running told").ended == []
+    drive = ending()
+    drive.play("begin running told", ALONE)
+    drive.now = 70.0
+    drive.machine.ends.extend(ONE, drive.now)
+    drive.take(said.Due())
+    assert drive.play("running told", ALONE) == ""
 
 
 # --- the launch
@@ -262,7 +221,7 @@ HURRIED = "break off CancelWorkerRun; cancel worker run 101 0.0"
 ENDED_AT_ONCE = "close board; write result EndedAtOnce"
 AT_ONCE = "say EndsAtOnce 15"
 GONE, PREEMPTED = "missed 1 missed closed", "1 failed:PREEMPTED"
-LOST = "find; break off Find; say MayBeLeft not_listed; close child"
+LOST = "1: find; 8: break off Find; say MayBeLeft not_listed; close child"
 
 
 @pytest.mark.parametrize(
@@ -272,12 +231,11 @@ LOST = "find; break off Find; say MayBeLeft not_listed; close child"
         ("following", "signal", "say EndsRun 15; cancel run BySignal"),
         ("following", "signal wants", ""),
         # 91: a run whose verdict is waited for is cancelled again
-        ("following", "signal cancelled-soon 0.9", ""),
-        ("following", "signal cancelled-soon 1", "cancel run BySignal"),
+        ("following", "signal cancelled-soon 1", "1: cancel run BySignal"),
         ("following", "signal cancelled-over 1", ""),
         # 91: for ten seconds, and then everything ends at once
-        ("running", "signal uncancelled 0.1", "cancel run BySignal"),
-        ("running", "signal" + " uncancelled 0.5" * 20, "cancel run BySignal"),
+        ("running", "signal uncancelled 0.1", "0.1: cancel run BySignal"),
+        ("running", "signal" + " uncancelled 0.5" * 20, "0.1: cancel run BySignal"),
         ("running", UNHEARD, "break off Describe; describe 101"),
         ("running", f"{UNHEARD} running", "cancel worker run 101 0.0"),
         ("running", f"{UNHEARD} ended closed", "close board; write result EndedAtOnce 10.0"),
@@ -304,12 +262,11 @@ LOST = "find; break off Find; say MayBeLeft not_listed; close child"
         ("running", "released end", ""),
         ("running", "released 70 end 6 running told", ""),  # it has its whole time from now on
         ("submitting", "end", ""),
-        ("submitting", "end 9.9", ""),
-        ("submitting", "end 10", "break off Submit; find"),
+        ("submitting", "end 10", "10: break off Submit; find"),
         ("submitting", "end submitted", "note 101; describe 101"),
         ("submitting", "end refused", "note gone; close child"),
         # D13: an answer that comes when it was given up is learnt all the same; another is dropped
-        ("submitting", "signal signal submitted missed 1", "describe 101"),
+        ("submitting", "signal signal submitted missed 1", "1: describe 101"),
         ("submitting", "signal signal busy", ""),
         ("following", "stray", ""),
         # 53: a submission that fails as nobody expected may have been made all the same
@@ -318,7 +275,7 @@ LOST = "find; break off Find; say MayBeLeft not_listed; close child"
         ("submitting", f"submit-fails cancelled-left {GONE}", "close board; end fault Submit"),
         ("submitting", "end submit-fails", "find"),
         ("submitting", "end submit-fails find-fails", ""),
-        ("submitting", "end submit-fails find-fails 1", "find"),  # an adapter is asked again
+        ("submitting", "end submit-fails find-fails 1", "0.2: find"),  # an adapter is asked again
         # what a signal or a silence leaves open its scheduler may know
         ("running", f"{PREEMPTED} node-lost closed", f"{DOWN} node_lost PREEMPTED"),
         ("running", "1 ended:0 node-lost closed", f"{DOWN} node_lost"),
@@ -329,8 +286,7 @@ LOST = "find; break off Find; say MayBeLeft not_listed; close child"
         ("running", f"{PREEMPTED} ends-128 closed", FAILED),
         ("running", f"{PREEMPTED} cancelled-by-rdzv closed", f"{DOWN} cancelled"),
         # 87: after ten seconds it is said once what is waited for
-        ("ending", "9.9", ""),
-        ("ending", "10", "say WaitsForRuns (1,)"),
+        ("ending", "10", "10: say WaitsForRuns (1,)"),
         ("ending", "10 20", ""),
         # 88: what is left is said when all have ended; a later launcher ends it
         ("submitting", "unclear signal signal missed 8.1", LOST),
@@ -340,7 +296,7 @@ def test_36_to_94_how_a_launch_ends(start: str, script: str, then: str) -> None:
     drive: Drive = getattr(Drive.new(), start)(*[ONE] * (start != "following"))
     quiet = (*NOISE, do.AskStatus, do.FollowEvents)
     assert drive.play(script, LAUNCH, quiet) == then
-    if drive.stage == "over":
+    if drive.machine.course.stage == "over":
         assert drive.all_open(object) == drive.all_open(do.StartChild)
 
 

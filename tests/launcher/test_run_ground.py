@@ -13,7 +13,15 @@ from launcher.run.ground import Former, OnDisk, Wanted, is_there
 from launcher.run.sentences import UnknownLeft
 from launcher.run.values import ErrorKind, Key, Left, Outcome, Trouble
 from launcher.schedulers.description import Description
-from rendezvous.wire.errors import NotFound, RunOver, StorageFull, TooManyRequests, Unavailable
+from rendezvous.wire.errors import (
+    NotFound,
+    RdzvError,
+    RunOver,
+    StorageFull,
+    TooManyRequests,
+    Unavailable,
+    UsageError,
+)
 from rendezvous.wire.run import NodeState, Phase, SlotState
 from tests.launcher.drive import FOREIGN, SILENT, SLURM, Drive, Steps, facts, over, slot, status
 
@@ -85,13 +93,12 @@ STAYS = "say FormerStays k7f2a9c1xy; close board; end unavailable"
         (None, WANTED, "refused", "close board; end usage"),  # 32
         # 20: the former port is tried for ten seconds
         (FORMER, WANTED, "", "open former"),
-        (FORMER, WANTED, "taken 0.19", ""),
-        (FORMER, WANTED, "taken 0.21", "open former"),
+        (FORMER, WANTED, "taken 0.21", "0.2: open former"),
         (FORMER, WANTED, "taken 0.21 " * 47 + "taken", ""),
         (FORMER, WANTED, "taken 0.21 " * 48 + "taken", HELD),
         # 21: the former registry is started and asked for ten seconds
         (FORMER, WANTED, "opened", "start child; ask status -1 0.0"),
-        (FORMER, WANTED, "opened silent 0.05", "ask status -1 0.0"),
+        (FORMER, WANTED, "opened silent 0.05", "0.05: ask status -1 0.0"),
         (FORMER, WANTED, "opened" + " silent 0.5" * 19 + " silent", ""),
         (FORMER, WANTED, "opened" + " silent 0.5" * 20 + " silent", UNKNOWN),
         (FORMER, WANTED, "opened foreign", UNKNOWN),
@@ -106,9 +113,9 @@ STAYS = "say FormerStays k7f2a9c1xy; close board; end unavailable"
         (FORMER, SAME_PORT, "opened same created", RESUMED),
         (FORMER, OTHER_PORT, "opened same created", f"say PortKept 30000 29600; {RESUMED}"),  # D1
         (FORMER, WANTED, "opened same created made", "ask status -1 2.0; follow events 16"),
-        (FORMER, WANTED, "opened same created made events-fail 0.2", "follow events 16"),
+        (FORMER, WANTED, "opened same created made events-fail 0.2", "0.2: follow events 16"),
         # 22, 23: the comparison is tried again, and another job ends the former one
-        (FORMER, WANTED, "opened same silent 0.05", "create run"),
+        (FORMER, WANTED, "opened same silent 0.05", "0.05: create run"),
         (FORMER, WANTED, "opened same exists", OTHER_OPTIONS),
         (replace(FORMER, fingerprint="g"), WANTED, "opened same", OTHER_OPTIONS),
         (replace(FORMER, starter="docker"), WANTED, "opened same", OTHER_SCHEDULER),
@@ -119,7 +126,7 @@ STAYS = "say FormerStays k7f2a9c1xy; close board; end unavailable"
         (FORMER, WANTED, "opened lives hears 15 lives", "close child"),
         (FORMER, WANTED, "opened lost left", "close child"),
         # 24: a registry that goes away meanwhile stops nothing
-        (FORMER, WANTED, "opened lives silent 0.25", "cancel run running"),
+        (FORMER, WANTED, "opened lives silent 0.25", "0.2: cancel run running"),
         (FORMER, WANTED, "opened lives" + " silent 0.5" * 30 + " silent", "close child"),
         (FORMER, WANTED, "opened lives hears silent", "close child"),
         (FORMER, WANTED, f"opened lives {'dies 0.7 ' * 5}", ""),
@@ -175,10 +182,10 @@ def test_90_what_is_left_is_ended_by_cancel_as_well_and_an_adapter_may_fail() ->
         (TooManyRequests("wait"), ErrorKind.NOT_NOW),
         (RunOver("over"), ErrorKind.RUN_OVER),
         (NotFound("what"), ErrorKind.NOT_FOUND),
-        (ValueError("odd"), ErrorKind.OTHER),
+        (UsageError("odd"), ErrorKind.OTHER),
     ],
 )
-def test_errors_are_values(error: Exception, kind: ErrorKind) -> None:
+def test_errors_are_values(error: RdzvError, kind: ErrorKind) -> None:
     assert Trouble.of(error).kind is kind
 
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,9 +16,7 @@ import pytest
 from launcher.plan.plan import HIDDEN
 from launcher.run.footing import Footing, Surveyor
 from launcher.run.preparation import Preparation, prepare
-from launcher.run.sentences import BeginsAnew
-from launcher.run.values import Fresh, Key, Outcome, Why
-from launcher.run.words import Names, lines
+from launcher.run.values import Fresh, Key, Outcome
 from launcher.schedulers.contract import SchedulerContext
 from launcher.settings import LaunchSettings
 from launcher.symmetric.start import group_launch_id
@@ -239,6 +238,8 @@ async def test_the_registry_hears_of_a_worker_run_from_its_name_and_token_to_its
     (intent, troubled, submitted, running, failed) = (n for s, n in world.registry.told if s == 1)
     record, keys = world.state().record(), world.state().keys()
     assert record is not None
+    assert (record.host, record.pid) == ("h1", os.getpid())
+    assert time.time() - 60.0 < record.started_at <= time.time()
     assert keys is not None
     assert intent.name == f"rdzv-{record.launch_id}-1-1" == list(world.fleet.made)[1]
     assert intent.token_sha256 == keys.join_token(1, 1).sha256()
@@ -408,18 +409,3 @@ async def test_d3_d4_d5_with_other_options_a_new_launch_begins_when_the_ground_i
     assert "its COMMAND or options were others" in why
     assert ends == "2 worker runs of the former launch may be left: ending what is there"
     assert ["may still be there" in words for words in stay] == [True, True]
-
-
-@pytest.mark.parametrize(
-    ("why", "words"),
-    [
-        (Why.OTHER_HOST, "run 'r' was launched on x; on this host there is nothing to resume"),
-        (Why.PORT_HELD, "the former launch cannot be resumed: x"),
-        (Why.OVER, "the former launch is over: x; a new launch begins"),
-        (Why.SILENT, "the former launch cannot be resumed: its registry does not come up or does"),
-    ],
-)
-def test_why_a_new_launch_begins_is_told(why: Why, words: str) -> None:
-    names = Names("r", Path("ledger"), Path("log"), True, str, lambda *_: "")
-    [line] = lines(BeginsAnew(why, "x"), names)
-    assert line.startswith(words)

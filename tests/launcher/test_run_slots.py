@@ -21,18 +21,19 @@ from tests.launcher.drive import (
     SILENT,
     SLURM,
     Drive,
+    Steps,
     facts,
     over,
     slot,
 )
 
-ZERO, ONE, TWO, ONE_AGAIN = Key(0, 1), Key(1, 1), Key(2, 1), Key(1, 2)
+ZERO, ONE = Key(0, 1), Key(1, 1)
 NEVER_LOOKS = Starter("vessl", 1.0, finds=False)
 KEEPS_LOGS = facts(others=Starter("vessl", 1.0, keeps_logs=True))
 RUNNING, FAILED, GO = SlotState.RUNNING, SlotState.FAILED, Phase.RUNNING
 FORMER = Former("k7f2a9c1xy", "h1", "slurm", owns_registry=True, port=29_600, fingerprint="f")
 
-STEPS: dict[str, Callable[[Drive, Key], Any]] = {
+STEPS: Steps = {
     # what the registry says
     "wanted": lambda drive, _: drive.status(slot(1, 0, 1)),
     "replaced": lambda drive, _: drive.status(slot(1, 1, 2)),
@@ -87,11 +88,10 @@ RUNS = SENT + "submitted heard running heard "
         ("wanted foreign", "break off FollowEvents; cancel run ByFailure"),
         # 58: news that nobody answers are told again with jitter, for ever
         ("wanted unheard 0.3", ""),
-        ("wanted" + " unheard 0.36" * 50, "tell slot submitting"),
+        ("wanted" + " unheard 0.36" * 50, "0.35: tell slot submitting"),
         # 59: without a ledger nothing is submitted, and each reason is said once
         ("wanted heard full", "say LedgerUnwritable full"),
-        ("wanted heard full 0.49", ""),
-        ("wanted heard full 0.51", "write intent"),
+        ("wanted heard full 0.51", "0.5: write intent"),
         ("wanted heard full 0.6 full", ""),
         ("wanted heard full 0.6 gone", "say LedgerUnwritable gone"),
         ("wanted heard full 0.6 written", "submit"),
@@ -133,10 +133,10 @@ RUNS = SENT + "submitted heard running heard "
         (RUNS + "1 queued heard" + " 1 queued" * 31, "tell slot queued 101"),
         # 73: a scheduler that does not answer is told as unknown, and asked again
         (RUNS + "1 silent", "tell slot unknown 101 error 500"),
-        (RUNS + "1 silent heard 1", "describe 101"),
+        (RUNS + "1 silent heard 1", "1: describe 101"),
         # D12: one whose node is there is not believed to be over until it has left
         (RUNS + "go 1 ended", "tell slot ended 101"),
-        (RUNS + "go 1 ended heard 1", "describe 101"),
+        (RUNS + "go 1 ended heard 1", "1: describe 101"),
         (RUNS + "go 1 ended heard node-left 1 ended", "note 101 gone"),
         (RUNS + "go 1 ended heard node-left 1 ended 60", ""),
         (RUNS + "go 1 ended heard end", "describe 101"),
@@ -198,7 +198,7 @@ def test_72_76_77_what_is_done_about_what_another_scheduler_says(
         # 65: a scheduler that does not answer is asked again
         (Left(ONE, SLURM, "101"), "silent", "tell slot unknown 101 error 500"),
         (Left(ONE, SLURM, "101"), "silent heard", ""),
-        (Left(ONE, SLURM, "101"), "silent heard 1 silent heard 1", "find"),
+        (Left(ONE, SLURM, "101"), "silent heard 1 silent heard 1", "1: find"),
         # 66, 68: one that is replaced meanwhile is ended
         (Left(ONE, SLURM, "101"), "replaced", "break off Find; tell slot 1.2 submitting"),
         (Left(ONE, SLURM, "101"), "replaced heard2", "describe 101; write intent 1.2"),

@@ -24,21 +24,19 @@ from launcher.run.shell import end_left
 from launcher.schedulers.contract import SchedulerContext
 from launcher.schedulers.manual import ManualScheduler
 from launcher.state.ledger import Ledger, LedgerEntry
-from launcher.state.state_dir import LaunchRecord, StateDir, known_runs
+from launcher.state.state_dir import StateDir, known_runs
 from rendezvous.talk.credentials import RunKeys
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.errors import RunExists, UsageError
+from tests.launcher.command import record_of
 
 PLACE = RegistryPlace(("10.0.0.1", "fd00::1"), 29600, "certificate", b"\x30\x82der")
+RECORD = record_of(PLACE)
 VARIABLES: dict[str, Value] = {"COMMAND": ["a b", "한", "x\ny"], "NAME": "x", "ZERO": "007"}
 
 
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
-
-
-def write_record(state: StateDir) -> None:
-    state.write_record("k7f2a9c1xy", "local", PLACE, owns_registry=True)
 
 
 def refused(state: StateDir) -> str:
@@ -71,7 +69,7 @@ def test_only_the_owner_can_read_what_is_kept(state: StateDir) -> None:
     left.write_text("half")
     left.chmod(0o644)
     state.secret()
-    write_record(state)
+    state.write_record(RECORD)
     state.write_json("registry.json", {"key": "secret"})
     state.write("submissions/slot-1.sh", b"x")
     state.path.chmod(0o777)
@@ -177,13 +175,11 @@ def test_the_program_that_replaces_a_launcher_holds_on_until_it_is_killed(state:
 
 
 def test_a_record_comes_back_as_it_was_written(state: StateDir, other: StateDir) -> None:
-    write_record(state)
-    record = other.record()
-    assert record is not None
+    more: dict[str, Any] = {"host": "h1", "pid": 7, "started_at": 1.5, "fingerprint": "f"}
+    record = record_of(PLACE, owns_registry=False, options={"grace": 2.5}, **more)
+    state.write_record(record)
+    assert other.record() == record
     assert record.registry_place() == PLACE
-    known: dict[str, Any] = {"run": "llama", "launch_id": "k7f2a9c1xy", "scheduler": "local"}
-    known |= {"host": socket.gethostname(), "pid": os.getpid(), "started_at": record.started_at}
-    assert record == LaunchRecord(place=PLACE.to_json(), **known)
     text = (state.path / "launch.json").read_text()
     state.write("launch.json", text.replace("{", '{"new": 1,', 1).encode())  # of a newer version
     assert state.record() == record
@@ -205,7 +201,7 @@ def test_a_damaged_record_counts_as_none(state: StateDir, content: bytes) -> Non
 
 
 def test_the_secret_is_made_once_and_makes_the_keys(state: StateDir, other: StateDir) -> None:
-    write_record(state)
+    state.write_record(RECORD)
     assert other.keys() is None
     secret = state.secret()
     assert len(secret) == 32
@@ -222,34 +218,20 @@ def test_a_damaged_secret_is_refused_and_not_shown(state: StateDir, content: str
     assert caught.value.message == f"{path} is damaged: it does not hold 32 bytes in hex"
 
 
-def test_15_what_is_written_is_on_disk_before_it_takes_the_place_of_what_was(
+def test_15_what_is_written_takes_the_place_of_what_was_once_it_is_on_disk(
     state: StateDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    state.write("secret", b"first")
-    seen = []
-
-    def sync(fd: int) -> None:
-        seen.append((os.fstat(fd).st_size, (state.path / "secret").read_bytes()))
-
-    monkeypatch.setattr("os.fsync", sync)
-    state.write("secret", b"the second")
-    assert seen == [(10, b"first")]
-
-
-def test_15_what_cannot_be_written_is_named_and_leaves_what_was(
-    state: StateDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    state.write("secret", b"first")
+    path, seen = state.write("secret", b"first"), []
 
     def full(fd: int) -> None:
+        seen.append((os.fstat(fd).st_size, path.read_bytes()))
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(UsageError) as caught:
         state.write("secret", b"the second")
-    path = state.path / "secret"
     assert caught.value.message == f"{path} cannot be written: No space left on device"
-    assert path.read_bytes() == b"first"
+    assert (seen, path.read_bytes()) == ([(10, b"first")], b"first")
 
 
 # ---- what is forgotten --------------------------------------------------------------------------
@@ -257,7 +239,7 @@ def test_15_what_cannot_be_written_is_named_and_leaves_what_was(
 
 def test_a_new_launch_keeps_the_logs_and_nothing_else_of_the_former_one(state: StateDir) -> None:
     state.secret()
-    write_record(state)
+    state.write_record(RECORD)
     kept = "registry.json key.pem certificate.pem certificate.der journal.sqlite result.json"
     kept += " journal.sqlite-wal journal.sqlite-shm status.json worker-runs.jsonl"
     for name in kept.split():
@@ -280,10 +262,8 @@ def test_two_launches_entries_of_one_slot_are_told_apart(state: StateDir) -> Non
 
 
 def test_the_runs_of_a_folder_come_newest_first(tmp_path: Path) -> None:
-    known: dict[str, Any] = {"launch_id": "x", "scheduler": "local", "place": PLACE.to_json()}
     for name, at in (("a", 20.0), ("b", 30.0), ("c", 10.0)):
-        record = LaunchRecord(run=name, started_at=at, **known)
-        StateDir(tmp_path, name).write("launch.json", record.model_dump_json().encode())
+        StateDir(tmp_path, name).write_record(record_of(PLACE, started_at=at))
     (tmp_path / "not-a-run").mkdir()
     StateDir(tmp_path, "damaged").write("launch.json", b"{")
     assert [state.run for state in known_runs(tmp_path)] == ["b", "a", "c", "damaged"]

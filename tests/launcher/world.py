@@ -154,11 +154,7 @@ class Registry:
         """The run is over, and its nodes have left."""
         self.change(phase=Phase.FINISHED, result=result)
 
-    def newest(self, slot: int) -> SlotNews | None:
-        """What was heard last of a slot."""
-        return next((news for number, news in reversed(self.told) if number == slot), None)
-
-    def status(self) -> RunStatus:
+    def stands(self) -> RunStatus:
         more: dict[str, Any] = {"phase": self.phase, "result": self.result, "digest": self.digest}
         return status(
             *(self._slot(number) for number in (0, 1)),
@@ -170,55 +166,49 @@ class Registry:
         )
 
     def _slot(self, number: int) -> SlotStatus:
-        news = self.newest(number)
+        """As it was heard last."""
         rank = number if self.phase is Phase.RUNNING else None
+        news = next((news for told, news in reversed(self.told) if told == number), None)
         if news is None:
-            return slot(number, 0, rank=rank)
+            return slot(number, 0)
         return slot(number, news.generation, state=news.state, rank=rank)
 
+    # --- the way to it ------------------------------------------------------------------------
 
-class Client:
-    """The way to it."""
-
-    def __init__(self, registry: Registry, place: RegistryPlace) -> None:
-        self._registry = registry
-        self.place = place
-
-    async def _reach(self, what: str) -> Registry:
+    async def _reach(self, what: str) -> None:
         await asyncio.sleep(0.001)
-        self._registry.asked.append(what)
-        if self._registry.down is not None:
-            raise self._registry.down
-        return self._registry
+        self.asked.append(what)
+        if self.down is not None:
+            raise self.down
 
     async def create(self, run: str, spec: RunSpec) -> RunStatus:
-        registry = await self._reach("create")
-        known = registry.spec and registry.spec.model_copy(update={"registry": spec.registry})
-        if known != spec and registry.result is not None:  # it is over: the next one may begin
-            registry.change(phase=Phase.GATHERING, result=None, told=[], digest="")
+        await self._reach("create")
+        known = self.spec and self.spec.model_copy(update={"registry": spec.registry})
+        if known != spec and self.result is not None:  # it is over: the next one may begin
+            self.change(phase=Phase.GATHERING, result=None, told=[], digest="")
         elif known not in (None, spec):
             raise RunExists("it is another run")
-        registry.spec = spec
-        return registry.status()
+        self.spec = spec
+        return self.stands()
 
     async def status(self, run: str, *, after: int = -1, wait: float = 0.0) -> RunStatus:
-        registry = await self._reach("status")
+        await self._reach("status")
         for _ in range(int(wait * 10)):
-            if registry.version > after:
+            if self.version > after:
                 break
             await asyncio.sleep(0.1)
-        return registry.status()
+        return self.stands()
 
     async def cancel(self, run: str, reason: str) -> RunStatus:
-        registry = await self._reach(f"cancel: {reason}")
-        registry.end(OK.model_copy(update={"status": "cancelled", "code": "cancelled"}))
-        return registry.status()
+        await self._reach(f"cancel: {reason}")
+        self.end(OK.model_copy(update={"status": "cancelled", "code": "cancelled"}))
+        return self.stands()
 
     async def slot_news(self, run: str, slot: int, news: SlotNews) -> RunStatus:
-        registry = await self._reach(f"tell {slot}")
-        registry.told.append((slot, news))
-        registry.version += 1
-        return registry.status()
+        await self._reach(f"tell {slot}")
+        self.told.append((slot, news))
+        self.version += 1
+        return self.stands()
 
     async def table(self, run: str, digest: str) -> EndpointTable:
         values = {"run": "r", "launch_id": "k7f2a9c1", "master_address": "h", "master_port": 1}
@@ -232,13 +222,13 @@ class Client:
         return RunMetrics(session="s", newest=0, elapsed_seconds=0.0)
 
     async def events(self, run: str, after: int = 0) -> AsyncGenerator[EventLine, None]:
-        registry = await self._reach(f"events after {after}")
+        await self._reach(f"events after {after}")
         while True:
-            for line in registry.lines:
+            for line in self.lines:
                 if line.number > after:
                     after = line.number
                     yield line
-            if registry.result is not None:
+            if self.result is not None:
                 return
             await asyncio.sleep(0.1)
 
@@ -297,7 +287,7 @@ class World(LaunchEnvironment):
     def client(
         self, place: RegistryPlace, credential: Credential, request_seconds: float
     ) -> RegistryClient:
-        return cast(RegistryClient, Client(self.registry, place))
+        return cast(RegistryClient, self.registry)
 
     def recorder(self, state: StateDir) -> Recorder | None:
         return None  # it writes in a thread, which no virtual clock waits for

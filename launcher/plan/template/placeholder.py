@@ -70,13 +70,14 @@ class Variables:
     values: Mapping[str, Value]
     source: str
 
-    def fill(self, text: str, line_of: LineOf, insert: Callable[[Spot], str] | None = None) -> str:
+    def fill(
+        self, text: str, line_of: LineOf, insert: Callable[[Spot], str] = _insert_as_it_is
+    ) -> str:
         """The text with each placeholder replaced by what `insert` makes of it.
 
         Raises:
             TemplateError: A placeholder is unknown or misspelt, or `insert` refuses its value.
         """
-        insert = insert or _insert_as_it_is
 
         def replace(token: re.Match[str]) -> str:
             line = line_of(token.start())
