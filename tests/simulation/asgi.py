@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import gzip
 from collections.abc import Callable
-from typing import Any
-from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Message
 
 from rendezvous.server.connection import CloseReason, Connection
 from rendezvous.talk.network import HEADERS, Answer, Request
+from tests.support.served import scope_of
 from tests.support.virtual_time import forever
 
 _HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
@@ -31,32 +30,13 @@ async def serve(
     exchange = _Exchange(request, connection, pass_on)
     if connection is not None and not connection.closed:
         connection.answer = exchange.answer
-    await app(_scope(request, peer, connection), exchange.receive, exchange.send)
-    return exchange.answered()
-
-
-def _scope(request: Request, peer: str, connection: Connection | None) -> dict[str, Any]:
-    path, _, query = request.target.partition("?")
-    headers = _HEADERS.copy()
-    for name, value in request.headers.items():
-        headers.append((name.encode(), value.encode()))
+    headers = [(name.encode(), value.encode()) for name, value in request.headers.items()]
     if request.body is not None:
         headers.append((b"content-length", b"%d" % len(request.body)))
-    return {
-        "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.3"},
-        "http_version": "1.1",
-        "method": request.method,
-        "scheme": "https",
-        "path": unquote(path) if "%" in path else path,
-        "raw_path": path.encode(),
-        "query_string": query.encode(),
-        "root_path": "",
-        "headers": headers,
-        "client": (peer, 40_000),
-        "server": ("0.0.0.0", 29_600),
-        "state": {} if connection is None else {"connection": connection},
-    }
+    scope = scope_of(request.method, request.target, [*_HEADERS, *headers], peer)
+    scope["state"] = {} if connection is None else {"connection": connection}
+    await app(scope, exchange.receive, exchange.send)
+    return exchange.answered()
 
 
 class _Exchange:

@@ -146,8 +146,6 @@ class Facts:
     exit_codes: dict[tuple[int, int], int] = field(default_factory=dict)
     enough_since: float | None = None
     last_enough_since: float | None = None
-    port_before: int = 0
-    generation_before: int = 0
     phase_before_at: float = 0.0
     phase: tuple[Phase, int, str] = (Phase.GATHERING, 0, "")
     phase_at: float = 0.0
@@ -244,20 +242,10 @@ class History:
         facts = self.of(run)
         facts.before = facts.there or before(run)
         apply(run, event, record.at)
-        self._note(run, event, record.at)
-        note(self, facts, run, event, record.at)
-        self.judge(run=run, event=event)
-
-    def _note(self, run: Run, event: Event, at: float) -> None:
-        facts = self.of(run)
-        if isinstance(event, events.Joined):
-            facts.joined[event.request.join_id] = run.slots[event.request.slot].incarnations
-        elif isinstance(event, events.Exited | events.Lost):
-            facts.known_at[event.slot, event.incarnation] = self.now()
         if facts.news.setdefault(run.seq, news(run)) != news(run):
             self.fail("news_have_a_number_of_their_own", f"number {run.seq}: {news(run)}")
-        if run.stop and facts.stopped_at is None:
-            facts.stopped_at = self.now()
+        note(self, facts, run, event, record.at)
+        self.judge(run=run, event=event)
 
     def ended(self, facts: Facts) -> float:
         """When its run was over, or its registry is no more."""
@@ -314,16 +302,16 @@ def note(history: History, facts: Facts, run: Run, event: Event, at: float) -> N
         facts.phase_at = at
     facts.waits_before = [Wait(w.generation, w.queued, w.waited, w.since) for w in facts.waits]
     facts.last_enough_since, facts.phase_before_at = facts.enough_since, facts.phase_at
-    facts.port_before = facts.before.table.master_port if facts.before.table else 0
-    if isinstance(event, events.Joined) and not facts.command:
-        facts.command = event.request.job.command_digest or ""
+    if isinstance(event, events.Joined):
+        facts.joined[event.request.join_id] = run.slots[event.request.slot].incarnations
+        facts.command = facts.command or event.request.job.command_digest or ""
     if isinstance(event, events.ArmRefused) and event.report.code == "port_taken":
         facts.ports_taken += 1
     if told != facts.phase:
         facts.phase, facts.phase_at = told, at
     facts.news_at.setdefault(run.seq, now)
     if run.stop and facts.stop_at is None:
-        facts.stop_at = at
+        facts.stop_at, facts.stopped_at = at, now
     if run.result is not None and facts.finished is None:
         facts.finished = now
     _note_nodes(facts, run, event, now)
@@ -332,6 +320,8 @@ def note(history: History, facts: Facts, run: Run, event: Event, at: float) -> N
 
 
 def _note_nodes(facts: Facts, run: Run, event: Event, now: float) -> None:
+    if isinstance(event, events.Exited | events.Lost):
+        facts.known_at[event.slot, event.incarnation] = now
     if isinstance(event, events.Lost):
         facts.lost_at.append(now)
     if isinstance(event, events.Lost | events.Left):
@@ -368,12 +358,8 @@ def _note_failures(facts: Facts, event: Event) -> None:
 
 def _note_waits(facts: Facts, run: Run, event: Event, at: float) -> None:
     if isinstance(event, events.SlotChanged):
-        wait = facts.waits[event.slot]
-        facts.generation_before = wait.generation
-        if event.news.generation > wait.generation:
-            wait.generation = event.news.generation
-            wait.begin_anew(at)
-        wait.queued = event.news.state is SlotState.QUEUED
+        _note_generation(facts, event.slot, event.news.generation, at)
+        facts.waits[event.slot].queued = event.news.state is SlotState.QUEUED
     elif isinstance(event, events.Joined):
         _note_generation(facts, event.request.slot, event.request.generation, at)
     elif isinstance(event, events.Refused):

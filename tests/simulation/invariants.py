@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from rendezvous.run import events
 from rendezvous.run.events import Event
 from rendezvous.run.state import OVER, Run
-from rendezvous.run.views import reason
 from rendezvous.wire.reports import AckReport, ExitReport, Report
 from rendezvous.wire.run import NodeState, Phase, RunStatus
 from rendezvous.wire.watch import NodeView
@@ -234,16 +233,6 @@ def the_result_never_changes(history: History, run: Run, event: Event) -> Wrong:
     return f"{results}" if len(results) > 1 else None
 
 
-def _no_reason(phase: Phase, words: str) -> Wrong:
-    wrong = not words.strip() or (phase in BEFORE_GO and not _SOMEBODY.search(words))
-    return f"{phase}: {words!r}" if wrong else None
-
-
-def every_wait_has_a_reason(history: History, run: Run, event: Event) -> Wrong:
-    """Whoever waits is told for whom or for what."""
-    return _no_reason(run.phase, reason(run, history.at))
-
-
 def a_led_run_is_over_with_its_leader(history: History, run: Run, event: Event) -> Wrong:
     """Once rank 0 of a led run has ended well, the run is over: the others only serve."""
     if not run.spec.led or run.phase is not Phase.RUNNING or run.stop:
@@ -285,6 +274,15 @@ def nothing_is_told_that_a_crash_could_take_back(
     return None if said.version <= run.version else f"version {said.version} > {run.version}"
 
 
+def what_is_told_has_a_reason(history: History, said: NodeView | RunStatus) -> Wrong:
+    """Whoever waits is told for whom or for what; a launcher, how long that may take as well."""
+    words, waits = said.reason, said.phase in BEFORE_GO
+    if waits and isinstance(said, RunStatus) and said.remaining_seconds is None:
+        return f"{said.phase} with no end: {words}"
+    wrong = not words.strip() or (waits and not _SOMEBODY.search(words))
+    return f"{said.phase}: {words!r}" if wrong else None
+
+
 # --- of what nodes and launchers see --------------------------------------------------------------
 
 
@@ -308,11 +306,6 @@ def a_table_is_what_its_digest_says(history: History, process: Process, view: No
     if view.table is not None and view.table.digest() != view.digest:
         return f"{process.name}: {view.table.digest()[:12]} is not {view.digest[:12]}"
     return None
-
-
-def every_view_has_a_reason(history: History, process: Process, view: NodeView) -> Wrong:
-    """A node that waits is told for whom or for what."""
-    return _no_reason(view.phase, view.reason)
 
 
 def all_are_told_one_result(history: History, process: Process, view: NodeView) -> Wrong:
@@ -357,13 +350,6 @@ def no_acknowledged_fact_is_lost(history: History, process: Process, report: Rep
             return f"{process.name}: its acknowledgement"
     unknown = run.phase is not Phase.FINISHED and node.state not in OVER
     return f"{process.name}: its exit" if isinstance(report, ExitReport) and unknown else None
-
-
-def what_a_launcher_sees_has_a_reason(history: History, status: RunStatus) -> Wrong:
-    """The status says what the run waits for, and how long that may take."""
-    if status.phase in BEFORE_GO and status.remaining_seconds is None:
-        return f"{status.phase} with no end: {status.reason}"
-    return _no_reason(status.phase, status.reason)
 
 
 _MODULES = [sys.modules[__name__], result_promises, promises, table_promises, end_promises]

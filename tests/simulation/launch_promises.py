@@ -79,11 +79,13 @@ def what_lives_is_not_submitted_again(
     doubtful = scheduler.was_silent or scheduler.list_lag or scheduler.lie_slot == run.slot
     if is_child or doubtful or scheduler.lost or scheduler.preempted:
         return None
-    for process in history.processes:
-        mine = process.facts.launch_id == run.join.launch_id and process.slot == run.slot
+    for older in scheduler.runs:  # nobody says what becomes of a twin, which no scheduler started
+        process, same = older.process, older.slot == run.slot
+        if process is None or not same or older.join.launch_id != run.join.launch_id:
+            continue
         well = process.ended is None and not (process.troubled or process.path.is_troubled)
         joined = process.incarnation and not (process.told_refusal or process.stuck)
-        if mine and well and joined:
+        if well and joined:
             return f"{run.name}, and {process.name} is well"
     return None
 

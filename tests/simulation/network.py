@@ -19,7 +19,7 @@ from rendezvous.talk.failures import Fault, NetworkFailure
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.talk.network import Answer, Line, Request
 from tests.simulation.asgi import serve
-from tests.simulation.stream import SimulatedStream
+from tests.simulation.stream import SimulatedStream, too_late
 
 if TYPE_CHECKING:
     from tests.simulation.history import History
@@ -261,11 +261,11 @@ class Network:
         self._history.answered(request, answer)
         return answer
 
-    def hang_up(self, wire: Wire, how: CloseReason = CloseReason.FIN) -> None:
+    def hang_up(self, wire: Wire) -> None:
         """The client's end is closed; the registry learns it, if the network lets it."""
         wire.fail()
         if not self._is_lost(wire, "up"):
-            self._later(wire.path.delay(), self._end_far, wire, how)
+            self._later(wire.path.delay(), self._end_far, wire, CloseReason.FIN)
 
     def _end_far(self, wire: Wire, how: CloseReason) -> None:
         if not wire.forgotten:
@@ -345,7 +345,7 @@ class Door:
     async def ask(self, wire: Wire, request: Request, seconds: float) -> Answer:
         """Send a request on a connection; it is closed unless the answer comes in time."""
         waiting = self._loop.create_future()
-        timer = self._loop.call_later(seconds, _too_late, waiting)
+        timer = self._loop.call_later(seconds, too_late, waiting)
         self._network.send(wire, request, waiting)
         try:
             answer: Answer = await waiting
@@ -418,8 +418,3 @@ class SimulatedLine:
     async def aclose(self) -> None:
         for wire in self._idle + self._used:
             self._door.hang_up(wire)
-
-
-def _too_late(waiting: asyncio.Future[Answer]) -> None:
-    if not waiting.done():
-        waiting.set_exception(NetworkFailure(Fault.SILENT))

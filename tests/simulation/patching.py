@@ -7,7 +7,6 @@ wherever they were imported to. Nobody has to import anything again.
 
 from __future__ import annotations
 
-import functools
 import importlib
 import inspect
 import sys
@@ -61,28 +60,14 @@ def plant(file: str, edits: list[Edit], undo: ExitStack) -> None:
     """Patch a module that is loaded; `undo` takes everything back."""
     name = file.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
     module = importlib.import_module(name)
-    real, before = _as_it_is(file, name)
-    false = _executed(module, patched(file, edits))
-    functions, after = _functions(vars(module), name), _functions(false, name)
-    changed = _change_constants(module, real, false, undo)
-    for path, function in functions.items():
-        if path in before and path in after:
-            changed |= _change_function(function, before[path], after[path], undo)
+    false = {"__name__": module.__name__, "__file__": module.__file__}
+    exec(compile(patched(file, edits), str(module.__file__), "exec"), false)
+    changed, after = _change_constants(module, false, undo), _functions(false, name)
+    for path, function in _functions(vars(module), name).items():
+        if path in after:
+            changed |= _change_function(function, after[path], undo)
     if not changed:
         raise ValueError(f"{file}: the patch changes no function and no plain constant")
-
-
-@functools.cache
-def _as_it_is(file: str, name: str) -> tuple[dict[str, Any], dict[str, FunctionType]]:
-    """What a module has without a patch, executed beside the loaded one; and its functions."""
-    namespace = _executed(importlib.import_module(name), patched(file, []))
-    return namespace, _functions(namespace, name)
-
-
-def _executed(module: ModuleType, source: str) -> dict[str, Any]:
-    namespace = {"__name__": module.__name__, "__file__": module.__file__}
-    exec(compile(source, str(module.__file__), "exec"), namespace)
-    return namespace
 
 
 def _functions(namespace: dict[str, Any], module: str) -> dict[str, FunctionType]:
@@ -111,12 +96,10 @@ def _functions(namespace: dict[str, Any], module: str) -> dict[str, FunctionType
     return found
 
 
-def _change_function(
-    function: FunctionType, real: FunctionType, false: FunctionType, undo: ExitStack
-) -> bool:
+def _change_function(real: FunctionType, false: FunctionType, undo: ExitStack) -> bool:
     changed = _text_of(real.__code__) != _text_of(false.__code__)
     if changed:
-        _set(function, "__code__", false.__code__, undo)
+        _set(real, "__code__", false.__code__, undo)
     return changed
 
 
@@ -128,12 +111,11 @@ def _text_of(code: CodeType) -> tuple[Any, ...]:
     return code.co_name, code.co_code, constants, names
 
 
-def _change_constants(
-    module: ModuleType, real: dict[str, Any], false: dict[str, Any], undo: ExitStack
-) -> bool:
+def _change_constants(module: ModuleType, false: dict[str, Any], undo: ExitStack) -> bool:
+    real = vars(module)
     names = [n for n in real if n in false and _differ(real[n], false[n]) and n != "__doc__"]
     for name in names:
-        value = vars(module)[name]
+        value = real[name]
         for other in [m for key, m in sys.modules.items() if key.split(".")[0] in _PACKAGES]:
             if vars(other).get(name, undo) is value:
                 _set(other, name, false[name], undo)

@@ -110,8 +110,9 @@ _EDITS = {
     "rendezvous/run/moves.py": [
         ("rank 0 need not arm", "run.waiting_for = {slot.index for slot in run.taking_part()}",
          "run.waiting_for = {slot.index for slot in run.taking_part() if slot.index or run.present == 1}"),
-        ("the dropped table is told", "run.attempt = run.attempt.dropped(enough_since)",
+        ("the dropped table is told", "run.attempt = Attempt(enough_since, findings=old.findings, rounds=old.rounds)",
          "run.attempt.enough_since, run.attempt.left_out = enough_since, {}"),
+        ("left out for ever", "Attempt(enough_since, findings=", "Attempt(enough_since, old.left_out, findings="),
         ("deadlines of the first phase", "run.phase, run.phase_since = phase, now", "run.phase = phase"),
         ("result written over", "if run.phase is Phase.FINISHED:\n        return\n    run.result = result", "run.result = result"),
         ("finished at 0", "run.finished_at = now", "run.finished_at = 0.0"),
@@ -160,7 +161,6 @@ _EDITS = {
         ("ranks with gaps", "for rank, (_, slot) in enumerate(sorted(place.items()))", "for rank, slot in place.items()"),
     ],
     "rendezvous/run/state.py": [
-        ("left out for ever", "Attempt(enough_since, findings=", "Attempt(enough_since, self.left_out, findings="),
         ("time before the queue is lost", "self.waited + (0.0", "(0.0"),
         ("slot 0 is never late", " or any(slot.index == 0 for slot in lost)", ""),
         ("everybody is needed", "lost if needed else []", "lost"),
@@ -234,11 +234,11 @@ _EDITS = {
     "worker/agent/attempt.py": [
         ("node: released and failed", "turn.end(Cause.RELEASED, code=int(ExitCode.OK))", "turn.end(Cause.RELEASED, code=1)"),
         ("node: the result is not its own", "turn.end(Cause.RESULT, code=result.exit_code)", "turn.end(Cause.RESULT)"),
-        ("node: acknowledged as any", "epoch = asked.table.epoch", "epoch = turn.node.epochs[-1].number"),
+        ("node: acknowledged as any", "epoch = asked.table.epoch", "epoch = turn.node.epoch.number"),
         ("node: starts on any table", "agreed is None or agreed.digest != view.digest", "agreed is None"),
     ],
     "worker/agent/following.py": [
-        ("node: nothing is stopped", "turn.do(do.Stop(epoch.program.number))", "pass"),
+        ("node: nothing is stopped", "turn.do(do.Stop(program.number))", "pass"),
         ("node: a stop is early", "turn.do(do.Stop(number))", "pass"),
         ("node: ends are not told", "else:\n        reports.tell(turn, report, since=since)", "else:\n        pass"),
         ("node: a hurry is early", "program.kill", "False"),
@@ -277,12 +277,9 @@ _EDITS = {
     ],
     "worker/agent/session.py": [
         ("node: reports do not age", "max(0.0, asyncio.get_running_loop().time() - since)", "0.0"),
-    ],
-    "worker/agent/shell.py": [
-        ("node: an offer is awaited for ever", "await self._within(asked.number, asked.limit, self._make_offer(asked))",
-         "await self._make_offer(asked)"),
-        ("node: stale names are awaited for ever", "await self._within(asked.number, asked.limit, self._restore_hosts(asked))",
-         "await self._restore_hosts(asked)"),
+        ("node: an offer is awaited for ever", "timeout(limit)", "timeout(None if isinstance(asked, do.MakeOffer) else limit)"),
+        ("node: stale names are awaited for ever", "limit: float | None = getattr(asked",
+         "limit: float | None = None if isinstance(asked, do.RestoreHosts) else getattr(asked"),
     ],
     "worker/agent/visiting.py": [
         ("node: names are awaited for ever", "timeout(_NAMES_SECONDS)", "timeout(None)"),
@@ -312,10 +309,12 @@ _EDITS = {
         ("launch: creation is tried for ever", "now > self.until", "False"),
         ("launch: creation is tried once", "now > self.until", "True"),
         ("launch: the last events are missing", "status is None or not status.everyone_left or self.following.events_over", "True"),
+        ("launch: nobody says what is left", "say_left(self.desk, self.slots.end.left)", "pass"),
         ("launch: nodes hear of no failure", "if not told:\n            self.end(now)", "self.end(now)"),
     ],
     "launcher/run/describing.py": [
-        ("launch: what is queued is not told", "not is_news(run, found, now, late=late)", "True"),
+        ("launch: an ill word is believed", "slot.node_state not in _THERE", "True"),
+        ("launch: what is queued is not told", "not _is_news(run, found, now, late=late)", "True"),
     ],
     "launcher/run/effects.py": [
         ("launch: the result is not written", 'self._state.write("result.json", self.result.model_dump_json(indent=1).encode())', "pass"),
@@ -323,7 +322,6 @@ _EDITS = {
     "launcher/run/end_of_all.py": [
         ("launch: nothing is ended", "left = [(key, run) for key, run in shared.runs.items() if not run.gone]",
          "left = [(key, run) for key, run in shared.runs.items() if run.is_local]"),
-        ("launch: nobody says what is left", "say_left(self.shared.desk, self.left)\n        self.left.clear()", "self.left.clear()"),
     ],
     "launcher/run/ending.py": [
         ("launch: the first command is believed", "end.told_at, end.refused = now, None\n                self._rest(key, end, now)",
@@ -346,10 +344,10 @@ _EDITS = {
         ("launch: resumes what runs", "wanted.standing or status.phase is Phase.RUNNING", "wanted.standing"),
         ("launch: resumes with another scheduler", "former.starter != wanted.starter", "False"),
         ("launch: resumes with another scheduler", 'former.fingerprint not in ("", wanted.fingerprint)', "False"),
-        ("launch: never resumes", "case _:\n            return AskFormer(listens=True)", "case _:\n            return Anew(Why.SILENT)"),
+        ("launch: never resumes", 'self.desk.send("ground", do.OpenFormer, not standing)', "self._anew(Why.SILENT, now)"),
         ("launch: a former port is tried once", 'now < self.until and not self.wanted.standing:\n            self.desk.look_at("ground", now + OPEN_PAUSE_SECONDS)',
          "False:\n            pass"),
-        ("launch: a former run goes on", "self._send(Search.CANCELLING, do.CancelRun, why)", "self._close(now)"),
+        ("launch: a former run goes on", 'self.desk.send("ground", do.CancelRun, why)', "self._close(now)"),
         ("launch: a resumed launch skips an event", "Resumed(self.status.version - 1)", "Resumed(self.status.version)"),
     ],
     "launcher/run/leaving.py": [
@@ -397,9 +395,6 @@ _EDITS = {
          "code = StorageFull.code, ExitCode.FAILED"),
         ("launch: a silent registry exits as failed", "lost = RegistryLost.code, ExitCode.REGISTRY_LOST",
          "lost = RegistryLost.code, ExitCode.FAILED"),
-    ],
-    "launcher/run/worker_run.py": [
-        ("launch: an ill word is believed", "slot.node_state not in _THERE", "True"),
     ],
     "launcher/state/ledger.py": [
         ("launch: ledger notes undo", "found[name] = found.get(name, {}) | known", "found[name] = known | found.get(name, {})"),

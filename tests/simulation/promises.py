@@ -44,10 +44,6 @@ def suspect_after(launch: Launch) -> float:
     return 3 * poll(launch)
 
 
-def owner_of(facts: Facts, slot: int, incarnation: int) -> Process | None:
-    return facts.owners.get((slot, incarnation))
-
-
 def disk_was_bad(history: History) -> bool:
     return not _DISK.isdisjoint(fault.what for fault in history.world.schedule.faults)
 
@@ -67,7 +63,7 @@ def is_marked(process: Process) -> bool:
 def a_node_is_given_up_for_a_reason(history: History, run: Run, coming: events.Lost) -> Wrong:
     """A lost node said nothing for its lease, or closed its connection, or its worker run ended."""
     facts = history.of(run)
-    process = owner_of(facts, coming.slot, coming.incarnation)
+    process = facts.owners.get((coming.slot, coming.incarnation))
     if process is None:
         return None
     launch, traffic, now = facts.launch, process.door.traffic, history.now()
@@ -95,7 +91,7 @@ def most_nodes_are_not_given_up_together(history: History, run: Run, coming: eve
     """When most nodes are silent, nobody is given up for a lease more: it may be the registry."""
     facts, now = history.of(run), history.now()
     launch = facts.launch
-    process = owner_of(facts, coming.slot, coming.incarnation)
+    process = facts.owners.get((coming.slot, coming.incarnation))
     recently = [at for at in facts.lost_at if now - at < 2 * dead_after(launch) and at < now]
     if process is None or history.gaps or recently or disk_was_bad(history):
         return None
@@ -126,7 +122,7 @@ def a_holder_is_displaced_only_when_suspect(
     holder = slot.live_node()
     if holder is None or holder.join.generation < coming.request.generation:
         return None
-    process = owner_of(facts, slot.index, holder.incarnation)
+    process = facts.owners.get((slot.index, holder.incarnation))
     if process is None:
         return None
     traffic, now = process.door.traffic, history.now()
@@ -223,7 +219,7 @@ def a_cancel_does_not_hide_a_failure(history: History, run: Run, coming: events.
         return None
     facts, now = history.of(run), history.now()
     for failure in facts.failures:
-        owner = owner_of(facts, failure.slot, failure.incarnation)
+        owner = facts.owners.get((failure.slot, failure.incarnation))
         if owner is None or (failure.slot, failure.incarnation) not in facts.known_at:
             continue
         if facts.known_at[failure.slot, failure.incarnation] >= now - 0.01:
@@ -396,7 +392,7 @@ def who_is_out_already_does_not_fail(
     if event.news.state not in _DEAD:
         return None
     slot, generation = event.slot, event.news.generation
-    newer = generation > facts.generation_before
+    newer = generation > facts.waits_before[slot].generation
     if slot in before.nodes or newer or before.phase not in BEFORE_GO:
         return None
     if slot not in before.given_up and before.wanted[slot] <= generation:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rendezvous.talk.failures import Fault, NetworkFailure
 
@@ -72,7 +72,7 @@ class SimulatedStream:
             raise NetworkFailure(Fault.CLOSED)
         self._waiting = waiting = self._loop.create_future()
         self._wire.waiting.append(waiting)
-        timer = self._loop.call_later(self._quiet, _too_late, waiting)
+        timer = self._loop.call_later(self._quiet, too_late, waiting)
         try:
             await waiting
         finally:
@@ -81,6 +81,7 @@ class SimulatedStream:
                 self._wire.waiting.remove(waiting)
 
 
-def _too_late(waiting: asyncio.Future[None]) -> None:
+def too_late(waiting: asyncio.Future[Any]) -> None:
+    """Nothing has come in time."""
     if not waiting.done():
         waiting.set_exception(NetworkFailure(Fault.SILENT))

@@ -17,7 +17,6 @@ from tests.simulation.promises import (
     VERDICT_SECONDS,
     dead_after,
     disk_was_bad,
-    owner_of,
 )
 from tests.simulation.schedule import names
 
@@ -40,15 +39,15 @@ preflight_failed
 def the_master_is_rank_0(history: History, run: Run, event: Event) -> Wrong:
     """Its address is that of the table's first row, its port the one asked for or known free."""
     facts = history.of(run)
-    table, launch = run.table, history.of(run).launch
-    if table is None or table is facts.before.table:
+    table, launch, former = run.table, facts.launch, facts.before.table
+    if table is None or table is former:
         return None
     first = next(row for row in table.rows if row.rank == 0)
     if table.master_address != first.address:
         return f"{table.master_address}, and rank 0 is at {first.address}"
     expected: int | None = launch.port or launch.free_port or DEFAULT_MASTER_PORT
-    if isinstance(event, events.ArmRefused) and event.report.code == "port_taken":
-        expected = launch.port or event.report.free_port or facts.port_before + 1
+    if isinstance(event, events.ArmRefused) and former and event.report.code == "port_taken":
+        expected = launch.port or event.report.free_port or former.master_port + 1
     return None if table.master_port == expected else f"{table.master_port}, not {expected}"
 
 
@@ -103,7 +102,7 @@ def as_few_as_can_be_are_left_out(history: History, run: Run, event: events.Prob
     if before.phase is not Phase.VERIFYING or silent:
         return None
     nodes = {slot.index: slot.node for slot in run.slots if slot.index in before.taking_part}
-    owners = [owner_of(facts, slot, node.incarnation) for slot, node in nodes.items() if node]
+    owners = [facts.owners.get((slot, node.incarnation)) for slot, node in nodes.items() if node]
     there = [owner for owner in owners if owner is not None]
     best = max(_largest(history.world, there, net) for net in range(facts.launch.networks))
     if run.phase is Phase.ARMING and run.table is not None:
@@ -249,7 +248,7 @@ def who_has_ended_well_is_not_lost(
     facts = history.of(run)
     if facts.before.stop or not run.stop:
         return None
-    owner = owner_of(facts, event.slot, event.incarnation)
+    owner = facts.owners.get((event.slot, event.incarnation))
     told = ("exited", event.slot, event.incarnation, 0) in facts.reported
     well = owner is not None and owner.program_code == 0
     return f"slot {event.slot} had ended" if told and well else None

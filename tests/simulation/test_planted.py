@@ -42,8 +42,8 @@ def test_a_planted_bug_is_caught(name: str) -> None:
 # --- patches --------------------------------------------------------------------------------------
 
 
-def bug(file: str, old: str, new: str) -> Bug:
-    return Bug("a bug", (Edit(file, old, new),))
+def bug(old: str, new: str) -> Bug:
+    return Bug("a bug", (Edit("rendezvous/run/leases.py", old, new),))
 
 
 @pytest.mark.parametrize("name", list(BUGS))
@@ -53,7 +53,7 @@ def test_every_patch_fits_the_code_as_it_stands(name: str) -> None:
 
 
 def test_a_constant_is_changed_with_what_was_made_of_it_and_its_copies() -> None:
-    changed = bug("rendezvous/run/leases.py", "_CLOSED_SECONDS = 1.0", "_CLOSED_SECONDS = 2.0")
+    changed = bug("_CLOSED_SECONDS = 1.0", "_CLOSED_SECONDS = 2.0")
     before = leases.DOUBT_SWEEPS
     with changed.planted():
         assert leases._CLOSED_SECONDS == 2.0
@@ -84,8 +84,5 @@ def test_methods_properties_and_static_methods_are_changed() -> None:
     ],
 )
 def test_a_patch_that_does_not_fit_says_so(old: str, new: str, words: str) -> None:
-    with (
-        pytest.raises(ValueError, match=words),
-        bug("rendezvous/run/leases.py", old, new).planted(),
-    ):
+    with pytest.raises(ValueError, match=words), bug(old, new).planted():
         pass

@@ -90,7 +90,8 @@ class World:
     # --- the course of things -----------------------------------------------------------------
 
     def run(self) -> Report:
-        with _keep_finished(self.schedule.keep_finished), _quiet(), _folder() as folder:
+        kept = mock.patch.object(sequencer, "_KEEP_FINISHED_SECONDS", self.schedule.keep_finished)
+        with kept, _quiet(), _folder() as folder:
             self.folder = folder
             for index, launch in enumerate(self.schedule.launches):
                 self._prepare(index, launch)
@@ -300,7 +301,8 @@ class World:
     def offered(self, process: Process, request: JoinRequest) -> JoinRequest:
         """How a node joins: by its place in the network, and maybe with another job."""
         launch, number = process.launch, process.number
-        changes: dict[str, Any] = {"hostname": f"host{number + 7}", "job": _job(process)}
+        job = Job(framework=launch.framework, command_digest=_JOB)
+        changes: dict[str, Any] = {"hostname": f"host{number + 7}", "job": job}
         if launch.subnets > 1:
             last = f"{process.slot % launch.subnets}.{number + 1}"
             changes["candidates"] = [
@@ -317,7 +319,7 @@ class World:
             changes["job"] = Job(framework="mpi")
         elif other:
             more = {"nnodes": "99"} if other == "size" else {"command_digest": "f" * 64}
-            changes["job"] = changes["job"].model_copy(update=more)
+            changes["job"] = job.model_copy(update=more)
         return request.model_copy(update=changes)
 
     def told_by(self, process: Process, report: NodeReport) -> NodeReport:
@@ -364,21 +366,11 @@ def _kind_of(record: Record) -> str:
 
 
 @contextmanager
-def _keep_finished(seconds: float) -> Iterator[None]:
-    with mock.patch.object(sequencer, "_KEEP_FINISHED_SECONDS", seconds):
-        yield
-
-
-@contextmanager
 def _folder() -> Iterator[Path]:
     """Where the state directories are: in memory, where there is such a place."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         yield Path(folder)
-
-
-def _job(process: Process) -> Job:
-    return Job(framework=process.launch.framework, command_digest=_JOB)
 
 
 @contextmanager
