@@ -12,7 +12,7 @@ SHARE := not faults and not frameworks and not fuzz and not planted and not sche
 # Where the tests of each other share are; tests/test_shares.py holds them to it.
 FAULTS := tests/faults tests/path tests/attack tests/test_netlab.py
 SCHEDULERS := tests/azureml tests/docker tests/kubernetes tests/slurm tests/ssh tests/vessl
-FRAMEWORKS := tests/frameworks
+FRAMEWORKS := tests/frameworks tests/path
 FUZZ := tests/attack
 PLANTED := tests/simulation
 EVERYDAY := -n $(WORKERS) -m "$(SHARE)"
@@ -87,7 +87,7 @@ nightly: $(FUZZ_INSTALLED)
 	  -m "nightly or faults or frameworks" $(PYTEST_ARGS)
 	$(MAKE) coverage
 	WORKERS=$(WORKERS) $(BIN)/python -m tests.pythons --all 3.10 3.12 3.13
-	$(MAKE) test-wheel WHEEL=tests
+	$(MAKE) test-wheel WHEEL=tests EXTRAS=launcher,demo,test
 	$(BIN)/python -m tests.attack.fuzz --seconds 120 --jobs $(WORKERS)
 	$(BIN)/python -m tests.simulation --schedules $(SCHEDULES) --jobs $(WORKERS)
 	$(MAKE) profile
@@ -144,13 +144,14 @@ wheel: $(INSTALLED)
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 ## What may differ in the built wheel (its files, its command, its data), in an environment and a
-## folder without the sources. WHEEL=tests for the whole everyday suite.
-WHEEL ?= tests/test_packages.py tests/launcher/test_rdzv_command.py tests/launcher/test_template.py \
-  tests/path/test_frameworks.py tests/path/test_bench.py tests/schedulers/test_own_profile.py
+## folder without the sources. WHEEL=tests EXTRAS=launcher,demo,test for the whole everyday suite.
+WHEEL ?= tests/test_packages.py tests/launcher/test_rdzv_command.py tests/path/test_frameworks.py \
+  tests/schedulers/test_own_profile.py
+EXTRAS ?= launcher,test
 test-wheel: wheel
 	rm -rf build/wheel && mkdir -p build/wheel
 	$(PYTHON) -m venv build/wheel/venv
-	build/wheel/venv/bin/python $(PIP_INSTALL) "$$(echo dist/*.whl)[launcher,demo,test]"
+	build/wheel/venv/bin/python $(PIP_INSTALL) "$$(echo dist/*.whl)[$(EXTRAS)]"
 	cp -r tests bench examples docs README.md CHANGELOG.md SECURITY.md Makefile pyproject.toml \
 	  constraints.txt build/wheel/
 	cd build/wheel && venv/bin/python $(PYTEST) -n $(WORKERS) -m "$(SHARE) and not netns" $(WHEEL) $(PYTEST_ARGS)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import pythons
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -23,3 +25,7 @@ def test_no_test_of_a_share_lies_where_it_does_not_look(mark: str) -> None:
     assert marked
     assert [p for p in marked if not any(p.is_relative_to(place) for place in places)] == []
     assert [p for p in places if not any(path.is_relative_to(p) for path in marked)] == []
+
+
+def test_what_is_tested_on_every_python_is_there() -> None:
+    assert [path for path in (*pythons.pure(), *pythons.WHOLE) if not (ROOT / path).is_file()] == []

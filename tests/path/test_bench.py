@@ -10,7 +10,12 @@ import pytest
 
 from tests.support.launching import LIMIT_SECONDS, RDZV, environment
 
-pytestmark = [pytest.mark.real_time, pytest.mark.torch, pytest.mark.timeout(120)]
+pytestmark = [
+    pytest.mark.frameworks,
+    pytest.mark.real_time,
+    pytest.mark.torch,
+    pytest.mark.timeout(120),
+]
 
 
 def test_the_nodes_of_one_machine_are_measured(tmp_path: Path) -> None:

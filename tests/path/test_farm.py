@@ -13,20 +13,21 @@ import pytest
 
 from tests.path.farm import Farm, network
 from tests.support.launching import Launched, Outcome, processes_with, shell
+from tests.support.netlab import Host
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(120)]
 
 
 @pytest.fixture(scope="session")
-def farm_network() -> Iterator[str]:
+def farm_network() -> Iterator[Host]:
     """One network for all farms of a test process, which has one farm at a time."""
-    with network() as name:
-        yield name
+    with network() as host:
+        yield host
 
 
 @pytest.fixture
-def farm(tmp_path: Path, farm_network: str) -> Iterator[Farm]:
+def farm(tmp_path: Path, farm_network: Host) -> Iterator[Farm]:
     """A batch system that behaves, with nothing submitted."""
     made = Farm(tmp_path, farm_network)
     yield made

@@ -1,38 +1,36 @@
 """A launch whose worker runs are made by a batch system that behaves; see `command`.
 
-All of it lives in a network namespace of its own, where each node has an address.
+All of it lives on an emulated host, where each node has an address.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tests.support.launching import RDZV, Launched, environment
+from tests.support.launching import RDZV, Launched, environment, launching
+from tests.support.netlab import INTERFACE, Host, Lab
 from tests.support.waiting import until
 
 HERE = Path(__file__).parent
 NODES = 4
 _SUBNET = "10.77.0"
-_PREFIX = "rdzvfarm"
-_counter = itertools.count()
 
 
 class Farm:
     """The farm's folder, and the launches that use it."""
 
-    def __init__(self, folder: Path, namespace: str) -> None:
+    def __init__(self, folder: Path, host: Host) -> None:
         self.folder = folder / "farm"
         self.state = folder / "state"
-        self._namespace = namespace
+        self._inside = tuple(host.command(()))
         self._bin = folder / "bin"
         for made in (self.folder, self._bin):
             made.mkdir()
@@ -105,30 +103,20 @@ class Farm:
 
     # --- launching ----------------------------------------------------------------------------
 
-    @contextmanager
     def launching(
         self, *options: str, command: list[str], env: dict[str, str] | None = None
-    ) -> Iterator[Launched]:
+    ) -> AbstractContextManager[Launched]:
         """A launch whose other nodes the farm starts."""
         own = f"{_SUBNET}.1"
-        argv = [RDZV, "launch", "--rdzv-id", "r", "--framework", "command", "--hosts", "off"]
-        argv += ["--scheduler-profile", str(self.profile), "--address", own]
-        argv += ["--registry-address", own, *options, "--", *command]
-        process = subprocess.Popen(
-            self._inside(argv),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+        where = ("--address", own, "--registry-address", own, "--hosts", "off")
+        farm = ("--framework", "command", "--scheduler-profile", str(self.profile))
+        return launching(
+            self.state,
+            *(*farm, *where, *options),
+            command=command,
             env=self.environment(**(env or {})),
-            start_new_session=True,
+            by=self._inside,
         )
-        launched = Launched(process, self.state, "r")
-        try:
-            yield launched
-        finally:
-            if process.poll() is None:
-                process.kill()
-            process.communicate()
 
     def environment(self, **env: str) -> dict[str, str]:
         """Of the person who launches."""
@@ -139,9 +127,6 @@ class Farm:
             **({"FARM_PROLOGUE": prologue} if os.path.exists(prologue) else {}),
         }
 
-    def _inside(self, argv: list[str]) -> list[str]:
-        return ["ip", "netns", "exec", self._namespace, *argv]
-
     def rdzv(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Another command of the person's."""
         started = self.start_rdzv(*words)
@@ -151,7 +136,7 @@ class Farm:
     def start_rdzv(self, *words: str) -> subprocess.Popen[str]:
         """The same, while it runs."""
         return subprocess.Popen(
-            self._inside([RDZV, *words]),
+            [*self._inside, RDZV, *words],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -167,28 +152,10 @@ class Farm:
 
 
 @contextmanager
-def network() -> Iterator[str]:
-    """A network namespace with an address for each node."""
-    _remove_stale()
-    name = f"{_PREFIX}-{os.getpid()}-{next(_counter)}"
-    _ip("netns", "add", name)
-    try:
-        _ip("-n", name, "link", "add", "eth0", "type", "veth", "peer", "name", "eth1")
+def network() -> Iterator[Host]:
+    """An emulated host with an address for each node."""
+    with Lab(1) as lab:
+        [host] = lab.hosts
         for number in range(1, NODES + 1):
-            _ip("-n", name, "addr", "add", f"{_SUBNET}.{number}/24", "dev", "eth0")
-        for device in ("lo", "eth0", "eth1"):
-            _ip("-n", name, "link", "set", device, "up")
-        yield name
-    finally:
-        _ip("netns", "delete", name)
-
-
-def _remove_stale() -> None:
-    """What a test process left that was killed."""
-    for path in Path("/run/netns").glob(f"{_PREFIX}-*"):
-        if not Path("/proc", path.name.split("-")[1]).exists():
-            subprocess.run(["ip", "netns", "delete", path.name], check=False, capture_output=True)
-
-
-def _ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True)
+            host.run(["ip", "address", "add", f"{_SUBNET}.{number}/24", "dev", INTERFACE])
+        yield host
