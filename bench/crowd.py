@@ -34,6 +34,7 @@ _HEADERS = (
 )
 # The registry gives a TLS handshake 5 s, and makes some hundreds in a second.
 _STARTS_AT_ONCE = 512
+_LIMIT_SECONDS = 120.0
 _LENGTH = re.compile(rb"\r\ncontent-length: (\d+)\r\n")
 _BUFFER = memoryview(bytearray(1 << 20))
 
@@ -147,12 +148,12 @@ class Crowd:
         for slot in slots:
             self._join(self.nodes[slot])
 
-    def pump(self, done: Callable[[], bool], seconds: float = 120.0) -> None:
+    def pump(self, done: Callable[[], bool]) -> None:
         """Serve all nodes until something is true."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + _LIMIT_SECONDS
         while not done():
             if time.monotonic() > deadline:
-                raise TimeoutError(f"the nodes came to {self.progress} within {seconds:g} s")
+                raise TimeoutError(f"the nodes came to {self.progress} within {_LIMIT_SECONDS:g} s")
             self.turn(0.1)
 
     def turn(self, seconds: float, watched: int = -1) -> bool:
@@ -173,13 +174,6 @@ class Crowd:
     def watch_file(self, file: int) -> None:
         """Have `turn` come back for this file as well."""
         self._epoll.register(file, select.EPOLLIN)
-
-    def close(self) -> None:
-        """Close all connections."""
-        for node in self.nodes.values():
-            if node.connection is not None:
-                node.connection.close()
-        self._epoll.close()
 
     # --- connections --------------------------------------------------------------------------
 

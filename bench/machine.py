@@ -28,7 +28,6 @@ def describe() -> str:
 class Load:
     """What happened on all cores while something was measured."""
 
-    seconds: float = 0.0
     others_percent: float = 0.0
 
 
@@ -41,10 +40,10 @@ def watching() -> Iterator[Load]:
     load = Load()
     began, busy, own = os.times().elapsed, _busy_seconds(), _own_seconds()
     yield load
-    load.seconds = os.times().elapsed - began
+    seconds = os.times().elapsed - began
     others = (_busy_seconds() - busy) - (_own_seconds() - own)
     cores = os.cpu_count() or 1
-    load.others_percent = max(0.0, 100 * others / max(load.seconds, 0.001) / cores)
+    load.others_percent = max(0.0, 100 * others / max(seconds, 0.001) / cores)
 
 
 def _busy_seconds() -> float:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import json
-import multiprocessing
 import statistics
 import time
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkProcess
 
+from bench.children import forked, heard
 from bench.offer import make_join
 from bench.registry import Registry, raise_file_limit, serving
 from bench.rows import Row, row
@@ -130,48 +128,20 @@ async def _act(
         await node.close()
 
 
-@contextlib.contextmanager
-def _processes(
-    place: RegistryPlace, keys: RunKeys, nodes: int, count: int
-) -> Iterator[list[Connection]]:
-    context = multiprocessing.get_context("fork")
-    with contextlib.ExitStack() as stack:
-        controls = []
-        for number in range(count):
-            ours, theirs = context.Pipe()
-            slots = range(number, nodes, count)
-            process = context.Process(target=_live, args=(theirs, place, keys, slots), daemon=True)
-            process.start()
-            stack.callback(_end, process)
-            theirs.close()
-            controls.append(ours)
-        yield controls
-
-
-def _end(process: ForkProcess) -> None:
-    process.join(10)
-    process.kill()
-    process.join()
-
-
-def _told(control: Connection) -> bytes:
-    if not control.poll(_LIMIT_SECONDS):
-        raise TimeoutError(f"the nodes have not met within {_LIMIT_SECONDS:g} s")
-    return control.recv_bytes()
-
-
 def _round(registry: Registry, number: int, nodes: int, *, verify: bool) -> tuple[float, float]:
     """Milliseconds from the last node's arrival until all have the table; CPU seconds of all."""
     keys = registry.keys(f"mesh-{number}", f"mesh{number:08d}")
     registry.create(keys, nodes, verify=verify, loopback=True)
-    with _processes(registry.place, keys, nodes, min(2, nodes)) as controls:
+    count = min(2, nodes)
+    each = [(registry.place, keys, range(number, nodes, count)) for number in range(count)]
+    with forked(_live, each) as controls:
         for control in controls:
-            _told(control)
+            heard(control, _LIMIT_SECONDS)
         time.sleep(_SETTLE_SECONDS)
         before = registry.cpu_seconds()
         for control in controls:
             control.send_bytes(b"go")
-        said = [json.loads(_told(control)) for control in controls]
+        said = [json.loads(heard(control, _LIMIT_SECONDS)) for control in controls]
     registry.cancel(keys)
     began = min(one["began"] for one in said)
     cpu = registry.cpu_seconds() - before + sum(one["cpu"] for one in said)

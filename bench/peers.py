@@ -9,7 +9,6 @@ import contextlib
 import hashlib
 import logging
 import math
-import multiprocessing
 import os
 import random
 import time
@@ -31,6 +30,7 @@ from torch.distributed.elastic.rendezvous import RendezvousParameters, Rendezvou
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import create_handler
 
+from bench.children import forked, heard
 from bench.offer import make_join
 from rendezvous.talk.credentials import RunKeys
 
@@ -131,7 +131,7 @@ class Peers:
         for control in self._controls:
             control.send_bytes(f"round-{self._rounds}".encode())
         for control in self._controls:
-            _hear(control)
+            heard(control, _LIMIT_SECONDS)
         for control in self._controls[:early]:
             control.send_bytes(b"go")
         if early:
@@ -140,36 +140,15 @@ class Peers:
             time.sleep(random.uniform(*pause))
         for control in self._controls[early:]:
             control.send_bytes(b"go")
-        times = [[float(word) for word in _hear(c).split()] for c in self._controls]
+        times = [[float(word) for word in heard(c, _LIMIT_SECONDS).split()] for c in self._controls]
         began = min(began for began, _ in times[early:])
         return 1000 * (max(ended for _, ended in times) - began)
-
-
-def _hear(control: Connection) -> bytes:
-    if not control.poll(_LIMIT_SECONDS):
-        raise TimeoutError(f"a node did not answer within {_LIMIT_SECONDS:g} s")
-    return control.recv_bytes()
 
 
 @contextlib.contextmanager
 def peers(system: str, nodes: int) -> Iterator[Peers]:
     """The nodes of a peer, forked from here; ended afterwards."""
-    context = multiprocessing.get_context("fork")
     server = TCPStore(_HOST, 0, is_master=True, wait_for_workers=False)
-    controls, processes = [], []
-    for node in range(nodes):
-        ours, theirs = context.Pipe()
-        arguments = (theirs, system, server.port, node, nodes)
-        process = context.Process(target=_be_node, args=arguments, daemon=True)
-        process.start()
-        theirs.close()
-        controls.append(ours)
-        processes.append(process)
-    try:
+    each = [(system, server.port, node, nodes) for node in range(nodes)]
+    with forked(_be_node, each) as controls:
         yield Peers(system, controls)
-    finally:
-        for process in processes:
-            process.kill()
-        for process in processes:
-            process.join()
-        del server

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
-import multiprocessing
 import time
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
+from bench.children import forked, heard
 from bench.crowd import Crowd
 from bench.registry import raise_file_limit
 from rendezvous.talk.credentials import RunKeys
@@ -24,13 +25,9 @@ def _serve(control: Connection, place: RegistryPlace, slots: range) -> None:
     crowd = Crowd(place, slots)
     crowd.watch_file(control.fileno())
     while True:
-        if not crowd.turn(1.0, control.fileno()):
-            continue
-        order = json.loads(control.recv_bytes())
-        if order["do"] == "end":
-            break
-        control.send_bytes(json.dumps(_obey(crowd, order)).encode())
-    crowd.close()
+        if crowd.turn(1.0, control.fileno()):
+            order = json.loads(control.recv_bytes())
+            control.send_bytes(json.dumps(_obey(crowd, order)).encode())
 
 
 def _obey(crowd: Crowd, order: dict[str, Any]) -> dict[str, float]:
@@ -62,42 +59,20 @@ def _obey(crowd: Crowd, order: dict[str, Any]) -> dict[str, float]:
 class Crowds:
     """All simulated nodes of one registry, spread over processes."""
 
-    def __init__(self, controls: Sequence[Connection], pids: Sequence[int]) -> None:
+    def __init__(self, controls: Sequence[Connection]) -> None:
         self._controls = controls
-        self.pids = pids
 
     def order(self, do: str, **more: Any) -> list[dict[str, Any]]:
         """Have every process do something; returns what each of them says."""
         data = json.dumps({"do": do, **more}).encode()
         for control in self._controls:
             control.send_bytes(data)
-        answers = []
-        for control in self._controls:
-            if not control.poll(_LIMIT_SECONDS):
-                raise TimeoutError(f"a crowd did not {do} within {_LIMIT_SECONDS:g} s")
-            answers.append(json.loads(control.recv_bytes()))
-        return answers
+        return [json.loads(heard(control, _LIMIT_SECONDS)) for control in self._controls]
 
 
 @contextlib.contextmanager
 def crowds(place: RegistryPlace, nodes: int, processes: int) -> Iterator[Crowds]:
     """Processes with `nodes` simulated nodes between them; ended afterwards."""
-    context = multiprocessing.get_context("fork")
-    controls, started = [], []
-    for number in range(processes):
-        ours, theirs = context.Pipe()
-        slots = range(nodes * number // processes, nodes * (number + 1) // processes)
-        process = context.Process(target=_serve, args=(theirs, place, slots), daemon=True)
-        process.start()
-        theirs.close()
-        controls.append(ours)
-        started.append(process)
-    try:
-        yield Crowds(controls, [process.pid or 0 for process in started])
-    finally:
-        for control, process in zip(controls, started, strict=True):
-            with contextlib.suppress(OSError):
-                control.send_bytes(b'{"do": "end"}')
-            process.join(10)
-            process.kill()
-            process.join()
+    parts = [nodes * number // processes for number in range(processes + 1)]
+    with forked(_serve, [(place, range(*part)) for part in itertools.pairwise(parts)]) as controls:
+        yield Crowds(controls)

@@ -118,7 +118,7 @@ def serving(*, tls: bool, journal: str, module: Sequence[str] = ()) -> Iterator[
         state = StateDir(Path(folder), "bench")
         state.acquire()
         secret = state.secret()
-        place = write_config(state, secret, tls=tls, hosts=[])
+        place = write_config(state, secret, tls=tls)
         if journal == "memory":
             config = json.loads((state.path / "registry.json").read_text())
             state.write_json("registry.json", config | {"journal": None})

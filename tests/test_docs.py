@@ -24,7 +24,9 @@ from rendezvous.secret_variables import SECRET_VARIABLES
 from rendezvous.wire.errors import Cause, ExitCode
 from rendezvous.wire.table import EndpointTable
 from tests.test_packages import modules, tree
-from worker.contracts import Paths, make_contract
+from worker.contracts import make_contract
+from worker.contracts.framework import Paths
+from worker.contracts.variables import ProgramOptions
 from worker.settings import NodeSettings
 
 ROOT = Path(__file__).parent.parent
@@ -155,7 +157,9 @@ def test_every_variable_of_ours_that_the_code_names_is_documented() -> None:
 def test_every_variable_that_a_program_sees_or_loses_is_documented() -> None:
     stored = ROOT / "tests" / "wire" / "EndpointTable.json"
     sealed = EndpointTable.model_validate_json(stored.read_bytes())
-    contract = make_contract(["train.py"], sealed, 0, {}, paths=Paths("/f", socket="/s"))
+    contract = make_contract(
+        ["train.py"], sealed, 0, {}, ProgramOptions(), paths=Paths("/f", socket="/s")
+    )
     for name in (*contract.variables, *SECRET_VARIABLES):
         assert f"`{name}`" in reference(), name
 

@@ -202,15 +202,3 @@ def test_what_a_package_lists_is_what_the_others_take_from_it(name: str) -> None
             assert {word for source, word in imports(other) if source == name} <= listed, other
             # Its inside is not reached past it.
             assert not {source for source, _ in imports(other) if source.startswith(f"{name}.")}
-
-
-def test_everything_public_says_what_it_is() -> None:
-    kinds = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    silent = [
-        (name, node.name)
-        for name in modules()
-        for node in tree(name).body
-        if isinstance(node, kinds) and node.name[0] != "_" and not ast.get_docstring(node)
-    ]
-    assert silent == []
-    assert [n for n in modules() if tree(n).body and not ast.get_docstring(tree(n))] == []

@@ -7,6 +7,7 @@ been heard of for a while, so that a lease that is renewed can be seen.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from rendezvous.server.app import make_app
@@ -36,6 +37,8 @@ class Stage:
     def __init__(self) -> None:
         self.journal = MemoryJournal()
         self.served = Served(self.journal, FakeClock())
+        app = make_app(self.served.service, allowed_hosts=[SERVER_NAME])
+        self.ask = functools.partial(ask, app)
         self.mine = Launch("demo")
         self.other = Launch("other")
         self.over = Launch("over")
@@ -69,9 +72,8 @@ class Stage:
             "state": "submitting",
             "token_sha256": self.mine.token(0, 2).sha256(),
         }
-        app = make_app(self.served.service, allowed_hosts=[SERVER_NAME])
         slot = "/v1/runs/demo/slots/0"
-        assert (await ask(app, "POST", slot, self.mine.keys.admin, news)).status == 200
+        assert (await self.ask("POST", slot, self.mine.keys.admin, news)).status == 200
         reply = await self.served.join(self.mine, 0, **GENERATION_2)
         assert parse_credential(reply.credential) == self.node(self.mine, 0, 2)
 

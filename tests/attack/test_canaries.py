@@ -105,13 +105,13 @@ class Scene:
         """Of all that runs."""
         return [process.pid for process in self.running.values()]
 
-    def add_launch(self, host: int = 0, run: str = "r") -> None:
-        """Learn the secrets of a launch of two nodes from its state folder."""
-        state = self.state(host) / run
+    def add_launch(self) -> None:
+        """Learn the secrets of the launch of two nodes from its state folder on host 0."""
+        state = self.state(0) / "r"
         until(lambda: (state / "launch.json").exists() and (state / "secret").exists())
         record = json.loads((state / "launch.json").read_text())
         secret = bytes.fromhex((state / "secret").read_text())
-        add_run(self.canaries, secret, run, record["launch_id"], 2)
+        add_run(self.canaries, secret, "r", record["launch_id"], 2)
 
     def look_at_processes(self, pids: Iterable[int]) -> None:
         """No process shows a secret, and no program has a file of rdzv open."""

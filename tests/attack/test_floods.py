@@ -11,7 +11,6 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -21,7 +20,7 @@ from rendezvous.talk.credentials import SERVER_NAME
 from rendezvous.talk.retry import retry_pause
 from rendezvous.wire.errors import RegistryError
 from rendezvous.wire.run import Phase
-from tests.support.registry import Launch, Node, Registry, running
+from tests.support.registry import Launch, Node, Registry, running, unverified
 from tests.support.waiting import soon
 
 NODES = 16
@@ -73,13 +72,9 @@ class Flood:
 
     async def connect(self, *, quiet: bool = False) -> Streams:
         """A connection; a quiet one speaks no TLS."""
-        options: dict[str, Any] = {}
-        if self.tls and not quiet:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-            options = {"ssl": context, "server_hostname": SERVER_NAME}
+        context = unverified() if self.tls and not quiet else None
         # The server may end it before our side of the handshake is through.
-        made = await asyncio.open_connection("127.0.0.1", self.port, **options)
+        made = await asyncio.open_connection("127.0.0.1", self.port, ssl=context)
         self.tally.connections += 1
         return made
 

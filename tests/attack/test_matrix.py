@@ -7,14 +7,10 @@ import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
-from starlette.types import ASGIApp
 
-from rendezvous.server.app import make_app
 from rendezvous.server.routes import ROUTES as TABLE
-from rendezvous.server.service import Service
-from rendezvous.talk.credentials import SERVER_NAME
 from tests.attack.stage import Stage
-from tests.support.served import Answer, ask
+from tests.support.served import Answer
 
 CODES = {
     200: "",
@@ -89,11 +85,6 @@ RENEWS = ("give", "take")
 METHODS = ("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "POST", "PATCH", "DELETE", "CONNECT", "BREW")
 
 
-def application(service: Service) -> ASGIApp:
-    """The registry's application."""
-    return make_app(service, allowed_hosts=[SERVER_NAME])
-
-
 @contextlib.asynccontextmanager
 async def staged() -> AsyncIterator[Stage]:
     """Runs and credentials of this test's own."""
@@ -131,11 +122,10 @@ async def test_each_credential_opens_what_it_is_for_and_changes_nothing_elsewher
     cells: dict[tuple[str, str], int] = {}
     for name, (method, path) in ROUTES.items():
         async with staged() as stage:
-            app = application(stage.served.service)
             url, body = stage.request(method, path)
             kinds, answers, before = list(stage.shown), [], stage.before
             for kind in kinds:
-                answer = await ask(app, method, url, stage.shown[kind], body, source=kind)
+                answer = await stage.ask(method, url, stage.shown[kind], body, source=kind)
                 after = stage.effects()
                 lives = name in RENEWS and kind == "node"
                 if (answer.status != 200 or name not in CHANGES) and not lives:
@@ -160,12 +150,11 @@ REFUSED = {
 async def test_while_a_run_is_running_its_present_nodes_alone_pass_frames_on(name: str) -> None:
     async with staged() as stage:
         await stage.go()
-        app = application(stage.served.service)
         url, body = stage.request(*ROUTES[name])
         found = {}
         for kind, shown in stage.shown.items():
             before = stage.effects()
-            found[kind] = (await ask(app, ROUTES[name][0], url, shown, body, source=kind)).status
+            found[kind] = (await stage.ask(ROUTES[name][0], url, shown, body, source=kind)).status
             changed = stage.effects() != before
             assert changed == (kind == "node"), kind  # its lease, and what it gives
     assert found == dict.fromkeys(stage.shown, 401) | REFUSED
@@ -174,18 +163,17 @@ async def test_while_a_run_is_running_its_present_nodes_alone_pass_frames_on(nam
 async def test_no_page_reaches_a_route_whatever_it_shows() -> None:
     """Which requests are a page's is in tests/rendezvous/test_guard.py."""
     async with staged() as stage:
-        app, origin = application(stage.served.service), [(b"origin", b"null")]
+        origin = [(b"origin", b"null")]
         for method, path in ROUTES.values():
             url, body = stage.request(method, path)
             for shown in stage.shown.values():
-                answer = await ask(app, method, url, shown, body, headers=origin)
+                answer = await stage.ask(method, url, shown, body, headers=origin)
                 assert answer.problem == (403, "forbidden"), (method, path)
         assert stage.effects() == stage.before
 
 
 async def test_no_route_has_another_method_for_anybody() -> None:
     async with staged() as stage:
-        app = application(stage.served.service)
         before = stage.effects()
         for path in dict.fromkeys(path for _, path in ROUTES.values()):
             for method in METHODS:
@@ -193,7 +181,7 @@ async def test_no_route_has_another_method_for_anybody() -> None:
                     continue
                 url, body = stage.request(method, path)
                 for kind, shown in stage.shown.items():
-                    answer = await ask(app, method, url, shown, body, source=kind)
+                    answer = await stage.ask(method, url, shown, body, source=kind)
                     assert answer.problem == (405, "method_not_allowed"), (method, path, kind)
         assert stage.effects() == before
 
@@ -203,7 +191,6 @@ STRANGERS = ("none", "garbage", "wrong", "replaced", "other run", "future")
 
 async def test_the_run_of_somebody_else_looks_like_one_that_is_not_there() -> None:
     async with staged() as stage:
-        app = application(stage.served.service)
         for name, (method, path) in ROUTES.items():
             if "{run}" not in path or name == "make":
                 continue
@@ -212,7 +199,7 @@ async def test_the_run_of_somebody_else_looks_like_one_that_is_not_there() -> No
                 for run in ("demo", "nosuch"):
                     url, body = stage.request(method, path, run)
                     shown = stage.shown[kind]
-                    answer = await ask(app, method, url, shown, body, source=f"{kind} {run}")
+                    answer = await stage.ask(method, url, shown, body, source=f"{kind} {run}")
                     answer.body = answer.body.replace(run.encode(), b"RUN")
                     answer.headers.pop("content-length")
                     answers.append(answer)
@@ -223,7 +210,6 @@ async def test_the_run_of_somebody_else_looks_like_one_that_is_not_there() -> No
 
 async def test_a_credential_counts_in_the_authorization_header_alone() -> None:
     async with staged() as stage:
-        app = application(stage.served.service)
         text = stage.mine.keys.read.text()
         basic = base64.b64encode(f"user:{text}".encode())
         url = f"/v1/runs/demo?authorization={text}&access_token={text}"
@@ -239,17 +225,16 @@ async def test_a_credential_counts_in_the_authorization_header_alone() -> None:
             [(b"authorization", f"Bearer  {text}".encode())],
             [(b"authorization", b"Bearer \xff\xfe")],
         ):
-            assert (await ask(app, "GET", url, headers=headers)).problem == (401, "unauthorized")
+            assert (await stage.ask("GET", url, headers=headers)).problem == (401, "unauthorized")
         right = [(b"authorization", f"bearer {text}".encode())]
-        assert (await ask(app, "GET", url, headers=right)).status == 200
+        assert (await stage.ask("GET", url, headers=right)).status == 200
 
 
 async def test_nothing_of_a_body_is_read_before_the_credential_is_right() -> None:
     """Somebody without a credential learns nothing of what the registry would say to a body."""
     async with staged() as stage:
-        app = application(stage.served.service)
         for method, path in ROUTES.values():
             if method in ("PUT", "POST"):
                 url, _ = stage.request(method, path)
-                answer = await ask(app, method, url, None, b"{")
+                answer = await stage.ask(method, url, None, b"{")
                 assert answer.problem == (401, "unauthorized")

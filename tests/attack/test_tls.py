@@ -17,7 +17,7 @@ from rendezvous.talk.credentials import Credential, new_secret
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.errors import RdzvError, Unavailable
 from tests.attack.server import Request, serving, tls
-from tests.support.registry import running
+from tests.support.registry import running, unverified
 
 TOKEN = Credential("join", new_secret(), 1, 1)
 SECRET = new_secret()
@@ -76,8 +76,7 @@ async def test_a_key_that_changes_under_a_client_is_told_nothing(trust: str) -> 
 
 def test_the_registry_speaks_the_newest_version_and_nothing_else(tmp_path: Path) -> None:
     def speak(port: int, version: ssl.TLSVersion) -> None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context = unverified()
         context.maximum_version = version
         with socket.create_connection(("127.0.0.1", port), 20) as sock, context.wrap_socket(sock):
             pass

@@ -99,18 +99,8 @@ SHOW = shell("echo CHOSEN $MASTER_ADDR $GLOO_SOCKET_IFNAME $NCCL_SOCKET_IFNAME $
 pytestmark = [pytest.mark.faults, pytest.mark.netns, pytest.mark.timeout(300)]
 
 
-def chosen(run: Cluster) -> list[str]:
-    """What each host's program was told: rank 0's address, the interface, the family."""
-    found = []
-    for host in range(len(run.lab.hosts)):
-        logs = (run.state(host) / "r" / "logs").glob("node-*.log")
-        lines = [line for log in logs for line in log.read_text().splitlines()]
-        found += [line for line in lines if line.startswith("CHOSEN ")]
-    return found
-
-
 def told(name: str) -> list[str]:
-    """What `chosen` gives when three hosts use this interface."""
+    """What three hosts' programs print that use this interface: rank 0's address, and its names."""
     master = "10.78.0.10" if name == "eth1" else "10.77.0.10"
     return [f"CHOSEN {master} {name} ={name} AF_INET"] * 3
 
@@ -148,7 +138,7 @@ def test_a_run_starts_on_the_first_network_that_is_proven(
         with cluster(lab, tmp_path, *NO_TORCH, *options, command=SHOW) as run:
             outcome = end_of(run)
         assert outcome.code == 0, outcome.err
-        assert chosen(run) == told(interface)
+        assert run.printed("CHOSEN ") == told(interface)
     assert says in outcome.err
 
 
@@ -171,7 +161,7 @@ def test_a_run_that_cannot_start_names_what_is_wrong(
         with cluster(lab, tmp_path, *NO_TORCH, *options, command=SHOW) as run:
             outcome = end_of(run)
         assert outcome.code == ExitCode.VERIFICATION_FAILED, outcome.err
-        assert chosen(run) == []
+        assert run.printed("CHOSEN ") == []
     said = sentence(outcome)
     assert [words for words in says if words not in said] == [], said
 
@@ -195,7 +185,7 @@ def test_an_interface_that_disappears_after_the_join(
             lab.remove_interface(lab.hosts[1], interface)
             outcome = end_of(run, 2)
         assert outcome.code == code, outcome.err
-        assert chosen(run) == (told("eth0") if code == 0 else [])
+        assert run.printed("CHOSEN ") == (told("eth0") if code == 0 else [])
     assert says in outcome.err
 
 

@@ -58,9 +58,6 @@ def test_a_launch_that_stood_still_as_a_whole_goes_on(tmp_path: Path) -> None:
     until(lambda: not processes_with(f"{tmp_path}/end"))
 
 
-# Two launchers at once
-
-
 # The first process of a container
 
 

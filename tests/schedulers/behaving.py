@@ -18,7 +18,7 @@ so that every fake has them all:
     nothing      it ends with 0 and makes nothing      lost          it makes the run and fails
     colours      every line is coloured                warning       numbers come before the id
     no-word      states are words nobody knows         late          listed at the third look
-    down         nothing can be asked                  short         only the newest is listed
+    down         nothing can be asked
 """
 
 from __future__ import annotations
@@ -74,8 +74,7 @@ class Store:
         """All runs that are shown, the ended ones too."""
         self._answer()
         paths = sorted(self.folder.glob("run-*.json"))
-        shown = [run for run in map(self._look, paths) if self._is_shown(run)]
-        return shown[-1:] if "short" in self.faults else shown
+        return [run for run in map(self._look, paths) if self._is_shown(run)]
 
     def get(self, key: str) -> dict[str, Any] | None:
         """The run with this id or name; None when there is none."""

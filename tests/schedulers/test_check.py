@@ -12,6 +12,7 @@ from launcher.cli import main
 from launcher.schedulers.catalog import known_schedulers
 from launcher.schedulers.profile import ProfileScheduler
 from tests.schedulers.behaving import REFUSAL
+from tests.schedulers.test_profile import ONCE, Changes, changed, written
 from tests.support.bed import OWN, SHIPPED, Bed
 
 BATCH = str(OWN["batch"])
@@ -37,15 +38,6 @@ def check(bed: Bed, *words: str) -> Result:
     return rdzv(bed, *CHECK, *words, "--state-dir", str(bed.folder / "runs"))
 
 
-def profile(folder: Path, old: str = "", new: str = "") -> tuple[str, str]:
-    """A profile like the example with one place changed, beside the example's spec."""
-    text = OWN["batch"].read_text()
-    assert old in text
-    (folder / "changed.toml").write_text(text.replace(old, new) if old else text)
-    (folder / "batch.sh").write_text(OWN["batch"].with_suffix(".sh").read_text())
-    return "--scheduler-profile", str(folder / "changed.toml")
-
-
 def steps(result: Result) -> list[str]:
     return [line.split()[0] for line in result.stdout.splitlines()]
 
@@ -69,13 +61,14 @@ RUNS = ('queued = ["WAITING"]\nrunning = ["ACTIVE"]', 'running = ["WAITING"]')
 
 
 @pytest.mark.parametrize(
-    ("change", "state", "logs"), [(("", ""), "queued", []), (RUNS, "running", ["logs"])]
+    ("change", "state", "logs"), [([], "queued", []), ([RUNS], "running", ["logs"])]
 )
 def test_a_scheduler_that_works_is_proven_step_by_step(
-    tmp_path: Path, change: tuple[str, str], state: str, logs: list[str]
+    tmp_path: Path, change: list[Changes], state: str, logs: list[str]
 ) -> None:
     bed = Bed("batch", tmp_path)
-    result = check(bed, *profile(tmp_path, *change), *QUEUE)
+    path = written(tmp_path, changed(*change))
+    result = check(bed, "--scheduler-profile", str(path), *QUEUE)
     assert result.exit_code == 0, result.output
     assert steps(result) == ["prepare", "submit", "find", "see", *logs, "cancel", "gone", "the"]
     assert f"see      it is {state}: because (" in result.stdout
@@ -96,10 +89,8 @@ def test_the_schedulers_that_are_code_can_be_checked_too(tmp_path: Path, name: s
     assert list((tmp_path / "runs").iterdir()) == []
 
 
-ONCE = ("retry_submit = true", "")
 FIND = (r"'^(\d+) <<NAME>> '", r"'^\d+ (<<NAME>>) '")
 KILL = ('["batch", "kill",', '["false", "kill",')
-MISSING = "slot 1: the command 'batch' is not on this machine"
 
 
 @pytest.mark.parametrize(
@@ -107,7 +98,6 @@ MISSING = "slot 1: the command 'batch' is not on this machine"
     [
         ("refuses", ONCE, "submit", REFUSAL, ""),
         ("nothing", ONCE, "submit", "ended with 0, and there is no worker run rdzv-", ""),
-        ("missing", ONCE, "submit", MISSING, ""),
         (
             "lost down",
             ONCE,
@@ -121,15 +111,16 @@ MISSING = "slot 1: the command 'batch' is not on this machine"
     ],
 )
 def test_the_step_that_fails_is_named_with_the_schedulers_words_and_what_may_be_left(
-    tmp_path: Path, faults: str, change: tuple[str, str], step: str, words: str, left: str
+    tmp_path: Path, faults: str, change: Changes, step: str, words: str, left: str
 ) -> None:
-    bed = Bed("batch", tmp_path, set(faults.split()), installed="missing" not in faults)
-    result = check(bed, *profile(tmp_path, *change), *QUEUE, "--timeout", "0")
+    bed = Bed("batch", tmp_path, set(faults.split()))
+    path = written(tmp_path, changed(change))
+    result = check(bed, "--scheduler-profile", str(path), *QUEUE, "--timeout", "0")
     assert result.exit_code == 83
     order = ["prepare", "submit", "find", "see", "cancel"]
     done = order[: order.index(step)]
     assert steps(result)[: len(done) + 1] == done + ["the"] * bool(left)
-    assert f"rdzv: step '{step}' of scheduler 'changed' failed: " in result.stderr
+    assert f"rdzv: step '{step}' of scheduler '{path.stem}' failed: " in result.stderr
     assert words in result.stderr
     if left:
         assert f"the worker run {bed.made()[0]['name']} may be left, and ends" in result.stdout

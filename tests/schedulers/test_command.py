@@ -9,29 +9,25 @@ import sys
 from contextlib import aclosing
 from pathlib import Path
 
-import psutil
 import pytest
 
 from launcher.options import outside_environment
 from launcher.schedulers import command
 from launcher.schedulers.command import CommandRunner, Said, clean
 from rendezvous.wire.errors import SchedulerError
+from tests.launcher.test_schedulers import lives
 from tests.support.bed import time_out_once
 from tests.support.waiting import soon
 
 LIMIT_SECONDS = 20.0
 
 
-def runner(**more: str) -> CommandRunner:
-    return CommandRunner({"PATH": os.environ["PATH"], **more})
+def runner() -> CommandRunner:
+    return CommandRunner({"PATH": os.environ["PATH"]})
 
 
 async def run(script: str, *, stdin: str | None = None) -> Said:
     return await runner().run(["sh", "-c", script], timeout_seconds=LIMIT_SECONDS, stdin=stdin)
-
-
-def lives(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
 async def test_a_command_gets_its_words_without_a_shell() -> None:
@@ -163,13 +159,6 @@ async def test_a_command_whose_caller_gives_up_is_ended(tmp_path: Path) -> None:
     with pytest.raises(asyncio.CancelledError):
         await work
     await soon(lambda: not lives(int(pid.read_text())))
-
-
-async def test_a_command_that_is_missing_is_named_with_the_path() -> None:
-    with pytest.raises(SchedulerError) as caught:
-        await CommandRunner({"PATH": "/nowhere"}).run(["sbatch"], timeout_seconds=1)
-    assert caught.value.message == "the command 'sbatch' is not on this machine"
-    assert caught.value.hint == "install it, or put it on the launcher's PATH (/nowhere)"
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,12 @@ import psutil
 import pytest
 
 from launcher.plan.plan import HIDDEN
-from launcher.schedulers.catalog import SCHEDULERS, known_schedulers, scheduler_entry
+from launcher.schedulers.catalog import SCHEDULERS
 from launcher.schedulers.description import Description
 from launcher.schedulers.profile import ProfileScheduler
 from launcher.schedulers.profile_file import read_profile
 from launcher.schedulers.shipped import PROFILES as PROFILES_FOLDER
-from rendezvous.wire.errors import SchedulerError, TemplateError, UsageError
+from rendezvous.wire.errors import SchedulerError, TemplateError
 from rendezvous.wire.run import SlotState
 from tests.schedulers.behaving import DOWN, LOST, ODD_WORD, REFUSAL
 from tests.support.bed import FAKES, OWN, SHIPPED, Bed, join_text
@@ -55,14 +55,6 @@ async def described(bed: Bed, handle: str, *wanted: SlotState) -> Description:
 
 def test_every_shipped_profile_is_tried_with_a_behaving_fake() -> None:
     assert {*OWN, *SHIPPED} <= {path.stem for path in FAKES.glob("*.py")}
-
-
-def test_an_unknown_scheduler_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UsageError) as caught:
-        scheduler_entry("locale")
-    assert caught.value.message == "there is no scheduler 'locale'"
-    known = ", ".join(known_schedulers())
-    assert caught.value.hint.startswith(f"known are: {known}; ")
 
 
 def test_preparing_does_nothing_and_shows_no_secret(bed: Bed) -> None:

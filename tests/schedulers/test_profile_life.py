@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from launcher.plan.plan import Submission
 from launcher.schedulers.contract import SERVICE_FAILS
 from launcher.schedulers.description import Description
 from rendezvous.wire.errors import SchedulerError
@@ -271,14 +270,3 @@ async def test_logs_are_the_newest_lines_and_are_followed_where_they_can_be(
     lines = made.scheduler().logs(made.run(), handle, lines=2, follow=follow)
     assert [line async for line in lines] == [f"line 1 of {handle}", f"line 2 of {handle}"]
     assert ("--follow" in made.calls()[-1]["argv"]) is followed
-
-
-async def test_after_a_restart_the_name_is_enough(tmp_path: Path) -> None:
-    """A restarted launcher has a worker run's name and variables, and no template."""
-    made = bench(tmp_path)
-    handle = await made.submit()
-    run = Submission(1, 1, made.run().name, made.run().variables, "", "")
-    assert await made.scheduler().find(run) == handle
-    assert (await made.scheduler().describe(run, handle)).state is SlotState.QUEUED
-    await made.scheduler().cancel(run, handle, grace_seconds=0.0)
-    assert made.files() == []

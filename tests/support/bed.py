@@ -107,7 +107,6 @@ class Bed:
         name: The scheduler's, or that of a profile of the tests.
         folder: A folder of the test's own.
         faults: What goes wrong; see `tests.schedulers.behaving`.
-        installed: Whether its commands are there.
         says: Exit code and output of a command, or of what its first word asks for, whatever the
             fake would say.
     """
@@ -115,7 +114,6 @@ class Bed:
     name: str
     folder: Path
     faults: set[str] = field(default_factory=set)
-    installed: bool = True
     says: dict[str, tuple[int, str]] = field(default_factory=dict)
     _stack: ExitStack = field(default_factory=ExitStack)
     _more: dict[str, str] = field(default_factory=dict)
@@ -128,7 +126,7 @@ class Bed:
             made.mkdir(exist_ok=True)
         self.fake = FAKES / f"{self.name}.py"
         module = load(str(self.fake)) if self.fake.exists() else None
-        self.commands: list[str] = module.COMMANDS if module and self.installed else []
+        self.commands: list[str] = module.COMMANDS if module else []
         if module is not None and hasattr(module, "serving"):
             self._more = self._stack.enter_context(module.serving(self.kept))
 
@@ -138,10 +136,9 @@ class Bed:
 
     def environ(self) -> dict[str, str]:
         """The user's environment, with secrets that no command may see."""
-        path = f"{self.bin}:{os.environ['PATH']}" if self.installed else str(self.bin)
         return {
             **os.environ,
-            "PATH": path,
+            "PATH": f"{self.bin}:{os.environ['PATH']}",
             FOLDER: str(self.kept),
             FAULTS: ",".join(sorted(self.faults)),
             "RDZV_TOKEN": "a-secret-of-the-launcher",

@@ -9,19 +9,14 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rendezvous.talk.certificate import key_from_secret
-from rendezvous.talk.credentials import (
-    Credential,
-    RunKeys,
-    hkdf,
-    node_credential,
-    registry_credential,
-)
+from rendezvous.talk.credentials import RunKeys, hkdf, node_credential, registry_credential
 
 PIECE = 16
 """Any part of a form with twice as many characters holds a whole piece."""
@@ -104,26 +99,19 @@ def command_of(pid: int) -> str:
 
 
 def add_run(canaries: Canaries, secret: bytes, run: str, launch_id: str, slots: int) -> None:
-    """All that is derived from the secret of a launch, in two generations of each slot."""
+    """All that is derived from the secret of a launch, three times over for each slot."""
     keys = RunKeys(secret, run, launch_id)
     canaries.add("launch secret", secret)
     canaries.add("row key", keys.row_key)
     canaries.add("probe key", keys.probe_key)
-    credentials: Mapping[str, Credential] = {
-        "read credential": keys.read,
-        "admin credential": keys.admin,
-        "registry credential": registry_credential(secret),
-    }
-    for name, credential in credentials.items():
-        canaries.add(name, credential.secret)
-    for slot in range(slots):
-        for number in (1, 2):
-            canaries.add(f"join token {slot}.{number}", keys.join_token(slot, number).secret)
+    canaries.add("read credential", keys.read.secret)
+    canaries.add("admin credential", keys.admin.secret)
+    canaries.add("registry credential", registry_credential(secret).secret)
     add_registry(canaries, secret)
-    for slot in range(slots):
-        for number in (1, 2, 3):
-            made = node_credential(registry_key(secret), run, launch_id, slot, number)
-            canaries.add(f"node credential {slot}.{number}", made.secret)
+    for slot, number in itertools.product(range(slots), (1, 2, 3)):
+        canaries.add(f"join token {slot}.{number}", keys.join_token(slot, number).secret)
+        made = node_credential(registry_key(secret), run, launch_id, slot, number)
+        canaries.add(f"node credential {slot}.{number}", made.secret)
 
 
 def registry_key(secret: bytes) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -101,12 +100,11 @@ class Cluster:
         """The registry's process."""
         return self.launched.child("rendezvous.server")
 
-    def results(self, outcome: Outcome) -> list[dict[str, object]]:
-        """What every rank printed, by rank; the nodes' logs hold it."""
-        logs = self.folder.glob("h*/r/logs/node-*.log")
+    def printed(self, first: str) -> list[str]:
+        """The lines of all programs that begin so, by host."""
+        logs = sorted(self.folder.glob("h*/r/logs/node-*.log"))
         lines = [line for log in logs for line in log.read_text().splitlines()]
-        found = [json.loads(line[7:]) for line in lines if line.startswith("RESULT ")]
-        return sorted(found, key=lambda result: int(str(result["rank"])))
+        return [line for line in lines if line.startswith(first)]
 
 
 @contextmanager

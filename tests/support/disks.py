@@ -14,10 +14,10 @@ from rendezvous.server.journal import DISK_FULL
 
 
 @contextlib.contextmanager
-def small_disk(folder: Path, size: str = "12m") -> Iterator[Path]:
-    """A file system in memory, no larger than `size`; needs root."""
+def small_disk(folder: Path) -> Iterator[Path]:
+    """A file system in memory, no larger than 12 MiB; needs root."""
     folder.mkdir()
-    run("mount", "-t", "tmpfs", "-o", f"size={size},mode=0755", "tmpfs", str(folder))
+    run("mount", "-t", "tmpfs", "-o", "size=12m,mode=0755", "tmpfs", str(folder))
     try:
         yield folder
     finally:

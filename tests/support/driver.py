@@ -44,15 +44,15 @@ def sha(text: str) -> str:
 def make_spec(nodes: int = 2, *, least: int | None = None, **changes: Any) -> RunSpec:
     """A run of `nodes` nodes (at least `least`); limits are given by their own names."""
     limits = {name: changes.pop(name) for name in list(changes) if name in Limits.model_fields}
-    return RunSpec(
-        launch_id=LAUNCH,
-        min_nodes=nodes if least is None else least,
-        max_nodes=nodes,
-        limits=Limits(**limits),
-        read_sha256=sha("read"),
-        admin_sha256=sha("admin"),
-        **changes,
-    )
+    values: dict[str, Any] = {
+        "launch_id": LAUNCH,
+        "min_nodes": nodes if least is None else least,
+        "max_nodes": nodes,
+        "limits": Limits(**limits),
+        "read_sha256": sha("read"),
+        "admin_sha256": sha("admin"),
+    }
+    return RunSpec(**(values | changes))
 
 
 def make_join(

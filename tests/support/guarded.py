@@ -13,7 +13,6 @@ import queue
 import socket
 import ssl
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -30,6 +29,7 @@ from rendezvous.talk.certificate import make_certificate
 from rendezvous.talk.credentials import SERVER_NAME
 from rendezvous.talk.http_network import client_context
 from rendezvous.wire.errors import SlotTaken
+from tests.attack import server as sockets
 
 PATIENT = Timeouts(handshake=60, header=60, body=60, unacknowledged=60)
 QUICK = Timeouts(handshake=0.3, header=0.3, body=0.3, unacknowledged=0.5)
@@ -134,23 +134,17 @@ class Served:
 def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
     """A server's and a client's, around one certificate."""
     made = make_certificate(bytes(32))
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(made.key_pem + made.pem)
-        file.flush()
-        server.load_cert_chain(file.name)
-    return server, client_context(made.der)
+    return sockets.tls(made), client_context(made.der)
 
 
 @contextlib.contextmanager
-def serve(*, keep_alive: int = 75, tls: bool = False, **options: Any) -> Iterator[Served]:
+def serve(*, tls: bool = False, **options: Any) -> Iterator[Served]:
     """Serve an app in a thread."""
     app = App()
     if tls:
         options["ssl_context"] = contexts()[0]
     server = guarded_server(app, **options)
     server.config.loop = "uvloop"
-    server.config.timeout_keep_alive = keep_alive
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})

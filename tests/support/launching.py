@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
@@ -54,7 +50,6 @@ class Launched:
     process: subprocess.Popen[str]
     state: Path
     run: str
-    started: float = field(default_factory=time.monotonic)
 
     @property
     def folder(self) -> Path:
@@ -90,13 +85,6 @@ class Launched:
         except UsageError:  # it is not there yet
             return []
         return [{"run": run, **asdict(line)} for run, line in replay(records)]
-
-    def offered_master_port(self) -> int:
-        """The master port that slot 0's node found free when it joined, alone so far."""
-        with contextlib.closing(sqlite3.connect(self.folder / "journal.sqlite")) as journal:
-            bodies = [json.loads(body) for (body,) in journal.execute("SELECT body FROM events")]
-        (port,) = [b["request"]["master_port"] for b in bodies if b["kind"] == "joined"]
-        return int(port)
 
     def wait_for(self, kind: str, count: int = 1) -> None:
         """Until the journal holds so many events of a kind."""
@@ -171,15 +159,6 @@ def rdzv(state: Path, *words: str) -> str:
 def shell(script: str) -> list[str]:
     """COMMAND that runs a shell script on each node."""
     return ["sh", "-c", script]
-
-
-def other_rdzv(folder: Path, prepared: str) -> Path:
-    """A folder for PATH whose `rdzv` differs from this one by a line of shell before it."""
-    command = folder / "other-bin" / "rdzv"
-    command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\n{prepared}\nexec {RDZV} "$@"\n')
-    command.chmod(0o755)
-    return command.parent
 
 
 def processes_with(text: str) -> list[str]:

@@ -219,9 +219,9 @@ class Lab:
         chain = f"type filter hook forward priority 0\n{''.join(rules)}"
         _nft(self._bridge, "bridge", f"chain forward {{\n{chain}}}\n")
 
-    def link_down(self, host: Host, interface: str = INTERFACE) -> None:
-        """Take a host's interface down: it sees the carrier go, the others only silence."""
-        _ip("-n", host.namespace, "link", "set", interface, "down")
+    def link_down(self, host: Host) -> None:
+        """Take a host's eth0 down: it sees the carrier go, the others only silence."""
+        _ip("-n", host.namespace, "link", "set", INTERFACE, "down")
 
     def black_hole(self, host: Host, mtu: int, interface: str = INTERFACE) -> None:
         """Let packets to and from a host that are larger than `mtu` vanish, and nobody is told.

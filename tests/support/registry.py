@@ -36,18 +36,19 @@ from rendezvous.wire.errors import RegistryError
 from rendezvous.wire.node import Candidate, JoinReply, JoinRequest, LinkKind
 from rendezvous.wire.peers import peers_of
 from rendezvous.wire.reports import AckReport, ExitReport, LeaveReport
-from rendezvous.wire.run import EventLine, Limits, Phase, RunSpec, RunStatus
-from rendezvous.wire.verify import PairProbe, ProbeReport
+from rendezvous.wire.run import EventLine, Phase, RunSpec, RunStatus
+from rendezvous.wire.verify import ProbeReport
 from rendezvous.wire.watch import NodeView
+from tests.support.driver import make_probe, make_spec
 
 LIMIT_SECONDS = 30.0
 REQUEST_SECONDS = 10.0
 START_SECONDS = 40.0
 
 
-async def is_waiting(task: asyncio.Task[Any], seconds: float = 0.05) -> bool:
+async def is_waiting(task: asyncio.Task[Any]) -> bool:
     """Whether the task has not ended, though it had a moment for it."""
-    _, waiting = await asyncio.wait({task}, timeout=seconds)
+    _, waiting = await asyncio.wait({task}, timeout=0.05)
     return bool(waiting)
 
 
@@ -55,9 +56,7 @@ def all_reached(view: NodeView, slot: int) -> ProbeReport:
     """The report of a node that has reached every peer of its plan."""
     listening = [] if view.plan is None else sorted(peer.slot for peer in view.plan.peers)
     peers = peers_of(listening, slot, view.epoch) if slot in listening else []
-    return ProbeReport(
-        epoch=view.epoch, pairs=[PairProbe(slot=peer, outcome="ok") for peer in peers]
-    )
+    return make_probe(view.epoch, slot, peers)
 
 
 class Launch:
@@ -68,13 +67,9 @@ class Launch:
         self.keys = RunKeys(secret or new_secret(), run, launch_id)
 
     def spec(self, nodes: int = 2, **changes: Any) -> RunSpec:
-        """A run of `nodes` nodes; limits are given by their own names."""
-        limits = {name: changes.pop(name) for name in list(changes) if name in Limits.model_fields}
+        """A run of `nodes` nodes; see `make_spec`."""
         values: dict[str, Any] = {
             "launch_id": self.keys.launch_id,
-            "min_nodes": nodes,
-            "max_nodes": nodes,
-            "limits": Limits(**limits),
             "loopback": True,
             "token_sha256": [
                 self.token(slot).sha256() for slot in range(nodes + changes.get("spares", 0))
@@ -82,7 +77,7 @@ class Launch:
             "read_sha256": self.keys.read.sha256(),
             "admin_sha256": self.keys.admin.sha256(),
         }
-        return RunSpec(**(values | changes))
+        return make_spec(nodes, **(values | changes))
 
     def token(self, slot: int, generation: int = 1) -> Credential:
         """The join token of a worker run."""
@@ -160,7 +155,7 @@ class Registry:
     def wait_until_up(self) -> None:
         """Until it serves: those who call it then need not wait for a Python that starts."""
         sock = socket.create_connection((self.place.addresses[0], self.port), START_SECONDS)
-        with sock if self.place.trust == "plain" else _unverified().wrap_socket(sock) as stream:
+        with sock if self.place.trust == "plain" else unverified().wrap_socket(sock) as stream:
             stream.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             assert stream.recv(100).startswith(b"HTTP/1.1 200"), self.log
 
@@ -214,7 +209,7 @@ class Registry:
         return lines
 
 
-def _unverified() -> ssl.SSLContext:
+def unverified() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context

@@ -8,6 +8,7 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from starlette.types import ASGIApp, Message
@@ -238,7 +239,8 @@ async def ask(
     shown = credential.text() if isinstance(credential, Credential) else credential
     bearer = [] if shown is None else [(b"authorization", b"Bearer " + shown.encode())]
     length = (b"content-length", b"%d" % len(data))
-    scope = _scope(method, path, [length, *bearer, *headers], source)
+    named = (b"host", SERVER_NAME.encode())
+    scope = scope_of(method, path, [named, length, *bearer, *headers], source)
     requests: list[Message] = [{"type": "http.request", "body": data, "more_body": False}]
     answers: list[Message] = []
 
@@ -261,9 +263,10 @@ async def ask(
     return Answer(start["status"], names, b"".join(a.get("body", b"") for a in answers[1:]))
 
 
-def _scope(
+def scope_of(
     method: str, path: str, headers: Sequence[tuple[bytes, bytes]], source: str
 ) -> dict[str, Any]:
+    """A request, as uvicorn tells an application of it."""
     route, _, query = path.partition("?")
     return {
         "type": "http",
@@ -271,11 +274,11 @@ def _scope(
         "http_version": "1.1",
         "method": method,
         "scheme": "http",
-        "path": route,
+        "path": unquote(route) if "%" in route else route,
         "raw_path": route.encode(),
         "query_string": query.encode(),
         "root_path": "",
         "client": (source, 4711),
         "server": ("127.0.0.1", 29600),
-        "headers": [(b"host", SERVER_NAME.encode()), *headers],
+        "headers": headers,
     }

@@ -170,7 +170,7 @@ def _value_of(drive: Drive, name: str) -> object:
         case "left":
             return remaining_seconds(run, drive.now)
         case "ending" | "everyone_left" | "spares":
-            return getattr(run_status(run, drive.now), name)
+            return getattr(run_status(run, drive.now, drive.leases), name)
         case "plan":
             plan = node_view(run, drive.now, 2.0).plan
             return plan and ",".join(str(peer.slot) for peer in plan.peers)

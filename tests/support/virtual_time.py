@@ -121,8 +121,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def create_future(self) -> asyncio.Future[Any]:
         """See the base class."""
         future = _Future(loop=self)
-        self._numbers += 1
-        future.number = self._numbers
+        future.number = self.next_number()
         return future
 
     def next_number(self) -> int:
@@ -143,10 +142,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
         context = contextvars.copy_context()
         machine = context[_MACHINE]
         machine.handlers[sig] = _Handle(callback, args, context)
-
-    def remove_signal_handler(self, sig: int) -> bool:
-        """See the base class."""
-        return contextvars.copy_context()[_MACHINE].handlers.pop(sig, None) is not None
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Futures that nobody looks at any more are no news."""

@@ -107,8 +107,10 @@ def _packed(prefix: str) -> Callable[[bytes], str]:
     return word
 
 
-def _check_word(prefix: str, parse_word: Callable[[str], T], text: Callable[[T], str]) -> Any:
-    word = _packed(prefix)
+def _word(
+    prefix: str, parse_word: Callable[[str], T], text: Callable[[T], str], example: T
+) -> Target:
+    word, shown = _packed(prefix), text(example)
 
     def check(data: bytes) -> None:
         try:
@@ -117,12 +119,8 @@ def _check_word(prefix: str, parse_word: Callable[[str], T], text: Callable[[T],
             return
         assert parse_word(text(value)) == value
 
-    return check
-
-
-def _word_seeds(text: str, prefix: str) -> list[bytes]:
-    value = Word("X", prefix).unpack(text)
-    return [text.encode(), json.dumps(value).encode()]
+    seeds = [shown.encode(), json.dumps(Word("X", prefix).unpack(shown)).encode()]
+    return Target(check, lambda: seeds, is_json=True)
 
 
 def check_credential(data: bytes) -> None:
@@ -137,7 +135,7 @@ def check_credential(data: bytes) -> None:
 # ---- messages -----------------------------------------------------------------------------------
 
 
-def _check_message(model: Any) -> Callable[[bytes], None]:
+def _message(model: Any, *names: str) -> Target:
     adapter: TypeAdapter[Any] = TypeAdapter(model)
 
     def check(data: bytes) -> None:
@@ -150,7 +148,7 @@ def _check_message(model: Any) -> Callable[[bytes], None]:
         assert len(said) <= 500
         assert not _CONTROL.search(said)
 
-    return check
+    return Target(check, lambda: stored(*names), is_json=True)
 
 
 def check_settings(data: bytes) -> None:
@@ -270,11 +268,6 @@ def check_hosts_table(data: bytes) -> None:
     assert remove_blocks(text, lambda block: block.run == "llama") == current
 
 
-def table_seeds() -> list[bytes]:
-    """The stored table."""
-    return stored("EndpointTable")
-
-
 # ---- probes -------------------------------------------------------------------------------------
 
 PEER = Packets(Identity(bytes(32), "llama", "k3m9x2p7", 3))
@@ -359,59 +352,32 @@ HTTP = (
 # ---- all ----------------------------------------------------------------------------------------
 
 TARGETS: dict[str, Target] = {
-    "join string": Target(
-        _check_word("rdzv1-", JoinString.parse, JoinString.text),
-        lambda: _word_seeds(JOIN.text(), "rdzv1-"),
-        is_json=True,
-    ),
-    "registry string": Target(
-        _check_word("rdzvreg1-", RegistryString.parse, RegistryString.text),
-        lambda: _word_seeds(REGISTRY.text(), "rdzvreg1-"),
-        is_json=True,
-    ),
-    "group token": Target(
-        _check_word("rdzvtok1-", parse_group_token, group_token_text),
-        lambda: _word_seeds(group_token_text(bytes(32)), "rdzvtok1-"),
-        is_json=True,
-    ),
+    "join string": _word("rdzv1-", JoinString.parse, JoinString.text, JOIN),
+    "registry string": _word("rdzvreg1-", RegistryString.parse, RegistryString.text, REGISTRY),
+    "group token": _word("rdzvtok1-", parse_group_token, group_token_text, bytes(32)),
     "credential": Target(
         check_credential,
         lambda: [c.text().encode() for c in (JOIN.token, REGISTRY.credential)],
         ("j.0.1.", "n.0.1.", "r.", "a.", "g.", "=", "-", "_"),
     ),
-    "join request": Target(_check_message(JoinRequest), lambda: stored("JoinReq"), is_json=True),
-    "report": Target(
-        _check_message(Report),
-        lambda: stored("Ack", "Exit", "Leave", "Probe", "Progress", "Refuse"),
-        is_json=True,
-    ),
-    "relay": Target(_check_message(RelayPost), lambda: stored("RelayPost"), is_json=True),
-    "metrics": Target(_check_message(MetricBatch), lambda: stored("MetricBatch"), is_json=True),
-    "run spec": Target(_check_message(RunSpec), lambda: stored("RunSpec"), is_json=True),
-    "slot news": Target(_check_message(SlotNews), lambda: stored("SlotNews"), is_json=True),
+    "join request": _message(JoinRequest, "JoinReq"),
+    "report": _message(Report, "Ack", "Exit", "Leave", "Probe", "Progress", "Refuse"),
+    "relay": _message(RelayPost, "RelayPost"),
+    "metrics": _message(MetricBatch, "MetricBatch"),
+    "run spec": _message(RunSpec, "RunSpec"),
+    "slot news": _message(SlotNews, "SlotNews"),
     "settings": Target(check_settings, lambda: SETTINGS, ("auto", "gpu", "cpu"), is_json=True),
     "journal": Target(check_journal, journal_seeds, is_json=True),
     "hosts file": Target(
         check_hosts_file,
         hosts_seeds,
-        (
-            "# BEGIN rdzv run=",
-            "# END rdzv run=llama",
-            "# was 0: ",
-            "127.0.0.1 ",
-            "own=n0",
-            "n0",
-        ),
+        ("# BEGIN rdzv run=", "# END rdzv run=llama", "# was 0: ", "127.0.0.1 ", "own=n0", "n0"),
     ),
-    "hosts table": Target(check_hosts_table, table_seeds, is_json=True),
+    "hosts table": Target(check_hosts_table, lambda: stored("EndpointTable"), is_json=True),
     "probe": Target(check_probe, probe_seeds, ("rdzv-ht1", "rdzv-rt1", "::ffff:", "%eth0")),
     "yaml template": _template(Form.YAML),
     "json template": _template(Form.JSON),
     "shell template": _template(Form.SHELL),
     "text template": _template(Form.TEXT),
-    "http": Target(
-        check_door,
-        door_seeds,
-        HTTP,
-    ),
+    "http": Target(check_door, door_seeds, HTTP),
 }
