@@ -22,7 +22,7 @@ def retry_pause(jitter: float) -> float:
 
 @dataclass(slots=True)
 class Desk:
-    """Shared by the machine and its parts; every call costs O(log n) at most.
+    """Shared by the machine and its parts; every call but `drop` costs O(log n) at most.
 
     Attributes:
         sent: Counts the actions that are answered.

@@ -118,6 +118,8 @@ class Effects:
                 self._scheduling.note(action)
             case do.TryAgain(id=number):
                 self._scheduling.try_again(number)
+            case _:
+                raise AssertionError(f"nobody carries out {action}")
 
     async def carry_out(self, action: do.Answerable) -> Input:
         """Carry out one action; returns its answer."""

@@ -128,7 +128,8 @@ class Trouble:
             kind = ErrorKind.NOT_NOW
         else:
             kind = _KINDS.get(error.code, ErrorKind.OTHER)
-        return Trouble(kind, error.code, error.message, error.hint, int(error.exit_code))
+        words = error.message or repr(error)
+        return Trouble(kind, error.code, words, error.hint, int(error.exit_code))
 
 
 class Why(StrEnum):

@@ -147,6 +147,8 @@ class Service:
         """
         let_go = (Phase.RUNNING, Phase.FINISHED)
         ended = [live for live in self._runs.values() if live.run.phase in let_go]
+        if not ended:
+            return
         await self.sequencer.change(
             lambda _: [
                 Change(live, events.Cancelled(reason="its launcher was killed"))

@@ -171,9 +171,10 @@ def test_rdma_is_wanted_where_gpus_would_use_it() -> None:
     assert wants_rdma(HEALTHY)
     assert not wants_rdma(machine(gpus_seen=0))
     assert not wants_rdma(machine(loopback=True))
-    assert not wants_rdma(machine(given={"NCCL_IB_DISABLE": "1"}))
-    assert wants_rdma(machine(given={"NCCL_IB_DISABLE": "0"}))
-    assert wants_rdma(machine(given={"NCCL_IB_DISABLE": "false"}))  # no number: NCCL ignores it
+    for off in ("1", "01", " 1;", "-1", "0xa", "0x0f"):
+        assert not wants_rdma(machine(given={"NCCL_IB_DISABLE": off}))
+    for on in ("", "0", "00", "08", "0x0", "x1", "false"):  # NCCL reads what is no number as 0
+        assert wants_rdma(machine(given={"NCCL_IB_DISABLE": on}))
     assert not wants_rdma(machine(given={"NCCL_NET": "Socket"}))
     assert wants_rdma(machine(given={"NCCL_NET": "Socket"}, require_rdma=True))
 

@@ -124,6 +124,8 @@ def test_required_rdma_makes_a_fall_back_fail_inside_of_nccl(
         ("NCCL_NET", "Socket", "/etc/nccl.conf"),
         ("NCCL_IB_DISABLE", "1", ""),
         ("NCCL_IB_DISABLE", "0x1", ""),
+        ("NCCL_IB_DISABLE", "01", ""),
+        ("NCCL_IB_DISABLE", "1 # no InfiniBand", "/etc/nccl.conf"),
     ],
 )
 def test_required_rdma_and_a_variable_that_forbids_it_cannot_both_hold(

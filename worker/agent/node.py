@@ -56,7 +56,8 @@ def step(node: Node, said: inputs.Input, now: float) -> tuple[Node, tuple[do.Act
         case _:
             if (asked := turn.close(said.number)) is None:
                 return node, ()
-            if isinstance(said, inputs.Broken) and (what := _DONE_WITHOUT.get(type(asked))):
+            what = _DONE_WITHOUT.get(type(asked))
+            if what and isinstance(said, inputs.Failed | inputs.Broken):
                 turn.say(Note.PART_BROKEN, what=what, error=repr(said.error))
             if isinstance(said, inputs.Armed | inputs.NotArmed | inputs.Done):
                 turn.actions += [do.Say(notice) for notice in said.notices]

@@ -5,6 +5,7 @@ Facts are those of NCCL 2.18 to 2.30.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Literal
 
@@ -107,8 +108,9 @@ def network_kind(name: str) -> NetworkKind:
 
 
 def is_true(value: str) -> bool:
-    """Whether a number that switches something is not 0; what is no number counts as not set."""
-    try:
-        return int(value.strip() or "0", 0) != 0
-    except ValueError:
-        return False
+    """Whether a number that switches something is not 0.
+
+    Read as NCCL does, with C's `strtoll` and base 0: only what it begins with counts, a leading 0
+    makes it octal, and what begins with no number is 0.
+    """
+    return re.match(r"\s*[+-]?([1-9]|0+[1-7]|0[xX]0*[1-9a-fA-F])", value) is not None
