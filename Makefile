@@ -88,6 +88,7 @@ nightly: $(FUZZ_INSTALLED)
 	$(MAKE) coverage
 	WORKERS=$(WORKERS) $(BIN)/python -m tests.pythons --all 3.10 3.12 3.13
 	$(MAKE) test-wheel WHEEL=tests EXTRAS=launcher,demo,test
+	$(MAKE) test-wheel WHEEL=tests/path/test_bench.py EXTRAS=launcher,demo,test SHARE=frameworks
 	$(BIN)/python -m tests.attack.fuzz --seconds 120 --jobs $(WORKERS)
 	$(BIN)/python -m tests.simulation --schedules $(SCHEDULES) --jobs $(WORKERS)
 	$(MAKE) profile

@@ -154,7 +154,7 @@ def launch_to_exec(rounds: int) -> Iterator[Figure]:
             script = Path(folder) / "train.py"
             script.touch()
             path = f"{folder}:{Path(_RDZV).parent}:{os.environ['PATH']}"
-            began = time.time_ns()
+            began = time.time_ns()  # noqa: TID251
             subprocess.run(
                 [_RDZV, "launch", "--nnodes", "4", "--rdzv-id", f"bench-{number}", "--", script],
                 env={**os.environ, "PATH": path, "RDZV_STATE_DIR": folder},

@@ -6,6 +6,7 @@ import contextlib
 import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkProcess
 from typing import Any
 
 
@@ -18,15 +19,16 @@ def forked(
     Afterwards they are killed: what they still hold are connections.
     """
     context = multiprocessing.get_context("fork")
-    controls, processes = [], []
-    for arguments in each:
-        ours, theirs = context.Pipe()
-        process = context.Process(target=work, args=(theirs, *arguments), daemon=True)
-        process.start()
-        theirs.close()
-        controls.append(ours)
-        processes.append(process)
+    controls: list[Connection] = []
+    processes: list[ForkProcess] = []
     try:
+        for arguments in each:
+            ours, theirs = context.Pipe()
+            process = context.Process(target=work, args=(theirs, *arguments), daemon=True)
+            process.start()
+            processes.append(process)
+            theirs.close()
+            controls.append(ours)
         yield controls
     finally:
         for process in processes:

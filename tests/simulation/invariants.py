@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from rendezvous.run import events
 from rendezvous.run.events import Event
 from rendezvous.run.state import OVER, Run
+from rendezvous.run.views import reason
 from rendezvous.wire.reports import AckReport, ExitReport, Report
 from rendezvous.wire.run import NodeState, Phase, RunStatus
 from rendezvous.wire.watch import NodeView
@@ -233,6 +234,16 @@ def the_result_never_changes(history: History, run: Run, event: Event) -> Wrong:
     return f"{results}" if len(results) > 1 else None
 
 
+def every_wait_has_a_reason(history: History, run: Run, event: Event) -> Wrong:
+    """At every moment there are words for whom or what is waited for, whether asked for or not."""
+    return _no_reason(run.phase, reason(run, history.at))
+
+
+def _no_reason(phase: Phase, words: str) -> Wrong:
+    wrong = not words.strip() or (phase in BEFORE_GO and not _SOMEBODY.search(words))
+    return f"{phase}: {words!r}" if wrong else None
+
+
 def a_led_run_is_over_with_its_leader(history: History, run: Run, event: Event) -> Wrong:
     """Once rank 0 of a led run has ended well, the run is over: the others only serve."""
     if not run.spec.led or run.phase is not Phase.RUNNING or run.stop:
@@ -279,8 +290,7 @@ def what_is_told_has_a_reason(history: History, said: NodeView | RunStatus) -> W
     words, waits = said.reason, said.phase in BEFORE_GO
     if waits and isinstance(said, RunStatus) and said.remaining_seconds is None:
         return f"{said.phase} with no end: {words}"
-    wrong = not words.strip() or (waits and not _SOMEBODY.search(words))
-    return f"{said.phase}: {words!r}" if wrong else None
+    return _no_reason(said.phase, words)
 
 
 # --- of what nodes and launchers see --------------------------------------------------------------
