@@ -31,6 +31,7 @@ from rendezvous.talk.join_string import (
     parse_group_token,
 )
 from rendezvous.wire.errors import ExitCode, JoinTimeout, UsageError
+from rendezvous.wire.run import RunReport
 from tests.launcher.command import launched, rdzv
 from tests.support.registry import running
 
@@ -352,6 +353,9 @@ def test_a_registry_that_does_not_know_the_run_is_believed_if_it_is_a_standing_o
             result = rdzv(command, "llama")
             assert result.stderr == "rdzv: there is no run 'llama' here, or it is not yours\n"
             assert result.exit_code == ExitCode.REFUSED
+        state.write("report.json", RunReport(run="llama").model_dump_json().encode())
+        kept = rdzv("status", "llama", "--checks")
+        assert (kept.stdout, kept.exit_code) == ("no check has found anything yet\n", 0)
 
 
 def test_a_run_whose_standing_registry_is_gone_cannot_be_cancelled(root: Path) -> None:

@@ -202,6 +202,31 @@ def interrupted(process: subprocess.Popen[str]) -> tuple[str, int]:
     return rest, process.returncode if process.returncode >= 0 else 128 - process.returncode
 
 
+INTERRUPTED = """
+import os, signal, sys, types
+import rdzv_command
+
+def begin(*_):  # and go on as the new interpreter does
+    print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))
+
+def command(prog_name):
+    print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+    raise KeyboardInterrupt
+
+os.execv = begin
+sys.modules["launcher.cli"] = types.SimpleNamespace(main=command)
+sys.modules["launcher.cli.streams"] = types.SimpleNamespace(name_standard_output=lambda: None)
+rdzv_command.main()
+"""
+
+
+def test_ctrl_c_is_held_back_until_the_new_interpreter_is_here_and_then_the_commands_own() -> None:
+    words = [sys.executable, "-c", INTERRUPTED]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS)
+    assert (done.stdout, done.stderr) == ("True\nTrue\n", "")
+    assert done.returncode == 128 + signal.SIGINT
+
+
 @pytest.mark.real_time
 def test_ctrl_c_while_the_command_is_loaded_leaves_no_traceback(folder: Path) -> None:
     with begun(folder, RDZV, "worker", "--", "x", RDZV_JOIN_FILE=str(folder)) as process:

@@ -125,6 +125,8 @@ FAILED_RESULT = DOWN + "program_failed"
         # 42, 43, 45: a launcher that cannot go on tells its nodes and waits a moment
         (OWN, BEGUN + "forgets", FAILS),
         (OWN, BEGUN + "forgets 1.1", ""),
+        (OWN, BEGUN + "signal forgets", FAILS.replace(";", "; break off CancelRun;")),
+        (OWN, BEGUN + "signal uncancelled forgets 1", ""),
         (OWN, BEGUN + "forgets cancelled", "ask status 4 0.5"),
         (OWN, BEGUN + "forgets cancelled 2.9 still-here", "ask status 4 0.5"),
         (OWN, BEGUN + "forgets cancelled 3.1 still-here", "close child"),

@@ -114,6 +114,7 @@ RUNS = SENT + "submitted heard running heard "
         (SENT + "end busy", "break off Submit; find"),
         (SENT + "go-without busy", "break off Submit; find"),
         (SENT + "busy go-without heard", "break off Submit; find"),
+        (SENT + "busy replaced heard", "break off Submit"),
         (SENT + "replaced heard2 busy", "break off Submit; find"),
         # 60, D10: before the go the older one is ended beside the newer one, then in front of it
         (RUNS + "replaced heard2", "describe 101; write intent 1.2"),

@@ -230,7 +230,8 @@ a spared slot does not count among those that may come
     news 2 failed detail='bad node'; news 1 running; wait 60 -> code=join_timeout
     "…bad node…"
 a node of another job ends the run at once when its slot is empty
-    new; gather 0; join 1 nnodes=3 -> Mismatch code=mismatch exit=77 slot=1
+    new; gather 0; join 1 nnodes=3 -> Mismatch
+    wait 0 -> code=mismatch exit=77 slot=1
     "slot 1 (host1) was started with --nnodes 3, and run 'r' has --nnodes 2"
     hint "give every node the same --nnodes (NUM_NODES)"
 a node of another job does not harm the node that has the slot

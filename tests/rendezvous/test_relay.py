@@ -10,6 +10,8 @@ from pydantic import ValidationError
 
 from rendezvous.server import relay
 from rendezvous.server.app import make_app
+from rendezvous.server.asked import Asked, command_of_node
+from rendezvous.server.connection import CloseReason, Connection
 from rendezvous.server.live_run import LiveRun
 from rendezvous.server.relay import Relay
 from rendezvous.talk.credentials import SERVER_NAME
@@ -189,6 +191,19 @@ async def test_who_takes_and_gives_is_no_silent_node(served: Served) -> None:
     served.clock.seconds += 1.0
     status = await served.service.status(host)
     assert [slot.silent_seconds for slot in status.slots[:2]] == [1.0, 1.0]
+
+
+async def test_a_command_that_ends_is_no_node_whose_connection_has_closed(served: Served) -> None:
+    host, connection = await running(served), Connection("10.0.0.9")
+    served.let_pass(60.0)
+    token = served.service.access.node_credential(host.run, 1, 1).text()
+    scope = {"headers": [(b"authorization", b"Bearer " + token.encode())]}
+    command_of_node(
+        served.service, Asked({**scope, "state": {"connection": connection}}, "demo", "1")
+    )
+    connection.end(CloseReason.FIN)
+    await asyncio.sleep(0)
+    assert not host.leases.is_in_doubt(served.clock())
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,11 @@ the time-out is for all networks together
     waits "…(eth1, 10.1.0.0/24, Ethernet, IPv4: network 2 of 4)…"
     wait 8; probe 0 1; probe 1 0 -> code=verification_failed
     "…over eth0, 10.0.0.0/24…"
+the rounds before it was begun without a node that did not report count no more
+    new 2 spares=1 verify_timeout_seconds=20; offer 3; probe 0 2; probe 1; probe 2
+    probe 0; probe 1; wait 21 -> verifying out=2
+    wait 12; probe 0 1; probe 1 0; wait 8; probe 0 1; probe 1 0 -> code=verification_failed
+    "slot 0 (host0) and slot 1 (host1) do not reach each other…(the nearest of 2 networks tried)"
 a node that is lost while verifying begins it all again
     new; offer 2; probe 0 1; probe 1; leave 1 -> gathering rounds=1
     join 1 2 at=10.0.0.2,10.1.0.2 -> epoch=3 rounds=0 network='eth0, 10.0.0.0/24, Ethernet, IPv4'

@@ -84,3 +84,10 @@ def test_more_than_nine_digits_are_not_even_read(digits: int, why: str) -> None:
 )
 def test_state_is_kept_in_our_folder_then_the_users(environ: dict[str, str], home: str) -> None:
     assert state_home(environ) == Path(home)
+
+
+def test_a_user_id_without_a_name_and_without_home_keeps_state_below_the_root(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 2**31)
+    assert state_home({}) == Path("/.local/state/rdzv")

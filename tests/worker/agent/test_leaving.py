@@ -84,6 +84,7 @@ def test_each_last_step_begins_when_the_one_before_it_is_over() -> None:
         ("verifying", [m.breaks(do.Visit), SOCKET], "Tell:Exit(70,agent)@0:last"),
         ("armed", [m.breaks(do.Watch), SOCKET, m.late(do.Tell)], "Tell:Leave:last"),
         ("running", [m.breaks(do.Watch), m.at(9), m.gone(), SOCKET], "Tell:Exit(70,agent)@0:last"),
+        ("joined", [m.at(3), m.breaks(do.Watch), m.at(9), SOCKET], "Tell:Exit(70,agent)@3:last"),
         ("joined", [m.fails(do.Watch, FENCED), SOCKET], "Tell:Leave:last"),
         ("joined", [m.fails(do.Watch, RunOver("over")), SOCKET], "Tell:Leave:last"),
         ("joined", [m.breaks(do.Watch), CLOSES], "End:ValueError"),

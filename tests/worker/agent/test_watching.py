@@ -92,15 +92,21 @@ def test_the_time_that_is_left_ends_with_one_try_of_full_length(
 
 
 @pytest.mark.parametrize(
-    ("first", "words"), [(m.late, "did not answer"), (m.fails, "nobody listens")]
+    ("before", "words"),
+    [
+        ([LATE], "did not answer"),
+        ([AWAY_NOW], "nobody listens"),
+        ([AWAY_NOW, m.view(), m.at(238.0), LATE], "did not answer"),
+    ],
 )
 def test_the_last_problem_that_was_seen_is_the_one_that_is_said_in_the_end(
-    first: Any, words: str
+    before: list[Any], words: str
 ) -> None:
     drive = to("joined")
     drive.now = 118.0
-    first(do.Watch)(drive)
-    drive.now = 122.0
+    for step in before:
+        step(drive)
+    drive.now += 4.0
     drive.late(do.Watch)
     assert drive.node.ends is not None
     assert isinstance(drive.node.ends.error, RegistryLost)
