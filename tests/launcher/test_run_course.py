@@ -50,6 +50,7 @@ STEPS: Steps = {
     "go": lambda drive, _: drive.status(phase=GO, digest="d1", epoch=1),
     "go-again": lambda drive, _: drive.status(phase=GO, digest="d2", epoch=2),
     "over": lambda drive, _: drive.came(over(HERE)),
+    "over-sealed": lambda drive, _: drive.came(over(digest="d1", epoch=1)),
     "over-here": lambda drive, _: drive.came(over(*BOTH, left=False)),
     "over-untold": lambda drive, _: drive.came(over(untold=[0, 2])),
     "over-untold-late": lambda drive, _: drive.came(over(untold=[2], result=TOO_LATE)),
@@ -108,6 +109,7 @@ FAILED_RESULT = DOWN + "program_failed"
         (OWN, BEGUN + "dies dies 0.21", "0.2: start child"),
         (OWN, BEGUN + "dies dies 0.2 dies 0.41", "0.4: start child"),
         (OWN, BEGUN + "dies dies 0.2 dies 0.4 dies 0.6 dies closed", CHILD_LOST),
+        (OWN, BEGUN + "dies dies end 1", ""),
         (OWN, BEGUN + "dies 8 " * 20 + "dies 0.7", "0.4: start child"),
         # 40: a creation that is not answered is tried again, and given up after twenty seconds
         (OWN, "begin made uncreated", ""),
@@ -164,6 +166,9 @@ FAILED_RESULT = DOWN + "program_failed"
         (OWN, BEGUN + "go kept", "say Warnings"),
         (OWN, BEGUN + "go kept go", SEES),
         (OWN, BEGUN + "go kept go-again", f"show; keep; {ASKS}"),
+        (OWN, BEGUN + "over-sealed unkept 1 kept", "say Warnings; break off AskStatus"),
+        (OWN, BEGUN + "over-sealed 18", "18: break off AskStatus; break off Keep"),
+        (OWN, BEGUN + "go forgets", f"break off Keep; {FAILS}"),
         # 48, D8: findings of a failed start are said before the registry goes, if they come
         (OWN, BEGUN + "over-unchecked", f"show; keep report; {ASKS}"),
         (OWN, BEGUN + "9 over-unchecked unkept 0.9", ""),
@@ -175,6 +180,7 @@ FAILED_RESULT = DOWN + "program_failed"
         (OWN, BEGUN + "3 over-here 5 over-here 13.1", f"13: {LATE}"),
         # 100: a symmetric registry stays for nodes that nobody can cancel
         (SYMMETRIC, BEGUN + "over-untold", f"show; say WaitsForOthers (2,) 30.0; {ASKS}"),
+        (SYMMETRIC, BEGUN + "40 over-untold", f"show; say WaitsForOthers (2,) 30.0; {ASKS}"),
         (SYMMETRIC, BEGUN + "over-untold 30", "30: break off AskStatus"),  # nobody is late
         (SYMMETRIC, BEGUN + "over-untold-late", "show"),
         (SYMMETRIC, BEGUN + "over-untold-well", "show"),

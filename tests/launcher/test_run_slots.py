@@ -39,6 +39,7 @@ STEPS: Steps = {
     "replaced": lambda drive, _: drive.status(slot(1, 1, 2)),
     "uncalled": lambda drive, _: drive.status(slot(1, state=RUNNING, state_seconds=20.0)),
     "fresh": lambda drive, _: drive.status(slot(1, state=RUNNING, state_seconds=19.9)),
+    "replaced-there": lambda drive, _: drive.status(slot(1, 1, 2, node=NodeState.JOINED)),
     "called": lambda drive, _: drive.status(
         slot(1, state=RUNNING, state_seconds=20.0, node=NodeState.JOINED)
     ),
@@ -67,6 +68,7 @@ QUIET = (*NOISE, do.AskStatus)
 SENT = "wanted heard written "
 UNTOLD, LEFT = "break off Submit; break off TellSlot", "say MayBeLeft 101 silent"
 STUCK = "go-without 76 silent"
+ENDED_TWO = "note 1.2 101 gone; tell slot 1.2 failed 101"
 RUNS = SENT + "submitted heard running heard "
 
 
@@ -141,6 +143,7 @@ RUNS = SENT + "submitted heard running heard "
         (RUNS + "go 1 ended heard node-left 1 ended", "note 101 gone"),
         (RUNS + "go 1 ended heard node-left 1 ended 60", ""),
         (RUNS + "go 1 ended heard end", "describe 101"),
+        ("replaced-there heard2 written2 submitted2 heard2 failed", ENDED_TWO),  # not its node
         (RUNS + "1 replaced", "break off Describe; tell slot 1.2 submitting"),  # 75
         # 78: from the go on a worker run without a rank is ended once, if not by itself
         (RUNS + "go-without", "describe 101"),

@@ -46,7 +46,9 @@ a newer generation that takes a slot while gathering disturbs nobody
     new 3 least=2; gather 0 1 -> seq=1 enough_since=100.0
     wait 5; join 1 2 -> seq=1 enough_since=100.0
 one failure that agent and scheduler tell of costs one retry
-    new; gather 1; news 1 running; exit 1 1 message='its GPU is gone' -> 1.wanted=2
+    new; gather 1; news 1 running
+    "slot 1, generation 1: running"
+    exit 1 1 message='its GPU is gone' -> 1.wanted=2
     news 1 failed detail='exit code 1' -> gathering 1.retries=1 1.wanted=2
     -> 1.problem='its GPU is gone'
     "slot 1, generation 1: failed (exit code 1)"

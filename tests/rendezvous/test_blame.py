@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rendezvous.proof.blame import blame, to_release
+from rendezvous.proof.blame import blame, to_release, why_released
 from rendezvous.proof.networks import Unreachable
 from rendezvous.proof.pairs import ProbedRound, failures
 from rendezvous.proof.text_matrix import text_matrix
@@ -62,6 +62,7 @@ cut off | 16 | >9 9> | 9 | slot 9 and the 15 others do not reach each other
 lets nothing in | 4 | >2 | 2 | slot 2 cannot be reached by the 3 others
 gets nothing out | 4 | 2> | 2 | slot 2 cannot reach the 3 others
 some | 16 | 1>9 2>9 5>9 | 9 | slot 9 cannot be reached by 3 of the 15 others (slots 1-2, 5)
+a node and a pair beside it | 16 | >9 3>4 | 9 | slot 9 cannot be reached by the 15 others
 a pair | 16 | 3>9 | | slot 3 does not reach slot 9, which reaches it
 a pair the other way | 3 | 2>1 | | slot 2 does not reach slot 1, which reaches it
 the only pair | 2 | 0=1 | | slot 0 and slot 1 do not reach each other
@@ -72,6 +73,8 @@ halves of the largest mesh | 128 | 0-63/64-127 |
     | the nodes are split 64/64: slots 0-63 and slots 64-127 do not reach each other
 islands | 5 | 0-1/2-4 2-3/4 |
     | the nodes are split 2/2/1: slots 0-1 and slots 2-3 and slot 4 do not reach each other
+four islands | 8 | 0-1/2-7 2-3/4-7 4-5/6-7 |
+    | the nodes are split 2/2/2/2: slots 0-1 and slots 2-3 and slots 4-5 and slots 6-7 do not reach
 a minority | 16 | 0-9/10-15 | 10 11 12 13 14 15 | slots 10-15 and the 10 others
 nobody reaches anybody | 16 | all | | no node reaches any other
 none of three reaches any | 3 | all | | no node reaches any other
@@ -256,6 +259,15 @@ all to slot 0 | 1-3/0 | 1 2 3
 )
 def test_the_fewest_nodes_are_in_the_way_and_slot_0_never_is(bad: str, slots: str) -> None:
     assert " ".join(map(str, to_release(tried(16, pairs(16, bad))))) == slots
+
+
+def test_of_nodes_that_fail_with_one_node_in_two_directions_each_is_told_by_itself() -> None:
+    joins = nodes(4)
+    why = why_released(tried(4, [(1, 0), (0, 2)]), joins, classes(joins))
+    assert [words.partition(" over ")[0] for words in why.values()] == [
+        "slot 1 (h1) cannot reach 1 of the 3 others (slot 0)",
+        "slot 2 (h2) cannot be reached by 1 of the 3 others (slot 0)",
+    ]
 
 
 @FEW

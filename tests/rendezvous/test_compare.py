@@ -33,6 +33,7 @@ def said_of(text: str) -> list[str]:
 def said(joins: list[JoinRequest], *, require_rdma: bool = False) -> list[str]:
     """What is found that is not ok: check, level, slot and cause, without the hostnames."""
     found = compare(joins, require_rdma=require_rdma)
+    assert {f.subject for f in found if not f.fix and f.level != "ok"} <= {"RDMA adapter type"}
     assert all(not f.fix for f in found if f.level == "ok")
     told = [f for f in found if f.level != "ok" and not f.cause.startswith("all nodes have")]
     return [re.sub(r" \(h\d+\)", "", f"{f.check} {f.level} {f.slot}: {f.cause}") for f in told]
@@ -210,6 +211,7 @@ fewer GPUs | 3; 1 gpus=4 | X03 warn
 fewer GPUs than are to be used | use-all-gpus-- 3; 1 gpus=4 | X03 fail
 a bare head node | 3; 0 {BARE} driver_version= | X03 warn
 a port more | 3; 1 +roce9.rate_gbps=100.0 | X04 warn
+patches of torch, and a node without it | 3; 1 torch_version=2.7.0; 2 torch_version= | X02 warn
 storage on all | 3; * +infiniband9.rate_gbps=200.0 |
 storage that is left out
     | 3; 1 +infiniband9.rate_gbps=200.0 8.chosen=False 8.pkeys=[0x7FFF] 8.firmware=1

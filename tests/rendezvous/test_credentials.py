@@ -14,7 +14,7 @@ from rendezvous.talk.credentials import (
     parse_credential,
     registry_credential,
 )
-from rendezvous.talk.macs import row_is_genuine, sign_join, word_macs
+from rendezvous.talk.macs import command_mac, row_is_genuine, sign_join, word_macs
 from rendezvous.wire.node import MOST_COMMAND_WORDS
 from rendezvous.wire.table import TableRow
 from tests.support.driver import make_candidate, make_join
@@ -120,6 +120,8 @@ def test_what_a_node_signs_is_the_same_in_every_version() -> None:
     text = b'["row","r","launch",1,"host1","ib0","10.0.0.2",16,8]'
     assert row.signed_text("r", "launch") == text
     assert row.mac == "27fa45545f3b0cdd4476b8c46ae7a0837e26ade3889930816ab4643e1bca1e6d"
+    mac = command_mac(bytes(range(32)), digest="d", sender=0, target=1, number=2, command=b"true")
+    assert mac == "d072c66adaa1d319214c27fd7e853fc5efa78014e3495ba4dbbc73e4d008a0c1"
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,7 @@ two clocks | 2 | ahead 1=1.0
 late | 16 | 7 rtt_ms=12.0 | M04 7: slot 7 (h7) answers in 12 ms, the other nodes in 0.2 ms
 late by less than a millisecond | 16 | 7 rtt_ms=0.9 rtt_ms=0.01 |
 a late pair | 16 | 7=8 rtt_ms=12.0 |
+a late pair that is reported last | 16 | 14=15 rtt_ms=12.0 |
 late halves | 16 | halves rtt_ms=12.0 |
 """,
 )
@@ -119,6 +120,11 @@ def test_a_node_behind_nat_is_named_with_the_address_that_others_see() -> None:
         "X07 2: slot 2 (h2) is seen by the others as 192.0.2.7, which is none of the addresses that"
         " it offers"
     )
+
+
+def test_a_node_that_most_see_under_its_own_address_is_behind_no_nat() -> None:
+    seen = {(2, 0): "192.0.2.7", (2, 1): "192.0.2.8"}
+    assert shown(6, lambda a, b: {"source": seen.get((a, b), f"10.0.0.{a + 1}")}) == []
 
 
 def test_a_node_with_another_mtu_is_named_with_what_mends_it() -> None:
@@ -238,6 +244,13 @@ def test_hosts_files_that_lead_elsewhere_are_told(
     told = {(int(slot), 3): address for slot in reporters.split()}
     found = shown(int(size), lambda a, b: {"resolved": told.get((a, b), "")})
     assert found == [said][: bool(said)]
+
+
+def test_a_wrong_address_of_a_name_is_told_beside_the_right_one() -> None:
+    round_ = tried(4, probe=lambda a, b: {"resolved": "10.0.0.1" if b == 3 else ""})
+    assert [(f.value, f.expected) for f in found_in(round_, nodes(4)) if f.check == "X08"] == [
+        ("10.0.0.1", "10.0.0.4")
+    ]
 
 
 def test_of_very_many_wrong_names_the_first_are_told() -> None:

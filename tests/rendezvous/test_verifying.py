@@ -158,6 +158,9 @@ all failed checks are told at once
     join 3 sick=True nccl=2.21.5 -> code=preflight_failed slot=1
     "…slot 1 (host1), slot 3 (host3): memlock…slot 2 (host2)…2.19.3…"
     hint "ulimit -l unlimited; …"
+what is nobody's fault ends a run that could go without its sick nodes
+    new 4 least=2; join 0 nccl=2.21.5; join 1 nccl=2.21.5; join 2 nccl=2.19.3
+    join 3 sick=True nccl=2.19.3 -> code=preflight_failed slot=3
 where the nodes are split nobody is blamed
     new; join 0 nccl=2.19.3; join 1 nccl=2.21.5 -> code=preflight_failed slot=None
 a warning is kept and ends a strict run only
@@ -287,6 +290,11 @@ a spare steps in for a node that cannot start
     arming 2 spares=1; refuse 1 contract 'torchrun is not there' -> arming table=0,2 released=1
     "…torchrun is not there; a new table goes without it"
     arm -> running,released,running
+a node that could not start does not come back when another cannot either
+    arming 2 spares=2; refuse 1 contract no; refuse 2 hosts no -> table=0,3
+spares step in for several nodes that do not acknowledge
+    arming 3 spares=2 arm_timeout_seconds=20; ack 0; wait 21 -> arming table=0,3,4 released=1,2
+    "…; a new table goes without them"
 a spare steps in for a node that does not acknowledge
     arming 2 spares=1 arm_timeout_seconds=20; ack 0; wait 21 -> arming table=0,2 released=1
 """)

@@ -143,11 +143,12 @@ def test_the_topic_changes_with_the_sentence_but_for_the_times_in_it() -> None:
     assert reason_and_topic(drive.run, drive.now)[1] != topic
 
 
-def test_a_finished_run_has_no_deadline_and_its_clock_stands() -> None:
+def test_a_finished_run_has_a_result_and_no_deadline_and_its_clock_stands() -> None:
     drive = Drive(make_spec(1), now=0.0)
     drive.apply(events.Cancelled(reason="at once"))
     status = run_status(drive.run, 50.0, drive.leases)
     assert (status.remaining_seconds, status.elapsed_seconds) == (None, 0.0)
+    assert status.result == drive.result
 
 
 # --- what every node is told ----------------------------------------------------------------------

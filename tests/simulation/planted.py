@@ -287,8 +287,8 @@ _EDITS = {
     "worker/agent/watching.py": [
         ("node: orphans end early", "seconds >= rules.orphan_timeout and member.had_last_try", "True"),
         ("node: old news for ever", "after=view.seq,\n        poll=", "poll="),
-        ("node: a refusal is the end", "turn.node.ends is None or turn.node.ends.cause not in IN_ORDER:\n        turn.end(",
-         "True:\n        turn.set(ends=None)\n        turn.end("),
+        ("node: a refusal is the end", "turn.end(Cause.REFUSED",
+         "turn.set(ends=None)\n            turn.end(Cause.REFUSED"),
     ],
     "launcher/run/clearing.py": [
         ("launch: the ledger is forgotten", "(*names, *(one.key.former for one in self.unended))", "(*names,)"),

@@ -57,9 +57,17 @@ def test_what_is_tensorflows_is_refused_with_another_framework(setting: dict[str
             WorkerSettings.model_validate({"framework": framework, **setting})
 
 
+def test_what_is_tensorflows_is_not_blamed_for_a_framework_that_is_none() -> None:
+    with pytest.raises(ValidationError) as told:
+        WorkerSettings.model_validate({"framework": "Tensor Flow", "tf_ps": 1})
+    assert [error["loc"] for error in told.value.errors()] == [("framework",)]
+
+
 def test_a_size_is_read_with_its_unit() -> None:
     read = [read_bytes(text) for text in ("0", "17", "2K", "3m", "1G")]
     assert read == [0, 17, 2048, 3 << 20, 1 << 30]
+    with pytest.raises(ValueError, match="64K, 16M, 1G"):
+        read_bytes("1T")
 
 
 def test_blanks_around_the_numbers_of_processes_are_left_out() -> None:
@@ -77,7 +85,7 @@ def test_more_than_nine_digits_are_not_even_read(digits: int, why: str) -> None:
     [
         ({"RDZV_STATE_DIR": "/runs", "XDG_STATE_HOME": "/x", "HOME": "/root"}, "/runs"),
         ({"RDZV_STATE_DIR": "", "XDG_STATE_HOME": "/x", "HOME": "/root"}, "/x/rdzv"),
-        ({"XDG_STATE_HOME": "", "HOME": "/root"}, "/root/.local/state/rdzv"),
+        ({"XDG_STATE_HOME": "", "HOME": "/home/ada"}, "/home/ada/.local/state/rdzv"),
         ({}, f"{OWN_HOME}/.local/state/rdzv"),
         ({"HOME": ""}, f"{OWN_HOME}/.local/state/rdzv"),
     ],

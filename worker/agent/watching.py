@@ -7,12 +7,12 @@ length: it may have been this process that was stopped.
 
 from __future__ import annotations
 
-from rendezvous.wire.errors import RdzvError, RegistryError, TooManyRequests
+from rendezvous.wire.errors import RegistryError, TooManyRequests
 from worker.agent import attempt, inputs
 from worker.agent.actions import Watch
 from worker.agent.faults import SILENT, registry_lost
 from worker.agent.notices import Note
-from worker.agent.state import IN_ORDER, Cause, Member, Turn
+from worker.agent.state import Cause, Member, Turn
 
 
 def watch(turn: Turn, *, pause: bool = False) -> None:
@@ -51,7 +51,7 @@ def answered(turn: Turn, said: inputs.Input) -> None:
         case inputs.Failed(error=RegistryError() | TooManyRequests()):
             _silent(turn, said.error.message, pause=True)
         case inputs.Failed():
-            _refused(turn, said.error)
+            turn.end(Cause.REFUSED, error=said.error)
         case inputs.Broken():
             turn.end(Cause.FAULT, error=said.error)
 
@@ -88,9 +88,3 @@ def _silent(turn: Turn, problem: str, *, pause: bool) -> None:
         left = max(0.0, rules.orphan_timeout - seconds)
         turn.wait_for(Note.REGISTRY_SILENT, left=left, problem=problem)
     watch(turn, pause=pause)
-
-
-def _refused(turn: Turn, error: RdzvError) -> None:
-    """A node that ends in order is not held up by a registry that has forgotten it."""
-    if turn.node.ends is None or turn.node.ends.cause not in IN_ORDER:
-        turn.end(Cause.REFUSED, error=error)

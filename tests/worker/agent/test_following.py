@@ -88,6 +88,7 @@ WARNED, ASKED_LATE = network("warn"), asked(*LATE)
         (RUN, [m.at(50), is_so(main=MAIN), m.after(1)], "LookAtProgram due:51"),
         (RUN, [m.at(51), asked(main=MAIN)], "MAIN_ENDED_REPORTED Tell:Exit(5)@50"),
         (RUN, [m.at(51), asked(main=MAIN), m.after(9)], ""),
+        (RUN, [m.at(51), asked(main=inputs.MainEnd(1, 50))], "MAIN_ENDED_REPORTED Tell:Exit(1)@50"),
         (RUN, [m.at(51), asked(*CERTAIN, main=MAIN)], "MAIN_ENDED_REPORTED Tell:Exit(7,rank1)@50"),
         (RUN, [m.at(50), is_so(main=inputs.MainEnd(0, 50))], ""),
         # A rank that failed is a warning after a second, once; a launcher may start it again.
@@ -117,6 +118,7 @@ WARNED, ASKED_LATE = network("warn"), asked(*LATE)
         (RUN, [m.at(50), STOP, is_so(*CERTAIN, main=MAIN)], ""),
         (RUN, [m.at(50), STOP, m.at(60), asked(*CERTAIN, main=MAIN)], ""),
         (RUN, [m.at(50), m.gone(Ending(0, 50)), asked(*FAILED)], ""),
+        (RUN, [m.at(50), is_so(*FAILED), m.gone(Ending(7, 50))], "TOLD Flush"),
         # What NCCL uses is progress, a surprise a warning, and what may not be ends the run.
         (RUN, [m.at(50), network("ok")], "TOLD Tell:Progress"),
         (RUN, [m.at(50), WARNED], "WARNED Tell:Progress"),
@@ -213,7 +215,8 @@ def test_what_is_told_of_late_ranks_and_of_a_network_are_its_words() -> None:
 def test_a_program_that_failed_is_reported_with_the_trouble_in_nccls_log() -> None:
     drive = at(50.0, NCCL)
     drive.ended(Ending(3, 50.0))
-    assert drive.the(do.ReadTrouble).limit == 1.0
+    reading = drive.the(do.ReadTrouble)
+    assert (reading.program, reading.limit) == (drive.program, 1.0)
     (report,) = told(drive.answer(do.ReadTrouble, inputs.TroubleRead, "mlx5_0:1 is down"))
     assert isinstance(report, ExitReport)
     assert (report.exit_code, report.message) == (3, "mlx5_0:1 is down")

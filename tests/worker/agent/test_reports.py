@@ -12,7 +12,7 @@ from rendezvous.wire.reports import ExitReport
 from tests.worker.agent.drive import CLOSES, OVER, SOCKET, STOP, TAKEN, TERM, UNTOLD, m, outcome, to
 from worker.agent import actions as do
 from worker.agent.inputs import OwnWords
-from worker.agent.reports import exit_report, signal_report
+from worker.agent.reports import exit_report, signal_report, with_trouble
 from worker.agent.state import ProgramState, SignalTold
 from worker.program.ending import Ending
 from worker.program.family import Failure
@@ -39,6 +39,7 @@ LAUNCHER_GONE = m.signal(SIGTERM, parent_lives=False)
         # After the orphan time-out, and once more, the node ends where the watch is answered.
         ("acknowledging", [*ALONE, UNTOLD], "REPORT_WAITS Tell:Ack:pause"),
         ("acknowledging", [*ALONE, UNTOLD, m.at(124.5), UNTOLD], "Drop:Watch Leave ends:LOST"),
+        ("acknowledging", [*ALONE, UNTOLD, m.at(124.5), UNTOLD, CLOSES], "End:RegistryLost"),
         ("acknowledging", [*ALONE, UNTOLD, m.at(124.6), UNTOLD], "Tell:Ack:pause"),
         ("acknowledging", [m.at(120.5), UNTOLD, UNTOLD], "Tell:Ack:pause"),
         # One that is released has no watch that could give the registry up.
@@ -104,7 +105,9 @@ def test_the_report_of_an_end_holds_all_that_is_known_of_it() -> None:
     assert report == ExitReport.model_validate(
         {"epoch": 1, "exit_code": 3, "ran_seconds": 50.0, **known}
     )
-    assert report_of(Ending(137, 60.0))[0].message == "the SIGKILL came from elsewhere"
+    killed, words = report_of(Ending(137, 60.0))[0], "the SIGKILL came from elsewhere"
+    assert killed.message == words
+    assert with_trouble(killed, "mlx5_0 is down").message == f"{words}; mlx5_0 is down"
     assert "SIGTERM" in report_of(Ending(143, 60.0), signal_at=5.0)[0].message
 
 
