@@ -1,7 +1,8 @@
-"""The registry's FastAPI application: requests to calls by the table of routes, and back.
+"""The registry's application: requests to calls by the table of routes, and back.
 
-FastAPI's own cost for a request is paid by the calls that people and launchers make now and then;
-those that every node makes are answered before its routing.
+FastAPI's routes serve the calls that people and launchers make now and then; those that every node
+makes are answered before. What stands around both is our own: FastAPI's layers would be paid for by
+every request, and answer 500 to each error that the guard answers.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Request, Response
-from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rendezvous.compat import timeout
@@ -42,7 +42,7 @@ _MAX_SPEC_BYTES = 4 * 1024 * 1024
 _MAX_RELAY_BYTES = 256 * 1024
 
 
-def make_app(service: Service, *, allowed_hosts: Collection[str]) -> FastAPI:
+def make_app(service: Service, *, allowed_hosts: Collection[str]) -> ASGIApp:
     """The registry's whole application, guard included; as long as it is up, so is the service."""
 
     @asynccontextmanager
@@ -54,20 +54,12 @@ def make_app(service: Service, *, allowed_hosts: Collection[str]) -> FastAPI:
         with contextlib.suppress(asyncio.CancelledError):
             await task
 
-    app = FastAPI(
-        openapi_url=None,
-        redirect_slashes=False,
-        lifespan=lifespan,
-        middleware=[
-            Middleware(Guard, allowed_hosts=allowed_hosts, body_limit=_body_limit),
-            Middleware(_Door),
-            Middleware(_Lean, service),
-        ],
-    )
+    api = FastAPI(openapi_url=None, redirect_slashes=False, lifespan=lifespan)
     for route in ROUTES:
         if not route.lean:
-            app.add_route(route.path, _endpoint(route, service), methods=[route.method])
-    return app
+            api.add_route(route.path, _endpoint(route, service), methods=[route.method])
+    inner = _Door(_Lean(api.router, service))
+    return Guard(inner, allowed_hosts=allowed_hosts, body_limit=_body_limit)
 
 
 def _body_limit(scope: Scope) -> int:
