@@ -67,10 +67,9 @@ class Desk:
 
     def drop(self, *owners: Hashable) -> None:
         """Nothing is asked for these any more, now or later."""
-        for number, (owner, _) in list(self.open.items()):
-            if owner in owners:
-                self.break_off(number)
         for owner in owners:
+            for number in [n for n, (asked_by, _) in self.open.items() if asked_by == owner]:
+                self.break_off(number)
             self.forget(owner)
 
     def flush(self) -> list[Action]:

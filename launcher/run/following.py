@@ -85,13 +85,11 @@ class Following:
 
     def stop(self) -> None:
         """Follow it no longer."""
-        for owner in ("status", "keep", "checks", "events", "metrics", "errands"):
-            self.desk.drop(owner)
+        self.desk.drop("status", "keep", "checks", "events", "metrics", "errands")
 
     def stop_asking(self) -> None:
         """What is known is enough; the events go on."""
-        for owner in ("status", "keep", "checks", "metrics", "errands"):
-            self.desk.drop(owner)
+        self.desk.drop("status", "keep", "checks", "metrics", "errands")
 
     def say_once(self, sentence: sentences.Sentence) -> None:
         """Say it, unless it was said."""

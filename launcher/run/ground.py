@@ -213,8 +213,7 @@ class Grounding:
 
     def break_off(self) -> None:
         """Nothing of it goes on."""
-        for owner in ("ground", *(("ends", key) for key in self.clearing.ends.ends)):
-            self.desk.drop(owner)
+        self.desk.drop("ground", *(("ends", key) for key in self.clearing.ends.ends))
 
     # --- the former registry ------------------------------------------------------------------
 
