@@ -8,7 +8,7 @@ WORKERS ?= 2
 # For tests that mostly wait: for a lease, an engine, a scheduler's next look.
 WAITING ?= 4
 SCHEDULES ?= 200000
-SHARE := not faults and not frameworks and not fuzz and not planted and not schedulers and not nightly
+SHARE := not faults and not frameworks and not fuzz and not planted and not schedulers and not wheel and not nightly
 # Where the tests of each other share are; tests/test_shares.py holds them to it.
 FAULTS := tests/faults tests/path tests/attack tests/test_netlab.py
 SCHEDULERS := tests/azureml tests/docker tests/kubernetes tests/slurm tests/ssh tests/vessl
@@ -145,7 +145,8 @@ wheel: $(INSTALLED)
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 ## What may differ in the built wheel (its files, its command, its data), in an environment and a
-## folder without the sources. WHEEL=tests EXTRAS=launcher,demo,test for the whole everyday suite.
+## folder without the sources; then ways to install it. WHEEL=tests EXTRAS=launcher,demo,test for the whole everyday suite.
+## A .pth file lets the tests import what is the wheel's own.
 WHEEL ?= tests/test_packages.py tests/launcher/test_rdzv_command.py tests/path/test_frameworks.py \
   tests/schedulers/test_own_profile.py
 EXTRAS ?= launcher,test
@@ -153,9 +154,12 @@ test-wheel: wheel
 	rm -rf build/wheel && mkdir -p build/wheel
 	$(PYTHON) -m venv build/wheel/venv
 	build/wheel/venv/bin/python $(PIP_INSTALL) "$$(echo dist/*.whl)[$(EXTRAS)]"
+	site=$$(build/wheel/venv/bin/python -c 'import rdzv; print(rdzv.__path__[0])') && \
+	  echo "$$site/_app" > "$$site/../rdzv-tests.pth"
 	cp -r tests bench examples docs README.md CHANGELOG.md SECURITY.md Makefile pyproject.toml \
 	  constraints.txt build/wheel/
 	cd build/wheel && venv/bin/python $(PYTEST) -n $(WORKERS) -m "$(SHARE) and not netns" $(WHEEL) $(PYTEST_ARGS)
+	$(BIN)/python $(PYTEST) -n $(WORKERS) -m wheel tests/wheel $(PYTEST_ARGS)
 
 clean:
 	rm -rf $(VENV) build dist mutants .mypy_cache .pytest_cache .ruff_cache .hypothesis

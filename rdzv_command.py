@@ -1,11 +1,11 @@
-"""Start of the `rdzv` command: a clean interpreter, whatever stands in the user's folder.
+"""The door of rdzv: a clean interpreter, whatever is in the user's folder.
 
 `worker` and `launcher` are common words. With `PYTHONPATH=.` and a user's own `worker.py` in the
-working directory, a plain console script would import the user's file in our place. So this module,
-whose name is its own, imports nothing of ours at first: it starts the interpreter again with
-`-E` (no PYTHON* variables), by the path of `rendezvous/isolated.py`, which leaves no folder of the
-user's on Python's path, and only there runs the command.
-The environment itself is passed on as it is, since the training process is to see it untouched.
+working directory, a plain console script would import the user's file in our place. So the console
+script, `rdzv/__main__.py`, imports nothing of ours but loads this file by its path; and this file
+starts the interpreter again with `-E` (no PYTHON* variables), by its own path: then the folder that
+Python puts first on its path is the one that holds our packages, and none is the user's.
+The environment itself is passed on as it is, since the training process must see it untouched.
 
 `RDZV_JOIN` and the other secrets are the exception: each goes on in a file without a name; see
 `rendezvous/secret_variables.py`, which is loaded by its path as well.
@@ -17,10 +17,16 @@ import signal
 import sys
 from types import FrameType, ModuleType
 
-_HERE = os.path.dirname(os.path.abspath(__file__))
-_ISOLATED = os.path.join(_HERE, "rendezvous", "isolated.py")
+_DOOR = os.path.realpath(__file__)
+_HERE = os.path.dirname(_DOOR)
 _SECRETS = os.path.join(_HERE, "rendezvous", "secret_variables.py")
 _RSH = os.path.join(_HERE, "worker", "programs", "rsh.py")
+
+# Processes of ours that are no commands: what each imports, it alone pays for.
+_PARTS = {"_registry": "rendezvous.server.process", "_replay": "rendezvous.server.replay"}
+
+# What is imported stays: to look for cycles in it took a tenth of a command's start.
+_GC_AT_START = 10_000
 
 
 def _hide_secrets() -> bool:
@@ -33,14 +39,14 @@ def _hide_secrets() -> bool:
 
 
 def _leave(number: int, _: FrameType | None) -> None:
-    """End at once and without a traceback: nothing has begun."""
+    """End immediately and without a traceback: nothing has begun."""
     os._exit(128 + number)
 
 
 def _is_isolated() -> bool:
     """Whether this interpreter was started as below; it may have been given more options."""
     started = sys.orig_argv[: len(sys.orig_argv) - len(sys.argv) + 1]
-    return sys.flags.ignore_environment == 1 and started[-2:] == [_ISOLATED, "rdzv_command"]
+    return sys.flags.ignore_environment == 1 and started[-1:] == [_DOOR]
 
 
 def main() -> None:
@@ -55,8 +61,28 @@ def main() -> None:
         # A Ctrl-C waits until the new interpreter is here: before, it would show a traceback.
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         os.execv(  # noqa: S606
-            sys.executable, [sys.executable, "-E", _ISOLATED, "rdzv_command", *sys.argv[1:]]
+            sys.executable, [sys.executable, "-E", _DOOR, *sys.argv[1:]]
         )
+    gc.set_threshold(_GC_AT_START)
+    if sys.argv[1:2] and sys.argv[1] in _PARTS:
+        _be(_PARTS[sys.argv.pop(1)], interruptible=interruptible)
+    else:
+        _command(interruptible=interruptible)
+
+
+def _be(part: str, *, interruptible: bool) -> None:
+    """Run one of our processes, which handles its signals and its exit code itself."""
+    from importlib import import_module
+
+    process = import_module(part)
+    # It lets a Ctrl-C through again where it is ready for one.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    if interruptible:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    process.main()
+
+
+def _command(*, interruptible: bool) -> None:
     from launcher.cli import main as command
     from launcher.cli.streams import name_standard_output
 

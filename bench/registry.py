@@ -7,6 +7,7 @@ import contextlib
 import json
 import resource
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -112,7 +113,7 @@ def serving(*, tls: bool, journal: str, module: Sequence[str] = ()) -> Iterator[
     Args:
         tls: With the launch's own certificate, as beyond loopback.
         journal: `sqlite`, as every launch has it, or `memory`.
-        module: What stands in place of the module `rendezvous.server`: a profiler around it.
+        module: Runs in place of our own command: a profiler around the registry.
     """
     with tempfile.TemporaryDirectory(prefix="rdzv-bench-") as folder:
         state = StateDir(Path(folder), "bench")
@@ -125,8 +126,8 @@ def serving(*, tls: bool, journal: str, module: Sequence[str] = ()) -> Iterator[
         with listen(29_700, address="127.0.0.1", exact=False) as sock:
             command = server_command(state, sock.fileno())
             if module:
-                at = command.index("rendezvous.server")
-                command[at : at + 1] = module
+                own = command[command.index("_registry") + 1 :]
+                command = [sys.executable, "-m", *module, *own]
             with (state.path / "registry.log").open("ab") as log:
                 process = subprocess.Popen(
                     command,

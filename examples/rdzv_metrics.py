@@ -1,6 +1,7 @@
-"""Tell rdzv how the training gets on: copy this file beside your script, or import it from here.
+"""Send the loss and the like to rdzv: copy this file beside your script.
 
-    import rdzv_metrics
+    import rdzv_metrics                                # or, where rdzv is installed beside torch:
+    from rdzv import metrics as rdzv_metrics
     rdzv_metrics.send(step, loss=loss, lr=lr)          # on every rank, or on one
 
 `rdzv status RUN` then shows each rank's step and values, `rdzv metrics RUN --plot loss.png` draws
@@ -8,12 +9,16 @@ them. Outside a run of rdzv nothing happens. It never waits and never raises: wh
 at once is dropped. Standard library only, any Python from 3.8.
 """
 
+from __future__ import annotations
+
 import json
 import math
 import os
 import re
 import socket
 import time
+from collections.abc import Mapping
+from typing import SupportsFloat
 
 _SOCKET = "RDZV_SOCKET"  # a path that rdzv gives to the program of each node
 _RANKS = ("RANK", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
@@ -21,12 +26,12 @@ _NAME = re.compile(r"[^A-Za-z0-9_./-]")
 _MOST_VALUES = 32
 _PAUSE_SECONDS = 5.0
 
-_connection = None
+_connection: socket.socket | None = None
 _owner = 0  # a forked process must not write into its parent's connection
 _again_at = 0.0
 
 
-def own_rank():
+def own_rank() -> int:
     """Return this process's rank, as whatever started it says; 0 when nothing does."""
     for name in _RANKS:
         if os.environ.get(name, "").isdigit():
@@ -38,7 +43,13 @@ def own_rank():
     return node * int(os.environ.get("NPROC_PER_NODE") or 1) + int(local)  # Lightning's own
 
 
-def send(step, values=None, *, rank=None, **more):
+def send(
+    step: int,
+    values: Mapping[str, SupportsFloat] | None = None,
+    *,
+    rank: int | None = None,
+    **more: SupportsFloat,
+) -> bool:
     """Send the values of one step, all numbers; a name is `loss` or `eval/loss`.
 
     `rank` is this process's, where its environment does not say it. Returns whether it was sent. A
@@ -52,7 +63,7 @@ def send(step, values=None, *, rank=None, **more):
         return False
 
 
-def _send(rank, step, values):
+def _send(rank: int, step: int, values: Mapping[str, SupportsFloat]) -> bool:
     path = os.environ.get(_SOCKET)
     if not path or time.monotonic() < _again_at:
         return False
@@ -68,7 +79,7 @@ def _send(rank, step, values):
     return True
 
 
-def _clean(values):
+def _clean(values: Mapping[str, SupportsFloat]) -> dict[str, float]:
     clean = {}
     for name, value in values.items():
         number = float(value)
@@ -80,7 +91,7 @@ def _clean(values):
     return dict(list(clean.items())[:_MOST_VALUES])
 
 
-def _connect(path):
+def _connect(path: str) -> socket.socket:
     global _connection, _owner
     if _connection is None or _owner != os.getpid():
         _connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -90,7 +101,7 @@ def _connect(path):
     return _connection
 
 
-def _give_up():
+def _give_up() -> None:
     """Try again on a new connection, but not at once: an agent that is busy is left alone."""
     global _connection, _again_at
     if _connection is not None:

@@ -30,13 +30,12 @@ digest() (
   else
     cd "$1" 2> /dev/null || exit 0
   fi
+  [ ! -d rdzv/_app ] || cd rdzv/_app
   [ -f rdzv_command.py ] || exit 0
   code=$(find rdzv_command.py rendezvous worker launcher -name '*.py' -o -name '*.toml')
-  specs=$PWD/specs
-  if [ -d launcher/specs ]; then specs=$PWD/launcher/specs; fi
   {
     echo "$code" | LC_ALL=C sort | xargs sha256sum
-    cd "$specs"
+    cd specs
     find . -name 'worker*' | LC_ALL=C sort | xargs sha256sum
   } | sha256sum
 )

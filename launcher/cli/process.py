@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from launcher.cli.streams import STANDARD_OUTPUT
-from rendezvous.isolated import begin_work
+from rendezvous.door import begin_work
 from rendezvous.secret_variables import descriptor_of
 from rendezvous.wire.errors import ExitCode, RdzvError, UsageError
 from rendezvous.wire.words import printable

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from launcher.cli.process import exit_with, need_launcher_packages
-from rendezvous.isolated import isolated
+from rendezvous.door import own_command
 from rendezvous.wire.errors import UsageError
 from worker.settings import state_home
 
@@ -180,7 +180,7 @@ def replay(journal: str, state_dir: Path | None, as_json: bool) -> None:
         from launcher.run.replaying import show_recording
 
         raise SystemExit(show_recording(parts, click.echo, as_json=as_json))
-    words = isolated("rendezvous.server.replay", str(path))
+    words = own_command("_replay", str(path))
     # A Ctrl-C waits until the new interpreter is here: before, it would show a traceback.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     os.execv(sys.executable, [*words, "--json"] if as_json else words)  # noqa: S606

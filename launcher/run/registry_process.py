@@ -10,7 +10,7 @@ import socket
 from pathlib import Path
 
 from launcher.state.state_dir import StateDir
-from rendezvous.isolated import isolated
+from rendezvous.door import own_command
 from rendezvous.talk.credentials import hkdf, registry_credential
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.errors import AddressError, UsageError
@@ -107,7 +107,7 @@ def own_addresses() -> list[str]:
 def write_config(state: StateDir, secret: bytes, *, tls: bool, **options: object) -> RegistryPlace:
     """Write what the registry process reads; returns how it proves itself (without addresses).
 
-    `options` are further fields of `rendezvous.server.__main__.ServerConfig`.
+    `options` are further fields of `rendezvous.server.process.ServerConfig`.
     """
     config: dict[str, object] = {
         "key": hkdf(secret, "registry key for node credentials").hex(),
@@ -134,7 +134,7 @@ def write_config(state: StateDir, secret: bytes, *, tls: bool, **options: object
 def server_command(state: StateDir, fd: int) -> list[str]:
     """How the registry process is started."""
     config = str(state.path / "registry.json")
-    return isolated("rendezvous.server", config, "--fd", str(fd))
+    return own_command("_registry", config, "--fd", str(fd))
 
 
 def last_words(log: Path) -> str:

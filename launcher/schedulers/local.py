@@ -18,13 +18,13 @@ from launcher.plan.template import Form, render
 from launcher.schedulers.contract import Scheduler, SchedulerContext, Trouble, unheard
 from launcher.schedulers.description import Description
 from rendezvous.compat import timeout
-from rendezvous.isolated import isolated
+from rendezvous.door import own_command
 from rendezvous.secret_variables import anonymous_file, path_of
 from rendezvous.wire.errors import SchedulerError, TemplateError
 from rendezvous.wire.run import SlotState
 
 _KILL_SECONDS = 3.0
-OWN_COMMAND = tuple(isolated("rdzv_command"))
+OWN_COMMAND = tuple(own_command())
 """`rdzv` itself, in the interpreter that runs now."""
 
 

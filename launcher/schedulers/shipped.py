@@ -9,6 +9,5 @@ PROFILES = Path(__file__).parent / "profiles"
 
 
 def specs_folder() -> Path:
-    """The shipped specs: inside the package in a wheel, beside it in a checkout."""
-    inside = Path(__file__).parent.parent / "specs"
-    return inside if inside.is_dir() else Path(__file__).parent.parent.parent / "specs"
+    """The shipped specs, beside the packages."""
+    return Path(__file__).parents[2] / "specs"

@@ -1,4 +1,4 @@
-"""What a journal holds, event by event, with the reasons: `python -m rendezvous.server.replay`."""
+"""What a journal holds, event by event, with the reasons: what `rdzv replay` runs."""
 
 from __future__ import annotations
 
@@ -74,7 +74,3 @@ def _text(run: str, line: EventLine, *, as_json: bool) -> str:
     place = f"{run} {line.phase} epoch {line.epoch}"
     text = f"{line.number:5d} {line.at_seconds:9.3f} s  {place}: {line.reason}"
     return printable(text, _MAX_LINE)  # the journal may be somebody else's
-
-
-if __name__ == "__main__":
-    main()

@@ -15,7 +15,7 @@ from launcher.cli.process import log_to_file, log_to_stderr
 from launcher.run.registry_process import server_command
 from launcher.schedulers.local import OWN_COMMAND
 from launcher.state.state_dir import StateDir
-from rendezvous.isolated import isolated
+from rendezvous.door import own_command
 from rendezvous.wire.errors import UsageError
 from tests.support.canaries import loose
 from tests.support.launching import environment
@@ -103,7 +103,7 @@ def test_a_training_program_cannot_look_into_its_agent_and_all_that_is_left_is_p
     (tmp_path / "curious.py").write_text(CURIOUS)
     (tmp_path / "curious.py").chmod(0o600)
     home = tmp_path / "home"
-    python, *words = isolated("rdzv_command", "launch", "--nnodes", "1", "--rdzv-id", "r")
+    python, *words = own_command("launch", "--nnodes", "1", "--rdzv-id", "r")
     command = [*without_rights(), python, "-O", *words, "--framework", "command"]
     done = subprocess.run(
         [*command, "--", sys.executable, f"{tmp_path}/curious.py"],
@@ -123,7 +123,7 @@ def test_a_training_program_cannot_look_into_its_agent_and_all_that_is_left_is_p
 def test_our_processes_obey_no_variable_of_the_users(tmp_path: Path) -> None:
     for command in (OWN_COMMAND, server_command(StateDir(tmp_path, "r"), 3)):
         assert command[1] == "-E"
-        assert command[2].endswith("/isolated.py")
+        assert command[2].endswith("/rdzv_command.py")
 
 
 # What others say

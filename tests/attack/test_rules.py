@@ -19,7 +19,8 @@ def sources() -> dict[str, ast.Module]:
     """Every module that is shipped, by its path inside the distribution."""
     above = modules()["rendezvous"].parents[1]
     found = {str(path.relative_to(above)): tree(name) for name, path in modules().items()}
-    return found | {"rdzv_command.py": ast.parse((ROOT / "rdzv_command.py").read_text("utf-8"))}
+    doors = ("rdzv_command.py", "rdzv/__main__.py", "rdzv/metrics.py")
+    return found | {name: ast.parse((ROOT / name).read_text("utf-8")) for name in doors}
 
 
 @functools.cache

@@ -19,7 +19,7 @@ from launcher.cli import main
 from launcher.schedulers.shipped import specs_folder
 from launcher.symmetric.adopt import adopt
 from launcher.symmetric.claim import Host
-from rendezvous.isolated import isolated
+from rendezvous.door import own_command
 from rendezvous.talk.join_string import parse_group_token
 from tests.support.bed import Bed, join_text
 from tests.support.vendor_specs import NAME, OPTIONS, UGLY, rendered, shipped, worker_run
@@ -71,7 +71,7 @@ def test_each_node_of_the_symmetric_job_adopts_its_place() -> None:
 
 def test_the_symmetric_jobs_first_line_puts_a_token_into_a_file_of_ones_own(tmp_path: Path) -> None:
     line = re.findall(r"^#     (.*)$", SYMMETRIC.read_text(), re.MULTILINE)[0]
-    rdzv = shlex.join(isolated("rdzv_command"))
+    rdzv = shlex.join(own_command())
     (tmp_path / "rdzv").write_text(f'#!/bin/sh\nexec {rdzv} "$@"\n')
     (tmp_path / "rdzv").chmod(0o755)
     env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"}

@@ -81,7 +81,7 @@ def test_a_run_whose_journal_has_no_room_goes_on_once_there_is_room_again(
         filler = fill(disk)
         with no_reserve(launched.folder / "journal.sqlite"):
             before = kinds(launched)
-            launched.child("rendezvous.server").kill()
+            launched.child("_registry").kill()
             time.sleep(4)  # longer than a lease: the beats must go on
             assert "running on 2 nodes" in rdzv(disk, "status", "r")
             (tmp_path / "end").touch()
@@ -107,7 +107,7 @@ def stay_full(launched: Launched) -> None:
 
 def exceed_its_limit(launched: Launched) -> None:
     """The journal's file has the size that the registry may write."""
-    registry = launched.child("rendezvous.server")
+    registry = launched.child("_registry")
     run("prlimit", f"--pid={registry.pid}", "--fsize=4096")
     (launched.state.parent / "end").touch()
 

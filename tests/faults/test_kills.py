@@ -52,7 +52,7 @@ class Stage:
             case "launcher":
                 return psutil.Process(self.launched.process.pid)
             case "registry":
-                return self.launched.child("rendezvous.server")
+                return self.launched.child("_registry")
             case _:
                 return self.agent(0 if self.phase == "gathering" else LATE)
 

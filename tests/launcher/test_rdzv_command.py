@@ -21,7 +21,7 @@ from tests.support.waiting import SECONDS, until
 
 RDZV = str(Path(sys.executable).parent / "rdzv")
 ATTEMPTS = 20
-REPLAY = "rendezvous.server.replay"
+REPLAY = "_replay"
 KEYS = RunKeys(b"s" * 32, "llama", "k7f2a9c1xy")
 TOKEN = KEYS.join_token(0, 1)
 PLACE = RegistryPlace(("127.0.0.1",), 9)
@@ -183,10 +183,10 @@ def said(process: subprocess.Popen[str]) -> str:
     return process.stderr.readline()
 
 
-def is_loading(process: subprocess.Popen[str], module: str) -> bool:
-    """Whether the interpreter that runs the module is about half way through its imports."""
+def is_loading(process: subprocess.Popen[str], word: str) -> bool:
+    """Whether the interpreter that runs this part of rdzv is about half way through its imports."""
     proc = Path(f"/proc/{process.pid}")
-    runs = f"isolated.py\0{module}\0" in (proc / "cmdline").read_text()
+    runs = f"rdzv_command.py\0{word}\0" in (proc / "cmdline").read_text()
     return runs and "pydantic_core" in (proc / "maps").read_text()
 
 
@@ -230,7 +230,7 @@ def test_ctrl_c_is_held_back_until_the_new_interpreter_is_here_and_then_the_comm
 @pytest.mark.real_time
 def test_ctrl_c_while_the_command_is_loaded_leaves_no_traceback(folder: Path) -> None:
     with begun(folder, RDZV, "worker", "--", "x", RDZV_JOIN_FILE=str(folder)) as process:
-        until(lambda: is_loading(process, "rdzv_command"))
+        until(lambda: is_loading(process, "worker"))
         rest, code = interrupted(process)
         assert rest in ("", f"rdzv: no join string is in {folder} yet\n")  # it was quick
         assert code == 128 + signal.SIGINT
@@ -248,7 +248,7 @@ def test_ctrl_c_ends_a_worker_that_waits_for_its_join_string(folder: Path) -> No
 def test_ctrl_c_ends_a_standing_registry_that_is_loaded(folder: Path) -> None:
     with begun(folder, RDZV, "serve", "--port", str(free_port())) as process:
         assert "launchers use it with RDZV_REGISTRY_FILE" in said(process)
-        until(lambda: is_loading(process, "rendezvous.server"))
+        until(lambda: is_loading(process, "_registry"))
         assert interrupted(process) == ("", 128 + signal.SIGINT)
 
 

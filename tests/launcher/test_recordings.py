@@ -239,7 +239,7 @@ def make() -> None:
     program = "import os, sys, time; time.sleep(1); sys.exit(3 * (os.environ['RANK'] == '1'))"
     with tempfile.TemporaryDirectory() as state:
         words = ["--nnodes", "2", "--rdzv-id", "r", "--framework", "env", "--record"]
-        command = [sys.executable, "-m", "rdzv_command", "launch", "--state-dir", state]
+        command = [sys.executable, "-m", "rdzv", "launch", "--state-dir", state]
         subprocess.run([*command, *words, "--", "python3", "-c", program], cwd=ROOT)
         STORED.mkdir(parents=True, exist_ok=True)
         for name, path in (

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from launcher.schedulers.local import OWN_COMMAND
 from tests.support.cluster import cluster
 from tests.support.launching import BIN, launch, launching, shell
 from tests.support.netlab import Lab
@@ -133,7 +134,7 @@ def test_a_serving_node_that_is_told_to_end_ends_the_run_and_all_that_it_runs(
         until(lambda: all(file.exists() and file.read_text().strip() for file in files))
         pids = [int(file.read_text()) for file in files]
         above = psutil.Process(pids[2]).parents()
-        agent = next(process for process in above if "rdzv_command" in process.cmdline())
+        agent = next(each for each in above if OWN_COMMAND[-1] in each.cmdline())
         agent.send_signal(signal.SIGTERM)
         outcome = run.finish()
     assert outcome.code == 143

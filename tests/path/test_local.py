@@ -122,7 +122,7 @@ def test_a_registry_killed_while_training_comes_back_and_disturbs_nobody(tmp_pat
     script = f"echo start; {until_end(tmp_path)}; echo end"
     with launching(tmp_path / "s", *TWO, "--json", command=shell(script)) as launched:
         launched.wait_for_phase("running")
-        launched.child("rendezvous.server").kill()
+        launched.child("_registry").kill()
         launched.wait_for("restarted")
         (tmp_path / "end").touch()
         outcome = launched.finish()

@@ -1,4 +1,4 @@
-"""`python -m rendezvous.server.replay` tells what a journal holds."""
+"""`rdzv replay` tells what a journal holds."""
 
 from __future__ import annotations
 

@@ -238,9 +238,9 @@ async def test_the_registry_goes_with_its_launcher(registry: Registry) -> None:
     registry.end()
     program = (
         "import os, subprocess, sys, time\n"
-        "from rendezvous.isolated import isolated\n"
+        "from rendezvous.door import own_command\n"
         "config, fd = sys.argv[1:]\n"
-        "command = isolated('rendezvous.server', config, '--fd', fd)\n"
+        "command = own_command('_registry', config, '--fd', fd)\n"
         "child = subprocess.Popen([*command, '--parent', str(os.getpid())], pass_fds=[int(fd)])\n"
         "print(child.pid, flush=True)\n"
         "time.sleep(60)\n"

@@ -98,7 +98,7 @@ class Cluster:
 
     def registry(self) -> psutil.Process:
         """The registry's process."""
-        return self.launched.child("rendezvous.server")
+        return self.launched.child("_registry")
 
     def printed(self, first: str) -> list[str]:
         """The lines of all programs that begin so, by host."""

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from rendezvous.compat import timeout
-from rendezvous.isolated import isolated
+from rendezvous.door import own_command
 from rendezvous.talk.certificate import make_certificate, public_key_pin
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import Credential, RunKeys, hkdf, new_secret, registry_credential
@@ -142,7 +142,7 @@ class Registry:
     def start(self, *options: str) -> None:
         """Start the process; connections wait in the socket's queue until it serves."""
         fd = self.sock.fileno()
-        command = isolated("rendezvous.server")
+        command = own_command("_registry")
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 [*command, str(self.folder / "config.json"), "--fd", str(fd), *options],

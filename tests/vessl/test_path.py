@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-import rdzv_command
 from launcher.schedulers.shipped import specs_folder
 from tests.support.launching import BIN
 from tests.support.listening import listen_on
@@ -67,12 +66,11 @@ def launcher_spec(folder: Path, script: str, **changes: str) -> Path:
 
 def checkout(folder: Path) -> Path:
     """A checkout of rdzv as an import leaves it; the image has the same rdzv on its PATH."""
-    place, installed = folder / "rdzv", Path(rdzv_command.__file__).parent
-    shutil.copytree(specs_folder(), place / "specs")
+    place, installed = folder / "rdzv", specs_folder().parent
     shutil.copytree(EXAMPLES, place / "examples")
     shutil.copy(installed / "rdzv_command.py", place)
-    without = shutil.ignore_patterns("__pycache__", "specs")
-    for package in ("rendezvous", "worker", "launcher"):
+    without = shutil.ignore_patterns("__pycache__")
+    for package in ("rendezvous", "worker", "launcher", "specs"):
         shutil.copytree(installed / package, place / package, ignore=without)
     return place
 

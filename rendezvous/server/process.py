@@ -1,4 +1,4 @@
-"""The registry as a process: `python -m rendezvous.server CONFIG --fd N`.
+"""The registry as a process: `rdzv_command.py _registry CONFIG --fd N`.
 
 It is started by `rdzv launch` and `rdzv serve`, which hold the listening socket: a registry that
 was killed is started again on the same socket and journal, and no client has to look for it
@@ -61,7 +61,7 @@ class ServerConfig(BaseModel):
 
 def main() -> None:
     """Read the config, recover from the journal, serve until told to end."""
-    parser = argparse.ArgumentParser(prog="rendezvous.server", description=__doc__)
+    parser = argparse.ArgumentParser(prog="rdzv _registry", description=__doc__)
     parser.add_argument("config", type=Path)
     parser.add_argument("--fd", type=int, required=True, help="the listening socket")
     parser.add_argument("--parent", type=int, help="the launcher; the registry ends after it")
@@ -147,7 +147,3 @@ def _tls(config: ServerConfig) -> ssl.SSLContext | None:
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.load_cert_chain(config.certificate, config.certificate_key)
     return context
-
-
-if __name__ == "__main__":
-    main()

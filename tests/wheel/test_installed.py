@@ -1,0 +1,155 @@
+"""The built wheel as people install it: one name in site-packages, beside whatever is theirs."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.pythons import interpreter
+from tests.support.launching import environment
+from tests.support.missing import give_up
+from tests.support.venvs import CannotInstall, installed
+
+pytestmark = [pytest.mark.wheel, pytest.mark.real_time, pytest.mark.timeout(300)]
+
+ROOT = Path(__file__).parents[2]
+UV = "uv==0.13.9"
+PIPX = "pipx==1.18.4"
+OURS = ("rendezvous", "worker", "launcher")
+USERS_PROJECT = """
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+[project]
+name = "training"
+version = "1"
+[tool.hatch.build.targets.wheel]
+packages = ["rendezvous", "worker", "launcher"]
+"""
+TRAIN = """
+import launcher, rdzv.metrics, rendezvous, worker
+print(launcher.OWNER, rendezvous.OWNER, worker.OWNER, rdzv.metrics.own_rank())
+"""
+
+
+def run(*words: str | Path, cwd: Path = Path("/"), env: Mapping[str, str] = {}) -> str:
+    """Run a command to its end; returns what it printed."""
+    environ = {**environment(cwd), **env}
+    done = subprocess.run(words, cwd=cwd, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@dataclass
+class Built:
+    """uv, and what it has built of the checkout."""
+
+    uv: Path
+    sdist: Path
+    wheel: Path
+    users: Path
+    """A wheel of a user's, whose packages have the names of ours."""
+
+    def venv(self, folder: Path, python: str | Path = sys.executable) -> Path:
+        """A new environment; returns its folder of commands."""
+        run(self.uv, "venv", "--quiet", "--python", python, folder)
+        return folder / "bin"
+
+    def install(self, bin_: Path, *what: str | Path) -> None:
+        """Install into the environment with this folder of commands."""
+        run(self.uv, "pip", "install", "--quiet", "--python", bin_ / "python", *what)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
+    folder = tmp_path_factory.mktemp("built")
+    try:
+        uv = installed("uv", UV) / "bin" / "uv"
+    except CannotInstall as error:
+        give_up(str(error))
+    run(uv, "build", "--quiet", "--out-dir", folder, ROOT)  # the wheel is made of the sdist
+    project = folder / "training"
+    for name in OURS:
+        (project / name).mkdir(parents=True)
+        (project / name / "__init__.py").write_text("OWNER = 'user'\n")
+    (project / "pyproject.toml").write_text(USERS_PROJECT)
+    run(uv, "build", "--quiet", "--wheel", "--out-dir", folder, project)
+    [sdist], [wheel] = folder.glob("rdzv-*.tar.gz"), folder.glob("rdzv-*.whl")
+    yield Built(uv, sdist, wheel, next(folder.glob("training-*.whl")))
+    shutil.rmtree(folder)
+
+
+def train(folder: Path, *rdzv: str | Path, python: str | Path = sys.executable, **env: str) -> None:
+    """Launch a program that imports the user's packages and the module that is for users."""
+    (folder / "train.py").write_text(TRAIN)
+    words = ("launch", "--nnodes", "2", "--framework", "command", "--", python, "train.py")
+    out = run(*rdzv, *words, cwd=folder, env=env)
+    said = sorted(line.partition("] ")[2] for line in out.splitlines())
+    assert said == ["user user user 0", "user user user 1"]
+
+
+def test_the_wheel_has_one_name(built: Built) -> None:
+    with zipfile.ZipFile(built.wheel) as wheel:
+        names = wheel.namelist()
+    assert {name.split("/")[0].partition("-")[0] for name in names} == {"rdzv"}
+    assert {name.split("/")[2] for name in names if name.startswith("rdzv/_app/")} == {
+        *(*OURS, "specs", "rdzv_command.py"),
+    }
+
+
+@pytest.mark.parametrize(("first", "version"), [("rdzv", "3.10"), ("user", "3.13")])
+def test_it_lives_beside_packages_of_the_same_names_and_leaves_nothing(
+    tmp_path: Path, built: Built, first: str, version: str
+) -> None:
+    python = interpreter(version)
+    if python is None:
+        give_up(f"Python {version} is not on PATH and not among pyenv's")
+    commands = built.venv(tmp_path / "venv", python)
+    both = [f"{built.wheel}[launcher]", str(built.users)]
+    for each in both if first == "rdzv" else reversed(both):
+        built.install(commands, each)
+    own = commands / "python"
+    train(tmp_path, commands / "rdzv", python=own, PYTHONPATH=".")
+    # pip knows nothing of what -OO compiles, of whatever package.
+    train(tmp_path, own, "-OO", "-m", "rdzv", python=own, PYTHONDONTWRITEBYTECODE="1")
+    run(sys.executable, "-m", "pip", "--python", own, "uninstall", "--quiet", "--yes", "rdzv")
+    [site] = (tmp_path / "venv" / "lib").glob("python*/site-packages")
+    assert list(site.rglob("*rdzv*")) == []
+    assert run(own, "-c", "import worker; print(worker.OWNER)") == "user\n"
+
+
+def test_it_is_installed_from_an_sdist_in_an_environment_of_its_own(
+    tmp_path: Path, built: Built
+) -> None:
+    users = built.venv(tmp_path / "users")
+    built.install(users, built.users)
+    tool = {"UV_TOOL_DIR": str(tmp_path / "tools"), "UV_TOOL_BIN_DIR": str(tmp_path / "bin")}
+    source = f"rdzv[launcher] @ {built.sdist.as_uri()}"
+    run(built.uv, "tool", "install", "--quiet", source, env=tool)
+    program = (users / "python", "-c", "import worker; print(worker.OWNER)")
+    words = ("launch", "--nnodes", "2", "--framework", "command", "--", *program)
+    out = run(tmp_path / "bin" / "rdzv", *words, cwd=tmp_path)
+    assert sorted(out.splitlines()) == ["[0] user", "[1] user"]
+    run(built.uv, "tool", "uninstall", "--quiet", "rdzv", env=tool)
+    assert not list(tmp_path.rglob("*rdzv_command*"))
+
+
+def test_pipx_installs_it(tmp_path: Path, built: Built) -> None:
+    pipx = installed("pipx", PIPX) / "bin" / "pipx"
+    home = {"PIPX_HOME": str(tmp_path / "pipx"), "PIPX_BIN_DIR": str(tmp_path / "bin")}
+    run(pipx, "install", "--quiet", f"{built.wheel}[launcher]", env=home)
+    words = ("launch", "--nnodes", "2", "--framework", "command", "--", "echo", "here")
+    out = run(tmp_path / "bin" / "rdzv", *words, cwd=tmp_path)
+    assert sorted(out.splitlines()) == ["[0] here", "[1] here"]
+
+
+def test_the_file_to_copy_is_the_module_to_import() -> None:
+    copied = ROOT / "examples" / "rdzv_metrics.py"
+    assert copied.read_bytes() == (ROOT / "rdzv" / "metrics.py").read_bytes()
