@@ -161,6 +161,14 @@ def test_the_types_of_every_package_are_there_for_others() -> None:
         assert (modules()[package].parent / "py.typed").is_file()
 
 
+def test_what_a_users_process_may_import_needs_the_standard_library_only() -> None:
+    found = load("rdzv", "rdzv.metrics", "rdzv.__main__")["modules"]
+    assert isinstance(found, list)
+    others = {name.partition(".")[0] for name in found} - sys.stdlib_module_names
+    own = {"rdzv", "__main__"}
+    assert {name for name in others - own if not name.startswith("_")} == set(), others
+
+
 # ---- circles ------------------------------------------------------------------------------------
 
 
