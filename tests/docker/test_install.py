@@ -87,7 +87,7 @@ def test_several_tasks_install_once_and_what_is_different_is_installed_anew(tmp_
     assert run(*argv, **more) == f"{tmp_path}/own/command\n"
     assert command.lstat().st_mtime_ns == made
     with zipfile.ZipFile(wheel, "a") as parts:
-        parts.writestr("rendezvous/more.py", "")
+        parts.writestr("rdzv/_app/rendezvous/more.py", "")
     run(*argv, **more)
     assert command.lstat().st_mtime_ns > made
     assert command.resolve() == tmp_path / "own/venv/bin/rdzv"
