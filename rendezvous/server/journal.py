@@ -103,7 +103,7 @@ class SqliteJournal:
         await self._run(_delete, run)
 
     async def close(self) -> None:
-        self._thread.submit(self._connection.close).result()
+        self._thread.submit(_close, self._connection).result()
         self._thread.shutdown()
 
     async def _run(self, work: Callable[[sqlite3.Connection, T], None], argument: T) -> None:
@@ -229,6 +229,14 @@ def _reserve(connection: sqlite3.Connection) -> None:
             f"CREATE TABLE reserve AS SELECT zeroblob({_RESERVE_BYTES}) AS room;"
             "DROP TABLE reserve"
         )
+
+
+def _close(connection: sqlite3.Connection) -> None:
+    """Keep the records alone: the reserve is given back, and the log becomes part of the file."""
+    with contextlib.suppress(sqlite3.Error):  # a full disk: the file stays as large as it is
+        connection.execute("PRAGMA temp_store=MEMORY")
+        connection.execute("VACUUM")
+    connection.close()
 
 
 def _insert(connection: sqlite3.Connection, records: list[Record]) -> None:

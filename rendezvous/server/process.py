@@ -123,11 +123,13 @@ async def _serve(config: ServerConfig, sock: socket.socket) -> None:
     bereft = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(_LAUNCHER_ENDED, bereft.set)
     ending = asyncio.create_task(_end_after_launcher(service, bereft))
-    try:
-        await server.serve(sockets=[sock])
-    finally:
-        ending.cancel()
-        await journal.close()
+    # After `serve` uvicorn raises again the signal that ended it; here it waits for the journal.
+    with server.capture_signals():
+        try:
+            await server.serve(sockets=[sock])
+        finally:
+            ending.cancel()
+            await journal.close()
 
 
 async def _end_after_launcher(service: Service, bereft: asyncio.Event) -> None:

@@ -280,3 +280,16 @@ async def test_a_disk_that_fills_up_has_kept_room_for_the_rest_of_a_run(path: Pa
             await journal.append([event])
     await journal.close()
     assert read_journal(path) == events
+
+
+async def test_a_closed_journal_is_one_file_of_the_records_alone(path: Path) -> None:
+    journal = SqliteJournal(path)
+    await journal.append(records("a", *range(1, 21)))
+    await journal.close()
+    assert [*path.parent.iterdir()] == [path]
+    assert path.stat().st_size < 30_000
+    again = SqliteJournal(path)  # a resumed launch takes its reserve anew
+    assert path.stat().st_size + path.with_name(f"{path.name}-wal").stat().st_size > 2 << 20
+    with files_no_larger_than(0):  # no room: it is closed as it is
+        await again.close()
+    assert read_journal(path) == records("a", *range(1, 21))

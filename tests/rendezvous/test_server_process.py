@@ -86,6 +86,8 @@ async def test_sigterm_ends_every_waiting_request_and_the_process(registry: Regi
         with pytest.raises(Unavailable, match="closing"):
             await poll
     assert [record.number for record in read_journal(registry.journal)] == [1, 2, 3]
+    assert [*registry.journal.parent.glob("journal.sqlite*")] == [registry.journal]
+    assert registry.journal.stat().st_size < 100_000
     assert "timeout graceful shutdown" not in registry.log
     assert "Traceback" not in registry.log
 
