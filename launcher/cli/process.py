@@ -83,7 +83,8 @@ def _in_our_form() -> Iterator[None]:
         sys.exit(128 + signal.SIGINT)
     except click.UsageError as exc:
         if type(exc).__name__ == "NoArgsIsHelpError":
-            raise
+            exc.show()
+            sys.exit(int(ExitCode.USAGE))
         hint = f"see {exc.ctx.command_path if exc.ctx else 'rdzv'} --help"
         raise UsageError(exc.format_message(), hint=hint) from exc
 

@@ -72,7 +72,8 @@ async def _launch(prepared: Preparation, world: LaunchEnvironment) -> int:
     result = work.result
     if result is None:
         return _SIGNALS + (outcome.signal or 0)
-    world.echo(last_line(plan.run, result, state))
+    code = result.exit_code
     if outcome.signal is not None and result.status == "cancelled":
-        return _SIGNALS + outcome.signal
-    return result.exit_code
+        code = _SIGNALS + outcome.signal
+    world.echo(last_line(plan.run, result, state, exit_code=code))
+    return code

@@ -50,9 +50,11 @@ def failure(
         assert isinstance(code, Cause)
         exit_code = code.exit_code
     node = slot.node if slot else None
+    is_own = code != Cause.PROGRAM_FAILED or (report is not None and report.by_agent)
     return Result(
         status="failed",
         exit_code=int(exit_code),
+        exit_code_of="rdzv" if is_own else "program",
         code=code,
         message=message,
         hint=hint,

@@ -80,7 +80,8 @@ def _give_verdict(run: Run, now: float, silent: Sequence[int] = ()) -> None:
         if run.spec.led:
             who_ended = f"the program of node 0, which led {count} nodes,"
         words = f"{who_ended} ended with exit code 0{_ran(run)}"
-        finish(run, now, Result(status="ok", exit_code=0, message=words))
+        ok = Result(status="ok", exit_code=0, exit_code_of="program", message=words)
+        finish(run, now, ok)
         return
     report = first.its_node.exit
     words = words_of_failure(first) + _early_ends(run) + _also_lost(run, first)

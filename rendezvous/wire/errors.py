@@ -1,7 +1,7 @@
 """Every error of rdzv, each with its code, HTTP status, exit code and whether to try again.
 
     RdzvError
-    ├── UsageError              the person gave something that cannot work            exit 2
+    ├── UsageError              the person gave something that cannot work            exit 64
     │   ├── TemplateError       a spec template that does not render
     │   └── AddressError        no address as asked for
     ├── RequestError            the registry refuses a request (4xx)
@@ -52,7 +52,8 @@ from rendezvous.enums import StrEnum
 class ExitCode(IntEnum):
     """What `rdzv` exits with when the code is not the training program's own; what it means.
 
-    A program's own code is passed on, a signal n as 128 + n.
+    A program's own code is passed on, a signal n as 128 + n. No code below 64 but 1 is rdzv's: 2 is
+    what Python and shells exit with. The result says whose the code is.
     """
 
     help: str
@@ -65,7 +66,7 @@ class ExitCode(IntEnum):
 
     OK = 0, "every node's program ended with 0"
     FAILED = 1, "rdzv could not do what was asked; the message says why"
-    USAGE = 2, "wrong option, spec or template; no such run; a missing package"
+    USAGE = 64, "wrong option, spec or template; no such run; a missing package"
     INTERNAL = 70, "a fault in rdzv itself"
     FENCED = 75, "a newer worker run has taken this node's slot"
     REFUSED = 77, "the registry refused this node: wrong token, or another job than the run's"

@@ -72,6 +72,9 @@ class Result(Wire):
 
     status: Literal["ok", "failed", "cancelled"]
     exit_code: int
+    exit_code_of: Literal["program", "rdzv"] = Field(
+        "rdzv", description="Whether the exit code is the program's own or one of rdzv's."
+    )
     message: str
     hint: str = ""
     code: str = Field(

@@ -10,6 +10,7 @@ from click.testing import Result
 
 from launcher.run.bench import draw
 from launcher.settings import BenchSettings
+from rendezvous.wire.errors import ExitCode
 from tests.launcher.command import rdzv
 from tests.launcher.test_dry_run import table
 from worker.contracts import check_command, make_contract
@@ -83,7 +84,7 @@ def test_what_cannot_be_is_refused_before_anything_starts(
     words: list[str], said: str, tmp_path: Path
 ) -> None:
     refused = bench(*words)
-    assert refused.exit_code == 2, refused.output
+    assert refused.exit_code == ExitCode.USAGE, refused.output
     assert refused.stderr.startswith(f"rdzv: {said}")
     assert not (tmp_path / "state").exists()
 

@@ -365,6 +365,7 @@ def test_99_where_the_registry_has_told_no_result_none_is_written() -> None:
 # ---- the last line -----------------------------------------------------------------------------
 
 PLACE = RegistryPlace(("10.0.0.1", "fd00::1"), 29_600, "certificate", b"\x30\x82der")
+CODE = "exit code 3 (the program's)"
 
 
 @pytest.fixture
@@ -373,7 +374,8 @@ def state(tmp_path: Path) -> StateDir:
 
 
 def said(state: StateDir, status: str = "failed", **more: Any) -> str:
-    values: dict[str, Any] = {"status": status, "exit_code": 3, "message": "node 1 failed"} | more
+    values: dict[str, Any] = {"status": status, "exit_code": 3, "message": "node 1 failed"}
+    values |= {"exit_code_of": "program"} | more
     return last_line("llama", Result(**values), state)
 
 
@@ -382,10 +384,13 @@ def test_96_a_good_end_is_a_line() -> None:
     assert end == "rdzv: run 'llama' ok: all 2 ended"
 
 
-def test_96_a_cancelled_run_is_named_by_its_message_alone(state: StateDir) -> None:
-    assert said(state, "cancelled", message="run 'llama' was cancelled: enough") == (
-        "rdzv: run 'llama' was cancelled: enough"
-    )
+def test_96_of_a_cancelled_run_the_message_and_the_code_of_its_signal_are_told(
+    state: StateDir,
+) -> None:
+    result = Result(status="cancelled", exit_code=84, message="run 'llama' was cancelled: SIGINT")
+    words = "rdzv: run 'llama' was cancelled: SIGINT; exit code"
+    assert last_line("llama", result, state) == f"{words} 84 (rdzv's)"
+    assert last_line("llama", result, state, exit_code=130) == f"{words} 130 (rdzv's)"
 
 
 def test_96_of_a_failure_the_tail_stands_above_with_the_last_words_the_hint_and_the_log(
@@ -398,16 +403,16 @@ def test_96_of_a_failure_the_tail_stands_above_with_the_last_words_the_hint_and_
         "rdzv: last output of node 1 (h1):\nrdzv:   | Traceback\nrdzv:   | ValueError: x\n"
         "rdzv:   | -----\nrdzv: run 'llama' failed: node 1 failed; its last words: 'ValueError: x'"
     )
-    assert said(state, **more, **node) == f"{above}; mend it; log: h1:{log}"
+    assert said(state, **more, **node) == f"{above}; mend it; {CODE}; log: h1:{log}"
     log.touch()
-    assert said(state, **more, **node) == f"{above}; mend it; log: {log}"
+    assert said(state, **more, **node) == f"{above}; mend it; {CODE}; log: {log}"
 
 
 def test_96_without_a_log_of_its_own_a_failure_names_the_folder_of_all(state: StateDir) -> None:
-    assert said(state) == f"rdzv: run 'llama' failed: node 1 failed; log: {state.logs}"
+    assert said(state) == f"rdzv: run 'llama' failed: node 1 failed; {CODE}; log: {state.logs}"
 
 
 def test_96_who_waited_for_nodes_in_vain_hears_where_they_should_have_come(state: StateDir) -> None:
     where = "(port 29600 of 10.0.0.1, fd00::1)"
-    assert f"node 1 failed {where}; log: " in said(state, code="join_timeout")
+    assert f"node 1 failed {where}; {CODE}; log: " in said(state, code="join_timeout")
     assert where not in said(state, code="node_lost")

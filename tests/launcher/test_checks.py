@@ -11,6 +11,7 @@ import pytest
 from launcher.show.checks import check_lines, lines_of, rtt_line, warning_lines
 from launcher.show.heatmap import draw_heat_map
 from launcher.state.state_dir import StateDir
+from rendezvous.wire.errors import ExitCode
 from rendezvous.wire.node import Finding
 from rendezvous.wire.run import Round, RunReport
 from rendezvous.wire.verify import PairProbe
@@ -211,19 +212,19 @@ def test_where_nothing_was_probed_that_is_said(tmp_path: Path) -> None:
     words = "the nodes of run 'llama' have not probed each other (yet, or --verify off)"
     assert rdzv("status", "llama", "--matrix", state=tmp_path).stdout == f"{words}\n"
     drawn = rdzv("status", "llama", "--matrix", str(tmp_path / "m.svg"), state=tmp_path)
-    assert (drawn.exit_code, drawn.stderr) == (2, f"rdzv: {words}\n")
+    assert (drawn.exit_code, drawn.stderr) == (ExitCode.USAGE, f"rdzv: {words}\n")
 
 
 def test_of_a_run_whose_registry_is_gone_and_that_kept_nothing_that_is_said(tmp_path: Path) -> None:
     state = state_of_run(tmp_path)
     result = rdzv("status", "llama", "--checks", state=tmp_path)
-    assert result.exit_code == 2
+    assert result.exit_code == ExitCode.USAGE
     assert "nothing is known of the checks of run 'llama': " in result.stderr
     assert "they are made when all nodes have joined" in result.stderr
     needs = "rdzv: --checks and --matrix need a RUN\n      rdzv status RUN --matrix\n"
     assert rdzv("status", "--matrix", state=tmp_path).stderr == needs
     state.write("report.json", b"{")
-    assert rdzv("status", "llama", "--checks", state=tmp_path).exit_code == 2
+    assert rdzv("status", "llama", "--checks", state=tmp_path).exit_code == ExitCode.USAGE
 
 
 # --- the picture ----------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ def test_every_command_explains_itself_and_what_runs_its_exit_codes(words: str) 
 
 def test_without_a_command_the_help_is_shown_and_the_version_is_told() -> None:
     result = rdzv()
-    assert result.exit_code == 2
+    assert result.exit_code == ExitCode.USAGE
     assert result.output.startswith("Usage: rdzv [OPTIONS] COMMAND")
     folder = re.escape(str(Path(launcher.__file__).parent.parent))
     line = rf"rdzv \d+\.\d+\.\d+ from {folder} \(Python 3\.[0-9.]+, the launcher's packages\)\n"
@@ -118,7 +118,11 @@ def test_a_wrong_command_line_is_two_lines_and_exit_code_2(
     first, second = result.stderr.splitlines()
     assert first.startswith(f"rdzv: {message}")
     assert second.startswith(f"      {hint}")
-    assert (result.stdout, result.exit_code, "cut0ff" in result.stderr) == ("", 2, False)
+    assert (result.stdout, result.exit_code, "cut0ff" in result.stderr) == (
+        "",
+        ExitCode.USAGE,
+        False,
+    )
 
 
 @pytest.mark.parametrize(("rank", "join"), [("0", None), ("2", 2)])
@@ -146,7 +150,7 @@ def test_09_with_a_token_every_node_above_rank_0_is_a_worker_and_nothing_else(
 @pytest.mark.parametrize(
     ("error", "code", "says"),
     [
-        (UsageError("what\x1b happened", hint="try"), 2, "rdzv: what? happened\n      try\n"),
+        (UsageError("what\x1b happened", hint="try"), 64, "rdzv: what? happened\n      try\n"),
         (JoinTimeout("late", hint=""), JoinTimeout.exit_code, "rdzv: late\n"),
         (KeyboardInterrupt(), 130, ""),
         (
@@ -186,7 +190,7 @@ def test_where_only_a_worker_is_installed_the_other_commands_say_what_to_install
         "      install the launcher's packages: pip install 'rdzv[launcher]'\n"
     )
     *found, help_, worker, token = json.loads(done.stdout)
-    assert found == [[2, message, False]] * len(lines)
+    assert found == [[64, message, False]] * len(lines)
     assert (help_, token) == ([0, "", False], [0, "", False])
     assert worker[1].startswith("rdzv: RDZV_JOIN is not set")
 
@@ -277,7 +281,7 @@ def test_an_option_that_changes_nothing_is_named() -> None:
 def test_a_command_that_torchrun_cannot_start_is_refused_before_all_else(words: str) -> None:
     env = {"RDZV_JOIN": "rdzv1-cut0ff"}
     result = rdzv(*words.split(), "--", "bash", "-c", "true", env=env)
-    assert (result.exit_code, result.stdout) == (2, "")
+    assert (result.exit_code, result.stdout) == (ExitCode.USAGE, "")
     assert result.stderr.startswith("rdzv: COMMAND's 'bash' is not a Python script")
     named = rdzv(*words.split(), "--framework", "torchrun", "--", "bash", "x", env=env)
     assert "COMMAND" not in named.stderr
@@ -300,7 +304,7 @@ def test_a_run_that_was_not_launched_here_is_named_with_those_that_were(
     assert rdzv(command, "x").stderr == f"{nowhere}none\n"
     launched(root)
     result = rdzv(command, "x")
-    assert (result.stderr, result.exit_code) == (f"{nowhere}llama\n", 2)
+    assert (result.stderr, result.exit_code) == (f"{nowhere}llama\n", ExitCode.USAGE)
 
 
 @pytest.mark.parametrize(
@@ -311,7 +315,7 @@ def test_a_state_directory_that_is_a_file_or_below_one_is_refused(
 ) -> None:
     (tmp_path / "afile").write_text("")
     result = rdzv(*words.split(), state=tmp_path / place)
-    assert (result.stdout, result.exit_code) == ("", 2)
+    assert (result.stdout, result.exit_code) == ("", ExitCode.USAGE)
     assert result.stderr.startswith(f"rdzv: the state directory {tmp_path / place} cannot be used")
 
 
@@ -402,7 +406,7 @@ def test_the_newest_lines_of_each_log_are_shown(root: Path) -> None:
         f"rdzv: there is no node-7.log in {state.logs}\n"
         "      there are: node-0.log, node-1.log; a node on another machine keeps its log there\n"
     )
-    assert result.exit_code == 2
+    assert result.exit_code == ExitCode.USAGE
 
 
 def test_a_second_standing_registry_in_one_folder_is_refused(tmp_path: Path) -> None:

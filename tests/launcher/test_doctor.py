@@ -16,6 +16,7 @@ from click.testing import Result
 from launcher.show.machine import page
 from rendezvous.version import rdzv_version
 from rendezvous.wire.checks import Check, Kind
+from rendezvous.wire.errors import ExitCode
 from tests.launcher.command import rdzv
 from tests.support.machines import candidate, machine, port, roce
 from worker.machine.network import Skipped
@@ -68,12 +69,12 @@ def test_the_json_form_has_every_check_and_a_failure_is_the_exit_code() -> None:
 
 def test_a_check_that_does_not_exist_is_a_usage_error() -> None:
     result = doctor("--skip", "x2")
-    assert result.exit_code == 2
+    assert result.exit_code == ExitCode.USAGE
     message, hint = result.stderr.splitlines()
     problem = "there is no such check; the nearest is X02, see docs/checks.md"
     assert message == f"rdzv: --skip cannot be 'x2': {problem}"
     assert hint.strip().startswith("of a single node there are L01, L02, ")
-    assert doctor("--bogus").exit_code == 2
+    assert doctor("--bogus").exit_code == ExitCode.USAGE
 
 
 def test_the_page_of_a_machine_with_gpus_and_rdma_names_each_fault() -> None:

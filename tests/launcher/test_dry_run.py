@@ -21,7 +21,7 @@ from launcher.schedulers.contract import Scheduler, SchedulerContext
 from launcher.schedulers.local import LocalScheduler
 from launcher.schedulers.manual import ManualScheduler
 from launcher.show.variables import table_lines
-from rendezvous.wire.errors import UsageError
+from rendezvous.wire.errors import ExitCode, UsageError
 from rendezvous.wire.table import EndpointTable, TableRow
 from tests.launcher.command import LAUNCH_ID, launched, plan_of, rdzv
 from tests.support.registry import Launch, Node, running
@@ -212,7 +212,7 @@ def test_a_variable_that_forbids_what_is_required_is_refused_before_anything_is_
 ) -> None:
     words = ["launch", "--nnodes", "2", "--require-rdma", "--state-dir", str(tmp_path), "t.py"]
     result = rdzv(*words, env={"NCCL_NET": "Socket"})
-    assert result.exit_code == 2
+    assert result.exit_code == ExitCode.USAGE
     assert "NCCL_NET=Socket forbids NCCL to use RDMA" in result.stderr
     assert list(tmp_path.iterdir()) == []
 
@@ -285,7 +285,7 @@ def test_after_the_run_its_table_is_still_known(tmp_path: Path) -> None:
     needs = "rdzv: --env needs a RUN\n      rdzv status RUN --env RANK\n"
     assert rdzv("status", "--env", "0", state=tmp_path).stderr == needs
     result = rdzv("status", "llama", "--env", "0", state=tmp_path)
-    assert result.exit_code == 2
+    assert result.exit_code == ExitCode.USAGE
     assert "run 'llama' has no endpoint table: " in result.stderr
     state.write("table.json", table().canonical())
     result = rdzv("status", "llama", "--env", "0", state=tmp_path)
@@ -311,7 +311,7 @@ async def test_while_the_run_goes_on_the_registry_is_asked(tmp_path: Path) -> No
             await asyncio.gather(first.run(), second.run())
             shown, as_json = await ask("--env", "1"), await ask("--env", "1", "--json")
             matrix = await ask("--matrix")
-    assert (unmade.exit_code, before.exit_code) == (2, 2)
+    assert (unmade.exit_code, before.exit_code) == (64, 64)
     assert "nothing is known of the checks of run 'llama': " in unmade.stderr
     assert "run 'llama' has no endpoint table: it is gathering: " in before.stderr
     assert matrix.stdout == "lo, 127.0.0.0/8, loopback, IPv4: 0 of 2 directed pairs fail\n"

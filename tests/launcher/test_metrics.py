@@ -18,7 +18,7 @@ from launcher.show.metrics import read_metrics
 from launcher.show.progress import draw_metrics, in_one_line
 from launcher.state.state_dir import StateDir
 from rendezvous.talk.client import RegistryClient
-from rendezvous.wire.errors import Unavailable, UsageError
+from rendezvous.wire.errors import ExitCode, Unavailable, UsageError
 from rendezvous.wire.metrics import MetricLine, RunMetrics
 from rendezvous.wire.run import NodeState, RunStatus
 from tests.launcher import command
@@ -163,14 +163,17 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
 def test_of_a_program_that_tells_nothing_it_is_said_how_it_would(tmp_path: Path) -> None:
     launched(tmp_path)
     result = rdzv("metrics", "llama", state=tmp_path)
-    assert result.exit_code == 2
+    assert result.exit_code == ExitCode.USAGE
     assert result.stderr == (
         "rdzv: run 'llama' has told of no metrics yet\n"
         "      the program sends them: see rdzv_metrics.send in examples/rdzv_metrics.py\n"
     )
     assert rdzv("metrics", "llama", "--json", state=tmp_path).stdout == ""
     both = rdzv("metrics", "llama", "--json", "--plot", "x.svg", state=tmp_path)
-    assert (both.exit_code, "--plot draws and --json prints" in both.stderr) == (2, True)
+    assert (both.exit_code, "--plot draws and --json prints" in both.stderr) == (
+        ExitCode.USAGE,
+        True,
+    )
 
 
 # --- kept -----------------------------------------------------------------------------------------

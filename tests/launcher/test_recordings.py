@@ -231,7 +231,7 @@ def test_what_cannot_be_read_is_an_error_of_usage(
 ) -> None:
     changed(path, number, **changes)
     done = run_replay(path)
-    assert (done.exit_code, says in done.stderr) == (2, True), done.stderr
+    assert (done.exit_code, says in done.stderr) == (64, True), done.stderr
 
 
 def make() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from launcher.run.registry_process import last_words, listen, write_config
 from launcher.state.state_dir import StateDir
-from rendezvous.wire.errors import UsageError
+from rendezvous.wire.errors import ExitCode, UsageError
 from tests.launcher.command import rdzv
 
 SECRET = b"s" * 32
@@ -82,7 +82,7 @@ def test_a_limit_of_open_files_that_is_too_low_is_refused_with_what_is_needed(
     monkeypatch.setattr("resource.getrlimit", lambda _: (12, 12))
     monkeypatch.setattr("os.execv", lambda *_: pytest.fail("it was started"))
     refused = rdzv(*words.split(), env={"RDZV_STATE_DIR": str(tmp_path)})
-    assert refused.exit_code == 2
+    assert refused.exit_code == ExitCode.USAGE
     assert refused.stderr.splitlines()[0] == (
         f"rdzv: this process may open 12 files (ulimit -n), and a registry needs {needed}"
     )

@@ -12,6 +12,7 @@ from launcher.symmetric.slurm_address import address_in
 from launcher.symmetric.start import settle, symmetric_join
 from rendezvous.talk.credentials import new_secret
 from rendezvous.talk.join_string import group_token_text
+from rendezvous.wire.errors import ExitCode
 from tests.launcher.command import rdzv
 from tests.support import environments as env
 
@@ -91,16 +92,16 @@ def test_of_the_nodes_that_a_platform_tells_the_spares_are_a_part() -> None:
     environ = env.SRUN | {"RDZV_TOKEN": TOKEN}
     result = rdzv("launch", "--dry-run", "--spares", "1", "--", "train.py", env=environ)
     assert "--nnodes 3" in result.stdout
-    *_, message = launch("--spares", "4", environ=environ, code=2)
+    *_, message = launch("--spares", "4", environ=environ, code=64)
     assert message == "rdzv: --spares 4 leaves no node of 4 (SLURM_STEP_NUM_NODES)"
-    *_, message = launch("--spares", "1", environ=environ | {"NODE_RANK": "6"}, code=2)
+    *_, message = launch("--spares", "1", environ=environ | {"NODE_RANK": "6"}, code=64)
     assert "NODE_RANK 6 is not in 0 to 4 (SLURM_STEP_NUM_NODES is 4, --spares 1)" in message
 
 
 def test_a_file_gives_values_as_well(tmp_path: Path) -> None:
     (tmp_path / "rdzv.toml").write_text("nnodes = 2\n")
     environ = env.SRUN | {"RDZV_TOKEN": TOKEN, "RDZV_CONFIG": str(tmp_path / "rdzv.toml")}
-    (message,) = launch(environ=environ, code=2)
+    (message,) = launch(environ=environ, code=64)
     assert message == "rdzv: SLURM_NODEID 2 is not in 0 to 1 (--config is 2)"
 
 
@@ -122,7 +123,7 @@ def test_a_file_gives_values_as_well(tmp_path: Path) -> None:
 def test_one_of_several_nodes_does_not_run_the_whole_job_by_itself(
     environ: dict[str, str], options: list[str], words: str
 ) -> None:
-    message, hint = launch(*options, environ=environ, code=2)
+    message, hint = launch(*options, environ=environ, code=64)
     assert message.startswith(f"rdzv: {words}")
     assert "rdzv token new" in hint or "srun --ntasks-per-node=1" in hint
 
@@ -198,7 +199,7 @@ def test_the_doctor_refuses_what_a_launch_would_refuse(changed: dict[str, str], 
     assert f"refused    {words}" in result.stdout
     assert result.exit_code == 1
     launched = rdzv("launch", "--", "true", env=environ | {"RDZV_TOKEN": TOKEN, **changed})
-    assert launched.exit_code == 2
+    assert launched.exit_code == ExitCode.USAGE
     assert "nonsense" not in launched.stderr + result.stdout
 
 

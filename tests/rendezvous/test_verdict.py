@@ -17,7 +17,7 @@ a failing program stops the others and is named
     running 3; exit 1 137 worker_rank=1 message='out of memory?' tail='last words' log=/l
     -> running stop=True
     stop 0 143; stop 2 143 -> status=failed exit=137 code=program_failed slot=1 rank=1
-    -> hostname=host1 worker_rank=1 tail='last words' log=/l
+    -> hostname=host1 worker_rank=1 tail='last words' log=/l exit_code_of=program
     "node 1 (host1, slot 1) failed: rank 1 ended with exit code 137 (signal 9); out of memory?"
     hint "SIGKILL is often the kernel's, out of memory, or the scheduler's"
 the verdict falls after two seconds without those that only stop slowly
@@ -31,7 +31,7 @@ the first cause is the oldest failure and not the first report
     "node 2 (host2, slot 2) failed: rank 5 ended with exit code 3"
 a node that fell silent before the failure is waited for and is the cause
     running 3; silent 1 1; exit 0 1; silent 3 1 -> running
-    silent 12 1 -> exit=86 code=node_lost
+    silent 12 1 -> exit=86 exit_code_of=rdzv code=node_lost
     "node 1 (host1, slot 1) was lost: it was silent for 15 s: host, network or agent is down"
 the verdict waits no longer than a lease although the registry doubts itself
     running 5; silent 1 1 2 3 4; exit 0 1; silent 16.75 1 2 3 4 -> running
@@ -46,7 +46,8 @@ after a restart the verdict waits for those who were not heard of since
     silent 1.5 2 -> slot=1
     "…exit code 3; also lost: node 2 (host2, slot 2)"
 what an agent ends its node for is said without the exit code
-    running 2 verdict_seconds=0; exit 0 87 by_agent=True message='no GPU'; stop 1 143 -> exit=87
+    running 2 verdict_seconds=0; exit 0 87 by_agent=True message='no GPU'; stop 1 143
+    -> exit=87 exit_code_of=rdzv
     "node 0 (host0, slot 0) failed: no GPU"
 a lost node fails the run
     running 3; silent 16 2 -> stop=True running,running,lost
@@ -100,7 +101,7 @@ def test_the_verdict(story: str) -> None:
 @stories("""
 cancelling ends the run in any phase
     gathering|verifying|arming|running; cancelled 'SIGINT at the launcher' -> finished stop=True
-    -> status=cancelled exit=84 code=cancelled slot=None
+    -> status=cancelled exit=84 exit_code_of=rdzv code=cancelled slot=None
     "run 'r' was cancelled: SIGINT at the launcher"
 a cancel does not hide the cause of an end that has begun
     running 3; exit 1 7|137 -> running
@@ -126,6 +127,7 @@ what a node says of its program is told with its name
     "node 0 (host0, slot 0) has left"
 a result stays the first
     running; exit 0 0; exit 1 0; wait 3; cancelled 'too late' -> status=ok finished_at=100.0
+    -> exit_code_of=program
     told "all 2 nodes ended with exit code 0"
 after the end nodes leave or are lost and nothing else happens
     running 3; exit 0 4; wait 2.25 -> slot=0 seq=6

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from launcher.cli import main
 from launcher.schedulers.catalog import known_schedulers
 from launcher.schedulers.profile import ProfileScheduler
+from rendezvous.wire.errors import ExitCode
 from tests.schedulers.behaving import REFUSAL
 from tests.schedulers.test_profile import ONCE, Changes, changed, written
 from tests.support.bed import OWN, SHIPPED, Bed
@@ -148,7 +149,7 @@ def test_what_is_no_one_scheduler_or_lacks_something_is_a_usage_error(
     tmp_path: Path, words: tuple[str, ...], message: str
 ) -> None:
     result = rdzv(Bed("batch", tmp_path), *words)
-    assert result.exit_code == 2
+    assert result.exit_code == ExitCode.USAGE
     assert message in result.stderr
 
 

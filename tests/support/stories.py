@@ -184,6 +184,8 @@ def _value_of(drive: Drive, name: str) -> object:
             return run.attempt.enough_since
         case "exit":
             return result and result.exit_code
+        case "exit_code_of":
+            return result and result.exit_code_of
         case "status" | "code" | "slot" | "rank" | "worker_rank" | "hostname" | "log":
             return getattr(result, name, None)
         case "tail":
