@@ -23,8 +23,8 @@ from rendezvous.wire.words import group_name, listed, printable, slots_text
 _TELLING = ("timeout", "no_route", "wrong_node", "stranger", "error")
 """Outcomes of which the node's own words say more than ours."""
 _NO_NAT = (
-    "give it an address that the others reach: the host's own network (docker run --network host, "
-    "hostNetwork: true), or a network that is routed between the nodes"
+    "give it an address that the others can reach: the host's own network (docker run "
+    "--network host, hostNetwork: true), or a network that is routed between the nodes"
 )
 
 
@@ -97,8 +97,8 @@ def _cause(
     """What is most likely behind it, as the end of a sentence."""
     kind = _kind(round_, pairs)
     if kind is OUTCOMES["timeout"] and direction != "both":
-        way = "comes in" if direction == "in" else "goes out"
-        return f"; the other direction works, so most likely a firewall there drops what {way}"
+        way = "incoming" if direction == "in" else "outgoing"
+        return f"; the other direction works, so most likely a firewall there drops {way} packets"
     members = (round_.members[slot] for pair in pairs for slot in pair if slot in round_.members)
     most = max((member.mtu for member in members), default=0)
     sizes = f" (up to {most} bytes)" if most else ""
@@ -159,15 +159,15 @@ def _of_nodes(round_: ProbedRound, guilty: list[int], single: list[Pair]) -> Unr
         fact = f"{who} and {some} do not reach each other"
     else:
         fact = f"{who} cannot {'be reached by' if into else 'reach'} {some}"
-    besides = f"; besides, {_pair_text(round_, single[0])}" if single else ""
+    besides = f"; also, {_pair_text(round_, single[0])}" if single else ""
     cause = _cause(round_, touched, "in" if not out else "out" if not into else "both")
     fix = _fix(round_, touched, guilty[0])
     foreign = round_.foreign_addresses() if into else {}
     behind = next((slot for slot in guilty if slot in foreign), None)
     if behind is not None:
         cause = (
-            f"; the others see {round_.name(behind)} as {foreign[behind]}, which is none of its "
-            "addresses: it stands behind NAT, which lets nothing in"
+            f"; the others see {round_.name(behind)} as {foreign[behind]}, which is not one "
+            "of its addresses: it is behind NAT, which lets no connection in"
         )
         fix = _NO_NAT
     return Unreachable(
@@ -181,7 +181,7 @@ def _of_pairs(round_: ProbedRound, single: list[Pair]) -> Unreachable:
     texts = listed((_pair_text(round_, pair) for pair in single), 3)
     pairs, rest = list(round_.failed), ""
     if len(round_.tried.slots) > 2 and len(single) == 1:
-        rest = "; every other pair works, so neither end is to blame"
+        rest = "; every other pair works, so neither node itself is the cause"
     return Unreachable(
         (),
         f"{texts} over {round_.tried.network}: {_what(round_, pairs)}{rest}{_cause(round_, pairs)}",
@@ -214,7 +214,7 @@ def _of_a_split(round_: ProbedRound, groups: list[list[int]]) -> Unreachable:
     else:
         every = sum(len(round_.tried.reports.get(slot, ())) for slot in slots)
         of = f"{len(pairs)} of {every}" if every > len(pairs) else f"{len(pairs)}"
-        fact = f"{of} directed pairs fail, all over the nodes, {over}"
+        fact = f"{of} directed pairs fail, spread across the nodes, {over}"
     return Unreachable((), f"{fact}{_cause(round_, pairs)}", _fix(round_, pairs, pairs[0][1]))
 
 

@@ -39,19 +39,19 @@ def first_difference(one: Sequence[str], other: Sequence[str]) -> int | None:
 def word_text(number: int) -> str:
     """`word 5`, or what lies behind the words that are compared each for itself."""
     most = MOST_COMMAND_WORDS
-    return f"word {number}" if number <= most else f"something behind word {most}"
+    return f"word {number}" if number <= most else f"a word after word {most}"
 
 
 # --- X01: the same thing twice ----------------------------------------------------------------
 
 
-ONE_A_MACHINE = "ask the scheduler for one node a machine (with Slurm: sbatch --exclusive)"
+ONE_A_MACHINE = "ask the scheduler for one node per machine (with Slurm: sbatch --exclusive)"
 """What to try where two nodes are on one: those that pack jobs want to be told."""
 _HOSTNAME = Property(
     Check.DUPLICATES,
     "hostname",
-    "rdzv goes by addresses and names them node-RANK; NCCL takes two containers of one host and "
-    "one hostname for one machine: give every node a hostname of its own",
+    "rdzv uses addresses and the names node-RANK, but NCCL treats two containers with one "
+    "host and one hostname as one machine: give every node its own hostname",
 )
 _GPU = Property(
     Check.DUPLICATES,
@@ -63,8 +63,8 @@ _GPU = Property(
 _GUID = Property(
     Check.DUPLICATES,
     "node GUID",
-    "two adapters of one fabric with the same GUID confuse its subnet manager: set another GUID "
-    "for one of them",
+    "two adapters of one fabric with the same GUID confuse its subnet manager: set a "
+    "different GUID on one of them",
     "fail",
 )
 
@@ -129,14 +129,14 @@ def _cloned_guids(joins: Sequence[JoinRequest]) -> dict[int, list[str]]:
 # --- X02, X03: versions and GPUs --------------------------------------------------------------
 
 
-_ONE_IMAGE = "use one image, or one environment, on all nodes"
+_ONE_IMAGE = "use the same image, or the same environment, on all nodes"
 
 
 def _versions(joins: Sequence[JoinRequest]) -> list[Finding]:
     torch = {join.facts.torch_version for join in joins} - {""}
     releases = {tuple(version.split(".")[:2]) for version in torch}
     level: Level = "fail" if len(releases) > 1 else "warn"
-    fix = f"NCCL refuses a peer of another version: {_ONE_IMAGE}"
+    fix = f"NCCL refuses a peer that has a different version: {_ONE_IMAGE}"
     # Programs without GPUs do without NCCL.
     needs_nccl = any(join.facts.gpus for join in joins)
     nccl = Property(Check.VERSIONS, "NCCL", fix, "fail" if needs_nccl else "warn")
@@ -158,12 +158,16 @@ def _gpus(joins: Sequence[JoinRequest]) -> list[Finding]:
     count = Property(
         Check.GPUS_ALIKE,
         "GPU count",
-        "see nvidia-smi -L there: a GPU is lost, or not given to it; if it is meant to be so, "
+        "run nvidia-smi -L there: a GPU is lost or not assigned to it; if this is intended, "
         f"--skip {Check.GPUS_ALIKE.id}",
     )
     short = {j.slot for j in joins if (j.facts.gpus or 1) < j.nproc_per_node}
-    model = Property(Check.GPUS_ALIKE, "GPU model", "the slowest sets the pace of all")
-    driver = Property(Check.GPUS_ALIKE, "NVIDIA driver", "install one driver on all machines")
+    model = Property(
+        Check.GPUS_ALIKE, "GPU model", "the slowest GPU model limits the speed of all nodes"
+    )
+    driver = Property(
+        Check.GPUS_ALIKE, "NVIDIA driver", "install the same driver version on all machines"
+    )
     have_any = any(join.facts.gpus for join in joins)
     counts = compare_facts(joins, count, lambda f: str(f.gpus) if have_any else "")
     return [

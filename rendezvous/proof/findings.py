@@ -79,10 +79,10 @@ def differences(
 def _odd_one(
     what: Property, slot: int, known: Mapping[int, str], usual: str, hostnames: Mapping[int, str]
 ) -> str:
-    """`slot 9 (h9) is alone with NCCL 2.19.3; the 15 others have 2.21.5`."""
+    """`slot 9 (h9) is the only node with NCCL 2.19.3; the 15 others have 2.21.5`."""
     count = Counter(known.values())
     same, rest = count[known[slot]], count[usual]
-    alone = "is alone" if same == 1 else f"is one of {same}"
+    alone = "is the only node" if same == 1 else f"is one of {same} nodes"
     others = f"{rest} other{'s' * (rest > 1)} {'have' if rest > 1 else 'has'}"
     the = "the " if same + rest == len(known) else ""
     name = node_name(slot, hostnames)

@@ -38,8 +38,8 @@ def left_out(
             subject=name,
             value=value,
             expected=taken[join.slot].interface,
-            cause="it leaves out the interface of the table",
-            fix=f"unset {name}: rdzv sets it from what it has proven",
+            cause="it excludes the interface that the table uses",
+            fix=f"unset {name}: rdzv sets it to the interface that it has verified",
         )
         for join in joins
         for name, value in taken[join.slot].left_out_by.items()
@@ -61,4 +61,4 @@ def words_of_odd(findings: Iterable[Finding], hostnames: Mapping[int, str]) -> s
     """What was warned of, with what mends it, for a program that failed; else empty."""
     told = told_once(filter(is_odd, findings), hostnames)
     words = listed((f"{text} ({finding.check}); {finding.fix}" for finding, text in told), _MOST)
-    return printable(f"warned of at the start: {words}", 600) if words else ""
+    return printable(f"warning at the start: {words}", 600) if words else ""

@@ -107,11 +107,11 @@ def _all_shared(bare: list[JoinRequest], joins: Sequence[JoinRequest]) -> Unreac
         seen |= own
     return Unreachable(
         tuple(later) or (first.slot,),
-        f"slot {first.slot} ({first.hostname}) has no address of its own: "
-        f"{address} is also the address of {who}",
+        f"slot {first.slot} ({first.hostname}) does not have its own address: {address} "
+        f"is also the address of {who}",
         f"two nodes of this run are on one machine; {ONE_A_MACHINE}"
         if same_machine
-        else "name the interface or network that differs, with --interface or --network",
+        else "name the interface or network in which they differ, with --interface or --network",
     )
 
 
@@ -194,8 +194,9 @@ def _words(candidates: list[Candidate]) -> str:
 _GIVEN_UP = Property(
     Check.NETWORK_GIVEN_UP,
     "network",
-    "rdzv doctor there says why no address of it is offered (interface down, without an address, "
-    "another --interface or --network); or choose another one for all with --network",
+    "run 'rdzv doctor' there to see why the node offers no address in it (interface down or "
+    "without an address, another --interface or --network), or choose another network for "
+    "all nodes with --network",
 )
 
 
@@ -246,9 +247,9 @@ def _without(
     others = f"{rest} other{'s have' if rest > 1 else ' has'}"
     few = 2 * len(slots) < len(joins)
     for group in [[slot] for slot in slots] if few else [slots]:
-        verb, whose = ("has", "its") if len(group) == 1 else ("have", "their")
+        does, its = ("does", "its") if len(group) == 1 else ("do", "their")
         sentence = (
-            f"{group_name(group, names)} {verb} no address of {whose} own in {network}, where the "
-            f"{others} one: the run goes without that network and takes {taken}"
+            f"{group_name(group, names)} {does} not have {its} own address in {network}, where "
+            f"the {others} one: the run does not use that network, but {taken}"
         )
         yield make_finding(_GIVEN_UP, sentence, slot=group[0] if few else None)

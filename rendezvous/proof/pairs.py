@@ -40,42 +40,43 @@ OUTCOMES = {
     "refused": OutcomeKind(
         "R",
         "connection refused",
-        "the address leads to a machine on which no rdzv listens, or a firewall rejects",
-        "see on {host} whether {address} is its own (ip -br addr), and iptables -L; or "
-        + _OTHER_NETWORK,
+        "the address belongs to a machine on which rdzv does not listen, or a firewall "
+        "rejects the connection",
+        "check on {host} that {address} is its own (ip -br addr) and what iptables -L shows, "
+        "or " + _OTHER_NETWORK,
     ),
     "no_route": OutcomeKind(
         "N",
         "no route",
-        "an interface is down or gone, or a host has no way into that network",
-        "look at {interface} on {host} (ip -br addr), compare `ip route get {address}` on the "
+        "an interface is down or gone, or a host has no route into that network",
+        "check {interface} on {host} (ip -br addr), compare `ip route get {address}` on the "
         "nodes, or " + _OTHER_NETWORK,
     ),
     "self": OutcomeKind(
         "S",
-        "the dialler reaches itself",
+        "the node reaches itself",
         "every host has that address (as with docker0)",
         _OTHER_NETWORK + " or --interface",
     ),
     "wrong_node": OutcomeKind(
         "W",
         "another node answers",
-        "two machines have one address, or NAT stands between them",
-        "give every machine an address of its own (`arping -D -I {interface} {address}` shows who "
-        "has it), or " + _OTHER_NETWORK,
+        "two machines have the same address, or there is NAT between them",
+        "give every machine its own address (`arping -D -I {interface} {address}` shows "
+        "which one has it), or " + _OTHER_NETWORK,
     ),
     "stranger": OutcomeKind(
         "X",
-        "something answers that is no node of this run",
+        "the answer does not come from a node of this run",
         "a machine outside the run has that address, or a proxy answers for it",
-        "see who has it (`arping -D -I {interface} {address}`), or " + _OTHER_NETWORK,
+        "find the machine that has it (`arping -D -I {interface} {address}`), or " + _OTHER_NETWORK,
     ),
     "black_hole": OutcomeKind(
         "M",
         "small messages pass and large ones vanish",
-        "the path carries smaller packets than the interfaces send{sizes}, and does not say so",
-        "set the MTU of {interface} to what the path carries, on all nodes "
-        "(ip link set dev {interface} mtu {mtu}), or let ICMP 'fragmentation needed' through",
+        "the path carries smaller packets than the interfaces send{sizes}, and does not report it",
+        "set the MTU of {interface} to the size that the path carries, on all nodes (ip link "
+        "set dev {interface} mtu {mtu}), or let ICMP 'fragmentation needed' through",
     ),
     "error": OutcomeKind("E", "error", "", "see `rdzv doctor` on {host}, or " + _OTHER_NETWORK),
 }

@@ -24,40 +24,43 @@ _LARGEST_PACKET = 65_535  # of larger ones (loopback) nobody asks
 _MUTE_ENOUGH = 4  # so many mute peers, and a node asks no other
 _MOST_NAMES = 16
 _REACHED = Property(Check.REACHABILITY, "reachability", level="fail")
-_MTU = Property(Check.PACKET_SIZES, "MTU", "set the same on all nodes: ip link set dev IF mtu MTU")
+_MTU = Property(
+    Check.PACKET_SIZES, "MTU", "set the same MTU on all nodes: ip link set dev IF mtu MTU"
+)
 _PATH_MTU = Property(
     Check.PACKET_SIZES,
     "path MTU",
-    "TCP finds its way around it, UDP and RoCE do not: set the MTU of switches and interfaces to "
+    "TCP adapts to it, but UDP and RoCE do not: set the MTU of switches and interfaces to "
     "the same value",
 )
 _UDP = Property(
     Check.PACKET_SIZES,
     "path MTU",
-    "let UDP through between the nodes as well as TCP (security group; iptables -L), or "
+    "let UDP as well as TCP through between the nodes (security group; iptables -L), or "
     f"--skip {Check.PACKET_SIZES.id}",
 )
 _CLOCK = Property(
     Check.CLOCKS,
     "clock",
-    "set the clock there (timedatectl, chrony): the nodes' logs cannot be laid side by side, and "
-    "services that check dates may refuse it",
+    "set the clock there (timedatectl, chrony): the times in the nodes' logs do not match, "
+    "and services that check dates may refuse the node",
 )
 _RTT = Property(
     Check.DISTANCES,
     "round-trip time",
-    "it may stand in another rack or zone, or be busy: see the scheduler's placement",
+    "it may be in another rack or zone, or busy: check the scheduler's placement",
 )
 _NAT = Property(
     Check.SEEN_ADDRESSES,
     "address seen by others",
-    "NAT or a proxy stands before it: connections that it opens do not show its own address",
+    "NAT or a proxy is in front of it: connections that it opens do not show its own address",
 )
 _NAMES = Property(
     Check.HOSTNAMES,
     "hostname",
-    "mend the line in /etc/hosts there: programs that go by hostnames (torchrun with c10d, Gloo "
-    "without GLOO_SOCKET_IFNAME, JAX on CPUs, Horovod) would look for the node elsewhere",
+    "fix the line in /etc/hosts there: programs that use hostnames (torchrun with c10d, Gloo "
+    "without GLOO_SOCKET_IFNAME, JAX on CPUs, Horovod) would look for the node at the wrong "
+    "address",
 )
 
 
@@ -81,7 +84,7 @@ def _reached(round_: ProbedRound) -> list[Finding]:
     count = len(round_.good)
     if round_.failed or not count:
         return []
-    sentence = f"all {count} directed pairs proved themselves over {round_.tried.network}"
+    sentence = f"all {count} directed pairs passed over {round_.tried.network}"
     return [make_finding(_REACHED, sentence, level="ok", value=f"{count} pairs")]
 
 
@@ -177,7 +180,7 @@ def _set_mtu(round_: ProbedRound, slot: int, mtu: str) -> str:
     """The command for the one node whose MTU is another."""
     where = round_.hostnames.get(slot) or f"the node of slot {slot}"
     command = f"ip link set dev {round_.members[slot].interface} mtu {mtu}"
-    return f"{command} on {where}, if the network takes no more"
+    return f"{command} on {where}, if the network carries no more"
 
 
 def _skews(round_: ProbedRound) -> list[Finding]:
@@ -194,8 +197,8 @@ def _skews(round_: ProbedRound) -> list[Finding]:
     if 2 * len(odd) >= len(offsets):
         first, last = max(late, key=lambda s: late[s]), min(late, key=lambda s: late[s])
         sentence = (
-            f"the clock of {round_.name(first)} is {seconds_text(apart)} ahead of that of "
-            f"{round_.name(last)}"
+            f"the clock of {round_.name(first)} is {seconds_text(apart)} ahead of the clock "
+            f"of {round_.name(last)}"
         )
         return [make_finding(_CLOCK, sentence, value=seconds_text(apart))]
     return [
@@ -268,8 +271,8 @@ def _behind_nat(round_: ProbedRound) -> list[Finding]:
     return [
         make_finding(
             _NAT,
-            f"{round_.name(slot)} is seen by the others as {address}, "
-            "which is none of the addresses that it offers",
+            f"{round_.name(slot)} is seen by the others as {address}, which is not an address "
+            "that it offers",
             slot=slot,
             value=address,
             expected=listed(declared[slot]),
@@ -314,8 +317,8 @@ def _wrong_name(
     whose = f", which is {group_name(others, names)}" if others else ""
     return make_finding(
         _NAMES,
-        f"on {group_name(slots, names)}, /etc/hosts leads from {names[peer]} to "
-        f"{words}{whose}; {round_.name(peer)} is {own}",
+        f"on {group_name(slots, names)}, /etc/hosts maps {names[peer]} to {words}{whose}; the "
+        f"address of {round_.name(peer)} is {own}",
         slot=slots[0] if len(slots) == 1 else None,
         value=words,
         expected=own,

@@ -23,9 +23,11 @@ from rendezvous.wire.words import listed, node_name, printable
 _VERBS = ("InfiniBand", "Ethernet")
 _LAYERS = {"InfiniBand": "InfiniBand", "Ethernet": "RoCE"}
 _FULL_MEMBER = 0x8000
-_NO_KEY = "none that all its ports have"
-_LOOK = "see rdzv doctor there: is /dev/infiniband given to the container, is a port up (ibstat)?"
-_SEE = "see rdzv doctor there, and ibstat: NCCL would use fewer links, or fall back to sockets"
+_NO_KEY = "none common to all its ports"
+_LOOK = (
+    "run 'rdzv doctor' there: does the container have /dev/infiniband, and is a port up (ibstat)?"
+)
+_SEE = "run 'rdzv doctor' and ibstat there: NCCL would use fewer links, or fall back to sockets"
 
 
 def compare_rdma(joins: Sequence[JoinRequest], *, required: bool) -> list[Finding]:
@@ -70,7 +72,7 @@ def _missing(
         make_finding(
             ports,
             f"{node_name(join.slot, hostnames)} has no usable RDMA port{_broken(join.facts)}, "
-            "and --require-rdma asks for one on every node",
+            "but --require-rdma needs one on every node",
             slot=join.slot,
             value="none",
             expected="at least one",
@@ -114,7 +116,7 @@ def _problems(facts: Facts) -> dict[str, list[str]]:
     """What is wrong with ports of a node, and with which."""
     found = defaultdict(list)
     for port in facts.rdma:
-        problem = port.problem if port.chosen else "NCCL_IB_HCA leaves it out"
+        problem = port.problem if port.chosen else "NCCL_IB_HCA excludes it"
         if problem:
             found[problem].append(f"{port.device}:{port.port}")
     return found
@@ -145,9 +147,9 @@ def _fabric(joins: Sequence[JoinRequest]) -> list[Finding]:
     prefix = Property(
         Check.INFINIBAND,
         "InfiniBand subnet prefix",
-        "nodes of two subnets reach each other through an InfiniBand router only",
+        "nodes in different subnets reach each other only through an InfiniBand router",
     )
-    gid = Property(Check.ROCE, "RoCE GID", "NCCL before 2.21 uses one index on all nodes")
+    gid = Property(Check.ROCE, "RoCE GID", "NCCL before 2.21 uses the same index on all nodes")
     mtu = Property(Check.ROCE, "MTU of the RoCE ports", "set the same MTU on all of them")
     return [
         *_partition_keys(joins),
@@ -176,7 +178,10 @@ def _partition_keys(joins: Sequence[JoinRequest]) -> list[Finding]:
         texts = {slot: _set_text(hex(key) for key in common) for slot in keys}
     else:
         texts = {slot: _set_text(map(hex, own)) or _NO_KEY for slot, own in keys.items()}
-    fix = "the subnet manager's partitions.conf gives the keys: ask for one that all ports have"
+    fix = (
+        "the subnet manager's partitions.conf assigns the keys: ask its administrator for one "
+        "that all ports have"
+    )
     what = Property(Check.INFINIBAND, "partition key (full member)", fix, _rdma_level(joins))
     if set(texts.values()) == {_NO_KEY}:
         return []  # each node has said so by itself

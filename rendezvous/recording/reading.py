@@ -94,14 +94,14 @@ def read(parts: Sequence[Path]) -> Recording:
             raise KeyError("rdzv")
         if (form := first.pop("format")) != FORMAT:
             raise UsageError(
-                f"{parts[0]} is a recording of format {form}, and this rdzv reads {FORMAT}",
+                f"{parts[0]} is a recording of format {form}, but this rdzv reads format {FORMAT}",
                 hint=f"replay it with the rdzv that wrote it: {first.get('version')}",
             )
         found: Recording = made(Recording, {**first, "lines": rest})
     except OSError as exc:
         raise UsageError(f"{exc.filename} cannot be read: {exc.strerror}") from exc
     except _FAULTS as exc:
-        raise UsageError(f"{parts[0]} is not a whole recording: {exc!r}") from exc
+        raise UsageError(f"{parts[0]} is not a complete recording: {exc!r}") from exc
     return found
 
 

@@ -159,4 +159,4 @@ class BackgroundRecorder:
                 write(recorder)
             sink.close()
         except Exception as exc:  # noqa: BLE001 (the machine does without)
-            logger.info("nothing more is recorded: %r", exc)
+            logger.info("recording stopped: %r", exc)

@@ -49,13 +49,17 @@ def decide_join(run: Run, request: JoinRequest, now: float, leases: Leases) -> E
     if known is not None:
         if slot.node is not None and slot.node.incarnation == known:
             return None
-        now_is = "the slot was given up since" if slot.node is None else "a newer one has it now"
+        now_is = (
+            "the slot has been given up since"
+            if slot.node is None
+            else "a newer node has the slot now"
+        )
         raise Fenced(f"slot {slot.index}: this join was accepted as incarnation {known}; {now_is}")
     if request.generation < slot.wanted:
         raise Fenced(
             f"slot {slot.index} belongs to generation {slot.wanted} of its worker run; "
             f"this is generation {request.generation}",
-            hint="an older worker run of this launch is still alive; it ends here",
+            hint="an older worker run of this launch is still running; it ends now",
         )
     _refuse_when_closed(run, slot)
     _refuse_other_job(run, request)
@@ -75,7 +79,7 @@ def refuse_other_version(request: JoinRequest, own: str) -> None:
     raise Mismatch(
         f"slot {request.slot} ({request.hostname}) has rdzv {theirs}, and the registry has rdzv "
         f"{own}",
-        hint="put the same version into the images of the launcher and of the workers",
+        hint="install the same version in the images of the launcher and of the workers",
     )
 
 
@@ -88,17 +92,17 @@ def _refuse_when_held(slot: Slot, request: JoinRequest, now: float, leases: Leas
             f"slot {slot.index} is held by {holder.join.hostname} "
             f"({holder.join.candidates[0].address}), which is alive; {request.hostname} "
             f"({request.candidates[0].address}) asks for it with the same token",
-            hint="two worker runs were started with one join string; each needs its own",
+            hint="two worker runs were started with the same join string; each needs its own",
         )
 
 
 def _refuse_when_closed(run: Run, slot: Slot) -> None:
     if _does_without(run, slot):
         raise TooLate(
-            f"slot {slot.index} came too late: run '{run.id}' went on without it, and well"
+            f"slot {slot.index} is too late: run '{run.id}' started without it and does not need it"
         )
     if run.result is not None:
-        raise RunOver(f"run '{run.id}' is over: {run.result.message}")
+        raise RunOver(f"run '{run.id}' has ended: {run.result.message}")
     if run.rules.admits is Admits.NOBODY:
         raise RunOver(
             f"run '{run.id}' is running on its sealed table; slot {slot.index} cannot be filled now"
@@ -139,8 +143,8 @@ def _refuse_other_job(run: Run, request: JoinRequest) -> None:
     first = run.command_digest
     if spec.same_command and job.command_digest and first and job.command_digest != first:
         raise Mismatch(
-            f"{me} would run another COMMAND (digest {job.command_digest[:12]}) "
-            f"than the nodes before it ({first[:12]})",
+            f"{me} would run a different COMMAND (digest {job.command_digest[:12]}) from the "
+            f"nodes that joined before it ({first[:12]})",
             hint="give every node the same COMMAND, or allow the difference with --any-command",
         )
     if spec.same_command:
@@ -153,8 +157,8 @@ def _refuse_other_job(run: Run, request: JoinRequest) -> None:
         )
     if spec.verify and spec.slots > 1 and request.probe_port is None:
         raise Mismatch(
-            f"{me} does not listen for its peers' probes, and run '{run.id}' wants its addresses "
-            "proven",
+            f"{me} does not listen for its peers' probes, but run '{run.id}' verifies all "
+            "addresses",
             hint="give every node the same version of rdzv, or launch with --verify off",
         )
     _refuse_rank_clash(run, request)
@@ -174,8 +178,8 @@ def _refuse_other_command(run: Run, request: JoinRequest) -> None:
         words = f"{who(other)} and {me} would run different COMMANDs: {word_text(word)} differs"
     else:
         words = (
-            f"{me} is alone with its COMMAND: {word_text(word)} differs from that of {who(other)} "
-            f"and {same - 1} other{'s' * (same > 2)}"
+            f"{me} would run a different COMMAND: {word_text(word)} differs from that of "
+            f"{who(other)} and {same - 1} other{'s' * (same > 2)}"
         )
     raise Mismatch(
         words,
@@ -212,7 +216,7 @@ def _refuse_rank_clash(run: Run, request: JoinRequest) -> None:
         if slot.index != request.slot and node.join.requested_rank == rank:
             raise Mismatch(
                 f"{me} and {who(slot)} both ask for node rank {rank}",
-                hint="give each node its own NODE_RANK, or none",
+                hint="give each node a different NODE_RANK, or set it on none of them",
             )
 
 
@@ -255,8 +259,8 @@ def decide_report(
         return events.ArmRefused(slot=slot_index, incarnation=incarnation, report=report)
     if report.digest != run.digest:
         raise Mismatch(
-            f"{who(slot)} acknowledged table {report.digest[:12]}, "
-            f"and the table of epoch {run.epoch} is {run.digest[:12]}"
+            f"{who(slot)} acknowledged table {report.digest[:12]}, but the table of epoch "
+            f"{run.epoch} is {run.digest[:12]}"
         )
     return events.Acked(slot=slot_index, incarnation=incarnation, report=report)
 
@@ -268,7 +272,7 @@ def decide_slot(run: Run, slot_index: int, news: SlotNews) -> Event | None:
     """
     slot = run.slots[slot_index]
     if news.state is SlotState.SUBMITTING and run.phase is Phase.FINISHED:
-        raise RunOver(f"run '{run.id}' is over; nothing more is submitted")
+        raise RunOver(f"run '{run.id}' has ended; the launcher submits no more worker runs")
     if news.generation < slot.generation:
         return None
     same = (

@@ -44,7 +44,7 @@ def seal_without(
             node.state, node.rank = NodeState.JOINED, None
     run.epoch += 1
     seal_table(run, now, None)
-    return f"; a new table goes without {'it' if len(guilty) == 1 else 'them'}"
+    return f"; a new table excludes {'it' if len(guilty) == 1 else 'them'}"
 
 
 def seal_table(run: Run, now: float, port: int | None) -> None:
@@ -75,7 +75,7 @@ def acked(run: Run, event: events.Acked, now: float) -> Outcome:
             if spare:
                 member.problem = run.attempt.left_out[member.index].words
         enter(run, Phase.RUNNING, now)
-        reason += "; all are: go"
+        reason += "; all nodes are ready: go"
         if run.attempt.left_out:
             reason += f", without {names_of(run, run.attempt.left_out)}"
     return Outcome(reason, slot.index, usual=run.phase is not Phase.RUNNING)

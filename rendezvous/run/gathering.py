@@ -112,8 +112,8 @@ def joined(run: Run, event: events.Joined, now: float) -> Outcome:
     address = request.candidates[0].address
     reason = f"{who(slot)} joined from {address} as incarnation {slot.incarnations}"
     if displaced is not None:
-        reason += f", in place of {displaced.join.hostname}"
-    reason += f"; {run.present} of {run.spec.slots} nodes are in"
+        reason += f", replacing {displaced.join.hostname}"
+    reason += f"; {run.present} of {run.spec.slots} nodes have joined"
     return Outcome(reason + _check_gathered(run, now), slot.index)
 
 
@@ -198,11 +198,11 @@ def _was_taken_away(slot: Slot, report: ExitReport | None) -> bool:
 class Recovery(Enum):
     """How a run that forms goes on without a slot's node, as a sentence says it."""
 
-    LEFT_OUT = "the run goes without it"
-    ON_ITS_WAY = "its generation {generation} is on the way"
-    RESTARTED = "it is waited for, as its platform may start it again"
+    LEFT_OUT = "the run continues without it"
+    ON_ITS_WAY = "its generation {generation} has already been submitted"
+    RESTARTED = "the run waits for it, because its platform may start it again"
     RESUBMITTED = "it is submitted again as generation {generation}"
-    SPARED = "the run can spare it"
+    SPARED = "the run does not need it"
 
 
 def recovery_of(run: Run, slot: Slot, *, again: bool) -> Recovery | None:
@@ -269,18 +269,18 @@ def join_timed_out(run: Run, now: float, trouble: str) -> Outcome:
 
 def _hint_for_missing(run: Run, slot: Slot) -> str:
     if slot.generation == 0 and run.spec.managed:
-        return "what its launcher has said before tells why"
+        return "see the earlier messages of the launcher for the cause"
     if slot.state is SlotState.SUBMITTING:
-        return "its scheduler has not taken the worker run yet: launch again when it answers"
+        return "the scheduler has not accepted the worker run yet; launch again when it responds"
     if slot.state is SlotState.SUBMITTED:
         return (
-            "launch again with a larger --join-timeout; where you start worker runs yourself, "
-            "start all of them within it"
+            "launch again with a larger --join-timeout; if you start worker runs yourself, "
+            "start all of them within that time"
         )
-    return "see the log of the missing worker run; it must be able to open the registry's address"
+    return "see the log of the missing worker run; it must be able to reach the registry's address"
 
 
 def last_call_over(run: Run, event: events.LastCallOver, now: float) -> Outcome:
     """Go on with those that are in."""
-    words = f"last call is over: {run.present} nodes are in"
+    words = f"the last call ended with {run.present} nodes"
     return Outcome(words + _end_gathering(run, now))

@@ -75,7 +75,7 @@ def due(run: Run, now: float, leases: Leases) -> list[Event]:
 def launcher_gone(run: Run) -> list[Event]:
     """Its launcher is not heard of: what it said of the scheduler's queue holds no longer, and the
     clocks of those slots go on."""
-    detail = "it was queued when its launcher was last heard of"
+    detail = "it was queued when its launcher last reported"
     return [
         events.SlotChanged(
             slot=slot.index,
@@ -110,7 +110,7 @@ def _words_of_silence(slot: Slot, silence: Silence) -> str:
     if gathering.worker_run_is_over(slot):
         return gathering.words_of_end(slot.detail)
     if silence.closed:
-        return "its agent is gone: the connection was closed and no new one came"
+        return "its agent is gone: its connection was closed and it did not reconnect"
     return f"it was silent for {silence.seconds:.0f} s: host, network or agent is down"
 
 
@@ -154,12 +154,12 @@ def _timed_out(run: Run, event: events.TimedOut, now: float) -> Outcome:
     if event.phase is Phase.ARMING and (left_out := arming.plan_without(run, late)) is not None:
         return Outcome(words + arming.seal_without(run, late, left_out, now))
     slot = run.slots[min(run.waiting_for)]
-    finish(run, now, failure(rules.cause, words, slot, f"look at the log of {who(slot)}"))
+    finish(run, now, failure(rules.cause, words, slot, f"see the log of {who(slot)}"))
     return Outcome(words)
 
 
 def _restarted(run: Run, event: events.Restarted, now: float) -> Outcome:
-    return Outcome("the registry came back on its journal; every node has a full lease again")
+    return Outcome("the registry restarted from its journal; all leases were renewed")
 
 
 _MOVES: dict[str, Callable[[Run, Any, float], Outcome]] = {

@@ -87,9 +87,9 @@ def _give_verdict(run: Run, now: float, silent: Sequence[int] = ()) -> None:
     words = words_of_failure(first) + _early_ends(run) + _also_lost(run, first)
     if silent:
         names = listed([who(run.slots[index]) for index in silent])
-        words += f"; nothing was heard since of {names}, which may have failed before"
+        words += f"; no report since then from {names}, which may have failed earlier"
     if report is None:
-        hint = "look at its worker run's log; out of memory and preemption are the usual causes"
+        hint = "see its worker run's log; out of memory and preemption are the usual causes"
         finish(run, now, failure(Cause.NODE_LOST, words, first, hint))
         return
     code, odd = report.exit_code, words_of_odd(run.attempt.findings, run.hostnames())
@@ -109,8 +109,8 @@ def _ran(run: Run) -> str:
 
 
 _HINTS = {
-    134: "a gloo job may abort like this after it has finished well: end the script with os._exit",
-    137: "SIGKILL is often the kernel's, out of memory, or the scheduler's",
+    134: "a gloo job may abort like this after it has succeeded: end the script with os._exit",
+    137: "SIGKILL often comes from the kernel (out of memory) or from the scheduler",
 }
 
 
@@ -152,7 +152,7 @@ def _node_lost(run: Run, slot: Slot, why: str, silent: float, now: float) -> str
     node = slot.its_node
     if node.state is NodeState.RELEASED:
         node.state = NodeState.LEFT
-        return f"{who(slot)}, which was released, has gone: {why}"
+        return f"{who(slot)}, which was released, has left: {why}"
     ended = node.state is NodeState.EXITED
     if run.rules.is_forming:
         return before_go_failed(run, slot, why, Cause.NODE_LOST, now)

@@ -30,7 +30,7 @@ class LeftOut:
     words: str
 
 
-NOT_NEEDED = LeftOut(None, "it is not needed: enough others are there")
+NOT_NEEDED = LeftOut(None, "it is not needed: enough other nodes have joined")
 
 
 @dataclass(slots=True)
@@ -302,7 +302,7 @@ def what_is_known(spec: RunSpec, slot: Slot) -> str:
     elif slot.state is SlotState.SUBMITTING:
         known = f"was still being submitted{detail}"
     else:
-        known = f"never reached the registry; the scheduler says {slot.state}{detail}"
+        known = f"never reached the registry; the scheduler reports {slot.state}{detail}"
     name = f" (worker run {slot.name}, generation {slot.generation})" if slot.name else ""
     problem = f"; before that: {slot.problem}" if slot.problem else ""
     return f"slot {slot.index}{name} {known}{problem}"

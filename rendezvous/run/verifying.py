@@ -191,7 +191,7 @@ def carry_out(run: Run, plan: Plan, now: float) -> str:
         case Probe(number=number):
             tried = attempt.rounds[-1]
             _begin_round(run, now, number)
-            words = f"{tried.network}: {tried.verdict}; next is {attempt.classes[number].words}"
+            words = f"{tried.network}: {tried.verdict}; next: {attempt.classes[number].words}"
         case Seal(number=number):
             attempt.rounds = kept_rounds(run)
             attempt.network, attempt.probing = attempt.classes[number], None
@@ -201,7 +201,7 @@ def carry_out(run: Run, plan: Plan, now: float) -> str:
         case GatherMore(failed=failed):
             gather_again(run, now, enough_since=now)
             told = words_of_failing(failed, run.hostnames())
-            words = f"the others are waited for once more: {told}"
+            words = f"the run waits again for other nodes: {told}"
         case Result(message=words):
             finish(run, now, plan.step)
     return f"{said}; {words}"
@@ -211,7 +211,7 @@ def _without(run: Run, left_out: Mapping[int, LeftOut]) -> str:
     if not left_out:
         return ""
     why = dict.fromkeys(left_out[index].words for index in sorted(left_out))
-    return f"; {listed(why, 3)}; it goes without {names_of(run, left_out)}"
+    return f"; {listed(why, 3)}; the run continues without {names_of(run, left_out)}"
 
 
 def _begin_round(run: Run, now: float, number: int) -> None:

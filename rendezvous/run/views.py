@@ -28,7 +28,9 @@ _MOST_GROUPS = 3
 _MOST_CAUSES = 256
 _LATE_SECONDS = 30.0
 _LATE_END_SECONDS = 10.0
-_OWN_DOUBT = "most nodes are silent together: this registry may be the one cut off, so it waits"
+_OWN_DOUBT = (
+    "most nodes went silent at the same time, so this registry itself may be cut off; it waits"
+)
 
 
 def node_view(run: Run, now: float, poll_seconds: float) -> NodeView:
@@ -153,13 +155,14 @@ def _why_not_here(run: Run, slots: list[Slot], now: float, times: bool) -> str:
     since = min(slot.since for slot in slots)
     late = now - since >= _LATE_SECONDS
     place = run.spec.registry or "the registry's address"
-    here = f"check that {'it' if len(slots) == 1 else 'they'} can open {place}"
+    they, have = ("it", "has") if len(slots) == 1 else ("they", "have")
+    absent = f"{have} not contacted the registry; check that {they} can reach {place}"
     detail = f" ({first.detail})" if first.detail else ""
     match first.state:
         case SlotState.NONE if run.spec.managed:
             words = "not submitted yet"
         case SlotState.NONE:
-            words = f"never called: {here}" if late else "not here yet"
+            words = absent if late else f"{have} not joined yet"
         case SlotState.SUBMITTING:
             words = f"being submitted{_passed(now - since, ' for {}', times)}{detail}"
         case SlotState.SUBMITTED:
@@ -167,13 +170,13 @@ def _why_not_here(run: Run, slots: list[Slot], now: float, times: bool) -> str:
         case SlotState.QUEUED:
             words = f"queued{_passed(now - since, ' {}', times)}{detail}"
         case SlotState.RUNNING if late:
-            words = f"running{_passed(now - since, ' for {}', times)} but never called: {here}"
+            words = f"{have} been running{_passed(now - since, ' for {}', times)} but {absent}"
         case SlotState.RUNNING:
-            words = f"running{_passed(now - since, ' for {}', times)}, not here yet"
+            words = f"running{_passed(now - since, ' for {}', times)}, not joined yet"
         case SlotState.UNKNOWN:
-            words = f"in no known state{_passed(now - since, ' for {}', times)}{detail}"
+            words = f"in an unknown state{_passed(now - since, ' for {}', times)}{detail}"
         case _:
-            words = f"to be submitted again{detail}"
+            words = f"waiting to be submitted again{detail}"
     return f"{slots_text([slot.index for slot in slots])} {words}"
 
 

@@ -32,7 +32,7 @@ class Access:
         """The operator alone; raises Unauthorized or Forbidden."""
         shown = required(credential)
         if shown.kind != "registry":
-            raise Forbidden("this needs the credential of the registry's operator")
+            raise Forbidden("this request needs the credential of the registry's operator")
         if not shown.matches(self._admin_sha256):
             raise Unauthorized("this is not the credential of this registry's operator")
 
@@ -89,9 +89,9 @@ class Access:
         if live is None or shown.kind != "node" or not self._is_node(live, shown):
             if live is not None and shown.kind == "node":
                 self._refuse_former(live, shown)
-            raise Unauthorized(f"this credential is no node's of run '{name}'")
+            raise Unauthorized(f"this credential does not belong to a node of run '{name}'")
         if shown.slot != slot:
-            raise Forbidden(f"a node of slot {shown.slot} cannot speak for slot {slot}")
+            raise Forbidden(f"a node of slot {shown.slot} cannot act for slot {slot}")
         node = live.run.slots[slot].node
         if node is None or node.incarnation != shown.number:
             raise Fenced(
@@ -109,7 +109,7 @@ class Access:
         for launch_id, ended in live.former.items():
             known = node_credential(self._key, run, launch_id, shown.slot, shown.number)
             if hmac.compare_digest(known.secret, shown.secret):
-                raise RunOver(f"launch {launch_id} of run '{run}' is over: {ended}")
+                raise RunOver(f"launch {launch_id} of run '{run}' has ended: {ended}")
 
     def _is_node(self, live: LiveRun, shown: Credential) -> bool:
         run, key = live.run, (shown.slot, shown.number)
@@ -125,7 +125,9 @@ class Access:
 def required(credential: Credential | None) -> Credential:
     """What was shown; raises Unauthorized when it is no credential at all."""
     if credential is None:
-        raise Unauthorized("this needs a credential", hint="send it as 'Authorization: Bearer ...'")
+        raise Unauthorized(
+            "this request needs a credential", hint="send it as 'Authorization: Bearer ...'"
+        )
     return credential
 
 

@@ -171,7 +171,7 @@ class _Lean:
         if route is None:
             path = printable(scope["path"], 100)
             if routes:
-                raise MethodNotAllowed(f"{path} does not take {scope['method']}")
+                raise MethodNotAllowed(f"{path} does not support {scope['method']}")
             raise NotFound(f"there is no {path} here")
         if not route.lean:
             await self._app(scope, receive, send)

@@ -37,7 +37,7 @@ def bad_request(exc: ValidationError) -> BadRequest:
     first = errors[0]
     place = ".".join(str(part) for part in first["loc"])
     # This one sentence of Pydantic's quotes what it was given.
-    rule = "no known kind" if first["type"] == "union_tag_invalid" else first["msg"]
+    rule = "unknown kind" if first["type"] == "union_tag_invalid" else first["msg"]
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     return BadRequest(printable(f"{place or 'the body'}: {rule}{more}", 500))
 

@@ -57,16 +57,16 @@ class Guard:
             await send_problem(send, error)
         except Exception:
             logger.exception("%s %s failed", scope["method"], printable(scope["path"], 200))
-            await send_problem(send, InternalError("The registry failed; its log says where."))
+            await send_problem(send, InternalError("The registry failed; see its log."))
 
     def _refusal(self, scope: Scope) -> RdzvError | None:
         headers = dict(scope["headers"])
         names = [name for name, _ in scope["headers"]]
         if names.count(b"authorization") > 1:
-            return BadRequest("A request with more than one Authorization header.")
+            return BadRequest("The request has more than one Authorization header.")
         length = int(headers.get(b"content-length", 0))
         if length > MAX_BODY_BYTES and length > (limit := self._body_limit(scope)):
-            return TooLarge(f"A body of {length} bytes; {limit} are accepted here.")
+            return TooLarge(f"The request body has {length} bytes; the limit here is {limit}.")
         sites = [value for name, value in scope["headers"] if name == b"sec-fetch-site"]
         if b"origin" in headers or sites not in ([], [b"none"]):
             return Forbidden("The registry does not answer requests made by web pages.")
@@ -74,8 +74,8 @@ class Guard:
         if _host_name(host) in self._allowed_hosts or scope["path"] == "/healthz":
             return None
         return BadRequest(
-            f"The registry is not called {printable(host.decode('latin-1'), 100)!r}.",
-            hint="Send the Host that the registry was started with.",
+            f"The registry does not have the host name {printable(host.decode('latin-1'), 100)!r}.",
+            hint="Send the host name with which the registry was started.",
         )
 
 

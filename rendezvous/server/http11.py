@@ -91,7 +91,7 @@ class _StrictConnection(h11.Connection):
             if len(event.headers) > MAX_HEADERS:
                 raise h11.RemoteProtocolError("too many headers", error_status_hint=431)
             if any(name == b"transfer-encoding" for name, _ in event.headers):
-                raise h11.RemoteProtocolError("a body without its length")
+                raise h11.RemoteProtocolError("a body without a length")
         return event
 
 
@@ -216,9 +216,10 @@ class GuardedProtocol(H11Protocol):
         """Refuse what is not a request (called by the base class)."""
         self._refuse(
             BadRequest(
-                "This is not a request that the registry reads: HTTP/1.1 with a Content-Length, "
-                f"at most {MAX_HEADERS} headers and {MAX_HEADER_BYTES} bytes of them.",
-                hint="Check what stands between this client and the registry.",
+                "The registry cannot read this request. It reads HTTP/1.1 with a "
+                f"Content-Length and at most {MAX_HEADERS} headers and {MAX_HEADER_BYTES} "
+                "bytes of them.",
+                hint="Check the proxies between this client and the registry.",
             )
         )
 

@@ -113,7 +113,7 @@ class SqliteJournal:
         except sqlite3.IntegrityError as exc:
             raise StorageFull(
                 f"another registry writes the journal {self._path} ({exc})",
-                hint="end one of the two; each registry needs a journal of its own",
+                hint="end one of the two; each registry needs its own journal",
             ) from exc
         except sqlite3.Error as exc:
             raise StorageFull(
@@ -130,7 +130,7 @@ class SqliteJournal:
         # SQLite takes what goes beyond the limit for an error of the disk.
         if limit != resource.RLIM_INFINITY and limit < largest + _RESERVE_BYTES:
             return f"the registry may write files of at most {limit} bytes: raise ulimit -f"
-        return "look after that disk (dmesg, mount)"
+        return "check that disk (dmesg, mount)"
 
 
 @contextlib.contextmanager
@@ -141,13 +141,14 @@ def applying(record: Record) -> Iterator[None]:
         yield
     except ValidationError as exc:
         raise UsageError(
-            f"{event} is not one that this rdzv knows",
+            f"{event} is unknown to this version of rdzv",
             hint="use the version of rdzv that wrote the journal",
         ) from exc
     except (AssertionError, AttributeError, LookupError, TypeError, ValueError) as exc:
         raise UsageError(
-            f"{event} does not follow from those before it",
-            hint="the journal was changed or has lost records; move it away to begin anew",
+            f"{event} does not follow from the events before it",
+            hint="the journal was changed or has lost records; move it away to start with an "
+            "empty one",
         ) from exc
 
 
@@ -199,7 +200,7 @@ def _check_version(connection: sqlite3.Connection, path: Path, *, may_be_new: bo
     if version == _SCHEMA_VERSION or (version == 0 and empty and may_be_new):
         return
     if version == 0:
-        raise UsageError(f"{path} is no journal of rdzv")
+        raise UsageError(f"{path} is not an rdzv journal")
     raise UsageError(
         f"{path} has journal version {version}; this rdzv reads version {_SCHEMA_VERSION}"
     )

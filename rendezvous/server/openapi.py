@@ -40,7 +40,11 @@ def openapi() -> dict[str, Any]:
             response_model=route.gives,
         )
     document = api.openapi()
-    bearer = {"type": "http", "scheme": "bearer", "description": "The path says whose is needed."}
+    bearer = {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "The path determines which one is needed.",
+    }
     document["components"]["securitySchemes"] = {"credential": bearer}
     document["security"] = [{"credential": []}]
     for route in ROUTES:

@@ -138,7 +138,7 @@ async def _end_after_launcher(service: Service, bereft: asyncio.Event) -> None:
     try:
         await service.launcher_ended(_TELL_SECONDS)
     except RdzvError as exc:
-        logger.warning("the nodes could not be told that the launcher was killed: %s", exc.message)
+        logger.warning("could not notify the nodes that the launcher was killed: %s", exc.message)
     os.kill(os.getpid(), signal.SIGTERM)
 
 

@@ -55,8 +55,8 @@ class Relay:
         """Take frames of a node for others: all of them, or none where too much is on its way."""
         if self.held_bytes + sum(map(_size_of, parcels)) > MOST_BYTES:
             raise TooManyRequests(
-                f"{MOST_BYTES >> 20} MiB of remote commands' output are on their way, and are not "
-                "being taken"
+                f"{MOST_BYTES >> 20} MiB of remote commands' output are queued, and their "
+                "receivers do not read them"
             )
         for parcel in parcels:
             box = self._boxes.setdefault(parcel.peer, _Box())
@@ -114,10 +114,10 @@ def check_member(run: Run, slot: int) -> None:
     """Raise Forbidden or RunOver unless this is a node of the table of a run that allows it now."""
     if not run.spec.allow_exec:
         raise Forbidden(
-            f"run '{run.id}' allows no remote commands", hint="launch it with --allow-exec"
+            f"run '{run.id}' does not allow remote commands", hint="launch it with --allow-exec"
         )
     if run.phase is Phase.FINISHED:
-        raise RunOver(f"run '{run.id}' is over: {run.result.message if run.result else ''}")
+        raise RunOver(f"run '{run.id}' has ended: {run.result.message if run.result else ''}")
     if run.phase is not Phase.RUNNING:
         raise Forbidden(f"run '{run.id}' is {run.phase}: commands run while it is running")
     if not _takes_part(run, slot):

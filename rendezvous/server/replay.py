@@ -44,7 +44,7 @@ def main() -> None:
     """Print a journal."""
     parser = argparse.ArgumentParser(prog="rdzv replay", description=__doc__)
     parser.add_argument("journal", type=Path)
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--json", action="store_true", help="one JSON object per line")
     arguments = parser.parse_args()
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])

@@ -32,8 +32,8 @@ class Seat(Enum):
     """What becomes of a connection that was accepted."""
 
     FREE = "it is served"
-    LAST = "it is told that there is no room, and closed"
-    NONE = "it is dropped without a word"
+    LAST = "it is refused with an answer, and closed"
+    NONE = "it is closed without an answer"
 
 
 class Room:
@@ -80,8 +80,8 @@ class Room:
     def _full(self, *, by_files: bool) -> str:
         if not by_files:
             return (
-                f"the registry has its {self._max_connections} connections and takes no more; "
-                "give it a higher limit of connections"
+                f"the registry has {self._max_connections} connections, which is its limit; "
+                "start it with a higher limit"
             )
         return (
             f"the registry has no file descriptors left for another connection: it may open "

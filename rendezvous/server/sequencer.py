@@ -42,7 +42,7 @@ _BATCH = 1_000
 _KEEP_FINISHED = 1_000
 _KEEP_FINISHED_SECONDS = 3_600.0
 _LAUNCHER_SECONDS = 120.0
-_FAILED = "the registry failed; its log says where"
+_FAILED = "the registry failed; see its log"
 _COUNTERS = ("joins", "watches", "reports", "metrics", "events", "commits", "refusals")
 
 
@@ -112,8 +112,8 @@ class Sequencer:
         def changes(now: float) -> list[Change]:
             if self.runs.get(live.run.id) is not live:
                 raise RunOver(
-                    f"launch {live.run.spec.launch_id} of run '{live.run.id}' is over, "
-                    "and the registry has forgotten it"
+                    f"launch {live.run.spec.launch_id} of run '{live.run.id}' has ended, and "
+                    "the registry has removed it"
                 )
             event = decide(now)
             return [] if event is None else [Change(live, event)]
@@ -139,7 +139,7 @@ class Sequencer:
         try:
             self._queue.put_nowait(command)
         except asyncio.QueueFull as exc:
-            raise Unavailable("the registry has more requests than it can take") from exc
+            raise Unavailable("the registry has more requests than it can handle") from exc
         await command.done
 
     async def _sequence(self) -> None:
@@ -163,7 +163,12 @@ class Sequencer:
             error = None
         except Exception as exc:
             known = isinstance(exc, RdzvError)
-            logger.error("%d requests were not kept: %s", len(batch), exc, exc_info=not known)
+            logger.error(
+                "%d requests were not written to the journal: %s",
+                len(batch),
+                exc,
+                exc_info=not known,
+            )
             error = exc if isinstance(exc, RdzvError) else InternalError(_FAILED)
             self._rebuild(set(touched))
             self._say_unwritten(set(touched), error)
@@ -246,7 +251,7 @@ class Sequencer:
                 try:
                     await self._journal.drop(name)
                 except StorageFull as exc:
-                    logger.error("run %s, long finished, could not be removed: %s", name, exc)
+                    logger.error("finished run %s could not be removed: %s", name, exc)
                 else:
                     del self.runs[name]
 

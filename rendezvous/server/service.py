@@ -103,16 +103,16 @@ class Service:
     def _refuse_creation(self, name: str, old: LiveRun | None, now: float) -> None:
         if old is not None and old.run.phase is not Phase.FINISHED:
             raise RunExists(
-                f"run '{name}' is held by launch {old.run.spec.launch_id}, "
-                f"{now - old.run.created_at:.0f} s old and {old.run.phase}",
+                f"run ID '{name}' is in use by launch {old.run.spec.launch_id} (started "
+                f"{now - old.run.created_at:.0f} s ago, {old.run.phase})",
                 hint=f"cancel it with 'rdzv cancel {name}', or choose another --rdzv-id",
             )
         others = (live for live in self._runs.values() if live is not old)
         if len(self._runs) >= self._max_runs <= sum(not has_ended(live) for live in others):
             raise TooManyRuns(
-                f"this registry takes no further run: {self._max_runs} are in progress, "
-                "as many as it takes at once",
-                hint="wait until one of them has ended, or have the registry's operator start it "
+                f"this registry cannot take another run: {self._max_runs} are in progress, "
+                "which is its limit",
+                hint="wait until one of them ends, or ask the registry's operator to start it "
                 "with a higher 'rdzv serve --max-runs'",
             )
 

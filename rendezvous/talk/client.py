@@ -306,8 +306,8 @@ def _parse(model: type[Model], data: bytes) -> Model:
         found: Model = _adapter(cast(Any, model)).validate_json(data)
     except ValidationError as exc:
         raise Unavailable(
-            f"the registry's answer is no {model.__name__}: {exc.errors()[0]['msg']}",
-            hint="another version of rdzv, or something else, answers there",
+            f"the registry's answer is not a valid {model.__name__}: {exc.errors()[0]['msg']}",
+            hint="a different version of rdzv, or another program, answered",
         ) from exc
     return found
 

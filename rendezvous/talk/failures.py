@@ -23,7 +23,7 @@ class Fault(StrEnum):
         return made
 
     NO_NAME = "no_name", "its name cannot be resolved ({})"
-    NO_NAME_SERVER = "no_name_server", "no name server has told its address within {} s"
+    NO_NAME_SERVER = "no_name_server", "no name server has returned its address within {} s"
     REFUSED = "refused", "connection refused (no registry is listening)"
     FILTERED = "filtered", _SILENT_HOST
     """No connection in time, or nothing passes on one."""
@@ -31,31 +31,31 @@ class Fault(StrEnum):
     """Its neighbours say that it is not there."""
     SILENT = "silent", "it accepted the connection and did not answer"
     CLOSED = "closed", _CLOSED
-    NO_TLS = "no_tls", f"{_CLOSED}; it may not speak TLS 1.3"
+    NO_TLS = "no_tls", f"{_CLOSED}; it might not speak TLS 1.3"
     """It closed the connection during the handshake."""
     TLS = "tls", "it does not speak TLS 1.3 ({})"
     NOT_PROVEN = "not_proven", "it does not hold this run's certificate"
     OTHER_KEY = (
         "other_key",
-        "another launch answers there, with another key; RDZV_TOKEN must be the same on every node",
+        "another launch with a different key answered; RDZV_TOKEN must be the same on every node",
     )
     NOT_HTTP = "not_http", "it does not speak HTTP"
-    NOT_RDZV = "not_rdzv", "something else than an rdzv registry answers there"
+    NOT_RDZV = "not_rdzv", "it answered, but it is not an rdzv registry"
     OTHER = "other", "{}"
 
 
 _OF_NAMES = frozenset({Fault.NO_NAME, Fault.NO_NAME_SERVER})
 _OPEN_PORT = (
-    "check that this node can open that port on rank 0's node, and that the registry has it there"
+    "check that this node can reach that port on rank 0's node, and that the registry listens on it"
 )
 _WAIT_FOR_NAME = (
-    "nobody here knows the name of rank 0's node: check MASTER_ADDR, and on Kubernetes the "
-    "headless service (with publishNotReadyAddresses) and the pods' subdomain; with Slurm, that "
-    "'scontrol show node' tells its address here"
+    "this node cannot resolve the name of rank 0's node: check MASTER_ADDR; on Kubernetes, "
+    "check the headless service (with publishNotReadyAddresses) and the pods' subdomain; "
+    "with Slurm, check that 'scontrol show node' prints its address here"
 )
 _OTHER_JOIN = (
-    "somebody else listens there, or a newer launch: start this node with the RDZV_JOIN of the "
-    "launch that runs now"
+    "another program or a newer launch listens there: start this node with the RDZV_JOIN of "
+    "the current launch"
 )
 
 

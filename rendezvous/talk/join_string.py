@@ -44,8 +44,8 @@ class Word:
             return make(value)
         except (KeyError, TypeError, ValueError):
             raise UsageError(
-                f"{self.variable} is whole, but a part of it is missing or not as this version "
-                "writes it",
+                f"{self.variable} is complete, but a part of it is missing or has a form that "
+                "this version does not know",
                 hint="use the same version of rdzv on all nodes",
             ) from None
 
@@ -69,9 +69,9 @@ class Word:
                 raise TypeError("not an object")
         except (ValueError, TypeError, RecursionError, zlib.error) as exc:
             raise UsageError(
-                f"{self.variable} is damaged: {len(text)} characters, and its checksum does not "
-                "fit",
-                hint="it was probably cut or re-quoted on its way; pass it as a file "
+                f"{self.variable} is damaged: {len(text)} characters, and its checksum does "
+                "not match",
+                hint="it was probably cut or quoted again on the way; pass it as a file "
                 f"({self.variable}_FILE) where the variable cannot be passed whole",
             ) from exc
         return value
@@ -132,7 +132,7 @@ class RegistryPlace:
     def from_json(value: dict[str, Any]) -> RegistryPlace:
         """The inverse of `to_json`; raises KeyError, TypeError or ValueError when it is not."""
         if value["t"] not in get_args(Trust):
-            raise ValueError("no way to trust a registry that is known here")
+            raise ValueError("not a way of trusting a registry that this version knows")
         addresses = tuple(str(address) for address in value["a"])
         return RegistryPlace(
             addresses, _whole(value["p"], 65_535), value["t"], from_base64url(value["c"])

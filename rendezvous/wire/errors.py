@@ -64,13 +64,13 @@ class ExitCode(IntEnum):
         code._value_, code.help = value, text
         return code
 
-    OK = 0, "every node's program ended with 0"
-    FAILED = 1, "rdzv could not do what was asked; the message says why"
-    USAGE = 64, "wrong option, spec or template; no such run; a missing package"
-    INTERNAL = 70, "a fault in rdzv itself"
+    OK = 0, "every node's program ended with exit code 0"
+    FAILED = 1, "rdzv could not do what you asked; the message says why"
+    USAGE = 2, "a wrong option, spec or template; an unknown run; a missing package"
+    INTERNAL = 70, "an internal error in rdzv"
     FENCED = 75, "a newer worker run has taken this node's slot"
-    REFUSED = 77, "the registry refused this node: wrong token, or another job than the run's"
-    JOIN_TIMEOUT = 80, "a node was missing when the join time-out was over"
+    REFUSED = 77, "the registry refused this node: wrong token, or a different job from the run's"
+    JOIN_TIMEOUT = 80, "a node was missing when the join time-out ended"
     VERIFICATION_FAILED = 81, "the nodes cannot reach each other"
     ARMING_FAILED = 82, "a node could not prepare (program not found, port, hosts file, table)"
     SCHEDULER_FAILED = 83, "a worker run could not be submitted, or ended before it joined"
@@ -78,12 +78,15 @@ class ExitCode(IntEnum):
     REGISTRY_LOST = (
         85,
         (
-            "no registry answered within the orphan time-out, or the launch's own ended 5 times "
-            "within 30 s"
+            "no registry answered within the orphan time-out, or the launch's own registry "
+            "ended 5 times within 30 s"
         ),
     )
     NODE_LOST = 86, "a node went silent while the program was running"
-    PREFLIGHT_FAILED = 87, "a check failed: of a node, between the nodes, or of what NCCL uses"
+    PREFLIGHT_FAILED = (
+        87,
+        "a check failed: on a node, between the nodes, or of the network that NCCL uses",
+    )
 
 
 class Cause(StrEnum):

@@ -57,16 +57,16 @@ class MetricLine(MetricRow):
 
     number: int = Field(description="Counts the rows of the run, from 1.")
     slot: int
-    at_seconds: float = Field(description="Since the run was made.")
+    at_seconds: float = Field(description="Since the run was created.")
 
 
 class RunMetrics(Wire):
     """`GET /v1/runs/{run}/metrics`: the newest row of each process, or the rows above `after`."""
 
-    session: str = Field(description="Another one: the numbers have begun anew.")
+    session: str = Field(description="A different one means that the numbers start again.")
     newest: int = Field(description="Number of the newest row.")
     dropped: int = Field(0, description="Rows that nodes had to drop before they were sent.")
-    elapsed_seconds: float = Field(description="Since the run was made.")
+    elapsed_seconds: float = Field(description="Since the run was created.")
     rows: list[MetricLine] = []
 
 

@@ -47,11 +47,11 @@ class Candidate(Wire):
     kind: LinkKind = LinkKind.ETHERNET
     mtu: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     speed_mbps: Annotated[int, Field(ge=0)] = Field(0, description="0 when unknown.")
-    reason: Words = Field("", description="Why it stands at this place of the list.")
+    reason: Words = Field("", description="Why it is at this place in the list.")
     left_out_by: Annotated[dict[ShortWords, Words], Field(max_length=8)] = Field(
         {},
-        description="Variables that the user has set and that make programs use another interface, "
-        "such as GLOO_SOCKET_IFNAME; and their values.",
+        description="Variables set by the user that make programs use another interface, such as "
+        "GLOO_SOCKET_IFNAME, and their values.",
     )
     mac: Digest | Literal[""] = ""
 
@@ -81,9 +81,10 @@ class Job(Wire):
     """What a node believes the job to be; compared between the nodes before anything starts."""
 
     nnodes: Annotated[str, Field(pattern=r"^[0-9]{1,6}(:[0-9]{1,6})?$")] | None = None
-    command_digest: Digest | None = Field(None, description="Of older nodes: SHA-256 of COMMAND.")
+    command_digest: Digest | None = Field(None, description="From older nodes: SHA-256 of COMMAND.")
     command_words: Annotated[list[WordMac], Field(max_length=MOST_COMMAND_WORDS + 1)] = Field(
-        [], description="COMMAND word by word, under the row key, which the registry has not."
+        [],
+        description="COMMAND word by word, under the row key, which the registry does not have.",
     )
     framework: ShortWords = "torchrun"
 
@@ -101,7 +102,7 @@ class RdmaPort(Wire):
     state: ShortWords = Field("", description="ACTIVE, INIT, DOWN ...")
     phys_state: ShortWords = Field("", description="LinkUp, Polling ...")
     rate_gbps: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0
-    rate: ShortWords = Field("", description="The kernel's words: 400 Gb/sec (4X NDR).")
+    rate: ShortWords = Field("", description="As the kernel writes it: 400 Gb/sec (4X NDR).")
     lid: Annotated[int, Field(ge=0)] = 0
     sm_lid: Annotated[int, Field(ge=0)] = 0
     pkeys: Annotated[list[int], Field(max_length=256)] = Field([], description="Those not 0.")
@@ -114,9 +115,11 @@ class RdmaPort(Wire):
     firmware: ShortWords = ""
     node_guid: ShortWords = ""
     interface: ShortWords = Field("", description="Its network interface, as far as seen here.")
-    openable: bool = Field(True, description="Its uverbs node is there and may be opened.")
+    openable: bool = Field(True, description="Its uverbs device node exists and can be opened.")
     problem: Words = Field("", description="Why NCCL cannot use it; empty when it can.")
-    chosen: bool = Field(True, description="NCCL_IB_HCA, if the user has set it, takes it in.")
+    chosen: bool = Field(
+        True, description="NCCL_IB_HCA, if the user has set it, includes this port."
+    )
 
 
 class Facts(Wire):
@@ -139,7 +142,7 @@ class Facts(Wire):
     machine_id: ShortWords = ""
     script_digest: Digest | Literal[""] = Field("", description="Of the entry script, if a file.")
     rdma: Annotated[list[RdmaPort], Field(max_length=128)] = []
-    wants_rdma: bool = Field(True, description="NCCL may use it: no variable switches it off.")
+    wants_rdma: bool = Field(True, description="NCCL may use RDMA: no variable disables it.")
 
 
 CheckId = Annotated[str, Field(pattern=r"^[LXMPD][0-9]{2}$")]
@@ -157,7 +160,7 @@ class Finding(Wire):
     cause: Words = Field(
         "", description="What it means: a clause, or a sentence where the check names the nodes."
     )
-    fix: Words = Field("", description="The command or step that mends it.")
+    fix: Words = Field("", description="The command or step that fixes it.")
 
 
 class JoinRequest(Wire):
@@ -174,7 +177,7 @@ class JoinRequest(Wire):
     job: Job = Job()
     facts: Facts = Facts()
     findings: Annotated[list[Finding], Field(max_length=64)] = Field(
-        [], description="Of the checks that the node made on itself: warnings and failures."
+        [], description="Warnings and failures of the checks that the node made on itself."
     )
     probe_port: Port | None = Field(None, description="Where it answers its peers' probes.")
 
@@ -203,7 +206,7 @@ class Refusal(Wire):
     reason: Words
     hint: Words = ""
     exit_code: Annotated[int, Field(ge=1, le=255)] = Field(description="The node's own.")
-    retryable: bool = Field(False, description="Another worker run in its place may do better.")
+    retryable: bool = Field(False, description="Another worker run in its place may succeed.")
 
 
 class JoinReply(Wire):

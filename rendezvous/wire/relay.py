@@ -78,7 +78,9 @@ CommandFrame = Annotated[
 class Parcel(Wire):
     """One frame on its way from node to node."""
 
-    peer: SlotIndex = Field(description="To whom when it is given, from whom when it is taken.")
+    peer: SlotIndex = Field(
+        description="The receiver when it is sent, the sender when it is fetched."
+    )
     frame: CommandFrame
 
 
@@ -91,12 +93,12 @@ class RelayPost(Wire):
 class RelayReply(Wire):
     """They are taken in."""
 
-    session: str = Field(description="Changes when the registry was started again.")
+    session: str = Field(description="Changes when the registry restarts.")
 
 
 class RelayMail(Wire):
     """`GET /v1/runs/{run}/nodes/{node}/relay`: the frames for this node numbered above `after`."""
 
-    session: str = Field(description="What was not taken of an older one is lost.")
+    session: str = Field(description="Frames of an older one that were not fetched are lost.")
     seq: int = Field(description="The number of the last frame.")
     parcels: list[Parcel] = []

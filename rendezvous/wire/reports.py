@@ -38,7 +38,7 @@ class ProgressReport(Wire):
     kind: Literal["progress"] = "progress"
     epoch: int
     words: Words
-    warning: bool = Field(False, description="A person should see it.")
+    warning: bool = Field(False, description="Show it to the user.")
 
 
 class ExitReport(Wire):
@@ -52,7 +52,7 @@ class ExitReport(Wire):
         None, description="How long the program ran, by its own node's clock."
     )
     worker_rank: int | None = None
-    stopped: bool = Field(False, description="It ended because it was told to.")
+    stopped: bool = Field(False, description="It ended because it was asked to stop.")
     by_agent: bool = Field(False, description="Its agent ends it; `message` says why.")
     message: Words = ""
     tail: Annotated[list[OutputLine], Field(max_length=40)] = []

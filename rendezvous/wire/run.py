@@ -98,7 +98,7 @@ class SlotNews(Wire):
     state: Annotated[SlotState, Field(strict=False)]
     name: ShortWords = Field("", description="The unique name of the worker run.")
     handle: ShortWords = Field("", description="The scheduler's id of the worker run.")
-    detail: Words = Field("", description="The scheduler's own words.")
+    detail: Words = Field("", description="The scheduler's own text.")
     token_sha256: Digest | None = Field(None, description="With `submitting`: its join token.")
 
 
@@ -129,16 +129,16 @@ class RunSpec(BaseModel):
     master_port: Port | None = Field(None, description="None: a free one is chosen.")
     loopback: bool = Field(False, description="All nodes live on one machine.")
     managed: bool = Field(True, description="A launcher submits the worker runs, and can again.")
-    same_command: bool = Field(True, description="Refuse nodes that would run another COMMAND.")
-    verify: bool = Field(True, description="Let the nodes prove that they reach each other.")
+    same_command: bool = Field(True, description="Refuse nodes that would run a different COMMAND.")
+    verify: bool = Field(True, description="Verify that the nodes reach each other.")
     spares: Annotated[int, Field(ge=0, lt=MAX_NODES)] = Field(
-        0, description="Nodes beyond max_nodes that are started; the best are kept."
+        0, description="Extra nodes that are started beyond max_nodes; the best are kept."
     )
-    strict: bool = Field(False, description="A warning of a check fails the run, too.")
+    strict: bool = Field(False, description="A warning of a check also fails the run.")
     skip: Annotated[list[CheckId], Field(max_length=64)] = Field(
-        [], description="Checks that are not looked at."
+        [], description="Checks that are skipped."
     )
-    require_rdma: bool = Field(False, description="Without RDMA on every node the run fails.")
+    require_rdma: bool = Field(False, description="The run fails if a node has no RDMA.")
     allow_exec: bool = Field(
         False, description="Nodes may run commands on each other while the run is running."
     )
@@ -146,7 +146,7 @@ class RunSpec(BaseModel):
         False, description="Only rank 0 has a program, and its end is the run's; the others serve."
     )
     job: Job = Job()
-    registry: ShortWords = Field("", description="Where nodes open the registry, for sentences.")
+    registry: ShortWords = Field("", description="Where nodes reach the registry, for messages.")
     token_sha256: Annotated[list[Digest], Field(max_length=MAX_NODES)] = Field(
         [], description="Join tokens of generation 1, by slot; may be empty."
     )
@@ -200,7 +200,7 @@ class RunStatus(Wire):
     epoch: int
     reason: str
     topic: int | None = Field(None, description="Changes with `reason`, but for the times in it.")
-    trouble: str = Field("", description="What keeps the registry itself from its work just now.")
+    trouble: str = Field("", description="The registry's own current problem.")
     unwritten_seconds: float = Field(
         0.0, description="For how long nothing of this run could be written into the journal."
     )
@@ -215,10 +215,11 @@ class RunStatus(Wire):
     everyone_left: bool = False
     ending: bool = Field(
         False,
-        description="Running: some programs have ended well, and `reason` says who is waited for.",
+        description="Running: some programs ended well; `reason` names the nodes that did not.",
     )
     untold: list[int] = Field(
-        [], description="Of a run that is over: slots without a node that nobody has asked for."
+        [],
+        description="Of a finished run: slots without a node that nothing has notified of the end.",
     )
 
 
@@ -227,10 +228,10 @@ class Round(Wire):
 
     network: Words = Field(description="In words, for people.")
     number: Annotated[int, Field(ge=0)] | None = Field(
-        None, description="Its place among the run's network classes, from 0."
+        None, description="Its position among the run's network classes, from 0."
     )
-    verdict: Words = Field(description="Why it was taken, or not.")
-    slots: list[int] = Field(description="Who took part: the order of rows and columns.")
+    verdict: Words = Field(description="Why it was chosen, or not.")
+    slots: list[int] = Field(description="The slots that took part: the order of rows and columns.")
     reports: dict[int, list[PairProbe]] = Field(
         {}, description="By reporting slot; only the newest round keeps the pairs that are ok."
     )
@@ -262,4 +263,4 @@ class EventLine:
     phase: Phase
     epoch: int
     slot: int | None = None
-    usual: bool = Field(default=False, description="Every node does the like.")
+    usual: bool = Field(default=False, description="Every node does the same.")

@@ -56,7 +56,7 @@ class EndpointTable(Wire):
     master_port: int
     network: str = Field("", description="The network class of all addresses, in words.")
     transport: Literal["", "IB", "Socket", "Libfabric"] = Field(
-        "", description="What NCCL should say it uses; empty when nothing is expected."
+        "", description="The network that NCCL's log should name; empty when nothing is expected."
     )
     rows: list[TableRow]
 

@@ -47,7 +47,7 @@ class PairProbe:
     source: ShortWords = Field(default="", description="This node's address, as the peer saw it.")
     resolved: ShortWords = Field(
         default="",
-        description="Where this node's hosts file leads to for the peer's hostname, if elsewhere.",
+        description="Where this node's hosts file maps the peer's hostname, if not to the peer.",
     )
     detail: Words = ""
 

@@ -19,13 +19,14 @@ class NodeView(Wire):
     reason: str
     topic: int | None = Field(None, description="Changes with `reason`, but for the times in it.")
     digest: str = ""
-    plan: ProbePlan | None = Field(None, description="While verifying: what is to be probed.")
+    plan: ProbePlan | None = Field(None, description="While verifying: what the node must probe.")
     table: EndpointTable | None = None
     released: list[int] = Field(
-        [], description="Slots whose nodes the table goes without: at the go they end with 0."
+        [],
+        description="Slots whose nodes are not in the table: at the go they end with exit code 0.",
     )
     why_released: dict[int, Words] = Field(
-        {}, description="Of those that are left out for a cause (the first 256): what it is."
+        {}, description="Why slots are left out (the first 256 that have a cause)."
     )
     stop: bool = Field(False, description="End the program: the run has a first failure.")
     result: Result | None = None

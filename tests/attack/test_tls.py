@@ -25,7 +25,7 @@ OURS, OTHER = make_certificate(SECRET), make_certificate(new_secret())
 NOT_OURS = "it does not hold this run's certificate"
 PROOFS = {
     "certificate": (OURS.der, NOT_OURS),
-    "public_key": (public_key_pin(SECRET), "another launch answers there, with another key"),
+    "public_key": (public_key_pin(SECRET), "another launch with a different key answered"),
 }
 
 
@@ -57,7 +57,9 @@ async def test_a_proven_registry_that_sends_elsewhere_is_not_followed() -> None:
             serving(moved, context=tls(OURS)) as server,
             RegistryClient(place(server.port), TOKEN) as client,
         ):
-            assert "the registry's answer is no RunList" in (await complaint(client)).message
+            assert (
+                "the registry's answer is not a valid RunList" in (await complaint(client)).message
+            )
     assert elsewhere.received == []
 
 

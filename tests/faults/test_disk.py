@@ -140,4 +140,4 @@ def test_a_disk_that_fails_in_mid_run_is_named(tmp_path: Path) -> None:
         trigger.write_text("a damage")
         (tmp_path / "end").touch()
         outcome = launched.finish()
-    assert_named(outcome, disk / "r" / "journal.sqlite", "look after that disk (dmesg, mount)")
+    assert_named(outcome, disk / "r" / "journal.sqlite", "check that disk (dmesg, mount)")

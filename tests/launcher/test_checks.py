@@ -32,7 +32,7 @@ NCCL = Finding(
     subject="NCCL",
     value="2.19.3",
     expected="2.21.5",
-    cause="slot 9 (h9) is alone with NCCL 2.19.3; the 15 others have 2.21.5",
+    cause="slot 9 (h9) is the only node with NCCL 2.19.3; the 15 others have 2.21.5",
     fix="use one image",
 )
 SHM = Finding(
@@ -64,7 +64,7 @@ WRONG = Finding(
     subject="GLOO_SOCKET_IFNAME",
     value="lo",
     expected="eth0",
-    cause="it leaves out the interface of the table",
+    cause="it excludes the interface that the table uses",
     fix="unset GLOO_SOCKET_IFNAME",
 )
 SLOW = WRONG.model_copy(update={"subject": "NCCL_TOPO_FILE"})
@@ -74,8 +74,8 @@ SHOWS = "rdzv status llama --checks"
 def test_at_the_start_a_difference_is_told_and_a_wrong_interface_with_what_mends_it() -> None:
     wrong, alone = warning_lines(report(findings=[odd(9), WRONG]))
     assert wrong == (
-        "warning: slot 3 (h3): GLOO_SOCKET_IFNAME lo, expected eth0: it leaves out the interface "
-        "of the table (L17); unset GLOO_SOCKET_IFNAME"
+        "warning: slot 3 (h3): GLOO_SOCKET_IFNAME lo, expected eth0: it excludes the "
+        "interface that the table uses (L17); unset GLOO_SOCKET_IFNAME"
     )
     words = "slot 9 (h9) is alone with driver 535.54; the 15 others have 550.90"
     assert alone == f"warning: {words} (X03)"
@@ -116,7 +116,7 @@ def test_below_a_failure_stand_findings_with_what_mends_them_and_the_matrix() ->
         findings=[CUDA, SHM, GPUS, NCCL],
     )
     assert lines_of(good) == [
-        "fail    X02  slot 9 (h9) is alone with NCCL 2.19.3; the 15 others have 2.21.5",
+        "fail    X02  slot 9 (h9) is the only node with NCCL 2.19.3; the 15 others have 2.21.5",
         "             use one image",
         (
             "warn    L14  slot 3 (h3): /dev/shm 512 MiB, expected at least 1 GiB: "

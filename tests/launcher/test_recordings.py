@@ -215,15 +215,15 @@ def test_what_follows_a_gap_is_shown_and_not_replayed(path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "changes", "says"),
     [
-        (0, {"format": 2}, "is a recording of format 2, and this rdzv reads 1"),
+        (0, {"format": 2}, "is a recording of format 2, but this rdzv reads format 1"),
         (0, {"of": "registry"}, "is a recording of 'registry'"),
         (0, {"made_with": {"what": 1}}, "what the machine was made with cannot be understood"),
-        (0, {"at": "soon"}, "is not a whole recording"),
-        (0, {"more": 1}, "is not a whole recording"),
+        (0, {"at": "soon"}, "is not a complete recording"),
+        (0, {"more": 1}, "is not a complete recording"),
         (1, {"input": "Whatever"}, "input 1 cannot be understood: KeyError('Whatever')"),
         (1, {"values": {"number": "x"}}, "input 1 cannot be understood"),
         (1, {"same": ["number"]}, "input 1 cannot be understood"),
-        (2, {"number": None}, "is not a whole recording"),
+        (2, {"number": None}, "is not a complete recording"),
     ],
 )
 def test_what_cannot_be_read_is_an_error_of_usage(

@@ -176,7 +176,7 @@ def test_a_standing_registry_serves_launches_at_once_and_says_when_it_takes_no_m
     assert (first.code, second.code) == (0, 0), first.err + second.err
     assert sorted(first.out.splitlines()) == ["[0] one", "[1] one"]
     assert refused.code == 1
-    assert "takes no further run" in refused.last_line
+    assert "cannot take another run" in refused.last_line
     assert "has not created the run yet" not in refused.err
 
 

@@ -89,8 +89,9 @@ def test_an_agent_that_is_killed_takes_its_commands_along_and_the_caller_is_told
         psutil.Process(run.workers[1].pid).kill()
         _, err = caller.communicate(timeout=_LIMIT_SECONDS)
         words = (
-            "rdzv rsh: the run is ending: node 1 (h1, slot 1) was lost: its agent is gone: the "
-            "connection was closed and no new one came; the others are being stopped\n"
+            "rdzv rsh: the run is ending: node 1 (h1, slot 1) was lost: its agent is gone: "
+            "its connection was closed and it did not reconnect; the others are being "
+            "stopped\n"
         )
         assert (caller.returncode, err.decode()) == (255, words)
         until(lambda: not psutil.pid_exists(remote))

@@ -46,14 +46,14 @@ the same join again changes nothing in any phase
 a delayed copy of an older join is fenced
     new; gather 0; silent 7 0; join 0 attempt=2 -> 0.incarnations=2
     join 0 attempt=1 -> Fenced nothing
-    "slot …: this join was accepted as incarnation 1; a newer one has it now…"
+    "slot …: this join was accepted as incarnation 1; a newer node has the slot now…"
 a copy of a join whose node was given up is fenced
     new; gather 1; silent 16 1; join 1 -> Fenced
-    "slot …: this join was accepted as incarnation 1; the slot was given up since…"
+    "slot …: this join was accepted as incarnation 1; the slot has been given up since…"
 an older generation is fenced with both numbers
     new; news 1 submitting 3; join 1 2 -> Fenced
     "…belongs to generation 3 …; this is generation 2"
-    hint "…an older worker run of this launch is still alive…"
+    hint "…an older worker run of this launch is still running…"
 a generation that failed is fenced before the next is submitted
     new; news 1 submitting; news 1 failed; join 1 1 -> Fenced
     "…belongs to generation 2…"
@@ -61,7 +61,7 @@ a live holder keeps its slot and both are named
     new; gather 1; silent 5 1; join 1 attempt=2 hostname=twin at=10.0.0.9 -> SlotTaken
     "slot 1 is held by host1 (10.0.0.2), which is alive; twin (10.0.0.9) asks for it with the same
     token"
-    hint "…two worker runs were started with one join string…"
+    hint "…two worker runs were started with the same join string…"
 a suspect holder loses its slot within its generation
     new; gather 1; silent 6 1; join 1 attempt=2 -> 1.incarnations=2
 nobody joins a running run
@@ -70,13 +70,13 @@ nobody joins a running run
 who comes after the go and is not needed is too late
     new 3|2 least=2 spares=0|1 last_call_seconds=5; gather 0 1; wait 5; verify; arm -> running
     join 2 -> TooLate
-    "slot 2 came too late: run 'r' went on without it…"
+    "slot 2 is too late: run 'r' started without it…"
     exit 0 0; exit 1 0; join 2 -> TooLate
 who comes too late for a run that fails is told of the failure
     new 2 spares=1 last_call_seconds=5; gather 0 1; wait 5; verify; arm; exit 0 3; join 2 -> RunOver
     "…slot 2 cannot be filled now…"
     stop 1 143; join 2 -> RunOver
-    "run 'r' is over: … exit code 3…"
+    "run 'r' has ended: … exit code 3…"
 who comes after the last call is asked to wait while nodes verify
     new 3 least=2 last_call_seconds=5; gather 0 1; wait 5; join 2 -> SlotTaken verifying
     "…ended its last call and is verifying without slot 2…"
@@ -102,12 +102,12 @@ the same command is accepted as is one that is not told
     new 3; join 0 digest=a command=a; join 1 digest=a; join 2 -> joined,joined,joined
 another command is refused with both digests
     new 3; join 0 digest=a; join 1 digest=b -> Mismatch
-    "slot 1 (host1) would run another COMMAND (digest 3e23e8160039) than the nodes before it
-    (ca978112ca1b)"
+    "slot 1 (host1) would run a different COMMAND (digest 3e23e8160039) from the nodes that
+    joined before it (ca978112ca1b)"
     hint "…the same COMMAND, or allow the difference with --any-command…"
 another command than the launcher's is refused
     new 3 digest=a; join 0 digest=b -> Mismatch
-    "slot 0 (host0) would run another COMMAND (digest 3e23e8160039) than …(ca978112ca1b)"
+    "slot 0 (host0) would run a different COMMAND (digest 3e23e8160039) from …(ca978112ca1b)"
 commands may differ when the run allows it
     new 3 same_command=False; join 0 digest=a command=a; join 1 digest=b command=b
     -> 1.incarnations=1
@@ -119,8 +119,8 @@ of two nodes with different commands both are named and nobody is blamed
 one node against the rest is named alone
     new 4; join 0 command=t,a; join 1 command=t,a; join 3 command=t,a,b -> Mismatch slot=3
     -> command_word=3 code=mismatch
-    "slot 3 (host3) is alone with its COMMAND: word 3 differs from that of slot 0 (host0) and 1
-    other"
+    "slot 3 (host3) would run a different COMMAND: word 3 differs from that of slot 0
+    (host0) and 1 other"
 one node against several is named alone
     new 4; join 0 command=a; join 1 command=a; join 2 command=a; join 3 command=b -> Mismatch
     "…from that of slot 0 (host0) and 2 others"
@@ -141,7 +141,7 @@ slot 0 and rank 0 belong together
 two nodes that ask for one rank are both named
     new 3; join 1 requested_rank=2; join 2 requested_rank=2 -> Mismatch
     "slot 2 (host2) and slot 1 (host1) both ask for node rank 2"
-    hint "…its own NODE_RANK…"
+    hint "…a different NODE_RANK…"
 the rank of a node that was lost is free again
     new 3; join 1 requested_rank=2; silent 16 1; join 2 requested_rank=2 -> 2.incarnations=1
 a replacement may ask for the rank of whom it replaces
@@ -163,7 +163,7 @@ def test_what_lies_behind_the_words_that_are_sent_is_one_difference() -> None:
     words = [sha(str(n))[:16] for n in range(128)]
     drive = Drive(make_spec(2))
     drive.join(0, job=Job(command_words=[*words, "0" * 16]))
-    with pytest.raises(Mismatch, match="something behind word 128 differs"):
+    with pytest.raises(Mismatch, match="a word after word 128 differs"):
         drive.join(1, job=Job(command_words=[*words, "1" * 16]))
 
 
@@ -219,7 +219,7 @@ a dead worker run does not come back to life
     news 1 submitting 2 -> 1.state=submitting 1.generation=2
 nothing is submitted for a finished run
     running 1; exit 0 0; news 0 submitting 2 -> RunOver
-    "…nothing more is submitted…"
+    "…the launcher submits no more worker runs…"
     news 0 ended -> 0.state=ended
 a refusal says nothing of a live node in its slot
     gathering|verifying|arming|running; refuse_to_join 0 -> nothing
@@ -247,8 +247,8 @@ def test_reports_on_an_older_epoch_or_table_change_nothing() -> None:
     with pytest.raises(Mismatch) as caught:
         drive.report(1, AckReport(epoch=2, digest=sha("another")))
     assert caught.value.message == (
-        f"node 1 (host1, slot 1) acknowledged table {sha('another')[:12]}, "
-        f"and the table of epoch 2 is {drive.run.digest[:12]}"
+        f"node 1 (host1, slot 1) acknowledged table {sha('another')[:12]}, but the table of "
+        f"epoch 2 is {drive.run.digest[:12]}"
     )
 
 

@@ -29,7 +29,7 @@ a node that is lost with no retry left ends the run
     "…(host1…failed before the go: it was silent for 15 s: host, network or agent is down"
 where nobody can submit again a lost node is waited for once
     gathering|verifying|arming 3 managed=False; silent 16 1 -> gathering
-    "…; it is waited for, as its platform may start it again"
+    "…; the run waits for it, because its platform may start it again"
     join 1 at=10.0.0.77 attempt=2 -> 1.problem=
     silent 16 1 -> exit=86 slot=1
 where nobody can submit again a node that was ended may come again
@@ -41,7 +41,8 @@ an agent that ends is submitted again
     -> 1.problem='its agent ended with code 143'
 a newer generation that takes a slot begins a new epoch
     verifying|arming; join 1 2 hostname=spare -> verifying epoch=2 joined,joined waiting=0,1
-    "slot 1 (spare) joined from 10.0.0.2 as incarnation 2, in place of host1; 2 of 2 nodes are in"
+    "slot 1 (spare) joined from 10.0.0.2 as incarnation 2, replacing host1; 2 of 2 nodes have
+    joined"
 a newer generation that takes a slot while gathering disturbs nobody
     new 3 least=2; gather 0 1 -> seq=1 enough_since=100.0
     wait 5; join 1 2 -> seq=1 enough_since=100.0
@@ -80,7 +81,7 @@ def test_losses(story: str) -> None:
 the last call begins when enough are in and goes on without the others
     new 4 least=2 last_call_seconds=30; gather 0; wait 100; join 2; wait 29 -> epoch=0
     wait 1 -> verifying epoch=1
-    "last call is over: 2 nodes are in"
+    "the last call ended with 2 nodes"
     verify; arm -> table=0,2
 a replacement after the last call begins another one
     new 3 least=2 last_call_seconds=5; gather 0 1; wait 5 -> verifying
@@ -93,7 +94,7 @@ the last call ends when a loss makes them too few
     wait 60 -> gathering
 a slot that cannot be had is spared when the others are enough
     new 3 least=2 submit_retries=0; gather 0; news 2 failed
-    "slot 2 failed before the go: its submission failed; the run can spare it"
+    "slot 2 failed before the go: its submission failed; the run does not need it"
     join 1; wait 30 -> verifying
 a slot that cannot be spared ends the run
     new 3 least=2 submit_retries=0; gather 0; news 2 failed; news 1 failed -> exit=83 slot=1
@@ -167,20 +168,20 @@ a missing slot is named with what is known of it
     news 2 running detail=node017; wait 599 -> result=None
     wait 1 -> status=failed exit=80 code=join_timeout slot=2 rank=None hostname=
     "run 'r' expected 4 nodes and 3 joined within 600 s: slot 2 (worker run rdzv-x-2, generation 1)
-    never reached the registry; the scheduler says running: node017"
+    never reached the registry; the scheduler reports running: node017"
     told "run 'r' expected 4 nodes and 3 joined within 600 s: slot 2 (worker run rdzv-x-2, …"
-    hint "see the log of the missing worker run; it must be able to open the registry's address"
+    hint "see the log of the missing worker run; it must be able to reach the registry's address"
 what fails again and again is named before the end and at it
     new 2 join_timeout_seconds=5; gather 0; news 1 submitting name=x-1
     news 1 submitting detail='the API answered 500'
     waits "…slot 1 being submitted (the API answered 500)"
     wait 5 -> code=join_timeout
     "…slot 1 (worker run x-1, generation 1) was still being submitted: the API answered 500"
-    hint "its scheduler has not taken the worker run yet: launch again when it answers"
+    hint "the scheduler has not accepted the worker run yet; launch again when it responds"
 where nothing was submitted the launcher knows why
     new 2 join_timeout_seconds=0.5; gather 0; wait 0.5
     "run 'r' expected 2 nodes and 1 joined within 0.5 s: slot 1 was never submitted"
-    hint "what its launcher has said before tells why"
+    hint "see the earlier messages of the launcher for the cause"
 where a worker run was submitted a longer time-out may do
     new 2 join_timeout_seconds=0.5; gather 0; news 1 submitting; news 1 submitted; wait 0.5
     hint "launch again with a larger --join-timeout; …"
@@ -248,7 +249,7 @@ def test_without_its_launcher_nothing_is_known_of_the_queue_any_more() -> None:
     drive = Drive(make_spec(3))
     for slot, state in ((0, SlotState.RUNNING), (1, SlotState.QUEUED)):
         drive.news(slot, state, 2)
-    words = "it was queued when its launcher was last heard of"
+    words = "it was queued when its launcher last reported"
     news = SlotNews(generation=2, state=SlotState.UNKNOWN, detail=words)
     assert launcher_gone(drive.run) == [events.SlotChanged(slot=1, news=news)]
     drive.apply(events.Cancelled(reason="enough"))
@@ -272,7 +273,7 @@ a node that another machine may cure is submitted again as often as any
     news 1 submitting 2; refuse_to_join 1 2 retryable=True -> code=refused slot=1
 a slot for which a spare is there is dropped where its node refuses
     new 2 spares=1; gather 0; refuse_to_join 1
-    "slot 1 (host1) cannot take part: there is no GPU; the run can spare it"
+    "slot 1 (host1) cannot take part: there is no GPU; the run does not need it"
     join 2; verify; arm -> running
 a launcher's own child that ends before it joins is not waited for
     new 2 managed=False; gather 1; news 0 running; news 0 failed detail='pid 7: no such option'

@@ -78,7 +78,7 @@ four islands | 8 | 0-1/2-7 2-3/4-7 4-5/6-7 |
 a minority | 16 | 0-9/10-15 | 10 11 12 13 14 15 | slots 10-15 and the 10 others
 nobody reaches anybody | 16 | all | | no node reaches any other
 none of three reaches any | 3 | all | | no node reaches any other
-failures all over | 16 | scattered | | 48 of 240 directed pairs fail, all over the nodes,
+failures all over | 16 | scattered | | 48 of 240 directed pairs fail, spread across the nodes,
 """,
 )
 def test_the_fewest_nodes_are_named_or_nobody(size: str, bad: str, slots: str, reason: str) -> None:
@@ -94,15 +94,15 @@ def test_the_fewest_nodes_are_named_or_nobody(size: str, bad: str, slots: str, r
     f"""
 cut off | 4 | >2 2> | no answer; {CUT} | 2
 lets nothing in | 4 | >2
-    | the other direction works, so most likely a firewall there drops what comes in | 2
+    | the other direction works, so most likely a firewall there drops incoming packets | 2
 gets nothing out | 4 | 2>
-    | the other direction works, so most likely a firewall there drops what goes out | 2
-a pair | 16 | 3>9 | every other pair works, so neither end is to blame; {CUT} | 9
+    | the other direction works, so most likely a firewall there drops outgoing packets | 2
+a pair | 16 | 3>9 | every other pair works, so neither node itself is the cause; {CUT} | 9
 the only pair | 2 | 0=1 | no answer; {CUT} | 1
 halves | 4 | 0-1/2-3 | over {ETH}: no answer; {CUT} |
 nobody reaches anybody | 16 | all | though all reach the registry's port; {CUT} | 1
 a pair beside a node | 16 | >9 3>4
-    | ; besides, slot 3 (h3) does not reach slot 4 (h4), which reaches it | 9
+    | ; also, slot 3 (h3) does not reach slot 4 (h4), which reaches it | 9
 """,
 )
 def test_the_likeliest_cause_follows_from_the_directions(
@@ -154,8 +154,8 @@ def test_the_failed_pairs_are_all_that_blame_needs(bad: list[Pair]) -> None:
 # --- what happened, and what to try ---------------------------------------------------------------
 
 NARROW = (
-    "most likely the path carries smaller packets than the interfaces send (up to 1500 bytes), "
-    "and does not say so"
+    "most likely the path carries smaller packets than the interfaces send (up to 1500 "
+    "bytes), and does not report it"
 )
 
 
@@ -163,27 +163,29 @@ NARROW = (
     "outcome detail words hint",
     f"""
 refused | refused | nothing listens there
-    | connection refused; most likely the address leads to a machine on which no rdzv listens, or
-    a firewall rejects
-    | see on h2 whether 10.0.0.3 is its own (ip -br addr), and iptables -L; or choose another
+    | connection refused; most likely the address belongs to a machine on which rdzv does not
+    listen, or a firewall rejects the connection
+    | check on h2 that 10.0.0.3 is its own (ip -br addr) and what iptables -L shows, or choose
 no route | no_route | No route to host
-    | No route to host; most likely an interface is down or gone, or a host has no way into that
+    | No route to host; most likely an interface is down or gone, or a host has no route into that
     network
-    | look at eth0 on h2 (ip -br addr), compare `ip route get 10.0.0.3` on the nodes, or choose
+    | check eth0 on h2 (ip -br addr), compare `ip route get 10.0.0.3` on the nodes, or choose
 wrong node | wrong_node | slot 3 answers
-    | slot 3 answers; most likely two machines have one address, or NAT stands between them
-    | give every machine an address of its own (`arping -D -I eth0 10.0.0.3` shows who has it), or
+    | slot 3 answers; most likely two machines have the same address, or there is NAT between them
+    | give every machine its own address (`arping -D -I eth0 10.0.0.3` shows which one has it), or
 stranger | stranger |
-    | something answers that is no node of this run; most likely a machine outside the run has
+    | the answer does not come from a node of this run; most likely a machine outside the run has
     that address, or a proxy answers for it
-    | see who has it (`arping -D -I eth0 10.0.0.3`), or choose another network with --network CIDR
+    | find the machine that has it (`arping -D -I eth0 10.0.0.3`), or choose another network with
+    --network CIDR
 black hole of known size | black_hole | 1400
     | small messages pass and large ones vanish (packets of up to 1400 bytes pass); {NARROW}
-    | set the MTU of eth0 to what the path carries, on all nodes (ip link set dev eth0 mtu 1400), or
-    let ICMP 'fragmentation needed' through
+    | set the MTU of eth0 to the size that the path carries, on all nodes (ip link set dev eth0
+    mtu 1400), or let ICMP 'fragmentation needed' through
 black hole | black_hole |
     | small messages pass and large ones vanish; {NARROW}
-    | set the MTU of eth0 to what the path carries, on all nodes (ip link set dev eth0 mtu 1500), or
+    | set the MTU of eth0 to the size that the path carries, on all nodes (ip link set dev eth0
+    mtu 1500), or
 error | error | 16 KiB came back changed | 16 KiB came back changed
     | see `rdzv doctor` on h2, or choose another network with --network CIDR
 error without words | error | | error | see `rdzv doctor` on h2, or choose
@@ -202,16 +204,17 @@ def test_what_happened_is_told_with_its_likeliest_cause_and_what_to_try(
 
 def test_a_node_that_reaches_itself_is_named_with_the_address() -> None:
     assert verdict(tried(4, [(1, 2)], outcome="self")).reason.endswith(
-        f"over {ETH}: 10.0.0.3 is an address of slot 1 (h1) itself; every other pair works, so "
-        "neither end is to blame; most likely every host has that address (as with docker0)"
+        f"over {ETH}: 10.0.0.3 is an address of slot 1 (h1) itself; every other pair works, "
+        "so neither node itself is the cause; most likely every host has that address (as "
+        "with docker0)"
     )
 
 
 @rows(
     "outcome words",
     """
-self | self | : the dialler reaches itself;
-black hole | black_hole | smaller packets than the interfaces send, and does not say so
+self | self | : the node reaches itself;
+black hole | black_hole | smaller packets than the interfaces send, and does not report it
 no route | no_route | the address
 """,
 )
@@ -231,10 +234,10 @@ def test_a_node_that_nat_hides_is_named_with_the_address_that_others_see() -> No
     assert verdict(round_) == Unreachable(
         (2,),
         f"slot 2 (h2) cannot be reached by the 3 others over {ETH}: no answer; the others see "
-        "slot 2 (h2) as 192.0.2.7, which is none of its addresses: it stands behind NAT, which "
-        "lets nothing in",
-        "give it an address that the others reach: the host's own network (docker run --network "
-        "host, hostNetwork: true), or a network that is routed between the nodes",
+        "slot 2 (h2) as 192.0.2.7, which is not one of its addresses: it is behind NAT, "
+        "which lets no connection in",
+        "give it an address that the others can reach: the host's own network (docker run "
+        "--network host, hostNetwork: true), or a network that is routed between the nodes",
     )
 
 

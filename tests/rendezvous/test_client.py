@@ -290,8 +290,12 @@ def test_an_exit_is_as_old_as_it_is_when_it_is_told_again() -> None:
         ),
         (raw(502, b"<html>Bad\x1b[0m"), Unavailable, "the registry answered 502: b'<html>"),
         (raw(500, b""), Unavailable, "the registry answered 500"),
-        (raw(200, b"<html>"), Unavailable, "the registry's answer is no RunList"),
-        (raw(200, {"runs": [{"run": 1}]}), Unavailable, "the registry's answer is no RunList"),
+        (raw(200, b"<html>"), Unavailable, "the registry's answer is not a valid RunList"),
+        (
+            raw(200, {"runs": [{"run": 1}]}),
+            Unavailable,
+            "the registry's answer is not a valid RunList",
+        ),
     ],
 )
 def test_a_refusal_is_its_codes_error_and_what_is_not_known_is_told(
@@ -343,9 +347,11 @@ def test_keys_of_a_newer_registry_do_not_break_the_digest() -> None:
 
 
 def test_a_view_of_an_unknown_phase_is_told_as_another_version() -> None:
-    with pytest.raises(Unavailable, match="the registry's answer is no NodeView") as refusal:
+    with pytest.raises(
+        Unavailable, match="the registry's answer is not a valid NodeView"
+    ) as refusal:
         asked_of(VIEW | {"phase": "levitating"}, watch)
-    assert refusal.value.hint.startswith("another version of rdzv")
+    assert refusal.value.hint.startswith("a different version of rdzv")
 
 
 def test_the_credential_is_not_in_the_repr_of_a_client() -> None:

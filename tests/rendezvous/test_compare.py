@@ -18,7 +18,7 @@ from tests.support.tables import rows
 EIGHT = "8 x 400 Gb/s InfiniBand"
 OLD = sha("old")
 PREFIX = "fe80:0000:0000:0000"
-NO_RDMA = "and --require-rdma asks for one on every node"
+NO_RDMA = "but --require-rdma needs one on every node"
 
 
 def said_of(text: str) -> list[str]:
@@ -88,13 +88,13 @@ rate | 6.rate_gbps=200.0 | X04 fail
 down | 6.state=DOWN 6.problem=DOWN | X04 fail
     | RDMA ports 7 x 400 Gb/s InfiniBand | {EIGHT} (mlx5_ib6:1: DOWN)
 left out | 6.chosen=False | X04 fail
-    | RDMA ports 7 x 400 Gb/s InfiniBand | {EIGHT} (mlx5_ib6:1: NCCL_IB_HCA leaves it out)
+    | RDMA ports 7 x 400 Gb/s InfiniBand | {EIGHT} (mlx5_ib6:1: NCCL_IB_HCA excludes it)
 link layer | 6.link_layer=Ethernet | X04 fail
     | RDMA ports 7 x 400 Gb/s InfiniBand, 1 x 400 Gb/s RoCE | {EIGHT}
 adapter | 6.hca_type=MT1 | X04 warn | RDMA adapter type MT1, MT4126 | MT4126
 firmware | 6.firmware=28.1 | X04 warn | RDMA firmware 28.1, 28.39.1002 | 28.39.1002
 keys | 6.pkeys=[0x7FFF] | X05 fail
-    | partition key (full member) none that all its ports have | 0x801d
+    | partition key (full member) none common to all its ports | 0x801d
 prefix | 6.subnet_prefix=fe80:1 | X05 warn | InfiniBand subnet prefix {PREFIX}, fe80:1 | {PREFIX}
 GID of RoCE | roce: 6.gid_index=5 | X06 warn | RoCE GID 3 (RoCE v2), 5 (RoCE v2) | 3 (RoCE v2)
 MTU of RoCE | roce: 6.mtu=1500 | X06 warn | MTU of the RoCE ports 1500, 4220 | 4220
@@ -102,7 +102,7 @@ MTU of RoCE | roce: 6.mtu=1500 | X06 warn | MTU of the RoCE ports 1500, 4220 | 4
 )
 def test_the_odd_node_is_named(odd: str, found: str, alone: str, others: str) -> None:
     kind, _, words = odd.rpartition(": ")
-    cause = f"slot 7 is alone with {alone}; the 15 others have {others}"
+    cause = f"slot 7 is the only node with {alone}; the 15 others have {others}"
     assert said(machines(f"16 {kind}; 7 {words}")) == [f"{found} 7: {cause}"]
 
 
@@ -116,9 +116,9 @@ def test_what_mends_it_is_said() -> None:
         subject="NCCL",
         value="2.19.3",
         expected="2.26.2",
-        cause="slot 9 (h9) is alone with NCCL 2.19.3; the 15 others have 2.26.2",
-        fix="NCCL refuses a peer of another version: use one image, or one environment, on all "
-        "nodes",
+        cause="slot 9 (h9) is the only node with NCCL 2.19.3; the 15 others have 2.26.2",
+        fix="NCCL refuses a peer that has a different version: use the same image, or the same "
+        "environment, on all nodes",
     )
 
 
@@ -126,13 +126,13 @@ def test_what_mends_it_is_said() -> None:
     "nodes expected",
     f"""
 two alike | 6; 2 driver_version=1; 5 driver_version=1
-    | X03 warn 2: slot 2 is one of 2 with NVIDIA driver 1; the 4 others have 570.86.15
-    & X03 warn 5: slot 5 is one of 2 with NVIDIA driver 1; the 4 others have 570.86.15
+    | X03 warn 2: slot 2 is one of 2 nodes with NVIDIA driver 1; the 4 others have 570.86.15
+    & X03 warn 5: slot 5 is one of 2 nodes with NVIDIA driver 1; the 4 others have 570.86.15
 two of their own | 6; 2 driver_version=1; 5 driver_version=5
-    | X03 warn 2: slot 2 is alone with NVIDIA driver 1; 4 others have 570.86.15
-    & X03 warn 5: slot 5 is alone with NVIDIA driver 5; 4 others have 570.86.15
+    | X03 warn 2: slot 2 is the only node with NVIDIA driver 1; 4 others have 570.86.15
+    & X03 warn 5: slot 5 is the only node with NVIDIA driver 5; 4 others have 570.86.15
 one of three | 3; 0 driver_version=1
-    | X03 warn 0: slot 0 is alone with NVIDIA driver 1; the 2 others have 570.86.15
+    | X03 warn 0: slot 0 is the only node with NVIDIA driver 1; the 2 others have 570.86.15
 halves | 8; 4-7 driver_version=1
     | X03 warn None: the nodes are split 4/4 over NVIDIA driver: 570.86.15 on slots 0-3, 1 on slots
     4-7
@@ -158,8 +158,8 @@ no common key | 3; * ports=infiniband:1; 0 0.pkeys=[0x8001]; 1 0.pkeys=[0x8002];
     0x8002 on slot 1, 0x8003 on slot 2
 nowhere a full member | 4; * *.pkeys=[0x7FFF] |
 wrong on every node | 4; * ports=roce:1 0.problem=x +infiniband1.state=ACTIVE; 1 1.problem=DOWN
-    | X04 fail 1: slot 1 is alone with RDMA ports none; the 3 others have 1 x 400 Gb/s InfiniBand
-    (mlx5_ib1:1: DOWN)
+    | X04 fail 1: slot 1 is the only node with RDMA ports none; the 3 others have 1 x 400 Gb/s
+    InfiniBand (mlx5_ib1:1: DOWN)
 """,
 )
 def test_what_is_said_of_several_nodes(nodes: str, expected: str) -> None:
@@ -198,7 +198,7 @@ def test_nodes_on_loopback_are_on_one_machine_on_purpose() -> None:
 def test_without_rdma_it_is_said_where_to_look() -> None:
     found = compare(machines("3; 1 ports=infiniband:0"), require_rdma=True)
     [fix] = [f.fix for f in found if f.level != "ok"]
-    assert fix.startswith("see rdzv doctor there: is /dev/infiniband given")
+    assert fix.startswith("run 'rdzv doctor' there: does the container have /dev/infiniband")
 
 
 BARE = "gpus=0 gpu_models=[] gpu_uuids=[] ports=infiniband:0"

@@ -56,7 +56,7 @@ def test_all_addresses_are_dialled_again_when_no_connection_can_be_opened(
     ("fault", "detail", "words"),
     [
         (Fault.NO_NAME, "Name or service not known", "its name cannot be resolved (Name or serv"),
-        (Fault.NO_NAME_SERVER, "2", "no name server has told its address within 2 s"),
+        (Fault.NO_NAME_SERVER, "2", "no name server has returned its address within 2 s"),
         (Fault.TLS, "WRONG_VERSION_NUMBER", "it does not speak TLS 1.3 (WRONG_VERSION_NUMBER)"),
         (Fault.OTHER, "Network is unreachable", "Network is unreachable"),
     ],
@@ -86,14 +86,14 @@ def test_every_address_is_told_in_the_order_of_the_list() -> None:
     )
 
 
-OTHER_JOIN = "somebody else listens there, or a newer launch: start this node with the RDZV_JOIN of"
+OTHER_JOIN = "another program or a newer launch listens there: start this node with the RDZV_JOIN"
 
 
 @pytest.mark.parametrize(
     ("faults", "hint"),
     [
-        ([Fault.NO_NAME, Fault.NO_NAME_SERVER], "nobody here knows the name"),
-        ([Fault.NO_NAME, Fault.REFUSED], "check that this node can open that port"),
+        ([Fault.NO_NAME, Fault.NO_NAME_SERVER], "this node cannot resolve the name of"),
+        ([Fault.NO_NAME, Fault.REFUSED], "check that this node can reach that port"),
         ([Fault.OTHER_KEY, Fault.REFUSED], ""),
         ([Fault.OTHER_KEY, Fault.NOT_PROVEN], OTHER_JOIN),
     ],

@@ -177,7 +177,7 @@ async def test_a_name_that_cannot_be_resolved_is_told_with_where_it_comes_from()
     [
         (b"220 mail ESMTP\r\n\r\n", "it does not speak HTTP"),
         (b"", "it closed the connection without an answer; it may speak TLS"),
-        (OK.replace(b"x-rdzv", b"server"), "something else than an rdzv registry answers there"),
+        (OK.replace(b"x-rdzv", b"server"), "it answered, but it is not an rdzv registry"),
     ],
 )
 async def test_a_server_that_is_no_registry_is_told_as_such(data: bytes, words: str) -> None:
@@ -253,11 +253,11 @@ OTHER_PIN = {"trust": "public_key", "proof": public_key_pin(new_secret())}
     ("trusted", "network", "newest", "words"),
     [
         (CERTIFICATE, HttpNetwork(), "TLSv1_3", "it does not hold this run's certificate"),
-        (OTHER_PIN, HttpNetwork(), "TLSv1_3", "another launch answers there, with another key"),
+        (OTHER_PIN, HttpNetwork(), "TLSv1_3", "another launch with a different key answered"),
         # The pin is checked on the bytes that are then trusted: there is no gap between the two.
         (OTHER_PIN, OutOfDate(), "TLSv1_3", "it does not hold this run's certificate"),
-        (CERTIFICATE, HttpNetwork(), "TLSv1_2", "it may not speak TLS 1.3"),
-        (OTHER_PIN, HttpNetwork(), "TLSv1_2", "it may not speak TLS 1.3"),
+        (CERTIFICATE, HttpNetwork(), "TLSv1_2", "it might not speak TLS 1.3"),
+        (OTHER_PIN, HttpNetwork(), "TLSv1_2", "it might not speak TLS 1.3"),
     ],
     ids=["certificate", "public key", "changes after the check", "TLS 1.2", "TLS 1.2 with a key"],
 )

@@ -134,7 +134,7 @@ PARTS = json.loads(zlib.decompress(base64.urlsafe_b64decode(JOIN.text()[6:] + "=
 def test_a_join_string_with_a_part_missing_or_odd_is_refused(changes: dict[str, object]) -> None:
     value = {key: part for key, part in (PARTS | changes).items() if part is not None}
     words = refused_quietly("RDZV_JOIN", _pack("rdzv1-", value))
-    assert words.startswith("RDZV_JOIN is whole, but a part of it is missing")
+    assert words.startswith("RDZV_JOIN is complete, but a part of it is missing")
 
 
 def test_the_numbers_of_a_join_string_are_taken_up_to_their_bounds() -> None:
@@ -157,7 +157,7 @@ def test_a_word_that_holds_no_object_or_a_bomb_is_refused(packed: bytes) -> None
     refused_quietly("RDZV_JOIN", _word("rdzv1-", packed))
 
 
-@pytest.mark.parametrize(("size", "found"), [(1_000_000, "is whole"), (1_000_001, "is damaged")])
+@pytest.mark.parametrize(("size", "found"), [(1_000_000, "is complete"), (1_000_001, "is damaged")])
 def test_a_word_is_unpacked_up_to_a_million_bytes(size: int, found: str) -> None:
     packed = zlib.compress(b"{" + b" " * (size - 2) + b"}")
     assert f"RDZV_JOIN {found}" in refused_quietly("RDZV_JOIN", _word("rdzv1-", packed))
@@ -169,7 +169,7 @@ def test_a_word_is_unpacked_up_to_a_million_bytes(size: int, found: str) -> None
 @pytest.mark.parametrize("value", [{}, {"s": "AAAA", "g": "AAAA"}], ids=str)
 def test_the_other_words_need_their_parts_too(variable: str, prefix: str, value: object) -> None:
     words = refused_quietly(variable, _pack(prefix, value))
-    assert words.startswith(f"{variable} is whole, but a part of it is missing")
+    assert words.startswith(f"{variable} is complete, but a part of it is missing")
 
 
 def _word(prefix: str, packed: bytes) -> str:

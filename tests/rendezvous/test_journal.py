@@ -148,7 +148,7 @@ async def test_a_log_that_was_cut_off_loses_its_end_and_nothing_else(path: Path)
     [
         (b"notes of mine\n" * 1000, "cannot be opened: file is not a database"),
         ("PRAGMA user_version=2; CREATE TABLE events (id)", "has journal version 2; .* version 1"),
-        ("CREATE TABLE photos (id)", "is no journal of rdzv"),
+        ("CREATE TABLE photos (id)", "is not an rdzv journal"),
     ],
     ids=["no database", "another version", "another kind"],
 )

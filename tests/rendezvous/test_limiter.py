@@ -181,7 +181,7 @@ def test_what_is_short_is_told_as_long_as_somebody_is_refused() -> None:
     limits[0] = 4_096  # the limit is read anew
     assert tight.seat(1, 40) is Seat.FREE
     tight.seat(11, 60)
-    assert "its 10 connections" in tight.words()
+    assert "10 connections, which is its limit" in tight.words()
 
 
 def test_it_is_logged_once_for_all_who_are_refused(caplog: pytest.LogCaptureFixture) -> None:

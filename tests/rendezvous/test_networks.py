@@ -106,9 +106,9 @@ def test_names_of_any_length_fit_the_wire() -> None:
 @rows(
     "offers guilty reason hint",
     """
-no address of its own | 10.0.0.1, 172.17.0.2, 172.17.0.2 10.0.0.3 | 1
-    | slot 1 (host1) has no address of its own: 172.17.0.2 is also the address of slot 2 (host2)
-    | name the interface or network that differs, with --interface or --network
+no own address | 10.0.0.1, 172.17.0.2, 172.17.0.2 10.0.0.3 | 1
+    | slot 1 (host1) does not have its own address: 172.17.0.2 is also the address of slot 2 (host2)
+    | name the interface or network in which they differ, with --interface or --network
 two families | 10.0.0.1, 10.0.0.2, fd00::3 | 2
     | slots 0-1 can offer IPv4 addresses only and slot 2 IPv6 addresses only
     | give every node an address of one family, or choose it with --network
@@ -178,8 +178,8 @@ def test_a_node_without_the_network_that_the_others_prefer_is_named(
 ) -> None:
     """Also the first one, whose candidates lead; of two neither is the odd one."""
     cause = (
-        f"slot {without} (host{without}) has no address of its own in {IB}, where the {others} one:"
-        f" the run goes without that network and takes {ETH}"
+        f"slot {without} (host{without}) does not have its own address in {IB}, where the "
+        f"{others} one: the run does not use that network, but {ETH}"
     )
     assert missed(*with_infiniband(size, without)) == [(slot, cause)]
 
@@ -208,7 +208,7 @@ def test_an_address_that_two_nodes_offer_gives_the_network_up_for_all() -> None:
     [(slot, cause)] = missed(*(f"ib0!172.16.0.{n} 10.0.0.{s}" for s, n in enumerate((1, 2, 2))))
     assert slot is None
     assert cause.startswith(
-        f"slot 1 (host1), slot 2 (host2) have no address of their own in {IB}, where the 1 other "
+        f"slot 1 (host1), slot 2 (host2) do not have their own address in {IB}, where the 1 other "
         "has one"
     )
 

@@ -34,7 +34,7 @@ def shown(size: int, probe: Probe = lambda one, other: {}, **mtus: int) -> list[
 
 def test_of_a_good_round_there_is_one_line_for_each_check() -> None:
     assert [(f.check, f.level, f.slot, f.cause) for f in found_in(tried(16), nodes(16))] == [
-        ("M01", "ok", None, f"all 240 directed pairs proved themselves over {ETH}"),
+        ("M01", "ok", None, f"all 240 directed pairs passed over {ETH}"),
         ("M02", "ok", None, "all nodes have MTU 1500"),
         ("M03", "ok", None, "the clocks of the nodes agree within 0.0 ms"),
         ("M04", "ok", None, "the median round-trip time is 0.2 ms"),
@@ -87,7 +87,7 @@ a clock a little fast | 16 | ahead 7=0.9
     | M03 7: the clock of slot 7 (h7) is 900.0 ms ahead of the others'
 a slow clock | 16 | ahead 7=-2.5 | M03 7: the clock of slot 7 (h7) is 2.5 s behind the others'
 two clocks | 2 | ahead 1=1.0
-    | M03 None: the clock of slot 1 (h1) is 1.0 s ahead of that of slot 0 (h0)
+    | M03 None: the clock of slot 1 (h1) is 1.0 s ahead of the clock of slot 0 (h0)
 late | 16 | 7 rtt_ms=12.0 | M04 7: slot 7 (h7) answers in 12 ms, the other nodes in 0.2 ms
 late by less than a millisecond | 16 | 7 rtt_ms=0.9 rtt_ms=0.01 |
 a late pair | 16 | 7=8 rtt_ms=12.0 |
@@ -117,8 +117,8 @@ def test_a_node_behind_nat_is_named_with_the_address_that_others_see() -> None:
     seen = {2: "192.0.2.7"}
     [said] = shown(4, lambda a, b: {"source": seen.get(a, f"10.0.0.{a + 1}")})
     assert said == (
-        "X07 2: slot 2 (h2) is seen by the others as 192.0.2.7, which is none of the addresses that"
-        " it offers"
+        "X07 2: slot 2 (h2) is seen by the others as 192.0.2.7, which is not an address that "
+        "it offers"
     )
 
 
@@ -136,8 +136,8 @@ def test_a_node_with_another_mtu_is_named_with_what_mends_it() -> None:
         subject="MTU",
         value="9000",
         expected="1500",
-        cause="slot 1 (h1) is alone with MTU 9000; the 2 others have 1500",
-        fix="ip link set dev eth0 mtu 1500 on h1, if the network takes no more",
+        cause="slot 1 (h1) is the only node with MTU 9000; the 2 others have 1500",
+        fix="ip link set dev eth0 mtu 1500 on h1, if the network carries no more",
     )
 
 
@@ -179,8 +179,8 @@ def test_what_opens_the_way_for_datagrams_is_told() -> None:
     found = found_in(tried(4, probe=mute(*into(2, 4))), nodes(4))
     assert [f.fix for f in found if f.value == "unknown"] == [
         (
-            "let UDP through between the nodes as well as TCP (security group; iptables -L), or "
-            "--skip M02"
+            "let UDP as well as TCP through between the nodes (security group; iptables -L), "
+            "or --skip M02"
         )
     ]
 
@@ -219,7 +219,7 @@ def test_seconds_as_text(seconds: float, text: str) -> None:
 
 # --- hostnames ------------------------------------------------------------------------------------
 
-OF_3 = "; slot 3 (h3) is 10.0.0.4"
+OF_3 = "; the address of slot 3 (h3) is 10.0.0.4"
 
 
 @rows(
@@ -228,14 +228,14 @@ OF_3 = "; slot 3 (h3) is 10.0.0.4"
 its own and another of it | 4 | 0 | 10.0.0.4, 192.168.7.2 |
 all agree on another | 4 | 0 1 2 | 192.168.7.3 |
 another node's | 16 | 7 | 10.0.0.6
-    | X08 7: on slot 7 (h7), /etc/hosts leads from h3 to 10.0.0.6, which is slot 5 (h5){OF_3}
+    | X08 7: on slot 7 (h7), /etc/hosts maps h3 to 10.0.0.6, which is slot 5 (h5){OF_3}
 nobody's, and some do not have it | 5 | 0 1 2 | 10.7.0.1
-    | X08 None: on slots 0-2, /etc/hosts leads from h3 to 10.7.0.1{OF_3}
+    | X08 None: on slots 0-2, /etc/hosts maps h3 to 10.7.0.1{OF_3}
 loopback | 4 | 0 1 2 | 127.0.1.1
-    | X08 None: on slots 0-2, /etc/hosts leads from h3 to 127.0.1.1{OF_3}
-loopback of IPv6 | 4 | 0 1 2 | ::1 | X08 None: on slots 0-2, /etc/hosts leads from h3 to ::1{OF_3}
+    | X08 None: on slots 0-2, /etc/hosts maps h3 to 127.0.1.1{OF_3}
+loopback of IPv6 | 4 | 0 1 2 | ::1 | X08 None: on slots 0-2, /etc/hosts maps h3 to ::1{OF_3}
 all agree on another node's | 4 | 0 1 2 | 10.0.0.1
-    | X08 None: on slots 0-2, /etc/hosts leads from h3 to 10.0.0.1, which is slot 0 (h0){OF_3}
+    | X08 None: on slots 0-2, /etc/hosts maps h3 to 10.0.0.1, which is slot 0 (h0){OF_3}
 """,
 )
 def test_hosts_files_that_lead_elsewhere_are_told(

@@ -28,9 +28,9 @@ a run goes from the first join to a good end
     new
     "run 'r' was created for 2 nodes"
     join 1 -> gathering epoch=0 -,joined
-    "slot 1 (host1) joined from 10.0.0.2 as incarnation 1; 1 of 2 nodes are in"
+    "slot 1 (host1) joined from 10.0.0.2 as incarnation 1; 1 of 2 nodes have joined"
     join 0 -> verifying epoch=1 joined,joined
-    "slot 0 (host0) joined from 10.0.0.1 as incarnation 1; 2 of 2 nodes are in"
+    "slot 0 (host0) joined from 10.0.0.1 as incarnation 1; 2 of 2 nodes have joined"
     probe 0 -> verifying verified,joined
     "slot 0 (host0) verified its peers"
     probe 1 -> arming verified,verified addresses=10.0.0.1,10.0.0.2 port=29500
@@ -38,7 +38,7 @@ a run goes from the first join to a good end
     ack 0 -> arming armed,verified
     "node 0 (host0, slot 0) is ready on table …"
     ack 1 -> running running,running
-    "node 1 (host1, slot 1) is ready on table …; all are: go"
+    "node 1 (host1, slot 1) is ready on table …; all nodes are ready: go"
     wait 60; exit 0 0 ran_seconds=59.6 -> running
     "node 0 (host0, slot 0) ended with exit code 0"
     exit 1 0 ran_seconds=58.0 -> status=ok exit=0 code= slot=None rank=None

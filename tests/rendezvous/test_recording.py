@@ -153,5 +153,5 @@ def test_what_is_no_recording(tmp_path: Path) -> None:
         read([file])
     for text in (b"", b"{}\n", b'{"rdzv":"x"}', b'{"rdzv":"recording"}', b"\xff", b"{\xff}"):
         file.write_bytes(text)
-        with pytest.raises(UsageError, match="is not a whole recording"):
+        with pytest.raises(UsageError, match="is not a complete recording"):
             read([file])

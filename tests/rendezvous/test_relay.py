@@ -209,10 +209,10 @@ async def test_a_command_that_ends_is_no_node_whose_connection_has_closed(served
 @pytest.mark.parametrize(
     ("phase", "allowed", "over", "status", "words"),
     [
-        (Phase.RUNNING, False, False, 403, "run 'demo' allows no remote commands"),
+        (Phase.RUNNING, False, False, 403, "run 'demo' does not allow remote commands"),
         (Phase.VERIFYING, True, False, 403, "is verifying: commands run while it is running"),
         (Phase.ARMING, True, False, 403, "is arming: commands run while it is running"),
-        (Phase.RUNNING, True, True, 410, "is over: run 'demo' was cancelled: enough"),
+        (Phase.RUNNING, True, True, 410, "has ended: run 'demo' was cancelled: enough"),
     ],
 )
 async def test_only_while_a_run_goes_that_allows_it_something_is_passed_on(

@@ -89,7 +89,7 @@ async def test_a_replay_says_what_the_registry_said(path: Path, printed: Print) 
 
 
 def test_an_event_of_another_version_is_told() -> None:
-    with pytest.raises(UsageError, match="event 1 of run 'a' is not one that this rdzv knows"):
+    with pytest.raises(UsageError, match="event 1 of run 'a' is unknown to this version of rdzv"):
         list(replay([Record("a", 1, 0.0, b'{"kind": "levitated"}')]))
 
 
@@ -98,7 +98,9 @@ def test_an_event_that_does_not_follow_from_those_before_it_is_told(name: str) -
     created = (WIRE / "event-created.json").read_bytes()
     event = (WIRE / f"event-{name}.json").read_bytes().replace(b'"slot": 1', b'"slot": 17')
     first = [] if name in ("joined", "cancelled") else [Record("a", 1, 0.0, created)]
-    with pytest.raises(UsageError, match="event 2 of run 'a' does not follow from those before it"):
+    with pytest.raises(
+        UsageError, match="event 2 of run 'a' does not follow from the events before it"
+    ):
         list(replay([*first, Record("a", 2, 0.0, event)]))
 
 

@@ -120,7 +120,7 @@ async def test_a_released_node_that_dies_after_a_restart_is_noticed(
     await heard(served, 0, 6)
     assert str(spare.its_node.state) == "left"
     assert served.reasons(DEMO)[-1].startswith(
-        "slot 1 (host1), which was released, has gone: it was silent"
+        "slot 1 (host1), which was released, has left: it was silent"
     )
 
 
@@ -150,7 +150,7 @@ async def test_a_run_of_another_live_launch_is_not_taken(served: Served) -> None
     with pytest.raises(RunExists) as refusal:
         await served.create(NEXT)
     assert refusal.value.message == (
-        "run 'demo' is held by launch launch01, 42 s old and gathering"
+        "run ID 'demo' is in use by launch launch01 (started 42 s ago, gathering)"
     )
     assert "rdzv cancel demo" in refusal.value.hint
     # The same launch, whose registry has another address since, and not quite the same one.
@@ -186,11 +186,11 @@ async def test_a_finished_run_makes_room_for_the_next_launch_once_that_is_durabl
     assert (await made).launch_id == "launch02"
     assert await stream is None
     assert (await poll).result is not None
-    with pytest.raises(RunOver, match=r"launch01 of run 'demo' is over: .* enough"):
+    with pytest.raises(RunOver, match=r"launch01 of run 'demo' has ended: .* enough"):
         served.service.access.node("demo", 0, node)
     with pytest.raises(Unauthorized):
         await served.join(DEMO, 0)
-    with pytest.raises(RunOver, match="launch launch01 of run 'demo' is over"):
+    with pytest.raises(RunOver, match="launch launch01 of run 'demo' has ended"):
         await served.service.report(old, 0, 1, LeaveReport())
     await served.join(NEXT, 0)
     numbers = [line.number for line in served.host(NEXT).lines_after(0)]
@@ -227,7 +227,7 @@ async def test_a_registry_takes_so_many_runs_at_once_whose_nodes_know_of_no_end(
         await served.create(Launch("b", "launch02"))
     await end(served, again)
     await served.create(two)
-    with pytest.raises(TooManyRuns, match="takes no further run: 2 are in progress") as refused:
+    with pytest.raises(TooManyRuns, match="cannot take another run: 2 are in progress") as refused:
         await served.create(three)
     assert "--max-runs" in refused.value.hint
     assert not refused.value.retryable

@@ -63,7 +63,8 @@ async def test_the_log_names_run_and_node_and_no_secret(registry: Registry) -> N
     )
     # What every node does is not logged of each: of the acknowledgements, the last one.
     assert re.search(
-        r"run logged epoch 1: node [01] \(host[01], slot [01]\) is ready on table \w+; all are: go",
+        r"run logged epoch 1: node [01] \(host[01], slot [01]\) is ready on table \w+; all "
+        r"nodes are ready: go",
         registry.log,
     )
     assert registry.log.count("is ready on table") == 1
@@ -113,7 +114,7 @@ async def test_a_registry_that_was_killed_carries_on_and_no_table_changes(
         await asyncio.to_thread(registry.end, signal.SIGKILL)
         registry.start()
         lines = await registry.events(launch, "restarted")
-        assert lines[-1].reason.startswith("the registry came back on its journal")
+        assert lines[-1].reason.startswith("the registry restarted from its journal")
         for node in nodes:
             await node.report(ExitReport(epoch=1, exit_code=0))
         after = await asyncio.gather(*watching)
@@ -143,7 +144,7 @@ async def test_a_node_whose_connections_are_closed_is_lost_a_second_later(tmp_pa
             await nodes[2].client.close()
             lost = (await registry.events(launch, "lost"))[-1]
             assert lost.slot == 2
-            assert "the connection was closed and no new one came" in lost.reason
+            assert "its connection was closed and it did not reconnect" in lost.reason
             assert 0.9 <= lost.at_seconds - clock < 10
             assert (await alive).reason.startswith("node 2 (host2, slot 2)")
             await stays
@@ -208,7 +209,7 @@ async def test_a_registry_without_free_descriptors_says_so_to_those_who_come(
             await client.close()
         assert status.result.code == "join_timeout"
         assert f"it may open {files} files" in status.result.message
-        assert "never called" not in status.result.message
+        assert "not contacted the registry" not in status.result.message
         assert registry.log.count("no file descriptors left") == 2  # the trouble, the end
         await registry.create(later := Launch("later"), 1)
         async with Node(registry.place, later, 0) as node:

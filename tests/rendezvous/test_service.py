@@ -246,7 +246,7 @@ async def test_a_fault_in_a_decision_is_answered_and_concerns_nobody_else(served
 async def test_a_fault_in_the_middle_of_a_change_is_undone(served: Served) -> None:
     await served.create(DEMO)
     bad = JoinRequest.model_construct(**{**dict(DEMO.join(0)), "candidates": []})
-    with pytest.raises(InternalError, match="the registry failed; its log says where"):
+    with pytest.raises(InternalError, match="the registry failed; see its log"):
         await served.service.join(DEMO.run, DEMO.token(0), bad)
     assert served.host(DEMO).run.slots[0].incarnations == 0
     assert served.is_what_the_journal_says(DEMO)
@@ -323,7 +323,7 @@ async def test_a_schedulers_queue_is_believed_in_while_its_launcher_is_heard_of(
     await served.clock.move(2)
     status = await served.service.status(served.host(DEMO))
     assert {(slot.state, slot.detail) for slot in status.slots} == {
-        ("unknown", "it was queued when its launcher was last heard of")
+        ("unknown", "it was queued when its launcher last reported")
     }
     served.let_pass(61)
     await soon(lambda: served.host(DEMO).run.phase is Phase.FINISHED)

@@ -19,7 +19,7 @@ a failing program stops the others and is named
     stop 0 143; stop 2 143 -> status=failed exit=137 code=program_failed slot=1 rank=1
     -> hostname=host1 worker_rank=1 tail='last words' log=/l exit_code_of=program
     "node 1 (host1, slot 1) failed: rank 1 ended with exit code 137 (signal 9); out of memory?"
-    hint "SIGKILL is often the kernel's, out of memory, or the scheduler's"
+    hint "SIGKILL often comes from the kernel (out of memory) or from the scheduler"
 the verdict falls after two seconds without those that only stop slowly
     running 3 verdict_seconds=2; exit 1 1; wait 1.75 -> running stop=True
     wait 0.25 -> slot=1 exit=1
@@ -92,7 +92,7 @@ a killed node is the cause although its peer told of it first
     "…was lost: its worker run ended"
 a closed connection ends a node within seconds
     running; close 1; silent 1.25 1
-    -> 1.problem='its agent is gone: the connection was closed and no new one came'
+    -> 1.problem='its agent is gone: its connection was closed and it did not reconnect'
 """)
 def test_the_verdict(story: str) -> None:
     tell(story)
@@ -112,7 +112,7 @@ who cancels again does not wait for a silent node
     running 3; exit 1 7; stop 0 143; silent 1.9 2; cancel -> nothing
     silent 0.1 2 -> running
     cancel -> slot=1 exit=7
-    "…; nothing was heard since of node 2 (host2, slot 2), which may have failed before"
+    "…; no report since then from node 2 (host2, slot 2), which may have failed earlier"
 a cancel counts where the nodes were told to end too
     running 3; exit 1 129|130|143; cancel -> status=cancelled
     "run 'r' was cancelled: SIGTERM at the launcher"
@@ -135,7 +135,7 @@ after the end nodes leave or are lost and nothing else happens
 a restart of the registry is told and changes nothing
     running -> seq=4
     restart -> running seq=4
-    "…full lease…"
+    "…restarted from its journal…"
 """)
 def test_the_end(story: str) -> None:
     tell(story)

@@ -24,7 +24,7 @@ ETH1 = "eth1, 10.1.0.0/24, Ethernet, IPv4"
 where one direction fails the next network is proven in the next epoch
     new 3; offer 2; probe 0; probe 1 2; probe 2 -> verifying epoch=2 joined,joined,joined
     "slot 2 (host2) verified its peers; eth0, 10.0.0.0/24, Ethernet, IPv4: 1 of 6 directed pairs
-    failed; next is eth1, 10.1.0.0/24, Ethernet, IPv4"
+    failed; next: eth1, 10.1.0.0/24, Ethernet, IPv4"
     -> network='eth1, 10.1.0.0/24, Ethernet, IPv4' waiting=0,1,2
     verify -> epoch=2 addresses=10.1.0.1,10.1.0.2,10.1.0.3
 where no network works the run fails with the nearest
@@ -50,7 +50,7 @@ a node that does not report ends the run after the time-out
     wait 1 -> exit=81 code=verification_failed slot=1
     "slot 1 (host1), slot 2 (host2) did not report on their peers within 60 s, though still
     connected"
-    hint "look at the log of slot 1 (host1)"
+    hint "see the log of slot 1 (host1)"
 each round has the whole time-out
     new 2 verify_timeout_seconds=60; offer 2; wait 50; probe 0 1; probe 1; wait 59 -> verifying
     wait 2 -> code=verification_failed
@@ -149,8 +149,8 @@ a run that needs RDMA names the node without
     new 1 require_rdma=True; gather -> code=preflight_failed slot=0
 a node that fails a check is replaced by a spare
     new 2 spares=1; gather 0; join 1 sick=True; join 2 -> plan=0,2
-    "…3 of 3 nodes are in; slot 1 (host1): memlock 64 KiB, expected unlimited: RDMA cannot register
-    memory; it goes without slot 1 (host1)"
+    "…3 of 3 nodes have joined; slot 1 (host1): memlock 64 KiB, expected unlimited: RDMA cannot
+    register memory; the run continues without slot 1 (host1)"
     verify; arm -> table=0,2 running,released,running L12=fail:1
     -> 1.problem='slot 1 (host1): memlock 64 KiB, expected unlimited: RDMA cannot register memory'
 all failed checks are told at once
@@ -178,7 +178,7 @@ a strict run goes without the node that lacks a network
 a strict run that cannot go without it ends
     new 3 strict=True; join 0 at=10.9.0.1,10.0.0.1; join 1 at=10.9.0.2,10.0.0.2
     join 2 at=10.0.0.3 -> X09=warn:2 code=preflight_failed slot=2
-    "…slot 2 (host2) has no address of its own in eth0, 10.9.0.0/24…"
+    "…slot 2 (host2) does not have its own address in eth0, 10.9.0.0/24…"
 the rank of a spare closes up
     new 2 spares=1; gather 0; join 1 sick=True requested_rank=1; join 2 requested_rank=2; verify
     -> table=0,2
@@ -187,7 +187,7 @@ slot 0 has no spare
 a sick spare is not counted while a good node may still come
     new 2 spares=1 last_call_seconds=30 join_timeout_seconds=100; news 1 queued; gather 0
     join 2 sick=True; wait 30
-    "…last call is over: 2 nodes are in; the others are waited for once more…"
+    "…the last call ended with 2 nodes; the run waits again for other nodes…"
     wait 170 -> gathering
     gather 1; verify -> table=0,1 released=2
 those who never come in place of a sick node are waited for to the join time-out
@@ -198,7 +198,7 @@ a last call that begins anew while nodes verify gathers again
     new 6 least=3 strict=True; join 0 at=10.9.0.1,10.0.0.1; join 1 at=10.9.0.2,10.0.0.2; join 2
     join 3; join 4; wait 30 -> verifying
     probe 0; probe 1; probe 2; wait 60 -> gathering out=
-    "…the others are waited for once more: …"
+    "…the run waits again for other nodes: …"
     timeout phase=verifying; wait 0.5 -> gathering enough_since=190.0
 """)
 def test_sick_nodes(story: str) -> None:
@@ -209,7 +209,7 @@ def test_of_very_many_failed_checks_the_first_are_told() -> None:
     drive = Drive(make_spec(60))
     for slot in range(60):
         drive.join(slot, facts=Facts(gpus=8, nccl_version=f"2.{19 + (slot < 20)}.3"))
-    assert "slot 15 (host15) is one of 20 with NCCL 2.20.3" in drive.result.message
+    assert "slot 15 (host15) is one of 20 nodes with NCCL 2.20.3" in drive.result.message
     assert drive.result.message.endswith("(X02); and 4 more")
 
 
@@ -225,7 +225,8 @@ def test_a_clock_that_is_off_costs_a_strict_run_the_node_or_its_life(spares: int
         assert drive.run.table is not None
         assert [row.slot for row in drive.run.table.rows] == [0, 1, 2]
         assert list(drive.run.attempt.left_out) == [3]
-        assert "; it goes without slot 3 (host3); the table is sealed" in drive.reasons[-1]
+        words = "; the run continues without slot 3 (host3); the table is sealed"
+        assert words in drive.reasons[-1]
     else:
         assert (drive.result.code, drive.result.slot) == ("preflight_failed", 2)
         assert "clock" in drive.result.message
@@ -241,8 +242,8 @@ a run with a spare takes the first nodes and releases the rest at the go
     gather -> plan=0,1,2
     verify -> table=0,1 released=2 verified,verified,verified
     arm -> running released=2 running,running,released
-    -> 2.problem='it is not needed: enough others are there'
-    "…all are: go, without slot 2 (host2)"
+    -> 2.problem='it is not needed: enough other nodes have joined'
+    "…all nodes are ready: go, without slot 2 (host2)"
     exit 0 0; exit 1 0 -> finished released=2
     "all 2 nodes ended with exit code 0…"
 several spares are told in the plural
@@ -281,20 +282,20 @@ a spare whose worker run ended for good is not waited for
 a lost spare does not touch the table
     arming 2 spares=1 -> epoch=1
     leave 2 -> arming epoch=1 2.given_up=True table=0,1
-    "…the run goes without it"
+    "…the run continues without it"
     arm -> running
 a spare stands in for a node that is lost while arming
     arming 2 spares=1 submit_retries=0; leave 1 -> verifying released=
     verify; arm -> table=0,2 running,-,running
 a spare steps in for a node that cannot start
     arming 2 spares=1; refuse 1 contract 'torchrun is not there' -> arming table=0,2 released=1
-    "…torchrun is not there; a new table goes without it"
+    "…torchrun is not there; a new table excludes it"
     arm -> running,released,running
 a node that could not start does not come back when another cannot either
     arming 2 spares=2; refuse 1 contract no; refuse 2 hosts no -> table=0,3
 spares step in for several nodes that do not acknowledge
     arming 3 spares=2 arm_timeout_seconds=20; ack 0; wait 21 -> arming table=0,3,4 released=1,2
-    "…; a new table goes without them"
+    "…; a new table excludes them"
 a spare steps in for a node that does not acknowledge
     arming 2 spares=1 arm_timeout_seconds=20; ack 0; wait 21 -> arming table=0,2 released=1
 """)
@@ -309,10 +310,10 @@ def test_a_node_that_its_peers_do_not_reach_is_replaced_by_a_spare_on_the_first_
     )
     why = (
         f"slot 1 (host1) cannot be reached by the 2 others over {ETH0}: no answer; the other "
-        "direction works, so most likely a firewall there drops what comes in"
+        "direction works, so most likely a firewall there drops incoming packets"
     )
     assert drive.reasons[-1].endswith(
-        f"{why}; it goes without slot 1 (host1); the table is sealed on {ETH0}"
+        f"{why}; the run continues without slot 1 (host1); the table is sealed on {ETH0}"
     )
     assert drive.run.network == drive.run.attempt.classes[0]
     drive.arm()
@@ -347,7 +348,8 @@ def test_nodes_that_fail_alike_are_told_of_together_and_others_by_themselves() -
     assert drive.run.attempt.left_out[4].words.startswith(
         f"slot 4 (host4) cannot be reached by 1 of the 5 others (slot 1) over {ETH0}"
     )
-    assert "; it goes without slot 2 (host2), slot 3 (host3), slot 4 (host4); " in drive.reasons[-1]
+    without = "; the run continues without slot 2 (host2), slot 3 (host3), slot 4 (host4); "
+    assert without in drive.reasons[-1]
 
 
 def test_what_was_measured_counts_also_when_the_network_has_another_name_without_a_node() -> None:
@@ -436,7 +438,7 @@ def test_a_program_that_fails_is_followed_by_what_was_warned_of() -> None:
     drive.wait(2)
     assert (drive.result.code, drive.result.slot) == ("program_failed", 2)
     assert drive.result.hint == (
-        "warned of at the start: slot 1 (host1): GLOO_SOCKET_IFNAME other, expected eth0: it "
-        "leaves out the interface of the table (L17); unset GLOO_SOCKET_IFNAME: rdzv sets it from "
-        "what it has proven"
+        "warning at the start: slot 1 (host1): GLOO_SOCKET_IFNAME other, expected eth0: it "
+        "excludes the interface that the table uses (L17); unset GLOO_SOCKET_IFNAME: rdzv "
+        "sets it to the interface that it has verified"
     )

@@ -24,17 +24,17 @@ of each missing slot it is said what is known of its worker run
     slot 3 not submitted yet"
     news 1 submitted; news 3 submitting; wait 60; news 3 unknown detail=QUIRKY; wait 240
     waits "waiting for 3 of 4 nodes, 300 s left: slot 1 submitted 5 min ago; slot 2 queued 5 min
-    (Priority); slot 3 in no known state for 4 min (QUIRKY)"
+    (Priority); slot 3 in an unknown state for 4 min (QUIRKY)"
 a worker run that runs and never calls is told with the address that it is to open
     new 3 registry=10.0.3.7:29600; gather 0; news 1 submitting; news 2 submitting
     news 1 running detail=n1; news 2 running detail=n2; wait 29
-    waits "waiting for 2 of 3 nodes, 571 s left: slots 1-2 running for 20 s, not here yet"
+    waits "waiting for 2 of 3 nodes, 571 s left: slots 1-2 running for 20 s, not joined yet"
     wait 1
-    waits "waiting for 2 of 3 nodes, 570 s left: slots 1-2 running for 30 s but never called: check
-    that they can open 10.0.3.7:29600"
+    waits "waiting for 2 of 3 nodes, 570 s left: slots 1-2 have been running for 30 s but
+    have not contacted the registry; check that they can reach 10.0.3.7:29600"
     join 1; wait 30
-    waits "waiting for 1 of 3 nodes, 540 s left: slot 2 running for 1 min but never called: check
-    that it can open 10.0.3.7:29600"
+    waits "waiting for 1 of 3 nodes, 540 s left: slot 2 has been running for 1 min but has
+    not contacted the registry; check that it can reach 10.0.3.7:29600"
 what is queued has no deadline
     new; gather 0; news 1 submitting; news 1 queued; wait 9.75
     waits "waiting for 1 of 2 nodes: slot 1 queued"
@@ -52,19 +52,20 @@ slots of one state and reason are told together and three kinds at most
     submitted yet; slot 5 queued (Priority)"
     news 2 running; news 3 submitted
     waits "waiting for 8 of 9 nodes, 600 s left: slots 1, 6 queued (Quota); slot 2 running, not
-    here yet; slot 3 submitted; and 4 more"
+    joined yet; slot 3 submitted; and 4 more"
 a slot that was given up is not waited for
     new 4 least=2 submit_retries=0; gather 0; news 2 failed
     waits "waiting for 2 of 2:4 nodes, 600 s left: slots 1, 3 not submitted yet"
 a slot whose worker run failed is to be submitted again
     new; gather 0; news 1 failed detail='no such image'
-    waits "waiting for 1 of 2 nodes, 600 s left: slot 1 to be submitted again (no such image)"
+    waits "waiting for 1 of 2 nodes, 600 s left: slot 1 waiting to be submitted
+    again (no such image)"
 where nobody submits a slot is waited for and then never called
     new 3 managed=False; gather 0
-    waits "waiting for 2 of 3 nodes, 600 s left: slots 1-2 not here yet"
+    waits "waiting for 2 of 3 nodes, 600 s left: slots 1-2 have not joined yet"
     wait 30
-    waits "waiting for 2 of 3 nodes, 570 s left: slots 1-2 never called: check that they can open
-    the registry's address"
+    waits "waiting for 2 of 3 nodes, 570 s left: slots 1-2 have not contacted the registry;
+    check that they can reach the registry's address"
 the last call is counted down
     new 4 least=2 last_call_seconds=30; gather 0 1; wait 10
     waits "2 of 2:4 nodes joined; last call, 20 s left"
@@ -100,8 +101,8 @@ how long older nodes ran is not guessed
     waits "all 1 nodes ended with exit code 0"
 a registry that doubts itself says so
     running 4; silent 16 0 1 2 -> running,running,running,running
-    board "most nodes are silent together: this registry may be the one cut off, so it waits;
-    running on 4 nodes"
+    board "most nodes went silent at the same time, so this registry itself may be cut off; it
+    waits; running on 4 nodes"
 a slot that was given up leaves one less to spare
     new 5 least=3 join_timeout_seconds=60 submit_retries=0; gather 0; news 4 failed; wait 40
     news 2 submitting; wait 10; news 3 submitting -> left=50.0

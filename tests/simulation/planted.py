@@ -125,7 +125,7 @@ _EDITS = {
          "for silence in leases.sweep(now)"),
         ("verdict does not wait", "waited_enough or not running.unheard(run, now, leases)", "True"),
         ("verdict never falls", "waited_enough = waited >= leases.dead_after", "waited_enough = False"),
-        ("numbers begin anew", 'return Outcome("the registry came back', 'run.seq = 1\n    return Outcome("the registry came back'),
+        ("numbers begin anew", 'return Outcome("the registry restarted', 'run.seq = 1\n    return Outcome("the registry restarted'),
     ],
     "rendezvous/run/rounds.py": [
         ("silence is good", 'PairProbe(slot=peer, outcome="error", detail="it was not probed")',

@@ -29,7 +29,7 @@ async def cluster() -> AsyncIterator[Cluster]:
 async def test_before_the_go_and_where_it_is_not_allowed_nothing_is_asked() -> None:
     early = Cluster()
     assert (await early.run("true")).told == [{"error": "run 'r' is not running yet"}]
-    words = "run 'r' allows no remote commands: launch it with --allow-exec"
+    words = "run 'r' does not allow remote commands: launch it with --allow-exec"
     assert (await Cluster(allowed=False).run("true")).told == [{"error": words}]
 
 

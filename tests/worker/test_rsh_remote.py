@@ -343,7 +343,7 @@ async def test_the_end_of_the_run_ends_commands_and_says_so(
 async def test_a_registry_that_refuses_for_good_ends_the_waiting(cluster: Cluster) -> None:
     told, task = cluster.ask("sleep 300")
     await soon(lambda: bool(cluster.wire.seen))
-    cluster.wire.refused = Forbidden("run 'r' allows no remote commands")
+    cluster.wire.refused = Forbidden("run 'r' does not allow remote commands")
     cluster.wire.relay.close()
     await asyncio.wait_for(task, 30)
-    assert told.told == [{"error": "run 'r' allows no remote commands"}]
+    assert told.told == [{"error": "run 'r' does not allow remote commands"}]
