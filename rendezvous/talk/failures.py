@@ -29,7 +29,7 @@ class Fault(StrEnum):
     """No connection in time, or nothing passes on one."""
     HOST_DOWN = "host_down", _SILENT_HOST
     """Its neighbours say that it is not there."""
-    SILENT = "silent", "it accepted the connection and did not answer"
+    SILENT = "silent", "it accepted the connection but did not answer"
     CLOSED = "closed", _CLOSED
     NO_TLS = "no_tls", f"{_CLOSED}; it might not speak TLS 1.3"
     """It closed the connection during the handshake."""

@@ -139,11 +139,11 @@ Views = Callable[[Story], list[bytes]]
 # that it refuses are in worker/test_table.py, the answers in rendezvous/test_client.py.
 LIES: dict[str, tuple[str, Views]] = {
     "another address": (
-        "the row of slot 0 was not made by its node",
+        "the row of slot 0 was not written by its node",
         lambda s: [arming(s.table({"address": "10.6.6.6"}))],
     ),
     "an epoch that was over": (
-        "the table of epoch 1 comes after another one of epoch 2",
+        "the table of epoch 1 arrived after a different one of epoch 2",
         lambda s: [arming(s.table(epoch=2)), arming(s.table(), seq=2)],
     ),
     "another table in the same epoch": (

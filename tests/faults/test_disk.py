@@ -85,7 +85,7 @@ def test_a_run_whose_journal_has_no_room_goes_on_once_there_is_room_again(
             time.sleep(4)  # longer than a lease: the beats must go on
             assert "running on 2 nodes" in rdzv(disk, "status", "r")
             (tmp_path / "end").touch()
-            until(said(launched, "the registry has not taken in this node's report yet"))
+            until(said(launched, "the registry has not accepted this node's report yet"))
             assert kinds(launched) == before
             filler.unlink()
             outcome = launched.finish()

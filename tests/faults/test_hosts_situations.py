@@ -79,7 +79,7 @@ def test_files_of_all_kinds_get_the_names_and_are_put_back(tmp_path: Path) -> No
         assert outcome.code == 0, outcome.err
         assert [host.hosts_file.read_bytes() for host in lab.hosts] == expected
     assert found[locked.name]["node-0"] == "gaierror"
-    assert "cannot be written: Read-only file system; going on by IP" in started.told[5]
+    assert "cannot be written: Read-only file system; continuing with IP" in started.told[5]
     for host in lab.hosts[:-1]:
         for name, named in (("node-0", lab.hosts[0]), ("node-1", lab.hosts[1]), (host.name, host)):
             assert found[host.name][name] == f"{named.address} ::ffff:{named.address}"

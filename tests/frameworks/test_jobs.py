@@ -138,7 +138,7 @@ def test_mpich_is_refused_over_ipv6_alone_before_it_starts(tmp_path: Path) -> No
     with Lab(2, ipv6_only=True) as lab:
         ended = launch(lab, tmp_path, "mpich", ("--framework", "mpich"), ["./prog"])
         assert ended.code == 82, ended.told
-        assert "the addresses of the table are IPv6, and MPICH reads" in ended.last_line
+        assert "the addresses of the table are IPv6, but MPICH reads" in ended.last_line
         assert ended.logs == ""
         assert left_on(lab) == []
 

@@ -79,7 +79,7 @@ def test_a_check_that_does_not_exist_is_a_usage_error() -> None:
 
 def test_the_page_of_a_machine_with_gpus_and_rdma_names_each_fault() -> None:
     """What is not this test's machine's own: all but rdzv's version and the host."""
-    closed = "it is not in /dev/infiniband: this container was not given the device"
+    closed = "it is not in /dev/infiniband: the container does not have the device"
     here = machine(
         rdma=[
             *(port(number) for number in range(6)),
@@ -123,10 +123,7 @@ def test_the_page_of_a_machine_with_gpus_and_rdma_names_each_fault() -> None:
             f"  fail  L09  device access      mlx5_6:1, mlx5_7:1: {closed} "
             "(expected: /dev/infiniband/uverbsN, readable and writable)"
         ),
-        (
-            "                                "
-            "NCCL goes on without the device, or over TCP without a word"
-        ),
+        ("                                NCCL continues without the device, or silently uses TCP"),
         (
             "                                "
             "fix: give the container its devices: docker run --device=/dev/infiniband, or the "
@@ -137,11 +134,11 @@ def test_the_page_of_a_machine_with_gpus_and_rdma_names_each_fault() -> None:
         "  ok    L13  GPUDirect          nvidia_peermem, or DMA-BUF by the open driver",
         "  ok    L14  shared memory      64 GiB free of 64 GiB",
         "  ok    L15  open files, stack  1048576 open files",
-        "  ok    L16  GPUs               8 x NVIDIA H100, no complaints",
+        "  ok    L16  GPUs               8 x NVIDIA H100, no problems",
         "  ok    L17  variables          nothing is set for NCCL or Gloo",
         "  ok    L18  disks              /work 500 GiB free, /tmp 500 GiB free",
         "  ok    L19  clock              synchronised, within 0.002 s",
-        "  ok    L20  link errors        no port counted an error while we looked",
+        "  ok    L20  link errors        no port counted an error during the check",
         "  ok    L21  shared subnets     no two share one",
         "  not made: not asked for (--skip): L03",
         "  not made: no RoCE rail is up: L08",

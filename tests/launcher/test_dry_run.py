@@ -112,7 +112,7 @@ def test_a_framework_that_is_led_shows_what_node_0_starts_and_its_variables() ->
         "#     HYDRA_LAUNCHER=ssh  # HYDRA_LAUNCHER_EXEC takes ssh's command line",
         f"#     HYDRA_LAUNCHER_EXEC=<logs>/node-0/bin/rdzv-rsh  # {agent}",
         "#     HYDRA_HOST_FILE=<logs>/node-0/hostfile.mpich  # the nodes of the table",
-        "#     HYDRA_IFACE=<interface>  # the nodes call back at an address, and not at a name",
+        "#     HYDRA_IFACE=<interface>  # the nodes connect back to an address, not to a name",
     ]
 
 
@@ -161,7 +161,10 @@ def test_a_number_that_is_counted_on_the_node_is_said_to_be_one() -> None:
     [
         ({"framework": "accelerate", "nproc_per_node": "2,1"}, r"node 0 .* has 2 processes and"),
         ({"framework": "deepspeed", "nproc_per_node": "2,1"}, ".*DeepSpeed then numbers the local"),
-        ({"framework": "tensorflow", "tf_ps": 2}, "with --tf-ps 2 no worker is left of 2 nodes"),
+        (
+            {"framework": "tensorflow", "tf_ps": 2},
+            "with --tf-ps 2, none of the 2 nodes is a worker",
+        ),
     ],
 )
 def test_what_no_node_could_start_is_refused(options: dict[str, Any], message: str) -> None:
@@ -199,7 +202,7 @@ def test_the_dry_run_shows_what_the_options_and_the_launchers_environment_change
     found = {left.strip(): reason.strip() for left, reason in lines}
     assert found["NCCL_SOCKET_IFNAME=eth9"] == "kept as you set it"
     assert found["NCCL_DEBUG=WARN"] == (
-        "kept as you set it: at this level NCCL does not say which network it uses"
+        "kept as you set it: at this level NCCL does not report which network it uses"
     )
     assert found["NCCL_NET=IB"].startswith("--require-rdma: ")
     assert found["OMPI_MCA_btl_tcp_if_include=<network>"].startswith("--env-for mpi: ")

@@ -232,7 +232,7 @@ def test_ctrl_c_while_the_command_is_loaded_leaves_no_traceback(folder: Path) ->
     with begun(folder, RDZV, "worker", "--", "x", RDZV_JOIN_FILE=str(folder)) as process:
         until(lambda: is_loading(process, "worker"))
         rest, code = interrupted(process)
-        assert rest in ("", f"rdzv: no join string is in {folder} yet\n")  # it was quick
+        assert rest in ("", f"rdzv: {folder} contains no join string yet\n")  # it was quick
         assert code == 128 + signal.SIGINT
 
 
@@ -240,7 +240,7 @@ def test_ctrl_c_while_the_command_is_loaded_leaves_no_traceback(folder: Path) ->
 def test_ctrl_c_ends_a_worker_that_waits_for_its_join_string(folder: Path) -> None:
     empty = {"RDZV_JOIN_FILE": str(folder)}
     with begun(folder, RDZV, "worker", "--", "x", **empty) as process:
-        assert said(process) == f"rdzv: no join string is in {folder} yet\n"
+        assert said(process) == f"rdzv: {folder} contains no join string yet\n"
         assert interrupted(process) == ("", 128 + signal.SIGINT)
 
 
@@ -273,7 +273,7 @@ def test_ctrl_c_that_the_shell_has_turned_off_stays_off(folder: Path) -> None:
     """As `nohup`, and `&` in a script, have it."""
     shell = ("sh", "-c", "trap '' INT; exec \"$0\" worker -- x", RDZV)
     with begun(folder, *shell, RDZV_JOIN_FILE=str(folder)) as process:
-        assert said(process) == f"rdzv: no join string is in {folder} yet\n"
+        assert said(process) == f"rdzv: {folder} contains no join string yet\n"
         process.send_signal(signal.SIGINT)
         (folder / "new").write_text("rdzv1-damaged")
         (folder / "new").rename(folder / "1.join")  # whole, as it is looked for meanwhile

@@ -201,7 +201,7 @@ def test_a_machine_that_fails_is_shown_as_well() -> None:
 
 def test_what_follows_a_gap_is_shown_and_not_replayed(path: Path) -> None:
     lines = path.read_text().splitlines(keepends=True)
-    words = "rdzv: 12 bytes of output are left out here (--log-limit)   \n"
+    words = "rdzv: 12 bytes of output are omitted here (--log-limit)   \n"
     path.with_name(f"{path.name}.first").write_text("".join(lines[:5]))
     path.write_text(words + "".join(lines[8:]) + '{"number":')
     done = run_replay(path)

@@ -138,5 +138,5 @@ def test_a_serving_node_that_is_told_to_end_ends_the_run_and_all_that_it_runs(
         agent.send_signal(signal.SIGTERM)
         outcome = run.finish()
     assert outcome.code == 143
-    assert "slot 2) failed: its agent was told to end (SIGTERM)" in outcome.last_line
+    assert "slot 2) failed: its agent received SIGTERM" in outcome.last_line
     until(lambda: not any(map(psutil.pid_exists, pids)))

@@ -141,7 +141,7 @@ IB9, GPU = ("--interface", "ib9"), ("--nproc-per-node", "gpu")
     ("options", "first", "words"),
     [
         pytest.param({1: IB9}, 0, "ib9", id="the other, once rank 0 waits"),
-        pytest.param({0: GPU}, 1, "shows no GPU", id="rank 0, for which the other waits"),
+        pytest.param({0: GPU}, 1, "this node has no GPU", id="rank 0, for which the other waits"),
     ],
 )
 def test_a_node_that_cannot_take_part_ends_all_at_once_with_its_cause(

@@ -73,7 +73,7 @@ def test_every_broken_pair_is_told_by_its_kind_and_its_direction(tmp_path: Path)
     assert outcomes == expected
     assert {one.path_mtu for one in found.values() if one.outcome == "ok"} == {1_500}
     assert (found[0, 1].source, found[1, 0].source) == (good.address, walled.address)
-    assert found[0, 3].detail == "small messages pass, 16 KiB vanish on the way there"
+    assert found[0, 3].detail == "small messages pass, 16 KiB are lost on the way there"
 
 
 def test_jumbo_frames_that_not_all_switches_take_are_measured(tmp_path: Path) -> None:

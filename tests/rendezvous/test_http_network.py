@@ -155,7 +155,7 @@ async def test_each_address_that_failed_is_named_with_its_reason() -> None:
             addresses = (HERE, "127.77.0.2", "127.77.0.3", "255.255.255.255")
             words = await failure(replace(server.place, addresses=addresses), 2.0)
     for part in (
-        "127.0.0.1: it accepted the connection and did not answer",
+        "127.0.0.1: it accepted the connection but did not answer",
         "127.77.0.2: no answer (filtered, or the host is down)",
         "127.77.0.3: connection refused (no registry is listening)",
         "255.255.255.255: Network is unreachable",

@@ -251,7 +251,7 @@ several spares are told in the plural
     "run 'r' was created for 2 nodes and 2 spares"
 of a run that ended before the go every node was a part
     arming 2 spares=1 -> released=2
-    refuse 0 bad_table 'the row of slot 1 was not made by its node' -> finished released=
+    refuse 0 bad_table 'the row of slot 1 was not written by its node' -> finished released=
 a released node may leave
     running 2 spares=1; leave 2 -> stop=False running,running,left
     exit 0 0; exit 1 0 -> status=ok

@@ -205,7 +205,7 @@ def test_more_addresses_than_a_join_carries_are_left_out() -> None:
     addresses = [f"10.0.{i}.1/24" for i in range(66)]
     choice = choose(net(nic("eth0", *addresses)))
     JoinRequest.model_validate(make_join(0).model_dump() | {"candidates": choice.candidates})
-    reason = "behind 64 others"
+    reason = "after 64 others"
     assert choice.skipped == [Skipped("eth0", f"10.0.{i}.1/24", reason) for i in (64, 65)]
 
 
@@ -276,11 +276,11 @@ def test_what_was_asked_for_and_what_was_not_is_said() -> None:
 def test_an_override_that_cannot_be_offered_is_refused(override: str) -> None:
     error = refusal(BUSY, "eth0", override)
     assert error.message == (
-        f"{override!r} names no address that is up and could be offered; here are: "
-        "lo 127.0.0.1/8 (loopback), lo ::1/128 (loopback), eth0 10.0.0.4/24 (up), "
-        "eth0 fd00::4/64 (up), eth1 10.0.1.4/24 (up), eth1 fe80::1/64 (link-local), "
-        "eth2 10.0.2.4/24 (no carrier), eth3 10.0.3.4/24 (slave of vrf0), "
-        "docker0 10.0.9.1/24 (bridge), ib0 172.16.1.4/16 (up)"
+        f"{override!r} does not name an address that is up and can be offered; this node has: "
+        "lo 127.0.0.1/8 (loopback), lo ::1/128 (loopback), eth0 10.0.0.4/24 (up), eth0 "
+        "fd00::4/64 (up), eth1 10.0.1.4/24 (up), eth1 fe80::1/64 (link-local), eth2 "
+        "10.0.2.4/24 (no carrier), eth3 10.0.3.4/24 (slave of vrf0), docker0 10.0.9.1/24 "
+        "(bridge), ib0 172.16.1.4/16 (up)"
     )
     assert error.hint == "try --interface eth1, --address 10.0.1.4 or --network 10.0.1.0/24"
 
@@ -296,7 +296,7 @@ def test_what_could_be_asked_for_is_the_hint_where_nothing_is_offered_unasked() 
         ((), "no interface at all"),
         (
             (nic("a"), Interface("b", is_running=False)),
-            "a without address (up), b without address (down)",
+            "a without an address (up), b without an address (down)",
         ),
         ((LO, one(is_running=False)), f"{LO_HERE}, eth1 10.1.0.1/24 (down)"),
         ((replace(LO, is_running=False),), "lo 127.0.0.1/8 (down), lo ::1/128 (down)"),
@@ -304,7 +304,7 @@ def test_what_could_be_asked_for_is_the_hint_where_nothing_is_offered_unasked() 
 )
 def test_who_has_nothing_to_offer_tells_all(interfaces: tuple[Interface, ...], words: str) -> None:
     error = refusal(Network(interfaces), loopback="(down), lo" in words)
-    assert error.message == f"this node has no address to offer; here are: {words}"
+    assert error.message == f"this node has no address to offer; it has: {words}"
     assert error.hint == "bring up an interface with an address that fits, then try again"
 
 
@@ -340,7 +340,7 @@ def test_any_loopback_address_can_be_asked_for(override: str, place: str) -> Non
 @pytest.mark.parametrize("override", ["eth0", "10.0.0.4", "10.0.0.0/8", "::2", "128.0.0.1"])
 def test_a_run_on_one_machine_takes_no_other_address(override: str) -> None:
     error = refusal(BUSY, override, loopback=True)
-    assert error.message.startswith(f"{override!r} names no address that is up")
+    assert error.message.startswith(f"{override!r} does not name an address that is up")
     assert error.hint == "try --interface lo, --address 127.0.0.1 or --network 127.0.0.0/8"
 
 

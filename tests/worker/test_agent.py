@@ -107,7 +107,7 @@ async def test_an_agent_ends_though_a_thread_of_it_hangs_in_the_hosts_file(
             with await open_when_read(hosts):
                 found.terminate()
                 assert await asyncio.to_thread(found.wait, 45) == 128 + signal.SIGTERM
-    assert "could not be put back within 1 s" in (tmp_path / "agent.log").read_text()
+    assert "could not be restored within 1 s" in (tmp_path / "agent.log").read_text()
 
 
 async def outcome_of(launch: Launch, plan: ProbePlan) -> str:

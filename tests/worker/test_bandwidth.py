@@ -83,22 +83,22 @@ def twice(*pair: int) -> float:
 PAIR = slow_between((1, 4))
 GOOD = "no node is slow: the slowest pair, node 1 (h1) and node 4 (h4), reaches 80% of the usual 10"
 APART = (
-    "node 1 (h1) and node 4 (h4) are slow with each other: 1 GB/s, measured alone, where node 1 "
-    "(h1) and node 2 (h2) reach 10 GB/s; both are good with all others, so look at what lies "
-    "between these two (switch, route, MTU)"
+    "node 1 (h1) and node 4 (h4) are slow with each other: 1 GB/s, measured alone, where "
+    "node 1 (h1) and node 2 (h2) reach 10 GB/s; both are fast with all others, so check what "
+    "is between these two (switch, route, MTU)"
 )
 CLEARED = (
-    "node 2 (h2) was slow in the first pass and is not when measured alone (8 GB/s with node 0 "
-    "(h0) and 8 GB/s with node 3 (h3); node 0 (h0) and node 3 (h3) reach 10 GB/s): other traffic "
-    "was in its way, or a link that all share"
+    "node 2 (h2) was slow in the first pass and is not when measured alone (8 GB/s with node "
+    "0 (h0) and 8 GB/s with node 3 (h3); node 0 (h0) and node 3 (h3) reach 10 GB/s): other "
+    "traffic, or a link that all nodes share, slowed it down"
 )
 WITH_SOME = slow_between((2, 3), (2, 5), (2, 7))
 TWO = "1 GB/s with node 3 (h3) and 1 GB/s with node 5 (h5)"
 MOMENT = "were slow with each other in the first pass and are not"
 SLOW_2 = (
-    "1 GB/s with node 0 (h0) and 1 GB/s with node 3 (h3), measured alone, where node 0 (h0) and "
-    "node 3 (h3) reach 10 GB/s; look at its link (speed, cable, switch port), at what else uses "
-    "its processors, and at 'rdzv doctor' there"
+    "1 GB/s with node 0 (h0) and 1 GB/s with node 3 (h3), measured alone, where node 0 (h0) "
+    "and node 3 (h3) reach 10 GB/s; check its link (speed, cable, switch port) and what else "
+    "uses its processors, and run 'rdzv doctor' there"
 )
 SPLIT = "the 4 nodes are split: 5 of 6 pairs are slower"
 
@@ -132,8 +132,8 @@ def test_who_is_slow_is_named_and_nobody_else(
 def test_two_nodes_are_measured_and_cannot_be_told_apart() -> None:
     [said] = judge(["a", "b"], {(0, 1): 0.25}, {}, 0.5).sentences
     assert said == (
-        "nodes 0 and 1 reach 0.25 GB/s with each other; if that is slow, a third node would tell "
-        "which of them it is"
+        "nodes 0 and 1 reach 0.25 GB/s with each other; if that is slow, a third node would "
+        "show which of them it is"
     )
 
 

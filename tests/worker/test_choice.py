@@ -61,7 +61,7 @@ def test_what_may_be_a_python_script_is_torchruns(command: str) -> None:
     ],
 )
 def test_what_is_no_python_script_is_refused_with_the_command_line_that_works(command: str) -> None:
-    with pytest.raises(UsageError, match="is not a Python script, and torchrun") as caught:
+    with pytest.raises(UsageError, match="is not a Python script, but torchrun") as caught:
         choose_framework(command.split())
     assert caught.value.hint.startswith("use rdzv launch --framework command -- ")
     line = caught.value.hint.partition(" -- ")[2].partition(" ...")[0]
@@ -92,7 +92,7 @@ def test_what_leaves_the_framework_open_is_refused(command: str, words: str, hin
 @pytest.mark.parametrize("command", ["python train.py", "torchrun python train.py"])
 def test_python_in_front_of_torchruns_script_is_left_to_its_own_refusal(command: str) -> None:
     assert choose_framework(command.split()) == FrameworkChoice("torchrun")
-    with pytest.raises(UsageError, match="COMMAND names 'python', and torchrun"):
+    with pytest.raises(UsageError, match="COMMAND names 'python', but torchrun"):
         check_command(command.split(), "torchrun")
 
 

@@ -25,7 +25,7 @@ V4 = ("10.0.0.1", "10.0.0.2")
 V6 = ("fd00::1", "fd00::2")
 MODULE = "python -m torch.distributed.run"
 KEPT = "is kept as you set it"
-LEFT_OUT = f"{KEPT}: it leaves out eth1, the interface of the table"
+LEFT_OUT = f"{KEPT}: it excludes eth1, the interface of the table"
 
 
 def table(addresses: tuple[str, ...] = V4, nproc: tuple[int, ...] = (8, 8)) -> EndpointTable:
@@ -181,7 +181,7 @@ def test_a_flag_that_would_contradict_the_table_is_refused_with_the_line_that_wo
         check_command(command.split(), "torchrun")
     launcher = "torch.distributed.run" if MODULE in command else "torchrun"
     assert caught.value.message == (
-        f"{flag} stands in COMMAND, and rdzv gives {launcher} this flag from the table"
+        f"COMMAND contains {flag}, but rdzv gives {launcher} this flag from the table"
     )
     assert caught.value.hint == f"use rdzv launch {works}"
     if command != f"{MODULE} --nnodes 2":  # it lacks a target besides
@@ -189,11 +189,14 @@ def test_a_flag_that_would_contradict_the_table_is_refused_with_the_line_that_wo
 
 
 PYTHON = (
-    "COMMAND names '{}', and torchrun starts Python itself",
-    "give the script alone (-- train",
+    "COMMAND names '{}', but torchrun starts Python itself",
+    "give only the script (-- train",
 )
-NO_TARGET = ("COMMAND names no script or module for torchrun: ", "for example: -- train.py")
-EMPTY = ("the first word of COMMAND is empty, and names no program", "is a shell variable empty?")
+NO_TARGET = ("COMMAND does not name a script or module for torchrun: ", "for example: -- train.py")
+EMPTY = (
+    "the first word of COMMAND is empty, so it does not name a program",
+    "is a shell variable empty?",
+)
 
 
 @pytest.mark.parametrize(
@@ -271,8 +274,11 @@ TORCHRUNS = "torchrun's flags come from the table"
             "PET_NNODES=9 RANK=3",
             "PET_NNODES=9 RANK=3",
             [
-                f"RANK=3 {KEPT}: it is not from the table, and the same for all of COMMAND",
-                f"PET_NNODES=9 {KEPT}: a torchrun in COMMAND takes it where no flag says otherwise",
+                (
+                    f"RANK=3 {KEPT}: it does not come from the table, and all of COMMAND gets the "
+                    "same value"
+                ),
+                f"PET_NNODES=9 {KEPT}: a torchrun in COMMAND uses it unless a flag sets another",
             ],
         ),
         (

@@ -258,8 +258,8 @@ def test_ranks_are_read_where_both_are_numbers(environ: str, expected: Ranks | N
 RANK = Failure(ended_at=3.0, pid=71, exit_code=7, worker_rank=5, local_rank=1)
 HELPER = Failure(ended_at=2.0, pid=72, exit_code=1)
 KILLED = Failure(ended_at=3.0, pid=73, exit_code=137, worker_rank=2, local_rank=0)
-ELSEWHERE = "the SIGKILL came from elsewhere"
-KEEPER = "the program's keeper was killed by SIGKILL and what was left of the program was ended"
+ELSEWHERE = "rdzv did not send this SIGKILL (out-of-memory killer or scheduler?)"
+KEEPER = "SIGKILL killed the program's keeper, and rdzv ended what was left of the program"
 THEN = "then the program ended with exit code 1"
 RANK_FIRST = f"process 71 (rank 5) ended first with exit code 7, {THEN}"
 HELPER_FIRST = f"process 72 ended first with exit code 1, {THEN}"
@@ -291,10 +291,10 @@ def test_an_ending_is_one_sentence_and_what_it_says_beside_the_code_another(
 def test_what_was_left_is_named_and_counted() -> None:
     left = LeftBehind(3, ((71, 12, "python train.py"), (72, 0, "sleep")))
     assert left.words() == (
-        "the program ended with exit code 0 and left 3 of its processes running, which are now "
-        "ended: pid 71 (python train.py, 12 s old), pid 72 (sleep, 0 s old), and 1 more"
+        "the program ended with exit code 0 and left 3 of its processes running, which rdzv "
+        "now ends: pid 71 (python train.py, 12 s old), pid 72 (sleep, 0 s old), and 1 more"
     )
-    assert LeftBehind(1, ((71, 1, "sleep"),)).words().endswith("ended: pid 71 (sleep, 1 s old)")
+    assert LeftBehind(1, ((71, 1, "sleep"),)).words().endswith("ends: pid 71 (sleep, 1 s old)")
 
 
 @pytest.mark.parametrize(

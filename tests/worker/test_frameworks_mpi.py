@@ -18,9 +18,9 @@ from tests.worker.test_frameworks import (
 )
 
 IPV6 = (
-    "the addresses of the table are IPv6, and {} reads 'ADDRESS:PROCESSES' in its host file only "
-    "with IPv4; give the nodes IPv4 addresses (--network chooses, where they have both), or use "
-    "Open MPI"
+    "the addresses of the table are IPv6, but {} reads 'ADDRESS:PROCESSES' in its host file "
+    "only with IPv4; give the nodes IPv4 addresses (--network chooses if they have both), or "
+    "use Open MPI"
 )
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 INCLUDE = ("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include", "PRTE_MCA_prte_if_include")
@@ -142,7 +142,7 @@ def test_open_mpis_own_variables_of_the_user_are_kept_and_those_of_the_nodes_rep
     assert {name: seen[name] for name in environ if name in seen} == kept | agent
     assert "OMPI_MCA_btl_tcp_if_include" not in seen  # both together are an error of mpirun's
     network = "rdzv would set 10.0.0.0/24, the network of the table"
-    scheduler = "mpirun would take its nodes from there, and not from the table"
+    scheduler = "mpirun would take its nodes from there, not from the table"
     assert made.notes == [
         f"OMPI_MCA_plm_rsh_agent is {RSH} (from the table), not ssh",
         f"OMPI_MCA_oob_tcp_if_include=ib0 is kept as you set it: {network}",

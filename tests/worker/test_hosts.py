@@ -35,7 +35,7 @@ def hosts(tmp_path: Path) -> Path:
 
 
 def test_a_table_that_must_not_be_written_leaves_the_file(hosts: Path) -> None:
-    with pytest.raises(ArmingFailed, match="no node's address"):
+    with pytest.raises(ArmingFailed, match="not a node's address"):
         HostsBlock(hosts, "r1").install(table(row(0, "n0", "10.0.0.4 bank")), 0)
     assert hosts.read_text() == PLAIN
 

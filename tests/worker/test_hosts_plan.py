@@ -60,7 +60,7 @@ def written(made: HostsPlan) -> str:
 
 
 def test_a_table_with_what_is_no_nodes_address_has_no_plan() -> None:
-    with pytest.raises(ArmingFailed, match="no node's address"):
+    with pytest.raises(ArmingFailed, match="not a node's address"):
         plan_hosts("", table(row(0, "n0", "10.0.0.4\n127.0.0.1 bank")), 0, run="r1")
 
 
@@ -146,7 +146,7 @@ def test_a_hostname_that_leads_elsewhere_already_is_left_out(own_slot: int) -> N
     made = plan("", "n0 VAULT", own_slot, vault="10.96.0.1 fd00::1")
     assert (written(made), made.entries[1].address) == ("n0 node-0, node-1", "10.0.0.5")
     assert made.warning == (
-        f"{LEFT_OUT}VAULT already leads to 10.96.0.1, fd00::1, and not to 10.0.0.5"
+        f"{LEFT_OUT}VAULT already resolves to 10.96.0.1, fd00::1, not to 10.0.0.5"
     )
 
 

@@ -209,7 +209,7 @@ BAD_NAMES = [
 def test_what_is_no_nodes_address_is_never_written(address: str) -> None:
     with pytest.raises(ArmingFailed) as caught:
         render("", entries=[HostsEntry(address, ["n0"])])
-    assert "no node's address" in caught.value.message
+    assert "not a node's address" in caught.value.message
     assert caught.value.message.isprintable()
 
 

@@ -61,14 +61,18 @@ def test_a_worker_that_is_first_says_once_what_it_waits_for_and_gets_it(tmp_path
         give(tmp_path, "secret")
 
     assert take_join(tmp_path, 30.0, told) == "secret"
-    assert said == [f"no join string is in {tmp_path} yet"]
+    assert said == [f"{tmp_path} contains no join string yet"]
 
 
 @pytest.mark.parametrize(
     ("there", "words", "hint"),
     [
-        ([], "no join string is in {}, after 0 s", "--scheduler external"),
-        (["1-1.new", "2-1.taken"], "every join string in {} is taken (1): a spare", ""),
+        ([], "{} contains no join string (waited 0 s)", "--scheduler external"),
+        (
+            ["1-1.new", "2-1.taken"],
+            "every join string in {} is taken (1); this worker is a spare",
+            "",
+        ),
     ],
 )
 def test_a_worker_for_whom_there_is_none_leaves_all_alone_and_says_what_to_look_at(
@@ -104,7 +108,7 @@ def test_a_worker_that_waits_ends_on_term_even_as_the_first_process(tmp_path: Pa
     )
     assert waiter.stdout is not None
     with waiter.stdout as out:
-        assert out.readline() == f"no join string is in {tmp_path} yet\n"
+        assert out.readline() == f"{tmp_path} contains no join string yet\n"
         children = Path(f"/proc/{waiter.pid}/task/{waiter.pid}/children").read_text().split()
         os.kill(int(children[0]), signal.SIGTERM)
         assert waiter.wait(20) == 128 + signal.SIGTERM

@@ -252,7 +252,7 @@ def test_a_process_is_read_whatever_its_name_looks_like() -> None:
         (f"{__file__}/train", errno.ENOTDIR, 127, "there is no such file"),
         (__file__, errno.ENOENT, 127, "the interpreter that its first line names does not exist"),
         ("train", errno.EACCES, 126, "it is not an executable file (chmod +x?)"),
-        ("train", errno.ENOEXEC, 126, "it has no #! line and is no program for this machine"),
+        ("train", errno.ENOEXEC, 126, "it has no #! line and is not a program for this machine"),
         ("train", errno.E2BIG, 126, "Argument list too long"),
     ],
 )

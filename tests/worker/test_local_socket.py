@@ -18,8 +18,8 @@ import pytest
 from worker.program import local_socket
 from worker.program.local_socket import Caller, LocalSocket, Request
 
-NO_JSON = "this line is no JSON"
-NO_WISH = 'a line is a JSON object that says in "do" what is wanted'
+NO_JSON = "this line is not valid JSON"
+NO_WISH = 'a line must be a JSON object that names the request in "do"'
 COUNTS = {"count": lambda request: "three is too much" if request.get("n", 0) > 2 else ""}
 
 
@@ -159,7 +159,9 @@ async def test_more_callers_than_it_takes_are_told_so(
     monkeypatch.setattr(local_socket, "MOST_CONNECTIONS", 2)
     async with opened(tmp_path) as made:
         kept = [await asyncio.open_unix_connection(made.path) for _ in range(2)]
-        assert await ask(made.path) == [{"error": "this agent has 2 connections and takes no more"}]
+        assert await ask(made.path) == [
+            {"error": "this agent has 2 connections, which is its limit"}
+        ]
         kept.pop()[1].close()
         while await ask(made.path, line(do="count")):
             await asyncio.sleep(0.01)

@@ -13,7 +13,7 @@ from worker.program.log_file import LogFile, first_part, older_part
 
 LIMIT = 1 << 20
 HEAD = LIMIT // 4
-LINE = re.compile(rb"rdzv: (\d+) bytes of output are left out here \(--log-limit\) *\n")
+LINE = re.compile(rb"rdzv: (\d+) bytes of output are omitted here \(--log-limit\) *\n")
 BAR = [b"\r%7d" % number * 200 for number in range(3_000)]
 
 

@@ -140,8 +140,10 @@ async def test_of_too_many_that_wait_the_oldest_are_dropped_and_that_is_said_onc
             sender.take(row(step))
     await sender.flush()
     assert registry.numbered == [(5, 5), (6, 6), (7, 7)]
-    words = "1 rows of metrics were dropped, the oldest first: they come faster than the registry"
-    assert [record.message for record in caplog.records] == [f"{words} is told of them"]
+    words = "1 rows of metrics were dropped, the oldest first: the program sends them faster"
+    assert [record.message for record in caplog.records] == [
+        f"{words} than the node can report them"
+    ]
 
 
 def test_who_knows_no_metrics_is_not_asked_again(registry: FakeRegistry, sender: Metrics) -> None:

@@ -105,7 +105,7 @@ INSTALL = (
     "(rdma-core: libibverbs1, ibverbs-providers)"
 )
 DEVICE = (
-    "it may not open mlx5_0; give the container /dev/infiniband (for example --device "
+    "it cannot open mlx5_0; give the container /dev/infiniband (for example --device "
     "/dev/infiniband) and unlimited memlock"
 )
 STARTS = (
@@ -116,12 +116,12 @@ STARTS = (
     " via NET/IB/0",
 )
 FOUR = "mlx5_ib0, mlx5_ib1, mlx5_ib2, mlx5_ib3"
-FALLBACK = "NCCL uses sockets (eth0), and InfiniBand or RoCE was expected: "
+FALLBACK = "NCCL uses sockets (eth0), but InfiniBand or RoCE was expected: "
 NO_PORT = (
-    "NCCL uses sockets (eth0, ib0), and EFA was expected: it found no usable RDMA port; 'rdzv "
-    "doctor' on that node says why"
+    "NCCL uses sockets (eth0, ib0), but EFA was expected: it found no usable RDMA port; run "
+    "'rdzv doctor' on that node to see why"
 )
-UNUSABLE = f"NCCL cannot use IB, and may use no other network: {INSTALL}"
+UNUSABLE = f"NCCL cannot use IB, the only network that it is allowed to use: {INSTALL}"
 
 
 def heard(name: str) -> Heard:
@@ -339,8 +339,8 @@ def test_a_program_that_failed_is_told_with_what_kept_it_from_its_network(tmp_pa
     report = ExitReport(epoch=1, exit_code=1, message="rank 3 ended with exit code 1")
     told = with_trouble(report, log.trouble())
     assert told.message.startswith(
-        "rank 3 ended with exit code 1; NCCL cannot use IB, and may use no other network: "
-        "libibverbs cannot be loaded; "
+        "rank 3 ended with exit code 1; NCCL cannot use IB, the only network that it is "
+        "allowed to use: libibverbs cannot be loaded; "
     )
     assert with_trouble(report, "") == report
     silent = report.model_copy(update={"message": ""})

@@ -47,8 +47,8 @@ NOT_ON_PATH = "is not on this node's PATH ({0})"
     [
         ("./x", NOT_ON_PATH),
         ("{0}/x", "is not executable (chmod +x, or name its interpreter)"),
-        (".", "is a folder on this node, and no program"),
-        ("/tmp", "is a folder on this node, and no program"),
+        (".", "is a folder on this node, not a program"),
+        ("/tmp", "is a folder on this node, not a program"),
     ],
 )
 def test_a_users_program_is_not_to_be_installed(tmp_path: Path, program: str, words: str) -> None:
@@ -163,9 +163,9 @@ def test_an_mpiexec_that_never_tells_its_version_is_taken(
 
 
 WITHOUT_IPV6 = (
-    "is of an Open MPI that was built without IPv6, and the addresses of the table are IPv6; "
-    "install one that was built with --enable-ipv6, or give the nodes IPv4 addresses (--network "
-    "chooses, where they have both)"
+    "belongs to an Open MPI that was built without IPv6, but the addresses of the table are "
+    "IPv6; install one that was built with --enable-ipv6, or give the nodes IPv4 addresses "
+    "(--network chooses if they have both)"
 )
 
 
@@ -249,7 +249,7 @@ def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 def test_an_absent_script_is_told_with_the_folder(tmp_path: Path, environ: dict[str, str]) -> None:
-    absent = "of COMMAND is not there on this node"
+    absent = "of COMMAND does not exist on this node"
     assert missing_script(Script("train.py"), environ) == f"'train.py' {absent} (in {tmp_path})"
     assert missing_script(Script("/nosuch/x.py"), environ) == f"'/nosuch/x.py' {absent}"
     (tmp_path / "train.py").write_text("")

@@ -105,7 +105,9 @@ def test_processes_are_counted_as_torchrun_does_by_slot(monkeypatch: pytest.Monk
     assert counted("1,auto", 1) == count_cpus()
     with pytest.raises(UsageError, match="2,1 has 2 entries, and there is a slot 2"):
         counted("2,1", 2)
-    with pytest.raises(UsageError, match="--nproc-per-node gpu, and this node shows no GPU"):
+    with pytest.raises(
+        UsageError, match="--nproc-per-node gpu was given, but this node has no GPU"
+    ):
         counted("gpu")
 
 
@@ -153,7 +155,7 @@ def test_a_master_port_that_is_taken_is_a_warning() -> None:
 # ---- a node that cannot take part tells why -----------------------------------------------------
 
 
-GPU = UsageError("--nproc-per-node gpu, and this node shows no GPU", hint="ask for one")
+GPU = UsageError("--nproc-per-node gpu was given, but this node has no GPU", hint="ask for one")
 AWAY = Unavailable("refused")
 
 

@@ -88,7 +88,13 @@ def test_behind_a_prefix_no_line_is_kept_for_ever_and_a_bar_is_a_line_now_and_th
 @pytest.mark.parametrize(
     ("log", "said"),
     [
-        ("/no/node.log", "no log file {}: No such file or directory; the program goes on without"),
+        (
+            "/no/node.log",
+            (
+                "cannot write the log file {}: No such file or directory; the program continues "
+                "without it"
+            ),
+        ),
         ("/dev/full", "the log file {} has gaps from here on: No space left on device"),
     ],
 )
@@ -208,7 +214,7 @@ def test_our_own_output_being_stuck_holds_up_the_program_alone(
     os.close(writer)
     pump.finish()
     os.close(our_reader)
-    words = "our own output is stuck; the program's last lines may be missing"
+    words = "rdzv's own output is blocked; the program's last lines may be missing"
     assert [record.message for record in caplog.records] == [words]
     until(lambda: not pump._thread.is_alive())
     os.close(ours)

@@ -44,7 +44,7 @@ def test_of_a_healthy_machine_every_check_says_what_is_good() -> None:
     assert {f.level for f in found.values()} == {"ok", "skipped"}
     assert all(finding.value for finding in found.values())
     assert found["L06"].value == "8 x 400 Gb/sec (4X NDR)"
-    assert found["L16"].value == "8 x NVIDIA H100, no complaints"
+    assert found["L16"].value == "8 x NVIDIA H100, no problems"
     assert found["L18"].value == "/work 500 GiB free, /tmp 500 GiB free"
 
 
@@ -197,7 +197,7 @@ def test_a_sick_gpu_that_the_program_will_not_see_is_told_and_fails_nobody() -> 
     sick = gpus(UNREMAPPED, Gpu(1, problem="GPU is lost"))
     here = machine(gpus=sick, hidden_gpus=frozenset({0, 1}))
     [found] = [finding for finding in check_node(here) if finding.check == "L16"]
-    words = "6 x NVIDIA H100, no complaints; GPU 0, 1, not of this job, has some"
+    words = "6 x NVIDIA H100, no problems; GPU 0, 1, which this job does not use, has some"
     assert (found.level, found.value) == ("ok", words)
     seen = replace(here, hidden_gpus=frozenset({1}))
     assert complaints(seen) == [("L16", "fail", "GPU 0", UNREMAPPED.problems[0][0])]

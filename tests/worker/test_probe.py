@@ -147,7 +147,7 @@ CLOSES = "it closes the connection without an answer"
 @pytest.mark.parametrize(
     ("slot", "run", "outcome", "detail"),
     [
-        (0, "llama", "self", "127.0.0.1 leads back to this node"),
+        (0, "llama", "self", "127.0.0.1 is this node itself"),
         (7, "llama", "wrong_node", "slot 7 answers at 127.0.0.1"),
         (1, "mistral", "stranger", CLOSES),
     ],
@@ -188,13 +188,13 @@ def stand_in(what: str) -> Talk:
 @pytest.mark.parametrize(
     ("what", "outcome", "detail", "visits"),
     [
-        ("a web server", "stranger", "it answers like no node of this run", 1),
-        ("answers another", "stranger", "it answers like no node of this run", 1),
+        ("a web server", "stranger", "the answer does not come from a node of this run", 1),
+        ("answers another", "stranger", "the answer does not come from a node of this run", 1),
         ("closes", "stranger", CLOSES, 1),
         ("changes a byte", "error", "16 KiB came back changed", 1),
-        ("breaks off", "error", "the connection was broken off while 16 KiB passed", 1),
+        ("breaks off", "error", "the connection was closed while 16 KiB were sent", 1),
         pytest.param(
-            *("is silent", "timeout", "it takes the connection and is silent", 2),
+            *("is silent", "timeout", "it accepts the connection but does not answer", 2),
             marks=in_real_time,
         ),
     ],
@@ -276,7 +276,7 @@ async def test_a_round_ends_in_time_and_keeps_what_was_found() -> None:
             where = plan(1, good.port, port, port)
             found, *pairs = await probe_peers(identity(0), where, [1, 2, 3], pace=pace)
     assert found.outcome == "ok"
-    words = "not settled within the 0.5 s of a round"
+    words = "not finished within the 0.5 s of a round"
     assert [failed(pair) for pair in pairs] == [("timeout", words)] * 2
 
 
@@ -300,7 +300,7 @@ async def test_no_more_peers_are_visited_at_once_than_asked_for() -> None:
 
 # --- large messages ---------------------------------------------------------------------------
 
-VANISH = "small messages pass, 16 KiB vanish on the way"
+VANISH = "small messages pass, 16 KiB are lost on the way"
 
 
 @in_real_time

@@ -115,7 +115,7 @@ async def test_keeper_and_program_have_a_session_each_and_only_some_signals_are_
     start: Start,
 ) -> None:
     program = await start("sleep", "60")
-    with pytest.raises(ValueError, match="signal 9 is not one that is passed on"):
+    with pytest.raises(ValueError, match="signal 9 is not passed on to programs"):
         program.signal(signal.SIGKILL)
     await soon(lambda: program.main_pid is not None)
     pids = (0, program.pid, program.main_pid or 0)

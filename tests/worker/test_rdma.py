@@ -36,7 +36,7 @@ from worker.nccl.env import Given, gid_wish
 
 ROCE_RAILS = [f"mlx5_{i}" for i in (0, 3, 4, 5, 6, 9, 10, 11)]
 NO_GID = "no IPv4 RoCE v2 GID: its interface has no IPv4 address"
-NOT_GIVEN = "it is not in /dev/infiniband: this container was not given the device"
+NOT_GIVEN = "it is not in /dev/infiniband: the container does not have the device"
 
 
 def one_port(root: Path, port: PortFiles, **how: Any) -> RdmaPort:
@@ -130,7 +130,7 @@ TRAINS = "4: PortConfigurationTraining"
     [
         *(({}, ""), ({"phys_state": ""}, ""), (SLOW, ""), ({"lid": ""}, "")),
         ({"sm_lid": "0x0"}, ""),  # virtual functions of some clouds tell none
-        ({"state": ""}, "the kernel does not tell its state"),
+        ({"state": ""}, "the kernel does not report its state"),
         ({"state": "3: ARMED"}, f"{AT} ARMED and {LINK} LinkUp: {NOT_FINISHED}"),
         ({"state": "5: ACTIVE_DEFER"}, f"{AT} ACTIVE_DEFER and {LINK} LinkUp"),
         ({"phys_state": RECOVERS}, f"{AT} ACTIVE and {LINK} LinkErrorRecovery: {HAS_ERRORS}"),
@@ -140,8 +140,8 @@ TRAINS = "4: PortConfigurationTraining"
         (DOWN | {"phys_state": "3: Disabled"}, f"{AT} DOWN and {LINK} Disabled: {SWITCHED_OFF}"),
         (UNMANAGED, f"{AT} INIT and {LINK} LinkUp: no subnet manager has configured it"),
         ({"lid": "0x0"}, "it has no LID: no subnet manager has configured it"),
-        ({"link_layer": ""}, "its link layer is not told, which NCCL does not know"),
-        ({"link_layer": "Unknown"}, "its link layer is Unknown, which NCCL does not know"),
+        ({"link_layer": ""}, "NCCL does not support its link layer (unknown)"),
+        ({"link_layer": "Unknown"}, "NCCL does not support its link layer (Unknown)"),
         ({"link_layer": "Ethernet"}, "no IPv4 RoCE v2 GID"),
     ],
 )
@@ -198,7 +198,7 @@ def test_the_gid_is_the_one_that_nccl_would_take(
 
 
 SUBNET = "fec0:0000:0000:0001"
-NO_MEMBER = "it is a full member of no partition (pkeys 0x"
+NO_MEMBER = "it is not a full member of any partition (pkeys 0x"
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_a_uverbs_node_that_this_user_may_not_open_is_a_problem() -> None:
         Path(folder, "dev/infiniband/uverbs0").chmod(0o000)
         command = [sys.executable, "-c", script, folder]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == "this user may not read and write it in /dev/infiniband\n"
+    assert done.stdout == "this user cannot read and write it in /dev/infiniband\n"
 
 
 def test_the_ports_of_a_card_with_two_have_an_interface_each(tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ def test_a_device_whose_files_cannot_be_read_is_still_listed(trees: Trees) -> No
     card = (root / "sys/class/infiniband" / last.device).resolve().parent.parent
     for path in [path for path in card.rglob("*") if path.is_file()]:
         refuse(path)
-    problem = "the kernel does not tell its state"
+    problem = "the kernel does not report its state"
     left = RdmaPort(device=last.device, interface=last.interface, problem=problem)
     assert look_rdma(root) == [*others, left]
 
@@ -321,9 +321,9 @@ def test_where_devices_cannot_be_listed_there_are_none(trees: Trees) -> None:
 
 
 ALL = ["mlx5_0", "mlx5_1", "mlx5_2", "rdmap79s0"]
-NOT_OPENED = "libibverbs does not open it:"
-SILENT = Unopened(f"{NOT_OPENED} asking it ends in SIGABRT")
-LACKING = Unopened("libibverbs has no driver for it", lacks_library=True)
+NOT_OPENED = "libibverbs cannot open it:"
+SILENT = Unopened(f"{NOT_OPENED} the query ended with SIGABRT")
+LACKING = Unopened("libibverbs has no driver for this device", lacks_library=True)
 FAILED = [Unopened(f"ibv_open_device fails: {os.strerror(number)}") for number in (13, 19)]
 WHY_NOT = dict(zip(ALL[1:], [*FAILED, LACKING], strict=True))
 

@@ -65,7 +65,7 @@ def unopenable(problem: str) -> dict[str, Any]:
 EIGHT = [port(i) for i in range(8)]
 NO_GID = roce(0, gid_index=None, problem="no GID")
 NO_IPV4, NO_IPV6 = "no IPv4 RoCE v2 GID", "no IPv6 RoCE v2 GID"
-NO_LIBRARY, NO_DRIVER = "libibverbs cannot be loaded", "libibverbs has no driver for it"
+NO_LIBRARY, NO_DRIVER = "libibverbs cannot be loaded", "libibverbs has no driver for this device"
 SWITCHED_OFF = [port(i, state="DOWN", phys_state="Disabled") for i in range(2)]
 WITHOUT_UVERBS = [port(i, openable=False, problem="uverbs is missing") for i in range(2)]
 V6 = {"NCCL_IB_ADDR_FAMILY": "AF_INET6"}

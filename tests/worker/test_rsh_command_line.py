@@ -52,12 +52,12 @@ def test_the_host_is_found_and_the_words_are_joined_as_ssh_joins_them(
     [
         ([], "no HOST: rdzv rsh"),
         (["-x"], "no HOST: rdzv rsh"),
-        (["h1"], "no COMMAND, and there is no shell to type into: rdzv rsh"),
+        (["h1"], "no COMMAND; there is no interactive shell: rdzv rsh"),
         (["--", "h1"], "no COMMAND"),
         (["h1", "-p"], "-p needs a value"),
-        (["-L", "80:h2:80", "h1", "true"], "ssh's option -L asks for what rdzv rsh cannot do"),
-        (["-xN", "h1", "true"], "ssh's option -N asks"),
-        (["--help"], "ssh's option -- asks"),
+        (["-L", "80:h2:80", "h1", "true"], "rdzv rsh does not support ssh's option -L"),
+        (["-xN", "h1", "true"], "rdzv rsh does not support ssh's option -N"),
+        (["--help"], "rdzv rsh does not support ssh's option --"),
     ],
 )
 def test_what_cannot_be_done_is_refused_with_its_reason(words: list[str], why: str) -> None:
@@ -80,9 +80,9 @@ LONG = ["h1", *["x" * 100_000] * 2]
 @pytest.mark.parametrize(
     ("words", "socket_at", "why"),
     [
-        (["h1"], "", "RDZV_SOCKET is not set: it is for the program of a node of a run"),
+        (["h1"], "", "RDZV_SOCKET is not set: rdzv rsh works only in the program of a run's node"),
         (["h1"], "/no/agent", NO_AGENT.format("/no/agent")),
-        *(([host], "/no", f"{host!a} is no name of a host") for host in ODD),
+        *(([host], "/no", f"{host!a} is not a valid host name") for host in ODD),
         (LONG, "/no", "COMMAND has 200006 bytes; at most 131071 can be run"),
     ],
 )
@@ -103,7 +103,7 @@ def test_an_agent_that_is_gone_in_the_middle_is_no_exit_code(tmp_path: Path, las
         with agent.accept()[0] as caller:
             caller.recv(4096)
             caller.sendall(last)
-    gone = "rdzv rsh: this node's agent has gone before the command ended\n"
+    gone = "rdzv rsh: this node's agent ended before the command did\n"
     assert outcome.result() == (255, "", gone)
 
 
@@ -168,8 +168,8 @@ def test_a_host_outside_of_the_run_is_refused_with_those_inside(host: str) -> No
     with pytest.raises(UsageError) as refused:
         row_of_host(THREE, host)
     assert refused.value.message == (
-        f"{host!r} is no node of run 'r', which has 10.0.0.10 (h0, node-0), "
-        "10.0.0.11 (h1.a.local, node-1), fd77::12 (H2, node-2)"
+        f"{host!r} is not a node of run 'r', which has 10.0.0.10 (h0, node-0), 10.0.0.11 "
+        "(h1.a.local, node-1), fd77::12 (H2, node-2)"
     )
 
 

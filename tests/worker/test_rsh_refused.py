@@ -40,9 +40,12 @@ async def test_before_the_go_and_where_it_is_not_allowed_nothing_is_asked() -> N
         ({"host": "h1", "command": 5}, '"exec" needs "host" and "command", which is base64'),
         ({"host": "h1", "command": "ä"}, '"command" is not base64'),
         ({"host": "h1", "command": "a"}, '"command" is not base64'),
-        ({"host": "h1", "command": ""}, "a command has 1 to 131071 bytes, and no zero among them"),
-        ({"host": "h7", "command": "dHJ1ZQ=="}, "'h7' is no node of run 'r', which has 10.0.0.10"),
-        ({"host": "h1", "command": "AAAA"}, "a command has 1 to 131071 bytes, and no zero"),
+        ({"host": "h1", "command": ""}, "a command has 1 to 131071 bytes, none of them zero"),
+        (
+            {"host": "h7", "command": "dHJ1ZQ=="},
+            "'h7' is not a node of run 'r', which has 10.0.0.10",
+        ),
+        ({"host": "h1", "command": "AAAA"}, "a command has 1 to 131071 bytes, none of them zero"),
     ],
 )
 async def test_a_request_that_is_none_is_told_so(request_: dict[str, Any], error: str) -> None:
@@ -106,7 +109,7 @@ async def test_a_command_that_was_refused_is_not_run_when_it_is_shown_again(
     """Its caller was told that it did not run."""
     monkeypatch.setattr(remote, "MOST_SERVED", 0)
     refused = await cluster.run(f"touch {tmp_path}/ran")
-    assert refused.told == [{"error": "node 1 runs 0 remote commands already"}]
+    assert refused.told == [{"error": "node 1 already runs 0 remote commands"}]
     [first] = [p for p in cluster.wire.seen if isinstance(p.frame, CommandStart)]
     monkeypatch.setattr(remote, "MOST_SERVED", 2)
     cluster.wire.relay.give(0, [first])
@@ -124,11 +127,11 @@ async def test_more_commands_at_once_than_a_node_takes_are_refused(
         cluster.ask("sleep 300", own)
     await soon(lambda: len(cluster.nodes[1]._served) == 2)
     third = await cluster.run("true")
-    assert third.told == [{"error": "node 1 runs 2 remote commands already"}]
+    assert third.told == [{"error": "node 1 already runs 2 remote commands"}]
     cluster.ask("sleep 300", host="h2")
     await asyncio.sleep(0)
     fourth = await cluster.run("true", host="h2")
-    assert fourth.told == [{"error": "this node waits for 2 remote commands already"}]
+    assert fourth.told == [{"error": "this node already waits for 2 remote commands"}]
 
 
 async def test_more_than_may_wait_for_a_registry_that_takes_nothing_is_refused(
@@ -144,8 +147,8 @@ async def test_more_than_may_wait_for_a_registry_that_takes_nothing_is_refused(
     await asyncio.wait_for(asyncio.gather(*task), 30)
     again = await cluster.run(long)
     sent = [p.frame.number for p in cluster.wire.seen if p.peer == 1]
-    words = "remote commands of 156 KiB wait on slot 0 already, as the registry of run 'r' does not"
-    assert [t["error"].partition(" take")[0] for t in refused.told] == [words]
+    words = "slot 0 already has 156 KiB of remote commands waiting, because the registry of run 'r'"
+    assert [t["error"].partition(" does not")[0] for t in refused.told] == [words]
     assert [t.told for t in (*told, again)] == [[{"exit": 0}]] * 3
     assert 2 not in sent  # neither a start nor an end of the one that was refused
 
@@ -169,7 +172,7 @@ async def test_a_node_that_has_no_file_left_says_so_and_goes_on(cluster: Cluster
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     again = await cluster.run("true")
-    words = "node 1 cannot run one more command: Too many open files"
+    words = "node 1 cannot run another command: Too many open files"
     assert (told.told, again.told) == ([{"error": words}], [{"exit": 0}])
 
 

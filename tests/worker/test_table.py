@@ -71,7 +71,7 @@ def test_a_table_as_a_registry_makes_it_is_taken(given: EndpointTable, former: A
 def test_a_table_has_as_many_rows_as_the_run_has_nodes(nnodes: str | None, fits: bool) -> None:
     said = problem(table(), nnodes)
     assert said == (
-        "" if fits else f"the table has 3 rows, and this node was started with --nnodes {nnodes}"
+        "" if fits else f"the table has 3 rows, but this node was started with --nnodes {nnodes}"
     )
 
 
@@ -87,7 +87,7 @@ def test_the_loopback_address_of_another_machine_is_refused(address: str) -> Non
 )
 def test_a_table_does_not_change_within_its_epoch(later: EndpointTable) -> None:
     assert problem(later, former=table()) == (
-        f"the table of epoch {later.epoch} comes after another one of epoch 1"
+        f"the table of epoch {later.epoch} arrived after a different one of epoch 1"
     )
 
 
@@ -109,13 +109,19 @@ OWN = row(1, "10.0.0.5")
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"run": "other"}, "the table is of run 'other', or of another launch of it"),
-        ({"run": "a\nb"}, "the table is of run 'a?b', or of another launch of it"),
-        ({"run": "r" * 64}, f"the table is of run '{'r' * 62}…', or of another launch of it"),
-        ({"launch_id": "launch02"}, "the table is of run 'llama', or of another launch of it"),
+        ({"run": "other"}, "the table belongs to run 'other', or to another launch of this run"),
+        ({"run": "a\nb"}, "the table belongs to run 'a?b', or to another launch of this run"),
+        (
+            {"run": "r" * 64},
+            f"the table belongs to run '{'r' * 62}…', or to another launch of this run",
+        ),
+        (
+            {"launch_id": "launch02"},
+            "the table belongs to run 'llama', or to another launch of this run",
+        ),
         ({"master_address": "10.0.0.5"}, "the master is not rank 0 of the table"),
-        ({"master_port": 0}, "master port 0 is none"),
-        ({"master_port": 65_536}, "master port 65536 is none"),
+        ({"master_port": 0}, "master port 0 is not a valid port"),
+        ({"master_port": 65_536}, "master port 65536 is not a valid port"),
         *(({"master_port": port}, "") for port in (1, 65_535)),
     ],
 )
@@ -126,8 +132,8 @@ def test_a_table_of_something_else_is_refused(changes: dict[str, Any], words: st
 @pytest.mark.parametrize(
     ("forged", "words"),
     [
-        (signed(KEYS.probe_key), "was not made by its node"),
-        (signed().model_copy(update={"address": "6.6.6.6"}), "was not made by its node"),
+        (signed(KEYS.probe_key), "was not written by its node"),
+        (signed().model_copy(update={"address": "6.6.6.6"}), "was not written by its node"),
         (signed(hostname="a\nb"), "has no valid hostname: control characters are not allowed"),
         (signed(address="node0"), "has no valid address: not an IPv4 or IPv6 address"),
         (signed(address="FD00::1"), "has an address that is not in its usual form"),
@@ -158,13 +164,13 @@ def test_ranks_that_are_not_each_once_and_in_order_are_refused(ranks: tuple[int,
 
 def test_a_slot_or_an_address_that_stands_there_twice_is_refused() -> None:
     again = OWN.model_copy(update={"rank": 2})
-    assert problem(of_rows(signed(), OWN, again)) == "the table holds a slot twice"
+    assert problem(of_rows(signed(), OWN, again)) == "the table contains a slot twice"
     twin = signed(address=OWN.address)
-    assert problem(of_rows(twin, OWN), "2") == "the table holds an address twice"
+    assert problem(of_rows(twin, OWN), "2") == "the table contains an address twice"
 
 
 def test_a_table_without_a_row_that_this_node_signed_is_refused() -> None:
-    words = "the table does not hold this node as it joined"
+    words = "the table does not contain this node as it joined"
     assert problem(of_rows(signed()), "1") == words
     assert problem(of_rows(signed(), row(2, "10.0.0.6").model_copy(update={"rank": 1}))) == words
     assert problem_of(table(), join(), offered={"x"}, nnodes="3", former=None) == words

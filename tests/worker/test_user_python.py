@@ -167,11 +167,11 @@ KILL = "import os; os.kill(os.getpid(), {})"
     ("text", "answer"),
     [
         ("print(*sys.argv[1:], sep='|')", Answer("a b|-c\n", "")),
-        ("sys.exit(3)", Answer("", "asking it ends in 3")),
-        ("print('so far', flush=True); 1 / 0", Answer("so far\n", "asking it ends in 1")),
-        (KILL.format(11), Answer("", "asking it ends in SIGSEGV")),
-        (KILL.format(40), Answer("", "asking it ends in signal 40")),
-        ("import pydantic", Answer("", "asking it ends in 1")),  # but see below
+        ("sys.exit(3)", Answer("", "the query ended with 3")),
+        ("print('so far', flush=True); 1 / 0", Answer("so far\n", "the query ended with 1")),
+        (KILL.format(11), Answer("", "the query ended with SIGSEGV")),
+        (KILL.format(40), Answer("", "the query ended with signal 40")),
+        ("import pydantic", Answer("", "the query ended with 1")),  # but see below
     ],
 )
 def test_what_a_program_says_and_how_it_ends_is_told(

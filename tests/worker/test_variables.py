@@ -24,7 +24,7 @@ from worker.preflight.checks import check_node
 from worker.preflight.variables import left_out_by
 
 CLASS = "eth1, 10.0.0.0/24, Ethernet, IPv4"
-HAS_IB = "every node has usable InfiniBand or RoCE, and NCCL will not use it"
+HAS_IB = "every node has usable InfiniBand or RoCE, but NCCL will not use it"
 PORTS = ["mlx5_0:1", "mlx5_1:1"]
 WITH_PORTS: dict[str, Any] = {"transport": "IB", "row": {"hcas": PORTS}}
 FILE = "/logs/node-1.%p.log"
@@ -69,7 +69,7 @@ def conflicts(variables: list[Variable]) -> dict[str, str]:
 def test_every_variable_of_a_plain_run_has_its_value_and_its_reason() -> None:
     sealed = table()
     own = f"this node's interface in the network of all nodes ({CLASS}) ('=': this name alone)"
-    gloo = "the same for Gloo, which else asks for the hostname"
+    gloo = "the same for Gloo, which otherwise resolves the hostname"
     assert from_table(table_facts(sealed, sealed.rows[1])) + written() == [
         Variable("MASTER_ADDR", "10.0.0.1", "rank 0's address in the table"),
         Variable("MASTER_PORT", "29500", "a port that is free on rank 0's node"),
@@ -94,7 +94,7 @@ def test_without_a_wish_nccl_is_told_neither_its_network_nor_its_ports() -> None
 
 def test_the_ports_are_named_exactly_where_the_facts_ask_for_it() -> None:
     found = written(**WITH_PORTS)
-    reason = "NCCL would take other ports as well, of another kind or rate; all nodes have these"
+    reason = "all nodes have these ports; NCCL would also use others, of another kind or rate"
     ports = Variable("NCCL_IB_HCA", "=mlx5_0:1,mlx5_1:1", reason)
     assert [one for one in found if one.name == "NCCL_IB_HCA"] == [ports]
 
@@ -135,9 +135,9 @@ def test_required_rdma_and_a_variable_that_forbids_it_cannot_both_hold(
         written(options=RDMA, configured={name: Given(value, file)})
     shown = f"{name}={value}" + f" ({file})" * bool(file)
     assert caught.value.message == (
-        f"--require-rdma was given, and {shown} forbids NCCL to use RDMA"
+        f"--require-rdma was given, but {shown} forbids NCCL to use RDMA"
     )
-    assert caught.value.hint == f"unset {name}, or leave --require-rdma away"
+    assert caught.value.hint == f"unset {name}, or remove --require-rdma"
 
 
 # ---- what the user has set ----------------------------------------------------------------------
@@ -149,12 +149,12 @@ def test_required_rdma_and_a_variable_that_forbids_it_cannot_both_hold(
         ("NCCL_SOCKET_IFNAME", "eth", ""),
         ("NCCL_SOCKET_IFNAME", "=eth1,ib0", ""),
         ("NCCL_SOCKET_IFNAME", "^docker0,lo", ""),
-        ("NCCL_SOCKET_IFNAME", "=eth", f"it leaves out eth1, {ALL}"),
-        ("NCCL_SOCKET_IFNAME", "ib0", f"it leaves out eth1, {ALL}"),
-        ("NCCL_SOCKET_IFNAME", "^eth", f"it leaves out eth1, {ALL}"),
+        ("NCCL_SOCKET_IFNAME", "=eth", f"it excludes eth1, {ALL}"),
+        ("NCCL_SOCKET_IFNAME", "ib0", f"it excludes eth1, {ALL}"),
+        ("NCCL_SOCKET_IFNAME", "^eth", f"it excludes eth1, {ALL}"),
         ("GLOO_SOCKET_IFNAME", "eth0,eth1", ""),
-        ("GLOO_SOCKET_IFNAME", "=eth1", f"it leaves out eth1, {ALL}"),
-        ("TP_SOCKET_IFNAME", "eth", f"it leaves out eth1, {ALL}"),
+        ("GLOO_SOCKET_IFNAME", "=eth1", f"it excludes eth1, {ALL}"),
+        ("TP_SOCKET_IFNAME", "eth", f"it excludes eth1, {ALL}"),
         ("TP_SOCKET_IFNAME", "", ""),
         ("NCCL_SOCKET_FAMILY", "AF_INET6", "the addresses of the table are IPv4"),
         ("NCCL_SOCKET_FAMILY", "AF_INET", ""),
@@ -178,7 +178,7 @@ def test_a_variable_of_nccls_files_counts_as_the_users_unless_the_environment_ha
     kept = {one.name: str(one.kept) for one in found if one.kept}
     ib0 = "ib0 (/root/.nccl.conf)"
     assert kept == {"NCCL_SOCKET_IFNAME": ib0, "NCCL_SOCKET_FAMILY": "AF_INET"}
-    assert conflicts(found) == {"NCCL_SOCKET_IFNAME": f"it leaves out eth1, {ALL}"}
+    assert conflicts(found) == {"NCCL_SOCKET_IFNAME": f"it excludes eth1, {ALL}"}
 
 
 def test_other_ports_than_those_that_all_nodes_have_are_a_conflict() -> None:
@@ -270,7 +270,7 @@ def test_nccls_log_is_kept_in_files_where_it_is_asked_for(
 
 def test_a_level_that_tells_nothing_is_kept_and_said_where_the_log_is_wanted() -> None:
     found = written({"NCCL_DEBUG": "WARN"}, ProgramOptions(require_rdma=True, nccl_file=FILE))
-    words = "at this level NCCL does not say which network it uses"
+    words = "at this level NCCL does not report which network it uses"
     assert conflicts(found) == {"NCCL_DEBUG": words}
 
 

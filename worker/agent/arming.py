@@ -152,7 +152,7 @@ class _Arming:
         if not self.spec.remote:
             return
         if not self.folder or not self.socket:
-            words = "nowhere to put rdzv-rsh, or the agent's socket, which remote commands need"
+            words = "no folder for rdzv-rsh or for the agent's socket, which remote commands need"
             raise CannotArm("contract", words)
         folder = self._paths().bin
         try:
@@ -195,7 +195,7 @@ class _Arming:
         name = "master port" if ahead == 0 else "port"
         raise CannotArm(
             "port_taken",
-            f"{name} {port} is taken by another program on this node",
+            f"{name} {port} is already used by another program on this node",
             free - ahead if free else None,
         )
 
@@ -209,6 +209,6 @@ class _Arming:
         except ArmingFailed as exc:
             if mode == "require":
                 raise CannotArm("hosts", f"{exc.message} (--hosts require)") from exc
-            warning = f"{exc.message}; going on by IP address, names may not resolve"
+            warning = f"{exc.message}; continuing with IP addresses, names might not resolve"
         if warning:
             self.notices.append(notice(Note.WARNED, words=warning))

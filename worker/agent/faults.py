@@ -14,7 +14,7 @@ from rendezvous.wire.reports import ExitReport
 from rendezvous.wire.words import printable
 from worker.agent.state import Rules
 
-SILENT = "it accepted the connection and did not answer"
+SILENT = "it accepted the connection but did not answer"
 
 
 def join_timed_out(rules: Rules, last: RdzvError) -> JoinTimeout:
@@ -39,20 +39,18 @@ def registry_lost(rules: Rules, seconds: float, problem: str) -> RegistryLost:
     return RegistryLost(
         f"the registry of run '{rules.run}' has not answered for {seconds:.0f} s "
         f"(orphan time-out): {problem}",
-        hint="the launcher or its node is gone; the program of this node was ended",
+        hint="the launcher or its node is gone; this node has ended its program",
     )
 
 
 def not_acknowledged(digest: str) -> ArmingFailed:
     """The go is for a table that this node has not agreed to."""
-    return ArmingFailed(
-        f"the run goes on table {digest[:12]}, which this node has not acknowledged"
-    )
+    return ArmingFailed(f"the run uses table {digest[:12]}, which this node has not acknowledged")
 
 
 def fault_report(error: Exception, epoch: int) -> ExitReport:
     """What the registry is told of a node's own fault: nobody else knows it."""
-    code, words = ExitCode.INTERNAL, f"a fault in rdzv itself: {error!r}"
+    code, words = ExitCode.INTERNAL, f"an internal error in rdzv: {error!r}"
     if isinstance(error, RdzvError):
         code, words = error.exit_code, error.message
     message = printable(words, 600)

@@ -93,8 +93,8 @@ class Metrics:
         if now - self._said_at > _SAY_SECONDS:
             self._said_at = now
             logger.warning(
-                "%d rows of metrics were dropped, the oldest first: they come faster than the "
-                "registry is told of them",
+                "%d rows of metrics were dropped, the oldest first: the program sends them "
+                "faster than the node can report them",
                 self._dropped,
             )
 
@@ -128,7 +128,7 @@ class Metrics:
                 return False  # the watch says that it is gone
             except RdzvError as exc:  # an older registry, or this node is fenced off
                 self._refused = True
-                logger.info("the registry takes no metrics: %s", exc.message)
+                logger.info("the registry does not accept metrics: %s", exc.message)
                 return False
             self._taken(batch.first + len(batch.rows))
             return True

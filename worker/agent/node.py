@@ -18,7 +18,7 @@ from worker.agent.notices import Note
 from worker.agent.state import Node, Rules, Step, Turn
 
 _DONE_WITHOUT: dict[type[do.Effect], str] = {
-    do.RestoreHosts: "looking for what ended runs have left",
+    do.RestoreHosts: "cleaning up after ended runs",
     do.Flush: "sending metrics",
     do.ReadTrouble: "reading NCCL's log",
     do.CloseRemote: "ending remote commands",

@@ -18,13 +18,13 @@ class Note(Enum):
 
     TOLD = _INFO, "{words}"
     WARNED = _WARNING, "{words}"
-    STALE_HOSTS_REMOVED = _INFO, "{file}: what the ended run '{run}' had left was removed"
+    STALE_HOSTS_REMOVED = _INFO, "{file}: removed the lines that the ended run '{run}' had left"
     STALE_HOSTS_KEPT = _DEBUG, "{problem}"
     STALE_HOSTS_HANG = (
         _WARNING,
-        "{file} could not be read within {seconds:g} s, as a disk or network file system hangs",
+        "{file} could not be read within {seconds:g} s: a disk or network file system hangs",
     )
-    NOT_LISTENING = _WARNING, "no port to answer the probes of peers: {problem}"
+    NOT_LISTENING = _WARNING, "cannot listen for the probes of peers: {problem}"
     CANNOT_JOIN_YET = _INFO, "cannot join yet, {left:.0f} s left: {problem}"
     JOINED = (
         _INFO,
@@ -32,8 +32,8 @@ class Note(Enum):
     )
     RUN_WAITS = _INFO, "{reason}"
     REGISTRY_SILENT = _INFO, "the registry does not answer, {left:.0f} s left: {problem}"
-    REPORT_WAITS = _INFO, "the registry has not taken in this node's report yet: {problem}"
-    REPORT_GIVEN_UP = _INFO, "the registry was not told: {problem}"
+    REPORT_WAITS = _INFO, "the registry has not accepted this node's report yet: {problem}"
+    REPORT_GIVEN_UP = _INFO, "could not notify the registry: {problem}"
     PEERS_ANSWER = _INFO, "{good} of {all} peers answer on {network} ({seconds:.2f} s)"
     PEER_FAILED = (
         _WARNING,
@@ -43,20 +43,26 @@ class Note(Enum):
     NO_SOCKET = _WARNING, "no socket for this node's program: {problem}"
     NO_HOSTFILE = _WARNING, "no hostfile: {folder} cannot be written: {problem}"
     NO_LOG_FILE = _WARNING, "no log file: {folder} cannot be made: {problem}"
-    NO_NCCL_LOG = _WARNING, "NCCL's log cannot be kept: {problem}"
+    NO_NCCL_LOG = _WARNING, "NCCL's log cannot be saved: {problem}"
     NCCL_LOG = _INFO, "NCCL's log of each process: {file}"
     STARTS = _INFO, "node {rank} starts: {command}"
     SERVES = _INFO, "this node serves the program of node 0"
-    RELEASED_UNNEEDED = _INFO, "this node is released: it is not needed: enough others are there"
+    RELEASED_UNNEEDED = _INFO, "this node is released: the run has enough other nodes"
     RELEASED = _WARNING, "this node is released: {cause}"
     RANK_FAILED = (
         _WARNING,
-        "rank {rank} ended with {code}; the program that started it goes on",
+        "rank {rank} ended with {code}; the program that started it is still running",
     )
-    RANK_FAILED_REPORTED = _WARNING, "rank {rank} failed, and the others end: reporting it"
+    RANK_FAILED_REPORTED = (
+        _WARNING,
+        "rank {rank} failed and the other ranks are ending: reporting it",
+    )
     MAIN_ENDED_REPORTED = (
         _WARNING,
-        "the program ended with {code}, and what it started goes on: reporting it",
+        (
+            "the program ended with {code}, but processes that it started are still running: "
+            "reporting it"
+        ),
     )
     RANKS_LATE = (
         _WARNING,
@@ -64,18 +70,19 @@ class Note(Enum):
     )
     PART_BROKEN = (
         _WARNING,
-        "a fault in rdzv itself, which the run does without: {what} ended with {error}",
+        "an internal error in rdzv, without which the run continues: {what} ended with {error}",
     )
     SIGNAL = _WARNING, "{signal}: ending this node"
     RUN_ENDING = _INFO, "the run is ending: {said}"
     AGENT_ENDING = _INFO, "this node's agent is ending: {said}"
-    RUN_OVER = _INFO, "run '{run}' is over: {message}"
-    HOSTS_NOT_BACK = _WARNING, "{file} could not be put back: {problem}"
+    RUN_OVER = _INFO, "run '{run}' has ended: {message}"
+    HOSTS_NOT_BACK = _WARNING, "{file} could not be restored: {problem}"
     HOSTS_HANG = (
         _WARNING,
         (
-            "{file} could not be put back within {seconds:g} s, as a disk or network file system "
-            "hangs; the node ends all the same, and the next rdzv on this machine puts it back"
+            "{file} could not be restored within {seconds:g} s: a disk or network file "
+            "system hangs; the node ends anyway, and the next rdzv on this machine restores "
+            "it"
         ),
     )
 

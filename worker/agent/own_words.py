@@ -25,9 +25,9 @@ def own_word(command: Sequence[str], number: int) -> str:
         number: Which, from 1; behind `MOST_COMMAND_WORDS`: all that follow.
     """
     if number > MOST_COMMAND_WORDS:
-        return f"COMMAND has {len(command)} words here, and differs behind word {number - 1}"
+        return f"COMMAND has {len(command)} words here and differs after word {number - 1}"
     if number > len(command):
-        return f"COMMAND has {len(command)} words here, and no word {number}"
+        return f"COMMAND has {len(command)} words here, so it has no word {number}"
     return f"word {number} of {len(command)} of COMMAND is {shown_word(command, number - 1)} here"
 
 

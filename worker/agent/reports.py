@@ -171,4 +171,4 @@ def signal_report(epoch: int, signal: int) -> ExitReport:
 
 def words_of_signal(signal: int) -> str:
     """What ended a node, and with it its program."""
-    return f"its agent was told to end ({signal_name(signal)})"
+    return f"its agent received {signal_name(signal)}"

@@ -159,12 +159,12 @@ class ResultKnown:
 class Cause(Enum):
     """Why a node ends."""
 
-    RESULT = "the run is over"
-    SIGNAL = "this process was told to end"
-    RELEASED = "the run goes without this node"
-    REFUSED = "the registry refuses it"
+    RESULT = "the run has ended"
+    SIGNAL = "this process received a signal"
+    RELEASED = "the run continues without this node"
+    REFUSED = "the registry refuses this node"
     LOST = "the registry is gone"
-    FAULT = "this node's own fault"
+    FAULT = "this node failed"
 
 
 IN_ORDER = (Cause.RESULT, Cause.SIGNAL, Cause.RELEASED)
@@ -175,10 +175,10 @@ class Step(Enum):
     """What a node that ends does, in this order."""
 
     SOCKET = "close the program's socket"
-    FAULT = "tell its own fault"
-    LEAVE = "tell that it leaves"
+    FAULT = "report its own failure"
+    LEAVE = "report that it leaves"
     CLIENT = "close the connections"
-    HOSTS = "put the hosts file back"
+    HOSTS = "restore the hosts file"
     OVER = "exit"
 
 

@@ -53,13 +53,16 @@ def problem_of(
         former: The table that this node acknowledged last.
     """
     if (table.run, table.launch_id) != (join.run, join.launch_id):
-        return f"the table is of run '{printable(table.run, 63)}', or of another launch of it"
+        return (
+            f"the table belongs to run '{printable(table.run, 63)}', or to another launch of this "
+            "run"
+        )
     for row in table.rows:
         if problem := _problem_of_row(row, join):
             return f"the row of slot {row.slot} {problem}"
     own = table.row_of_slot(join.slot)
     if own is None or own.mac not in offered:
-        return "the table does not hold this node as it joined"
+        return "the table does not contain this node as it joined"
     return (
         _problem_of_rows(table, own)
         or _problem_of_size(len(table.rows), nnodes)
@@ -70,7 +73,7 @@ def problem_of(
 
 def _problem_of_row(row: TableRow, join: JoinString) -> str:
     if not row_is_genuine(row, join.row_key, run=join.run, launch_id=join.launch_id):
-        return "was not made by its node"
+        return "was not written by its node"
     try:
         checked = _Row.model_validate(row.model_dump())
     except ValidationError as exc:
@@ -87,9 +90,9 @@ def _problem_of_rows(table: EndpointTable, own: TableRow) -> str:
     if [row.rank for row in rows] != list(range(len(rows))):
         return f"the ranks of the table are not 0 to {len(rows) - 1}, each once and in order"
     if len({row.slot for row in rows}) < len(rows):
-        return "the table holds a slot twice"
+        return "the table contains a slot twice"
     if len({row.address for row in rows}) < len(rows):
-        return "the table holds an address twice"
+        return "the table contains an address twice"
     for row in rows:
         if row.is_loopback != own.is_loopback:
             return f"the row of slot {row.slot} and this node's are not both loopback addresses"
@@ -103,14 +106,14 @@ def _problem_of_size(count: int, nnodes: str | None) -> str:
     low, high = read_size(nnodes)
     if low <= count <= high:
         return ""
-    return f"the table has {count} rows, and this node was started with --nnodes {nnodes}"
+    return f"the table has {count} rows, but this node was started with --nnodes {nnodes}"
 
 
 def _problem_of_master(table: EndpointTable) -> str:
     if table.master_address != table.rows[0].address:
         return "the master is not rank 0 of the table"
     if not 1 <= table.master_port <= _LAST_PORT:
-        return f"master port {table.master_port} is none"
+        return f"master port {table.master_port} is not a valid port"
     return ""
 
 
@@ -118,4 +121,4 @@ def _problem_of_epoch(table: EndpointTable, former: EndpointTable | None) -> str
     """A table never changes within its epoch, and epochs do not come back."""
     if former is None or table.epoch > former.epoch or table == former:
         return ""
-    return f"the table of epoch {table.epoch} comes after another one of epoch {former.epoch}"
+    return f"the table of epoch {table.epoch} arrived after a different one of epoch {former.epoch}"

@@ -139,7 +139,7 @@ def check_command(command: Sequence[str], framework: str) -> None:
         )
     if command and not command[0].strip():
         raise UsageError(
-            "the first word of COMMAND is empty, and names no program",
+            "the first word of COMMAND is empty, so it does not name a program",
             hint="is a shell variable empty?",
         )
     FRAMEWORKS[framework].check(command)

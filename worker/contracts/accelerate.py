@@ -83,7 +83,7 @@ def _words(command: Sequence[str]) -> tuple[str, list[Flag], list[str]]:
     for flag in flags:
         if flag.name == _DEEPSPEED and flag.value != "standard":
             raise UsageError(
-                f"{flag.word} {flag.value} stands in COMMAND, and that launcher goes by ssh",
+                f"COMMAND contains {flag.word} {flag.value}, and that launcher uses ssh",
                 hint="remove it: rdzv starts accelerate on every node (standard); or use "
                 "--framework deepspeed with deepspeed's own --launcher",
             )
@@ -104,7 +104,7 @@ def _processes(values: Mapping[str, str]) -> list[str]:
 
 def _start(ask: StartRequest) -> Start:
     launcher, flags, words = _words(ask.command)
-    refuse_uneven(ask, "accelerate gives every node as many: it takes one total and divides it")
+    refuse_uneven(ask, "accelerate divides one total number of processes evenly between the nodes")
     table, names = ask.table, {flag.name for flag in flags}
     own = ["--num_machines", str(len(table.rows)), "--num_processes", str(table.world_size)]
     own += ["--machine_rank", str(ask.row.rank), "--main_process_ip", table.master_address]

@@ -100,7 +100,7 @@ def _refuse_assignment(command: Sequence[str]) -> None:
     name = found[1]
     rest = [word for word in command if not _ASSIGNMENT.fullmatch(word)][:1] or ["train.py"]
     raise UsageError(
-        f"COMMAND begins with '{name}=', and no shell reads it: that is not a program",
+        f"COMMAND begins with '{name}=', which is not a program: no shell reads COMMAND",
         hint=f"use {name}=... rdzv launch --pass-env {name} -- {printable(rest[0], 80)} ...",
     )
 
@@ -112,7 +112,7 @@ def _refuse_no_python(command: Sequence[str]) -> None:
     refuse_standard_input(target)
     first = printable(target[0], 80)
     raise UsageError(
-        f"COMMAND's '{first}' is not a Python script, and torchrun starts nothing else",
+        f"COMMAND's '{first}' is not a Python script, but torchrun starts only Python scripts",
         hint=f"use rdzv launch --framework command -- {first} ... to start it once on each node, "
         "or --framework env to start it once for each process",
     )

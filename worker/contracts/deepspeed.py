@@ -73,8 +73,8 @@ def _launcher_of(flags: Sequence[Flag]) -> str:
     found = next((flag.value or "" for flag in flags if flag.name == "launcher"), "").lower()
     if found and found not in _LAUNCHERS:
         raise UsageError(
-            f"deepspeed --launcher {found} is none that can reach nodes without ssh of its own",
-            hint=f"known are {', '.join(_LAUNCHERS)}; without --launcher rdzv starts every node",
+            f"deepspeed --launcher {found} cannot reach nodes without its own ssh",
+            hint=f"use one of {', '.join(_LAUNCHERS)}; without --launcher rdzv starts every node",
         )
     return found
 

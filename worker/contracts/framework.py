@@ -125,8 +125,8 @@ class StartRequest:
         """A file of the node that the framework's launcher reads. Raises UsageError."""
         if not self.paths.folder:
             raise UsageError(
-                "this node's hostfile could not be written, and the launcher reads it",
-                hint="give a folder that can be written with --log-dir or RDZV_STATE_DIR",
+                "this node's hostfile could not be written, but the launcher reads it",
+                hint="name a writable folder with --log-dir or RDZV_STATE_DIR",
             )
         return self.paths.file(name)
 
@@ -270,6 +270,6 @@ def refuse_owned(
     first = next(iter(found.values()))
     name = launcher[-1] if "-m" in launcher else basename(launcher[0])
     raise UsageError(
-        f"{first.word} stands in COMMAND, and rdzv gives {name} this flag from the table",
+        f"COMMAND contains {first.word}, but rdzv gives {name} this flag from the table",
         hint=f"use {shlex.join(line)}",
     )

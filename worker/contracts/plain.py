@@ -18,7 +18,9 @@ COMMAND = Framework(
     lambda ask: Start(list(ask.command), port=master_port(ask)),
     needs=needs_program,
     keeps={
-        **dict.fromkeys(OF_A_PROCESS, "it is not from the table, and the same for all of COMMAND"),
-        **dict.fromkeys(PET, "a torchrun in COMMAND takes it where no flag says otherwise"),
+        **dict.fromkeys(
+            OF_A_PROCESS, "it does not come from the table, and all of COMMAND gets the same value"
+        ),
+        **dict.fromkeys(PET, "a torchrun in COMMAND uses it unless a flag sets another"),
     },
 )

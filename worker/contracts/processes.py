@@ -85,7 +85,7 @@ JAX = Framework(
         **OWN_RANKS,
         **dict.fromkeys(
             ("JAX_COORDINATOR_BIND_ADDRESS", "JAX_COORDINATOR_PORT"),
-            "the coordinator's place comes from the table",
+            "the coordinator's address comes from the table",
         ),
     },
 )

@@ -28,7 +28,8 @@ def check_target(words: Sequence[str], position: int, launcher: str) -> None:
     """
     if position >= len(words):
         raise UsageError(
-            f"COMMAND names no script or module for {launcher}: {shlex.join(words) or launcher}",
+            f"COMMAND does not name a script or module for {launcher}: "
+            f"{shlex.join(words) or launcher}",
             hint="for example: -- train.py --epochs 3, or -- -m package.module",
         )
     refuse_standard_input(words[position:])
@@ -49,7 +50,7 @@ def refuse_standard_input(command: Sequence[str]) -> None:
         f"COMMAND's '{printable(command[0], 80)}' would read its program from standard "
         "input, which is empty on every node",
         hint="put the program into a file that every node has: rdzv launch -- train.py; or give a "
-        "shell's as a word: rdzv launch --framework command -- bash -c '...'",
+        "shell command as one word: rdzv launch --framework command -- bash -c '...'",
     )
 
 

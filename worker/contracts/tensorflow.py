@@ -40,8 +40,8 @@ def _roles(ask: StartRequest) -> list[tuple[str, int]]:
     workers = nodes - chiefs - servers
     if workers < 1:
         raise UsageError(
-            f"with --tf-ps {servers}{' and --tf-chief' if chiefs else ''} no worker is left of "
-            f"{nodes} nodes",
+            f"with --tf-ps {servers}{' and --tf-chief' if chiefs else ''}, none of the "
+            f"{nodes} nodes is a worker",
             hint="give more --nnodes, or fewer parameter servers",
         )
     counts = (("chief", chiefs), ("worker", workers), ("ps", servers))

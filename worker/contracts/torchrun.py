@@ -132,8 +132,8 @@ def _launch_words(command: Sequence[str]) -> tuple[list[str], list[str]]:
 def _refuse_python(first: str, launcher: str) -> None:
     if is_python(first):
         raise UsageError(
-            f"COMMAND names '{first}', and {launcher} starts Python itself",
-            hint="give the script alone (-- train.py ...), or use --framework command",
+            f"COMMAND names '{first}', but {launcher} starts Python itself",
+            hint="give only the script (-- train.py ...), or use --framework command",
         )
 
 

@@ -209,7 +209,7 @@ def _interfaces(place: TableFacts) -> Iterator[Variable]:
     yield Variable(
         "GLOO_SOCKET_IFNAME",
         place.interface,
-        "the same for Gloo, which else asks for the hostname",
+        "the same for Gloo, which otherwise resolves the hostname",
     )
     yield Variable("TP_SOCKET_IFNAME", place.interface, "the same for TensorPipe (torch's RPC)")
     yield Variable(
@@ -224,14 +224,14 @@ def _rdma(place: TableFacts, options: ProgramOptions) -> Iterator[Variable]:
         yield Variable(
             "NCCL_IB_HCA",
             "=" + ",".join(place.hcas),
-            "NCCL would take other ports as well, of another kind or rate; all nodes have these",
+            "all nodes have these ports; NCCL would also use others, of another kind or rate",
         )
     if options.require_rdma:
         yield Variable(
             "NCCL_NET",
             # Every version of aws-ofi-nccl takes its full name; up to 1.11 no other.
             "AWS Libfabric" if place.transport == "Libfabric" else "IB",
-            "--require-rdma: with it NCCL fails, where it would fall back to sockets",
+            "--require-rdma: NCCL then fails instead of falling back to sockets",
         )
 
 
@@ -247,7 +247,7 @@ def _on_request(place: TableFacts, options: ProgramOptions) -> Iterator[Variable
         yield Variable(
             "OMPI_MCA_btl_tcp_if_include",
             (place.family != "IPv6" and place.subnet) or place.interface,
-            "--env-for mpi: the network of the table; mpirun takes it to every node",
+            "--env-for mpi: the network of the table; mpirun passes it to every node",
         )
 
 
@@ -259,12 +259,12 @@ def _log(options: ProgramOptions, given: Mapping[str, Given]) -> Iterator[Variab
     if options.nccl_log == "off" or not options.nccl_file or not (asked or tells):
         return
     why = "--nccl-log on" if options.nccl_log == "on" else "--require-rdma"
-    yield Variable("NCCL_DEBUG", "INFO", f"{why}: NCCL then says which network it uses")
+    yield Variable("NCCL_DEBUG", "INFO", f"{why}: NCCL then reports which network it uses")
     if level is None or tells:
         yield Variable(
             "NCCL_DEBUG_FILE",
             options.nccl_file,
-            "keeps NCCL's log out of the program's output, a file for each process",
+            "keeps NCCL's log out of the program's output, in one file for each process",
         )
 
 
@@ -277,8 +277,8 @@ def _refuse_without_rdma(
     for name, forbidden in forbids.items():
         if options.require_rdma and name in given and forbidden(given[name].value):
             raise UsageError(
-                f"--require-rdma was given, and {name}={given[name]} forbids NCCL to use RDMA",
-                hint=f"unset {name}, or leave --require-rdma away",
+                f"--require-rdma was given, but {name}={given[name]} forbids NCCL to use RDMA",
+                hint=f"unset {name}, or remove --require-rdma",
             )
 
 
@@ -288,7 +288,7 @@ def _unasked(place: TableFacts, given: Mapping[str, Given]) -> Iterator[Variable
     net, disabled = given.get("NCCL_NET"), given.get("NCCL_IB_DISABLE")
     if expected is None:
         return
-    unused = f"every node has {expected}, and NCCL will not use it"
+    unused = f"every node has {expected}, but NCCL will not use it"
     words = "no node has usable RDMA" if place.transport == "Socket" else unused
     if net is not None and network_kind(net.value) not in ("", place.transport):
         yield Variable("NCCL_NET", "", "", net, words)
@@ -301,14 +301,14 @@ def _conflict(ours: Variable, kept: Given, place: TableFacts) -> str:
     theirs = kept.value
     if ours.name == "NCCL_DEBUG":
         quiet = theirs.upper() not in _TELLING_LEVELS
-        return "at this level NCCL does not say which network it uses" if quiet else ""
+        return "at this level NCCL does not report which network it uses" if quiet else ""
     if theirs == ours.value or not place.sealed:
         return ""
     if ours.name.endswith("_SOCKET_IFNAME"):
         exact = not ours.name.startswith("NCCL_")
         if len(theirs) < 2 or selects(theirs, place.interface, exact=exact):
             return ""
-        return f"it leaves out {place.interface}, the interface of the table"
+        return f"it excludes {place.interface}, the interface of the table"
     if ours.name == "NCCL_SOCKET_FAMILY":
         return f"the addresses of the table are {place.family}"
     if ours.name == "NCCL_IB_HCA":

@@ -156,7 +156,7 @@ def edit_hosts(
         for _ in range(_MOST_TRIES):
             if _edit_once(path, change, lock_seconds):
                 return
-        raise OSError(errno.EIO, "somebody else writes it all the time")
+        raise OSError(errno.EIO, "another program keeps writing it")
     except OSError as exc:
         raise ArmingFailed(
             f"{path} cannot be written: {exc.strerror or exc}",
@@ -207,7 +207,7 @@ def _replace(file: IO[bytes], old: str, new: str) -> None:
         try:
             _put(file.fileno(), _content(file), old)  # what it needs was allocated
         except OSError as exc:
-            words = f"{cause.strerror}, and the old text could not be put back: {exc.strerror}"
+            words = f"{cause.strerror}, and the old text could not be restored: {exc.strerror}"
             raise OSError(cause.errno, words) from exc
         raise
 

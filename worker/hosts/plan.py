@@ -123,7 +123,7 @@ def _problem(
     if taken:
         return f"{name} is {', '.join(sorted(taken))} there and {row.address} in the table"
     if is_hostname and led and row.address not in led:
-        return f"{name} already leads to {listed(sorted(led), 4)}, and not to {row.address}"
+        return f"{name} already resolves to {listed(sorted(led), 4)}, not to {row.address}"
     return ""
 
 

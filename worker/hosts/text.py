@@ -337,9 +337,9 @@ def checked_address(address: str) -> str:
         return _ADDRESS.validate_python(address, strict=True)
     except ValidationError as exc:
         raise ArmingFailed(
-            f"the endpoint table holds {printable(repr(address), 80)}, which is no node's address; "
-            "it is not written into the hosts file",
-            hint="look for a node or registry that is not the one you started",
+            f"the endpoint table contains {printable(repr(address), 80)}, which is not a "
+            "node's address; rdzv does not write it into the hosts file",
+            hint="check whether a node or registry that you did not start takes part",
         ) from exc
 
 

@@ -67,8 +67,8 @@ def run(argv: Sequence[str], environ: Mapping[str, str], *, limit_seconds: float
     text = said.decode(errors="replace")
     if process.returncode < 0:
         number = -process.returncode
-        return Answer(text, f"asking it ends in {signal_name(number) or f'signal {number}'}")
-    return Answer(text, f"asking it ends in {process.returncode}" if process.returncode else "")
+        return Answer(text, f"the query ended with {signal_name(number) or f'signal {number}'}")
+    return Answer(text, f"the query ended with {process.returncode}" if process.returncode else "")
 
 
 def _end(process: subprocess.Popen[bytes], late: subprocess.TimeoutExpired) -> str:

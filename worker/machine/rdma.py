@@ -102,7 +102,7 @@ def open_devices(names: Sequence[str], limit_seconds: float) -> dict[str, Unopen
     if not names:
         return {}
     answer = aside.ask(Path(verbs.__file__), *names, limit_seconds=limit_seconds)
-    silent = Unopened(f"libibverbs does not open it: {answer.problem or 'no answer'}")
+    silent = Unopened(f"libibverbs cannot open it: {answer.problem or 'no answer'}")
     found = dict.fromkeys(names, silent)
     for line in answer.text.splitlines():
         name, _, rest = line.partition("\t")
@@ -155,7 +155,7 @@ def _link_problem(port: RdmaPort) -> str:
     if port.state == "ACTIVE" and port.phys_state in ("LinkUp", ""):
         return ""
     if not port.state:
-        return "the kernel does not tell its state"
+        return "the kernel does not report its state"
     link = f" and its link {port.phys_state}" if port.phys_state else ""
     why = _PHYSICAL.get(port.phys_state) or _STATES.get(port.state, "")
     return f"the port is {port.state}{link}" + (f": {why}" if why else "")
@@ -172,7 +172,7 @@ def _network_problem(port: RdmaPort, device: Path, path: Path, wish: GidWish) ->
     kind = sysfs.text(device / "node_type")
     if kind.endswith("unspecified"):  # EFA, which NCCL uses through a plugin
         return ""
-    return f"its link layer is {port.link_layer or 'not told'}, which NCCL does not know"
+    return f"NCCL does not support its link layer ({port.link_layer or 'unknown'})"
 
 
 def _fabric_problem(port: RdmaPort, path: Path) -> str:
@@ -180,7 +180,7 @@ def _fabric_problem(port: RdmaPort, path: Path) -> str:
         return "it has no LID: no subnet manager has configured it"
     if port.pkeys and not any(is_full_member(key) for key in port.pkeys):
         keys = ", ".join(f"0x{key:04x}" for key in port.pkeys[:4])
-        return f"it is a full member of no partition (pkeys {keys})"
+        return f"it is not a full member of any partition (pkeys {keys})"
     return ""
 
 
@@ -200,9 +200,9 @@ def _unopenable(root: Path, device: Path) -> str:
         return "it has no uverbs node: the kernel module ib_uverbs is not loaded"
     node = root / "dev/infiniband" / nodes[0]
     if not sysfs.exists(node):
-        return "it is not in /dev/infiniband: this container was not given the device"
+        return "it is not in /dev/infiniband: the container does not have the device"
     if not os.access(node, os.R_OK | os.W_OK):
-        return "this user may not read and write it in /dev/infiniband"
+        return "this user cannot read and write it in /dev/infiniband"
     return ""
 
 

@@ -29,7 +29,7 @@ def main(names: list[str]) -> None:
         if name in by_name:
             _say(name, _open(verbs, by_name[name]))
         else:
-            _say(name, "libibverbs has no driver for it", lacks="library")
+            _say(name, "libibverbs has no driver for this device", lacks="library")
 
 
 def _load() -> ctypes.CDLL:

@@ -110,18 +110,22 @@ def judge(processes: Sequence[Heard], expected: str, *, required: bool) -> Itera
     level: Literal["warn", "fail"] = "fail" if required else "warn"
     speaking = [one for one in processes if one.network]
     if lost := [one for one in processes if one.has_none and not one.network]:
-        name = f"{lost[0].asked}, and may use no other network" if lost[0].asked else "any network"
+        name = (
+            f"{lost[0].asked}, the only network that it is allowed to use"
+            if lost[0].asked
+            else "any network"
+        )
         yield NetworkVerdict("unusable", level, _sentence(f"NCCL cannot use {name}", lost))
     sockets = [one for one in speaking if one.kind == "Socket"]
     if wanted and sockets:
         on = f" ({', '.join(sockets[0].interfaces)})" if sockets[0].interfaces else ""
         share = "" if required else _share(sockets, speaking)
-        words = f"NCCL uses sockets{on}{share}, and {wanted} was expected"
+        words = f"NCCL uses sockets{on}{share}, but {wanted} was expected"
         yield NetworkVerdict("fallback", level, _sentence(words, sockets))
     if any(one.mixed_counts for one in processes):
         words = (
-            "NCCL found different numbers of network devices on the nodes; "
-            "compare 'rdzv doctor' of the nodes"
+            "NCCL found different numbers of network devices on the nodes; compare the "
+            "output of 'rdzv doctor' on the nodes"
         )
         yield NetworkVerdict("uneven", "warn", words)
     yield from _direct(speaking)
@@ -169,12 +173,12 @@ def _cause(processes: Sequence[Heard]) -> str:
     unopened = [one.unopened for one in processes if one.unopened]
     if unopened:
         return (
-            f"it may not open {unopened[0]}; give the container /dev/infiniband (for example "
+            f"it cannot open {unopened[0]}; give the container /dev/infiniband (for example "
             "--device /dev/infiniband) and unlimited memlock"
         )
     if any(one.no_device for one in processes):
-        return "it found no usable RDMA port; 'rdzv doctor' on that node says why"
-    return "it does not say why; look into its log, and at 'rdzv doctor' on that node"
+        return "it found no usable RDMA port; run 'rdzv doctor' on that node to see why"
+    return "it does not report why; see its log, and run 'rdzv doctor' on that node"
 
 
 def _names(words: str) -> list[str]:

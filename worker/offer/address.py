@@ -87,10 +87,10 @@ def choose_candidates(
         chosen = _asked_for(machine, offers, overrides)
     if not chosen:
         raise AddressError(
-            f"this node has no address to offer; here are: {_listing(machine)}", hint=_hint(offers)
+            f"this node has no address to offer; it has: {_listing(machine)}", hint=_hint(offers)
         )
     skipped += [_left_out(offer, asked=bool(overrides)) for offer in offers if offer not in chosen]
-    skipped += [o.skipped(f"behind {_MOST_CANDIDATES} others") for o in chosen][_MOST_CANDIDATES:]
+    skipped += [o.skipped(f"after {_MOST_CANDIDATES} others") for o in chosen][_MOST_CANDIDATES:]
     candidates = [
         _candidate(offer, asked + _reason(offer, rail, route_source))
         for offer, asked in chosen.items()
@@ -234,8 +234,8 @@ def _asked_for(
         named = _named(offers, override)
         if not named:
             raise AddressError(
-                f"{override!r} names no address that is up and could be offered; here are: "
-                f"{_listing(machine)}",
+                f"{override!r} does not name an address that is up and can be offered; this "
+                f"node has: {_listing(machine)}",
                 hint=_hint(offers),
             )
         for offer in named:
@@ -282,7 +282,7 @@ def _listing(machine: Network) -> str:
     for interface in machine.interfaces:
         state = _not_up(interface) or _attached(interface) or _virtual(interface)
         if not interface.addresses:
-            words.append(f"{interface.name} without address ({state or 'up'})")
+            words.append(f"{interface.name} without an address ({state or 'up'})")
         for cidr in map(ipaddress.ip_interface, interface.addresses):
             scope = state or _unreachable(cidr, loopback=False) or "up"
             words.append(f"{interface.name} {cidr} ({scope})")

@@ -49,15 +49,19 @@ def take_join(folder: Path, seconds: float, say: Callable[[str], None]) -> str:
                 raise UsageError(
                     f"RDZV_JOIN_FILE names the folder {folder}, from which no join string can be "
                     f"taken: {exc.strerror}",
-                    hint="a worker renames the file that it takes: the folder has to be writable",
+                    hint="a worker renames the file that it takes, so the folder must be writable",
                 ) from exc
-            words = f"no join string is in {folder}"
+            words = f"{folder} contains no join string"
             if taken:
-                words = f"every join string in {folder} is taken ({taken}): a spare, waiting"
+                words = (
+                    f"every join string in {folder} is taken ({taken}); this worker is a spare "
+                    "and waits"
+                )
             if time.monotonic() > deadline:
                 raise JoinTimeout(
-                    f"{words}, after {seconds:.0f} s",
-                    hint="is the launcher running, with --scheduler external and this same folder?",
+                    f"{words} (waited {seconds:.0f} s)",
+                    hint="check that the launcher is running, with --scheduler external and this "
+                    "same folder",
                 )
             if taken != seen:
                 say(words if taken else f"{words} yet")

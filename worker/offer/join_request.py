@@ -59,7 +59,7 @@ def look_ahead(
     if missing:
         raise ArmingFailed(
             missing,
-            hint="is it in this node's image, or on a disk that is mounted here?",
+            hint="check that it is in this node's image, or on a disk that is mounted here",
         )
 
 
@@ -209,7 +209,7 @@ def count_processes(count: Count) -> int:
     gpus = count_gpus()
     if count == "gpu" and gpus == 0:
         raise UsageError(
-            "--nproc-per-node gpu, and this node shows no GPU (no /dev/nvidia0, or "
+            "--nproc-per-node gpu was given, but this node has no GPU (no /dev/nvidia0, or "
             "CUDA_VISIBLE_DEVICES is empty)",
             hint="check the GPU request of the worker spec, or use --nproc-per-node cpu",
         )

@@ -36,7 +36,7 @@ def refusal_of(error: Exception, hostname: str) -> Refusal:
         code, words, hint = error.code, error.message, error.hint
         exit_code = int(error.exit_code)
     else:
-        code, words, hint = "internal", f"a fault in rdzv itself: {error!r}", ""
+        code, words, hint = "internal", f"an internal error in rdzv: {error!r}", ""
         exit_code = int(ExitCode.INTERNAL)
     return Refusal(
         hostname=printable(hostname, 253),
@@ -67,7 +67,8 @@ async def refuse(client: RegistryClient, join: JoinString, error: Exception) -> 
         if not said:
             said = True
             logger.warning(
-                "this node cannot take part: %s (the registry is told, for at most %.0f s: %s)",
+                "this node cannot take part: %s (reporting it to the registry for at most "
+                "%.0f s: %s)",
                 *(refusal.reason, TELL_SECONDS, failure.message),
             )
 
@@ -79,6 +80,6 @@ async def refuse(client: RegistryClient, join: JoinString, error: Exception) -> 
             pause=client.pause,
         )
     except (RegistryError, TooManyRequests) as exc:
-        logger.warning("the registry was not told of it: %s", exc.message)
+        logger.warning("could not report it to the registry: %s", exc.message)
     except RdzvError as exc:
-        logger.debug("the registry was not told of it: %s", exc.message)
+        logger.debug("could not report it to the registry: %s", exc.message)

@@ -57,8 +57,8 @@ def addresses(here: Surroundings) -> list[Verdict]:
             words,
             first.interface,
             "an interface that leaves this machine",
-            "there are only bridges and tunnels here, which other nodes may not reach",
-            "give the container the host's network, or name the one: --interface NAME",
+            "this node has only bridges and tunnels, which other nodes might not reach",
+            "give the container the host's network, or name the right interface: --interface NAME",
         )
     more = len(here.candidates) - 1
     return ok(f"{words} and {more} more" if more else words)
@@ -70,7 +70,7 @@ def own_name(here: Surroundings) -> list[Verdict]:
     if here.requested.loopback:
         return skipped(_ONE_MACHINE)
     if found is None and not here.is_name_server_silent:
-        return skipped("not in /etc/hosts, and a run asks no name server")
+        return skipped("not in /etc/hosts, and a run does not ask a name server")
     if found is None:
         return complaint(
             "warn",
@@ -78,7 +78,7 @@ def own_name(here: Surroundings) -> list[Verdict]:
             here.hostname,
             "an address",
             "programs that look up their own name wait for a name server at every start",
-            f"a line in /etc/hosts: {_own_address(here)} {here.hostname}",
+            f"add a line to /etc/hosts: {_own_address(here)} {here.hostname}",
         )
     if found and not any(ipaddress.ip_address(address).is_loopback for address in found):
         return ok(found[0], here.hostname)
@@ -90,10 +90,10 @@ def own_name(here: Surroundings) -> list[Verdict]:
         value,
         here.hostname,
         "the node's own address",
-        "a program that gives its own name to others gives them loopback"
+        "a program that announces its own name announces a loopback address"
         if found
-        else "a program that gives its own name to others is not found",
-        f"a line in /etc/hosts: {_own_address(here)} {here.hostname}",
+        else "a program that announces its own name cannot be found",
+        f"add a line to /etc/hosts: {_own_address(here)} {here.hostname}",
     )
 
 
@@ -112,8 +112,9 @@ def master_port(here: Surroundings) -> list[Verdict]:
             "taken by another program",
             f"port {port}",
             "a free port",
-            "another run may still live here; rdzv will take the next free port",
-            f"see who listens: ss -ltnp 'sport = :{port}'; or name another: --master-port",
+            "another run may still be running here; rdzv will use the next free port",
+            f"find the program with ss -ltnp 'sport = :{port}', or choose another port with "
+            "--master-port",
         )
     if low <= port <= high:
         return complaint(
@@ -122,7 +123,7 @@ def master_port(here: Surroundings) -> list[Verdict]:
             f"port {port}",
             "a port outside the ephemeral range",
             "any outgoing connection may take the port before torch listens on it",
-            f"--master-port {max(1024, low - 1)}, or a smaller one",
+            f"use --master-port {max(1024, low - 1)}, or a smaller one",
         )
     return ok("free", f"port {port}")
 
@@ -158,7 +159,7 @@ def open_files(here: Surroundings) -> list[Verdict]:
             str(limits.files),
             "ulimit -n",
             f"{enough} or more",
-            "sockets and data loaders' files count; large jobs run out of them",
+            "sockets and data loaders' files count as open files; large jobs run out of them",
             f"ulimit -n {enough}, or docker run --ulimit nofile={enough}",
         )
     if limits.stack_bytes is None:
@@ -186,7 +187,7 @@ def gpus(here: Surroundings) -> list[Verdict]:
             f"{driver.count} of {here.gpu_nodes}",
             "GPUs",
             "every GPU that has a device node here",
-            "this job was given a part of them, or the driver has lost one",
+            "this job was given only some of them, or the driver has lost one",
             "nvidia-smi; dmesg | grep -i xid; then restart the node",
         )
     found += [
@@ -207,19 +208,19 @@ def gpus(here: Surroundings) -> list[Verdict]:
             f"{here.requested.nproc} processes and {here.facts.gpus} GPUs",
             "--nproc-per-node",
             "a GPU for each process",
-            "a process whose LOCAL_RANK has no GPU ends at once",
-            "--nproc-per-node gpu, or look at CUDA_VISIBLE_DEVICES",
+            "a process whose LOCAL_RANK has no GPU fails immediately",
+            "use --nproc-per-node gpu, or check CUDA_VISIBLE_DEVICES",
         )
     used = [gpu for gpu in driver.gpus if gpu.index not in here.hidden_gpus and not gpu.problem]
     model = used[0].model if used else "GPU"
-    return found or ok(f"{len(used)} x {model or 'GPU'}, no complaints{_beside(here, driver)}")
+    return found or ok(f"{len(used)} x {model or 'GPU'}, no problems{_beside(here, driver)}")
 
 
 def _beside(here: Surroundings, driver: Gpus) -> str:
     """What is said of sick GPUs that this job does not use."""
     told = dict.fromkeys(index for index, _, _ in driver.problems)
     sick = [str(index) for index in told if index in here.hidden_gpus]
-    return f"; GPU {', '.join(sick)}, not of this job, has some" if sick else ""
+    return f"; GPU {', '.join(sick)}, which this job does not use, has some" if sick else ""
 
 
 def _silent_driver(here: Surroundings, driver: Gpus) -> Verdict:
@@ -232,9 +233,9 @@ def _silent_driver(here: Surroundings, driver: Gpus) -> Verdict:
         driver.problem,
         "GPU driver",
         "an answer",
-        "the driver starts anew for every program where persistence mode is off"
+        "without persistence mode the driver starts again for every program"
         if late
-        else "what the driver refuses here, it refuses the training as well",
+        else "the driver will refuse the training as well",
         "nvidia-smi -pm 1" if late else "nvidia-smi; restart the container or the node",
     )
 
@@ -244,7 +245,7 @@ def disks(here: Surroundings) -> list[Verdict]:
     found = [verdict for disk in here.disks for verdict in _disk(disk, here)]
     return found or ok(
         ", ".join(f"{disk.path} {room(disk.free_bytes)} free" for disk in here.disks)
-        or "no folder to look at"
+        or "no folder to check"
     )
 
 
@@ -257,11 +258,11 @@ def _disk(disk: Disk, here: Surroundings) -> Iterator[Verdict]:
             "fail" if is_temporary and disk.code not in (0, errno.ENOENT) else "warn",
             disk.problem,
             disk.path,
-            "a folder that can be written",
+            "a writable folder",
             "the disk is slow, or its server does not answer"
             if not disk.code
             else "the program cannot write there",
-            "look at its file system (df, mount)"
+            "check its file system (df, mount)"
             + (", or set TMPDIR to another folder" if is_temporary else ""),
         )
     elif total and (free < _GOOD_DISK or (free < _AMPLE_DISK and free < total * (1 - _FULL))):
@@ -270,7 +271,7 @@ def _disk(disk: Disk, here: Surroundings) -> Iterator[Verdict]:
             f"{room(free)} free of {room(total)}",
             disk.path,
             "1 GiB free or more" if free < _GOOD_DISK else "less than 90 % used",
-            "checkpoints and temporary files may not fit",
+            "checkpoints and temporary files might not fit",
             f"make room: du -xh --max-depth=2 {disk.path} | sort -h | tail",
         )
 
@@ -281,7 +282,7 @@ def clock(here: Surroundings) -> list[Verdict]:
     if here.requested.loopback:
         return skipped(_ONE_MACHINE)
     if found is None:
-        return skipped("the kernel does not tell here")
+        return skipped("the kernel does not report it here")
     if found.is_synchronised:
         return ok(f"synchronised, within {found.error_seconds:.3g} s")
     return complaint(
@@ -314,7 +315,7 @@ def shared_subnets(here: Surroundings) -> list[Verdict]:
             "warn",
             f"all in {network}",
             ", ".join(names),
-            "arp_ignore=1 and arp_announce=2, or a route of its own for each",
+            "arp_ignore=1 and arp_announce=2, or a separate route for each",
             "one interface answers for another, so a dead link looks alive",
             "sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2",
         )

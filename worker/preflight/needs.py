@@ -73,7 +73,7 @@ def missing_script(script: Script | None, environ: Mapping[str, str]) -> str:
         os.stat(script.path)
     except (FileNotFoundError, NotADirectoryError):
         name = printable(script.path, _NAME_CHARACTERS)
-        return f"'{name}' of COMMAND is not there on this node{_where(script.path)}"
+        return f"'{name}' of COMMAND does not exist on this node{_where(script.path)}"
     except (OSError, ValueError):
         pass
     return ""
@@ -110,7 +110,7 @@ def _words_of_program(need: Need, path: str) -> str:
     if not need.install:
         is_path = "/" in need.program or need.program in (".", "..")
         if is_path and os.path.isdir(need.program):
-            return f"'{name}' of COMMAND is a folder on this node, and no program"
+            return f"'{name}' of COMMAND is a folder on this node, not a program"
         if is_path and os.path.exists(need.program):
             return f"'{name}' of COMMAND is not executable (chmod +x, or name its interpreter)"
         return f"'{name}' of COMMAND is not on this node's PATH ({path})"

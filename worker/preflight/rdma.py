@@ -105,8 +105,8 @@ def port_states(here: Surroundings) -> list[Verdict]:
         down,
         lambda port: ", ".join(filter(None, (port.state or "no state", port.phys_state))),
         expected="ACTIVE, LinkUp",
-        cause="NCCL goes on without it, slower, and other nodes may have more ports",
-        fix="look at cable, transceiver and switch port: rdma link show; ibstat",
+        cause="NCCL continues without it, more slowly, and other nodes may have more ports",
+        fix="check the cable, transceiver and switch port: rdma link show; ibstat",
     )
 
 
@@ -125,8 +125,8 @@ def subnet_manager(here: Surroundings) -> list[Verdict]:
         waiting,
         lambda port: f"{port.state}, LID {port.lid}, subnet manager {port.sm_lid or 'none'}",
         expected="ACTIVE, with a LID",
-        cause="the cable is good, and no subnet manager has configured the port",
-        fix="start or look at the fabric's subnet manager (opensm): sminfo",
+        cause="the cable works, but no subnet manager has configured the port",
+        fix="start or check the fabric's subnet manager (opensm): sminfo",
     )
 
 
@@ -148,9 +148,9 @@ def port_rates(here: Surroundings) -> list[Verdict]:
         slow,
         lambda port: port.rate,
         expected=usual_words if usual_words not in {port.rate for port in slow} else "4X",
-        cause="the slowest port sets the pace of all nodes",
-        fix="reseat or exchange cable and transceiver, then: mlxlink -d DEVICE, or ibdiagnet; "
-        "where it is for storage, name the others: NCCL_IB_HCA",
+        cause="the slowest port limits the speed of all nodes",
+        fix="reseat or replace the cable and transceiver, then run mlxlink -d DEVICE, or "
+        "ibdiagnet; if the port is for storage, name the others in NCCL_IB_HCA",
     )
 
 
@@ -181,7 +181,7 @@ def partitions(here: Surroundings) -> list[Verdict]:
         lambda port: ", ".join(f"0x{key:04x}" for key in port.pkeys[:4]),
         expected="a key with bit 15 set, such as 0xffff",
         cause="limited members of a partition do not reach each other",
-        fix="have the fabric's administrator make this port a full member (partitions.conf)",
+        fix="ask the fabric's administrator to make this port a full member (partitions.conf)",
     )
 
 
@@ -203,7 +203,7 @@ def roce_addresses(here: Surroundings) -> list[Verdict]:
             lambda port: f"no {wish}",
             expected="a GID there, as NCCL_IB_GID_INDEX names it",
             cause="NCCL opens no connection from an empty GID",
-            fix="unset NCCL_IB_GID_INDEX: NCCL since 2.21 finds the index by itself",
+            fix="unset NCCL_IB_GID_INDEX: NCCL since 2.21 finds the index itself",
         )
     return _grouped(
         _grave(here),
@@ -229,7 +229,7 @@ def device_access(here: Surroundings) -> list[Verdict]:
         closed,
         lambda port: port.problem or "it cannot be opened",
         expected="/dev/infiniband/uverbsN, readable and writable",
-        cause="NCCL goes on without the device, or over TCP without a word",
+        cause="NCCL continues without the device, or silently uses TCP",
         fix="give the container its devices: docker run --device=/dev/infiniband, or the "
         "Kubernetes resource of the RDMA device plugin (rdma/...)",
     )
@@ -248,7 +248,7 @@ def verbs_library(here: Surroundings) -> list[Verdict]:
         lacking,
         lambda port: port.problem,
         expected="libibverbs.so.1 with the device's driver",
-        cause="NCCL finds no RDMA device and goes on over TCP",
+        cause="NCCL finds no RDMA device and uses TCP",
         fix="install it in the image: apt-get install -y libibverbs1 ibverbs-providers",
     )
 
@@ -272,7 +272,7 @@ def efa_plugin(here: Surroundings) -> list[Verdict]:
         reasons,
         EFA_LIBRARIES[0],
         "a library that can be loaded",
-        "NCCL itself does not know EFA and goes on over TCP",
+        "NCCL itself does not support EFA and uses TCP",
         "install aws-ofi-nccl in the image, and put its folder into LD_LIBRARY_PATH "
         "(/opt/amazon/ofi-nccl/lib)",
     )
@@ -300,7 +300,7 @@ def locked_memory(here: Surroundings) -> list[Verdict]:
 def gpu_direct(here: Surroundings) -> list[Verdict]:
     """L13: network cards may reach the GPUs' memory without a copy through the host's."""
     if not here.gpu_nodes or not any(not port.problem for port in here.rdma):
-        return skipped("no GPU beside a usable RDMA port")
+        return skipped("no GPU with a usable RDMA port")
     if here.is_direct:
         return ok("nvidia_peermem, or DMA-BUF by the open driver")
     return complaint(
@@ -315,7 +315,7 @@ def gpu_direct(here: Surroundings) -> list[Verdict]:
 def link_errors(here: Surroundings) -> list[Verdict]:
     """L20: the ports count no errors while we look; older ones are history."""
     if not here.rdma_errors:
-        return ok("no port counted an error while we looked")
+        return ok("no port counted an error during the check")
     return [
         Verdict(
             "warn",
@@ -323,7 +323,7 @@ def link_errors(here: Surroundings) -> list[Verdict]:
             port,
             "no new errors",
             "the link loses symbols or goes down and up again",
-            "reseat or exchange the cable and its transceiver",
+            "reseat or replace the cable and its transceiver",
         )
         for port, gains in here.rdma_errors.items()
     ]

@@ -39,7 +39,7 @@ def _interface_lists(here: Surroundings) -> Iterator[Verdict]:
                 name,
                 f"one of {', '.join(present)}",
                 "no interface of this node that is up has this name",
-                f"unset {name}: rdzv sets it from what it has proven",
+                f"unset {name}: rdzv sets it to the interface that it has verified",
             )
 
 
@@ -64,7 +64,7 @@ def _networks(here: Surroundings) -> Iterator[Verdict]:
             str(here.given[off]),
             off,
             "not set",
-            f"{len(usable)} usable RDMA ports are switched off, and NCCL goes over TCP",
+            f"{len(usable)} usable RDMA ports are disabled, and NCCL uses TCP",
             f"unset {off}",
         )
     if network and network_kind(network.value) == "IB" and not usable:
@@ -87,7 +87,7 @@ def _devices(here: Surroundings) -> Iterator[Verdict]:
             str(listed),
             "NCCL_IB_HCA",
             f"one of {', '.join(devices)}",
-            "no usable device here has this name, and NCCL goes over TCP",
+            "no usable device here has this name, and NCCL uses TCP",
             "unset NCCL_IB_HCA: rdzv sets it where it is needed",
         )
     is_roce = any(port.link_layer == "Ethernet" for port in here.rdma if not port.problem)
@@ -98,9 +98,9 @@ def _devices(here: Surroundings) -> Iterator[Verdict]:
             str(index),
             "NCCL_IB_GID_INDEX",
             "not set",
-            "a fixed index is for RoCE before NCCL 2.21; newer ones find it by themselves"
+            "a fixed index is for RoCE before NCCL 2.21; newer versions find it themselves"
             if is_roce
-            else "on InfiniBand the index is 0, and another one reaches nobody",
+            else "on InfiniBand the index is 0; with another one NCCL reaches no peer",
             "unset NCCL_IB_GID_INDEX",
         )
 
@@ -118,7 +118,7 @@ def _topology(here: Surroundings) -> Iterator[Verdict]:
             str(given),
             "NCCL_TOPO_FILE",
             "a file of this node",
-            "there is no such file here, and NCCL goes on without",
+            "there is no such file here, and NCCL continues without it",
             "mount it into the container: -v /opt/microsoft:/opt/microsoft:ro",
         )
     is_flat = here.vendor == _AZURE and here.facts.gpus > 1 and not here.requested.loopback

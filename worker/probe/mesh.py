@@ -55,9 +55,9 @@ _MOST_AGAIN = 256
 
 Silence: TypeAlias = tuple[Outcome, str]
 _NO_CONNECTION: Silence = ("timeout", "no answer to a connection")
-_SILENT: Silence = ("timeout", "it takes the connection and is silent")
-_VANISHED_THERE: Silence = ("black_hole", "small messages pass, 16 KiB vanish on the way there")
-_VANISHED_BACK: Silence = ("black_hole", "small messages pass, 16 KiB vanish on the way back")
+_SILENT: Silence = ("timeout", "it accepts the connection but does not answer")
+_VANISHED_THERE: Silence = ("black_hole", "small messages pass, 16 KiB are lost on the way there")
+_VANISHED_BACK: Silence = ("black_hole", "small messages pass, 16 KiB are lost on the way back")
 _OWN = "it is an address of this node itself"
 
 
@@ -105,7 +105,7 @@ async def probe_peers(
     """
     known = {peer.slot: peer for peer in plan.peers}
     peers = [known[slot] for slot in slots if slot in known and slot != identity.slot]
-    words = f"not settled within the {pace.round_seconds:g} s of a round"
+    words = f"not finished within the {pace.round_seconds:g} s of a round"
     found = {p.slot: PairProbe(slot=p.slot, outcome="timeout", detail=words) for p in peers}
     with contextlib.ExitStack() as opened:
         packets = Packets(identity)
@@ -255,9 +255,9 @@ class _Visitor:
         lasted = self._loop.time() - began
         reply = self._packets.read_reply("tcp", data)
         if reply is None or reply.nonce != nonce:
-            raise _stranger(peer.address, "it answers like no node of this run")
+            raise _stranger(peer.address, "the answer does not come from a node of this run")
         if reply.slot == self._packets.slot:
-            raise _Fault("self", f"{peer.address} leads back to this node")
+            raise _Fault("self", f"{peer.address} is this node itself")
         if reply.slot != peer.slot:
             raise _Fault("wrong_node", f"slot {reply.slot} answers at {peer.address}")
         rtt = wire.least_rtt()
@@ -280,7 +280,7 @@ class _Visitor:
             wire.silence = None
             echo += await wire.receive(BULK_BYTES - 1)
         except ConnectionError:
-            raise _Fault("error", "the connection was broken off while 16 KiB passed") from None
+            raise _Fault("error", "the connection was closed while 16 KiB were sent") from None
         if receipt != RECEIPT or echo != self._bulk:
             raise _Fault("error", "16 KiB came back changed")
 

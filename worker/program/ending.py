@@ -24,8 +24,8 @@ class LeftBehind:
         more = self.count - len(which)
         which += [f"and {more} more"] if more else []
         return (
-            f"the program ended with exit code 0 and left {self.count} of its processes running, "
-            f"which are now ended: {', '.join(which)}"
+            f"the program ended with exit code 0 and left {self.count} of its processes "
+            f"running, which rdzv now ends: {', '.join(which)}"
         )
 
 
@@ -83,8 +83,8 @@ class Ending:
         if not self.keeper_signal:
             return ""
         return (
-            f"the program's keeper was killed by {signal_name(self.keeper_signal)}"
-            " and what was left of the program was ended"
+            f"{signal_name(self.keeper_signal)} killed the program's keeper, and rdzv ended "
+            "what was left of the program"
         )
 
     @property
@@ -92,7 +92,7 @@ class Ending:
         code = self.first_failure.exit_code if self.first_failure else self.exit_code
         if code != _KILLED or self.was_told:
             return ""
-        return "the SIGKILL came from elsewhere"
+        return "rdzv did not send this SIGKILL (out-of-memory killer or scheduler?)"
 
 
 def code_words(code: int) -> str:

@@ -297,7 +297,7 @@ class Keeper:
 def still_there(left: list[Process]) -> str:
     """The sentence about processes that outlived SIGKILL."""
     pids = ", ".join(f"{process.pid} (state {process.state})" for process in left)
-    return f"not ended by SIGKILL within {KILL_SECONDS:.0f} s, left behind: {pids}"
+    return f"SIGKILL did not end these processes within {KILL_SECONDS:.0f} s: {pids}"
 
 
 def unsigned(code: int) -> int:
@@ -360,7 +360,7 @@ def explain(program: str, error: OSError) -> tuple[int, str]:
     if isinstance(error, PermissionError):
         return 126, "it is not an executable file (chmod +x?)"
     if error.errno == errno.ENOEXEC:
-        return 126, "it has no #! line and is no program for this machine"
+        return 126, "it has no #! line and is not a program for this machine"
     return 126, str(error.strerror)
 
 

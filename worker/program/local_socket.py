@@ -159,7 +159,7 @@ class LocalSocket:
         if uid != self._uid:
             return f"this agent belongs to user {self._uid}, and you are user {uid}"
         if len(self._connections) > MOST_CONNECTIONS:
-            return f"this agent has {MOST_CONNECTIONS} connections and takes no more"
+            return f"this agent has {MOST_CONNECTIONS} connections, which is its limit"
         return ""
 
     async def _listen(self, reader: asyncio.StreamReader, caller: Caller) -> None:
@@ -199,9 +199,9 @@ def _read(line: bytes) -> Request | str:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
-        return "this line is no JSON"
+        return "this line is not valid JSON"
     if not isinstance(value, dict) or not isinstance(value.get("do"), str):
-        return 'a line is a JSON object that says in "do" what is wanted'
+        return 'a line must be a JSON object that names the request in "do"'
     return value
 
 

@@ -104,7 +104,7 @@ class LogFile:
     def _count(self, left_out: int) -> None:
         """Say in one line behind the beginning how much has fallen out; the same line each time."""
         self._left_out += left_out
-        words = f"rdzv: {self._left_out} bytes of output are left out here (--log-limit)"
+        words = f"rdzv: {self._left_out} bytes of output are omitted here (--log-limit)"
         with first_part(self.path).open("r+b", buffering=0) as file:
             if self._line_at is None:
                 self._line_at = _end_whole(file)

@@ -210,7 +210,11 @@ def _open_log(log: Path, limit: int) -> LogFile | None:
     try:
         return LogFile(log, limit)
     except OSError as error:
-        logger.warning("no log file %s: %s; the program goes on without", log, error.strerror)
+        logger.warning(
+            "cannot write the log file %s: %s; the program continues without it",
+            log,
+            error.strerror,
+        )
         return None
 
 
@@ -245,7 +249,7 @@ class Pump:
         os.close(self._finish_in)
         self._thread.join(STUCK_SECONDS)
         if self._thread.is_alive():
-            logger.warning("our own output is stuck; the program's last lines may be missing")
+            logger.warning("rdzv's own output is blocked; the program's last lines may be missing")
 
     def _run(self) -> None:
         poll = select.poll()

@@ -131,7 +131,7 @@ class Program:
         Raises ValueError for a signal that cannot be passed on: see `keeper.FORWARDED`.
         """
         if number not in keeper.FORWARDED:
-            raise ValueError(f"signal {number} is not one that is passed on")
+            raise ValueError(f"signal {number} is not passed on to programs")
         if self.main_pid is None:
             self._early_signals.append(number)
             return

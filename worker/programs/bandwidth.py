@@ -197,8 +197,8 @@ def _of_few(pairs: Mapping[Pair, float]) -> str:
         return "one node: there is no pair of nodes to measure"
     [speed] = pairs.values()
     return (
-        f"nodes 0 and 1 reach {_gb(speed)} with each other; if that is slow, a third node would "
-        "tell which of them it is"
+        f"nodes 0 and 1 reach {_gb(speed)} with each other; if that is slow, a third node "
+        "would show which of them it is"
     )
 
 
@@ -217,8 +217,8 @@ def _split(names: Sequence[str], pairs: Mapping[Pair, float], suspicion: Suspici
     slow = sum(speed < suspicion.limit for speed in pairs.values())
     return (
         f"the {len(names)} nodes are split: {slow} of {len(pairs)} pairs are slower than "
-        f"{_gb(suspicion.limit)}, and too few nodes are without such a pair to tell whose fault "
-        "it is; the pairs above show who is good with whom"
+        f"{_gb(suspicion.limit)}, and too few nodes have no such pair, so the cause is "
+        "unclear; the pairs above show which nodes are fast together"
     )
 
 
@@ -230,12 +230,13 @@ def _of_node(
     if not is_slow:
         return (
             f"{_who(names, node)} was slow in the first pass and is not when measured alone "
-            f"({words}; {beside}): other traffic was in its way, or a link that all share"
+            f"({words}; {beside}): other traffic, or a link that all nodes share, slowed it "
+            "down"
         )
     return (
-        f"{_who(names, node)} is slow: {words}, measured alone, where {beside}; look at its "
-        "link (speed, cable, switch port), at what else uses its processors, and at 'rdzv doctor' "
-        "there"
+        f"{_who(names, node)} is slow: {words}, measured alone, where {beside}; check its "
+        "link (speed, cable, switch port) and what else uses its processors, and run 'rdzv "
+        "doctor' there"
     )
 
 
@@ -247,8 +248,8 @@ def _of_pair(names: Sequence[str], pair: Pair, speed: float, beside: str, *, is_
             f"({_gb(speed)}; {beside})"
         )
     return (
-        f"{ends} are slow with each other: {_gb(speed)}, measured alone, where {beside}; both are "
-        "good with all others, so look at what lies between these two (switch, route, MTU)"
+        f"{ends} are slow with each other: {_gb(speed)}, measured alone, where {beside}; both "
+        "are fast with all others, so check what is between these two (switch, route, MTU)"
     )
 
 

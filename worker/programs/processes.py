@@ -364,7 +364,7 @@ def main(words: Sequence[str]) -> int:
         if options.serve:
             serve_store(int(port))
         elif not await_store(host.strip("[]"), int(port)):
-            _say(f"nobody serves the store at {options.store}: node 0 has not started it")
+            _say(f"no store answers at {options.store}: node 0 has not started it")
             return 1
     return Processes(options).run()
 

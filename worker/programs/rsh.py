@@ -56,7 +56,7 @@ def parse(words: Sequence[str]) -> tuple[str, str]:
     if not host and left:  # behind "--"
         host = left.pop(0)
     if not host or not left:
-        missing = "COMMAND, and there is no shell to type into" if host else "HOST"
+        missing = "COMMAND; there is no interactive shell" if host else "HOST"
         raise RefusedError(f"no {missing}: {_USAGE}")
     return host.rpartition("@")[2], " ".join(left)
 
@@ -71,7 +71,7 @@ def _skip_option(word: str, left: list[str]) -> None:
                 left.pop(0)
             return
         if letter not in _BARE:
-            raise RefusedError(f"ssh's option -{letter} asks for what rdzv rsh cannot do")
+            raise RefusedError(f"rdzv rsh does not support ssh's option -{letter}")
 
 
 def run(host: str, command: str, path: str) -> int:
@@ -80,7 +80,7 @@ def run(host: str, command: str, path: str) -> int:
     if len(asked) > MAX_BYTES:
         raise RefusedError(f"COMMAND has {len(asked)} bytes; at most {MAX_BYTES} can be run")
     if not host.isascii() or not host.isprintable() or '"' in host or "\\" in host:
-        raise RefusedError(f"{host!a} is no name of a host")
+        raise RefusedError(f"{host!a} is not a valid host name")
     text = binascii.b2a_base64(asked, newline=False).decode()
     request = f'{{"do": "exec", "host": "{host}", "command": "{text}"}}\n'
     agent = _socket.socket(_socket.AF_UNIX)
@@ -110,7 +110,7 @@ def _pass_on(answers: Iterable[bytes]) -> int:
                 raise RefusedError(json.loads(line)["error"])
     except ConnectionResetError:
         pass
-    raise RefusedError("this node's agent has gone before the command ended")
+    raise RefusedError("this node's agent ended before the command did")
 
 
 def _write(fd: int, data: bytes) -> None:
@@ -127,7 +127,9 @@ def main(words: Sequence[str]) -> int:
     path = os.environ.get("RDZV_SOCKET")
     try:
         if not path:
-            raise RefusedError("RDZV_SOCKET is not set: it is for the program of a node of a run")
+            raise RefusedError(
+                "RDZV_SOCKET is not set: rdzv rsh works only in the program of a run's node"
+            )
         return run(*parse(words), path)
     except RefusedError as refused:
         os.write(2, f"rdzv rsh: {refused}\n".encode("utf-8", "replace"))

@@ -122,8 +122,9 @@ class Exchange:
         queued = sum(_size_of(frame) for frame in frames if isinstance(frame, _OF_CALLER))
         if queued + _size_of(start) > MOST_QUEUED_BYTES:
             raise UsageError(
-                f"remote commands of {queued >> 10} KiB wait on slot {self._slot} already, as the "
-                f"registry of run '{self._run}' does not take them in; try again later"
+                f"slot {self._slot} already has {queued >> 10} KiB of remote commands "
+                f"waiting, because the registry of run '{self._run}' does not accept them; "
+                "try again later"
             )
 
     async def work(self) -> None:
@@ -189,11 +190,11 @@ class Exchange:
 
 
 def _say_waits(failure: RdzvError) -> None:
-    logger.debug("frames of remote commands wait: %s", failure.message)
+    logger.debug("frames of remote commands are waiting: %s", failure.message)
 
 
 def _say_absent(failure: RdzvError) -> None:
-    logger.debug("frames of remote commands cannot be had now: %s", failure.message)
+    logger.debug("frames of remote commands cannot be fetched now: %s", failure.message)
 
 
 def _size_of(frame: CommandFrame) -> int:

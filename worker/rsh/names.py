@@ -33,7 +33,7 @@ def row_of_host(table: EndpointTable, host: str) -> TableRow:
         ranks = listed(f"node-{row.rank}" for row in found)
         raise UsageError(f"{shown} is the name of {ranks}: name one of these")
     nodes = listed((f"{row.address} ({row.hostname}, node-{row.rank})" for row in table.rows), 8)
-    raise UsageError(f"{shown} is no node of run '{table.run}', which has {nodes}")
+    raise UsageError(f"{shown} is not a node of run '{table.run}', which has {nodes}")
 
 
 def _address(text: str) -> str:

@@ -53,7 +53,7 @@ class RemoteCommands:
         self._closed = (
             f"run '{join.run}' is not running yet"
             if allowed
-            else f"run '{join.run}' allows no remote commands: launch it with --allow-exec"
+            else f"run '{join.run}' does not allow remote commands: launch it with --allow-exec"
         )
         self._table: EndpointTable | None = None
         self._digest = ""
@@ -75,7 +75,7 @@ class RemoteCommands:
             await self._exchange.work()
         except RdzvError as exc:
             level = logging.DEBUG if isinstance(exc, RunOver) else logging.WARNING
-            logger.log(level, "no remote commands any more: %s", exc.message)
+            logger.log(level, "remote commands have ended: %s", exc.message)
             self._close(exc.message)
 
     async def close(self, words: str) -> None:
@@ -129,12 +129,10 @@ class RemoteCommands:
         except ValueError as exc:
             raise UsageError('"command" is not base64') from exc
         if not asked or b"\0" in asked or len(asked) > MAX_COMMAND_BYTES:
-            raise UsageError(
-                f"a command has 1 to {MAX_COMMAND_BYTES} bytes, and no zero among them"
-            )
+            raise UsageError(f"a command has 1 to {MAX_COMMAND_BYTES} bytes, none of them zero")
         target = row_of_host(self._table, host).slot
         if len(self._calls) >= MOST_CALLS:
-            raise UsageError(f"this node waits for {MOST_CALLS} remote commands already")
+            raise UsageError(f"this node already waits for {MOST_CALLS} remote commands")
         number = self._numbers[target] = self._numbers.get(target, 0) + 1
         mac = command_mac(
             self._join.row_key,
@@ -178,7 +176,7 @@ class RemoteCommands:
         if not problem:
             seen.add(frame.number)
             if len(self._served) >= MOST_SERVED:
-                problem = f"{self._shell.node} runs {MOST_SERVED} remote commands already"
+                problem = f"{self._shell.node} already runs {MOST_SERVED} remote commands"
         if problem:
             logger.warning("a remote command of slot %d was not run: %s", peer, problem)
             send(CommandExit(number=frame.number, code=NOT_RUN, message=problem))
@@ -206,7 +204,7 @@ class RemoteCommands:
         return "" if genuine else f"{me}: this command was not made by a node of this run for it"
 
     def _tell_again(self) -> None:
-        logger.info("the registry was started again: telling it of the remote commands")
+        logger.info("the registry restarted: reporting the remote commands to it again")
         for call in self._calls.values():
             call.tell_again()
         for served in self._served.values():

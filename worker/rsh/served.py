@@ -69,7 +69,7 @@ class Served:
         except RdzvError as exc:
             message = printable(f"{shell.node}: {exc.message} {exc.hint}".strip(), 600)
         except OSError as exc:
-            message = f"{shell.node} cannot run one more command: {exc.strerror}"
+            message = f"{shell.node} cannot run another command: {exc.strerror}"
             await self.end()
         self._exit = CommandExit(number=self._number, offset=self._sent, code=code, message=message)
         self._send(self._exit)

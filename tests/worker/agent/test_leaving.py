@@ -119,7 +119,7 @@ def test_the_word_in_which_the_nodes_differ_is_shown_with_the_result() -> None:
 @pytest.mark.parametrize(
     ("begin", "faults", "epoch", "code", "words"),
     [
-        ("verifying", [m.breaks(do.Visit)], 0, 70, "a fault in rdzv itself: Value"),
+        ("verifying", [m.breaks(do.Visit)], 0, 70, "an internal error in rdzv: Value"),
         ("acknowledging", [m.fails(do.Tell, Mismatch("not this run"))], 1, 77, "not this run"),
         # Of the epoch that was acknowledged, although it arms for a later one.
         ("armed", [m.arm(table(epoch=2)), m.fails(do.Arm, ArmingFailed("full"))], 1, 82, "full"),

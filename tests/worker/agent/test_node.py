@@ -167,8 +167,8 @@ def test_a_word_is_shown_without_what_may_be_a_secret(words: str, shown: str) ->
 
 def test_a_word_is_said_with_its_place_and_how_many_there_are() -> None:
     assert own_word(["a", "b"], 2) == "word 2 of 2 of COMMAND is 'b' here"
-    assert own_word(["a", "b"], 3) == "COMMAND has 2 words here, and no word 3"
-    assert own_word(["a"] * 200, 129) == "COMMAND has 200 words here, and differs behind word 128"
+    assert own_word(["a", "b"], 3) == "COMMAND has 2 words here, so it has no word 3"
+    assert own_word(["a"] * 200, 129) == "COMMAND has 200 words here and differs after word 128"
     assert len(shown_word(["a" * 5000], 0)) < 300
 
 

@@ -105,7 +105,10 @@ def test_the_report_of_an_end_holds_all_that_is_known_of_it() -> None:
     assert report == ExitReport.model_validate(
         {"epoch": 1, "exit_code": 3, "ran_seconds": 50.0, **known}
     )
-    killed, words = report_of(Ending(137, 60.0))[0], "the SIGKILL came from elsewhere"
+    killed, words = (
+        report_of(Ending(137, 60.0))[0],
+        "rdzv did not send this SIGKILL (out-of-memory killer or scheduler?)",
+    )
     assert killed.message == words
     assert with_trouble(killed, "mlx5_0 is down").message == f"{words}; mlx5_0 is down"
     assert "SIGTERM" in report_of(Ending(143, 60.0), signal_at=5.0)[0].message
