@@ -242,7 +242,7 @@ def _typical(
 def _without(
     slots: list[int], network: str, taken: str, joins: Sequence[JoinRequest]
 ) -> Iterator[Finding]:
-    """Each node by itself, if they are few; else nobody is the odd one."""
+    """One finding per node if they are a minority; otherwise one finding that names no node."""
     names, rest = hostnames_of(joins), len(joins) - len(slots)
     others = f"{rest} other{'s have' if rest > 1 else ' has'}"
     few = 2 * len(slots) < len(joins)

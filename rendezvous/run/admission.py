@@ -77,8 +77,8 @@ def refuse_other_version(request: JoinRequest, own: str) -> None:
     if len(majors) < 2:
         return
     raise Mismatch(
-        f"slot {request.slot} ({request.hostname}) has rdzv {theirs}, and the registry has rdzv "
-        f"{own}",
+        f"slot {request.slot} ({request.hostname}) has rdzv {theirs}, but the registry has "
+        f"rdzv {own}",
         hint="install the same version in the images of the launcher and of the workers",
     )
 
@@ -130,14 +130,14 @@ def _refuse_other_job(run: Run, request: JoinRequest) -> None:
     me = f"slot {request.slot} ({request.hostname})"
     if job.nnodes is not None and _sizes(job.nnodes) != (spec.min_nodes, spec.max_nodes):
         raise Mismatch(
-            f"{me} was started with --nnodes {job.nnodes}, "
-            f"and run '{run.id}' has --nnodes {nnodes_text(spec)}",
+            f"{me} was started with --nnodes {job.nnodes}, but run '{run.id}' has --nnodes "
+            f"{nnodes_text(spec)}",
             hint="give every node the same --nnodes (NUM_NODES)",
         )
     if spec.job.framework != job.framework:
         raise Mismatch(
-            f"{me} was started with --framework {job.framework}, "
-            f"and run '{run.id}' has --framework {spec.job.framework}",
+            f"{me} was started with --framework {job.framework}, but run '{run.id}' has "
+            f"--framework {spec.job.framework}",
             hint="give every node the same --framework",
         )
     first = run.command_digest

@@ -37,7 +37,7 @@ def plan_without(run: Run, guilty: dict[int, LeftOut]) -> dict[int, LeftOut] | N
 def seal_without(
     run: Run, guilty: Collection[int], left_out: dict[int, LeftOut], now: float
 ) -> str:
-    """Seal anew on the network that is proven. Returns it in words that end a sentence."""
+    """Seal again on the verified network. Returns a clause describing the new table."""
     run.attempt.left_out = left_out
     for index in guilty:
         if (node := run.slots[index].node) is not None:

@@ -120,7 +120,7 @@ def joined(run: Run, event: events.Joined, now: float) -> Outcome:
 def _check_gathered(run: Run, now: float) -> str:
     """Go on when all are in that may still come; begin the last call when enough are.
 
-    Returns what it did, in words that end a sentence.
+    Returns a clause describing what it did.
     """
     if run.rules.awaits is not Awaits.NODES:
         return ""

@@ -14,8 +14,8 @@ Rules (with where they come from):
   begin to come back, the others have 3 polls to do the same.
 
 All times are seconds of one monotonic clock that stands still while the registry is down or
-stalled: nobody dies of our downtime (etcd and Consul extend leases after a leader change). Nothing
-here is journalled: a lease that ran out becomes an event, a renewal does not.
+stalled: registry downtime never expires a lease (etcd and Consul extend leases after a leader
+change). Nothing here is journalled: a lease that ran out becomes an event, a renewal does not.
 """
 
 from __future__ import annotations

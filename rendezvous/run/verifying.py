@@ -174,7 +174,7 @@ def _unreachable(run: Run, why: Unreachable) -> Result:
 
 
 def carry_out(run: Run, plan: Plan, now: float) -> str:
-    """Change the run as planned. Returns it in words that end a sentence."""
+    """Change the run as planned. Returns a clause describing what was done."""
     attempt, said = run.attempt, ""
     attempt.findings = plan.findings
     for group in plan.left_out:

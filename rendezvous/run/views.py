@@ -134,7 +134,7 @@ def _reason_gathering(run: Run, now: float, times: bool) -> str:
     if run.attempt.enough_since is not None:
         return f"{run.present} of {nodes_text(run.spec)} joined; last call{_left(run, now, times)}"
     awaited = [run.slots[i] for i in sorted(run.missing) if not run.slots[i].given_up]
-    # In a scheduler's queue nobody's clock runs.
+    # Queue time does not count.
     queued = all(slot.state is SlotState.QUEUED for slot in awaited)
     left = "" if queued else _left(run, now, times)
     groups: dict[tuple[str, str], list[Slot]] = {}

@@ -75,7 +75,7 @@ class Access:
             raise Unauthorized(
                 f"this join token is not one of run '{name}', slot {slot}, generation {generation}",
                 hint="this node was started with the RDZV_JOIN of another launch or slot; in a "
-                "symmetric start, with another RDZV_ID than rank 0",
+                "symmetric start, with a different RDZV_ID from rank 0",
             )
         return live
 

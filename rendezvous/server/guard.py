@@ -1,4 +1,4 @@
-"""What ASGI leaves open is closed here: size, host name, browsers, and errors in one shape."""
+"""Hardens the application: size limit, host names, no browsers, one error format."""
 
 from __future__ import annotations
 

@@ -119,7 +119,9 @@ def check_member(run: Run, slot: int) -> None:
     if run.phase is Phase.FINISHED:
         raise RunOver(f"run '{run.id}' has ended: {run.result.message if run.result else ''}")
     if run.phase is not Phase.RUNNING:
-        raise Forbidden(f"run '{run.id}' is {run.phase}: commands run while it is running")
+        raise Forbidden(
+            f"run '{run.id}' is {run.phase}: remote commands work only while it is running"
+        )
     if not _takes_part(run, slot):
         raise Forbidden(f"slot {slot} is not in the table of run '{run.id}'")
 

@@ -21,7 +21,7 @@ OutputOffset = Annotated[int, Field(ge=0, lt=1 << 60)]
 
 
 class CommandStart(Wire):
-    """Caller to target: run this. Told again, it counts once.
+    """Caller to target: run this. Idempotent.
 
     `mac` is the caller's proof that it is a node of the run; see `rendezvous.talk.macs`.
     """

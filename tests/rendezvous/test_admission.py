@@ -36,7 +36,7 @@ def test_a_node_of_another_major_version_is_refused(theirs: str, own: str, is_ta
     with pytest.raises(Mismatch) as caught:
         refuse_other_version(request, own)
     assert caught.value.message == (
-        f"slot 1 (host1) has rdzv {theirs}, and the registry has rdzv {own}"
+        f"slot 1 (host1) has rdzv {theirs}, but the registry has rdzv {own}"
     )
 
 
@@ -84,7 +84,7 @@ who comes after the last call is asked to wait while nodes verify
     "…ended its last call and is arming without slot 2…"
 another nnodes is refused with both values
     new 4 least=4|4|2|2; join 1 nnodes=3|2:4|4|2:5 -> Mismatch
-    "slot 1 (host1) was started with --nnodes 3,|2:4,|4,|2:5, and run 'r' has --nnodes 4|4|2:4|2:4"
+    "slot 1 (host1) was started with --nnodes 3,|2:4,|4,|2:5, but run 'r' has --nnodes 4|4|2:4|2:4"
     hint "…the same --nnodes (NUM_NODES)…"
 the same nnodes may be written differently
     new 4 least=4|4|4|2; join 1 nnodes=4|4:4|04|2:4 -> 1.incarnations=1
@@ -96,7 +96,7 @@ a loopback address may be meant
     new 2|1 loopback=True|False; join 0 at=127.0.0.2 -> 0.incarnations=1
 another framework is refused with both names
     new; join 1 framework=command -> Mismatch
-    "slot 1 (host1) was started with --framework command, and run 'r' has --framework torchrun"
+    "slot 1 (host1) was started with --framework command, but run 'r' has --framework torchrun"
     hint "…the same --framework…"
 the same command is accepted as is one that is not told
     new 3; join 0 digest=a command=a; join 1 digest=a; join 2 -> joined,joined,joined

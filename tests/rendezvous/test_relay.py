@@ -210,8 +210,20 @@ async def test_a_command_that_ends_is_no_node_whose_connection_has_closed(served
     ("phase", "allowed", "over", "status", "words"),
     [
         (Phase.RUNNING, False, False, 403, "run 'demo' does not allow remote commands"),
-        (Phase.VERIFYING, True, False, 403, "is verifying: commands run while it is running"),
-        (Phase.ARMING, True, False, 403, "is arming: commands run while it is running"),
+        (
+            Phase.VERIFYING,
+            True,
+            False,
+            403,
+            "remote commands work only while it is running",
+        ),
+        (
+            Phase.ARMING,
+            True,
+            False,
+            403,
+            "is arming: remote commands work only while",
+        ),
         (Phase.RUNNING, True, True, 410, "has ended: run 'demo' was cancelled: enough"),
     ],
 )

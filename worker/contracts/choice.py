@@ -86,8 +86,8 @@ def choose_framework(command: Sequence[str]) -> FrameworkChoice:
 def _refuse_launcher_module(command: Sequence[str]) -> None:
     if command[0] == "-m" and (launcher := _MODULES.get("".join(command[1:2]))):
         raise UsageError(
-            f"COMMAND begins with '-m {command[1]}', and torchrun would start this launcher once "
-            "for each process",
+            f"COMMAND begins with '-m {command[1]}', but torchrun would start this launcher "
+            "once for each process",
             hint=f"use rdzv launch -- {launcher} ...",
         )
 

@@ -88,7 +88,7 @@ def open_mpi_offers(ask: StartRequest) -> list[Variable]:
     if ask.row.is_loopback:
         return found
     if ask.row.family == "IPv6":
-        why = "Open MPI 4 refuses the colons of an IPv6 address where it shortens the nodes' names"
+        why = "Open MPI 4 refuses the colons of an IPv6 address when it shortens the nodes' names"
         found.append(Variable("OMPI_MCA_regx", "naive", why))
     if network := mpi_network(ask.table):
         why = "the network of the table"

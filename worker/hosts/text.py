@@ -1,4 +1,4 @@
-"""What stands in a hosts file: the names it knows, rdzv's blocks, and the text without them.
+"""The contents of a hosts file: the names it knows, rdzv's blocks, and the text without them.
 
 All between the markers of a block belongs to rdzv. Blocks stand at the end, and the original lines
 where they are, each as long as it was:
