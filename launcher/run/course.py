@@ -178,6 +178,7 @@ class Course:
             self.end(now)
         elif "parted" not in self.desk.times:
             self.desk.look_at("parted", now + LAST_EVENTS_SECONDS)
+            self.following.ask_for_last_events()
 
     # --- failing ------------------------------------------------------------------------------
 

@@ -27,6 +27,8 @@ LIMIT_SECONDS: Final = 60.0
 HURRY_SECONDS: Final = 8.0
 TELL_AGAIN_SECONDS: Final = 20.0
 FIRST_PAUSE_SECONDS: Final = 0.2
+FIRST_PAUSE_HERE_SECONDS: Final = 0.01
+"""A look at a process of this one's own costs next to nothing."""
 LONGEST_PAUSE_SECONDS: Final = 5.0
 GRACE_MORE_SECONDS: Final = 2.0
 COMMANDS_AT_ONCE: Final = 16
@@ -122,7 +124,8 @@ class Endings:
         self, key: Key, starter: Starter, handle: str, now: float, *, by_itself: float = 0.0
     ) -> None:
         """End it; one that may run has `by_itself` seconds to end without being told."""
-        pause = min(FIRST_PAUSE_SECONDS, starter.poll_seconds)
+        first = FIRST_PAUSE_HERE_SECONDS if starter.loopback else FIRST_PAUSE_SECONDS
+        pause = min(first, starter.poll_seconds)
         end = self.ends[key] = End(starter, handle, now + by_itself, pause)
         self._hurry_one(key, end, now)
         self._look(key, end)

@@ -205,6 +205,12 @@ class Following:
         if not self.events_over:
             self.desk.look_at("events", now + retry_pause(jitter))
 
+    def ask_for_last_events(self) -> None:
+        """Everyone has left: a pause before the next try would wait for nothing."""
+        if "events" in self.desk.times:
+            self.desk.forget("events")
+            self.desk.send("events", do.FollowEvents, self.events_after)
+
     def metrics_kept(self, now: float) -> None:
         """The next ones in a while."""
         self.desk.look_at("metrics", now + METRICS_SECONDS)

@@ -15,6 +15,7 @@ What is used of uvicorn's inside is listed in `tests/rendezvous/test_uvicorn.py`
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import socket
 import ssl
@@ -22,6 +23,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
+from types import FrameType
 from typing import Any
 
 import h11
@@ -30,6 +32,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from rendezvous.compat import timeout
 from rendezvous.server.answers import SECURITY_HEADERS, problem_response, send_problem
 from rendezvous.server.connection import CloseReason, Connection
 from rendezvous.server.room import Room, Seat
@@ -43,6 +46,12 @@ _LAST_SEAT_SECONDS = 2
 # OpenSSL keeps, for each connection, a buffer of the largest piece that it was given: a table of
 # 2,000 nodes in one piece cost 120 kB a connection for good.
 _TLS_PIECE_BYTES = 8 * 1024
+
+# How often the date of the answers is made anew.
+_TICK_SECONDS = 1.0
+# What is being answered at the end has so long, and is looked at so often.
+_CLOSE_SECONDS = 3.0
+_CLOSE_LOOK_SECONDS = 0.005
 
 _STARTUP_FAILURE = 3  # as uvicorn's own, which each version keeps elsewhere
 _CLOSED_BY_US = frozenset({h11.MUST_CLOSE, h11.CLOSED, h11.ERROR})
@@ -307,12 +316,12 @@ class GuardedServer(uvicorn.Server):
             headers=SECURITY_HEADERS,
             h11_max_incomplete_event_size=MAX_HEADER_BYTES,
             timeout_keep_alive=75,
-            timeout_graceful_shutdown=3,
         )
         super().__init__(config)
         self._rules = rules
         self._closing = closing
         self._ssl_context = ssl_context
+        self._told = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """See the base class, which cannot bound the TLS handshake."""
@@ -326,7 +335,7 @@ class GuardedServer(uvicorn.Server):
                 "ssl_handshake_timeout": self._rules.timeouts.handshake,
                 "ssl_shutdown_timeout": 1.0,
             }
-        loop = asyncio.get_running_loop()
+        self._loop = loop = asyncio.get_running_loop()
         protocol = functools.partial(
             GuardedProtocol,
             self.config,
@@ -341,9 +350,34 @@ class GuardedServer(uvicorn.Server):
         ]
         self.started = True
 
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A signal came: see the base class, which notices it at its next look."""
+        super().handle_exit(sig, frame)
+        if self.started:
+            self._loop.call_soon_threadsafe(self._told.set)
+
+    async def main_loop(self) -> None:
+        """See the base class, which looks ten times a second whether it is to end."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with timeout(_TICK_SECONDS):
+                    await self._told.wait()
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """See the base class, which waits for a tenth of a second at each step: the end of each
+        launch waits for this."""
         self._closing.set()
-        await super().shutdown(sockets)
+        for server in self.servers:
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        with contextlib.suppress(TimeoutError):
+            async with timeout(_CLOSE_SECONDS):
+                while self.server_state.connections or self.server_state.tasks:
+                    await asyncio.sleep(_CLOSE_LOOK_SECONDS)
+        for task in self.server_state.tasks:
+            task.cancel()
+        await self.lifespan.shutdown()
 
 
 def _closing(send: Send) -> Send:

@@ -190,6 +190,10 @@ FAILED_RESULT = DOWN + "program_failed"
         (OWN, BEGUN + "over metrics 2 dies 1.1", "1: break off FollowEvents; close child"),
         (OWN, BEGUN + "over metrics events-over", "close child"),
         (OWN, BEGUN + "over metrics-fail events-over", "close child"),
+        # events that ended before everyone had left are asked for at once, and only once
+        (OWN, BEGUN + "events-over over metrics", "follow events 9"),
+        (OWN, BEGUN + "events-over over metrics events-over", "close child"),
+        (OWN, BEGUN + "events-over over metrics events-broken 0.2", "0.2: follow events 17"),
         # 51: events go on after the last one that was shown, and end nothing
         (OWN, BEGUN + "events-broken 0.2", "0.2: follow events 17"),
         (OWN, BEGUN + "events-fail 0.2", "0.2: follow events 0"),

@@ -31,17 +31,19 @@ _PROTOCOL = """
     shutdown timeout_keep_alive timeout_keep_alive_handler timeout_keep_alive_task transport
 """
 _CYCLE = "disconnected keep_alive message_event on_response response_complete response_started"
-_SERVER = "config lifespan server_state servers shutdown started startup"
+_SERVER = """
+    config handle_exit lifespan main_loop on_tick server_state servers shutdown started startup
+"""
 _CONNECTION = "next_event our_state receive_data send_failed their_state trailing_data"
 
 USED: dict[type, tuple[str, set[str]]] = {
     H11Protocol: ("self", {*_PROTOCOL.split()}),
     RequestResponseCycle: ("cycle", {*_CYCLE.split()}),
     FlowControl: ("flow", {"drain", "write_paused"}),
-    ServerState: ("server_state", {"default_headers"}),
+    ServerState: ("server_state", {"connections", "default_headers", "tasks"}),
     h11.Connection: ("conn", {*_CONNECTION.split()}),
     uvicorn.Server: ("self", {*_SERVER.split()}),
-    LifespanOn: ("lifespan", {"should_exit", "startup", "state"}),
+    LifespanOn: ("lifespan", {"should_exit", "shutdown", "startup", "state"}),
 }
 """By class: the last name of what has its attributes in our code, and which of them are used."""
 
