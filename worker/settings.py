@@ -36,7 +36,7 @@ def option(default: Any, description: str, **extra: Any) -> Any:
 class Settings(BaseModel):
     """Base of all settings: what a person says is checked, and an unknown key is refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 def read_size(text: str) -> tuple[int, int]:

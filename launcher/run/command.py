@@ -17,8 +17,8 @@ import click
 
 from launcher.run.environment import LaunchEnvironment
 from launcher.run.preparation import Preparation, prepare
-from launcher.run.shell import Launch
 from launcher.settings import LaunchSettings
+from launcher.show.first_line import first_line
 from launcher.show.last_line import last_line
 from rendezvous.wire.errors import error_from_code
 
@@ -56,12 +56,17 @@ async def launch(
 
 async def _launch(prepared: Preparation, world: LaunchEnvironment) -> int:
     plan, settings = prepared.plan, prepared.settings
-    board = world.board(json_events=settings.json_events)
-    if settings.node_rank is not None and plan.site.loopback and plan.slots > 1:
-        board.say(f"there is no RDZV_TOKEN: all {plan.slots} nodes run on this machine")
     state = world.state(prepared.root, plan.run)
     state.acquire()
     try:
+        if state.record() is None:  # a former launch may have this one refused
+            world.echo(first_line(plan, state, symmetric=prepared.symmetric))
+        # After the line: the machine's modules, the client's and the board's take as long again.
+        from launcher.run.shell import Launch
+
+        board = world.board(json_events=settings.json_events)
+        if settings.node_rank is not None and plan.site.loopback and plan.slots > 1:
+            board.say(f"there is no RDZV_TOKEN: all {plan.slots} nodes run on this machine")
         work = Launch(prepared, state, board, world)
         outcome = await work.go()
     finally:

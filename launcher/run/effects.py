@@ -16,7 +16,7 @@ from launcher.run.footing import Footing, Surveyor
 from launcher.run.inputs import Input
 from launcher.run.preparation import Preparation
 from launcher.run.scheduling import Remains, Scheduling
-from launcher.run.values import ErrorKind, Trouble, Verdict
+from launcher.run.values import ErrorKind, Fresh, Trouble, Verdict
 from launcher.run.words import Names, cancel_reason, detail_of, lines, result_of
 from launcher.show.board import Board
 from launcher.state.state_dir import StateDir, outlives_launch
@@ -87,6 +87,7 @@ class Effects:
         self._keeper: MetricsKeeper | None = None
         self._child: Child | None = None
         self._starting = asyncio.Lock()
+        self._is_new = False
         self._names = Names(
             state.run,
             state.ledger.path,
@@ -98,6 +99,7 @@ class Effects:
 
     async def close(self) -> None:
         """Nothing is left open, whatever became of the launch."""
+        await self._scheduling.close()
         if self._clients is not None:
             await self._clients.close()
         await self._end_child()
@@ -156,6 +158,7 @@ class Effects:
                 return inputs.Done(number)
             case do.Establish(ground=ground):
                 await self._stand_on(self.surveyor.make(ground))
+                self._is_new = isinstance(ground, Fresh)
                 return inputs.Done(number)
             case do.Keep():
                 return inputs.ReportCame(number, await self._keep(action))
@@ -256,6 +259,9 @@ class Effects:
         async with self._starting:
             child = await self._world.start_registry(self._state, self.surveyor.socket)
             self._child = child
+        if self._is_new:
+            self._is_new = False
+            await self._scheduling.make_ready()
         code = await child.wait()
         return inputs.ChildEnded(action.id, code, self._world.registry_words(self._state))
 

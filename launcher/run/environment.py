@@ -14,11 +14,10 @@ import signal
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import click
 
-from launcher.run.recorded import NAME, record_into
 from launcher.run.registry_process import (
     last_words,
     listen,
@@ -31,11 +30,13 @@ from launcher.schedulers.contract import Scheduler, SchedulerContext
 from launcher.show.board import Board, make_board
 from launcher.state.state_dir import StateDir
 from rendezvous.compat import timeout
-from rendezvous.shell import Recorder
-from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import Credential, new_secret
 from rendezvous.talk.join_string import RegistryPlace
 from worker.program.process import ending_signals
+
+if TYPE_CHECKING:
+    from rendezvous.shell import Recorder
+    from rendezvous.talk.client import RegistryClient
 
 _LAUNCH_ID_BYTES = 5
 
@@ -110,6 +111,8 @@ class LaunchEnvironment:
         self, place: RegistryPlace, credential: Credential, request_seconds: float
     ) -> RegistryClient:
         """The way to a registry."""
+        from rendezvous.talk.client import RegistryClient  # not needed before the first line
+
         return RegistryClient(place, credential, request_seconds=request_seconds)
 
     def keeper(
@@ -122,6 +125,8 @@ class LaunchEnvironment:
 
     def recorder(self, state: StateDir) -> Recorder | None:
         """What writes down all that the launch's machine hears; None: nothing does."""
+        from launcher.run.recorded import NAME, record_into  # not needed before the first line
+
         return record_into(state.path / NAME)
 
     def on_signals(self, tell: Callable[[int], None]) -> None:

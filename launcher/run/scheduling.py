@@ -17,7 +17,7 @@ from launcher.run.values import Key, Left
 from launcher.schedulers.contract import NothingSubmitted, Scheduler, SchedulerContext
 from launcher.state.ledger import Ledger, LedgerEntry
 from rendezvous.compat import timeout
-from rendezvous.wire.errors import SchedulerError, UsageError
+from rendezvous.wire.errors import RdzvError, SchedulerError, UsageError
 from rendezvous.wire.words import printable
 
 _LAST_LINE_SECONDS = 10.0
@@ -108,6 +108,22 @@ class Scheduling:
             own = Key(key.slot, key.generation)
             if entry.name == launch.submission(own).name:
                 self._entries[own] = entry
+
+    async def make_ready(self) -> None:
+        """Have the nodes of this machine made ready, while the registry of a new launch starts."""
+        launch = self._launch
+        assert launch is not None
+        facts = launch.prepared.facts()
+        for key in [Key(slot, 1) for slot in range(launch.plan.slots)]:
+            if (starter := facts.starter_of(key.slot)) is not None and starter.loopback:
+                with contextlib.suppress(RdzvError):  # `submit` says what is wrong
+                    await launch.starter(key).make_ready(launch.submission(key))
+
+    async def close(self) -> None:
+        """End what was made ready in vain."""
+        if self._launch is not None:
+            for scheduler in (self._launch.prepared.here, self._launch.prepared.others):
+                await scheduler.close()
 
     def entry(self, key: Key) -> LedgerEntry:
         """What is known of a worker run."""

@@ -66,6 +66,10 @@ class Scheduler(Protocol):
         Raises TemplateError or UsageError.
         """
 
+    async def make_ready(self, run: Submission) -> None:
+        """Do what needs no join string, so that `submit` is quick; nothing is submitted by it."""
+        return
+
     async def submit(self, run: Submission, join: str, *, trouble: Trouble = unheard) -> str:
         """Start the worker run; returns the scheduler's id of it.
 
@@ -93,6 +97,10 @@ class Scheduler(Protocol):
 
         Raises SchedulerError when it could not be told.
         """
+
+    async def close(self) -> None:
+        """End what was made ready and not submitted; the launch is over."""
+        return
 
     def cancel_words(self, run: WorkerRun, handle: str | None) -> str:
         """The command with which a person ends it; empty where there is none."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from launcher.options import outside_environment
-from launcher.plan.plan import Submission, WorkerRun
+from launcher.plan.plan import HIDDEN, Submission, WorkerRun
 from launcher.plan.template import Form, render
 from launcher.schedulers.contract import Scheduler, SchedulerContext, Trouble, unheard
 from launcher.schedulers.description import Description
@@ -43,8 +44,36 @@ class ProcessSpec(BaseModel):
     env: dict[str, str] = {}
 
 
+@dataclass
+class _Ready:
+    """An agent's process that has all but its join string.
+
+    Attributes:
+        begun_as: What it was started with.
+        join: Where the join string is written; the process reads it to its end.
+    """
+
+    child: asyncio.subprocess.Process
+    begun_as: tuple[list[str], dict[str, str]]
+    join: int
+
+    def take(self, secret: str) -> bool:
+        """Let it join; whether it could be told."""
+        try:
+            told = self.child.returncode is None
+            return told and os.write(self.join, secret.encode()) > 0
+        except OSError:  # it has ended meanwhile
+            return False
+        finally:
+            os.close(self.join)
+
+
 class LocalScheduler(Scheduler):
     """Starts each worker run as a child of this process; they end when it ends.
+
+    An interpreter takes as long to import an agent as the registry takes to start: so processes are
+    made ready side by side with it, and wait for their join strings. One that never gets one has
+    joined nothing, and ends with the launch.
 
     It keeps no logs of its own: the nodes' log files lie in the run's folder on this machine.
     """
@@ -58,6 +87,7 @@ class LocalScheduler(Scheduler):
         self._children: dict[str, asyncio.subprocess.Process] = {}
         self._logs: dict[str, tuple[Path | None, int]] = {}
         self._names: dict[str, str] = {}
+        self._ready: dict[str, _Ready] = {}
 
     def prepare(self, run: Submission, join: str) -> str:
         """See the contract."""
@@ -68,31 +98,73 @@ class LocalScheduler(Scheduler):
 
     async def submit(self, run: Submission, join: str, *, trouble: Trouble = unheard) -> str:
         """See the contract."""
-        spec = _parse(self.prepare(run, join), run.source, join)
-        environ = outside_environment(self._context.environ) | spec.env
-        secret = environ.pop("RDZV_JOIN", join)
+        argv, environ, secret = self._start_of(run, join)
         said = self._log_of(run.slot)
-        with anonymous_file("rdzv_join", secret.encode()) as file:
-            environ["RDZV_JOIN_FILE"] = path_of(file.fileno())
-            try:
-                child = await asyncio.create_subprocess_exec(
-                    *_with_parent(spec.argv),
-                    env=environ,
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=2 if self._context.quiet_stdout else None,
-                    pass_fds=(file.fileno(),),
-                    start_new_session=True,  # a terminal's Ctrl-C is the launcher's to pass on
-                )
-            except (OSError, ValueError) as exc:  # ValueError: a NUL in a word or a variable
-                why = exc.strerror if isinstance(exc, OSError) else exc
-                raise SchedulerError(
-                    f"slot {run.slot}: '{spec.argv[0]}' cannot be started: {why}",
-                    hint=f"argv of {run.source} begins with it",
-                ) from exc
+        ready = self._ready.pop(run.name, None)
+        if ready is not None and ready.begun_as == (argv, environ) and ready.take(secret):
+            child = ready.child
+        else:
+            child = await self._start(run, argv, environ, secret)
         self._logs[str(child.pid)] = said
         self._children[str(child.pid)] = child
         self._names[run.name] = str(child.pid)
         return str(child.pid)
+
+    def _start_of(self, run: Submission, join: str) -> tuple[list[str], dict[str, str], str]:
+        """What is executed: argv, environment, and the secret beside it."""
+        spec = _parse(self.prepare(run, join), run.source, join)
+        environ = outside_environment(self._context.environ) | spec.env
+        secret = environ.pop("RDZV_JOIN", join)
+        return _with_parent(spec.argv), environ, secret
+
+    async def _start(
+        self, run: Submission, argv: list[str], environ: dict[str, str], secret: str
+    ) -> asyncio.subprocess.Process:
+        with anonymous_file("rdzv_join", secret.encode()) as file:
+            try:
+                return await self._execute(argv, environ, file.fileno())
+            except (OSError, ValueError) as exc:  # ValueError: a NUL in a word or a variable
+                why = exc.strerror if isinstance(exc, OSError) else exc
+                raise SchedulerError(
+                    f"slot {run.slot}: '{argv[0]}' cannot be started: {why}",
+                    hint=f"argv of {run.source} begins with it",
+                ) from exc
+
+    async def _execute(
+        self, argv: list[str], environ: dict[str, str], join: int
+    ) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            *argv,
+            env=environ | {"RDZV_JOIN_FILE": path_of(join)},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=2 if self._context.quiet_stdout else None,
+            pass_fds=(join,),
+            start_new_session=True,  # a terminal's Ctrl-C is the launcher's to pass on
+        )
+
+    async def make_ready(self, run: Submission) -> None:
+        """See the contract; a command that is not ours may do anything before it joins."""
+        argv, environ, _ = self._start_of(run, HIDDEN)
+        if argv[: len(OWN_COMMAND)] != [*OWN_COMMAND]:
+            return
+        read, write = os.pipe()
+        try:
+            child = await self._execute(argv, environ, read)
+            self._ready[run.name] = _Ready(child, (argv, environ), write)
+        except BaseException as exc:
+            os.close(write)
+            if not isinstance(exc, OSError | ValueError):  # `submit` says why
+                raise
+        finally:
+            os.close(read)
+
+    async def close(self) -> None:
+        """See the contract."""
+        for ready in self._ready.values():
+            _signal_group(ready.child, signal.SIGKILL)
+            os.close(ready.join)
+            await ready.child.wait()
+        self._ready.clear()
 
     async def find(self, run: WorkerRun) -> str | None:
         """A child that lives; those of a former launcher have ended with it."""

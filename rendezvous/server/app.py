@@ -1,21 +1,24 @@
 """The registry's application: requests to calls by the table of routes, and back.
 
-FastAPI's routes serve the calls that people and launchers make now and then; those that every node
-makes are answered before. What stands around both is our own: FastAPI's layers would be paid for by
-every request, and answer 500 to each error that the guard answers.
+FastAPI's routes serve the calls that people and operators make now and then; those that every node
+or launch makes are answered before. What stands around both is our own: FastAPI's layers would be
+paid for by every request, and answer 500 to each error that the guard answers.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 
-from fastapi import FastAPI, Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rendezvous.compat import timeout
@@ -46,7 +49,7 @@ def make_app(service: Service, *, allowed_hosts: Collection[str]) -> ASGIApp:
     """The registry's whole application, guard included; as long as it is up, so is the service."""
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_: object) -> AsyncIterator[None]:
         task = asyncio.create_task(service.serve())
         task.add_done_callback(_end_process_when_failed)
         yield
@@ -54,11 +57,8 @@ def make_app(service: Service, *, allowed_hosts: Collection[str]) -> ASGIApp:
         with contextlib.suppress(asyncio.CancelledError):
             await task
 
-    api = FastAPI(openapi_url=None, redirect_slashes=False, lifespan=lifespan)
-    for route in ROUTES:
-        if not route.lean:
-            api.add_route(route.path, _endpoint(route, service), methods=[route.method])
-    inner = _Door(_Lean(api.router, service))
+    alone = Router(lifespan=lifespan)
+    inner = _Door(_Lean(service, lifespan=alone))
     return Guard(inner, allowed_hosts=allowed_hosts, body_limit=_body_limit)
 
 
@@ -156,15 +156,27 @@ _NODES = (node, newcomer)
 
 
 class _Lean:
-    """ASGI middleware that answers what every node asks; the rest goes on to FastAPI's routes."""
+    """ASGI application that answers what every node asks; the rest goes on to FastAPI's routes."""
 
-    def __init__(self, app: ASGIApp, service: Service) -> None:
-        self._app = app
+    def __init__(self, service: Service, *, lifespan: ASGIApp) -> None:
         self._service = service
+        self._lifespan = lifespan
+
+    @functools.cached_property
+    def _rest(self) -> ASGIApp:
+        """Imported with the first of these calls, as no launch makes one before its go: FastAPI
+        takes a third of the time in which a registry starts."""
+        from fastapi import FastAPI
+
+        api = FastAPI(openapi_url=None, redirect_slashes=False)
+        for route in ROUTES:
+            if not route.lean:
+                api.add_route(route.path, _endpoint(route, self._service), methods=[route.method])
+        return api.router
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self._lifespan(scope, receive, send)
             return
         routes, values = find(scope["path"])
         route = routes.get(scope["method"])
@@ -174,7 +186,7 @@ class _Lean:
                 raise MethodNotAllowed(f"{path} does not support {scope['method']}")
             raise NotFound(f"there is no {path} here")
         if not route.lean:
-            await self._app(scope, receive, send)
+            await self._rest(scope, receive, send)
             return
         reply = await _answer(route, self._service, Asked(scope, *values), receive)
         if isinstance(reply, Response):

@@ -373,7 +373,7 @@ class GuardedServer(uvicorn.Server):
             connection.shutdown()
         with contextlib.suppress(TimeoutError):
             async with timeout(_CLOSE_SECONDS):
-                while self.server_state.connections or self.server_state.tasks:
+                while self.server_state.connections or self.server_state.tasks:  # noqa: ASYNC110 (uvicorn tells nobody)
                     await asyncio.sleep(_CLOSE_LOOK_SECONDS)
         for task in self.server_state.tasks:
             task.cancel()

@@ -121,7 +121,7 @@ class Route:
         takes: The model of the body, which is strict JSON.
         query: The type and the default of each value of the query.
         media: The type of the answer.
-        lean: Whether it is answered before FastAPI's routing: it comes for every node.
+        lean: Whether it is answered before FastAPI's routing: every node or launch makes it.
     """
 
     name: str
@@ -181,7 +181,7 @@ ROUTES = (
           MetricReply, takes=MetricBatch, lean=True),
     Route("healthz", "GET", "/healthz", "Whether a registry answers; needs no credential.",
           anyone, _health, str, media=_TEXT, lean=True),
-    # What a launcher says of every slot, and asks at every change.
+    # What each launch says and asks.
     Route("slot_news", "POST", _SLOT, "What the scheduler reports about a slot.",
           maker, lambda service, asked: service.slot_news(asked.live, asked.slot, asked.said),
           RunStatus, takes=SlotNews, lean=True),
@@ -189,6 +189,26 @@ ROUTES = (
           reader, lambda service, asked: service.wait_status(
               asked.live, asked.query.after, asked.query.wait),
           RunStatus, query={"after": (int, -1), "wait": (_Wait, 0.0)}, lean=True),
+    Route("create", "PUT", _RUN, "Make a run.",
+          operator, lambda service, asked: service.create(asked.run, asked.said),
+          RunStatus, takes=RunSpec, lean=True),
+    Route("cancel", "DELETE", _RUN, "Cancel a run.",
+          maker,
+          lambda service, asked: service.cancel(asked.live, printable(asked.query.reason, 300)),
+          RunStatus, query={"reason": (_Reason, "asked for")}, lean=True),
+    Route("event_stream", "GET", f"{_RUN}/events",
+          "Events as they happen, one JSON object per line; empty lines while there are none.",
+          reader, _events, EventLine, query={"after": _AFTER}, media=_LINES, lean=True),
+    Route("table", "GET", f"{_RUN}/tables/{{digest}}", "The endpoint table with this digest.",
+          reader, _table, EndpointTable, lean=True),
+    Route("checks", "GET", f"{_RUN}/report",
+          "What was checked before the go: findings, and which nodes reached which.",
+          reader,
+          lambda service, asked: service.sequencer.look(lambda _: run_report(asked.live.run)),
+          RunReport, lean=True),
+    Route("run_metrics", "GET", f"{_RUN}/metrics",
+          "The processes' metrics: the newest row of each, or with `after` the rows above it.",
+          reader, _curves, RunMetrics, query={"after": (int | None, None)}, lean=True),
     # The rest.
     Route("refuse", "POST", f"{_SLOT}/refusal", "Why a node does not join; it ends then.",
           newcomer_of_slot,
@@ -203,26 +223,6 @@ ROUTES = (
           command_of_node, lambda service, asked: service.relay_take(
               asked.live, asked.slot, asked.query.after, asked.query.session),
           RelayMail, query={"after": (_Sequence, 0), "session": (_Session, "")}),
-    Route("create", "PUT", _RUN, "Make a run.",
-          operator, lambda service, asked: service.create(asked.run, asked.said),
-          RunStatus, takes=RunSpec),
-    Route("cancel", "DELETE", _RUN, "Cancel a run.",
-          maker,
-          lambda service, asked: service.cancel(asked.live, printable(asked.query.reason, 300)),
-          RunStatus, query={"reason": (_Reason, "asked for")}),
-    Route("event_stream", "GET", f"{_RUN}/events",
-          "Events as they happen, one JSON object per line; empty lines while there are none.",
-          reader, _events, EventLine, query={"after": _AFTER}, media=_LINES),
-    Route("table", "GET", f"{_RUN}/tables/{{digest}}", "The endpoint table with this digest.",
-          reader, _table, EndpointTable),
-    Route("checks", "GET", f"{_RUN}/report",
-          "What was checked before the go: findings, and which nodes reached which.",
-          reader,
-          lambda service, asked: service.sequencer.look(lambda _: run_report(asked.live.run)),
-          RunReport),
-    Route("run_metrics", "GET", f"{_RUN}/metrics",
-          "The processes' metrics: the newest row of each, or with `after` the rows above it.",
-          reader, _curves, RunMetrics, query={"after": (int | None, None)}),
     Route("runs", "GET", "/v1/runs", "All runs, without their slots.",
           operator, lambda service, asked: service.statuses(), RunList),
     Route("metrics", "GET", "/metrics", "Counters and gauges, as Prometheus text.",

@@ -18,10 +18,10 @@ from urllib.parse import urlencode
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from rendezvous.background import in_background
 from rendezvous.talk.credentials import Credential
 from rendezvous.talk.dialling import dial, dials_again
 from rendezvous.talk.failures import NetworkFailure, words_of
-from rendezvous.talk.http_network import HttpNetwork
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.talk.network import Line, Network, Request
 from rendezvous.talk.retry import RANDOM, persistently, retry_pause
@@ -59,7 +59,7 @@ class RegistryClient:
         place: Where the registry is and how it proves itself.
         credential: Sent with every request; may be set later.
         request_seconds: Time-out of one request that does not wait on purpose.
-        network: The real one unless told.
+        network: The real one unless told; httpx is imported when it is dialled.
         draw: Of the pauses between tries.
     """
 
@@ -77,7 +77,7 @@ class RegistryClient:
         self.pause = functools.partial(retry_pause, draw or RANDOM)
         """Seconds before the next try of what failed."""
         self._seconds = request_seconds
-        self._network = network or HttpNetwork()
+        self._network = network
         self._line: Line | None = None
         self._former: list[Line] = []
         self._dial_again = False
@@ -99,6 +99,8 @@ class RegistryClient:
 
         Raises Unavailable, with what happened at each address, where none has proven itself.
         """
+        if self._network is None:
+            self._network = await in_background(_real_network)
         await dial(self._network, self.place, self._keep, late=self._late, seconds=self._seconds)
         return self.base
 
@@ -294,6 +296,13 @@ class RegistryClient:
                 async for text in answer.lines():
                     if text:
                         yield _parse(EventLine, text.encode())
+
+
+def _real_network() -> Network:
+    """httpx: a launcher imports it beside the start of its registry and its nodes."""
+    from rendezvous.talk.http_network import HttpNetwork
+
+    return HttpNetwork()
 
 
 @functools.cache

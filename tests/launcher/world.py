@@ -96,6 +96,12 @@ class Fleet:
     def prepare(self, run: Submission, join: str) -> str:
         return f"{run.name} {join}"
 
+    async def make_ready(self, run: Submission) -> None:
+        """See the contract."""
+
+    async def close(self) -> None:
+        """See the contract."""
+
     async def submit(self, run: Submission, join: str, *, trouble: Trouble = unheard) -> str:
         if self.trouble:
             await trouble(self.trouble)

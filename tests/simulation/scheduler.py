@@ -82,6 +82,12 @@ class SimulatedScheduler:
     def prepare(self, run: Submission, join: str) -> str:
         return f"start {run.name}"
 
+    async def make_ready(self, run: Submission) -> None:
+        """See the contract."""
+
+    async def close(self) -> None:
+        """See the contract."""
+
     async def submit(self, run: Submission, join: str, *, trouble: Trouble = unheard) -> str:
         self._may_break("submit")
         await asyncio.sleep(_CALL_SECONDS)

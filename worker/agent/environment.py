@@ -25,6 +25,7 @@ from rendezvous.background import in_background
 from rendezvous.shell import Recorder
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import Credential
+from rendezvous.talk.http_network import HttpNetwork
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.table import EndpointTable
@@ -51,6 +52,11 @@ from worker.program.output import Output, OutputSink, make_private
 from worker.program.own_folder import remove_left
 from worker.program.process import Program, parent_lives
 from worker.rsh.shims import write_shims
+
+
+def dial(place: RegistryPlace, credential: Credential | str | None) -> RegistryClient:
+    """The way to a registry; httpx was imported while this node had no join string yet."""
+    return RegistryClient(place, credential, network=HttpNetwork())
 
 
 class RunningProgram(Protocol):
@@ -164,7 +170,7 @@ class AgentEnvironment:
     in_thread: Callable[..., Awaitable[Any]] = in_background
     parent_lives: Callable[[int], bool] = parent_lives
     # --- the registry and the peers
-    dial: Callable[[RegistryPlace, Credential | str | None], RegistryClient] = RegistryClient
+    dial: Callable[[RegistryPlace, Credential | str | None], RegistryClient] = dial
     listen: Callable[..., Listener] = ProbeListener
     probe: Callable[[Identity, ProbePlan, Iterable[int]], Awaitable[list[PairProbe]]] = probe_peers
     resolver: Callable[[], Resolver] = Resolver
