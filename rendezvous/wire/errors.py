@@ -66,7 +66,7 @@ class ExitCode(IntEnum):
 
     OK = 0, "every node's program ended with exit code 0"
     FAILED = 1, "rdzv could not do what you asked; the message says why"
-    USAGE = 2, "a wrong option, spec or template; an unknown run; a missing package"
+    USAGE = 64, "a wrong option, spec or template; an unknown run; a missing package"
     INTERNAL = 70, "an internal error in rdzv"
     FENCED = 75, "a newer worker run has taken this node's slot"
     REFUSED = 77, "the registry refused this node: wrong token, or a different job from the run's"
