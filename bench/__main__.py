@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from bench import agents, idle, mesh
+from bench import agents, idle, mesh, starts
 from bench.hosts import name_mapped_loopback
 from bench.machine import describe, watching
 from bench.meeting import Times, meeting
@@ -33,6 +33,9 @@ class Plan:
     agent_rounds: int
     verify: tuple[int, ...]
     verify_rounds: int
+    starts: int
+    torchrun: tuple[int, ...]
+    pairs: int
     idle: int
     thousands: int
 
@@ -47,6 +50,9 @@ FULL = Plan(
     agent_rounds=2,
     verify=(4, 16, 64, 128),
     verify_rounds=5,
+    starts=10,
+    torchrun=(2, 4),
+    pairs=5,
     idle=2_048,
     thousands=10_000,
 )
@@ -60,6 +66,9 @@ QUICK = Plan(
     agent_rounds=1,
     verify=(4, 16),
     verify_rounds=1,
+    starts=2,
+    torchrun=(2,),
+    pairs=1,
     idle=64,
     thousands=0,
 )
@@ -122,6 +131,8 @@ def run(plan: Plan) -> None:
         _measure(report, partial(agents.last_to_all, nodes, plan.agent_rounds))
     for nodes in plan.verify:
         _measure(report, partial(mesh.verify, nodes, plan.verify_rounds))
+    for nodes in plan.torchrun:
+        _measure(report, partial(starts.beside_torchrun, nodes, plan.pairs))
     _figures(report, plan)
 
 
@@ -133,6 +144,7 @@ def _figures(report: Report, plan: Plan) -> None:
     _measure(report, partial(idle.idle, plan.idle, 3.0 if plan.mode else 10.0))
     _measure(report, partial(agents.figures, plan.agent_rounds))
     _measure(report, partial(agents.launch_to_exec, plan.agent_rounds))
+    _measure(report, partial(starts.figures, plan.starts))
 
 
 def main() -> None:

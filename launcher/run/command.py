@@ -20,9 +20,12 @@ from launcher.run.preparation import Preparation, prepare
 from launcher.settings import LaunchSettings
 from launcher.show.first_line import first_line
 from launcher.show.last_line import last_line
-from rendezvous.wire.errors import error_from_code
+from launcher.state.state_dir import StateDir
+from rendezvous.wire.errors import ArmingFailed, error_from_code
 
 _SIGNALS = 128
+_HINT = "nothing was submitted: slot 0's node starts COMMAND on this machine, in this folder"
+_HINT_OTHERS = "; if only the other machines have it, add --no-local-node"
 
 
 async def launch(
@@ -51,22 +54,25 @@ async def launch(
             click.echo(line)
         return 0
     prepared.check()
+    if prepared.starts_here and (missing := world.missing(prepared.plan, environ)):
+        alone = prepared.here is prepared.others
+        raise ArmingFailed(missing, hint=_HINT if alone else _HINT + _HINT_OTHERS)
     return await _launch(prepared, world)
 
 
 async def _launch(prepared: Preparation, world: LaunchEnvironment) -> int:
     plan, settings = prepared.plan, prepared.settings
+    board = world.board(json_events=settings.json_events)
+    if settings.node_rank is not None and plan.site.loopback and plan.slots > 1:
+        board.say(f"there is no RDZV_TOKEN: all {plan.slots} nodes run on this machine")
     state = world.state(prepared.root, plan.run)
     state.acquire()
     try:
-        if state.record() is None:  # a former launch may have this one refused
-            world.echo(first_line(plan, state, symmetric=prepared.symmetric))
-        # After the line: the machine's modules, the client's and the board's take as long again.
+        if _nothing_refuses(prepared, state, world):
+            world.echo(first_line(plan, state))
+        # Not before that line: the machine's modules and the client's take as long again.
         from launcher.run.shell import Launch
 
-        board = world.board(json_events=settings.json_events)
-        if settings.node_rank is not None and plan.site.loopback and plan.slots > 1:
-            board.say(f"there is no RDZV_TOKEN: all {plan.slots} nodes run on this machine")
         work = Launch(prepared, state, board, world)
         outcome = await work.go()
     finally:
@@ -82,3 +88,12 @@ async def _launch(prepared: Preparation, world: LaunchEnvironment) -> int:
         code = _SIGNALS + outcome.signal
     world.echo(last_line(plan.run, result, state, exit_code=code))
     return code
+
+
+def _nothing_refuses(prepared: Preparation, state: StateDir, world: LaunchEnvironment) -> bool:
+    """Whether what stands in the way of a launch later than this would be unusual: a former launch,
+    a port that has to be free, no address. A refusal is its error, and no other line."""
+    if prepared.symmetric or state.record() is not None:
+        return False
+    known = prepared.plan.site.loopback or prepared.settings.registry_address
+    return bool(known or prepared.standing or world.addresses())

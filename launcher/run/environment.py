@@ -12,12 +12,13 @@ import random
 import secrets
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import click
 
+from launcher.plan.plan import Plan
 from launcher.run.registry_process import (
     last_words,
     listen,
@@ -32,6 +33,7 @@ from launcher.state.state_dir import StateDir
 from rendezvous.compat import timeout
 from rendezvous.talk.credentials import Credential, new_secret
 from rendezvous.talk.join_string import RegistryPlace
+from worker.preflight.needs import missing_here
 from worker.program.process import ending_signals
 
 if TYPE_CHECKING:
@@ -106,6 +108,10 @@ class LaunchEnvironment:
     def board(self, *, json_events: bool) -> Board:
         """What the person sees."""
         return make_board(json_events=json_events)
+
+    def missing(self, plan: Plan, environ: Mapping[str, str]) -> str:
+        """What COMMAND needs and this machine lacks; empty when nothing is known to be."""
+        return missing_here(plan.settings.framework, plan.command, environ, leads=True)
 
     def client(
         self, place: RegistryPlace, credential: Credential, request_seconds: float

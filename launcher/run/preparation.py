@@ -88,6 +88,13 @@ class Preparation:
             starter.prepare(plan.submission(slot, 1), HIDDEN)
         check_file_limit(plan.slots if self.standing is None else 0)
 
+    @property
+    def starts_here(self) -> bool:
+        """Whether the run needs a node that starts COMMAND here for certain: in this folder, with
+        this environment, and nothing of a person's own spec before it."""
+        own = self.here is not self.others or self.settings.worker_spec is None
+        return self.settings.local_node and own and self.plan.min_nodes == self.plan.slots
+
     def facts(self) -> LaunchFacts:
         """What the machine knows of it."""
         settings = self.settings

@@ -71,7 +71,7 @@ def scheduler_entry(name: str) -> Entry:
     if "/" in name:
         path = Path(name)
         return profile_entry(path, path.parent)
-    entry = known_schedulers().get(name)
+    entry = SCHEDULERS.get(name) or known_schedulers().get(name)  # profiles are files to read
     if entry is None:
         raise UsageError(
             f"there is no scheduler '{name}'",

@@ -6,8 +6,8 @@ from launcher.plan.plan import Plan
 from launcher.state.state_dir import StateDir
 
 
-def first_line(plan: Plan, state: StateDir, *, symmetric: bool) -> str:
-    """What rank 0's standard error shows first, once nothing of what was asked for is refused."""
+def first_line(plan: Plan, state: StateDir) -> str:
+    """What standard error shows first, once nothing that was asked for is refused."""
     nodes = f"{plan.nnodes} node{'s' * (plan.slots > 1)}"
-    who = "that start by themselves" if symmetric else f"by scheduler {plan.settings.starter}"
+    who = f"with --scheduler {plan.settings.starter}"
     return f"rdzv: launching run '{plan.run}' on {nodes} {who}; its files are in {state.path}"

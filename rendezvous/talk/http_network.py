@@ -24,6 +24,9 @@ from rendezvous.wire.words import bracketed
 # With httpx comes its command line, and with that rich, click and pygments where they are
 # installed: 5 MB of each agent. It does without what cannot be imported.
 sys.modules.setdefault("httpx._main", cast(Any, None))
+import anyio  # noqa: E402, F401 (httpx and httpcore would import these while a registry waits)
+import h11  # noqa: E402, F401
+import httpcore  # noqa: E402, F401
 import httpx  # noqa: E402
 
 _NO_CHECK_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME; the ssl module has no name for it

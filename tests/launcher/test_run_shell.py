@@ -200,6 +200,7 @@ async def test_29_without_an_address_of_its_own_a_launch_is_refused(world: World
         await world.run()
     assert caught.value.hint == "name one with --registry-address"
     assert world.log == ["port 29600 opened", "port 29600 closed", "board closed"]
+    assert world.echoed == []  # a refusal is its error, and no other line
 
 
 # --- the shell
@@ -215,12 +216,15 @@ async def test_14_a_launch_from_its_port_to_its_result_and_its_last_line(world: 
             await asyncio.sleep(1)
         world.registry.change(phase=Phase.RUNNING, digest="d1")
         await world.until(lambda: (world.state().path / "report.json").exists())
-        assert world.echoed == []
+        assert len(world.echoed) == 1
     opened = ["port 29600 opened", "registry started"]
     assert world.log == [*opened, "registry ended", "port 29600 closed", "board closed"]
     assert (left(world), world.state().result(), world.said) == ([], OK, [])
     assert (task.result(), world.events) == (0, [1, 2])
-    assert world.echoed == [(f"rdzv: run 'r' ok: {OK.message}", False)]  # the folder is free
+    (first, held), last = world.echoed
+    assert first.startswith("rdzv: launching run 'r' on 2 nodes with --scheduler ")
+    assert held
+    assert last == (f"rdzv: run 'r' ok: {OK.message}", False)  # the folder is free
     kept = [world.state().path / f"{name}.json" for name in ("status", "table", "report")]
     assert {path.stat().st_mode & 0o777 for path in kept} == {0o600}
 
@@ -325,9 +329,9 @@ async def test_93_the_exit_code_is_the_results_or_that_of_the_signal_which_cance
         return outcome
 
     ended = SimpleNamespace(result=result, go=go)
-    monkeypatch.setattr("launcher.run.command.Launch", lambda *_: ended)
+    monkeypatch.setattr("launcher.run.shell.Launch", lambda *_: ended)
     assert await world.run() == code
-    assert len(world.echoed) == (result is not None)
+    assert len(world.echoed) == 1 + (result is not None)
 
 
 @virtual

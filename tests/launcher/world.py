@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from launcher.plan.plan import Submission, WorkerRun
+from launcher.plan.plan import Plan, Submission, WorkerRun
 from launcher.run.command import launch
 from launcher.run.environment import Child, LaunchEnvironment, Socket
 from launcher.run.preparation import Preparation, prepare
@@ -289,6 +289,9 @@ class World(LaunchEnvironment):
 
     def scheduler(self, starter: str, context: SchedulerContext) -> Scheduler:
         return self.fleet
+
+    def missing(self, plan: Plan, environ: Mapping[str, str]) -> str:
+        return ""
 
     def client(
         self, place: RegistryPlace, credential: Credential, request_seconds: float

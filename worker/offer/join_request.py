@@ -14,8 +14,6 @@ from rendezvous.talk.macs import sign_join, word_macs
 from rendezvous.wire.errors import AddressError, ArmingFailed, UsageError
 from rendezvous.wire.node import Job, JoinRequest
 from rendezvous.wire.run import DEFAULT_MASTER_PORT
-from worker.contracts import needs_of
-from worker.contracts.script import script_of
 from worker.machine.interfaces import count_cpus, count_gpus, look, route_source
 from worker.machine.kernel import read_arp
 from worker.machine.surroundings import (
@@ -28,7 +26,7 @@ from worker.machine.surroundings import (
 from worker.offer.address import AddressChoice, choose_candidates
 from worker.offer.ports import find_free, is_free
 from worker.preflight.checks import check_node, worth_telling
-from worker.preflight.needs import missing_of, missing_script, user_program
+from worker.preflight.needs import missing_here, user_program
 from worker.preflight.rdma import switched_off
 from worker.preflight.variables import left_out_by
 from worker.settings import Count, WorkerSettings
@@ -50,13 +48,7 @@ def look_ahead(
         ArmingFailed: The program, or what starts it, is not there.
     """
     count_processes(settings.processes.of(slot))
-    needs = needs_of(settings.framework, command, leads=slot == 0)
-    # Whose a program is takes its time to find out, and is looked at before the start.
-    missing = missing_of((replace(need, rivals=()) for need in needs), environ)
-    if not missing:
-        script = script_of(settings.framework, command, environ)
-        missing = missing_script(script, environ)
-    if missing:
+    if missing := missing_here(settings.framework, command, environ, leads=slot == 0):
         raise ArmingFailed(
             missing,
             hint="check that it is in this node's image, or on a disk that is mounted here",

@@ -10,12 +10,13 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.words import printable
-from worker.contracts import FRAMEWORKS
+from worker.contracts import FRAMEWORKS, needs_of
 from worker.contracts.framework import Lack, Need, Rival
-from worker.contracts.script import Script
+from worker.contracts.script import Script, script_of
 from worker.machine import aside
 from worker.machine.user_python import has_module
 
@@ -30,6 +31,24 @@ def user_program(command: Sequence[str], framework: str) -> str:
     except UsageError:  # it is refused where it would be started
         needs = ()
     return needs[0].program if needs else "torchrun"
+
+
+def missing_here(
+    framework: str, command: Sequence[str], environ: Mapping[str, str], *, leads: bool
+) -> str:
+    """What a node that starts COMMAND in this folder can never do without, and is not here: its
+    launcher, what that needs, or its script. One sentence; empty when nothing is known to be.
+
+    Args:
+        framework: A name of `FRAMEWORKS`.
+        command: The COMMAND; it has been checked.
+        environ: The user's environment.
+        leads: Whether it is the node of a led framework's launcher.
+    """
+    needs = needs_of(framework, command, leads=leads)
+    # Whose a program is takes its time to find out, and is looked at before the start.
+    missing = missing_of((replace(need, rivals=()) for need in needs), environ)
+    return missing or missing_script(script_of(framework, command, environ), environ)
 
 
 def missing_of(needs: Iterable[Need], environ: Mapping[str, str]) -> str:
