@@ -100,10 +100,8 @@ class LocalScheduler(Scheduler):
         """See the contract."""
         argv, environ, secret = self._start_of(run, join)
         said = self._log_of(run.slot)
-        ready = self._ready.pop(run.name, None)
-        if ready is not None and ready.begun_as == (argv, environ) and ready.take(secret):
-            child = ready.child
-        else:
+        child = self._begun(run.name, (argv, environ), secret)
+        if child is None:
             child = await self._start(run, argv, environ, secret)
         self._logs[str(child.pid)] = said
         self._children[str(child.pid)] = child
@@ -116,6 +114,16 @@ class LocalScheduler(Scheduler):
         environ = outside_environment(self._context.environ) | spec.env
         secret = environ.pop("RDZV_JOIN", join)
         return _with_parent(spec.argv), environ, secret
+
+    def _begun(
+        self, name: str, begun_as: tuple[list[str], dict[str, str]], secret: str
+    ) -> asyncio.subprocess.Process | None:
+        """The process that was made ready for this, once it has been told its join string."""
+        ready = self._ready.get(name)
+        if ready is None or ready.begun_as != begun_as:
+            return None
+        del self._ready[name]
+        return ready.child if ready.take(secret) else None
 
     async def _start(
         self, run: Submission, argv: list[str], environ: dict[str, str], secret: str

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 import pytest
@@ -19,7 +19,9 @@ import launcher
 from launcher.cli import main
 from launcher.cli.process import LAUNCHER_PACKAGES, secret_text
 from launcher.plan.plan import WorkerRun
+from launcher.run.preparation import prepare
 from launcher.schedulers.catalog import known_schedulers
+from launcher.settings import LaunchSettings
 from launcher.state.ledger import LedgerEntry
 from launcher.state.state_dir import StateDir
 from rendezvous.secret_variables import anonymous_file, path_of
@@ -416,3 +418,51 @@ def test_a_second_standing_registry_in_one_folder_is_refused(tmp_path: Path) -> 
     assert result.stderr.startswith(f"rdzv: a registry already uses {tmp_path / 'registry'}\n")
     assert result.exit_code == ExitCode.FAILED
     state.release()
+
+
+# ---- what is known early ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "command", "words"),
+    [
+        (["--framework", "command"], ["/bin/sh", "no.sh"], ["'no.sh' of COMMAND is not there"]),
+        (
+            ["--framework", "command"],
+            ["nosuch"],
+            ["'nosuch' of COMMAND is not on this node's PATH"],
+        ),
+        ([], ["train.py"], ["'torchrun' is not on this node's PATH", "pip install torch"]),
+        (["--scheduler", "manual"], ["train.py"], ["'torchrun' is not", "add --no-local-node"]),
+    ],
+)
+def test_what_this_node_would_not_find_is_refused_before_anything_is_made(
+    tmp_path: Path, options: list[str], command: list[str], words: list[str]
+) -> None:
+    path = {"PATH": f"{tmp_path}/bin"}
+    given = ["--nnodes", "2", "--state-dir", f"{tmp_path}/s", *options]
+    done = rdzv("launch", *given, "--", *command, env=path)
+    assert done.exit_code == int(ExitCode.ARMING_FAILED)
+    assert not [one for one in words if one not in done.stderr]
+    assert len(done.stderr.splitlines()) == 2  # the error and what to try, and no other line
+    assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "certain"),
+    [
+        ({}, True),
+        ({"scheduler": "manual"}, True),
+        ({"scheduler": "manual", "worker_spec": Path("specs/manual/worker.sh")}, True),
+        ({"worker_spec": Path("specs/local/worker.yaml")}, False),
+        ({"scheduler": "manual", "local_node": False}, False),
+        ({"nnodes": "1:2"}, False),
+        ({"spares": 1}, False),
+    ],
+    ids=str,
+)
+def test_only_what_this_node_needs_for_certain_is_looked_for_early(
+    settings: dict[str, Any], certain: bool
+) -> None:
+    asked = LaunchSettings.model_validate({"nnodes": "2", "framework": "command", **settings})
+    assert prepare(asked, ["true"], {"HOME": "/nowhere"}).starts_here is certain

@@ -235,6 +235,60 @@ async def test_without_a_grace_a_local_worker_run_is_told_to_quit_and_killed_if_
     assert found.detail == f"pid {handle} ended with signal {int(number)}"
 
 
+@pytest.fixture
+def dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What our own command writes down in place of joining."""
+    own = (sys.executable, "-c", DUMP, str(tmp_path / "dump"))
+    monkeypatch.setattr("launcher.schedulers.local.OWN_COMMAND", own)
+    return tmp_path / "dump"
+
+
+async def test_a_process_that_was_made_ready_joins_when_it_is_submitted_and_not_before(
+    folder: Path, dump: Path
+) -> None:
+    scheduler, run = local(folder), own_run(spec("rdzv", "worker", "--", "a"))
+    others = {child.pid for child in psutil.Process().children()}
+    await scheduler.make_ready(run)
+    [ready] = {child.pid for child in psutil.Process().children()} - others
+    assert await scheduler.find(run) is None
+    handle = await scheduler.submit(run, join_text(1))
+    assert (handle, (await ended(scheduler, handle)).state) == (str(ready), SlotState.ENDED)
+    found = json.loads(dump.read_text())
+    assert found["join"] == join_text(1)
+    assert found["argv"][-2:] == ["--", "a"]
+    assert join_text(1) not in found["env"].values()
+
+
+@pytest.mark.parametrize("spoiled", ["it ended", "it was begun as another"])
+async def test_a_process_that_was_made_ready_in_vain_ends_and_another_one_joins(
+    folder: Path, dump: Path, spoiled: str
+) -> None:
+    scheduler, run = local(folder), own_run(spec("rdzv", "worker", "--", "a"))
+    others = {child.pid for child in psutil.Process().children()}
+    await scheduler.make_ready(run)
+    [ready] = {child.pid for child in psutil.Process().children()} - others
+    if spoiled == "it ended":
+        os.kill(ready, signal.SIGKILL)
+        await soon(lambda: not lives(ready))
+    else:
+        run = own_run(spec("rdzv", "worker", "--", "b"))
+    handle = await scheduler.submit(run, join_text(1))
+    assert handle != str(ready)
+    assert (await ended(scheduler, handle)).state is SlotState.ENDED
+    await scheduler.close()
+    await soon(lambda: not lives(ready))
+
+
+async def test_a_command_that_is_not_ours_is_not_begun_before_it_is_submitted(
+    folder: Path, tmp_path: Path
+) -> None:
+    scheduler, run = local(folder), own_run(spec("touch", str(tmp_path / "begun")))
+    others = {child.pid for child in psutil.Process().children()}
+    await scheduler.make_ready(run)
+    assert {child.pid for child in psutil.Process().children()} == others
+    await scheduler.close()
+
+
 # ---- manual -------------------------------------------------------------------------------------
 
 
