@@ -59,16 +59,23 @@ def root_folder(state_dir: Path | None) -> Path:
     metavar="[FILE]",
     help="Show instead which nodes reach which; drawn into FILE: .svg, .png or .pdf.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the state as JSON.")
+@click.option("--all", "everything", is_flag=True, help="List every run, not only the newest 20.")
+@click.option("--json", "as_json", is_flag=True, help="Print the state as JSON; of all runs.")
 def status(
     run: str | None,
     state_dir: Path | None,
     env_rank: int | None,
     checks: bool,
     matrix: str | None,
+    everything: bool,
     as_json: bool,
 ) -> None:
-    """Show how a run stands, or all runs that were launched here."""
+    """List the runs that were launched here, newest first, or show all that is known of RUN.
+
+    \b
+      rdzv status
+      rdzv status my-run
+    """
     need_launcher_packages()
     root = root_folder(state_dir)
     if checks or matrix is not None:
@@ -87,6 +94,10 @@ def status(
         if run is None:
             raise UsageError("--env needs a RUN", hint="rdzv status RUN --env RANK")
         exit_with(show_environment(root, run, env_rank, as_json=as_json))
+    elif run is None:
+        from launcher.show.run_list import show_runs
+
+        exit_with(show_runs(root, everything=everything, as_json=as_json))
     else:
         from launcher.show.status import show_status
 

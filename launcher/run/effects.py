@@ -247,7 +247,7 @@ class Effects:
     def _write_result(self, number: int, verdict: Verdict) -> Input:
         self.result = result_of(verdict, self._names)
         try:
-            self._state.write("result.json", self.result.model_dump_json(indent=1).encode())
+            self._state.write_result(self.result)
         except RdzvError as exc:
             return inputs.NotWritten(number, exc.message)
         return inputs.Done(number)

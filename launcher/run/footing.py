@@ -259,6 +259,7 @@ class Surveyor:
             place=footing.place.to_json(),
             owns_registry=footing.owns_registry,
             host=self._world.hostname(),
+            nodes=plan.nnodes,
             options=asdict(ProgramOptions.of(settings)) | {"command": list(plan.command)},
             fingerprint=self._prepared.fingerprint(),
             pid=os.getpid(),

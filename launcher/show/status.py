@@ -1,10 +1,11 @@
-"""`rdzv status`: how a run that was launched here stands, or how it ended."""
+"""`rdzv status RUN`: how a run that was launched here stands, or how it ended."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -12,26 +13,24 @@ import click
 from launcher.show.board import draw
 from launcher.show.last_line import last_line
 from launcher.show.progress import draw_metrics, show
+from launcher.show.run_list import facts, row_of
 from launcher.state.find_run import find_run, registry_of
-from launcher.state.state_dir import StateDir, known_runs
+from launcher.state.state_dir import StateDir
 from rendezvous.wire.errors import RdzvError, Unavailable
 from rendezvous.wire.metrics import RunMetrics
 from rendezvous.wire.run import RunStatus
 
 
-async def show_status(root: Path, run: str | None, *, as_json: bool) -> int:
-    """Print the state of one run, or a line for each run launched here."""
-    if run is None:
-        known = known_runs(root)
-        if not known:
-            click.echo(f"no runs in {root}")
-        for state in known:
-            click.echo(f"{state.run:24} {await _one_line(state)}")
-        return 0
+async def show_status(root: Path, run: str, *, as_json: bool) -> int:
+    """Print all that is known of one run."""
     state = find_run(root, run)
-    result = state.result()
-    if result is not None and not state.is_held():
-        click.echo(result.model_dump_json(indent=1) if as_json else last_line(run, result, state))
+    result, is_over = state.result(), not state.is_held()
+    if result is not None and is_over:
+        row = await row_of(state, state.record())
+        shown = asdict(row) | result.model_dump(mode="json")
+        click.echo(json.dumps(shown, indent=1) if as_json else "\n".join(facts(row)))
+        if not as_json:
+            click.echo(last_line(run, result, state))
         return 0
     from rich.console import Console, Group
 
@@ -39,8 +38,8 @@ async def show_status(root: Path, run: str | None, *, as_json: bool) -> int:
     metrics = await _ask_metrics(state)
     rows = metrics.rows if metrics is not None else []
     if as_json:
-        shown = [row.model_dump() for row in rows]
-        click.echo(json.dumps({**status.model_dump(mode="json"), "metrics": shown}, indent=1))
+        values = [row.model_dump() for row in rows]
+        click.echo(json.dumps({**status.model_dump(mode="json"), "metrics": values}, indent=1))
         return 0
     Console(file=sys.stdout, highlight=False).print(draw(status))
     if metrics is not None and rows:
@@ -67,16 +66,3 @@ async def _ask(state: StateDir) -> RunStatus:
                 f"the registry of run '{state.run}' does not answer, and {held}: {exc.message}",
                 hint=f"what happened is in its journal: rdzv replay {state.journal}",
             ) from exc
-
-
-async def _one_line(state: StateDir) -> str:
-    if not state.is_held():
-        result = state.result()
-        if result is None:
-            return "its launcher was killed"
-        return f"{result.status}: {result.message}"
-    try:
-        status = await _ask(state)
-    except RdzvError as exc:
-        return exc.message
-    return f"{status.phase}: {status.reason}"

@@ -23,15 +23,18 @@ def find_run(root: Path, run: str) -> StateDir:
 
 
 @contextlib.asynccontextmanager
-async def registry_of(state: StateDir) -> AsyncIterator[RegistryClient]:
+async def registry_of(state: StateDir, seconds: float = 3.0) -> AsyncIterator[RegistryClient]:
     """The registry of a run that was launched here; its launch is on record.
 
-    Where that launch was killed, its registry is gone, and whoever has the port now is a stranger.
+    A request may take so many seconds. Where that launch was killed, its registry is gone, and
+    whoever has the port now is a stranger.
     """
     record, keys = state.record(), state.keys()
     assert record is not None
     assert keys is not None
-    async with RegistryClient(record.registry_place(), keys.admin, request_seconds=3.0) as client:
+    async with RegistryClient(
+        record.registry_place(), keys.admin, request_seconds=seconds
+    ) as client:
         try:
             yield client
         except (Unavailable, NotFound) as exc:

@@ -60,6 +60,7 @@ class LaunchRecord(BaseModel):
         place: Where its registry is.
         owns_registry: Whether the registry is the launch's own.
         host: The launcher's.
+        nodes: How many, as --nnodes has it.
         options: What decides how its programs are started, for `rdzv status --env`.
         fingerprint: Of what the registry does not compare when it is launched again.
     """
@@ -72,6 +73,7 @@ class LaunchRecord(BaseModel):
     place: dict[str, Any]
     owns_registry: bool = True
     host: str = ""
+    nodes: str = ""
     options: dict[str, Any] = Field({}, alias="wishes")
     fingerprint: str = ""
     pid: int = 0
@@ -80,6 +82,17 @@ class LaunchRecord(BaseModel):
     def registry_place(self) -> RegistryPlace:
         """Where this launch's registry is."""
         return RegistryPlace.from_json(self.place)
+
+    @property
+    def command(self) -> list[str]:
+        """COMMAND, in words."""
+        return list(map(str, self.options.get("command", ())))
+
+
+class KeptResult(Result):
+    """`result.json`: how the launch ended, and when by the wall clock."""
+
+    ended_at: float = 0.0
 
 
 class StateDir:
@@ -232,9 +245,15 @@ class StateDir:
             return None
         return record
 
-    def result(self) -> Result | None:
+    def result(self) -> KeptResult | None:
         """How the newest launch ended; None when it runs, or was killed."""
-        return self.read("result.json", Result)
+        return self.read("result.json", KeptResult)
+
+    def write_result(self, result: Result) -> None:
+        """Write down how this launch ended."""
+        now = time.time()  # noqa: TID251 (for people: when it ended)
+        kept = KeptResult(**result.model_dump(), ended_at=now)
+        self.write("result.json", kept.model_dump_json(indent=1).encode())
 
     def write_record(self, record: LaunchRecord) -> None:
         """Write down this launch."""
@@ -326,15 +345,16 @@ def _write(path: Path, data: bytes) -> None:
     temporary.replace(path)
 
 
+def recorded_runs(root: Path) -> list[tuple[StateDir, LaunchRecord | None]]:
+    """The runs that have a folder here, each with its record, newest launch first."""
+    states = [StateDir(root, path.parent.name) for path in root.glob("*/launch.json")]
+    found = [(state, state.record()) for state in states]
+    return sorted(found, key=lambda one: one[1].started_at if one[1] else 0.0, reverse=True)
+
+
 def known_runs(root: Path) -> list[StateDir]:
     """The runs that have a folder here, newest launch first."""
-    found = [StateDir(root, path.parent.name) for path in root.glob("*/launch.json")]
-
-    def started(state: StateDir) -> float:
-        record = state.record()
-        return record.started_at if record else 0.0
-
-    return sorted(found, key=started, reverse=True)
+    return [state for state, _ in recorded_runs(root)]
 
 
 def outlives_launch() -> bool:

@@ -219,7 +219,7 @@ async def test_14_a_launch_from_its_port_to_its_result_and_its_last_line(world: 
         assert len(world.echoed) == 1
     opened = ["port 29600 opened", "registry started"]
     assert world.log == [*opened, "registry ended", "port 29600 closed", "board closed"]
-    assert (left(world), world.state().result(), world.said) == ([], OK, [])
+    assert (left(world), world.state().read("result.json", Result), world.said) == ([], OK, [])
     assert (task.result(), world.events) == (0, [1, 2])
     (first, held), last = world.echoed
     assert first.startswith("rdzv: launching run 'r' on 2 nodes with --scheduler ")

@@ -1,0 +1,193 @@
+"""`rdzv status` without a run: a line for each run that was launched here, the newest first."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+import shutil
+import sys
+import time
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from launcher.state.find_run import registry_of
+from launcher.state.state_dir import KeptResult, LaunchRecord, StateDir, recorded_runs
+from rendezvous.frozen import frozen
+from rendezvous.wire.errors import RdzvError
+from rendezvous.wire.words import printable
+
+NEWEST = 20
+_ASK_SECONDS = 1.0
+_ASKED_AT_ONCE = 32
+_COMMAND_CELLS = 40
+_LEAST_REASON = 20
+_BETWEEN = "  "
+_MOST_CHARACTERS = 4_000
+_HEAD = ("RUN", "STATE", "NODES", "STARTED", "TOOK", "COMMAND", "REASON")
+
+
+@frozen
+class Row:
+    """What is told of a run.
+
+    Attributes:
+        state: `ok`, `failed` or `cancelled`; killed: its launcher was; while it lives its phase, or
+            silent: its registry does not answer.
+        exit_code: Where it has ended.
+        exit_code_of: Whose that is.
+        nodes: As --nnodes has it.
+        took_seconds: Until its end, or until now; None where nobody knows.
+        reason: Why it stands as it does.
+    """
+
+    run: str
+    state: str
+    exit_code: int | None
+    exit_code_of: str
+    nodes: str
+    started_at: float
+    took_seconds: float | None
+    command: Sequence[str]
+    reason: str
+
+
+async def show_runs(root: Path, *, everything: bool, as_json: bool) -> int:
+    """Print the newest runs, or everything; JSON has all of them."""
+    known = recorded_runs(root)
+    shown = known if everything or as_json else known[:NEWEST]
+    gate = asyncio.Semaphore(_ASKED_AT_ONCE)
+    rows = await asyncio.gather(*(row_of(*one, gate) for one in shown))
+    if as_json:
+        click.echo(json.dumps([asdict(row) for row in rows], indent=1))
+        return 0
+    if not known:
+        click.echo(f"no runs in {root}")
+        return 0
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for line in table_lines(rows, width):
+        click.echo(line)
+    if more := len(known) - len(shown):
+        click.echo(f"and {more} more: rdzv status --all", err=True)
+    return 0
+
+
+async def row_of(
+    state: StateDir, record: LaunchRecord | None, gate: asyncio.Semaphore | None = None
+) -> Row:
+    """How a run stands; the registry of one that lives is asked."""
+    held, result = state.is_held(), state.result()
+    if not held:
+        return _row(state, record, result, "killed", "its launcher was killed")
+    try:
+        if state.keys() is None:
+            return _row(state, record, None, "starting", "its launcher has just begun")
+        async with gate or asyncio.Semaphore(), registry_of(state, _ASK_SECONDS) as client:
+            status = await client.status(state.run)
+    except RdzvError as exc:  # a launch that is just ending has its result, and no registry
+        return _row(state, record, result, "silent", exc.message)
+    return _row(state, record, None, str(status.phase), status.reason)
+
+
+def _row(
+    state: StateDir,
+    record: LaunchRecord | None,
+    result: KeptResult | None,
+    otherwise: str,
+    reason: str,
+) -> Row:
+    """As the result has it, or as it stands otherwise."""
+    started = record.started_at if record else 0.0
+    over = result is not None or otherwise == "killed"
+    until = (result.ended_at if result else 0.0) if over else _wall_clock()
+    return Row(
+        state.run,
+        result.status if result else otherwise,
+        result.exit_code if result else None,
+        result.exit_code_of if result else "",
+        record.nodes if record else "",
+        started,
+        max(0.0, until - started) if until and started else None,
+        record.command if record else [],
+        result.message if result else reason,
+    )
+
+
+def _wall_clock() -> float:
+    return time.time()  # noqa: TID251 (a launch's start is told by that clock)
+
+
+# --- words --------------------------------------------------------------------------------------
+
+
+def table_lines(rows: Sequence[Row], width: int | None) -> list[str]:
+    """The table. A terminal's lines are cut at its width; where there is none, nothing is."""
+    table = [_HEAD, *map(_cells, rows)]
+    # Of a longer command the rest of its own line moves, and no other line.
+    widths = [max(map(_width, column)) for column in zip(*table, strict=True)]
+    widths[5] = min(_COMMAND_CELLS, widths[5])
+    if width is not None:
+        of_reason = width - sum(widths[:6]) - 6 * len(_BETWEEN)
+        columns = 7 if of_reason >= _LEAST_REASON else 6
+        table = [(*cells[:5], cut(cells[5], widths[5]), cells[6])[:columns] for cells in table]
+    lines = [_BETWEEN.join(map(_padded, cells, widths)).rstrip() for cells in table]
+    return lines if width is None else [cut(line, width) for line in lines]
+
+
+def facts(row: Row) -> list[str]:
+    """The same of one run, a line for each."""
+    state, *rest = _cells(row)[1:6]
+    if row.exit_code_of == "program":
+        state = f"{row.state}, exit code {row.exit_code} (the program's)"
+    elif row.exit_code_of:
+        state = f"{row.state}, exit code {row.exit_code} (rdzv's)"
+    names = ("run", "state", "nodes", "started", "took", "command")
+    values = (row.run, state, *rest)
+    return [f"{name:8} {value}" for name, value in zip(names, values, strict=True) if value]
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    code = f" ({row.exit_code})" if row.state == "failed" else ""
+    began = time.localtime(row.started_at)  # noqa: TID251 (in the time zone of who reads it)
+    started = time.strftime("%Y-%m-%d %H:%M", began) if row.started_at else ""
+    took = "" if row.took_seconds is None else duration(row.took_seconds)
+    command = _line(shlex.join(row.command))
+    reason = "" if row.state == "ok" else _line(row.reason)
+    return row.run, f"{row.state}{code}", row.nodes, started, took, command, reason
+
+
+def duration(seconds: float) -> str:
+    """`7 s`, `12 min`, `5 h 12 min`, `3 d 4 h`."""
+    minutes, hours, days = (int(seconds // unit) for unit in (60, 3_600, 86_400))
+    if days:
+        return f"{days} d {hours % 24} h"
+    if hours:
+        return f"{hours} h {minutes % 60} min"
+    return f"{minutes} min" if minutes else f"{seconds:.0f} s"
+
+
+def cut(text: str, width: int) -> str:
+    """The text in at most so many cells of a terminal."""
+    if _width(text) <= width:
+        return text
+    kept = text[: width - 1]
+    while _width(kept) > width - 1:
+        kept = kept[:-1]
+    return f"{kept}…"
+
+
+def _padded(text: str, width: int) -> str:
+    return text + " " * (width - _width(text))
+
+
+def _width(text: str) -> int:
+    """Cells of a terminal: the letters of East Asia take two."""
+    return len(text) + sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
+
+
+def _line(text: str) -> str:
+    return printable(text.replace("\n", "; "), _MOST_CHARACTERS)

@@ -1,0 +1,157 @@
+"""`rdzv status` without a run: what is told of each, and the table at every width."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.show.run_list import Row, cut, duration, row_of, table_lines
+from launcher.state.state_dir import StateDir
+from rendezvous.wire.run import Result
+from tests.launcher.command import NOWHERE, rdzv, record_of
+
+REASON = "node 1 (gpu-17, slot 1) failed: rank 9 ended with exit code 3"
+BEGAN = 1_790_000_000.0
+
+
+@pytest.fixture(autouse=True)
+def in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def failed(**changes: Any) -> Row:
+    """A run of a python program that failed."""
+    command = ("torchrun", "train.py", "--name", "한국어")
+    row = Row("llama", "failed", 3, "program", "4", BEGAN, 83.0, command, REASON)
+    return replace(row, **changes)
+
+
+ROWS = [failed(), failed(run="a-long-name", state="ok", exit_code=0, command=("x" * 60,))]
+
+
+def test_a_pipe_gets_all_of_every_line() -> None:
+    head, first, second = table_lines(ROWS, None)
+    assert head.split() == ["RUN", "STATE", "NODES", "STARTED", "TOOK", "COMMAND", "REASON"]
+    began = "2026-09-21 14:13  1 min  "
+    assert first == (
+        f"llama        failed (3)  4      {began}torchrun train.py --name '한국어'         {REASON}"
+    )
+    assert second == f"a-long-name  ok          4      {began}{'x' * 60}"
+
+
+def test_a_terminals_lines_are_as_wide_as_it_is_and_the_reason_goes_first() -> None:
+    head, first, second = table_lines(ROWS, 124)
+    assert head.endswith("REASON")
+    assert (len(first) + len("한국어"), first[-1]) == (124, "…")
+    assert second.endswith(f"  {'x' * 39}…")
+    head, first, second = table_lines(ROWS, 70)
+    assert head.endswith("COMMAND")
+    assert first == "llama        failed (3)  4      2026-09-21 14:13  1 min  torchrun tra…"
+    assert {len(line) for line in table_lines(ROWS, 20)} == {20}
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "kept"),
+    [
+        ("abc", 3, "abc"),
+        ("abcd", 3, "ab…"),
+        ("한국어", 5, "한국…"),
+        ("한국어", 4, "한…"),
+        ("한", 1, "…"),
+    ],
+)
+def test_a_text_is_cut_in_cells_of_a_terminal(text: str, width: int, kept: str) -> None:
+    assert cut(text, width) == kept
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.4, "0 s"),
+        (59.4, "59 s"),
+        (60.0, "1 min"),
+        (3_599.0, "59 min"),
+        (18_720.0, "5 h 12 min"),
+        (86_400.0 + 3_600.0, "1 d 1 h"),
+    ],
+)
+def test_a_duration_has_its_two_largest_units(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
+
+
+def made(root: Path, run: str, began: float, result: Result | None = None) -> StateDir:
+    """The folder of a run."""
+    state = StateDir(root, run)
+    state.acquire()
+    more: dict[str, Any] = {"nodes": "2:4", "options": {"command": ["train.py", "a b"]}}
+    record = record_of(NOWHERE, started_at=began, **more).model_copy(update={"run": run})
+    state.write_record(record)
+    state.secret()
+    if result is not None:
+        state.write_result(result)
+    state.release()
+    return state
+
+
+OVER = Result(status="failed", exit_code=82, message="no torchrun", code="arming_failed")
+
+
+async def test_what_is_on_disk_says_how_a_run_ended(tmp_path: Path) -> None:
+    began = time.time() - 5
+    state = made(tmp_path, "over", began, OVER)
+    row = await row_of(state, state.record())
+    assert (row.state, row.exit_code, row.exit_code_of) == ("failed", 82, "rdzv")
+    assert (row.nodes, row.command, row.reason) == ("2:4", ["train.py", "a b"], "no torchrun")
+    assert row.took_seconds is not None
+    assert 5 <= row.took_seconds < 60
+    killed = made(tmp_path, "killed", began)
+    row = await row_of(killed, killed.record())
+    assert (row.state, row.exit_code, row.took_seconds) == ("killed", None, None)
+
+
+async def test_of_a_run_that_lives_and_does_not_answer_the_result_counts_if_there_is_one(
+    tmp_path: Path,
+) -> None:
+    for run, result, says in (("a", None, "silent"), ("b", OVER, "failed")):
+        state = made(tmp_path, run, BEGAN, result)
+        state.acquire()
+        assert (await row_of(state, state.record())).state == says
+        (state.path / "secret").unlink()
+        assert (await row_of(state, state.record())).state == "starting"
+        state.release()
+
+
+def test_the_newest_are_listed_first_and_how_many_more_there_are(tmp_path: Path) -> None:
+    for number in range(23):
+        made(tmp_path, f"r{number:02}", BEGAN + number, OVER)
+    listed = rdzv("status", state=tmp_path)
+    names = [line.split()[0] for line in listed.stdout.splitlines()[1:]]
+    assert names == [f"r{number:02}" for number in range(22, 2, -1)]
+    assert listed.stderr == "and 3 more: rdzv status --all\n"
+    assert len(rdzv("status", "--all", state=tmp_path).stdout.splitlines()) == 24
+    runs = json.loads(rdzv("status", "--json", state=tmp_path).stdout)
+    assert [len(runs), runs[0]["run"], runs[0]["command"]] == [23, "r22", ["train.py", "a b"]]
+
+
+def test_of_one_run_all_is_told(tmp_path: Path) -> None:
+    made(tmp_path, "over", BEGAN, OVER)
+    facts = dict(
+        line.split(maxsplit=1)
+        for line in rdzv("status", "over", state=tmp_path).output.splitlines()
+    )
+    assert facts["state"] == "failed, exit code 82 (rdzv's)"
+    assert facts["command"] == "train.py 'a b'"
+    assert facts["started"] == "2026-09-21 14:13"
+    assert facts["rdzv:"].startswith("run 'over' failed: no torchrun")
+    told = json.loads(rdzv("status", "over", "--json", state=tmp_path).stdout)
+    assert (told["nodes"], told["code"], told["exit_code_of"]) == ("2:4", "arming_failed", "rdzv")
