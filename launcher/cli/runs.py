@@ -154,6 +154,7 @@ def cancel(run: str, state_dir: Path | None, reason: str) -> None:
     help="Last lines of each log.",
 )
 @click.option("--follow", is_flag=True, help="Go on with what comes, until the run is over.")
+@click.option("--registry", is_flag=True, help="Show what the registry and the agents log, too.")
 def logs(
     run: str,
     state_dir: Path | None,
@@ -161,8 +162,17 @@ def logs(
     rank: int | None,
     lines: int,
     follow: bool,
+    registry: bool,
 ) -> None:
-    """Show the newest lines of a run's logs: of files on this machine, and of its scheduler."""
+    """Show what the programs of a run printed last, from here and from its scheduler.
+
+    Of a run that failed, the error that ended it comes last.
+
+    \b
+      rdzv logs my-run
+      rdzv logs my-run --rank 3 --lines 100
+      rdzv logs my-run --follow
+    """
     need_launcher_packages()
     if node is not None and rank is not None:
         raise UsageError("--node and --rank name a node each", hint="give one of them")
@@ -170,7 +180,8 @@ def logs(
     from launcher.state.find_run import find_run
 
     state = find_run(root_folder(state_dir), run)
-    exit_with(show_logs(state, os.environ, node=node, rank=rank, lines=lines, follow=follow))
+    more = {"follow": follow, "registry": registry}
+    exit_with(show_logs(state, os.environ, node=node, rank=rank, lines=lines, **more))
 
 
 @click.command(context_settings={"ignore_unknown_options": True})

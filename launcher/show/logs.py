@@ -1,15 +1,17 @@
-"""`rdzv logs`: what a run's nodes print, from this machine's files and from its scheduler.
+"""`rdzv logs`: what a run's programs print, from this machine's files and from its scheduler.
 
 A node that was started here writes into the run's folder. What a node elsewhere prints is what its
-scheduler keeps of it.
+scheduler keeps of it. What rdzv's own processes log is shown where it is asked for, and where a run
+failed before any program printed a line.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 import click
 
@@ -19,7 +21,7 @@ from launcher.show.log_lines import file_lines
 from launcher.state.ledger import LedgerEntry
 from launcher.state.state_dir import StateDir
 from rendezvous.wire.errors import RdzvError, SchedulerError, UsageError
-from rendezvous.wire.run import RunStatus, SlotStatus
+from rendezvous.wire.run import Result, RunStatus, SlotStatus
 from rendezvous.wire.words import printable
 
 _LOOK_AGAIN_SECONDS = 1.0
@@ -49,8 +51,11 @@ async def show_logs(
     rank: int | None,
     lines: int,
     follow: bool,
+    registry: bool = False,
 ) -> int:
     """Print the newest lines of each log of a run, or of one node; returns the exit code.
+
+    Of a run that failed, the error that ended it comes last.
 
     Args:
         state: Of the run.
@@ -59,12 +64,16 @@ async def show_logs(
         rank: Only the node that runs this global rank.
         lines: How many of each.
         follow: Go on with what comes, until the run is over.
+        registry: Also what the registry and the agents have logged.
     """
-    which = _Which(state, environ, node, rank)
-    if not follow:
-        return await _print(which.sources(), lines)
-    await _follow(which, lines)
-    return 0
+    which = _Which(state, environ, node, rank, registry)
+    if follow:
+        await _follow(which, lines)
+        return 0
+    result = None if state.is_held() else state.result()
+    if result is not None and result.status == "failed" and node is None and rank is None:
+        return await _print_failed(which, result, lines)
+    return (await _print(which.sources(), lines)).exit_code
 
 
 # --- which ------------------------------------------------------------------------------------
@@ -74,12 +83,18 @@ class _Which:
     """The logs that are asked for; there are more of them as the run goes on."""
 
     def __init__(
-        self, state: StateDir, environ: Mapping[str, str], node: int | None, rank: int | None
+        self,
+        state: StateDir,
+        environ: Mapping[str, str],
+        node: int | None,
+        rank: int | None,
+        registry: bool,
     ) -> None:
         self.state = state
         self._context = SchedulerContext(state.path / "submissions", environ)
         self._node = node
         self._rank = rank
+        self._registry = registry
         self._made: dict[str, Scheduler] = {}
 
     def sources(self) -> list[Source]:
@@ -89,19 +104,26 @@ class _Which:
         if self._rank is not None:
             node = _node_of(self._rank, slots, self.state.run)
         sources = _files(self.state, node, slots)
+        own = self.own(_slot_of(node, slots)) if self._registry else []
         missing: list[str] = []
         if node is None or not sources:
             elsewhere, missing = self._elsewhere(_slot_of(node, slots), slots)
             sources += elsewhere
-        if sources:
-            return sources
+        if sources or own:
+            return own + sources
         logs = self.state.logs
-        name = "*.log" if node is None else f"node-{node}.log"
+        name = "node-*.log" if node is None else f"node-{node}.log"
         here = ", ".join(sorted(path.name for path in logs.glob("*.log"))) or "none"
         raise UsageError(
             f"there is no {name} in {logs}" + "".join(f", and {words}" for words in missing[:1]),
             hint=f"there are: {here}; a node on another machine keeps its log there",
         )
+
+    def own(self, slot: int | None = None) -> list[Source]:
+        """What rdzv's own processes have logged here; of the agents only this slot's."""
+        agent = f"agent-{'*' if slot is None else slot}.log"
+        paths = [self.state.logs / "registry.log", *_numbered(self.state.logs, agent)]
+        return [_of_file(path) for path in paths if path.exists()]
 
     def _elsewhere(
         self, slot: int | None, slots: list[SlotStatus]
@@ -157,14 +179,23 @@ def _slot_of(node: int | None, slots: list[SlotStatus]) -> int | None:
 
 
 def _files(state: StateDir, node: int | None, slots: list[SlotStatus]) -> list[Source]:
-    pattern = "*.log" if node is None else f"node-{node}.log"
+    pattern = "node-*.log" if node is None else f"node-{node}.log"
     hosts = {f"node-{slot.rank}.log": slot.hostname for slot in slots}
-    sources = []
-    for path in sorted(state.logs.glob(pattern)):
-        host = printable(hosts.get(path.name, ""), 253)
-        title = f"{path} ({host})" if host else str(path)
-        sources.append(Source(str(path), title, partial(file_lines, path)))
-    return sources
+    return [_of_file(path, hosts.get(path.name, "")) for path in _numbered(state.logs, pattern)]
+
+
+def _numbered(folder: Path, pattern: str) -> list[Path]:
+    """The files `NAME-N.log`, by their numbers."""
+    numbers = {path: path.stem.rpartition("-")[2] for path in folder.glob(pattern)}
+    return sorted(
+        (path for path in numbers if numbers[path].isdigit()), key=lambda p: int(numbers[p])
+    )
+
+
+def _of_file(path: Path, hostname: str = "") -> Source:
+    host = printable(hostname, 253)
+    title = f"{path} ({host})" if host else str(path)
+    return Source(str(path), title, partial(file_lines, path))
 
 
 def _of_scheduler(entry: LedgerEntry, scheduler: Scheduler, host: str) -> Source:
@@ -176,7 +207,37 @@ def _of_scheduler(entry: LedgerEntry, scheduler: Scheduler, host: str) -> Source
 # --- showing ----------------------------------------------------------------------------------
 
 
-async def _print(sources: list[Source], lines: int) -> int:
+@dataclass
+class _Printed:
+    """What was printed: all lines, and whether something could not be had."""
+
+    lines: list[str] = field(default_factory=list)
+    exit_code: int = 0
+
+
+async def _print_failed(which: _Which, result: Result, lines: int) -> int:
+    """The log of the node that failed first comes last, and if that does not show it, the error."""
+    try:
+        sources = which.sources()
+    except UsageError:
+        sources = []
+    if not (which.state.path / "status.json").exists():  # without ranks no program was started:
+        sources = [one for one in sources if not Path(one.name).exists()]  # a former launch's
+    sources.sort(key=lambda source: source.name == result.log)
+    printed = await _print(sources, lines)
+    if lines and not printed.lines:
+        click.echo(f"rdzv: no program has printed a line here: {result.message}", err=True)
+        own = which.own(result.slot) or which.own()
+        return max(printed.exit_code, (await _print(own, lines)).exit_code)
+    if not {line.strip() for line in result.tail} <= {line.strip() for line in printed.lines}:
+        rank = "" if result.worker_rank is None else f", rank {result.worker_rank}"
+        click.echo(f"==> the last words of node {result.rank} ({result.hostname}){rank}")
+        for line in result.tail:
+            click.echo(line)
+    return printed.exit_code
+
+
+async def _print(sources: list[Source], lines: int) -> _Printed:
     """Print one after another; what cannot be had is said, and makes the exit code."""
     gate = asyncio.Semaphore(_AT_ONCE)
 
@@ -187,18 +248,19 @@ async def _print(sources: list[Source], lines: int) -> int:
             except RdzvError as exc:
                 return exc
 
-    failed = False
+    printed = _Printed()
     reads = [asyncio.create_task(read(source)) for source in sources]
     for source, task in zip(sources, reads, strict=True):
         found = await task
         click.echo(f"==> {source.title}")
         if isinstance(found, RdzvError):
-            failed = True
+            printed.exit_code = 1
             click.echo(f"rdzv: {found.message}", err=True)
             continue
+        printed.lines += found
         for line in found:
             click.echo(line)
-    return int(failed)
+    return printed
 
 
 async def _follow(which: _Which, lines: int) -> None:

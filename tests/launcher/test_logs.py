@@ -19,7 +19,7 @@ from launcher.state.ledger import LedgerEntry
 from launcher.state.state_dir import StateDir
 from rendezvous.compat import timeout
 from rendezvous.wire.errors import UsageError
-from rendezvous.wire.run import Phase
+from rendezvous.wire.run import Phase, Result
 from tests.launcher.test_board import run_status, slot
 from worker.program.log_file import LogFile, first_part, older_part
 
@@ -233,6 +233,67 @@ async def test_logs_are_followed_while_the_launcher_lives_also_those_that_come_l
     state.ledger.path.unlink()
     with pytest.raises(UsageError, match="there is no"):  # and nothing to follow
         await show(state, follow=True)
+
+
+# ---- a run that failed, and what rdzv itself has logged ------------------------------------------
+
+TAIL = ["Traceback (most recent call last):", "ValueError: no loss"]
+
+
+def failed(state: StateDir, **more: Any) -> None:
+    """Node 0 ended the run."""
+    values: dict[str, Any] = {"status": "failed", "exit_code": 1, "message": "node 0 failed"}
+    values |= {"log": str(state.logs / "node-0.log"), "slot": 0, "rank": 0, "tail": TAIL}
+    state.write_result(Result(**values | more))
+
+
+async def test_the_log_of_a_failed_run_ends_with_the_error(
+    state: StateDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sealed(state)
+    failed(state, hostname="gpu-17", worker_rank=3)
+    for node in (0, 2, 10):
+        (state.logs / f"node-{node}.log").write_text(f"begin {node}\nend {node}\n")
+    (state.logs / "registry.log").write_text("what nobody asked for\n")
+    assert await show(state) == 0
+    shown = capsys.readouterr().out.splitlines()
+    titles = [line.rpartition("/")[2] for line in shown if line.startswith("==> ")]
+    assert titles[:3] == ["node-2.log", "node-10.log", "node-0.log"]
+    assert shown[-3:] == ["==> the last words of node 0 (gpu-17), rank 3", *TAIL]
+    assert "what nobody asked for" not in shown
+    (state.logs / "node-0.log").write_text("\n".join(TAIL))
+    assert await show(state) == 0
+    assert capsys.readouterr().out.splitlines()[-3:] == [f"==> {state.logs}/node-0.log", *TAIL]
+    assert await show(state, node=2) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "end 2"
+
+
+async def test_where_no_program_began_the_agent_of_the_failed_node_has_the_word(
+    state: StateDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed(state, tail=[], log="", slot=1, rank=None)
+    (state.logs / "node-0.log").write_text("of a former launch\n")
+    for name in ("agent-0", "agent-1", "registry"):
+        (state.logs / f"{name}.log").write_text(f"said {name}\n")
+    assert await show(state) == 0
+    shown = capsys.readouterr()
+    assert shown.err == "rdzv: no program has printed a line here: node 0 failed\n"
+    said = [line for line in shown.out.splitlines() if not line.startswith("==> ")]
+    assert said == ["said registry", "said agent-1"]
+
+
+async def test_what_rdzv_logs_is_shown_where_it_is_asked_for(
+    state: StateDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UsageError, match=r"there is no node-\*.log"):
+        await show(state)
+    for name in ("node-0", "agent-0", "agent-1", "registry"):
+        (state.logs / f"{name}.log").write_text(f"said {name}\n")
+    await show(state, registry=True)
+    said = [line[5:] for line in capsys.readouterr().out.splitlines() if line.startswith("said ")]
+    assert said == ["registry", "agent-0", "agent-1", "node-0"]
+    await show(state)
+    assert capsys.readouterr().out == f"==> {state.logs}/node-0.log\nsaid node-0\n"
 
 
 # ---- the lines of a long log across its parts, while it is written and afterwards ----------------
