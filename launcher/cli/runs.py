@@ -1,17 +1,19 @@
-"""The commands that look at runs: status, metrics, cancel, logs, replay."""
+"""The commands for runs that are there: status, metrics, cancel, logs, prune, replay."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
 from launcher.cli.process import exit_with, need_launcher_packages
 from rendezvous.door import own_command
-from rendezvous.wire.errors import UsageError
+from rendezvous.wire.errors import ExitCode, UsageError
 from worker.settings import state_home
 
 STATE_DIR = click.option(
@@ -184,6 +186,79 @@ def logs(
     exit_with(show_logs(state, os.environ, node=node, rank=rank, lines=lines, **more))
 
 
+class _Age(click.ParamType[float]):
+    """A time with its unit, in seconds."""
+
+    name = "age"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """See the base class."""
+        found = re.fullmatch(r"(\d{1,6}) ?([smhd])", str(value))
+        if found is None:
+            self.fail("say a number with its unit, such as 30d, 12h, 90m or 0s", param, ctx)
+        return int(found[1]) * {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}[found[2]]
+
+
+@click.command()
+@click.argument("run", required=False)
+@STATE_DIR
+@click.option(
+    "--older-than",
+    type=_Age(),
+    default="30d",
+    show_default=True,
+    metavar="AGE",
+    help="Remove runs whose launch ended longer ago than this: a number with s, m, h or d.",
+)
+@click.option(
+    "--keep",
+    type=click.IntRange(min=0),
+    default=50,
+    show_default=True,
+    help="Keep this many of the newest runs, however old they are.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
+def prune(
+    run: str | None, state_dir: Path | None, older_than: float, keep: int, dry_run: bool
+) -> None:
+    """Remove what rdzv keeps of old runs, or of RUN, whatever its age.
+
+    Every launch does so when it ends, with the defaults. A run stays while its launcher runs or its
+    scheduler may still have a worker run of it, and so do files that rdzv did not write.
+
+    \b
+      rdzv prune --dry-run
+      rdzv prune --older-than 7d --keep 10
+      rdzv prune my-run
+    """
+    need_launcher_packages()
+    from launcher.state import prune as old
+    from launcher.state.state_dir import StateDir
+
+    root = root_folder(state_dir)
+    names = old.old_runs(root, older_than=older_than, keep=keep) if run is None else [run]
+    if run is not None and not old.is_ours(StateDir(root, run)):
+        raise UsageError(f"no run '{run}' was launched here (looked in {root})", hint="rdzv status")
+    kept = False
+    for name in names:
+        try:
+            done = old.prune(StateDir(root, name), dry_run=dry_run)
+        except OSError as exc:
+            done = old.Pruned(name, removed=False, kept=str(exc))
+        if done.removed:
+            click.echo(f"{'would remove' if dry_run else 'removed'} run '{name}'")
+        if done.kept:
+            click.echo(
+                f"rdzv: {'' if done.removed else f'run {name!r} stays: '}{done.kept}", err=True
+            )
+        kept = kept or not done.removed
+    if not names:
+        click.echo("there is nothing to remove")
+    sys.exit(int(ExitCode.FAILED if kept else ExitCode.OK))
+
+
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("journal")
 @STATE_DIR
@@ -229,4 +304,4 @@ def _journal(word: str, state_dir: Path | None) -> Path:
     return find_run(root, word).journal
 
 
-COMMANDS: tuple[click.Command, ...] = (status, metrics, cancel, logs)
+COMMANDS: tuple[click.Command, ...] = (status, metrics, cancel, logs, prune)

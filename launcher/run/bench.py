@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from launcher.run.command import launch
 from launcher.settings import BenchSettings
 from launcher.show.drawing import check_picture, new_figure, save_picture
 from rendezvous.wire.errors import UsageError
+from worker.program.own_folder import OwnFolder
 from worker.programs.bandwidth import RESULT_VARIABLE, pair_of, report, size_words
 
 _SLOW = 1
@@ -36,9 +36,9 @@ async def bench(
     _check(settings)
     run = settings.rdzv_id or f"bench-{secrets.token_hex(4)}"
     settings = settings.model_copy(update={"rdzv_id": run})
-    folder = Path(tempfile.mkdtemp(prefix="rdzv-bench-"))
+    folder = OwnFolder(tempfile.gettempdir())
     try:
-        path = folder / "result.json"
+        path = folder.path / "result.json"
         code = await launch(
             settings,
             command,
@@ -53,7 +53,7 @@ async def bench(
             return 0
         result = json.loads(path.read_text(encoding="utf-8"))
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        folder.remove()
     _show(result, settings)
     return _SLOW if result["slow_nodes"] or result["slow_pairs"] else 0
 

@@ -20,6 +20,7 @@ from launcher.run.preparation import Preparation, prepare
 from launcher.settings import LaunchSettings
 from launcher.show.first_line import first_line
 from launcher.show.last_line import last_line
+from launcher.state.prune import prune_after_launch
 from launcher.state.state_dir import StateDir
 from rendezvous.wire.errors import ArmingFailed, error_from_code
 
@@ -87,6 +88,7 @@ async def _launch(prepared: Preparation, world: LaunchEnvironment) -> int:
     if outcome.signal is not None and result.status == "cancelled":
         code = _SIGNALS + outcome.signal
     world.echo(last_line(plan.run, result, state, exit_code=code))
+    prune_after_launch(prepared.root)
     return code
 
 

@@ -48,6 +48,8 @@ Model = TypeVar("Model", bound=BaseModel)
 _SECRET_BYTES = 32
 _LEAST_ROOM = 8 << 20
 _NAME_SECONDS = 1.0
+_LOOKS_SECONDS = 0.2
+"""Somebody who only looks whether the lock is held, or removes an old run, has it for a moment."""
 _LONGEST_JOURNAL = 504
 """Bytes; SQLite takes paths of 512, and needs eight for the names of its own files beside it."""
 
@@ -136,27 +138,44 @@ class StateDir:
             UsageError: The folder cannot be made, is somebody else's, or has too long a name.
         """
         self._refuse_long()
+        until = time.monotonic() + _LOOKS_SECONDS
         try:
-            make_private(self.path)
-            self._refuse_foreign()
-            self.path.chmod(0o700)
-            self.logs.mkdir(mode=0o700, exist_ok=True)
-            self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            while not self._enter():
+                if time.monotonic() > until:
+                    raise self._held()
+                time.sleep(0.01)
         except OSError as exc:
             raise UsageError(
                 f"the state directory {self.path} cannot be used: {exc.strerror}",
                 hint="name another one with --state-dir or RDZV_STATE_DIR",
             ) from exc
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as exc:
-            os.close(self._lock)
-            self._lock = None
-            raise self._held() from exc
         self._check_room()
+        assert self._lock is not None
         with contextlib.suppress(OSError):  # a quota may be used up; the lock itself holds
             os.ftruncate(self._lock, 0)
             os.write(self._lock, f"pid {os.getpid()} on {socket.gethostname()}".encode())
+
+    def _enter(self) -> bool:
+        """Make the folder and try to take its lock."""
+        with contextlib.suppress(FileNotFoundError):  # old, and removed by `rdzv prune` just now
+            make_private(self.path)
+            self._refuse_foreign()
+            self.path.chmod(0o700)
+            self.logs.mkdir(mode=0o700, exist_ok=True)
+            return self.try_lock()
+        return False
+
+    def try_lock(self) -> bool:
+        """Take the lock; not where somebody has it, or it was removed meanwhile. Raises OSError."""
+        path = self.path / "lock"
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with contextlib.suppress(OSError):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(fd), path.stat()):
+                self._lock = fd
+                return True
+        os.close(fd)
+        return False
 
     def _refuse_long(self) -> None:
         """SQLite refuses what the kernel takes, and would say so in the registry's log alone."""

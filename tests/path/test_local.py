@@ -79,11 +79,19 @@ def test_a_failing_node_stops_the_others_and_is_named_and_all_can_be_replayed(
     mark = f"left-{tmp_path}"
     fails = "if [ $NODE_RANK = 1 ]; then echo starting; echo it broke >&2; exit 7; fi"
     script = f"{fails}; : {mark}; {WAITING}"
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
     with socket.create_server(("127.0.0.1", 0)) as busy:
         port = busy.getsockname()[1]  # the registry goes on to the next one
         options = ("--nnodes", "3", "--port", str(port), "--record", *COMMAND)
-        outcome = launch(tmp_path, *options, command=shell(script))
+        env = {"TMPDIR": str(temporary)}
+        outcome = launch(tmp_path, *options, command=shell(script), env=env)
     assert outcome.code == 7
+    assert result(tmp_path)["exit_code_of"] == "program"
+    assert [*temporary.iterdir()] == []
+    kept = [path for path in (tmp_path / "r").iterdir() if path.is_file()]
+    assert sum(path.stat().st_size for path in kept) < 200_000
+    assert "exit code 7" in rdzv(tmp_path, "replay", "r")
     assert json.loads((tmp_path / "r" / "launch.json").read_text())["place"]["p"] > port
     log = tmp_path / "r" / "logs" / "node-1.log"
     node = f"node 1 ({socket.gethostname()}, slot 1)"
