@@ -16,6 +16,7 @@ from launcher.run.footing import Footing, Surveyor
 from launcher.run.inputs import Input
 from launcher.run.preparation import Preparation
 from launcher.run.scheduling import Remains, Scheduling
+from launcher.run.sentences import EndsRun
 from launcher.run.values import ErrorKind, Fresh, Trouble, Verdict
 from launcher.run.words import Names, cancel_reason, detail_of, lines, result_of
 from launcher.show.board import Board
@@ -86,6 +87,7 @@ class Effects:
         self._footing: Footing | None = None
         self._keeper: MetricsKeeper | None = None
         self._child: Child | None = None
+        self._said_end = False
         self._starting = asyncio.Lock()
         self._is_new = False
         self._names = Names(
@@ -112,6 +114,7 @@ class Effects:
             case do.Show(status=status):
                 self._board.status(status)
             case do.Say(sentence=sentence):
+                self._said_end |= isinstance(sentence, EndsRun)
                 for line in lines(sentence, self._names):
                     self._board.say(line)
             case do.CloseBoard():
@@ -213,7 +216,7 @@ class Effects:
         try:
             async for line in self._clients.viewer.events(self._state.run, after):
                 after = line.number
-                self._board.event(line)
+                self._board.event(line, said=self._said_end and line.kind == "cancelled")
         except RdzvError:
             broken = True
         return inputs.EventsOver(action.id, after, broken, self._world.jitter())

@@ -273,7 +273,8 @@ class Endings:
             return False
         if end.told_at is None or (hurry and end.gently):
             return True
-        return now - end.told_at > TELL_AGAIN_SECONDS
+        more = self.grace if end.gently else 0.0  # a node takes a second TERM for a hurry
+        return now - end.told_at > TELL_AGAIN_SECONDS + more
 
     def _rest(self, key: Key, end: End, now: float) -> None:
         """Look again in a while, or give it up."""

@@ -9,6 +9,7 @@ The registry decides; the launch acts on what it reads there.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from signal import SIGHUP
 from typing import Any, Final
 
 from launcher.run import actions as do
@@ -236,13 +237,21 @@ class Machine:
     # --- signals ------------------------------------------------------------------------------
 
     def _signal(self, number: int, now: float) -> None:
-        if self.course.signal is not None or self.course.stage in (Stage.ENDING, Stage.CLOSING):
-            self.desk.do(do.Say(EndsAtOnce(number, again=self.course.signal is not None)))
+        """The first one ends the run, another all at once; but of a terminal that closes its kernel
+        and its shell tell one each, and neither is a person in a hurry."""
+        first, is_ending = self.course.signal, self.course.stage in (Stage.ENDING, Stage.CLOSING)
+        if number == SIGHUP and (is_ending or first is not None):
+            return
+        if is_ending or first not in (None, SIGHUP):
+            self.desk.do(do.Say(EndsAtOnce(number, again=first is not None)))
             self.course.at_once(EndedAtOnce(), now)
             return
         self.course.signal, self.course.leaving.signalled = number, True
-        self.desk.do(do.Say(EndsRun(number)))
-        if self.course.stage is Stage.GROUND:
+        begun = self.course.stage is not Stage.GROUND
+        self.desk.do(do.Say(EndsRun(number, self.course.facts.grace if begun else None)))
+        if first is not None:
+            return
+        if not begun:
             self._leave_ground()
             return
         self.slots.submitting.stop()

@@ -38,9 +38,10 @@ class Stand:
 
 @frozen
 class EndsRun(Sentence):
-    """A first signal ends the run."""
+    """A first signal ends the run; its programs have this grace, None where none runs yet."""
 
     signal: int
+    grace: float | None
 
 
 @frozen

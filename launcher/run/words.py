@@ -27,6 +27,7 @@ from rendezvous.wire.errors import ExitCode, RegistryLost, RunCancelled, Storage
 from rendezvous.wire.run import Result
 from rendezvous.wire.words import printable, slots_text
 
+_SENDERS: dict[int, str] = {signal.SIGINT: "Ctrl-C", signal.SIGHUP: "SIGHUP (a closed terminal)"}
 _MOST_REASON = 300
 _MOST_SAYS = 300
 _MOST_DETAIL = 600
@@ -72,8 +73,8 @@ def lines(said: sentences.Sentence, names: Names) -> Sequence[str]:
 
 def _sentence(said: sentences.Sentence, names: Names) -> str:
     match said:
-        case sentences.EndsRun(signal=number):
-            return f"{_signal(number)}: ending the run (once more: at once)"
+        case sentences.EndsRun(signal=number, grace=grace):
+            return _ends_run(number, grace)
         case sentences.EndsAtOnce(signal=number, again=again):
             return f"{_signal(number)}{' again' * again}: ending everything at once"
         case sentences.RegistryTrouble(message=message, hint=hint):
@@ -114,6 +115,15 @@ def _sentence(said: sentences.Sentence, names: Names) -> str:
         case sentences.UnknownLeft(name=name, error=error):
             return f"worker run {name} may still be there: {error}"
     raise AssertionError(f"no words for {said}")
+
+
+def _ends_run(number: int, grace: float | None) -> str:
+    """What a first signal leads to, and how long that takes; no second hang-up hurries it."""
+    who = _SENDERS.get(number, _signal(number))
+    if grace is None:
+        return f"{who}: rdzv ends the run before it has begun"
+    again = "" if number == signal.SIGHUP else f"; a second {who} ends it at once"
+    return f"{who}: rdzv ends the run within {grace:g} s{again}"
 
 
 def _signal(number: int) -> str:

@@ -47,8 +47,8 @@ class Board(Protocol):
     def status(self, status: RunStatus) -> None:
         """The run stands like this now."""
 
-    def event(self, line: EventLine) -> None:
-        """This happened."""
+    def event(self, line: EventLine, *, said: bool = False) -> None:
+        """This happened; `said`: the person knows it already."""
 
     def say(self, text: str) -> None:
         """Something of the launcher's own."""
@@ -107,10 +107,10 @@ class PlainBoard:
         if now >= self._silent_until and self._rhythm.is_due(status):
             self._write(status.elapsed_seconds, status.reason)
 
-    def event(self, line: EventLine) -> None:
+    def event(self, line: EventLine, *, said: bool = False) -> None:
         """Say what happened, but for what every node does alike."""
         self._silent_until = 0.0
-        if not line.usual:
+        if not (line.usual or said):
             self._write(line.at_seconds, line.reason)
 
     def say(self, text: str) -> None:
@@ -138,8 +138,8 @@ class JsonBoard:
         """Only the end is told, and when the board is closed; what leads there are events."""
         self._result = status.result
 
-    def event(self, line: EventLine) -> None:
-        """See the protocol."""
+    def event(self, line: EventLine, *, said: bool = False) -> None:
+        """A program is told all of them."""
         self._write(asdict(line))
 
     def say(self, text: str) -> None:
@@ -192,9 +192,9 @@ class LiveBoard:
             self._formed = True
             self._live.stop()
 
-    def event(self, line: EventLine) -> None:
+    def event(self, line: EventLine, *, said: bool = False) -> None:
         """The table shows it while the run forms; afterwards only what is not usual."""
-        if self._formed and not line.usual and line.kind in _WHILE_RUNNING:
+        if self._formed and not (line.usual or said) and line.kind in _WHILE_RUNNING:
             self.say(line.reason)
 
     def say(self, text: str) -> None:

@@ -306,6 +306,7 @@ COMMON: Steps = {
     "created": lambda drive, _: drive.answer(do.CreateRun),
     "closed": lambda drive, _: drive.answer(do.CloseChild),
     "signal": lambda drive, _: drive.signal(),
+    "hang-up": lambda drive, _: drive.signal(1),
     "dies": lambda drive, _: drive.take(said.ChildEnded(drive.id(do.StartChild), 1, "no room")),
     "end": lambda drive, _: drive.end(),
     "uncancelled": lambda drive, _: drive.refuse(do.CancelRun, SILENT),

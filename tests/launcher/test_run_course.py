@@ -121,7 +121,7 @@ FAILED_RESULT = DOWN + "program_failed"
         (STANDING, "begin made uncreated 1 uncreated", ""),
         (OWN, "begin made refused" + GIVES_UP, DOWN + "Refusal not_found"),
         # 41: a signal before the creation ends it
-        (OWN, "begin made uncreated signal", "say EndsRun 15; cancel run ByFailure"),
+        (OWN, "begin made uncreated signal", "say EndsRun 15 10.0; cancel run ByFailure"),
         (OWN, "begin made uncreated signal 1", ""),
         (OWN, "begin made signal uncreated" + GIVES_UP, DOWN + "EndedBeforeBegun"),
         # 42, 43, 45: a launcher that cannot go on tells its nodes and waits a moment

@@ -112,7 +112,7 @@ RUNS = SENT + "submitted heard running heard "
         (SENT + "busy over", "break off Submit"),
         (SENT + "busy over signal end", "find"),
         (SENT + "signal busy", "break off Submit"),
-        (SENT + "busy signal", f"say EndsRun 15; {UNTOLD}; cancel run BySignal"),
+        (SENT + "busy signal", f"say EndsRun 15 10.0; {UNTOLD}; cancel run BySignal"),
         (SENT + "end busy", "break off Submit; find"),
         (SENT + "go-without busy", "break off Submit; find"),
         (SENT + "busy go-without heard", "break off Submit; find"),

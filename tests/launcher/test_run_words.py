@@ -35,7 +35,12 @@ DOWN = say.Stand(say.StandKind.SILENT, detail="slurmctld is down")
 QUEUED = say.Stand(say.StandKind.STATE, SlotState.QUEUED, "Resources")
 RUNS = say.Stand(say.StandKind.STATE, SlotState.RUNNING)
 SENTENCES = [
-    (say.EndsRun(15), "SIGTERM: ending the run (once more: at once)"),
+    (say.EndsRun(15, None), "SIGTERM: rdzv ends the run before it has begun"),
+    (
+        say.EndsRun(2, 10.0),
+        "Ctrl-C: rdzv ends the run within 10 s; a second Ctrl-C ends it at once",
+    ),
+    (say.EndsRun(1, 2.5), "SIGHUP (a closed terminal): rdzv ends the run within 2.5 s"),
     (say.EndsAtOnce(2, False), "SIGINT: ending everything at once"),
     (say.EndsAtOnce(2, True), "SIGINT again: ending everything at once"),
     (say.RegistryTrouble("the disk is full", "make room"), "the disk is full; make room"),

@@ -333,7 +333,7 @@ class World(LaunchEnvironment):
 
     def status(self, status: RunStatus) -> None: ...
 
-    def event(self, line: EventLine) -> None:
+    def event(self, line: EventLine, *, said: bool = False) -> None:
         self.events.append(line.number)
 
     def say(self, text: str) -> None:

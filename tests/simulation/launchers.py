@@ -223,7 +223,7 @@ class SimulatedBoard:
             launcher.told, launcher.told_at = status.result, launcher.world.loop.time()
             launcher.world.history.facts[status.launch_id].told.append(status.result)
 
-    def event(self, line: EventLine) -> None:
+    def event(self, line: EventLine, *, said: bool = False) -> None:
         self._launcher.events.append(line.number)
 
     def say(self, text: str) -> None:

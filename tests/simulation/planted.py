@@ -238,7 +238,7 @@ _EDITS = {
         ("node: starts on any table", "agreed is None or agreed.digest != view.digest", "agreed is None"),
     ],
     "worker/agent/following.py": [
-        ("node: nothing is stopped", "turn.do(do.Stop(program.number))", "pass"),
+        ("node: nothing is stopped", "turn.do(do.Stop(program.number, ends_itself))", "pass"),
         ("node: a stop is early", "turn.do(do.Stop(number))", "pass"),
         ("node: ends are not told", "else:\n        reports.tell(turn, report, since=since)", "else:\n        pass"),
         ("node: a hurry is early", "program.kill", "False"),

@@ -138,7 +138,7 @@ class SimulatedProgram:
     async def wait(self) -> Ending:
         return await asyncio.shield(self._gone)
 
-    async def stop(self) -> Ending:
+    async def stop(self, *, ends_itself: bool = False) -> Ending:
         if not self._was_told:
             self._was_told = True
             if self.main_ended is None:

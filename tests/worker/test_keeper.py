@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.support.waiting import until
-from tests.worker.programs.started import PYTHON, TWO_THAT_IGNORE_TERM, is_dead, is_gone
+from tests.worker.programs.started import PROGRAMS, PYTHON, TWO_THAT_IGNORE_TERM, is_dead, is_gone
 from worker.program import keeper
 
 KEEPER = [*PYTHON, "-X", "utf8", keeper.__file__]
@@ -191,6 +191,69 @@ def test_workers_that_ignore_sigterm_are_killed_after_the_grace_or_at_once(
     assert kept.process.wait(30) == code
     assert order == "K" or grace <= time.monotonic() - begun
     assert all(map(is_gone, workers))
+
+
+LIKE_TORCHRUN = [*PYTHON, str(PROGRAMS / "torchrun_like.py")]
+
+
+@pytest.mark.parametrize(
+    ("how", "order", "by", "told"),
+    [
+        # torchrun is told, and tells its workers and what they have started.
+        ("passes", "T", 0, {"worker SIGRTMIN", "child SIGRTMIN", "torchrun SIGTERM"}),
+        # It is ending them already, here because of another signal: nobody is told.
+        ("passes", "L", signal.SIGUSR1, {"worker SIGRTMIN", "child SIGRTMIN", "torchrun SIGUSR1"}),
+        # It has ended without telling them.
+        ("dies", "T", 0, {"worker SIGTERM", "child SIGTERM"}),
+        ("dies", "L", signal.SIGUSR1, {"worker SIGTERM", "child SIGTERM"}),
+    ],
+)
+def test_torchruns_workers_are_told_once_to_end(
+    keep: Keep, how: str, order: str, by: int, told: set[str]
+) -> None:
+    kept = keep(*LIKE_TORCHRUN, how, grace=50)
+    assert {kept.read_line(), kept.read_line()} == {"worker ready", "child ready"}
+    kept.lifeline.send(order.encode())
+    kept.process.send_signal(by)
+    _, out, err = kept.result()
+    assert (set(out.splitlines()), err) == (told, "")
+
+
+def test_what_a_program_that_ends_itself_leaves_behind_is_told(keep: Keep) -> None:
+    """It had a rank that failed, and a helper in a session of its own."""
+    script = "trap 'exit 7' USR1; setsid sleep 60 & echo ready; wait"
+    kept = keep("sh", "-c", script, grace=50)
+    assert kept.read_line() == "ready"
+    kept.lifeline.send(b"L")
+    kept.process.send_signal(signal.SIGUSR1)
+    assert kept.result()[0] == 7
+
+
+@pytest.mark.real_time
+def test_a_program_that_does_not_end_itself_is_killed_after_the_grace(keep: Keep) -> None:
+    kept = keep("sleep", "60", grace=0.1)
+    kept.lifeline.send(b"L")
+    assert kept.process.wait(30) == 137
+
+
+def process(pid: int, parent: int, group: int) -> keeper.Process:
+    return keeper.Process(pid, parent, group, "S", 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("marked", "groups"),
+    [
+        ({12, 13, 14, 15}, {12, 14}),
+        (set[int](), set[int]()),  # none of torchrun's, or of a torchrun that is not seen
+        ({11, 12, 13, 14, 15}, set[int]()),  # all of this runs below a torchrun
+        ({12, 13}, {12}),
+    ],
+)
+def test_the_groups_of_torchruns_workers(marked: set[int], groups: set[int]) -> None:
+    """11 is torchrun, 12 and 14 its workers, 13 and 15 theirs; 15 has a session of its own."""
+    pids = [(11, 1, 11), (12, 11, 12), (13, 12, 12), (14, 11, 14), (15, 14, 15), (16, 1, 16)]
+    everyone = [process(*three) for three in pids]
+    assert keeper.worker_groups(everyone, marked.__contains__) == groups
 
 
 def test_a_stopped_process_is_woken_to_heed_sigterm(keep: Keep) -> None:

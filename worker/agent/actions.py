@@ -227,9 +227,14 @@ class SendMetrics:
 
 @frozen
 class Stop:
-    """End a program: TERM, the grace, KILL; one that only serves ends at once."""
+    """End a program: TERM, the grace, KILL; one that only serves ends at once.
+
+    Attributes:
+        ends_itself: It is ending its processes already, and TERM would be their second.
+    """
 
     program: int
+    ends_itself: bool = False
 
 
 @frozen

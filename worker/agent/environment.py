@@ -78,8 +78,8 @@ class RunningProgram(Protocol):
     async def wait(self) -> Ending:
         """Wait until nothing of it is left."""
 
-    async def stop(self) -> Ending:
-        """TERM, grace, KILL."""
+    async def stop(self, *, ends_itself: bool = False) -> Ending:
+        """TERM, grace, KILL; without TERM where it is ending its processes already."""
 
     def kill_now(self) -> None:
         """End it at once."""

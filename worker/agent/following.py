@@ -181,7 +181,8 @@ def stop_all(turn: Turn) -> None:
         return
     turn.set_program(stop_at=turn.now)
     if program.started_at is not None and not program.gone:
-        turn.do(do.Stop(program.number))
+        ends_itself = program.ends_all and program.failed_at is not None
+        turn.do(do.Stop(program.number, ends_itself))
     if turn.node.rules.remote:
         ends = turn.node.ends
         in_order = ends is None or ends.cause in IN_ORDER

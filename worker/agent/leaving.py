@@ -28,14 +28,20 @@ _STEPS = list(Step)
 
 
 def signal_came(turn: Turn, said: inputs.SignalCame) -> None:
-    """End this node, or pass the signal on; the second one ends everything at once."""
+    """End this node, or pass the signal on; a second one ends everything at once.
+
+    Not one that nobody sends twice in a hurry: a terminal's end, and that of the launcher.
+    """
     if said.signal in _PASSED:
         for start in turn.under_way(do.Start):
             turn.do(do.PassSignal(start.number, said.signal))
         return
+    lost_parent = turn.node.parent_lives and not said.parent_lives
     turn.set(parent_lives=turn.node.parent_lives and said.parent_lives)
-    if turn.node.signal is not None:
-        following.kill_all(turn)
+    if (first := turn.node.signal) is not None:
+        no_hurry = lost_parent or signals.SIGHUP in (first.signal, said.signal)
+        if said.signal == signals.SIGQUIT or not no_hurry:
+            following.kill_all(turn)
         return
     told = SignalTold(said.signal, turn.now)
     turn.set(signal=told)

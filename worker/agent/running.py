@@ -132,11 +132,12 @@ class Running:
         if self._program is not None:
             self._program.signal(number)
 
-    def stop(self) -> None:
-        """TERM, grace, KILL."""
+    def stop(self, *, ends_itself: bool) -> None:
+        """TERM, grace, KILL; without TERM where the program is ending its processes already."""
         self._served_enough.set()
         if self._program is not None and self._stopping is None:
-            self._stopping = asyncio.create_task(self._program.stop())
+            stop = self._program.stop(ends_itself=ends_itself)
+            self._stopping = asyncio.create_task(stop)
 
     def kill(self) -> None:
         """End it at once, also within its grace."""

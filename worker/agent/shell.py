@@ -163,7 +163,7 @@ class NodeShell:
             return
         match action:
             case do.Stop():
-                running.stop()
+                running.stop(ends_itself=action.ends_itself)
             case do.Kill():
                 running.kill()
                 self._remote.kill_now()

@@ -7,11 +7,15 @@ behind, holding their GPUs. The keeper is a *subreaper*: a process below it that
 becomes the keeper's child, so as long as the keeper has no child, nothing is left. It is a process
 of its own because it has to outlive an agent that is ended by SIGKILL.
 
+Each process is told once to end: a second SIGTERM would enter a handler that saves a checkpoint a
+second time. torchrun passes SIGTERM on to its workers itself, so the keeper leaves these to it.
+
     python -I -S keeper.py LIFELINE GRACE -- PROGRAM [ARGUMENT ...]
 
 LIFELINE is the number of an open socket to the agent. The agent says `T` (end everything: SIGTERM,
-GRACE seconds, SIGKILL) or `K` (SIGKILL at once); its end of file, which is also what remains of a
-killed agent, means `T`. The keeper says `started PID` and `ended CODE` (negative: by that signal),
+GRACE seconds, SIGKILL), `L` (the same of a program that is ending its processes already: without
+SIGTERM) or `K` (SIGKILL at once); its end of file, which is also what remains of a killed agent,
+means `T`. The keeper says `started PID` and `ended CODE` (negative: by that signal),
 a line each. What the program leaves behind when it ends by itself is ended like that as well. Where
 the program itself ended well, it has a moment to end by itself, and the keeper names what is still
 there: `left COUNT`, and for the first few `child PID SECONDS COMMAND`.
@@ -29,6 +33,7 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
 PR_SET_PDEATHSIG = 1
@@ -67,6 +72,7 @@ class Process(NamedTuple):
 
     pid: int
     parent: int
+    group: int
     state: str
     started: int
     status: int
@@ -97,7 +103,8 @@ def read_process(pid: int) -> Process | None:
         return None
     # The name of the program, in parentheses, may hold blanks and parentheses itself.
     fields = text.rpartition(b")")[2].split()
-    return Process(pid, int(fields[1]), fields[0].decode(), int(fields[19]), int(fields[49]))
+    parent, group = int(fields[1]), int(fields[2])
+    return Process(pid, parent, group, fields[0].decode(), int(fields[19]), int(fields[49]))
 
 
 def command_of(pid: int) -> str:
@@ -150,6 +157,27 @@ def descendants(root: int, spare: frozenset[int] = frozenset()) -> list[Process]
     return found
 
 
+def worker_groups(everyone: list[Process], of_torchrun: Callable[[int], bool]) -> set[int]:
+    """The process groups of torchrun's workers, each of which leads one; torchrun signals these.
+
+    Args:
+        everyone: What is below the keeper.
+        of_torchrun: Whether a process (by its pid) has in its environment what torchrun adds there.
+    """
+    pids = {process.pid for process in everyone}
+    leaders = [p for p in everyone if p.pid == p.group and p.parent in pids]
+    return {p.pid for p in leaders if of_torchrun(p.pid) and not of_torchrun(p.parent)}
+
+
+def has_torchruns_variable(pid: int) -> bool:
+    """Whether torchrun, or what it has started, started this process."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return b"\0TORCHELASTIC_RUN_ID=" in b"\0" + file.read()
+    except OSError:
+        return False
+
+
 def send(pid: int, number: int) -> None:
     """Send a signal to a process that may be gone, or no longer ours to signal (setuid)."""
     with contextlib.suppress(OSError):
@@ -181,6 +209,7 @@ class Keeper:
         self._code: int | None = None
         self._told_to_stop = False
         self._told_to_kill = False
+        self._ends_itself = False
         self._alone = False
         self._poll = select.poll()
         self._signals, self._signals_in = os.pipe()
@@ -196,6 +225,8 @@ class Keeper:
         self._tell(f"started {self._main}")
         while self._code is None and not self._told_to_stop:
             self._turn(None)
+        if self._ends_itself:
+            self._await_end()
         if self._code == 0:
             self._name_what_is_left()
         self._end_everything()
@@ -234,6 +265,7 @@ class Keeper:
             told = b""
         self._told_to_stop = True
         self._told_to_kill |= b"K" in told
+        self._ends_itself |= b"L" in told
         if not told:
             self._poll.unregister(self._lifeline)
             os.close(self._lifeline)
@@ -266,6 +298,14 @@ class Keeper:
         with contextlib.suppress(OSError):  # the agent is gone: the end of file says so too
             os.write(self._lifeline, line.encode() + b"\n")
 
+    def _await_end(self) -> None:
+        """Let the program end what it is ending; what it then leaves has the rest of the grace."""
+        deadline = time.monotonic() + self._grace_seconds
+        while self._code is None and not self._told_to_kill:
+            self._turn(deadline - time.monotonic())
+            self._told_to_kill |= time.monotonic() >= deadline
+        self._grace_seconds = max(0.0, deadline - time.monotonic())
+
     def _name_what_is_left(self) -> None:
         deadline = time.monotonic() + ENDS_ITSELF_SECONDS
         while not (self._alone or self._told_to_stop) and time.monotonic() < deadline:
@@ -278,20 +318,30 @@ class Keeper:
     def _end_everything(self) -> None:
         """Only the keeper can reap its children, so "no child" cannot be said too early."""
         told: set[int] = set()
+        groups: set[int] = set()
         if not self._alone and not self._told_to_kill:
-            told = terminate(descendants(os.getpid()))
+            everyone = descendants(os.getpid())
+            groups = worker_groups(everyone, has_torchruns_variable)
+            terminate([process for process in everyone if process.group not in groups])
+            told = {process.pid for process in everyone} - groups
         deadline = time.monotonic() + self._grace_seconds
         while not self._alone and not self._told_to_kill and time.monotonic() < deadline:
             self._turn(deadline - time.monotonic())
-            # A child that was born while its parent was being told has nobody now who would.
-            orphans = [p for p in descendants(os.getpid()) if p.parent == os.getpid()]
-            told |= terminate([p for p in orphans if p.pid not in told])
+            told |= terminate(forsaken(os.getpid(), told, groups))
         deadline = time.monotonic() + KILL_SECONDS
         while not self._alone and time.monotonic() < deadline:
             kill(descendants(os.getpid()))
             self._turn(0.01)
         if not self._alone:
             complain(still_there(descendants(os.getpid())))
+
+
+def forsaken(keeper: int, told: set[int], groups: set[int]) -> list[Process]:
+    """What nobody but the keeper tells to end: a child that was born while its parent was being
+    told, and the group of a worker whose torchrun has ended without telling it."""
+    everyone = descendants(keeper)
+    orphans = {process.pid for process in everyone if process.parent == keeper} - told
+    return [p for p in everyone if p.pid in orphans or p.group in orphans & groups]
 
 
 def still_there(left: list[Process]) -> str:

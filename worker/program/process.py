@@ -142,9 +142,13 @@ class Program:
         """Wait until nothing of the program is left and its output is read."""
         return await asyncio.shield(self._ending)
 
-    async def stop(self) -> Ending:
-        """End everything: SIGTERM, the grace, SIGKILL; and wait for it."""
-        self._tell(b"T")
+    async def stop(self, *, ends_itself: bool = False) -> Ending:
+        """End everything: SIGTERM, the grace, SIGKILL; and wait for it.
+
+        Args:
+            ends_itself: The program is ending its processes already: nothing of it is told again.
+        """
+        self._tell(b"L" if ends_itself else b"T")
         try:
             limit = self._grace_seconds + _STUCK_SECONDS
             async with timeout(limit):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from signal import SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2
+from signal import SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2
 from typing import Any
 
 import pytest
@@ -46,6 +46,7 @@ RESTARTED = (rank(0), rank(1, started=50.5))
 LATE = (rank(0), rank(1, 50.0, 0))
 MAIN = inputs.MainEnd(5, 50.0)
 ENDED, LEFT = Ending(3, 49.0), Ending(0, 50.0, left=LeftBehind(2))
+LAUNCHER_GONE = m.signal(SIGTERM, parent_lives=False)
 BY_RANK = Ending(1, 59, Failure(50, 101, 7, 1, 1))
 STOPPED = Ending(143, 51.0, was_told=True)
 
@@ -134,6 +135,13 @@ WARNED, ASKED_LATE = network("warn"), asked(*LATE)
         ("starting", [m.signal(SIGQUIT), m.started()], "Kill Stop"),
         (RUN, [m.signal(SIGQUIT)], "SIGNAL Kill Stop ends:SIGNAL"),
         (RUN, [TERM, m.signal(SIGINT)], "Kill"),
+        # But who closes a terminal, or kills the launcher, is not in a hurry.
+        (RUN, [m.signal(SIGHUP), m.signal(SIGHUP)], ""),
+        (RUN, [m.signal(SIGHUP), TERM], ""),
+        (RUN, [TERM, m.signal(SIGHUP)], ""),
+        (RUN, [m.signal(SIGHUP), m.signal(SIGQUIT)], "Kill"),
+        (RUN, [TERM, LAUNCHER_GONE], ""),
+        (RUN, [TERM, LAUNCHER_GONE, LAUNCHER_GONE], "Kill"),
         (RUN, [m.gone(Ending(0, 1.0)), m.signal(SIGUSR2)], ""),
         # When nothing is left, its last words are sent on, and then its end is reported.
         (RUN, [m.at(50), m.ended(ENDED)], "Tell:Exit(3)@49"),
@@ -220,6 +228,22 @@ def test_a_program_that_failed_is_reported_with_the_trouble_in_nccls_log() -> No
     (report,) = told(drive.answer(do.ReadTrouble, inputs.TroubleRead, "mlx5_0:1 is down"))
     assert isinstance(report, ExitReport)
     assert (report.exit_code, report.message) == (3, "mlx5_0:1 is down")
+
+
+@pytest.mark.parametrize(
+    ("children", "contract", "ends_itself"),
+    [
+        (FAILED, PROGRAM, True),
+        (RESTARTED, PROGRAM, False),
+        (FAILED, replace(PROGRAM, fatal_workers=False), False),
+    ],
+)
+def test_a_program_whose_launcher_ends_its_ranks_already_is_not_told_a_second_time(
+    children: Any, contract: Any, ends_itself: bool
+) -> None:
+    drive = at(50.0, contract)
+    drive.seen(*children)
+    assert do.Stop(drive.program, ends_itself) in drive.stop()
 
 
 def test_what_runs_for_other_nodes_is_ended_for_the_reason_that_this_one_has() -> None:

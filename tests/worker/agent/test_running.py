@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -55,7 +56,7 @@ class Program:
         await self._over.wait()
         return ENDING
 
-    async def stop(self) -> Ending:
+    async def stop(self, *, ends_itself: bool = False) -> Ending:
         self.told.append("stop")
         await asyncio.sleep(3.0)
         self._over.set()
@@ -126,7 +127,7 @@ class Bench:
         async def work() -> inputs.Input:
             task = asyncio.create_task(self.running.run())
             await asyncio.sleep(after)
-            (steps or self.running.stop)()
+            (steps or partial(self.running.stop, ends_itself=False))()
             return await task
 
         return virtually(work())
@@ -141,8 +142,8 @@ def test_it_runs_is_seen_at_once_is_stopped_once_and_is_gone_with_its_last_words
     bench = Bench()
 
     def steps() -> None:
-        bench.running.stop()
-        bench.running.stop()
+        bench.running.stop(ends_itself=False)
+        bench.running.stop(ends_itself=False)
 
     assert bench.lives(steps) == GONE
     assert (bench.fed, bench.program.told, bench.notes) == (SEEN, ["stop"], [])
@@ -219,7 +220,7 @@ def test_a_program_starts_though_the_disk_of_its_logs_hangs() -> None:
 
     def steps() -> None:
         assert bench.fed == SEEN
-        bench.running.stop()
+        bench.running.stop(ends_itself=False)
 
     assert bench.lives(steps, 2.0 + 2.0 + 0.5 + 0.01) == replace(GONE, words=replace(WORDS, log=""))
     assert bench.notes == [Note.NO_NCCL_LOG, Note.NO_LOG_FILE]
