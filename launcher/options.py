@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -16,26 +15,45 @@ from pydantic.fields import FieldInfo
 from rendezvous.compat import tomllib
 from rendezvous.secret_variables import SECRET_VARIABLES
 from rendezvous.wire.errors import UsageError
-from worker.settings import Settings, WorkerSettings
+from rendezvous.wire.words import did_you_mean
+from worker.settings import RUN, Settings, WorkerSettings
 
 Model = TypeVar("Model", bound=Settings)
 Command = TypeVar("Command", bound=Callable[..., Any])
+Completion = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
-def options_from(model: type[Settings]) -> Callable[[Command], Command]:
-    """A decorator that gives a click command one option for each field of the model."""
+class SettingsOption(click.Option):
+    """An option that knows its heading in a help text, and whether the short one shows it."""
+
+    def __init__(self, *args: Any, group: str, basic: bool = False, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.group = group
+        self.basic = basic
+
+
+def options_from(
+    model: type[Settings], complete: Mapping[str, Completion] | None = None
+) -> Callable[[Command], Command]:
+    """A decorator that gives a click command one option for each field of the model.
+
+    `complete` holds what completes the values of a field in a shell.
+    """
 
     def decorate(function: Command) -> Command:
         for name, field in reversed(model.model_fields.items()):
-            function = _option(name, field)(function)
+            function = _option(name, field, (complete or {}).get(name))(function)
         return click.option(
             "--config",
+            cls=SettingsOption,
+            group=RUN,
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
             envvar="RDZV_CONFIG",
             is_eager=True,
             expose_value=False,
             callback=_load_file(model),
-            help="TOML file with the options by name; flags and environment come first.",
+            metavar="FILE",
+            help="TOML file with options by name. Flags and environment variables override it.",
         )(function)
 
     return decorate
@@ -94,15 +112,21 @@ def _extra(field: FieldInfo) -> dict[str, Any]:
     return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
 
 
-def _option(name: str, field: FieldInfo) -> Callable[[Command], Command]:
+def _option(
+    name: str, field: FieldInfo, complete: Completion | None
+) -> Callable[[Command], Command]:
     extra, flag = _extra(field), flag_of(name, field)
     kind = _without_none(field.annotation)
     keywords: dict[str, Any] = {
+        "cls": SettingsOption,
+        "group": extra["group"],
+        "basic": extra["basic"],
+        "shell_complete": complete,
         "envvar": variables_of(name, field),
         "show_envvar": True,
         "help": field.description,
-        "default": field.get_default(call_default_factory=True),
-        "show_default": field.default not in (None, []),
+        "default": _as_written(field.get_default(call_default_factory=True)),
+        "show_default": field.default not in (None, [], "") and field.default is not False,
         "hidden": extra.get("hidden", False),
         "metavar": extra.get("metavar"),
     }
@@ -114,6 +138,11 @@ def _option(name: str, field: FieldInfo) -> Callable[[Command], Command]:
     return click.option(flag, name, type=_click_type(kind), **keywords)
 
 
+def _as_written(default: Any) -> Any:
+    """10, and not 10.0."""
+    return int(default) if isinstance(default, float) and default.is_integer() else default
+
+
 def _without_none(annotation: Any) -> Any:
     if get_origin(annotation) in (Union, types.UnionType):
         return next(arg for arg in get_args(annotation) if arg is not type(None))
@@ -122,12 +151,31 @@ def _without_none(annotation: Any) -> Any:
 
 def _click_type(kind: Any) -> Any:
     if get_origin(kind) is Literal:
-        return click.Choice(get_args(kind))
+        return _Choice(get_args(kind))
     if kind is Path:
         return click.Path(path_type=Path)
     while get_args(kind) and not isinstance(kind, type):
         kind = get_args(kind)[0]
     return {int: int, float: float}.get(kind, str)
+
+
+class _Choice(click.Choice[str]):
+    """A choice that says which word was probably meant."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """See the base class."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as exc:
+            raise Unknown(exc, str(value), self.choices) from exc
+
+
+class Unknown(click.BadParameter):
+    """A value that is none of those known."""
+
+    def __init__(self, exc: click.BadParameter, value: str, known: Iterable[str]) -> None:
+        super().__init__(exc.message, exc.ctx, exc.param, exc.param_hint)
+        self.close = did_you_mean(value, known)
 
 
 def _load_file(model: type[Settings]) -> Callable[[click.Context, click.Parameter, Any], None]:
@@ -142,17 +190,17 @@ def _read_toml(model: type[Settings], path: Path) -> dict[str, Any]:
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
-        raise UsageError(f"{path} is no TOML file: {exc}") from exc
+        raise UsageError(f"{path} is not a valid TOML file: {exc}") from exc
     options = model.model_fields.items()
     fields = {flag_of(name, field)[2:].replace("-", "_"): name for name, field in options}
     values = {}
     for key, value in found.items():
         name = fields.get(key.replace("-", "_"))
         if name is None:
-            close = difflib.get_close_matches(key.replace("-", "_"), fields, n=1)
+            close = did_you_mean(key.replace("-", "_"), fields)
             raise UsageError(
-                f"{path} sets '{key}', which is no option",
-                hint=f"did you mean '{close[0]}'?" if close else "see --help for the options",
+                f"{path} has an unknown option '{key}'",
+                hint=close or "--help-all lists the options",
             )
         kind = _without_none(model.model_fields[name].annotation)
         if not _fits(value, kind):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -12,8 +11,22 @@ from rendezvous.wire.checks import CHECK_IDS
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.run import DEFAULT_MAX_RUNS, DEFAULT_PORT
 from rendezvous.wire.types import Port, Seconds
+from rendezvous.wire.words import did_you_mean
 from worker.contracts import Name
-from worker.settings import NodeSettings, Rank, Settings, WorkerSettings, option, read_bytes
+from worker.settings import (
+    LIMITS,
+    MEASUREMENT,
+    NETWORK,
+    OUTPUT,
+    RUN,
+    START,
+    NodeSettings,
+    Rank,
+    Settings,
+    WorkerSettings,
+    option,
+    read_bytes,
+)
 
 LEAST_VERIFY_SECONDS = 30.0
 """A round of probes takes up to 20 s where peers are silent; who has not reported is blamed."""
@@ -29,114 +42,180 @@ def _outlast_a_round(seconds: float) -> float:
 
 
 def known_check(word: str) -> str:
-    """A check that can be skipped; raises ValueError with the one that is nearest."""
+    """A check that can be skipped; raises ValueError with those that are nearest."""
     if word not in CHECK_IDS:
-        [nearest] = get_close_matches(word.upper(), CHECK_IDS, n=1, cutoff=0.0)
-        raise ValueError(f"there is no such check; the nearest is {nearest}, see docs/checks.md")
+        close = did_you_mean(word, CHECK_IDS, "{}") or "docs/checks.md lists them"
+        raise ValueError(f"there is no such check; {close}")
     return word
 
 
 class LaunchSettings(NodeSettings):
     """Options of `rdzv launch`."""
 
-    rdzv_id: str | None = option(None, "The run's id; one is made up when not given.", metavar="ID")
-    scheduler: str = option("local", "What starts the worker runs; see 'rdzv schedulers'.")
+    rdzv_id: str | None = option(
+        None,
+        "ID of the run. When not set, rdzv makes one up.",
+        group=RUN,
+        basic=True,
+        metavar="ID",
+    )
+    scheduler: str = option(
+        "local",
+        "What starts the nodes; 'rdzv schedulers' lists what there is.",
+        group=START,
+        basic=True,
+        metavar="NAME",
+    )
     scheduler_profile: Path | None = option(
         None,
-        "A scheduler of your own: a profile file, see docs/schedulers.md.",
+        "Profile file of your own scheduler. See docs/schedulers.md.",
+        group=START,
         metavar="FILE",
     )
     hostlist: list[str] = option(
         [],
-        "The run's machines, slot by slot, for a scheduler that starts nodes on named hosts; "
-        "--scheduler ssh when none is given. n1,n2 or, with processes, n1:8,n2:8; repeatable.",
+        "Machines of the run in slot order: n1,n2 or, with the number of processes, n1:8,n2:8. "
+        "Uses --scheduler ssh unless you name another. Repeatable.",
+        group=START,
+        basic=True,
         metavar="HOST,...",
     )
     hostfile: Path | None = option(
         None,
-        "The same in a file, one host a line, as Open MPI, MPICH and DeepSpeed write it.",
+        "Read the machines from this file, one per line, in the format of Open MPI, MPICH or "
+        "DeepSpeed.",
+        group=START,
         metavar="FILE",
     )
     worker_spec: Path | None = option(
-        None, "Template of a worker run's spec; the scheduler's own when not given."
+        None,
+        "Template of what the scheduler receives for one node. When not set, the scheduler's own.",
+        group=START,
+        basic=True,
+        metavar="FILE",
     )
     set: list[str] = option(
-        [], "A further variable for the worker spec; repeatable.", metavar="NAME=VALUE"
+        [],
+        "Set a variable of the worker spec. Repeatable.",
+        group=START,
+        basic=True,
+        metavar="NAME=VALUE",
     )
     pass_env: list[str] = option(
         [],
-        "Pass this variable of the launcher on to the workers; NCCL_* and UCX_* always are; "
-        "repeatable.",
+        "Pass this environment variable on to all nodes. NCCL_* and UCX_* always are. Repeatable.",
+        group=RUN,
+        basic=True,
         metavar="NAME",
     )
     port: Port = option(
         DEFAULT_PORT,
-        "The registry's port; when it is busy the next free one is taken, but not in a symmetric "
+        "Port of the registry. If it is busy, the next free port is used, except in a symmetric "
         "start.",
+        group=NETWORK,
     )
     registry_address: list[str] = option(
         [],
-        "Address under which the workers reach this node's registry; all of this node's when "
-        "not given; repeatable.",
+        "Address where nodes reach the registry on this machine. When not set, all of its "
+        "addresses. Repeatable.",
+        group=NETWORK,
         metavar="IP|NAME",
     )
     state_dir: Path | None = option(
-        None, "Where runs keep their state; ~/.local/state/rdzv when not given."
+        None,
+        "Folder for the state of all runs. When not set, ~/.local/state/rdzv.",
+        group=OUTPUT,
+        metavar="FOLDER",
     )
     local_node: bool = option(
-        True, "Run slot 0 here; without it, only the registry (on a login node or laptop)."
+        True,
+        "Run slot 0 on this machine. --no-local-node: only the registry (login node, laptop).",
+        group=START,
+        basic=True,
     )
-    any_command: bool = option(False, "Let nodes join that would run another COMMAND.")
+    any_command: bool = option(False, "Allow nodes to run different COMMANDs.", group=RUN)
     last_call: Seconds = option(
         30.0,
-        "With MIN:MAX or spares, seconds to wait for more nodes once enough are in.",
+        "With MIN:MAX or spares, how long to wait for more nodes once there are enough.",
+        group=LIMITS,
         metavar="SECONDS",
     )
     spares: Annotated[int, Field(ge=0, le=1000)] = option(
         0,
-        "Start this many nodes more: those that fail a check, or their peers, are left out, and "
-        "the rest is released at the go.",
+        "Start N extra nodes. Nodes that fail a check are dropped; unused spares are released when "
+        "the run starts.",
+        group=RUN,
+        metavar="N",
     )
-    strict: bool = option(False, "A warning of a check before the go ends the run, too.")
+    strict: bool = option(
+        False, "Treat a warning of a check before the start as a failure.", group=LIMITS
+    )
     skip: list[Annotated[str, AfterValidator(known_check)]] = option(
-        [], "A check before the go not to look at; see docs/checks.md; repeatable.", metavar="ID"
+        [],
+        "Skip this check before the start. See docs/checks.md. Repeatable.",
+        group=LIMITS,
+        metavar="ID",
     )
     verify: Literal["on", "off"] = option(
-        "on", "Whether the nodes prove that they reach each other before the table is sealed."
+        "on",
+        "Whether the nodes prove that they reach each other before the table is sealed.",
+        group=LIMITS,
     )
     verify_timeout: Annotated[Seconds, AfterValidator(_outlast_a_round)] = option(
-        60.0, "Seconds for the nodes to report on their peers; 30 at least.", metavar="SECONDS"
+        60.0,
+        "How long the nodes may take to report on their peers; at least 30.",
+        group=LIMITS,
+        metavar="SECONDS",
     )
     arm_timeout: Seconds = option(
-        60.0, "Seconds for the nodes to acknowledge the table.", metavar="SECONDS"
+        60.0,
+        "How long the nodes may take to acknowledge the table.",
+        group=LIMITS,
+        metavar="SECONDS",
     )
     lease: Annotated[float, Field(ge=2, le=3600)] = option(
-        15.0, "Seconds that a silent node is kept.", metavar="SECONDS"
+        15.0,
+        "How long a node may be silent before it counts as lost.",
+        group=LIMITS,
+        metavar="SECONDS",
     )
     submit_retries: Annotated[int, Field(ge=0, le=100)] = option(
-        1, "How often a worker run that fails before the go is submitted again."
+        1,
+        "How often to resubmit a worker run that fails before the start.",
+        group=LIMITS,
+        metavar="N",
     )
-    dry_run: bool = option(False, "Show what would be submitted, secrets hidden, and end.")
+    dry_run: bool = option(
+        False,
+        "Print what would be submitted, and exit.",
+        group=OUTPUT,
+        basic=True,
+    )
     json_events: bool = option(
         False,
-        "Print events as JSON lines on standard output, programs' output on standard error.",
+        "Print events as JSON lines on standard output, and the program's output on standard "
+        "error.",
+        group=OUTPUT,
         flag="--json",
     )
     role: str | None = option(
         None,
-        "What this container is: 'worker' joins instead of launching, anything else launches.",
+        "Role of this container. 'worker': join a run; anything else: launch one.",
+        group=START,
         env=["ROLE"],
         hidden=True,
     )
     node_rank: Rank | None = option(
         None,
-        "Symmetric start: this node's rank; 0 launches, the others join it.",
+        "Symmetric start: rank of this node. Rank 0 launches the run, the others join it.",
+        group=START,
         env=["NODE_RANK"],
         metavar="RANK",
     )
     master_addr: str | None = option(
         None,
-        "Symmetric start: where rank 0 is.",
+        "Symmetric start: address of rank 0.",
+        group=START,
         env=["MASTER_ADDR"],
         metavar="ADDRESS",
     )
@@ -172,19 +251,31 @@ def _check_bytes(text: str) -> str:
 class BenchSettings(LaunchSettings):
     """Options of `rdzv bench`: those of `rdzv launch`, and what is measured."""
 
-    framework: Name = option("bench", "Always bench.", hidden=True)
+    framework: Name = option("bench", "Always bench.", group=RUN, hidden=True)
     sizes: Annotated[str, AfterValidator(_check_bytes)] | None = option(
         None,
-        "What is all-reduced, in bytes; 4K,64K,1M,16M on CPUs and 1M,16M,128M,1G on GPUs when not "
-        "given.",
+        "Sizes to all-reduce, in bytes. When not set, 4K,64K,1M,16M on CPUs and 1M,16M,128M,1G on "
+        "GPUs.",
+        group=MEASUREMENT,
+        basic=True,
         metavar="SIZE,...",
     )
     slow_below: Annotated[float, Field(gt=0, lt=1)] = option(
-        0.5, "A pair of nodes is slow below this part of what good nodes reach.", metavar="PART"
+        0.5,
+        "A pair of nodes is slow below this fraction of a good pair's bandwidth.",
+        group=MEASUREMENT,
+        basic=True,
+        metavar="FRACTION",
     )
-    save: Path | None = option(None, "Write the result as JSON into this file.", metavar="FILE")
+    save: Path | None = option(
+        None, "Save the result as JSON.", group=MEASUREMENT, basic=True, metavar="FILE"
+    )
     plot: Path | None = option(
-        None, "Draw the result into this file, .svg, .png or .pdf.", metavar="FILE"
+        None,
+        "Draw the result: .svg, .png or .pdf.",
+        group=MEASUREMENT,
+        basic=True,
+        metavar="FILE",
     )
 
     def command(self) -> list[str]:
@@ -197,21 +288,46 @@ class BenchSettings(LaunchSettings):
 class ServeSettings(Settings):
     """Options of `rdzv serve`."""
 
-    port: Port = option(DEFAULT_PORT, "TCP port to listen on.")
-    listen: str = option("", "Address to listen on; all of this machine's when not given.")
+    port: Port = option(DEFAULT_PORT, "TCP port to listen on.", group=NETWORK, basic=True)
+    listen: str = option(
+        "",
+        "Address to listen on. When not set, all addresses of this machine.",
+        group=NETWORK,
+        basic=True,
+        metavar="IP",
+    )
     registry_address: list[str] = option(
-        [], "Address under which clients reach the registry; repeatable.", metavar="IP|NAME"
+        [],
+        "Address where clients reach the registry. Repeatable.",
+        group=NETWORK,
+        basic=True,
+        metavar="IP|NAME",
     )
     state_dir: Path | None = option(
-        None, "Where the registry keeps its state; ~/.local/state/rdzv when not given."
+        None,
+        "Folder for the registry's state. When not set, ~/.local/state/rdzv.",
+        group=OUTPUT,
+        basic=True,
+        metavar="FOLDER",
     )
     allow_host: list[str] = option(
-        [], "A further host name that clients may send; repeatable.", metavar="NAME"
+        [],
+        "Another host name that clients may use for the registry. Repeatable.",
+        group=NETWORK,
+        basic=True,
+        metavar="NAME",
     )
     behind_ingress: bool = option(
-        False, "An ingress ends TLS and keeps connections: speak plain HTTP, mistrust closes."
+        False,
+        "The registry is behind an ingress that terminates TLS and keeps connections open: use "
+        "plain HTTP, and do not take a closed connection for a lost node.",
+        group=NETWORK,
+        basic=True,
     )
     max_runs: Annotated[int, Field(ge=1, le=100_000)] = option(
         DEFAULT_MAX_RUNS,
-        "How many runs may be in progress at once; those that have ended do not count.",
+        "Maximum number of runs in progress. Finished runs do not count.",
+        group=LIMITS,
+        basic=True,
+        metavar="N",
     )

@@ -148,7 +148,7 @@ def test_every_variable_of_ours_that_the_code_names_is_documented() -> None:
         for name in modules()
         for node in ast.walk(tree(name))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
-        for word in re.findall(r"RDZV_[A-Z_]*[A-Z]\b", node.value)
+        for word in re.findall(r"(?<!_)RDZV_[A-Z_]*[A-Z]\b", node.value)
     }
     assert {"RDZV_JOIN", "RDZV_JOIN_FILE", "RDZV_TOKEN", "RDZV_STATE_DIR"} <= named
     assert not {name for name in named if f"`{name}`" not in reference()}

@@ -21,15 +21,34 @@ from rendezvous.frozen import frozen
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.types import MAX_NODES, Port, Seconds
 from rendezvous.wire.words import size_text
-from worker.contracts import Name
+from worker.contracts import FRAMEWORKS, Name
 from worker.contracts.choice import FrameworkChoice, choose_framework
 
 LEAST_LOG_BYTES = 1 << 20
 _BYTES = re.compile(r"[0-9]{1,11}[KMGkmg]?")
 
 
-def option(default: Any, description: str, **extra: Any) -> Any:
-    """A field that becomes an option; `env=[...]`, `hidden=True`, `metavar="..."` may be added."""
+RUN = "The run"
+START = "Where it starts"
+NETWORK = "Network"
+MEASUREMENT = "Measurement"
+LIMITS = "Checks and time limits"
+OUTPUT = "Output"
+GROUPS = (MEASUREMENT, RUN, START, NETWORK, LIMITS, OUTPUT)
+"""Headings of the options in a help text, in this order."""
+
+
+def option(default: Any, description: str, *, group: str, basic: bool = False, **extra: Any) -> Any:
+    """A field that becomes an option.
+
+    Args:
+        default: The option's default.
+        description: Its help text.
+        group: The heading it is listed under, one of `GROUPS`.
+        basic: Whether `--help` shows it, beside `--help-all`.
+        extra: `env=[...]`, `hidden=True`, `metavar="..."` and `flag="--..."`.
+    """
+    extra |= {"group": group, "basic": basic}
     return Field(default, description=description, json_schema_extra=extra)
 
 
@@ -139,107 +158,142 @@ class NodeSettings(Settings):
 
     nnodes: Annotated[str, AfterValidator(_same_size)] | None = option(
         None,
-        "Number of nodes, or MIN:MAX, as torchrun writes it.",
+        "Number of nodes: N, or a range MIN:MAX.",
+        group=RUN,
+        basic=True,
         env=["NUM_NODES"],
         metavar="N|MIN:MAX",
     )
     nproc_per_node: Annotated[str, AfterValidator(_same_processes)] = option(
         "1",
-        "Processes on a node: a number, or auto, gpu, cpu as torchrun counts them. With commas, "
-        "one for each slot: 2,1,1,1.",
+        "Processes on each node: a number, or auto, gpu or cpu as for torchrun. With commas, one "
+        "value per slot: 2,1,1,1.",
+        group=RUN,
+        basic=True,
         env=["GPUS_PER_NODE"],
         metavar="N|auto|gpu|cpu",
     )
     framework: Name = option(
         "torchrun",
-        "How COMMAND is started: by this framework's launcher, told what the table says; env: a "
-        "process for each rank; command: as it is, once on each node; bench is what 'rdzv bench' "
-        "starts. When not given, another framework's launcher in front of COMMAND chooses its own. "
-        "See docs/frameworks.md.",
+        f"What starts COMMAND: {', '.join(one for one in FRAMEWORKS if one != 'bench')}. When not "
+        "set, the launcher that COMMAND begins with. See docs/frameworks.md.",
+        group=RUN,
+        basic=True,
+        metavar="NAME",
     )
     tf_chief: Annotated[bool, AfterValidator(_of_tensorflow)] = option(
-        False, "TensorFlow: rank 0's node is the chief, and no worker."
+        False, "TensorFlow: make rank 0's node the chief instead of a worker.", group=RUN
     )
     tf_ps: Annotated[int, Field(ge=0, lt=MAX_NODES), AfterValidator(_of_tensorflow)] = option(
-        0, "TensorFlow: so many of the last nodes are parameter servers.", metavar="N"
+        0, "TensorFlow: make the last N nodes parameter servers.", group=RUN, metavar="N"
     )
     rdzv_backend: Literal["static", "c10d"] = option(
-        "static", "torchrun's rendezvous backend; static starts fastest and keeps our ranks."
+        "static",
+        "torchrun's rendezvous backend. static starts fastest and keeps rdzv's ranks.",
+        group=RUN,
     )
     address: list[Annotated[str, AfterValidator(_check_address)]] = option(
-        [], "Offer this address to the other nodes; repeatable.", metavar="IP"
+        [], "Offer this address to the other nodes. Repeatable.", group=NETWORK, metavar="IP"
     )
     interface: list[str] = option(
-        [], "Offer the addresses of this interface; repeatable.", metavar="NAME"
+        [],
+        "Offer the addresses of this network interface to the other nodes. Repeatable.",
+        group=NETWORK,
+        basic=True,
+        metavar="NAME",
     )
     network: list[Annotated[str, AfterValidator(_check_network)]] = option(
-        [], "Offer the addresses inside this network; repeatable.", metavar="CIDR"
+        [], "Offer the addresses inside this network. Repeatable.", group=NETWORK, metavar="CIDR"
     )
     prefer: Literal["auto", "ib", "fastest"] = option(
         "auto",
-        "Which address is offered first: of the front-end network (auto), of IPoIB (ib), or of the "
-        "fastest link (fastest).",
+        "Which address to offer first. auto: the front-end network's; ib: IPoIB's; fastest: the "
+        "fastest link's.",
+        group=NETWORK,
     )
     hosts: Literal["auto", "require", "off"] = option(
         "auto",
-        "Write the nodes' names into /etc/hosts: if it can be written, or else fail, or never. "
-        "A hostname that leads elsewhere already (a service's) is left out; node-RANK stays.",
+        "Whether to add node names to /etc/hosts. auto: if writable; require: fail otherwise; off: "
+        "never. A hostname that already resolves to another address is skipped; node-RANK is "
+        "always added.",
+        group=NETWORK,
     )
     require_rdma: bool = option(
         False,
-        "End the run when a node has no usable InfiniBand, RoCE or EFA, or NCCL does not use it.",
+        "Fail the run if a node has no usable InfiniBand, RoCE or EFA, or if NCCL does not use it.",
+        group=NETWORK,
+        basic=True,
     )
     env_for: list[Literal["ucx", "mpi"]] = option(
         [],
-        "Write variables for this library as well: UCX_NET_DEVICES (ucx), "
-        "OMPI_MCA_btl_tcp_if_include (mpi); repeatable.",
+        "Set the network variables of this library too: UCX_NET_DEVICES (ucx), "
+        "OMPI_MCA_btl_tcp_if_include (mpi). Repeatable.",
+        group=NETWORK,
         metavar="ucx|mpi",
     )
     allow_exec: bool = option(
         False,
-        "Let the nodes run commands on each other while the run is running ('rdzv rsh'); "
-        "frameworks that start on rank 0 alone always may.",
+        "Allow nodes to run commands on each other during the run ('rdzv rsh'). Always allowed for "
+        "frameworks that start on rank 0 only.",
+        group=RUN,
     )
     nccl_log: Literal["auto", "on", "off"] = option(
         "auto",
-        "Keep NCCL's log in files, one for each process, and compare the network that it names "
-        "with what was expected: where NCCL_DEBUG is INFO or with --require-rdma, always, never.",
+        "Save NCCL logs to files, one per process, and compare the network that NCCL reports with "
+        "the expected one. auto: when NCCL_DEBUG=INFO or --require-rdma is set; on: always; off: "
+        "never.",
+        group=OUTPUT,
     )
     master_port: Port | None = option(
-        None, "MASTER_PORT on rank 0's node; a free one is chosen when not given."
+        None, "MASTER_PORT on rank 0's node. When not set, rdzv picks a free port.", group=NETWORK
     )
     grace: Seconds = option(
-        10.0, "Seconds between TERM and KILL when a program is stopped.", metavar="SECONDS"
+        10.0,
+        "Seconds between SIGTERM and SIGKILL when a program is stopped.",
+        group=LIMITS,
+        metavar="SECONDS",
     )
     orphan_timeout: Seconds = option(
-        120.0, "Seconds that a node goes on without its registry.", metavar="SECONDS"
+        120.0,
+        "How long a node keeps running after losing contact with the registry.",
+        group=LIMITS,
+        metavar="SECONDS",
     )
     join_timeout: Seconds = option(
         600.0,
-        "Seconds that a node may take to join; time in the scheduler's queue is not counted.",
+        "How long a node may take to join. Time in the scheduler's queue does not count.",
+        group=LIMITS,
+        basic=True,
         metavar="SECONDS",
     )
     prefix: bool | None = option(
         None,
-        "Begin each line of a program's output with its [node rank]; by default where several "
+        "Begin each line of a program's output with [node rank]. When not set, only if several "
         "nodes share one terminal.",
+        group=OUTPUT,
     )
     log_dir: Path | None = option(
-        None, "Folder of the per-node log files; the run's state directory when not given."
+        None,
+        "Folder for the log files, one per node. When not set, a folder in the state directory.",
+        group=OUTPUT,
+        basic=True,
+        metavar="FOLDER",
     )
     log_limit: Annotated[str, AfterValidator(_check_log_limit)] = option(
         "1G",
-        "Bytes of a node's log, also with K, M or G; 0 for any number. The first 16 MiB and the "
-        "newest are kept, and what fell out is counted; a program's output itself stays whole.",
+        "Maximum size of a node's log in bytes, also with K, M or G; 0: unlimited. A longer log "
+        "keeps its first 16 MiB and its newest lines. What the program prints is never cut.",
+        group=OUTPUT,
         metavar="BYTES",
     )
     record: bool = option(
         False,
-        "Record what each node's agent hears into the log folder, without secrets, for "
-        "'rdzv replay'; a launch itself always is.",
+        "Record the messages that each node's agent receives, without secrets, in the log folder, "
+        "for 'rdzv replay'. The launcher always records its own.",
+        group=OUTPUT,
     )
     log_level: Literal["debug", "info", "warning", "error"] = option(
-        "info", "What rdzv says of itself on standard error."
+        "info", "Least important messages of rdzv to print on standard error.", group=OUTPUT
     )
 
     @property
@@ -276,10 +330,19 @@ class WorkerSettings(NodeSettings):
     """Options of `rdzv worker`. What it joins comes from RDZV_JOIN or RDZV_JOIN_FILE."""
 
     node_rank: Rank | None = option(
-        None, "The node rank to ask for.", env=["NODE_RANK"], metavar="RANK"
+        None,
+        "Node rank to request.",
+        group=RUN,
+        basic=True,
+        env=["NODE_RANK"],
+        metavar="RANK",
     )
-    loopback: bool = option(False, "Offer loopback addresses: all nodes are on this machine.")
-    parent: int | None = option(None, "End when this process ends.", hidden=True)
+    loopback: bool = option(
+        False, "Offer loopback addresses, when all nodes are on this machine.", group=NETWORK
+    )
+    parent: int | None = option(
+        None, "Process ID: exit when this process exits.", group=RUN, hidden=True
+    )
 
 
 def state_home(environ: Mapping[str, str]) -> Path:

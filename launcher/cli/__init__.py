@@ -20,9 +20,10 @@ import click
 
 from launcher.cli import checks as cli_checks
 from launcher.cli import runs as cli_runs
+from launcher.cli.completion import COMPLETE, completion, files
+from launcher.cli.help import EXIT_CODES, SettingsCommand
 from launcher.cli.process import (
     Group,
-    exit_codes,
     exit_with,
     log_to_file,
     log_to_stderr,
@@ -45,7 +46,7 @@ _COMMAND = {"allow_interspersed_args": False, "max_content_width": 100}
 @click.group(
     cls=Group,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog=exit_codes(),
+    epilog=EXIT_CODES,
 )
 @click.option(
     "--version",
@@ -53,23 +54,31 @@ _COMMAND = {"allow_interspersed_args": False, "max_content_width": 100}
     expose_value=False,
     is_eager=True,
     callback=lambda context, _, asked: _show_version(context) if asked else None,
-    help="Show the version, and where it is installed.",
+    help="Show the version and where it is installed.",
 )
 def main() -> None:
-    """Bring the nodes of one training job together, and start the program on all of them."""
+    """Start one program on all nodes of a training job.
+
+    \b
+    Example, a first run with two nodes on this machine:
+      rdzv launch --nnodes 2 -- train.py
+    """
 
 
-@main.command(context_settings=_COMMAND, epilog=exit_codes())
-@options_from(LaunchSettings)
-@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@main.command(cls=SettingsCommand, context_settings=_COMMAND, epilog=EXIT_CODES)
+@options_from(LaunchSettings, COMPLETE)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, shell_complete=files)
 def launch(command: tuple[str, ...], **values: Any) -> None:
-    """Launch a run: registry, worker runs, and slot 0's node here.
+    """Launch a run: start COMMAND on every node.
 
-    COMMAND is a torchrun target, a script or -m module with its arguments, after '--':
+    COMMAND follows '--': a script or '-m MODULE', with its arguments, as for torchrun. Its standard
+    input is empty.
 
-      rdzv launch --nnodes 4 --nproc-per-node 8 -- train.py --epochs 3
-
-    Its standard input is empty on every node.
+    \b
+    Examples:
+      rdzv launch --nnodes 2 -- train.py --epochs 3
+      rdzv launch --nnodes 2 --hostlist n1,n2 -- train.py
+      rdzv launch --nnodes 4 --scheduler slurm -- train.py
     """
     settings, token = _as_launcher(read(LaunchSettings, values), command)
     from launcher.run.command import launch as go
@@ -78,14 +87,18 @@ def launch(command: tuple[str, ...], **values: Any) -> None:
     exit_with(go(settings, command, os.environ, group_token=token, registry=registry))
 
 
-@main.command(context_settings=_COMMAND, epilog=exit_codes())
-@options_from(BenchSettings)
+@main.command(cls=SettingsCommand, context_settings=_COMMAND, epilog=EXIT_CODES)
+@options_from(BenchSettings, COMPLETE)
 def bench(**values: Any) -> None:
-    """Measure how fast the nodes reach each other, before a job finds out.
+    """Measure the network between the nodes, and name slow nodes.
 
-    A run of its own with the options of 'rdzv launch': all-reduce by size, the bandwidth of every
-    pair of nodes, and the slow node by name. Needs torch on every node; NCCL where there are GPUs,
-    else Gloo. Exit code 0: no node and no pair is slow; 1: one is.
+    Takes the options of 'rdzv launch'. Measures all-reduce by size and the bandwidth of every pair
+    of nodes. Needs torch on every node; uses NCCL on GPUs, else Gloo. Exit code 0: no node and no
+    pair is slow; 1: at least one is.
+
+    \b
+    Example:
+      rdzv bench --nnodes 2 --hostlist n1,n2 --plot net.svg
     """
     given = read(BenchSettings, values).model_copy(update={"framework": "bench"})
     command = tuple(given.command())
@@ -122,11 +135,19 @@ def _as_launcher(settings: Launching, command: tuple[str, ...]) -> tuple[Launchi
     return settings, token
 
 
-@main.command(context_settings=_COMMAND, epilog=exit_codes())
-@options_from(WorkerSettings)
-@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@main.command(cls=SettingsCommand, context_settings=_COMMAND, epilog=EXIT_CODES)
+@options_from(WorkerSettings, COMPLETE)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, shell_complete=files)
 def worker(command: tuple[str, ...], **values: Any) -> None:
-    """Be one node of a run: join with RDZV_JOIN (or RDZV_JOIN_FILE), and run COMMAND."""
+    """Join a run as one of its nodes, and start COMMAND.
+
+    A scheduler starts this command on each node; the join string is in RDZV_JOIN, or in the file
+    that RDZV_JOIN_FILE names.
+
+    \b
+    Example:
+      RDZV_JOIN_FILE=join rdzv worker --nnodes 2 -- train.py
+    """
     _work(read(WorkerSettings, values), command)
 
 
@@ -192,10 +213,15 @@ def _join_text(seconds: float) -> str | None:
     return take_join(Path(path), seconds, _say)
 
 
-@main.command(epilog=exit_codes())
+@main.command(cls=SettingsCommand, epilog=EXIT_CODES)
 @options_from(ServeSettings)
 def serve(**values: Any) -> None:
-    """Run a standing registry, for many runs at once."""
+    """Run a registry that serves many runs.
+
+    \b
+    Example:
+      rdzv serve --registry-address registry.example.com
+    """
     need_launcher_packages()
     from launcher.run.serve import serve as serve_registry
 
@@ -204,12 +230,24 @@ def serve(**values: Any) -> None:
 
 @main.group()
 def token() -> None:
-    """Tokens for symmetric starts."""
+    """Make tokens for symmetric starts.
+
+    \b
+    Example:
+      export RDZV_TOKEN=$(rdzv token new)
+    """
 
 
 @token.command("new")
 def token_new() -> None:
-    """Print a new group token: give it to all nodes as RDZV_TOKEN, before they are submitted."""
+    """Print a new group token.
+
+    Set it as RDZV_TOKEN on all nodes of a symmetric start.
+
+    \b
+    Example:
+      export RDZV_TOKEN=$(rdzv token new)
+    """
     from rendezvous.talk.credentials import new_secret
     from rendezvous.talk.join_string import group_token_text
 
@@ -218,15 +256,19 @@ def token_new() -> None:
 
 @click.command(
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
-    epilog="Exit codes: the command's own; 255 when it could not be run, or its end is not known.",
+    epilog="Exit codes: the command's own; 255 if it could not run, or if its end is unknown.",
 )
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS] HOST COMMAND...")
 def rsh(words: tuple[str, ...]) -> None:
-    """Run a command on another node of the run, from inside the run's program.
+    """Run a command on another node, from inside a run.
 
-    Takes ssh's command line, for programs that would call ssh: HOST is an address of the table, a
-    hostname or node-RANK. Works while the run is running, where it was launched with --allow-exec
-    or with a framework that starts on rank 0 alone.
+    Takes ssh's command line, for programs that call ssh. HOST is an address in the table, a
+    hostname or node-RANK. Needs a run in progress that was launched with --allow-exec or with a
+    framework that starts on rank 0 only.
+
+    \b
+    Example:
+      rdzv rsh node-1 nvidia-smi
     """
     from worker.programs.rsh import main as run
 
@@ -242,5 +284,5 @@ def _show_version(context: click.Context) -> None:
     context.exit()
 
 
-for _command in (*cli_runs.COMMANDS, rsh, *cli_checks.COMMANDS, cli_runs.replay):
+for _command in (*cli_runs.COMMANDS, rsh, *cli_checks.COMMANDS, cli_runs.replay, completion):
     main.add_command(_command)

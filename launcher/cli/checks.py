@@ -8,8 +8,10 @@ from pathlib import Path
 
 import click
 
+from launcher.cli.completion import scheduler_names
+from launcher.cli.help import EXIT_CODES, WithExitCodes
 from launcher.cli.process import (
-    exit_codes,
+    Group,
     exit_with,
     missing_launcher_packages,
     need_launcher_packages,
@@ -20,10 +22,16 @@ from launcher.cli.runs import STATE_DIR, root_folder
 from rendezvous.wire.errors import UsageError
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Group, invoke_without_command=True)
 @click.pass_context
 def schedulers(context: click.Context) -> None:
-    """List what can start worker runs, how the join string travels, and what is missing here."""
+    """List the schedulers that can start nodes, and what each needs on this machine.
+
+    \b
+    Examples:
+      rdzv schedulers
+      rdzv schedulers check slurm
+    """
     if context.invoked_subcommand is not None:
         return
     need_launcher_packages()
@@ -32,23 +40,28 @@ def schedulers(context: click.Context) -> None:
     show_schedulers(os.environ)
 
 
-@schedulers.command("check", epilog=exit_codes())
-@click.argument("name", required=False)
+@schedulers.command("check", cls=WithExitCodes, epilog=EXIT_CODES)
+@click.argument("name", required=False, shell_complete=scheduler_names)
 @click.option(
     "--scheduler-profile",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="A scheduler of your own, in place of NAME.",
+    help="Profile file of your own scheduler, instead of NAME.",
 )
-@click.option("--worker-spec", type=click.Path(path_type=Path), help="As for 'rdzv launch'.")
-@click.option("--set", "variables", multiple=True, metavar="NAME=VALUE", help="As for 'launch'.")
+@click.option(
+    "--worker-spec", type=click.Path(path_type=Path), metavar="FILE", help="As for 'rdzv launch'."
+)
+@click.option(
+    "--set", "variables", multiple=True, metavar="NAME=VALUE", help="As for 'rdzv launch'."
+)
 @click.option(
     "--timeout",
     "seconds",
     type=click.FloatRange(min=0),
     default=60.0,
     show_default=True,
-    help="Seconds to wait for the worker run to be seen, and for it to be gone.",
+    metavar="SECONDS",
+    help="How long to wait for the worker run to appear, and to disappear.",
 )
 @STATE_DIR
 def schedulers_check(
@@ -59,15 +72,19 @@ def schedulers_check(
     seconds: float,
     state_dir: Path | None,
 ) -> None:
-    """Try a scheduler live: submit a worker run, see it, cancel it, see that it is gone.
+    """Try a scheduler: submit a worker run, look it up, cancel it.
 
-    The worker run is given no registry and ends within a minute. Exit code 83: a step failed, and
-    the message says which one, with the scheduler's words.
+    The worker run has no registry and ends within a minute. Exit code 83: a step failed; the
+    message names the step and quotes the scheduler.
+
+    \b
+    Example:
+      rdzv schedulers check slurm --set PARTITION=gpu
     """
     if (name is None) == (scheduler_profile is None):
         raise UsageError(
-            "the check needs one scheduler",
-            hint="give a name of 'rdzv schedulers', or --scheduler-profile FILE",
+            "'rdzv schedulers check' needs one scheduler",
+            hint="give a name from 'rdzv schedulers', or --scheduler-profile FILE",
         )
     need_launcher_packages()
     from launcher.run.try_scheduler import check_scheduler
@@ -88,17 +105,21 @@ def schedulers_check(
 @click.option(
     "--env",
     is_flag=True,
-    help="Show what a symmetric start would adopt from this environment, and from which variables; "
-    "exit code 1 when it would be refused.",
+    help="Show which values a symmetric start would take from this environment, and from which "
+    "variables. Exit code 1 if it would be refused.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
-@click.option("--strict", is_flag=True, help="A warning is a failure: exit code 1.")
-@click.option("--skip", multiple=True, metavar="ID", help="Leave out this check; repeatable.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--strict", is_flag=True, help="Treat a warning as a failure: exit code 1.")
+@click.option("--skip", multiple=True, metavar="ID", help="Skip this check. Repeatable.")
 def doctor(env: bool, as_json: bool, strict: bool, skip: tuple[str, ...]) -> None:
-    """Look at this machine as a run would find it, and say what to mend; starts nothing.
+    """Check this machine as a run would, and say what to fix.
 
-    Exit code 0: ok, or warnings; 1: a check failed; 2: wrong option. docs/checks.md explains every
-    check.
+    Starts nothing. Exit code 0: ok, or only warnings; 1: a check failed; 2: wrong option.
+    docs/checks.md explains every check.
+
+    \b
+    Example:
+      rdzv doctor --skip L06
     """
     if not env:
         from launcher.show.machine import show_node

@@ -16,24 +16,22 @@ from typing import Any
 
 import click
 
+from launcher.cli.help import WithExitCodes, write_commands
 from launcher.cli.streams import STANDARD_OUTPUT
+from launcher.options import Unknown
 from rendezvous.door import begin_work
 from rendezvous.secret_variables import descriptor_of
 from rendezvous.wire.errors import ExitCode, RdzvError, UsageError
-from rendezvous.wire.words import printable
+from rendezvous.wire.words import did_you_mean, printable
 
 _MOST_CHARACTERS = 4_000
 LAUNCHER_PACKAGES = ("cryptography", "fastapi", "rich", "uvicorn", "uvloop", "yaml")
 
 
-def exit_codes() -> str:
-    """The exit codes, for the end of a help text."""
-    lines = [f"  {code.value:>3}  {code.help}" for code in ExitCode]
-    return "\b\nExit codes (else the program's own, 128 + n for signal n):\n" + "\n".join(lines)
-
-
-class Group(click.Group):
+class Group(WithExitCodes, click.Group):
     """Turns every error into its message, its hint and its exit code."""
+
+    group_class = type  # its groups are of this class, too
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """See the base class."""
@@ -46,7 +44,7 @@ class Group(click.Group):
             sys.exit(int(exc.exit_code))
         except Exception:  # noqa: BLE001 (the last one who can name it)
             traceback.print_exc()
-            click.echo("rdzv: this is a fault in rdzv itself; please report what it says", err=True)
+            click.echo("rdzv: this is a bug in rdzv; please report the lines above", err=True)
             sys.exit(int(ExitCode.INTERNAL))
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
@@ -59,6 +57,21 @@ class Group(click.Group):
         with _in_our_form():
             return super().invoke(ctx)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """See the base class."""
+        name = args[0]
+        if name in self.commands or name.startswith("-") or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        close = did_you_mean(name, [n for n, c in self.commands.items() if not c.hidden])
+        hint = close or f"{ctx.command_path} --help lists the commands"
+        raise UsageError(f"No such command '{name}'", hint=hint)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """See the base class."""
+        write_commands(self, formatter)
+
 
 def shown(text: str) -> str:
     """The text without control characters: a part of it may be what a stranger has answered."""
@@ -67,7 +80,7 @@ def shown(text: str) -> str:
 
 @contextlib.contextmanager
 def _in_our_form() -> Iterator[None]:
-    """Say click's refusals as we say ours, and a Ctrl-C, which it calls Aborted, not at all.
+    """Format click's errors like rdzv's own, and exit silently on Ctrl-C.
 
     A full disk under standard output is no fault of rdzv's; that nobody reads it is left to click.
     """
@@ -85,8 +98,22 @@ def _in_our_form() -> Iterator[None]:
         if type(exc).__name__ == "NoArgsIsHelpError":
             exc.show()
             sys.exit(int(ExitCode.USAGE))
-        hint = f"see {exc.ctx.command_path if exc.ctx else 'rdzv'} --help"
-        raise UsageError(exc.format_message(), hint=hint) from exc
+        message = exc.message if isinstance(exc, click.NoSuchOption) else exc.format_message()
+        raise UsageError(message.rstrip("."), hint=_hint(exc)) from exc
+
+
+def _hint(error: click.UsageError) -> str:
+    """What was probably meant, else where to look."""
+    close = error.close if isinstance(error, Unknown) else ""
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        options = [one for one in error.ctx.command.get_params(error.ctx) if not _is_hidden(one)]
+        flags = [flag for one in options for flag in (*one.opts, *one.secondary_opts)]
+        close = did_you_mean(error.option_name, [flag for flag in flags if flag.startswith("--")])
+    return close or f"see {error.ctx.command_path if error.ctx else 'rdzv'} --help"
+
+
+def _is_hidden(parameter: click.Parameter) -> bool:
+    return isinstance(parameter, click.Option) and parameter.hidden
 
 
 def secret_text(name: str) -> str | None:

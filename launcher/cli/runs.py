@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from launcher.cli.completion import run_ids
 from launcher.cli.process import exit_with, need_launcher_packages
 from rendezvous.door import own_command
 from rendezvous.wire.errors import ExitCode, UsageError
@@ -21,7 +22,8 @@ STATE_DIR = click.option(
     type=click.Path(path_type=Path),
     envvar="RDZV_STATE_DIR",
     show_envvar=True,
-    help="Where runs keep their state.",
+    metavar="FOLDER",
+    help="Folder for the state of all runs.",
 )
 
 
@@ -41,28 +43,26 @@ def root_folder(state_dir: Path | None) -> Path:
 
 
 @click.command()
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=run_ids)
 @STATE_DIR
 @click.option(
     "--env",
     "env_rank",
     type=click.IntRange(min=0),
     metavar="RANK",
-    help="Show instead what the program of the node of this rank is given, each variable with its "
-    "reason.",
+    help="Show instead the environment variables that rdzv sets on the node of this rank, with "
+    "reasons.",
 )
-@click.option(
-    "--checks", is_flag=True, help="Show instead what was checked before the start, and found."
-)
+@click.option("--checks", is_flag=True, help="Show instead what the checks before the start found.")
 @click.option(
     "--matrix",
     is_flag=False,
     flag_value="-",
     metavar="[FILE]",
-    help="Show instead which nodes reach which; drawn into FILE: .svg, .png or .pdf.",
+    help="Show instead which nodes reach each other. With FILE (.svg, .png or .pdf), draw it.",
 )
 @click.option("--all", "everything", is_flag=True, help="List every run, not only the newest 20.")
-@click.option("--json", "as_json", is_flag=True, help="Print the state as JSON; of all runs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(
     run: str | None,
     state_dir: Path | None,
@@ -72,11 +72,12 @@ def status(
     everything: bool,
     as_json: bool,
 ) -> None:
-    """List the runs that were launched here, newest first, or show all that is known of RUN.
+    """List the runs that were launched on this machine, newest first, or show one.
 
     \b
+    Examples:
       rdzv status
-      rdzv status my-run
+      rdzv status llama-7b
     """
     need_launcher_packages()
     root = root_folder(state_dir)
@@ -107,34 +108,45 @@ def status(
 
 
 @click.command()
-@click.argument("run")
+@click.argument("run", shell_complete=run_ids)
 @STATE_DIR
 @click.option(
     "--plot",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Draw each value over the steps into FILE, which ends in .svg, .png or .pdf.",
+    help="Draw each value over the steps: .svg, .png or .pdf.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print every row, one JSON object a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print each row as a JSON object.")
 def metrics(run: str, state_dir: Path | None, plot: Path | None, as_json: bool) -> None:
-    """Show how the program gets on: the loss and the like that it has sent, until now or its end.
+    """Show the values that a run's program has sent, such as its loss.
 
-    examples/rdzv_metrics.py is what a program sends it with.
+    A program sends them with examples/rdzv_metrics.py.
+
+    \b
+    Example:
+      rdzv metrics llama-7b --plot loss.svg
     """
     need_launcher_packages()
     from launcher.show.metrics import show_metrics
 
     if plot is not None and as_json:
-        raise UsageError("--plot draws and --json prints", hint="give one of them")
+        raise UsageError("--plot and --json exclude each other", hint="give one of them")
     exit_with(show_metrics(root_folder(state_dir), run, as_json=as_json, plot=plot))
 
 
 @click.command()
-@click.argument("run")
+@click.argument("run", shell_complete=run_ids)
 @STATE_DIR
-@click.option("--reason", default="rdzv cancel", show_default=True, help="Why, for the record.")
+@click.option("--reason", default="rdzv cancel", show_default=True, help="Reason to record.")
 def cancel(run: str, state_dir: Path | None, reason: str) -> None:
-    """End a run that was launched here, and what a killed launcher has left of it."""
+    """Cancel a run launched on this machine.
+
+    Also cleans up after a launcher that was killed.
+
+    \b
+    Example:
+      rdzv cancel llama-7b
+    """
     need_launcher_packages()
     from launcher.run.cancel import cancel_run
 
@@ -142,21 +154,24 @@ def cancel(run: str, state_dir: Path | None, reason: str) -> None:
 
 
 @click.command()
-@click.argument("run")
+@click.argument("run", shell_complete=run_ids)
 @STATE_DIR
 @click.option(
-    "--node", type=int, help="Only this node rank's log; before there are ranks, this slot's."
+    "--node",
+    type=int,
+    help="Only this node rank's log; before the start, this slot's.",
 )
-@click.option("--rank", type=int, help="Only the log of the node that has this process rank.")
+@click.option("--rank", type=int, help="Only the log of the node that runs this process rank.")
 @click.option(
     "--lines",
     type=click.IntRange(min=0),
     default=20,
     show_default=True,
-    help="Last lines of each log.",
+    metavar="N",
+    help="How many lines of each log to show.",
 )
-@click.option("--follow", is_flag=True, help="Go on with what comes, until the run is over.")
-@click.option("--registry", is_flag=True, help="Show what the registry and the agents log, too.")
+@click.option("--follow", is_flag=True, help="Keep streaming new lines until the run ends.")
+@click.option("--registry", is_flag=True, help="Also show what the registry and the agents log.")
 def logs(
     run: str,
     state_dir: Path | None,
@@ -166,18 +181,19 @@ def logs(
     follow: bool,
     registry: bool,
 ) -> None:
-    """Show what the programs of a run printed last, from here and from its scheduler.
+    """Show the last lines that the programs of a run printed.
 
-    Of a run that failed, the error that ended it comes last.
+    Reads the log files on this machine and those of the run's scheduler. If the run failed, the
+    error that ended it comes last.
 
     \b
-      rdzv logs my-run
-      rdzv logs my-run --rank 3 --lines 100
-      rdzv logs my-run --follow
+    Examples:
+      rdzv logs llama-7b --follow
+      rdzv logs llama-7b --rank 3 --lines 100
     """
     need_launcher_packages()
     if node is not None and rank is not None:
-        raise UsageError("--node and --rank name a node each", hint="give one of them")
+        raise UsageError("--node and --rank both name a node", hint="give one of them")
     from launcher.show.logs import show_logs
     from launcher.state.find_run import find_run
 
@@ -229,6 +245,7 @@ def prune(
     scheduler may still have a worker run of it, and so do files that rdzv did not write.
 
     \b
+    Examples:
       rdzv prune --dry-run
       rdzv prune --older-than 7d --keep 10
       rdzv prune my-run
@@ -260,15 +277,19 @@ def prune(
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
-@click.argument("journal")
+@click.argument("journal", shell_complete=run_ids)
 @STATE_DIR
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON objects, one per line.")
 def replay(journal: str, state_dir: Path | None, as_json: bool) -> None:
-    """Show what happened in a journal, event by event, with the reasons.
+    """Show what happened in a run, event by event, with reasons.
 
-    JOURNAL is a journal file, or the id of a run that was launched here; a file that is named
-    like a run is ./NAME. It may also be the recording of a launch or of a node: what it has heard
-    is fed to it again, and where it now does something else, that is shown, and the exit code is 1.
+    JOURNAL is the ID of a run that was launched on this machine, or a journal file (./NAME if a run
+    has the same name). With the recording of a launcher or a node, replays what it received; if it
+    now acts differently, shows the difference and exits with code 1.
+
+    \b
+    Example:
+      rdzv replay llama-7b
     """
     path = _journal(journal, state_dir)
     from worker.program.recording_file import parts_of_recording

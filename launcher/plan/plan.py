@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import difflib
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ from rendezvous.frozen import frozen
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.run import Limits
 from rendezvous.wire.types import RunId
-from rendezvous.wire.words import printable, size_text
+from rendezvous.wire.words import did_you_mean, printable, size_text
 from worker.contracts import FRAMEWORKS
 from worker.settings import NodeSettings, Processes, read_size
 
@@ -326,10 +325,9 @@ def _check_processes(processes: Processes, nodes: int) -> None:
 def _passed(names: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
     for name in names:
         if name not in environ:
-            close = difflib.get_close_matches(name, environ, n=1)
             raise UsageError(
                 f"--pass-env {name}: the variable is not set here",
-                hint=f"did you mean {close[0]}?" if close else "set it, or leave the option away",
+                hint=did_you_mean(name, environ, "{}") or "set it, or remove the option",
             )
     return {
         name: value

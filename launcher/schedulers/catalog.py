@@ -24,6 +24,7 @@ from launcher.schedulers.shipped import PROFILES
 from launcher.schedulers.vessl import VesslScheduler
 from launcher.schedulers.vessl_http import VesslHttpScheduler
 from rendezvous.wire.errors import UsageError
+from rendezvous.wire.words import did_you_mean
 
 SCHEDULERS: dict[str, Entry] = {
     "local": Entry(
@@ -73,10 +74,12 @@ def scheduler_entry(name: str) -> Entry:
         return profile_entry(path, path.parent)
     entry = SCHEDULERS.get(name) or known_schedulers().get(name)  # profiles are files to read
     if entry is None:
+        close = did_you_mean(name, known_schedulers())
         raise UsageError(
             f"there is no scheduler '{name}'",
-            hint=f"known are: {', '.join(known_schedulers())}; "
-            "another one is a file: --scheduler-profile FILE",
+            hint=close
+            or f"choose one of {', '.join(known_schedulers())}, or give a profile of your own with "
+            "--scheduler-profile FILE",
         )
     return entry
 

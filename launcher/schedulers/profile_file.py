@@ -14,6 +14,7 @@ from launcher.plan.template import PLACEHOLDER
 from rendezvous.compat import tomllib
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.run import SlotState
+from rendezvous.wire.words import did_you_mean
 
 
 def _check_words(words: list[str]) -> list[str]:
@@ -211,7 +212,17 @@ def read_profile(path: Path) -> Profile:
         first = exc.errors(include_input=False)[0]
         key = ".".join(str(part) for part in first["loc"])
         why = first["msg"].removeprefix("Value error, ")
+        close = ""
+        if first["type"] == "extra_forbidden":
+            why, close = "unknown key", did_you_mean(str(first["loc"][-1]), _keys(first["loc"]))
         raise UsageError(
             f"{path}: {key}: {why}" if key else f"{path}: {why}",
-            hint="docs/schedulers.md shows the format, key by key",
+            hint=close or "docs/schedulers.md explains every key",
         ) from exc
+
+
+def _keys(place: tuple[int | str, ...]) -> list[str]:
+    """The keys that the table of this place may have."""
+    tables = {table.__name__.lower(): table for table in _Table.__subclasses__()}
+    table = Profile if len(place) == 1 else tables[str(place[0])]
+    return [field.alias or name for name, field in table.model_fields.items()]

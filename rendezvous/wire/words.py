@@ -42,6 +42,20 @@ def printable(text: str, limit: int) -> str:
     return clean if len(clean) <= limit else clean[: limit - 1] + "…"
 
 
+def did_you_mean(word: str, known: Iterable[str], form: str = "'{}'") -> str:
+    """`did you mean 'a' or 'b'?`: at most two of the known words, nearest first; else "".
+
+    Capitals do not count. `form` shows one word.
+    """
+    from difflib import SequenceMatcher  # rarely needed, and not free
+
+    alike = {name: SequenceMatcher(None, name.lower(), word.lower()).ratio() for name in known}
+    nearest = sorted(alike, key=alike.__getitem__, reverse=True)[:2]
+    least = max(0.65, 0.9 * max(alike.values(), default=0))
+    words = [form.format(name) for name in nearest if alike[name] >= least]
+    return f"did you mean {' or '.join(words)}?" if words else ""
+
+
 def listed(names: Iterable[str], limit: int = 5) -> str:
     """`a, b, c and 4 more`."""
     names = list(names)

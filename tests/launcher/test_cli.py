@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,10 +19,11 @@ from click.testing import CliRunner
 import launcher
 from launcher.cli import main
 from launcher.cli.process import LAUNCHER_PACKAGES, secret_text
+from launcher.options import flag_of
 from launcher.plan.plan import WorkerRun
 from launcher.run.preparation import prepare
 from launcher.schedulers.catalog import known_schedulers
-from launcher.settings import LaunchSettings
+from launcher.settings import BenchSettings, LaunchSettings, ServeSettings
 from launcher.state.ledger import LedgerEntry
 from launcher.state.state_dir import StateDir
 from rendezvous.secret_variables import anonymous_file, path_of
@@ -36,6 +38,7 @@ from rendezvous.wire.errors import ExitCode, JoinTimeout, UsageError
 from rendezvous.wire.run import RunReport
 from tests.launcher.command import launched, rdzv
 from tests.support.registry import running
+from worker.settings import Settings, WorkerSettings
 
 pytestmark = pytest.mark.usefixtures("bare")
 
@@ -68,13 +71,62 @@ def commands(group: click.Group = main, *before: str) -> Iterator[str]:
 # ---- help ---------------------------------------------------------------------------------------
 
 
+WITH_SETTINGS: dict[str, type[Settings]] = {
+    "launch": LaunchSettings,
+    "bench": BenchSettings,
+    "worker": WorkerSettings,
+    "serve": ServeSettings,
+}
+
+
 @pytest.mark.parametrize("words", ["", *commands()])
 def test_every_command_explains_itself_and_what_runs_its_exit_codes(words: str) -> None:
     long, short = (rdzv(*words.split(), flag) for flag in ("--help", "-h"))
     assert (long.exit_code, long.stderr, long.stdout) == (0, "", short.stdout)
     assert long.stdout.startswith(f"Usage: {f'rdzv {words}'.strip()} ")
-    codes = {f"  {code.value:>3}  {code.help}\n" in long.stdout for code in ExitCode}
-    assert codes == {words in ("", "launch", "worker", "serve", "bench", "schedulers check")}
+    if words in WITH_SETTINGS:
+        long = rdzv(*words.split(), "--help-all")
+    text = " ".join(long.stdout.split())
+    codes = {f" {code.value} {code.help}" in text for code in ExitCode}
+    assert codes == {words in ("", *WITH_SETTINGS, "schedulers check")}
+
+
+@pytest.mark.parametrize("words", [*commands()])
+def test_the_examples_of_a_command_are_command_lines_that_it_takes(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RDZV_STATE_DIR", str(tmp_path))
+    text = rdzv(*words.split(), "--help").stdout
+    examples = re.findall(rf"\b(rdzv {words}(?: [^)\n>]+)?)(?:[)>].*)?$", text, re.MULTILINE)
+    assert "Example" in text
+    assert len(examples) > 1  # the first one is the usage
+    for line in examples[1:]:
+        command: click.Command = main
+        rest = shlex.split(line)[1:]
+        while isinstance(command, click.Group) and rest and rest[0] in command.commands:
+            command = command.commands[rest.pop(0)]
+        command.make_context(line, rest)
+
+
+@pytest.mark.parametrize("command", [*WITH_SETTINGS])
+def test_the_short_help_fits_a_page_and_the_long_one_has_every_option(command: str) -> None:
+    short, long = (rdzv(command, flag).stdout for flag in ("--help", "--help-all"))
+    assert len(short.splitlines()) <= 60
+    assert max(map(len, short.splitlines())) <= 80
+    shown = {
+        flag_of(name, field)
+        for name, field in WITH_SETTINGS[command].model_fields.items()
+        if "'hidden': True" not in str(field.json_schema_extra)
+    }
+    assert {flag for flag in shown if f"  {flag}" not in long} == set()
+    assert "--help-all  " in short
+
+
+def test_a_newcomer_is_shown_fifteen_options_of_launch() -> None:
+    shown = re.findall(r"^  (--[a-z-]+)", rdzv("launch", "--help").stdout, re.MULTILINE)
+    assert len(set(shown) - {"--help-all"}) == 15
+    listed = re.findall(r"^  ([a-z]+)  ", rdzv("--help").stdout, re.MULTILINE)
+    assert (listed[0], sorted(listed)) == ("launch", sorted(main.commands))
 
 
 def test_without_a_command_the_help_is_shown_and_the_version_is_told() -> None:
@@ -99,18 +151,23 @@ def test_without_a_command_the_help_is_shown_and_the_version_is_told() -> None:
         ("launch --nnodes x -- a.py", {}, "--nnodes cannot be 'x': a size is N or", "--nnodes: Nu"),
         (
             *("launch --nnodes 2 --scheduler sge -- train.py", {}, "there is no scheduler 'sge'"),
-            f"known are: {', '.join(known_schedulers())}; another one is a file: --scheduler-prof",
+            f"choose one of {', '.join(known_schedulers())}, or give a profile of your own with -",
         ),
         ("worker -- train.py", {}, JOINLESS, "the launcher's worker spec sets it (or RDZV_J"),
         ("launch --nnodes 2 -- train.py", {"ROLE": "Worker"}, JOINLESS, "the launcher's worker s"),
         ("worker -- t.py", {"RDZV_JOIN": "rdzv1-cut0ff"}, "RDZV_JOIN is damaged: 12 char", ""),
         ("--bogus", {}, "No such option '--bogus'", "see rdzv --help"),
-        ("nosuch", {}, "No such command 'nosuch'", "see rdzv --help"),
+        ("nosuch", {}, "No such command 'nosuch'", "rdzv --help lists the commands"),
+        ("lanch", {}, "No such command 'lanch'", "did you mean 'launch'?"),
+        ("token nwe", {}, "No such command 'nwe'", "did you mean 'new'?"),
+        ("launch --nnode 2", {}, "No such option '--nnode'", "did you mean '--nnodes'?"),
+        ("launch --framework mipch -- x", {}, "Invalid value for '--fr", "did you mean 'mpich'?"),
+        ("launch --nnodes 2 --scheduler slrum -- x", {}, "there is no sch", "did you mean 'slur"),
         ("launch --bogus", {}, "No such option '--bogus'", "see rdzv launch --help"),
-        ("worker --prefer fast -- x", {}, "Invalid value for '--prefer'", "see rdzv worker --help"),
+        ("worker --prefer no -- x", {}, "Invalid value for '--prefer'", "see rdzv worker --help"),
         ("token new x", {}, "Got unexpected extra argument (x)", "see rdzv token new --help"),
         ("logs", {}, "Missing argument 'RUN'", "see rdzv logs --help"),
-        ("logs x --node 1 --rank 1", {}, "--node and --rank name a node each", "give one of them"),
+        ("logs x --node 1 --rank 1", {}, "--node and --rank both name a node", "give one of them"),
     ],
 )
 def test_a_wrong_command_line_is_two_lines_and_exit_code_2(
@@ -157,7 +214,7 @@ def test_09_with_a_token_every_node_above_rank_0_is_a_worker_and_nothing_else(
         (KeyboardInterrupt(), 130, ""),
         (
             *(ZeroDivisionError("by zero"), ExitCode.INTERNAL),
-            "\nrdzv: this is a fault in rdzv itself; please report what it says\n",
+            "\nrdzv: this is a bug in rdzv; please report the lines above\n",
         ),
     ],
 )

@@ -170,7 +170,7 @@ def test_of_a_program_that_tells_nothing_it_is_said_how_it_would(tmp_path: Path)
     )
     assert rdzv("metrics", "llama", "--json", state=tmp_path).stdout == ""
     both = rdzv("metrics", "llama", "--json", "--plot", "x.svg", state=tmp_path)
-    assert (both.exit_code, "--plot draws and --json prints" in both.stderr) == (
+    assert (both.exit_code, "--plot and --json exclude each other" in both.stderr) == (
         ExitCode.USAGE,
         True,
     )

@@ -286,7 +286,7 @@ ENTRIES = "has {} entries for {} nodes"
             *(f"--nproc-per-node 8,8 {ENTRIES.format(2, 3)}", ""),
         ),
         ({"pass_env": ["HF_TOKENS"]}, UNSET.format("HF_TOKENS"), "did you mean HF_TOKEN?"),
-        ({"pass_env": ["X"]}, UNSET.format("X"), "set it, or leave the option away"),
+        ({"pass_env": ["X"]}, UNSET.format("X"), "set it, or remove the option"),
         *(
             ({"set": [f"{name}=secret"]}, f"--set {name} {NO_NAME}", "")
             for name in ("image", "", "1A", "A-B")

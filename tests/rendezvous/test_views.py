@@ -11,7 +11,7 @@ from rendezvous.run.moves import Outcome
 from rendezvous.run.views import event_line, node_view, reason, reason_and_topic, run_status
 from rendezvous.wire.run import EventLine, NodeState, Phase, RunStatus, SlotState, SlotStatus
 from rendezvous.wire.watch import NodeView
-from rendezvous.wire.words import time_text
+from rendezvous.wire.words import did_you_mean, time_text
 from tests.support.driver import LAUNCH, Drive, in_phase, make_spec
 from tests.support.stories import stories, tell
 
@@ -268,3 +268,18 @@ def test_the_address_shown_is_the_sealed_one() -> None:
     after = run_status(drive.run, drive.now, drive.leases)
     assert [s.address for s in before.slots] == ["172.17.0.1", "172.17.0.1"]
     assert [s.address for s in after.slots] == ["10.0.0.1", "10.0.0.2"]
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("lanch", "did you mean 'launch'?"),
+        ("LAUNCH", "did you mean 'launch'?"),
+        ("state", "did you mean 'stats' or 'start'?"),
+        ("xyzzy", ""),
+        ("", ""),
+    ],
+)
+def test_a_typo_is_shown_the_two_nearest_words_at_most(word: str, said: str) -> None:
+    assert did_you_mean(word, ["bench", "launch", "stats", "status", "start"]) == said
+    assert did_you_mean(word, []) == ""

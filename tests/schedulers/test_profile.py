@@ -99,8 +99,8 @@ LIST = ("gone = 'no such job'", "list = true")
     [
         ([('secret = "spec"', 'secret = "argv"')], "secret: Input should be 'spec', 'stdin'"),
         ([("secret =", "scret =")], "secret: Field required"),
-        ([("[logs]", "[cancle]\n[logs]")], "cancle: Extra inputs are not permitted"),
-        ([("gone = 'no such job'", "gnoe = ''")], "describe.gnoe: Extra inputs"),
+        ([("[logs]", "[cancle]\n[logs]")], "cancle: unknown key"),
+        ([("gone = 'no such job'", "gnoe = ''")], "describe.gnoe: unknown key"),
         ([("poll_seconds = 0.1", "poll_seconds = 0")], "poll_seconds: Input should be greater"),
         ([("poll_s", "name_length = 14\npoll_s")], "name_length: Input should be greater than or"),
         ([('"<<SPEC>>"', '"<<RDZV_JOIN>>"')], "submit.argv: <<RDZV_JOIN>> is a secret"),
@@ -109,7 +109,7 @@ LIST = ("gone = 'no such job'", "list = true")
         ([(r"job (\d+)", r"job \d+")], "submit.id: group 1 is the id"),
         ([("(?P<state>", "(?P<stat>")], "describe.state: it needs a group (?P<state>...)"),
         ([('["ACTIVE"]', '["DONE"]')], "states: DONE cannot stand for two states"),
-        ([("queued =", "waiting =")], "states.waiting: Extra inputs"),
+        ([("queued =", "waiting =")], "states.waiting: unknown key"),
         ([(LAST, f'{LAST}\nstdin = "join"')], "submit.stdin = 'join' goes with secret = 'stdin'"),
         ([STDIN, (LAST, f'{LAST}\nstdin = "spec"')], "secret = 'stdin': standard input cannot"),
         ([FILE, ("poll_s", 'secret_path = "a"\npoll_s')], "secret_path goes with secret = 'spec'"),
@@ -126,7 +126,9 @@ def test_a_profile_that_cannot_be_meant_is_refused_with_its_key(
     with pytest.raises(UsageError) as caught:
         read_profile(path)
     assert caught.value.message.startswith(f"{path}: {message}")
-    assert caught.value.hint == "docs/schedulers.md shows the format, key by key"
+    near = {"cancle: unknown key": "'cancel'", "describe.gnoe: unknown key": "'gone'"}.get(message)
+    explained = "docs/schedulers.md explains every key"
+    assert caught.value.hint == (f"did you mean {near}?" if near else explained)
 
 
 def test_a_profile_that_is_not_toml_or_not_there_is_named(tmp_path: Path) -> None:

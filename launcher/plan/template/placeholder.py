@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rendezvous.wire.errors import TemplateError
+from rendezvous.wire.words import did_you_mean
 
 Value = str | int | list[str]
 
@@ -128,5 +128,4 @@ class Variables:
 
     def _closest(self, written: str) -> str:
         name = re.sub(r"[^A-Z0-9]+", "_", written.upper()).strip("_")
-        close = difflib.get_close_matches(name, sorted(self.values), n=1)
-        return f"did you mean <<{close[0]}>>?" if close else ""
+        return did_you_mean(name, self.values, "<<{}>>")

@@ -1,0 +1,76 @@
+"""What a shell completes: commands and options by click, values of ours by the functions here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import click
+from click.shell_completion import CompletionItem, get_completion_class
+
+from launcher.cli.process import missing_launcher_packages
+from launcher.options import Completion
+from worker.contracts import FRAMEWORKS
+from worker.settings import state_home
+
+VARIABLE = "_RDZV_COMPLETE"
+"""How click's scripts ask `rdzv` for completions."""
+
+
+def _starting(words: list[str], incomplete: str) -> list[str]:
+    return [word for word in words if word.startswith(incomplete)]
+
+
+def scheduler_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """Complete a scheduler, where the launcher is installed."""
+    if missing_launcher_packages():
+        return []
+    from launcher.schedulers.catalog import known_schedulers
+
+    return _starting([*known_schedulers()], incomplete)
+
+
+def _framework_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    return _starting([*FRAMEWORKS], incomplete)
+
+
+def run_ids(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Complete a run that was launched here, the newest first."""
+    root = context.params.get("state_dir") or state_home(os.environ)
+    try:
+        folders = [entry for entry in os.scandir(root) if entry.is_dir()]
+        newest = sorted(folders, key=lambda entry: -entry.stat().st_mtime)
+    except OSError:
+        return []
+    return _starting([entry.name for entry in newest], incomplete)
+
+
+def files(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Let the shell complete a file."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+COMPLETE: Mapping[str, Completion] = {"scheduler": scheduler_names, "framework": _framework_names}
+
+
+@click.command()
+@click.argument("shell", metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print a script that completes commands, options and runs.
+
+    \b
+    Examples, to install it for bash, zsh or fish:
+      rdzv completion bash > ~/.rdzv.bash
+      echo 'source ~/.rdzv.bash' >> ~/.bashrc
+    \b
+      rdzv completion zsh > ~/.rdzv.zsh
+      echo 'autoload -Uz compinit; compinit' >> ~/.zshrc
+      echo 'source ~/.rdzv.zsh' >> ~/.zshrc
+    \b
+      rdzv completion fish > ~/.config/fish/completions/rdzv.fish
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None
+    root = context.find_root().command
+    click.echo(kind(root, {}, "rdzv", VARIABLE).source())

@@ -1,0 +1,125 @@
+"""The help of commands: options under headings in two lengths, commands in an order, examples."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from launcher.options import SettingsOption
+from rendezvous.wire.errors import ExitCode
+from worker.settings import GROUPS
+
+_COLUMN = 22
+
+SECTIONS = {
+    "Run a program": ("launch", "status", "logs", "cancel", "prune"),
+    "Check machines": ("doctor", "bench", "schedulers"),
+    "Look closer": ("metrics", "replay"),
+    "Build on rdzv": ("serve", "worker", "token", "rsh", "completion"),
+}
+"""The commands in the order of `rdzv --help`."""
+
+
+EXIT_CODES = "exit codes"
+"""The epilog of a command whose exit codes are those of a run."""
+
+
+class WithExitCodes(click.Command):
+    """A command that can list the exit codes at the end of its help."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """See the base class."""
+        if self.epilog != EXIT_CODES:
+            super().format_epilog(ctx, formatter)
+            return
+        with formatter.section("Exit codes (else the program's own, 128 + n for signal n)"):
+            formatter.write_dl([(f"{code.value:>3}", code.help) for code in ExitCode])
+
+
+def write_commands(group: click.Group, text: click.HelpFormatter) -> None:
+    """List the commands in sections; those of no section come last."""
+    rest = [name for name in group.commands if not any(name in s for s in SECTIONS.values())]
+    for heading, names in {**SECTIONS, "Commands": rest}.items():
+        shown = [group.commands[name] for name in names if name in group.commands]
+        if rows := [(str(c.name), _summary(c)) for c in shown if not c.hidden]:
+            with text.section(heading):
+                text.write_dl(rows)
+
+
+def _summary(command: click.Command) -> str:
+    """The first paragraph of a command's help."""
+    return " ".join((command.help or "").partition("\n\n")[0].split())
+
+
+class SettingsCommand(WithExitCodes):
+    """A command with the options of a model: --help shows the basic ones, --help-all all."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.append(
+            click.Option(
+                ["--help-all"],
+                is_flag=True,
+                is_eager=True,
+                expose_value=False,
+                callback=_show_all,
+                help="Show all options, and exit codes.",
+            )
+        )
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """See the base class."""
+        options = [one for one in self.params if isinstance(one, SettingsOption) and not one.hidden]
+        shown = options if _is_long(ctx) else [_brief(one) for one in options if one.basic]
+        for heading in GROUPS:
+            _write(heading, [one for one in shown if one.group == heading], ctx, formatter)
+        with formatter.section("Help"):
+            every = f"Show all {len(options)} options, and exit codes."
+            rows = [("-h, --help", "Show the basic options."), ("--help-all", every)]
+            _write_rows(rows, formatter)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """See the base class."""
+        if _is_long(ctx):
+            super().format_epilog(ctx, formatter)
+
+
+def _is_long(context: click.Context) -> bool:
+    return __name__ in context.meta
+
+
+def _show_all(context: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked and not context.resilient_parsing:
+        context.meta[__name__] = True
+        click.echo(context.get_help(), color=context.color)
+        context.exit()
+
+
+def _brief(option: SettingsOption) -> SettingsOption:
+    """The option without its environment variables; of a switch, what changes the default."""
+    brief = copy.copy(option)
+    brief.show_envvar = False
+    if option.secondary_opts:
+        brief.opts = option.secondary_opts if option.default else option.opts
+        brief.secondary_opts = []
+        brief.show_default = False
+    return brief
+
+
+def _write(
+    heading: str,
+    options: Sequence[click.Option],
+    context: click.Context,
+    formatter: click.HelpFormatter,
+) -> None:
+    if rows := [row for one in options if (row := one.get_help_record(context))]:
+        with formatter.section(heading):
+            _write_rows(rows, formatter)
+
+
+def _write_rows(rows: Sequence[tuple[str, str]], formatter: click.HelpFormatter) -> None:
+    """Write the options of one section, in the columns of all."""
+    formatter.write_dl([(flag.ljust(_COLUMN), what) for flag, what in rows], col_max=_COLUMN)
