@@ -9,9 +9,10 @@ What draws is imported when something is drawn: the registry need not wait for i
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Protocol, TextIO
 
@@ -27,13 +28,16 @@ from rendezvous.wire.run import (
 from rendezvous.wire.words import printable, time_text
 
 if TYPE_CHECKING:
-    from rich.console import Console, Group
+    from rich.console import Console, ConsoleOptions, Group, RenderableType
     from rich.live import Live
     from rich.text import Text
 
 _MOST_ROWS = 32
 _OTHER_ROWS = 4
 """Of the drawing, beside one for each slot."""
+_WRAPPED = ("worker run", "state")
+_LEAST_WRAPPED = 9
+_MOST_NAME = 24
 _PAUSE_SECONDS = 1.0
 _SAY_AGAIN_SECONDS = 60.0
 _FIRST_EVENT_SECONDS = 5.0
@@ -211,21 +215,41 @@ class LiveBoard:
         self._formed = True
 
 
-def draw(status: RunStatus, *, most_rows: int = _MOST_ROWS) -> Group:
+class Drawing:
+    """What rich shows of one moment, as wide as it is asked for."""
+
+    def __init__(self, status: RunStatus, most_rows: int) -> None:
+        self._status = status
+        self._most_rows = most_rows
+
+    def __rich_console__(self, _: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        yield _drawn(self._status, self._most_rows, options.max_width)
+
+
+def draw(status: RunStatus, *, most_rows: int = _MOST_ROWS) -> Drawing:
     """The board of one moment: a row for each slot, and the sentence.
+
+    Columns that a narrow terminal has no room for are left out, so that the state never is.
 
     What peers and schedulers say is shown as it is: none of it is markup or moves the cursor.
     """
+    return Drawing(status, most_rows)
+
+
+def _drawn(status: RunStatus, most_rows: int, width: int) -> Group:
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("slot", "rank", "worker run", "node", "address", "procs", "state"):
-        table.add_column(name, no_wrap=name not in ("worker run", "state"))
     shown = sorted(status.slots, key=_urgency)[:most_rows]
-    for slot in sorted(shown, key=lambda slot: slot.slot):
-        table.add_row(*_row(slot))
+    rows = [_row(slot) for slot in sorted(shown, key=lambda slot: slot.slot)]
+    columns = _columns(rows, width)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in columns:
+        most = _MOST_NAME if name == "node" else None
+        table.add_column(name, no_wrap=name not in _WRAPPED, max_width=most)
+    for row in rows:
+        table.add_row(*(row[name] for name in columns))
     more = len(status.slots) - len(shown)
     lines = [Text(f"and {more} more", style="dim")] if more > 0 else []
     head = f"run {status.run}   {status.phase}   {status.elapsed_seconds:.1f} s"
@@ -235,6 +259,20 @@ def draw(status: RunStatus, *, most_rows: int = _MOST_ROWS) -> Group:
     return Group(Text(_line(head), style="bold"), table, *lines)
 
 
+def _columns(rows: Sequence[Mapping[str, Text]], width: int) -> list[str]:
+    """The columns that fit, where the wrapped ones may be narrow."""
+    columns = ["slot", "rank", "worker run", "node", "address", "procs", "state"]
+    for spare in ("procs", "address", "rank"):
+        most = {"node": _MOST_NAME, **dict.fromkeys(_WRAPPED, _LEAST_WRAPPED)}
+        needed = [
+            min(most.get(name, width), max([len(name), *(len(row[name]) for row in rows)]))
+            for name in columns
+        ]
+        if sum(needed) + 2 * (len(columns) - 1) > width:
+            columns.remove(spare)
+    return columns
+
+
 def _urgency(slot: SlotStatus) -> tuple[int, int]:
     """Where not all slots fit, those that the others wait for are shown first."""
     if slot.node_state is None or slot.node_state is NodeState.LOST or slot.exit_code:
@@ -242,22 +280,23 @@ def _urgency(slot: SlotStatus) -> tuple[int, int]:
     return 1 + list(NodeState).index(slot.node_state), slot.slot
 
 
-def _row(slot: SlotStatus) -> list[Text]:
+def _row(slot: SlotStatus) -> dict[str, Text]:
+    """What is shown of a slot, by column."""
     from rich.text import Text
 
-    cells = [
-        str(slot.slot),
-        "" if slot.rank is None else str(slot.rank),
-        _worker_run(slot),
-        slot.hostname,
-        slot.address,
-        str(slot.nproc_per_node or ""),
-        _state(slot),
-    ]
-    waited_for = slot.node_state is None and not slot.problem
-    return [Text(_line(cell)) for cell in cells[:-1]] + [
-        Text(_line(cells[-1]), style="dim" if waited_for else "")
-    ]
+    cells = {
+        "slot": str(slot.slot),
+        "rank": "" if slot.rank is None else str(slot.rank),
+        "worker run": _worker_run(slot),
+        "node": slot.hostname,
+        "address": slot.address,
+        "procs": str(slot.nproc_per_node or ""),
+        "state": _state(slot),
+    }
+    texts = {name: Text(_line(cell)) for name, cell in cells.items()}
+    if slot.node_state is None and not slot.problem:
+        texts["state"].stylize("dim")
+    return texts
 
 
 def _worker_run(slot: SlotStatus) -> str:
@@ -286,7 +325,8 @@ def _line(text: str) -> str:
 
 
 def make_board(*, json_events: bool) -> Board:
-    """The board that fits where standard error goes."""
+    """The board that fits where standard error goes; only some terminals can redraw a table."""
     if json_events:
         return JsonBoard(sys.stdout)
-    return LiveBoard() if sys.stderr.isatty() else PlainBoard(sys.stderr)
+    redraws = sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+    return LiveBoard() if redraws else PlainBoard(sys.stderr)

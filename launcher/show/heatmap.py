@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from rendezvous.wire.run import Round
 from rendezvous.wire.words import printable
 
 _MOST_NAMES = 64
+_LEAST_SLOW_MS = 1.0
+"""Below this, no difference matters to a training."""
 
 Colour = tuple[float, float, float, float]
 
@@ -36,12 +39,11 @@ def _draw(figure: Any, tried: Round, hostnames: Mapping[int, str]) -> None:
     failed = failures(tried)
     axes = figure.subplots()
     cells = _rtts(tried, place)
-    known = [rtt for row in cells for rtt in row if not math.isnan(rtt)] or [1.0]
-    least = min(known)
-    most = max(*known, 2 * least)  # a scale has two ends
+    least, most = scale([rtt for row in cells for rtt in row if not math.isnan(rtt)])
     image = axes.imshow(cells, norm="log", vmin=least, vmax=most, interpolation="nearest")
     axes.set_facecolor("#eeeeee")  # shows where no time is known
-    bar = figure.colorbar(image, ax=axes, label="round-trip time (ms)", shrink=0.8)
+    label = f"round-trip time (ms); up to {least:.2g} is usual"
+    bar = figure.colorbar(image, ax=axes, label=label, shrink=0.8, extend="min")
     for formatter in (bar.ax.yaxis.set_major_formatter, bar.ax.yaxis.set_minor_formatter):
         formatter("{x:g}")
     axes.imshow(_reds(failed, place), interpolation="nearest")
@@ -51,6 +53,12 @@ def _draw(figure: Any, tried: Round, hostnames: Mapping[int, str]) -> None:
     _name(axes, slots, hostnames)
     below = legend_of(failed.values()) if failed else "every pair works"
     axes.set_title(f"{tried.network}\n{below}", fontsize=9)
+
+
+def scale(times: Sequence[float]) -> tuple[float, float]:
+    """The ends of the colours, in ms: what is usual has the first colour, however it differs."""
+    usual = max(_LEAST_SLOW_MS, 3 * statistics.median(times)) if times else _LEAST_SLOW_MS
+    return usual, max([2 * usual, *times])
 
 
 def _reds(failed: Iterable[tuple[int, int]], place: Mapping[int, int]) -> list[list[Colour]]:
@@ -72,8 +80,8 @@ def _rtts(tried: Round, place: Mapping[int, int]) -> list[list[float]]:
 
 
 def _name(axes: Any, slots: list[int], hostnames: Mapping[int, str]) -> None:
-    axes.set_xlabel("who is probed (slot)")
-    axes.set_ylabel("who probes")
+    axes.set_xlabel("probed node (slot)")
+    axes.set_ylabel("probing node")
     if len(slots) > _MOST_NAMES:
         return
     numbers = range(len(slots))

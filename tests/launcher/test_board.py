@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from launcher.show.board import JsonBoard, LiveBoard, PlainBoard, draw
+from launcher.show.board import JsonBoard, LiveBoard, PlainBoard, draw, make_board
 from launcher.show.last_line import last_line
 from launcher.state.state_dir import StateDir
 from rendezvous.talk.join_string import RegistryPlace
@@ -159,6 +159,33 @@ def test_where_the_width_is_short_words_wrap_and_addresses_stay_whole() -> None:
                                                                               was closed
         A sentence of more words than fit into one line of a terminal as narrow as this.
     """)
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_a_narrow_terminal_shows_every_slots_state_however_long_its_names_are(width: int) -> None:
+    name, address = "gpu-node-{}.cluster.example.com", "fd00:1234:5678:9abc::12"
+    table = shown(
+        run_status(
+            node(0, NodeState.JOINED, hostname=name.format(17), address=address),
+            node(1, NodeState.LOST, hostname=name.format(18), address=address),
+            slot(2, state=SlotState.QUEUED),
+        ),
+        width,
+    )
+    assert max(map(len, table.splitlines())) <= width
+    for found in ("  gpu-node-17.cl", "  joined\n", "  gpu-node-18.cl", "  lost\n", "not here"):
+        assert found in table
+
+
+@pytest.mark.parametrize(
+    ("term", "board"), [("xterm", LiveBoard), ("dumb", PlainBoard), ("unknown", PlainBoard)]
+)
+def test_only_a_terminal_that_can_redraw_gets_the_table(
+    term: str, board: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("TERM", term)
+    assert type(make_board(json_events=False)) is board
 
 
 def test_where_not_all_fit_those_that_are_waited_for_are_shown_in_order_of_slot() -> None:
