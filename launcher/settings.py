@@ -44,7 +44,7 @@ def _outlast_a_round(seconds: float) -> float:
 def known_check(word: str) -> str:
     """A check that can be skipped; raises ValueError with those that are nearest."""
     if word not in CHECK_IDS:
-        close = did_you_mean(word, CHECK_IDS, "{}") or "docs/checks.md lists them"
+        close = did_you_mean(word, CHECK_IDS, "{}") or "'rdzv docs checks' lists them"
         raise ValueError(f"there is no such check; {close}")
     return word
 
@@ -68,7 +68,7 @@ class LaunchSettings(NodeSettings):
     )
     scheduler_profile: Path | None = option(
         None,
-        "Profile file of your own scheduler. See docs/schedulers.md.",
+        "Profile file of your own scheduler. See 'rdzv docs schedulers'.",
         group=START,
         metavar="FILE",
     )
@@ -152,7 +152,7 @@ class LaunchSettings(NodeSettings):
     )
     skip: list[Annotated[str, AfterValidator(known_check)]] = option(
         [],
-        "Skip this check before the start. See docs/checks.md. Repeatable.",
+        "Skip this check before the start. See 'rdzv docs checks'. Repeatable.",
         group=LIMITS,
         metavar="ID",
     )

@@ -176,7 +176,7 @@ class NodeSettings(Settings):
     framework: Name = option(
         "torchrun",
         f"What starts COMMAND: {', '.join(one for one in FRAMEWORKS if one != 'bench')}. When not "
-        "set, the launcher that COMMAND begins with. See docs/frameworks.md.",
+        "set, the launcher that COMMAND begins with. See 'rdzv docs frameworks'.",
         group=RUN,
         basic=True,
         metavar="NAME",

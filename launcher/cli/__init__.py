@@ -21,6 +21,7 @@ import click
 from launcher.cli import checks as cli_checks
 from launcher.cli import runs as cli_runs
 from launcher.cli.completion import COMPLETE, completion, files
+from launcher.cli.docs import docs
 from launcher.cli.help import EXIT_CODES, SettingsCommand
 from launcher.cli.process import (
     Group,
@@ -35,6 +36,7 @@ from launcher.cli.process import (
 from launcher.cli.streams import endure_closed_streams
 from launcher.options import options_from, read, sources
 from launcher.settings import BenchSettings, Launching, LaunchSettings, ServeSettings
+from launcher.show.installation import commit
 from rendezvous.talk.join_string import JoinString
 from rendezvous.version import rdzv_version
 from rendezvous.wire.errors import RdzvError, UsageError
@@ -279,10 +281,12 @@ def _show_version(context: click.Context) -> None:
     """One line, which specs/install.sh reads."""
     folder = Path(__file__).parents[2]
     what = "a worker's packages" if missing_launcher_packages() else "the launcher's packages"
-    python = f"Python {platform.python_version()}"
-    click.echo(f"rdzv {rdzv_version()} from {folder} ({python}, {what})")
+    about = [f"Python {platform.python_version()}", what]
+    if found := commit():
+        about.insert(0, f"commit {found[:10]}")
+    click.echo(f"rdzv {rdzv_version()} from {folder} ({', '.join(about)})")
     context.exit()
 
 
-for _command in (*cli_runs.COMMANDS, rsh, *cli_checks.COMMANDS, cli_runs.replay, completion):
+for _command in (*cli_runs.COMMANDS, rsh, *cli_checks.COMMANDS, cli_runs.replay, docs, completion):
     main.add_command(_command)

@@ -115,7 +115,7 @@ def doctor(env: bool, as_json: bool, strict: bool, skip: tuple[str, ...]) -> Non
     """Check this machine as a run would, and say what to fix.
 
     Starts nothing. Exit code 0: ok, or only warnings; 1: a check failed; 2: wrong option.
-    docs/checks.md explains every check.
+    'rdzv docs checks' explains every check.
 
     \b
     Example:

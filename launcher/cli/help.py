@@ -17,7 +17,7 @@ _COLUMN = 22
 SECTIONS = {
     "Run a program": ("launch", "status", "logs", "cancel", "prune"),
     "Check machines": ("doctor", "bench", "schedulers"),
-    "Look closer": ("metrics", "replay"),
+    "Look closer": ("metrics", "replay", "docs"),
     "Build on rdzv": ("serve", "worker", "token", "rsh", "completion"),
 }
 """The commands in the order of `rdzv --help`."""

@@ -19,6 +19,7 @@ import click
 from launcher.cli.help import WithExitCodes, write_commands
 from launcher.cli.streams import STANDARD_OUTPUT
 from launcher.options import Unknown
+from launcher.show.installation import how_to_install
 from rendezvous.door import begin_work
 from rendezvous.secret_variables import descriptor_of
 from rendezvous.wire.errors import ExitCode, RdzvError, UsageError
@@ -144,7 +145,7 @@ def need_launcher_packages() -> None:
     for name in missing_launcher_packages():
         raise UsageError(
             f"this command needs the package '{name}', which is not installed",
-            hint="install the launcher's packages: pip install 'rdzv[launcher]'",
+            hint=f"install the launcher's packages: {how_to_install('launcher')}",
         )
 
 

@@ -120,7 +120,7 @@ def status(
 def metrics(run: str, state_dir: Path | None, plot: Path | None, as_json: bool) -> None:
     """Show the values that a run's program has sent, such as its loss.
 
-    A program sends them with examples/rdzv_metrics.py.
+    'rdzv docs metrics' says how a program sends them.
 
     \b
     Example:

@@ -217,7 +217,7 @@ def read_profile(path: Path) -> Profile:
             why, close = "unknown key", did_you_mean(str(first["loc"][-1]), _keys(first["loc"]))
         raise UsageError(
             f"{path}: {key}: {why}" if key else f"{path}: {why}",
-            hint=close or "docs/schedulers.md explains every key",
+            hint=close or "'rdzv docs schedulers' explains every key",
         ) from exc
 
 

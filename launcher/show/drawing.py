@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from launcher.show.installation import how_to_install
 from rendezvous.wire.errors import UsageError
 
 _KINDS = (".svg", ".png", ".pdf")
@@ -26,7 +27,7 @@ def new_figure(width: float = 6.0, height: float = 4.0) -> Any:
     except ImportError as exc:
         raise UsageError(
             "drawing needs matplotlib, which is not installed",
-            hint="install it: pip install 'rdzv[plot]'",
+            hint=f"install it: {how_to_install('plot')}",
         ) from exc
     return Figure(figsize=(width, height), layout="constrained")
 

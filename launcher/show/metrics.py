@@ -39,7 +39,7 @@ async def show_metrics(root: Path, run: str, *, as_json: bool, plot: Path | None
     if not rows:
         raise UsageError(
             f"run '{run}' has told of no metrics yet",
-            hint="the program sends them: see rdzv_metrics.send in examples/rdzv_metrics.py",
+            hint="'rdzv docs metrics' shows how a program sends them",
         )
     if plot is not None:
         draw_curves(rows, f"run {run}", plot)

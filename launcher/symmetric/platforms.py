@@ -100,7 +100,7 @@ def _jobset(env: Variables) -> None:
     jobset, name = env.text("JOBSET_NAME"), env.text("REPLICATED_JOB_NAME")
     downward = (
         "a pod of a JobSet needs JOBSET_NAME, REPLICATED_JOB_NAME, JOBSET_JOB_INDEX and "
-        "JOBSET_REPLICAS from its annotations; docs/symmetric.md has the lines"
+        "JOBSET_REPLICAS from its annotations; 'rdzv docs symmetric' has the lines"
     )
     env.advise(node_rank=downward, master_addr=downward, rdzv_id=downward)
     env.advise(nnodes=_completions("a JobSet", "jobs times pods"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -24,6 +25,7 @@ from launcher.plan.plan import WorkerRun
 from launcher.run.preparation import prepare
 from launcher.schedulers.catalog import known_schedulers
 from launcher.settings import BenchSettings, LaunchSettings, ServeSettings
+from launcher.show.installation import how_to_install
 from launcher.state.ledger import LedgerEntry
 from launcher.state.state_dir import StateDir
 from rendezvous.secret_variables import anonymous_file, path_of
@@ -38,6 +40,7 @@ from rendezvous.wire.errors import ExitCode, JoinTimeout, UsageError
 from rendezvous.wire.run import RunReport
 from tests.launcher.command import launched, rdzv
 from tests.support.registry import running
+from tests.test_packages import modules, tree
 from worker.settings import Settings, WorkerSettings
 
 pytestmark = pytest.mark.usefixtures("bare")
@@ -122,6 +125,25 @@ def test_the_short_help_fits_a_page_and_the_long_one_has_every_option(command: s
     assert "--help-all  " in short
 
 
+def test_every_page_that_a_message_names_is_there() -> None:
+    """No message names a file of the checkout, which an installation may lack."""
+    nodes = [node for name in modules() for node in ast.walk(tree(name))]
+    docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    texts = [
+        node.value
+        for node in nodes
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if id(node) not in docstrings
+    ]
+    named = {page for text in texts for page in re.findall(r"rdzv docs ([a-z]+)", text)}
+    assert {"checks", "schedulers", "frameworks", "metrics", "symmetric"} <= named
+    for page in named:
+        assert rdzv("docs", page).stdout.startswith("# ")
+    assert [text for text in texts if re.search(r"(docs|examples)/[a-z_]+\.", text)] == []
+    assert {line.split()[0] for line in rdzv("docs").stdout.splitlines()} >= named
+    assert rdzv("docs", "check").stderr.endswith("did you mean 'checks'?\n")
+
+
 def test_a_newcomer_is_shown_fifteen_options_of_launch() -> None:
     shown = re.findall(r"^  (--[a-z-]+)", rdzv("launch", "--help").stdout, re.MULTILINE)
     assert len(set(shown) - {"--help-all"}) == 15
@@ -134,7 +156,8 @@ def test_without_a_command_the_help_is_shown_and_the_version_is_told() -> None:
     assert result.exit_code == ExitCode.USAGE
     assert result.output.startswith("Usage: rdzv [OPTIONS] COMMAND")
     folder = re.escape(str(Path(launcher.__file__).parent.parent))
-    line = rf"rdzv \d+\.\d+\.\d+ from {folder} \(Python 3\.[0-9.]+, the launcher's packages\)\n"
+    about = r"(commit [0-9a-f]{10}, )?Python 3\.[0-9.]+, the launcher's packages"
+    line = rf"rdzv \d+\.\d+\.\d+ from {folder} \({about}\)\n"
     assert re.fullmatch(line, rdzv("--version").stdout)
 
 
@@ -246,7 +269,7 @@ def test_where_only_a_worker_is_installed_the_other_commands_say_what_to_install
     )
     message = (
         "rdzv: this command needs the package 'cryptography', which is not installed\n"
-        "      install the launcher's packages: pip install 'rdzv[launcher]'\n"
+        f"      install the launcher's packages: {how_to_install('launcher')}\n"
     )
     *found, help_, worker, token = json.loads(done.stdout)
     assert found == [[64, message, False]] * len(lines)

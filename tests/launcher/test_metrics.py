@@ -14,6 +14,7 @@ from launcher.run import metrics_file
 from launcher.run.metrics_file import MetricsFile
 from launcher.show.curves import draw_curves
 from launcher.show.drawing import check_picture
+from launcher.show.installation import how_to_install
 from launcher.show.metrics import read_metrics
 from launcher.show.progress import draw_metrics, in_one_line
 from launcher.state.state_dir import StateDir
@@ -166,7 +167,7 @@ def test_of_a_program_that_tells_nothing_it_is_said_how_it_would(tmp_path: Path)
     assert result.exit_code == ExitCode.USAGE
     assert result.stderr == (
         "rdzv: run 'llama' has told of no metrics yet\n"
-        "      the program sends them: see rdzv_metrics.send in examples/rdzv_metrics.py\n"
+        "      'rdzv docs metrics' shows how a program sends them\n"
     )
     assert rdzv("metrics", "llama", "--json", state=tmp_path).stdout == ""
     both = rdzv("metrics", "llama", "--json", "--plot", "x.svg", state=tmp_path)
@@ -276,4 +277,4 @@ def test_a_picture_that_cannot_be_is_refused(
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(UsageError, match="drawing needs matplotlib") as missing:
         check_picture(tmp_path / "m.svg")
-    assert missing.value.hint == "install it: pip install 'rdzv[plot]'"
+    assert missing.value.hint == f"install it: {how_to_install('plot')}"

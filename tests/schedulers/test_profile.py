@@ -127,7 +127,7 @@ def test_a_profile_that_cannot_be_meant_is_refused_with_its_key(
         read_profile(path)
     assert caught.value.message.startswith(f"{path}: {message}")
     near = {"cancle: unknown key": "'cancel'", "describe.gnoe: unknown key": "'gone'"}.get(message)
-    explained = "docs/schedulers.md explains every key"
+    explained = "'rdzv docs schedulers' explains every key"
     assert caught.value.hint == (f"did you mean {near}?" if near else explained)
 
 

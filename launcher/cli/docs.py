@@ -1,0 +1,43 @@
+"""The pages of rdzv's documentation, which an installation brings along."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rendezvous.wire.errors import UsageError
+from rendezvous.wire.words import did_you_mean
+
+FOLDER = Path(__file__).parents[2] / "docs"
+"""Beside the packages, in a checkout as in an installation."""
+
+
+def pages(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """Complete a page."""
+    return [name for name in _names() if name.startswith(incomplete)]
+
+
+def _names() -> list[str]:
+    return sorted(path.stem for path in FOLDER.glob("*.md"))
+
+
+@click.command()
+@click.argument("page", required=False, shell_complete=pages)
+def docs(page: str | None) -> None:
+    """Show a page of the documentation, or list the pages.
+
+    \b
+    Examples:
+      rdzv docs
+      rdzv docs checks
+    """
+    if page is None:
+        for name in _names():
+            title = (FOLDER / f"{name}.md").read_text(encoding="utf-8").partition("\n")[0]
+            click.echo(f"{name:14} {title.lstrip('# ')}")
+        return
+    if page not in _names():
+        hint = did_you_mean(page, _names()) or "'rdzv docs' lists the pages"
+        raise UsageError(f"there is no page '{page}'", hint=hint)
+    click.echo((FOLDER / f"{page}.md").read_text(encoding="utf-8"), nl=False)
