@@ -3,7 +3,7 @@
 # Prints the folder to append to PATH; `rdzv` is the only command in it.
 #
 #   PATH="$PATH:$(sh specs/install.sh)"                   from the checkout that this file lies in
-#   PATH="$PATH:$(sh install.sh 'rdzv[launcher]')"        from an index, a wheel or a folder
+#   PATH="$PATH:$(sh install.sh rdzv-0.1.0-py3-none-any.whl)"    from a wheel file, or a folder
 #
 # RDZV_VENV says where to (/opt/rdzv; for others than root ~/.rdzv), RDZV_PYTHON by which Python.
 # Several tasks may run it at once. An rdzv that is there, or on PATH, and has the source's code and
@@ -15,9 +15,9 @@ unset PYTHONPATH PYTHONHOME PIP_CONSTRAINT PIP_PREFIX PIP_REQUIRE_VIRTUALENV PIP
 source=${1:-$(cd "$(dirname "$0")/.." && pwd)}
 what=$source
 if [ -e "$source" ]; then what="$source[launcher]"; fi
-home=/opt/rdzv
-if [ "$(id -u)" -ne 0 ]; then home=$HOME/.rdzv; fi
-home=${RDZV_VENV:-$home}
+home=${RDZV_VENV:-}
+if [ -z "$home" ] && [ "$(id -u)" -eq 0 ]; then home=/opt/rdzv; fi
+home=${home:-${HOME:?is not set: name a folder for rdzv with RDZV_VENV}/.rdzv}
 mark=$home/command/rdzv
 
 # Of the code in a checkout, an installation or a wheel, and of the specs that the launcher reads.

@@ -32,6 +32,8 @@ def docs(page: str | None) -> None:
       rdzv docs
       rdzv docs checks
     """
+    if not _names():
+        raise UsageError(f"this installation has no documentation in {FOLDER}")
     if page is None:
         for name in _names():
             title = (FOLDER / f"{name}.md").read_text(encoding="utf-8").partition("\n")[0]
