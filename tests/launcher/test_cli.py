@@ -506,7 +506,7 @@ def test_a_second_standing_registry_in_one_folder_is_refused(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("options", "command", "words"),
     [
-        (["--framework", "command"], ["/bin/sh", "no.sh"], ["'no.sh' of COMMAND is not there"]),
+        (["--framework", "command"], ["/bin/sh", "no.sh"], ["'no.sh' of COMMAND does not exist"]),
         (
             ["--framework", "command"],
             ["nosuch"],
