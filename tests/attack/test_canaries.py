@@ -289,7 +289,7 @@ def test_a_symmetric_start_leaks_nothing(scene: Scene) -> None:
         scene.go.touch()
         for name in ("node 0", "node 1"):
             assert scene.finish(name) == 1, scene.said(name)
-    assert "checksum does not fit" in scene.said("cut")
+    assert "checksum does not match" in scene.said("cut")
     scene.check()
 
 

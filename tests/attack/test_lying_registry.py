@@ -151,7 +151,7 @@ LIES: dict[str, tuple[str, Views]] = {
         lambda s: [arming(s.table()), arming(s.table(master_port=29_501), seq=2)],
     ),
     "another digest": ("has digest", lambda s: [arming(s.table(), digest="0" * 64)]),
-    "no JSON": ("no NodeView", lambda s: [b"[" * 100_000]),
+    "no JSON": ("not a valid NodeView", lambda s: [b"[" * 100_000]),
 }
 
 
