@@ -317,7 +317,7 @@ _EDITS = {
         ("launch: what is queued is not told", "not _is_news(run, found, now, late=late)", "True"),
     ],
     "launcher/run/effects.py": [
-        ("launch: the result is not written", 'self._state.write("result.json", self.result.model_dump_json(indent=1).encode())', "pass"),
+        ("launch: the result is not written", 'self._state.write_result(self.result)', "pass"),
     ],
     "launcher/run/end_of_all.py": [
         ("launch: nothing is ended", "left = [(key, run) for key, run in shared.runs.items() if not run.gone]",
