@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import os
 import sys
@@ -14,9 +13,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def commit(root: Path = ROOT) -> str:
-    """The commit of a checkout or of a build (`_commit.py`), or "". Does not run git."""
-    with contextlib.suppress(ImportError):
-        return str(importlib.import_module("rendezvous._commit").COMMIT)
+    """The commit of a build (its file `commit`) or of a checkout, or "". Does not run git."""
+    with contextlib.suppress(OSError):
+        return (root / "commit").read_text().strip()
     with contextlib.suppress(OSError):
         return _head(root / ".git")
     return ""

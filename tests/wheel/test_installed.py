@@ -100,7 +100,7 @@ def test_the_wheel_has_one_name(built: Built) -> None:
         names = wheel.namelist()
     assert {name.split("/")[0].partition("-")[0] for name in names} == {"rdzv"}
     assert {name.split("/")[2] for name in names if name.startswith("rdzv/_app/")} == {
-        *(*OURS, "specs", "rdzv_command.py"),
+        *(*OURS, "commit", "docs", "rdzv_command.py", "specs"),
     }
 
 
@@ -133,9 +133,13 @@ def test_it_is_installed_from_an_sdist_in_an_environment_of_its_own(
     tool = {"UV_TOOL_DIR": str(tmp_path / "tools"), "UV_TOOL_BIN_DIR": str(tmp_path / "bin")}
     source = f"rdzv[launcher] @ {built.sdist.as_uri()}"
     run(built.uv, "tool", "install", "--quiet", source, env=tool)
+    rdzv = tmp_path / "bin" / "rdzv"
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    assert head.stdout[:7] in run(rdzv, "--version")  # "" where this is no clone
+    assert run(rdzv, "docs", "checks") == (ROOT / "docs" / "checks.md").read_text("utf-8")
     program = (users / "python", "-c", "import worker; print(worker.OWNER)")
     words = ("launch", "--nnodes", "2", "--framework", "command", "--", *program)
-    out = run(tmp_path / "bin" / "rdzv", *words, cwd=tmp_path)
+    out = run(rdzv, *words, cwd=tmp_path)
     assert sorted(out.splitlines()) == ["[0] user", "[1] user"]
     run(built.uv, "tool", "uninstall", "--quiet", "rdzv", env=tool)
     assert not list(tmp_path.rglob("*rdzv_command*"))
