@@ -35,8 +35,8 @@ LEAST_VERIFY_SECONDS = 30.0
 def _outlast_a_round(seconds: float) -> float:
     if seconds < LEAST_VERIFY_SECONDS:
         raise ValueError(
-            f"below {LEAST_VERIFY_SECONDS:g} s good nodes would be blamed, which take up to 20 s "
-            "to report that their peers are silent"
+            f"below {LEAST_VERIFY_SECONDS:g} s healthy nodes would be blamed: they need up to 20 "
+            "s to report that their peers are silent"
         )
     return seconds
 
@@ -54,7 +54,7 @@ class LaunchSettings(NodeSettings):
 
     rdzv_id: str | None = option(
         None,
-        "ID of the run. When not set, rdzv makes one up.",
+        "ID of the run. When not set, rdzv generates one.",
         group=RUN,
         basic=True,
         metavar="ID",
@@ -68,7 +68,7 @@ class LaunchSettings(NodeSettings):
     )
     scheduler_profile: Path | None = option(
         None,
-        "Profile file of your own scheduler. See 'rdzv docs schedulers'.",
+        "Profile file of a custom scheduler. See 'rdzv docs schedulers'.",
         group=START,
         metavar="FILE",
     )
@@ -158,7 +158,7 @@ class LaunchSettings(NodeSettings):
     )
     verify: Literal["on", "off"] = option(
         "on",
-        "Whether the nodes prove that they reach each other before the table is sealed.",
+        "Whether the nodes verify that they reach each other before the table is sealed.",
         group=LIMITS,
     )
     verify_timeout: Annotated[Seconds, AfterValidator(_outlast_a_round)] = option(
@@ -320,7 +320,7 @@ class ServeSettings(Settings):
     behind_ingress: bool = option(
         False,
         "The registry is behind an ingress that terminates TLS and keeps connections open: use "
-        "plain HTTP, and do not take a closed connection for a lost node.",
+        "plain HTTP, and do not treat a closed connection as a lost node.",
         group=NETWORK,
         basic=True,
     )

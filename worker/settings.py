@@ -95,8 +95,8 @@ class Processes:
         if slot < len(self.counts):
             return self.counts[slot]
         raise UsageError(
-            f"--nproc-per-node {self} has {len(self.counts)} entries, and there is a slot {slot}",
-            hint="give one number for all nodes, or one for each slot",
+            f"--nproc-per-node {self} has {len(self.counts)} entries, but there is a slot {slot}",
+            hint="give one number for all nodes, or one per slot",
         )
 
     def __str__(self) -> str:
@@ -109,7 +109,7 @@ def _count(word: str) -> Count:
             return word
         case _ if _is_number(word) and 1 <= int(word) <= 4096:
             return int(word)
-    raise ValueError(f"{word!r} is no number from 1 to 4096, and not auto, gpu or cpu")
+    raise ValueError(f"{word!r} is not a number from 1 to 4096, and not auto, gpu or cpu")
 
 
 def _same_processes(text: str) -> str:

@@ -175,8 +175,8 @@ def _work(
         if text is None:
             raise UsageError(
                 "RDZV_JOIN is not set: this worker does not know which run to join",
-                hint="the launcher's worker spec sets it (or RDZV_JOIN_FILE names a file with it); "
-                "'rdzv launch' is a worker where ROLE=worker is set",
+                hint="the launcher's worker spec sets it, or RDZV_JOIN_FILE to a file with it; "
+                "ROLE=worker makes 'rdzv launch' a worker",
             )
         join = JoinString.parse(text)
     log_to_stderr(settings.log_level, f"rdzv[slot {join.slot}]")

@@ -46,7 +46,7 @@ def schedulers(context: click.Context) -> None:
     "--scheduler-profile",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Profile file of your own scheduler, instead of NAME.",
+    help="Profile file of a custom scheduler, instead of NAME.",
 )
 @click.option(
     "--worker-spec", type=click.Path(path_type=Path), metavar="FILE", help="As for 'rdzv launch'."
@@ -114,7 +114,7 @@ def schedulers_check(
 def doctor(env: bool, as_json: bool, strict: bool, skip: tuple[str, ...]) -> None:
     """Check this machine as a run would, and say what to fix.
 
-    Starts nothing. Exit code 0: ok, or only warnings; 1: a check failed; 2: wrong option.
+    Starts nothing. Exit code 0: ok, or only warnings; 1: a check failed; 64: wrong option.
     'rdzv docs checks' explains every check.
 
     \b

@@ -37,7 +37,7 @@ def root_folder(state_dir: Path | None) -> Path:
     except OSError as exc:
         raise UsageError(
             f"the state directory {root} cannot be used: {exc.strerror}",
-            hint="name another one with --state-dir or RDZV_STATE_DIR",
+            hint="choose another one with --state-dir or RDZV_STATE_DIR",
         ) from exc
     return root
 

@@ -25,14 +25,17 @@ from worker.contracts.variables import (
 from worker.nccl.env import given_by
 
 KEPT = (
-    "# What is set on the node itself of NCCL, Gloo, TensorPipe, UCX and MPI, or in its nccl.conf,",
-    "# is kept in place of these, and the node's log says so.",
+    (
+        "# NCCL, Gloo, TensorPipe, UCX and MPI variables that are set on the node itself, or in "
+        "its nccl.conf,"
+    ),
+    "# override these; the node's log names them.",
 )
 _NAMES = "address family interface logs network nodes number port rank rdzv socket"
 _WORDS = tuple(f"<{name}>" for name in _NAMES.split())
 _MOST_SHOWN = 8
 """Up to so many nodes, the dry run shows each one's command."""
-_SERVES = "nothing: it serves node 0 ('rdzv rsh')"
+_SERVES = "nothing: it runs commands for node 0 ('rdzv rsh')"
 _MOST_WIDTH = 44
 
 
@@ -82,7 +85,7 @@ def command_lines(plan: Plan) -> Iterator[str]:
     before = -1
     for rank, contract in contracts.items():
         if rank > before + 1:
-            yield f"#   nodes {before + 1} to {rank - 1}: alike"
+            yield f"#   nodes {before + 1} to {rank - 1}: the same"
         addresses = (table.master_address, table.rows[rank].address)
         line = " ".join(quoted(word, *addresses) for word in contract.argv)
         yield f"#   node {rank}: {line or _SERVES}"
@@ -92,7 +95,7 @@ def command_lines(plan: Plan) -> Iterator[str]:
             value = printable(quoted(one.value, table.master_address), 400)
             yield f"#     {one.name}={value}  # {one.reason}"
     if not all(isinstance(count, int) for count in plan.processes.counts):
-        yield "# (with 1 process a node: how many there are is counted on the node)"
+        yield "# (shown with 1 process per node; each node counts its own)"
 
 
 def planned(plan: Plan) -> list[Variable]:
@@ -121,7 +124,7 @@ def planned(plan: Plan) -> list[Variable]:
 
 def planned_lines(variables: Sequence[Variable]) -> Iterator[str]:
     """The variables, as lines of the dry run."""
-    yield "# each node's program is given, beside what its environment has:"
+    yield "# each node's program gets these variables, in addition to its environment:"
     yield from (f"#   {line}" for line in variable_lines(variables))
     yield "# NCCL_IB_HCA as well, where the active RDMA ports of a node differ in kind or rate."
     yield from KEPT

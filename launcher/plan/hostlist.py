@@ -102,7 +102,9 @@ def read_hostfile(text: str, source: str) -> list[Host]:
 
     found = _merged(hosts())
     if not found:
-        raise UsageError(f"{source} names no host", hint=f"one host a line, {_EXAMPLES}")
+        raise UsageError(
+            (f"{source} does not name a host"), hint=f"write one host per line, {_EXAMPLES}"
+        )
     return found
 
 
@@ -110,10 +112,10 @@ def _host(text: str, where: str) -> Host:
     first, *settings = _AROUND_EQUALS.sub("=", text).split() or [""]
     match = _LINE.fullmatch(first)
     if match is None:
-        raise UsageError(f"{where}{first!r} is no host", hint=_EXAMPLES)
+        raise UsageError(f"{where}{first!r} is not a host", hint=_EXAMPLES)
     name = match["v6"] or match["bare6"] or match["name"]
     if match["name"] is None and _address(name) is None:
-        raise UsageError(f"{where}{first!r} is no IPv6 address", hint=_EXAMPLES)
+        raise UsageError(f"{where}{first!r} is not an IPv6 address", hint=_EXAMPLES)
     host = Host(name, user=match["user"] or "")
     words = [f"slots={match['slots']}"] if match["slots"] else []
     for word in [*words, *settings]:
@@ -135,14 +137,14 @@ def _with_setting(host: Host, word: str, where: str) -> Host:
             return host  # how far others may overcommit it; we never do
     raise UsageError(
         f"{where}{word!r} is not known",
-        hint="behind a host may stand slots=, max_slots=, user=, port=",
+        hint="a host may be followed by slots=, max_slots=, user=, port=",
     )
 
 
 def _number(text: str, most: int, where: str) -> int:
     number = int(text) if text.isdigit() and len(text) < 10 else 0
     if not 1 <= number <= most:
-        raise UsageError(f"{where} is no number from 1 to {most}")
+        raise UsageError(f"{where} is not a number from 1 to {most}")
     return number
 
 
@@ -182,11 +184,11 @@ def place(
     if slots is not None and slots != len(ordered):
         more = f" with --spares {spares}" if spares else ""
         raise UsageError(
-            f"--nnodes {nnodes}{more} does not fit the hosts, which are {_counted(hosts)}",
-            hint=f"give --nnodes {len(ordered) - spares}, or leave it away",
+            f"--nnodes {nnodes}{more} does not match the hosts, which are {_counted(hosts)}",
+            hint=f"give --nnodes {len(ordered) - spares}, or remove it",
         )
     if len(ordered) <= spares:
-        raise UsageError(f"--spares {spares} leaves no node of the hosts: {_counted(hosts)}")
+        raise UsageError(f"--spares {spares} leaves none of the hosts: {_counted(hosts)}")
     return ordered
 
 
@@ -201,8 +203,8 @@ def _with_this_first(
     if slots is not None and slots == len(hosts) + 1:
         return [Host("localhost"), *hosts]
     raise UsageError(
-        f"slot 0 runs on this machine ({own_names[0]}), and the hosts do not name it: they are "
-        f"{_counted(hosts)}",
+        f"slot 0 runs on this machine ({own_names[0]}), but the hosts do not include it: they "
+        f"are {_counted(hosts)}",
         hint="with --no-local-node all nodes are started on these hosts; --nnodes "
         f"{len(hosts) + 1} adds this machine to them; an entry that is this machine under another "
         "name can be written as localhost",
@@ -217,8 +219,8 @@ def processes_of(hosts: Sequence[Host]) -> Processes | None:
     for host in hosts:
         if host.slots is None:
             raise UsageError(
-                f"{host.name} has no number of slots, and other hosts have one",
-                hint="give all of them slots (n1:8), or give --nproc-per-node",
+                f"{host.name} has no number of slots, but other hosts have one",
+                hint="give all hosts slots (n1:8), or use --nproc-per-node",
             )
     return Processes(counts if len(set(counts)) > 1 else counts[:1])
 

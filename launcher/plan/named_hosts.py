@@ -47,8 +47,8 @@ def _scheduler(settings: LaunchSettings) -> str:
         return "ssh"
     if settings.scheduler == "local":
         raise UsageError(
-            "--scheduler local starts all nodes on this machine, and hosts are named",
-            hint="leave away the one or the other",
+            "--scheduler local starts all nodes on this machine, but hosts are given",
+            hint="remove one of them",
         )
     return settings.scheduler
 

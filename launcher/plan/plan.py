@@ -282,7 +282,7 @@ def without_effect(plan: Plan) -> list[str]:
     if settings.rdzv_backend != default and not FRAMEWORKS[settings.framework].takes_backend:
         found.append(
             f"--rdzv-backend {settings.rdzv_backend} has no effect with --framework "
-            f"{settings.framework}: it is torchrun's"
+            f"{settings.framework}: it is an option of torchrun"
         )
     return found
 
@@ -302,8 +302,8 @@ def parse_nnodes(text: str | None, command: Sequence[str] = ()) -> tuple[int, in
     if text is None:
         if any(word.partition("=")[0] == "--nnodes" for word in command):
             raise UsageError(
-                "the number of nodes is missing: --nnodes stands behind "
-                f"'{printable(command[0], 80)}', and so belongs to it",
+                "the number of nodes is missing: --nnodes is after "
+                f"'{printable(command[0], 80)}', so it belongs to that program",
                 hint="rdzv's options come before COMMAND: rdzv launch --nnodes 4 -- train.py",
             )
         raise UsageError("the number of nodes is missing", hint=hint)
@@ -318,7 +318,7 @@ def _check_processes(processes: Processes, nodes: int) -> None:
     if entries not in (1, nodes):
         raise UsageError(
             f"--nproc-per-node {processes} has {entries} entries for {nodes} nodes",
-            hint="give one number for all nodes, or one for each slot",
+            hint="give one number for all nodes, or one per slot",
         )
 
 
@@ -355,6 +355,6 @@ def _check_extra(plan: Plan) -> None:
     for name in plan.extra:
         if name in own:
             raise UsageError(
-                f"--set {name}: rdzv itself gives this variable to each worker run",
-                hint=f"choose another name; taken are {', '.join(own)}",
+                f"--set {name}: rdzv sets this variable for each worker run",
+                hint=f"choose another name; rdzv uses {', '.join(own)}",
             )

@@ -65,8 +65,8 @@ def _check(settings: BenchSettings) -> None:
             continue
         if not settings.local_node:
             raise UsageError(
-                f"{flag} needs rank 0 on this machine, and --no-local-node starts it elsewhere",
-                hint="leave one of them away; the report is in rank 0's log",
+                f"{flag} needs rank 0 on this machine, but --no-local-node starts it elsewhere",
+                hint="remove one of them; the report is in rank 0's log",
             )
         if not path.absolute().parent.is_dir():
             raise UsageError(f"{flag} {path}: there is no folder {path.absolute().parent}")

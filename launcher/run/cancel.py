@@ -30,7 +30,9 @@ async def cancel_run(root: Path, run: str, reason: str, environ: Mapping[str, st
     if result is not None:
         click.echo(f"run '{run}' has ended: {result.message}")
     elif not left and was_killed(state):
-        click.echo(f"the launcher of run '{run}' was killed; nothing that it started is left")
+        click.echo(
+            f"the launcher of run '{run}' was killed; nothing that it started is still running"
+        )
     elif not left:
         click.echo(await _cancel(state, reason))
     else:
@@ -46,9 +48,9 @@ async def _cancel(state: StateDir, reason: str) -> str:
             return (await client.cancel(state.run, reason)).reason
         except Unavailable as exc:
             raise Unavailable(
-                f"run '{state.run}' cannot be cancelled, its registry does not answer: "
+                f"run '{state.run}' cannot be cancelled because its registry does not answer: "
                 f"{exc.message}",
-                hint="it has probably ended; see rdzv status",
+                hint="it has probably ended; check with 'rdzv status'",
             ) from exc
 
 

@@ -65,7 +65,7 @@ async def _launch(prepared: Preparation, world: LaunchEnvironment) -> int:
     plan, settings = prepared.plan, prepared.settings
     board = world.board(json_events=settings.json_events)
     if settings.node_rank is not None and plan.site.loopback and plan.slots > 1:
-        board.say(f"there is no RDZV_TOKEN: all {plan.slots} nodes run on this machine")
+        board.say(f"RDZV_TOKEN is not set: all {plan.slots} nodes run on this machine")
     state = world.state(prepared.root, plan.run)
     state.acquire()
     try:

@@ -124,7 +124,7 @@ class Effects:
             case do.TryAgain(id=number):
                 self._scheduling.try_again(number)
             case _:
-                raise AssertionError(f"nobody carries out {action}")
+                raise AssertionError(f"nothing carries out {action}")
 
     async def carry_out(self, action: do.Answerable) -> Input:
         """Carry out one action; returns its answer."""
@@ -183,7 +183,7 @@ class Effects:
             case do.TellSlot(key=key):
                 await clients.admin.slot_news(run, key.slot, self._slot_news(action, footing))
                 return inputs.Done(number)
-        raise AssertionError(f"nobody carries out {action}")
+        raise AssertionError(f"nothing carries out {action}")
 
     async def _stand_on(self, footing: Footing) -> None:
         """From now on this is the launch; what belongs to another one is closed."""

@@ -239,7 +239,7 @@ class Surveyor:
         addresses = given or ([_NEAR[0]] if alone else self._world.addresses())
         if not addresses:
             raise UsageError(
-                "this machine has no address under which workers could reach the registry",
+                "this machine has no address where workers could reach the registry",
                 hint="name one with --registry-address",
             )
         return addresses

@@ -75,13 +75,13 @@ class MetricsFile:
 
     def _give_up(self, why: str) -> None:
         self._full = True
-        self._say(f"{self._path} {why}: no more metrics are kept")
+        self._say(f"{self._path} {why}: rdzv keeps no more metrics")
 
     def _tell_dropped(self, dropped: int) -> None:
         if dropped and not self._dropped:
             self._say(
-                "metrics come faster than they can be sent, and some rows were dropped; send "
-                "fewer of them (every tenth step, or from rank 0 alone)"
+                "metrics arrive faster than they can be sent, so some rows were dropped; send "
+                "fewer (every tenth step, or only from rank 0)"
             )
         self._dropped = dropped
 

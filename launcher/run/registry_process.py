@@ -54,7 +54,7 @@ def _cannot_listen(port: int, last: int, address: str, error: OSError) -> UsageE
     ports = f"port {port}" if port == last else f"any of the ports {port} to {last}"
     return UsageError(
         f"the registry cannot listen on {ports} of {address or 'this machine'}: {error.strerror}",
-        hint="other programs hold them; choose another with --port"
+        hint="other programs use them; choose another with --port"
         if error.errno == errno.EADDRINUSE
         else "choose another port or address",
     )
@@ -88,7 +88,7 @@ def check_file_limit(nodes: int) -> None:
     needed = REGISTRY_FILES + nodes
     if soft < REGISTRY_FILES or hard < needed:  # the registry process raises its soft limit itself
         raise UsageError(
-            f"this process may open {min(soft, hard)} files (ulimit -n), and a registry needs "
+            f"this process may open {min(soft, hard)} files (ulimit -n), but a registry needs "
             f"{needed} for {nodes} node{'s' * (nodes != 1)}",
             hint=f"raise the limit: ulimit -n {needed}; docker run --ulimit nofile={needed}; "
             "LimitNOFILE= of a systemd unit",

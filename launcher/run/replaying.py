@@ -84,10 +84,10 @@ def _is_short(value: Any) -> bool:
 
 
 def _verdict(recording: Recording, *, fed: int, differ: int, left: int) -> str:
-    words = f"{fed} inputs of a {recording.of} replayed, "
-    words += f"of which {differ} now lead elsewhere" if differ else "which lead where they led"
+    words = f"{fed} inputs of a {recording.of} replayed"
+    words += f", {differ} now with other actions" if differ else (", all with the recorded actions")
     if left:
-        words += f"; {left} behind the first gap were not replayed"
+        words += f"; {left} after the first gap were not replayed"
     if recording.version != rdzv_version():
         words += f"; recorded by rdzv {recording.version}, replayed by {rdzv_version()}"
     return words

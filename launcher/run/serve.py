@@ -35,7 +35,7 @@ def serve(settings: ServeSettings, environ: Mapping[str, str]) -> None:
         state.acquire()
     except RunExists as exc:
         raise RunExists(
-            f"a registry already uses {state.path}", hint="end it, or choose another --state-dir"
+            f"a registry already uses {state.path}", hint="stop it, or choose another --state-dir"
         ) from exc
     sock = listen(settings.port, address=settings.listen, exact=True)
     loopback = settings.listen.startswith("127.") or settings.listen == "::1"
@@ -56,8 +56,8 @@ def serve(settings: ServeSettings, environ: Mapping[str, str]) -> None:
     path = state.write("credential", credential.text().encode() + b"\n")
     if settings.behind_ingress and not loopback:
         click.echo(
-            "rdzv: --behind-ingress: plain HTTP; whoever is on the way to this port reads the "
-            "tokens, so let nobody but the ingress and the nodes reach it",
+            "rdzv: --behind-ingress: plain HTTP: every machine on the path to this port can read "
+            "the tokens, so let only the ingress and the nodes reach it",
             err=True,
         )
     click.echo(

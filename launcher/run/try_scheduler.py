@@ -165,24 +165,25 @@ class _Check:
         while (found := await self._scheduler.find(self._run)) is None:
             if time.monotonic() > deadline:
                 raise SchedulerError(
-                    f"no worker run of the name {self._run.name} is found",
-                    hint="compare what the command of [find] prints with its 'id'",
+                    f"no worker run named {self._run.name} was found",
+                    hint="compare the output of the [find] command with its 'id' pattern",
                 )
             await asyncio.sleep(self._scheduler.poll_seconds)
         if found != self._handle:
             raise SchedulerError(
-                f"its id is {self._handle}, and by its name the id {found} is found",
-                hint="let 'id' of [submit] and of [find] read the same",
+                f"its id is {self._handle}, but [find] returned the id {found} for its name",
+                hint="make the 'id' patterns of [submit] and [find] match the same id",
             )
-        return f"by its name the id {found} is found"
+        return f"[find] returned the id {found} for its name"
 
     async def _see(self) -> str:
         found = await self._until(_SEEN + OVER)
         if found.state in OVER:
             raise SchedulerError(
-                f"the worker run was over before it was cancelled: {found.detail}",
-                hint="a worker that finds no registry waits for a minute; the logs of "
-                f"{self._run.name} say why this one did not: is 'rdzv' in the image, and on PATH?",
+                f"the worker run ended before it was cancelled: {found.detail}",
+                hint="a worker without a registry waits for a minute; check the logs of "
+                f"{self._run.name} to see why this one did not: is 'rdzv' in the image, and "
+                "on PATH?",
             )
         self._seen = found.state
         return _told(found)
@@ -194,7 +195,7 @@ class _Check:
 
     async def _cancel(self) -> str:
         await self._scheduler.cancel(self._run, self._handle, grace_seconds=_GRACE_SECONDS)
-        return "it was told to end"
+        return "its cancellation was accepted"
 
     async def _gone(self) -> str:
         return _told(await self._until(OVER))
@@ -216,7 +217,10 @@ class _Check:
                     raise SchedulerError(
                         f"after {self._seconds:.0f} s it is not {wanted} but {found.state}: "
                         f"{found.detail}",
-                        hint="'state' and [states] of the profile say how its words are read",
+                        hint=(
+                            "check 'state' and [states] in the profile, which map the "
+                            "scheduler's states"
+                        ),
                     )
             await asyncio.sleep(self._scheduler.poll_seconds)
 
@@ -232,7 +236,7 @@ class _Check:
         except RdzvError as exc:
             by_hand = self._scheduler.cancel_words(run, handle or None)
             self._say(
-                f"the worker run {run.name} may be left, and ends by itself after "
+                f"the worker run {run.name} may still exist; it ends by itself after "
                 f"{_LIVES_SECONDS:.0f} s: {exc.message}" + (f"; try: {by_hand}" if by_hand else "")
             )
 

@@ -76,44 +76,44 @@ def _sentence(said: sentences.Sentence, names: Names) -> str:
         case sentences.EndsRun(signal=number, grace=grace):
             return _ends_run(number, grace)
         case sentences.EndsAtOnce(signal=number, again=again):
-            return f"{_signal(number)}{' again' * again}: ending everything at once"
+            return f"{_signal(number)}{' again' * again}: ending everything immediately"
         case sentences.RegistryTrouble(message=message, hint=hint):
             return f"{message}; {hint}" if hint else message
         case sentences.StandingWaits(message=message):
             return f"the standing registry has not created the run yet: {message}"
         case sentences.LedgerUnwritable(error=error):
-            return f"{names.ledger} cannot be written, so nothing is submitted: {error}"
+            return f"{names.ledger} cannot be written, so rdzv submits nothing: {error}"
         case sentences.DidNotLeave(slots=slots, seconds=seconds):
-            return f"slots {', '.join(map(str, slots))} did not leave within {seconds:.0f} s"
+            return f"slots {', '.join(map(str, slots))} did not end within {seconds:.0f} s"
         case sentences.WaitsForOthers(slots=slots, seconds=seconds):
             return (
-                f"waiting for at most {seconds:.0f} s to tell {slots_text(list(slots))}, not here "
-                "yet, how the run ended"
+                f"waiting for at most {seconds:.0f} s to send the result to "
+                f"{slots_text(list(slots))}, which have not joined yet"
             )
         case sentences.WaitsForRuns(slots=slots):
             return (
                 f"waiting for the worker runs of {slots_text(list(slots))} to end, as their "
-                "scheduler tells it; Ctrl-C: no longer"
+                "scheduler reports; press Ctrl-C to stop waiting"
             )
         case sentences.ResultUnwritten(error=error):
             return error
         case sentences.Resumes(launch_id=launch_id, reason=reason):
             return f"resuming launch {launch_id}: {reason}"
         case sentences.PortKept(given=given, kept=kept):
-            return f"--port {given} has no effect: the workers of this launch know port {kept}"
+            return f"--port {given} has no effect: the workers of this launch use port {kept}"
         case sentences.FormerStays(launch_id=launch_id):
-            return f"launch {launch_id}, which the registry may still hold, is left as it is"
+            return f"launch {launch_id}, which may still be on the registry, is not changed"
         case sentences.EndsFormer(phase=phase, why=why):
-            was = f"the former launch of run '{names.run}' was {phase}"
+            was = f"the previous launch of run '{names.run}' was {phase}"
             return (
-                f"{was}, and {cancel_reason(why, names)}: what is left of it is ended, and a new "
-                "launch begins"
+                f"{was}, and {cancel_reason(why, names)}: rdzv ends what is left of it and "
+                "starts a new launch"
             )
         case sentences.EndsLeft(count=count):
             runs = "worker run" if count == 1 else "worker runs"
-            return f"{count} {runs} of the former launch may be left: ending what is there"
+            return f"{count} {runs} of the previous launch may still exist: ending them"
         case sentences.UnknownLeft(name=name, error=error):
-            return f"worker run {name} may still be there: {error}"
+            return f"worker run {name} may still exist: {error}"
     raise AssertionError(f"no words for {said}")
 
 
@@ -121,7 +121,7 @@ def _ends_run(number: int, grace: float | None) -> str:
     """What a first signal leads to, and how long that takes; no second hang-up hurries it."""
     who = _SENDERS.get(number, _signal(number))
     if grace is None:
-        return f"{who}: rdzv ends the run before it has begun"
+        return f"{who}: rdzv ends the run before it has started"
     again = "" if number == signal.SIGHUP else f"; a second {who} ends it at once"
     return f"{who}: rdzv ends the run within {grace:g} s{again}"
 
@@ -134,17 +134,17 @@ def _begins_anew(said: sentences.BeginsAnew, names: Names) -> str:
     match said.why:
         case Why.OTHER_HOST:
             return (
-                f"run '{names.run}' was launched on {said.detail}; on this host there is nothing "
-                "to resume: a new launch begins"
+                f"run '{names.run}' was launched on {said.detail}; there is nothing to resume on "
+                "this host: starting a new launch"
             )
         case Why.PORT_HELD:
-            return f"the former launch cannot be resumed: {said.detail}"
+            return f"the previous launch cannot be resumed: {said.detail}"
         case Why.OVER:
-            return f"the former launch is over: {said.detail}; a new launch begins"
+            return f"the previous launch has ended: {said.detail}; starting a new launch"
         case _:
             return (
-                "the former launch cannot be resumed: its registry does not come up or does not "
-                f"know it (see {names.log}); a new launch begins"
+                "the previous launch cannot be resumed: its registry does not start or does not "
+                f"know it (see {names.log}); starting a new launch"
             )
 
 
@@ -154,8 +154,8 @@ def _may_be_left(said: sentences.MayBeLeft, names: Names) -> str:
     command = names.end_words(said.key, said.handle)
     how = f"; end it with: {command}" if command else ""
     if not said.handle:
-        how = "; look for a run of that name"
-    return f"{who} may still be there: {_stand(said.stand)}{how}"
+        how = "; look for a run with that name"
+    return f"{who} may still exist: {_stand(said.stand)}{how}"
 
 
 def _stand(stand: sentences.Stand) -> str:
@@ -163,7 +163,7 @@ def _stand(stand: sentences.Stand) -> str:
         case sentences.StandKind.NOT_LISTED:
             return "it is not listed"
         case sentences.StandKind.CANNOT_LOOK:
-            return "its submission was not answered, and this scheduler cannot look for it"
+            return "the scheduler did not answer its submission and cannot look it up"
         case sentences.StandKind.SILENT:
             return stand.detail
         case sentences.StandKind.STATE:
@@ -187,7 +187,7 @@ def cancel_reason(reason: do.CancelReason, names: Names) -> str:
         case Why.RUNNING:
             return "its launcher had ended"
         case _:
-            return "its COMMAND or options were others"
+            return "its COMMAND or options were different"
 
 
 # --- how it ended
@@ -209,7 +209,7 @@ def result_of(verdict: Verdict, names: Names) -> Result:
     says = printable(verdict.says, _MOST_SAYS)
     if not says or says in result.message:
         return result
-    message = f"{result.message}; its scheduler says: {says}"
+    message = f"{result.message}; the scheduler reports: {says}"
     return result.model_copy(update={"message": message})
 
 
@@ -223,7 +223,7 @@ def _error(failure: Failure, names: Names) -> tuple[str, int, str, str]:
             how = f"the standing registry did not create the run within {seconds:.0f} s"
             return (*lost, f"{how}: {trouble.message}", trouble.hint)
         case NotCreated(seconds=seconds, trouble=trouble):
-            how = f"the registry did not come up within {seconds:.0f} s"
+            how = f"the registry did not start within {seconds:.0f} s"
             return (*lost, f"{how}: {trouble.message}", see)
         case Silent(trouble=trouble):
             return (
@@ -233,16 +233,16 @@ def _error(failure: Failure, names: Names) -> tuple[str, int, str, str]:
             )
         case ChildLost(starts=starts, seconds=seconds, last_words=words):
             how = f"the registry ended {starts} times within {seconds:.0f} s"
-            return (*lost, f"{how}; its last words: {words}", see)
+            return (*lost, f"{how}; its last output: {words}", see)
         case StorageLost(seconds=seconds, message=message, hint=hint):
             code = StorageFull.code, ExitCode.REGISTRY_LOST
             return (*code, f"for {seconds:.0f} s, {message}", hint)
         case EndedBeforeBegun():
-            return (*cancelled, f"{run} was ended before it began", "")
+            return (*cancelled, f"{run} was ended before it started", "")
         case EndedAtOnce(unheard_seconds=None):
-            return (*cancelled, f"{run} was ended at once by a second signal", "")
+            return (*cancelled, f"{run} was ended immediately by a second signal", "")
         case EndedAtOnce(unheard_seconds=unheard):
             how = f"its registry did not answer within {unheard:.0f} s"
-            return (*cancelled, f"{run} was ended at once: {how}", "")
+            return (*cancelled, f"{run} was ended immediately: {how}", "")
         case Refusal(trouble=trouble):
             return trouble.code, trouble.exit_code, trouble.message, trouble.hint

@@ -34,19 +34,19 @@ SCHEDULERS: dict[str, Entry] = {
         "an inherited anonymous file",
     ),
     "manual": Entry(
-        "writes a script for each worker run, which you start",
+        "writes a script for each worker run; you start it",
         "manual/worker.sh",
         ManualScheduler,
         "in the script, readable by you alone",
     ),
     "external": Entry(
-        "nothing: workers come by themselves, and take a join string out of a folder",
+        "nothing: workers start by other means, and take a join string from a folder",
         "external/worker.sh",
         ExternalScheduler,
         "in a file of a folder that the workers share",
     ),
     "vessl-http": Entry(
-        "one VESSL run for each worker, by VESSL's HTTP API: needs no command",
+        "one VESSL run per worker, through VESSL's HTTP API; needs no command",
         "worker.yaml.tpl",
         VesslHttpScheduler,
         "in the rendered spec",
@@ -78,7 +78,7 @@ def scheduler_entry(name: str) -> Entry:
         raise UsageError(
             f"there is no scheduler '{name}'",
             hint=close
-            or f"choose one of {', '.join(known_schedulers())}, or give a profile of your own with "
+            or f"choose one of {', '.join(known_schedulers())}, or give your own profile with "
             "--scheduler-profile FILE",
         )
     return entry

@@ -81,7 +81,7 @@ class Said:
         else:
             how = f"ended with exit code {self.code}"
         words = self.words()
-        return f"{how}: {words}" if words else f"{how} and said nothing"
+        return f"{how}: {words}" if words else f"{how} and printed nothing"
 
 
 class CommandRunner:

@@ -20,7 +20,7 @@ class NothingSubmitted(SchedulerError):
     """The scheduler was not reached, or it refused: for certain there is no worker run."""
 
 
-SERVICE_FAILS = "it is the scheduler's service that fails: launch again when it answers"
+SERVICE_FAILS = "the scheduler's service is failing: launch again when it answers"
 
 Trouble = Callable[[str], Awaitable[None]]
 """Told what a try to submit has come to, in the scheduler's words, while it is tried again."""

@@ -60,7 +60,7 @@ class ExternalScheduler(Scheduler):
         try:
             taker = path.with_suffix(TAKEN).read_text("utf-8")
         except OSError:
-            return Description(SlotState.ENDED, f"its join string was taken away: {path}")
+            return Description(SlotState.ENDED, f"its join string was removed: {path}")
         return Description(SlotState.RUNNING, f"taken by {taker.strip()}")
 
     async def cancel(self, run: WorkerRun, handle: str, *, grace_seconds: float) -> None:

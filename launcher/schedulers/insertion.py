@@ -24,7 +24,7 @@ def insert_value(text: str, form: Form, keys: list[str], value: str, source: str
         return json.dumps(tree, indent=2) + "\n"
     raise TemplateError(
         f"{source}: {'.'.join(keys)} cannot be set, since it is neither YAML nor JSON",
-        hint="let the template itself mention <<RDZV_JOIN>> and <<NAME>>",
+        hint="use <<RDZV_JOIN>> and <<NAME>> in the template",
     )
 
 
@@ -37,7 +37,7 @@ def _set(tree: Any, keys: list[str], value: str, source: str) -> None:
 
 
 def _no_mapping(keys: list[str], source: str) -> TemplateError:
-    return TemplateError(f"{source}: {'.'.join(keys)} cannot be set: what it lies in is no mapping")
+    return TemplateError(f"{source}: {'.'.join(keys)} cannot be set: its parent is not a mapping")
 
 
 def _insert_in_yaml(text: str, keys: list[str], value: str, source: str) -> str:

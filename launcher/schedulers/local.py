@@ -135,7 +135,7 @@ class LocalScheduler(Scheduler):
                 why = exc.strerror if isinstance(exc, OSError) else exc
                 raise SchedulerError(
                     f"slot {run.slot}: '{argv[0]}' cannot be started: {why}",
-                    hint=f"argv of {run.source} begins with it",
+                    hint=f"it is the first word of argv in {run.source}",
                 ) from exc
 
     async def _execute(
@@ -240,14 +240,14 @@ def _parse(text: str, source: str, join: str) -> ProcessSpec:
         first = exc.errors(include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         raise TemplateError(
-            f"{source}: {where}: {first['msg']}" if where else f"{source} is no mapping",
+            f"{source}: {where}: {first['msg']}" if where else f"{source} is not a mapping",
             hint="a spec of the local scheduler has a list 'argv' and a mapping 'env'",
         ) from exc
     seen = [*spec.argv, *(value for name, value in spec.env.items() if name != "RDZV_JOIN")]
     if any(join in word for word in seen):
         raise TemplateError(
-            f"{source}: <<RDZV_JOIN>> is a secret, and stands where others can read it",
-            hint="give it to the variable RDZV_JOIN alone",
+            f"{source}: <<RDZV_JOIN>> is a secret, but is in a place that others can read",
+            hint="use it only in the variable RDZV_JOIN",
         )
     return spec
 

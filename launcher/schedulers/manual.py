@@ -53,7 +53,7 @@ class ManualScheduler(Scheduler):
     async def describe(self, run: WorkerRun, handle: str) -> Description:
         """See the contract."""
         if self._is_taken_over(run, handle) or not Path(handle).exists():
-            return Description(SlotState.ENDED, "its script was taken away")
+            return Description(SlotState.ENDED, "its script was removed")
         return Description(SlotState.SUBMITTED, f"start it with: sh {handle}")
 
     async def cancel(self, run: WorkerRun, handle: str, *, grace_seconds: float) -> None:

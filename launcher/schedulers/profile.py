@@ -150,17 +150,17 @@ class ProfileScheduler(ProfileCommands, Scheduler):
                 return handle
         if unknown is not None:
             raise SchedulerError(
-                f"slot {run.slot}: '{argv[0]}' {said.ending()}; "
-                f"whether worker run {run.name} was made is not known, since {unknown.message}",
-                hint="look for a run of that name, and end it",
+                f"slot {run.slot}: '{argv[0]}' {said.ending()}; rdzv does not know whether "
+                f"worker run {run.name} was made: {unknown.message}",
+                hint="look for a run with that name, and end it",
             )
         return None
 
     def _not_submitted(self, run: WorkerRun, said: Said, argv: Sequence[str]) -> SchedulerError:
         if said.code == 0:
-            how = f"ended with 0, and there is no worker run {run.name}"
+            how = f"ended with 0, but there is no worker run {run.name}"
             words = said.words()
-            how += f"; it said: {words}" if words else "; it said nothing"
+            how += f"; it printed: {words}" if words else "; it printed nothing"
         else:
             how = said.ending()
         refused = says(self.profile.submit.refused, said, run)
@@ -246,7 +246,7 @@ class ProfileScheduler(ProfileCommands, Scheduler):
             return self._absent(run)
         if said.code != 0:
             raise self._failed(argv, said, run)
-        return Description(SlotState.UNKNOWN, said.words() or f"'{argv[0]}' said nothing")
+        return Description(SlotState.UNKNOWN, said.words() or f"'{argv[0]}' printed nothing")
 
     async def _shared(self, argv: Sequence[str], run: WorkerRun) -> Said:
         """The answer of one command for all worker runs: asked again when it is old."""

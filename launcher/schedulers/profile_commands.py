@@ -158,9 +158,7 @@ def _words(name: str, text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as exc:
-        raise UsageError(
-            f"--set {name}: {exc}", hint="give words as a shell would read them"
-        ) from exc
+        raise UsageError(f"--set {name}: {exc}", hint="quote the words as for a shell") from exc
 
 
 def regex_of(

@@ -21,8 +21,8 @@ def _check_words(words: list[str]) -> list[str]:
     for word in words:
         if "<<RDZV_JOIN>>" in word:
             raise ValueError(
-                "<<RDZV_JOIN>> is a secret, and everybody on the machine can read a command line: "
-                "let it travel by 'secret'"
+                "<<RDZV_JOIN>> is a secret, but every user of the machine can read a command "
+                "line: pass it with 'secret'"
             )
     return words
 
@@ -95,7 +95,7 @@ class Describe(_Table):
         if self.list and any(variable in " ".join(self.argv) for variable in own):
             raise ValueError("list = true: the command is one for all worker runs, without <<ID>>")
         if self.list and not any(variable in self.state for variable in own):
-            raise ValueError("list = true: 'state' has to pick the run, by <<ID>> or <<NAME>>")
+            raise ValueError("list = true: 'state' must select the run by <<ID>> or <<NAME>>")
         return self
 
 
@@ -113,7 +113,7 @@ class States(_Table):
         words = [word for _, of_state in self for word in of_state]
         twice = sorted({word for word in words if words.count(word) > 1})
         if twice:
-            raise ValueError(f"{', '.join(twice)} cannot stand for two states")
+            raise ValueError(f"{', '.join(twice)} cannot mean two states")
         return self
 
     def of(self, word: str) -> SlotState:
@@ -177,7 +177,7 @@ class Profile(_Table):
         if self.submit.stdin == "join" and self.channel != "stdin":
             raise ValueError("submit.stdin = 'join' goes with secret = 'stdin'")
         if self.submit.stdin == "spec" and self.channel == "stdin":
-            raise ValueError("secret = 'stdin': standard input cannot carry the spec too")
+            raise ValueError("secret = 'stdin': standard input cannot also carry the spec")
         if self.secret_path is not None and self.channel != "spec":
             raise ValueError("secret_path goes with secret = 'spec'")
         if self.submit.retry is not None and not self.retry_submit:

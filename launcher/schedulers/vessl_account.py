@@ -45,8 +45,10 @@ def find_account(environ: Mapping[str, str], run_token_file: Path = RUN_TOKEN_FI
     missing = [_HOW_TO_SET[key] for key in _KEYS if not found.get(key)]
     if missing:
         raise UsageError(
-            f"VESSL cannot be asked without {' and '.join(missing)}",
-            hint="set it, or run 'vessl configure' once; inside a VESSL run the run's own is used",
+            f"rdzv cannot use VESSL without {' and '.join(missing)}",
+            hint=(
+                "set it, or run 'vessl configure' once; inside a VESSL run, rdzv uses the run's own"
+            ),
         )
     host = environ.get("VESSL_API_HOST") or "https://api.vessl.ai"
     return Account(host.rstrip("/"), found[_ORGANIZATION], found[_PROJECT], found[_TOKEN])

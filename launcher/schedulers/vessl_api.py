@@ -54,9 +54,9 @@ class ApiFailed(ApiLost):
 
 
 _HINTS = {
-    401: "the token is not taken: look at VESSL_ACCESS_TOKEN, or run 'vessl configure'",
-    403: "the account may not do this in that organization or project",
-    404: "look at VESSL_DEFAULT_ORGANIZATION and VESSL_DEFAULT_PROJECT",
+    401: "VESSL refused the token: check VESSL_ACCESS_TOKEN, or run 'vessl configure'",
+    403: "the account lacks permission in that organization or project",
+    404: "check VESSL_DEFAULT_ORGANIZATION and VESSL_DEFAULT_PROJECT",
 }
 
 
@@ -122,7 +122,7 @@ class Api:
         except ssl.SSLCertVerificationError as exc:
             raise ApiNotSent(
                 f"{what} cannot be trusted: {exc.verify_message}",
-                hint="a certificate authority of your own is named with SSL_CERT_FILE",
+                hint="name your own certificate authority with SSL_CERT_FILE",
             ) from exc
         except (OSError, http.client.HTTPException) as exc:
             how = f"{what}: {str(exc) or type(exc).__name__}"
@@ -143,8 +143,8 @@ class _Exchange:
         place = urlsplit(account.host)
         if place.scheme not in ("http", "https") or not place.hostname:
             raise SchedulerError(
-                f"VESSL_API_HOST is '{account.host}', which is no address of an API",
-                hint="it begins with https://, or is left away for https://api.vessl.ai",
+                f"VESSL_API_HOST is '{account.host}', which is not the address of an API",
+                hint="it must begin with https://; unset it to use https://api.vessl.ai",
             )
         self._base = place.path
         self._connection: http.client.HTTPConnection
@@ -199,7 +199,7 @@ def _read(what: str, status: int, data: bytes) -> Any:
         try:
             return json.loads(data or b"{}")
         except ValueError as exc:
-            raise ApiLost(f"{what} answered {status} with what is no JSON") from exc
+            raise ApiLost(f"{what} answered {status} with something that is not JSON") from exc
     words = f"{what} answered {status}{_words(data)}"
     if status in _NO_ANSWER:
         raise ApiFailed(words, hint=SERVICE_FAILS)

@@ -135,9 +135,9 @@ class VesslHttpScheduler(Scheduler):
                 handle = await self.find(run)
             except SchedulerError as exc:
                 raise SchedulerError(
-                    f"{lost.message}; whether worker run {run.name} was made is not known, since "
+                    f"{lost.message}; rdzv does not know whether worker run {run.name} was made: "
                     f"{exc.message}",
-                    hint="look for a run of that name, and end it",
+                    hint="look for a run with that name, and end it",
                 ) from exc
             if handle is not None:
                 return handle

@@ -46,7 +46,7 @@ def check_values(text: str, source: str) -> None:
     )
     for field, value, node in _strings(meant, yaml.compose(sent_text, Loader=yaml.SafeLoader)):
         if node.value != value:
-            why = "a tab becomes two spaces" if "\t" in value else "it writes the YAML anew"
+            why = "a tab becomes two spaces" if "\t" in value else "it rewrites the YAML"
             raise _changed(source, field, why)
         if node.style is None and _NUMBER_OR_TRUTH.fullmatch(value):
             raise TemplateError(
@@ -62,7 +62,7 @@ def check_values(text: str, source: str) -> None:
 def _changed(source: str, field: str, why: str) -> TemplateError:
     """The field and the cause; never the value, which may be a secret."""
     return TemplateError(
-        f"{source}: {field}: the vessl command sends something else than stands here, since {why}",
+        f"{source}: {field}: the vessl command changes this value before it sends it, since {why}",
         hint=f"put it in double quotes, {_AS_IT_IS}",
     )
 
@@ -76,14 +76,16 @@ def load_spec(text: str, source: str) -> dict[str, Any]:
         raise TemplateError(f"{source} is not one YAML document: {why}") from exc
     if not isinstance(found, dict):
         raise TemplateError(
-            f"{source} is not a VESSL spec: it is no mapping",
+            f"{source} is not a VESSL spec: it is not a mapping",
             hint="a spec has 'image', 'resources' and 'run'; see specs/worker.yaml.tpl",
         )
     for key in ("image", "resources"):
         if key not in found:
             raise TemplateError(
                 f"{source} is not a VESSL spec: it has no '{key}'",
-                hint="VESSL makes no run of it, and its command ends with exit code 0 all the same",
+                hint=(
+                    "VESSL does not make a run from it, but its command still ends with exit code 0"
+                ),
             )
     return found
 

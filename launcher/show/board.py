@@ -312,7 +312,7 @@ def _worker_run(slot: SlotStatus) -> str:
 
 def _state(slot: SlotStatus) -> str:
     if slot.node_state is None:
-        return slot.problem or "not here yet"
+        return slot.problem or "not joined yet"
     text = "ended" if slot.node_state is NodeState.EXITED else str(slot.node_state)
     if slot.exit_code is not None:
         text += f", exit code {slot.exit_code}"

@@ -85,7 +85,7 @@ def check_lines(report: RunReport) -> list[str]:
     count = {level: sum(f.level == level for f in report.findings) for level in _ORDER}
     names = {"fail": "failed", "warn": "warnings", "skipped": "skipped", "ok": "ok"}
     total = ", ".join(f"{number} {names[level]}" for level, number in count.items() if number)
-    return [*lines, total or "no check has found anything yet"]
+    return [*lines, total or "the checks have not found anything yet"]
 
 
 def _told(findings: Iterable[Finding], report: RunReport) -> list[tuple[Finding, str]]:
@@ -168,6 +168,6 @@ async def _report(state: StateDir) -> RunReport:
             return kept
         why = exc.message
     raise UsageError(
-        f"nothing is known of the checks of run '{state.run}': {why}",
-        hint="they are made when all nodes have joined; see rdzv status",
+        f"there are no check results for run '{state.run}': {why}",
+        hint="the checks run when all nodes have joined; see rdzv status",
     )

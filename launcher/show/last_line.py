@@ -27,7 +27,7 @@ def last_line(run: str, result: Result, state: StateDir, *, exit_code: int | Non
     if result.status == "failed" and result.tail:
         lines += [f"last output of {_where(result)}:", *(f"  | {line}" for line in result.tail)]
         last = next((line for line in reversed(result.tail) if _SAYS.search(line)), result.tail[-1])
-        text += f"; its last words: {last.strip()!r}"
+        text += f"; its last output: {last.strip()!r}"
     if result.hint:
         text += f"; {result.hint}"
     record = state.record()

@@ -139,7 +139,7 @@ class _Which:
             if not scheduler.keeps_logs:
                 missing.append(f"the scheduler '{scheduler.name}' keeps no logs of {entry.name}")
             elif not entry.handle:
-                missing.append(f"the id of {entry.name} at '{scheduler.name}' is not known")
+                missing.append(f"rdzv does not know the id of {entry.name} at '{scheduler.name}'")
             else:
                 host = hosts.get(entry.run.slot, "")
                 sources.append(_of_scheduler(entry, scheduler, host))
@@ -167,10 +167,10 @@ def _node_of(rank: int, slots: list[SlotStatus], run: str) -> int:
         first += processes
     if not nodes:
         raise UsageError(
-            f"which node of run '{run}' has rank {rank} is known once all nodes are in",
+            f"the node with rank {rank} of run '{run}' is known once all nodes have joined",
             hint="name the node with --node",
         )
-    raise UsageError(f"run '{run}' has the ranks 0 to {first - 1}, and no rank {rank}")
+    raise UsageError(f"run '{run}' has the ranks 0 to {first - 1}, but not rank {rank}")
 
 
 def _slot_of(node: int | None, slots: list[SlotStatus]) -> int | None:

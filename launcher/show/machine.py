@@ -61,7 +61,7 @@ def show_node(
         except ValueError as exc:
             raise UsageError(
                 f"--skip cannot be '{printable(word, 100)}': {exc}",
-                hint=f"of a single node there are {', '.join(_TITLES)}",
+                hint=f"the checks of a single node are {', '.join(_TITLES)}",
             ) from exc
     began = time.monotonic()
     here = survey(WorkerSettings(), [], environ, master_port=DEFAULT_MASTER_PORT, patient=True)
@@ -88,7 +88,7 @@ def page(
     yield from (*_addresses(here), "")
     yield from _checks(findings)
     yield _summary(findings, seconds)
-    yield "what a symmetric start would adopt from the environment: rdzv doctor --env"
+    yield "to see what a symmetric start would take from the environment: rdzv doctor --env"
 
 
 def _machine(here: Surroundings, absent: Sequence[str]) -> Iterator[str]:

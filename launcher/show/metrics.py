@@ -38,7 +38,7 @@ async def show_metrics(root: Path, run: str, *, as_json: bool, plot: Path | None
     rows = list(read_metrics(state))
     if not rows:
         raise UsageError(
-            f"run '{run}' has told of no metrics yet",
+            f"run '{run}' has not sent any metrics yet",
             hint="'rdzv docs metrics' shows how a program sends them",
         )
     if plot is not None:

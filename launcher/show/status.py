@@ -64,5 +64,5 @@ async def _ask(state: StateDir) -> RunStatus:
             held = "its launcher runs" if state.is_held() else "its launcher has ended"
             raise Unavailable(
                 f"the registry of run '{state.run}' does not answer, and {held}: {exc.message}",
-                hint=f"what happened is in its journal: rdzv replay {state.journal}",
+                hint=f"to see what happened: rdzv replay {state.journal}",
             ) from exc

@@ -76,8 +76,8 @@ async def _table(state: StateDir) -> tuple[EndpointTable, str]:
         why = exc.message
     raise UsageError(
         f"run '{state.run}' has no endpoint table: {why}",
-        hint="it is sealed when all nodes have joined; 'rdzv launch --dry-run' shows what is known "
-        "before",
+        hint="it is sealed when all nodes have joined; until then, 'rdzv launch --dry-run' shows "
+        "what is known",
     )
 
 
@@ -91,6 +91,6 @@ def _row(table: EndpointTable, rank: int) -> TableRow:
         if row.rank == rank:
             return row
     raise UsageError(
-        f"run '{table.run}' has no node of rank {rank}",
+        f"run '{table.run}' has no node with rank {rank}",
         hint=f"its node ranks are 0 to {len(table.rows) - 1}",
     )

@@ -40,10 +40,10 @@ async def registry_of(state: StateDir, seconds: float = 3.0) -> AsyncIterator[Re
         except (Unavailable, NotFound) as exc:
             if not was_killed(state):
                 raise
-            end = f"; what it has left is ended by: rdzv cancel {state.run}"
+            end = f"; clean up with: rdzv cancel {state.run}"
             raise Unavailable(
-                f"the launcher of run '{state.run}' was killed, and its registry answers no more",
-                hint=f"what happened is in its journal: rdzv replay {state.journal}"
+                f"the launcher of run '{state.run}' was killed, and its registry no longer answers",
+                hint=f"to see what happened: rdzv replay {state.journal}"
                 + (end if state.ledger.left() else ""),
             ) from exc
 

@@ -147,7 +147,7 @@ class StateDir:
         except OSError as exc:
             raise UsageError(
                 f"the state directory {self.path} cannot be used: {exc.strerror}",
-                hint="name another one with --state-dir or RDZV_STATE_DIR",
+                hint="choose another one with --state-dir or RDZV_STATE_DIR",
             ) from exc
         self._check_room()
         assert self._lock is not None
@@ -182,9 +182,9 @@ class StateDir:
         length = len(os.fsencode(os.path.realpath(self.journal)))
         if length > _LONGEST_JOURNAL:
             raise UsageError(
-                f"the state directory {self.path} has too long a name: its journal's is {length} "
-                f"bytes, and {_LONGEST_JOURNAL} is the most",
-                hint="name a shorter one with --state-dir or RDZV_STATE_DIR",
+                f"the state directory {self.path} has a path that is too long: its journal's has "
+                f"{length} bytes, at most {_LONGEST_JOURNAL} are possible",
+                hint="choose a shorter one with --state-dir or RDZV_STATE_DIR",
             )
 
     def _refuse_foreign(self) -> None:
@@ -201,7 +201,7 @@ class StateDir:
             raise UsageError(
                 f"the state directory {self.path} is "
                 + ("a link" if stat.S_ISLNK(found.st_mode) else "somebody else's"),
-                hint="remove it, or name another one with --state-dir or RDZV_STATE_DIR",
+                hint="remove it, or choose another one with --state-dir or RDZV_STATE_DIR",
             )
 
     def _check_room(self) -> None:
@@ -210,9 +210,9 @@ class StateDir:
         if total and free < _LEAST_ROOM:
             self.release()
             raise UsageError(
-                f"the disk of the state directory {self.path} has {free >> 10} kB left, and a run "
-                f"needs {_LEAST_ROOM >> 20} MB there",
-                hint="make room, or name another one with --state-dir or RDZV_STATE_DIR",
+                f"the disk of the state directory {self.path} has {free >> 10} kB left, but a "
+                f"run needs {_LEAST_ROOM >> 20} MB there",
+                hint="make room, or choose another one with --state-dir or RDZV_STATE_DIR",
             )
 
     def _held(self) -> RunExists:
@@ -226,7 +226,9 @@ class StateDir:
         age = max(0.0, time.time() - lock.stat().st_mtime)  # noqa: TID251 (a file has that clock)
         return RunExists(
             f"run '{self.run}' is being launched by {holder}, started {age:.0f} s ago",
-            hint=f"wait for it, end it with 'rdzv cancel {self.run}', or choose another --rdzv-id",
+            hint=(
+                f"wait for it, cancel it with 'rdzv cancel {self.run}', or choose another --rdzv-id"
+            ),
         )
 
     def release(self) -> None:
@@ -294,7 +296,7 @@ class StateDir:
         if len(secret) != _SECRET_BYTES:
             raise UsageError(
                 f"{path} is damaged: it does not hold {_SECRET_BYTES} bytes in hex",
-                hint="remove the file, and launch the run anew",
+                hint="remove the file, and launch the run again",
             )
         return secret
 
@@ -320,7 +322,7 @@ class StateDir:
         except OSError as exc:
             raise UsageError(
                 f"{path} cannot be written: {exc.strerror}",
-                hint="look after that disk, or name another state directory with --state-dir",
+                hint="check that disk, or choose another state directory with --state-dir",
             ) from exc
         return path
 

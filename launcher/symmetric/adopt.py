@@ -27,7 +27,7 @@ _ALL_FIVE = (
     "every node needs RDZV_TOKEN, RDZV_ID, NUM_NODES and MASTER_ADDR, the same on all, and its "
     "own NODE_RANK"
 )
-_NAME_IT = "the platform names no job here: give RDZV_ID, the same on all nodes"
+_NAME_IT = "the platform has no job name here: set RDZV_ID to the same value on all nodes"
 
 
 @frozen

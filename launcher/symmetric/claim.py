@@ -111,7 +111,7 @@ class Variables:
         if not text:
             return default
         if not (text.isascii() and text.isdigit() and len(text) < 20):
-            raise wrong(name, text, "no whole number")
+            raise wrong(name, text, "not a whole number")
         return int(text)
 
     def json(self, name: str) -> Any:
@@ -141,13 +141,13 @@ def wrong(name: str, text: str, what: str) -> UsageError:
     """The error of a variable whose value cannot be."""
     return UsageError(
         f"{name} is {text!r}: {what}",
-        hint="the platform sets it; give NUM_NODES, NODE_RANK and MASTER_ADDR yourself, or mend it",
+        hint="the platform sets it; fix it, or set NUM_NODES, NODE_RANK and MASTER_ADDR yourself",
     )
 
 
 def contradiction(message: str) -> UsageError:
     """The error of variables that do not fit together."""
-    hint = "give NUM_NODES, NODE_RANK and MASTER_ADDR yourself: they come before what is adopted"
+    hint = "set NUM_NODES, NODE_RANK and MASTER_ADDR yourself: they override the platform's values"
     return UsageError(message, hint=hint)
 
 

@@ -33,7 +33,7 @@ def _slurm(env: Variables) -> None:
     step = env.number("SLURM_STEP_ID", _FIRST_OWN_STEP)
     if step >= _FIRST_OWN_STEP:
         env.advise(
-            node_rank="this is a Slurm job, but not inside srun, where one node runs alone; start "
+            node_rank="this is a Slurm job, but not inside srun, where only one node runs; start "
             "all of them: srun --ntasks-per-node=1 rdzv launch ..."
         )
         return
@@ -53,7 +53,7 @@ def _slurm_nodes(env: Variables, name: str) -> list[str]:
     try:
         return expand(env.text(name))
     except ValueError as exc:
-        raise wrong(name, env.text(name), f"no list of nodes ({exc})") from exc
+        raise wrong(name, env.text(name), f"not a list of nodes ({exc})") from exc
 
 
 def _check_slurm_tasks(env: Variables) -> None:
@@ -89,7 +89,7 @@ def _torchrun_variables(env: Variables) -> None:
     env.take_number("node_rank", "PET_NODE_RANK")
     size = env.text("PET_NNODES")
     if size and not re.fullmatch(r"[0-9]{1,9}(:[0-9]{1,9})?", size):
-        raise wrong("PET_NNODES", size, "no number of nodes")
+        raise wrong("PET_NNODES", size, "not a number of nodes")
     env.take("nnodes", size, "PET_NNODES")
     env.take("rdzv_id", as_run_id(env.text("PET_RDZV_ID")), "PET_RDZV_ID")
     env.take("master_addr", host_of(env.text("PET_MASTER_ADDR")), "PET_MASTER_ADDR")
@@ -115,17 +115,15 @@ def _jobset(env: Variables) -> None:
     pod = env.number("JOB_COMPLETION_INDEX")
     if rest or pod >= pods:
         raise contradiction(
-            f"{env.nodes} nodes in {jobs} jobs (JOBSET_REPLICAS) are no whole jobs with a pod of "
-            f"JOB_COMPLETION_INDEX {pod}"
+            f"{env.nodes} nodes in {jobs} jobs (JOBSET_REPLICAS) do not divide into jobs with a "
+            f"pod of JOB_COMPLETION_INDEX {pod}"
         )
     rank = env.number("JOBSET_JOB_INDEX") * pods + pod
     env.take("node_rank", str(rank), "JOBSET_JOB_INDEX", "JOB_COMPLETION_INDEX")
 
 
 def _completions(kind: str, what: str) -> str:
-    return (
-        f"no variable tells a pod of {kind} how many there are: set NUM_NODES, {what}, in its env"
-    )
+    return f"no variable gives the number of pods of {kind}: set NUM_NODES, {what}, in its env"
 
 
 def _azureml(env: Variables) -> None:
@@ -142,7 +140,7 @@ def _azureml(env: Variables) -> None:
     master = env.first("AZ_BATCH_MASTER_NODE", "AZ_BATCHAI_MPI_MASTER_NODE", "MASTER_ADDR")
     env.take("master_addr", host_of(env.text(master)), master)
     env.advise(
-        node_rank="Azure ML tells a node's rank only to a job with a distribution: give the job "
+        node_rank="Azure ML sets a node's rank only in a job with a distribution: give the job "
         "'distribution: {type: pytorch, process_count_per_instance: 1}'"
     )
 
@@ -154,10 +152,10 @@ def _volcano(env: Variables) -> None:
         return  # of several tasks its plugin for PyTorch tells RANK and WORLD_SIZE
     if len(tasks) > 1:
         raise contradiction(
-            f"{index} counts the pods of each task by themselves, and this job has the tasks "
+            f"{index} counts the pods of each task separately, and this job has the tasks "
             + ", ".join(task[1].lower() for task in tasks)
         )
-    plugin = "Volcano tells it with its plugins env and svc: add 'svc: []' to the job's plugins"
+    plugin = "Volcano sets it with its plugins env and svc: add 'svc: []' to the job's plugins"
     env.advise(nnodes=plugin, master_addr=plugin, rdzv_id=plugin)
     env.take_number("node_rank", index)
     if tasks:
@@ -172,10 +170,10 @@ def _sagemaker(env: Variables) -> None:
     """Hosts in the order of their names as text: algo-10 comes before algo-2."""
     current, hosts = env.text("SM_CURRENT_HOST"), env.json("SM_HOSTS")
     if not isinstance(hosts, list) or not all(isinstance(h, str) and h for h in hosts):
-        raise wrong("SM_HOSTS", env.text("SM_HOSTS"), "no list of host names")
+        raise wrong("SM_HOSTS", env.text("SM_HOSTS"), "not a list of host names")
     if hosts.count(current) != 1 or len(set(hosts)) < len(hosts):
         raise contradiction(
-            f"SM_CURRENT_HOST {current} does not stand once in SM_HOSTS ({', '.join(hosts)})"
+            f"SM_CURRENT_HOST {current} is not in SM_HOSTS exactly once ({', '.join(hosts)})"
         )
     hosts = sorted(hosts)
     env.take("node_rank", str(hosts.index(current)), "SM_CURRENT_HOST", "SM_HOSTS")
@@ -210,7 +208,7 @@ def _indexed_job(env: Variables) -> None:
     env.take("master_addr", domain and f"{job}-0.{domain}", source)
     env.take("rdzv_id", as_run_id(job) if domain else "", source)
     service = (
-        "a pod of an Indexed Job has a name that the others can look up once its template names a "
+        "the other pods can resolve the name of a pod of an Indexed Job if its template names a "
         "headless service as 'subdomain'; or set MASTER_ADDR (JOB-0.SUBDOMAIN) and RDZV_ID"
     )
     env.advise(nnodes=_completions("an Indexed Job", "its completions"))
@@ -230,8 +228,8 @@ def _mpi(env: Variables, rank: str, size: str, local: str) -> None:
     env.take_number("node_rank", rank)
     env.take_number("nnodes", size)
     env.advise(
-        master_addr="mpirun need not run where rank 0 runs: give all nodes the address of rank 0's "
-        "(mpirun -x MASTER_ADDR=..., mpiexec -genv MASTER_ADDR ...)",
+        master_addr="mpirun does not always run on rank 0's machine: give all nodes the address "
+        "of rank 0 (mpirun -x MASTER_ADDR=..., mpiexec -genv MASTER_ADDR ...)",
         rdzv_id="name the run for all nodes (mpirun -x RDZV_ID=..., mpiexec -genv RDZV_ID ...)",
     )
     if env.number(local, 1) > 1:

@@ -67,8 +67,8 @@ def look_at_environment(environ: Mapping[str, str], token: str | None, host: Hos
         notes = check_values(adopted)
         if token is None:
             raise UsageError(
-                "there is no RDZV_TOKEN: 'rdzv launch' would be no symmetric start",
-                hint="make one with 'rdzv token new', once, and give it to every node",
+                "RDZV_TOKEN is not set: 'rdzv launch' would not be a symmetric start",
+                hint="run 'rdzv token new' once, and set its output on every node",
             )
         parse_group_token(token)
     except UsageError as exc:
@@ -120,7 +120,7 @@ def show_environment(finding: Finding, *, as_json: bool) -> int:
 
 
 def _lines(finding: Finding) -> Sequence[str]:
-    rows = [("platform", finding.platform or "none: nothing is adopted", "")]
+    rows = [("platform", finding.platform or "none: rdzv takes no values from it", "")]
     for name, label in _LABELS.items():
         value = finding.values.get(name)
         rows.append((label, value.text, value.source) if value else (label, "missing", ""))

@@ -31,13 +31,13 @@ def _items(text: str) -> Iterator[str]:
     while True:
         item = _ITEM.match(text, position)
         if item is None:
-            raise ValueError(f"no node name at character {position + 1}")
+            raise ValueError(f"a node name is missing at character {position + 1}")
         yield item[0]
         position = item.end()
         if position == len(text):
             return
         if text[position] != ",":
-            raise ValueError(f"it cannot be read from character {position + 1} on")
+            raise ValueError(f"it cannot be read after character {position}")
         position += 1
 
 
@@ -55,5 +55,5 @@ def _range(word: str) -> tuple[int, int, int]:
     """First, last, digits."""
     match = _RANGE.fullmatch(word)
     if match is None or int(match[1]) > int(match[2] or match[1]):
-        raise ValueError(f"[{word}] is no number and no range of numbers")
+        raise ValueError(f"[{word}] is neither a number nor a range of numbers")
     return int(match[1]), int(match[2] or match[1]), len(match[1])

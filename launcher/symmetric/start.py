@@ -80,7 +80,7 @@ def _size(settings: LaunchSettings, told: Value) -> str:
         low, high = min(low, high - settings.spares), high - settings.spares
         if low < 1:
             raise UsageError(
-                f"--spares {settings.spares} leaves no node of {told.text} ({told.source})"
+                f"--spares {settings.spares} leaves none of the {told.text} nodes ({told.source})"
             )
     return size_text(low, high)
 
@@ -101,7 +101,7 @@ def check_values(adopted: Adopted, spares: int = 0) -> list[str]:
     check_run_id(values["rdzv_id"].text)
     _, nodes = parse_nnodes(size.text)
     if not (rank.text.isascii() and rank.text.isdigit()):
-        raise UsageError(f"{rank.source} is {rank.text!r}, which is no node rank")
+        raise UsageError(f"{rank.source} is {rank.text!r}, which is not a node rank")
     if int(rank.text) >= nodes + spares:
         more = f", --spares {spares}" if spares else ""
         raise UsageError(
@@ -114,7 +114,7 @@ def check_values(adopted: Adopted, spares: int = 0) -> list[str]:
     if is_loopback(master.text) and "master_addr" not in adopted.given:
         raise UsageError(
             f"{rank.source} is {rank.text}, and {master.source} is {master.text}: that is this "
-            "node itself, and rank 0 is another",
+            "node, but rank 0 is another one",
             hint="give MASTER_ADDR: the address of rank 0's node",
         )
     return list(adopted.notes)
@@ -133,12 +133,12 @@ def _check_master_is_here(rank: Value, master: Value, *, refuse: bool) -> list[s
     own = [cidr.split("/")[0] for interface in look().interfaces for cidr in interface.addresses]
     if address in own:
         return []
-    words = f"{master.source} {master.text} is no address of this node ({', '.join(own)})"
+    words = f"{master.source} {master.text} is not an address of this node ({', '.join(own)})"
     if not refuse:
-        return [f"{words}: the others reach it only if that address leads here"]
+        return [f"{words}: the other nodes reach it only if that address maps to this node"]
     raise UsageError(
         f"{rank.source} is 0, but {words}",
-        hint="give NODE_RANK 0 to the node that MASTER_ADDR names",
+        hint="set NODE_RANK=0 on the node that MASTER_ADDR names",
     )
 
 
@@ -154,9 +154,9 @@ def check_alone(
     """
     if settings.node_rank:
         raise UsageError(
-            f"NODE_RANK is {settings.node_rank} and there is no RDZV_TOKEN: this node cannot find "
+            f"NODE_RANK is {settings.node_rank} but RDZV_TOKEN is not set: this node cannot find "
             "the others, and would run all nodes of the job by itself",
-            hint="make one with 'rdzv token new' and give it to every node, or unset NODE_RANK",
+            hint="run 'rdzv token new' and set its output on every node, or unset NODE_RANK",
         )
     chosen = {"scheduler", "scheduler_profile"} & set(sources) or not settings.local_node
     if chosen or settings.nnodes == "1":
@@ -169,10 +169,10 @@ def check_alone(
     rank, size = claim.values["node_rank"], claim.values.get("nnodes")
     of_all = f" of {size.text}" if size else ""
     raise UsageError(
-        f"this is node {rank.text}{of_all} ({claim.platform}: {rank.source}) and there is no "
-        "RDZV_TOKEN: it cannot find the others, and would run all nodes of the job by itself",
-        hint="make one with 'rdzv token new' and give it to every node; or, to run all nodes on "
-        "this machine, say --scheduler local",
+        f"this is node {rank.text}{of_all} ({claim.platform}: {rank.source}) but RDZV_TOKEN is "
+        "not set: it cannot find the others, and would run all nodes of the job by itself",
+        hint="run 'rdzv token new' and set its output on every node; or, to run all nodes on "
+        "this machine, use --scheduler local",
     )
 
 

@@ -162,14 +162,14 @@ def test_each_value_names_the_variables_that_it_comes_from() -> None:
 
 NEEDS = "a symmetric start (RDZV_TOKEN) needs "
 SRUN_1 = "srun --ntasks-per-node=1 rdzv launch"
-NO_LIST = "SLURM_STEP_NODELIST is 'gpu-c[03-': no list of nodes (it cannot be read from char"
+NO_LIST = "SLURM_STEP_NODELIST is 'gpu-c[03-': not a list of nodes (it cannot be read after char"
 AZURE_1 = "process_count_per_instance: 1"
 VOLCANO_NEEDS = f"{NEEDS}NUM_NODES (--nnodes) and RDZV_ID (--rdzv-id) and MASTER_ADDR"
-HOSTS = "does not stand once in SM_HOSTS"
+HOSTS = "is not in SM_HOSTS exactly once"
 JOBSET_NEEDS = "JOBSET_JOB_INDEX and JOBSET_REPLICAS from its annotations"
 COUNTS = "RANK 1 of WORLD_SIZE 3 counts processes"
 MPI = "MPI starts 2 processes on this node ({}): rdzv is started once on each node and starts"
-TASKS = "VC_TASK_INDEX counts the pods of each task by themselves, and this job has the tasks "
+TASKS = "VC_TASK_INDEX counts the pods of each task separately, and this job has the tasks "
 
 
 @pytest.mark.parametrize(
@@ -182,17 +182,25 @@ TASKS = "VC_TASK_INDEX counts the pods of each task by themselves, and this job 
             env.SRUN | {"SLURM_LOCALID": "1", "SLURM_STEP_TASKS_PER_NODE": ""},
             *("srun starts several tasks on a node", SRUN_1),
         ),
-        (env.SRUN | {"SLURM_STEP_NUM_NODES": "5"}, "which is 4 nodes, and SLURM_STEP_NUM", "give"),
-        (env.SRUN | {"SLURM_NODEID": "1"}, "this node, gpu-c07, is not node 1 of SLURM", "give"),
-        (env.SRUN | {"SLURM_NODEID": "4"}, "this node, gpu-c07, is not node 4 of SLURM", "give"),
-        (env.SRUN | {"SLURM_NODEID": "two"}, "SLURM_NODEID is 'two': no whole number", "platform"),
+        (
+            env.SRUN | {"SLURM_STEP_NUM_NODES": "5"},
+            "which is 4 nodes, and SLURM_STEP_NUM",
+            "set NUM",
+        ),
+        (env.SRUN | {"SLURM_NODEID": "1"}, "this node, gpu-c07, is not node 1 of SLURM", "set NUM"),
+        (env.SRUN | {"SLURM_NODEID": "4"}, "this node, gpu-c07, is not node 4 of SLURM", "set NUM"),
+        (
+            env.SRUN | {"SLURM_NODEID": "two"},
+            ("SLURM_NODEID is 'two': not a whole number"),
+            "platform",
+        ),
         (env.SRUN | {"SLURM_STEP_NODELIST": "gpu-c[03-"}, NO_LIST, "the platform sets it"),
-        (env.TRAINJOB | {"PET_NNODES": "many"}, "PET_NNODES is 'many': no number of nodes", ""),
+        (env.TRAINJOB | {"PET_NNODES": "many"}, "PET_NNODES is 'many': not a number of nodes", ""),
         (env.VOLCANO_TASKS, f"{TASKS}master, worker", ""),
         (env.KUBERNETES | {"VC_TASK_INDEX": "1"}, VOLCANO_NEEDS, "add 'svc: []' to the job's plug"),
         (env.SAGEMAKER | {"SM_HOSTS": '["algo-2","algo-2"]'}, f"{HOSTS} (algo-2, algo-2)", ""),
         (env.SAGEMAKER | {"SM_HOSTS": "algo-1,algo-2"}, "SM_HOSTS is 'algo-1,algo-2': no JSON", ""),
-        (env.SAGEMAKER | {"SM_HOSTS": '["algo-1", 2]'}, "no list of host names", ""),
+        (env.SAGEMAKER | {"SM_HOSTS": '["algo-1", 2]'}, "not a list of host names", ""),
         (env.SKYPILOT | {"SKYPILOT_NUM_NODES": "3"}, "NODE_IPS holds 2 addresses, and SKYPIL", ""),
         (env.AZUREML, f"{NEEDS}NODE_RANK (--node-rank) on", f"{{type: pytorch, {AZURE_1}}}"),
         (env.AZUREML_PYTORCH | {"LOCAL_RANK": "1", "RANK": "17"}, "Azure ML starts sev", AZURE_1),
@@ -240,15 +248,15 @@ def test_a_platform_in_disorder_is_told_when_something_of_it_is_needed(name: str
     [
         (
             *(env.INDEXED_JOB, {}, env.INDEXED_POD, f"{NEEDS}NUM_NODES (--nnodes) on this node"),
-            "tells a pod of an Indexed Job how many there are: set NUM_NODES, its completions, in",
+            "gives the number of pods of an Indexed Job: set NUM_NODES, its completions, in",
         ),
-        (env.JOBSET, FIVE, env.NOBODY, "5 nodes in 2 jobs (JOBSET_REPLICAS) are no whole j", ""),
+        (env.JOBSET, FIVE, env.NOBODY, "5 nodes in 2 jobs (JOBSET_REPLICAS) do not divide", ""),
         (without(env.JOBSET, "JOBSET_JOB"), FOUR, env.INDEXED_POD, NEEDS, JOBSET_NEEDS),
         (without(env.JOBSET, "JOBSET_REP"), FOUR, env.INDEXED_POD, NEEDS, JOBSET_NEEDS),
         (without(env.JOBSET, "REPLICATED"), FOUR, env.INDEXED_POD, NEEDS, JOBSET_NEEDS),
         (
             *(without(env.SRUN, "SLURMD_NODENAME"), {}, Host("gpu-d1.example.org")),
-            *("this node, gpu-d1, is not node 2 of SLURM_STEP_NODELIST", "give"),
+            *("this node, gpu-d1, is not node 2 of SLURM_STEP_NODELIST", "set NUM"),
         ),
     ],
 )
@@ -384,7 +392,7 @@ def given_by(rank: str, size: str, master: str) -> dict[str, Value]:
 
 
 SKY_2 = {"SKYPILOT_NODE_RANK": "2", "SKYPILOT_NUM_NODES": "2", "SKYPILOT_NODE_IPS": "a b"}
-ITSELF = "RANK is 1, and MASTER_ADDR is {}: that is this node itself, and rank 0 is another"
+ITSELF = "RANK is 1, and MASTER_ADDR is {}: that is this node, but rank 0 is another one"
 LOCAL = env.PYTORCHJOB | {"MASTER_ADDR": "localhost"}
 FAR = {"AZ_BATCH_MASTER_NODE": "203.0.113.7:6000"}
 
@@ -398,7 +406,7 @@ FAR = {"AZ_BATCH_MASTER_NODE": "203.0.113.7:6000"}
         (LOCAL | {"MASTER_ADDR": "::1"}, RUN, ITSELF.format("::1")),
         (LOCAL, given_by("", "", "localhost"), ITSELF.format("localhost")),  # set by the platform
         (AZURE_0 | FAR, given_by("", "", "203.0.113.8"), "is 0, but MASTER_ADDR 203.0.113.8 is no"),
-        (env.SHELL, given_by("x", "4", "a"), "NODE_RANK is 'x', which is no node rank"),
+        (env.SHELL, given_by("x", "4", "a"), "NODE_RANK is 'x', which is not a node rank"),
     ],
 )
 def test_values_that_cannot_be_are_refused_with_where_they_come_from(
@@ -415,10 +423,10 @@ def test_values_that_cannot_be_are_refused_with_where_they_come_from(
         (LOCAL | {"RANK": "0"}, RUN, ""),
         (env.SHELL, given_by("1", "2", "localhost"), ""),  # somebody gives it himself
         (env.SHELL, given_by("0", "2", "127.0.0.1"), ""),
-        (AZURE_0 | FAR, {}, "AZ_BATCH_MASTER_NODE 203.0.113.7 is no address of this node ("),
+        (AZURE_0 | FAR, {}, "AZ_BATCH_MASTER_NODE 203.0.113.7 is not an address of this node ("),
         (
             *(AZURE_0 | {"AZ_BATCH_MASTER_NODE": "203.0.113.7"}, given_by("0", "3", "203.0.113.7")),
-            "MASTER_ADDR 203.0.113.7 is no address of this node (",
+            "MASTER_ADDR 203.0.113.7 is not an address of this node (",
         ),
     ],
 )

@@ -109,9 +109,9 @@ FINISHED = [
             run llama   gathering   3.2 s
             slot  rank  worker run                          node   address  procs  state
             0           running                             gpu-a  fd00::1  8      joined
-            1           running: pid 1001                                          not here yet
-            2           queued 4 min (generation 2): Quota                         not here yet
-            3           -                                                          not here yet
+            1           running: pid 1001                                          not joined yet
+            2           queued 4 min (generation 2): Quota                         not joined yet
+            3           -                                                          not joined yet
             {GATHERING}
             """,
         ),
@@ -136,7 +136,7 @@ FINISHED = [
             run llama   gathering   3.2 s
             slot  rank  worker run               node          address   procs  state
             0           running                  [red]x[/red]  10.0.0.1  8      lost: [/] [link=x]\\
-            1           running: ?[2J?:bug:?; b                                 not here yet
+            1           running: ?[2J?:bug:?; b                                 not joined yet
             [bold]?]0;title?
             """,
         ),
@@ -173,7 +173,7 @@ def test_a_narrow_terminal_shows_every_slots_state_however_long_its_names_are(wi
         width,
     )
     assert max(map(len, table.splitlines())) <= width
-    for found in ("  gpu-node-17.cl", "  joined\n", "  gpu-node-18.cl", "  lost\n", "not here"):
+    for found in ("  gpu-node-17.cl", "  joined\n", "  gpu-node-18.cl", "  lost\n", "not joined"):
         assert found in table
 
 
@@ -427,8 +427,8 @@ def test_96_of_a_failure_the_tail_stands_above_with_the_last_words_the_hint_and_
     more: dict[str, Any] = {"tail": ["Traceback", "ValueError: x", "-----"], "hint": "mend it"}
     node: dict[str, Any] = {"rank": 1, "hostname": "h1", "log": str(log)}
     above = (
-        "rdzv: last output of node 1 (h1):\nrdzv:   | Traceback\nrdzv:   | ValueError: x\n"
-        "rdzv:   | -----\nrdzv: run 'llama' failed: node 1 failed; its last words: 'ValueError: x'"
+        "rdzv: last output of node 1 (h1):\nrdzv:   | Traceback\nrdzv:   | ValueError: x\nrdzv:  "
+        " | -----\nrdzv: run 'llama' failed: node 1 failed; its last output: 'ValueError: x'"
     )
     assert said(state, **more, **node) == f"{above}; mend it; {CODE}; log: h1:{log}"
     log.touch()

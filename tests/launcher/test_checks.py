@@ -165,7 +165,7 @@ def test_all_checks_are_listed_the_worst_first() -> None:
         "ok      X02  all nodes have CUDA 12.6",
         "1 failed, 1 warnings, 1 skipped, 1 ok",
     ]
-    assert check_lines(report()) == ["no check has found anything yet"]
+    assert check_lines(report()) == ["the checks have not found anything yet"]
 
 
 def test_the_time_of_the_good_pairs_is_told() -> None:
@@ -219,8 +219,8 @@ def test_of_a_run_whose_registry_is_gone_and_that_kept_nothing_that_is_said(tmp_
     state = state_of_run(tmp_path)
     result = rdzv("status", "llama", "--checks", state=tmp_path)
     assert result.exit_code == ExitCode.USAGE
-    assert "nothing is known of the checks of run 'llama': " in result.stderr
-    assert "they are made when all nodes have joined" in result.stderr
+    assert "there are no check results for run 'llama': " in result.stderr
+    assert "the checks run when all nodes have joined" in result.stderr
     needs = "rdzv: --checks and --matrix need a RUN\n      rdzv status RUN --matrix\n"
     assert rdzv("status", "--matrix", state=tmp_path).stderr == needs
     state.write("report.json", b"{")

@@ -59,7 +59,9 @@ for line in lines:
     found.append([result.exit_code, result.stderr, isinstance(result.exception, Exception)])
 print(json.dumps(found))
 """
-BEHIND = "the number of nodes is missing: --nnodes stands behind 'train.py', and so belongs to it"
+BEHIND = (
+    "the number of nodes is missing: --nnodes is after 'train.py', so it belongs to that program"
+)
 JOINLESS = "RDZV_JOIN is not set: this worker does not know which run to join"
 DRY = "launch --scheduler manual --rdzv-id r --nnodes 2 --dry-run"
 
@@ -174,9 +176,9 @@ def test_without_a_command_the_help_is_shown_and_the_version_is_told() -> None:
         ("launch --nnodes x -- a.py", {}, "--nnodes cannot be 'x': a size is N or", "--nnodes: Nu"),
         (
             *("launch --nnodes 2 --scheduler sge -- train.py", {}, "there is no scheduler 'sge'"),
-            f"choose one of {', '.join(known_schedulers())}, or give a profile of your own with -",
+            f"choose one of {', '.join(known_schedulers())}, or give your own profile with -",
         ),
-        ("worker -- train.py", {}, JOINLESS, "the launcher's worker spec sets it (or RDZV_J"),
+        ("worker -- train.py", {}, JOINLESS, "the launcher's worker spec sets it, or RDZV_J"),
         ("launch --nnodes 2 -- train.py", {"ROLE": "Worker"}, JOINLESS, "the launcher's worker s"),
         ("worker -- t.py", {"RDZV_JOIN": "rdzv1-cut0ff"}, "RDZV_JOIN is damaged: 12 char", ""),
         ("--bogus", {}, "No such option '--bogus'", "see rdzv --help"),
@@ -403,8 +405,8 @@ def test_a_state_directory_that_is_a_file_or_below_one_is_refused(
 
 def killed_words(state: StateDir, more: str = "") -> str:
     return (
-        "rdzv: the launcher of run 'llama' was killed, and its registry answers no more\n"
-        f"      what happened is in its journal: rdzv replay {state.journal}{more}\n"
+        "rdzv: the launcher of run 'llama' was killed, and its registry no longer answers\n     "
+        f" to see what happened: rdzv replay {state.journal}{more}\n"
     )
 
 
@@ -418,10 +420,10 @@ def test_a_run_whose_launcher_was_killed_says_so_and_where_its_journal_is(root: 
         assert "the launcher of run 'llama' was killed" in rdzv("status", "llama", view).stderr
     for _ in range(2):
         done = rdzv("cancel", "llama")
-        words = "the launcher of run 'llama' was killed; nothing that it started is left\n"
+        words = "the launcher of run 'llama' was killed; nothing that it started is still running\n"
         assert (done.output, done.exit_code) == (words, ExitCode.OK)
     state.ledger.begin(LedgerEntry(WorkerRun(1, 1, "rdzv-k7f2-1-1", {}, "w.sh"), "manual"))
-    end = "; what it has left is ended by: rdzv cancel llama"
+    end = "; clean up with: rdzv cancel llama"
     assert rdzv("status", "llama").stderr == killed_words(state, end)
 
 
@@ -441,15 +443,17 @@ def test_a_registry_that_does_not_know_the_run_is_believed_if_it_is_a_standing_o
             assert result.exit_code == ExitCode.REFUSED
         state.write("report.json", RunReport(run="llama").model_dump_json().encode())
         kept = rdzv("status", "llama", "--checks")
-        assert (kept.stdout, kept.exit_code) == ("no check has found anything yet\n", 0)
+        assert (kept.stdout, kept.exit_code) == ("the checks have not found anything yet\n", 0)
 
 
 def test_a_run_whose_standing_registry_is_gone_cannot_be_cancelled(root: Path) -> None:
     launched(root, owns_registry=False)
     result = rdzv("cancel", "llama")
     message, hint = result.stderr.splitlines()
-    assert message.startswith("rdzv: run 'llama' cannot be cancelled, its registry does not answer")
-    assert hint.strip() == "it has probably ended; see rdzv status"
+    assert message.startswith(
+        "rdzv: run 'llama' cannot be cancelled because its registry does not answer"
+    )
+    assert hint.strip() == "it has probably ended; check with 'rdzv status'"
     assert result.exit_code == ExitCode.REGISTRY_LOST
     said = "rdzv: the registry of run 'llama' does not answer, and its launcher has ended: "
     assert rdzv("status", "llama").stderr.startswith(said)

@@ -73,7 +73,7 @@ def test_a_check_that_does_not_exist_is_a_usage_error() -> None:
     message, hint = result.stderr.splitlines()
     problem = "there is no such check; did you mean X02?"
     assert message == f"rdzv: --skip cannot be 'x2': {problem}"
-    assert hint.strip().startswith("of a single node there are L01, L02, ")
+    assert hint.strip().startswith("the checks of a single node are L01, L02, ")
     assert doctor("--bogus").exit_code == ExitCode.USAGE
 
 
@@ -144,7 +144,7 @@ def test_the_page_of_a_machine_with_gpus_and_rdma_names_each_fault() -> None:
         "  not made: no RoCE rail is up: L08",
         "  not made: no EFA device here: L11",
         "failed: 17 good, 0 with a warning, 1 failed, in 0.04 s",
-        "what a symmetric start would adopt from the environment: rdzv doctor --env",
+        "to see what a symmetric start would take from the environment: rdzv doctor --env",
     ]
 
 

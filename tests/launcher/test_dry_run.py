@@ -35,8 +35,11 @@ HERE = (
 )
 BY_MANUAL = f"by manual: rdzv-{LAUNCH_ID}"
 KEPT = [
-    "# What is set on the node itself of NCCL, Gloo, TensorPipe, UCX and MPI, or in its nccl.conf,",
-    "# is kept in place of these, and the node's log says so.",
+    (
+        "# NCCL, Gloo, TensorPipe, UCX and MPI variables that are set on the node itself, or in "
+        "its nccl.conf,"
+    ),
+    "# override these; the node's log names them.",
 ]
 
 # ---- worker runs --------------------------------------------------------------------------------
@@ -108,7 +111,7 @@ def test_a_framework_that_is_led_shows_what_node_0_starts_and_its_variables() ->
     assert lines("./prog", framework="mpich") == [
         "# each node then starts:",
         "#   node 0: mpiexec -np 4 ./prog",
-        "#   node 1: nothing: it serves node 0 ('rdzv rsh')",
+        "#   node 1: nothing: it runs commands for node 0 ('rdzv rsh')",
         "#     HYDRA_LAUNCHER=ssh  # HYDRA_LAUNCHER_EXEC takes ssh's command line",
         f"#     HYDRA_LAUNCHER_EXEC=<logs>/node-0/bin/rdzv-rsh  # {agent}",
         "#     HYDRA_HOST_FILE=<logs>/node-0/hostfile.mpich  # the nodes of the table",
@@ -153,7 +156,7 @@ def test_what_nodes_can_start_is_let_be() -> None:
 
 def test_a_number_that_is_counted_on_the_node_is_said_to_be_one() -> None:
     last = lines(nproc_per_node="gpu")[-1]
-    assert last == "# (with 1 process a node: how many there are is counted on the node)"
+    assert last == "# (shown with 1 process per node; each node counts its own)"
 
 
 @pytest.mark.parametrize(
@@ -186,7 +189,7 @@ def test_the_dry_run_shows_each_variable_with_its_reason_and_what_only_the_table
     known += "GLOO_SOCKET_IFNAME=<interface> TP_SOCKET_IFNAME=<interface> "
     known += "NCCL_SOCKET_FAMILY=<family>"
     head, first, *lines = planned_lines(planned(plan(nnodes="4", nproc_per_node="8")))
-    assert head == "# each node's program is given, beside what its environment has:"
+    assert head == "# each node's program gets these variables, in addition to its environment:"
     assert first == f"#   {'MASTER_ADDR=<address>':44}  # rank 0's address in the table"
     assert [line.split("  ")[1].strip() for line in (first, *lines[:13])] == known.split()
     assert all(re.search(r"  # \w", line) for line in lines[:13])
@@ -279,7 +282,7 @@ def test_of_each_framework_all_is_shown_that_its_program_is_given(framework: str
 def test_a_rank_that_is_not_in_the_table_is_named_with_those_that_are() -> None:
     with pytest.raises(UsageError) as caught:
         list(table_lines(table(), "", 2, {}))
-    assert caught.value.message == "run 'llama' has no node of rank 2"
+    assert caught.value.message == "run 'llama' has no node with rank 2"
     assert caught.value.hint == "its node ranks are 0 to 1"
 
 
@@ -315,7 +318,7 @@ async def test_while_the_run_goes_on_the_registry_is_asked(tmp_path: Path) -> No
             shown, as_json = await ask("--env", "1"), await ask("--env", "1", "--json")
             matrix = await ask("--matrix")
     assert (unmade.exit_code, before.exit_code) == (64, 64)
-    assert "nothing is known of the checks of run 'llama': " in unmade.stderr
+    assert "there are no check results for run 'llama': " in unmade.stderr
     assert "run 'llama' has no endpoint table: it is gathering: " in before.stderr
     assert matrix.stdout == "lo, 127.0.0.0/8, loopback, IPv4: 0 of 2 directed pairs fail\n"
     assert shown.stdout.startswith("# node 1 (host1, slot 1) of run 'llama', table ")

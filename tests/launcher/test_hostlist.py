@@ -54,17 +54,17 @@ def test_a_list_is_read_in_its_order_and_a_host_that_is_named_again_has_more_slo
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("n1\n-oProxyCommand=id\n", "hosts:2: '-oProxyCommand=id' is no host"),
-        ("n$(id)\n", "hosts:1: 'n$(id)' is no host"),
-        ("\nn1:\n", "hosts:2: 'n1:' is no host"),
-        ("n1:2:3\n", "hosts:1: 'n1:2:3' is no host"),
-        ("ab:2:3\n", "hosts:1: 'ab:2:3' is no IPv6 address"),
-        ("n1:0\n", "hosts:1: slots=0 is no number from 1 to 4096"),
-        ("n1 slots=many\n", "hosts:1: slots=many is no number from 1 to 4096"),
-        ("n1 port=65536\n", "hosts:1: port=65536 is no number from 1 to 65535"),
+        ("n1\n-oProxyCommand=id\n", "hosts:2: '-oProxyCommand=id' is not a host"),
+        ("n$(id)\n", "hosts:1: 'n$(id)' is not a host"),
+        ("\nn1:\n", "hosts:2: 'n1:' is not a host"),
+        ("n1:2:3\n", "hosts:1: 'n1:2:3' is not a host"),
+        ("ab:2:3\n", "hosts:1: 'ab:2:3' is not an IPv6 address"),
+        ("n1:0\n", "hosts:1: slots=0 is not a number from 1 to 4096"),
+        ("n1 slots=many\n", "hosts:1: slots=many is not a number from 1 to 4096"),
+        ("n1 port=65536\n", "hosts:1: port=65536 is not a number from 1 to 65535"),
         ("n1 slot=8\n", "hosts:1: 'slot=8' is not known"),
         ("n1 8\n", "hosts:1: '8' is not known"),
-        ("# nobody\n\n", "hosts names no host"),
+        ("# nobody\n\n", "hosts does not name a host"),
     ],
 )
 def test_what_is_no_host_is_refused_with_its_line(text: str, message: str) -> None:
@@ -123,14 +123,14 @@ def test_every_slot_gets_its_machine(
 
 
 UNNAMED = (
-    "slot 0 runs on this machine (n0.cluster.example), and the hosts do not name it: they are "
+    "slot 0 runs on this machine (n0.cluster.example), but the hosts do not include it: they are "
     "2: n1, n2"
 )
 ADDS = (
     "with --no-local-node all nodes are started on these hosts; --nnodes 3 adds this machine "
     "to them; an entry that is this machine under another name can be written as localhost"
 )
-NO_FIT, THREE = "does not fit the hosts, which are 3: n0, n1, n2", "give --nnodes 3, or leave it"
+NO_FIT, THREE = "does not match the hosts, which are 3: n0, n1, n2", "give --nnodes 3, or remove it"
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ NO_FIT, THREE = "does not fit the hosts, which are 3: n0, n1, n2", "give --nnode
         ("n0,n1,n2", "2:4", {}, f"--nnodes 2:4 {NO_FIT}", THREE),
         ("n0,n1,n2", "4", {"local_node": False}, f"--nnodes 4 {NO_FIT}", THREE),
         ("n0,n1,n2", "3", {"spares": 1}, f"--nnodes 3 with --spares 1 {NO_FIT}", "give --nnodes 2"),
-        ("n0", None, {"spares": 1}, "--spares 1 leaves no node of the hosts: 1: n0", ""),
+        ("n0", None, {"spares": 1}, "--spares 1 leaves none of the hosts: 1: n0", ""),
         ("n0,n1,10.0.0.5", None, {}, "n0 and 10.0.0.5 are both this machine", ""),
     ],
 )
@@ -160,7 +160,7 @@ def test_slots_are_processes_of_all_hosts_or_of_none() -> None:
         assert (found and str(found)) == expected
     with pytest.raises(UsageError) as caught:
         processes_of(read_hostlist(["n1:8,n2"]))
-    assert caught.value.message == "n2 has no number of slots, and other hosts have one"
+    assert caught.value.message == "n2 has no number of slots, but other hosts have one"
 
 
 # ---- from the options ----------------------------------------------------------------------------
@@ -199,7 +199,7 @@ def test_options_say_more_than_the_hosts_do(
         ({"hostlist": ["n1"], "hostfile": "f"}, "--hostlist and --hostfile name the hosts twice"),
         (
             {"hostlist": ["localhost,n1"], "scheduler": "local"},
-            "--scheduler local starts all nodes on this machine, and hosts are named",
+            "--scheduler local starts all nodes on this machine, but hosts are given",
         ),
         ({"hostfile": "/nonexistent/hosts"}, "the hostfile /nonexistent/hosts cannot be read: "),
     ],
@@ -225,5 +225,5 @@ def test_every_slot_has_its_host_and_its_variable_cannot_be_set_otherwise() -> N
 
     hosts = [plan().submission(slot, 1).variables["HOST"] for slot in range(3)]
     assert hosts == ["n0", "ada@n1", "[fd00::7]:22"]
-    with pytest.raises(UsageError, match="--set HOST: rdzv itself gives this variable"):
+    with pytest.raises(UsageError, match="--set HOST: rdzv sets this variable"):
         plan(set=["HOST=n9"])

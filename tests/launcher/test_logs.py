@@ -178,10 +178,10 @@ async def test_before_there_are_ranks_a_node_is_a_slot(
 
 
 async def test_a_rank_that_nobody_has_is_refused(state: StateDir) -> None:
-    with pytest.raises(UsageError, match="which node of run 'llama' has rank 3 is known once all"):
+    with pytest.raises(UsageError, match="the node with rank 3 of run 'llama' is known once all"):
         await show(state, rank=3)
     sealed(state)
-    with pytest.raises(UsageError, match="has the ranks 0 to 5, and no rank 6"):
+    with pytest.raises(UsageError, match="has the ranks 0 to 5, but not rank 6"):
         await show(state, rank=6)
 
 
@@ -189,7 +189,7 @@ async def test_a_rank_that_nobody_has_is_refused(state: StateDir) -> None:
     ("handle", "starter", "says"),
     [
         ("x.sh", "manual", "the scheduler 'manual' keeps no logs of rdzv-k7f2-1-1"),
-        ("", "", "the id of rdzv-k7f2-1-1 at 'queue' is not known"),
+        ("", "", "rdzv does not know the id of rdzv-k7f2-1-1 at 'queue'"),
     ],
 )
 async def test_why_a_worker_run_has_no_log_is_said(

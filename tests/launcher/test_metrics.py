@@ -166,8 +166,8 @@ def test_of_a_program_that_tells_nothing_it_is_said_how_it_would(tmp_path: Path)
     result = rdzv("metrics", "llama", state=tmp_path)
     assert result.exit_code == ExitCode.USAGE
     assert result.stderr == (
-        "rdzv: run 'llama' has told of no metrics yet\n"
-        "      'rdzv docs metrics' shows how a program sends them\n"
+        "rdzv: run 'llama' has not sent any metrics yet\n      'rdzv docs metrics' shows how a "
+        "program sends them\n"
     )
     assert rdzv("metrics", "llama", "--json", state=tmp_path).stdout == ""
     both = rdzv("metrics", "llama", "--json", "--plot", "x.svg", state=tmp_path)
@@ -234,7 +234,7 @@ async def test_a_file_that_cannot_take_more_ends_the_keeping_and_that_is_said(
     told.rows.append(line(0, 3))
     await kept.fetch()
     words = {"full": "has 0 MB", "unwritable": "cannot be written: Is a directory"}[how]
-    assert f"{file} {words}: no more metrics are kept" in said
+    assert f"{file} {words}: rdzv keeps no more metrics" in said
     assert len(list(read_metrics(state))) == 2 * (how == "full")
 
 

@@ -22,7 +22,7 @@ UGLY = [
     *("", " ", "two words", 'it\'s "quoted"', "line\nbreak", "$HOME", "$(id)", "`id`", "*", "\\"),
     *("-", "--", "--nnodes", "--help", "-h", "--epochs=3", "a=b", "<<NAME>>", "é"),
 ]
-NO_PROCESSES = "is no number from 1 to 4096, and not auto, gpu or cpu"
+NO_PROCESSES = "is not a number from 1 to 4096, and not auto, gpu or cpu"
 WORD = st.one_of(st.sampled_from(UGLY), st.text(st.characters(codec="utf-8"), max_size=10))
 
 
@@ -121,7 +121,7 @@ def test_a_repeatable_option_keeps_its_order() -> None:
 
 NO_CHECK = "there is no such check; did you mean {}?"
 TOO_SHORT = (
-    "below 30 s good nodes would be blamed, which take up to 20 s to report that their peers"
+    "below 30 s healthy nodes would be blamed: they need up to 20 s to report that their peers"
 )
 
 

@@ -293,7 +293,7 @@ ENTRIES = "has {} entries for {} nodes"
         ),
         ({"set": ["IMAGE"]}, f"--set IMAGE {NO_NAME}", ""),
         *(
-            ({"set": [f"{name}=1"]}, f"--set {name}: rdzv itself gives this variable to each w", "")
+            ({"set": [f"{name}=1"]}, f"--set {name}: rdzv sets this variable for each w", "")
             for name in plan().submission(1, 1).variables
         ),
     ],
@@ -316,7 +316,7 @@ def test_an_option_that_changes_nothing_is_told() -> None:
         "this machine, each at a loopback address"
     )
     assert without_effect(plan(framework="env", rdzv_backend="c10d")) == [
-        "--rdzv-backend c10d has no effect with --framework env: it is torchrun's"
+        "--rdzv-backend c10d has no effect with --framework env: it is an option of torchrun"
     ]
 
 

@@ -26,7 +26,7 @@ def test_a_registry_takes_the_next_port_when_its_own_is_busy_unless_its_workers_
             listen(port, address="127.0.0.1", exact=True)
     message = f"the registry cannot listen on port {port} of 127.0.0.1: Address already in use"
     assert caught.value.message.startswith(message)
-    assert caught.value.hint == "other programs hold them; choose another with --port"
+    assert caught.value.hint == "other programs use them; choose another with --port"
 
 
 def test_the_last_port_of_all_has_no_next_one_and_no_address_is_another_machines() -> None:
@@ -84,7 +84,7 @@ def test_a_limit_of_open_files_that_is_too_low_is_refused_with_what_is_needed(
     refused = rdzv(*words.split(), env={"RDZV_STATE_DIR": str(tmp_path)})
     assert refused.exit_code == ExitCode.USAGE
     assert refused.stderr.splitlines()[0] == (
-        f"rdzv: this process may open 12 files (ulimit -n), and a registry needs {needed}"
+        f"rdzv: this process may open 12 files (ulimit -n), but a registry needs {needed}"
     )
 
 

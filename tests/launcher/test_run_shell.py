@@ -162,7 +162,7 @@ async def test_06_what_could_not_be_submitted_is_found_before_the_lock(
 @pytest.mark.parametrize(
     ("settings", "loopback", "said"),
     [
-        ({"node_rank": 0}, True, ["there is no RDZV_TOKEN: all 2 nodes run on this machine"]),
+        ({"node_rank": 0}, True, ["RDZV_TOKEN is not set: all 2 nodes run on this machine"]),
         ({"node_rank": 0, "nnodes": "1"}, True, []),
         ({"node_rank": 0}, False, []),
         ({}, True, []),
@@ -267,7 +267,7 @@ async def test_a_ledger_that_cannot_be_written_is_named(world: World) -> None:
         path.rmdir()
         await world.until(lambda: len(world.fleet.made) == 2)
     (words,) = world.said
-    assert words.startswith(f"{path} cannot be written, so nothing is submitted: ")
+    assert words.startswith(f"{path} cannot be written, so rdzv submits nothing: ")
 
 
 @virtual
@@ -285,7 +285,7 @@ async def test_a_signal_cancels_the_run_and_a_second_one_ends_everything(world: 
     result = world.state().result()
     assert result is not None
     assert (result.status, result.code, result.exit_code) == ("cancelled", "cancelled", 84)
-    assert result.message == "run 'r' was ended at once by a second signal"
+    assert result.message == "run 'r' was ended immediately by a second signal"
 
 
 @virtual
@@ -297,7 +297,7 @@ async def test_a_registry_that_ends_again_and_again_is_named_with_its_last_words
     await world.run()
     result = world.state().result()
     assert result is not None
-    message = "the registry ended 5 times within 30 s; its last words: no room"
+    message = "the registry ended 5 times within 30 s; its last output: no room"
     assert (result.code, result.message) == ("registry_lost", message)
     assert result.hint == f"see {world.state().logs / 'registry.log'}"
 
@@ -405,8 +405,8 @@ async def test_d3_d4_d5_with_other_options_a_new_launch_begins_when_the_ground_i
         assert sorted(e.name for e in world.state().ledger.left() if e.former) == former
         world.fleet.stays = False
     assert sorted(e.name for e in world.state().ledger.left()) == former
-    assert "cancel: its COMMAND or options were others" in world.registry.asked
+    assert "cancel: its COMMAND or options were different" in world.registry.asked
     why, ends, *stay = world.said
-    assert "its COMMAND or options were others" in why
-    assert ends == "2 worker runs of the former launch may be left: ending what is there"
+    assert "its COMMAND or options were different" in why
+    assert ends == "2 worker runs of the previous launch may still exist: ending them"
     assert ["may still be there" in words for words in stay] == [True, True]

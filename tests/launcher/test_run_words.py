@@ -35,60 +35,60 @@ DOWN = say.Stand(say.StandKind.SILENT, detail="slurmctld is down")
 QUEUED = say.Stand(say.StandKind.STATE, SlotState.QUEUED, "Resources")
 RUNS = say.Stand(say.StandKind.STATE, SlotState.RUNNING)
 SENTENCES = [
-    (say.EndsRun(15, None), "SIGTERM: rdzv ends the run before it has begun"),
+    (say.EndsRun(15, None), "SIGTERM: rdzv ends the run before it has started"),
     (
         say.EndsRun(2, 10.0),
-        "Ctrl-C: rdzv ends the run within 10 s; a second Ctrl-C ends it at once",
+        "Ctrl-C: rdzv ends the run within 10 s; a second Ctrl-C ends it immediately",
     ),
     (say.EndsRun(1, 2.5), "SIGHUP (a closed terminal): rdzv ends the run within 2.5 s"),
-    (say.EndsAtOnce(2, False), "SIGINT: ending everything at once"),
-    (say.EndsAtOnce(2, True), "SIGINT again: ending everything at once"),
+    (say.EndsAtOnce(2, False), "SIGINT: ending everything immediately"),
+    (say.EndsAtOnce(2, True), "SIGINT again: ending everything immediately"),
     (say.RegistryTrouble("the disk is full", "make room"), "the disk is full; make room"),
     (say.RegistryTrouble("the disk is full"), "the disk is full"),
     (say.StandingWaits("busy"), "the standing registry has not created the run yet: busy"),
     (
         say.LedgerUnwritable("disk full"),
-        "ledger cannot be written, so nothing is submitted: disk full",
+        "ledger cannot be written, so rdzv submits nothing: disk full",
     ),
-    (say.DidNotLeave((1, 3), 9.6), "slots 1, 3 did not leave within 10 s"),
+    (say.DidNotLeave((1, 3), 9.6), "slots 1, 3 did not end within 10 s"),
     (
         say.WaitsForOthers((1, 3), 60.0),
-        "waiting for at most 60 s to tell slots 1, 3, not here yet, how the run ended",
+        "waiting for at most 60 s to send the result to slots 1, 3, which have not joined yet",
     ),
     (
         say.WaitsForRuns((1,)),
         (
-            "waiting for the worker runs of slot 1 to end, as their scheduler tells it; Ctrl-C:"
-            " no longer"
+            "waiting for the worker runs of slot 1 to end, as their scheduler reports; press "
+            "Ctrl-C to stop waiting"
         ),
     ),
     (say.ResultUnwritten("result.json: disk full"), "result.json: disk full"),
     (say.Resumes("abc", "it runs"), "resuming launch abc: it runs"),
     (
         say.PortKept(29_700, 29_600),
-        "--port 29700 has no effect: the workers of this launch know port 29600",
+        "--port 29700 has no effect: the workers of this launch use port 29600",
     ),
     (
         say.FormerStays("abc"),
-        "launch abc, which the registry may still hold, is left as it is",
+        "launch abc, which may still be on the registry, is not changed",
     ),
     (
         say.EndsFormer(Phase.GATHERING, Why.RUNNING),
         (
-            "the former launch of run 'llama' was gathering, and its launcher had ended: what "
-            "is left of it is ended, and a new launch begins"
+            "the previous launch of run 'llama' was gathering, and its launcher had ended: rdzv "
+            "ends what is left of it and starts a new launch"
         ),
     ),
     (
         say.EndsFormer(Phase.RUNNING, Why.OTHER_OPTIONS),
         (
-            "the former launch of run 'llama' was running, and its COMMAND or options were "
-            "others: what is left of it is ended, and a new launch begins"
+            "the previous launch of run 'llama' was running, and its COMMAND or options were "
+            "different: rdzv ends what is left of it and starts a new launch"
         ),
     ),
-    (say.EndsLeft(1), "1 worker run of the former launch may be left: ending what is there"),
-    (say.EndsLeft(2), "2 worker runs of the former launch may be left: ending what is there"),
-    (say.UnknownLeft("old", "no profile"), "worker run old may still be there: no profile"),
+    (say.EndsLeft(1), "1 worker run of the previous launch may still exist: ending them"),
+    (say.EndsLeft(2), "2 worker runs of the previous launch may still exist: ending them"),
+    (say.UnknownLeft("old", "no profile"), "worker run old may still exist: no profile"),
     (
         say.LostAfterResult(LOST),
         (
@@ -99,53 +99,53 @@ SENTENCES = [
     (
         say.BeginsAnew(Why.OTHER_HOST, "login1"),
         (
-            "run 'llama' was launched on login1; on this host there is nothing to resume: a new"
-            " launch begins"
+            "run 'llama' was launched on login1; there is nothing to resume on this host: "
+            "starting a new launch"
         ),
     ),
     (
         say.BeginsAnew(Why.PORT_HELD, "port 29600 is taken"),
-        "the former launch cannot be resumed: port 29600 is taken",
+        "the previous launch cannot be resumed: port 29600 is taken",
     ),
     (
         say.BeginsAnew(Why.OVER, "cancelled"),
-        "the former launch is over: cancelled; a new launch begins",
+        "the previous launch has ended: cancelled; starting a new launch",
     ),
     (
         say.BeginsAnew(Why.SILENT),
         (
-            "the former launch cannot be resumed: its registry does not come up or does not "
-            "know it (see registry.log); a new launch begins"
+            "the previous launch cannot be resumed: its registry does not start or does not know "
+            "it (see registry.log); starting a new launch"
         ),
     ),
     (
         say.MayBeLeft(ONE, "100", QUEUED),
         (
-            "worker run rdzv-x-1-1 (slot 1, id 100) may still be there: it is queued: "
-            "Resources; end it with: scancel 100"
+            "worker run rdzv-x-1-1 (slot 1, id 100) may still exist: it is queued: Resources; "
+            "end it with: scancel 100"
         ),
     ),
     (
         say.MayBeLeft(TWO, "100", RUNS),
-        "worker run rdzv-x-2-1 (slot 2, id 100) may still be there: it is running",
+        "worker run rdzv-x-2-1 (slot 2, id 100) may still exist: it is running",
     ),
     (
         say.MayBeLeft(ONE, "", UNSEEN),
         (
-            "worker run rdzv-x-1-1 (slot 1) may still be there: its submission was not "
-            "answered, and this scheduler cannot look for it; look for a run of that name"
+            "worker run rdzv-x-1-1 (slot 1) may still exist: the scheduler did not answer its "
+            "submission and cannot look it up; look for a run with that name"
         ),
     ),
     (
         say.MayBeLeft(TWO, "", DOWN),
         (
-            "worker run rdzv-x-2-1 (slot 2) may still be there: slurmctld is down; look for a "
-            "run of that name"
+            "worker run rdzv-x-2-1 (slot 2) may still exist: slurmctld is down; look for a run "
+            "with that name"
         ),
     ),
     (
         say.MayBeLeft(TWO, "7", UNLISTED),
-        "worker run rdzv-x-2-1 (slot 2, id 7) may still be there: it is not listed",
+        "worker run rdzv-x-2-1 (slot 2, id 7) may still exist: it is not listed",
     ),
 ]
 
@@ -161,10 +161,10 @@ def test_every_sentence_but_those_of_the_checks_is_in_the_table() -> None:
 
 
 STANDING = "the standing registry did not create the run within 20 s: no route to host"
-NOT_UP = "the registry did not come up within 20 s: no route to host"
+NOT_UP = "the registry did not start within 20 s: no route to host"
 SILENT = "the registry of run 'llama' does not answer: no route to host"
-ENDED = "the registry ended 5 times within 30 s; its last words: Killed"
-UNHEARD = "run 'llama' was ended at once: its registry did not answer within 20 s"
+ENDED = "the registry ended 5 times within 30 s; its last output: Killed"
+UNHEARD = "run 'llama' was ended immediately: its registry did not answer within 20 s"
 REFUSED = Trouble(ErrorKind.OTHER, "too_late", "it is over", "begin anew", 80)
 SEE, LOOK = "see registry.log", "look at its network"
 FAILURES: list[tuple[values.Failure, tuple[str, int, str, str]]] = [
@@ -176,10 +176,10 @@ FAILURES: list[tuple[values.Failure, tuple[str, int, str, str]]] = [
         values.StorageLost(60.0, "it is full", "free"),
         ("storage_full", 85, "for 60 s, it is full", "free"),
     ),
-    (values.EndedBeforeBegun(), ("cancelled", 84, "run 'llama' was ended before it began", "")),
+    (values.EndedBeforeBegun(), ("cancelled", 84, "run 'llama' was ended before it started", "")),
     (
         values.EndedAtOnce(),
-        ("cancelled", 84, "run 'llama' was ended at once by a second signal", ""),
+        ("cancelled", 84, "run 'llama' was ended immediately by a second signal", ""),
     ),
     (values.EndedAtOnce(20.0), ("cancelled", 84, UNHEARD, "")),
     (values.Refusal(REFUSED), ("too_late", 80, "it is over", "begin anew")),
@@ -204,8 +204,8 @@ def test_every_reason_is_in_the_table() -> None:
     [
         ("", "slot 1 failed: preempted"),
         ("preempted", "slot 1 failed: preempted"),
-        ("node is down", "slot 1 failed: preempted; its scheduler says: node is down"),
-        ("x" * 400, f"slot 1 failed: preempted; its scheduler says: {'x' * 299}…"),
+        ("node is down", "slot 1 failed: preempted; the scheduler reports: node is down"),
+        ("x" * 400, f"slot 1 failed: preempted; the scheduler reports: {'x' * 299}…"),
     ],
     ids=["nothing", "the same", "more", "too much"],
 )
@@ -223,7 +223,7 @@ def test_a_result_ends_with_what_its_scheduler_says_unless_it_says_so_already(
         (do.ByFailure(values.EndedBeforeBegun()), "its launcher failed: run 'llama' was ended"),
         (do.ByFailure("out of memory"), "its launcher failed: out of memory"),
         (Why.RUNNING, "its launcher had ended"),
-        (Why.OTHER_OPTIONS, "its COMMAND or options were others"),
+        (Why.OTHER_OPTIONS, "its COMMAND or options were different"),
     ],
 )
 def test_why_a_run_is_cancelled(reason: do.CancelReason, words: str) -> None:

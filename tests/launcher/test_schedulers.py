@@ -123,14 +123,14 @@ def test_a_secret_where_others_can_read_it_is_refused(folder: Path, template: st
         with pytest.raises(TemplateError) as caught:
             local(folder).prepare(own_run(template), join)
         assert caught.value.message.endswith(
-            "<<RDZV_JOIN>> is a secret, and stands where others can read it"
+            "<<RDZV_JOIN>> is a secret, but is in a place that others can read"
         )
 
 
 @pytest.mark.parametrize(
     ("template", "message"),
     [
-        ("", " is no mapping"),
+        ("", " is not a mapping"),
         ("argv: []", "argv: List should have at least 1 item"),
         ("argv: rdzv worker", "argv: Input should be a valid list"),
         ("argv: [a]\nenv: {A: [b]}", "env.A: Input should be a valid string"),

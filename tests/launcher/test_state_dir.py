@@ -85,7 +85,7 @@ def test_a_place_where_no_folder_can_be_made_is_a_usage_error(tmp_path: Path) ->
     (tmp_path / "file").write_text("")
     assert refused(StateDir(tmp_path / "file", "llama")) == (
         f"the state directory {tmp_path / 'file' / 'llama'} cannot be used: Not a directory; "
-        "name another one with --state-dir or RDZV_STATE_DIR"
+        "choose another one with --state-dir or RDZV_STATE_DIR"
     )
 
 
@@ -104,7 +104,7 @@ def test_the_longest_place_of_all_is_one_whose_journal_can_be_opened(tmp_path: P
         journal.execute("CREATE TABLE events (number INTEGER)")
     longest.release()
     too_long = StateDir(of_length(tmp_path, 505 - len("/llama/journal.sqlite")), "llama")
-    assert "its journal's is 505 bytes, and 504 is the most" in refused(too_long)
+    assert "its journal's is 505 bytes, at most 504 are possible" in refused(too_long)
     assert not too_long.path.exists()
 
 
@@ -114,7 +114,7 @@ def test_12_a_disk_without_room_is_told_and_the_folder_given_back(
     room = SimpleNamespace(total=1 << 40, used=0, free=(8 << 20) - 1)
     monkeypatch.setattr("shutil.disk_usage", lambda path: tuple(vars(room).values()))
     state = StateDir(tmp_path, "llama")
-    words = f"the disk of the state directory {state.path} has 8191 kB left, and a run needs 8 MB"
+    words = f"the disk of the state directory {state.path} has 8191 kB left, but a run needs 8 MB"
     assert refused(state).startswith(words)
     assert not state.is_held()
     room.free += 1
@@ -342,7 +342,7 @@ async def test_what_a_former_launch_has_left_is_ended_and_noted(
     said: list[str] = []
     for _ in range(2):
         assert await end_left(ledger, context, said.append, grace=0.0)
-        assert said == ["1 worker run of the former launch may be left: ending what is there"]
+        assert said == ["1 worker run of the previous launch may still exist: ending them"]
     assert (Path(script).exists(), ledger.left()) == (False, [])
 
 
@@ -354,6 +354,6 @@ async def test_what_was_left_at_a_scheduler_that_is_no_longer_known_is_listed(
     said: list[str] = []
     assert not await end_left(ledger, SchedulerContext(tmp_path, {}), said.append, grace=0.0)
     (words,) = said
-    assert words.startswith("worker run rdzv-k7f2-1-1 may still be there: ")
+    assert words.startswith("worker run rdzv-k7f2-1-1 may still exist: ")
     assert profile in words
     assert len(ledger.left()) == 1

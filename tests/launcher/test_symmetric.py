@@ -93,7 +93,7 @@ def test_of_the_nodes_that_a_platform_tells_the_spares_are_a_part() -> None:
     result = rdzv("launch", "--dry-run", "--spares", "1", "--", "train.py", env=environ)
     assert "--nnodes 3" in result.stdout
     *_, message = launch("--spares", "4", environ=environ, code=64)
-    assert message == "rdzv: --spares 4 leaves no node of 4 (SLURM_STEP_NUM_NODES)"
+    assert message == "rdzv: --spares 4 leaves none of the 4 nodes (SLURM_STEP_NUM_NODES)"
     *_, message = launch("--spares", "1", environ=environ | {"NODE_RANK": "6"}, code=64)
     assert "NODE_RANK 6 is not in 0 to 4 (SLURM_STEP_NUM_NODES is 4, --spares 1)" in message
 
@@ -117,7 +117,7 @@ def test_a_file_gives_values_as_well(tmp_path: Path) -> None:
         (env.PYTORCHJOB | {"RANK": "0"}, ["--nnodes", "3"], "this is node 0 of 3 (RANK and WORLD"),
         (env.AZUREML_PYTORCH | {"NODE_RANK": "0", "RANK": "0"}, [], "this is node 0 of 3 (Azure"),
         (TASKS, ["--nnodes", "4"], "srun starts several tasks on a node"),
-        (env.AZUREML_PYTORCH, ["--scheduler", "manual"], "NODE_RANK is 2 and there is no RDZV_TO"),
+        (env.AZUREML_PYTORCH, ["--scheduler", "manual"], "NODE_RANK is 2 but RDZV_TOKEN is not s"),
     ],
 )
 def test_one_of_several_nodes_does_not_run_the_whole_job_by_itself(
@@ -172,7 +172,7 @@ def test_the_doctor_shows_what_is_adopted_from_where() -> None:
 def test_the_doctor_says_what_is_missing_and_exits_with_1() -> None:
     result = rdzv("doctor", "--env", env=env.SBATCH)
     lines = result.stdout.splitlines()
-    assert lines[0] == "platform   none: nothing is adopted"
+    assert lines[0] == "platform   none: rdzv takes no values from it"
     assert [line.split()[-1] for line in lines[1:6]] == [*["missing"] * 4, "RDZV_TOKEN"]
     assert lines[-2].startswith("refused    a symmetric start (RDZV_TOKEN) needs NUM_NODES")
     assert lines[-1].strip().startswith("this is a Slurm job, but not inside srun")
@@ -182,7 +182,7 @@ def test_the_doctor_says_what_is_missing_and_exits_with_1() -> None:
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"RDZV_TOKEN": ""}, "there is no RDZV_TOKEN: 'rdzv launch' would be no symmetric start"),
+        ({"RDZV_TOKEN": ""}, "RDZV_TOKEN is not set: 'rdzv launch' would not be a symmetric start"),
         ({"RDZV_TOKEN": "nonsense"}, "RDZV_TOKEN does not begin with"),
         (
             {"SLURM_JOB_ID": ""},
@@ -217,7 +217,7 @@ def test_the_doctor_tells_it_as_json() -> None:
         "token": True,
         "missing": ["RDZV_ID (--rdzv-id)"],
         "problem": "a symmetric start (RDZV_TOKEN) needs RDZV_ID (--rdzv-id) on this node",
-        "hint": "the platform names no job here: give RDZV_ID, the same on all nodes",
+        "hint": "the platform has no job name here: set RDZV_ID to the same value on all nodes",
         "notes": [],
         "seen": [
             *("HOSTNAME", "JOB_COMPLETION_INDEX", "KUBERNETES_SERVICE_HOST", "PET_MASTER_PORT"),

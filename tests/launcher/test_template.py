@@ -211,7 +211,7 @@ NO_YAML = "the template is not YAML: "
     ("template", "said"),
     [
         # as it is written: the value may be a secret
-        ("env:\n  A: 1\n  <<K>>: 2\n", ":3: the key '<<K>>' stands twice in one mapping"),
+        ("env:\n  A: 1\n  <<K>>: 2\n", ":3: the key '<<K>>' appears twice in one mapping"),
         ("name: x\nrun: a: b\n", f":2:7: {NO_YAML}mapping values are not allowed here"),
         ("name: x\nrun: a\x01\n", f":2:7: {NO_YAML}the character '\\x01'"),
         ('a: "\\U00110000"', f": {NO_YAML}"),
@@ -265,8 +265,8 @@ def test_json_keeps_order_and_an_integer_where_the_placeholder_is_bare() -> None
 @pytest.mark.parametrize(
     ("template", "said"),
     [
-        ('{"a": 1,\n "a": 2}', ":2: the key 'a' stands twice in one object"),
-        ('{"a": {"b": 1},\n "b": 2,\n "<<K>>": 3}', ":3: the key '<<K>>' stands twice in"),
+        ('{"a": 1,\n "a": 2}', ":2: the key 'a' appears twice in one object"),
+        ('{"a": {"b": 1},\n "b": 2,\n "<<K>>": 3}', ":3: the key '<<K>>' appears twice in"),
         ('{"a": <<K>>,\n "b": <<K>> 2}', ":2:13: the template is not JSON: Expecting ','"),
         ('{"a": NaN}', ": the template is not JSON: NaN is not a number in JSON"),
         ('{"a": 1e999}', ": the template is not JSON: Out of range"),
@@ -306,7 +306,7 @@ def test_shell_reads_back_any_value_where_the_placeholder_stands_alone(
     assert output.decode().split("\0") == [*words, "8", "x", "end", ""]
 
 
-DIRECTIVE, INSIDE, GLUED = "a comment or a directive", "inside of quotes, a comment", "glued to"
+DIRECTIVE, INSIDE, GLUED = "a comment or a directive", "inside quotes, a comment", "next to"
 
 
 @pytest.mark.parametrize(
@@ -331,9 +331,9 @@ DIRECTIVE, INSIDE, GLUED = "a comment or a directive", "inside of quotes, a comm
 def test_shell_inserts_only_harmless_values_where_it_cannot_quote(template: str, why: str) -> None:
     said = refusal(template, "job.sbatch", V="a b")
     line = template[: template.index("<<V>>")].count("\n") + 1
-    assert said.startswith(f"job.sbatch:{line}: the value of V has the character ' ' in it, and")
+    assert said.startswith(f"job.sbatch:{line}: the value of V contains the character ' ', and")
     assert why in said
-    assert "V=<<V>> on a line of its own" in said
+    assert "V=<<V>> on its own line" in said
     assert "a b" not in said
     harmless = "_Az09./:@%+=,-"
     assert render_shell(template, V=harmless) == template.replace("<<V>>", harmless)
@@ -342,12 +342,12 @@ def test_shell_inserts_only_harmless_values_where_it_cannot_quote(template: str,
 @pytest.mark.parametrize(
     ("template", "items", "said"),
     [
-        ('echo "<<V>>"', ["a", "$b"], "has the character '$' in it"),
+        ('echo "<<V>>"', ["a", "$b"], "contains the character '$'"),
         ('echo "<<V>>"', ["a", ""], "is empty"),
         ('echo "<<V>>"', [], "is empty"),
-        ("#SBATCH --x=<<V>>", ["a\nrm"], "has the character '\\n' in it"),
-        ("echo <<V>>", ["a", "b\0"], "has a NUL in it, which no shell can hold"),
-        ("#SBATCH --x=<<V>>", ["a", "b\0"], "has a NUL in it, which no shell can hold"),
+        ("#SBATCH --x=<<V>>", ["a\nrm"], "contains the character '\\n'"),
+        ("echo <<V>>", ["a", "b\0"], "contains a NUL byte, which a shell cannot use"),
+        ("#SBATCH --x=<<V>>", ["a", "b\0"], "contains a NUL byte, which a shell cannot use"),
     ],
 )
 def test_shell_refuses_a_list_that_it_cannot_write(
@@ -381,7 +381,7 @@ def test_text_takes_values_as_they_are() -> None:
 @pytest.mark.parametrize("value", ["a\nb", "a\rb", "\0", "a\tb", "\x1b[0m", "a\u2028b", "\x85"])
 def test_text_refuses_control_characters(value: str) -> None:
     said = refusal("one\ntwo <<V>>\n", "x.conf", V=value)
-    assert said.startswith("x.conf:2: the value of V has the character '\\")
+    assert said.startswith("x.conf:2: the value of V contains the character '\\")
 
 
 # What is a placeholder in a template of any form, and what only looks like one
@@ -407,7 +407,7 @@ def test_what_has_no_value_or_no_utf8_is_refused_in_every_form(source: str) -> N
     none = "<<V>> has no variable of that name; no variables are known here"
     assert refusal(in_form(source, "<<V>>"), source) == f"{source}:3: {none}"
     said = refusal(in_form(source, "<<V>>"), source, V=["ok", "\udcff"])
-    assert said.startswith(f"{source}:3: the value of V has bytes in it that are not UTF-8")
+    assert said.startswith(f"{source}:3: the value of V contains bytes that are not UTF-8")
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -420,7 +420,7 @@ def test_what_only_looks_like_a_placeholder_is_refused(source: str) -> None:
     ):
         said = refusal(in_form(source, f"echo {written} x"), source, NODE_RANK=1)
         shown = written.removesuffix(">") if written.endswith(">>>") else written
-        assert said.startswith(f"{source}:3: {shown} looks like a placeholder and is none: ")
+        assert said.startswith(f"{source}:3: {shown} looks like a placeholder but is not: ")
         assert said.endswith("known are NODE_RANK\ndid you mean <<NODE_RANK>>?")
 
 

@@ -98,7 +98,7 @@ KILL = ('["batch", "kill",', '["false", "kill",')
     ("faults", "change", "step", "words", "left"),
     [
         ("refuses", ONCE, "submit", REFUSAL, ""),
-        ("nothing", ONCE, "submit", "ended with 0, and there is no worker run rdzv-", ""),
+        ("nothing", ONCE, "submit", "ended with 0, but there is no worker run rdzv-", ""),
         (
             "lost down",
             ONCE,
@@ -106,7 +106,7 @@ KILL = ('["batch", "kill",', '["false", "kill",')
             "slot 1: 'batch' ended",
             "ends by itself after 60 s: ",
         ),
-        ("", FIND, "find", "its id is 7001, and by its name the id rdzv-", ""),
+        ("", FIND, "find", "its id is 7001, but [find] returned the id rdzv-", ""),
         ("no-word", ONCE, "see", "after 0 s it is not submitted or queued or running or", ""),
         ("", KILL, "cancel", "slot 1: 'false' ended", "; try: false kill --grace=0 7001\n"),
     ],
@@ -124,7 +124,7 @@ def test_the_step_that_fails_is_named_with_the_schedulers_words_and_what_may_be_
     assert f"rdzv: step '{step}' of scheduler '{path.stem}' failed: " in result.stderr
     assert words in result.stderr
     if left:
-        assert f"the worker run {bed.made()[0]['name']} may be left, and ends" in result.stdout
+        assert f"the worker run {bed.made()[0]['name']} may still exist; it ends" in result.stdout
         assert left in result.stdout
     else:
         assert {run["state"] for run in bed.made()} <= {"ended"}
@@ -137,8 +137,8 @@ TWO = f"--scheduler slurm and --scheduler-profile {BATCH} name two schedulers"
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (CHECK, "the check needs one scheduler"),
-        ((*CHECK, "slurm", *OWN_ONE), "the check needs one scheduler"),
+        (CHECK, "'rdzv schedulers check' needs one scheduler"),
+        ((*CHECK, "slurm", *OWN_ONE), "'rdzv schedulers check' needs one scheduler"),
         ((*CHECK, "sge"), "there is no scheduler 'sge'"),
         ((*CHECK, *OWN_ONE), "the scheduler 'batch' needs the variable QUEUE"),
         ((*CHECK, *OWN_ONE, "--worker-spec", "no.sh"), "the worker spec no.sh cannot"),

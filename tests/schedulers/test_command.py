@@ -98,8 +98,8 @@ def test_colours_titles_and_control_characters_are_taken_out(data: bytes, text: 
     [
         (Said(3, "out\n", " bad\n  worse \n"), "ended with exit code 3: bad worse"),
         (Said(1, "only out\n", "\n"), "ended with exit code 1: only out"),
-        (Said(0, "", ""), "ended with exit code 0 and said nothing"),
-        (Said(-9, "", ""), "was ended by signal 9 and said nothing"),
+        (Said(0, "", ""), "ended with exit code 0 and printed nothing"),
+        (Said(-9, "", ""), "was ended by signal 9 and printed nothing"),
         (Said(None, "", "Waiting"), "did not answer in time: Waiting"),
         (Said(1, "", "x" * 500 + "end"), f"ended with exit code 1: …{'x' * 397}end"),
     ],

@@ -108,7 +108,7 @@ LIST = ("gone = 'no such job'", "list = true")
         ([(r"job (\d+)", r"job (\d+")], "submit.id: not a regular expression: missing )"),
         ([(r"job (\d+)", r"job \d+")], "submit.id: group 1 is the id"),
         ([("(?P<state>", "(?P<stat>")], "describe.state: it needs a group (?P<state>...)"),
-        ([('["ACTIVE"]', '["DONE"]')], "states: DONE cannot stand for two states"),
+        ([('["ACTIVE"]', '["DONE"]')], "states: DONE cannot mean two states"),
         ([("queued =", "waiting =")], "states.waiting: unknown key"),
         ([(LAST, f'{LAST}\nstdin = "join"')], "submit.stdin = 'join' goes with secret = 'stdin'"),
         ([STDIN, (LAST, f'{LAST}\nstdin = "spec"')], "secret = 'stdin': standard input cannot"),
@@ -272,7 +272,7 @@ async def test_a_spec_on_standard_input_is_on_no_disk(tmp_path: Path) -> None:
 
 
 PATHS = changed(('secret = "spec"', 'secret = "spec"\nsecret_path = "env.J"\nname_path = "name"'))
-HOLDER = "env.J cannot be set: what it lies in is no mapping"
+HOLDER = "env.J cannot be set: its parent is not a mapping"
 
 
 def test_secret_and_name_are_set_in_a_parsed_spec_that_mentions_none(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_a_job_somebody_cancels_is_named_with_slurms_words(cluster: Slurm, tmp_p
         outcome = launch.finish()
     assert outcome.code == 128 + signal.SIGTERM, outcome.err
     assert f"({host}, slot 1)" in outcome.last_line
-    assert "its scheduler says: CANCELLED" in outcome.last_line
+    assert "the scheduler reports: CANCELLED" in outcome.last_line
 
 
 def test_a_launcher_killed_while_jobs_wait_finds_them_again(cluster: Slurm, tmp_path: Path) -> None:

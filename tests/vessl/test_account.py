@@ -54,7 +54,7 @@ def test_what_is_missing_is_named_with_how_to_set_it(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         find_account(environ, tmp_path / "none")
     assert caught.value.message == (
-        "VESSL cannot be asked without the access token (VESSL_ACCESS_TOKEN) and the project "
+        "rdzv cannot use VESSL without the access token (VESSL_ACCESS_TOKEN) and the project "
         "(VESSL_DEFAULT_PROJECT)"
     )
     assert "vessl configure" in caught.value.hint

@@ -18,8 +18,8 @@ LOSES_QUOTES = (
     "read it as a number or a truth value, as it would 12e4567, 08 or y"
 )
 HAS_NONE = (
-    "the vessl command sends something else than stands here, since it "
-    "has no quotes: 010 would be 8, and yes true"
+    "the vessl command changes this value before it sends it, since it has no quotes: 010 would "
+    "be 8, and yes true"
 )
 
 
@@ -109,8 +109,8 @@ def test_a_variable_that_stays_the_same_may_stand_without_quotes(written: str) -
         (f"{HEAD}run: [{{command: ls, workdir: '08'}}]\n", "worker.yaml: run[0].workdir: "),
         (MERGED % "010", f"worker.yaml: env.B: {HAS_NONE}"),
         ("a: [", "worker.yaml is not one YAML document"),
-        ("a\n", "worker.yaml is not a VESSL spec: it is no mapping"),
-        ("", "worker.yaml is not a VESSL spec: it is no mapping"),
+        ("a\n", "worker.yaml is not a VESSL spec: it is not a mapping"),
+        ("", "worker.yaml is not a VESSL spec: it is not a mapping"),
         ("resources: {}\n", "worker.yaml is not a VESSL spec: it has no 'image'"),
         ("image: i\n", "worker.yaml is not a VESSL spec: it has no 'resources'"),
         ("a: 1\n---\nb: 2\n", "worker.yaml is not one YAML document"),

@@ -125,8 +125,8 @@ def _render_text(text: str, variables: Variables) -> str:
             if unicodedata.category(character) in {"Cc", "Zl", "Zp"}:
                 raise variables.error(
                     spot.line,
-                    f"the value of {spot.name} has the character {character!r} in it, which a plain"
-                    f" text cannot hold in place of <<{spot.name}>>",
+                    f"the value of {spot.name} contains the character {character!r}, which plain "
+                    f"text cannot have in place of <<{spot.name}>>",
                     hint=f"give {spot.name} a value of one line, without control characters",
                 )
         return value

@@ -55,7 +55,7 @@ def _no_constant(name: str) -> None:
 def _broken(where: str, said: str) -> TemplateError:
     return TemplateError(
         f"{where}: the template is not JSON: {said}",
-        hint="a template has to be JSON before anything is filled in",
+        hint="a template must be valid JSON before values are filled in",
     )
 
 
@@ -85,7 +85,7 @@ class _Filler:
             key = self._fill(text, line)
             if key in filled:
                 # As it is written: what is filled in may be a secret.
-                raise self._variables.error(line, f"the key {text!r} stands twice in one object")
+                raise self._variables.error(line, f"the key {text!r} appears twice in one object")
             filled[key] = self.value(node)
         return filled
 

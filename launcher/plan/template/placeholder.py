@@ -105,7 +105,7 @@ class Variables:
         try:
             one_line(value).encode()
         except UnicodeEncodeError:
-            message = f"the value of {name} has bytes in it that are not UTF-8"
+            message = f"the value of {name} contains bytes that are not UTF-8"
             raise self.error(line, message, hint=f"give {name} a value that is text") from None
         return value
 
@@ -117,8 +117,8 @@ class Variables:
         if token["open"] and word not in self.values:
             return
         message = (
-            f"{token[0]} looks like a placeholder and is none: a placeholder is <<NAME>>, with two"
-            f" angle brackets on each side and NAME in capitals, digits and _; {self._known()}"
+            f"{token[0]} looks like a placeholder but is not: a placeholder is <<NAME>>, with "
+            f"two angle brackets on each side and NAME in capitals, digits and _; {self._known()}"
         )
         raise self.error(line, message, hint=self._closest(token[0]))
 

@@ -49,7 +49,7 @@ def render_shell(text: str, variables: Variables) -> str:
 
     def insert(spot: Spot) -> str:
         if "\0" in one_line(spot.value):
-            message = f"the value of {spot.name} has a NUL in it, which no shell can hold"
+            message = f"the value of {spot.name} contains a NUL byte, which a shell cannot use"
             raise variables.error(spot.line, message)
         obstacle = _obstacle(text, spot, free)
         return _as_it_is(spot, variables, obstacle) if obstacle else _quoted(text, spot)
@@ -69,12 +69,12 @@ def _as_it_is(spot: Spot, variables: Variables, obstacle: str) -> str:
     if parts and all(part and not _NEEDS_QUOTES.search(part) for part in parts):
         return value
     unfit = _NEEDS_QUOTES.search("".join(parts))
-    what = f"has the character {unfit[0]!r} in it" if unfit else "is empty"
+    what = f"contains the character {unfit[0]!r}" if unfit else "is empty"
     raise variables.error(
         spot.line,
         f"the value of {spot.name} {what}, and <<{spot.name}>> {obstacle}, where it cannot be"
         " quoted for the shell",
-        hint=f'write {spot.name}=<<{spot.name}>> on a line of its own and use "${spot.name}", or'
+        hint=f'write {spot.name}=<<{spot.name}>> on its own line and use "${spot.name}", or'
         " give it a value of letters, digits and _./:@%+=,- alone",
     )
 
@@ -84,12 +84,12 @@ def _obstacle(text: str, spot: Spot, free: set[int]) -> str:
     if spot.start not in free:
         line = text[text.rfind("\n", 0, spot.start) + 1 : spot.start].lstrip()
         if line.startswith("#"):
-            return "stands in a comment or a directive"
-        return "stands inside of quotes, a comment or a heredoc"
+            return "is in a comment or a directive"
+        return "is inside quotes, a comment or a heredoc"
     before, after = text[spot.start - 1 : spot.start], text[spot.end : spot.end + 1]
     if before in {"", " ", "\t", "\n", "="} and after in {"", " ", "\t", "\n"}:
         return ""
-    return "is glued to other text"
+    return "is next to other text"
 
 
 def _free_offsets(text: str) -> set[int]:

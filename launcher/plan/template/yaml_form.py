@@ -75,7 +75,7 @@ def _parse(text: str, source: str) -> list[yaml.Node]:
 def _broken(source: str, where: str, said: str) -> TemplateError:
     return TemplateError(
         f"{source}{where}: the template is not YAML: {said}",
-        hint="a template has to be YAML before anything is filled in; quote what has ': ' in it",
+        hint="a template must be valid YAML before values are filled in; quote text with ': '",
     )
 
 
@@ -162,5 +162,5 @@ def _refuse_twice(node: yaml.MappingNode, text: str, variables: Variables) -> No
         if (key.tag, key.value) in seen:
             line = key.start_mark.line + 1
             written = _written(key, text)  # what is filled in may be a secret
-            raise variables.error(line, f"the key {written!r} stands twice in one mapping")
+            raise variables.error(line, f"the key {written!r} appears twice in one mapping")
         seen.add((key.tag, key.value))
