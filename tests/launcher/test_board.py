@@ -233,6 +233,7 @@ def test_the_live_board_leaves_the_terminal_to_the_programs_when_they_run() -> N
     board.event(event("slot 0: NCCL uses sockets", "progressed"))
     board.event(event("slot 0: it [exited] with 0", "exited"))
     board.event(event("the verdict fell", "verdict"))
+    board.event(event("it was cancelled, as was said", "cancelled"), said=True)
     board.say("a worker run could not be cancelled: [why]\nhint")
     board.close()
     assert screen.left() == expected("""
@@ -300,6 +301,7 @@ def test_the_plain_board_says_what_happened_and_then_what_is_waited_for() -> Non
     plain.board.event(event("slot 0 (node-0) joined"))
     plain.status(GATHERING, 3.21, 0.0)  # something was said a moment ago
     plain.board.event(event("slot 0 (node-0) verified", usual=True))
+    plain.board.event(event("it was cancelled, as was said", "cancelled"), said=True)
     plain.now += 1.5
     for seconds in range(50, 40, -1):
         plain.status(GATHERING.replace("50", str(seconds)), 3.21, 1.5)

@@ -36,17 +36,18 @@ def signal_came(turn: Turn, said: inputs.SignalCame) -> None:
         for start in turn.under_way(do.Start):
             turn.do(do.PassSignal(start.number, said.signal))
         return
+    at_once = said.signal == signals.SIGQUIT
     lost_parent = turn.node.parent_lives and not said.parent_lives
     turn.set(parent_lives=turn.node.parent_lives and said.parent_lives)
     if (first := turn.node.signal) is not None:
-        no_hurry = lost_parent or signals.SIGHUP in (first.signal, said.signal)
-        if said.signal == signals.SIGQUIT or not no_hurry:
+        in_a_hurry = not lost_parent and signals.SIGHUP not in (first.signal, said.signal)
+        if at_once or in_a_hurry:
             following.kill_all(turn)
         return
     told = SignalTold(said.signal, turn.now)
     turn.set(signal=told)
     turn.say(Note.SIGNAL, signal=signal_name(said.signal))
-    if said.signal == signals.SIGQUIT:
+    if at_once:
         following.kill_all(turn)
     if turn.node.ends is None:
         turn.end(Cause.SIGNAL, code=128 + said.signal)
