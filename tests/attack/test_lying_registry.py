@@ -227,7 +227,7 @@ async def test_no_lie_starts_a_program_or_reaches_the_hosts_file(tmp_path: Path)
         assert "which this node has not acknowledged" in told.error, name
         assert any(words in line for line in told.said), (name, told.said)
         assert {r["code"] for r in told.refusals} <= {"bad_table"}, name
-        assert told.refusals or words in ("", "has digest", "no NodeView"), name
+        assert told.refusals or words in ("", "has digest", "not a valid NodeView"), name
 
 
 async def test_what_is_no_lie_starts_the_program_and_is_in_the_hosts_file_until_its_end(
