@@ -32,6 +32,7 @@ _FILES = re.compile(
 _FOLDERS = re.compile(r"submissions|logs(/nccl-[^/]+|/node-\d+(/bin)?)?")
 
 _LIVES = "its launcher runs"
+_AGAIN = "it was launched again just now"
 _NOT_OURS = "its launch.json is damaged, or not one of rdzv's"
 
 
@@ -72,6 +73,7 @@ def prune(state: StateDir, *, dry_run: bool = False) -> Pruned:
     Args:
         dry_run: Say what would become of it.
     """
+    record = state.record()
     if why := _NOT_OURS * (not is_ours(state)) or _LIVES * state.is_held() or _left_words(state):
         return Pruned(state.run, removed=False, kept=why)
     if dry_run:
@@ -79,7 +81,7 @@ def prune(state: StateDir, *, dry_run: bool = False) -> Pruned:
     if not state.try_lock():
         return Pruned(state.run, removed=False, kept=_LIVES)
     try:
-        if why := _left_words(state):  # it was launched and killed since
+        if why := _AGAIN * (state.record() != record) or _left_words(state):
             return Pruned(state.run, removed=False, kept=why)
         _remove_files(state.path)
         return Pruned(state.run, removed=True, kept=_unknown_words(state.path))
@@ -106,7 +108,11 @@ def is_ours(state: StateDir) -> bool:
 
 
 def _left_words(state: StateDir) -> str:
-    left = [entry.name for entry in state.ledger.left()]
+    ledger = state.ledger
+    left = [entry.name for entry in ledger.left()]
+    with contextlib.suppress(FileNotFoundError):
+        if ledger.path.stat().st_size and not ledger.entries():
+            return f"{ledger.path}, its list of worker runs, cannot be read"
     if not left:
         return ""
     return f"{listed(left)} may still exist at the scheduler; rdzv cancel {state.run} ends that"

@@ -249,7 +249,7 @@ class StateDir:
         except OSError:
             return False
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # two who look do not see each other
         except OSError:
             return True
         finally:

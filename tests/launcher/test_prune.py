@@ -85,6 +85,23 @@ def test_what_lives_may_have_worker_runs_or_is_not_ours_stays(tmp_path: Path) ->
     lives.release()
 
 
+def test_what_is_launched_again_meanwhile_or_has_a_ledger_of_another_version_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer, again = made(tmp_path, "newer"), made(tmp_path, "again")
+    newer.write("worker-runs.jsonl", b'{"name": "rdzv-k7f2-1-1", "says": "more"}\n')
+    assert "cannot be read" in prune(newer).kept
+    lock = again.try_lock
+
+    def launched_first() -> bool:
+        again.write_record(record_of(NOWHERE, started_at=1.0).model_copy(update={"run": "again"}))
+        return lock()
+
+    monkeypatch.setattr(again, "try_lock", launched_first)
+    assert prune(again).kept == "it was launched again just now"
+    assert [state.run for state in known_runs(tmp_path)] == ["again", "newer"]
+
+
 def test_a_launch_that_comes_while_its_old_run_is_removed_has_a_folder_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
