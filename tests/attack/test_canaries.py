@@ -257,7 +257,7 @@ def test_a_run_by_hand_leaks_nothing(scene: Scene) -> None:
             script.unlink()
 
         start_changed("stranger", word, forged.text(), 77)
-        start_changed("cut", word, word[:-7], 2)
+        start_changed("cut", word, word[:-7], 64)
         for line in ("status r", "status r --json", f"replay {state}/journal.sqlite"):
             scene.run(line.partition("/")[0], 0, [RDZV, *line.split()])
         start_changed("fault", "exec ", "ulimit -n 13; exec ", 70)
@@ -279,7 +279,7 @@ def test_a_symmetric_start_leaks_nothing(scene: Scene) -> None:
     with Lab(2, hosts_mode="selfonly") as scene.lab:
         env = {"RDZV_ID": "r", "NUM_NODES": "2", "MASTER_ADDR": scene.lab.hosts[0].address}
         nodes = [env | {"RDZV_TOKEN": text, "NODE_RANK": str(rank)} for rank in (0, 1)]
-        scene.run("cut", 1, [*command, *program], 2, **nodes[1] | {"RDZV_TOKEN": text[:-3]})
+        scene.run("cut", 1, [*command, *program], 64, **nodes[1] | {"RDZV_TOKEN": text[:-3]})
         scene.run("dry run", 0, [*command, "--dry-run", *program], 0, **nodes[0])
         scene.start("node 0", 0, [*command, *program], **nodes[0])
         scene.add_launch()

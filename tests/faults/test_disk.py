@@ -67,7 +67,8 @@ def test_a_disk_that_fills_up_does_not_keep_a_run_from_ending_well(
         (tmp_path / "end").touch()
         outcome = launched.finish()
         assert_ended_well(outcome)
-        assert f"{disk}/r/result.json cannot be written: No space left on device" in outcome.err
+        # The journal has given its reserve back by then.
+        assert (launched.folder / "result.json").exists(), outcome.err
         assert kinds(launched).count("exited") == 2
 
 
