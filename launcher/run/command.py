@@ -76,6 +76,10 @@ async def _launch(prepared: Preparation, world: LaunchEnvironment) -> int:
 
         work = Launch(prepared, state, board, world)
         outcome = await work.go()
+        if work.result is not None and work.result.status == "ok":
+            from launcher.run.recorded import drop_if_long
+
+            drop_if_long(state.path)
     finally:
         state.release()
     if outcome.refused is not None:

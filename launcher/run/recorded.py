@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -17,10 +18,11 @@ from rendezvous.recording.recorder import BackgroundRecorder, Codec, Step
 from rendezvous.recording.values import leaves
 from rendezvous.talk.join_string import without_secrets
 from rendezvous.talk.secret_words import text_without_secrets
-from worker.program.recording_file import begin_recording
+from worker.program.recording_file import begin_recording, drop_recording
 
 NAME = "recording.jsonl"
 """In the run's folder."""
+_KEPT_BYTES = 100 << 10
 _OF_OTHERS = ("words", "line", "last_words")
 """What a scheduler or a program has printed."""
 
@@ -28,6 +30,16 @@ _OF_OTHERS = ("words", "line", "last_words")
 def record_into(path: Path) -> BackgroundRecorder:
     """Record a launch into this file."""
     return BackgroundRecorder(CODEC, partial(begin_recording, path))
+
+
+def drop_if_long(folder: Path) -> None:
+    """Of a run that ended ok: a recording is for what went wrong, and grows with the run's length.
+
+    Args:
+        folder: The run's.
+    """
+    with contextlib.suppress(OSError):
+        drop_recording(folder / NAME, above_bytes=_KEPT_BYTES)
 
 
 def made_with(facts: LaunchFacts, found: OnDisk, wanted: Wanted) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from launcher.run import inputs as of_a_launch
 from launcher.run.ground import Former, OnDisk, Wanted
 from launcher.run.recorded import CODEC as LAUNCH
-from launcher.run.recorded import made_with
+from launcher.run.recorded import drop_if_long, made_with
 from launcher.run.values import LaunchFacts
 from rendezvous.recording.reading import Recording, inputs_of, read, replay
 from rendezvous.recording.recorder import Codec, DirectRecorder
@@ -177,6 +177,16 @@ def test_a_replay_shows_each_input_and_what_was_done(path: Path) -> None:
     rows = [json.loads(line) for line in run_replay(path, "--json").output.splitlines()]
     assert [row["number"] for row in rows] == [*range(count)]
     assert all(row["actions"] == row["recorded"] for row in rows)
+
+
+def test_of_a_run_that_ended_well_a_long_recording_is_dropped(tmp_path: Path) -> None:
+    parts = [tmp_path / f"recording.jsonl{end}" for end in ("", ".first", ".1")]
+    for size, kept in ((30 << 10, parts), (40 << 10, [])):
+        for part in parts:
+            part.write_bytes(b"x" * size)
+        drop_if_long(tmp_path)
+        assert [part for part in parts if part.exists()] == kept
+    drop_if_long(tmp_path)
 
 
 def test_a_difference_is_shown_with_the_version_and_is_the_exit_code(path: Path) -> None:

@@ -17,6 +17,14 @@ def begin_recording(path: Path) -> LogFile:
     return LogFile(path, LIMIT_BYTES)
 
 
+def drop_recording(path: Path, *, above_bytes: int) -> None:
+    """Remove a recording that is larger than this. Raises OSError."""
+    parts = _parts(path)
+    if sum(part.stat().st_size for part in parts) > above_bytes:
+        for part in parts:
+            part.unlink()
+
+
 def parts_of_recording(path: Path) -> list[Path]:
     """The files of a recording, in order; none where it is something else."""
     from rendezvous.recording.reading import is_recording  # whoever writes one reads none
