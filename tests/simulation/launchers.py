@@ -6,12 +6,12 @@ import errno
 import hashlib
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launcher.plan.plan import WorkerRun
+from launcher.plan.plan import Plan, WorkerRun
 from launcher.run.command import launch
 from launcher.run.environment import Child, LaunchEnvironment, MetricsKeeper, Socket
 from launcher.run.recorded import CODEC
@@ -312,6 +312,9 @@ class SimulatedEnvironment(LaunchEnvironment):
         if self._launcher.again == "gone" and starter == _FORMER:
             raise UsageError(f"there is no scheduler {starter} any more")
         return self._world.schedulers[self._launcher.index]
+
+    def missing(self, plan: Plan, environ: Mapping[str, str]) -> str:
+        return ""
 
     def echo(self, words: str) -> None:
         self._launcher.said.append(words)
