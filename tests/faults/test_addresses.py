@@ -125,7 +125,7 @@ ONLY_ETH1 = ("--interface", "eth1")
     ("situation", "options", "interface", "says"),
     [
         (docker_everywhere, (), "eth0", ""),
-        (infiniband_cut_between_two, IB_FIRST, "eth0", "next is eth0"),
+        (infiniband_cut_between_two, IB_FIRST, "eth0", "next: eth0"),
         (eth0_is_missing_on_one, (), "eth1", "slot 2 (h2) does not have its own address"),
         (translated_and_reachable, (), "eth0", "(h2) is seen by the others as 10.77.0.99"),
     ],
