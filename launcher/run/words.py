@@ -122,7 +122,7 @@ def _ends_run(number: int, grace: float | None) -> str:
     who = _SENDERS.get(number, _signal(number))
     if grace is None:
         return f"{who}: rdzv ends the run before it has started"
-    again = "" if number == signal.SIGHUP else f"; a second {who} ends it at once"
+    again = "" if number == signal.SIGHUP else f"; a second {who} ends it immediately"
     return f"{who}: rdzv ends the run within {grace:g} s{again}"
 
 

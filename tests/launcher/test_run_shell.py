@@ -409,4 +409,4 @@ async def test_d3_d4_d5_with_other_options_a_new_launch_begins_when_the_ground_i
     why, ends, *stay = world.said
     assert "its COMMAND or options were different" in why
     assert ends == "2 worker runs of the previous launch may still exist: ending them"
-    assert ["may still be there" in words for words in stay] == [True, True]
+    assert ["may still exist" in words for words in stay] == [True, True]

@@ -117,7 +117,7 @@ def test_a_quota_is_named_while_it_is_waited_for_and_an_interrupt_ends_everythin
     assert outcome.code == 130
     assert len(farm.names()) == 3
     assert farm.living() == []
-    assert "may still be there" not in outcome.err
+    assert "may still exist" not in outcome.err
 
 
 # --- what goes wrong ------------------------------------------------------------------------------

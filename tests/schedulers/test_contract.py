@@ -189,7 +189,7 @@ async def test_whatever_else_happens_one_worker_run_is_made_and_its_id_is_read(
     assert words in found.detail
 
 
-NOT_KNOWN = "whether worker run rdzv-k7f2a9c1xy-1-1 was made is not known"
+NOT_KNOWN = "rdzv does not know whether worker run rdzv-k7f2a9c1xy-1-1 was made"
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ LIST = ("gone = 'no such job'", "list = true")
         ([NO_FIND], "retry_submit needs"),
         ([ONCE, ("[find]", "retry = 'x'\n[find]")], "submit.retry goes with retry_submit = true"),
         ([LIST], "describe: list = true: the command is"),
-        ([LIST, ('"show", "<<ID>>"', '"list"')], "describe: list = true: 'state' has to pick"),
+        ([LIST, ('"show", "<<ID>>"', '"list"')], "describe: list = true: 'state' must select"),
     ],
 )
 def test_a_profile_that_cannot_be_meant_is_refused_with_its_key(

@@ -141,7 +141,7 @@ def a_launch_is_not_kept_by_a_silent_node(history: History, launcher: Launcher) 
     if {fault.what for fault in history.world.schedule.faults} & (OF_SCHEDULERS - _OF_NODES):
         return None
     is_first = launcher.known_before is None and launcher.launch.finds
-    if is_first and any("may still be there" in words for words in launcher.said):
+    if is_first and any("may still exist" in words for words in launcher.said):
         return f"what ends is said to be left: {launcher.said}"
     return f"{ended - told:.1f} s after the result" if ended - told > _LEFT_SECONDS else None
 

@@ -115,7 +115,7 @@ async def test_a_slow_api_is_given_up_and_its_run_is_found_afterwards(
     vessl.stuck.set()
     time_out_once(monkeypatch, lambda: len(vessl.posts()) == 2)
     error = await refused(scheduler, bed)
-    assert "did not answer within 0.3 s; whether worker run" in error.message
+    assert "did not answer within 0.3 s; rdzv does not know whether worker run" in error.message
     vessl.stuck.clear()
     await soon(lambda: len(vessl.runs) == 2)
     assert await made().find(bed.run()) == str(FIRST_ID + 1)
@@ -150,9 +150,9 @@ async def test_a_submit_that_fails_says_how_often_it_was_tried_and_whether_it_is
     [
         ({"VESSL_ACCESS_TOKEN": "wrong"}, "401: Unauthorized Invalid token.", "VESSL_ACCESS_TOKEN"),
         ({"VESSL_DEFAULT_PROJECT": "nope"}, "answered 404", "VESSL_DEFAULT_PROJECT"),
-        ({"VESSL_API_HOST": "ftp://h"}, "VESSL_API_HOST is 'ftp://h'", "begins with https://"),
-        ({"VESSL_API_HOST": "api.ai"}, "VESSL_API_HOST is 'api.ai'", "begins with https://"),
-        ({"VESSL_API_HOST": "https://:443"}, "VESSL_API_HOST is 'https://:443'", "begins with"),
+        ({"VESSL_API_HOST": "ftp://h"}, "VESSL_API_HOST is 'ftp://h'", "begin with https://"),
+        ({"VESSL_API_HOST": "api.ai"}, "VESSL_API_HOST is 'api.ai'", "begin with https://"),
+        ({"VESSL_API_HOST": "https://:443"}, "VESSL_API_HOST is 'https://:443'", "begin with"),
         ({"VESSL_API_HOST": "http://127.0.0.1:9"}, "API (http://127.0.0.1:9): ", ""),
         ({"VESSL_ACCESS_TOKEN": ""}, "without the access token", "vessl configure"),
     ],
