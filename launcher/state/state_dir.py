@@ -182,7 +182,7 @@ class StateDir:
         length = len(os.fsencode(os.path.realpath(self.journal)))
         if length > _LONGEST_JOURNAL:
             raise UsageError(
-                f"the state directory {self.path} has a path that is too long: its journal's has "
+                f"the state directory {self.path} has a path that is too long: its journal's is "
                 f"{length} bytes, at most {_LONGEST_JOURNAL} are possible",
                 hint="choose a shorter one with --state-dir or RDZV_STATE_DIR",
             )

@@ -27,7 +27,7 @@ from tests.launcher.command import rdzv
 from tests.launcher.test_board import node, printed, run_status
 
 NAN = {"loss/not_finite": 1.0}
-DROPPED = "metrics come faster than they can be sent, and some rows were dropped"
+DROPPED = "metrics arrive faster than they can be sent, so some rows were dropped"
 
 
 def line(rank: int, step: int, at: float = 1.0, **values: float) -> MetricLine:
@@ -214,7 +214,7 @@ async def test_what_nodes_tell_is_kept_once_whatever_becomes_of_the_registry(
     assert (state.path / "metrics.jsonl").stat().st_mode & 0o777 == 0o600
     assert said == [
         "progress: step 2 on 1 rank",  # and the next progress in a minute
-        f"{DROPPED}; send fewer of them (every tenth step, or from rank 0 alone)",
+        f"{DROPPED}; send fewer (every tenth step, or only from rank 0)",
     ]
 
 
