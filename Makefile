@@ -136,9 +136,10 @@ format: $(INSTALLED)
 openapi: $(INSTALLED)
 	$(BIN)/python -m rendezvous.server.openapi > docs/openapi.json
 
-## Write the tables of docs/reference.md anew.
+## Write the lists of docs/ again: options, exit codes, each framework's variables.
 reference: $(INSTALLED)
 	$(BIN)/python -m tests.test_docs
+	$(BIN)/python -m tests.worker.test_frameworks_page
 
 wheel: $(INSTALLED)
 	rm -rf dist

@@ -1,6 +1,6 @@
-"""The documentation keeps up with the code: options, exit codes, schedulers, variables, files.
+"""The documentation keeps up with the code, its pages are short, and its links lead somewhere.
 
-`python -m tests.test_docs` writes the tables of docs/reference.md anew.
+`python -m tests.test_docs` writes the lists of options and of exit codes again.
 """
 
 from __future__ import annotations
@@ -30,15 +30,14 @@ from worker.contracts.variables import ProgramOptions
 from worker.settings import NodeSettings
 
 ROOT = Path(__file__).parent.parent
-REFERENCE = ROOT / "docs" / "reference.md"
+DOCS = ROOT / "docs"
+README = ROOT / "README.md"
+PAGES = sorted(DOCS.glob("*.md"))
+EVERY_PAGE = [*PAGES, *sorted(ROOT.glob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
 BLOCK = re.compile(r"(<!-- (?P<name>[a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 
-# ---- the tables ---------------------------------------------------------------------------------
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join("| " + " | ".join(cells) + " |\n" for cells in lines)
+# ---- the lists ----------------------------------------------------------------------------------
 
 
 def code(*words: str) -> str:
@@ -60,86 +59,137 @@ def options_of(command: click.Command) -> list[dict[str, Any]]:
     return [option.to_info_dict() for option in options]
 
 
-def row(option: dict[str, Any]) -> list[str]:
+def entry(option: dict[str, Any]) -> str:
+    """A line: the flag, its choices, variables and default, and what it does."""
     variables = option["envvar"] or []
-    flags = code(*option["opts"], *option["secondary_opts"])
-    choices = option["type"].get("choices")
-    return [
-        f"{flags} ({code(*choices)})" if choices else flags,
+    parts = [
+        " or ".join(f"`{choice}`" for choice in option["type"].get("choices", [])),
         code(*([variables] if isinstance(variables, str) else variables)),
         default(option["default"]),
-        option["help"].replace("|", "\\|"),
     ]
+    about = "; ".join(filter(None, parts))
+    flags = code(*option["opts"], *option["secondary_opts"])
+    return f"- **{flags}**{f' ({about})' if about else ''}: {option['help']}\n"
 
 
 def default(value: object) -> str:
-    if value is None or value in ("", [], ()):
+    if value is None or value is False or value in ("", [], ()):
         return ""
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return code(f"{value:g}" if isinstance(value, float) else str(value))
+    if value is True:
+        return "default: on"
+    return f"default {code(f'{value:g}' if isinstance(value, float) else str(value))}"
 
 
-def option_table(command: click.Command, *, of_a_node: bool | None = None) -> str:
-    rows = [
-        row(option)
+def entries(command: click.Command, *, of_a_node: bool | None = None) -> str:
+    return "".join(
+        entry(option)
         for option in options_of(command)
         if of_a_node is None or (option["name"] in NodeSettings.model_fields) is of_a_node
-    ]
-    return table(["flag", "variable", "default", "meaning"], rows)
+    )
 
 
-def others_table() -> str:
-    rows = [
-        [code(name), *row(option)]
-        for name, command in commands()
-        if name not in ("rdzv launch", "rdzv worker", "rdzv serve")
-        for option in options_of(command)
-        # Those that it shares with launch stand there.
-        if name != "rdzv bench" or option["name"] not in {*LaunchSettings.model_fields, "config"}
-    ]
-    return table(["command", "flag", "variable", "default", "meaning"], rows)
+def of_other_commands() -> str:
+    """Without the options that `bench` shares with `launch`."""
+    text = ""
+    for name, command in commands():
+        shared = {*LaunchSettings.model_fields, "config"} if name == "rdzv bench" else ()
+        own = [option for option in options_of(command) if option["name"] not in shared]
+        if own and name not in ("rdzv launch", "rdzv worker", "rdzv serve"):
+            text += f"\n`{name}`:\n\n{''.join(map(entry, own))}"
+    return text.removeprefix("\n")
 
 
 def blocks() -> dict[str, str]:
-    """The written tables by the name of their place."""
+    """What is written, by the name of its place."""
     known = dict(commands())
-    codes = [[str(code_.value), code_.help] for code_ in ExitCode]
     return {
-        "node": option_table(known["rdzv worker"], of_a_node=True),
-        "launch": option_table(known["rdzv launch"], of_a_node=False),
-        "worker": option_table(known["rdzv worker"], of_a_node=False),
-        "serve": option_table(known["rdzv serve"]),
-        "others": others_table(),
-        "exit codes": table(["code", "meaning"], codes),
+        "others": of_other_commands(),
+        "exit codes": "".join(f"- **{code_.value}**: {code_.help}\n" for code_ in ExitCode),
+        "node": entries(known["rdzv worker"], of_a_node=True),
+        "launch": entries(known["rdzv launch"], of_a_node=False),
+        "worker": entries(known["rdzv worker"], of_a_node=False),
+        "serve": entries(known["rdzv serve"]),
     }
 
 
-def reference() -> str:
-    return REFERENCE.read_text(encoding="utf-8")
+def with_blocks(text: str, written: Mapping[str, str]) -> str:
+    return BLOCK.sub(lambda place: place[1] + written.get(place["name"], "") + place[3], text)
 
 
-def with_tables(text: str, tables: Mapping[str, str]) -> str:
-    return BLOCK.sub(lambda place: place[1] + tables[place["name"]] + place[3], text)
+def places() -> dict[str, Path]:
+    """The page of each place, but for the list that another test writes."""
+    found = {name: page for page in PAGES for _, name, _ in BLOCK.findall(text_of(page))}
+    return {name: page for name, page in found.items() if name != "variables"}
 
 
-def test_the_reference_has_every_cause() -> None:
-    rows = reference().partition("| cause |")[2].partition("\n\n")[0].splitlines()[2:]
-    assert [row.split("`")[1] for row in rows] == list(Cause)
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
 
 
-def test_the_reference_has_a_place_for_every_table() -> None:
-    assert [place["name"] for place in BLOCK.finditer(reference())] == [*blocks()]
+def every_text() -> str:
+    return "\n".join(map(text_of, PAGES))
+
+
+def test_there_is_a_place_for_every_list() -> None:
+    assert [*places()] == [*blocks()]
 
 
 @pytest.mark.parametrize("name", [*blocks()])
-def test_a_table_of_the_reference_is_as_the_code_says(name: str) -> None:
-    found = {place["name"]: place[0] for place in BLOCK.finditer(reference())}
-    hint = "run python -m tests.test_docs"
-    assert found[name] == f"<!-- {name} -->\n{blocks()[name]}<!-- end -->", hint
+def test_a_list_is_as_the_code_says(name: str) -> None:
+    assert f"<!-- {name} -->\n{blocks()[name]}<!-- end -->" in every_text(), "run make reference"
 
 
-# ---- the rest of the page -----------------------------------------------------------------------
+# ---- pages, links, lengths ----------------------------------------------------------------------
+
+
+def test_the_readme_can_be_read_in_ten_minutes() -> None:
+    lines = text_of(README).splitlines()
+    assert len(lines) <= 150
+    picture, *others = FENCED.findall(text_of(README))
+    assert max(map(len, picture.splitlines())) <= 80
+    assert [line for block in others for line in block.splitlines() if len(line) > 100] == []
+
+
+def test_no_page_is_longer_than_a_topic() -> None:
+    assert {page.name for page in PAGES if len(text_of(page).splitlines()) > 200} == set()
+
+
+@pytest.mark.parametrize("page", [README, *PAGES], ids=lambda page: page.name)
+def test_a_table_has_short_cells(page: Path) -> None:
+    rows = re.findall(r"^\|.*\|$", FENCED.sub("", text_of(page)), re.MULTILINE)
+    cells = [cell.strip() for row in rows for cell in re.split(r"(?<!\\)\|", row)]
+    assert [cell for cell in cells if len(cell) > (90 if page == README else 120)] == []
+
+
+def test_the_index_names_every_page() -> None:
+    named = set(re.findall(r"\]\(([\w-]+\.md)\)", text_of(DOCS / "index.md")))
+    assert named == {page.name for page in PAGES} - {"index.md"}
+
+
+def anchors(page: Path) -> set[str]:
+    """Of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", FENCED.sub("", text_of(page)), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings}
+
+
+@pytest.mark.parametrize("page", EVERY_PAGE, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    prose = re.sub(r"`[^`]*`", "", FENCED.sub("", text_of(page)))
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose):
+        path, _, anchor = target.partition("#")
+        if "://" in path:
+            continue
+        there = page.parent / path if path else page
+        assert there.exists(), target
+        assert not anchor or anchor in anchors(there), target
+
+
+def test_the_reference_has_every_cause() -> None:
+    rows = text_of(DOCS / "exit-codes.md").partition("| cause |")[2].partition("\n\n")[0]
+    assert [row.split("`")[1] for row in rows.splitlines()[2:]] == list(Cause)
+
+
+# ---- what the pages name ------------------------------------------------------------------------
 
 
 def test_every_variable_of_ours_that_the_code_names_is_documented() -> None:
@@ -151,7 +201,7 @@ def test_every_variable_of_ours_that_the_code_names_is_documented() -> None:
         for word in re.findall(r"(?<!_)RDZV_[A-Z_]*[A-Z]\b", node.value)
     }
     assert {"RDZV_JOIN", "RDZV_JOIN_FILE", "RDZV_TOKEN", "RDZV_STATE_DIR"} <= named
-    assert not {name for name in named if f"`{name}`" not in reference()}
+    assert not {name for name in named if f"`{name}`" not in every_text()}
 
 
 def test_every_variable_that_a_program_sees_or_loses_is_documented() -> None:
@@ -161,14 +211,13 @@ def test_every_variable_that_a_program_sees_or_loses_is_documented() -> None:
         ["train.py"], sealed, 0, {}, ProgramOptions(), paths=Paths("/f", socket="/s")
     )
     for name in (*contract.variables, *SECRET_VARIABLES):
-        assert f"`{name}`" in reference(), name
+        assert f"`{name}`" in every_text(), name
 
 
-def test_every_scheduler_stands_in_the_reference_and_the_readme_with_its_spec() -> None:
-    for path in (REFERENCE, ROOT / "README.md"):
-        text = path.read_text(encoding="utf-8")
-        for name, entry in known_schedulers().items():
-            assert re.search(rf"^\| `{name}`.*`specs/{entry.spec}` \|$", text, re.MULTILINE), path
+def test_every_scheduler_is_documented_with_its_spec() -> None:
+    text = text_of(DOCS / "clusters.md")
+    for name, known in known_schedulers().items():
+        assert re.search(rf"^\| `{name}`.*`specs/{known.spec}` \|$", text, re.MULTILINE), name
 
 
 def test_every_variable_and_form_of_a_worker_spec_is_documented() -> None:
@@ -176,9 +225,9 @@ def test_every_variable_and_form_of_a_worker_spec_is_documented() -> None:
         LaunchSettings(nnodes="1"), ["x"], {}, Site(Spec("", "")), run="r", launch_id="l"
     )
     for name in plan.own_variables(0, 1):
-        assert f"`<<{name}>>`" in reference()
+        assert f"`<<{name}>>`" in every_text()
     for form in Form:
-        assert re.search(rf"^\| `{form}` \|", reference(), re.MULTILINE), form
+        assert re.search(rf"^\| `{form}` \|", every_text(), re.MULTILINE), form
 
 
 def test_every_file_of_the_state_directory_is_documented() -> None:
@@ -188,18 +237,11 @@ def test_every_file_of_the_state_directory_is_documented() -> None:
     names = [name for entry in listed for name in entry.split()]
     assert {"lock", "launch.json", "journal.sqlite", "logs/"} <= set(names)
     for name in names:
-        assert f"`{name}" in reference(), name
-
-
-def test_every_link_inside_the_reference_leads_somewhere() -> None:
-    headings = re.findall(r"^#+ (.*)$", reference(), re.MULTILINE)
-    anchors = {re.sub(r"[^a-z0-9 -]", "", h.lower()).replace(" ", "-") for h in headings}
-    for target in re.findall(r"\]\(#([^)]*)\)", reference()):
-        assert target in anchors
+        assert f"`{name}" in every_text(), name
 
 
 def test_every_file_that_the_architecture_names_is_there() -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    text = text_of(DOCS / "architecture.md")
     assert len(text.splitlines()) <= 120
     named = re.findall(r"`((?:rendezvous|worker|launcher)/[\w/]+\.py)`", text)
     assert len(named) > 20
@@ -207,4 +249,5 @@ def test_every_file_that_the_architecture_names_is_there() -> None:
 
 
 if __name__ == "__main__":
-    REFERENCE.write_text(with_tables(reference(), blocks()), encoding="utf-8")
+    for page in set(places().values()):
+        page.write_text(with_blocks(text_of(page), blocks()), encoding="utf-8")

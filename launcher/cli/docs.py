@@ -37,7 +37,7 @@ def docs(page: str | None) -> None:
     if page is None:
         for name in _names():
             title = (FOLDER / f"{name}.md").read_text(encoding="utf-8").partition("\n")[0]
-            click.echo(f"{name:14} {title.lstrip('# ')}")
+            click.echo(f"{name:20} {title.lstrip('# ')}")
         return
     if page not in _names():
         hint = did_you_mean(page, _names()) or "'rdzv docs' lists the pages"

@@ -1,6 +1,6 @@
-"""docs/frameworks.md keeps up with the contracts: every framework, and every variable of each.
+"""docs/frameworks.md and framework-variables.md keep up with the contracts.
 
-`python -m tests.worker.test_frameworks_page` writes its table of variables anew.
+`python -m tests.worker.test_frameworks_page` writes the list of variables anew.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from worker.contracts.horovod import HOROVOD_VARIABLES
 from worker.contracts.processes import OWN_RANKS
 from worker.contracts.variables import ProgramOptions
 
-PAGE = Path(__file__).parents[2] / "docs" / "frameworks.md"
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE, VARIABLES = DOCS / "frameworks.md", DOCS / "framework-variables.md"
 BLOCK = re.compile(r"(<!-- variables -->\n).*?(<!-- end -->)", re.DOTALL)
 PATHS = Paths("/run/node-0", "/usr/bin/python3", "/run/node-0/bin", "/run/socket")
 FORMS = {
@@ -28,14 +29,15 @@ FORMS = {
 """COMMANDs beside `x.py` that make another contract of a framework."""
 
 
-def variables_table() -> str:
-    lines = ["| `--framework` | set, in place of yours | set where you have not | removed | kept |"]
-    lines.append("| --- | --- | --- | --- | --- |")
+def variables_list() -> str:
+    """A line for each framework."""
+    kinds = ("replaces", "sets, unless you did,", "removes", "keeps")
+    lines = []
     for name, kind in FRAMEWORKS.items():
-        columns = (*of_framework(name), {*kind.keeps})
-        cells = [", ".join(f"`{one}`" for one in sorted(names)) for names in columns]
-        lines.append(f"| `{name}` | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+        found = zip(kinds, (*of_framework(name), {*kind.keeps}), strict=True)
+        parts = [f"*{does}* {', '.join(f'`{n}`' for n in sorted(ns))}" for does, ns in found if ns]
+        lines.append(f"- `{name}` {'; '.join(parts)}.\n")
+    return "".join(lines)
 
 
 def of_framework(name: str) -> tuple[set[str], set[str], set[str]]:
@@ -70,20 +72,15 @@ def of_led(name: str, command: list[str]) -> set[str]:
     return {*FRAMEWORKS["openmpi"].removes} if "SLURM_JOB_ID" in made.removed else set()
 
 
-def page() -> str:
-    return PAGE.read_text(encoding="utf-8")
-
-
-def test_the_table_of_variables_is_as_the_contracts_say() -> None:
-    found = BLOCK.search(page())
+def test_the_list_of_variables_is_as_the_contracts_say() -> None:
+    found = BLOCK.search(VARIABLES.read_text(encoding="utf-8"))
     assert found is not None
-    hint = "run python -m tests.worker.test_frameworks_page"
-    assert found[0] == f"<!-- variables -->\n{variables_table()}<!-- end -->", hint
+    assert found[0] == f"<!-- variables -->\n{variables_list()}<!-- end -->", "make reference"
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_what_command_is_stands_there_for_every_framework(name: str) -> None:
-    first = page().partition("## Frameworks that are led")[0]
+    first = PAGE.read_text(encoding="utf-8").partition("## Frameworks that are led")[0]
     assert re.search(rf"^\| [^|]*`{re.escape(name)}`[^|]* \| .* \| .* \|", first, re.MULTILINE)
 
 
@@ -92,6 +89,7 @@ def test_the_variables_of_each_horovod_process_are_in_the_table() -> None:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(
-        BLOCK.sub(lambda place: place[1] + variables_table() + place[2], page()), encoding="utf-8"
+    text = VARIABLES.read_text(encoding="utf-8")
+    VARIABLES.write_text(
+        BLOCK.sub(lambda place: place[1] + variables_list() + place[2], text), encoding="utf-8"
     )
