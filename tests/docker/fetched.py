@@ -24,14 +24,19 @@ def fetching() -> Iterator[Path]:
 
 
 def debian(kept: Path) -> Path:
-    """The tar of this machine's Debian with Python, which trusts the same certificates."""
+    """The tar of this machine's Debian with Python and what looks at RDMA."""
+    rdma = "ibverbs-providers,ibverbs-utils,libibverbs1"
+    return root_file_system(kept, "debian", f"ca-certificates,{rdma},python3,python3-venv")
+
+
+def root_file_system(kept: Path, name: str, packages: str) -> Path:
+    """The tar of this machine's Debian with these packages, which trusts the same certificates."""
     release = Path("/etc/os-release").read_text()
     line = next(line for line in release.splitlines() if "CODENAME" in line)
     suite = line.partition("=")[2]
-    packed, new = kept / f"debian-{suite}.tar", kept / "new.tar"
+    packed, new = kept / f"{name}-{suite}.tar", kept / "new.tar"
     if not packed.exists():
-        packages = "ca-certificates,ibverbs-providers,ibverbs-utils,libibverbs1"
-        options = ["--variant=minbase", f"--include={packages},python3,python3-venv", "--quiet"]
+        options = ["--variant=minbase", f"--include={packages}", "--quiet"]
         trusted = "/etc/ssl/certs/ca-certificates.crt"
         options.append(f"--customize-hook=copy-in {trusted} /etc/ssl/certs")
         argv = ["mmdebstrap", *options, suite, str(new)]

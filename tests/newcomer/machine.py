@@ -1,0 +1,71 @@
+"""A machine that has nothing of ours: a fresh root file system, with this machine's network.
+
+Its package index is this machine's, with the same configuration, certificates and local folders.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.docker.fetched import fetching, root_file_system
+from tests.newcomer.readme import ROOT
+
+CHECKOUT = "rdzv"
+_LEFT_OUT = shutil.ignore_patterns(".*", "build", "dist", "mutants", "__pycache__")
+_NAMESPACES = ("unshare", "--pid", "--fork", "--kill-child")
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_INDEX = re.compile(r"PIP_\w+|SSL_CERT_FILE|REQUESTS_CA_BUNDLE|\w+_proxy", re.IGNORECASE)
+
+
+def make_machine(folder: Path) -> None:
+    """A Debian with Python and make in the folder, and a checkout in it."""
+    with fetching() as kept:
+        packed = root_file_system(kept, "newcomer", "ca-certificates,make,python3,python3-venv")
+    folder.mkdir()
+    subprocess.run(["tar", "-xf", packed, "-C", folder, "--exclude=./dev/*"], check=True)
+    shutil.copy("/etc/resolv.conf", folder / "etc")
+    (folder / "etc/pip.conf").write_text(_pip_configuration())
+    shutil.copytree(ROOT, folder / "root" / CHECKOUT, ignore=_LEFT_OUT)
+
+
+def _pip_configuration() -> str:
+    """What this machine's files configure of pip, as one file; its environment is passed on."""
+    argv = [sys.executable, "-m", "pip", "config", "list"]
+    listed = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    return "[global]\n" + "".join(
+        f"{key} = {value}\n" for key, value in re.findall(r"^global\.(\S+)='(.*)'$", listed, re.M)
+    )
+
+
+def local_folders(configuration: str) -> set[Path]:
+    """The folders that pip looks in; an index is called `simple`, and its files lie next to it."""
+    paths = map(Path, re.findall(r"(?:(?<=file://)|(?<=\s))(/\S+)", configuration))
+    found = {path.parent if path.name == "simple" else path for path in paths}
+    return {path for path in found if path.is_dir()}
+
+
+def run_inside(folder: Path, script: str, limit: float) -> str:
+    """What the script prints there, in the checkout; all that it started ends with it."""
+    words = [f"mount --rbind /dev '{folder}/dev'"]
+    for path in local_folders((folder / "etc/pip.conf").read_text()):
+        words.append(f"mkdir -p '{folder}{path}' && mount --bind -o ro '{path}' '{folder}{path}'")
+    (folder / "root/hour.sh").write_text(script)
+    start = f"cd ~/{CHECKOUT} && exec bash ~/hour.sh"
+    words.append(f"exec chroot '{folder}' bash -c '{start}'")
+    environ = {name: value for name, value in os.environ.items() if _INDEX.fullmatch(name)}
+    done = subprocess.run(
+        [*_NAMESPACES, f"--mount-proc={folder}/proc", "sh", "-euc", "\n".join(words)],
+        stdin=subprocess.DEVNULL,
+        env=environ | {"HOME": "/root", "PATH": _PATH, "LANG": "C.UTF-8"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=limit,
+        check=False,
+    )
+    return done.stdout
