@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(abspath $(VENV))/bin
 INSTALLED := $(VENV)/.installed
+DEMO_INSTALLED := $(VENV)/.installed-demo
 WORKERS ?= 2
 # For tests that mostly wait: for a lease, an engine, a scheduler's next look.
 WAITING ?= 4
@@ -24,16 +25,28 @@ PYTEST := -m $(if $(ONCE_MORE),tests.once_more $(abspath $(ONCE_MORE)),pytest)
 
 .PHONY: demo test coverage test-planted test-faults test-schedulers test-frameworks test-pythons fuzz nightly simulate bench plot profile mutate check format openapi reference wheel test-wheel clean
 
-$(INSTALLED): pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
+$(DEMO_INSTALLED): pyproject.toml constraints.txt
+	@echo "1/3 Creating a virtual environment in $(VENV) (about 5 s)"
+	@$(PYTHON) -m venv $(VENV)
+	@echo "2/3 Installing rdzv (about 15 s)"
+	@$(BIN)/python $(PIP_INSTALL) --editable '.[launcher]'
+	@echo "3/3 Installing PyTorch and scikit-learn for the demo (about 1 minute; CUDA builds: several)"
+	@$(BIN)/python $(PIP_INSTALL) --editable '.[launcher,demo]'
+	@touch $@
+
+$(INSTALLED): $(DEMO_INSTALLED)
 	$(BIN)/python $(PIP_INSTALL) --editable '.[launcher,demo,test]'
 	touch $@
 
 ## Train a small model on 4 nodes of this machine: about 20 s, the first time 40 s (torch is compiled).
-demo: $(INSTALLED)
+demo: $(DEMO_INSTALLED)
+	@echo "Training a small model on 4 nodes of this machine (about 20 s, the first time 40 s)"
 	@state=$$(mktemp -d) && PATH="$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/rdzv launch --state-dir $$state \
 	  --rdzv-id demo --nnodes 4 --nproc-per-node 2,1,1,1 -- examples/digits.py; \
 	  code=$$?; if [ $$code -eq 0 ]; then rm -r $$state; fi; exit $$code
+	@echo "Two things to try next:"
+	@echo "  $(VENV)/bin/rdzv launch --nnodes 2 -- YOUR_SCRIPT.py    your own script, on two nodes"
+	@echo "  $(VENV)/bin/rdzv doctor                                 what a run would find here"
 
 ## The everyday suite.
 test: $(INSTALLED)
