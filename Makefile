@@ -23,7 +23,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # ONCE_MORE=FILE runs a failed real-time test once more, alone: tests/once_more.py.
 PYTEST := -m $(if $(ONCE_MORE),tests.once_more $(abspath $(ONCE_MORE)),pytest)
 
-.PHONY: demo test coverage test-planted test-faults test-schedulers test-frameworks test-pythons fuzz nightly simulate bench plot profile mutate check format openapi reference wheel test-wheel clean
+.PHONY: demo test coverage test-planted test-faults test-schedulers test-frameworks test-pythons fuzz nightly simulate bench plot profile mutate check format openapi reference wheel test-wheel release-check constraints clean
 
 $(DEMO_INSTALLED): pyproject.toml constraints.txt
 	@echo "1/3 Creating a virtual environment in $(VENV) (about 5 s)"
@@ -174,6 +174,30 @@ test-wheel: wheel
 	  constraints.txt build/wheel/
 	cd build/wheel && venv/bin/python $(PYTEST) -n $(WORKERS) -m "$(SHARE) and not netns" $(WHEEL) $(PYTEST_ARGS)
 	$(BIN)/python $(PYTEST) -n $(WORKERS) -m wheel tests/wheel $(PYTEST_ARGS)
+
+## Build the sdist, and the wheel from it; check both, and start a run with the wheel alone.
+RELEASE_INSTALLED := $(VENV)/.installed-release
+$(RELEASE_INSTALLED): $(INSTALLED)
+	$(BIN)/python $(PIP_INSTALL) --editable '.[launcher,release]'
+	touch $@
+
+release-check: $(RELEASE_INSTALLED)
+	rm -rf dist build/release
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
+	$(PYTHON) -m venv build/release
+	build/release/bin/python $(PIP_INSTALL) "$$(echo dist/*.whl)[launcher]"
+	cd build/release && bin/rdzv launch --state-dir state --nnodes 2 --framework command -- \
+	  printenv NODE_RANK
+
+## Resolve the runtime packages again; PYTHON is the oldest that rdzv supports: its versions run on all.
+constraints: PYTHON = python3.10
+constraints:
+	rm -rf build/constraints
+	$(PYTHON) -m venv build/constraints
+	build/constraints/bin/python -m pip install --quiet --no-compile '.[launcher]'
+	sed -i '/^# Resolved/q' constraints.txt
+	build/constraints/bin/python -m pip freeze --exclude rdzv >> constraints.txt
 
 clean:
 	rm -rf $(VENV) build dist mutants .mypy_cache .pytest_cache .ruff_cache .hypothesis
