@@ -54,12 +54,12 @@ from launcher.cli import main
 try:
     main(["worker", "--framework", "command", "--", "true"])
 except SystemExit as exc:
-    assert exc.code == 2, exc.code
+    assert exc.code == 64, exc.code
 sys.stdout.write(json.dumps(sorted(sys.modules)))
 """
 OF_A_REGISTRY = """
 import json, sys
-import rendezvous.server.__main__
+import rendezvous.server.process
 sys.stdout.write(json.dumps(sorted(sys.modules)))
 """
 

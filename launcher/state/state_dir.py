@@ -182,8 +182,8 @@ class StateDir:
         length = len(os.fsencode(os.path.realpath(self.journal)))
         if length > _LONGEST_JOURNAL:
             raise UsageError(
-                f"the state directory {self.path} has a path that is too long: its journal's is "
-                f"{length} bytes, at most {_LONGEST_JOURNAL} are possible",
+                f"the path of the state directory {self.path} is too long: its journal's path has "
+                f"{length} bytes, and at most {_LONGEST_JOURNAL} are possible",
                 hint="choose a shorter one with --state-dir or RDZV_STATE_DIR",
             )
 

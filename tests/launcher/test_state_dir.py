@@ -104,7 +104,7 @@ def test_the_longest_place_of_all_is_one_whose_journal_can_be_opened(tmp_path: P
         journal.execute("CREATE TABLE events (number INTEGER)")
     longest.release()
     too_long = StateDir(of_length(tmp_path, 505 - len("/llama/journal.sqlite")), "llama")
-    assert "its journal's has 505 bytes, at most 504 are possible" in refused(too_long)
+    assert "its journal's path has 505 bytes, and at most 504 are possible" in refused(too_long)
     assert not too_long.path.exists()
 
 

@@ -103,7 +103,7 @@ def test_processes_are_counted_as_torchrun_does_by_slot(monkeypatch: pytest.Monk
     assert counted("auto") == (count_gpus() or count_cpus())
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert counted("1,auto", 1) == count_cpus()
-    with pytest.raises(UsageError, match="2,1 has 2 entries, and there is a slot 2"):
+    with pytest.raises(UsageError, match="2,1 has 2 entries, but there is a slot 2"):
         counted("2,1", 2)
     with pytest.raises(
         UsageError, match="--nproc-per-node gpu was given, but this node has no GPU"
@@ -162,8 +162,8 @@ AWAY = Unavailable("refused")
 @pytest.mark.parametrize(
     ("error", "code", "exit_code", "retryable"),
     [
-        (GPU, "usage", 2, False),
-        (AddressError("there is no ib9"), "address", 2, False),
+        (GPU, "usage", 64, False),
+        (AddressError("there is no ib9"), "address", 64, False),
         (ArmingFailed("there is no torchrun"), "arming_failed", 82, False),
         (OSError("no such device"), "internal", 70, True),
     ],
