@@ -36,7 +36,6 @@ from launcher.cli.process import (
 from launcher.cli.streams import endure_closed_streams
 from launcher.options import options_from, read, sources
 from launcher.settings import BenchSettings, Launching, LaunchSettings, ServeSettings
-from launcher.show.installation import commit
 from rendezvous.talk.join_string import JoinString
 from rendezvous.version import rdzv_version
 from rendezvous.wire.errors import RdzvError, UsageError
@@ -279,6 +278,8 @@ def rsh(words: tuple[str, ...]) -> None:
 
 def _show_version(context: click.Context) -> None:
     """One line, which specs/install.sh reads."""
+    from launcher.show.installation import commit
+
     folder = Path(__file__).parents[2]
     what = "a worker's packages" if missing_launcher_packages() else "the launcher's packages"
     about = [f"Python {platform.python_version()}", what]

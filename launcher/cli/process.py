@@ -19,7 +19,6 @@ import click
 from launcher.cli.help import WithExitCodes, write_commands
 from launcher.cli.streams import STANDARD_OUTPUT
 from launcher.options import Unknown
-from launcher.show.installation import how_to_install
 from rendezvous.door import begin_work
 from rendezvous.secret_variables import descriptor_of
 from rendezvous.wire.errors import ExitCode, RdzvError, UsageError
@@ -143,6 +142,8 @@ def secret_text(name: str) -> str | None:
 def need_launcher_packages() -> None:
     """Looked for and not imported: most of them are the registry's, a process of its own."""
     for name in missing_launcher_packages():
+        from launcher.show.installation import how_to_install
+
         raise UsageError(
             f"this command needs the package '{name}', which is not installed",
             hint=f"install the launcher's packages: {how_to_install('launcher')}",
