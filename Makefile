@@ -168,7 +168,7 @@ test-wheel: wheel
 	rm -rf build/wheel && mkdir -p build/wheel
 	$(PYTHON) -m venv build/wheel/venv
 	build/wheel/venv/bin/python $(PIP_INSTALL) "$$(echo dist/*.whl)[$(EXTRAS)]"
-	site=$$(build/wheel/venv/bin/python -c 'import rdzv; print(rdzv.__path__[0])') && \
+	site=$$(build/wheel/venv/bin/python -I -c 'import rdzv; print(rdzv.__path__[0])') && \
 	  echo "$$site/_app" > "$$site/../rdzv-tests.pth"
 	cp -r tests bench examples docs README.md CHANGELOG.md SECURITY.md Makefile pyproject.toml \
 	  constraints.txt build/wheel/
