@@ -129,7 +129,8 @@ class LaunchSettings(NodeSettings):
     )
     local_node: bool = option(
         True,
-        "Run slot 0 on this machine. --no-local-node: only the registry (login node, laptop).",
+        "Whether slot 0 runs on this machine. --no-local-node: only the registry does (login node, "
+        "laptop).",
         group=START,
         basic=True,
     )

@@ -174,8 +174,8 @@ def _work(
         if text is None:
             raise UsageError(
                 "RDZV_JOIN is not set: this worker does not know which run to join",
-                hint="the launcher's worker spec sets it, or RDZV_JOIN_FILE to a file with it; "
-                "ROLE=worker makes 'rdzv launch' a worker",
+                hint="the worker spec of the scheduler sets it, or RDZV_JOIN_FILE to the path of a "
+                "file that contains it; with ROLE=worker, 'rdzv launch' becomes a worker",
             )
         join = JoinString.parse(text)
     log_to_stderr(settings.log_level, f"rdzv[slot {join.slot}]")
@@ -259,7 +259,7 @@ def token_new() -> None:
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
     epilog="Exit codes: the command's own; 255 if it could not run, or if its end is unknown.",
 )
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS] HOST COMMAND...")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="HOST COMMAND...")
 def rsh(words: tuple[str, ...]) -> None:
     """Run a command on another node, from inside a run.
 

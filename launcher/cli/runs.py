@@ -233,16 +233,17 @@ class _Age(click.ParamType[float]):
     type=click.IntRange(min=0),
     default=50,
     show_default=True,
+    metavar="N",
     help="Keep this many of the newest runs, however old they are.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 def prune(
     run: str | None, state_dir: Path | None, older_than: float, keep: int, dry_run: bool
 ) -> None:
-    """Remove what rdzv keeps of old runs, or of RUN, whatever its age.
+    """Remove old runs, or RUN whatever its age.
 
-    Every launch does so when it ends, with the defaults. A run stays while its launcher runs or its
-    scheduler may still have a worker run of it, and so do files that rdzv did not write.
+    Each launch does this when it ends, with the default limits. A run stays while its launcher
+    runs or its scheduler may still have a worker run of it. Files that rdzv did not write stay.
 
     \b
     Examples:
@@ -257,23 +258,24 @@ def prune(
     root = root_folder(state_dir)
     names = old.old_runs(root, older_than=older_than, keep=keep) if run is None else [run]
     if run is not None and not old.is_ours(StateDir(root, run)):
-        raise UsageError(f"no run '{run}' was launched here (looked in {root})", hint="rdzv status")
-    kept = False
+        hint = "'rdzv status' lists the runs"
+        raise UsageError(f"no run '{run}' was launched here (looked in {root})", hint=hint)
+    failed = False
     for name in names:
         try:
             done = old.prune(StateDir(root, name), dry_run=dry_run)
         except OSError as exc:
-            done = old.Pruned(name, removed=False, kept=str(exc))
+            done, failed = old.Pruned(name, removed=False, kept=str(exc)), True
         if done.removed:
             click.echo(f"{'would remove' if dry_run else 'removed'} run '{name}'")
         if done.kept:
             click.echo(
                 f"rdzv: {'' if done.removed else f'run {name!r} stays: '}{done.kept}", err=True
             )
-        kept = kept or not done.removed
+        failed = failed or (run is not None and not done.removed)
     if not names:
         click.echo("there is nothing to remove")
-    sys.exit(int(ExitCode.FAILED if kept else ExitCode.OK))
+    sys.exit(int(ExitCode.FAILED if failed else ExitCode.OK))
 
 
 @click.command(context_settings={"ignore_unknown_options": True})

@@ -28,7 +28,8 @@ async def cancel_run(root: Path, run: str, reason: str, environ: Mapping[str, st
     result = state.result()
     left = bool(state.ledger.left())
     if result is not None:
-        click.echo(f"run '{run}' has ended: {result.message}")
+        said = result.message if result.status == "cancelled" else f"it has ended: {result.message}"
+        click.echo(f"run '{run}': {said}")
     elif not left and was_killed(state):
         click.echo(
             f"the launcher of run '{run}' was killed; nothing that it started is still running"

@@ -25,7 +25,9 @@ from launcher.state.state_dir import StateDir
 from rendezvous.wire.errors import ArmingFailed, error_from_code
 
 _SIGNALS = 128
-_HINT = "nothing was submitted: slot 0's node starts COMMAND on this machine, in this folder"
+_HINT = (
+    "this launch submitted nothing: slot 0 starts COMMAND on this machine, in this folder"
+)
 _HINT_OTHERS = "; if only the other machines have it, add --no-local-node"
 
 
@@ -88,12 +90,9 @@ async def _launch(prepared: Preparation, world: LaunchEnvironment) -> int:
     result = work.result
     if result is None:
         return _SIGNALS + (outcome.signal or 0)
-    code = result.exit_code
-    if outcome.signal is not None and result.status == "cancelled":
-        code = _SIGNALS + outcome.signal
-    world.echo(last_line(plan.run, result, state, exit_code=code))
+    world.echo(last_line(plan.run, result, state))
     prune_after_launch(prepared.root)
-    return code
+    return result.exit_code
 
 
 def _nothing_refuses(prepared: Preparation, state: StateDir, world: LaunchEnvironment) -> bool:

@@ -5,7 +5,7 @@ Whatever goes wrong on the way, nothing that the launch has started is left at i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from launcher.run import actions as do
@@ -253,7 +253,8 @@ class Course:
         result = self.verdict.result
         if result is not None and result.slot is not None and _is_open(result):
             says = self.slots.words_of_end(result.slot)
-            self.verdict = Verdict(result, says=says)
+            self.verdict = replace(self.verdict, says=says)
+        self.verdict = replace(self.verdict, signal=self.signal)
         self.desk.send("result", do.WriteResult, self.verdict)
 
     def result_written(self, said: Answer) -> None:

@@ -92,8 +92,10 @@ class Preparation:
     def starts_here(self) -> bool:
         """Whether the run needs a node that starts COMMAND here for certain: in this folder, with
         this environment, and nothing of a person's own spec before it."""
+        if self.symmetric or not self.settings.local_node:  # the other nodes hear it of a registry
+            return False
         own = self.here is not self.others or self.settings.worker_spec is None
-        return self.settings.local_node and own and self.plan.min_nodes == self.plan.slots
+        return own and self.plan.min_nodes == self.plan.slots
 
     def facts(self) -> LaunchFacts:
         """What the machine knows of it."""
@@ -206,4 +208,6 @@ def read_spec(path: Path) -> Spec:
     try:
         return Spec(str(path), path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as exc:
-        raise UsageError(f"the worker spec {path} cannot be read: {exc}") from exc
+        why = exc.strerror if isinstance(exc, OSError) else exc
+        hint = f"the specs of rdzv are in {specs_folder()}" if path.parts[:1] == ("specs",) else ""
+        raise UsageError(f"the worker spec {path} cannot be read: {why}", hint=hint) from exc

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from rendezvous.enums import StrEnum
@@ -212,11 +212,13 @@ class Verdict:
         result: The registry's; None where there is none.
         failure: The launcher's own reason, where there is no result.
         says: What the scheduler says of the slot that failed; may be empty.
+        signal: The launcher's first signal; a run that was cancelled exits with 128 more.
     """
 
     result: Result | None = None
     failure: Failure | None = None
     says: str = ""
+    signal: int | None = field(default=None, repr=False)
 
 
 @frozen

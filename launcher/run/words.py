@@ -28,6 +28,7 @@ from rendezvous.wire.run import Result
 from rendezvous.wire.words import printable, slots_text
 
 _SENDERS: dict[int, str] = {signal.SIGINT: "Ctrl-C", signal.SIGHUP: "SIGHUP (a closed terminal)"}
+_SIGNALS = 128
 _MOST_REASON = 300
 _MOST_SAYS = 300
 _MOST_DETAIL = 600
@@ -194,7 +195,15 @@ def cancel_reason(reason: do.CancelReason, names: Names) -> str:
 
 
 def result_of(verdict: Verdict, names: Names) -> Result:
-    """The result of the run, or one made of why the launcher could not go on."""
+    """The result of the run, with the launcher's exit code."""
+    result = _result_of(verdict, names)
+    if verdict.signal is None or result.status != "cancelled":
+        return result
+    return result.model_copy(update={"exit_code": _SIGNALS + verdict.signal})
+
+
+def _result_of(verdict: Verdict, names: Names) -> Result:
+    """The registry's, or one made of why the launcher could not go on."""
     result = verdict.result
     if result is None:
         assert verdict.failure is not None

@@ -155,16 +155,16 @@ class LocalScheduler(Scheduler):
         argv, environ, _ = self._start_of(run, HIDDEN)
         if argv[: len(OWN_COMMAND)] != [*OWN_COMMAND]:
             return
-        read, write = os.pipe()
-        try:
-            child = await self._execute(argv, environ, read)
-            self._ready[run.name] = _Ready(child, (argv, environ), write)
-        except BaseException as exc:
-            os.close(write)
-            if not isinstance(exc, OSError | ValueError):  # `submit` says why
+        with contextlib.suppress(OSError, ValueError):  # `submit` says why
+            read, write = os.pipe()
+            try:
+                child = await self._execute(argv, environ, read)
+                self._ready[run.name] = _Ready(child, (argv, environ), write)
+            except BaseException:
+                os.close(write)
                 raise
-        finally:
-            os.close(read)
+            finally:
+                os.close(read)
 
     async def close(self) -> None:
         """See the contract."""

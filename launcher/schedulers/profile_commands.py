@@ -81,8 +81,8 @@ class ProfileCommands:
         if missing:
             ways = [_WAYS.get(name, f"--set {name}=...") for name in missing]
             raise UsageError(
-                f"the scheduler '{self.name}' needs the variable {' and '.join(missing)}",
-                hint=f"give it with {' and '.join(ways)}",
+                f"the scheduler '{self.name}' needs {' and '.join(missing)}",
+                hint=f"add {' and '.join(ways)}",
             )
 
     def _variables(self, run: WorkerRun) -> dict[str, Value]:

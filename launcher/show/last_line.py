@@ -13,13 +13,9 @@ _SAYS = re.compile(r"\w")
 """mpirun ends what it says with a line of dashes."""
 
 
-def last_line(run: str, result: Result, state: StateDir, *, exit_code: int | None = None) -> str:
+def last_line(run: str, result: Result, state: StateDir) -> str:
     """The result, the first cause, what to do, whose the exit code is, and where the rest is; the
-    tail stands above.
-
-    Args:
-        exit_code: What the launcher exits with, where that is not the result's: a signal's.
-    """
+    tail stands above."""
     lines = []
     text = f"run '{run}' {result.status}: {result.message}"
     if result.status == "cancelled":
@@ -36,7 +32,7 @@ def last_line(run: str, result: Result, state: StateDir, *, exit_code: int | Non
         text += f" (port {place.port} of {', '.join(place.addresses)})"
     if result.status != "ok":
         whose = "the program's" if result.exit_code_of == "program" else "rdzv's"
-        text += f"; exit code {exit_code or result.exit_code} ({whose})"
+        text += f"; exit code {result.exit_code} ({whose})"
     log = result.log or (str(state.logs) if result.status == "failed" else "")
     if log and result.status != "ok":
         local = Path(log).exists()

@@ -231,7 +231,7 @@ async def _print_failed(which: _Which, result: Result, lines: int) -> int:
         return max(printed.exit_code, (await _print(own, lines)).exit_code)
     if not {line.strip() for line in result.tail} <= {line.strip() for line in printed.lines}:
         rank = "" if result.worker_rank is None else f", rank {result.worker_rank}"
-        click.echo(f"==> the last words of node {result.rank} ({result.hostname}){rank}")
+        click.echo(f"==> last output of node {result.rank} ({result.hostname}){rank}")
         for line in result.tail:
             click.echo(line)
     return printed.exit_code

@@ -15,10 +15,9 @@ def find_run(root: Path, run: str) -> StateDir:
     """The state of a run that was launched here; raises UsageError."""
     state = StateDir(root, run)
     if state.keys() is None:
-        known = ", ".join(other.run for other in known_runs(root)[:5]) or "none"
-        raise UsageError(
-            f"no run '{run}' was launched here (looked in {root})", hint=f"known are: {known}"
-        )
+        known = ", ".join(other.run for other in known_runs(root)[:5])
+        hint = f"the newest runs here: {known}" if known else ""
+        raise UsageError(f"no run '{run}' was launched here (looked in {root})", hint=hint)
     return state
 
 

@@ -25,6 +25,9 @@ DISK_FULL = "database or disk is full"
 """SQLite's words for SQLITE_FULL: Python 3.10 does not have the code."""
 _SCHEMA_VERSION = 1
 _RESERVE_BYTES = 2 << 20
+_MOST_COMPACTED = 32 << 20
+"""Bytes: a larger journal, of many runs, would hold up the end of its registry."""
+_SIZE = ("page_count", "page_size")
 _CHECKPOINT_PAGES = 400  # fewer than the reserve holds: the log begins anew before it is full
 
 T = TypeVar("T")
@@ -235,8 +238,10 @@ def _reserve(connection: sqlite3.Connection) -> None:
 def _close(connection: sqlite3.Connection) -> None:
     """Keep the records alone: the reserve is given back, and the log becomes part of the file."""
     with contextlib.suppress(sqlite3.Error):  # a full disk: the file stays as large as it is
-        connection.execute("PRAGMA temp_store=MEMORY")
-        connection.execute("VACUUM")
+        pages, size = (connection.execute(f"PRAGMA {what}").fetchone()[0] for what in _SIZE)
+        if pages * size <= _MOST_COMPACTED:
+            connection.execute("PRAGMA temp_store=MEMORY")
+            connection.execute("VACUUM")
     connection.close()
 
 

@@ -178,8 +178,13 @@ def test_without_a_command_the_help_is_shown_and_the_version_is_told() -> None:
             *("launch --nnodes 2 --scheduler sge -- train.py", {}, "there is no scheduler 'sge'"),
             f"choose one of {', '.join(known_schedulers())}, or give your own profile with -",
         ),
-        ("worker -- train.py", {}, JOINLESS, "the launcher's worker spec sets it, or RDZV_J"),
-        ("launch --nnodes 2 -- train.py", {"ROLE": "Worker"}, JOINLESS, "the launcher's worker s"),
+        ("worker -- train.py", {}, JOINLESS, "the worker spec of the scheduler sets it, or R"),
+        (
+            "launch --nnodes 2 -- train.py",
+            {"ROLE": "Worker"},
+            JOINLESS,
+            "the worker spec of the sc",
+        ),
         ("worker -- t.py", {"RDZV_JOIN": "rdzv1-cut0ff"}, "RDZV_JOIN is damaged: 12 char", ""),
         ("--bogus", {}, "No such option '--bogus'", "see rdzv --help"),
         ("nosuch", {}, "No such command 'nosuch'", "rdzv --help lists the commands"),
@@ -384,11 +389,14 @@ def root(tmp_path: Path) -> Path:
 def test_a_run_that_was_not_launched_here_is_named_with_those_that_were(
     command: str, root: Path
 ) -> None:
-    nowhere = f"rdzv: no run 'x' was launched here (looked in {root})\n      known are: "
-    assert rdzv(command, "x").stderr == f"{nowhere}none\n"
+    nowhere = f"rdzv: no run 'x' was launched here (looked in {root})\n"
+    assert rdzv(command, "x").stderr == nowhere
     launched(root)
     result = rdzv(command, "x")
-    assert (result.stderr, result.exit_code) == (f"{nowhere}llama\n", ExitCode.USAGE)
+    assert (result.stderr, result.exit_code) == (
+        f"{nowhere}      the newest runs here: llama\n",
+        ExitCode.USAGE,
+    )
 
 
 @pytest.mark.parametrize(

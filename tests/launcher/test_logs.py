@@ -259,7 +259,7 @@ async def test_the_log_of_a_failed_run_ends_with_the_error(
     shown = capsys.readouterr().out.splitlines()
     titles = [line.rpartition("/")[2] for line in shown if line.startswith("==> ")]
     assert titles[:3] == ["node-2.log", "node-10.log", "node-0.log"]
-    assert shown[-3:] == ["==> the last words of node 0 (gpu-17), rank 3", *TAIL]
+    assert shown[-3:] == ["==> last output of node 0 (gpu-17), rank 3", *TAIL]
     assert "what nobody asked for" not in shown
     (state.logs / "node-0.log").write_text("\n".join(TAIL))
     assert await show(state) == 0

@@ -170,7 +170,8 @@ def test_the_command_tells_what_it_removes_and_what_stays(tmp_path: Path) -> Non
     assert "would remove run 'old'\n" in rdzv(*words, "--dry-run", state=tmp_path).stdout
     done = rdzv(*words, state=tmp_path)
     assert done.stdout == "removed run 'old'\n"
-    assert (done.stderr, done.exit_code) == ("rdzv: run 'held' stays: its launcher runs\n", 1)
+    assert (done.stderr, done.exit_code) == ("rdzv: run 'held' stays: its launcher runs\n", 0)
+    assert rdzv("prune", "held", state=tmp_path).exit_code == 1
     held.release()
     (tmp_path / "new" / "notes").touch()
     done = rdzv("prune", "new", state=tmp_path)

@@ -216,6 +216,14 @@ def test_a_result_ends_with_what_its_scheduler_says_unless_it_says_so_already(
     assert result_of(Verdict(result, says=says), NAMES).message == message
 
 
+def test_a_run_that_a_signal_to_the_launcher_cancelled_exits_with_it() -> None:
+    codes = [
+        result_of(Verdict(Result(status=status, exit_code=84, message=""), signal=15), NAMES)
+        for status in ("cancelled", "failed")
+    ]
+    assert [result.exit_code for result in codes] == [143, 84]
+
+
 @pytest.mark.parametrize(
     ("reason", "words"),
     [

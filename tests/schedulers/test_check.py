@@ -140,7 +140,7 @@ TWO = f"--scheduler slurm and --scheduler-profile {BATCH} name two schedulers"
         (CHECK, "'rdzv schedulers check' needs one scheduler"),
         ((*CHECK, "slurm", *OWN_ONE), "'rdzv schedulers check' needs one scheduler"),
         ((*CHECK, "sge"), "there is no scheduler 'sge'"),
-        ((*CHECK, *OWN_ONE), "the scheduler 'batch' needs the variable QUEUE"),
+        ((*CHECK, *OWN_ONE), "the scheduler 'batch' needs QUEUE"),
         ((*CHECK, *OWN_ONE, "--worker-spec", "no.sh"), "the worker spec no.sh cannot"),
         ((*LAUNCH, "--scheduler", "slurm", *OWN_ONE, "--", "train.py"), TWO),
     ],

@@ -155,10 +155,8 @@ def test_a_variable_that_the_profile_needs_and_nobody_gave_is_named(tmp_path: Pa
     made = bench(tmp_path, changed(needs, ('"kill"', '"kill", "<<HOST>>", "<<ZONE>>"')))
     with pytest.raises(UsageError) as caught:
         made.scheduler().prepare(made.run(), HIDDEN)
-    assert caught.value.message == "the scheduler 'p0' needs the variable HOST and ZONE"
-    assert caught.value.hint == (
-        "give it with --hostlist, --hostfile or --set HOST=... and --set ZONE=..."
-    )
+    assert caught.value.message == "the scheduler 'p0' needs HOST and ZONE"
+    assert caught.value.hint == ("add --hostlist, --hostfile or --set HOST=... and --set ZONE=...")
 
 
 @pytest.mark.parametrize("word", ["<<QUEU>>", "x<<QUEU>>y"])

@@ -296,11 +296,6 @@ _EDITS = {
         ("launch: former remains are not named", "say_left(self.desk, self.unended)", "pass"),
         ("launch: remains are not ended", "self.ends.begin(one.key, one.starter, one.handle, now)", "pass"),
     ],
-    "launcher/run/command.py": [
-        ("launch: signals exit as cancelled", "_SIGNALS + outcome.signal", "result.exit_code"),
-        ("launch: any result exits by its signal", 'outcome.signal is not None and result.status == "cancelled"',
-         "outcome.signal is not None"),
-    ],
     "launcher/run/course.py": [
         ("launch: a known result is lost", "self.verdict is not None and self.verdict.result is not None", "False"),
         ("launch: a known result is lost", "self.verdict = self.verdict or Verdict(failure=failure)",
@@ -391,6 +386,9 @@ _EDITS = {
         ("launch: the gate is a wall", "self.count -= 1", "pass"),
     ],
     "launcher/run/words.py": [
+        ("launch: signals exit as cancelled", "_SIGNALS + verdict.signal", "result.exit_code"),
+        ("launch: any result exits by its signal", 'verdict.signal is None or result.status != "cancelled"',
+         "verdict.signal is None"),
         ("launch: a full journal exits as failed", "code = StorageFull.code, ExitCode.REGISTRY_LOST",
          "code = StorageFull.code, ExitCode.FAILED"),
         ("launch: a silent registry exits as failed", "lost = RegistryLost.code, ExitCode.REGISTRY_LOST",

@@ -253,7 +253,12 @@ def test_the_groups_of_torchruns_workers(marked: set[int], groups: set[int]) -> 
     """11 is torchrun, 12 and 14 its workers, 13 and 15 theirs; 15 has a session of its own."""
     pids = [(11, 1, 11), (12, 11, 12), (13, 12, 12), (14, 11, 14), (15, 14, 15), (16, 1, 16)]
     everyone = [process(*three) for three in pids]
-    assert keeper.worker_groups(everyone, marked.__contains__) == groups
+    run_of = dict.fromkeys(marked, b"r")
+    found = keeper.worker_groups(everyone, lambda pid: run_of.get(pid, b""), lambda _: False)
+    assert found == groups
+    assert keeper.worker_groups(everyone, lambda pid: run_of.get(pid, b""), lambda _: True) == set()
+    inherited = dict.fromkeys(range(11, 17), b"s") | run_of  # torchrun itself has one
+    assert keeper.worker_groups(everyone, lambda pid: inherited[pid], lambda _: False) == groups
 
 
 def test_a_stopped_process_is_woken_to_heed_sigterm(keep: Keep) -> None:

@@ -65,7 +65,7 @@ def test_a_prefix_stands_before_each_line_that_is_complete(ours: Ours, tmp_path:
     assert shown[1] == shown[0] + b"[1] two\n"
     assert shown[2] == shown[1] + b"[1] Go on? "
     assert shown[3] == shown[2] + b"yes\n"
-    assert ours.read() == (shown[3] + b"[1] three", b"[1] \n")
+    assert ours.read() == (shown[3] + b"[1] three\n", b"[1] \n")
     assert (tmp_path / "node.log").read_bytes() == b"one\ntwo\nGo on? yes\nthree\n"
 
 

@@ -153,8 +153,9 @@ def _folders(interpreter: Path, version: str, environ: Mapping[str, str]) -> Ite
     """Where this interpreter looks for packages, in its order."""
     yield from (Path(word) for word in environ.get("PYTHONPATH", "").split(":") if word)
     config = _config(interpreter)
-    if environ.get("HOME") and (not config or _SHARED.search(config)):
-        yield Path(environ["HOME"], f".local/lib/python{version}/site-packages")
+    base = environ.get("PYTHONUSERBASE") or (environ.get("HOME") and f"{environ['HOME']}/.local")
+    if base and (not config or _SHARED.search(config)):
+        yield Path(base, f"lib/python{version}/site-packages")
     for prefix in _prefixes(interpreter):
         yield from _site_folders(prefix, version)
 

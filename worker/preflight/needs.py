@@ -132,6 +132,8 @@ def _words_of_program(need: Need, path: str) -> str:
             return f"'{name}' of COMMAND is a folder on this node, not a program"
         if is_path and os.path.exists(need.program):
             return f"'{name}' of COMMAND is not executable (chmod +x, or name its interpreter)"
+        if is_path:
+            return f"'{name}' of COMMAND does not exist on this node"
         return f"'{name}' of COMMAND is not on this node's PATH ({path})"
     return (
         f"'{name}' is not on this node's PATH ({path}); install {need.name} in the job's "

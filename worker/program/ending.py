@@ -92,7 +92,7 @@ class Ending:
         code = self.first_failure.exit_code if self.first_failure else self.exit_code
         if code != _KILLED or self.was_told:
             return ""
-        return "rdzv did not send this SIGKILL (out-of-memory killer or scheduler?)"
+        return "rdzv did not send this SIGKILL"
 
 
 def code_words(code: int) -> str:

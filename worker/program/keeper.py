@@ -157,25 +157,41 @@ def descendants(root: int, spare: frozenset[int] = frozenset()) -> list[Process]
     return found
 
 
-def worker_groups(everyone: list[Process], of_torchrun: Callable[[int], bool]) -> set[int]:
+def worker_groups(
+    everyone: list[Process], run_of: Callable[[int], bytes], ignores: Callable[[int], bool]
+) -> set[int]:
     """The process groups of torchrun's workers, each of which leads one; torchrun signals these.
 
     Args:
         everyone: What is below the keeper.
-        of_torchrun: Whether a process (by its pid) has in its environment what torchrun adds there.
+        run_of: What torchrun has added to a process's environment (by its pid), empty for nothing;
+            it may be there already where torchrun itself is started.
+        ignores: Whether a process ignores SIGTERM: it passes none on.
     """
     pids = {process.pid for process in everyone}
     leaders = [p for p in everyone if p.pid == p.group and p.parent in pids]
-    return {p.pid for p in leaders if of_torchrun(p.pid) and not of_torchrun(p.parent)}
+    workers = [p for p in leaders if run_of(p.pid) not in (b"", run_of(p.parent))]
+    return {p.pid for p in workers if not ignores(p.parent)}
 
 
-def has_torchruns_variable(pid: int) -> bool:
-    """Whether torchrun, or what it has started, started this process."""
+def torchruns_id(pid: int) -> bytes:
+    """The run that torchrun has named to this process, or to what has started it."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
-            return b"\0TORCHELASTIC_RUN_ID=" in b"\0" + file.read()
+            found = (b"\0" + file.read()).partition(b"\0TORCHELASTIC_RUN_ID=")[2]
+    except OSError:
+        return b""
+    return found.partition(b"\0")[0]
+
+
+def ignores_sigterm(pid: int) -> bool:
+    """Whether the process has turned SIGTERM off."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="utf-8") as file:
+            masks = [line.split()[1] for line in file if line.startswith("SigIgn:")]
     except OSError:
         return False
+    return bool(int(masks[0], 16) >> (signal.SIGTERM - 1) & 1)
 
 
 def send(pid: int, number: int) -> None:
@@ -321,7 +337,7 @@ class Keeper:
         groups: set[int] = set()
         if not self._alone and not self._told_to_kill:
             everyone = descendants(os.getpid())
-            groups = worker_groups(everyone, has_torchruns_variable)
+            groups = worker_groups(everyone, torchruns_id, ignores_sigterm)
             terminate([process for process in everyone if process.group not in groups])
             told = {process.pid for process in everyone} - groups
         deadline = time.monotonic() + self._grace_seconds

@@ -162,8 +162,15 @@ class OutputSink:
             self._flush(stream)
 
     def close(self) -> None:
-        """Pass on what is unfinished and close the log file."""
-        self.idle()
+        """Pass on what is unfinished, and close the log file.
+
+        Behind a prefix, a line that the program has not ended is ended: the next one there is
+        another's.
+        """
+        for stream in _STREAMS:
+            if self._unfinished[stream] or self._midline[stream]:
+                self._unfinished[stream] += b"\n"
+            self._flush(stream)
         if self._log is not None:
             self._log.close()
             self._log = None
