@@ -25,9 +25,7 @@ from launcher.state.state_dir import StateDir
 from rendezvous.wire.errors import ArmingFailed, error_from_code
 
 _SIGNALS = 128
-_HINT = (
-    "this launch submitted nothing: slot 0 starts COMMAND on this machine, in this folder"
-)
+_HINT = "this launch submitted nothing: slot 0 starts COMMAND on this machine, in this folder"
 _HINT_OTHERS = "; if only the other machines have it, add --no-local-node"
 
 
