@@ -22,7 +22,10 @@ from typing import Any
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
+from torch.distributed import (  # type: ignore[attr-defined]
+    DistStoreError,
+    TCPStore,
+)
 from torch.distributed.elastic.agent.server.api import WorkerSpec
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
@@ -38,6 +41,8 @@ _HOST = "127.0.0.1"
 _LIMIT_SECONDS = 120.0
 # It takes a second; now and then some of its nodes never see that they are complete.
 _C10D_LIMIT_SECONDS = 30
+# Of one wait: those who are complete wait for the ranks of those who never see it.
+_STORE_LIMIT_SECONDS = 40
 # The nodes of c10d look once a second: the last one comes anywhere in that second.
 _C10D_PAUSE_SECONDS = (0.3, 1.3)
 _STORE_PAUSE_SECONDS = (0.05, 0.15)
@@ -94,7 +99,7 @@ _SYSTEMS: dict[str, Any] = {"c10d": _prepare_c10d, "tcpstore": _prepare_store}
 def _be_node(control: Connection, system: str, port: int, node: int, nodes: int) -> None:
     """One node's process: a round for each message of the benchmark."""
     logging.disable(logging.CRITICAL)
-    store = TCPStore(_HOST, port, is_master=False, timeout=timedelta(seconds=_LIMIT_SECONDS))
+    store = TCPStore(_HOST, port, is_master=False, timeout=timedelta(seconds=_STORE_LIMIT_SECONDS))
     while run := control.recv_bytes():
         steps: Steps = _SYSTEMS[system](store, run.decode(), node, nodes)
         meet, leave = steps
@@ -104,7 +109,7 @@ def _be_node(control: Connection, system: str, port: int, node: int, nodes: int)
         try:
             meet()
             ended = time.monotonic()
-        except RendezvousTimeoutError:
+        except (RendezvousTimeoutError, DistStoreError):
             ended = math.inf
         control.send_bytes(f"{began} {ended}".encode())
         leave()
