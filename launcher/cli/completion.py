@@ -17,7 +17,8 @@ VARIABLE = "_RDZV_COMPLETE"
 """How click's scripts ask `rdzv` for completions."""
 
 
-def _starting(words: list[str], incomplete: str) -> list[str]:
+def starting(words: list[str], incomplete: str) -> list[str]:
+    """The words that begin with what is typed."""
     return [word for word in words if word.startswith(incomplete)]
 
 
@@ -27,11 +28,11 @@ def scheduler_names(_: click.Context, __: click.Parameter, incomplete: str) -> l
         return []
     from launcher.schedulers.catalog import known_schedulers
 
-    return _starting([*known_schedulers()], incomplete)
+    return starting([*known_schedulers()], incomplete)
 
 
 def _framework_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    return _starting([*FRAMEWORKS], incomplete)
+    return starting([*FRAMEWORKS], incomplete)
 
 
 def run_ids(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
@@ -42,7 +43,7 @@ def run_ids(context: click.Context, _: click.Parameter, incomplete: str) -> list
         newest = sorted(folders, key=lambda entry: -entry.stat().st_mtime)
     except OSError:
         return []
-    return _starting([entry.name for entry in newest], incomplete)
+    return starting([entry.name for entry in newest], incomplete)
 
 
 def files(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:

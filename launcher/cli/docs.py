@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from launcher.cli.completion import starting
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.words import did_you_mean
 
@@ -15,7 +16,7 @@ FOLDER = Path(__file__).parents[2] / "docs"
 
 def pages(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
     """Complete a page."""
-    return [name for name in _names() if name.startswith(incomplete)]
+    return starting(_names(), incomplete)
 
 
 def _names() -> list[str]:

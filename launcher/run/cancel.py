@@ -28,8 +28,8 @@ async def cancel_run(root: Path, run: str, reason: str, environ: Mapping[str, st
     result = state.result()
     left = bool(state.ledger.left())
     if result is not None:
-        said = result.message if result.status == "cancelled" else f"it has ended: {result.message}"
-        click.echo(f"run '{run}': {said}")
+        cancelled = result.status == "cancelled"  # its message names the run
+        click.echo(result.message if cancelled else f"run '{run}' has ended: {result.message}")
     elif not left and was_killed(state):
         click.echo(
             f"the launcher of run '{run}' was killed; nothing that it started is still running"

@@ -17,6 +17,7 @@ import click
 
 from launcher.run.environment import LaunchEnvironment
 from launcher.run.preparation import Preparation, prepare
+from launcher.run.values import SIGNALS
 from launcher.settings import LaunchSettings
 from launcher.show.first_line import first_line
 from launcher.show.last_line import last_line
@@ -24,7 +25,6 @@ from launcher.state.prune import prune_after_launch
 from launcher.state.state_dir import StateDir
 from rendezvous.wire.errors import ArmingFailed, error_from_code
 
-_SIGNALS = 128
 _HINT = "this launch submitted nothing: slot 0 starts COMMAND on this machine, in this folder"
 _HINT_OTHERS = "; if only the other machines have it, add --no-local-node"
 
@@ -87,7 +87,7 @@ async def _launch(prepared: Preparation, world: LaunchEnvironment) -> int:
         raise error_from_code(why.code, why.message, why.hint)
     result = work.result
     if result is None:
-        return _SIGNALS + (outcome.signal or 0)
+        return SIGNALS + (outcome.signal or 0)
     world.echo(last_line(plan.run, result, state))
     prune_after_launch(prepared.root)
     return result.exit_code

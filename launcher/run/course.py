@@ -20,6 +20,7 @@ from launcher.run.sentences import LostAfterResult, ResultUnwritten, StandingWai
 from launcher.run.slots import Slots
 from launcher.run.values import (
     CREATE_SECONDS,
+    SIGNALS,
     EndedAtOnce,
     EndedBeforeBegun,
     Failure,
@@ -41,7 +42,6 @@ CREATE_PAUSE_SECONDS: Final = 0.05
 TELL_FAILURE_SECONDS: Final = 3.0
 TELL_FAILURE_WAIT_SECONDS: Final = 0.5
 LAST_EVENTS_SECONDS: Final = 3.0
-_SIGNALS: Final = 128
 
 
 class Stage(StrEnum):
@@ -271,5 +271,5 @@ class Course:
 
 def _is_open(result: Result) -> bool:
     """Whether its scheduler may know what a signal or a silence leaves open."""
-    by_signal = result.code == Cause.PROGRAM_FAILED and result.exit_code > _SIGNALS
+    by_signal = result.code == Cause.PROGRAM_FAILED and result.exit_code > SIGNALS
     return by_signal or result.code == Cause.NODE_LOST

@@ -11,6 +11,8 @@ from rendezvous.wire.errors import ExitCode, RdzvError, RegistryError, StorageFu
 from rendezvous.wire.run import Result
 
 CREATE_SECONDS: Final = 20.0
+SIGNALS: Final = 128
+"""What a shell adds to a signal's number, for an exit code."""
 """So long a registry may be away when a launch begins."""
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from launcher.run import actions as do
 from launcher.run import sentences
 from launcher.run.values import (
+    SIGNALS,
     ChildLost,
     EndedAtOnce,
     EndedBeforeBegun,
@@ -28,7 +29,6 @@ from rendezvous.wire.run import Result
 from rendezvous.wire.words import printable, slots_text
 
 _SENDERS: dict[int, str] = {signal.SIGINT: "Ctrl-C", signal.SIGHUP: "SIGHUP (a closed terminal)"}
-_SIGNALS = 128
 _MOST_REASON = 300
 _MOST_SAYS = 300
 _MOST_DETAIL = 600
@@ -199,7 +199,7 @@ def result_of(verdict: Verdict, names: Names) -> Result:
     result = _result_of(verdict, names)
     if verdict.signal is None or result.status != "cancelled":
         return result
-    return result.model_copy(update={"exit_code": _SIGNALS + verdict.signal})
+    return result.model_copy(update={"exit_code": SIGNALS + verdict.signal})
 
 
 def _result_of(verdict: Verdict, names: Names) -> Result:

@@ -386,7 +386,7 @@ _EDITS = {
         ("launch: the gate is a wall", "self.count -= 1", "pass"),
     ],
     "launcher/run/words.py": [
-        ("launch: signals exit as cancelled", "_SIGNALS + verdict.signal", "result.exit_code"),
+        ("launch: signals exit as cancelled", "SIGNALS + verdict.signal", "result.exit_code"),
         ("launch: any result exits by its signal", 'verdict.signal is None or result.status != "cancelled"',
          "verdict.signal is None"),
         ("launch: a full journal exits as failed", "code = StorageFull.code, ExitCode.REGISTRY_LOST",
