@@ -11,11 +11,17 @@ The environment itself is passed on as it is, since the training process must se
 `rendezvous/secret_variables.py`, which is loaded by its path as well.
 """
 
+from __future__ import annotations
+
 import gc
 import os
 import signal
 import sys
 from types import FrameType, ModuleType
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _DOOR = os.path.realpath(__file__)
 _HERE = os.path.dirname(_DOOR)
@@ -65,21 +71,39 @@ def main() -> None:
         )
     gc.set_threshold(_GC_AT_START)
     if sys.argv[1:2] and sys.argv[1] in _PARTS:
-        _be(_PARTS[sys.argv.pop(1)], interruptible=interruptible)
+        _be(sys.argv[1], interruptible=interruptible)
     else:
         _command(interruptible=interruptible)
 
 
-def _be(part: str, *, interruptible: bool) -> None:
-    """Run one of our processes, which handles its signals and its exit code itself."""
+def become(word: str) -> Callable[[], None]:
+    """Import what a word of `rdzv` needs; what comes back runs it, with `sys.argv`.
+
+    For a process that was forked from a command, and is to be another one.
+    """
+    if word not in _PARTS:
+        from launcher.cli import main as command
+
+        return lambda: command(prog_name="rdzv")
     from importlib import import_module
 
-    process = import_module(part)
+    process = import_module(_PARTS[word])
+
+    def run() -> None:
+        sys.argv.pop(1)
+        process.main()
+
+    return run
+
+
+def _be(part: str, *, interruptible: bool) -> None:
+    """Run one of our processes, which handles its signals and its exit code itself."""
+    run = become(part)
     # It lets a Ctrl-C through again where it is ready for one.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     if interruptible:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    process.main()
+    run()
 
 
 def _command(*, interruptible: bool) -> None:
@@ -90,7 +114,7 @@ def _command(*, interruptible: bool) -> None:
     try:
         if interruptible:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        command(prog_name="rdzv")
+        command(prog_name="rdzv", obj=become)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     finally:  # the exit code is known: a late Ctrl-C shall not change it

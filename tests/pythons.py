@@ -45,6 +45,7 @@ PURE = {
     ),
 }
 WHOLE = (
+    "tests/launcher/test_processes.py",
     "tests/launcher/test_rdzv_command.py",
     "tests/path/test_frameworks.py",
 )

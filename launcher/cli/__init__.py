@@ -35,6 +35,7 @@ from launcher.cli.process import (
 )
 from launcher.cli.streams import endure_closed_streams
 from launcher.options import options_from, read, sources
+from launcher.processes import Become
 from launcher.settings import BenchSettings, Launching, LaunchSettings, ServeSettings
 from rendezvous.talk.join_string import JoinString
 from rendezvous.version import rdzv_version
@@ -69,7 +70,8 @@ def main() -> None:
 @main.command(cls=SettingsCommand, context_settings=_COMMAND, epilog=EXIT_CODES)
 @options_from(LaunchSettings, COMPLETE)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, shell_complete=files)
-def launch(command: tuple[str, ...], **values: Any) -> None:
+@click.pass_obj
+def launch(become: Become | None, /, command: tuple[str, ...], **values: Any) -> None:
     """Launch a run: start COMMAND on every node.
 
     COMMAND follows '--': a script or '-m MODULE', with its arguments, as for torchrun. Its standard
@@ -83,9 +85,10 @@ def launch(command: tuple[str, ...], **values: Any) -> None:
     """
     settings, token = _as_launcher(read(LaunchSettings, values), command)
     from launcher.run.command import launch as go
+    from launcher.run.environment import LaunchEnvironment
 
-    registry = secret_text("RDZV_REGISTRY")
-    exit_with(go(settings, command, os.environ, group_token=token, registry=registry))
+    registry, world = secret_text("RDZV_REGISTRY"), LaunchEnvironment(become)
+    exit_with(go(settings, command, os.environ, group_token=token, registry=registry, world=world))
 
 
 @main.command(cls=SettingsCommand, context_settings=_COMMAND, epilog=EXIT_CODES)

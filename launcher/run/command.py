@@ -11,7 +11,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any
 
 import click
 
@@ -19,6 +20,7 @@ from launcher.run.environment import LaunchEnvironment
 from launcher.run.preparation import Preparation, prepare
 from launcher.run.values import SIGNALS
 from launcher.settings import LaunchSettings
+from launcher.show.board import Board
 from launcher.show.first_line import first_line
 from launcher.show.last_line import last_line
 from launcher.state.prune import prune_after_launch
@@ -29,7 +31,7 @@ _HINT = "this launch submitted nothing: slot 0 starts COMMAND on this machine, i
 _HINT_OTHERS = "; if only the other machines have it, add --no-local-node"
 
 
-async def launch(
+def launch(
     settings: LaunchSettings,
     command: Sequence[str],
     environ: Mapping[str, str],
@@ -37,8 +39,15 @@ async def launch(
     group_token: str | None = None,
     registry: str | None = None,
     world: LaunchEnvironment | None = None,
-) -> int:
-    """Launch a run and see it to its end; returns the exit code. Raises RdzvError."""
+) -> Coroutine[Any, Any, int]:
+    """Prepare a launch, and say what is launched.
+
+    What comes back sees it to its end, and gives the exit code. Until it is awaited there need be
+    no event loop, and there should not: what can be forked is.
+
+    Raises:
+        RdzvError: It is refused.
+    """
     world = world or LaunchEnvironment()
     prepared = prepare(
         settings,
@@ -53,15 +62,19 @@ async def launch(
     if settings.dry_run:
         for line in prepared.preview():
             click.echo(line)
-        return 0
+        return _nothing()
     prepared.check()
     if prepared.starts_here and (missing := world.missing(prepared.plan, environ)):
         alone = prepared.here is prepared.others
         raise ArmingFailed(missing, hint=_HINT if alone else _HINT + _HINT_OTHERS)
-    return await _launch(prepared, world)
+    return _begin(prepared, world)
 
 
-async def _launch(prepared: Preparation, world: LaunchEnvironment) -> int:
+async def _nothing() -> int:
+    return 0
+
+
+def _begin(prepared: Preparation, world: LaunchEnvironment) -> Coroutine[Any, Any, int]:
     plan, settings = prepared.plan, prepared.settings
     board = world.board(json_events=settings.json_events)
     if settings.node_rank is not None and plan.site.loopback and plan.slots > 1:
@@ -71,9 +84,25 @@ async def _launch(prepared: Preparation, world: LaunchEnvironment) -> int:
     try:
         if _nothing_refuses(prepared, state, world):
             world.echo(first_line(plan, state))
-        # Not before that line: the machine's modules and the client's take as long again.
-        from launcher.run.shell import Launch
+        world.fork("_registry", int(prepared.standing is None))
+        if nodes := prepared.nodes_here:
+            from worker.agent import run_agent  # noqa: F401 (once, for all of the forks)
 
+            world.fork("worker", nodes)
+    except BaseException:
+        state.release()
+        raise
+    return _launch(prepared, state, board, world)
+
+
+async def _launch(
+    prepared: Preparation, state: StateDir, board: Board, world: LaunchEnvironment
+) -> int:
+    # Not before the first line: the machine's modules and the client's take as long again.
+    from launcher.run.shell import Launch
+
+    plan = prepared.plan
+    try:
         work = Launch(prepared, state, board, world)
         outcome = await work.go()
         if work.result is not None and work.result.status == "ok":

@@ -102,6 +102,7 @@ class Effects:
     async def close(self) -> None:
         """Nothing is left open, whatever became of the launch."""
         await self._scheduling.close()
+        self._world.dismiss()
         if self._clients is not None:
             await self._clients.close()
         await self._end_child()
@@ -265,6 +266,7 @@ class Effects:
         if self._is_new:
             self._is_new = False
             await self._scheduling.make_ready()
+            self._world.dismiss()
         code = await child.wait()
         return inputs.ChildEnded(action.id, code, self._world.registry_words(self._state))
 

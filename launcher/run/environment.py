@@ -13,12 +13,14 @@ import secrets
 import signal
 import socket
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import click
 
 from launcher.plan.plan import Plan
+from launcher.processes import Become, OwnProcess, OwnProcesses
 from launcher.run.registry_process import (
     last_words,
     listen,
@@ -71,7 +73,16 @@ class MetricsKeeper(Protocol):
 
 
 class LaunchEnvironment:
-    """This machine, as a launch sees it."""
+    """This machine, as a launch sees it.
+
+    Args:
+        become: What a fork of this process does to be another part of rdzv; None: nothing is
+            forked.
+    """
+
+    def __init__(self, become: Become | None = None) -> None:
+        self._become = become
+        self._processes = OwnProcesses()
 
     def jitter(self) -> float:
         """A number in 0 to 1."""
@@ -99,7 +110,16 @@ class LaunchEnvironment:
 
     def scheduler(self, starter: str, context: SchedulerContext) -> Scheduler:
         """What starts worker runs; raises UsageError."""
-        return make_scheduler(starter, context)
+        return make_scheduler(starter, replace(context, processes=self._processes))
+
+    def fork(self, word: str, count: int) -> None:
+        """Have so many processes of this word of `rdzv` start at once; see `OwnProcesses`."""
+        if self._become is not None:
+            self._processes.fork(word, count, self._become)
+
+    def dismiss(self) -> None:
+        """End the forks that nobody needed."""
+        self._processes.dismiss()
 
     def echo(self, words: str) -> None:
         """A line for the person, outside of the board's time."""
@@ -159,13 +179,8 @@ class LaunchEnvironment:
         log = registry_log(state)
         log.touch(mode=0o600)
         with log.open("ab") as said:
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
-                pass_fds=[fd],
-                start_new_session=True,
+            process = await self._processes.start(
+                command, os.environ, stdout=said.fileno(), stderr=said.fileno(), pass_fds=[fd]
             )
         return _RegistryProcess(process)
 
@@ -182,9 +197,9 @@ def registry_log(state: StateDir) -> Path:
 
 
 class _RegistryProcess:
-    """A process in a session of its own: a terminal's Ctrl-C is the launcher's to pass on."""
+    """What ends it at once when told."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: OwnProcess) -> None:
         self._process = process
 
     async def wait(self) -> int:
@@ -202,5 +217,5 @@ class _RegistryProcess:
                 await self._process.wait()
         except TimeoutError:
             with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+                self._process.send_signal(signal.SIGKILL)
             await self._process.wait()

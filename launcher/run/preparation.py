@@ -97,6 +97,13 @@ class Preparation:
         own = self.here is not self.others or self.settings.worker_spec is None
         return own and self.plan.min_nodes == self.plan.slots
 
+    @property
+    def nodes_here(self) -> int:
+        """How many nodes begin as processes of this machine."""
+        facts = self.facts()
+        starters = [facts.starter_of(slot) for slot in range(self.plan.slots)]
+        return sum(starter is not None and starter.loopback for starter in starters)
+
     def facts(self) -> LaunchFacts:
         """What the machine knows of it."""
         settings = self.settings

@@ -7,10 +7,12 @@ what became of it. Success is what was observed, an id read back, never an exit 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import field
 from pathlib import Path
 from typing import Protocol
 
 from launcher.plan.plan import LONGEST_NAME, Submission, WorkerRun
+from launcher.processes import OwnProcesses
 from launcher.schedulers.description import Description
 from rendezvous.frozen import frozen
 from rendezvous.wire.errors import SchedulerError
@@ -39,12 +41,14 @@ class SchedulerContext:
         environ: The user's environment.
         logs: Folder of the log files of the nodes on this machine.
         quiet_stdout: Standard output carries something else: programs write to standard error.
+        processes: Starts the nodes of this machine.
     """
 
     folder: Path
     environ: Mapping[str, str]
     logs: Path | None = None
     quiet_stdout: bool = False
+    processes: OwnProcesses = field(default_factory=OwnProcesses)
 
 
 class Scheduler(Protocol):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import signal
@@ -16,17 +15,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from launcher.options import outside_environment
 from launcher.plan.plan import HIDDEN, Submission, WorkerRun
 from launcher.plan.template import Form, render
+from launcher.processes import OWN_COMMAND, OwnProcess
 from launcher.schedulers.contract import Scheduler, SchedulerContext, Trouble, unheard
 from launcher.schedulers.description import Description
 from rendezvous.compat import timeout
-from rendezvous.door import own_command
 from rendezvous.secret_variables import anonymous_file, path_of
 from rendezvous.wire.errors import SchedulerError, TemplateError
 from rendezvous.wire.run import SlotState
 
 _KILL_SECONDS = 3.0
-OWN_COMMAND = tuple(own_command())
-"""`rdzv` itself, in the interpreter that runs now."""
 
 
 class _TextLoader(yaml.SafeLoader):
@@ -53,7 +50,7 @@ class _Ready:
         join: Where the join string is written; the process reads it to its end.
     """
 
-    child: asyncio.subprocess.Process
+    child: OwnProcess
     begun_as: tuple[list[str], dict[str, str]]
     join: int
 
@@ -84,7 +81,7 @@ class LocalScheduler(Scheduler):
 
     def __init__(self, context: SchedulerContext) -> None:
         self._context = context
-        self._children: dict[str, asyncio.subprocess.Process] = {}
+        self._children: dict[str, OwnProcess] = {}
         self._logs: dict[str, tuple[Path | None, int]] = {}
         self._names: dict[str, str] = {}
         self._ready: dict[str, _Ready] = {}
@@ -117,7 +114,7 @@ class LocalScheduler(Scheduler):
 
     def _begun(
         self, name: str, begun_as: tuple[list[str], dict[str, str]], secret: str
-    ) -> asyncio.subprocess.Process | None:
+    ) -> OwnProcess | None:
         """The process that was made ready for this, once it has been told its join string."""
         ready = self._ready.get(name)
         if ready is None or ready.begun_as != begun_as:
@@ -127,7 +124,7 @@ class LocalScheduler(Scheduler):
 
     async def _start(
         self, run: Submission, argv: list[str], environ: dict[str, str], secret: str
-    ) -> asyncio.subprocess.Process:
+    ) -> OwnProcess:
         with anonymous_file("rdzv_join", secret.encode()) as file:
             try:
                 return await self._execute(argv, environ, file.fileno())
@@ -138,16 +135,12 @@ class LocalScheduler(Scheduler):
                     hint=f"it is the first word of argv in {run.source}",
                 ) from exc
 
-    async def _execute(
-        self, argv: list[str], environ: dict[str, str], join: int
-    ) -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(
-            *argv,
-            env=environ | {"RDZV_JOIN_FILE": path_of(join)},
-            stdin=asyncio.subprocess.DEVNULL,
+    async def _execute(self, argv: list[str], environ: dict[str, str], join: int) -> OwnProcess:
+        return await self._context.processes.start(
+            argv,
+            environ | {"RDZV_JOIN_FILE": path_of(join)},
             stdout=2 if self._context.quiet_stdout else None,
             pass_fds=(join,),
-            start_new_session=True,  # a terminal's Ctrl-C is the launcher's to pass on
         )
 
     async def make_ready(self, run: Submission) -> None:
@@ -252,7 +245,7 @@ def _parse(text: str, source: str, join: str) -> ProcessSpec:
     return spec
 
 
-def _signal_group(child: asyncio.subprocess.Process, number: int) -> None:
+def _signal_group(child: OwnProcess, number: int) -> None:
     """Signal the child and what it started in its own session: a spec may wrap our command."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, number)

@@ -209,7 +209,7 @@ import rdzv_command
 def begin(*_):  # and go on as the new interpreter does
     print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))
 
-def command(prog_name):
+def command(prog_name, obj):
     print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
     raise KeyboardInterrupt
 

@@ -290,6 +290,12 @@ class World(LaunchEnvironment):
     def scheduler(self, starter: str, context: SchedulerContext) -> Scheduler:
         return self.fleet
 
+    def fork(self, word: str, count: int) -> None:
+        """It has no processes."""
+
+    def dismiss(self) -> None:
+        """It has no processes."""
+
     def missing(self, plan: Plan, environ: Mapping[str, str]) -> str:
         return ""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launcher.schedulers.local import OWN_COMMAND
+from launcher.processes import OWN_COMMAND
 from tests.support.cluster import cluster
 from tests.support.launching import BIN, launch, launching, shell
 from tests.support.netlab import Lab

@@ -313,6 +313,12 @@ class SimulatedEnvironment(LaunchEnvironment):
             raise UsageError(f"there is no scheduler {starter} any more")
         return self._world.schedulers[self._launcher.index]
 
+    def fork(self, word: str, count: int) -> None:
+        """A simulated process imports nothing."""
+
+    def dismiss(self) -> None:
+        """None was forked."""
+
     def missing(self, plan: Plan, environ: Mapping[str, str]) -> str:
         return ""
 

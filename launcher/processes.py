@@ -1,0 +1,342 @@
+"""How a launch starts rdzv's own processes on this machine: its registry, and the nodes here.
+
+Nine tenths of such a process's start are imports that this process has made already, so the first
+ones are forked from it: while it is single-threaded, before its event loop. Each waits for its
+orders: a command line, an environment, and the files it shall have. In all that can be told it is
+then what the same command would be; whatever cannot be had this way is started as a command.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import ctypes
+import gc
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn, Protocol
+
+from launcher.options import outside_environment
+from rendezvous.door import own_command
+from rendezvous.secret_variables import anonymous_file
+
+OWN_COMMAND = tuple(own_command())
+"""`rdzv` itself, in the interpreter that runs now."""
+
+Become = Callable[[str], Callable[[], None]]
+"""Imports what a word of `rdzv` needs; what it returns runs that word with `sys.argv`."""
+
+_OWN_PREFIX = "RDZV_"
+_STREAMS = (0, 1, 2)
+_MOST_DESCRIPTORS = 16
+
+
+class OwnProcess(Protocol):
+    """A child of this process."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+
+    @property
+    def returncode(self) -> int | None:
+        """How it ended, as `subprocess` has it; None while it runs."""
+
+    async def wait(self) -> int:
+        """Its exit code, once it has ended."""
+
+    def send_signal(self, number: int) -> None:
+        """Send it; raises ProcessLookupError when it has ended."""
+
+
+class OwnProcesses:
+    """Starts them; see the module."""
+
+    def __init__(self) -> None:
+        self._forks: dict[str, list[_Fork]] = {}
+
+    def fork(self, word: str, count: int, become: Become) -> None:
+        """Fork this process, so that the first ones that run this word of `rdzv` start at once.
+
+        Where that is impossible, or could do harm, nothing happens.
+        """
+        forks = self._forks.setdefault(word, [])
+        while len(forks) < count and _may_fork() and (fork := _fork(word, become)) is not None:
+            forks.append(fork)
+
+    async def start(
+        self,
+        argv: Sequence[str],
+        environ: Mapping[str, str],
+        *,
+        stdout: int | None = None,
+        stderr: int | None = None,
+        pass_fds: Sequence[int] = (),
+    ) -> OwnProcess:
+        """Start a command in a session of its own, without standard input.
+
+        A terminal's Ctrl-C is the launcher's to pass on.
+
+        Args:
+            argv: The command.
+            environ: All of its environment.
+            stdout: A descriptor; None: this process's own.
+            stderr: Likewise.
+            pass_fds: Descriptors that it shall have under the same numbers.
+
+        Raises:
+            OSError: It cannot be started.
+            ValueError: A word or a variable has a NUL.
+        """
+        streams = [1 if stdout is None else stdout, 2 if stderr is None else stderr]
+        if (fork := self._take(argv, environ)) is not None:
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                fork.order(argv, environ, streams, pass_fds)
+                return fork
+        return await asyncio.create_subprocess_exec(
+            *argv,
+            env=environ,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            pass_fds=pass_fds,
+            start_new_session=True,
+        )
+
+    def dismiss(self) -> None:
+        """End those that nobody has taken."""
+        for forks in self._forks.values():
+            for fork in forks:
+                fork.dismiss()
+        self._forks.clear()
+
+    def _take(self, argv: Sequence[str], environ: Mapping[str, str]) -> _Fork | None:
+        """A fork for a command of ours whose interpreter would start as this one did."""
+        count = len(OWN_COMMAND)
+        if tuple(argv[:count]) != OWN_COMMAND or "\0" in "".join(argv) or not _is_alike(environ):
+            return None
+        forks = self._forks.get(argv[count], [])
+        return forks.pop(0) if forks else None
+
+
+def _is_alike(environ: Mapping[str, str]) -> bool:
+    """Whether only variables of ours differ: others are read by libraries when they are loaded."""
+    here = outside_environment(os.environ)
+    changed = {name for name in {*here, *environ} if here.get(name) != environ.get(name)}
+    return all(name.startswith(_OWN_PREFIX) for name in changed)
+
+
+def _may_fork() -> bool:
+    """Whether nothing would be lost: a thread does not come along, but the lock that it holds does;
+    and how a fork ends is read from its pidfd, which some sandboxes and kernels before 5.3 lack."""
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # then no exit code can be read
+        return False
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+        return threading.active_count() == len(os.listdir("/proc/self/task")) == 1
+    except (AttributeError, OSError):
+        return False
+
+
+class _Fork:
+    """One, seen from the process that forked it."""
+
+    def __init__(self, pid: int, channel: socket.socket) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._channel = channel
+        self._pidfd = os.pidfd_open(pid)
+        self._over: asyncio.Future[int] | None = None
+
+    def order(
+        self,
+        argv: Sequence[str],
+        environ: Mapping[str, str],
+        streams: Sequence[int],
+        pass_fds: Sequence[int],
+    ) -> None:
+        """Let it be this command. Raises OSError when it has ended."""
+        self._over = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().add_reader(self._pidfd, self._reap)
+        words = {"argv": list(argv), "environ": dict(environ), "pass_fds": list(pass_fds)}
+        with anonymous_file("rdzv_orders", json.dumps(words).encode()) as file, self._channel:
+            socket.send_fds(self._channel, [b"."], [file.fileno(), *streams, *pass_fds])
+
+    def dismiss(self) -> None:
+        """It ends, since nobody can give it orders any more."""
+        self._channel.close()
+        os.close(self._pidfd)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+
+    async def wait(self) -> int:
+        """See OwnProcess."""
+        assert self._over is not None
+        return await asyncio.shield(self._over)
+
+    def send_signal(self, number: int) -> None:
+        """See OwnProcess; until it is reaped, its number is nobody else's."""
+        if self.returncode is not None:
+            raise ProcessLookupError
+        os.kill(self.pid, number)
+
+    def _reap(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        _, status = os.waitpid(self.pid, 0)
+        self.returncode = os.waitstatus_to_exitcode(status)
+        assert self._over is not None
+        if not self._over.done():
+            self._over.set_result(self.returncode)
+
+
+# --- the fork's side
+
+
+@dataclass(frozen=True)
+class _Orders:
+    argv: list[str]
+    environ: dict[str, str]
+    fds: dict[int, int]
+    """Where each descriptor shall be, and where it is."""
+
+
+def _fork(word: str, become: Become) -> _Fork | None:
+    """None: the machine has no room for another process."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    gc.freeze()  # what both have is garbage in neither, and stays one copy in memory
+    ours, theirs = socket.socketpair()
+    # A Ctrl-C is for the whole session, which the fork is still in.
+    former = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        pid = os.fork()
+    except OSError:
+        ours.close()
+        theirs.close()
+        return None
+    else:
+        if not pid:
+            os.setsid()
+            signal.pthread_sigmask(signal.SIG_SETMASK, former)
+            _live(word, become, theirs.detach())
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, former)
+    theirs.close()
+    return _Fork(pid, ours)
+
+
+def _live(word: str, become: Become, channel: int) -> NoReturn:
+    """Wait for orders, carry them out, end; nothing of what called this is returned to."""
+    code = 1
+    try:
+        atexit._clear()
+        _close_all_but({*_STREAMS, channel})
+        logging.getLogger().handlers.clear()
+        run = become(word)
+        orders = _receive(socket.socket(fileno=channel))
+        if orders is None:
+            code = 0
+        else:
+            _dress(orders)
+            run()
+            code = 0
+    except SystemExit as exc:
+        code = _exit_code(exc.code)
+    except BaseException:  # noqa: BLE001 (the last one who can tell)
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(Exception):
+            logging.shutdown()
+            atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        os._exit(code)
+
+
+def _exit_code(said: object) -> int:
+    """As the interpreter takes it."""
+    if said is None:
+        return 0
+    if isinstance(said, int):
+        return said & 0xFF
+    sys.stderr.write(f"{said}\n")
+    return 1
+
+
+def _close_all_but(kept: set[int]) -> None:
+    """The launcher's lock and sockets are not this process's."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) not in kept:
+            with contextlib.suppress(OSError):  # that of the list itself
+                os.close(int(name))
+
+
+def _receive(channel: socket.socket) -> _Orders | None:
+    """None: the launcher has ended, or does not need this one."""
+    with channel:
+        said, fds, _, _ = socket.recv_fds(channel, 1, _MOST_DESCRIPTORS)
+    if not said:
+        return None
+    with open(fds.pop(0), "rb") as file:
+        file.seek(0)
+        words = json.load(file)
+    places = [*_STREAMS[1:], *words["pass_fds"]]
+    return _Orders(words["argv"], words["environ"], dict(zip(places, fds, strict=True)))
+
+
+def _dress(orders: _Orders) -> None:
+    """Be the command, as far as anybody can see."""
+    above = max(*orders.fds, *orders.fds.values()) + 1
+    aside = {place: _moved(fd, above) for place, fd in orders.fds.items()}
+    null = os.open(os.devnull, os.O_RDONLY)
+    if null:
+        os.dup2(null, 0)
+        os.close(null)
+    for place, fd in aside.items():
+        os.dup2(fd, place, inheritable=place in _STREAMS)
+        os.close(fd)
+    os.environ.clear()
+    os.environ.update(orders.environ)
+    count = len(OWN_COMMAND)
+    sys.orig_argv[:] = orders.argv
+    sys.argv[:] = orders.argv[count - 1 :]
+    _show_as(orders.argv)
+
+
+def _moved(fd: int, above: int) -> int:
+    """The same open file at a number that nothing is to have; as in `subprocess`, twice is safe."""
+    import fcntl
+
+    new = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above)
+    os.close(fd)
+    return new
+
+
+def _show_as(argv: Sequence[str]) -> None:
+    """Have `ps` show this command, cut to the room that the launcher's command line had.
+
+    The kernel shows the memory in which it has laid the words (proc(5): cmdline, arg_start).
+    """
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        start, end = int(fields[45]), int(fields[46])
+        shown = Path("/proc/self/cmdline").read_bytes()
+        room = end - start
+        if start and room == len(shown) and ctypes.string_at(start, room) == shown:
+            words = b"".join(os.fsencode(word) + b"\0" for word in argv)
+            cut = words[: room - 1].ljust(room, b"\0")
+            ctypes.memmove(start, cut, room)

@@ -1,0 +1,181 @@
+"""A door of its own, and a launcher behind it: what a fork of it sees, and a command of it.
+
+python -E forking.py launch PATH PATH      what a fork sees, and what a command
+python -E forking.py ends HOW              how both end
+python -E forking.py spoiled HOW PATH      whether the fork is used nevertheless
+python -E forking.py refused WHY           how many forks there are
+python -E forking.py waits                 forks that get no orders
+python -E forking.py _look PATH ...        be what sees
+python -E forking.py _end HOW              be what ends
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+DOOR = str(Path(__file__).resolve())
+if __name__ == "__main__":
+    sys.path[0] = str(Path(DOOR).parents[2])
+
+from launcher import processes  # noqa: E402
+
+SIGNALS = ("SigBlk", "SigIgn", "SigCgt", "SigPnd")
+GIVEN = 40
+"""The number of a descriptor that a process is given."""
+
+
+def look() -> None:
+    """Write down what can be seen of this process from within."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    umask = os.umask(0)
+    os.umask(umask)
+    files = {}
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            files[name] = os.readlink(f"/proc/self/fd/{name}").partition(":[")[0]
+        except OSError:  # that of the list
+            continue
+    seen: dict[str, Any] = {
+        "argv": sys.argv,
+        "orig_argv": sys.orig_argv,
+        "environ": dict(os.environ),
+        "c environ": sorted(subprocess.check_output(["env"]).decode("latin-1").splitlines()),
+        "signals": {name: status[name] for name in SIGNALS},
+        "handlers": str(signal.getsignal(signal.SIGINT)),
+        "files": files,
+        "given": os.pread(GIVEN, 100, 0).decode(),
+        "cwd": os.getcwd(),
+        "umask": umask,
+        "leads its session": os.getsid(0) == os.getpid(),
+        "parent": os.getppid(),
+        "limits": [resource.getrlimit(number) for number in range(16)],
+        "dumpable": os.stat("/proc/self").st_uid,
+        "death signal": death_signal(),
+    }
+    own: dict[str, Any] = {"random": random.random()}
+    own["shown"] = Path("/proc/self/cmdline").read_bytes().decode("latin-1")
+    Path(sys.argv[2]).write_text(json.dumps([seen, own]))
+
+
+def death_signal() -> int:
+    import ctypes
+
+    number = ctypes.c_int()
+    ctypes.CDLL(None).prctl(2, ctypes.byref(number))
+    return number.value
+
+
+def end() -> None:
+    """In the way that the command line says."""
+    print("an unfinished line", end="")
+    match sys.argv[2]:
+        case "error":
+            raise ValueError("what went wrong")
+        case "signal":
+            os.kill(os.getpid(), signal.SIGTERM)
+        case "words":
+            sys.exit("why it ends")
+        case "returns":
+            return
+        case code:
+            sys.exit(int(code))
+
+
+WORDS = {"_look": look, "_end": end}
+
+
+def become(word: str) -> Callable[[], None]:
+    return WORDS[word]
+
+
+async def start(
+    made: processes.OwnProcesses, *words: str, **more: str | None
+) -> processes.OwnProcess:
+    environ = {name: value for name, value in {**os.environ, **more}.items() if value is not None}
+    return await made.start([*processes.OWN_COMMAND, *words], environ, pass_fds=[GIVEN])
+
+
+async def launch(made: processes.OwnProcesses, *paths: str) -> None:
+    """The first one is a fork; the second one is a command, since no fork is left."""
+    for path in paths:
+        child = await start(made, "_look", path, "a word", "\udcff", "", RDZV_X="\udcfe", RDZV_Y="")
+        assert await child.wait() == child.returncode == 0
+
+
+async def ends(made: processes.OwnProcesses, how: str) -> None:
+    """How a fork ends, and how a command."""
+    for _ in range(2):
+        child = await start(made, "_end", how)
+        print(await child.wait(), flush=True)
+
+
+async def spoiled(made: processes.OwnProcesses, how: str, path: str) -> None:
+    """Whether it was the fork that was given orders."""
+    [ready] = psutil.Process().children()
+    if how == "it ended":
+        ready.kill()
+        while ready.status() != psutil.STATUS_ZOMBIE:
+            await asyncio.sleep(0.01)
+    others: dict[str, dict[str, str | None]] = {
+        "another variable": {"LANG": "C"},
+        "one variable less": {"HOME": None},
+    }
+    child = await start(made, "_look", path, **others.get(how, {}))
+    assert await child.wait() == 0
+    print(child.pid == ready.pid)
+
+
+def no_room() -> int:
+    raise BlockingIOError
+
+
+STARTS: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {
+    "launch": launch,
+    "ends": ends,
+    "spoiled": spoiled,
+}
+
+if __name__ == "__main__":
+    processes.OWN_COMMAND = (sys.executable, "-E", DOOR)
+    word, words = sys.argv[1], sys.argv[2:]
+    if word in WORDS:
+        become(word)()
+        sys.exit()
+    with open(DOOR, "rb") as given:
+        os.dup2(given.fileno(), GIVEN)
+    made = processes.OwnProcesses()
+    if word == "refused":
+        if words == ["a thread"]:
+            threading.Thread(target=time.sleep, args=[0.2]).start()
+        elif words == ["no exit codes"]:
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        elif words == ["no pidfd"]:
+            del os.pidfd_open
+        elif words == ["no room"]:
+            os.fork = no_room
+        made.fork("_look", 1, become)
+        print(len(psutil.Process().children()))
+    elif word == "waits":
+        made.fork("_look", 2, become)
+        print(*(child.pid for child in psutil.Process().children()), flush=True)
+        sys.stdin.readline()
+        made.dismiss()
+        print(len(psutil.Process().children()), flush=True)
+        sys.stdin.readline()
+    else:
+        made.fork("_end" if word == "ends" else "_look", 1, become)
+        asyncio.run(STARTS[word](made, *words))
