@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import importlib
 import logging
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 
@@ -162,10 +164,15 @@ class _Lean:
         self._service = service
         self._lifespan = lifespan
 
-    @functools.cached_property
-    def _rest(self) -> ASGIApp:
+    async def _rest(self) -> ASGIApp:
         """Imported with the first of these calls, as no launch makes one before its go: FastAPI
-        takes a third of the time in which a registry starts."""
+        takes a third of the time in which a registry starts, and nobody waits for it meanwhile."""
+        if "fastapi" not in sys.modules:
+            await asyncio.to_thread(importlib.import_module, "fastapi")
+        return self._fast_api
+
+    @functools.cached_property
+    def _fast_api(self) -> ASGIApp:
         from fastapi import FastAPI
 
         api = FastAPI(openapi_url=None, redirect_slashes=False)
@@ -186,7 +193,8 @@ class _Lean:
                 raise MethodNotAllowed(f"{path} does not support {scope['method']}")
             raise NotFound(f"there is no {path} here")
         if not route.lean:
-            await self._rest(scope, receive, send)
+            rest = await self._rest()
+            await rest(scope, receive, send)
             return
         reply = await _answer(route, self._service, Asked(scope, *values), receive)
         if isinstance(reply, Response):
