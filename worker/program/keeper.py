@@ -62,7 +62,7 @@ ENDS_ITSELF_SECONDS = 0.5
 KILL_SECONDS = 10.0
 """How long SIGKILL is repeated: a process stuck in a driver or a file server may never end."""
 
-
+_MARKS = (b"TORCHELASTIC_RUN_ID=", b"OMPI_COMM_WORLD_RANK=", b"PMI_RANK=")
 _MOST_NAMED = 5
 _COMMAND_LENGTH = 60
 
@@ -160,12 +160,13 @@ def descendants(root: int, spare: frozenset[int] = frozenset()) -> list[Process]
 def worker_groups(
     everyone: list[Process], run_of: Callable[[int], bytes], ignores: Callable[[int], bool]
 ) -> set[int]:
-    """The process groups of torchrun's workers, each of which leads one; torchrun signals these.
+    """The process groups of the ranks of torchrun or mpirun, which passes SIGTERM on to them: each
+    rank leads one.
 
     Args:
         everyone: What is below the keeper.
-        run_of: What torchrun has added to a process's environment (by its pid), empty for nothing;
-            it may be there already where torchrun itself is started.
+        run_of: What these have added to a process's environment (by its pid), empty for nothing; it
+            may be there already where they are started themselves.
         ignores: Whether a process ignores SIGTERM: it passes none on.
     """
     pids = {process.pid for process in everyone}
@@ -174,14 +175,15 @@ def worker_groups(
     return {p.pid for p in workers if not ignores(p.parent)}
 
 
-def torchruns_id(pid: int) -> bytes:
-    """The run that torchrun has named to this process, or to what has started it."""
+def mark_of_launcher(pid: int) -> bytes:
+    """What torchrun or mpirun (Open MPI's; MPICH's and Intel's) has told this process, or what has
+    started it, and no other process."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
-            found = (b"\0" + file.read()).partition(b"\0TORCHELASTIC_RUN_ID=")[2]
+            items = file.read().split(b"\0")
     except OSError:
         return b""
-    return found.partition(b"\0")[0]
+    return b"\0".join(item for item in items if item.startswith(_MARKS))
 
 
 def ignores_sigterm(pid: int) -> bool:
@@ -337,7 +339,7 @@ class Keeper:
         groups: set[int] = set()
         if not self._alone and not self._told_to_kill:
             everyone = descendants(os.getpid())
-            groups = worker_groups(everyone, torchruns_id, ignores_sigterm)
+            groups = worker_groups(everyone, mark_of_launcher, ignores_sigterm)
             terminate([process for process in everyone if process.group not in groups])
             told = {process.pid for process in everyone} - groups
         deadline = time.monotonic() + self._grace_seconds
