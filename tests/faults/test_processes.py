@@ -43,7 +43,8 @@ def test_a_launch_that_stood_still_as_a_whole_goes_on(tmp_path: Path) -> None:
     options = ("--nnodes", "3", *COMMAND, "--lease", "2", "--orphan-timeout", "3")
     with launching(tmp_path / "s", *options, command=until_end(tmp_path)) as launched:
         launched.wait_for_phase("running")
-        until(lambda: len(processes_with(f"{tmp_path}/end")) >= 10)
+        # The launcher, and of each node its keeper and its shell: an agent shows less of its words.
+        until(lambda: len(processes_with(f"{tmp_path}/end")) >= 7)
         everyone = [psutil.Process(launched.process.pid), *launched.children()]
         for number, seconds in ((signal.SIGSTOP, 5), (signal.SIGCONT, 3)):
             for process in everyone:
