@@ -261,6 +261,15 @@ def test_the_groups_of_torchruns_workers(marked: set[int], groups: set[int]) -> 
     assert keeper.worker_groups(everyone, lambda pid: inherited[pid], lambda _: False) == groups
 
 
+def test_mpiexecs_proxies_are_told_by_mpiexec() -> None:
+    """12 is mpiexec's child, 13 its rank; 15 is a rank of the program itself, 16 is torchrun's."""
+    own = os.getpid()
+    pids = [(11, own, 11), (12, 11, 11), (13, 12, 13), (14, own, 14), (15, 14, 15), (16, 11, 16)]
+    everyone = [process(*three) for three in pids]
+    marks = {13: b"A=B\0PMI_RANK=0", 15: b"PMI_RANK=1", 16: b"TORCHELASTIC_RUN_ID=r"}
+    assert keeper.hydras_proxies(everyone, {13, 15, 16}, lambda pid: marks.get(pid, b"")) == {12}
+
+
 def test_a_stopped_process_is_woken_to_heed_sigterm(keep: Keep) -> None:
     kept = keep("sh", "-c", "trap 'echo bye; exit 7' TERM; echo $$; kill -STOP $$; sleep 60")
     pid = int(kept.read_line())

@@ -62,7 +62,8 @@ ENDS_ITSELF_SECONDS = 0.5
 KILL_SECONDS = 10.0
 """How long SIGKILL is repeated: a process stuck in a driver or a file server may never end."""
 
-_MARKS = (b"TORCHELASTIC_RUN_ID=", b"OMPI_COMM_WORLD_RANK=", b"PMI_RANK=")
+_HYDRAS_MARK = b"PMI_RANK="
+_MARKS = (b"TORCHELASTIC_RUN_ID=", b"OMPI_COMM_WORLD_RANK=", _HYDRAS_MARK)
 _MOST_NAMED = 5
 _COMMAND_LENGTH = 60
 
@@ -173,6 +174,15 @@ def worker_groups(
     leaders = [p for p in everyone if p.pid == p.group and p.parent in pids]
     workers = [p for p in leaders if run_of(p.pid) not in (b"", run_of(p.parent))]
     return {p.pid for p in workers if not ignores(p.parent)}
+
+
+def hydras_proxies(
+    everyone: list[Process], groups: set[int], mark_of: Callable[[int], bytes]
+) -> set[int]:
+    """What mpiexec (MPICH's and Intel's) has put between itself and its ranks: it is told by that,
+    and tells the ranks each time that it is told."""
+    parents = {p.parent for p in everyone if p.pid in groups and _HYDRAS_MARK in mark_of(p.pid)}
+    return {p.pid for p in everyone if p.pid in parents and p.parent != os.getpid()}
 
 
 def mark_of_launcher(pid: int) -> bytes:
@@ -340,7 +350,8 @@ class Keeper:
         if not self._alone and not self._told_to_kill:
             everyone = descendants(os.getpid())
             groups = worker_groups(everyone, mark_of_launcher, ignores_sigterm)
-            terminate([process for process in everyone if process.group not in groups])
+            proxies = hydras_proxies(everyone, groups, mark_of_launcher)
+            terminate([p for p in everyone if p.group not in groups and p.pid not in proxies])
             told = {process.pid for process in everyone} - groups
         deadline = time.monotonic() + self._grace_seconds
         while not self._alone and not self._told_to_kill and time.monotonic() < deadline:
