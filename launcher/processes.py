@@ -39,6 +39,8 @@ Become = Callable[[str], Callable[[], None]]
 _OWN_PREFIX = "RDZV_"
 _STREAMS = (0, 1, 2)
 _MOST_DESCRIPTORS = 16
+_IS_ALONE = b"!"
+"""What a fork says once it is in a session of its own: from then on its group can be signalled."""
 
 
 class OwnProcess(Protocol):
@@ -170,6 +172,8 @@ class _Fork:
         asyncio.get_running_loop().add_reader(self._pidfd, self._reap)
         words = {"argv": list(argv), "environ": dict(environ), "pass_fds": list(pass_fds)}
         with anonymous_file("rdzv_orders", json.dumps(words).encode()) as file, self._channel:
+            if self._channel.recv(1) != _IS_ALONE:  # it has been there for long, as a rule
+                raise ChildProcessError
             socket.send_fds(self._channel, [b"."], [file.fileno(), *streams, *pass_fds])
 
     def dismiss(self) -> None:
@@ -231,28 +235,31 @@ def _fork(word: str, become: Become) -> _Fork | None:
         if not pid:
             os.setsid()
             signal.pthread_sigmask(signal.SIG_SETMASK, former)
-            _live(word, become, theirs.detach())
+            _live(word, become, theirs)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, former)
     theirs.close()
     return _Fork(pid, ours)
 
 
-def _live(word: str, become: Become, channel: int) -> NoReturn:
+def _live(word: str, become: Become, channel: socket.socket) -> NoReturn:
     """Wait for orders, carry them out, end; nothing of what called this is returned to."""
-    code = 1
     try:
         atexit._clear()
-        _close_all_but({*_STREAMS, channel})
         logging.getLogger().handlers.clear()
-        run = become(word)
-        orders = _receive(socket.socket(fileno=channel))
-        if orders is None:
-            code = 0
-        else:
-            _dress(orders)
-            run()
-            code = 0
+        _close_all_but({*_STREAMS, channel.fileno()})
+        channel.send(_IS_ALONE)
+        run = _imported(word, become)
+        orders = _receive(channel)
+    except BaseException:  # noqa: BLE001 (nobody hears it: a command is started in its place)
+        orders = None
+    if orders is None:
+        os._exit(1)
+    code = 1
+    try:
+        _dress(orders)
+        run()
+        code = 0
     except SystemExit as exc:
         code = _exit_code(exc.code)
     except BaseException:  # noqa: BLE001 (the last one who can tell)
@@ -265,6 +272,19 @@ def _live(word: str, become: Become, channel: int) -> NoReturn:
             with contextlib.suppress(Exception):
                 stream.flush()
         os._exit(code)
+
+
+def _imported(word: str, become: Become) -> Callable[[], None]:
+    """What runs the word; where it cannot be imported, that is said where the command would."""
+    try:
+        return become(word)
+    except Exception as exc:  # noqa: BLE001 (raised again)
+        failed = exc
+
+    def fail() -> NoReturn:
+        raise failed
+
+    return fail
 
 
 def _exit_code(said: object) -> int:
