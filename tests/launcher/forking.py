@@ -1,7 +1,7 @@
 """A door of its own, and a launcher behind it: what a fork of it sees, and a command of it.
 
 python -E forking.py launch PATH PATH      what a fork sees, and what a command
-python -E forking.py ends HOW              how both end
+python -E forking.py ends WORD HOW         how both end
 python -E forking.py spoiled HOW PATH      whether the fork is used nevertheless
 python -E forking.py refused WHY           how many forks there are
 python -E forking.py waits                 forks that get no orders
@@ -99,6 +99,8 @@ WORDS = {"_look": look, "_end": end}
 
 
 def become(word: str) -> Callable[[], None]:
+    if word == "_absent":
+        raise ImportError("no such part")
     return WORDS[word]
 
 
@@ -116,10 +118,10 @@ async def launch(made: processes.OwnProcesses, *paths: str) -> None:
         assert await child.wait() == child.returncode == 0
 
 
-async def ends(made: processes.OwnProcesses, how: str) -> None:
+async def ends(made: processes.OwnProcesses, word: str, how: str) -> None:
     """How a fork ends, and how a command."""
     for _ in range(2):
-        child = await start(made, "_end", how)
+        child = await start(made, word, how)
         print(await child.wait(), flush=True)
 
 
@@ -152,7 +154,7 @@ STARTS: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {
 if __name__ == "__main__":
     processes.OWN_COMMAND = (sys.executable, "-E", DOOR)
     word, words = sys.argv[1], sys.argv[2:]
-    if word in WORDS:
+    if word in {*WORDS, "_absent"}:
         become(word)()
         sys.exit()
     with open(DOOR, "rb") as given:
@@ -177,5 +179,5 @@ if __name__ == "__main__":
         print(len(psutil.Process().children()), flush=True)
         sys.stdin.readline()
     else:
-        made.fork("_end" if word == "ends" else "_look", 1, become)
+        made.fork(words[0] if word == "ends" else "_look", 1, become)
         asyncio.run(STARTS[word](made, *words))

@@ -40,7 +40,7 @@ def test_a_fork_sees_what_a_command_would(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["0", "7", "300", "words", "returns", "error", "signal"])
 def test_a_fork_ends_as_a_command_would(how: str) -> None:
-    done = run("ends", how)
+    done = run("ends", "_end", how)
     assert done.returncode == 0, done.stderr
     fork, command = [line.removeprefix("an unfinished line") for line in done.stdout.split("\n")][
         :2
@@ -49,6 +49,12 @@ def test_a_fork_ends_as_a_command_would(how: str) -> None:
     assert done.stdout.count("an unfinished line") == (0 if how == "signal" else 2)
     assert done.stderr.count("why it ends\n") == (2 if how == "words" else 0)
     assert done.stderr.count("ValueError: what went wrong\n") == (2 if how == "error" else 0)
+
+
+def test_a_fork_that_cannot_be_what_it_shall_says_so_where_the_command_would() -> None:
+    done = run("ends", "_absent", "")
+    assert (done.returncode, done.stdout) == (0, "1\n1\n")
+    assert done.stderr.count("ImportError: no such part\n") == 2
 
 
 @pytest.mark.parametrize(
