@@ -19,6 +19,7 @@ import click
 from launcher.cli.help import WithExitCodes, write_commands
 from launcher.cli.streams import STANDARD_OUTPUT
 from launcher.options import Unknown
+from launcher.terminal import shows_colours
 from rendezvous.door import begin_work
 from rendezvous.secret_variables import descriptor_of
 from rendezvous.wire.errors import ExitCode, RdzvError, UsageError
@@ -50,7 +51,10 @@ class Group(WithExitCodes, click.Group):
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         """See the base class."""
         with _in_our_form():
-            return super().make_context(*args, **kwargs)
+            context = super().make_context(*args, **kwargs)
+        if not shows_colours(os.environ):
+            context.color = False  # what is printed under it has none; commands inherit it
+        return context
 
     def invoke(self, ctx: click.Context) -> Any:
         """See the base class."""

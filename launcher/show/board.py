@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from launcher.terminal import can_redraw
 from rendezvous.wire.run import (
     EventLine,
     NodeState,
@@ -328,5 +329,5 @@ def make_board(*, json_events: bool) -> Board:
     """The board that fits where standard error goes; only some terminals can redraw a table."""
     if json_events:
         return JsonBoard(sys.stdout)
-    redraws = sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+    redraws = sys.stderr.isatty() and can_redraw(os.environ)
     return LiveBoard() if redraws else PlainBoard(sys.stderr)
