@@ -19,6 +19,7 @@ from launcher.cli.process import (
     shown,
 )
 from launcher.cli.runs import STATE_DIR, root_folder
+from launcher.terminal import width_of
 from rendezvous.wire.errors import UsageError
 
 
@@ -35,9 +36,10 @@ def schedulers(context: click.Context) -> None:
     if context.invoked_subcommand is not None:
         return
     need_launcher_packages()
-    from launcher.schedulers.catalog import show_schedulers
+    from launcher.show.schedulers import scheduler_lines
 
-    show_schedulers(os.environ)
+    for line in scheduler_lines(os.environ, width_of(sys.stdout)):
+        click.echo(line)
 
 
 @schedulers.command("check", cls=WithExitCodes, epilog=EXIT_CODES)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
 
 from launcher.cli.completion import starting
+from launcher.terminal import fold, width_of
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.words import did_you_mean
 
@@ -35,12 +37,17 @@ def docs(page: str | None) -> None:
     """
     if not _names():
         raise UsageError(f"this installation has no documentation in {FOLDER}")
+    from launcher.show.pages import page_lines
+
+    width = width_of(sys.stdout)
     if page is None:
         for name in _names():
             title = (FOLDER / f"{name}.md").read_text(encoding="utf-8").partition("\n")[0]
-            click.echo(f"{name:20} {title.lstrip('# ')}")
+            for line in fold(f"{name:20} {title.lstrip('# ')}", width, 21):
+                click.echo(line)
         return
     if page not in _names():
         hint = did_you_mean(page, _names()) or "'rdzv docs' lists the pages"
         raise UsageError(f"there is no page '{page}'", hint=hint)
-    click.echo((FOLDER / f"{page}.md").read_text(encoding="utf-8"), nl=False)
+    for line in page_lines((FOLDER / f"{page}.md").read_text(encoding="utf-8"), width):
+        click.echo(line)

@@ -19,7 +19,7 @@ import click
 from launcher.cli.help import WithExitCodes, write_commands
 from launcher.cli.streams import STANDARD_OUTPUT
 from launcher.options import Unknown
-from launcher.terminal import shows_colours
+from launcher.terminal import fold_lines, shows_colours, width_of
 from rendezvous.door import begin_work
 from rendezvous.secret_variables import descriptor_of
 from rendezvous.wire.errors import ExitCode, RdzvError, UsageError
@@ -39,9 +39,10 @@ class Group(WithExitCodes, click.Group):
         try:
             return super().main(*args, **kwargs)
         except RdzvError as exc:
-            click.echo(f"rdzv: {shown(exc.message)}", err=True)
-            if exc.hint:
-                click.echo(f"      {shown(exc.hint)}", err=True)
+            text = f"rdzv: {shown(exc.message)}" + (
+                f"\n      {shown(exc.hint)}" if exc.hint else ""
+            )
+            click.echo(fold_lines(text, width_of(sys.stderr), len("rdzv: ")), err=True)
             sys.exit(int(exc.exit_code))
         except Exception:  # noqa: BLE001 (the last one who can name it)
             traceback.print_exc()

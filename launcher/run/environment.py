@@ -12,6 +12,7 @@ import random
 import secrets
 import signal
 import socket
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +33,7 @@ from launcher.schedulers.catalog import make_scheduler
 from launcher.schedulers.contract import Scheduler, SchedulerContext
 from launcher.show.board import Board, make_board
 from launcher.state.state_dir import StateDir
+from launcher.terminal import fold_lines, width_of
 from rendezvous.compat import timeout
 from rendezvous.talk.credentials import Credential, new_secret
 from rendezvous.talk.join_string import RegistryPlace
@@ -123,7 +125,7 @@ class LaunchEnvironment:
 
     def echo(self, words: str) -> None:
         """A line for the person, outside of the board's time."""
-        click.echo(words, err=True)
+        click.echo(fold_lines(words, width_of(sys.stderr), len("rdzv: ")), err=True)
 
     def board(self, *, json_events: bool) -> Board:
         """What the person sees."""

@@ -7,13 +7,9 @@ Most schedulers are *profiles*: a TOML file with the command lines of somebody's
 from __future__ import annotations
 
 import functools
-import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-
-import click
 
 from launcher.schedulers.contract import Entry, Scheduler, SchedulerContext
 from launcher.schedulers.external import ExternalScheduler
@@ -87,18 +83,3 @@ def scheduler_entry(name: str) -> Entry:
 def make_scheduler(starter: str, context: SchedulerContext) -> Scheduler:
     """The scheduler of that name, for one launch. Raises UsageError."""
     return scheduler_entry(starter).make(context)
-
-
-def show_schedulers(environ: Mapping[str, str]) -> None:
-    """Print all schedulers, with how the join string travels and which commands are missing."""
-    path = environ.get("PATH", os.defpath)
-    for name, entry in known_schedulers().items():
-        click.echo(f"{name:12} {entry.summary}")
-        words = f"join string: {entry.secret}"
-        if entry.commands:
-            missing = [
-                command for command in entry.commands if not shutil.which(command, path=path)
-            ]
-            gone = f" (not here: {', '.join(missing)})" if missing else ""
-            words = f"{words}; commands: {', '.join(entry.commands)}{gone}"
-        click.echo(f"{'':12} {words}")

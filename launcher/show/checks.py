@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import click
 from launcher.show.heatmap import draw_heat_map
 from launcher.state.find_run import find_run, registry_of
 from launcher.state.state_dir import StateDir
+from launcher.terminal import fold, width_of
 from rendezvous.proof.blame import nearest
 from rendezvous.proof.findings import told_once
 from rendezvous.proof.interfaces import is_odd
@@ -22,6 +24,7 @@ from rendezvous.wire.words import ms_text, node_name, printable
 
 _MOST_FINDINGS = 20
 _MOST_WARNINGS = 8
+_WORDS_AT = 13
 _ORDER = {"fail": 0, "warn": 1, "skipped": 2, "ok": 3}
 
 
@@ -100,7 +103,7 @@ def _told(findings: Iterable[Finding], report: RunReport) -> list[tuple[Finding,
 def _finding_lines(finding: Finding, text: str) -> Iterator[str]:
     yield f"{finding.level:7} {finding.check}  {text}"
     if finding.fix and finding.level in ("fail", "warn"):
-        yield f"{'':11}  {finding.fix}"
+        yield f"{'':{_WORDS_AT}}{finding.fix}"
 
 
 def rtt_line(tried: Round, report: RunReport) -> str:
@@ -128,7 +131,8 @@ async def show_checks(root: Path, run: str, *, as_json: bool) -> int:
     if as_json:
         click.echo(report.model_dump_json(indent=1))
     else:
-        _print(check_lines(report))
+        width = width_of(sys.stdout)
+        _print(part for line in check_lines(report) for part in fold(line, width, _WORDS_AT))
     return 0
 
 

@@ -13,6 +13,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import click
 
 from launcher.settings import known_check
+from launcher.terminal import fold, width_of
+from rendezvous.frozen import frozen
 from rendezvous.version import rdzv_version
 from rendezvous.wire.errors import ExitCode, UsageError
 from rendezvous.wire.node import Finding, RdmaPort
@@ -29,7 +31,30 @@ _MOST_CHARACTERS = 400
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 _TITLES = {check.id: check.title for check in NODE_CHECKS}
 _TITLE_WIDTH = max(len(title) for title in _TITLES.values())
-_INDENT = " " * (len("  fail  L00  ") + _TITLE_WIDTH + 2)
+_FACTS_AT = 10
+_WORDS_AT = len("  fail  L00  ") + _TITLE_WIDTH + 2
+
+
+@frozen
+class _Row:
+    """A line of the page.
+
+    Attributes:
+        at: Where its words begin, behind columns of other things.
+        level: The one in its first column, which is shown in its colour.
+    """
+
+    text: str
+    at: int = 0
+    level: str = ""
+
+    def lines(self, width: int | None) -> list[str]:
+        """As a terminal of so many cells shows it; None: as one line."""
+        parts = fold(printable(self.text, self.at + _MOST_CHARACTERS).rstrip(), width, self.at)
+        if self.level:
+            shown = f"{self.level:5}"
+            parts[0] = parts[0].replace(shown, click.style(shown, fg=_COLOURS[self.level]), 1)
+        return parts
 
 
 def show_node(
@@ -70,7 +95,8 @@ def show_node(
         found = [finding.model_dump(exclude={"slot"}) for finding in findings]
         click.echo(json.dumps({"checks": found}, indent=1))
     else:
-        for line in page(here, findings, absent, time.monotonic() - began):
+        took = time.monotonic() - began
+        for line in page(here, findings, absent, took, width_of(sys.stdout)):
             click.echo(line)
     bad = {"fail", "warn"} if strict else {"fail"}
     failed = any(finding.level in bad for finding in findings)
@@ -82,16 +108,21 @@ def page(
     findings: Sequence[Finding],
     absent: Sequence[str],
     seconds: float,
+    width: int | None = None,
 ) -> Iterator[str]:
     """The lines of the page: what is here, what is offered, what was checked, and the sum of it."""
-    yield from (*_machine(here, absent), "")
-    yield from (*_addresses(here), "")
-    yield from _checks(findings)
-    yield _summary(findings, seconds)
-    yield "to see what a symmetric start would take from the environment: rdzv doctor --env"
+    rows = (
+        *(*_machine(here, absent), _Row("")),
+        *(*_addresses(here), _Row("")),
+        *_checks(findings),
+        _Row(_summary(findings, seconds)),
+        _Row("to see what a symmetric start would take from the environment: rdzv doctor --env"),
+    )
+    for row in rows:
+        yield from row.lines(width)
 
 
-def _machine(here: Surroundings, absent: Sequence[str]) -> Iterator[str]:
+def _machine(here: Surroundings, absent: Sequence[str]) -> Iterator[_Row]:
     python, system = here.python, os.uname()
     memory = memory_bytes()
     rows = {
@@ -112,7 +143,7 @@ def _machine(here: Surroundings, absent: Sequence[str]) -> Iterator[str]:
     }
     for label, lines in rows.items():
         for number, line in enumerate(lines):
-            yield _line(f"{'' if number else label:9} {line}")
+            yield _Row(f"{'' if number else label:9} {line}", _FACTS_AT)
 
 
 def _program(here: Surroundings) -> str:
@@ -148,7 +179,7 @@ def _gpus(here: Surroundings) -> str:
     return (words or str(here.facts.gpus)) + driver + more
 
 
-def _addresses(here: Surroundings) -> Iterator[str]:
+def _addresses(here: Surroundings) -> Iterator[_Row]:
     """What is offered to the other nodes, best first; what is not, and why."""
     rows = [
         (one.interface, f"{one.address}/{one.prefix_length}", f"{one.reason}, MTU {one.mtu}")
@@ -158,33 +189,34 @@ def _addresses(here: Surroundings) -> Iterator[str]:
     widths = [max((len(row[i]) for row in rows + others), default=0) for i in range(2)]
     for title, table in (("offered to the other nodes, best first", rows), ("not offered", others)):
         if table:
-            yield title
+            yield _Row(title)
         for interface, address, words in table:
-            yield _line(f"  {interface:{widths[0]}}  {address:{widths[1]}}  {words}")
+            text = f"  {interface:{widths[0]}}  {address:{widths[1]}}  {words}"
+            yield _Row(text, at=sum(widths) + 6)
 
 
-def _checks(findings: Sequence[Finding]) -> Iterator[str]:
+def _checks(findings: Sequence[Finding]) -> Iterator[_Row]:
     """What is good in a line each, what is not with its meaning and its cure; then the rest."""
-    yield "checks"
+    yield _Row("checks")
     for finding in findings:
         if finding.level == "skipped":
             continue
         subject = "" if finding.subject == _TITLES[finding.check] else finding.subject
         value = ": ".join(filter(None, (subject, finding.value)))
         expected = f" (expected: {finding.expected})" if finding.expected else ""
-        level = click.style(f"{finding.level:5}", fg=_COLOURS[finding.level])
         title = f"{_TITLES[finding.check]:{_TITLE_WIDTH}}"
-        yield f"  {level} {finding.check}  {title}  {_line(value + expected)}"
+        text = f"  {finding.level:5} {finding.check}  {title}  {value}{expected}"
+        yield _Row(text, _WORDS_AT, finding.level)
         if finding.cause:
-            yield _line(f"{_INDENT}{finding.cause}")
+            yield _Row(f"{'':{_WORDS_AT}}{finding.cause}", _WORDS_AT)
         if finding.fix:
-            yield _line(f"{_INDENT}fix: {finding.fix}")
+            yield _Row(f"{'':{_WORDS_AT}}fix: {finding.fix}", _WORDS_AT)
     reasons: dict[str, list[str]] = {}
     for finding in findings:
         if finding.level == "skipped":
             reasons.setdefault(finding.value, []).append(finding.check)
     for reason, ids in reasons.items():
-        yield _line(f"  not made: {reason}: {', '.join(ids)}")
+        yield _Row(f"  not made: {reason}: {', '.join(ids)}", at=4)
 
 
 def _summary(findings: Sequence[Finding], seconds: float) -> str:
@@ -196,7 +228,3 @@ def _summary(findings: Sequence[Finding], seconds: float) -> str:
         f"{first}: {len(good)} good, {len(warned)} with a warning, {len(failed)} failed, "
         f"in {seconds:.2f} s"
     )
-
-
-def _line(text: str) -> str:
-    return printable(text, _MOST_CHARACTERS).rstrip()

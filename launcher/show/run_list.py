@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
-import shutil
 import sys
 import time
 import unicodedata
@@ -17,11 +16,14 @@ import click
 
 from launcher.state.find_run import registry_of
 from launcher.state.state_dir import KeptResult, LaunchRecord, StateDir, recorded_runs
+from launcher.terminal import width_of
 from rendezvous.frozen import frozen
 from rendezvous.wire.errors import RdzvError
 from rendezvous.wire.words import printable
 
 NEWEST = 20
+FACTS_AT = 9
+"""Where the values of `facts` begin."""
 _ASK_SECONDS = 1.0
 _ASKED_AT_ONCE = 32
 _COMMAND_CELLS = 40
@@ -68,8 +70,7 @@ async def show_runs(root: Path, *, everything: bool, as_json: bool) -> int:
     if not known:
         click.echo(f"no runs in {root}")
         return 0
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    for line in table_lines(rows, width):
+    for line in table_lines(rows, width_of(sys.stdout)):
         click.echo(line)
     if more := len(known) - len(shown):
         click.echo(f"and {more} more: rdzv status --all", err=True)

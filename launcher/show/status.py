@@ -13,12 +13,15 @@ import click
 from launcher.show.board import draw
 from launcher.show.last_line import last_line
 from launcher.show.progress import draw_metrics, show
-from launcher.show.run_list import facts, row_of
+from launcher.show.run_list import FACTS_AT, facts, row_of
 from launcher.state.find_run import find_run, registry_of
 from launcher.state.state_dir import StateDir
+from launcher.terminal import fold_lines, width_of
 from rendezvous.wire.errors import RdzvError, Unavailable
 from rendezvous.wire.metrics import RunMetrics
 from rendezvous.wire.run import RunStatus
+
+_WORDS_AT = len("rdzv: ")
 
 
 async def show_status(root: Path, run: str, *, as_json: bool) -> int:
@@ -28,9 +31,12 @@ async def show_status(root: Path, run: str, *, as_json: bool) -> int:
     if result is not None and is_over:
         row = await row_of(state, state.record())
         shown = asdict(row) | result.model_dump(mode="json")
-        click.echo(json.dumps(shown, indent=1) if as_json else "\n".join(facts(row)))
-        if not as_json:
-            click.echo(last_line(run, result, state))
+        width = width_of(sys.stdout)
+        if as_json:
+            click.echo(json.dumps(shown, indent=1))
+            return 0
+        click.echo(fold_lines("\n".join(facts(row)), width, FACTS_AT))
+        click.echo(fold_lines(last_line(run, result, state), width, _WORDS_AT))
         return 0
     from rich.console import Console, Group
 
