@@ -27,19 +27,28 @@ STATE_DIR = click.option(
 )
 
 
-def root_folder(state_dir: Path | None) -> Path:
-    """The folder of all runs, for those who read it; raises UsageError for what is no folder."""
+def root_folder(state_dir: Path | None, run: str | None = None) -> Path:
+    """The folder of all runs, for those who read it, or look into that of one run.
+
+    Raises UsageError for what is no folder, and for a run of another user.
+    """
     root = state_dir or state_home(os.environ)
+    _look_into(root)
+    if run and "/" not in run and os.path.isdir(root / run):
+        _look_into(root / run)
+    return root
+
+
+def _look_into(folder: Path) -> None:
     try:
-        os.stat(f"{root}/")
+        os.stat(f"{folder}/.")
     except FileNotFoundError:
         pass  # nothing was launched here yet
     except OSError as exc:
         raise UsageError(
-            f"the state directory {root} cannot be used: {exc.strerror}",
+            f"the state directory {folder} cannot be used: {exc.strerror}",
             hint="choose another one with --state-dir or RDZV_STATE_DIR",
         ) from exc
-    return root
 
 
 @click.command()
@@ -80,7 +89,7 @@ def status(
       rdzv status llama-7b
     """
     need_launcher_packages()
-    root = root_folder(state_dir)
+    root = root_folder(state_dir, run)
     if checks or matrix is not None:
         from launcher.show.checks import show_checks, show_matrix
 
@@ -131,7 +140,7 @@ def metrics(run: str, state_dir: Path | None, plot: Path | None, as_json: bool) 
 
     if plot is not None and as_json:
         raise UsageError("--plot and --json exclude each other", hint="give one of them")
-    exit_with(show_metrics(root_folder(state_dir), run, as_json=as_json, plot=plot))
+    exit_with(show_metrics(root_folder(state_dir, run), run, as_json=as_json, plot=plot))
 
 
 @click.command()
@@ -150,7 +159,7 @@ def cancel(run: str, state_dir: Path | None, reason: str) -> None:
     need_launcher_packages()
     from launcher.run.cancel import cancel_run
 
-    exit_with(cancel_run(root_folder(state_dir), run, reason, os.environ))
+    exit_with(cancel_run(root_folder(state_dir, run), run, reason, os.environ))
 
 
 @click.command()
@@ -197,7 +206,7 @@ def logs(
     from launcher.show.logs import show_logs
     from launcher.state.find_run import find_run
 
-    state = find_run(root_folder(state_dir), run)
+    state = find_run(root_folder(state_dir, run), run)
     more = {"follow": follow, "registry": registry}
     exit_with(show_logs(state, os.environ, node=node, rank=rank, lines=lines, **more))
 
@@ -255,7 +264,7 @@ def prune(
     from launcher.state import prune as old
     from launcher.state.state_dir import StateDir
 
-    root = root_folder(state_dir)
+    root = root_folder(state_dir, run)
     names = old.old_runs(root, older_than=older_than, keep=keep) if run is None else [run]
     if run is not None and not old.is_ours(StateDir(root, run)):
         hint = "'rdzv status' lists the runs"
@@ -313,13 +322,13 @@ def _journal(word: str, state_dir: Path | None) -> Path:
         UsageError: It is neither, and no path.
     """
     path = Path(word)
-    if "/" in word and path.is_file():
+    if "/" in word and os.path.isfile(path):
         return path
-    root = root_folder(state_dir)
+    root = root_folder(state_dir, word)
     kept = root / word / "journal.sqlite"
-    if kept.is_file():
+    if os.path.isfile(kept):
         return kept
-    if "/" in word or path.is_file():
+    if "/" in word or os.path.isfile(path):
         return path
     need_launcher_packages()
     from launcher.state.find_run import find_run
