@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import os
 import resource
 import socket
 from pathlib import Path
@@ -52,9 +53,12 @@ def listen(port: int, *, address: str = "", exact: bool) -> socket.socket:
 
 def _cannot_listen(port: int, last: int, address: str, error: OSError) -> UsageError:
     ports = f"port {port}" if port == last else f"any of the ports {port} to {last}"
+    users = "another program uses it" if port == last else "other programs use them"
+    # socket.create_server adds the address to the error's words, as Python writes it.
+    reason = os.strerror(error.errno) if error.errno else str(error)
     return UsageError(
-        f"the registry cannot listen on {ports} of {address or 'this machine'}: {error.strerror}",
-        hint="other programs use them; choose another with --port"
+        f"the registry cannot listen on {ports} of {address or 'this machine'}: {reason}",
+        hint=f"{users}; choose another with --port"
         if error.errno == errno.EADDRINUSE
         else "choose another port or address",
     )
