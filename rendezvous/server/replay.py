@@ -17,7 +17,7 @@ from rendezvous.run.protocol import apply
 from rendezvous.run.state import Run, create
 from rendezvous.run.views import event_line
 from rendezvous.server.journal import Record, applying, read_journal
-from rendezvous.wire.errors import RdzvError
+from rendezvous.wire.errors import ExitCode, RdzvError
 from rendezvous.wire.run import EventLine
 from rendezvous.wire.words import printable
 
@@ -64,8 +64,9 @@ def _print(lines: Iterable[str]) -> None:
         sys.stdout.flush()
     except OSError as exc:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is left to flush
-        if not isinstance(exc, BrokenPipeError):  # the reader has seen enough
-            raise RdzvError(f"standard output cannot be written: {exc.strerror}") from exc
+        if isinstance(exc, BrokenPipeError):  # the reader has seen enough
+            raise SystemExit(int(ExitCode.FAILED)) from None
+        raise RdzvError(f"standard output cannot be written: {exc.strerror}") from exc
 
 
 def _text(run: str, line: EventLine, *, as_json: bool) -> str:

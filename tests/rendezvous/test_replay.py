@@ -115,7 +115,7 @@ async def test_neither_hostile_words_nor_an_output_that_takes_no_more_do_harm(
     assert printed()[1].endswith("a?[2Jb?c")  # it cannot write to the terminal
     reader, writer = os.pipe()
     os.close(reader)
-    with os.fdopen(writer, "w") as closed:
+    with os.fdopen(writer, "w") as closed, pytest.raises(SystemExit, match="1"):
         printed(to=closed)
     assert capsys.readouterr().err == ""
     with Path("/dev/full").open("w") as full, pytest.raises(SystemExit, match="1"):
