@@ -29,11 +29,12 @@ def draw_heat_map(tried: Round, hostnames: Mapping[int, str], path: Path) -> Non
     check_picture(path)
     side = min(12.0, max(4.0, 0.28 * len(tried.slots)))
     figure = new_figure(side + 3.0, side + 1.5)
-    _draw(figure, tried, hostnames)
+    draw_round(figure, tried, hostnames)
     save_picture(figure, path)
 
 
-def _draw(figure: Any, tried: Round, hostnames: Mapping[int, str]) -> None:
+def draw_round(figure: Any, tried: Round, hostnames: Mapping[int, str]) -> None:
+    """Draw it into a figure of matplotlib."""
     slots = sorted(tried.slots)
     place = {slot: number for number, slot in enumerate(slots)}
     failed = failures(tried)

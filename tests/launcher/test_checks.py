@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from launcher.show.checks import check_lines, lines_of, rtt_line, warning_lines
-from launcher.show.heatmap import draw_heat_map
+from launcher.show.heatmap import draw_heat_map, draw_round, scale
 from launcher.state.state_dir import StateDir
 from rendezvous.wire.errors import ExitCode
 from rendezvous.wire.node import Finding
@@ -239,6 +240,64 @@ def test_a_round_is_drawn(size: int, tmp_path: Path) -> None:
     round_ = round_.model_copy(update={"reports": dict(round_.reports) | foreign})
     draw_heat_map(round_, {0: "a$b$", 1: "<b>&"}, tmp_path / "m.png")
     assert (tmp_path / "m.png").read_bytes().startswith(b"\x89PNG")
+
+
+def colours(times: dict[tuple[int, int], float]) -> dict[tuple[int, int], tuple[float, ...]]:
+    """The colours of pairs of four nodes, of which these need so many milliseconds to answer."""
+    from matplotlib.figure import Figure
+
+    reports = {
+        one: [
+            PairProbe(slot=other, outcome="ok", rtt_ms=times.get((one, other), 0.005))
+            for other in range(4)
+            if other != one
+        ]
+        for one in range(4)
+    }
+    figure = Figure()
+    draw_round(figure, tried(4).model_copy(update={"reports": reports}), {})
+    picture: Any = figure.axes[0].images[0]
+    drawn = picture.cmap(picture.norm(picture.get_array()))
+    return {
+        (one, other): tuple(drawn[one][other])
+        for one in range(4)
+        for other in range(4)
+        if other != one
+    }
+
+
+def test_no_difference_of_microseconds_has_a_colour_of_its_own() -> None:
+    """On one machine a pair may take a hundred times as long as another, which means nothing."""
+    pytest.importorskip("matplotlib")
+    assert len(set(colours({}).values())) == 1
+    assert colours({(0, 1): 0.05, (1, 2): 0.3, (2, 3): 0.9}) == colours({})
+
+
+def test_what_takes_much_longer_than_usual_has_the_last_colour_and_more_than_a_little() -> None:
+    pytest.importorskip("matplotlib")
+    usual = colours({})[0, 1]
+    found = colours({(0, 1): 20.0, (1, 2): 4.0})
+    slow, less = found.pop((0, 1)), found.pop((1, 2))
+    assert set(found.values()) == {usual}
+    assert len({usual, less, slow}) == 3
+    assert slow == pytest.approx((0.993248, 0.906157, 0.143936, 1.0))  # viridis ends in yellow
+
+
+@pytest.mark.parametrize(
+    ("times", "ends"),
+    [
+        ([], (1.0, 2.0)),
+        ([0.005] * 5, (1.0, 2.0)),
+        ([0.005, 0.005, 0.3], (1.0, 2.0)),
+        ([0.005, 0.005, 50.0], (1.0, 50.0)),  # beyond what any loopback takes
+        ([2.0, 2.0, 2.1], (6.0, 12.0)),  # between distant places all is slow, and usual
+        ([2.0, 2.0, 40.0], (6.0, 40.0)),
+    ],
+)
+def test_the_colours_begin_above_what_is_usual_and_matters(
+    times: list[float], ends: tuple[float, float]
+) -> None:
+    assert scale(times) == ends
 
 
 def test_the_picture_is_asked_for_by_a_files_name(tmp_path: Path) -> None:
