@@ -1,0 +1,315 @@
+"""What people rely on unsaid: other users, homes that cannot be written, terminals and pipes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.support.launching import RDZV, Outcome, environment, launch, launching, shell
+from tests.support.terminals import on_terminal, shown_lines
+from tests.support.users import User, make_users
+from worker.offer.ports import find_free
+
+TWO = ("--nnodes", "2", "--framework", "command")
+COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3|4|9|10)[0-9](?:;\d+)*m")
+NO_FOLDER = "choose another one with --state-dir or RDZV_STATE_DIR"
+
+pytestmark = [pytest.mark.real_time, pytest.mark.timeout(60)]
+
+
+def ask(env: dict[str, str], *words: str, by: Sequence[str] = ()) -> Outcome:
+    """An `rdzv` command, in no terminal and a folder that everyone may enter."""
+    argv = [*by, RDZV, *words]
+    done = subprocess.run(argv, env=env, cwd="/", capture_output=True, text=True, timeout=40)
+    return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+def refusal(outcome: Outcome, folder: Path | str, reason: str = "Permission denied") -> bool:
+    """Whether that is all it said: which folder, why, and the options that help."""
+    message, hint = outcome.err.splitlines()
+    assert (outcome.code, outcome.out, hint.strip()) == (64, "", NO_FOLDER), outcome.err
+    what = re.fullmatch(r"rdzv: the state directory (\S+) cannot be used: (.+)", message)
+    assert what is not None, message
+    return what[1].startswith(str(folder)) and what[2] == reason
+
+
+# --- users and homes ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Path]:
+    """A folder that everyone may enter, unlike those of pytest."""
+    folder = Path(tempfile.mkdtemp(prefix="conventions-", dir="/tmp"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def users(place: Path) -> list[User]:
+    return make_users(place, 2)
+
+
+def test_a_user_without_a_name_runs_a_job_whose_files_no_other_user_reads(
+    users: list[User], place: Path
+) -> None:
+    """Also with the session folder of another user, as `su` leaves it."""
+    one, other = users
+    closed = place / "closed"
+    closed.mkdir(mode=0o700)
+    env = one.environment(XDG_RUNTIME_DIR=str(closed))
+    command = shell('[ -S "$RDZV_SOCKET" ] && id -u')
+    outcome = launch(one.state, *TWO, command=command, env=env, by=one.by, cwd=place)
+    assert outcome.code == 0, outcome.err
+    assert sorted(outcome.out.splitlines()) == [f"[0] {one.uid}", f"[1] {one.uid}"]
+    found = [path.lstat() for path in (one.home / ".local").rglob("*")]
+    assert len(found) > 10
+    assert {(about.st_uid, stat.S_IMODE(about.st_mode) & 0o077) for about in found} == {
+        (one.uid, 0)
+    }
+    look = environment(one.state, HOME=str(other.home))
+    assert refusal(ask(look, "status", "r", by=other.by), one.state)
+
+
+def test_a_run_of_another_user_in_a_shared_folder_is_refused_by_its_name(
+    users: list[User], place: Path
+) -> None:
+    shared = place / "shared"
+    (shared / "r").mkdir(parents=True)
+    (shared / "r" / "journal.sqlite").touch()
+    (shared / "r").chmod(0o700)
+    shared.chmod(0o1777)
+    env = environment(shared, HOME=str(users[0].home))
+    for words in (("replay", "r"), ("status", "r"), ("launch", "--rdzv-id", "r", *TWO, "--", "ls")):
+        assert refusal(ask(env, *words, by=users[0].by), shared / "r")
+
+
+@pytest.mark.parametrize("home", ["none", "read-only", "missing"])
+def test_without_a_home_that_can_be_written_a_launch_names_the_folder_and_what_helps(
+    users: list[User], place: Path, home: str
+) -> None:
+    user = users[0]
+    folder = Path("/.local") if home == "none" else place / home
+    env = environment(Path(), **user.environment(HOME=str(folder)))
+    if home == "none":
+        del env["HOME"]
+    elif home == "read-only":
+        folder.mkdir(mode=0o555)
+    words = ("launch", "--rdzv-id", "r", *TWO, "--", "true")
+    assert refusal(ask(env, *words, by=user.by), folder)
+    assert ask(env, "status", by=user.by).code == 0
+    if home == "read-only":
+        helped = {**env, "RDZV_STATE_DIR": str(user.home / "state")}
+        assert ask(helped, *words, by=user.by).code == 0
+
+
+def test_a_home_on_a_read_only_disk_is_named_also_to_root(users: list[User], place: Path) -> None:
+    home = place / "disk"
+    home.mkdir()
+    script = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
+    by = ("unshare", "--mount", "--propagation", "private", "sh", "-c", script, str(home))
+    env = environment(Path(), RDZV_STATE_DIR="", XDG_STATE_HOME="", HOME=str(home))
+    words = ("launch", *TWO, "--", "true")
+    assert refusal(ask(env, *words, by=by), home, "Read-only file system")
+
+
+def test_two_users_launch_one_run_id_at_the_same_time(users: list[User], place: Path) -> None:
+    """They share the ports and the folder for temporary files, and leave nothing there."""
+    temporary, end = place / "tmp", place / "end"
+    temporary.mkdir()
+    temporary.chmod(0o1777)
+    command = shell(f"echo $(id -u) $RDZV_SOCKET; while [ ! -e {end} ]; do sleep 0.05; done")
+    with contextlib.ExitStack() as stack:
+        runs = []
+        for user in users:
+            env = user.environment(TMPDIR=str(temporary))
+            run = launching(
+                user.state, *TWO, command=command, run="both", env=env, by=user.by, cwd=place
+            )
+            runs.append(stack.enter_context(run))
+        for one in runs:
+            one.wait_for_phase("running")
+        end.touch()
+        outcomes = [one.finish() for one in runs]
+    assert [outcome.code for outcome in outcomes] == [0, 0], outcomes
+    said = [line.split() for outcome in outcomes for line in outcome.out.splitlines()]
+    assert sorted((rank, int(uid)) for rank, uid, _ in said) == sorted(
+        (f"[{rank}]", user.uid) for user in users for rank in range(2)
+    )
+    assert len({socket for *_, socket in said if socket.startswith(f"{temporary}/")}) == 4
+    assert not list(temporary.iterdir())
+
+
+@contextlib.contextmanager
+def serving(user: User, port: int) -> Iterator[str]:
+    """A user's standing registry; gives the first line that it says."""
+    registry = subprocess.Popen(
+        [*user.by, RDZV, "serve", "--port", str(port), "--registry-address", "127.0.0.1"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(Path(), **user.environment()),
+        cwd="/",
+    )
+    try:
+        assert registry.stderr is not None
+        yield registry.stderr.readline()
+    finally:
+        registry.terminate()
+        registry.communicate(timeout=30)
+
+
+def test_two_users_serve_registries_but_not_at_one_port(users: list[User]) -> None:
+    one, other = users
+    port = find_free(20_000 + os.getpid() % 8_000) or 0
+    with serving(one, port) as said:
+        assert f"registry on port {port} " in said
+        env = environment(Path(), **other.environment())
+        refused = ask(env, "serve", "--port", str(port), by=other.by)
+        message, hint = refused.err.splitlines()
+        assert (refused.code, refused.out) == (64, "")
+        assert message == (
+            f"rdzv: the registry cannot listen on port {port} of this machine: "
+            "Address already in use"
+        )
+        assert hint.strip() == "another program uses it; choose another with --port"
+        second = find_free(port + 1) or 0
+        with serving(other, second) as said_too:
+            assert f"registry on port {second} " in said_too
+
+
+# --- terminals and pipes --------------------------------------------------------------------------
+
+LONG = "a-run-with-a-name-of-many-words"
+WORDS = "a line of a program that is longer than the terminal is wide, and must stay as it is"
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The runs of one who has a run that ended, and one that goes on."""
+    folder = tmp_path_factory.mktemp("state")
+    env = {"TERM": "xterm-256color"}
+    one = launch(folder, *TWO, run=LONG, command=shell(f"echo {WORDS}"), env=env)
+    assert one.code == 0, one.err
+    assert "\x1b" not in one.err + one.out  # in pipes
+    end = folder / "end"
+    command = shell(f"while [ ! -e {end} ]; do sleep 0.05; done")
+    with launching(folder, *TWO, run="lives", command=command) as lives:
+        lives.wait_for_phase("running")
+        yield folder
+        end.touch()
+        assert lives.finish().code == 0
+
+
+LAUNCH = ("launch", "--rdzv-id", "another", *TWO, "--", "true")
+COLOURED: dict[str, tuple[str, ...]] = {
+    "launch": LAUNCH,
+    "doctor": ("doctor",),
+    "status RUN": ("status", "lives"),
+}
+
+
+@pytest.mark.parametrize("words", COLOURED.values(), ids=COLOURED)
+def test_a_terminal_has_colours_unless_it_or_its_user_wants_none(
+    state: Path, words: tuple[str, ...]
+) -> None:
+    """With TERM=dumb no escape sequence at all, as in a pipe."""
+    xterm = environment(state, TERM="xterm-256color")
+    for name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE"):
+        xterm.pop(name, None)
+    argv = [RDZV, *words]
+    if words != LAUNCH:  # which the test of the narrow board sees
+        assert COLOUR.search(on_terminal(argv, xterm)[1])
+    _, plain = on_terminal(argv, {**xterm, "NO_COLOR": "1"})
+    assert not COLOUR.search(plain)
+    assert ("\x1b[2K" in plain) == (words == LAUNCH)  # the board still redraws itself
+    _, dumb = on_terminal(argv, {**xterm, "TERM": "dumb"})
+    assert "\x1b" not in dumb
+    assert len(dumb.splitlines()) > 3
+    if words == LAUNCH:  # lines, and no table that is drawn again and again
+        assert all(line.startswith("rdzv") for line in dumb.splitlines())
+    else:
+        assert "\x1b" not in ask(xterm, *words).out
+
+
+LISTS: dict[str, tuple[str, ...]] = {
+    " ".join(words): words
+    for words in [
+        ("status",),
+        ("logs", LONG),
+        ("replay", LONG),
+        ("schedulers",),
+        ("docs", "options"),
+    ]
+}
+
+
+@pytest.mark.parametrize("words", LISTS.values(), ids=LISTS)
+def test_a_reader_that_closes_the_pipe_ends_a_command_silently(
+    state: Path, words: tuple[str, ...]
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    argv, env = [RDZV, *words], environment(state)
+    try:
+        done = subprocess.run(argv, stdout=writer, stderr=subprocess.PIPE, env=env, timeout=40)
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+FOLDED: dict[str, tuple[str, ...]] = {
+    " ".join(words): words
+    for words in [
+        ("status", LONG),
+        ("status", LONG, "--checks"),
+        ("schedulers",),
+        ("doctor",),
+        ("docs", "guarantees"),
+    ]
+}
+
+
+@pytest.mark.parametrize("words", FOLDED.values(), ids=FOLDED)
+def test_a_narrow_terminal_gets_every_word_whole(state: Path, words: tuple[str, ...]) -> None:
+    """In lines that fit, but for a word that is longer; a pipe gets lines to grep in."""
+    env = environment(state, TERM="xterm", NO_COLOR="1")
+    argv = [RDZV, *words]
+    _, text = on_terminal(argv, env, columns=60)
+    lines = text.splitlines()
+    assert [line for line in lines if len(line) > 60 and len(line.split()) > 1] == []
+    piped = ask(env, *words).out
+    assert len(lines) > len(piped.splitlines())
+    # Seconds and what is free on disks differ from one time to the next.
+    same = [re.sub(r"[0-9.]+", "0", shown).split() for shown in (text, piped)]
+    assert same[0] == same[1]
+
+
+def test_a_narrow_terminal_cuts_the_list_of_runs_and_keeps_a_programs_lines(state: Path) -> None:
+    env = environment(state, TERM="xterm")
+    _, runs = on_terminal([RDZV, "status"], env, columns=60)
+    assert all(len(line) <= 60 for line in runs.splitlines())
+    assert sum(line.startswith((LONG, "lives")) for line in runs.splitlines()) == 2
+    _, logs = on_terminal([RDZV, "logs", LONG], env, columns=60)
+    assert logs.splitlines().count(WORDS) == 2
+
+
+def test_the_board_fits_a_narrow_terminal(state: Path) -> None:
+    words = ("launch", "--rdzv-id", f"{LONG}-and-more", *TWO, "--", "true")
+    env = environment(state, TERM="xterm")
+    env.pop("NO_COLOR", None)
+    code, text = on_terminal([RDZV, *words], env, columns=60)
+    assert COLOUR.search(text)
+    lines = [line.rstrip() for line in shown_lines(text)]
+    assert code == 0
+    assert [line for line in lines if len(line) > 60 and len(line.split()) > 1] == []
+    rows = [line for line in lines if re.match(r"[01] +[01] +running .* running$", line)]
+    assert {row.split()[0] for row in rows} == {"0", "1"}
