@@ -39,10 +39,10 @@ class Group(WithExitCodes, click.Group):
         try:
             return super().main(*args, **kwargs)
         except RdzvError as exc:
-            text = f"rdzv: {shown(exc.message)}" + (
-                f"\n      {shown(exc.hint)}" if exc.hint else ""
-            )
-            click.echo(fold_lines(text, width_of(sys.stderr), len("rdzv: ")), err=True)
+            message = f"rdzv: {shown(exc.message)}"
+            click.echo(fold_lines(message, width_of(sys.stderr), len("rdzv: ")), err=True)
+            if exc.hint:  # not folded: a command that is copied from it has to stay whole
+                click.echo(f"      {shown(exc.hint)}", err=True)
             sys.exit(int(exc.exit_code))
         except Exception:  # noqa: BLE001 (the last one who can name it)
             traceback.print_exc()

@@ -142,6 +142,7 @@ ENVIRONMENTS = {
             TORCH,
             "scikit-learn>=1.5",
             "setuptools<80",
+            "cffi>=1.4.0",  # else its setup fetches it, with a pip that is not there
             "cmake<4",
             "cloudpickle",
             "packaging",
