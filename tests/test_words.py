@@ -5,13 +5,18 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from rendezvous.compat import tomllib
 from tests.test_packages import ROOT
 
 FOLDERS = ("rendezvous", "worker", "launcher")
 """The packages whose messages are read."""
+
+PROFILES = "launcher/schedulers/profiles"
+"""The folder of the scheduler profiles, whose texts people read as well."""
 
 WORDS = {
     r"told|tell(s|ing)?": "report, notify, send, show",
@@ -81,13 +86,35 @@ def messages(source: str) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
+def texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """The key and text of each string of a TOML file: hints, and what its shell commands print."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            yield from texts(each, f"{key}.{name}".strip("."))
+    elif isinstance(value, list):
+        for each in value:
+            yield from texts(each, key)
+
+
+def listed_in(text: str) -> Iterator[tuple[str, str]]:
+    """Each listed word of a text, and what to write in place."""
+    if len(re.findall(r"[A-Za-z]{2,}", text)) >= _LEAST_WORDS:
+        for pattern, better in _LISTED.items():
+            yield from ((found.group(), better) for found in pattern.finditer(text))
+
+
 def listed_words(source: str) -> Iterator[tuple[int, str, str]]:
     """Each listed word of a message: its line, itself, and what to write in place."""
     for line, text in messages(source):
-        if len(re.findall(r"[A-Za-z]{2,}", text)) < _LEAST_WORDS:
-            continue
-        for pattern, better in _LISTED.items():
-            yield from ((line, found.group(), better) for found in pattern.finditer(text))
+        yield from ((line, word, better) for word, better in listed_in(text))
+
+
+def listed_words_of_profile(source: str) -> Iterator[tuple[str, str, str]]:
+    """Each listed word of a profile: its key, itself, and what to write in place."""
+    for key, text in texts(tomllib.loads(source)):
+        yield from ((key, word, better) for word, better in listed_in(text))
 
 
 @pytest.mark.parametrize(
@@ -109,6 +136,20 @@ def test_listed_words_are_found_in_messages(source: str, found: list[str]) -> No
     assert [word for _, word, _ in listed_words(source)] == found
 
 
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("hint = 'the engine is to be told'", [("hint", "told"), ("hint", "is to be")]),
+        ("[hints]\n'no room' = 'try it at once'", [("hints.no room", "at once")]),
+        ("argv = ['sh', '-c', 'echo it was started anew']", [("argv", "anew")]),
+        ("find = { argv = ['x', 'the host died here'] }", [("find.argv", "died")]),
+        ("gone = 'told'\nneeds = ['HOST']\n# told of it, at once", []),
+    ],
+)
+def test_listed_words_are_found_in_profiles(source: str, found: list[tuple[str, str]]) -> None:
+    assert [(key, word) for key, word, _ in listed_words_of_profile(source)] == found
+
+
 def test_every_listed_word_has_another_in_place_that_is_not_listed() -> None:
     sources = (f"f('it is now: {better}')" for better in WORDS.values())
     assert [found for source in sources for found in listed_words(source)] == []
@@ -128,6 +169,17 @@ def test_no_message_has_a_listed_word(folder: str) -> None:
         for name, source in _read(folder)
         for line, word, better in listed_words(source)
     ]
+    assert found == []
+
+
+def test_no_scheduler_profile_has_a_listed_word() -> None:
+    paths = sorted((ROOT / PROFILES).glob("*.toml"))
+    found = [
+        f"{path.name}: {key}: {word!r}; write: {better}"
+        for path in paths
+        for key, word, better in listed_words_of_profile(path.read_text("utf-8"))
+    ]
+    assert paths
     assert found == []
 
 

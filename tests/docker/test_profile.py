@@ -58,7 +58,7 @@ def test_a_run_of_a_launcher_and_two_containers_leaves_none_running(engine: Engi
 @pytest.mark.parametrize(
     ("image", "words"),
     [
-        ("rdzv-test-base", "a command was not found: has the image rdzv in it?"),
+        ("rdzv-test-base", "a command was not found: is rdzv in the image?"),
         ("no-such-image", "Unable to find image 'no-such-image:latest' locally"),
     ],
 )

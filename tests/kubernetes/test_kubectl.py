@@ -202,7 +202,7 @@ WORDS = "Job has reached the specified backoff limit"
         ("Failed", SlotState.FAILED, WORDS),
         ("Complete", SlotState.ENDED, WORDS),
         ("Suspended", SlotState.QUEUED, WORDS),
-        ("", SlotState.QUEUED, "no pod was made yet"),
+        ("", SlotState.QUEUED, "no pod has been created yet"),
     ],
 )
 async def test_a_job_without_a_pod_speaks_for_itself(

@@ -246,7 +246,7 @@ async def test_a_worker_that_does_not_end_is_killed_after_the_grace(place: Place
     await place.scheduler.cancel(place.run(), handle, grace_seconds=0.0)
     found = await place.end(handle, told=True)
     assert found.state is SlotState.FAILED
-    assert "it was killed, or the host was started anew" in found.detail
+    assert "it was killed, or the host restarted" in found.detail
     await soon(lambda: not place.session(handle))  # killed at once, they end one by one
 
 
@@ -277,7 +277,7 @@ async def test_a_host_without_rdzv_is_named_with_what_to_do(place: Place) -> Non
     (place.bin / "rdzv").unlink()
     error = await refused(place)
     assert error.message.endswith("; n1: there is no command 'rdzv' on it")
-    assert "install it on that host" in error.hint
+    assert "install rdzv on that host" in error.hint
 
 
 @IN_ONE_SHELL
@@ -287,18 +287,18 @@ async def test_a_home_folder_that_takes_no_log_is_told(place: Place) -> None:
     error = await refused(place)
     assert "n1: no place for the worker run's log" in error.message
     assert "/.local" in error.message
-    assert error.hint == "the home folder on that host must be one where you can write"
+    assert error.hint == "your home folder on that host must be writable"
 
 
 @pytest.mark.parametrize(
     ("said", "hint"),
     [
-        ("Host key verification failed.", "the key of n1 is not known here, or is another one now"),
+        ("Host key verification failed.", "the key of n1 is not known here, or has changed"),
         ("root@n1: Permission denied (publickey).", "'ssh -oBatchMode=yes n1 true' must work"),
-        ("ssh: Could not resolve hostname n1", "check the name, or give it a HostName"),
+        ("ssh: Could not resolve hostname n1", "check the name, or add a HostName"),
         ("ssh: connect to host n1 port 22: Connection refused", "check that the host is up and"),
         ("ssh: connect to host n1 port 22: No route to host", "check that the host is up and runs"),
-        ("sh: printf: I/O error: No space left on device", "make room in the home folder on that"),
+        ("sh: printf: I/O error: No space left on device", "make room in your home folder on that"),
     ],
 )
 async def test_what_ssh_says_comes_with_what_to_do(tmp_path: Path, said: str, hint: str) -> None:

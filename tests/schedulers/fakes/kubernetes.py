@@ -27,7 +27,7 @@ def main(command: str, argv: list[str], store: Store) -> None:
     if command == "sh":
         for each in store.listed():
             status = STATUS.get(each["state"], f"{each['state']}|")
-            print(f"{each['name']}|NoPod|no pod was made yet\n{each['name']}|{status}")
+            print(f"{each['name']}|NoPod|no pod has been created yet\n{each['name']}|{status}")
     elif verb == "create":
         _create(store)
     elif verb == "get":
