@@ -59,6 +59,75 @@ def options_from(
     return decorate
 
 
+class NotANumber(click.BadParameter):
+    """What was given for an option is no number, or not one that it takes."""
+
+
+class _InWords:
+    """A number type whose refusals are plain English; in front of click's own."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """See click.ParamType."""
+        try:
+            return super().convert(value, param, ctx)  # type: ignore[misc]
+        except click.BadParameter as exc:
+            name = _as_given(param, ctx) if param else "the value"
+            raise NotANumber(f"{name} {self._why_not(value, param)}", ctx, param) from exc
+
+    def _why_not(self, value: Any, param: click.Parameter | None) -> str:
+        kind = int if isinstance(self, click.types.IntParamType) else float
+        least = getattr(self, "min", None)
+        try:
+            kind(value)
+        except ValueError:
+            metavar, default = (param.metavar, param.default) if param else (None, None)
+            return f"takes {_number_text(kind, metavar, default)}; {value!r} is not one"
+        return f"cannot be {value}: it must be at least {least:g}"
+
+
+class WholeNumber(_InWords, click.types.IntParamType):
+    """The value of an option that is a whole number."""
+
+
+class WholeNumberFrom(_InWords, click.IntRange):
+    """The same, with a least one."""
+
+
+class Number(_InWords, click.types.FloatParamType):
+    """The value of an option that is a number."""
+
+
+class NumberFrom(_InWords, click.FloatRange):
+    """The same, with a least one."""
+
+
+def _as_given(param: click.Parameter, ctx: click.Context | None) -> str:
+    """The flag of an option, or the variable from which its value is."""
+    source = ctx.get_parameter_source(param.name) if ctx and param.name else None
+    if source is click.core.ParameterSource.ENVIRONMENT:
+        names = [param.envvar] if isinstance(param.envvar, str) else param.envvar or ()
+        return next((name for name in names if os.environ.get(name)), param.opts[-1])
+    return param.opts[-1] if param.opts[-1].startswith("--") else param.opts[0]
+
+
+def _number_text(kind: type, metavar: str | None, default: object) -> str:
+    """What an option takes, with an example: its default, where it has one that says something."""
+    unit = "a whole number" if kind is int else "a number"
+    unit += " of seconds" if metavar == "SECONDS" else ""
+    is_number = isinstance(default, (int, float)) and bool(default)
+    return f"{unit}, such as {default:g}" if is_number else unit
+
+
+_OUT_OF_RANGE = {
+    "greater_than_equal": "it must be at least {ge:.10g}",
+    "greater_than": "it must be more than {gt:.10g}",
+    "less_than_equal": "it must be at most {le:.10g}",
+    "less_than": "it must be less than {lt:.10g}",
+    "finite_number": "it must be a finite number",
+}
+"""What is wrong with a number, by pydantic's type of error."""
+
+
 def variables_of(name: str, field: FieldInfo) -> list[str]:
     """The environment variables of a field, first one first."""
     own = "RDZV_" + name.removeprefix("rdzv_").upper()
@@ -80,8 +149,10 @@ def read(model: type[Model], values: dict[str, Any]) -> Model:
         first = exc.errors()[0]
         name = str(first["loc"][0])
         flag = flag_of(name, model.model_fields[name])
+        plain, why = _OUT_OF_RANGE.get(first["type"]), first["msg"].removeprefix("Value error, ")
         raise UsageError(
-            f"{flag} cannot be {first['input']!r}: {first['msg'].removeprefix('Value error, ')}",
+            f"{flag} cannot be {_as_written(first['input'])!r}: "
+            f"{plain.format(**first.get('ctx', {})) if plain else why}",
             hint=f"{flag}: {model.model_fields[name].description}",
         ) from exc
 
@@ -154,9 +225,15 @@ def _click_type(kind: Any) -> Any:
         return _Choice(get_args(kind))
     if kind is Path:
         return click.Path(path_type=Path)
+    number = _number_kind(kind)
+    return str if number is None else {int: WholeNumber(), float: Number()}[number]
+
+
+def _number_kind(kind: Any) -> type | None:
+    """int or float, of an annotation that is one with bounds; None: something else."""
     while get_args(kind) and not isinstance(kind, type):
         kind = get_args(kind)[0]
-    return {int: int, float: float}.get(kind, str)
+    return kind if kind in (int, float) else None
 
 
 class _Choice(click.Choice[str]):
@@ -205,7 +282,7 @@ def _read_toml(model: type[Settings], path: Path) -> dict[str, Any]:
         kind = _without_none(model.model_fields[name].annotation)
         if not _fits(value, kind):
             raise UsageError(
-                f"{path}: '{key}' cannot be {value!r}",
+                f"{path}: '{key}' {_why_not_fitting(value, model.model_fields[name])}",
                 hint=f"{key}: {model.model_fields[name].description}",
             )
         values[name] = value
@@ -219,8 +296,17 @@ def _fits(value: object, kind: Any) -> bool:
     if kind is bool:
         return isinstance(value, bool)
     takes: dict[Any, tuple[type, ...]] = {int: (int,), float: (int, float)}
-    fitting = takes.get(_click_type(kind), (str, int))
+    fitting = takes.get(_number_kind(kind), (str, int))
     return isinstance(value, fitting) and not isinstance(value, bool)
+
+
+def _why_not_fitting(value: object, field: FieldInfo) -> str:
+    """What is wrong with a TOML value."""
+    kind = _number_kind(_without_none(field.annotation))
+    if kind is None:
+        return f"cannot be {value!r}"
+    takes = _number_text(kind, _extra(field).get("metavar"), field.default)
+    return f"takes {takes}; {value!r} is not one"
 
 
 # The launcher has read these, and its nodes get them as options. Left in their environment they

@@ -19,6 +19,7 @@ from launcher.cli.process import (
     shown,
 )
 from launcher.cli.runs import STATE_DIR, root_folder
+from launcher.options import NumberFrom
 from launcher.terminal import width_of
 from rendezvous.wire.errors import UsageError
 
@@ -59,7 +60,7 @@ def schedulers(context: click.Context) -> None:
 @click.option(
     "--timeout",
     "seconds",
-    type=click.FloatRange(min=0),
+    type=NumberFrom(min=0),
     default=60.0,
     show_default=True,
     metavar="SECONDS",

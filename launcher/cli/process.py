@@ -18,7 +18,7 @@ import click
 
 from launcher.cli.help import WithExitCodes, write_commands
 from launcher.cli.streams import STANDARD_OUTPUT
-from launcher.options import Unknown
+from launcher.options import NotANumber, Unknown
 from launcher.terminal import fold_lines, shows_colours, width_of
 from rendezvous.door import begin_work
 from rendezvous.secret_variables import descriptor_of
@@ -103,7 +103,8 @@ def _in_our_form() -> Iterator[None]:
         if type(exc).__name__ == "NoArgsIsHelpError":
             exc.show()
             sys.exit(int(ExitCode.USAGE))
-        message = exc.message if isinstance(exc, click.NoSuchOption) else exc.format_message()
+        plain = isinstance(exc, (click.NoSuchOption, NotANumber))
+        message = exc.message if plain else exc.format_message()
         raise UsageError(message.rstrip("."), hint=_hint(exc)) from exc
 
 

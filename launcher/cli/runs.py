@@ -13,6 +13,7 @@ import click
 
 from launcher.cli.completion import run_ids
 from launcher.cli.process import exit_with, need_launcher_packages
+from launcher.options import WholeNumber, WholeNumberFrom
 from rendezvous.door import own_command
 from rendezvous.wire.errors import ExitCode, UsageError
 from worker.settings import state_home
@@ -57,7 +58,7 @@ def _look_into(folder: Path) -> None:
 @click.option(
     "--env",
     "env_rank",
-    type=click.IntRange(min=0),
+    type=WholeNumberFrom(min=0),
     metavar="RANK",
     help="Show instead the environment variables that rdzv sets on the node of this rank, with "
     "reasons.",
@@ -167,13 +168,15 @@ def cancel(run: str, state_dir: Path | None, reason: str) -> None:
 @STATE_DIR
 @click.option(
     "--node",
-    type=int,
+    type=WholeNumber(),
     help="Only this node rank's log; before the start, this slot's.",
 )
-@click.option("--rank", type=int, help="Only the log of the node that runs this process rank.")
+@click.option(
+    "--rank", type=WholeNumber(), help="Only the log of the node that runs this process rank."
+)
 @click.option(
     "--lines",
-    type=click.IntRange(min=0),
+    type=WholeNumberFrom(min=0),
     default=20,
     show_default=True,
     metavar="N",
@@ -239,7 +242,7 @@ class _Age(click.ParamType[float]):
 )
 @click.option(
     "--keep",
-    type=click.IntRange(min=0),
+    type=WholeNumberFrom(min=0),
     default=50,
     show_default=True,
     metavar="N",

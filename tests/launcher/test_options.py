@@ -132,10 +132,14 @@ TOO_SHORT = (
         ("--nnodes 4:2", "'4:2': a run has 1 to 20000 nodes, and MIN is not above MAX"),
         ("--nproc-per-node 2,x", f"'2,x': 'x' {NO_PROCESSES}"),
         ("--nproc-per-node ²", f"'²': '²' {NO_PROCESSES}"),
-        ("--grace nan", "nan: Input should be a finite number"),
+        ("--grace nan", "nan: it must be a finite number"),
+        ("--grace -1", "-1: it must be at least 0"),
+        ("--last-call 1e8", "100000000: it must be at most 10000000"),
+        ("--lease 1.5", "1.5: it must be at least 2"),
+        ("--port 70000", "70000: it must be at most 65535"),
         ("--skip L06 --skip L99", f"'L99': {NO_CHECK.format('L09 or L19')}"),
         ("--skip P01", f"'P01': {NO_CHECK.format('L01 or X01')}"),
-        ("--verify-timeout 5", f"5.0: {TOO_SHORT} are silent"),
+        ("--verify-timeout 5", f"5: {TOO_SHORT} are silent"),
     ],
 )
 def test_a_value_out_of_range_names_the_flag_and_what_it_takes(words: str, message: str) -> None:
@@ -178,10 +182,21 @@ def test_the_least_time_to_verify_outlasts_the_longest_round_of_probes() -> None
 @pytest.mark.parametrize(
     ("words", "env", "message"),
     [
-        (["--port", "x"], {}, "Invalid value for '--port'"),
+        (["--port", "x"], {}, "--port takes a whole number, such as 29600; 'x' is not one"),
+        (["--port", "1.5"], {}, "--port takes a whole number, such as 29600; '1.5' is not one"),
+        (["--master-port", "x"], {}, "--master-port takes a whole number; 'x' is not one"),
+        (
+            ["--join-timeout", "soon"],
+            {},
+            "--join-timeout takes a number of seconds, such as 600; 'soon' is not one",
+        ),
         (["--hosts", "maybe"], {}, "'maybe' is not one of 'auto', 'require', 'off'"),
-        ([], {"RDZV_GRACE": "x"}, "Invalid value for '--grace'"),
-        ([], {"NODE_RANK": "x"}, "'NODE_RANK'"),
+        (
+            [],
+            {"RDZV_GRACE": "x"},
+            "RDZV_GRACE takes a number of seconds, such as 10; 'x' is not one",
+        ),
+        ([], {"NODE_RANK": "x"}, "NODE_RANK takes a whole number; 'x' is not one"),
         ([], {"RDZV_DRY_RUN": "maybe"}, "'maybe' is not a valid boolean"),
         (["--portt", "1"], {}, "No such option '--portt'"),
         (["--config", "/nowhere/rdzv.toml"], {}, "'/nowhere/rdzv.toml' does not exist"),
@@ -230,8 +245,6 @@ def test_an_unknown_key_of_a_file_is_refused_with_the_closest_one(tmp_path: Path
 @pytest.mark.parametrize(
     "line",
     [
-        'port = "29600"',
-        "port = true",
         "dry-run = 1",
         'address = "10.0.0.1"',
         "address = [[]]",
@@ -248,6 +261,25 @@ def test_a_value_of_another_kind_in_a_file_names_the_file_and_the_key(
     with pytest.raises(UsageError) as caught:
         launch("--config", file)
     assert caught.value.message.startswith(f"{file}: '{key}' cannot be ")
+    assert caught.value.hint.startswith(f"{key}: ")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('port = "29600"', "takes a whole number, such as 29600; '29600' is not one"),
+        ("port = true", "takes a whole number, such as 29600; True is not one"),
+        ('grace = "soon"', "takes a number of seconds, such as 10; 'soon' is not one"),
+        ("master-port = 1.5", "takes a whole number; 1.5 is not one"),
+    ],
+)
+def test_what_is_no_number_in_a_file_is_named_with_what_its_key_takes(
+    tmp_path: Path, line: str, message: str
+) -> None:
+    file, key = write(tmp_path / "rdzv.toml", line), line.split(" ")[0]
+    with pytest.raises(UsageError) as caught:
+        launch("--config", file)
+    assert caught.value.message == f"{file}: '{key}' {message}"
     assert caught.value.hint.startswith(f"{key}: ")
 
 
