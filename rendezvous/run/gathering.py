@@ -113,7 +113,8 @@ def joined(run: Run, event: events.Joined, now: float) -> Outcome:
     reason = f"{who(slot)} joined from {address} as incarnation {slot.incarnations}"
     if displaced is not None:
         reason += f", replacing {displaced.join.hostname}"
-    reason += f"; {run.present} of {run.spec.slots} nodes have joined"
+    if run.spec.slots > 1:
+        reason += f"; {run.present} of {run.spec.slots} nodes have joined"
     return Outcome(reason + _check_gathered(run, now), slot.index)
 
 

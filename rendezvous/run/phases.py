@@ -42,6 +42,7 @@ class PhaseRules:
         is_forming: No program has started: a node that fails is replaced or spared, if it may be.
         reports: What a node may report on the present epoch.
         task: What every node is asked to do, as a sentence continues after "waiting for them to".
+        task_alone: The same, where the run has one slot.
         shows: What the nodes need for it.
         limit: Which of the run's limits is the time-out.
         cause: Why a run fails whose nodes do not do it in time.
@@ -52,6 +53,7 @@ class PhaseRules:
     is_forming: bool = False
     reports: tuple[type[AckReport | ProbeReport | ProgressReport | RefuseReport], ...] = ()
     task: str = ""
+    task_alone: str = ""
     shows: Literal["plan", "table"] | None = None
     limit: Literal["verify_timeout_seconds", "arm_timeout_seconds"] | None = None
     cause: Cause = Cause.JOIN_TIMEOUT
@@ -64,7 +66,8 @@ RULES: Final = {
         Admits.REPLACEMENTS,
         is_forming=True,
         reports=(ProbeReport,),
-        task="report on their peers",
+        task="report on the other nodes",
+        task_alone="report",
         shows="plan",
         limit="verify_timeout_seconds",
         cause=Cause.VERIFICATION_FAILED,
@@ -82,3 +85,8 @@ RULES: Final = {
     Phase.RUNNING: PhaseRules(Awaits.PROGRAMS, reports=(ProgressReport,)),
     Phase.FINISHED: PhaseRules(Awaits.NOTHING),
 }
+
+
+def task_of(rules: PhaseRules, slots: int) -> str:
+    """What every node is asked to do, in a run of so many slots."""
+    return rules.task_alone if slots == 1 and rules.task_alone else rules.task

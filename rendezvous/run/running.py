@@ -76,8 +76,8 @@ def _give_verdict(run: Run, now: float, silent: Sequence[int] = ()) -> None:
     first = first_failed(run)
     if first is None:
         count = len(run.table.rows) if run.table else 0
-        who_ended = f"all {count} nodes"
-        if run.spec.led:
+        who_ended = f"all {count} nodes" if count > 1 else "the node"
+        if run.spec.led and count > 1:
             who_ended = f"the program of node 0, which led {count} nodes,"
         words = f"{who_ended} ended with exit code 0{_ran(run)}"
         ok = Result(status="ok", exit_code=0, exit_code_of="program", message=words)

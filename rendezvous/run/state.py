@@ -264,9 +264,9 @@ def nnodes_text(spec: RunSpec) -> str:
 
 
 def nodes_text(spec: RunSpec) -> str:
-    """`4 nodes`, or `4 nodes and 1 spare`."""
+    """`1 node`, `4 nodes`, or `4 nodes and 1 spare`."""
     spares = f" and {spec.spares} spare{'s' * (spec.spares > 1)}" if spec.spares else ""
-    return f"{nnodes_text(spec)} nodes{spares}"
+    return f"{nnodes_text(spec)} node{'s' * (spec.max_nodes > 1)}{spares}"
 
 
 def words_of_exit(report: ExitReport) -> str:

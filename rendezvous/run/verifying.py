@@ -234,7 +234,7 @@ def probed(run: Run, event: events.Probed, now: float) -> Outcome:
     pairs = planned_pairs(probing.listening, slot.index, run.epoch, event.report.pairs)
     probing.reports[slot.index] = pairs
     failed = [pair for pair in pairs if pair.outcome != "ok"]
-    reason = f"{who(slot)} verified its peers"
+    reason = f"{who(slot)} {'verified its peers' if run.spec.slots > 1 else 'is verified'}"
     if failed:
         peers = (f"{who(run.slots[p.slot])}: {p.outcome.replace('_', ' ')}" for p in failed)
         reason = f"{who(slot)} cannot reach {listed(peers)}"

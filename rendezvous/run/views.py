@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from rendezvous.run.events import Event
 from rendezvous.run.leases import Leases
 from rendezvous.run.moves import Outcome
-from rendezvous.run.phases import Awaits
+from rendezvous.run.phases import Awaits, task_of
 from rendezvous.run.rounds import plan_of
 from rendezvous.run.state import (
     GONE,
@@ -94,7 +94,7 @@ def reason(run: Run, now: float, trouble: str = "", *, times: bool = True) -> st
 
 
 def _reason_reporting(run: Run, now: float, times: bool) -> str:
-    task = run.rules.task
+    task = task_of(run.rules, run.spec.slots)
     probing = run.attempt.probing
     if probing is not None and probing.number > 0:
         classes, number = run.attempt.classes, probing.number
@@ -109,7 +109,7 @@ def _reason_running(run: Run, now: float, times: bool) -> str:
     count = len(run.table.rows) if run.table else 0
     late = late_to_end(run, now)
     if not late:
-        return f"running on {count} nodes"
+        return f"running on {count} node{'s' * (count != 1)}"
     return (
         f"{count - len(late)} of {count} nodes ended with exit code 0; waiting for "
         f"{names_of(run, late, 3)} to end{_passed(now - _last_end(run), ' for {}', times)}"
@@ -145,8 +145,9 @@ def _reason_gathering(run: Run, now: float, times: bool) -> str:
     shown = [_why_not_here(run, slots, now, times) for slots in first]
     more = sum(len(slots) for slots in list(groups.values())[_MOST_GROUPS:])
     shown += [f"and {more} more"] if more else []
-    text = f"waiting for {len(awaited)} of {nodes_text(run.spec)}{left}"
-    return f"{text}: {'; '.join(shown)}"
+    alone = run.spec.slots == 1
+    who = "the node" if alone else f"{len(awaited)} of {nodes_text(run.spec)}"
+    return f"waiting for {who}{left}: {'; '.join(shown)}"
 
 
 def _why_not_here(run: Run, slots: list[Slot], now: float, times: bool) -> str:

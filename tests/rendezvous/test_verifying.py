@@ -46,9 +46,9 @@ nodes of two families end the run
     hint "…--network…"
 a node that does not report ends the run after the time-out
     verifying 3 verify_timeout_seconds=60; probe 0; wait 59.5 -> verifying
-    waits "waiting for slot 1 (host1), slot 2 (host2) to report on their peers, 0 s left"
+    waits "waiting for slot 1 (host1), slot 2 (host2) to report on the other nodes, 0 s left"
     wait 1 -> exit=81 code=verification_failed slot=1
-    "slot 1 (host1), slot 2 (host2) did not report on their peers within 60 s, though still
+    "slot 1 (host1), slot 2 (host2) did not report on the other nodes within 60 s, though still
     connected"
     hint "see the log of slot 1 (host1)"
 each round has the whole time-out

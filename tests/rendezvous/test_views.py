@@ -98,7 +98,22 @@ the longest time of a program is told though the registry itself stood still
     waits "all 3 nodes ended with exit code 0 after 12 s"
 how long older nodes ran is not guessed
     running 1; wait 30; exit 0 0
-    waits "all 1 nodes ended with exit code 0"
+    waits "the node ended with exit code 0"
+a run of one node has no peers and no other nodes
+    new 1 join_timeout_seconds=600; news 0 submitting
+    waits "waiting for the node, 600 s left: slot 0 being submitted"
+    gather 0
+    "slot 0 (host0) joined from 10.0.0.1 as incarnation 1"
+    waits "waiting for slot 0 (host0) to report, 60 s left"
+    verify
+    "slot 0 (host0) is verified; the table is sealed on eth0, 10.0.0.0/24, Ethernet, IPv4"
+    arm
+    waits "running on 1 node"
+    wait 12; exit 0 0 ran_seconds=12.0 -> status=ok
+    waits "the node ended with exit code 0 after 12 s"
+the one node that does not report is named
+    new 1 verify_timeout_seconds=60; gather 0; wait 60 -> code=verification_failed
+    "slot 0 (host0) did not report within 60 s, though still connected"
 a registry that doubts itself says so
     running 4; silent 16 0 1 2 -> running,running,running,running
     board "most nodes went silent at the same time, so this registry itself may be cut off; it

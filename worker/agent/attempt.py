@@ -75,15 +75,17 @@ def visited(turn: Turn, asked: do.Visit, said: inputs.Input) -> None:
 
 
 def _say_visits(turn: Turn, plan: ProbePlan, said: inputs.Visited) -> None:
-    """One line for all, and one for each of the first failures: the registry has them all."""
+    """One line for all, and one for each of the first failures: the registry has them all. A
+    node without peers has nothing to say."""
     failed = [pair for pair in said.pairs if pair.outcome != "ok"]
-    turn.say(
-        Note.PEERS_ANSWER,
-        good=len(said.pairs) - len(failed),
-        all=len(said.pairs),
-        network=plan.network,
-        seconds=said.seconds,
-    )
+    if said.pairs:
+        turn.say(
+            Note.PEERS_ANSWER,
+            good=len(said.pairs) - len(failed),
+            all=len(said.pairs),
+            network=plan.network,
+            seconds=said.seconds,
+        )
     peers = {peer.slot: peer for peer in plan.peers}
     for pair in failed[:_FAILURES_SAID]:
         peer = peers[pair.slot]

@@ -118,6 +118,14 @@ def test_what_is_asked_for_and_told_has_the_values_of_the_news() -> None:
     assert told(drive.cannot_arm()) == [refusal()]
 
 
+def test_a_node_without_peers_says_nothing_of_them() -> None:
+    drive = to("joined")
+    drive.verify(plan=plan(SLOT))
+    actions = drive.answer(do.Visit, inputs.Visited, (), 0.0)
+    assert in_words(actions) == "Tell:Probe"
+    assert told(actions) == [ProbeReport(epoch=1, pairs=[])]
+
+
 def test_of_many_failures_the_first_eight_are_said_and_all_are_told() -> None:
     drive = to("joined")
     drive.verify(plan=plan(*range(12)))
