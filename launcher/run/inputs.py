@@ -115,6 +115,7 @@ class SubmitFailed(Answer):
     key: Key
     certain: bool
     words: str
+    hint: str = ""
 
 
 @frozen

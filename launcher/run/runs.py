@@ -47,6 +47,7 @@ class Run:
         found: What waits for the last line of its log, before it is told.
         said: What the registry was told last of what its scheduler says.
         over: How it ended, where this launch did not tell it to.
+        hint: What to do about a submission that failed.
         end_after: It is to be ended once its submission is answered.
         releases: How often it could not be ended after the go.
         release_at: Before that it is not tried again.
@@ -63,6 +64,7 @@ class Run:
     said: Description | None = None
     said_at: float = 0.0
     over: Description | None = None
+    hint: str = ""
     end_after: bool = False
     releases: int = 0
     release_at: float = 0.0

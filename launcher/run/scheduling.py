@@ -185,8 +185,8 @@ class Scheduling:
         try:
             handle = await self._launch.starter(key).submit(run, join, trouble=trouble)
         except SchedulerError as exc:
-            words = f"{exc.message}; {exc.hint}" if exc.hint else exc.message
-            return inputs.SubmitFailed(number, key, isinstance(exc, NothingSubmitted), words)
+            certain = isinstance(exc, NothingSubmitted)
+            return inputs.SubmitFailed(number, key, certain, exc.message, exc.hint)
         finally:
             self._further.pop(number, None)
         return inputs.Submitted(number, key, handle)

@@ -26,6 +26,7 @@ from launcher.run.runs import BEFORE_SUBMISSION, Run, Runs, Step
 from launcher.run.submitting import Submitting
 from launcher.run.values import ErrorKind, Key, Left
 from launcher.schedulers.description import OVER, Description
+from rendezvous.wire.errors import Cause
 from rendezvous.wire.run import Phase, RunStatus, SlotState, SlotStatus
 
 RELEASE_AGAIN_SECONDS: Final = 60.0
@@ -76,6 +77,13 @@ class Slots:
         if run is None or run.starter.loopback or run.over is None:
             return ""
         return run.over.detail if run.over.state is SlotState.FAILED else ""
+
+    def hint_of_end(self, slot: int, code: str) -> str:
+        """What to do where the slot's newest submission is why the run has ended."""
+        if code != Cause.SCHEDULER_FAILED:
+            return ""
+        newest = max(self.shared.of_slot.get(slot, ()), default=None)
+        return "" if newest is None else self.shared.runs[newest].hint
 
     # --- wanting ------------------------------------------------------------------------------
 
@@ -301,7 +309,7 @@ class Slots:
 
     def _submit_failed(self, key: Key, run: Run, said: inputs.SubmitFailed, now: float) -> None:
         self.submitting.answered(run)
-        run.gone = said.certain
+        run.gone, run.hint = said.certain, said.hint
         if run.gone:
             self.shared.note(key, run)
         if not self._ends_now(key, run, now):

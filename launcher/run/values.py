@@ -214,12 +214,14 @@ class Verdict:
         result: The registry's; None where there is none.
         failure: The launcher's own reason, where there is no result.
         says: What the scheduler says of the slot that failed; may be empty.
+        hint: What to do about a submission that failed; may be empty.
         signal: The launcher's first signal; a run that was cancelled exits with 128 more.
     """
 
     result: Result | None = None
     failure: Failure | None = None
     says: str = ""
+    hint: str = ""
     signal: int | None = field(default=None, repr=False)
 
 

@@ -215,6 +215,8 @@ def _result_of(verdict: Verdict, names: Names) -> Result:
             message=message,
             hint=hint,
         )
+    if verdict.hint and not result.hint:
+        result = result.model_copy(update={"hint": printable(verdict.hint, _MOST_DETAIL)})
     says = printable(verdict.says, _MOST_SAYS)
     if not says or says in result.message:
         return result

@@ -42,7 +42,7 @@ class ExternalScheduler(Scheduler):
         self.prepare(run, join)
         path = self._folder_of(run) / f"{run.name}{FREE}"
         hint = "--set JOIN_FOLDER=... names the folder that the workers share with this node"
-        write_private(path, join, run.slot, hint=hint)
+        write_private(path, join, hint=hint)
         return str(path)
 
     async def find(self, run: WorkerRun) -> str | None:

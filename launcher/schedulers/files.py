@@ -11,7 +11,7 @@ NEW = ".new"
 """What the file's own suffix is while it is being written."""
 
 
-def write_private(path: Path, text: str, slot: int, *, hint: str = "") -> None:
+def write_private(path: Path, text: str, *, hint: str = "") -> None:
     """Write a file that only its owner can read; nobody sees half of it.
 
     Raises:
@@ -26,6 +26,4 @@ def write_private(path: Path, text: str, slot: int, *, hint: str = "") -> None:
             file.write(text)
         new.rename(path)
     except OSError as exc:
-        raise SchedulerError(
-            f"slot {slot}: {path} cannot be written: {exc.strerror}", hint=hint
-        ) from exc
+        raise SchedulerError(f"{path} cannot be written: {exc.strerror}", hint=hint) from exc

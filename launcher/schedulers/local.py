@@ -131,7 +131,7 @@ class LocalScheduler(Scheduler):
             except (OSError, ValueError) as exc:  # ValueError: a NUL in a word or a variable
                 why = exc.strerror if isinstance(exc, OSError) else exc
                 raise SchedulerError(
-                    f"slot {run.slot}: '{argv[0]}' cannot be started: {why}",
+                    f"'{argv[0]}' cannot be started: {why}",
                     hint=f"it is the first word of argv in {run.source}",
                 ) from exc
 

@@ -35,7 +35,7 @@ class ManualScheduler(Scheduler):
     async def submit(self, run: Submission, join: str, *, trouble: Trouble = unheard) -> str:
         """See the contract; the id is the file's path."""
         path = self._folder / f"slot-{run.slot}.sh"
-        write_private(path, self.prepare(run, join), run.slot)
+        write_private(path, self.prepare(run, join))
         self._newest[str(path)] = run.name
         return str(path)
 

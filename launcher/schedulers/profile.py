@@ -105,7 +105,7 @@ class ProfileScheduler(ProfileCommands, Scheduler):
         self.prepare(run, HIDDEN)
         text = self.render(run, join)
         for path, content in self._files(run, text, join).items():
-            write_private(path, content, run.slot)
+            write_private(path, content)
         argv = self._argv("submit", self.profile.submit.argv, run)
         stdin = {"spec": text, "join": join, None: None}[self._stdin_source]
         said, handle = await self._try_to_submit(argv, stdin, run, trouble)
@@ -127,7 +127,7 @@ class ProfileScheduler(ProfileCommands, Scheduler):
             if handle is not None or says(table.refused, said, run):
                 break
             self._doubtful.add(run.name)
-            await trouble(f"'{argv[0]}' {said.ending()}")
+            await trouble(_what_came(argv, said))
             handle = await self._look(run, said, argv)
             final = table.retry and said.code is not None and not says(table.retry, said, run)
             if handle is not None or final or number == tries:
@@ -150,29 +150,23 @@ class ProfileScheduler(ProfileCommands, Scheduler):
                 return handle
         if unknown is not None:
             raise SchedulerError(
-                f"slot {run.slot}: '{argv[0]}' {said.ending()}; rdzv does not know whether "
+                f"{_what_came(argv, said)}; rdzv does not know whether "
                 f"worker run {run.name} was made: {unknown.message}",
                 hint="look for a run with that name, and end it",
             )
         return None
 
     def _not_submitted(self, run: WorkerRun, said: Said, argv: Sequence[str]) -> SchedulerError:
-        if said.code == 0:
-            how = f"ended with 0, but there is no worker run {run.name}"
-            words = said.words()
-            how += f"; it printed: {words}" if words else "; it printed nothing"
-        else:
-            how = said.ending()
         refused = says(self.profile.submit.refused, said, run)
         passing = says(self.profile.submit.retry, said, run)
         advice = SERVICE_FAILS if passing else f"try it by hand: {shlex.join(argv)}"
         return (NothingSubmitted if refused else SchedulerError)(
-            f"slot {run.slot}: '{argv[0]}' {how}", hint=self._hint(said, run) or advice
+            _what_came(argv, said), hint=self._hint(said, run) or advice
         )
 
     def _failed(self, argv: Sequence[str], said: Said, run: WorkerRun) -> SchedulerError:
         """An error with the command's last words."""
-        words = f"slot {run.slot}: '{argv[0]}' {said.ending()}"
+        words = f"'{argv[0]}' {said.ending()}"
         return SchedulerError(words, hint=self._hint(said, run))
 
     def _ids(self, pattern: str, out: str, run: WorkerRun) -> list[str]:
@@ -197,7 +191,7 @@ class ProfileScheduler(ProfileCommands, Scheduler):
             return await self._runner.run(argv, timeout_seconds=seconds, stdin=stdin)
         except SchedulerError as exc:
             hint = "; ".join(filter(None, (exc.hint, self._filled_in(self.profile.hint, run))))
-            raise type(exc)(f"slot {run.slot}: {exc.message}", hint=hint) from exc
+            raise type(exc)(exc.message, hint=hint) from exc
 
     # --- afterwards ---------------------------------------------------------------------------
 
@@ -314,6 +308,16 @@ class ProfileScheduler(ProfileCommands, Scheduler):
             return super().logs(run, handle, lines=lines, follow=follow)
         words = table.follow if follow and table.follow is not None else table.argv
         return self._runner.lines(self._argv("logs", words, run, {"ID": handle, "LINES": lines}))
+
+
+def _what_came(argv: Sequence[str], said: Said) -> str:
+    """What came of a submit command that has given no id: the same words while it is tried again
+    and at the end."""
+    if said.code != 0:
+        return f"'{argv[0]}' {said.ending()}"
+    words = said.words()
+    printed = f"it printed: {words}" if words else "it printed nothing"
+    return f"'{argv[0]}' ended with 0, but gave no id of a worker run; {printed}"
 
 
 def _last(handles: Sequence[str]) -> str | None:

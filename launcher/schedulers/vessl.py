@@ -123,7 +123,7 @@ class VesslScheduler(VesslSpecs):
         gone = self.profile.cancel.gone
         if gone is not None and re.search(gone, said.everything):
             return self.unknown(run)
-        raise SchedulerError(f"slot {run.slot}: '{argv[0]}' {said.ending()}")
+        raise SchedulerError(f"'{argv[0]}' {said.ending()}")
 
 
 def _essence(err: str) -> str:

@@ -84,13 +84,13 @@ class VesslHttpScheduler(Scheduler):
             api = self._api()
             await self._check_cluster(api, load_spec(text, run.source))
         except SchedulerError as exc:
-            raise NothingSubmitted(f"slot {run.slot}: {exc.message}", hint=exc.hint) from exc
+            raise NothingSubmitted(exc.message, hint=exc.hint) from exc
         try:
             return await self._create(api, run, text, trouble)
         except SchedulerError as exc:
             nothing = isinstance(exc, (ApiRefused, ApiNotSent))
             kind = NothingSubmitted if nothing else SchedulerError
-            raise kind(f"slot {run.slot}: {exc.message}", hint=exc.hint) from exc
+            raise kind(exc.message, hint=exc.hint) from exc
 
     async def _check_cluster(self, api: Api, spec: dict[str, Any]) -> None:
         """A run for a cluster that does not exist could wait for ever."""

@@ -192,7 +192,9 @@ class LiveBoard:
             self._live = Live(console=self._screen(), auto_refresh=False, transient=False)
             self._live.start()
         rows = max(1, min(_MOST_ROWS, self._screen().height - _OTHER_ROWS))
-        self._live.update(draw(status, most_rows=rows), refresh=True)
+        ended = status.phase is Phase.FINISHED  # the last line says how
+        drawing = draw(status, most_rows=rows, sentence=not ended)
+        self._live.update(drawing, refresh=True)
         if status.phase in (Phase.RUNNING, Phase.FINISHED):
             self._formed = True
             self._live.stop()
@@ -219,25 +221,27 @@ class LiveBoard:
 class Drawing:
     """What rich shows of one moment, as wide as it is asked for."""
 
-    def __init__(self, status: RunStatus, most_rows: int) -> None:
+    def __init__(self, status: RunStatus, most_rows: int, *, sentence: bool) -> None:
         self._status = status
         self._most_rows = most_rows
+        self._sentence = sentence
 
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        yield _drawn(self._status, self._most_rows, options.max_width)
+        reason = self._status.reason if self._sentence else ""
+        yield _drawn(self._status, self._most_rows, options.max_width, reason)
 
 
-def draw(status: RunStatus, *, most_rows: int = _MOST_ROWS) -> Drawing:
-    """The board of one moment: a row for each slot, and the sentence.
+def draw(status: RunStatus, *, most_rows: int = _MOST_ROWS, sentence: bool = True) -> Drawing:
+    """The board of one moment: a row for each slot, and the sentence, unless another place has it.
 
     Columns that a narrow terminal has no room for are left out, so that the state never is.
 
     What peers and schedulers say is shown as it is: none of it is markup or moves the cursor.
     """
-    return Drawing(status, most_rows)
+    return Drawing(status, most_rows, sentence=sentence)
 
 
-def _drawn(status: RunStatus, most_rows: int, width: int) -> Group:
+def _drawn(status: RunStatus, most_rows: int, width: int, reason: str) -> Group:
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -254,7 +258,7 @@ def _drawn(status: RunStatus, most_rows: int, width: int) -> Group:
     more = len(status.slots) - len(shown)
     lines = [Text(f"and {more} more", style="dim")] if more > 0 else []
     head = f"run {status.run}   {status.phase}   {status.elapsed_seconds:.1f} s"
-    lines.append(Text(_line(status.reason), style="cyan"))
+    lines += [Text(_line(reason), style="cyan")] if reason else []
     if status.trouble and status.phase in (Phase.RUNNING, Phase.FINISHED):
         lines.append(Text(_line(status.trouble), style="red"))
     return Group(Text(_line(head), style="bold"), table, *lines)
@@ -307,7 +311,7 @@ def _worker_run(slot: SlotStatus) -> str:
     if slot.node_state is not None:
         return f"{slot.state}{again}"
     time = time_text(slot.state_seconds)
-    detail = f": {slot.detail}" if slot.detail else ""
+    detail = f": {slot.detail}" if slot.detail and slot.detail not in slot.problem else ""
     return f"{slot.state}{' ' * bool(time)}{time}{again}{detail}"
 
 

@@ -48,13 +48,23 @@ def slot_changed(run: Run, event: events.SlotChanged, now: float) -> Outcome:
     slot.state, slot.detail = news.state, news.detail
     slot.name, slot.handle = news.name or slot.name, news.handle or slot.handle
     _count_waiting(slot, now)
-    said = f" ({news.detail})" if news.detail else ""
     if news.state in DEAD_SUBMISSIONS and run.rules.is_forming:
         died = _submission_died(run, slot, news, now)
         if died is not None:
             return Outcome(died, slot.index)
+    if news.state is SlotState.SUBMITTING and run.rules.is_forming and _is_untold(slot, news):
+        return Outcome(f"slot {slot.index} could not be submitted yet: {news.detail}", slot.index)
+    said = f" ({news.detail})" if news.detail else ""
     reason = f"slot {slot.index}, generation {slot.generation}: {news.state}{said}"
     return Outcome(reason, slot.index, usual=True)
+
+
+def _is_untold(slot: Slot, news: SlotNews) -> bool:
+    """Whether the scheduler's words are new; from now on they are not."""
+    if not news.detail or news.detail in slot.told:
+        return False
+    slot.told = news.detail
+    return True
 
 
 def _begin_generation(slot: Slot, generation: int, now: float) -> None:
@@ -84,10 +94,10 @@ def _submission_died(run: Run, slot: Slot, news: SlotNews, now: float) -> str | 
         return before_go_failed(run, slot, words_of_end(news.detail), Cause.NODE_LOST, now)
     if slot.given_up or slot.wanted > news.generation:
         return None
-    detail = f": {news.detail}" if news.detail else ""
     how = "worker run ended before it joined" if slot.handle else "submission failed"
-    why = f"its {how}{detail}"
-    return before_go_failed(run, slot, why, Cause.SCHEDULER_FAILED, now)
+    why = f"its {how}: {news.detail}" if news.detail else f"its {how}"
+    said = why if _is_untold(slot, news) else f"its {how}"
+    return before_go_failed(run, slot, why, Cause.SCHEDULER_FAILED, now, said=said)
 
 
 def joined(run: Run, event: events.Joined, now: float) -> Outcome:
@@ -100,7 +110,7 @@ def joined(run: Run, event: events.Joined, now: float) -> Outcome:
         _begin_generation(slot, request.generation, now)
     slot.node = Node(slot.incarnations, request)
     slot.joins[request.join_id] = slot.incarnations
-    slot.problem, slot.refused, slot.given_up = "", None, False
+    slot.problem, slot.told, slot.refused, slot.given_up = "", "", None, False
     run.missing.discard(slot.index)
     _count_waiting(slot, now)
     if run.command_digest is None:
@@ -166,16 +176,27 @@ def _end_gathering(run: Run, now: float) -> str:
 
 
 def before_go_failed(
-    run: Run, slot: Slot, why: str, cause: Cause, now: float, report: ExitReport | None = None
+    run: Run,
+    slot: Slot,
+    why: str,
+    cause: Cause,
+    now: float,
+    report: ExitReport | None = None,
+    *,
+    said: str = "",
 ) -> str:
-    """Nobody has started yet: fill the slot again, spare it, or end the run with this cause."""
-    words = f"{who(slot)} failed before the go: {why}"
+    """Nobody has started yet: fill the slot again, spare it, or end the run with this cause.
+
+    What comes back has `said` in place of the cause, where that has been told already.
+    """
+    failed = f"{who(slot)} failed before the go"
+    words = f"{failed}: {said or why}"
     slot.problem = why
     recovery = recovery_of(run, slot, again=run.spec.managed or _was_taken_away(slot, report))
     if recovery is not None:
         return f"{words}; {_recover(run, slot, recovery, now)}"
     exit_code = report.exit_code or None if report else None
-    result = failure(cause, words, slot, exit_code=exit_code, report=report)
+    result = failure(cause, f"{failed}: {why}", slot, exit_code=exit_code, report=report)
     if slot.node is not None:
         slot.node.state, slot.node.exit = NodeState.LOST, report
     finish(run, now, result)

@@ -64,6 +64,8 @@ class Slot:
     incarnations: int = 0
     joins: dict[str, int] = field(default_factory=dict)
     problem: str = ""
+    told: str = ""
+    """Why its newest worker run failed, as an event has said it: no later one repeats that."""
     refused: Refused | None = None
     retries: int = 0
     given_up: bool = False

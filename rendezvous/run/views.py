@@ -158,14 +158,15 @@ def _why_not_here(run: Run, slots: list[Slot], now: float, times: bool) -> str:
     place = run.spec.registry or "the registry's address"
     they, have = ("it", "has") if len(slots) == 1 else ("they", "have")
     absent = f"{have} not contacted the registry; check that {they} can reach {place}"
-    detail = f" ({first.detail})" if first.detail else ""
+    detail = f" ({first.detail})" if first.detail and first.detail not in first.told else ""
     match first.state:
         case SlotState.NONE if run.spec.managed:
             words = "not submitted yet"
         case SlotState.NONE:
             words = absent if late else f"{have} not joined yet"
         case SlotState.SUBMITTING:
-            words = f"being submitted{_passed(now - since, ' for {}', times)}{detail}"
+            again = " again" * bool(first.told)
+            words = f"being submitted{again}{_passed(now - since, ' for {}', times)}{detail}"
         case SlotState.SUBMITTED:
             words = f"submitted{_passed(now - since, ' {} ago', times)}{detail}"
         case SlotState.QUEUED:

@@ -163,7 +163,9 @@ class Drive:
                 more = _named(sentence)
             case do.WriteResult(verdict=verdict):
                 result = verdict.result
-                more = [result.code, verdict.says] if result else _named(verdict.failure)
+                more = (
+                    [result.code, verdict.says, verdict.hint] if result else _named(verdict.failure)
+                )
             case do.End(outcome=outcome):
                 refused, fault = outcome.refused, outcome.fault
                 more = [refused.code if refused else "", str(outcome.signal or "")]
@@ -235,10 +237,10 @@ class Drive:
         return self.take(said.Submitted(self.id(do.Submit, key), key, handle))
 
     def submit_failed(
-        self, key: Key, words: str = "full", *, certain: bool = False
+        self, key: Key, words: str = "full", *, certain: bool = False, hint: str = ""
     ) -> list[Action]:
         """The scheduler does not have it, or has not said so."""
-        return self.take(said.SubmitFailed(self.id(do.Submit, key), key, certain, words))
+        return self.take(said.SubmitFailed(self.id(do.Submit, key), key, certain, words, hint))
 
     def found(self, key: Key, handle: str | None) -> list[Action]:
         return self.take(said.Found(self.id(do.Find, key), handle))

@@ -147,6 +147,16 @@ def test_the_table_shows_each_slot_and_what_is_waited_for(status: RunStatus, tab
     assert shown(status) == expected(table)
 
 
+def test_why_a_submission_failed_is_once_in_its_row() -> None:
+    failed = slot(
+        1, state=SlotState.FAILED, detail="no such queue", problem="failed: no such queue"
+    )
+    tried = slot(2, state=SlotState.SUBMITTING, detail="the API answered 500")
+    table = shown(run_status(failed, tried, reason="waiting"), 160)
+    assert table.count("no such queue") == 1
+    assert table.count("the API answered 500") == 1
+
+
 def test_where_the_width_is_short_words_wrap_and_addresses_stay_whole() -> None:
     status = run_status(
         node(0, NodeState.LOST, address="2001:db8::9abc:def0:1234:5678", problem="it was closed"),
@@ -254,7 +264,11 @@ def test_98_a_live_board_that_ends_before_the_go_leaves_the_last_table(phase: Ph
     screen.board.status(run_status(slot(0), reason="two", phase=phase))
     if phase is Phase.GATHERING:
         screen.board.close()
-    assert screen.left().splitlines()[-1] == "two"
+    last = screen.left().splitlines()[-1]
+    if phase is Phase.GATHERING:
+        assert last == "two"
+    else:  # the last line of the launch says how it ended
+        assert last.split() == ["0", "running:", "pid", "1000", "not", "joined", "yet"]
     drawn = screen.getvalue()
     if phase is Phase.FINISHED:
         screen.board.status(run_status(slot(0), reason="two", phase=phase))

@@ -212,6 +212,8 @@ LAUNCH: Steps = {
     "submitted": lambda drive, key: drive.take(said.Submitted(sent(drive), key, "101")),
     "refused": lambda drive, key: drive.submit_failed(key, certain=True),
     "unclear": lambda drive, key: drive.submit_failed(key, "error 500"),
+    "advised": lambda drive, key: drive.submit_failed(key, "no", certain=True, hint="by hand"),
+    "not-submitted": lambda drive, _: drive.end(result=result("scheduler_failed", 83, slot=1)),
     "written": lambda drive, _: drive.answer(do.WriteResult),
     "unwritten": lambda drive, _: drive.take(said.NotWritten(drive.id(do.WriteResult), "full")),
 }
@@ -292,6 +294,10 @@ LOST = "1: find; 8: break off Find; say MayBeLeft not_listed; close child"
         ("running", f"{PREEMPTED} killed closed", f"{FAILED} PREEMPTED"),
         ("running", f"{PREEMPTED} ends-128 closed", FAILED),
         ("running", f"{PREEMPTED} cancelled-by-rdzv closed", f"{DOWN} cancelled"),
+        # what to do about a submission comes with the result that it leads to
+        ("submitting", "advised not-submitted closed", f"{DOWN} scheduler_failed by hand"),
+        ("submitting", "advised node-lost closed", f"{DOWN} node_lost"),
+        ("following", "not-submitted closed", f"{DOWN} scheduler_failed"),
         # 87: after ten seconds it is said once what is waited for
         ("ending", "10", "10: say WaitsForRuns (1,)"),
         ("ending", "10 20", ""),

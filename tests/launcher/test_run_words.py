@@ -216,6 +216,13 @@ def test_a_result_ends_with_what_its_scheduler_says_unless_it_says_so_already(
     assert result_of(Verdict(result, says=says), NAMES).message == message
 
 
+def test_what_to_do_about_a_submission_is_the_results_hint_unless_that_has_one() -> None:
+    for own, hint in (("", "try it by hand: sbatch"), ("see the log", "see the log")):
+        result = Result(status="failed", exit_code=83, code="failed", message="no", hint=own)
+        verdict = Verdict(result, hint="try it by hand: sbatch")
+        assert result_of(verdict, NAMES).hint == hint
+
+
 def test_a_run_that_a_signal_to_the_launcher_cancelled_exits_with_it() -> None:
     codes = [
         result_of(Verdict(Result(status=status, exit_code=84, message=""), signal=15), NAMES)

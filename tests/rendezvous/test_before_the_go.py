@@ -63,6 +63,26 @@ a newer worker run that dies does not harm the node that it was to replace
 what the scheduler said of an older worker run is not held against a newer one
     gathering; news 1 failed detail='bad node'; join 1 2; verify; arm; silent 14 1
     -> 1.state=none 1.detail= running,running
+the cause of a submission that fails is said once before the end and at it
+    new; gather 0; news 1 submitting; news 1 submitting detail='no such queue'
+    "slot 1 could not be submitted yet: no such queue"
+    news 1 failed detail='no such queue'
+    "slot 1 failed before the go: its submission failed; it is submitted again as generation 2"
+    waits "…slot 1 waiting to be submitted again"
+    news 1 submitting 2
+    waits "…slot 1 being submitted again"
+    news 1 failed 2 detail='no such queue' -> exit=83 slot=1 code=scheduler_failed
+    told "slot 1 failed before the go: its submission failed"
+    "slot 1 failed before the go: its submission failed: no such queue"
+another cause is said as well
+    new; gather 0; news 1 submitting; news 1 failed detail='no such queue'
+    "slot 1 failed before the go: its submission failed: no such queue; it is submitted again as
+    generation 2"
+    news 1 submitting 2; news 1 failed 2 detail='the queue is full' -> exit=83
+    "slot 1 failed before the go: its submission failed: the queue is full"
+a node that joined has the causes before it forgotten
+    new; gather 0; news 1 submitting; news 1 failed detail='no image'; news 1 submitting 2; join 1 2
+    -> 1.told=
 what was submitted has ended before it joined
     new 2 submit_retries=0; gather 0; news 1 submitted handle=n17; news 1 failed detail='no image'
     "slot 1 failed before the go: its worker run ended before it joined: no image"
@@ -174,7 +194,8 @@ a missing slot is named with what is known of it
 what fails again and again is named before the end and at it
     new 2 join_timeout_seconds=5; gather 0; news 1 submitting name=x-1
     news 1 submitting detail='the API answered 500'
-    waits "…slot 1 being submitted (the API answered 500)"
+    "slot 1 could not be submitted yet: the API answered 500"
+    waits "waiting for 1 of 2 nodes, 5 s left: slot 1 being submitted again"
     wait 5 -> code=join_timeout
     "…slot 1 (worker run x-1, generation 1) was still being submitted: the API answered 500"
     hint "the scheduler has not accepted the worker run yet; launch again when it responds"

@@ -58,8 +58,7 @@ a slot that was given up is not waited for
     waits "waiting for 2 of 2:4 nodes, 600 s left: slots 1, 3 not submitted yet"
 a slot whose worker run failed is to be submitted again
     new; gather 0; news 1 failed detail='no such image'
-    waits "waiting for 1 of 2 nodes, 600 s left: slot 1 waiting to be submitted
-    again (no such image)"
+    waits "waiting for 1 of 2 nodes, 600 s left: slot 1 waiting to be submitted again"
 where nobody submits a slot is waited for and then never called
     new 3 managed=False; gather 0
     waits "waiting for 2 of 3 nodes, 600 s left: slots 1-2 have not joined yet"

@@ -98,17 +98,17 @@ KILL = ('["batch", "kill",', '["false", "kill",')
     ("faults", "change", "step", "words", "left"),
     [
         ("refuses", ONCE, "submit", REFUSAL, ""),
-        ("nothing", ONCE, "submit", "ended with 0, but there is no worker run rdzv-", ""),
+        ("nothing", ONCE, "submit", "ended with 0, but gave no id of a worker run", ""),
         (
             "lost down",
             ONCE,
             "submit",
-            "slot 1: 'batch' ended",
+            "'batch' ended",
             "ends by itself after 60 s: ",
         ),
         ("", FIND, "find", "its id is 7001, but [find] returned the id rdzv-", ""),
         ("no-word", ONCE, "see", "after 0 s it is not submitted or queued or running or", ""),
-        ("", KILL, "cancel", "slot 1: 'false' ended", "; try: false kill --grace=0 7001\n"),
+        ("", KILL, "cancel", "'false' ended", "; try: false kill --grace=0 7001\n"),
     ],
 )
 def test_the_step_that_fails_is_named_with_the_schedulers_words_and_what_may_be_left(

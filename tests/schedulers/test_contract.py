@@ -196,7 +196,7 @@ NOT_KNOWN = "rdzv does not know whether worker run rdzv-k7f2a9c1xy-1-1 was made"
     ("faults", "words", "made"),
     [
         ("refuses", REFUSAL, 0),
-        ("nothing", "there is no worker run rdzv-k7f2a9c1xy-1-1", 0),
+        ("nothing", "gave no id of a worker run", 0),
         ("hangs", "did not answer in time", 0),
         ("lost down", f"{LOST}; {NOT_KNOWN}", 1),
     ],

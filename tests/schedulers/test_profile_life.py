@@ -36,7 +36,7 @@ async def test_a_submit_is_tried_again_only_where_the_profile_says_so(
     error = await made.refused()
     verbs = [call["argv"][0] for call in made.calls()]
     assert [verbs.count("submit"), verbs.count("list")] == [submits, looks]
-    assert error.message == f"slot 1: 'batch' ended with exit code 1: {REFUSAL}"
+    assert error.message == f"'batch' ended with exit code 1: {REFUSAL}"
 
 
 async def test_each_try_that_comes_to_nothing_is_told_before_a_look(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ async def test_an_id_counts_whatever_the_exit_code_and_the_last_one_is_it(tmp_pa
 async def test_what_could_pass_for_an_option_is_no_id(tmp_path: Path, word: str) -> None:
     made = bench(tmp_path, changed(ONCE, (r"'^job (\d+) submitted$'", "'^(.+)$'")))
     made.says |= {"submit": (0, word), "list": (0, "")}
-    assert "there is no worker run" in (await made.refused()).message
+    assert "gave no id of a worker run" in (await made.refused()).message
 
 
 async def test_a_run_that_was_made_twice_by_a_lost_answer_is_ended_twice(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ async def test_a_missing_command_is_told_with_the_profiles_hint_filled_in(tmp_pa
     made = bench(tmp_path, changed(("batch-client", "batch-client, for <<QUEUE>>")))
     made.commands = []
     error = await made.refused()
-    assert error.message == "slot 1: the command 'batch' is not on this machine"
+    assert error.message == "the command 'batch' is not on this machine"
     assert error.hint == (
         f"install it, or put it on the launcher's PATH ({made.environ()['PATH']}); "
         "batch comes with the package batch-client, for long"
@@ -241,7 +241,7 @@ async def test_a_cancel_that_fails_is_fine_when_the_run_is_over(tmp_path: Path) 
     made = bench(tmp_path)
     made.says["kill"] = (1, "")
     handle = await made.submit()
-    with pytest.raises(SchedulerError, match="slot 1: 'batch' ended with exit code 1"):
+    with pytest.raises(SchedulerError, match="'batch' ended with exit code 1"):
         await made.scheduler().cancel(made.run(), handle, grace_seconds=0.0)
     made.turn("failed")
     await made.scheduler().cancel(made.run(), handle, grace_seconds=0.0)

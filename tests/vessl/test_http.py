@@ -138,7 +138,7 @@ async def test_a_submit_that_fails_says_how_often_it_was_tried_and_whether_it_is
     vessl.errors = errors
     template = "env: {RDZV_JOIN: <<RDZV_JOIN>>}\nimage: i\nresources: {}\n"
     error = await refused(made(), bed, template=template)
-    assert error.message.startswith(f"slot 1: VESSL's API ({vessl.host}) answered ")
+    assert error.message.startswith(f"VESSL's API ({vessl.host}) answered ")
     assert words in error.message
     assert isinstance(error, NothingSubmitted) is certain
     assert (error.hint == SERVICE_FAILS) is (posts == 3)
@@ -192,7 +192,7 @@ async def test_an_unknown_cluster_is_told_with_the_known(
 ) -> None:
     vessl.clusters = ("a100", "h100")
     error = await refused(made(), bed)
-    assert error.message == "slot 1: there is no cluster 'gpu-cluster' in 'acme'"
+    assert error.message == "there is no cluster 'gpu-cluster' in 'acme'"
     assert error.hint == "its clusters are: a100, h100"
     assert vessl.posts() == []
 
