@@ -96,6 +96,7 @@ class Effects:
             registry_log(state),
             outlives_launch(),
             self._scheduling.name,
+            self._scheduling.start_words,
             self._scheduling.end_words,
         )
 

@@ -138,6 +138,7 @@ def starter_of(scheduler: Scheduler, name: str) -> Starter:
         loopback=scheduler.loopback,
         finds=scheduler.finds,
         keeps_logs=scheduler.keeps_logs,
+        by_hand=scheduler.by_hand,
     )
 
 

@@ -144,6 +144,10 @@ class Scheduling:
         """Its unique name."""
         return self.entry(key).run.name
 
+    def start_words(self, key: Key, handle: str) -> str:
+        """The command with which a person starts it; empty where there is none."""
+        return self.scheduler(key).start_words(handle)
+
     def end_words(self, key: Key, handle: str) -> str:
         """The command with which a person ends it; empty where there is none."""
         return self.scheduler(key).cancel_words(self.entry(key).run, handle or None)

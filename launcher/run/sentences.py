@@ -98,6 +98,14 @@ class WaitsForRuns(Sentence):
 
 
 @frozen
+class StartsByHand(Sentence):
+    """A worker run waits for a person to start it."""
+
+    key: Key
+    handle: str
+
+
+@frozen
 class MayBeLeft(Sentence):
     """A worker run may still exist."""
 

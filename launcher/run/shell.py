@@ -130,7 +130,9 @@ async def end_left(
     remains = Remains.of(ledger, context, world.scheduler)
     machine = Clearance.of(remains.left(), tuple(remains.unknown), grace)
     scheduling = Scheduling(ledger, remains, world.jitter)
-    names = Names("", path, path, True, scheduling.name, scheduling.end_words)
+    names = Names(
+        "", path, path, True, scheduling.name, scheduling.start_words, scheduling.end_words
+    )
     over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def act(action: do.Action) -> None:

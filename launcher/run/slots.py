@@ -23,6 +23,7 @@ from launcher.run.desk import retry_pause
 from launcher.run.end_of_all import BY_ITSELF_SECONDS, EndOfAll
 from launcher.run.ending import Ended, say_left
 from launcher.run.runs import BEFORE_SUBMISSION, Run, Runs, Step
+from launcher.run.sentences import StartsByHand
 from launcher.run.submitting import Submitting
 from launcher.run.values import ErrorKind, Key, Left
 from launcher.schedulers.description import OVER, Description
@@ -182,7 +183,15 @@ class Slots:
     def _take_up(self, key: Key, run: Run, now: float) -> None:
         self._replace_older(key, now)
         self.shared.note(key, run, whole=True)
+        slot = self.shared.seen.get(key.slot)
+        if slot is None or slot.node_state is None:
+            self._say_start(key, run)
         self.describing.begin(key, run)
+
+    def _say_start(self, key: Key, run: Run) -> None:
+        """What a person has to copy is said whole: a table has no room for it."""
+        if run.starter.by_hand:
+            self.shared.desk.do(do.Say(StartsByHand(key, run.handle)))
 
     # --- answers ------------------------------------------------------------------------------
 
@@ -305,6 +314,7 @@ class Slots:
             self._end_answered(key, run, now)
         else:
             run.step = Step.DESCRIBED
+            self._say_start(key, run)
             shared.tell(key, run, do.News(SlotState.SUBMITTED, run.handle))
 
     def _submit_failed(self, key: Key, run: Run, said: inputs.SubmitFailed, now: float) -> None:

@@ -41,6 +41,7 @@ class Starter:
         loopback: Its worker runs live on this machine: asking costs no command.
         finds: Whether it can look for a worker run by name.
         keeps_logs: Whether it keeps what a worker run prints.
+        by_hand: Whether a person starts its worker runs.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Starter:
     loopback: bool = False
     finds: bool = True
     keeps_logs: bool = False
+    by_hand: bool = False
 
 
 @frozen

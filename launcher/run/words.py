@@ -44,6 +44,7 @@ class Names:
         log: The log of the registry's process.
         lasts: Whether `rdzv status` can show afterwards what is left out.
         of: The name of a worker run.
+        start_words: The command with which a person starts a worker run; empty where there is none.
         end_words: The command with which a person ends a worker run; empty where there is none.
     """
 
@@ -52,6 +53,7 @@ class Names:
     log: Path
     lasts: bool
     of: Callable[[Key], str]
+    start_words: Callable[[Key, str], str]
     end_words: Callable[[Key, str], str]
 
 
@@ -96,6 +98,9 @@ def _sentence(said: sentences.Sentence, names: Names) -> str:
                 f"waiting for the worker runs of {slots_text(list(slots))} to end, as their "
                 "scheduler reports; press Ctrl-C to stop waiting"
             )
+        case sentences.StartsByHand(key=key, handle=handle):
+            command = names.start_words(key, handle)
+            return f"copy slot {key.slot}'s script to its machine, and start it there: {command}"
         case sentences.ResultUnwritten(error=error):
             return error
         case sentences.Resumes(launch_id=launch_id, reason=reason):

@@ -63,6 +63,8 @@ class Scheduler(Protocol):
     """Whether `find` can tell: where it cannot, its None means that nothing is known."""
     keeps_logs: bool = False
     """Whether `logs` gives any."""
+    by_hand: bool = False
+    """Whether a person starts what it has submitted, with `start_words`."""
 
     def prepare(self, run: Submission, join: str) -> str:
         """What would be submitted, spec and command. Pure; with a hidden join string, the dry run.
@@ -105,6 +107,10 @@ class Scheduler(Protocol):
     async def close(self) -> None:
         """End what was made ready and not submitted; the launch is over."""
         return
+
+    def start_words(self, handle: str) -> str:
+        """The command with which a person starts it; empty where it starts by itself."""
+        return ""
 
     def cancel_words(self, run: WorkerRun, handle: str | None) -> str:
         """The command with which a person ends it; empty where there is none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 from launcher.plan.plan import Submission, WorkerRun
@@ -21,6 +22,7 @@ class ManualScheduler(Scheduler):
 
     name = "manual"
     poll_seconds = 1.0
+    by_hand = True
 
     def __init__(self, context: SchedulerContext) -> None:
         self._folder = context.folder
@@ -54,7 +56,11 @@ class ManualScheduler(Scheduler):
         """See the contract."""
         if self._is_taken_over(run, handle) or not Path(handle).exists():
             return Description(SlotState.ENDED, "its script was removed")
-        return Description(SlotState.SUBMITTED, f"start it with: sh {handle}")
+        return Description(SlotState.SUBMITTED, f"start {Path(handle).name} by hand")
+
+    def start_words(self, handle: str) -> str:
+        """See the contract."""
+        return shlex.join(["sh", handle])
 
     async def cancel(self, run: WorkerRun, handle: str, *, grace_seconds: float) -> None:
         """Take the script away."""

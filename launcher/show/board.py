@@ -205,11 +205,13 @@ class LiveBoard:
             self.say(line.reason)
 
     def say(self, text: str) -> None:
-        """See the protocol."""
+        """See the protocol. The terminal wraps it: a command in it can be copied as it is."""
+        from rich.console import Group
         from rich.text import Text
 
         self._rhythm.wrote()
-        self._screen().print(Text(f"rdzv: {_line(text)}"))
+        line = Text(f"rdzv: {_line(text)}", no_wrap=True, overflow="ignore")
+        self._screen().print(Group(line), crop=False)  # of a bare text, print forgets both
 
     def close(self) -> None:
         """See the protocol."""

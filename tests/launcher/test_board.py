@@ -216,10 +216,15 @@ def test_where_not_all_fit_those_that_are_waited_for_are_shown_in_order_of_slot(
 class Screen(io.StringIO):
     """A terminal, with the board on it and its clock."""
 
-    def __init__(self, height: int = 40) -> None:
+    def __init__(self, height: int = 40, width: int = 120) -> None:
         super().__init__()
         console = Console(
-            file=self, width=120, height=height, force_terminal=True, color_system=None, _environ={}
+            file=self,
+            width=width,
+            height=height,
+            force_terminal=True,
+            color_system=None,
+            _environ={},
         )
         self.now = 100.0
         self.board = LiveBoard(console, clock=lambda: self.now)
@@ -228,6 +233,17 @@ class Screen(io.StringIO):
         """What stands on it from the last table on."""
         text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", self.getvalue())
         return lines(text[text.rindex("run llama") :])
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_what_a_person_copies_is_never_broken_by_the_live_board(width: int) -> None:
+    command = f"sh /home/someone/{'a-long-name/' * 9}slot-1.sh"
+    screen = Screen(width=width)
+    screen.board.say(f"start slot 1 on its machine with: {command}")
+    screen.board.status(run_status(slot(1)))
+    screen.board.say(f"start slot 2 on its machine with: {command}")
+    screen.board.status(run_status(slot(1), slot(2)))
+    assert screen.getvalue().count(f"with: {command}\n") == 2
 
 
 def test_the_live_board_leaves_the_terminal_to_the_programs_when_they_run() -> None:

@@ -29,6 +29,7 @@ from tests.launcher.drive import (
 
 ZERO, ONE = Key(0, 1), Key(1, 1)
 NEVER_LOOKS = Starter("vessl", 1.0, finds=False)
+MANUAL = Starter("manual", 1.0, by_hand=True)
 KEEPS_LOGS = facts(others=Starter("vessl", 1.0, keeps_logs=True))
 RUNNING, FAILED, GO = SlotState.RUNNING, SlotState.FAILED, Phase.RUNNING
 FORMER = Former("k7f2a9c1xy", "h1", "slurm", owns_registry=True, port=29_600, fingerprint="f")
@@ -186,6 +187,12 @@ def test_72_76_77_what_is_done_about_what_another_scheduler_says(
     assert drive.play(RUNS + script, STEPS, QUIET) == then
 
 
+def test_what_a_person_has_to_start_is_said_once_it_is_submitted() -> None:
+    drive = Drive.new(facts(others=MANUAL)).following()
+    says = "note 101; say StartsByHand 101; tell slot submitted 101"
+    assert drive.play(SENT + "submitted", STEPS, QUIET) == says
+
+
 @pytest.mark.parametrize(
     ("left", "script", "then"),
     [
@@ -193,6 +200,8 @@ def test_72_76_77_what_is_done_about_what_another_scheduler_says(
         (Left(ONE, SLURM, ""), "found", "note 101 whole; describe 101"),
         (Left(ONE, NEVER_LOOKS, "101"), "missed", "describe 101"),
         (Left(ONE, NEVER_LOOKS, "101"), "missed queued", "note 101 whole; describe 101"),
+        # one that a person starts is shown again, with the command
+        (Left(ONE, MANUAL, ""), "found", "note 101 whole; say StartsByHand 101; describe 101"),
         # 67: one that is not there is submitted as the next generation, unless a signal came
         (Left(ONE, SLURM, ""), "missed", "tell slot 1.2 submitting"),
         (Left(ONE, SLURM, "101"), "missed unknown", "tell slot 1.2 submitting"),

@@ -20,12 +20,17 @@ def ends_with(key: Key, handle: str) -> str:
     return f"scancel {handle}" if key.slot == 1 else ""
 
 
+def starts_with(key: Key, handle: str) -> str:
+    """The command with which a person starts a worker run."""
+    return f"sh {handle}"
+
+
 def named(key: Key) -> str:
     """A worker run's name."""
     return f"rdzv-x-{key.slot}-{key.generation}"
 
 
-NAMES = Names("llama", Path("ledger"), Path("registry.log"), True, named, ends_with)
+NAMES = Names("llama", Path("ledger"), Path("registry.log"), True, named, starts_with, ends_with)
 ONE, TWO = Key(1, 1), Key(2, 1)
 GONE = Trouble(ErrorKind.NOT_NOW, "registry_lost", "no route to host", "look at its network")
 LOST = values.Silent(GONE)
@@ -35,6 +40,10 @@ DOWN = say.Stand(say.StandKind.SILENT, detail="slurmctld is down")
 QUEUED = say.Stand(say.StandKind.STATE, SlotState.QUEUED, "Resources")
 RUNS = say.Stand(say.StandKind.STATE, SlotState.RUNNING)
 SENTENCES = [
+    (
+        say.StartsByHand(ONE, "/s/slot-1.sh"),
+        "copy slot 1's script to its machine, and start it there: sh /s/slot-1.sh",
+    ),
     (say.EndsRun(15, None), "SIGTERM: rdzv ends the run before it has started"),
     (
         say.EndsRun(2, 10.0),

@@ -304,7 +304,8 @@ async def test_the_script_of_a_manual_worker_run_starts_rdzv_with_the_words_as_t
     modes = [stat.S_IMODE(Path(path).stat().st_mode) for path in (handle, folder)]
     assert modes == [0o600, 0o700]
     found = await manual(folder).describe(worker_run("manual"), handle)
-    assert found == Description(SlotState.SUBMITTED, f"start it with: sh {handle}")
+    assert found == Description(SlotState.SUBMITTED, "start slot-1.sh by hand")
+    assert manual(folder).start_words(handle) == f"sh {handle}"
     program, out = tmp_path / "bin" / "rdzv", tmp_path / "out.json"
     program.parent.mkdir()
     program.write_text(

@@ -87,6 +87,7 @@ class Fleet:
     poll_seconds: float = 0.01
     finds: bool = True
     keeps_logs: bool = True
+    by_hand: bool = False
     made: dict[str, Made] = field(default_factory=dict)
     told: list[float] = field(default_factory=list)
     stays: bool = False
@@ -121,6 +122,9 @@ class Fleet:
         if self.stays:
             raise SchedulerError("you may not end this run")
         self.made[run.name].state = SlotState.ENDED
+
+    def start_words(self, handle: str) -> str:
+        return f"fleet start {handle}"
 
     def cancel_words(self, run: WorkerRun, handle: str | None) -> str:
         return f"fleet end {handle}" if handle else ""

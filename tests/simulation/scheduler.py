@@ -63,6 +63,7 @@ class SimulatedScheduler:
     loopback = False
     poll_seconds = 1.0
     keeps_logs = True
+    by_hand = False
 
     def __init__(self, world: World, index: int) -> None:
         self.world = world
@@ -160,6 +161,9 @@ class SimulatedScheduler:
         found = self._of(handle)
         if found is not None and not found.is_over:
             self.world.spawn(_end(found, grace_seconds))
+
+    def start_words(self, handle: str) -> str:
+        return ""
 
     def cancel_words(self, run: WorkerRun, handle: str | None) -> str:
         return f"end {handle}" if handle else ""
