@@ -182,7 +182,7 @@ def _work(
             )
         join = JoinString.parse(text)
     log_to_stderr(settings.log_level, f"rdzv[slot {join.slot}]")
-    kept = log_to_file(settings.log_dir, join.slot)
+    kept = log_to_file(settings.log_dir, join)
     try:
         exit_with(run_agent(settings, join, command))
     except RdzvError as exc:

@@ -22,6 +22,7 @@ from launcher.options import NotANumber, Unknown
 from launcher.terminal import fold_lines, shows_colours, width_of
 from rendezvous.door import begin_work
 from rendezvous.secret_variables import descriptor_of
+from rendezvous.talk.join_string import JoinString
 from rendezvous.wire.errors import ExitCode, RdzvError, UsageError
 from rendezvous.wire.words import did_you_mean, printable
 
@@ -182,20 +183,27 @@ def log_to_stderr(level: str, name: str = "rdzv") -> None:
         logging.getLogger(noisy).setLevel("WARNING")
 
 
-def log_to_file(folder: Path | None, slot: int) -> logging.Handler | None:
-    """Keep what the agent says, whatever of it is shown; without a folder, or a disk, not."""
+def log_to_file(folder: Path | None, join: JoinString) -> logging.Handler | None:
+    """Keep what the agent says, whatever of it is shown; without a folder, or a disk, not.
+
+    Behind what other agents have left in the file a line says whose the rest is.
+    """
     if folder is None:
         return None
     from worker.program.output import make_private
 
-    path = folder / f"agent-{slot}.log"
+    path = folder / f"agent-{join.slot}.log"
     try:
         make_private(folder)
         path.touch(mode=0o600)
         handler = logging.FileHandler(path)
+        goes_on = path.stat().st_size > 0
     except OSError:
         return None
     handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(message)s"))
+    if goes_on:
+        words = f"--- run '{join.run}', launch {join.launch_id}, generation {join.generation}"
+        handler.emit(logging.LogRecord(__name__, logging.INFO, "", 0, words, (), None))
     logging.getLogger().addHandler(handler)
     return handler
 

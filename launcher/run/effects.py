@@ -94,6 +94,7 @@ class Effects:
             state.run,
             state.ledger.path,
             registry_log(state),
+            state.former_logs / registry_log(state).name,
             outlives_launch(),
             self._scheduling.name,
             self._scheduling.start_words,

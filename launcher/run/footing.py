@@ -201,7 +201,7 @@ class Surveyor:
             case Resumed():
                 assert self.footing is not None
             case Fresh(kept=kept):
-                self._state.forget_launch(kept)
+                self._state.forget_launch(kept, log_dir=self._prepared.settings.log_dir)
                 self.footing = self._fresh() if standing is None else self._at_standing(standing)
         self._write_record(self.footing)
         return self.footing

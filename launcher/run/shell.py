@@ -131,7 +131,7 @@ async def end_left(
     machine = Clearance.of(remains.left(), tuple(remains.unknown), grace)
     scheduling = Scheduling(ledger, remains, world.jitter)
     names = Names(
-        "", path, path, True, scheduling.name, scheduling.start_words, scheduling.end_words
+        "", path, path, path, True, scheduling.name, scheduling.start_words, scheduling.end_words
     )
     over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

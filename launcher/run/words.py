@@ -42,6 +42,7 @@ class Names:
         run: The run id.
         ledger: The ledger's path.
         log: The log of the registry's process.
+        former_log: The same of the former launch.
         lasts: Whether `rdzv status` can show afterwards what is left out.
         of: The name of a worker run.
         start_words: The command with which a person starts a worker run; empty where there is none.
@@ -51,6 +52,7 @@ class Names:
     run: str
     ledger: Path
     log: Path
+    former_log: Path
     lasts: bool
     of: Callable[[Key], str]
     start_words: Callable[[Key, str], str]
@@ -150,7 +152,7 @@ def _begins_anew(said: sentences.BeginsAnew, names: Names) -> str:
         case _:
             return (
                 "the previous launch cannot be resumed: its registry does not start or does not "
-                f"know it (see {names.log}); starting a new launch"
+                f"know it (see {names.former_log}); starting a new launch"
             )
 
 

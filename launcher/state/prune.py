@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from launcher.state.former_logs import FORMER_LOGS, OWN_LOG_FOLDERS, OWN_LOGS
 from launcher.state.state_dir import StateDir
 from rendezvous.frozen import frozen
 from rendezvous.wire.words import listed
@@ -24,12 +25,9 @@ _FILES = re.compile(
     r"(launch|registry|result|status|table|report)\.json|secret|key\.pem|certificate\.(pem|der)"
     r"|(worker-runs|metrics)\.jsonl|recording\.jsonl(\.first|\.1)?|\.[^/]+\.new"
     r"|journal\.sqlite(-wal|-shm|-journal)?|submissions/[^/]+"
-    r"|logs/((registry|agent-\d+)\.log|node-\d+\.log(\.first|\.1)?)"
-    r"|logs/recording-slot-\d+-\d+\.jsonl(\.first|\.1)?|logs/nccl-[^/]+/node-\d+\.\d+\.log"
-    r"|logs/node-\d+/(hostfile|hostfile\.mpich|table\.json|\.[^/]+\.new)"
-    r"|logs/node-\d+/bin/(rdzv-rsh|ssh|\.(rdzv-rsh|ssh)\.\d+)"
+    rf"|(logs|{FORMER_LOGS})/({OWN_LOGS})"
 )
-_FOLDERS = re.compile(r"submissions|logs(/nccl-[^/]+|/node-\d+(/bin)?)?")
+_FOLDERS = re.compile(rf"submissions|(logs|{FORMER_LOGS})(/({OWN_LOG_FOLDERS}))?")
 
 _LIVES = "its launcher runs"
 _AGAIN = "it was launched again just now"

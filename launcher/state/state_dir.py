@@ -14,6 +14,7 @@
     recording.jsonl  what the launcher has heard, for `rdzv replay`
     result.json      how the launch ended
     logs/            one file for each node, and the registry's own
+    former-logs/     those of the former launch
     submissions/     rendered specs, where a scheduler needs them as files
 """
 
@@ -35,6 +36,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from launcher.state.former_logs import FORMER_LOGS, set_aside
 from launcher.state.ledger import Ledger
 from rendezvous.talk.credentials import RunKeys, new_secret
 from rendezvous.talk.join_string import RegistryPlace
@@ -114,6 +116,11 @@ class StateDir:
     def logs(self) -> Path:
         """Folder of the log files."""
         return self.path / "logs"
+
+    @property
+    def former_logs(self) -> Path:
+        """Folder of the former launch's log files."""
+        return self.path / FORMER_LOGS
 
     @property
     def journal(self) -> Path:
@@ -330,12 +337,16 @@ class StateDir:
         """Write a JSON file that only its owner can read."""
         return self.write(name, json.dumps(value, indent=1).encode())
 
-    def forget_launch(self, kept: Collection[str] = ()) -> None:
-        """Make room for a new launch; logs stay, and what may still exist at a scheduler.
+    def forget_launch(self, kept: Collection[str] = (), *, log_dir: Path | None = None) -> None:
+        """Make room for a new launch; what may still exist at a scheduler stays, and the logs do,
+        out of its way.
 
         Args:
             kept: Names of worker runs that could not be ended.
+            log_dir: A folder for logs that is the user's: nothing in it is moved.
         """
+        if log_dir is None or not _is_within(log_dir, self.path):
+            set_aside(self.path)
         left = [entry for entry in self.ledger.left() if entry.name in kept]
         names = ["launch.json", "secret", "registry.json", "key.pem", "certificate.pem"]
         names += ["result.json", "status.json", "table.json", "report.json", "metrics.jsonl"]
@@ -352,6 +363,10 @@ class StateDir:
             self.write(self.ledger.path.name, "".join(lines).encode())
         else:
             self.ledger.path.unlink(missing_ok=True)
+
+
+def _is_within(path: Path, folder: Path) -> bool:
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -16,7 +16,9 @@ from launcher.processes import OWN_COMMAND
 from launcher.run.registry_process import server_command
 from launcher.state.state_dir import StateDir
 from rendezvous.door import own_command
+from rendezvous.talk.join_string import JoinString
 from rendezvous.wire.errors import UsageError
+from tests.support.bed import join_text
 from tests.support.canaries import loose
 from tests.support.launching import environment
 from worker.program.output import make_private
@@ -129,6 +131,21 @@ def test_our_processes_obey_no_variable_of_the_users(tmp_path: Path) -> None:
 # What others say
 
 
+def test_an_agents_log_that_goes_on_says_whose_the_rest_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    for generation in (1, 2):
+        handler = log_to_file(tmp_path, JoinString.parse(join_text(1, generation)))
+        assert handler is not None
+        handler.emit(logging.LogRecord("x", logging.INFO, "", 0, "joined", (), None))
+        handler.close()
+    lines = (tmp_path / "agent-1.log").read_text().splitlines()
+    said = [line.partition(" INFO ")[2] for line in lines]
+    divider = "--- run 'llama', launch k7f2a9c1xy, generation 2"
+    assert said == ["joined", divider, "joined"]
+
+
 def test_what_a_peer_has_said_does_not_move_the_cursor_of_a_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -140,7 +157,7 @@ def test_what_a_peer_has_said_does_not_move_the_cursor_of_a_terminal(
     ):
         monkeypatch.setattr(place, name, value)
     log_to_stderr("info")
-    handler = log_to_file(tmp_path, 1)
+    handler = log_to_file(tmp_path, JoinString.parse(join_text(1)))
     assert handler is not None
     root.warning("\x1b[2J\x1b]0;owned\x07 \u202e\nall is well")
     handler.close()

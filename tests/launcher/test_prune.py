@@ -22,7 +22,8 @@ recording.jsonl.1 worker-runs.jsonl journal.sqlite journal.sqlite-wal journal.sq
 logs/registry.log logs/agent-0.log logs/node-10.log logs/node-10.log.first logs/node-10.log.1
 logs/recording-slot-1-2.jsonl logs/nccl-k7f2/node-0.4711.log logs/node-0/hostfile
 logs/node-0/hostfile.mpich logs/node-0/table.json logs/node-0/bin/rdzv-rsh logs/node-0/bin/ssh
-submissions/slot-1.sh"""
+former-logs/registry.log former-logs/node-0.log former-logs/nccl-k7f2/node-0.4711.log
+former-logs/node-0/hostfile submissions/slot-1.sh"""
 
 
 def made(root: Path, run: str, *, days: float = 0.0) -> StateDir:

@@ -373,6 +373,8 @@ async def test_d2_the_next_launcher_takes_up_the_launch_with_the_registry_it_has
 ) -> None:
     world.event_happens(1)
     await killed(world)
+    log = world.state().logs / "agent-1.log"
+    log.write_text("of the killed launcher")
     world.events.clear()
     async with world.going():
         await world.until(lambda: world.said)
@@ -384,6 +386,7 @@ async def test_d2_the_next_launcher_takes_up_the_launch_with_the_registry_it_has
     assert world.registry.asked.count("create") == 1
     assert len(world.fleet.made) == 2
     assert world.events == []  # D9: they were shown before
+    assert log.read_text() == "of the killed launcher"
     assert left(world) == []
 
 

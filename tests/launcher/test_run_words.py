@@ -30,7 +30,16 @@ def named(key: Key) -> str:
     return f"rdzv-x-{key.slot}-{key.generation}"
 
 
-NAMES = Names("llama", Path("ledger"), Path("registry.log"), True, named, starts_with, ends_with)
+NAMES = Names(
+    "llama",
+    Path("ledger"),
+    Path("registry.log"),
+    Path("former.log"),
+    True,
+    named,
+    starts_with,
+    ends_with,
+)
 ONE, TWO = Key(1, 1), Key(2, 1)
 GONE = Trouble(ErrorKind.NOT_NOW, "registry_lost", "no route to host", "look at its network")
 LOST = values.Silent(GONE)
@@ -124,7 +133,7 @@ SENTENCES = [
         say.BeginsAnew(Why.SILENT),
         (
             "the previous launch cannot be resumed: its registry does not start or does not know "
-            "it (see registry.log); starting a new launch"
+            "it (see former.log); starting a new launch"
         ),
     ),
     (

@@ -237,7 +237,13 @@ def test_15_what_is_written_takes_the_place_of_what_was_once_it_is_on_disk(
 # ---- what is forgotten --------------------------------------------------------------------------
 
 
-def test_a_new_launch_keeps_the_logs_and_nothing_else_of_the_former_one(state: StateDir) -> None:
+def files_of(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_new_launch_sets_the_logs_aside_and_keeps_nothing_else_of_the_former_one(
+    state: StateDir,
+) -> None:
     state.secret()
     state.write_record(RECORD)
     kept = "registry.json key.pem certificate.pem certificate.der journal.sqlite result.json"
@@ -247,9 +253,55 @@ def test_a_new_launch_keeps_the_logs_and_nothing_else_of_the_former_one(state: S
     state.write("submissions/slot-1.sh", b"x")
     state.write("logs/node-0.log", b"x")
     state.forget_launch()
-    left = {str(path.relative_to(state.path)) for path in state.path.rglob("*") if path.is_file()}
-    assert left == {"lock", "logs/node-0.log"}
+    assert files_of(state.path) == {"lock", "former-logs/node-0.log"}
     state.forget_launch()
+    assert files_of(state.path) == {"lock", "former-logs/node-0.log"}
+
+
+def test_only_the_former_launchs_logs_are_kept_next_to_the_newest(state: StateDir) -> None:
+    for name in ("node-0.log", "node-0.log.first", "node-1.log", "node-0/hostfile"):
+        state.write(f"logs/{name}", b"first")
+    state.forget_launch()
+    assert not (state.logs / "node-0").exists()
+    for name in ("node-0.log", "registry.log", "nccl-k7/node-0.17.log"):
+        state.write(f"logs/{name}", b"second")
+    state.forget_launch()
+    former = {"node-0.log", "registry.log", "nccl-k7/node-0.17.log"}
+    assert files_of(state.former_logs) == former
+    assert (state.former_logs / "node-0.log").read_bytes() == b"second"
+    assert not (state.former_logs / "node-0").exists()
+    assert list(state.logs.iterdir()) == []
+
+
+def test_what_rdzv_did_not_write_among_the_logs_stays_there(state: StateDir) -> None:
+    for name in ("node-0.log", "profile.json", "node-0/notes"):
+        state.write(f"logs/{name}", b"x")
+    state.write("former-logs/mine", b"x")
+    state.forget_launch()
+    assert files_of(state.logs) == {"profile.json", "node-0/notes"}
+    assert files_of(state.former_logs) == {"mine", "node-0.log"}
+
+
+def test_a_log_folder_of_the_users_is_not_touched(state: StateDir, tmp_path: Path) -> None:
+    state.write("logs/node-0.log", b"x")
+    link = tmp_path / "link"
+    link.symlink_to(state.logs)
+    state.forget_launch(log_dir=state.logs)
+    state.forget_launch(log_dir=link)
+    assert files_of(state.logs) == {"node-0.log"}
+    theirs = tmp_path / "theirs" / "node-0.log"
+    theirs.parent.mkdir()
+    theirs.write_text("x")
+    state.forget_launch(log_dir=theirs.parent)
+    assert files_of(state.former_logs) == {"node-0.log"}
+    assert theirs.read_text() == "x"
+
+
+def test_logs_that_cannot_be_moved_do_not_keep_a_launch_from_its_start(state: StateDir) -> None:
+    state.write("logs/node-0.log", b"x")
+    state.former_logs.write_text("no folder")
+    state.forget_launch()
+    assert files_of(state.path) >= {"former-logs", "logs/node-0.log"}
 
 
 def test_two_launches_entries_of_one_slot_are_told_apart(state: StateDir) -> None:

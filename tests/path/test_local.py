@@ -110,6 +110,31 @@ def test_a_failing_node_stops_the_others_and_is_named_and_all_can_be_replayed(
 # Signals
 
 
+def test_a_run_id_that_is_used_again_has_logs_of_its_own(tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        outcome = launch(tmp_path, *TWO, command=shell(f"echo launch {number}"))
+        assert outcome.err.startswith("rdzv: launching run 'r' on 2 nodes")
+    shown = rdzv(tmp_path, "logs", "r")
+    assert [line for line in shown.splitlines() if line.startswith("launch")] == ["launch 3"] * 2
+    assert (tmp_path / "r" / "former-logs" / "node-1.log").read_text() == "launch 2\n"
+    for name in ("agent-0.log", "registry.log"):
+        for folder in ("logs", "former-logs"):
+            assert (tmp_path / "r" / folder / name).read_text().count("slot 0 (") > 0
+    joined = (tmp_path / "r" / "logs" / "agent-0.log").read_text().count(" joined run 'r'")
+    assert joined == 1
+
+
+def test_a_log_folder_of_the_users_goes_on_behind_a_line(tmp_path: Path) -> None:
+    folder = tmp_path / "theirs"
+    for number in (1, 2):
+        options = (*TWO, "--log-dir", str(folder))
+        launch(tmp_path / "s", *options, command=shell(f"echo launch {number}"))
+    lines = (folder / "node-0.log").read_text().splitlines()
+    assert lines[:2] == ["launch 1", ""]
+    assert lines[2].startswith("--- rdzv: node 0 of run 'r', launch ")
+    assert lines[3:] == ["launch 2"]
+
+
 def test_a_signal_ends_everything_in_order(tmp_path: Path) -> None:
     mark = f"mark-{tmp_path}"
     script = f": {mark}; trap 'echo bye; exit 0' TERM; : > {tmp_path}/ready-$NODE_RANK; {WAIT}"

@@ -49,6 +49,15 @@ def test_without_a_prefix_bytes_pass_unchanged_and_at_once(ours: Ours, tmp_path:
     output.close()
 
 
+def test_a_log_of_another_launch_goes_on_behind_a_line_that_says_so(tmp_path: Path) -> None:
+    log = tmp_path / "node.log"
+    for words in (b"one", b"two\n", b"three\n"):
+        output = OutputSink(log, divider="--- next", stdout=-1, stderr=-1)
+        output.write("stdout", words)
+        output.close()
+    assert log.read_bytes() == b"one\n--- next\ntwo\n\n--- next\nthree\n"
+
+
 def test_a_prefix_stands_before_each_line_that_is_complete(ours: Ours, tmp_path: Path) -> None:
     """Or is not continued: a question, and the last one."""
     output = ours.sink(tmp_path / "node.log", "[1] ")

@@ -90,8 +90,12 @@ class Running:
         folder = self._spec.log_folder(self._environment.environ)
         file = folder / f"node-{rank}.log"
         prefix = f"[{rank}] " if settings.prefix else ""
+        join = self._spec.join
         sink = partial(
-            self._environment.sink, log_limit=read_bytes(settings.log_limit), prefix=prefix
+            self._environment.sink,
+            log_limit=read_bytes(settings.log_limit),
+            divider=f"--- rdzv: node {rank} of run '{join.run}', launch {join.launch_id}",
+            prefix=prefix,
         )
 
         def open_in_folder() -> Sink:

@@ -48,6 +48,11 @@ class LogFile:
         self._left_out = 0
         self._line_at: int | None = None
 
+    @property
+    def has_content(self) -> bool:
+        """Whether something was written into it before."""
+        return self._size > 0
+
     def write(self, data: bytes) -> None:
         """Append it, in a new file where this one is full."""
         if self._most and self._size + len(data) > self._most:

@@ -101,6 +101,7 @@ class OutputSink:
     Args:
         log: Every byte of both streams is appended here; created with mode 0600. None: no log.
         log_limit: Bytes that the log may have, see `worker.program.log_file`; 0 for any number.
+        divider: A line in front of what is appended to a log that has something in it.
         prefix: Such as `[0] `; empty: none.
         stdout: File descriptor of our own standard output.
         stderr: File descriptor of our own standard error.
@@ -111,6 +112,7 @@ class OutputSink:
         log: Path | None = None,
         *,
         log_limit: int = 0,
+        divider: str = "",
         prefix: str = "",
         stdout: int = 1,
         stderr: int = 2,
@@ -118,6 +120,8 @@ class OutputSink:
         self._tail = Tail()
         self._log = _open_log(log, log_limit) if log is not None else None
         self._log_works = True
+        if divider and self._log is not None and self._log.has_content:
+            self._append(f"\n{divider}\n".encode())
         self._prefix = prefix.encode()
         self._fds: dict[Stream, int] = {"stdout": stdout, "stderr": stderr}
         self._unfinished: dict[Stream, bytes] = dict.fromkeys(_STREAMS, b"")

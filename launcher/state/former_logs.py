@@ -1,0 +1,64 @@
+"""The logs of a run's former launch: a new launch sets them aside, and begins its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from pathlib import Path
+
+FORMER_LOGS = "former-logs"
+"""The folder for them, next to `logs`; those of the launch before that are removed."""
+
+OWN_LOGS = (
+    r"(registry|agent-\d+)\.log|node-\d+\.log(\.first|\.1)?"
+    r"|recording-slot-\d+-\d+\.jsonl(\.first|\.1)?|nccl-[^/]+/node-\d+\.\d+\.log"
+    r"|node-\d+/(hostfile|hostfile\.mpich|table\.json|\.[^/]+\.new)"
+    r"|node-\d+/bin/(rdzv-rsh|ssh|\.(rdzv-rsh|ssh)\.\d+)"
+)
+"""What rdzv writes into a folder of logs, as a regular expression of paths from there."""
+OWN_LOG_FOLDERS = r"nccl-[^/]+|node-\d+(/bin)?"
+"""The folders that it makes there."""
+
+_FILE = re.compile(OWN_LOGS)
+_FOLDER = re.compile(OWN_LOG_FOLDERS)
+
+
+def set_aside(run: Path) -> None:
+    """Move the logs in the folder of a run out of the way of a new launch.
+
+    What rdzv did not write stays where it is, and so does what cannot be moved: that is no reason
+    not to launch.
+    """
+    logs, former = run / "logs", run / FORMER_LOGS
+    files = _own_files(logs)
+    if not files:
+        return
+    with contextlib.suppress(OSError):
+        for path in _own_files(former):
+            (former / path).unlink(missing_ok=True)
+        for path in files:
+            to = former / path
+            to.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (logs / path).replace(to)
+    for folder in (logs, former):
+        _drop_empty_folders(folder)
+
+
+def _own_files(folder: Path) -> list[str]:
+    """What rdzv has written there, by its path from there."""
+    found = (
+        Path(place, name).relative_to(folder).as_posix()
+        for place, _, names in os.walk(folder)
+        for name in names
+    )
+    return [path for path in found if _FILE.fullmatch(path)]
+
+
+def _drop_empty_folders(folder: Path) -> None:
+    for place, names, _ in os.walk(folder, topdown=False):
+        for name in names:
+            path = Path(place, name)
+            if _FOLDER.fullmatch(path.relative_to(folder).as_posix()):
+                with contextlib.suppress(OSError):  # there is something else in it
+                    path.rmdir()
