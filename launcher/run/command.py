@@ -124,8 +124,8 @@ async def _launch(
 
 def _nothing_refuses(prepared: Preparation, state: StateDir, world: LaunchEnvironment) -> bool:
     """Whether what stands in the way of a launch later than this would be unusual: a former launch
-    that has not ended,
-    a port that has to be free, no address. A refusal is its error, and no other line."""
+    that has not ended, a port that has to be free, no address. A refusal is its error, and no other
+    line."""
     if prepared.symmetric or (state.record() is not None and state.result() is None):
         return False
     known = prepared.plan.site.loopback or prepared.settings.registry_address
