@@ -362,7 +362,7 @@ _EDITS = {
         ("launch: a registry is started after the end", 'self.supervised = False\n        self.desk.forget("child")', "pass"),
     ],
     "launcher/run/scheduling.py": [
-        ("launch: no answer is a no", "isinstance(exc, NothingSubmitted), words)", "True, words)"),
+        ("launch: no answer is a no", "certain = isinstance(exc, NothingSubmitted)", "certain = True"),
     ],
     "launcher/run/slots.py": [
         ("launch: submits before the intent", "shared.tell(key, run, do.News(SlotState.SUBMITTING))",
