@@ -164,7 +164,7 @@ class LaunchSettings(NodeSettings):
     )
     verify_timeout: Annotated[Seconds, AfterValidator(_outlast_a_round)] = option(
         60.0,
-        "How long the nodes may take to report on their peers; at least 30.",
+        "How long the nodes may take to report on each other; at least 30.",
         group=LIMITS,
         metavar="SECONDS",
     )

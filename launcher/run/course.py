@@ -252,10 +252,10 @@ class Course:
             return
         result = self.verdict.result
         if result is not None and result.slot is not None and _is_open(result):
-            says = self.slots.words_of_end(result.slot)
+            says = self.slots.shared.words_of_end(result.slot)
             self.verdict = replace(self.verdict, says=says)
         elif result is not None and result.slot is not None:
-            hint = self.slots.hint_of_end(result.slot, result.code)
+            hint = self.slots.shared.hint_of_end(result.slot, result.code)
             self.verdict = replace(self.verdict, hint=hint)
         self.verdict = replace(self.verdict, signal=self.signal)
         self.desk.send("result", do.WriteResult, self.verdict)

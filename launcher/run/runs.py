@@ -12,7 +12,8 @@ from launcher.run.ending import Endings
 from launcher.run.values import Key, LaunchFacts, Starter, Trouble
 from launcher.schedulers.description import Description
 from rendezvous.enums import StrEnum
-from rendezvous.wire.run import Phase, SlotStatus
+from rendezvous.wire.errors import Cause
+from rendezvous.wire.run import Phase, SlotState, SlotStatus
 
 
 class Step(StrEnum):
@@ -122,6 +123,22 @@ class Runs:
     def is_newest(self, key: Key) -> bool:
         """Whether no newer generation was asked for."""
         return self.asked.get(key.slot, 0) <= key.generation
+
+    def words_of_end(self, slot: int) -> str:
+        """What the scheduler said when the slot's newest worker run failed; empty when it said
+        nothing, or it was this launch that had told it to end."""
+        newest = max(self.of_slot.get(slot, ()), default=None)
+        run = None if newest is None else self.runs[newest]
+        if run is None or run.starter.loopback or run.over is None:
+            return ""
+        return run.over.detail if run.over.state is SlotState.FAILED else ""
+
+    def hint_of_end(self, slot: int, code: str) -> str:
+        """What to do where the slot's newest submission is why the run has ended."""
+        if code != Cause.SCHEDULER_FAILED:
+            return ""
+        newest = max(self.of_slot.get(slot, ()), default=None)
+        return "" if newest is None else self.runs[newest].hint
 
     def tell(self, key: Key, run: Run, news: News) -> None:
         """Tell the registry, until it has heard."""

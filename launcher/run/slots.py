@@ -27,7 +27,6 @@ from launcher.run.sentences import StartsByHand
 from launcher.run.submitting import Submitting
 from launcher.run.values import ErrorKind, Key, Left
 from launcher.schedulers.description import OVER, Description
-from rendezvous.wire.errors import Cause
 from rendezvous.wire.run import Phase, RunStatus, SlotState, SlotStatus
 
 RELEASE_AGAIN_SECONDS: Final = 60.0
@@ -69,22 +68,6 @@ class Slots:
         if not self.submitting.stopped:
             for slot in status.slots:
                 self._want(slot)
-
-    def words_of_end(self, slot: int) -> str:
-        """What the scheduler said when the slot's newest worker run failed; empty when it said
-        nothing, or it was this launch that had told it to end."""
-        newest = max(self.shared.of_slot.get(slot, ()), default=None)
-        run = None if newest is None else self.shared.runs[newest]
-        if run is None or run.starter.loopback or run.over is None:
-            return ""
-        return run.over.detail if run.over.state is SlotState.FAILED else ""
-
-    def hint_of_end(self, slot: int, code: str) -> str:
-        """What to do where the slot's newest submission is why the run has ended."""
-        if code != Cause.SCHEDULER_FAILED:
-            return ""
-        newest = max(self.shared.of_slot.get(slot, ()), default=None)
-        return "" if newest is None else self.shared.runs[newest].hint
 
     # --- wanting ------------------------------------------------------------------------------
 
