@@ -82,9 +82,9 @@ def become(word: str) -> Callable[[], None]:
     For a process that was forked from a command, and is to be another one.
     """
     if word not in _PARTS:
-        from launcher.cli import main as command
+        import launcher.cli  # noqa: F401
 
-        return lambda: command(prog_name="rdzv")
+        return lambda: _command(interruptible=False)  # Ctrl-C stays what it was
     from importlib import import_module
 
     process = import_module(_PARTS[word])

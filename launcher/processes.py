@@ -2,8 +2,9 @@
 
 Nine tenths of such a process's start are imports that this process has made already, so the first
 ones are forked from it: while it is single-threaded, before its event loop. Each waits for its
-orders: a command line, an environment, and the files it shall have. In all that can be told it is
-then what the same command would be; whatever cannot be had this way is started as a command.
+orders: a command line, an environment, and the files it shall have. It is then what the same
+command would be, but that nobody may look into its memory, as into the launcher's; whatever cannot
+be had this way is started as a command.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, Protocol
@@ -38,9 +39,12 @@ Become = Callable[[str], Callable[[], None]]
 
 _OWN_PREFIX = "RDZV_"
 _STREAMS = (0, 1, 2)
+_MOST_FORKS = 16
 _MOST_DESCRIPTORS = 16
-_IS_ALONE = b"!"
-"""What a fork says once it is in a session of its own: from then on its group can be signalled."""
+_IDLE_SECONDS = 60.0
+"""How long a fork waits for its orders."""
+_ALONE_SECONDS = 5.0
+"""How long it may take to be in a session of its own: from then on its group can be signalled."""
 
 
 class OwnProcess(Protocol):
@@ -70,11 +74,13 @@ class OwnProcesses:
     def fork(self, word: str, count: int, become: Become) -> None:
         """Fork this process, so that the first ones that run this word of `rdzv` start at once.
 
-        Where that is impossible, or could do harm, nothing happens.
+        Where that is impossible, or could do harm, nothing happens; nor for the many nodes of a
+        rehearsal, each of whose forks would keep files open here.
         """
         forks = self._forks.setdefault(word, [])
-        while len(forks) < count and _may_fork() and (fork := _fork(word, become)) is not None:
-            forks.append(fork)
+        with contextlib.suppress(OSError):  # no room for another process, or file
+            while len(forks) < min(count, _MOST_FORKS) and _may_fork():
+                forks.append(_fork(word, become))
 
     async def start(
         self,
@@ -124,8 +130,8 @@ class OwnProcesses:
 
     def _take(self, argv: Sequence[str], environ: Mapping[str, str]) -> _Fork | None:
         """A fork for a command of ours whose interpreter would start as this one did."""
-        count = len(OWN_COMMAND)
-        if tuple(argv[:count]) != OWN_COMMAND or "\0" in "".join(argv) or not _is_alike(environ):
+        count, words = len(OWN_COMMAND), [*argv, *environ, *environ.values()]
+        if tuple(argv[:count]) != OWN_COMMAND or "\0" in "".join(words) or not _is_alike(environ):
             return None
         forks = self._forks.get(argv[count], [])
         return forks.pop(0) if forks else None
@@ -133,8 +139,8 @@ class OwnProcesses:
 
 def _is_alike(environ: Mapping[str, str]) -> bool:
     """Whether only variables of ours differ: others are read by libraries when they are loaded."""
-    here = outside_environment(os.environ)
-    changed = {name for name in {*here, *environ} if here.get(name) != environ.get(name)}
+    here, there = outside_environment(os.environ), outside_environment(environ)
+    changed = {name for name in {*here, *there} if here.get(name) != there.get(name)}
     return all(name.startswith(_OWN_PREFIX) for name in changed)
 
 
@@ -171,18 +177,14 @@ class _Fork:
         self._over = asyncio.get_running_loop().create_future()
         asyncio.get_running_loop().add_reader(self._pidfd, self._reap)
         words = {"argv": list(argv), "environ": dict(environ), "pass_fds": list(pass_fds)}
-        with anonymous_file("rdzv_orders", json.dumps(words).encode()) as file, self._channel:
-            if self._channel.recv(1) != _IS_ALONE:  # it has been there for long, as a rule
-                raise ChildProcessError
+        with self._channel, anonymous_file("rdzv_orders", json.dumps(words).encode()) as file:
             socket.send_fds(self._channel, [b"."], [file.fileno(), *streams, *pass_fds])
 
     def dismiss(self) -> None:
-        """It ends, since nobody can give it orders any more."""
+        """It has nothing to do, and ends."""
         self._channel.close()
         os.close(self._pidfd)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
+        _end(self.pid)
 
     async def wait(self) -> int:
         """See OwnProcess."""
@@ -216,45 +218,59 @@ class _Orders:
     """Where each descriptor shall be, and where it is."""
 
 
-def _fork(word: str, become: Become) -> _Fork | None:
-    """None: the machine has no room for another process."""
+def _fork(word: str, become: Become) -> _Fork:
+    """Raises OSError: the machine has no room for it, or it does not get anywhere."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
     gc.freeze()  # what both have is garbage in neither, and stays one copy in memory
     ours, theirs = socket.socketpair()
-    # A Ctrl-C is for the whole session, which the fork is still in.
-    former = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    try:
-        pid = os.fork()
-    except OSError:
-        ours.close()
-        theirs.close()
-        return None
-    else:
-        if not pid:
-            os.setsid()
+    with contextlib.ExitStack() as undo, theirs:
+        undo.callback(ours.close)
+        # A Ctrl-C is for the whole session, which the fork is still in.
+        former = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            if not (pid := os.fork()):
+                _live(word, become, theirs, former)
+        finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, former)
-            _live(word, become, theirs)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, former)
-    theirs.close()
-    return _Fork(pid, ours)
+        undo.callback(_end, pid)
+        ours.settimeout(_ALONE_SECONDS)
+        if not ours.recv(1):
+            raise ChildProcessError
+        fork = _Fork(pid, ours)
+        undo.pop_all()
+    return fork
 
 
-def _live(word: str, become: Become, channel: socket.socket) -> NoReturn:
+def _end(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def _live(word: str, become: Become, channel: socket.socket, mask: Collection[int]) -> NoReturn:
     """Wait for orders, carry them out, end; nothing of what called this is returned to."""
+    code = 1
     try:
+        os.setsid()
         atexit._clear()
         logging.getLogger().handlers.clear()
         _close_all_but({*_STREAMS, channel.fileno()})
-        channel.send(_IS_ALONE)
+        channel.send(b"!")
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         run = _imported(word, become)
         orders = _receive(channel)
-    except BaseException:  # noqa: BLE001 (nobody hears it: a command is started in its place)
-        orders = None
-    if orders is None:
-        os._exit(1)
+        if orders is not None:
+            code = _carried_out(orders, run)
+    finally:
+        # Its code is known: no signal changes it, and no handler of the launcher's is left to run.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        os._exit(code)
+
+
+def _carried_out(orders: _Orders, run: Callable[[], None]) -> int:
+    """Its exit code, as an interpreter that has nothing else to do would end."""
     code = 1
     try:
         _dress(orders)
@@ -264,14 +280,14 @@ def _live(word: str, become: Become, channel: socket.socket) -> NoReturn:
         code = _exit_code(exc.code)
     except BaseException:  # noqa: BLE001 (the last one who can tell)
         traceback.print_exc()
-    finally:
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    with contextlib.suppress(Exception):
+        logging.shutdown()
+        atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
-            logging.shutdown()
-            atexit._run_exitfuncs()
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):
-                stream.flush()
-        os._exit(code)
+            stream.flush()
+    return code
 
 
 def _imported(word: str, become: Become) -> Callable[[], None]:
@@ -308,6 +324,7 @@ def _close_all_but(kept: set[int]) -> None:
 def _receive(channel: socket.socket) -> _Orders | None:
     """None: the launcher has ended, or does not need this one."""
     with channel:
+        channel.settimeout(_IDLE_SECONDS)
         said, fds, _, _ = socket.recv_fds(channel, 1, _MOST_DESCRIPTORS)
     if not said:
         return None
@@ -329,8 +346,11 @@ def _dress(orders: _Orders) -> None:
     for place, fd in aside.items():
         os.dup2(fd, place, inheritable=place in _STREAMS)
         os.close(fd)
-    os.environ.clear()
-    os.environ.update(orders.environ)
+    for name in [name for name in os.environ if name not in orders.environ]:
+        del os.environ[name]
+    for name, value in orders.environ.items():
+        if os.environ.get(name) != value:
+            os.environ[name] = value
     count = len(OWN_COMMAND)
     sys.orig_argv[:] = orders.argv
     sys.argv[:] = orders.argv[count - 1 :]

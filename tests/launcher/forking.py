@@ -145,6 +145,8 @@ def no_room() -> int:
     raise BlockingIOError
 
 
+LIMIT = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+
 STARTS: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {
     "launch": launch,
     "ends": ends,
@@ -169,7 +171,11 @@ if __name__ == "__main__":
             del os.pidfd_open
         elif words == ["no room"]:
             os.fork = no_room
-        made.fork("_look", 1, become)
+        elif words == ["few files"]:
+            few = len(os.listdir("/proc/self/fd")) + 6
+            resource.setrlimit(resource.RLIMIT_NOFILE, (few, LIMIT))
+        made.fork("_look", 100 if words[0] in ("few files", "many nodes") else 1, become)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT, LIMIT))
         print(len(psutil.Process().children()))
     elif word == "waits":
         made.fork("_look", 2, become)

@@ -76,7 +76,15 @@ def test_what_a_fork_cannot_be_is_started_as_a_command(
 
 @pytest.mark.parametrize(
     ("why", "count"),
-    [("", 1), ("a thread", 0), ("no exit codes", 0), ("no pidfd", 0), ("no room", 0)],
+    [
+        ("", 1),
+        ("a thread", 0),
+        ("no exit codes", 0),
+        ("no pidfd", 0),
+        ("no room", 0),
+        ("few files", 3),
+        ("many nodes", 16),
+    ],
 )
 def test_nothing_is_forked_where_it_could_do_harm(why: str, count: int) -> None:
     done = run("refused", why)

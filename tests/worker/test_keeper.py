@@ -253,21 +253,51 @@ def test_the_groups_of_torchruns_workers(marked: set[int], groups: set[int]) -> 
     """11 is torchrun, 12 and 14 its workers, 13 and 15 theirs; 15 has a session of its own."""
     pids = [(11, 1, 11), (12, 11, 12), (13, 12, 12), (14, 11, 14), (15, 14, 15), (16, 1, 16)]
     everyone = [process(*three) for three in pids]
-    run_of = dict.fromkeys(marked, b"r")
-    found = keeper.worker_groups(everyone, lambda pid: run_of.get(pid, b""), lambda _: False)
-    assert found == groups
-    assert keeper.worker_groups(everyone, lambda pid: run_of.get(pid, b""), lambda _: True) == set()
-    inherited = dict.fromkeys(range(11, 17), b"s") | run_of  # torchrun itself has one
-    assert keeper.worker_groups(everyone, lambda pid: inherited[pid], lambda _: False) == groups
+
+    def added(one: keeper.Process) -> set[bytes]:
+        return {b"r"} if one.pid in marked and one.parent not in marked else set()
+
+    assert keeper.worker_groups(everyone, added, lambda _: False) == groups
+    assert keeper.worker_groups(everyone, added, lambda _: True) == set()
 
 
 def test_mpiexecs_proxies_are_told_by_mpiexec() -> None:
     """12 is mpiexec's child, 13 its rank; 15 is a rank of the program itself, 16 is torchrun's."""
-    own = os.getpid()
-    pids = [(11, own, 11), (12, 11, 11), (13, 12, 13), (14, own, 14), (15, 14, 15), (16, 11, 16)]
-    everyone = [process(*three) for three in pids]
-    marks = {13: b"A=B\0PMI_RANK=0", 15: b"PMI_RANK=1", 16: b"TORCHELASTIC_RUN_ID=r"}
-    assert keeper.hydras_proxies(everyone, {13, 15, 16}, lambda pid: marks.get(pid, b"")) == {12}
+    pids = [(11, os.getpid(), 11), (12, 11, 11), (13, 12, 13), (14, os.getpid(), 14), (15, 14, 15)]
+    everyone = [process(*three) for three in [*pids, (17, 11, 11), (16, 17, 16)]]
+    marks = {13: {b"PMI_RANK=0"}, 15: {b"PMI_RANK=1"}, 16: {b"TORCHELASTIC_RUN_ID=r"}}
+    assert keeper.hydras_proxies(everyone, set(marks), lambda one: marks[one.pid]) == {12}
+
+
+LAUNCHER = """
+import os, signal, subprocess, sys
+depth, name = int(sys.argv[1]), sys.argv[2]
+def told(*_):
+    print(depth, "told", flush=True)
+    os._exit(0)
+if depth:
+    signal.signal(signal.SIGTERM, told)
+print(depth, flush=True)
+if depth == 2:
+    signal.pause()
+deeper, is_rank = [sys.executable, "-IS", __file__, str(depth + 1), name], depth == 1
+own = {**os.environ, name: "r"} if is_rank else None
+subprocess.Popen(deeper, env=own, start_new_session=is_rank).wait()
+"""
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("inherited", [{}, {"PMI_RANK": "0"}])
+def test_a_torchrun_below_a_script_that_has_ended_is_told_and_its_ranks(
+    keep: Keep, tmp_path: Path, inherited: dict[str, str]
+) -> None:
+    """Also in a job that has a rank itself, as srun gives one."""
+    (tmp_path / "launcher").write_text(LAUNCHER)
+    words = [*PYTHON, str(tmp_path / "launcher"), "0", "TORCHELASTIC_RUN_ID"]
+    kept = keep(*words, env={**os.environ, **inherited}, grace=30)
+    assert [kept.read_line() for _ in range(3)] == ["0", "1", "2"]
+    kept.lifeline.send(b"T")
+    assert sorted(kept.result()[1].splitlines()) == ["1 told", "2 told"]
 
 
 def test_a_stopped_process_is_woken_to_heed_sigterm(keep: Keep) -> None:

@@ -62,7 +62,7 @@ ENDS_ITSELF_SECONDS = 0.5
 KILL_SECONDS = 10.0
 """How long SIGKILL is repeated: a process stuck in a driver or a file server may never end."""
 
-_HYDRAS_MARK = b"PMI_RANK="
+_HYDRAS_MARK = b"PMI_RANK="  # MPICH's and Intel's
 _MARKS = (b"TORCHELASTIC_RUN_ID=", b"OMPI_COMM_WORLD_RANK=", _HYDRAS_MARK)
 _MOST_NAMED = 5
 _COMMAND_LENGTH = 60
@@ -159,41 +159,37 @@ def descendants(root: int, spare: frozenset[int] = frozenset()) -> list[Process]
 
 
 def worker_groups(
-    everyone: list[Process], run_of: Callable[[int], bytes], ignores: Callable[[int], bool]
+    everyone: list[Process], added: Callable[[Process], set[bytes]], ignores: Callable[[int], bool]
 ) -> set[int]:
-    """The process groups of the ranks of torchrun or mpirun, which passes SIGTERM on to them: each
-    rank leads one.
-
-    Args:
-        everyone: What is below the keeper.
-        run_of: What these have added to a process's environment (by its pid), empty for nothing; it
-            may be there already where they are started themselves.
-        ignores: Whether a process ignores SIGTERM: it passes none on.
-    """
+    """The process groups of the ranks of torchrun or mpirun, which pass SIGTERM on to them: each
+    rank leads one. `ignores`: whether a process ignores SIGTERM, and so passes none on."""
     pids = {process.pid for process in everyone}
     leaders = [p for p in everyone if p.pid == p.group and p.parent in pids]
-    workers = [p for p in leaders if run_of(p.pid) not in (b"", run_of(p.parent))]
-    return {p.pid for p in workers if not ignores(p.parent)}
+    return {p.pid for p in leaders if added(p) and not ignores(p.parent)}
 
 
 def hydras_proxies(
-    everyone: list[Process], groups: set[int], mark_of: Callable[[int], bytes]
+    everyone: list[Process], groups: set[int], added: Callable[[Process], set[bytes]]
 ) -> set[int]:
     """What mpiexec (MPICH's and Intel's) has put between itself and its ranks: it is told by that,
-    and tells the ranks each time that it is told."""
-    parents = {p.parent for p in everyone if p.pid in groups and _HYDRAS_MARK in mark_of(p.pid)}
+    and tells the ranks each time that it is told. One that loses its mpiexec ends by itself."""
+    workers = [p for p in everyone if p.pid in groups]
+    parents = {p.parent for p in workers if any(m.startswith(_HYDRAS_MARK) for m in added(p))}
     return {p.pid for p in everyone if p.pid in parents and p.parent != os.getpid()}
 
 
-def mark_of_launcher(pid: int) -> bytes:
-    """What torchrun or mpirun (Open MPI's; MPICH's and Intel's) has told this process, or what has
-    started it, and no other process."""
+def added_marks(process: Process) -> set[bytes]:
+    """What torchrun or mpirun has added to a rank's environment; it may have some of it itself."""
+    return marks_of(process.pid) - marks_of(process.parent)
+
+
+def marks_of(pid: int) -> set[bytes]:
+    """What there is of it in a process's environment."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
-            items = file.read().split(b"\0")
+            return {item for item in file.read().split(b"\0") if item.startswith(_MARKS)}
     except OSError:
-        return b""
-    return b"\0".join(item for item in items if item.startswith(_MARKS))
+        return set()
 
 
 def ignores_sigterm(pid: int) -> bool:
@@ -349,8 +345,8 @@ class Keeper:
         groups: set[int] = set()
         if not self._alone and not self._told_to_kill:
             everyone = descendants(os.getpid())
-            groups = worker_groups(everyone, mark_of_launcher, ignores_sigterm)
-            proxies = hydras_proxies(everyone, groups, mark_of_launcher)
+            groups = worker_groups(everyone, added_marks, ignores_sigterm)
+            proxies = hydras_proxies(everyone, groups, added_marks)
             terminate([p for p in everyone if p.group not in groups and p.pid not in proxies])
             told = {process.pid for process in everyone} - groups
         deadline = time.monotonic() + self._grace_seconds
