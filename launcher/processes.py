@@ -13,6 +13,7 @@ import asyncio
 import atexit
 import contextlib
 import ctypes
+import fcntl
 import gc
 import json
 import logging
@@ -266,28 +267,26 @@ def _live(word: str, become: Become, channel: socket.socket, mask: Collection[in
     finally:
         # Its code is known: no signal changes it, and no handler of the launcher's is left to run.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        with contextlib.suppress(Exception):
+            logging.shutdown()
+            atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
         os._exit(code)
 
 
 def _carried_out(orders: _Orders, run: Callable[[], None]) -> int:
-    """Its exit code, as an interpreter that has nothing else to do would end."""
-    code = 1
+    """Its exit code, as an interpreter ends."""
     try:
         _dress(orders)
         run()
-        code = 0
     except SystemExit as exc:
-        code = _exit_code(exc.code)
+        return _exit_code(exc.code)
     except BaseException:  # noqa: BLE001 (the last one who can tell)
         traceback.print_exc()
-    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    with contextlib.suppress(Exception):
-        logging.shutdown()
-        atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
-    return code
+        return 1
+    return 0
 
 
 def _imported(word: str, become: Become) -> Callable[[], None]:
@@ -359,8 +358,6 @@ def _dress(orders: _Orders) -> None:
 
 def _moved(fd: int, above: int) -> int:
     """The same open file at a number that nothing is to have; as in `subprocess`, twice is safe."""
-    import fcntl
-
     new = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above)
     os.close(fd)
     return new

@@ -199,7 +199,7 @@ def registry_log(state: StateDir) -> Path:
 
 
 class _RegistryProcess:
-    """What ends it at once when told."""
+    """What is told to end by TERM, and by KILL when that takes too long."""
 
     def __init__(self, process: OwnProcess) -> None:
         self._process = process

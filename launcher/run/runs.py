@@ -127,18 +127,19 @@ class Runs:
     def words_of_end(self, slot: int) -> str:
         """What the scheduler said when the slot's newest worker run failed; empty when it said
         nothing, or it was this launch that had told it to end."""
-        newest = max(self.of_slot.get(slot, ()), default=None)
-        run = None if newest is None else self.runs[newest]
+        run = self._newest(slot)
         if run is None or run.starter.loopback or run.over is None:
             return ""
         return run.over.detail if run.over.state is SlotState.FAILED else ""
 
     def hint_of_end(self, slot: int, code: str) -> str:
         """What to do where the slot's newest submission is why the run has ended."""
-        if code != Cause.SCHEDULER_FAILED:
-            return ""
+        run = self._newest(slot)
+        return run.hint if run is not None and code == Cause.SCHEDULER_FAILED else ""
+
+    def _newest(self, slot: int) -> Run | None:
         newest = max(self.of_slot.get(slot, ()), default=None)
-        return "" if newest is None else self.runs[newest].hint
+        return None if newest is None else self.runs[newest]
 
     def tell(self, key: Key, run: Run, news: News) -> None:
         """Tell the registry, until it has heard."""

@@ -11,9 +11,9 @@ from rendezvous.wire.errors import ExitCode, RdzvError, RegistryError, StorageFu
 from rendezvous.wire.run import Result
 
 CREATE_SECONDS: Final = 20.0
+"""So long a registry may be away when a launch begins."""
 SIGNALS: Final = 128
 """What a shell adds to a signal's number, for an exit code."""
-"""So long a registry may be away when a launch begins."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

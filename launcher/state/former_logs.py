@@ -31,34 +31,35 @@ def set_aside(run: Path) -> None:
     not to launch.
     """
     logs, former = run / "logs", run / FORMER_LOGS
-    files = _own_files(logs)
+    files = files_like(_FILE, logs)
     if not files:
         return
     with contextlib.suppress(OSError):
-        for path in _own_files(former):
+        for path in files_like(_FILE, former):
             (former / path).unlink(missing_ok=True)
         for path in files:
             to = former / path
             to.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             (logs / path).replace(to)
     for folder in (logs, former):
-        _drop_empty_folders(folder)
+        drop_empty_folders(_FOLDER, folder)
 
 
-def _own_files(folder: Path) -> list[str]:
-    """What rdzv has written there, by its path from there."""
+def files_like(names: re.Pattern[str], folder: Path) -> list[str]:
+    """The files there of such paths from there."""
     found = (
         Path(place, name).relative_to(folder).as_posix()
-        for place, _, names in os.walk(folder)
-        for name in names
+        for place, _, files in os.walk(folder)
+        for name in files
     )
-    return [path for path in found if _FILE.fullmatch(path)]
+    return [path for path in found if names.fullmatch(path)]
 
 
-def _drop_empty_folders(folder: Path) -> None:
-    for place, names, _ in os.walk(folder, topdown=False):
-        for name in names:
+def drop_empty_folders(names: re.Pattern[str], folder: Path) -> None:
+    """Remove the folders there of such paths from there, deepest first."""
+    for place, folders, _ in os.walk(folder, topdown=False):
+        for name in folders:
             path = Path(place, name)
-            if _FOLDER.fullmatch(path.relative_to(folder).as_posix()):
+            if names.fullmatch(path.relative_to(folder).as_posix()):
                 with contextlib.suppress(OSError):  # there is something else in it
                     path.rmdir()

@@ -9,7 +9,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from launcher.state.former_logs import FORMER_LOGS, OWN_LOG_FOLDERS, OWN_LOGS
+from launcher.state.former_logs import (
+    FORMER_LOGS,
+    OWN_LOG_FOLDERS,
+    OWN_LOGS,
+    drop_empty_folders,
+    files_like,
+)
 from launcher.state.state_dir import StateDir
 from rendezvous.frozen import frozen
 from rendezvous.wire.words import listed
@@ -128,16 +134,9 @@ def _written_at(folder: str, names: Sequence[str] = _WRITTEN) -> float:
 def _remove_files(folder: Path) -> None:
     """The lock goes last: from then on the folder may be a new launch's."""
     (folder / "launch.json").unlink(missing_ok=True)  # a half-removed run is none
-    for place, folders, files in os.walk(folder, topdown=False):
-        for name in files:
-            path = Path(place, name)
-            if _FILES.fullmatch(path.relative_to(folder).as_posix()):
-                path.unlink(missing_ok=True)
-        for name in folders:
-            path = Path(place, name)
-            if _FOLDERS.fullmatch(path.relative_to(folder).as_posix()):
-                with contextlib.suppress(OSError):  # there is something else in it
-                    path.rmdir()
+    for path in files_like(_FILES, folder):
+        (folder / path).unlink(missing_ok=True)
+    drop_empty_folders(_FOLDERS, folder)
     if not _unknown(folder):
         (folder / "lock").unlink(missing_ok=True)
         with contextlib.suppress(OSError):

@@ -85,8 +85,3 @@ RULES: Final = {
     Phase.RUNNING: PhaseRules(Awaits.PROGRAMS, reports=(ProgressReport,)),
     Phase.FINISHED: PhaseRules(Awaits.NOTHING),
 }
-
-
-def task_of(rules: PhaseRules, slots: int) -> str:
-    """What every node is asked to do, in a run of so many slots."""
-    return rules.task_alone if slots == 1 and rules.task_alone else rules.task

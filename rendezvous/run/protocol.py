@@ -42,7 +42,7 @@ from rendezvous.run import arming, events, gathering, running, verifying
 from rendezvous.run.events import Event
 from rendezvous.run.leases import Leases, Silence
 from rendezvous.run.moves import Outcome, failure, finish
-from rendezvous.run.phases import RULES, Awaits, task_of
+from rendezvous.run.phases import RULES, Awaits
 from rendezvous.run.state import GONE, LeftOut, Run, Slot, names_of, nodes_text, overdue_slots, who
 from rendezvous.wire.run import Phase, SlotNews, SlotState
 
@@ -146,8 +146,7 @@ def _timed_out(run: Run, event: events.TimedOut, now: float) -> Outcome:
     if rules.awaits is Awaits.NODES:
         return gathering.join_timed_out(run, now, event.trouble)
     names, timeout = names_of(run, run.waiting_for), run.phase_timeout()
-    task = task_of(rules, run.spec.slots)
-    words = f"{names} did not {task} within {timeout:.0f} s, though still connected"
+    words = f"{names} did not {run.task} within {timeout:.0f} s, though still connected"
     late = dict.fromkeys(run.waiting_for, LeftOut(rules.cause, words))
     if event.phase is Phase.VERIFYING and run.can_go_without(late):
         run.attempt.left_out = run.attempt.left_out | late

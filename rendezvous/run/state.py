@@ -197,6 +197,12 @@ class Run:
         return RULES[self.phase]
 
     @property
+    def task(self) -> str:
+        """What every node is asked to do in it."""
+        rules = self.rules
+        return rules.task_alone if self.spec.slots == 1 and rules.task_alone else rules.task
+
+    @property
     def present(self) -> int:
         """How many slots have a node."""
         return len(self.slots) - len(self.missing)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from rendezvous.run.events import Event
 from rendezvous.run.leases import Leases
 from rendezvous.run.moves import Outcome
-from rendezvous.run.phases import Awaits, task_of
+from rendezvous.run.phases import Awaits
 from rendezvous.run.rounds import plan_of
 from rendezvous.run.state import (
     GONE,
@@ -94,7 +94,7 @@ def reason(run: Run, now: float, trouble: str = "", *, times: bool = True) -> st
 
 
 def _reason_reporting(run: Run, now: float, times: bool) -> str:
-    task = task_of(run.rules, run.spec.slots)
+    task = run.task
     probing = run.attempt.probing
     if probing is not None and probing.number > 0:
         classes, number = run.attempt.classes, probing.number

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from tests.launcher import forking
+from tests.support.launching import lives
 from tests.support.waiting import SECONDS, until
 
 
@@ -97,7 +98,7 @@ def test_a_fork_that_gets_no_orders_ends_with_its_launcher(end: signal.Signals |
     with subprocess.Popen(argv, text=True, stdin=-1, stdout=-1, stderr=-3) as launcher:
         assert launcher.stdout is not None
         assert launcher.stdin is not None
-        forks = [psutil.Process(int(word)) for word in launcher.stdout.readline().split()]
+        forks = [int(word) for word in launcher.stdout.readline().split()]
         assert len(forks) == 2
         if end is None:
             launcher.stdin.write("\n")
@@ -107,11 +108,6 @@ def test_a_fork_that_gets_no_orders_ends_with_its_launcher(end: signal.Signals |
             launcher.send_signal(end)
         until(lambda: not any(map(lives, forks)))
         launcher.kill()
-
-
-def lives(process: psutil.Process) -> bool:
-    """Whether it has not ended, reaped or not."""
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
 @pytest.mark.real_time

@@ -26,6 +26,7 @@ from rendezvous.compat import timeout
 from rendezvous.wire.errors import SchedulerError, TemplateError
 from rendezvous.wire.run import SlotState
 from tests.support.bed import COMMAND, join_text, worker_run
+from tests.support.launching import lives
 from tests.support.waiting import SECONDS, soon
 
 PLAIN_FILE = "/proc/self/environ"
@@ -208,13 +209,6 @@ async def test_a_wrapped_local_worker_run_ends_with_all_that_it_started(
     words = f"pid {handle} ended with signal {int(signal.SIGTERM)}"
     assert await scheduler.describe(run, handle) == Description(SlotState.FAILED, words)
     await soon(lambda: not lives(int(pids.read_text())))
-
-
-def lives(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 @pytest.mark.parametrize(

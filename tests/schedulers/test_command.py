@@ -15,8 +15,8 @@ from launcher.options import outside_environment
 from launcher.schedulers import command
 from launcher.schedulers.command import CommandRunner, Said, clean
 from rendezvous.wire.errors import SchedulerError
-from tests.launcher.test_schedulers import lives
 from tests.support.bed import time_out_once
+from tests.support.launching import lives
 from tests.support.waiting import soon
 
 LIMIT_SECONDS = 20.0

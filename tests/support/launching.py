@@ -161,6 +161,14 @@ def shell(script: str) -> list[str]:
     return ["sh", "-c", script]
 
 
+def lives(pid: int) -> bool:
+    """Whether the process has not ended, reaped or not."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 def processes_with(text: str) -> list[str]:
     """Command lines of living processes that hold the text: what a run must not leave."""
     found = []
