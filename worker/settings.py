@@ -237,6 +237,12 @@ class NodeSettings(Settings):
         "frameworks that start on rank 0 only.",
         group=RUN,
     )
+    early_start: Literal["auto", "off"] = option(
+        "auto",
+        "Whether torchrun imports torch while the nodes still find each other. auto: where COMMAND "
+        "is started by the torchrun that pip installs; off: never.",
+        group=RUN,
+    )
     nccl_log: Literal["auto", "on", "off"] = option(
         "auto",
         "Save NCCL logs to files, one per process, and compare the network that NCCL reports with "

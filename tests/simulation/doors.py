@@ -75,6 +75,7 @@ class Doors:
             local_socket=lambda *, take, serve: _Socket(self, take["metrics"]),
             nccl_log=lambda *_, **__: self._opens("nccl_log", _NcclLog(self)),
             sink=lambda *_, **__: self._opens("sink", _Sink()),
+            early=lambda *_: _Early(),
             recorder=lambda _: world.recorder(CODEC, process.machine.name),
             **others,
         )
@@ -321,6 +322,19 @@ class _NcclLog:
     def trouble(self) -> str:
         self.doors.may_break("trouble")
         return "a port is down"
+
+
+class _Early:
+    """Nothing is begun before the go: what these machines start is no torchrun."""
+
+    def begin(self) -> None:
+        """Nothing."""
+
+    async def start(self, *_: Any, **__: Any) -> None:
+        """It is started at the go."""
+
+    async def end(self) -> None:
+        """There is nothing to end."""
 
 
 @dataclass

@@ -205,6 +205,11 @@ class ShowWord:
 
 
 @frozen
+class StartEarly:
+    """Begin what the program's launcher can do before it is known how it is called."""
+
+
+@frozen
 class StopListening:
     """Answer no probes any more."""
 
@@ -272,6 +277,7 @@ Action = (
     | Drop
     | Say
     | ShowWord
+    | StartEarly
     | StopListening
     | OpenRemote
     | SendMetrics

@@ -30,6 +30,7 @@ from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.verify import PairProbe, ProbePlan
+from worker.agent.early import EarlyTorchrun
 from worker.agent.node_files import write_files
 from worker.contracts.framework import Need
 from worker.hosts.file import HostsBlock, known_names, restore_stale
@@ -83,6 +84,21 @@ class RunningProgram(Protocol):
 
     def kill_now(self) -> None:
         """End it at once."""
+
+
+class EarlyProgram(Protocol):
+    """What an agent needs of `worker.agent.early.EarlyTorchrun`."""
+
+    def begin(self) -> None:
+        """Have it begun."""
+
+    async def start(
+        self, argv: Sequence[str], env: Mapping[str, str], *, output: Output
+    ) -> RunningProgram | None:
+        """Make a program of it, if it fits."""
+
+    async def end(self) -> None:
+        """End it, if it has not become a program."""
 
 
 class HostsFile(Protocol):
@@ -195,4 +211,5 @@ class AgentEnvironment:
     local_socket: Callable[..., AgentSocket] = LocalSocket
     nccl_log: Callable[..., NetworkLog] = NcclLog
     sink: Callable[..., Sink] = OutputSink
+    early: Callable[..., EarlyProgram] = EarlyTorchrun
     start: Callable[..., Awaitable[RunningProgram]] = Program.start

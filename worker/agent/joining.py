@@ -36,6 +36,8 @@ OFFER_SECONDS = 30.0
 def begin(turn: Turn) -> None:
     """The node starts."""
     turn.set(joining=Joining(turn.now))
+    if turn.node.rules.early:
+        turn.do(do.StartEarly())
     if turn.node.rules.hosts_file:
         turn.begin(do.RestoreHosts, limit=STALE_SECONDS)
     else:

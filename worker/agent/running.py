@@ -12,7 +12,13 @@ from rendezvous.compat import timeout
 from worker.agent import inputs
 from worker.agent.actions import ReadTrouble, Start
 from worker.agent.arming import NodeSpec
-from worker.agent.environment import AgentEnvironment, NetworkLog, RunningProgram, Sink
+from worker.agent.environment import (
+    AgentEnvironment,
+    EarlyProgram,
+    NetworkLog,
+    RunningProgram,
+    Sink,
+)
 from worker.agent.notices import Note, Notice, notice
 from worker.contracts.words import rank_of_failure
 from worker.settings import read_bytes
@@ -28,6 +34,7 @@ class Running:
         asked: What is started.
         spec: What this agent is.
         environment: The outer world.
+        early: What of it was begun before the go.
         feed: Tells the machine what happens meanwhile.
         say: Says something in this node's log.
     """
@@ -37,12 +44,14 @@ class Running:
         asked: Start,
         spec: NodeSpec,
         environment: AgentEnvironment,
+        early: EarlyProgram,
         feed: Callable[[inputs.Input], None],
         say: Callable[[Notice], None],
     ) -> None:
         self._asked = asked
         self._spec = spec
         self._environment = environment
+        self._early = early
         self._feed = feed
         self._say = say
         self._log = ""
@@ -72,12 +81,13 @@ class Running:
         number, contract = self._asked.number, self._asked.contract
         settings = self._spec.settings
         self._sink = await self._open_sink()
-        self._program = program = await self._environment.start(
-            contract.argv,
-            contract.environment(self._environment.environ),
-            grace_seconds=settings.grace,
-            output=self._sink,
-        )
+        environ = contract.environment(self._environment.environ)
+        program = await self._early.start(contract.argv, environ, output=self._sink)
+        if program is None:
+            program = await self._environment.start(
+                contract.argv, environ, grace_seconds=settings.grace, output=self._sink
+            )
+        self._program = program
         program.changed = self._see
         self._feed(inputs.Started(number))
         self._see()  # what has happened before is known now

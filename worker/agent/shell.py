@@ -26,6 +26,7 @@ from worker.agent.running import Running
 from worker.agent.session import one_try, talk
 from worker.agent.state import Node, Rules
 from worker.agent.visiting import visit
+from worker.contracts import FRAMEWORKS
 from worker.probe.packets import Identity
 from worker.rsh.remote import RemoteCommands
 from worker.rsh.served import ServedShell
@@ -59,6 +60,10 @@ class NodeShell:
         self._metrics = Metrics(client, join.run, join.slot)
         self._socket = environment.local_socket(
             take={"metrics": self._metrics.take}, serve={"exec": self._remote.serve}
+        )
+        self._early = environment.early(
+            *(_torchrun_of(spec), spec.command, environment.environ, spec.settings.grace),
+            environment.in_thread,
         )
         self._running: dict[int, Running] = {}
         self._beside: set[asyncio.Task[None]] = set()
@@ -96,6 +101,7 @@ class NodeShell:
             task.cancel()
         await asyncio.gather(*self._beside, return_exceptions=True)
         await self._core.close()
+        await self._early.end()
 
     def _step(self, said: inputs.Input, now: float) -> Sequence[do.Action]:
         self._node, actions = node.step(self._node, said, now)
@@ -115,6 +121,8 @@ class NodeShell:
                 self._say(notice(Note.WARNED, words=words))
             case do.Drop():
                 self._core.drop(action.number)
+            case do.StartEarly():
+                self._early.begin()
             case do.StopListening():
                 self._stop_listening()
             case do.OpenRemote():
@@ -203,7 +211,7 @@ class NodeShell:
             case do.Arm():
                 return await self._arm(asked)
             case do.Start():
-                running = Running(asked, spec, environment, self.feed, self._say)
+                running = Running(asked, spec, environment, self._early, self.feed, self._say)
                 self._running[asked.number] = running
                 return await running.run()
             case do.Flush():
@@ -289,7 +297,13 @@ def rules_of(spec: NodeSpec, environment: AgentEnvironment) -> Rules:
         hosts_file="" if settings.hosts == "off" else str(environment.hosts_file),
         hosts_seconds=environment.hosts_seconds,
         remote=spec.remote,
+        early=settings.early_start == "auto" and _torchrun_of(spec) != "",
     )
+
+
+def _torchrun_of(spec: NodeSpec) -> str:
+    """How COMMAND calls torchrun's script; empty where it does not."""
+    return FRAMEWORKS[spec.settings.framework].torchrun(spec.command)
 
 
 def _host_of(base: str) -> str:

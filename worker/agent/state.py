@@ -30,6 +30,7 @@ class Rules:
         hosts_file: Into which names are written; empty: into none.
         hosts_seconds: How long a node that ends waits until it is put back.
         remote: Whether this run allows commands of other nodes.
+        early: Whether the program's launcher can be begun before the go.
     """
 
     run: str
@@ -40,6 +41,7 @@ class Rules:
     hosts_file: str = ""
     hosts_seconds: float = 10.0
     remote: bool = False
+    early: bool = False
 
 
 @dataclass(frozen=True)

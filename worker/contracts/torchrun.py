@@ -149,6 +149,11 @@ def _needs(program: str) -> tuple[Need, ...]:
     return (Need("torch", "pip install torch", program=program, modules=modules),)
 
 
+def _script(launcher: Sequence[str]) -> str:
+    """torchrun's script, where it is called by that."""
+    return launcher[0] if len(launcher) == 1 else ""
+
+
 def _framework(
     name: str, words: Callable[[Sequence[str]], tuple[list[str], list[str]]]
 ) -> Framework:
@@ -160,6 +165,7 @@ def _framework(
         needs=lambda command: _needs(words(command)[0][0]),
         removes=PET,
         takes_backend=True,
+        torchrun=lambda command: _script(words(command)[0]),
     )
 
 

@@ -131,6 +131,21 @@ def _python_of(program: Path, environ: Mapping[str, str]) -> Path | None:
     return path if _PYTHON.match(path.name) and path.exists() else None
 
 
+def script_start(script: Path, environ: Mapping[str, str]) -> list[str]:
+    """The interpreter and the flags with which a Python script is started.
+
+    Empty where its first line names none, or a way to it that is not known.
+    """
+    interpreter = _python_of(script, environ)
+    words = _text(script).partition("\n")[0].removeprefix("#!").split(maxsplit=1)
+    if interpreter is None or not words:
+        return []
+    if Path(words[0]).name == "env":
+        return [str(interpreter)] if _PYTHON.match(words[-1].strip()) else []
+    flags = words[1:] if _PYTHON.match(Path(words[0]).name) else []
+    return [str(interpreter), *(flag.strip() for flag in flags)]
+
+
 def _version(interpreter: Path) -> str:
     """3.12, by pyvenv.cfg, by the name of the file, or by the one library folder there is."""
     config = re.search(r"^version(?:_info)? *= *(3\.[0-9]+)", _config(interpreter), re.MULTILINE)

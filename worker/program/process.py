@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from rendezvous.compat import timeout
 from rendezvous.wire.errors import RdzvError, RunError, UsageError
@@ -35,8 +35,17 @@ from worker.program.output import Output, Pump, Stream
 logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.03
+_UNUSED_SECONDS = 2.0
 _STUCK_SECONDS = keeper.KILL_SECONDS + 5.0
 _keepers: set[int] = set()
+
+
+class Kept(NamedTuple):
+    """A program below a keeper: the keeper, its lifeline, and what is to be read."""
+
+    process: asyncio.subprocess.Process
+    lifeline: socket.socket
+    streams: dict[int, Stream]
 
 
 class Program:
@@ -67,7 +76,6 @@ class Program:
         self._left: LeftBehind | None = None
         self._early_signals: list[int] = []
         self._stopped = False
-        _keepers.add(process.pid)
         lifeline.setblocking(False)
         asyncio.get_running_loop().add_reader(lifeline, self._listen)
         self._ending = asyncio.create_task(self._supervise(), name="program")
@@ -94,8 +102,16 @@ class Program:
             UsageError: An argument cannot be.
             RunError: This machine cannot start one more process.
         """
-        process, lifeline, streams = await _start_keeper(argv, env, grace_seconds)
-        return cls(process, lifeline, Pump(streams, output), grace_seconds, ranks_in(env))
+        kept = await start_keeper(argv, env, grace_seconds)
+        return cls.of(kept, env, grace_seconds=grace_seconds, output=output)
+
+    @classmethod
+    def of(
+        cls, kept: Kept, env: Mapping[str, str], *, grace_seconds: float, output: Output
+    ) -> Program:
+        """The program below a keeper that was started before; `env` as it has it now."""
+        pump = Pump(kept.streams, output)
+        return cls(kept.process, kept.lifeline, pump, grace_seconds, ranks_in(env))
 
     @classmethod
     async def start_unread(
@@ -105,8 +121,8 @@ class Program:
 
         Nobody watches the program's children, and its end does not wait for its output.
         """
-        process, lifeline, streams = await _start_keeper(argv, env, grace_seconds)
-        return cls(process, lifeline, None, grace_seconds), streams
+        kept = await start_keeper(argv, env, grace_seconds)
+        return cls(kept.process, kept.lifeline, None, grace_seconds), kept.streams
 
     @property
     def pid(self) -> int:
@@ -237,10 +253,14 @@ class Program:
         )
 
 
-async def _start_keeper(
-    argv: Sequence[str], env: Mapping[str, str], grace_seconds: float
-) -> tuple[asyncio.subprocess.Process, socket.socket, dict[int, Stream]]:
-    """Start a program below a keeper: the keeper, its lifeline, and what is to be read."""
+async def start_keeper(
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    grace_seconds: float,
+    *,
+    stdin: int = asyncio.subprocess.DEVNULL,
+) -> Kept:
+    """Start a program below a keeper. Raises UsageError and RunError, as `Program.start`."""
     ours, theirs = socket.socketpair()
     with contextlib.ExitStack() as undo, theirs:
         undo.callback(ours.close)
@@ -252,7 +272,7 @@ async def _start_keeper(
                 *(sys.executable, "-I", "-S", "-X", "utf8", Path(keeper.__file__).resolve()),
                 *(str(theirs.fileno()), str(grace_seconds), "--", *argv),
                 env=env,
-                stdin=asyncio.subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=pipes[0][1],
                 stderr=pipes[1][1],
                 pass_fds=(theirs.fileno(),),
@@ -264,7 +284,24 @@ async def _start_keeper(
             for _, writer in pipes:
                 os.close(writer)
         undo.pop_all()
-    return process, ours, {pipes[0][0]: "stdout", pipes[1][0]: "stderr"}
+    _keepers.add(process.pid)
+    return Kept(process, ours, {pipes[0][0]: "stdout", pipes[1][0]: "stderr"})
+
+
+async def end_kept(kept: Kept) -> None:
+    """End at once what was started below a keeper and never became a `Program`."""
+    with contextlib.suppress(OSError):
+        kept.lifeline.send(b"K")
+    try:
+        async with timeout(_UNUSED_SECONDS):
+            await kept.process.wait()
+    except TimeoutError:  # stuck in a file server, perhaps: its keeper sees to it
+        logger.debug("%d does not end yet", kept.process.pid)
+    else:
+        _keepers.discard(kept.process.pid)
+    kept.lifeline.close()
+    for fd in kept.streams:
+        os.close(fd)
 
 
 def become_subreaper() -> None:

@@ -59,6 +59,11 @@ def test_each_step_to_the_join_begins_when_the_one_before_it_is_over() -> None:
     assert Drive(replace(RULES, hosts_file="")).first == (do.Listen(1),)
 
 
+def test_what_can_begin_before_the_go_begins_first() -> None:
+    first = Drive(replace(RULES, early=True)).first
+    assert first == (do.StartEarly(), do.RestoreHosts(1, limit=10.0))
+
+
 @pytest.mark.parametrize(
     ("begin", "steps", "does"),
     [

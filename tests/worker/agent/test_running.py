@@ -98,7 +98,9 @@ def fails(error: Exception) -> Any:
 class Bench:
     """One `Start`, and what the machine and the log are told of it."""
 
-    def __init__(self, contract: Contract = PROGRAM, **changes: Any) -> None:
+    def __init__(
+        self, contract: Contract = PROGRAM, *, begun: bool = False, **changes: Any
+    ) -> None:
         self.fed: list[inputs.Input] = []
         self.said: list[Notice] = []
         self.program = Program()
@@ -116,10 +118,15 @@ class Bench:
             "nccl_log": lambda *args, **options: Log(),
         }
         environment = AgentEnvironment(**(values | changes))
+
+        async def start_early(*args: Any, **options: Any) -> Program | None:
+            return self.program if begun else None
+
+        early: Any = SimpleNamespace(start=start_early)
         settings = WorkerSettings(framework="command", log_dir=Path("/logs"))
         spec = NodeSpec(settings, join(), ["train"], False)
         asked = Start(7, table(), contract)
-        self.running = Running(asked, spec, environment, self.fed.append, self.said.append)
+        self.running = Running(asked, spec, environment, early, self.fed.append, self.said.append)
 
     def lives(self, steps: Callable[[], Any] | None = None, after: float = 1.0) -> inputs.Input:
         """What the `Start` is answered with; `steps` happen meanwhile, or it is stopped."""
@@ -147,6 +154,12 @@ def test_it_runs_is_seen_at_once_is_stopped_once_and_is_gone_with_its_last_words
 
     assert bench.lives(steps) == GONE
     assert (bench.fed, bench.program.told, bench.notes) == (SEEN, ["stop"], [])
+
+
+def test_what_was_begun_before_the_go_is_the_program() -> None:
+    bench = Bench(begun=True, start=fails(RunError("no more processes")))
+    assert bench.lives() == GONE
+    assert bench.fed == SEEN
 
 
 def test_what_changes_below_it_is_told_and_its_words_where_they_are_asked_for() -> None:

@@ -1,0 +1,361 @@
+"""A torchrun that is begun before the go is the one that would have been begun at the go."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rendezvous.background import in_background
+from tests.support.waiting import soon
+from tests.worker.programs.started import PROGRAMS, Recording, is_gone
+from tests.worker.test_table import join, table
+from worker.agent.early import EarlyTorchrun, order_of
+from worker.contracts import FRAMEWORKS, make_contract
+from worker.contracts.framework import Paths
+from worker.contracts.variables import ProgramOptions
+from worker.machine.user_python import script_start
+from worker.program.ending import Ending
+from worker.program.process import Program
+from worker.programs import early_torchrun
+
+SCRIPT = """
+import re
+import sys
+from torch.distributed.run import main
+if __name__ == '__main__':
+    sys.argv[0] = re.sub(r'(-script\\.pyw|\\.exe)?$', '', sys.argv[0])
+    sys.exit(main())
+"""
+TABLE = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "NNODES": "2", "NODE_RANK": "0"}
+GRACE = 1.0
+BINARY = os.fsdecode(b"\xff\xe9 \xc3\xa9")
+
+
+class World:
+    """A user's torchrun, and the environment that finds it."""
+
+    def __init__(self, folder: Path, first_line: str = f"#!{sys.executable}") -> None:
+        self.script = folder / "bin" / "torchrun"
+        package = folder / "packages" / "torch"
+        (package / "distributed").mkdir(parents=True)
+        for each in (package, package / "distributed"):
+            (each / "__init__.py").touch()
+        self.module = package / "distributed" / "run.py"
+        shutil.copy(PROGRAMS / "run_like.py", self.module)
+        self.write(first_line + SCRIPT)
+        self.environ = {
+            "PATH": f"{folder}/bin:/usr/bin:/bin",
+            "PYTHONPATH": f"{folder}/packages",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "NODE_RANK": "a guess",
+            "PET_NNODES": "9",
+            "NAME": BINARY,
+            "RDZV_TOKEN": "a secret",
+        }
+        self.output = Recording()
+
+    def write(self, text: str) -> None:
+        self.script.parent.mkdir(exist_ok=True)
+        self.script.write_text(text)
+        self.script.chmod(0o755)
+
+    def env(self, **changes: str) -> dict[str, str]:
+        """The program's environment, as a contract makes it."""
+        kept = {n: v for n, v in self.environ.items() if n not in ("PET_NNODES", "RDZV_TOKEN")}
+        return {**kept, **TABLE, **changes}
+
+    async def early(self, *words: str, launcher: str = "torchrun") -> EarlyTorchrun:
+        """One that was begun a while ago."""
+        early = EarlyTorchrun(launcher, words, self.environ, GRACE, in_background)
+        early.begin()
+        await asyncio.sleep(0.05)
+        return early
+
+    async def cold(self, argv: list[str], env: Mapping[str, str]) -> Program:
+        return await Program.start(argv, env, grace_seconds=GRACE, output=self.output)
+
+    async def outcome(self, argv: list[str], *, early: bool) -> tuple[Ending, str, str]:
+        """How it ends, and what it has printed."""
+        self.output = Recording()
+        if early:
+            begun = await self.early(*argv[1:])
+            program = await begun.start(argv, self.env(), output=self.output)
+            assert program is not None
+        else:
+            program = await self.cold(argv, self.env())
+        ending = await program.wait()
+        return ending, self.output.of("stdout").decode(), self.output.of("stderr").decode()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+async def test_it_sees_of_itself_what_one_that_is_begun_at_the_go_sees(world: World) -> None:
+    argv = ["torchrun", "show", "--lr", "3", BINARY]
+    seen: list[dict[str, Any]] = []
+    for early in (False, True):
+        ending, said, errors = await world.outcome(argv, early=early)
+        assert (ending.exit_code, errors) == (0, "")
+        seen.append(json.loads(said))
+    assert seen[0]["argv"] == [str(world.script), *argv[1:]]
+    assert seen[0]["environ"].items() >= {**TABLE, "NAME": BINARY}.items()
+    assert seen[1] == seen[0]
+
+
+async def test_it_is_begun_before_the_go(world: World) -> None:
+    _, said, _ = await world.outcome(["torchrun", "early"], early=True)
+    assert said == "a guess 0\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["returns", "none"],
+        ["returns", "number"],
+        ["returns", "words"],
+        ["returns", "large"],
+        ["exits", "0"],
+        ["exits", "3"],
+        ["exits", "-1"],
+        ["raises"],
+        ["killed", "9"],
+        ["killed", "15"],
+        ["late"],
+        ["nothing of the kind"],
+    ],
+    ids=" ".join,
+)
+async def test_it_ends_as_the_other_does(world: World, words: list[str]) -> None:
+    (cold, *said), (early, *said_early) = [
+        await world.outcome(["torchrun", *words], early=early) for early in (False, True)
+    ]
+    assert (early.exit_code, *said_early) == (cold.exit_code, *said)
+
+
+async def test_an_interrupt_ends_it_as_an_interrupt(world: World) -> None:
+    endings = [await world.outcome(["torchrun", "interrupted"], early=e) for e in (False, True)]
+    assert [ending.exit_code for ending, *_ in endings] == [130, 130]
+
+
+async def test_it_ends_without_taking_its_modules_apart(world: World) -> None:
+    text = world.module.read_text()
+    world.module.write_text(
+        text + "\n\nclass Slow:\n    def __del__(self):\n        print('gone')\n"
+    )
+    world.module.write_text(world.module.read_text() + "\n\nHELD = [Slow()]\n")
+    assert "gone" in (await world.outcome(["torchrun", "exits", "0"], early=False))[1]
+    assert "gone" not in (await world.outcome(["torchrun", "exits", "0"], early=True))[1]
+    world.environ["LD_PRELOAD"] = ""  # of a tool that may have something to write at the end
+    assert "gone" in (await world.outcome(["torchrun", "exits", "0"], early=True))[1]
+
+
+async def test_its_command_shows_the_users_words_and_a_stop_ends_it(world: World) -> None:
+    early = await world.early("train.py", "--lr", "3")
+    program = await early.start(["torchrun", "waits"], world.env(), output=world.output)
+    assert program is not None
+    await soon(lambda: world.output.pids() != [])
+    [pid] = world.output.pids()
+    assert pid == program.main_pid
+    shown = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[1:-1]
+    assert shown[1:] == [bytes(world.script), b"train.py", b"--lr", b"3"]
+    assert (await program.stop()).exit_code == 143
+    assert is_gone(pid)
+
+
+async def test_one_that_nobody_wants_is_gone_at_once(world: World) -> None:
+    world.module.write_text("import time\ntime.sleep(60)\n")  # a long import
+    early = await world.early("train.py")
+    await soon(lambda: found(world.script) != [])
+    began = time.monotonic()
+    await early.end()
+    assert time.monotonic() - began < 1.0
+    assert found(world.script) == []
+    await early.end()
+
+
+def found(script: Path) -> list[int]:
+    """The processes that have this script among their words."""
+    pids = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and entry.name != str(os.getpid()):
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            pids += [int(entry.name)] * (bytes(script) in words)
+    return pids
+
+
+@pytest.mark.parametrize(
+    "why",
+    ["never begun", "another's", "no python", "changed", "moved", "not called so", "not imported"],
+)
+async def test_where_it_does_not_fit_nothing_is_left_of_it(world: World, why: str) -> None:
+    env, argv = world.env(), ["torchrun", "exits", "0"]
+    early = EarlyTorchrun("torchrun", ["train.py"], world.environ, GRACE, in_background)
+    match why:
+        case "another's":
+            world.write(f"#!{sys.executable}\nprint('a wrapper')\n")
+        case "no python":
+            world.write("#!/bin/sh\n" + SCRIPT)
+        case "changed":
+            env["OMP_NUM_THREADS"] = "4"
+        case "moved":
+            other = world.script.parent.parent / "other" / "torchrun"
+            other.parent.mkdir()
+            shutil.copy(world.script, other)
+            env["PATH"] = f"{other.parent}:{env['PATH']}"
+        case "not called so":
+            argv = [str(world.script), "exits", "0"]
+        case "not imported":
+            world.module.write_text("raise ImportError('no such library')\n")
+    if why != "never begun":
+        early.begin()
+        await asyncio.sleep(0.05)
+    if why == "not imported":
+        await soon(lambda: found(world.script) == [], 10.0)
+    assert await early.start(argv, env, output=world.output) is None
+    assert found(world.script) == []
+
+
+async def test_another_path_that_leads_to_the_same_script_is_no_obstacle(world: World) -> None:
+    early = await world.early()
+    env = world.env(PATH=f"/nothing/here:{world.environ['PATH']}")
+    program = await early.start(["torchrun", "exits", "5"], env, output=world.output)
+    assert program is not None
+    assert (await program.wait()).exit_code == 5
+
+
+async def test_a_disk_that_hangs_is_not_waited_for(world: World) -> None:
+    hangs = asyncio.Event()
+
+    async def in_thread(work: Any, *args: Any, **options: Any) -> Any:
+        await hangs.wait()
+        return work(*args, **options)
+
+    early = EarlyTorchrun("torchrun", [], world.environ, GRACE, in_thread)
+    early.begin()
+    assert await early.start(["torchrun", "exits", "0"], world.env(), output=world.output) is None
+    hangs.set()
+    await asyncio.sleep(0.2)
+    assert found(world.script) == []
+
+
+# --- by value -------------------------------------------------------------------------------------
+
+
+def test_what_an_import_may_have_read_must_not_have_changed() -> None:
+    given = {"PATH": "/bin", "HOME": "/root", "PET_NNODES": "2"}
+    changed = {"PATH": "/rdzv:/bin", "HOME": "/root", "NCCL_DEBUG": "INFO", "NNODES": BINARY}
+    assert json.loads(order_of(["torchrun", BINARY], given, changed) or b"") == {
+        "argv": ["torchrun", "\xff\xe9 \xc3\xa9"],
+        "set": {"PATH": "/rdzv:/bin", "NCCL_DEBUG": "INFO", "NNODES": "\xff\xe9 \xc3\xa9"},
+        "unset": ["PET_NNODES"],
+    }
+    for name in ("OMP_NUM_THREADS", "PYTHONPATH", "TORCH_LOGS", "LD_LIBRARY_PATH", "XNCCL_A"):
+        assert order_of(["torchrun"], given, {**changed, name: "1"}) is None
+    assert order_of(["torchrun"], given, {"PATH": "/bin", "PET_NNODES": "2"}) is None
+
+
+def test_all_that_a_contract_changes_is_free_to_change() -> None:
+    environ = {"PATH": "/bin", "PET_NNODES": "2", "MASTER_ADDR": "a guess", "NCCL_DEBUG": "INFO"}
+    options = ProgramOptions(framework="torchrun", env_for=["ucx", "mpi"], require_rdma=True)
+    paths = Paths(folder="/f", python="/p", bin="/b", socket="/s")
+    contract = make_contract(["train.py"], table(), join().slot, environ, options, paths=paths)
+    assert contract.variables
+    assert order_of(contract.argv, environ, contract.environment(environ)) is not None
+
+
+@pytest.mark.parametrize(
+    ("framework", "command", "launcher"),
+    [
+        ("torchrun", "train.py --lr 3", "torchrun"),
+        ("torchrun", "torchrun --max-restarts 1 train.py", "torchrun"),
+        ("torchrun", "/opt/bin/torchrun train.py", "/opt/bin/torchrun"),
+        ("torchrun", "python -m torch.distributed.run train.py", ""),
+        ("torch.distributed.launch", "train.py", ""),
+        ("command", "torchrun train.py", ""),
+        ("accelerate", "accelerate launch train.py", ""),
+    ],
+)
+def test_what_is_started_by_torchruns_script(framework: str, command: str, launcher: str) -> None:
+    assert FRAMEWORKS[framework].torchrun(command.split()) == launcher
+
+
+@pytest.mark.parametrize(
+    ("first_line", "flags"),
+    [
+        ("#!{}", []),
+        ("#!{} -sP", ["-sP"]),
+        ("#! {} ", []),
+        ("#!/usr/bin/env python3", []),
+        ("#!/usr/bin/env -S python3 -s", None),
+        ("#!/bin/sh\n'''exec' {} \"$0\" \"$@\"\n' '''", []),
+        ("#!/bin/sh", None),
+        ("", None),
+    ],
+)
+def test_the_start_of_a_script(tmp_path: Path, first_line: str, flags: list[str] | None) -> None:
+    python, script = tmp_path / "python3", tmp_path / "torchrun"
+    python.symlink_to(sys.executable)
+    script.write_text(first_line.format(python) + SCRIPT)
+    python.chmod(0o755)
+    found = script_start(script, {"PATH": str(tmp_path)})
+    assert found == ([] if flags is None else [str(python), *flags])
+
+
+# --- the store ------------------------------------------------------------------------------------
+
+
+def test_a_node_waits_until_the_store_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    with socket.socket() as store:
+        store.bind(("127.0.0.1", 0))
+        place = {**TABLE, "MASTER_PORT": f"{store.getsockname()[1]}", "NODE_RANK": "1"}
+
+        def pause(seconds: float) -> None:
+            pauses.append(seconds)
+            if len(pauses) == 3:
+                store.listen()
+
+        monkeypatch.setattr(time, "sleep", pause)
+        early_torchrun.await_store({**place, "NODE_RANK": "0"})
+        early_torchrun.await_store({})
+        assert pauses == []
+        early_torchrun.await_store(place)
+        assert len(pauses) == 3
+        assert all(0.005 <= one <= 0.015 for one in pauses)
+        pauses.clear()
+        early_torchrun.await_store({**place, "MASTER_ADDR": "no-such-host.invalid"})
+        assert pauses == []
+
+
+def test_many_nodes_dial_the_store_more_slowly_and_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, pauses = [0.0], []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        now[0] += seconds
+
+    monkeypatch.setattr(time, "sleep", pause)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        place = {**TABLE, "MASTER_PORT": f"{closed.getsockname()[1]}", "NODE_RANK": "1"}
+        early_torchrun.await_store({**place, "NNODES": "10000"})
+    assert 0.25 <= min(pauses) < max(pauses) <= 0.75
+    assert 60.0 <= now[0] < 61.0

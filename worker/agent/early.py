@@ -1,0 +1,150 @@
+"""A torchrun that is begun while the nodes find each other, and told at the go how it is called.
+
+Importing torch is nearly all of torchrun's start, and depends on nothing that the nodes agree on.
+`worker.programs.early_torchrun` does it, below a keeper as every program is. Where anything is in
+the way, torchrun is started at the go, as any program: a wrapper in its place, an environment that
+an import may have read before it was changed, an import that has failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rendezvous.secret_variables import SECRET_VARIABLES
+from rendezvous.wire.errors import RdzvError
+from worker.machine.user_python import script_start
+from worker.program.output import Output
+from worker.program.process import Kept, Program, end_kept, start_keeper
+from worker.programs import early_torchrun
+
+_SCRIPT = re.compile(rb"^from torch\.distributed\.run import main$", re.MULTILINE)
+_LARGEST_SCRIPT = 65_536
+_SETTLE_SECONDS = 0.5
+_FREE = re.compile(
+    "(MASTER|RDZV|NCCL|GLOO|TP|UCX|OMPI_MCA|PET)_.*|NODE_RANK|NNODES|NPROC_PER_NODE|PATH"
+)
+"""Variables that no import reads: ranks and torchrun's own options do."""
+
+
+class EarlyTorchrun:
+    """The torchrun that a node begins before its go; at most one, and perhaps none.
+
+    Args:
+        launcher: How COMMAND calls torchrun: its name, or its path.
+        words: What COMMAND gives it; seen by `ps` alone.
+        environ: The user's environment.
+        grace_seconds: As of a `Program`.
+        in_thread: Calls something that may hang.
+    """
+
+    def __init__(
+        self,
+        launcher: str,
+        words: Sequence[str],
+        environ: Mapping[str, str],
+        grace_seconds: float,
+        in_thread: Callable[..., Awaitable[Any]],
+    ) -> None:
+        self._launcher = launcher
+        self._words = words
+        self._given = {n: v for n, v in environ.items() if n not in SECRET_VARIABLES}
+        self._grace_seconds = grace_seconds
+        self._in_thread = in_thread
+        self._script = ""
+        self._kept: Kept | None = None
+        self._beginning: asyncio.Task[None] | None = None
+        self._wanted = True
+
+    def begin(self) -> None:
+        """Have it begun, where that can be."""
+        self._beginning = asyncio.create_task(self._begin())
+
+    async def start(
+        self, argv: Sequence[str], env: Mapping[str, str], *, output: Output
+    ) -> Program | None:
+        """Make a program of it, called like this; None where it does not fit, and it is ended."""
+        await self._settle()
+        kept, self._kept = self._kept, None
+        if kept is None:
+            return None
+        order = order_of([self._script, *argv[1:]], self._given, env)
+        if order is None or kept.process.returncode is not None or not await self._finds(argv, env):
+            await end_kept(kept)
+            return None
+        program = Program.of(kept, env, grace_seconds=self._grace_seconds, output=output)
+        assert kept.process.stdin is not None
+        kept.process.stdin.write(order)
+        kept.process.stdin.close()
+        return program
+
+    async def end(self) -> None:
+        """End it, if it has not become a program."""
+        await self._settle()
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            await end_kept(kept)
+
+    async def _settle(self) -> None:
+        """Wait until it is begun, or will not be: a disk that hangs is not waited for."""
+        self._wanted = False
+        if self._beginning is not None:
+            await asyncio.wait({self._beginning}, timeout=_SETTLE_SECONDS)
+
+    async def _finds(self, argv: Sequence[str], env: Mapping[str, str]) -> bool:
+        """Whether the same script would be found now."""
+        if argv[0] != self._launcher:
+            return False
+        path = env.get("PATH", "")
+        if path == self._given.get("PATH", ""):
+            return True
+        return bool(await self._in_thread(shutil.which, argv[0], path=path) == self._script)
+
+    async def _begin(self) -> None:
+        """Look for torchrun's script, and start what imports for it."""
+        path = self._given.get("PATH", "")
+        with contextlib.suppress(OSError, RdzvError):
+            self._script = await self._in_thread(shutil.which, self._launcher, path=path) or ""
+            start = await self._in_thread(_start_of, self._script, self._given)
+            if start and self._wanted:
+                program = str(Path(early_torchrun.__file__).resolve())
+                command = [*start, program, self._script, *self._words]
+                self._kept = await start_keeper(
+                    command, self._given, self._grace_seconds, stdin=asyncio.subprocess.PIPE
+                )
+
+
+def _start_of(script: str, environ: Mapping[str, str]) -> list[str]:
+    """The interpreter and flags of torchrun's script; empty where it is another's."""
+    path = Path(script)
+    if not path.is_file() or path.stat().st_size > _LARGEST_SCRIPT:
+        return []
+    return script_start(path, environ) if _SCRIPT.search(path.read_bytes()) else []
+
+
+def order_of(argv: Sequence[str], given: Mapping[str, str], env: Mapping[str, str]) -> bytes | None:
+    """What turns a torchrun that was begun in the environment `given` into one begun in `env`.
+
+    None where a variable has changed that an import may have read.
+    """
+    unset = given.keys() - env.keys()
+    changed = {name: value for name, value in env.items() if given.get(name) != value}
+    if not all(map(_FREE.fullmatch, unset | changed.keys())):
+        return None
+    order = {
+        "argv": [_latin(word) for word in argv],
+        "set": {_latin(name): _latin(value) for name, value in changed.items()},
+        "unset": [_latin(name) for name in sorted(unset)],
+    }
+    return json.dumps(order).encode()
+
+
+def _latin(text: str) -> str:
+    return os.fsencode(text).decode("latin-1")

@@ -1,0 +1,154 @@
+"""torchrun, which imports torch before it is told how it is called.
+
+    PYTHON [FLAG] early_torchrun.py TORCHRUN [ARGUMENT ...] < ORDER
+
+TORCHRUN is the script that pip installs, PYTHON and FLAG are what its first line names. Nearly all
+of a torchrun's start is the import of torch, which needs nothing that the nodes still have to agree
+on: it comes first, then ORDER is read, one JSON object:
+
+    argv   the words that torchrun is called with, its path the first of them
+    set    what is set in the environment, name by name, and `unset` what is taken out of it
+
+Words are bytes, written as Latin-1. No ORDER means that nobody wants a torchrun any more. The
+arguments of this program say nothing to it: they are for people who look for their own by `ps`.
+
+From the order on this is torchrun: its script is executed as Python would. Two things are quicker:
+
+- A node that does not host torchrun's store dials it when it is there. torch's own client waits
+  half a second and more once it has been refused.
+- When torchrun is over, and all that waits for its end has run, the process ends at once. Python
+  would take torch apart first, piece by piece, which takes nearly half a second.
+
+It is run by its path on the user's interpreter, so it imports nothing else, and keeps to what
+Python 3.9 knows.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import random
+import socket
+import sys
+import time
+import types
+from collections.abc import Mapping
+from typing import Any
+
+STORE_SECONDS = 60.0
+"""Within which a store that refuses is dialled again; then torch's own client takes over."""
+
+_LEAST_PAUSE_SECONDS = 0.01
+_MOST_DIALS_A_SECOND = 20_000
+"""Of all nodes together."""
+
+
+class End:
+    """The end of this process: at once where its exit code is known, else as Python ends."""
+
+    def __init__(self) -> None:
+        self.code: int | None = None
+
+    def leave(self) -> None:
+        """End now; the first that was registered, and so the last that runs."""
+        if self.code is None or "LD_PRELOAD" in os.environ:  # a tool may want to write its report
+            return
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(self.code)
+
+
+def look_like(script: str) -> None:
+    """Import from where `script` would, and have its name, as `top` and `pkill` show it."""
+    here = os.path.dirname(os.path.realpath(__file__))
+    if sys.path and os.path.realpath(sys.path[0]) == here:
+        sys.path[0] = os.path.dirname(os.path.realpath(script))
+    with contextlib.suppress(OSError), open("/proc/self/comm", "w", encoding="utf-8") as file:
+        file.write(os.path.basename(script))
+
+
+def read_order() -> dict[str, Any] | None:
+    """Wait for the order; standard input is empty from then on, as a program's is."""
+    with open(0, "rb", closefd=False) as file:
+        said = file.read()
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)
+    os.close(empty)
+    order: dict[str, Any] | None = json.loads(said) if said else None
+    return order
+
+
+def follow(order: Mapping[str, Any]) -> None:
+    """Take on the arguments and the environment of the order."""
+    for name in order["unset"]:
+        os.environb.pop(name.encode("latin-1"), None)
+    for name, value in order["set"].items():
+        os.environb[name.encode("latin-1")] = value.encode("latin-1")
+    argv = [os.fsdecode(word.encode("latin-1")) for word in order["argv"]]
+    whole = getattr(sys, "orig_argv", [])  # since Python 3.10
+    if sys.argv[0] in whole:
+        whole[whole.index(sys.argv[0]) :] = argv
+    sys.argv[:] = argv
+
+
+def await_store(environ: Mapping[str, str]) -> None:
+    """Wait until rank 0's torchrun listens. What else is wrong with it torchrun is to say."""
+    if environ.get("NODE_RANK", "0") == "0":
+        return
+    place = environ["MASTER_ADDR"], int(environ["MASTER_PORT"])
+    pause = max(_LEAST_PAUSE_SECONDS, int(environ["NNODES"]) / _MOST_DIALS_A_SECOND)
+    deadline = time.monotonic() + STORE_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            socket.create_connection(place, timeout=1.0).close()
+        except ConnectionRefusedError:
+            time.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311
+        except OSError:
+            return
+        else:
+            return
+
+
+def execute(script: str, end: End) -> None:
+    """Execute a script as Python does, as `__main__`; raises SystemExit, at least."""
+    with open(script, "rb") as file:
+        code = compile(file.read(), script, "exec")
+    main = types.ModuleType("__main__")
+    main.__dict__.update(__file__=script, __builtins__=__builtins__)
+    sys.modules["__main__"] = main
+    try:
+        exec(code, main.__dict__)  # noqa: S102
+    except SystemExit as ended:
+        if ended.code is None or isinstance(ended.code, int):
+            end.code = (ended.code or 0) & 0xFF
+        raise
+    except Exception as error:  # noqa: BLE001 (told as Python tells it)
+        own = error.__traceback__
+        error.__traceback__ = own.tb_next if own else None
+        sys.excepthook(type(error), error, error.__traceback__)
+        end.code = 1
+        sys.exit(1)
+    end.code = 0
+    sys.exit(0)
+
+
+def main(script: str) -> None:
+    """Run as the module's docstring says; raises SystemExit."""
+    end = End()
+    atexit.register(end.leave)
+    look_like(script)
+    import torch.distributed.run  # noqa: F401
+
+    if (order := read_order()) is None:
+        end.code = 0
+        return
+    follow(order)
+    await_store(os.environ)
+    execute(sys.argv[0], end)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
