@@ -30,10 +30,10 @@ import contextlib
 import json
 import os
 import random
+import runpy
 import socket
 import sys
 import time
-import types
 from collections.abc import Mapping
 from typing import Any
 
@@ -113,22 +113,19 @@ def await_store(environ: Mapping[str, str]) -> None:
 
 
 def execute(script: str, end: End) -> None:
-    """Execute a script as Python does, as `__main__`; raises SystemExit, at least."""
-    with open(script, "rb") as file:
-        code = compile(file.read(), script, "exec")
-    main = types.ModuleType("__main__")
-    main.__dict__.update(__file__=script, __builtins__=__builtins__)
-    sys.modules["__main__"] = main
+    """Execute a script as Python does; raises SystemExit, at least."""
     try:
-        exec(code, main.__dict__)  # noqa: S102
+        runpy.run_path(script, run_name="__main__")
     except SystemExit as ended:
         if ended.code is None or isinstance(ended.code, int):
             end.code = (ended.code or 0) & 0xFF
         raise
     except Exception as error:  # noqa: BLE001 (told as Python tells it)
-        own = error.__traceback__
-        error.__traceback__ = own.tb_next if own else None
-        sys.excepthook(type(error), error, error.__traceback__)
+        frame = error.__traceback__
+        while frame is not None and frame.tb_frame.f_code.co_filename != script:
+            frame = frame.tb_next
+        error.__traceback__ = frame
+        sys.excepthook(type(error), error, frame)
         end.code = 1
         sys.exit(1)
     end.code = 0
