@@ -58,8 +58,8 @@ find_python() {
   for python in "${RDZV_PYTHON:-python3}" python3.14 python3.13 python3.12 python3.11 python3.10; do
     if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2> /dev/null; then return; fi
   done
-  echo "install.sh: rdzv needs Python 3.10 or later, and finds none here; your program may go on" \
-    "with an older one: install a newer one beside it and name it with RDZV_PYTHON" >&2
+  echo "install.sh: rdzv needs Python 3.10 or later, and found none here; your program can" \
+    "continue to use an older one: install a newer one as well, and name it with RDZV_PYTHON" >&2
   exit 1
 }
 
@@ -77,7 +77,7 @@ install() {
 
 explain() {
   echo "install.sh: rdzv could not be installed from $source: make a package index reachable, or" \
-    "put this rdzv into the image by its install.sh; ${other:-there is no rdzv here}" >&2
+    "install this rdzv in the image with its install.sh; ${other:-there is no rdzv here}" >&2
 }
 
 mkdir -p "$home"
@@ -90,7 +90,7 @@ for rdzv in "$mark" "$(command -v rdzv || true)"; do
     dirname "$rdzv"
     exit
   fi
-  other="the one at $rdzv has other code or worker specs, or lacks the launcher's packages"
+  other="the rdzv at $rdzv has different code or worker specs, or lacks the launcher's packages"
 done
 [ -z "$other" ] || echo "install.sh: installing $source in $home: $other" >&2
 find_python

@@ -61,6 +61,7 @@ LATER: dict[str, str] = {}
 _LISTED = {
     re.compile(rf"\b(?:{words})\b", re.IGNORECASE): better for words, better in WORDS.items()
 }
+_QUOTED = re.compile(r'"([^"]*)"')
 _LEAST_WORDS = 3
 """What has fewer is a name or a key, and no message."""
 
@@ -136,6 +137,14 @@ def test_listed_words_are_found_in_messages(source: str, found: list[str]) -> No
     assert [word for _, word, _ in listed_words(source)] == found
 
 
+def listed_words_of_shell(source: str) -> Iterator[tuple[int, str, str]]:
+    """Each listed word of what a shell script says, between double quotes on one line."""
+    for number, line in enumerate(source.splitlines(), 1):
+        if not line.lstrip().startswith("#"):
+            for text in _QUOTED.findall(line):
+                yield from ((number, word, better) for word, better in listed_in(text))
+
+
 @pytest.mark.parametrize(
     ("source", "found"),
     [
@@ -148,6 +157,19 @@ def test_listed_words_are_found_in_messages(source: str, found: list[str]) -> No
 )
 def test_listed_words_are_found_in_profiles(source: str, found: list[tuple[str, str]]) -> None:
     assert [(key, word) for key, word, _ in listed_words_of_profile(source)] == found
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ('echo "the node is told of it" >&2', [(1, "told")]),
+        ('x=1\n  [ -n 1 ] || refuse "$host: it was started anew"', [(2, "anew")]),
+        ('# it is "told of it by somebody"', []),
+        ("echo told of it", []),
+    ],
+)
+def test_listed_words_are_found_in_shell_scripts(source: str, found: list[tuple[int, str]]) -> None:
+    assert [(line, word) for line, word, _ in listed_words_of_shell(source)] == found
 
 
 def test_every_listed_word_has_another_in_place_that_is_not_listed() -> None:
@@ -178,6 +200,17 @@ def test_no_scheduler_profile_has_a_listed_word() -> None:
         f"{path.name}: {key}: {word!r}; write: {better}"
         for path in paths
         for key, word, better in listed_words_of_profile(path.read_text("utf-8"))
+    ]
+    assert paths
+    assert found == []
+
+
+def test_no_script_has_a_listed_word() -> None:
+    paths = sorted((ROOT / "specs").rglob("*.*sh")) + sorted((ROOT / "specs").rglob("*.sbatch"))
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {word!r}; write: {better}"
+        for path in paths
+        for line, word, better in listed_words_of_shell(path.read_text("utf-8"))
     ]
     assert paths
     assert found == []
