@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from launcher.schedulers.contract import SchedulerContext
 from launcher.settings import LaunchSettings
 from launcher.state.find_run import find_run, registry_of, was_killed
 from launcher.state.state_dir import StateDir
+from launcher.terminal import fold_lines, width_of
 from rendezvous.wire.errors import RdzvError, Unavailable
 
 
@@ -23,24 +25,26 @@ async def cancel_run(root: Path, run: str, reason: str, environ: Mapping[str, st
     """
     state = find_run(root, run)
     if state.is_held():
-        click.echo(await _cancel(state, reason))
+        _say(await _cancel(state, reason))
         return 0
     result = state.result()
     left = bool(state.ledger.left())
     if result is not None:
         cancelled = result.status == "cancelled"  # its message names the run
-        click.echo(result.message if cancelled else f"run '{run}' has ended: {result.message}")
+        _say(result.message if cancelled else f"run '{run}' has ended: {result.message}")
     elif not left and was_killed(state):
-        click.echo(
-            f"the launcher of run '{run}' was killed; nothing that it started is still running"
-        )
+        _say(f"the launcher of run '{run}' was killed; nothing that it started is still running")
     elif not left:
-        click.echo(await _cancel(state, reason))
+        _say(await _cancel(state, reason))
     else:
-        click.echo(f"the launcher of run '{run}' was killed")
+        _say(f"the launcher of run '{run}' was killed")
         with contextlib.suppress(RdzvError):  # a standing registry may know the run
-            click.echo(await _cancel(state, reason))
+            _say(await _cancel(state, reason))
     return int(left and not await _end_left(state, environ))
+
+
+def _say(words: str) -> None:
+    click.echo(fold_lines(words, width_of(sys.stdout)))
 
 
 async def _cancel(state: StateDir, reason: str) -> str:
@@ -61,6 +65,6 @@ async def _end_left(state: StateDir, environ: Mapping[str, str]) -> bool:
     try:
         context = SchedulerContext(state.path / "submissions", environ)
         grace = LaunchSettings.model_fields["grace"].default
-        return await end_left(state.ledger, context, click.echo, grace=grace)
+        return await end_left(state.ledger, context, _say, grace=grace)
     finally:
         state.release()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
@@ -14,6 +15,7 @@ from launcher.settings import LaunchSettings
 from launcher.symmetric.adopt import NAMES, Adopted, adopt
 from launcher.symmetric.claim import FIELDS, Host, Value
 from launcher.symmetric.start import check_values
+from launcher.terminal import fold_lines, width_of
 from rendezvous.talk.join_string import parse_group_token
 from rendezvous.wire.errors import ExitCode, UsageError
 from rendezvous.wire.words import printable
@@ -28,6 +30,7 @@ _RELATED = re.compile(
 )
 _TOKEN = ("RDZV_TOKEN", "RDZV_TOKEN_FILE")
 _MOST_CHARACTERS = 400
+_LABEL_CELLS = 11
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,8 @@ def show_environment(finding: Finding, *, as_json: bool) -> int:
         click.echo(json.dumps(asdict(finding) | {"values": values}, indent=1))
     else:
         for line in _lines(finding):
-            click.echo(printable(line, _MOST_CHARACTERS))
+            shown = printable(line, _MOST_CHARACTERS)
+            click.echo(fold_lines(shown, width_of(sys.stdout), _LABEL_CELLS))
     return int(ExitCode.OK if finding.ok else ExitCode.FAILED)
 
 

@@ -273,6 +273,8 @@ FOLDED: dict[str, tuple[str, ...]] = {
         ("status", LONG, "--checks"),
         ("schedulers",),
         ("doctor",),
+        ("doctor", "--env"),
+        ("cancel", LONG),
         ("docs", "guarantees"),
     ]
 }
