@@ -48,6 +48,7 @@ WHOLE = (
     "tests/launcher/test_processes.py",
     "tests/launcher/test_rdzv_command.py",
     "tests/path/test_frameworks.py",
+    "tests/worker/agent/test_early.py",
 )
 """Entry point and launches, as on the version that everything else is tested on."""
 ALL = ("tests", "--ignore=tests/simulation")

@@ -239,8 +239,8 @@ class NodeSettings(Settings):
     )
     early_start: Literal["auto", "off"] = option(
         "auto",
-        "Whether torchrun imports torch while the nodes still find each other. auto: where COMMAND "
-        "is started by the torchrun that pip installs; off: never.",
+        "Whether torchrun imports torch while the nodes find each other. auto: if COMMAND is "
+        "started by the torchrun that pip, uv or conda installed; off: never.",
         group=RUN,
     )
     nccl_log: Literal["auto", "on", "off"] = option(

@@ -24,8 +24,9 @@ parent = os.getppid()
 seen = {
     "argv": sys.argv, "orig_argv": sys.orig_argv, "path": sys.path, "flags": str(sys.flags),
     "environ": dict(os.environ), "folder": os.getcwd(), "umask": os.umask(0),
-    "files": {n: os.readlink(f"/proc/self/fd/{n}").split("[")[0] for n in range(64)
-              if os.path.exists(f"/proc/self/fd/{n}")},
+    "files": {n: [os.readlink(f"/proc/self/fd/{n}").split("[")[0],
+                  pathlib.Path(f"/proc/self/fdinfo/{n}").read_text().splitlines()[1]]
+              for n in range(64) if os.path.exists(f"/proc/self/fd/{n}")},
     "signals": [line for line in status if line.startswith(("Sig", "Shd", "NoNewPrivs"))],
     "limits": [resource.getrlimit(n) for n in range(12)],
     "leads": [os.getpgrp() == os.getpid(), os.getsid(0) == os.getpid()],

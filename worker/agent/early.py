@@ -3,7 +3,7 @@
 Importing torch is nearly all of torchrun's start, and depends on nothing that the nodes agree on.
 `worker.programs.early_torchrun` does it, below a keeper as every program is. Where anything is in
 the way, torchrun is started at the go, as any program: a wrapper in its place, an environment that
-an import may have read before it was changed, an import that has failed.
+an import may have read before it was changed, a process that was killed.
 """
 
 from __future__ import annotations
@@ -22,15 +22,18 @@ from rendezvous.secret_variables import SECRET_VARIABLES
 from rendezvous.wire.errors import RdzvError
 from worker.machine.user_python import script_start
 from worker.program.output import Output
-from worker.program.process import Kept, Program, end_kept, start_keeper
+from worker.program.process import Kept, Program, end_kept, has_ended, start_keeper
 from worker.programs import early_torchrun
 
-_SCRIPT = re.compile(rb"^from torch\.distributed\.run import main$", re.MULTILINE)
+_SCRIPT = re.compile(
+    rb"(#.*\n|'''exec' .*\n|' '''\n|import (re|sys)\n|\n)*"
+    rb"from torch\.distributed\.run import main\n"
+)
+"""How the script begins that pip, uv or conda write; another may choose which torch is imported."""
+
 _LARGEST_SCRIPT = 65_536
 _SETTLE_SECONDS = 0.5
-_FREE = re.compile(
-    "(MASTER|RDZV|NCCL|GLOO|TP|UCX|OMPI_MCA|PET)_.*|NODE_RANK|NNODES|NPROC_PER_NODE|PATH"
-)
+_FREE = re.compile("(MASTER|RDZV|NCCL|GLOO|TP|UCX|OMPI_MCA|PET)_.*|NODE_RANK|NNODES|NPROC_PER_NODE")
 """Variables that no import reads: ranks and torchrun's own options do."""
 
 
@@ -38,8 +41,7 @@ class EarlyTorchrun:
     """The torchrun that a node begins before its go; at most one, and perhaps none.
 
     Args:
-        launcher: How COMMAND calls torchrun: its name, or its path.
-        words: What COMMAND gives it; seen by `ps` alone.
+        command: How COMMAND calls torchrun's script; its arguments are seen by `ps` alone.
         environ: The user's environment.
         grace_seconds: As of a `Program`.
         in_thread: Calls something that may hang.
@@ -47,14 +49,12 @@ class EarlyTorchrun:
 
     def __init__(
         self,
-        launcher: str,
-        words: Sequence[str],
+        command: Sequence[str],
         environ: Mapping[str, str],
         grace_seconds: float,
         in_thread: Callable[..., Awaitable[Any]],
     ) -> None:
-        self._launcher = launcher
-        self._words = words
+        self._command = command
         self._given = {n: v for n, v in environ.items() if n not in SECRET_VARIABLES}
         self._grace_seconds = grace_seconds
         self._in_thread = in_thread
@@ -76,7 +76,7 @@ class EarlyTorchrun:
         if kept is None:
             return None
         order = order_of([self._script, *argv[1:]], self._given, env)
-        if order is None or kept.process.returncode is not None or not await self._finds(argv, env):
+        if order is None or has_ended(kept):
             await end_kept(kept)
             return None
         program = Program.of(kept, env, grace_seconds=self._grace_seconds, output=output)
@@ -98,24 +98,15 @@ class EarlyTorchrun:
         if self._beginning is not None:
             await asyncio.wait({self._beginning}, timeout=_SETTLE_SECONDS)
 
-    async def _finds(self, argv: Sequence[str], env: Mapping[str, str]) -> bool:
-        """Whether the same script would be found now."""
-        if argv[0] != self._launcher:
-            return False
-        path = env.get("PATH", "")
-        if path == self._given.get("PATH", ""):
-            return True
-        return bool(await self._in_thread(shutil.which, argv[0], path=path) == self._script)
-
     async def _begin(self) -> None:
         """Look for torchrun's script, and start what imports for it."""
         path = self._given.get("PATH", "")
         with contextlib.suppress(OSError, RdzvError):
-            self._script = await self._in_thread(shutil.which, self._launcher, path=path) or ""
+            self._script = await self._in_thread(shutil.which, self._command[0], path=path) or ""
             start = await self._in_thread(_start_of, self._script, self._given)
             if start and self._wanted:
                 program = str(Path(early_torchrun.__file__).resolve())
-                command = [*start, program, self._script, *self._words]
+                command = [*start, program, self._script, *self._command[1:]]
                 self._kept = await start_keeper(
                     command, self._given, self._grace_seconds, stdin=asyncio.subprocess.PIPE
                 )
@@ -126,7 +117,7 @@ def _start_of(script: str, environ: Mapping[str, str]) -> list[str]:
     path = Path(script)
     if not path.is_file() or path.stat().st_size > _LARGEST_SCRIPT:
         return []
-    return script_start(path, environ) if _SCRIPT.search(path.read_bytes()) else []
+    return script_start(path, environ) if _SCRIPT.match(path.read_bytes()) else []
 
 
 def order_of(argv: Sequence[str], given: Mapping[str, str], env: Mapping[str, str]) -> bytes | None:

@@ -62,8 +62,7 @@ class NodeShell:
             take={"metrics": self._metrics.take}, serve={"exec": self._remote.serve}
         )
         self._early = environment.early(
-            *(_torchrun_of(spec), spec.command, environment.environ, spec.settings.grace),
-            environment.in_thread,
+            _begun_early(spec), environment.environ, spec.settings.grace, environment.in_thread
         )
         self._running: dict[int, Running] = {}
         self._beside: set[asyncio.Task[None]] = set()
@@ -297,12 +296,14 @@ def rules_of(spec: NodeSpec, environment: AgentEnvironment) -> Rules:
         hosts_file="" if settings.hosts == "off" else str(environment.hosts_file),
         hosts_seconds=environment.hosts_seconds,
         remote=spec.remote,
-        early=settings.early_start == "auto" and _torchrun_of(spec) != "",
+        early=bool(_begun_early(spec)),
     )
 
 
-def _torchrun_of(spec: NodeSpec) -> str:
-    """How COMMAND calls torchrun's script; empty where it does not."""
+def _begun_early(spec: NodeSpec) -> list[str]:
+    """What can be begun before the go; empty: nothing."""
+    if spec.settings.early_start == "off":
+        return []
     return FRAMEWORKS[spec.settings.framework].torchrun(spec.command)
 
 

@@ -171,8 +171,8 @@ class Framework:
         jobwide: Whether the launcher takes its whole environment to every node, so that what
             differs between them must not be in it; asked with the COMMAND.
         takes_backend: Whether it meets by torchrun's rendezvous backend.
-        torchrun: How COMMAND calls torchrun's script, if what is started is that: it can be begun
-            before there is a table. Empty: it is not.
+        torchrun: How COMMAND calls torchrun's script, without our flags: it can be begun before
+            there is a table. Empty where something else is started.
     """
 
     name: str
@@ -184,7 +184,7 @@ class Framework:
     keeps: Mapping[str, str] = field(default_factory=dict)
     jobwide: Callable[[Sequence[str]], bool] = lambda command: False
     takes_backend: bool = False
-    torchrun: Callable[[Sequence[str]], str] = lambda command: ""
+    torchrun: Callable[[Sequence[str]], list[str]] = lambda command: []
 
 
 def needs_module(name: str, *modules: str) -> Callable[[Sequence[str]], tuple[Need, ...]]:

@@ -149,9 +149,9 @@ def _needs(program: str) -> tuple[Need, ...]:
     return (Need("torch", "pip install torch", program=program, modules=modules),)
 
 
-def _script(launcher: Sequence[str]) -> str:
-    """torchrun's script, where it is called by that."""
-    return launcher[0] if len(launcher) == 1 else ""
+def _script(launcher: Sequence[str], words: Sequence[str]) -> list[str]:
+    """The call of torchrun's script, where it is one."""
+    return [*launcher, *words] if len(launcher) == 1 else []
 
 
 def _framework(
@@ -165,7 +165,7 @@ def _framework(
         needs=lambda command: _needs(words(command)[0][0]),
         removes=PET,
         takes_backend=True,
-        torchrun=lambda command: _script(words(command)[0]),
+        torchrun=lambda command: _script(*words(command)),
     )
 
 

@@ -297,11 +297,19 @@ async def end_kept(kept: Kept) -> None:
             await kept.process.wait()
     except TimeoutError:  # stuck in a file server, perhaps: its keeper sees to it
         logger.debug("%d does not end yet", kept.process.pid)
-    else:
+    finally:
         _keepers.discard(kept.process.pid)
-    kept.lifeline.close()
-    for fd in kept.streams:
-        os.close(fd)
+        kept.lifeline.close()
+        for fd in kept.streams:
+            os.close(fd)
+
+
+def has_ended(kept: Kept) -> bool:
+    """Whether what was started below a keeper lives no longer."""
+    with contextlib.suppress(BlockingIOError):
+        said = kept.lifeline.recv(256, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        return not said or b"ended" in said
+    return kept.process.returncode is not None
 
 
 def become_subreaper() -> None:

@@ -12,7 +12,8 @@ on: it comes first, then ORDER is read, one JSON object:
 Words are bytes, written as Latin-1. No ORDER means that nobody wants a torchrun any more. The
 arguments of this program say nothing to it: they are for people who look for their own by `ps`.
 
-From the order on this is torchrun: its script is executed as Python would. Two things are quicker:
+From the order on this is torchrun: its script is executed as Python would, or started anew where
+torch could not be imported. Two things are quicker:
 
 - A node that does not host torchrun's store dials it when it is there. torch's own client waits
   half a second and more once it has been refused.
@@ -33,9 +34,10 @@ import random
 import runpy
 import socket
 import sys
+import threading
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 STORE_SECONDS = 60.0
 """Within which a store that refuses is dialled again; then torch's own client takes over."""
@@ -43,22 +45,6 @@ STORE_SECONDS = 60.0
 _LEAST_PAUSE_SECONDS = 0.01
 _MOST_DIALS_A_SECOND = 20_000
 """Of all nodes together."""
-
-
-class End:
-    """The end of this process: at once where its exit code is known, else as Python ends."""
-
-    def __init__(self) -> None:
-        self.code: int | None = None
-
-    def leave(self) -> None:
-        """End now; the first that was registered, and so the last that runs."""
-        if self.code is None or "LD_PRELOAD" in os.environ:  # a tool may want to write its report
-            return
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError):
-                stream.flush()
-        os._exit(self.code)
 
 
 def look_like(script: str) -> None:
@@ -74,7 +60,7 @@ def read_order() -> dict[str, Any] | None:
     """Wait for the order; standard input is empty from then on, as a program's is."""
     with open(0, "rb", closefd=False) as file:
         said = file.read()
-    empty = os.open(os.devnull, os.O_RDONLY)
+    empty = os.open(os.devnull, os.O_RDWR)
     os.dup2(empty, 0)
     os.close(empty)
     order: dict[str, Any] | None = json.loads(said) if said else None
@@ -112,39 +98,52 @@ def await_store(environ: Mapping[str, str]) -> None:
             return
 
 
-def execute(script: str, end: End) -> None:
-    """Execute a script as Python does; raises SystemExit, at least."""
+def execute(script: str) -> int:
+    """Execute a script as Python does; its exit code. Raises what Python is to end with instead."""
     try:
         runpy.run_path(script, run_name="__main__")
     except SystemExit as ended:
-        if ended.code is None or isinstance(ended.code, int):
-            end.code = (ended.code or 0) & 0xFF
-        raise
+        if ended.code is not None and not isinstance(ended.code, int):
+            raise
+        return ended.code or 0
     except Exception as error:  # noqa: BLE001 (told as Python tells it)
         frame = error.__traceback__
         while frame is not None and frame.tb_frame.f_code.co_filename != script:
             frame = frame.tb_next
         error.__traceback__ = frame
         sys.excepthook(type(error), error, frame)
-        end.code = 1
-        sys.exit(1)
-    end.code = 0
-    sys.exit(0)
+        return 1
+    return 0
+
+
+def leave(code: int) -> NoReturn:
+    """End this process as Python does, but for its modules: they end with it."""
+    if "LD_PRELOAD" in os.environ:  # of a tool that may write its report at the very end
+        sys.exit(code)
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code & 0xFF)
 
 
 def main(script: str) -> None:
     """Run as the module's docstring says; raises SystemExit."""
-    end = End()
-    atexit.register(end.leave)
     look_like(script)
-    import torch.distributed.run  # noqa: F401
-
+    try:
+        import torch.distributed.run  # noqa: F401
+    except Exception:  # noqa: BLE001
+        has_torch = False
+    else:
+        has_torch = True
     if (order := read_order()) is None:
-        end.code = 0
         return
     follow(order)
+    if not has_torch:
+        os.execv(sys.argv[0], sys.argv)  # noqa: S606 (its own words for what is wrong)
     await_store(os.environ)
-    execute(sys.argv[0], end)
+    leave(execute(sys.argv[0]))
 
 
 if __name__ == "__main__":

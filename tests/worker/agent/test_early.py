@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 import socket
 import sys
 import time
@@ -74,9 +75,9 @@ class World:
         kept = {n: v for n, v in self.environ.items() if n not in ("PET_NNODES", "RDZV_TOKEN")}
         return {**kept, **TABLE, **changes}
 
-    async def early(self, *words: str, launcher: str = "torchrun") -> EarlyTorchrun:
+    async def early(self, *words: str) -> EarlyTorchrun:
         """One that was begun a while ago."""
-        early = EarlyTorchrun(launcher, words, self.environ, GRACE, in_background)
+        early = EarlyTorchrun(["torchrun", *words], self.environ, GRACE, in_background)
         early.begin()
         await asyncio.sleep(0.05)
         return early
@@ -114,8 +115,17 @@ async def test_it_sees_of_itself_what_one_that_is_begun_at_the_go_sees(world: Wo
     assert seen[1] == seen[0]
 
 
-async def test_it_is_begun_before_the_go(world: World) -> None:
-    _, said, _ = await world.outcome(["torchrun", "early"], early=True)
+@pytest.mark.parametrize(
+    "first_lines",
+    [
+        f"#!{sys.executable}",
+        f"#!{sys.executable} -s\n# -*- coding: utf-8 -*-",
+        f"#!/bin/sh\n'''exec' {sys.executable} \"$0\" \"$@\"\n' '''\n# -*- coding: utf-8 -*-",
+    ],
+    ids=["plain", "flags", "long path"],
+)
+async def test_it_is_begun_before_the_go(tmp_path: Path, first_lines: str) -> None:
+    _, said, _ = await World(tmp_path, first_lines).outcome(["torchrun", "early"], early=True)
     assert said == "a guess 0\n"
 
 
@@ -198,44 +208,57 @@ def found(script: Path) -> list[int]:
     return pids
 
 
+def is_keeper(pid: int) -> bool:
+    return b"keeper.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
 @pytest.mark.parametrize(
-    "why",
-    ["never begun", "another's", "no python", "changed", "moved", "not called so", "not imported"],
+    "why", ["never begun", "another's", "a wrapper", "no python", "changed", "killed"]
 )
 async def test_where_it_does_not_fit_nothing_is_left_of_it(world: World, why: str) -> None:
     env, argv = world.env(), ["torchrun", "exits", "0"]
-    early = EarlyTorchrun("torchrun", ["train.py"], world.environ, GRACE, in_background)
+    early = EarlyTorchrun(["torchrun", "train.py"], world.environ, GRACE, in_background)
     match why:
         case "another's":
-            world.write(f"#!{sys.executable}\nprint('a wrapper')\n")
+            world.write(f"#!{sys.executable}\nprint('another')\n")
+        case "a wrapper":
+            world.write(f"#!{sys.executable}\nimport sys\nsys.path.insert(0, '/other'){SCRIPT}")
         case "no python":
             world.write("#!/bin/sh\n" + SCRIPT)
         case "changed":
             env["OMP_NUM_THREADS"] = "4"
-        case "moved":
-            other = world.script.parent.parent / "other" / "torchrun"
-            other.parent.mkdir()
-            shutil.copy(world.script, other)
-            env["PATH"] = f"{other.parent}:{env['PATH']}"
-        case "not called so":
-            argv = [str(world.script), "exits", "0"]
-        case "not imported":
-            world.module.write_text("raise ImportError('no such library')\n")
     if why != "never begun":
         early.begin()
         await asyncio.sleep(0.05)
-    if why == "not imported":
-        await soon(lambda: found(world.script) == [], 10.0)
+    if why == "killed":
+        await soon(lambda: found(world.script) != [])
+        for pid in found(world.script):
+            if not is_keeper(pid):
+                os.kill(pid, signal.SIGKILL)
+        await soon(lambda: found(world.script) == [])
     assert await early.start(argv, env, output=world.output) is None
     assert found(world.script) == []
 
 
-async def test_another_path_that_leads_to_the_same_script_is_no_obstacle(world: World) -> None:
-    early = await world.early()
-    env = world.env(PATH=f"/nothing/here:{world.environ['PATH']}")
-    program = await early.start(["torchrun", "exits", "5"], env, output=world.output)
+async def test_where_torch_cannot_be_imported_torchrun_itself_says_so(world: World) -> None:
+    """Before the go or after it; and what an import of ours has not found may be there for it."""
+    world.module.write_text("import time\ntime.sleep(0.2)\nraise ImportError('no such library')\n")
+    cold, early = [await world.outcome(["torchrun"], early=early) for early in (False, True)]
+    assert (early[0].exit_code, *early[1:]) == (cold[0].exit_code, *cold[1:])
+    assert "no such library" in early[2]
+    begun = await world.early()
+    shutil.copy(PROGRAMS / "run_like.py", world.module)
+    program = await begun.start(["torchrun", "exits", "5"], world.env(), output=Recording())
     assert program is not None
     assert (await program.wait()).exit_code == 5
+
+
+async def test_what_was_registered_before_it_for_the_end_runs_too(world: World) -> None:
+    site = Path(world.environ["PYTHONPATH"], "sitecustomize.py")
+    site.write_text("import atexit\natexit.register(print, 'the site has ended')\n")
+    said = [(await world.outcome(["torchrun", "late"], early=e))[1] for e in (False, True)]
+    assert said[1] == said[0]
+    assert said[0].endswith("the site has ended\n")
 
 
 async def test_a_disk_that_hangs_is_not_waited_for(world: World) -> None:
@@ -245,7 +268,7 @@ async def test_a_disk_that_hangs_is_not_waited_for(world: World) -> None:
         await hangs.wait()
         return work(*args, **options)
 
-    early = EarlyTorchrun("torchrun", [], world.environ, GRACE, in_thread)
+    early = EarlyTorchrun(["torchrun"], world.environ, GRACE, in_thread)
     early.begin()
     assert await early.start(["torchrun", "exits", "0"], world.env(), output=world.output) is None
     hangs.set()
@@ -258,13 +281,20 @@ async def test_a_disk_that_hangs_is_not_waited_for(world: World) -> None:
 
 def test_what_an_import_may_have_read_must_not_have_changed() -> None:
     given = {"PATH": "/bin", "HOME": "/root", "PET_NNODES": "2"}
-    changed = {"PATH": "/rdzv:/bin", "HOME": "/root", "NCCL_DEBUG": "INFO", "NNODES": BINARY}
+    changed = {"PATH": "/bin", "HOME": "/root", "NCCL_DEBUG": "INFO", "NNODES": BINARY}
     assert json.loads(order_of(["torchrun", BINARY], given, changed) or b"") == {
         "argv": ["torchrun", "\xff\xe9 \xc3\xa9"],
-        "set": {"PATH": "/rdzv:/bin", "NCCL_DEBUG": "INFO", "NNODES": "\xff\xe9 \xc3\xa9"},
+        "set": {"NCCL_DEBUG": "INFO", "NNODES": "\xff\xe9 \xc3\xa9"},
         "unset": ["PET_NNODES"],
     }
-    for name in ("OMP_NUM_THREADS", "PYTHONPATH", "TORCH_LOGS", "LD_LIBRARY_PATH", "XNCCL_A"):
+    for name in (
+        "OMP_NUM_THREADS",
+        "PYTHONPATH",
+        "TORCH_LOGS",
+        "LD_LIBRARY_PATH",
+        "PATH",
+        "XNCCL_A",
+    ):
         assert order_of(["torchrun"], given, {**changed, name: "1"}) is None
     assert order_of(["torchrun"], given, {"PATH": "/bin", "PET_NNODES": "2"}) is None
 
@@ -279,19 +309,19 @@ def test_all_that_a_contract_changes_is_free_to_change() -> None:
 
 
 @pytest.mark.parametrize(
-    ("framework", "command", "launcher"),
+    ("framework", "command", "call"),
     [
-        ("torchrun", "train.py --lr 3", "torchrun"),
-        ("torchrun", "torchrun --max-restarts 1 train.py", "torchrun"),
-        ("torchrun", "/opt/bin/torchrun train.py", "/opt/bin/torchrun"),
+        ("torchrun", "train.py --lr 3", "torchrun train.py --lr 3"),
+        ("torchrun", "torchrun --max-restarts 1 train.py", "torchrun --max-restarts 1 train.py"),
+        ("torchrun", "/opt/bin/torchrun train.py", "/opt/bin/torchrun train.py"),
         ("torchrun", "python -m torch.distributed.run train.py", ""),
         ("torch.distributed.launch", "train.py", ""),
         ("command", "torchrun train.py", ""),
         ("accelerate", "accelerate launch train.py", ""),
     ],
 )
-def test_what_is_started_by_torchruns_script(framework: str, command: str, launcher: str) -> None:
-    assert FRAMEWORKS[framework].torchrun(command.split()) == launcher
+def test_what_is_started_by_torchruns_script(framework: str, command: str, call: str) -> None:
+    assert FRAMEWORKS[framework].torchrun(command.split()) == call.split()
 
 
 @pytest.mark.parametrize(

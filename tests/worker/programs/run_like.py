@@ -29,12 +29,15 @@ def show() -> None:
         "executable": sys.executable,
         "flags": str(sys.flags),
         "main": {name: str(getattr(main, name, None)) for name in ("__name__", "__file__")},
-        "helpers": sorted({"End", "main_file"} & vars(main).keys()),
+        "helpers": sorted({"execute", "leave"} & vars(main).keys()),
         "environ": {**os.environ},
         "in_c": sorted(subprocess.check_output("env", encoding="latin-1").splitlines()),
         "stdin": [os.readlink("/proc/self/fd/0"), sys.stdin.read(), sys.stdin.isatty()],
-        "files": sorted(os.listdir("/proc/self/fd")),
-        "inherited": [fd for fd in range(3, 64) if os.path.exists(f"/proc/self/fd/{fd}")],
+        "files": {
+            fd: [os.readlink(f"/proc/self/fd/{fd}").split("[")[0], flags(fd)]
+            for fd in range(64)
+            if os.path.exists(f"/proc/self/fd/{fd}")
+        },
         "comm": Path("/proc/self/comm").read_text(),
         "masks": masks,
         "folder": os.getcwd(),
@@ -47,6 +50,10 @@ def show() -> None:
         "streams": [sys.stdout.encoding, sys.stdout.errors, sys.stdout.line_buffering],
     }
     print(json.dumps(seen))
+
+
+def flags(fd: int) -> str:
+    return Path(f"/proc/self/fdinfo/{fd}").read_text().splitlines()[1]
 
 
 def late() -> None:
