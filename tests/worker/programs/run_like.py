@@ -4,6 +4,7 @@ A test puts it there. The first argument of `torchrun` names what it does.
 """
 
 import atexit
+import gc
 import json
 import os
 import resource
@@ -45,6 +46,7 @@ def show() -> None:
         "limits": [resource.getrlimit(number) for number in range(12)],
         "group": [os.getpgrp() == os.getpid(), os.getsid(0) == os.getpid()],
         "nice": os.nice(0),
+        "collector": [gc.isenabled(), gc.get_threshold()],
         "threads": threading.active_count(),
         "handlers": [str(signal.getsignal(number)) for number in (2, 10, 13, 15, 17)],
         "streams": [sys.stdout.encoding, sys.stdout.errors, sys.stdout.line_buffering],
