@@ -95,7 +95,7 @@ def test_several_tasks_install_once_and_what_is_different_is_installed_anew(tmp_
     path = f"{command.parent}:{Path(sys.executable).parent}:/usr/bin:/bin:/usr/sbin"
     alone = {"PIP_CONFIG_FILE": os.devnull, "PIP_RETRIES": "0"}
     said = refused(PATH=path, RDZV_VENV=str(tmp_path / "home"), **alone)
-    assert f"the one at {command} has other code or worker specs" in said
+    assert f"the rdzv at {command} has different code or worker specs" in said
     assert said.splitlines()[-1].startswith("install.sh: rdzv could not be installed from ")
 
 
@@ -107,5 +107,5 @@ def test_an_old_python_alone_is_refused_with_what_to_do(tmp_path: Path) -> None:
     for tool in ("sh", "id", "mkdir", "dirname", "flock", "rm", "unshare"):
         (bin_folder / tool).symlink_to(str(shutil.which(tool)))
     said = refused(PATH=str(bin_folder), RDZV_VENV=str(tmp_path / "own"))
-    assert "rdzv needs Python 3.10 or later, and finds none here" in said
+    assert "rdzv needs Python 3.10 or later, and found none here" in said
     assert "RDZV_PYTHON" in said

@@ -122,7 +122,8 @@ def leave(code: int) -> NoReturn:
     if "LD_PRELOAD" in os.environ:  # of a tool that may write its report at the very end
         sys.exit(code)
     threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
+    with contextlib.suppress(Exception):  # Python 3.9 tells of one that fails, and raises it too
+        atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
