@@ -57,7 +57,8 @@ CRASH = """
 import os, subprocess
 from tests.support.netlab import Lab
 lab = Lab(1).__enter__()
-process = lab.hosts[0].start(["sleep", "60"], stdout=subprocess.DEVNULL)
+process = lab.hosts[0].start(["sh", "-c", "echo; exec sleep 60"], stdout=subprocess.PIPE)
+process.stdout.readline()  # until it speaks it may be on its way, in no namespace of the lab
 print(lab.hosts[0].namespace, process.pid, flush=True)
 os._exit(1)
 """
