@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -118,6 +118,14 @@ def listed_words_of_profile(source: str) -> Iterator[tuple[str, str, str]]:
         yield from ((key, word, better) for word, better in listed_in(text))
 
 
+def listed_words_of_shell(source: str) -> Iterator[tuple[int, str, str]]:
+    """Each listed word of what a shell script says, between double quotes on one line."""
+    for number, line in enumerate(source.splitlines(), 1):
+        if not line.lstrip().startswith("#"):
+            for text in _QUOTED.findall(line):
+                yield from ((number, word, better) for word, better in listed_in(text))
+
+
 @pytest.mark.parametrize(
     ("source", "found"),
     [
@@ -135,14 +143,6 @@ def listed_words_of_profile(source: str) -> Iterator[tuple[str, str, str]]:
 )
 def test_listed_words_are_found_in_messages(source: str, found: list[str]) -> None:
     assert [word for _, word, _ in listed_words(source)] == found
-
-
-def listed_words_of_shell(source: str) -> Iterator[tuple[int, str, str]]:
-    """Each listed word of what a shell script says, between double quotes on one line."""
-    for number, line in enumerate(source.splitlines(), 1):
-        if not line.lstrip().startswith("#"):
-            for text in _QUOTED.findall(line):
-                yield from ((number, word, better) for word, better in listed_in(text))
 
 
 @pytest.mark.parametrize(
@@ -194,23 +194,22 @@ def test_no_message_has_a_listed_word(folder: str) -> None:
     assert found == []
 
 
-def test_no_scheduler_profile_has_a_listed_word() -> None:
-    paths = sorted((ROOT / PROFILES).glob("*.toml"))
+@pytest.mark.parametrize(
+    ("folder", "files", "listed"),
+    [
+        (PROFILES, "*.toml", listed_words_of_profile),
+        ("specs", "*.sh", listed_words_of_shell),
+        ("specs", "*.sbatch", listed_words_of_shell),
+    ],
+)
+def test_no_profile_and_no_script_has_a_listed_word(
+    folder: str, files: str, listed: Callable[[str], Iterator[tuple[object, str, str]]]
+) -> None:
+    paths = sorted((ROOT / folder).rglob(files))
     found = [
-        f"{path.name}: {key}: {word!r}; write: {better}"
+        f"{path.relative_to(ROOT)}: {place}: {word!r}; write: {better}"
         for path in paths
-        for key, word, better in listed_words_of_profile(path.read_text("utf-8"))
-    ]
-    assert paths
-    assert found == []
-
-
-def test_no_script_has_a_listed_word() -> None:
-    paths = sorted((ROOT / "specs").rglob("*.*sh")) + sorted((ROOT / "specs").rglob("*.sbatch"))
-    found = [
-        f"{path.relative_to(ROOT)}:{line}: {word!r}; write: {better}"
-        for path in paths
-        for line, word, better in listed_words_of_shell(path.read_text("utf-8"))
+        for place, word, better in listed(path.read_text("utf-8"))
     ]
     assert paths
     assert found == []

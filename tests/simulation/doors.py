@@ -327,7 +327,7 @@ class _NcclLog:
 class _Early:
     """Nothing is begun before the go: what these machines start is no torchrun."""
 
-    def begin(self) -> None:
+    async def begin(self) -> None:
         """Nothing."""
 
     async def start(self, *_: Any, **__: Any) -> None:

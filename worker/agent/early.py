@@ -32,7 +32,6 @@ _SCRIPT = re.compile(
 """How the script begins that pip, uv or conda write; another may choose which torch is imported."""
 
 _LARGEST_SCRIPT = 65_536
-_SETTLE_SECONDS = 0.5
 _FREE = re.compile("(MASTER|RDZV|NCCL|GLOO|TP|UCX|OMPI_MCA|PET)_.*|NODE_RANK|NNODES|NPROC_PER_NODE")
 """Variables that no import reads: ranks and torchrun's own options do."""
 
@@ -60,18 +59,27 @@ class EarlyTorchrun:
         self._in_thread = in_thread
         self._script = ""
         self._kept: Kept | None = None
-        self._beginning: asyncio.Task[None] | None = None
         self._wanted = True
 
-    def begin(self) -> None:
-        """Have it begun, where that can be."""
-        self._beginning = asyncio.create_task(self._begin())
+    async def begin(self) -> None:
+        """Look for torchrun's script, and start what imports for it, where that can be."""
+        with contextlib.suppress(OSError, RdzvError):
+            look = self._in_thread(_look, self._command[0], self._given)
+            self._script, start = await look
+            if start and self._wanted:
+                program = str(Path(early_torchrun.__file__).resolve())
+                command = [*start, program, self._script, *self._command[1:]]
+                self._kept = await start_keeper(
+                    command, self._given, self._grace_seconds, stdin=asyncio.subprocess.PIPE
+                )
+        if not self._wanted:
+            await self.end()
 
     async def start(
         self, argv: Sequence[str], env: Mapping[str, str], *, output: Output
     ) -> Program | None:
         """Make a program of it, called like this; None where it does not fit, and it is ended."""
-        await self._settle()
+        self._wanted = False  # a disk that hangs is not waited for
         kept, self._kept = self._kept, None
         if kept is None:
             return None
@@ -87,37 +95,18 @@ class EarlyTorchrun:
 
     async def end(self) -> None:
         """End it, if it has not become a program."""
-        await self._settle()
         kept, self._kept = self._kept, None
         if kept is not None:
             await end_kept(kept)
 
-    async def _settle(self) -> None:
-        """Wait until it is begun, or will not be: a disk that hangs is not waited for."""
-        self._wanted = False
-        if self._beginning is not None:
-            await asyncio.wait({self._beginning}, timeout=_SETTLE_SECONDS)
 
-    async def _begin(self) -> None:
-        """Look for torchrun's script, and start what imports for it."""
-        path = self._given.get("PATH", "")
-        with contextlib.suppress(OSError, RdzvError):
-            self._script = await self._in_thread(shutil.which, self._command[0], path=path) or ""
-            start = await self._in_thread(_start_of, self._script, self._given)
-            if start and self._wanted:
-                program = str(Path(early_torchrun.__file__).resolve())
-                command = [*start, program, self._script, *self._command[1:]]
-                self._kept = await start_keeper(
-                    command, self._given, self._grace_seconds, stdin=asyncio.subprocess.PIPE
-                )
-
-
-def _start_of(script: str, environ: Mapping[str, str]) -> list[str]:
-    """The interpreter and flags of torchrun's script; empty where it is another's."""
+def _look(launcher: str, environ: Mapping[str, str]) -> tuple[str, list[str]]:
+    """torchrun's script, with its interpreter and flags; without these where it is another's."""
+    script = shutil.which(launcher, path=environ.get("PATH", "")) or ""
     path = Path(script)
     if not path.is_file() or path.stat().st_size > _LARGEST_SCRIPT:
-        return []
-    return script_start(path, environ) if _SCRIPT.match(path.read_bytes()) else []
+        return script, []
+    return script, script_start(path, environ) if _SCRIPT.match(path.read_bytes()) else []
 
 
 def order_of(argv: Sequence[str], given: Mapping[str, str], env: Mapping[str, str]) -> bytes | None:

@@ -89,8 +89,8 @@ class RunningProgram(Protocol):
 class EarlyProgram(Protocol):
     """What an agent needs of `worker.agent.early.EarlyTorchrun`."""
 
-    def begin(self) -> None:
-        """Have it begun."""
+    async def begin(self) -> None:
+        """Begin it, where that can be."""
 
     async def start(
         self, argv: Sequence[str], env: Mapping[str, str], *, output: Output

@@ -121,7 +121,7 @@ class NodeShell:
             case do.Drop():
                 self._core.drop(action.number)
             case do.StartEarly():
-                self._early.begin()
+                self._begin_beside("starting torchrun early", self._early.begin())
             case do.StopListening():
                 self._stop_listening()
             case do.OpenRemote():

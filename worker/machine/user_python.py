@@ -114,21 +114,7 @@ def _python_behind(word: str, environ: Mapping[str, str]) -> Path | None:
 
 def _python_of(program: Path, environ: Mapping[str, str]) -> Path | None:
     """The interpreter that runs this program; None when that is no Python (or a shim decides)."""
-    try:
-        with program.open("rb") as file:
-            head = file.read(_HEAD_BYTES).decode(errors="replace")
-    except OSError:
-        return None
-    if not head.startswith("#!"):
-        return program if _PYTHON.match(program.name) else None
-    words = head[2:].partition("\n")[0].split()
-    if words and Path(words[0]).name == "env":
-        word = next((word for word in words[1:] if not word.startswith("-")), "")
-        return _python_behind(word, environ) if _PYTHON.match(word) else None
-    # The form in which pip writes an interpreter whose path is too long for a first line.
-    shell = _SHELL_FORM.search(head)
-    path = Path(shell["path"] if shell else " ".join(words[:1]))
-    return path if _PYTHON.match(path.name) and path.exists() else None
+    return _started_by(program, environ)[0]
 
 
 def script_start(script: Path, environ: Mapping[str, str]) -> list[str]:
@@ -136,14 +122,30 @@ def script_start(script: Path, environ: Mapping[str, str]) -> list[str]:
 
     Empty where its first line names none, or a way to it that is not known.
     """
-    interpreter = _python_of(script, environ)
-    words = _text(script).partition("\n")[0].removeprefix("#!").split(maxsplit=1)
-    if interpreter is None or not words:
-        return []
-    if Path(words[0]).name == "env":
-        return [str(interpreter)] if _PYTHON.match(words[-1].strip()) else []
-    flags = words[1:] if _PYTHON.match(Path(words[0]).name) else []
-    return [str(interpreter), *(flag.strip() for flag in flags)]
+    interpreter, flags = _started_by(script, environ)
+    return [] if interpreter is None or flags is None else [str(interpreter), *flags]
+
+
+def _started_by(program: Path, environ: Mapping[str, str]) -> tuple[Path | None, list[str] | None]:
+    """The interpreter of a program, and its flags; None: of what is no Python, or not known."""
+    try:
+        with program.open("rb") as file:
+            head = file.read(_HEAD_BYTES).decode(errors="replace")
+    except OSError:
+        return None, None
+    if not head.startswith("#!"):
+        return (program if _PYTHON.match(program.name) else None), None
+    words = head[2:].partition("\n")[0].split(maxsplit=1)
+    if words and Path(words[0]).name == "env":
+        given = words[1].split() if words[1:] else []
+        word = next((word for word in given if not word.startswith("-")), "")
+        found = _python_behind(word, environ) if _PYTHON.match(word) else None
+        return found, [] if given == [word] else None
+    # The form in which pip writes an interpreter whose path is too long for a first line.
+    shell = _SHELL_FORM.search(head)
+    path = Path(shell["path"] if shell else " ".join(words[:1]))
+    flags = [] if shell else [flag.strip() for flag in words[1:]]
+    return (path if _PYTHON.match(path.name) and path.exists() else None), flags
 
 
 def _version(interpreter: Path) -> str:

@@ -20,13 +20,14 @@ from rendezvous.background import in_background
 from tests.support.waiting import soon
 from tests.worker.programs.started import PROGRAMS, Recording, is_gone
 from tests.worker.test_table import join, table
+from worker.agent import early as early_module
 from worker.agent.early import EarlyTorchrun, order_of
 from worker.contracts import FRAMEWORKS, make_contract
 from worker.contracts.framework import Paths
 from worker.contracts.variables import ProgramOptions
 from worker.machine.user_python import script_start
 from worker.program.ending import Ending
-from worker.program.process import Program
+from worker.program.process import Kept, Program, start_keeper
 from worker.programs import early_torchrun
 
 SCRIPT = """
@@ -76,10 +77,9 @@ class World:
         return {**kept, **TABLE, **changes}
 
     async def early(self, *words: str) -> EarlyTorchrun:
-        """One that was begun a while ago."""
+        """One that was begun."""
         early = EarlyTorchrun(["torchrun", *words], self.environ, GRACE, in_background)
-        early.begin()
-        await asyncio.sleep(0.05)
+        await early.begin()
         return early
 
     async def cold(self, argv: list[str], env: Mapping[str, str]) -> Program:
@@ -228,13 +228,10 @@ async def test_where_it_does_not_fit_nothing_is_left_of_it(world: World, why: st
         case "changed":
             env["OMP_NUM_THREADS"] = "4"
     if why != "never begun":
-        early.begin()
-        await asyncio.sleep(0.05)
+        await early.begin()
     if why == "killed":
-        await soon(lambda: found(world.script) != [])
-        for pid in found(world.script):
-            if not is_keeper(pid):
-                os.kill(pid, signal.SIGKILL)
+        [pid] = await soon(lambda: [p for p in found(world.script) if not is_keeper(p)])
+        os.kill(pid, signal.SIGKILL)
         await soon(lambda: found(world.script) == [])
     assert await early.start(argv, env, output=world.output) is None
     assert found(world.script) == []
@@ -269,10 +266,31 @@ async def test_a_disk_that_hangs_is_not_waited_for(world: World) -> None:
         return work(*args, **options)
 
     early = EarlyTorchrun(["torchrun"], world.environ, GRACE, in_thread)
-    early.begin()
+    beginning = asyncio.create_task(early.begin())
+    await asyncio.sleep(0)
     assert await early.start(["torchrun", "exits", "0"], world.env(), output=world.output) is None
     hangs.set()
-    await asyncio.sleep(0.2)
+    await beginning
+    assert found(world.script) == []
+
+
+async def test_one_that_is_still_being_started_at_the_go_is_ended(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = asyncio.Event()
+
+    async def slowly(*args: Any, **options: Any) -> Kept:
+        kept = await start_keeper(*args, **options)
+        await go_on.wait()
+        return kept
+
+    monkeypatch.setattr(early_module, "start_keeper", slowly)
+    early = EarlyTorchrun(["torchrun"], world.environ, GRACE, in_background)
+    beginning = asyncio.create_task(early.begin())
+    await soon(lambda: found(world.script) != [])
+    assert await early.start(["torchrun", "exits", "0"], world.env(), output=world.output) is None
+    go_on.set()
+    await beginning
     assert found(world.script) == []
 
 
