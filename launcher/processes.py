@@ -338,7 +338,7 @@ def _dress(orders: _Orders) -> None:
     """Be the command, as far as anybody can see."""
     above = max(*orders.fds, *orders.fds.values()) + 1
     aside = {place: _moved(fd, above) for place, fd in orders.fds.items()}
-    null = os.open(os.devnull, os.O_RDONLY)
+    null = os.open(os.devnull, os.O_RDWR)
     if null:
         os.dup2(null, 0)
         os.close(null)

@@ -17,7 +17,6 @@ import os
 import random
 import resource
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -32,51 +31,18 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(DOOR).parents[2])
 
 from launcher import processes  # noqa: E402
+from tests.support.seen import seen  # noqa: E402
 
-SIGNALS = ("SigBlk", "SigIgn", "SigCgt", "SigPnd")
 GIVEN = 40
 """The number of a descriptor that a process is given."""
 
 
 def look() -> None:
     """Write down what can be seen of this process from within."""
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    umask = os.umask(0)
-    os.umask(umask)
-    files = {}
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            files[name] = os.readlink(f"/proc/self/fd/{name}").partition(":[")[0]
-        except OSError:  # that of the list
-            continue
-    seen: dict[str, Any] = {
-        "argv": sys.argv,
-        "orig_argv": sys.orig_argv,
-        "environ": dict(os.environ),
-        "c environ": sorted(subprocess.check_output(["env"]).decode("latin-1").splitlines()),
-        "signals": {name: status[name] for name in SIGNALS},
-        "handlers": str(signal.getsignal(signal.SIGINT)),
-        "files": files,
-        "given": os.pread(GIVEN, 100, 0).decode(),
-        "cwd": os.getcwd(),
-        "umask": umask,
-        "leads its session": os.getsid(0) == os.getpid(),
-        "parent": os.getppid(),
-        "limits": [resource.getrlimit(number) for number in range(16)],
-        "dumpable": os.stat("/proc/self").st_uid,
-        "death signal": death_signal(),
-    }
+    shared = {**seen(), "given": os.pread(GIVEN, 100, 0).decode(), "parent": os.getppid()}
     own: dict[str, Any] = {"random": random.random()}
     own["shown"] = Path("/proc/self/cmdline").read_bytes().decode("latin-1")
-    Path(sys.argv[2]).write_text(json.dumps([seen, own]))
-
-
-def death_signal() -> int:
-    import ctypes
-
-    number = ctypes.c_int()
-    ctypes.CDLL(None).prctl(2, ctypes.byref(number))
-    return number.value
+    Path(sys.argv[2]).write_text(json.dumps([shared, own]))
 
 
 def end() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -30,6 +31,8 @@ def test_a_fork_sees_what_a_command_would(tmp_path: Path) -> None:
     seen: list[list[dict[str, Any]]] = [json.loads(path.read_text()) for path in paths]
     [fork, own], [command, its_own] = seen
     fork["argv"][2] = fork["orig_argv"][4] = command["argv"][2] = command["orig_argv"][4] = "PATH"
+    flags = [int(one["files"][str(forking.GIVEN)].pop(), 8) for one in (fork, command)]
+    assert flags[0] == flags[1] | os.O_CLOEXEC  # it is not passed on to what the fork starts
     assert fork == command
     assert fork["files"].keys() == {"0", "1", "2", str(forking.GIVEN)}
     assert own["random"] != its_own["random"]
@@ -72,7 +75,7 @@ def test_what_a_fork_cannot_be_is_started_as_a_command(
 ) -> None:
     done = run("spoiled", how, str(tmp_path / "seen"))
     assert (done.returncode, done.stdout) == (0, f"{is_fork}\n"), done.stderr
-    assert json.loads((tmp_path / "seen").read_text())[0]["leads its session"]
+    assert json.loads((tmp_path / "seen").read_text())[0]["leads"][1]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.support import seen
 from tests.support.launching import Launched, launch, launching, processes_with
 from tests.support.waiting import until
 from worker.programs import early_torchrun
@@ -19,27 +21,14 @@ from worker.programs import early_torchrun
 pytestmark = [pytest.mark.real_time, pytest.mark.torch, pytest.mark.timeout(120)]
 
 SHOWS = """
-import json, os, pathlib, resource, signal, sys
-status = pathlib.Path("/proc/self/status").read_text().splitlines()
-parent = os.getppid()
-seen = {
-    "argv": sys.argv, "orig_argv": sys.orig_argv, "path": sys.path, "flags": str(sys.flags),
-    "environ": dict(os.environ), "folder": os.getcwd(), "umask": os.umask(0),
-    "files": {n: [os.readlink(f"/proc/self/fd/{n}").split("[")[0],
-                  pathlib.Path(f"/proc/self/fdinfo/{n}").read_text().splitlines()[1]]
-              for n in range(64) if os.path.exists(f"/proc/self/fd/{n}")},
-    "signals": [line for line in status if line.startswith(("Sig", "Shd", "NoNewPrivs"))],
-    "limits": [resource.getrlimit(n) for n in range(12)],
-    "leads": [os.getpgrp() == os.getpid(), os.getsid(0) == os.getpid()],
-    "nice": os.nice(0), "policy": os.sched_getscheduler(0), "stdin": sys.stdin.read(),
-    "parent": pathlib.Path(f"/proc/{parent}/comm").read_text(),
-    "parents_stdin": os.readlink(f"/proc/{parent}/fd/0"),
-}
-folder = pathlib.Path(sys.argv[1])
-(folder / f"seen-{os.environ['RANK']}").write_text(json.dumps(seen))
-(folder / f"parent-{os.environ['RANK']}").write_bytes(
-    pathlib.Path(f"/proc/{parent}/cmdline").read_bytes())
-print("a line of", os.environ["RANK"])
+import json, os, pathlib, sys
+from seen import seen
+folder, rank = pathlib.Path(sys.argv[1]), os.environ["RANK"]
+parent = pathlib.Path(f"/proc/{os.getppid()}")
+parents = [(parent / "comm").read_text(), os.readlink(parent / "fd" / "0")]
+(folder / f"seen-{rank}").write_text(json.dumps({**seen(), "parents": parents}))
+(folder / f"parent-{rank}").write_bytes((parent / "cmdline").read_bytes())
+print("a line of", rank)
 """
 _OTHER_EACH_TIME = (
     *("MASTER_PORT", "TORCHELASTIC_ERROR_FILE", "RDZV_SOCKET"),
@@ -51,16 +40,18 @@ def seen_by_ranks(folder: Path, *options: str) -> tuple[list[dict[str, Any]], li
     """What both ranks have seen, and whether their torchruns were begun early."""
     script = folder / "train.py"
     script.write_text(SHOWS)
+    shutil.copy(seen.__file__, folder)
     words = [str(script), str(folder), "--lr", "it's 3"]
     outcome = launch(folder / "s", "--nnodes", "2", *options, command=words)
     assert outcome.code == 0, outcome.err
     assert sorted(outcome.out.splitlines()) == ["[0] a line of 0", "[1] a line of 1"]
-    seen = [json.loads((folder / f"seen-{rank}").read_text()) for rank in range(2)]
-    for one in seen:
+    found = [json.loads((folder / f"seen-{rank}").read_text()) for rank in range(2)]
+    for one in found:
+        del one["c environ"]  # the same, but in one piece
         for name in _OTHER_EACH_TIME:
             one["environ"].pop(name, None)
     begun = [b"early_torchrun.py" in (folder / f"parent-{r}").read_bytes() for r in range(2)]
-    return seen, begun
+    return found, begun
 
 
 def test_a_rank_sees_no_difference(tmp_path: Path) -> None:

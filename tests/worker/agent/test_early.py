@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from rendezvous.background import in_background
+from tests.support import seen
 from tests.support.waiting import soon
 from tests.worker.programs.started import PROGRAMS, Recording, is_gone
 from tests.worker.test_table import join, table
@@ -54,6 +55,7 @@ class World:
             (each / "__init__.py").touch()
         self.module = package / "distributed" / "run.py"
         shutil.copy(PROGRAMS / "run_like.py", self.module)
+        shutil.copy(seen.__file__, package.parent)
         self.write(first_line + SCRIPT)
         self.environ = {
             "PATH": f"{folder}/bin:/usr/bin:/bin",
@@ -105,14 +107,14 @@ def world(tmp_path: Path) -> World:
 
 async def test_it_sees_of_itself_what_one_that_is_begun_at_the_go_sees(world: World) -> None:
     argv = ["torchrun", "show", "--lr", "3", BINARY]
-    seen: list[dict[str, Any]] = []
+    told: list[tuple[dict[str, Any], dict[str, str]]] = []
     for early in (False, True):
         ending, said, errors = await world.outcome(argv, early=early)
         assert (ending.exit_code, errors) == (0, "")
-        seen.append(json.loads(said))
-    assert seen[0]["argv"] == [str(world.script), *argv[1:]]
-    assert seen[0]["environ"].items() >= {**TABLE, "NAME": BINARY}.items()
-    assert seen[1] == seen[0]
+        told.append(json.loads(said))
+    assert told[0][0]["argv"] == [str(world.script), *argv[1:]]
+    assert told[0][0]["environ"].items() >= {**TABLE, "NAME": BINARY}.items()
+    assert told[1] == told[0]
 
 
 @pytest.mark.parametrize(
