@@ -38,7 +38,7 @@ PURE = {
     "tests/worker": (
         *("address", "choice", "contracts", "family", "frameworks", "frameworks_mpi"),
         *("frameworks_page", "hosts", "hosts_plan", "hosts_text", "metrics", "nccl", "needs"),
-        *("probe_packets", "rsh_command_line", "settings", "table", "variables"),
+        *("probe_packets", "rsh_command_line", "settings", "table", "telling", "variables"),
     ),
     "tests/worker/agent": (
         *("attempt", "following", "joining", "leaving", "node", "reports", "watching"),

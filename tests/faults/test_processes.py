@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.launching import RDZV, environment, launch, launching, processes_with, shell
 from tests.support.waiting import until
-from worker.program import keeper
+from worker.program import process_table
 
 COMMAND = ("--framework", "command")
 INIT = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
@@ -81,9 +81,9 @@ def test_as_first_process_the_programs_exit_code_is_passed_on(tmp_path: Path) ->
     assert outcome.code == 139, outcome.err
 
 
-def inside(agent: int) -> list[keeper.Process]:
+def inside(agent: int) -> list[process_table.Process]:
     """Every process below the first one of the agent's namespace, itself included."""
-    return [found for found in keeper.descendants(agent) if found.pid != agent]
+    return [found for found in process_table.descendants(agent) if found.pid != agent]
 
 
 @pytest.mark.netns

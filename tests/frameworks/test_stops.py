@@ -3,39 +3,103 @@
 from __future__ import annotations
 
 import signal
-import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.frameworks.environments import ENVIRONMENTS
-from tests.frameworks.lab import JOBS, environment_of
+from tests.frameworks.lab import JOBS, environment_of, left_on
+from tests.support.cluster import cluster
 from tests.support.launching import launching
+from tests.support.netlab import Lab
 from tests.support.waiting import until
 
-MPIS = [
-    pytest.param(*row, marks=pytest.mark.frameworks(*needs), id=row[1])
-    for row, needs in (
-        (("openmpi", "torch"), ("torch", "mpirun")),  # Debian's Open MPI 4
-        (("openmpi", "openmpi5"), ("openmpi5",)),
-        (("mpich", "mpich"), ("mpich",)),
-        (("intelmpi", "intelmpi"), ("intelmpi",)),
-    )
-]
+COUNT = str(JOBS / "count_sigterm.py")
+PROCESSES = ("--nproc-per-node", "2")
+
+
+@dataclass(frozen=True)
+class Case:
+    """What starts the ranks.
+
+    Attributes:
+        environment: In `ENVIRONMENTS`.
+        framework: Of `--framework`.
+        command: COMMAND, but for the folder at its end.
+        needs: Programs of Debian.
+        once: What a rank writes down that is told once.
+    """
+
+    environment: str
+    framework: str
+    command: tuple[str, ...] = ("python3", COUNT)
+    needs: tuple[str, ...] = ()
+    once: str = "SIGTERM\n"
+
+
+def told_in(folder: Path, nodes: int) -> list[Path]:
+    """The files of the ranks, which are there once these are ready."""
+    return [folder / f"told-{rank}" for rank in range(2 * nodes)]
+
+
+_LIGHTNING = (str(JOBS / "lightning_sigterm.py"),)
+_BY_PDSH = ("--launcher", "pdsh", COUNT)
+CASES = {
+    "torchrun": Case("torch", "torchrun", (COUNT,)),
+    "torch.distributed.launch": Case("torch", "torch.distributed.launch", (COUNT,)),
+    "accelerate": Case("torch", "accelerate", (COUNT,)),
+    "env": Case("torch", "env"),
+    "lightning": Case("torch", "lightning", _LIGHTNING, once="\x0f"),
+    "deepspeed": Case("torch", "deepspeed", (COUNT,)),
+    "deepspeed-pdsh": Case("torch", "deepspeed", _BY_PDSH, ("pdsh",)),
+    "openmpi-4": Case("torch", "openmpi", needs=("mpirun",)),  # Debian's
+    "openmpi-5": Case("openmpi5", "openmpi"),
+    "mpich": Case("mpich", "mpich"),
+    "intelmpi": Case("intelmpi", "intelmpi"),
+    "horovod": Case("horovod", "horovod"),
+    "horovodrun": Case("horovod", "horovod", ("horovodrun", "python3", COUNT)),
+}
+
+
+def marked(*names: str) -> list[object]:
+    """Cases, each with what it needs."""
+    return [
+        pytest.param(case, marks=pytest.mark.frameworks(case.environment, *case.needs), id=name)
+        for name, case in CASES.items()
+        if name in names
+    ]
 
 
 @pytest.mark.real_time
-@pytest.mark.parametrize("nodes", [1, 2])
-@pytest.mark.parametrize(("framework", "environment"), MPIS)
-def test_each_rank_of_mpirun_hears_of_a_stop_once(
-    tmp_path: Path, framework: str, environment: str, nodes: int
-) -> None:
-    options = ("--framework", framework, "--nnodes", str(nodes), "--nproc-per-node", "2")
-    command = [sys.executable, str(JOBS / "count_sigterm.py"), str(tmp_path)]
-    env = environment_of(ENVIRONMENTS[environment], tmp_path)
-    told = [tmp_path / f"told-{rank}" for rank in range(2 * nodes)]
+@pytest.mark.parametrize("nodes", [pytest.param(1, marks=pytest.mark.nightly), 2])
+@pytest.mark.parametrize("case", marked(*CASES.keys() - {"deepspeed-pdsh"}))
+def test_each_rank_hears_of_a_stop_once(case: Case, nodes: int, tmp_path: Path) -> None:
+    env = environment_of(ENVIRONMENTS[case.environment], tmp_path)
+    options = ("--framework", case.framework, "--nnodes", str(nodes), *PROCESSES)
+    told = told_in(tmp_path, nodes)
+    command = [*case.command, str(tmp_path)]
     with launching(tmp_path / "s", *options, command=command, env=env) as run:
         until(lambda: all(path.exists() for path in told))
         run.signal(signal.SIGTERM)
         assert run.finish().code == 143
-    assert [path.read_text() for path in told] == ["SIGTERM\n"] * 2 * nodes
+    assert [path.read_text() for path in told] == [case.once] * 2 * nodes
+
+
+@pytest.mark.netns
+@pytest.mark.parametrize("case", marked("deepspeed-pdsh", "horovodrun"))
+def test_each_rank_on_another_host_hears_of_a_stop_once(case: Case, tmp_path: Path) -> None:
+    """Their launcher runs on the first host alone, and starts the other's by ssh's command line."""
+    env = environment_of(ENVIRONMENTS[case.environment], tmp_path)
+    options = ("--framework", case.framework, *PROCESSES)
+    told = told_in(tmp_path, 2)
+    command = [*case.command, str(tmp_path)]
+    with Lab(2, hosts_mode="debian") as lab:
+        with cluster(lab, tmp_path, *options, command=command, env=env) as run:
+            assert run.has_submitted()
+            run.start_workers()
+            until(lambda: all(path.exists() for path in told))
+            run.launcher.send_signal(signal.SIGTERM)
+            assert run.finish().code == 143
+        assert left_on(lab) == []
+    assert [path.read_text() for path in told] == [case.once] * 4

@@ -23,7 +23,6 @@ from worker.program.family import (
     likely_cause,
     ranks_in,
 )
-from worker.program.keeper import short_command
 
 ENDS_ALL = {"torchrun", "torch.distributed.launch", "accelerate", "env", "jax", "horovod", "bench"}
 """The frameworks whose launcher on a node starts its ranks itself and ends all when one fails."""
@@ -306,25 +305,3 @@ def test_a_signal_has_its_name_if_there_is_one(number: int, name: str) -> None:
 
 def test_a_code_is_told_with_its_signal() -> None:
     assert (code_words(2), code_words(139)) == ("exit code 2", "exit code 139 (SIGSEGV)")
-
-
-@pytest.mark.parametrize(
-    ("words", "shown"),
-    [
-        ("/usr/bin/python3.11 -u /job/train.py --api-key s3cret", "python3.11 train.py"),
-        ("python -m my.job --token=s3cret", "python -m my.job"),
-        ("python -c import|os;|os.system('a.py')", "python"),
-        ("bash /job/run.sh s3cret", "bash run.sh"),
-        ("curl https://user:s3cret@host/a.py", "curl"),
-        ("ray::IDLE|--key|s3cret", "ray::IDLE"),
-        ("x\n\x1b[1m", "x"),
-        ("/job/" + "x" * 99, "x" * 60),
-        ("", "named"),
-        ("env PASSWORD=s3cret.py", "env"),
-    ],
-)
-def test_a_command_is_shown_without_the_arguments_that_may_hold_a_secret(
-    words: str, shown: str
-) -> None:
-    argv = [word.replace("|", " ") for word in words.split(" ")]
-    assert short_command([*argv, ""], "named") == shown

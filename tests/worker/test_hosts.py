@@ -24,7 +24,7 @@ from tests.worker.test_hosts_plan import TWO, TWO_BODY, row, table
 from tests.worker.test_hosts_text import BLOCK, ENTRIES, PLAIN, remove_block, render
 from worker.hosts.file import HostsBlock, current_owner, edit_hosts, restore_stale
 from worker.hosts.text import NOBODY, Owner, render_hosts
-from worker.program.keeper import read_process
+from worker.program.process_table import read_process
 
 
 @pytest.fixture

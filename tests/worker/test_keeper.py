@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ import pytest
 
 from tests.support.waiting import until
 from tests.worker.programs.started import PROGRAMS, PYTHON, TWO_THAT_IGNORE_TERM, is_dead, is_gone
-from worker.program import keeper
+from worker.program import keeper, process_table
 
 KEEPER = [*PYTHON, "-X", "utf8", keeper.__file__]
 
@@ -59,8 +60,8 @@ class Kept:
 
     def close(self) -> None:
         self.lifeline.close()
-        for process in keeper.descendants(self.process.pid):
-            keeper.send(process.pid, signal.SIGKILL)
+        for process in process_table.descendants(self.process.pid):
+            process_table.send(process.pid, signal.SIGKILL)
         self.process.kill()
         self.process.communicate()
 
@@ -171,7 +172,7 @@ def test_names_nothing_that_ends_by_itself_or_of_a_program_that_failed_or_was_to
 def test_300_orphans_leave_no_zombie(keep: Keep) -> None:
     kept = keep("sh", "-c", "for i in $(seq 300); do (true &); done; echo ready; exec sleep 60")
     assert kept.read_line() == "ready"
-    until(lambda: len(keeper.descendants(kept.process.pid)) == 1)
+    until(lambda: len(process_table.descendants(kept.process.pid)) == 1)
 
 
 @pytest.mark.real_time
@@ -236,39 +237,6 @@ def test_a_program_that_does_not_end_itself_is_killed_after_the_grace(keep: Keep
     assert kept.process.wait(30) == 137
 
 
-def process(pid: int, parent: int, group: int) -> keeper.Process:
-    return keeper.Process(pid, parent, group, "S", 0, 0)
-
-
-@pytest.mark.parametrize(
-    ("marked", "groups"),
-    [
-        ({12, 13, 14, 15}, {12, 14}),
-        (set[int](), set[int]()),  # none of torchrun's, or of a torchrun that is not seen
-        ({11, 12, 13, 14, 15}, set[int]()),  # all of this runs below a torchrun
-        ({12, 13}, {12}),
-    ],
-)
-def test_the_groups_of_torchruns_workers(marked: set[int], groups: set[int]) -> None:
-    """11 is torchrun, 12 and 14 its workers, 13 and 15 theirs; 15 has a session of its own."""
-    pids = [(11, 1, 11), (12, 11, 12), (13, 12, 12), (14, 11, 14), (15, 14, 15), (16, 1, 16)]
-    everyone = [process(*three) for three in pids]
-
-    def added(one: keeper.Process) -> set[bytes]:
-        return {b"r"} if one.pid in marked and one.parent not in marked else set()
-
-    assert keeper.worker_groups(everyone, added, lambda _: False) == groups
-    assert keeper.worker_groups(everyone, added, lambda _: True) == set()
-
-
-def test_mpiexecs_proxies_are_told_by_mpiexec() -> None:
-    """12 is mpiexec's child, 13 its rank; 15 is a rank of the program itself, 16 is torchrun's."""
-    pids = [(11, os.getpid(), 11), (12, 11, 11), (13, 12, 13), (14, os.getpid(), 14), (15, 14, 15)]
-    everyone = [process(*three) for three in [*pids, (17, 11, 11), (16, 17, 16)]]
-    marks = {13: {b"PMI_RANK=0"}, 15: {b"PMI_RANK=1"}, 16: {b"TORCHELASTIC_RUN_ID=r"}}
-    assert keeper.hydras_proxies(everyone, set(marks), lambda one: marks[one.pid]) == {12}
-
-
 LAUNCHER = """
 import os, signal, subprocess, sys, time
 depth, name = int(sys.argv[1]), sys.argv[2]
@@ -300,10 +268,47 @@ def test_a_torchrun_below_a_script_that_has_ended_is_told_and_its_ranks(
     assert sorted(kept.result()[1].splitlines()) == ["1 told", "2 told"]
 
 
+TELLS_ITS_RANKS = """
+import os, signal, subprocess, sys, time
+name, *ranks = sys.argv[1:]
+def tell(*_):
+    os.write(1, f"{name} told\\n".encode())
+    for rank in started:
+        rank.terminate()
+        rank.wait()
+    os._exit(0)
+signal.signal(signal.SIGTERM, tell)
+started = [subprocess.Popen([sys.executable, "-IS", __file__, rank]) for rank in ranks]
+os.write(1, f"{name}\\n".encode())
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "words", "told"),
+    [
+        ("deepspeed/launcher/launch.py", ["-m", "deepspeed.launcher.launch"], ["1", "2"]),
+        ("horovodrun", ["horovodrun"], ["1", "2", "launcher"]),
+    ],
+)
+def test_what_would_tell_its_ranks_once_more_is_killed_or_told_last(
+    keep: Keep, tmp_path: Path, path: str, words: list[str], told: list[str]
+) -> None:
+    """What is told last is a stand-in for horovodrun, which tells nobody who has ended."""
+    (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / path).write_text(TELLS_ITS_RANKS)
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, *(str(tmp_path / word) if word == path else word for word in words)]
+    kept = keep(*command, "launcher", "1", "2", grace=30, env=env)
+    assert {kept.read_line() for _ in range(3)} == {"launcher", "1", "2"}
+    kept.lifeline.send(b"T")
+    assert sorted(kept.result()[1].splitlines()) == [f"{name} told" for name in told]
+
+
 def test_a_stopped_process_is_woken_to_heed_sigterm(keep: Keep) -> None:
     kept = keep("sh", "-c", "trap 'echo bye; exit 7' TERM; echo $$; kill -STOP $$; sleep 60")
     pid = int(kept.read_line())
-    until(lambda: (found := keeper.read_process(pid)) is not None and found.state == "T")
+    until(lambda: (found := process_table.read_process(pid)) is not None and found.state == "T")
     kept.lifeline.send(b"T")
     assert kept.result() == (7, "bye\n", "")
 
@@ -326,7 +331,7 @@ def test_a_process_that_keeps_forking_does_not_survive_the_kill(keep: Keep) -> N
     assert kept.read_line() == "ready"
     kept.lifeline.send(b"T")
     assert kept.process.wait(40) == 143
-    assert not [p for p in keeper.processes() if name.encode() in command_line(p.pid)]
+    assert not [p for p in process_table.processes() if name.encode() in command_line(p.pid)]
 
 
 def test_a_killed_keeper_takes_the_program_with_it(keep: Keep) -> None:
@@ -337,18 +342,6 @@ def test_a_killed_keeper_takes_the_program_with_it(keep: Keep) -> None:
 
 
 # --- what it reads --------------------------------------------------------------------------------
-
-
-def test_a_process_is_read_whatever_its_name_looks_like() -> None:
-    comm = Path("/proc/self/comm")
-    name = comm.read_text()
-    comm.write_text(") Z 1 (")
-    try:
-        found = keeper.read_process(os.getpid())
-    finally:
-        comm.write_text(name)
-    assert found is not None
-    assert (found.pid, found.parent, found.state) == (os.getpid(), os.getppid(), "R")
 
 
 @pytest.mark.parametrize(

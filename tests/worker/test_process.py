@@ -29,9 +29,9 @@ from tests.worker.programs.started import (
     is_gone,
     until_there,
 )
-from worker.program import keeper
 from worker.program import output as output_module
 from worker.program import process as process_module
+from worker.program import process_table
 from worker.program.process import Program, end_descendants, reap_orphans
 
 ONE_THAT_STARTS_ANOTHER_ON_TERM = """
@@ -46,7 +46,7 @@ time.sleep(300)
 
 
 def is_stopped(pid: int) -> bool:
-    found = keeper.read_process(pid)
+    found = process_table.read_process(pid)
     return found is not None and found.state == "T"
 
 
@@ -163,7 +163,7 @@ async def test_a_keeper_that_does_not_answer_is_done_without(
     await soon(lambda: output.of("stdout") == b"ready\n")
     with monkeypatch.context() as patch:
         # Stopped as soon as it is told: its grace is short.
-        patch.setattr(keeper, "read_process", lambda _: os.kill(program.pid, signal.SIGSTOP))
+        patch.setattr(process_table, "read_process", lambda _: os.kill(program.pid, signal.SIGSTOP))
         stopping = asyncio.create_task(program.stop())
         await asyncio.sleep(0)
     ending = await asyncio.wait_for(stopping, 30)
@@ -229,10 +229,10 @@ def agent(*within: str) -> Iterator[Agent]:
     try:
         yield started
     finally:
-        everyone = keeper.descendants(started.process.pid)
+        everyone = process_table.descendants(started.process.pid)
         started.process.kill()
         started.process.communicate()
-        keeper.kill([found for found in everyone if not is_gone(found.pid)])
+        process_table.kill([found for found in everyone if not is_gone(found.pid)])
 
 
 @pytest.mark.real_time
@@ -257,11 +257,11 @@ def test_a_keeper_killed_by_sigkill_is_reported_and_nothing_is_left() -> None:
 async def test_as_pid_1_orphans_are_reaped_and_sigterm_ends_all() -> None:
     with agent("unshare", "-pf", "--kill-child", "--mount-proc") as found:
         # The agent, its keeper, the program and its two workers; its two orphans are reaped.
-        await soon(lambda: len(keeper.descendants(found.process.pid)) == 5)
-        os.kill(keeper.descendants(found.process.pid)[0].pid, signal.SIGTERM)
+        await soon(lambda: len(process_table.descendants(found.process.pid)) == 5)
+        os.kill(process_table.descendants(found.process.pid)[0].pid, signal.SIGTERM)
         assert (found.facts["agent"], found.told()["exit_code"]) == (1, 143)
         assert found.process.wait(30) == 143
-        assert keeper.descendants(found.process.pid) == []
+        assert process_table.descendants(found.process.pid) == []
 
 
 async def test_reaping_orphans_leaves_the_exit_codes_of_our_own_children_alone() -> None:

@@ -39,7 +39,7 @@ from worker.hosts.text import (
     render_hosts,
 )
 from worker.machine import sysfs
-from worker.program.keeper import read_process
+from worker.program.process_table import read_process
 
 _LOCK_SECONDS = 5.0
 _LEASE_SECONDS = 0.1

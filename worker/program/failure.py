@@ -15,8 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from worker.program import keeper
 from worker.program.family import RANK_VARIABLES, Child, Family, Ranks, ranks_in
+from worker.program.keeper import unsigned
+from worker.program.process_table import Process, processes, read_process
 
 RECENT_SECONDS = 60.0
 """A child that ended longer ago did not end the program: torchrun had restarted it by then."""
@@ -113,7 +114,7 @@ class ChildWatch:
         delay = max(self._interval, 20 * (time.thread_time() - begun))  # a twentieth of a core
         self._timer = asyncio.get_running_loop().call_later(delay, self._sweep)
 
-    def _meet(self, process: keeper.Process) -> _Watched:
+    def _meet(self, process: Process) -> _Watched:
         now = time.monotonic()
         watched = _Watched(Child(process.pid, process.started / _TICKS, now), process.started)
         # Not every kernel, sandbox and build of Python has pidfds.
@@ -137,7 +138,7 @@ class ChildWatch:
             self._look_soon(watched, until)
 
     def _look_at(self, watched: _Watched) -> None:
-        process = keeper.read_process(watched.pid)
+        process = read_process(watched.pid)
         if process is None or process.started != watched.started:
             if not watched.ended:
                 self._note_end(watched, None)
@@ -148,7 +149,7 @@ class ChildWatch:
                 watched.child = replace(watched.child, ranks=ranks)
         elif not watched.ended:
             self._close_pidfd(watched)
-            code = keeper.unsigned(os.waitstatus_to_exitcode(process.status))
+            code = unsigned(os.waitstatus_to_exitcode(process.status))
             self._note_end(watched, code)
 
     def _note_end(self, watched: _Watched, code: int | None) -> None:
@@ -168,13 +169,13 @@ class ChildWatch:
             watched.pidfd = None
 
 
-def _children_of(pid: int) -> list[keeper.Process]:
+def _children_of(pid: int) -> list[Process]:
     """The direct children, from the kernel's own lists where it keeps them: that costs far less."""
     try:
         lists = [(task / "children").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
     except OSError:
-        return [process for process in keeper.processes() if process.parent == pid]
-    found = (keeper.read_process(int(word)) for words in lists for word in words.split())
+        return [process for process in processes() if process.parent == pid]
+    found = (read_process(int(word)) for words in lists for word in words.split())
     return [process for process in found if process is not None]
 
 

@@ -7,8 +7,7 @@ behind, holding their GPUs. The keeper is a *subreaper*: a process below it that
 becomes the keeper's child, so as long as the keeper has no child, nothing is left. It is a process
 of its own because it has to outlive an agent that is ended by SIGKILL.
 
-Each process is told once to end: a second SIGTERM would enter a handler that saves a checkpoint a
-second time. torchrun passes SIGTERM on to its workers itself, so the keeper leaves these to it.
+Each process is told once to end, by the keeper or by its own launcher: see `telling`.
 
     python -I -S keeper.py LIFELINE GRACE -- PROGRAM [ARGUMENT ...]
 
@@ -20,7 +19,8 @@ a line each. What the program leaves behind when it ends by itself is ended like
 the program itself ended well, it has a moment to end by itself, and the keeper names what is still
 there: `left COUNT`, and for the first few `child PID SECONDS COMMAND`.
 
-It is run by its path in a bare interpreter, so it imports nothing but the standard library.
+It is run by its path in a bare interpreter, so it imports nothing but the standard library and the
+two modules beside it that say the same of themselves.
 """
 
 from __future__ import annotations
@@ -33,8 +33,23 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
+
+if not __package__:  # run by its path
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(__file__))))
+
+from worker.program.process_table import (
+    KILL_SECONDS,
+    Process,
+    command_of,
+    descendants,
+    kill,
+    read_details,
+    send,
+    still_there,
+    terminate,
+)
+from worker.program.telling import Order, forsaken, order_of
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
@@ -59,29 +74,7 @@ ENDS_ITSELF_SECONDS = 0.5
 """What a program leaves behind may end by itself for so long: helpers that see their parent's end.
 """
 
-KILL_SECONDS = 10.0
-"""How long SIGKILL is repeated: a process stuck in a driver or a file server may never end."""
-
-_HYDRAS_MARK = b"PMI_RANK="  # MPICH's and Intel's
-_MARKS = (b"TORCHELASTIC_RUN_ID=", b"OMPI_COMM_WORLD_RANK=", _HYDRAS_MARK)
 _MOST_NAMED = 5
-_COMMAND_LENGTH = 60
-
-
-class Process(NamedTuple):
-    """One process as /proc/PID/stat shows it; `started` tells a number that was used again."""
-
-    pid: int
-    parent: int
-    group: int
-    state: str
-    started: int
-    status: int
-
-    def age_seconds(self) -> float:
-        """Time since its start."""
-        ticks = os.sysconf("SC_CLK_TCK")
-        return time.clock_gettime(time.CLOCK_BOOTTIME) - self.started / ticks  # noqa: TID251
 
 
 def prctl(option: int, value: int) -> None:
@@ -90,137 +83,6 @@ def prctl(option: int, value: int) -> None:
     if libc.prctl(option, *(ctypes.c_ulong(v) for v in (value, 0, 0, 0))) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
-
-
-def read_process(pid: int) -> Process | None:
-    """Look at one process; None when it is gone. A zombie's `status` is its wait status."""
-    try:
-        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            text = os.read(fd, 4096)
-        finally:
-            os.close(fd)
-    except OSError:
-        return None
-    # The name of the program, in parentheses, may hold blanks and parentheses itself.
-    fields = text.rpartition(b")")[2].split()
-    parent, group = int(fields[1]), int(fields[2])
-    return Process(pid, parent, group, fields[0].decode(), int(fields[19]), int(fields[49]))
-
-
-def command_of(pid: int) -> str:
-    """A process's command in a few words; empty when it is gone."""
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            words = file.read(4096).decode(errors="replace").split("\0")
-        with open(f"/proc/{pid}/comm", "rb") as file:
-            name = file.read().decode(errors="replace").strip()
-    except OSError:
-        return ""
-    return short_command(words, name)
-
-
-def short_command(words: list[str], name: str) -> str:
-    """The program's name, and the script or module that it runs; `name` where it has no words.
-
-    Every other argument is left out: it may hold a secret.
-    """
-    first, *arguments = (words[0].split() or [name])[:1] + words[1:]
-    shown = [os.path.basename(first)]
-    for before, word in zip([first, *arguments], arguments, strict=False):
-        if before == "-m":
-            shown += ["-m", word]
-            break
-        if word.endswith((".py", ".sh")) and not set(word) & set(" =:\n"):
-            shown += [os.path.basename(word)]
-            break
-    text = "".join(c if c.isprintable() else "?" for c in " ".join(shown))
-    return text[:_COMMAND_LENGTH]
-
-
-def processes() -> list[Process]:
-    """Every process of this machine (or container) that can be seen."""
-    found = (read_process(int(name)) for name in os.listdir("/proc") if name.isdigit())
-    return [process for process in found if process is not None]
-
-
-def descendants(root: int, spare: frozenset[int] = frozenset()) -> list[Process]:
-    """Everything below `root`, parents first, without `spare` and all that is below these."""
-    children: dict[int, list[Process]] = {}
-    for process in processes():
-        children.setdefault(process.parent, []).append(process)
-    found: list[Process] = []
-    parents = [root]
-    for parent in parents:
-        kept = [child for child in children.get(parent, []) if child.pid not in spare]
-        found += kept
-        parents += [child.pid for child in kept]
-    return found
-
-
-def worker_groups(
-    everyone: list[Process], added: Callable[[Process], set[bytes]], ignores: Callable[[int], bool]
-) -> set[int]:
-    """The process groups of the ranks of torchrun or mpirun, which pass SIGTERM on to them: each
-    rank leads one. `ignores`: whether a process ignores SIGTERM, and so passes none on."""
-    pids = {process.pid for process in everyone}
-    leaders = [p for p in everyone if p.pid == p.group and p.parent in pids]
-    return {p.pid for p in leaders if added(p) and not ignores(p.parent)}
-
-
-def hydras_proxies(
-    everyone: list[Process], groups: set[int], added: Callable[[Process], set[bytes]]
-) -> set[int]:
-    """What mpiexec (MPICH's and Intel's) has put between itself and its ranks: it is told by that,
-    and tells the ranks each time that it is told. One that loses its mpiexec ends by itself."""
-    workers = [p for p in everyone if p.pid in groups]
-    parents = {p.parent for p in workers if any(m.startswith(_HYDRAS_MARK) for m in added(p))}
-    return {p.pid for p in everyone if p.pid in parents and p.parent != os.getpid()}
-
-
-def added_marks(process: Process) -> set[bytes]:
-    """What torchrun or mpirun has added to a rank's environment; it may have some of it itself."""
-    return marks_of(process.pid) - marks_of(process.parent)
-
-
-def marks_of(pid: int) -> set[bytes]:
-    """What there is of it in a process's environment."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return {item for item in file.read().split(b"\0") if item.startswith(_MARKS)}
-    except OSError:
-        return set()
-
-
-def ignores_sigterm(pid: int) -> bool:
-    """Whether the process has turned SIGTERM off."""
-    try:
-        with open(f"/proc/{pid}/status", encoding="utf-8") as file:
-            masks = [line.split()[1] for line in file if line.startswith("SigIgn:")]
-    except OSError:
-        return False
-    return bool(int(masks[0], 16) >> (signal.SIGTERM - 1) & 1)
-
-
-def send(pid: int, number: int) -> None:
-    """Send a signal to a process that may be gone, or no longer ours to signal (setuid)."""
-    with contextlib.suppress(OSError):
-        os.kill(pid, number)
-
-
-def terminate(everyone: list[Process]) -> set[int]:
-    """SIGTERM to all; a stopped process is woken, or it would never see it. Returns their pids."""
-    for process in everyone:
-        send(process.pid, signal.SIGTERM)
-        if process.state == "T":
-            send(process.pid, signal.SIGCONT)
-    return {process.pid for process in everyone}
-
-
-def kill(everyone: list[Process]) -> None:
-    """SIGKILL to all."""
-    for process in everyone:
-        send(process.pid, signal.SIGKILL)
 
 
 class Keeper:
@@ -341,18 +203,14 @@ class Keeper:
 
     def _end_everything(self) -> None:
         """Only the keeper can reap its children, so "no child" cannot be said too early."""
-        told: set[int] = set()
-        groups: set[int] = set()
-        if not self._alone and not self._told_to_kill:
-            everyone = descendants(os.getpid())
-            groups = worker_groups(everyone, added_marks, ignores_sigterm)
-            proxies = hydras_proxies(everyone, groups, added_marks)
-            terminate([p for p in everyone if p.group not in groups and p.pid not in proxies])
-            told = {process.pid for process in everyone} - groups
-        deadline = time.monotonic() + self._grace_seconds
-        while not self._alone and not self._told_to_kill and time.monotonic() < deadline:
-            self._turn(deadline - time.monotonic())
-            told |= terminate(forsaken(os.getpid(), told, groups))
+        if not (self._alone or self._told_to_kill):
+            order = tell_to_end(descendants(os.getpid()))
+            deadline = time.monotonic() + self._grace_seconds
+            while not (self._alone or self._told_to_kill) and time.monotonic() < deadline:
+                self._turn(deadline - time.monotonic())
+                lost = forsaken(descendants(os.getpid()), order, os.getpid())
+                terminate(lost)
+                order.heard.update(process.pid for process in lost)
         deadline = time.monotonic() + KILL_SECONDS
         while not self._alone and time.monotonic() < deadline:
             kill(descendants(os.getpid()))
@@ -361,18 +219,18 @@ class Keeper:
             complain(still_there(descendants(os.getpid())))
 
 
-def forsaken(keeper: int, told: set[int], groups: set[int]) -> list[Process]:
-    """What nobody but the keeper tells to end: a child that was born while its parent was being
-    told, and the group of a worker whose torchrun has ended without telling it."""
-    everyone = descendants(keeper)
-    orphans = {process.pid for process in everyone if process.parent == keeper} - told
-    return [p for p in everyone if p.pid in orphans or p.group in orphans & groups]
-
-
-def still_there(left: list[Process]) -> str:
-    """The sentence about processes that outlived SIGKILL."""
-    pids = ", ".join(f"{process.pid} (state {process.state})" for process in left)
-    return f"SIGKILL did not end these processes within {KILL_SECONDS:.0f} s: {pids}"
+def tell_to_end(everyone: list[Process]) -> Order:
+    """Tell all of it once, by the keeper or by its launcher; returns how that was done."""
+    known = {pid: read_details(pid) for pid in (os.getpid(), *(p.pid for p in everyone))}
+    order = order_of(everyone, known, os.getpid())
+    for process in order.hold:
+        send(process.pid, signal.SIGSTOP)
+    kill(order.kill)
+    terminate(order.tell)
+    for process in order.hold:
+        send(process.pid, signal.SIGTERM)
+        send(process.pid, signal.SIGCONT)
+    return order
 
 
 def unsigned(code: int) -> int:

@@ -26,7 +26,7 @@ from typing import NamedTuple, NoReturn
 
 from rendezvous.compat import timeout
 from rendezvous.wire.errors import RdzvError, RunError, UsageError
-from worker.program import keeper
+from worker.program import keeper, process_table
 from worker.program.ending import Ending, LeftBehind
 from worker.program.failure import ChildWatch
 from worker.program.family import Family, Ranks, failed_rank, likely_cause, ranks_in
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.03
 _UNUSED_SECONDS = 2.0
-_STUCK_SECONDS = keeper.KILL_SECONDS + 5.0
+_STUCK_SECONDS = process_table.KILL_SECONDS + 5.0
 _keepers: set[int] = set()
 
 
@@ -185,9 +185,9 @@ class Program:
             self._watch.close()
         with contextlib.suppress(OSError):
             self._lifeline.send(word)
-        found = keeper.read_process(self.pid)
+        found = process_table.read_process(self.pid)
         if found is not None and found.state == "T" and self._process.returncode is None:
-            keeper.send(self.pid, signal.SIGCONT)
+            process_table.send(self.pid, signal.SIGCONT)
 
     def _listen(self) -> None:
         """Take in what the keeper says; see `worker.program.keeper`."""
@@ -356,7 +356,7 @@ def parent_lives(parent_pid: int) -> bool:
     Of one that is killed, a thread may end after the first one, which is the one that the kernel
     tells us of: until then it is still the parent, and shown as a zombie.
     """
-    parent = keeper.read_process(parent_pid)
+    parent = process_table.read_process(parent_pid)
     return os.getppid() == parent_pid and parent is not None and parent.state not in ("Z", "X")
 
 
@@ -382,23 +382,23 @@ async def end_descendants(grace_seconds: float, spare: Iterable[int] = ()) -> No
     """
     kept = frozenset(spare)
     left = _living_descendants(kept)
-    keeper.terminate(left)
+    process_table.terminate(left)
     deadline = time.monotonic() + grace_seconds
     while left and time.monotonic() < deadline:
         await asyncio.sleep(_LOOK_SECONDS)
         left = _living_descendants(kept)
-    deadline = time.monotonic() + keeper.KILL_SECONDS
+    deadline = time.monotonic() + process_table.KILL_SECONDS
     while left and time.monotonic() < deadline:
-        keeper.kill(left)
+        process_table.kill(left)
         await asyncio.sleep(_LOOK_SECONDS)
         left = _living_descendants(kept)
     if left:
-        logger.error("%s", keeper.still_there(left))
+        logger.error("%s", process_table.still_there(left))
 
 
-def _living_descendants(spare: frozenset[int]) -> list[keeper.Process]:
+def _living_descendants(spare: frozenset[int]) -> list[process_table.Process]:
     """The descendants; our own children among them that are zombies are reaped."""
-    found = keeper.descendants(os.getpid(), spare)
+    found = process_table.descendants(os.getpid(), spare)
     return [p for p in found if not (p.state == "Z" and p.parent == os.getpid() and _reap(p.pid))]
 
 
@@ -409,7 +409,7 @@ def _zombie_children() -> set[int]:
         return set()
     if peek is None:
         return set()
-    return {p.pid for p in keeper.processes() if p.parent == os.getpid() and p.state == "Z"}
+    return {p.pid for p in process_table.processes() if p.parent == os.getpid() and p.state == "Z"}
 
 
 def _reap(pid: int) -> bool:

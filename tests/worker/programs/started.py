@@ -6,7 +6,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from worker.program import keeper
+from worker.program import process_table
 from worker.program.output import Stream
 from worker.program.process import Program
 
@@ -38,13 +38,13 @@ class Recording:
 
 def is_dead(pid: int) -> bool:
     """Gone, or a zombie that its new parent, which is not ours, has still to reap."""
-    found = keeper.read_process(pid)
+    found = process_table.read_process(pid)
     return found is None or found.state == "Z"
 
 
 def is_gone(pid: int) -> bool:
     """Reaped as well."""
-    return keeper.read_process(pid) is None
+    return process_table.read_process(pid) is None
 
 
 def until_there(path: Path, then: str) -> str:
