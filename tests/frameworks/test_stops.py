@@ -16,7 +16,12 @@ from tests.support.netlab import Lab
 from tests.support.waiting import until
 
 COUNT = str(JOBS / "count_sigterm.py")
-PROCESSES = ("--nproc-per-node", "2")
+OPTIONS = ("--nproc-per-node", "2", "--grace", "16")
+SECONDS = 14.0
+"""For the end: a rank that waits for one that was not told would take the whole grace.
+
+The second rank of Lightning's Fabric is told after half of it.
+"""
 
 
 @dataclass(frozen=True)
@@ -43,14 +48,15 @@ def told_in(folder: Path, nodes: int) -> list[Path]:
     return [folder / f"told-{rank}" for rank in range(2 * nodes)]
 
 
-_LIGHTNING = (str(JOBS / "lightning_sigterm.py"),)
+_LIGHTNING = str(JOBS / "lightning_sigterm.py")
 _BY_PDSH = ("--launcher", "pdsh", COUNT)
 CASES = {
     "torchrun": Case("torch", "torchrun", (COUNT,)),
     "torch.distributed.launch": Case("torch", "torch.distributed.launch", (COUNT,)),
     "accelerate": Case("torch", "accelerate", (COUNT,)),
     "env": Case("torch", "env"),
-    "lightning": Case("torch", "lightning", _LIGHTNING, once="\x0f"),
+    "trainer": Case("torch", "lightning", (_LIGHTNING, "trainer"), once="\x0f ended\n"),
+    "fabric": Case("torch", "lightning", (_LIGHTNING, "fabric"), once="\x0f ended\n"),
     "deepspeed": Case("torch", "deepspeed", (COUNT,)),
     "deepspeed-pdsh": Case("torch", "deepspeed", _BY_PDSH, ("pdsh",)),
     "openmpi-4": Case("torch", "openmpi", needs=("mpirun",)),  # Debian's
@@ -76,13 +82,13 @@ def marked(*names: str) -> list[object]:
 @pytest.mark.parametrize("case", marked(*CASES.keys() - {"deepspeed-pdsh"}))
 def test_each_rank_hears_of_a_stop_once(case: Case, nodes: int, tmp_path: Path) -> None:
     env = environment_of(ENVIRONMENTS[case.environment], tmp_path)
-    options = ("--framework", case.framework, "--nnodes", str(nodes), *PROCESSES)
+    options = ("--framework", case.framework, "--nnodes", str(nodes), *OPTIONS)
     told = told_in(tmp_path, nodes)
     command = [*case.command, str(tmp_path)]
     with launching(tmp_path / "s", *options, command=command, env=env) as run:
         until(lambda: all(path.exists() for path in told))
         run.signal(signal.SIGTERM)
-        assert run.finish().code == 143
+        assert run.finish(SECONDS).code == 143
     assert [path.read_text() for path in told] == [case.once] * 2 * nodes
 
 
@@ -91,7 +97,7 @@ def test_each_rank_hears_of_a_stop_once(case: Case, nodes: int, tmp_path: Path) 
 def test_each_rank_on_another_host_hears_of_a_stop_once(case: Case, tmp_path: Path) -> None:
     """Their launcher runs on the first host alone, and starts the other's by ssh's command line."""
     env = environment_of(ENVIRONMENTS[case.environment], tmp_path)
-    options = ("--framework", case.framework, *PROCESSES)
+    options = ("--framework", case.framework, *OPTIONS)
     told = told_in(tmp_path, 2)
     command = [*case.command, str(tmp_path)]
     with Lab(2, hosts_mode="debian") as lab:
@@ -100,6 +106,6 @@ def test_each_rank_on_another_host_hears_of_a_stop_once(case: Case, tmp_path: Pa
             run.start_workers()
             until(lambda: all(path.exists() for path in told))
             run.launcher.send_signal(signal.SIGTERM)
-            assert run.finish().code == 143
+            assert run.finish(SECONDS).code == 143
         assert left_on(lab) == []
     assert [path.read_text() for path in told] == [case.once] * 4

@@ -305,6 +305,56 @@ def test_what_would_tell_its_ranks_once_more_is_killed_or_told_last(
     assert sorted(kept.result()[1].splitlines()) == [f"{name} told" for name in told]
 
 
+COUNTING = [*PYTHON, str(PROGRAMS / "counting.py")]
+
+
+@pytest.mark.parametrize(
+    ("how", "seconds", "grace"), [("passes", "1.2", 30), ("does not pass it on", "0", 2)]
+)
+def test_a_rank_of_a_rank_is_told_once_by_that_or_by_the_keeper(
+    keep: Keep, how: str, seconds: str, grace: int
+) -> None:
+    """The first one ends before the other, whom it leaves to the keeper."""
+    kept = keep(*COUNTING, "first", "0", how, "second", seconds, "", grace=grace)
+    assert {kept.read_line(), kept.read_line()} == {"first", "second"}
+    kept.lifeline.send(b"T")
+    assert kept.result()[1].splitlines() == ["first told 1", "second told 1"]
+
+
+@pytest.mark.parametrize("wrapper", [["timeout", "100"], ["runuser", "-u", "root", "--"]])
+@pytest.mark.skipif(os.geteuid() != 0, reason="runuser needs root")
+def test_what_runs_one_command_leaves_it_at_one_sigterm(keep: Keep, wrapper: list[str]) -> None:
+    kept = keep(*wrapper, *COUNTING, "one", "0.5", "", grace=30)
+    assert kept.read_line() == "one"
+    kept.lifeline.send(b"T")
+    assert kept.result()[1] == "one told 1\n"
+
+
+def test_what_is_born_while_its_parent_is_told_is_told_once(keep: Keep) -> None:
+    """It takes longer to end than the keeper takes to look again."""
+    kept = keep(*COUNTING, "first", "0", "bears", "second", "1.2", "", grace=30)
+    assert kept.read_line() == "first"
+    kept.lifeline.send(b"T")
+    told = {"first told 1", "second", "second told 1"}
+    assert set(kept.result()[1].splitlines()) == told
+
+
+def test_what_would_pass_it_on_is_stopped_first_and_told_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing is sent here: all that would be is kept."""
+    sent: list[tuple[int, int]] = []
+    lines = (b"python -m deepspeed.launcher.launch", b"python horovodrun p", b"python p")
+    known = {pid: process_table.Details(tuple(line.split())) for pid, line in enumerate(lines)}
+    for module in (keeper, process_table):
+        monkeypatch.setattr(module, "send", lambda pid, n: sent.append((pid, n)))
+    monkeypatch.setattr(keeper, "read_details", known.__getitem__)
+    keeper.tell_to_end([process_table.Process(pid, -1, 9, "S", 0, 0) for pid in known])
+    first, *middle, told, woken = sent
+    assert (first, told, woken) == ((1, signal.SIGSTOP), (1, signal.SIGTERM), (1, signal.SIGCONT))
+    assert middle == [(0, signal.SIGKILL), (2, signal.SIGTERM)]
+
+
 def test_a_stopped_process_is_woken_to_heed_sigterm(keep: Keep) -> None:
     kept = keep("sh", "-c", "trap 'echo bye; exit 7' TERM; echo $$; kill -STOP $$; sleep 60")
     pid = int(kept.read_line())

@@ -47,6 +47,17 @@ def test_a_process_is_looked_at_closely() -> None:
     assert (signal.SIGTERM in found.ignored, signal.SIGTERM in found.caught) == (False, True)
 
 
+@pytest.mark.parametrize("name", [b"a\rb", b"a:b", b"SigIgn:\t7", b"\xff\n\x0b"])
+def test_a_process_may_be_called_anything(name: bytes) -> None:
+    comm = Path("/proc/self/comm")
+    before = comm.read_bytes()
+    comm.write_bytes(name)
+    try:
+        assert read_details(os.getpid()).ignored >= {signal.SIGPIPE}
+    finally:
+        comm.write_bytes(before)
+
+
 def test_of_a_process_that_is_gone_nothing_is_known() -> None:
     with subprocess.Popen(["true"]) as process:
         process.wait()

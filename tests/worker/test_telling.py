@@ -25,6 +25,8 @@ class One:
     leads: bool = False
     caught: bool = False
     ignored: bool = False
+    hidden: bool = False
+    """Whether its environment cannot be read."""
 
     def stat(self, group: int) -> Process:
         return Process(self.pid, self.parent, self.pid if self.leads else group, "S", 0, 0)
@@ -34,17 +36,19 @@ def family(*members: One) -> tuple[list[Process], dict[int, Details]]:
     """What a keeper sees: all of them, parents first, and what it knows of each."""
     everyone: list[Process] = []
     groups = {KEEPER: KEEPER}
-    known = {KEEPER: Details((b"python3", b"keeper.py"), frozenset((b"A=b",)), caught=TERM)}
+    known = dict[int, Details]()
+    environments = {KEEPER: frozenset((b"A=b",))}
     for one in members:
         everyone.append(one.stat(groups[one.parent]))
         groups[one.pid] = everyone[-1].group
         added = {item for item in one.own.encode().split() if item}
         names = {item.partition(b"=")[0] for item in added}
-        inherited = known[one.parent].environment
+        inherited = environments[one.parent]
         kept = {item for item in inherited if item.partition(b"=")[0] not in names}
+        environments[one.pid] = frozenset(kept | added)
         known[one.pid] = Details(
             tuple(one.words.encode().split()),
-            frozenset(kept | added),
+            frozenset() if one.hidden else environments[one.pid],
             TERM if one.ignored else frozenset(),
             TERM if one.caught else frozenset(),
         )
@@ -98,15 +102,16 @@ def test_a_rank_that_lost_its_launcher_is_told_with_its_group() -> None:
 def test_a_group_is_told_as_soon_as_its_launcher_has_ended() -> None:
     order = ordered(One(11, KEEPER, leads=True), rank(12, 11), One(13, 12))
     orphaned, _ = family(rank(12, KEEPER), One(13, 12))
-    assert forsaken(orphaned, order, KEEPER) == orphaned
     still_led, _ = family(One(11, KEEPER, leads=True), rank(12, 11), One(13, 12))
-    assert forsaken(still_led, order, KEEPER) == []
+    assert forsaken(still_led, order, KEEPER, False) == []
+    assert forsaken(orphaned, order, KEEPER, False) == orphaned
+    assert forsaken(orphaned, order, KEEPER, False) == []
 
 
 def test_who_was_born_while_its_parent_was_told_is_told_when_it_has_lost_it() -> None:
     order = ordered(One(11, KEEPER))
     now, _ = family(One(11, KEEPER), One(12, KEEPER))
-    assert [process.pid for process in forsaken(now, order, KEEPER)] == [12]
+    assert [process.pid for process in forsaken(now, order, KEEPER, False)] == [12]
 
 
 def test_mpiexecs_proxies_are_told_by_mpiexec() -> None:
@@ -118,36 +123,69 @@ def test_mpiexecs_proxies_are_told_by_mpiexec() -> None:
     assert {11, 12, 14, 16} <= order.heard
 
 
-# --- what passes it on to processes ---------------------------------------------------------------
+def test_who_was_told_with_its_launcher_is_not_told_again_with_a_newcomer() -> None:
+    """15 was born in the session of 14, and leads no rank's group; 13 was told before."""
+    order = ordered(One(11, KEEPER), One(13, 11))
+    everyone, _ = family(One(14, KEEPER, leads=True), One(13, 14))
+    assert [process.pid for process in forsaken(everyone, order, KEEPER, False)] == [14]
 
-TRAINER = One(11, KEEPER, leads=True, caught=True)
+
+# --- what may pass it on to processes -------------------------------------------------------------
+
+FIRST = One(11, KEEPER, "NODE_RANK=0", leads=True, caught=True)
 
 
-def test_lightnings_ranks_are_left_to_the_one_that_has_started_them() -> None:
-    """13 loads data for 12, which ends it; 14 loads for the first rank itself."""
-    members = [TRAINER, One(12, 11, "LOCAL_RANK=1"), One(13, 12), One(14, 11)]
+def late(*members: One) -> set[int]:
     order = ordered(*members)
-    assert ({p.pid for p in order.tell}, order.heard) == ({11, 14}, {11, 14})
-    orphaned, _ = family(One(12, KEEPER, "LOCAL_RANK=1"), One(13, 12))
-    assert [process.pid for process in forsaken(orphaned, order, KEEPER)] == [12]
+    assert {process.pid for process in order.tell} == order.heard - {p.pid for p in order.late}
+    return {process.pid for process in order.late}
 
 
 @pytest.mark.parametrize(
-    ("parent", "own", "why"),
+    ("inherited", "words"),
+    [("", PYTHON), ("RANK=3", PYTHON), ("", "/opt/env/bin/python3.11 -m pkg.train")],
+)
+def test_ranks_that_a_rank_has_started_may_be_told_by_it(inherited: str, words: str) -> None:
+    """13 loads data for 12, and 14 for the first rank itself; 15 is a rank of its own making."""
+    ranks = [One(12, 11, "LOCAL_RANK=1", words), One(15, 11, "LOCAL_RANK=2", words)]
+    first = One(11, KEEPER, inherited, leads=True, caught=True)
+    assert late(first, *ranks, One(13, 12), One(14, 11)) == {12, 15}
+
+
+@pytest.mark.parametrize(
+    ("first", "own", "why"),
     [
         (One(11, KEEPER), "LOCAL_RANK=1", "it handles no SIGTERM, so it passes none on"),
-        (TRAINER, "LOCAL_RANK=1 RANK=1", "rdzv's own starter of processes tells nobody"),
-        (TRAINER, "OTHER=1", "no rank"),
+        (FIRST, "LOCAL_RANK=1 RANK=1", "rdzv's own starter of processes tells nobody"),
+        (FIRST, "LOCAL_RANK=0", "a helper of the first rank, which is that itself by now"),
+        (FIRST, "OTHER=1", "no rank"),
+        (One(11, KEEPER, "LOCAL_RANK=1", caught=True), "", "its parent has it too"),
+        (One(11, KEEPER, caught=True, hidden=True), "LOCAL_RANK=1", "what is added is not known"),
         (One(11, KEEPER, words="bash run.sh", caught=True), "LOCAL_RANK=1", "somebody's trap"),
+        (One(11, KEEPER, words="/python3/bash x", caught=True), "LOCAL_RANK=1", "the same"),
         (One(11, KEEPER, words="", caught=True), "LOCAL_RANK=1", "nothing is known of it"),
     ],
 )
-def test_other_processes_with_a_local_rank_are_told(parent: One, own: str, why: str) -> None:
-    assert told(parent, One(12, 11, own)) == {11, 12}, why
+def test_other_processes_are_told_at_once(first: One, own: str, why: str) -> None:
+    assert late(first, One(12, 11, own)) == set(), why
 
 
-def test_a_rank_of_lightning_that_lost_its_parent_is_told() -> None:
-    assert told(One(12, KEEPER, "LOCAL_RANK=1"), One(13, 12)) == {12, 13}
+def test_a_program_with_a_local_rank_that_is_no_python_is_told_at_once() -> None:
+    assert late(FIRST, One(12, 11, "LOCAL_RANK=1", "wandb-core")) == set()
+
+
+def test_they_are_told_once_when_half_of_the_grace_is_over_if_they_still_live() -> None:
+    """13 has ended, and its number is another's; 12 has lost the first rank meanwhile."""
+    order = ordered(FIRST, One(12, 11, "LOCAL_RANK=1"), One(13, 11, "LOCAL_RANK=2"))
+    now, _ = family(One(12, KEEPER, "LOCAL_RANK=1"), One(13, 12))
+    now[1] = now[1]._replace(started=7)
+    assert forsaken(now, order, KEEPER, False) == []
+    assert forsaken(now, order, KEEPER, True) == [now[0]]
+    assert forsaken(now, order, KEEPER, True) == []
+
+
+def test_a_rank_that_lost_its_first_one_is_told_at_once() -> None:
+    assert late(One(12, KEEPER, "LOCAL_RANK=1"), One(13, 12)) == set()
 
 
 # --- what would tell them once more ---------------------------------------------------------------
@@ -164,10 +202,18 @@ def test_deepspeeds_launcher_of_a_node_is_killed_and_its_ranks_are_told() -> Non
 
 
 @pytest.mark.parametrize(
-    "words", ["python train.py deepspeed.launcher.launch", "python -m deepspeed.launcher.launcher"]
+    "words",
+    [
+        "python train.py -m deepspeed.launcher.launch",
+        "python -m deepspeed.launcher.launcher",
+        "pdsh -S -f 1024 -w h0,h1 cd /x; /bin/python -u -m deepspeed.launcher.launch --x",
+        "pdsh -w h0 -m deepspeed.launcher.launch",
+        "mpirun -np 1 python -u -m deepspeed.launcher.launch",
+        "python3 -m profiler run -- python -u -m deepspeed.launcher.launch",
+    ],
 )
-def test_nothing_else_is_taken_for_it(words: str) -> None:
-    assert ordered(One(11, KEEPER, words=words)).kill == []
+def test_what_only_starts_it_is_told(words: str) -> None:
+    assert told(One(11, KEEPER, words=words)) == {11}
 
 
 @pytest.mark.parametrize("words", ["python /opt/bin/horovodrun -np 2 p", "horovodrun -np 2 p"])
@@ -180,3 +226,12 @@ def test_horovodrun_is_held_while_all_others_are_told(words: str) -> None:
 
 def test_a_script_that_is_told_about_horovodrun_is_not_held() -> None:
     assert ordered(One(11, KEEPER, words="bash run.sh horovodrun")).hold == []
+
+
+# --- what tells its command, which is told --------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", ["timeout 9 x", "/usr/bin/su -c x", "runuser x", "tini -- x"])
+def test_what_ends_with_its_command_is_not_told(words: str) -> None:
+    order = ordered(One(11, KEEPER, words=words), One(12, 11))
+    assert ({process.pid for process in order.tell}, order.heard) == ({12}, {11, 12})

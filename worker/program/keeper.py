@@ -74,6 +74,7 @@ ENDS_ITSELF_SECONDS = 0.5
 """What a program leaves behind may end by itself for so long: helpers that see their parent's end.
 """
 
+LOOK_SECONDS = 0.5
 _MOST_NAMED = 5
 
 
@@ -204,13 +205,15 @@ class Keeper:
     def _end_everything(self) -> None:
         """Only the keeper can reap its children, so "no child" cannot be said too early."""
         if not (self._alone or self._told_to_kill):
+            half = time.monotonic() + self._grace_seconds / 2
+            deadline = half + self._grace_seconds / 2
             order = tell_to_end(descendants(os.getpid()))
-            deadline = time.monotonic() + self._grace_seconds
             while not (self._alone or self._told_to_kill) and time.monotonic() < deadline:
-                self._turn(deadline - time.monotonic())
-                lost = forsaken(descendants(os.getpid()), order, os.getpid())
-                terminate(lost)
-                order.heard.update(process.pid for process in lost)
+                # Who loses its parent to another child of ours does so without a word to us.
+                following = half if time.monotonic() < half else deadline
+                self._turn(min(LOOK_SECONDS, following - time.monotonic()))
+                is_late = time.monotonic() >= half
+                terminate(forsaken(descendants(os.getpid()), order, os.getpid(), is_late))
         deadline = time.monotonic() + KILL_SECONDS
         while not self._alone and time.monotonic() < deadline:
             kill(descendants(os.getpid()))
@@ -221,7 +224,7 @@ class Keeper:
 
 def tell_to_end(everyone: list[Process]) -> Order:
     """Tell all of it once, by the keeper or by its launcher; returns how that was done."""
-    known = {pid: read_details(pid) for pid in (os.getpid(), *(p.pid for p in everyone))}
+    known = {process.pid: read_details(process.pid) for process in everyone}
     order = order_of(everyone, known, os.getpid())
     for process in order.hold:
         send(process.pid, signal.SIGSTOP)

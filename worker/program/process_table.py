@@ -66,11 +66,13 @@ def read_process(pid: int) -> Process | None:
 
 def read_details(pid: int) -> Details:
     """Look closer at one process."""
-    fields = dict(line.split(b":", 1) for line in _read(pid, "status").splitlines())
+    # The name, the first line's, may hold anything but a line's end.
+    lines = [line.partition(b":\t") for line in _read(pid, "status").split(b"\n")]
+    masks = {name: mask for name, _, mask in lines}
     return Details(
         tuple(_read(pid, "cmdline").split(b"\0")[:-1]),
         frozenset(filter(None, _read(pid, "environ").split(b"\0"))),
-        *(_signals(fields.get(name, b"0")) for name in (b"SigIgn", b"SigCgt")),
+        *(_signals(masks.get(name, b"0")) for name in (b"SigIgn", b"SigCgt")),
     )
 
 

@@ -1,9 +1,8 @@
-"""Trains one step with Lightning, waits for a stop, and writes down each SIGTERM of this rank.
+"""Waits for a stop within Lightning, and writes down each SIGTERM of this rank, and its end.
 
-lightning_sigterm.py FOLDER
+lightning_sigterm.py trainer | fabric FOLDER
 
-In each rank the Trainer's handler broadcasts: ranks that it meets within a step of training, where
-they wait for each other already, would wait for ever.
+Neither waits for ranks that stop later than the first one, so all but that take their time.
 """
 
 import os
@@ -15,7 +14,39 @@ import lightning
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-AFTER_SECONDS = 1.0
+SECONDS = 1.5
+
+how, folder = sys.argv[1:]
+was_told = False
+
+
+def hear(*_: object) -> None:
+    global was_told
+    was_told = True
+
+
+def count_as(rank: int) -> None:
+    """From here on: the number of each signal that Python handles, also within a handler."""
+    told = f"{folder}/told-{rank}"
+    fd = os.open(f"{told}.new", os.O_WRONLY | os.O_CREAT)
+    os.set_blocking(fd, False)
+    signal.set_wakeup_fd(fd)
+    os.rename(f"{told}.new", told)
+
+
+def until_told() -> None:
+    last = time.monotonic() + 60
+    while not was_told and time.monotonic() < last:
+        time.sleep(0.01)
+
+
+def end(rank: int) -> None:
+    """The others are left alone by the first, as they are where they still save something."""
+    if rank:
+        time.sleep(SECONDS)
+    fd = signal.set_wakeup_fd(-1)
+    os.write(fd, b" ended\n")
+    os._exit(0)
 
 
 class Model(lightning.LightningModule):  # type: ignore[misc]
@@ -31,25 +62,26 @@ class Model(lightning.LightningModule):  # type: ignore[misc]
         return torch.optim.SGD(self.parameters())
 
     def on_train_batch_end(self, *_: object) -> None:
-        """From here on: the number of each signal that Python handles, also within a handler."""
-        told = os.open(f"{sys.argv[1]}/told-{self.global_rank}", os.O_WRONLY | os.O_CREAT)
-        os.set_blocking(told, False)
-        signal.set_wakeup_fd(told)
-        last = time.monotonic() + 60
-        while time.monotonic() < last:
-            time.sleep(0.01)
-            if self.trainer.received_sigterm:
-                last = min(last, time.monotonic() + AFTER_SECONDS)
+        """The Trainer's handler broadcasts, which ranks within a step might wait for forever."""
+        count_as(self.global_rank)
+        until_told()
 
 
-lightning.Trainer(
-    accelerator="cpu",
-    strategy="ddp",
-    num_nodes=int(os.environ["NNODES"]),
-    devices=int(os.environ["NPROC_PER_NODE"]),
-    max_epochs=-1,
-    logger=False,
-    enable_checkpointing=False,
-    enable_progress_bar=False,
-    enable_model_summary=False,
-).fit(Model(), DataLoader(TensorDataset(torch.zeros(8, 1))))
+size = {"num_nodes": int(os.environ["NNODES"]), "devices": int(os.environ["NPROC_PER_NODE"])}
+signal.signal(signal.SIGTERM, hear)  # the Trainer calls it as well
+if how == "trainer":
+    quiet = dict.fromkeys(
+        ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
+    )
+    trainer = lightning.Trainer(accelerator="cpu", strategy="ddp", max_epochs=-1, **size, **quiet)
+    try:
+        trainer.fit(Model(), DataLoader(TensorDataset(torch.zeros(8, 1))))
+    finally:
+        end(trainer.global_rank)
+else:
+    fabric = lightning.Fabric(accelerator="cpu", strategy="ddp", **size)
+    fabric.launch()
+    count_as(fabric.global_rank)
+    until_told()
+    fabric.barrier()  # as before a checkpoint is saved
+    end(fabric.global_rank)
