@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -218,6 +219,16 @@ def test_torchruns_workers_are_told_once_to_end(
     kept.process.send_signal(by)
     _, out, err = kept.result()
     assert (set(out.splitlines()), err) == (told, "")
+
+
+@pytest.mark.real_time
+def test_who_lost_its_launcher_below_a_living_shell_is_told_soon(keep: Keep) -> None:
+    """The keeper hears nothing of that launcher's end: it was not its child."""
+    kept = keep("sh", "-c", f"trap : TERM; {shlex.join(LIKE_TORCHRUN)} dies; sleep 3; echo end")
+    assert {kept.read_line(), kept.read_line()} == {"worker ready", "child ready"}
+    kept.lifeline.send(b"T")
+    *told, last = kept.result()[1].splitlines()
+    assert (set(told), last) == ({"worker SIGTERM", "child SIGTERM"}, "end")
 
 
 def test_what_a_program_that_ends_itself_leaves_behind_is_told(keep: Keep) -> None:

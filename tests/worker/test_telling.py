@@ -99,6 +99,11 @@ def test_a_rank_that_lost_its_launcher_is_told_with_its_group() -> None:
     assert told(rank(12, KEEPER), One(13, 12)) == {12, 13}
 
 
+def test_a_rank_that_leads_no_group_is_told() -> None:
+    order = ordered(One(11, KEEPER, leads=True), One(12, 11, "OMPI_COMM_WORLD_RANK=0"))
+    assert ({p.pid for p in order.tell}, order.heard) == ({11, 12}, {11, 12})
+
+
 def test_a_group_is_told_as_soon_as_its_launcher_has_ended() -> None:
     order = ordered(One(11, KEEPER, leads=True), rank(12, 11), One(13, 12))
     orphaned, _ = family(rank(12, KEEPER), One(13, 12))
@@ -207,7 +212,7 @@ def test_deepspeeds_launcher_of_a_node_is_killed_and_its_ranks_are_told() -> Non
         "python train.py -m deepspeed.launcher.launch",
         "python -m deepspeed.launcher.launcher",
         "pdsh -S -f 1024 -w h0,h1 cd /x; /bin/python -u -m deepspeed.launcher.launch --x",
-        "pdsh -w h0 -m deepspeed.launcher.launch",
+        "pdsh -m deepspeed.launcher.launch",
         "mpirun -np 1 python -u -m deepspeed.launcher.launch",
         "python3 -m profiler run -- python -u -m deepspeed.launcher.launch",
     ],
