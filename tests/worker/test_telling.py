@@ -240,3 +240,8 @@ def test_a_script_that_is_told_about_horovodrun_is_not_held() -> None:
 def test_what_ends_with_its_command_is_not_told(words: str) -> None:
     order = ordered(One(11, KEEPER, words=words), One(12, 11))
     assert ({process.pid for process in order.tell}, order.heard) == ({12}, {11, 12})
+
+
+@pytest.mark.parametrize("command", [[One(12, 11, hidden=True)], []])
+def test_a_wrapper_is_told_whose_command_is_another_users_or_not_there(command: list[One]) -> None:
+    assert 11 in told(One(11, KEEPER, words="su other -c x"), *command)

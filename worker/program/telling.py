@@ -71,8 +71,8 @@ def order_of(everyone: list[Process], known: Known, keeper: int) -> Order:
     ranks = _ranks_of_a_rank(everyone, known)
     late = [p for p in ours if p.pid in ranks]
     kill = [p for p in ours if _is_deepspeeds(known[p.pid].words)]
-    wrappers = [p for p in ours if _name(known[p.pid].words) in _WRAPPERS]
-    special = {p.pid for p in (*hold, *late, *kill, *wrappers)}
+    wrappers = _wrappers(everyone, known)
+    special = {p.pid for p in (*hold, *late, *kill)} | wrappers
     tell = [p for p in ours if p.pid not in special]
     return Order(hold, kill, tell, late, groups, {p.pid for p in everyone} - groups)
 
@@ -116,6 +116,12 @@ def _ranks_of_a_rank(everyone: list[Process], known: Known) -> set[int]:
     children = [p for p in everyone if p.parent in parents and p.pid in pythons]
     children = [p for p in children if _added(p, known, b"LOCAL_RANK=") - {b"LOCAL_RANK=0"}]
     return {p.pid for p in children if not _added(p, known, b"RANK=")}
+
+
+def _wrappers(everyone: list[Process], known: Known) -> set[int]:
+    """What ends with its one command; if that is another user's, only the wrapper can tell it."""
+    within_reach = {p.parent for p in everyone if known[p.pid].environment}
+    return {pid for pid in within_reach & {*known} if _name(known[pid].words) in _WRAPPERS}
 
 
 def _is_deepspeeds(words: Words) -> bool:
