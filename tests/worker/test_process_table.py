@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,14 +21,21 @@ from worker.program.process_table import (
 )
 
 
-def test_a_process_is_read_whatever_its_name_looks_like() -> None:
+@contextmanager
+def called(name: bytes) -> Iterator[None]:
+    """This process, by another name."""
     comm = Path("/proc/self/comm")
-    name = comm.read_text()
-    comm.write_text(") Z 1 (")
+    before = comm.read_bytes()
+    comm.write_bytes(name)
     try:
-        found = read_process(os.getpid())
+        yield
     finally:
-        comm.write_text(name)
+        comm.write_bytes(before)
+
+
+def test_a_process_is_read_whatever_its_name_looks_like() -> None:
+    with called(b") Z 1 ("):
+        found = read_process(os.getpid())
     assert found is not None
     assert (found.pid, found.parent, found.state) == (os.getpid(), os.getppid(), "R")
 
@@ -49,13 +58,8 @@ def test_a_process_is_looked_at_closely() -> None:
 
 @pytest.mark.parametrize("name", [b"a\rb", b"a:b", b"SigIgn:\t7", b"\xff\n\x0b"])
 def test_a_process_may_be_called_anything(name: bytes) -> None:
-    comm = Path("/proc/self/comm")
-    before = comm.read_bytes()
-    comm.write_bytes(name)
-    try:
+    with called(name):
         assert read_details(os.getpid()).ignored >= {signal.SIGPIPE}
-    finally:
-        comm.write_bytes(before)
 
 
 def test_of_a_process_that_is_gone_nothing_is_known() -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from worker.program.family import RANK_VARIABLES, Child, Family, Ranks, ranks_in
 from worker.program.keeper import unsigned
-from worker.program.process_table import Process, processes, read_process
+from worker.program.process_table import Process, environment_of, processes, read_process
 
 RECENT_SECONDS = 60.0
 """A child that ended longer ago did not end the program: torchrun had restarted it by then."""
@@ -180,9 +180,5 @@ def _children_of(pid: int) -> list[Process]:
 
 
 def _ranks(pid: int) -> Ranks | None:
-    try:
-        items = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return None
-    parts = (item.decode(errors="replace").partition("=") for item in items)
+    parts = (item.decode(errors="replace").partition("=") for item in environment_of(pid))
     return ranks_in({name: value for name, _, value in parts if name in RANK_VARIABLES})

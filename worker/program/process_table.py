@@ -34,11 +34,11 @@ class Process(NamedTuple):
 
 
 class Details(NamedTuple):
-    """What else is known of a process; empty of one that is gone, or another user's.
+    """What else is known of a process; empty where it cannot be read, or is gone.
 
     Attributes:
         words: Its command line.
-        environment: As it was started with, NAME=VALUE each.
+        environment: See `environment_of`.
         ignored: Signals that it ignores, and `caught`, those that it handles itself.
     """
 
@@ -71,9 +71,14 @@ def read_details(pid: int) -> Details:
     masks = {name: mask for name, _, mask in lines}
     return Details(
         tuple(_read(pid, "cmdline").split(b"\0")[:-1]),
-        frozenset(filter(None, _read(pid, "environ").split(b"\0"))),
+        frozenset(environment_of(pid)),
         *(_signals(masks.get(name, b"0")) for name in (b"SigIgn", b"SigCgt")),
     )
+
+
+def environment_of(pid: int) -> list[bytes]:
+    """What a process was started with, NAME=VALUE each; empty where that cannot be read."""
+    return [item for item in _read(pid, "environ").split(b"\0") if item]
 
 
 def _read(pid: int, name: str) -> bytes:
