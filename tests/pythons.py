@@ -32,7 +32,7 @@ PURE = {
     "tests/rendezvous": (
         *("admission", "before_the_go", "blame", "certificate", "compare", "credentials"),
         *("errors", "events", "join_string", "leases", "networks"),
-        *("path_findings", "protocol", "replay", "run_metrics", "schema"),
+        *("path_findings", "protocol", "replay", "request_head", "run_metrics", "schema"),
         *("verdict", "verifying", "views"),
     ),
     "tests/worker": (

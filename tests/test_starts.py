@@ -31,7 +31,7 @@ WORKER = {
     *("rendezvous.run", "rendezvous.server"),
 }
 """A worker never needs these."""
-REGISTRY = {"fastapi", "cryptography", "httpx", "rich", "yaml", "launcher", "worker"}
+REGISTRY = {"fastapi", "cryptography", "h11", "httpx", "rich", "yaml", "launcher", "worker"}
 """A registry serves a launch without these until its go, and most launches to their end."""
 
 AT_THE_FIRST_LINE = """

@@ -1,61 +1,50 @@
-"""Hardens uvicorn: time-outs, size limits, room for connections, and news of how each ended.
+"""A connection to the registry: HTTP/1.1 with deadlines and caps, and news of how it ended.
 
-    socket -> GuardedServer -> GuardedProtocol -> guard.Guard -> the app
+    socket -> uvicorn_server -> GuardedProtocol -> guard.Guard -> the app
 
-- `GuardedServer` bounds the TLS handshake and tells the app at once when it shuts down.
-- `GuardedProtocol` gives an unfinished header or body a deadline, bounds header and connections,
-  and tells when a connection ended, and how.
+One request is answered at a time; what a peer sends ahead waits. Every body has a Content-Length:
+its size is known, and refused, before any of it is read. An unfinished head or body has a deadline,
+and so has a connection that asks for nothing.
 
-Every body has a Content-Length: a chunked one is refused by its header. So the size of a body is
-known, and refused, before any of it is read.
-
-What is used of uvicorn's inside is listed in `tests/rendezvous/test_uvicorn.py`.
+What happens here happens for each request of each node, so that it is our own: h11 took longer to
+read a request than the rest of the registry to answer it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import functools
 import socket
-import ssl
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from http import HTTPStatus
-from types import FrameType
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
-import h11
-import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.server import ServerState
 
-from rendezvous.compat import timeout
-from rendezvous.server.answers import SECURITY_HEADERS, problem_response, send_problem
+from rendezvous.enums import StrEnum
+from rendezvous.server.answers import problem_response, send_problem
 from rendezvous.server.connection import CloseReason, Connection
+from rendezvous.server.exchange import Exchange, head_of
+from rendezvous.server.request_head import (
+    END,
+    MAX_HEADER_BYTES,
+    MAX_HEADERS,
+    BadHead,
+    Head,
+    read_head,
+)
 from rendezvous.server.room import Room, Seat
 from rendezvous.wire.errors import BadRequest, RdzvError, Unavailable
 
-MAX_HEADER_BYTES = 16 * 1024
-MAX_HEADERS = 100
 # A connection in one of the last seats goes soon when it asks for nothing.
-_LAST_SEAT_SECONDS = 2
+_LAST_SEAT_SECONDS = 2.0
 
 # OpenSSL keeps, for each connection, a buffer of the largest piece that it was given: a table of
 # 2,000 nodes in one piece cost 120 kB a connection for good.
 _TLS_PIECE_BYTES = 8 * 1024
+# Of what nobody has asked for yet: the rest stays in the kernel, and with the peer.
+_MOST_AHEAD_BYTES = 64 * 1024
 
-# How often the date of the answers is made anew.
-_TICK_SECONDS = 1.0
-# What is being answered at the end has so long, and is looked at so often.
-_CLOSE_SECONDS = 3.0
-_CLOSE_LOOK_SECONDS = 0.005
-
-_STARTUP_FAILURE = 3  # as uvicorn's own, which each version keeps elsewhere
-_CLOSED_BY_US = frozenset({h11.MUST_CLOSE, h11.CLOSED, h11.ERROR})
-_CAN_ANSWER = frozenset({h11.IDLE, h11.SEND_RESPONSE})
+_ASGI = {"version": "3.0", "spec_version": "2.3"}
 
 
 class _TooSlow(BadRequest, status=408, retryable=True):
@@ -72,6 +61,8 @@ class Timeouts:
     """A complete header: from the connection being opened, then from the header's first byte."""
     body: float = 10.0
     """A complete body, from its header."""
+    idle: float = 75.0
+    """The next request, from the answer to the last one."""
     unacknowledged: float = 10.0
     """Bytes that we sent and the peer's kernel does not take."""
 
@@ -87,142 +78,327 @@ class ConnectionRules:
     timeouts: Timeouts = Timeouts()
 
 
-class _StrictConnection(h11.Connection):
-    """h11 without chunked bodies and without endless headers.
+class Shared(Protocol):
+    """What all connections of a server share: `uvicorn.server.ServerState`."""
 
-    A chunked body is not needed by any client of ours, makes Content-Length ambiguous, and 256 KiB
-    of one-byte chunks hold up the event loop for 150 ms.
+    connections: set[Any]
+    tasks: set[asyncio.Task[None]]
+    default_headers: list[tuple[bytes, bytes]]
+
+
+class _Awaited(StrEnum):
+    """What a peer owes."""
+
+    NOTHING = ""
+    REQUEST = "request"
+    HEADER = "header"
+    BODY = "body"
+
+
+class GuardedProtocol(asyncio.Protocol):
+    """One connection.
+
+    Args:
+        app: Answers each request, as an ASGI application.
+        shared: Where the connections are, and the tasks that serve their requests.
+        rules: What this one is held to.
     """
 
-    def next_event(self) -> Any:
-        event = super().next_event()
-        if type(event) is h11.Request:
-            if len(event.headers) > MAX_HEADERS:
-                raise h11.RemoteProtocolError("too many headers", error_status_hint=431)
-            if any(name == b"transfer-encoding" for name, _ in event.headers):
-                raise h11.RemoteProtocolError("a body without a length")
-        return event
-
-
-class GuardedProtocol(H11Protocol):
-    """uvicorn's HTTP/1.1 with deadlines, caps, and news of the connection's end."""
+    _transport: asyncio.Transport
 
     def __init__(
         self,
-        config: uvicorn.Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
+        app: ASGIApp,
+        shared: Shared,
+        loop: asyncio.AbstractEventLoop,
         *,
         rules: ConnectionRules,
     ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
-        self.conn = _StrictConnection(h11.SERVER, MAX_HEADER_BYTES)
-        self._rules = rules
-        self._unfinished = ""
-        self._deadline: asyncio.TimerHandle | None = None
+        self._app = app
+        self._shared = shared
+        self._loop = loop
+        self._piece = 0
+        self._scope: dict[str, Any] = {}
+        self._is_last = False
+        self._exchange: Exchange | None = None
+        self._ahead = bytearray()
+        self._is_reading = True
+        self._resumed: asyncio.Future[None] | None = None
+        self._closed_here = False
+        self._awaited = _Awaited.NOTHING
+        self._deadline = self._timer_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self.rules = rules
+        self.missing = 0
+        """See `Carrier`; also of a request that has its answer already."""
+        self.is_over = False
+        """See `Carrier`."""
+
+    # --- the connection -----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        """See the base class."""
+        self._transport = transport
+        self._shared.connections.add(self)
         sock = transport.get_extra_info("socket")
         # Not inherited from the listener by those that waited in its queue for our start.
         sock.setsockopt(
             socket.IPPROTO_TCP,
             socket.TCP_USER_TIMEOUT,
-            round(self._rules.timeouts.unacknowledged * 1000),
+            round(self.rules.timeouts.unacknowledged * 1000),
         )
-        peer = self.client[0].removeprefix("::ffff:") if self.client else ""
-        self._connection = Connection(peer, self._answer)
-        # uvicorn copies this dict into the scope of each request.
-        self.app_state = {**self.app_state, "connection": self._connection}
-        self._expect("header")
-        seat = self._rules.room.seat(len(self.connections), sock.fileno())
+        is_tls = transport.get_extra_info("sslcontext") is not None
+        self._piece = _TLS_PIECE_BYTES if is_tls else 0
+        client = _place(transport.get_extra_info("peername"))
+        peer = client[0].removeprefix("::ffff:") if client else ""
+        self.connection = Connection(peer, self._answer)
+        self._scope = {
+            "type": "http",
+            "asgi": _ASGI,
+            "server": _place(transport.get_extra_info("sockname")),
+            "client": client,
+            "scheme": "https" if is_tls else "http",
+            "root_path": "",
+            "state": {"connection": self.connection},
+        }
+        self._await(_Awaited.HEADER)
+        seat = self.rules.room.seat(len(self._shared.connections), sock.fileno())
         if seat is Seat.NONE:
-            self.conn.send_failed()
+            self.close()
             transport.abort()
         elif seat is Seat.LAST:
-            self.timeout_keep_alive = _LAST_SEAT_SECONDS
-            self._served, self.app = self.app, self._serve_last
+            self._is_last = True
+            timeouts = replace(self.rules.timeouts, idle=_LAST_SEAT_SECONDS)
+            self.rules = replace(self.rules, timeouts=timeouts)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """See the base class. Nothing is left that would keep this object."""
+        self._shared.connections.discard(self)
         reason = self._close_reason(exc)
-        super().connection_lost(exc)
-        self._expect("")
-        self._unset_keepalive_if_required()
-        self._connection.end(reason)
+        self.is_over = True
+        self._await(_Awaited.NOTHING)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.resume_writing()
+        if self._exchange is not None:
+            self._exchange.wake()
+            self._exchange = None
+        self.connection.end(reason)
+
+    def _close_reason(self, exc: Exception | None) -> CloseReason:
+        if self._closed_here:
+            return CloseReason.LOCAL
+        # A peer killed without a TLS goodbye: uvloop calls no eof_received, so none is asked for.
+        if exc is None:
+            return CloseReason.FIN
+        if isinstance(exc, ConnectionResetError | BrokenPipeError):
+            return CloseReason.RST
+        return CloseReason.LOST
+
+    def close(self) -> None:
+        """Close it once all that was written has gone: nothing more is read or answered."""
+        if not self.is_over:
+            self.is_over = self._closed_here = True
+            self._await(_Awaited.NOTHING)
+            self._transport.close()
+
+    def shutdown(self) -> None:
+        """The server closes: what is being answered is answered, and no body is waited for."""
+        if self._exchange is None:
+            self.close()
+        elif self.missing:
+            self._refuse(Unavailable("The registry is closing."))
+        else:
+            self._exchange.keeps_open = False
+
+    # --- what the peer sends ------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        # h11 applies its limit to incomplete headers only; one read may bring 256 KiB at once.
-        if (
-            len(data) > MAX_HEADER_BYTES
-            and self.conn.their_state is h11.IDLE
-            and b"\r\n\r\n" not in data[:MAX_HEADER_BYTES]
-        ):
-            self.send_400_response("header too large")
-        else:
-            super().data_received(data)
+        """See the base class."""
+        if self.is_over:
+            return
+        if self.missing:
+            data = self._take_body(data)
+        if self._exchange is not None:
+            self._ahead += data
+            if len(self._ahead) > _MOST_AHEAD_BYTES:
+                self._pause_reading()
+        elif self._ahead:
+            self._ahead += data
+            self._read_on()
+        elif data:
+            self._begin(data)
 
-    def handle_events(self) -> None:
-        """See the base class. Called after each change of the connection's state."""
-        super().handle_events()
-        state = self.conn.their_state
-        if state is h11.SEND_BODY:
-            self._expect("body")
-        elif state is not h11.IDLE:
-            self._expect("")
-        elif self.conn.trailing_data[0]:
-            self._expect("header")
+    def _read_on(self) -> None:
+        data = bytes(self._ahead)
+        self._ahead.clear()
+        self._begin(data)
+
+    def _begin(self, data: bytes) -> None:
+        """Serve the request with which these bytes begin, once its head is complete."""
+        end = data.find(END, 0, MAX_HEADER_BYTES + len(END))
+        if end >= 0:
+            try:
+                head = read_head(data[:end])
+            except BadHead:
+                self._refuse_unreadable()
+            else:
+                self._serve(head, data[end + len(END) :])
+        elif len(data) > MAX_HEADER_BYTES:
+            self._refuse_unreadable()
         else:
-            self._expect("")
-            # uvicorn forgets it for a connection whose body came after the answer.
-            if self.timeout_keep_alive_task is None:
-                self.timeout_keep_alive_task = self.loop.call_later(
-                    self.timeout_keep_alive, self.timeout_keep_alive_handler
-                )
+            self._ahead += data
+            if self._awaited is not _Awaited.HEADER:
+                self._await(_Awaited.HEADER)
+
+    def _serve(self, head: Head, rest: bytes) -> None:
+        exchange = self._exchange = Exchange(self, head)
+        self.missing = head.length
+        self._await(_Awaited.BODY if head.length else _Awaited.NOTHING)
+        self._ahead += self._take_body(rest) if head.length else rest
+        scope = {
+            **self._scope,
+            "http_version": head.version,
+            "method": head.method,
+            "path": head.path,
+            "raw_path": head.raw_path,
+            "query_string": head.query,
+            "headers": head.headers,
+        }
+        app, tasks = self._serve_last if self._is_last else self._app, self._shared.tasks
+        exchange.task = self._loop.create_task(exchange.run(app, scope, tasks))
+        tasks.add(exchange.task)
+
+    def _take_body(self, data: bytes) -> bytes:
+        """Take what belongs to the body, and return the rest; of a request that has its answer
+        already nobody wants it."""
+        taken, rest = data[: self.missing], data[self.missing :]
+        self.missing -= len(taken)
+        exchange = self._exchange
+        if exchange is not None:
+            exchange.body += taken
+            if not self.missing:
+                self._await(_Awaited.NOTHING)
+                exchange.wake()
+            elif len(exchange.body) > _MOST_AHEAD_BYTES and not exchange.is_read:
+                self._pause_reading()
+        elif not self.missing:
+            self._await(_Awaited.REQUEST)
+        return rest
+
+    def _pause_reading(self) -> None:
+        if self._is_reading:
+            self._is_reading = False
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """See `Carrier`."""
+        if not self._is_reading and not self.is_over:
+            self._is_reading = True
+            self._transport.resume_reading()
+
+    # --- deadlines ----------------------------------------------------------------------------
+
+    def _await(self, part: _Awaited) -> None:
+        """From now on the peer owes this.
+
+        A timer that is set stays as it is, unless it would be too late: it looks again when it is
+        due. So hardly any request sets one.
+        """
+        self._awaited = part
+        if part is _Awaited.NOTHING:
+            return
+        self._deadline = self._loop.time() + self._seconds(part)
+        if self._timer is None:
+            self._set_timer()
+        elif self._timer_at > self._deadline:
+            self._timer.cancel()
+            self._set_timer()
+
+    def _seconds(self, part: _Awaited) -> float:
+        timeouts = self.rules.timeouts
+        if part is _Awaited.REQUEST:
+            return timeouts.idle
+        return timeouts.header if part is _Awaited.HEADER else timeouts.body
+
+    def _set_timer(self) -> None:
+        self._timer_at = self._deadline
+        self._timer = self._loop.call_at(self._deadline, self._look)
+
+    def _look(self) -> None:
+        part, self._timer = self._awaited, None
+        if part is _Awaited.NOTHING:
+            return
+        if self._loop.time() < self._deadline:
+            self._set_timer()
+        elif part is _Awaited.BODY or self._ahead:
+            seconds = self._seconds(part)
+            words = f"The {part} of the request was not complete within {seconds:g} s."
+            self._refuse(_TooSlow(words))
+        else:
+            self.close()  # an answer to no request would be taken for the next one's
+
+    # --- answers ------------------------------------------------------------------------------
 
     async def _answer(self, answer: bytes) -> bool:
         """Write a whole answer, its head included, to the request that is being served.
 
-        It is what the ASGI messages of an answer come to when nothing is unusual, without h11
-        checking the same few headers for every node. h11 reads the next request anew: for a
-        connection that goes on, that is what it does after an answer of its own.
+        It is what the ASGI messages of an answer come to when nothing is unusual.
         """
-        cycle = self.cycle
-        usual = cycle.keep_alive and not cycle.disconnected
-        if not usual or self.conn.their_state is not h11.DONE:
+        exchange = self._exchange
+        if exchange is None or not exchange.is_usual or self.missing:
             return False
-        cycle.response_started = True
-        piece = len(answer) if self.scheme == "http" else _TLS_PIECE_BYTES
-        for at in range(0, len(answer), piece):
-            if self.flow.write_paused:
-                await self.flow.drain()
-            if cycle.disconnected:
-                return True
-            self.transport.write(answer[at : at + piece])
-        cycle.response_complete = True
-        cycle.message_event.set()
-        if not cycle.keep_alive:  # the server began to shut down meanwhile
-            self.transport.close()
-        self._read_next()
+        exchange.has_begun = True
+        if len(answer) <= self._piece or not self._piece:
+            self._transport.write(answer)
+        else:
+            await self.write(answer)
+        self.answered(exchange)
         return True
 
-    def _read_next(self) -> None:
-        early, _ = self.conn.trailing_data
-        self.conn = _StrictConnection(h11.SERVER, MAX_HEADER_BYTES)
-        if early:
-            self.conn.receive_data(early)
-        self.cycle.on_response()
-        self.handle_events()
+    async def write(self, data: bytes) -> None:
+        """See `Carrier`."""
+        piece = self._piece or len(data) or 1
+        for at in range(0, len(data), piece):
+            if self._resumed is not None:
+                await self._resumed
+            if self.is_over:
+                return
+            self._transport.write(data[at : at + piece])
 
-    def shutdown(self) -> None:
-        """See the base class, which would wait for bodies that never come."""
-        if self._unfinished == "body":
-            self._refuse(Unavailable("The registry is closing."))
-        elif not self.transport.is_closing():
-            super().shutdown()
+    def answered(self, exchange: Exchange) -> None:
+        """See `Carrier`: the next request may come."""
+        exchange.is_done = True
+        if exchange is not self._exchange or self.is_over:
+            return
+        self._exchange = None
+        exchange.wake()
+        if not exchange.keeps_open:
+            self.close()
+            return
+        self.resume_reading()
+        if self._ahead:
+            self._read_on()
+        elif not self.missing:  # else its body has a deadline
+            self._await(_Awaited.REQUEST)
 
-    def send_400_response(self, msg: str) -> None:
-        """Refuse what is not a request (called by the base class)."""
+    @property
+    def default_headers(self) -> list[tuple[bytes, bytes]]:
+        """See `Carrier`."""
+        return self._shared.default_headers
+
+    def pause_writing(self) -> None:
+        """See the base class."""
+        self._resumed = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        """See the base class."""
+        resumed, self._resumed = self._resumed, None
+        if resumed is not None and not resumed.done():
+            resumed.set_result(None)
+
+    def _refuse_unreadable(self) -> None:
         self._refuse(
             BadRequest(
                 "The registry cannot read this request. It reads HTTP/1.1 with a "
@@ -232,46 +408,16 @@ class GuardedProtocol(H11Protocol):
             )
         )
 
-    def _close_reason(self, exc: Exception | None) -> CloseReason:
-        if self.conn.our_state in _CLOSED_BY_US:
-            return CloseReason.LOCAL
-        # A peer killed without a TLS goodbye: uvloop calls no eof_received, so none is asked for.
-        if exc is None:
-            return CloseReason.FIN
-        if isinstance(exc, ConnectionResetError | BrokenPipeError):
-            return CloseReason.RST
-        return CloseReason.LOST
-
-    def _expect(self, part: str) -> None:
-        """Set the deadline of the unfinished part; "" when nothing is owed by the peer."""
-        if part == self._unfinished:
-            return
-        self._unfinished = part
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-        if part:
-            timeouts = self._rules.timeouts
-            seconds = timeouts.header if part == "header" else timeouts.body
-            self._deadline = self.loop.call_later(seconds, self._too_slow, part, seconds)
-
-    def _too_slow(self, part: str, seconds: float) -> None:
-        if part == "header" and not self.conn.trailing_data[0]:
-            self.conn.send_failed()  # an answer to no request would be taken for the next one's
-        self._refuse(_TooSlow(f"The {part} of the request was not complete within {seconds:g} s."))
-
     def _refuse(self, error: RdzvError) -> None:
         """Answer if no answer has begun, and close."""
-        if self.conn.our_state in _CAN_ANSWER:
+        exchange = self._exchange
+        is_answered = exchange.has_begun if exchange is not None else self.missing > 0
+        if not is_answered:
             status, headers, body = problem_response(error, close=True)
-            head = b"HTTP/1.1 %d %s\r\n" % (status, HTTPStatus(status).phrase.encode())
-            for header in self.server_state.default_headers + headers:
-                head += b"%s: %s\r\n" % header
-            self.transport.write(head + b"\r\n" + body)
-        self.conn.send_failed()  # nothing more can be sent
-        if self.cycle is not None:
-            self.cycle.disconnected = True  # a late answer of the app goes nowhere
-        self.transport.close()
+            self._transport.write(head_of(status, self.default_headers + headers) + body)
+        self.close()  # a late answer of the app goes nowhere
+        if exchange is not None:
+            exchange.wake()
 
     async def _serve_last(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve those who ask what is wrong, and tell it to the others; then close.
@@ -279,105 +425,16 @@ class GuardedProtocol(H11Protocol):
         A client looks whether a registry is here before it shows who it is.
         """
         if scope["path"] == "/healthz":
-            await self._served(scope, receive, send)
-        elif self._rules.may_pass(scope):
-            await self._served(scope, receive, _closing(send))
+            await self._app(scope, receive, send)
+        elif self.rules.may_pass(scope):
+            await self._app(scope, receive, _closing(send))
         else:
-            await send_problem(send, self._rules.room.refusal(), close=True)
+            await send_problem(send, self.rules.room.refusal(), close=True)
 
 
-class GuardedServer(uvicorn.Server):
-    """A uvicorn server on listening sockets that the caller made: `run(sockets=[...])`.
-
-    SIGTERM and SIGINT end it: `closing` is set, the app ends its long polls, and after the app's
-    own shutdown uvicorn raises the signal again, so that the process ends by it.
-
-    With an `ssl_context` the server speaks TLS and nothing else.
-    """
-
-    def __init__(
-        self,
-        app: ASGIApp,
-        rules: ConnectionRules,
-        *,
-        closing: asyncio.Event,
-        ssl_context: ssl.SSLContext | None = None,
-    ) -> None:
-        config = uvicorn.Config(
-            app,
-            http=GuardedProtocol,
-            ws="none",
-            lifespan="on",
-            log_config=None,
-            log_level="error",  # its warnings are a line for each malformed request of anybody
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            headers=SECURITY_HEADERS,
-            h11_max_incomplete_event_size=MAX_HEADER_BYTES,
-            timeout_keep_alive=75,
-        )
-        super().__init__(config)
-        self._rules = rules
-        self._closing = closing
-        self._ssl_context = ssl_context
-        self._told = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """See the base class, which cannot bound the TLS handshake."""
-        await self.lifespan.startup()
-        if self.lifespan.should_exit:
-            sys.exit(_STARTUP_FAILURE)
-        tls: dict[str, Any] = {}
-        if self._ssl_context is not None:
-            tls = {
-                "ssl": self._ssl_context,
-                "ssl_handshake_timeout": self._rules.timeouts.handshake,
-                "ssl_shutdown_timeout": 1.0,
-            }
-        self._loop = loop = asyncio.get_running_loop()
-        protocol = functools.partial(
-            GuardedProtocol,
-            self.config,
-            self.server_state,
-            self.lifespan.state,
-            loop,
-            rules=self._rules,
-        )
-        self.servers = [
-            await loop.create_server(protocol, sock=sock, backlog=4096, **tls)
-            for sock in sockets or []
-        ]
-        self.started = True
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal came: see the base class, which notices it at its next look."""
-        super().handle_exit(sig, frame)
-        if self.started:
-            self._loop.call_soon_threadsafe(self._told.set)
-
-    async def main_loop(self) -> None:
-        """See the base class, which looks ten times a second whether it is to end."""
-        while not await self.on_tick(0):
-            with contextlib.suppress(TimeoutError):
-                async with timeout(_TICK_SECONDS):
-                    await self._told.wait()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """See the base class, which waits for a tenth of a second at each step: the end of each
-        launch waits for this."""
-        self._closing.set()
-        for server in self.servers:
-            server.close()
-        for connection in list(self.server_state.connections):
-            connection.shutdown()
-        with contextlib.suppress(TimeoutError):
-            async with timeout(_CLOSE_SECONDS):
-                while self.server_state.connections or self.server_state.tasks:  # noqa: ASYNC110 (uvicorn tells nobody)
-                    await asyncio.sleep(_CLOSE_LOOK_SECONDS)
-        for task in self.server_state.tasks:
-            task.cancel()
-        await self.lifespan.shutdown()
+def _place(name: Any) -> tuple[str, int] | None:
+    """Address and port, as a socket names them."""
+    return (str(name[0]), int(name[1])) if isinstance(name, tuple | list) else None
 
 
 def _closing(send: Send) -> Send:

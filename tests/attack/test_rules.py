@@ -160,8 +160,10 @@ _GUARDS = {
     "rendezvous/server/access.py",
     "rendezvous/server/asked.py",
     "rendezvous/server/guard.py",
+    "rendezvous/server/exchange.py",
     "rendezvous/server/http11.py",
     "rendezvous/server/limiter.py",
+    "rendezvous/server/request_head.py",
     "worker/agent/table.py",
 }
 

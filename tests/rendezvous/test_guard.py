@@ -14,7 +14,8 @@ import pytest
 
 from rendezvous.server.connection import CloseReason
 from rendezvous.server.guard import MAX_BODY_BYTES
-from rendezvous.server.http11 import MAX_HEADER_BYTES, MAX_HEADERS, GuardedProtocol, Timeouts
+from rendezvous.server.http11 import GuardedProtocol, Timeouts
+from rendezvous.server.request_head import MAX_HEADER_BYTES, MAX_HEADERS
 from rendezvous.server.room import MAX_REFUSALS
 from tests.attack.fuzz.door import Wire
 from tests.support.guarded import (
@@ -75,9 +76,8 @@ def told_and_closed(
 
     async def talk(sock: socket.socket) -> Peer:
         peer, loop = Peer(sock), asyncio.get_running_loop()
-        protocol = GuardedProtocol(
-            server.config, server.server_state, {}, loop, rules=server._rules
-        )
+        app, state = server.config.loaded_app, server.server_state
+        protocol = GuardedProtocol(app, state, loop, rules=server._rules)
         protocol.connection_made(peer)
         for step in (*steps, 100.0):
             if isinstance(step, float):

@@ -1,4 +1,4 @@
-"""What stands between a connection and the registry's application, as uvicorn and h11 do it."""
+"""What stands between a connection and the registry's application, as `server.http11` does it."""
 
 from __future__ import annotations
 

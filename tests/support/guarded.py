@@ -23,8 +23,9 @@ from starlette.types import Receive, Scope, Send
 from rendezvous.server.answers import whole_answer
 from rendezvous.server.connection import CloseReason
 from rendezvous.server.guard import MAX_BODY_BYTES, Guard, read_body
-from rendezvous.server.http11 import ConnectionRules, GuardedProtocol, GuardedServer, Timeouts
+from rendezvous.server.http11 import ConnectionRules, GuardedProtocol, Timeouts
 from rendezvous.server.room import Room
+from rendezvous.server.uvicorn_server import GuardedServer
 from rendezvous.talk.certificate import make_certificate
 from rendezvous.talk.credentials import SERVER_NAME
 from rendezvous.talk.http_network import client_context
@@ -32,7 +33,7 @@ from rendezvous.wire.errors import SlotTaken
 from tests.attack import server as sockets
 
 PATIENT = Timeouts(handshake=60, header=60, body=60, unacknowledged=60)
-QUICK = Timeouts(handshake=0.3, header=0.3, body=0.3, unacknowledged=0.5)
+QUICK = Timeouts(handshake=0.3, header=0.3, body=0.3, idle=1, unacknowledged=0.5)
 MEGABYTE = 2**20
 
 
@@ -108,8 +109,7 @@ class Served:
         assert self._server is not None
         for connection in list(self._server.server_state.connections):
             assert isinstance(connection, GuardedProtocol)
-            connection._rules = replace(connection._rules, timeouts=QUICK)
-            connection.timeout_keep_alive = 1
+            connection.rules = replace(connection.rules, timeouts=QUICK)
 
     def connect(self, *, tls: bool = False) -> socket.socket:
         """A connected client socket."""

@@ -8,7 +8,6 @@ import socket
 from typing import Any
 
 import h11
-from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from rendezvous.run.events import Created, Joined, dump_event
@@ -79,9 +78,7 @@ class Door:
         self.peers = 0
         service = self.loop.run_until_complete(_recovered())
         self.serving = self.loop.create_task(service.serve())
-        app = make_app(service, allowed_hosts=[SERVER_NAME])
-        self.config = Config(app, http=GuardedProtocol, log_config=None, log_level="error")
-        self.config.load()
+        self.app = make_app(service, allowed_hosts=[SERVER_NAME])
         self.state = ServerState()
 
     def feed(self, pieces: list[bytes]) -> bytes:
@@ -92,9 +89,7 @@ class Door:
         # Each from an address of its own, or all of them would soon have to wait for their turn.
         self.peers += 1
         wire = Wire(self.sock, str(ipaddress.IPv4Address("10.0.0.0") + self.peers))
-        protocol = GuardedProtocol(
-            self.config, self.state, {}, self.loop, rules=ConnectionRules(Room(10))
-        )
+        protocol = GuardedProtocol(self.app, self.state, self.loop, rules=ConnectionRules(Room(10)))
         protocol.connection_made(wire)
         for piece in pieces:
             if not wire.closed:
@@ -107,7 +102,7 @@ class Door:
         parked = list(self.state.tasks)
         # A poll of the node goes on until its time is over, and a stranger's request beyond the
         # first ones until it may be answered: neither is waited for here.
-        is_paced = protocol.app_state["connection"].asked > Strangers.CONNECTION.burst
+        is_paced = protocol.connection.asked > Strangers.CONNECTION.burst
         assert not parked or is_paced or _NODE.encode() in b"".join(pieces)
         for task in parked:
             task.cancel()

@@ -1,0 +1,120 @@
+"""The head of an HTTP/1.1 request (RFC 9112): read strictly, and told in the words of ASGI. Pure.
+
+Whatever two readers could understand in two ways is refused: a line that does not end in CR LF, a
+folded header, a name that is no token, a header that says where the body ends and stands twice, and
+every body without a length. A node sends the same eight headers with each request, so that their
+names are looked up instead of being checked anew.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+MAX_HEADER_BYTES = 16 * 1024
+MAX_HEADERS = 100
+END = b"\r\n\r\n"
+"""What a head ends with."""
+
+_TEXT = bytes([9, 10, 13, *range(32, 127), *range(128, 256)])
+_TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_FIRST_LINE = re.compile(rb"(%s) ([!-~]+) HTTP/1\.([01])" % _TOKEN)
+_NAME = re.compile(_TOKEN)
+_LENGTH = re.compile(rb"[0-9]{1,15}")
+_USUAL = (
+    *("Host", "Accept", "Accept-Encoding", "Connection", "User-Agent", "Content-Type"),
+    *("Content-Length", "Authorization"),
+)
+_KNOWN = {form.encode(): name.lower().encode() for name in _USUAL for form in (name, name.lower())}
+_ONCE = (b"host", b"content-length", b"authorization")
+
+
+class BadHead(ValueError):
+    """These bytes are not the head of a request that is served here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What is asked for.
+
+    Attributes:
+        path: Decoded; `raw_path` is what was sent.
+        headers: In the order in which they came, names in small letters.
+        length: Bytes of the body.
+        version: `1.0` or `1.1`.
+        keeps_open: Whether the connection is to go on after the answer.
+        awaits_continue: The peer sends the body once it is told to.
+    """
+
+    method: str
+    path: str
+    raw_path: bytes
+    query: bytes
+    headers: list[tuple[bytes, bytes]]
+    length: int
+    version: str
+    keeps_open: bool
+    awaits_continue: bool
+
+
+def read_head(data: bytes) -> Head:
+    """The head in these bytes, which go up to the empty line and without it; raises BadHead."""
+    lines = data.split(b"\r\n")
+    breaks = len(lines) - 1
+    if data.count(b"\r") != breaks or data.count(b"\n") != breaks or data.translate(None, _TEXT):
+        raise BadHead("a control character")
+    if breaks > MAX_HEADERS:
+        raise BadHead("too many headers")
+    first = _FIRST_LINE.fullmatch(lines[0])
+    if first is None:
+        raise BadHead("no request line")
+    method, target, minor = first.groups()
+    headers = [_header(line) for line in lines[1:]]
+    found = dict(headers)
+    if len(found) < len(headers):
+        names = [name for name, _ in headers]
+        if any(names.count(name) > 1 for name in _ONCE):
+            raise BadHead("a header that may stand there once")
+    if b"transfer-encoding" in found:
+        raise BadHead("a body without a length")
+    is_new = minor == b"1"
+    if is_new and b"host" not in found:
+        raise BadHead("no Host")
+    raw_path, _, query = target.partition(b"?")
+    path = raw_path.decode("ascii")
+    return Head(
+        method.decode("ascii"),
+        unquote(path) if "%" in path else path,
+        raw_path,
+        query,
+        headers,
+        _length(found.get(b"content-length", b"0")),
+        "1.1" if is_new else "1.0",
+        is_new and (b"connection" not in found or b"close" not in _tokens(headers, b"connection")),
+        is_new and found.get(b"expect", b"").lower() == b"100-continue",
+    )
+
+
+def _header(line: bytes) -> tuple[bytes, bytes]:
+    name, colon, value = line.partition(b":")
+    known = _KNOWN.get(name)
+    if known is None:
+        if not _NAME.fullmatch(name):
+            raise BadHead("no header")
+        known = name.lower()
+    if not colon:
+        raise BadHead("no header")
+    return known, value.strip(b" \t")
+
+
+def _length(text: bytes) -> int:
+    if not _LENGTH.fullmatch(text):
+        raise BadHead("no length")
+    return int(text)
+
+
+def _tokens(headers: list[tuple[bytes, bytes]], wanted: bytes) -> set[bytes]:
+    """The words of a header that is a list."""
+    values = b",".join(value for name, value in headers if name == wanted)
+    return {token.strip(b" \t").lower() for token in values.split(b",")}
