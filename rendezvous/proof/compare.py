@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
+from operator import attrgetter
 
 from rendezvous.proof.findings import Property, compare_facts, hostnames_of, make_finding
 from rendezvous.proof.rdma import compare_rdma
@@ -13,16 +14,25 @@ from rendezvous.wire.checks import Check, Level
 from rendezvous.wire.node import MOST_COMMAND_WORDS, Finding, JoinRequest
 from rendezvous.wire.words import group_name, listed
 
+_COMPARED = attrgetter(
+    *("rdzv_version", "python_version", "torch_version", "cuda_version", "nccl_version"),
+    *("script_digest", "driver_version", "gpus", "gpu_models"),
+)
+"""Of a node's facts, what `_versions` and `_gpus` look at."""
+
 
 def compare(joins: Sequence[JoinRequest], *, require_rdma: bool) -> list[Finding]:
     """The checks X01 to X06: for each property one `ok`, or what differs.
 
-    A finding's slot is the node that is the odd one out; None where nobody is.
+    A finding's slot is the node that is the odd one out; None where nobody is. Nodes of one image
+    on equal machines are all what the first one is.
     """
+    facts = [_COMPARED(join.facts) for join in joins]
+    different = joins[:1] if facts == facts[:1] * len(facts) else joins
     return [
         *_duplicates(joins),
-        *_versions(joins),
-        *_gpus(joins),
+        *_versions(different),
+        *_gpus(different),
         *compare_rdma(joins, required=require_rdma),
     ]
 
@@ -83,9 +93,12 @@ def _duplicates(joins: Sequence[JoinRequest]) -> list[Finding]:
 
 
 def _twice(
-    what: Property, values: Mapping[int, Iterable[str]], hostnames: Mapping[int, str]
+    what: Property, values: Mapping[int, Sequence[str]], hostnames: Mapping[int, str]
 ) -> list[Finding]:
     """One finding for every set of nodes that have something in common."""
+    everything = [value for own in values.values() for value in own]
+    if len(set(everything)) == len(everything):
+        return []
     owners = defaultdict(list)
     for slot, own in sorted(values.items()):
         for value in dict.fromkeys(own):

@@ -53,14 +53,15 @@ def differences(
     what: Property, values: Mapping[int, str], hostnames: Mapping[int, str]
 ) -> list[Finding]:
     """What is to be said of a property, given its value on each node; empty values are unknown."""
-    known = {slot: value for slot, value in values.items() if value}
-    if not known:
+    count = Counter(values.values())
+    unknown = count.pop("", 0)
+    if not count:
         return []
-    count = Counter(known.values())
     usual, most = count.most_common(1)[0]
     if len(count) == 1:
-        who = "all nodes have" if len(known) == len(values) else f"{len(known)} nodes have"
+        who = f"{most} nodes have" if unknown else "all nodes have"
         return [make_finding(what, f"{who} {what.name} {usual}", level="ok", value=usual)]
+    known = {slot: value for slot, value in values.items() if value}
     if 2 * most <= len(known):
         return [_split(what, known, count, hostnames)]
     return [

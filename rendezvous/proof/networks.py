@@ -13,17 +13,16 @@ it: they are named.
 
 from __future__ import annotations
 
-import functools
 import ipaddress
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from rendezvous.frozen import frozen
 from rendezvous.proof.compare import ONE_A_MACHINE
 from rendezvous.proof.findings import Property, hostnames_of, make_finding
 from rendezvous.wire.checks import Check
 from rendezvous.wire.node import Candidate, Finding, JoinRequest, LinkKind
-from rendezvous.wire.types import MAX_NODES
+from rendezvous.wire.types import Subnet, subnet_of
 from rendezvous.wire.words import group_name, listed, printable, slots_text
 
 _KINDS = {
@@ -67,17 +66,18 @@ def classes_of(joins: Sequence[JoinRequest]) -> list[NetworkClass] | Unreachable
     bare = [join for join in joins if not usable[join.slot]]
     if bare:
         return _all_shared(bare, joins)
-    if not set.intersection(*({c.family for c in cs} for cs in usable.values())):
+    common = set.intersection(*({c.family for c in cs} for cs in usable.values()))
+    if not common:
         return _no_common_family(usable)
     lead = min(usable)
-    partners = {s: _partners(usable[lead], own) for s, own in usable.items() if s != lead}
+    partners = _all_partners(lead, usable)
     found = [
         {lead: candidate} | {s: others[place] for s, others in partners.items()}
         for place, candidate in enumerate(usable[lead])
         if all(place in others for others in partners.values())
     ]
-    families = {members[lead].family for members in found}
-    found += (m for m in _first_of_each_family(usable) if m[lead].family not in families)
+    left = common - {members[lead].family for members in found}
+    found += _first_of_each(left, usable)
     return _named(found)
 
 
@@ -129,9 +129,23 @@ def _no_common_family(usable: dict[int, list[Candidate]]) -> Unreachable:
     )
 
 
-def _partners(lead: Sequence[Candidate], own: Sequence[Candidate]) -> dict[int, Candidate]:
-    """Which of a node's candidates goes with each of slot 0's, by that one's place."""
-    led = [_subnet(candidate) for candidate in lead]
+def _all_partners(lead: int, usable: dict[int, list[Candidate]]) -> dict[int, dict[int, Candidate]]:
+    """By slot, which of its candidates goes with each of the lead's, by that one's place."""
+    led = [_subnet(candidate) for candidate in usable[lead]]
+    is_simple = len(set(led)) == len(led)
+    return {
+        slot: dict(enumerate(own))
+        if is_simple and [_subnet(candidate) for candidate in own] == led
+        else _partners(usable[lead], led, own)
+        for slot, own in usable.items()
+        if slot != lead
+    }
+
+
+def _partners(
+    lead: Sequence[Candidate], led: Sequence[Subnet], own: Sequence[Candidate]
+) -> dict[int, Candidate]:
+    """The same of one slot; `led` are the subnets of the lead's."""
     near, left = defaultdict(list), defaultdict(list)
     for candidate in own:
         if (subnet := _subnet(candidate)) in led:
@@ -149,20 +163,15 @@ def _partners(lead: Sequence[Candidate], own: Sequence[Candidate]) -> dict[int, 
     return found
 
 
-def _subnet(candidate: Candidate) -> tuple[int, int, int]:
-    return _subnet_of(candidate.address, candidate.prefix_length)
+def _subnet(candidate: Candidate) -> Subnet:
+    return subnet_of(candidate.address, candidate.prefix_length)
 
 
-@functools.lru_cache(maxsize=MAX_NODES)  # each is asked for several times while a table is made
-def _subnet_of(text: str, length: int) -> tuple[int, int, int]:
-    address = ipaddress.ip_address(text)
-    return address.version, length, int(address) >> (address.max_prefixlen - length)
-
-
-def _first_of_each_family(usable: dict[int, list[Candidate]]) -> Iterator[dict[int, Candidate]]:
-    common = set.intersection(*({c.family for c in cs} for cs in usable.values()))
+def _first_of_each(
+    families: Collection[int], usable: dict[int, list[Candidate]]
+) -> Iterator[dict[int, Candidate]]:
     first = usable[min(usable)][0].family
-    for family in sorted(common, key=lambda family: family != first):
+    for family in sorted(families, key=lambda family: family != first):
         yield {s: next(c for c in cs if c.family == family) for s, cs in usable.items()}
 
 
@@ -205,11 +214,11 @@ def given_up(joins: Sequence[JoinRequest], taken: NetworkClass) -> list[Finding]
 
     What only a minority has is none of the run's.
     """
-    usable = _usable(joins)
-    if all(own[0] is taken.members[slot] for slot, own in usable.items()):
+    if all(join.candidates[0] is taken.members[join.slot] for join in joins):
         return []
+    usable = _usable(joins)
     lead = _typical(joins, usable, taken)
-    partners = {s: _partners(usable[lead], own) for s, own in usable.items() if s != lead}
+    partners = _all_partners(lead, usable)
     found: list[Finding] = []
     preferred = usable[lead][: usable[lead].index(taken.members[lead])]
     for place, candidate in enumerate(preferred):

@@ -14,16 +14,20 @@ from rendezvous.proof.networks import NetworkClass
 from rendezvous.proof.rdma import RdmaExpectation
 from rendezvous.wire.node import Candidate, JoinRequest
 from rendezvous.wire.table import EndpointTable
+from rendezvous.wire.types import subnet_of
 from rendezvous.wire.words import natural_key
 
 
 def assign_ranks(joins: list[JoinRequest], chosen: dict[int, Candidate]) -> dict[int, int]:
     """The rank of each slot: 0 .. n-1, each once. Requested ranks must not clash."""
-    home = _network(chosen[min(chosen)])
+    subnets = {slot: subnet_of(c.address, c.prefix_length) for slot, c in chosen.items()}
+    one_of = {subnet: chosen[slot] for slot, subnet in subnets.items()}
+    texts = {subnet: _network(candidate) for subnet, candidate in one_of.items()}
+    home = subnets[min(subnets)]
 
     def order(join: JoinRequest) -> tuple[object, ...]:
-        network = _network(chosen[join.slot])
-        return (network != home, str(network), natural_key(join.hostname), join.slot)
+        subnet = subnets[join.slot]
+        return (subnet != home, texts[subnet], natural_key(join.hostname), join.slot)
 
     requested = {0: 0} | {
         join.slot: join.requested_rank
@@ -38,8 +42,9 @@ def assign_ranks(joins: list[JoinRequest], chosen: dict[int, Candidate]) -> dict
     return {slot: rank for rank, (_, slot) in enumerate(sorted(place.items()))}
 
 
-def _network(candidate: Candidate) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
-    return ipaddress.ip_network((candidate.address, candidate.prefix_length), strict=False)
+def _network(candidate: Candidate) -> str:
+    network = (candidate.address, candidate.prefix_length)
+    return str(ipaddress.ip_network(network, strict=False))
 
 
 def make_table(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import heapq
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from rendezvous.frozen import frozen
@@ -114,6 +115,7 @@ class Attempt:
         probing: The round that is on.
         rounds: The rounds that are over.
         network: The class that was taken.
+        table: What is acknowledged, `written` its canonical form, and `digest` that of it.
     """
 
     enough_since: float | None = None
@@ -125,6 +127,7 @@ class Attempt:
     rounds: list[Round] = field(default_factory=list)
     network: NetworkClass | None = None
     table: EndpointTable | None = None
+    written: bytes = b""
     digest: str = ""
 
 
@@ -261,9 +264,10 @@ def who(slot: Slot) -> str:
     return f"node {node.rank} ({node.join.hostname}, slot {slot.index})"
 
 
-def names_of(run: Run, indices: Iterable[int], limit: int = 5) -> str:
+def names_of(run: Run, indices: Collection[int], limit: int = 5) -> str:
     """The first nodes by name, and how many more."""
-    return listed((who(run.slots[index]) for index in sorted(indices)), limit)
+    first = heapq.nsmallest(limit, indices)
+    return listed([who(run.slots[index]) for index in first], limit, of=len(indices))
 
 
 def nnodes_text(spec: RunSpec) -> str:

@@ -21,9 +21,20 @@ MAX_NODES = 20_000
 
 RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
 
-parse_address = functools.lru_cache(maxsize=4_096)(ipaddress.ip_address)
-"""The same few addresses come again and again: in candidates, rows and tables."""
+parse_address = functools.lru_cache(maxsize=2 * MAX_NODES)(ipaddress.ip_address)
+"""The same addresses come again and again: in candidates, rows and tables."""
 _BROADCAST = ipaddress.IPv4Address("255.255.255.255")
+
+
+Subnet = tuple[int, int, int]
+"""Version, prefix length, and the bits of the prefix."""
+
+
+@functools.lru_cache(maxsize=2 * MAX_NODES)  # asked for several times while a table is made
+def subnet_of(address: str, prefix_length: int) -> Subnet:
+    """The subnet that an address is in."""
+    parsed = parse_address(address)
+    return parsed.version, prefix_length, int(parsed) >> (parsed.max_prefixlen - prefix_length)
 
 
 def base64_length(count: int) -> int:

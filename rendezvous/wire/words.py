@@ -56,10 +56,11 @@ def did_you_mean(word: str, known: Iterable[str], form: str = "'{}'") -> str:
     return f"did you mean {' or '.join(words)}?" if words else ""
 
 
-def listed(names: Iterable[str], limit: int = 5) -> str:
-    """`a, b, c and 4 more`."""
+def listed(names: Iterable[str], limit: int = 5, *, of: int | None = None) -> str:
+    """`a, b, c and 4 more`; `of`: how many there are, where only the first ones are given."""
     names = list(names)
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    count = len(names) if of is None else of
+    more = f" and {count - limit} more" if count > limit else ""
     return ", ".join(names[:limit]) + more
 
 
