@@ -245,13 +245,21 @@ def _close(connection: sqlite3.Connection) -> None:
     connection.close()
 
 
+_INSERT = "INSERT INTO events (run, number, at, body) VALUES (?, ?, ?, ?)"
+_ROWS = (128, 16, 1)
+"""In one statement: between two the thread would wait for the event loop, which has much to do."""
+
+
 def _insert(connection: sqlite3.Connection, records: list[Record]) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
-        connection.executemany(
-            "INSERT INTO events (run, number, at, body) VALUES (?, ?, ?, ?)",
-            [(record.run, record.number, record.at, record.body) for record in records],
-        )
+        at = 0
+        for rows in _ROWS:
+            while len(records) - at >= rows:
+                some = records[at : at + rows]
+                values = [value for r in some for value in (r.run, r.number, r.at, r.body)]
+                connection.execute(_INSERT + ", (?, ?, ?, ?)" * (rows - 1), values)
+                at += rows
         connection.execute("COMMIT")
     except sqlite3.Error:
         if connection.in_transaction:
