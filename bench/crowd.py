@@ -25,7 +25,7 @@ from bench.offer import make_join
 from rendezvous.talk.credentials import SERVER_NAME, RunKeys
 from rendezvous.talk.http_network import client_context
 from rendezvous.talk.join_string import RegistryPlace
-from rendezvous.wire.reports import AckReport, LeaveReport, Report
+from rendezvous.wire.reports import LeaveReport, Report
 from rendezvous.wire.table import canonical_json
 
 _HEADERS = (
@@ -51,7 +51,6 @@ class State(Enum):
     READY = auto()
     JOINING = auto()
     WATCHING = auto()
-    REPORTING = auto()
     LEAVING = auto()
     LEFT = auto()
 
@@ -67,6 +66,7 @@ class SimulatedNode:
     watch: bytes = b""
     credential: str = ""
     after: int = 0
+    ack: bytes = b""
     received: bytearray = field(default_factory=bytearray)
 
 
@@ -237,7 +237,8 @@ class Crowd:
         self._send(node, node.join, State.JOINING)
 
     def _watch(self, node: SimulatedNode) -> None:
-        self._send(node, node.watch % node.after, State.WATCHING)
+        ack, node.ack = node.ack, b""
+        self._send(node, node.watch % (node.after, ack), State.WATCHING)
 
     def _act(self, node: SimulatedNode, head: bytes, body: bytes) -> None:
         if not head.startswith(b"HTTP/1.1 200 "):
@@ -248,8 +249,6 @@ class Crowd:
         elif node.state is State.LEAVING:
             node.state = State.LEFT
             self.progress.left += 1
-        elif node.state is State.REPORTING:
-            self._watch(node)
         else:
             self._joined(node, json.loads(body)["credential"])
 
@@ -258,7 +257,7 @@ class Crowd:
         node.after = 0
         # The number is put in for each poll, the rest is written once.
         path = f"/{node.slot}/watch?after="
-        node.watch = self._request("GET", path + "%d", credential)
+        node.watch = self._request("GET", path + "%d%s", credential)
         node.credential = credential
         self._watch(node)
 
@@ -273,8 +272,8 @@ class Crowd:
         if news and view["phase"] == "arming":
             progress.with_table += 1
             progress.table_at = now
-            ack = AckReport(epoch=view["epoch"], digest=view["digest"])
-            self._report(node, ack, State.REPORTING)
+            node.ack = b"&epoch=%d&ack=%s" % (view["epoch"], view["digest"].encode())
+            self._watch(node)
             return
         if news and view["phase"] == "running":
             progress.running += 1

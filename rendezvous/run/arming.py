@@ -12,6 +12,7 @@ from rendezvous.run.seal import make_table
 from rendezvous.run.state import NOT_NEEDED, LeftOut, Run, names_of, who
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.run import DEFAULT_MASTER_PORT, NodeState, Phase
+from rendezvous.wire.table import digest_of
 
 _MAX_PORT_TRIES = 32
 _MAX_PORT = 65_535
@@ -55,7 +56,8 @@ def seal_table(run: Run, now: float, port: int | None) -> None:
     table = make_table(
         run.id, run.spec.launch_id, run.epoch, joins, run.network, rdma_of(joins), port
     )
-    run.attempt.table, run.attempt.digest = table, table.digest()
+    run.attempt.table, run.attempt.written = table, table.canonical()
+    run.attempt.digest = digest_of(run.attempt.written)
     ranks = {row.slot: row.rank for row in table.rows}
     for slot in run.taking_part():
         slot.its_node.state, slot.its_node.rank = NodeState.VERIFIED, ranks[slot.index]

@@ -75,15 +75,17 @@ class Leases:
         self._most_were_silent = False
         self._granted_at = float("-inf")
 
-    def heard(self, key: Key, now: float, connection: int | None = None) -> None:
-        """A request of this node came in, on this connection."""
+    def heard(self, key: Key, now: float, connection: int | None = None) -> bool:
+        """A request of this node came in, on this connection; whether it is a new one of it."""
         lease = self._leases.get(key)
         if lease is None:
             lease = self._leases[key] = _Lease(now)
         lease.heard = now
         lease.closed_at = None
-        if connection is not None:
-            lease.connections.add(connection)
+        if connection is None or connection in lease.connections:
+            return False
+        lease.connections.add(connection)
+        return True
 
     def closed(self, key: Key, now: float, connection: int, *, by_peer: bool = True) -> None:
         """A connection on which this node had spoken ended; only a FIN or RST is the peer's."""

@@ -24,11 +24,21 @@ _CREDENTIAL = "rdzv.credential"
 def credential_of(scope: Scope) -> Credential | None:
     """The credential in the Authorization header, or None; it is read once for each request."""
     if _CREDENTIAL not in scope:
-        shown = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-        scheme, _, text = shown.decode("latin-1").partition(" ")
-        scope[_CREDENTIAL] = parse_credential(text) if scheme.lower() == "bearer" else None
+        scope[_CREDENTIAL] = _read_credential(scope)
     found: Credential | None = scope[_CREDENTIAL]
     return found
+
+
+def _read_credential(scope: Scope) -> Credential | None:
+    header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+    connection: Connection | None = scope.get("state", {}).get("connection")
+    if connection is not None and connection.authorization[0] == header:
+        return connection.authorization[1]
+    scheme, _, text = header.decode("latin-1").partition(" ")
+    credential = parse_credential(text) if scheme.lower() == "bearer" else None
+    if connection is not None:
+        connection.authorization = header, credential
+    return credential
 
 
 def bad_request(exc: ValidationError) -> BadRequest:
@@ -135,6 +145,7 @@ def command_of_node(service: Service, asked: Asked) -> None:
 
 
 def _hear(service: Service, asked: Asked, connection: Connection | None) -> None:
-    asked.live = service.access.node(asked.run, asked.slot, asked.credential)
+    slot = asked.slot
+    live = asked.live = service.access.node(asked.run, slot, asked.credential)
     asked.proven()
-    service.heard(asked.live, asked.slot, asked.number, connection)
+    service.heard(live, slot, asked.number, connection)

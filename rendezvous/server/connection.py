@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from rendezvous.enums import StrEnum
+from rendezvous.talk.credentials import Credential
 
 
 class CloseReason(StrEnum):
@@ -25,7 +26,10 @@ Answer = Callable[[bytes], Awaitable[bool]]
 class Connection:
     """One peer's connection, at `scope["state"]["connection"]` of each of its requests."""
 
-    __slots__ = ("_callbacks", "answer", "asked", "is_known", "paid_off_at", "peer", "reason")
+    __slots__ = (
+        *("_callbacks", "answer", "asked", "authorization", "is_known", "paid_off_at", "peer"),
+        "reason",
+    )
 
     def __init__(self, peer: str, answer: Answer | None = None) -> None:
         self.peer = peer
@@ -34,6 +38,8 @@ class Connection:
         self.reason: CloseReason | None = None
         self.is_known = False
         """Whether a credential was proven on it."""
+        self.authorization: tuple[bytes, Credential | None] = (b"", None)
+        """The header that came last, and the credential in it: most requests bring the same."""
         self.asked = 0
         self.paid_off_at = 0.0
         """How many requests it brought before that, and their `limiter.Pace`."""

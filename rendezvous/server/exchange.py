@@ -113,7 +113,7 @@ class Exchange:
         first, self.is_read = not self.is_read, True
         if first and on.missing:
             on.resume_reading()
-            if self._head.awaits_continue and not self.body:
+            if self._head.fields.awaits_continue and not self.body:
                 await on.write(_CONTINUE)
         while not (on.is_over or self.is_done or (first and not on.missing)):
             await self._changed()

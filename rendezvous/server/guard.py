@@ -60,18 +60,19 @@ class Guard:
             await send_problem(send, InternalError("The registry failed; see its log."))
 
     def _refusal(self, scope: Scope) -> RdzvError | None:
-        headers = dict(scope["headers"])
-        names = [name for name, _ in scope["headers"]]
-        if names.count(b"authorization") > 1:
-            return BadRequest("The request has more than one Authorization header.")
-        length = int(headers.get(b"content-length", 0))
+        length, host = 0, b""
+        for name, value in scope["headers"]:
+            if name == b"content-length":
+                length = int(value)
+            elif name == b"host":
+                host = value
+            elif name == b"origin" or (name == b"sec-fetch-site" and value != b"none"):
+                return Forbidden("The registry does not answer requests made by web pages.")
         if length > MAX_BODY_BYTES and length > (limit := self._body_limit(scope)):
             return TooLarge(f"The request body has {length} bytes; the limit here is {limit}.")
-        sites = [value for name, value in scope["headers"] if name == b"sec-fetch-site"]
-        if b"origin" in headers or sites not in ([], [b"none"]):
-            return Forbidden("The registry does not answer requests made by web pages.")
-        host = headers.get(b"host", b"")
-        if _host_name(host) in self._allowed_hosts or scope["path"] == "/healthz":
+        if host in self._allowed_hosts or scope["path"] == "/healthz":
+            return None
+        if _host_name(host) in self._allowed_hosts:
             return None
         return BadRequest(
             f"The registry does not have the host name {printable(host.decode('latin-1'), 100)!r}.",

@@ -14,25 +14,26 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rendezvous.enums import StrEnum
 from rendezvous.server.answers import problem_response, send_problem
 from rendezvous.server.connection import CloseReason, Connection
+from rendezvous.server.connection_rules import ConnectionRules
+from rendezvous.server.deadline import Awaited, Deadline
 from rendezvous.server.exchange import Exchange, head_of
 from rendezvous.server.request_head import (
     END,
     MAX_HEADER_BYTES,
     MAX_HEADERS,
+    NO_FIELDS,
     BadHead,
     Head,
     read_head,
 )
-from rendezvous.server.room import Room, Seat
+from rendezvous.server.room import Seat
 from rendezvous.wire.errors import BadRequest, RdzvError, Unavailable
 
 # A connection in one of the last seats goes soon when it asks for nothing.
@@ -51,48 +52,12 @@ class _TooSlow(BadRequest, status=408, retryable=True):
     """What was begun did not come in time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Timeouts:
-    """Seconds that a peer has for each step."""
-
-    handshake: float = 5.0
-    """TLS, from the connection being accepted."""
-    header: float = 5.0
-    """A complete header: from the connection being opened, then from the header's first byte."""
-    body: float = 10.0
-    """A complete body, from its header."""
-    idle: float = 75.0
-    """The next request, from the answer to the last one."""
-    unacknowledged: float = 10.0
-    """Bytes that we sent and the peer's kernel does not take."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionRules:
-    """What every connection is held to."""
-
-    room: Room
-    """How many there may be; more are answered with 503."""
-    may_pass: Callable[[Scope], bool] = lambda scope: False
-    """Whether a request is served all the same."""
-    timeouts: Timeouts = Timeouts()
-
-
 class Shared(Protocol):
     """What all connections of a server share: `uvicorn.server.ServerState`."""
 
     connections: set[Any]
     tasks: set[asyncio.Task[None]]
     default_headers: list[tuple[bytes, bytes]]
-
-
-class _Awaited(StrEnum):
-    """What a peer owes."""
-
-    NOTHING = ""
-    REQUEST = "request"
-    HEADER = "header"
-    BODY = "body"
 
 
 class GuardedProtocol(asyncio.Protocol):
@@ -121,13 +86,12 @@ class GuardedProtocol(asyncio.Protocol):
         self._scope: dict[str, Any] = {}
         self._is_last = False
         self._exchange: Exchange | None = None
+        self._fields = NO_FIELDS
         self._ahead = bytearray()
         self._is_reading = True
         self._resumed: asyncio.Future[None] | None = None
         self._closed_here = False
-        self._awaited = _Awaited.NOTHING
-        self._deadline = self._timer_at = 0.0
-        self._timer: asyncio.TimerHandle | None = None
+        self._deadline = Deadline(loop, self._late)
         self.rules = rules
         self.missing = 0
         """See `Carrier`; also of a request that has its answer already."""
@@ -161,7 +125,7 @@ class GuardedProtocol(asyncio.Protocol):
             "root_path": "",
             "state": {"connection": self.connection},
         }
-        self._await(_Awaited.HEADER)
+        self._await(Awaited.HEADER)
         seat = self.rules.room.seat(len(self._shared.connections), sock.fileno())
         if seat is Seat.NONE:
             self.close()
@@ -174,33 +138,20 @@ class GuardedProtocol(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """See the base class. Nothing is left that would keep this object."""
         self._shared.connections.discard(self)
-        reason = self._close_reason(exc)
+        reason = CloseReason.LOCAL if self._closed_here else _close_reason(exc)
         self.is_over = True
-        self._await(_Awaited.NOTHING)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._deadline.close()
         self.resume_writing()
         if self._exchange is not None:
             self._exchange.wake()
             self._exchange = None
         self.connection.end(reason)
 
-    def _close_reason(self, exc: Exception | None) -> CloseReason:
-        if self._closed_here:
-            return CloseReason.LOCAL
-        # A peer killed without a TLS goodbye: uvloop calls no eof_received, so none is asked for.
-        if exc is None:
-            return CloseReason.FIN
-        if isinstance(exc, ConnectionResetError | BrokenPipeError):
-            return CloseReason.RST
-        return CloseReason.LOST
-
     def close(self) -> None:
         """Close it once all that was written has gone: nothing more is read or answered."""
         if not self.is_over:
             self.is_over = self._closed_here = True
-            self._await(_Awaited.NOTHING)
+            self._deadline.clear()
             self._transport.close()
 
     def shutdown(self) -> None:
@@ -240,23 +191,27 @@ class GuardedProtocol(asyncio.Protocol):
         end = data.find(END, 0, MAX_HEADER_BYTES + len(END))
         if end >= 0:
             try:
-                head = read_head(data[:end])
+                head = read_head(data[:end], self._fields)
             except BadHead:
-                self._refuse_unreadable()
+                self._refuse(_unreadable())
             else:
                 self._serve(head, data[end + len(END) :])
         elif len(data) > MAX_HEADER_BYTES:
-            self._refuse_unreadable()
+            self._refuse(_unreadable())
         else:
             self._ahead += data
-            if self._awaited is not _Awaited.HEADER:
-                self._await(_Awaited.HEADER)
+            if self._deadline.awaited is not Awaited.HEADER:
+                self._await(Awaited.HEADER)
 
     def _serve(self, head: Head, rest: bytes) -> None:
         exchange = self._exchange = Exchange(self, head)
-        self.missing = head.length
-        self._await(_Awaited.BODY if head.length else _Awaited.NOTHING)
-        self._ahead += self._take_body(rest) if head.length else rest
+        fields = self._fields = head.fields
+        self.missing = fields.length
+        if fields.length:
+            self._await(Awaited.BODY)
+        else:
+            self._deadline.clear()
+        self._ahead += self._take_body(rest) if fields.length else rest
         scope = {
             **self._scope,
             "http_version": head.version,
@@ -264,7 +219,7 @@ class GuardedProtocol(asyncio.Protocol):
             "path": head.path,
             "raw_path": head.raw_path,
             "query_string": head.query,
-            "headers": head.headers,
+            "headers": fields.headers,
         }
         app, tasks = self._serve_last if self._is_last else self._app, self._shared.tasks
         exchange.task = self._loop.create_task(exchange.run(app, scope, tasks))
@@ -279,12 +234,12 @@ class GuardedProtocol(asyncio.Protocol):
         if exchange is not None:
             exchange.body += taken
             if not self.missing:
-                self._await(_Awaited.NOTHING)
+                self._deadline.clear()
                 exchange.wake()
             elif len(exchange.body) > _MOST_AHEAD_BYTES and not exchange.is_read:
                 self._pause_reading()
         elif not self.missing:
-            self._await(_Awaited.REQUEST)
+            self._await(Awaited.REQUEST)
         return rest
 
     def _pause_reading(self) -> None:
@@ -300,40 +255,16 @@ class GuardedProtocol(asyncio.Protocol):
 
     # --- deadlines ----------------------------------------------------------------------------
 
-    def _await(self, part: _Awaited) -> None:
-        """From now on the peer owes this.
-
-        A timer that is set stays as it is, unless it would be too late: it looks again when it is
-        due. So hardly any request sets one.
-        """
-        self._awaited = part
-        if part is _Awaited.NOTHING:
-            return
-        self._deadline = self._loop.time() + self._seconds(part)
-        if self._timer is None:
-            self._set_timer()
-        elif self._timer_at > self._deadline:
-            self._timer.cancel()
-            self._set_timer()
-
-    def _seconds(self, part: _Awaited) -> float:
+    def _await(self, part: Awaited) -> None:
+        """From now on the peer owes this."""
         timeouts = self.rules.timeouts
-        if part is _Awaited.REQUEST:
-            return timeouts.idle
-        return timeouts.header if part is _Awaited.HEADER else timeouts.body
+        if part is Awaited.REQUEST:
+            self._deadline.set(part, timeouts.idle)
+        else:
+            self._deadline.set(part, timeouts.header if part is Awaited.HEADER else timeouts.body)
 
-    def _set_timer(self) -> None:
-        self._timer_at = self._deadline
-        self._timer = self._loop.call_at(self._deadline, self._look)
-
-    def _look(self) -> None:
-        part, self._timer = self._awaited, None
-        if part is _Awaited.NOTHING:
-            return
-        if self._loop.time() < self._deadline:
-            self._set_timer()
-        elif part is _Awaited.BODY or self._ahead:
-            seconds = self._seconds(part)
+    def _late(self, part: Awaited, seconds: float) -> None:
+        if part is Awaited.BODY or self._ahead:
             words = f"The {part} of the request was not complete within {seconds:g} s."
             self._refuse(_TooSlow(words))
         else:
@@ -381,7 +312,7 @@ class GuardedProtocol(asyncio.Protocol):
         if self._ahead:
             self._read_on()
         elif not self.missing:  # else its body has a deadline
-            self._await(_Awaited.REQUEST)
+            self._await(Awaited.REQUEST)
 
     @property
     def default_headers(self) -> list[tuple[bytes, bytes]]:
@@ -397,16 +328,6 @@ class GuardedProtocol(asyncio.Protocol):
         resumed, self._resumed = self._resumed, None
         if resumed is not None and not resumed.done():
             resumed.set_result(None)
-
-    def _refuse_unreadable(self) -> None:
-        self._refuse(
-            BadRequest(
-                "The registry cannot read this request. It reads HTTP/1.1 with a "
-                f"Content-Length and at most {MAX_HEADERS} headers and {MAX_HEADER_BYTES} "
-                "bytes of them.",
-                hint="Check the proxies between this client and the registry.",
-            )
-        )
 
     def _refuse(self, error: RdzvError) -> None:
         """Answer if no answer has begun, and close."""
@@ -430,6 +351,24 @@ class GuardedProtocol(asyncio.Protocol):
             await self._app(scope, receive, _closing(send))
         else:
             await send_problem(send, self.rules.room.refusal(), close=True)
+
+
+def _close_reason(exc: Exception | None) -> CloseReason:
+    """How a peer has ended its connection."""
+    # One killed without a TLS goodbye: uvloop calls no eof_received, so none is asked for.
+    if exc is None:
+        return CloseReason.FIN
+    if isinstance(exc, ConnectionResetError | BrokenPipeError):
+        return CloseReason.RST
+    return CloseReason.LOST
+
+
+def _unreadable() -> BadRequest:
+    return BadRequest(
+        "The registry cannot read this request. It reads HTTP/1.1 with a Content-Length and at "
+        f"most {MAX_HEADERS} headers and {MAX_HEADER_BYTES} bytes of them.",
+        hint="Check the proxies between this client and the registry.",
+    )
 
 
 def _place(name: Any) -> tuple[str, int] | None:

@@ -15,7 +15,13 @@ from rendezvous.run.events import Event, dump_event
 from rendezvous.run.leases import Key, Leases, poll_seconds
 from rendezvous.run.protocol import apply
 from rendezvous.run.state import Run, create
-from rendezvous.run.views import event_line, node_view, reason_and_topic, run_status
+from rendezvous.run.views import (
+    event_line,
+    everyone_left,
+    node_view,
+    reason_and_topic,
+    run_status,
+)
 from rendezvous.server.answers import Body
 from rendezvous.server.journal import Record
 from rendezvous.server.metrics import Metrics
@@ -23,7 +29,7 @@ from rendezvous.server.relay import Relay
 from rendezvous.server.trouble import Trouble
 from rendezvous.server.waiters import Waiters
 from rendezvous.wire.run import EventLine, NodeState, Phase, RunSpec, RunStatus
-from rendezvous.wire.watch import NodeView
+from rendezvous.wire.watch import NodeView, write_view
 
 _EVENT_LINES = 20_000
 _IDLE_SECONDS = 0.5
@@ -73,6 +79,8 @@ class LiveRun:
         self.news_seq = 0
         self.version = 0
         self._view: NodeView | None = None
+        self._next: tuple[NodeView, Body] | None = None
+        self._has_ended = False
         self._idle = Body(b"")
         self._idle_at = float("-inf")
 
@@ -120,6 +128,14 @@ class LiveRun:
         self.leases.grant_all(self._nodes(), now)
         self.launcher_at = now
 
+    def prepare(self, now: float) -> None:
+        """Write what the nodes are to be told next; while the journal is written, there is time."""
+        if self.run.seq == self.news_seq or (self._next and self._next[0].seq == self.run.seq):
+            return
+        view = node_view(self.run, now, self.leases.poll)
+        table = self.run.attempt.written if view.table is not None else b""
+        self._next = view, Body.of(write_view(view, table))
+
     def publish(self, now: float) -> None:
         """Make the durable state visible, and wake whom it concerns."""
         self.version, self.told = self.run.version, self.number
@@ -135,8 +151,9 @@ class LiveRun:
             self.relay.close()
             self.relay = None
         if self.run.seq != self.news_seq:
-            self._view = node_view(self.run, now, self.leases.poll)
-            self.news = Body.of(self._view.model_dump_json(exclude_none=True).encode())
+            self.prepare(now)
+            assert self._next is not None
+            self._view, self.news = self._next
             self.news_seq = self.run.seq
             self._idle_at = float("-inf")
             self.idle(now)
@@ -149,6 +166,16 @@ class LiveRun:
         self.people.wake_all()
         if self.relay is not None:
             self.relay.close()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is over and every node knows it: it is kept for who asks how it ended.
+
+        That never changes again; a registry that keeps many such runs asks four times a second.
+        """
+        if not self._has_ended and self.run.phase is Phase.FINISHED:
+            self._has_ended = everyone_left(self.run)
+        return self._has_ended
 
     @property
     def is_durable(self) -> bool:
@@ -208,6 +235,7 @@ class LiveRun:
     def take_over(self, fresh: LiveRun, now: float) -> None:
         """Become what the journal says; those who wait stay, and so does who was heard of when."""
         self.run, self.number, self.lines = fresh.run, fresh.number, fresh.lines
+        self._has_ended, self._next = False, None
         self.secrets.clear()
         self._gone.clear()
         self.leases.keep(self._nodes(), now)

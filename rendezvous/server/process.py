@@ -23,7 +23,7 @@ import uvloop
 from pydantic import BaseModel, ConfigDict
 
 from rendezvous.server.app import asks_what_is_wrong, make_app
-from rendezvous.server.http11 import ConnectionRules
+from rendezvous.server.connection_rules import ConnectionRules
 from rendezvous.server.journal import Journal, MemoryJournal, SqliteJournal
 from rendezvous.server.room import Room
 from rendezvous.server.sequencer import Options

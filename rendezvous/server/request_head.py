@@ -34,52 +34,62 @@ class BadHead(ValueError):
     """These bytes are not the head of a request that is served here."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
+class Fields:
+    """What stands below the first line.
+
+    Attributes:
+        block: The bytes of it.
+        headers: In the order in which they came, names in small letters.
+        length: Bytes of the body.
+        has_host: Whether a host is named.
+        closes: The connection is to end with the answer.
+        awaits_continue: The peer sends the body once it is told to.
+    """
+
+    block: bytes
+    headers: list[tuple[bytes, bytes]]
+    length: int = 0
+    has_host: bool = False
+    closes: bool = False
+    awaits_continue: bool = False
+
+
+NO_FIELDS = Fields(b"", [])
+
+
+@dataclass(slots=True)
 class Head:
     """What is asked for.
 
     Attributes:
         path: Decoded; `raw_path` is what was sent.
-        headers: In the order in which they came, names in small letters.
-        length: Bytes of the body.
         version: `1.0` or `1.1`.
         keeps_open: Whether the connection is to go on after the answer.
-        awaits_continue: The peer sends the body once it is told to.
     """
 
     method: str
     path: str
     raw_path: bytes
     query: bytes
-    headers: list[tuple[bytes, bytes]]
-    length: int
     version: str
     keeps_open: bool
-    awaits_continue: bool
+    fields: Fields
 
 
-def read_head(data: bytes) -> Head:
-    """The head in these bytes, which go up to the empty line and without it; raises BadHead."""
-    lines = data.split(b"\r\n")
-    breaks = len(lines) - 1
-    if data.count(b"\r") != breaks or data.count(b"\n") != breaks or data.translate(None, _TEXT):
-        raise BadHead("a control character")
-    if breaks > MAX_HEADERS:
-        raise BadHead("too many headers")
-    first = _FIRST_LINE.fullmatch(lines[0])
+def read_head(data: bytes, former: Fields = NO_FIELDS) -> Head:
+    """The head in these bytes, which go up to the empty line and without it; raises BadHead.
+
+    `former` is what the head before it on the same connection had: it is mostly the same again.
+    """
+    line, _, block = data.partition(b"\r\n")
+    first = _FIRST_LINE.fullmatch(line)
     if first is None:
         raise BadHead("no request line")
+    fields = former if block == former.block else _read_fields(block)
     method, target, minor = first.groups()
-    headers = [_header(line) for line in lines[1:]]
-    found = dict(headers)
-    if len(found) < len(headers):
-        names = [name for name, _ in headers]
-        if any(names.count(name) > 1 for name in _ONCE):
-            raise BadHead("a header that may stand there once")
-    if b"transfer-encoding" in found:
-        raise BadHead("a body without a length")
     is_new = minor == b"1"
-    if is_new and b"host" not in found:
+    if is_new and not fields.has_host:
         raise BadHead("no Host")
     raw_path, _, query = target.partition(b"?")
     path = raw_path.decode("ascii")
@@ -88,11 +98,34 @@ def read_head(data: bytes) -> Head:
         unquote(path) if "%" in path else path,
         raw_path,
         query,
+        "1.1" if is_new else "1.0",
+        is_new and not fields.closes,
+        fields,
+    )
+
+
+def _read_fields(block: bytes) -> Fields:
+    lines = block.split(b"\r\n") if block else []
+    breaks = max(0, len(lines) - 1)
+    if block.count(b"\r") != breaks or block.count(b"\n") != breaks or block.translate(None, _TEXT):
+        raise BadHead("a control character")
+    if len(lines) > MAX_HEADERS:
+        raise BadHead("too many headers")
+    headers = [_header(line) for line in lines]
+    found = dict(headers)
+    if len(found) < len(headers):
+        names = [name for name, _ in headers]
+        if any(names.count(name) > 1 for name in _ONCE):
+            raise BadHead("a header twice")
+    if b"transfer-encoding" in found:
+        raise BadHead("a body without a length")
+    return Fields(
+        block,
         headers,
         _length(found.get(b"content-length", b"0")),
-        "1.1" if is_new else "1.0",
-        is_new and (b"connection" not in found or b"close" not in _tokens(headers, b"connection")),
-        is_new and found.get(b"expect", b"").lower() == b"100-continue",
+        b"host" in found,
+        b"connection" in found and b"close" in _tokens(headers, b"connection"),
+        found.get(b"expect", b"").lower() == b"100-continue",
     )
 
 

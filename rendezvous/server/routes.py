@@ -38,10 +38,10 @@ from rendezvous.wire.errors import NotFound
 from rendezvous.wire.metrics import MetricBatch, MetricReply, RunMetrics
 from rendezvous.wire.node import JoinReply, JoinRequest, Refusal
 from rendezvous.wire.relay import RelayMail, RelayPost, RelayReply
-from rendezvous.wire.reports import Report, ReportReply
+from rendezvous.wire.reports import AckReport, Report, ReportReply
 from rendezvous.wire.run import EventLine, RunList, RunReport, RunSpec, RunStatus, SlotNews
 from rendezvous.wire.table import EndpointTable
-from rendezvous.wire.types import RUN_ID, RunId
+from rendezvous.wire.types import RUN_ID, Digest, RunId
 from rendezvous.wire.watch import NodeView
 from rendezvous.wire.words import printable
 
@@ -53,6 +53,20 @@ async def _join(service: Service, asked: Asked) -> JoinReply:
     asked.proven()
     service.heard(live, asked.said.slot, reply.incarnation, asked.connection)
     return reply
+
+
+async def _watch(service: Service, asked: Asked) -> Body:
+    """A watch that brings an acknowledgement is answered once that is durable, as a report is."""
+    query = asked.query
+    if query.ack is not None:
+        ack = _ack(query.epoch, query.ack)
+        await service.report(asked.live, asked.slot, asked.number, ack)
+    return await service.watch(asked.live, query.after)
+
+
+@functools.lru_cache(64)  # all nodes acknowledge the same
+def _ack(epoch: int, digest: str) -> AckReport:
+    return AckReport(epoch=epoch, digest=digest)
 
 
 async def _health(service: Service, asked: Asked) -> Response:
@@ -159,14 +173,16 @@ class Route:
 _RUN = "/v1/runs/{run}"
 _NODE, _SLOT = f"{_RUN}/nodes/{{node}}", f"{_RUN}/slots/{{slot}}"
 _AFTER = (int, 0)
+_ACK = (Digest | None, None)
 
 # fmt: off
 ROUTES = (
     # What every node asks and says.
     Route("watch", "GET", f"{_NODE}/watch",
-          "News newer than `after`, else the reason of the moment after the poll length.",
-          node, lambda service, asked: service.watch(asked.live, asked.query.after),
-          NodeView, query={"after": _AFTER}, lean=True),
+          "News newer than `after`, else the reason of the moment after the poll length; "
+          "before it waits, it acknowledges the table of `epoch` with the digest `ack`.",
+          node, _watch, NodeView, query={"after": _AFTER, "epoch": (int, 0), "ack": _ACK},
+          lean=True),
     Route("report", "POST", f"{_NODE}/reports",
           "Probe results, acknowledgement or refusal, progress, exit, leave.",
           node,

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -19,7 +20,6 @@ from rendezvous.run import events
 from rendezvous.run.events import Event, load_event
 from rendezvous.run.leases import SWEEP_SECONDS
 from rendezvous.run.protocol import due, launcher_gone
-from rendezvous.run.views import everyone_left
 from rendezvous.server.clock import RegistryClock
 from rendezvous.server.journal import Journal, Record, applying
 from rendezvous.server.live_run import LiveRun
@@ -39,6 +39,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _BATCH = 1_000
+_MOST_QUEUED = 100_000
 _KEEP_FINISHED = 1_000
 _KEEP_FINISHED_SECONDS = 3_600.0
 _LAUNCHER_SECONDS = 120.0
@@ -83,7 +84,8 @@ class Sequencer:
         self._journal = journal
         self._options = options
         self._retired: list[LiveRun] = []
-        self._queue: asyncio.Queue[_Command] = asyncio.Queue(maxsize=100_000)
+        self._queue: deque[_Command] = deque()
+        self._queued = asyncio.Event()
         self.clock = RegistryClock(clock, self._stalled)
         self.runs: dict[str, LiveRun] = {}
         self.closing = asyncio.Event()
@@ -136,17 +138,18 @@ class Sequencer:
         if self.closing.is_set():
             raise Unavailable("the registry is closing")
         command = _Command(decide, asyncio.get_running_loop().create_future())
-        try:
-            self._queue.put_nowait(command)
-        except asyncio.QueueFull as exc:
-            raise Unavailable("the registry has more requests than it can handle") from exc
+        if len(self._queue) >= _MOST_QUEUED:
+            raise Unavailable("the registry has more requests than it can handle")
+        self._queue.append(command)
+        self._queued.set()
         await command.done
 
     async def _sequence(self) -> None:
         while True:
-            batch = [await self._queue.get()]
-            while len(batch) < _BATCH and not self._queue.empty():
-                batch.append(self._queue.get_nowait())
+            await self._queued.wait()
+            batch = [self._queue.popleft() for _ in range(min(_BATCH, len(self._queue)))]
+            if not self._queue:
+                self._queued.clear()
             await self._commit(batch)
             await self._drop_retired()
 
@@ -156,10 +159,10 @@ class Sequencer:
         try:
             records = self._decide_all(batch, touched)
             if records:
-                await self._journal.append(records)
-                self.counters["commits"] += 1
-                self.counters["events"] += len(records)
-            self._tell(touched)
+                await self._write(records, touched)
+            for name in touched:
+                self.runs[name].unwritten.over()
+                self.runs[name].publish(self.clock.now())
             error = None
         except Exception as exc:
             known = isinstance(exc, RdzvError)
@@ -176,6 +179,20 @@ class Sequencer:
             for command in batch:
                 command.error = command.error or error
                 _answer(command)
+        if error is None:
+            self._log(touched)
+
+    async def _write(self, records: list[Record], touched: Collection[str]) -> None:
+        """Make the records durable; what is to be told of them is put into words meanwhile."""
+        writing = asyncio.ensure_future(self._journal.append(records))
+        try:
+            await asyncio.sleep(0)
+            for name in touched:
+                self.runs[name].prepare(self.clock.now())
+        finally:
+            await writing
+        self.counters["commits"] += 1
+        self.counters["events"] += len(records)
 
     def _say_unwritten(self, names: set[str], error: RdzvError) -> None:
         words = f"{error.message}; {error.hint}".removesuffix("; ")
@@ -202,13 +219,10 @@ class Sequencer:
                 records.append(change.live.apply(change.event, now))
         return records
 
-    def _tell(self, touched: dict[str, int]) -> None:
-        """Make public what is durable now; `touched` holds each run's number before."""
+    def _log(self, touched: dict[str, int]) -> None:
+        """Write down what has happened; `touched` holds each run's number before."""
         for name, before in touched.items():
-            live = self.runs[name]
-            live.unwritten.over()
-            live.publish(self.clock.now())
-            for line in live.lines_after(before):
+            for line in self.runs[name].lines_after(before):
                 level = logging.DEBUG if line.usual else logging.INFO
                 logger.log(level, "run %s epoch %d: %s", name, line.epoch, line.reason)
 
@@ -223,7 +237,7 @@ class Sequencer:
     def _decide_sweep(self, now: float) -> list[Change]:
         changes, ended = [], []
         for live in self.runs.values():
-            if has_ended(live):
+            if live.has_ended:
                 ended.append(live)
                 continue
             found = [_with_trouble(event, live, now) for event in due(live.run, now, live.leases)]
@@ -308,11 +322,6 @@ def _with_trouble(event: Event, live: LiveRun, now: float) -> Event:
     if not trouble or not isinstance(event, events.TimedOut):
         return event
     return event.model_copy(update={"trouble": printable(trouble, 600)})
-
-
-def has_ended(live: LiveRun) -> bool:
-    """Whether the run is over and every node knows it: it is kept for who asks how it ended."""
-    return live.run.phase is Phase.FINISHED and everyone_left(live.run)
 
 
 def _finished_at(live: LiveRun) -> float:

@@ -28,7 +28,7 @@ from rendezvous.server.connection import CloseReason, Connection
 from rendezvous.server.journal import Journal
 from rendezvous.server.live_run import LiveRun
 from rendezvous.server.relay import Relay, check_member, only_living
-from rendezvous.server.sequencer import Change, Options, Sequencer, has_ended
+from rendezvous.server.sequencer import Change, Options, Sequencer
 from rendezvous.talk.credentials import Credential
 from rendezvous.version import rdzv_version
 from rendezvous.wire.errors import Mismatch, NotFound, RunExists, RunOver, TooManyRuns, Unavailable
@@ -108,7 +108,7 @@ class Service:
                 hint=f"cancel it with 'rdzv cancel {name}', or choose another --rdzv-id",
             )
         others = (live for live in self._runs.values() if live is not old)
-        if len(self._runs) >= self._max_runs <= sum(not has_ended(live) for live in others):
+        if len(self._runs) >= self._max_runs <= sum(not live.has_ended for live in others):
             raise TooManyRuns(
                 f"this registry cannot take another run: {self._max_runs} are in progress, "
                 "which is its limit",
@@ -192,7 +192,7 @@ class Service:
 
     def _is_over(self, live: LiveRun) -> bool:
         return (
-            (has_ended(live) and live.is_durable)
+            (live.has_ended and live.is_durable)
             or self.closing.is_set()
             or self._runs.get(live.run.id) is not live
         )
@@ -235,6 +235,7 @@ class Service:
             nnodes=run.spec.max_nodes,
             join_timeout_seconds=run.spec.limits.join_timeout_seconds,
             arm_timeout_seconds=run.spec.limits.arm_timeout_seconds,
+            acks_in_watch=True,
         )
 
     async def refuse(
@@ -278,8 +279,8 @@ class Service:
             live.leases.heard(key, self.now())
             return
         number = id(connection)
-        live.leases.heard(key, self.now(), number)
-        connection.on_close(self._connection_closed, live.run.id, key, number)
+        if live.leases.heard(key, self.now(), number):
+            connection.on_close(self._connection_closed, live.run.id, key, number)
 
     def _connection_closed(self, name: str, key: Key, number: int, how: CloseReason) -> None:
         live = self._runs.get(name)

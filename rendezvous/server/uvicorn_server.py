@@ -19,7 +19,8 @@ from starlette.types import ASGIApp
 
 from rendezvous.compat import timeout
 from rendezvous.server.answers import SECURITY_HEADERS
-from rendezvous.server.http11 import ConnectionRules, GuardedProtocol
+from rendezvous.server.connection_rules import ConnectionRules
+from rendezvous.server.http11 import GuardedProtocol
 
 # How often the date of the answers is made anew.
 _TICK_SECONDS = 1.0

@@ -5,25 +5,39 @@ from __future__ import annotations
 import asyncio
 
 _WAKE_FIRST, _WAKE = 64, 1_000
+_TOGETHER_SECONDS = 0.02
 
 
 class Waiters:
-    """Requests that wait for the same thing."""
+    """Requests that wait for the same thing.
+
+    Those whose time is over at about the same moment share a timer: one for each of thousands of
+    polls would cost more than the polls.
+    """
 
     def __init__(self) -> None:
         self._waiting: set[asyncio.Future[None]] = set()
+        self._late: dict[int, list[asyncio.Future[None]]] = {}
 
     async def wait(self, seconds: float) -> None:
-        """Until woken, or the time is over."""
+        """Until woken, or the time is over, by up to 20 ms more."""
         loop = asyncio.get_running_loop()
         waiter = loop.create_future()
         self._waiting.add(waiter)
-        timer = loop.call_later(seconds, _wake, waiter)
+        moment = int((loop.time() + seconds) / _TOGETHER_SECONDS) + 1
+        together = self._late.get(moment)
+        if together is None:
+            together = self._late[moment] = []
+            loop.call_at(moment * _TOGETHER_SECONDS, self._time_over, moment)
+        together.append(waiter)
         try:
             await waiter
         finally:
-            timer.cancel()
             self._waiting.discard(waiter)
+
+    def _time_over(self, moment: int) -> None:
+        for waiter in self._late.pop(moment):
+            _wake(waiter)
 
     def wake_all(self) -> None:
         """Wake everyone, many in one turn of the loop: requests are served in between.

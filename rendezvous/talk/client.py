@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import hashlib
-import json
 import random
 from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Any, TypeVar, cast
@@ -29,11 +27,11 @@ from rendezvous.wire.errors import Mismatch, RdzvError, Unavailable, error_from_
 from rendezvous.wire.metrics import MetricBatch, MetricReply, RunMetrics
 from rendezvous.wire.node import JoinReply, JoinRequest, Refusal
 from rendezvous.wire.relay import RELAY_POLL_SECONDS, Parcel, RelayMail, RelayPost, RelayReply
-from rendezvous.wire.reports import ExitReport, Report, ReportReply
+from rendezvous.wire.reports import AckReport, ExitReport, Report, ReportReply
 from rendezvous.wire.run import EventLine, RunList, RunReport, RunSpec, RunStatus, SlotNews
-from rendezvous.wire.table import EndpointTable, canonical_json
+from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.types import Problem
-from rendezvous.wire.watch import NodeView
+from rendezvous.wire.watch import NodeView, OtherDigest, read_view
 from rendezvous.wire.words import printable
 
 REQUEST_SECONDS = 2.0
@@ -215,10 +213,19 @@ class RegistryClient:
         """Tell why this node does not join."""
         return await self._ask(ReportReply, "POST", f"/v1/runs/{run}/slots/{slot}/refusal", refusal)
 
-    async def watch(self, run: str, slot: int, after: int, poll: float) -> NodeView:
-        """The next news, or the present reason when there is none."""
+    async def watch(
+        self, run: str, slot: int, after: int, poll: float, ack: AckReport | None = None
+    ) -> NodeView:
+        """The next news, or the present reason when there is none.
+
+        The answer to one that brings an acknowledgement says that it is taken in; only a registry
+        whose `JoinReply` has `acks_in_watch` reads it.
+        """
         path = f"/v1/runs/{run}/nodes/{slot}/watch?after={after}"
-        return _parse_view(await self._persistently("GET", path, late=poll + self._seconds))
+        if ack is not None:
+            path += f"&epoch={ack.epoch}&ack={ack.digest}"
+        data = await self._persistently("GET", path, late=poll + self._seconds)
+        return _read(NodeView, read_view, data)
 
     async def report(self, run: str, slot: int, report: Report) -> ReportReply:
         """Tell something of this node."""
@@ -311,27 +318,19 @@ def _adapter(model: Any) -> TypeAdapter[Any]:
 
 
 def _parse(model: type[Model], data: bytes) -> Model:
+    return _read(model, _adapter(cast(Any, model)).validate_json, data)
+
+
+def _read(model: type[Model], read: Callable[[bytes], Model], data: bytes) -> Model:
     try:
-        found: Model = _adapter(cast(Any, model)).validate_json(data)
+        return read(data)
+    except OtherDigest as exc:
+        raise Unavailable(str(exc)) from exc
     except ValidationError as exc:
         raise Unavailable(
             f"the registry's answer is not a valid {model.__name__}: {exc.errors()[0]['msg']}",
             hint="a different version of rdzv, or another program, answered",
         ) from exc
-    return found
-
-
-def _parse_view(data: bytes) -> NodeView:
-    """The view, after its table has been checked against its digest.
-
-    The digest is taken over what was received, keys that this version does not know included.
-    """
-    view = _parse(NodeView, data)
-    if view.table is not None:
-        received = hashlib.sha256(canonical_json(json.loads(data)["table"])).hexdigest()
-        if received != view.digest:
-            raise Unavailable(f"the table received has digest {received[:12]}, not {view.digest}")
-    return view
 
 
 def _refusal(status: int, body: bytes) -> RdzvError:

@@ -220,3 +220,6 @@ class JoinReply(Wire):
     nnodes: int
     join_timeout_seconds: Seconds
     arm_timeout_seconds: Seconds
+    acks_in_watch: bool = Field(
+        False, description="A watch may bring the acknowledgement of a table with it."
+    )

@@ -13,17 +13,17 @@ from rendezvous.wire.types import Wire, parse_address
 
 
 class TableRow(Wire):
-    """One node of the endpoint table."""
+    """One node of the endpoint table; the fields are in the order of the canonical form."""
 
+    address: str
+    hcas: list[str] = Field([], description="For NCCL_IB_HCA, as DEVICE:PORT, where it is needed.")
+    hostname: str
+    interface: str
+    mac: str
+    nproc_per_node: int
+    prefix_length: int
     rank: int
     slot: int
-    hostname: str
-    address: str
-    interface: str
-    prefix_length: int
-    nproc_per_node: int
-    mac: str
-    hcas: list[str] = Field([], description="For NCCL_IB_HCA, as DEVICE:PORT, where it is needed.")
 
     def signed_text(self, run: str, launch_id: str) -> bytes:
         """What its node signs: what it says itself, and not what the seal gives. Never changes."""
@@ -47,18 +47,21 @@ class TableRow(Wire):
 
 
 class EndpointTable(Wire):
-    """The sealed list. Immutable within its epoch, named by the SHA-256 of `canonical`."""
+    """The sealed list. Immutable within its epoch, named by the SHA-256 of `canonical`.
 
-    run: str
-    launch_id: str
+    The fields are in the order of the canonical form.
+    """
+
     epoch: int
+    launch_id: str
     master_address: str
     master_port: int
     network: str = Field("", description="The network class of all addresses, in words.")
+    rows: list[TableRow]
+    run: str
     transport: Literal["", "IB", "Socket", "Libfabric"] = Field(
         "", description="The network that NCCL's log should name; empty when nothing is expected."
     )
-    rows: list[TableRow]
 
     @property
     def world_size(self) -> int:
@@ -66,16 +69,25 @@ class EndpointTable(Wire):
         return sum(row.nproc_per_node for row in self.rows)
 
     def canonical(self) -> bytes:
-        """The one byte form of this table: sorted keys, no spaces, ASCII."""
-        return canonical_json(self.model_dump())
+        """The one byte form of this table: sorted keys, no spaces, ASCII.
+
+        That is how it is written anyway, but for letters beyond ASCII.
+        """
+        written = self.model_dump_json().encode()
+        return written if written.isascii() else canonical_json(self.model_dump())
 
     def digest(self) -> str:
         """SHA-256 of the canonical form, lower-case hex."""
-        return hashlib.sha256(self.canonical()).hexdigest()
+        return digest_of(self.canonical())
 
     def row_of_slot(self, slot: int) -> TableRow | None:
         """The row of a slot, or None when it is not in the table."""
         return next((row for row in self.rows if row.slot == slot), None)
+
+
+def digest_of(canonical: bytes) -> str:
+    """The digest of the table that has this canonical form."""
+    return hashlib.sha256(canonical).hexdigest()
 
 
 def canonical_json(value: Any) -> bytes:

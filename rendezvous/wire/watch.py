@@ -1,11 +1,13 @@
-"""What a node hears from its watch. Pure."""
+"""What a node hears from its watch, and how it is written. Pure."""
 
 from __future__ import annotations
 
-from pydantic import Field
+import json
+
+from pydantic import Field, TypeAdapter
 
 from rendezvous.wire.run import Phase, Result
-from rendezvous.wire.table import EndpointTable
+from rendezvous.wire.table import EndpointTable, canonical_json, digest_of
 from rendezvous.wire.types import Wire, Words
 from rendezvous.wire.verify import ProbePlan
 
@@ -31,3 +33,40 @@ class NodeView(Wire):
     stop: bool = Field(False, description="End the program: the run has a first failure.")
     result: Result | None = None
     poll_seconds: float = 2.0
+
+
+_TABLE = b',"table":'
+_TABLES = TypeAdapter(EndpointTable)
+
+
+class OtherDigest(ValueError):
+    """The table is not the one that its view names."""
+
+    def __init__(self, received: str, named: str) -> None:
+        super().__init__(f"the table received has digest {received[:12]}, not {named}")
+
+
+def write_view(view: NodeView, table: bytes) -> bytes:
+    """The view with this table, in its canonical form, at its end; empty: with none."""
+    rest = view.model_dump_json(exclude={"table"}, exclude_none=True).encode()
+    return rest[:-1] + _TABLE + table + b"}" if table else rest
+
+
+def read_view(data: bytes) -> NodeView:
+    """The inverse, with the table checked against its digest.
+
+    A table that stands at the end is read from the very bytes whose digest it has. One of another
+    form, as an older registry writes it, has the digest of its canonical form, keys that this
+    version does not know included. Raises ValidationError; OtherDigest.
+    """
+    rest, mark, end = data.rpartition(_TABLE)
+    if mark and (digest := digest_of(end[:-1])) and b'"digest":"%s"' % digest.encode() in rest:
+        view = NodeView.model_validate_json(rest + b"}")
+        if view.digest == digest:
+            return view.model_copy(update={"table": _TABLES.validate_json(end[:-1])})
+    view = NodeView.model_validate_json(data)
+    if view.table is not None:
+        received = digest_of(canonical_json(json.loads(data)["table"]))
+        if received != view.digest:
+            raise OtherDigest(received, view.digest)
+    return view

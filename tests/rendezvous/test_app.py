@@ -19,14 +19,16 @@ from rendezvous.server.limiter import Pace, Strangers
 from rendezvous.talk.credentials import SERVER_NAME, Credential, parse_credential
 from rendezvous.wire.errors import InternalError
 from rendezvous.wire.reports import AckReport, ExitReport, ProgressReport
+from rendezvous.wire.run import Phase
 from rendezvous.wire.table import EndpointTable, canonical_json
 from rendezvous.wire.verify import ProbeReport
 from rendezvous.wire.watch import NodeView
 from tests.support.driver import make_probe, make_refusal
 from tests.support.mangle import CANARY, mangled
-from tests.support.registry import Launch
+from tests.support.registry import Launch, is_waiting
 from tests.support.served import OPERATOR, Answer, FakeClock, Served, ask, serving
 from tests.support.virtual_time import run_virtually
+from tests.support.waiting import soon
 
 
 class Door:
@@ -55,7 +57,7 @@ class Door:
             self.nodes[slot] = parse_credential(answer.json["credential"])
         return answer
 
-    async def watch(self, slot: int, after: int = 0) -> Answer:
+    async def watch(self, slot: int, after: int | str = 0) -> Answer:
         """A node's poll."""
         return await self.ask("GET", f"/nodes/{slot}/watch?after={after}", self.nodes[slot])
 
@@ -123,6 +125,58 @@ async def test_the_table_is_the_same_bytes_for_everyone_and_named_by_its_digest(
     assert view.table is not None
     assert canonical_json(answer.json) == view.table.canonical()
     assert view.table.digest() == view.digest
+
+
+async def test_an_acknowledgement_comes_with_a_watch_as_it_comes_as_a_report(
+    served: Served, door: Door
+) -> None:
+    view = await door.arm()
+    brings = f"{view.seq}&epoch=1&ack={view.digest}"
+    served.poll_long(door.launch)
+    first = asyncio.create_task(door.watch(0, brings))
+    await soon(lambda: "node 0 (host0, slot 0) is ready" in served.reasons(door.launch)[-1])
+    again = asyncio.create_task(door.watch(0, brings))  # its answer was lost
+    assert await is_waiting(first)
+    assert await is_waiting(again)
+    known = len(served.reasons(door.launch))
+    ack = AckReport(epoch=1, digest=view.digest)
+    assert (await door.report(1, ack)).status == 200  # from an older node
+    for poll in (first, again):
+        assert view_of(await poll).phase is Phase.RUNNING
+    assert len(served.reasons(door.launch)) == known + 1
+
+
+async def test_a_watch_that_brings_an_acknowledgement_is_answered_once_that_is_durable(
+    served: Served, door: Door
+) -> None:
+    view = await door.arm(1)
+    served.journal.open.clear()
+    for ack in ("", f"&epoch=1&ack={view.digest}"):
+        poll = asyncio.create_task(door.watch(0, f"0{ack}"))
+        assert await is_waiting(poll) is bool(ack)
+    assert served.host(door.launch).news_seq == view.seq
+    served.journal.open.set()
+    assert view_of(await poll).phase is Phase.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        ("epoch=1&ack=" + "0" * 64, (409, "mismatch")),
+        ("epoch=1&ack=0", (400, "bad_request")),
+        ("epoch=1&ack=", (400, "bad_request")),
+        ("epoch=x&ack=" + "0" * 64, (400, "bad_request")),
+        ("epoch=0&ack=" + "0" * 64, None),
+        ("ack=" + "0" * 64, None),
+    ],
+)
+async def test_a_watch_acknowledges_the_table_of_its_epoch_and_no_other(
+    served: Served, door: Door, query: str, problem: tuple[int, str] | None
+) -> None:
+    await door.arm()
+    answer = await door.watch(0, f"0&{query}")
+    assert answer.problem == problem if problem else view_of(answer).phase is Phase.ARMING
+    assert not any("is ready" in reason for reason in served.reasons(door.launch))
 
 
 async def test_a_large_table_is_compressed_for_those_who_take_it(served: Served) -> None:

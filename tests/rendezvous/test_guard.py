@@ -13,8 +13,9 @@ from dataclasses import replace
 import pytest
 
 from rendezvous.server.connection import CloseReason
+from rendezvous.server.connection_rules import Timeouts
 from rendezvous.server.guard import MAX_BODY_BYTES
-from rendezvous.server.http11 import GuardedProtocol, Timeouts
+from rendezvous.server.http11 import GuardedProtocol
 from rendezvous.server.request_head import MAX_HEADER_BYTES, MAX_HEADERS
 from rendezvous.server.room import MAX_REFUSALS
 from tests.attack.fuzz.door import Wire

@@ -17,6 +17,7 @@ from rendezvous.server.trouble import Trouble
 from rendezvous.server.waiters import Waiters
 from rendezvous.wire.errors import Mismatch
 from tests.support.served import FakeClock
+from tests.support.virtual_time import run_virtually
 
 HERE, THERE = "10.0.0.1", "10.0.0.2"
 
@@ -107,6 +108,27 @@ def test_only_a_word_of_command_that_differs_is_more_than_every_refusal_says() -
     assert sorted(json.loads(problem_response(plain, close=False)[2])) == shape
     told = json.loads(problem_response(other, close=False)[2])
     assert (sorted({*told} - {"command_word"}), told["command_word"]) == (shape, 3)
+
+
+def test_waiters_wait_no_shorter_and_hardly_longer_and_share_their_timers() -> None:
+    seconds = [0.5, 1.0, 1.001, 1.019, 1.02, 2.0]
+    ended: dict[float, float] = {}
+    waiters = Waiters()
+
+    async def wait(own: float) -> None:
+        await waiters.wait(own)
+        ended[own] = asyncio.get_running_loop().time()
+
+    async def all_of_them() -> None:
+        began = asyncio.get_running_loop().time()
+        await asyncio.gather(*map(wait, seconds))
+        ended.update({own: at - began for own, at in ended.items()})
+
+    run_virtually(all_of_them())
+    assert all(own <= ended[own] <= own + 0.0201 for own in seconds)
+    assert len(set(ended.values())) < len(seconds)
+    assert not waiters._late
+    assert not waiters._waiting
 
 
 async def _wait(waiters: Waiters, name: str, woken: list[str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rendezvous.server.request_head import MAX_HEADERS, BadHead, Head, read_head
+from rendezvous.server.request_head import MAX_HEADERS, NO_FIELDS, BadHead, Head, read_head
 from tests.support.driver import FEW
 from tests.support.mangle import mangled_text
 
@@ -26,12 +26,20 @@ SEEDS = (USUAL, POST, TO_A_PROXY)
 
 def made(**changes: object) -> dict[str, object]:
     """The head of `GET /` to a host `a`, with these differences."""
-    usual = Head("GET", "/", b"/", b"", [(b"host", b"a")], 0, "1.1", True, False)
-    return asdict(usual) | changes
+    usual: dict[str, object] = {"method": "GET", "path": "/", "raw_path": b"/", "query": b""}
+    usual |= {"headers": [(b"host", b"a")], "length": 0, "awaits_continue": False}
+    return usual | {"version": "1.1", "keeps_open": True} | changes
+
+
+def told(head: Head) -> dict[str, object]:
+    """All of a head that is used."""
+    found = asdict(head)
+    fields = found.pop("fields")
+    return found | {name: fields[name] for name in ("headers", "length", "awaits_continue")}
 
 
 def test_a_usual_head_is_told_in_the_words_of_asgi() -> None:
-    assert asdict(read_head(USUAL)) == made(
+    assert told(read_head(USUAL)) == made(
         path="/v1/runs/demo/nodes/1/watch",
         raw_path=b"/v1/runs/demo/nodes/1/watch",
         query=b"after=3&x=%41",
@@ -61,7 +69,7 @@ def test_a_usual_head_is_told_in_the_words_of_asgi() -> None:
     ],
 )  # fmt: skip
 def test_what_is_asked_for(data: bytes, changes: dict[str, object]) -> None:
-    assert asdict(read_head(data)) == made(**changes)
+    assert told(read_head(data)) == made(**changes)
 
 
 @pytest.mark.parametrize(
@@ -80,8 +88,17 @@ def test_what_is_asked_for(data: bytes, changes: dict[str, object]) -> None:
     ],
 )
 def test_what_a_header_changes(header: bytes, changes: dict[str, object]) -> None:
-    found = asdict(read_head(b"GET / HTTP/1.1\r\nHost: a\r\n" + header))
+    found = told(read_head(b"GET / HTTP/1.1\r\nHost: a\r\n" + header))
     assert found | {"headers": []} == made(**changes, headers=[])
+
+
+def test_the_fields_of_the_head_before_count_only_where_they_are_the_same() -> None:
+    former = read_head(USUAL).fields
+    again = read_head(USUAL.replace(b"after=3", b"after=4"), former)
+    assert (again.fields is former, again.query) == (True, b"after=4&x=%41")
+    other = read_head(USUAL.replace(b"n.1.1.abc", b"n.1.1.abd"), former)
+    assert other.fields.headers[-1] == (b"authorization", b"Bearer n.1.1.abd")
+    assert read_head(b"GET / HTTP/1.0", former).fields.headers == NO_FIELDS.headers == []
 
 
 @pytest.mark.parametrize(
@@ -148,5 +165,7 @@ def test_what_is_taken_h11_takes_too_and_reads_alike(number: int, noise: bytes) 
         if b"\r\n\r\n" in data:
             pytest.fail(f"an empty line is the end of a head: {data!r}")
         target = found.raw_path + (b"?" * (b"?" in data.split(b" ")[1])) + found.query
-        own = found.method, target, found.headers, found.length, found.keeps_open
+        fields = found.fields
+        own = found.method, target, fields.headers, fields.length, found.keeps_open
         assert own == by_h11(data), data
+        assert read_head(data, fields).fields is fields

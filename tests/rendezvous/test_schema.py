@@ -15,10 +15,11 @@ from pydantic import TypeAdapter, ValidationError
 from rendezvous.wire.node import Candidate, Facts, Finding, Job, JoinRequest, RdmaPort
 from rendezvous.wire.relay import CommandOutput
 from rendezvous.wire.reports import ExitReport
-from rendezvous.wire.run import Limits, RunSpec, SlotNews
+from rendezvous.wire.run import Limits, Phase, RunSpec, SlotNews
 from rendezvous.wire.table import EndpointTable, TableRow, canonical_json
 from rendezvous.wire.types import MAX_NODES, Address, Digest, RunId, ShortWords
 from rendezvous.wire.verify import PairProbe, ProbeReport
+from rendezvous.wire.watch import NodeView, OtherDigest, read_view, write_view
 from rendezvous.wire.words import printable
 from tests.support.driver import FEW, make_join, make_spec, sha
 
@@ -281,6 +282,49 @@ def test_a_table_is_named_by_all_of_its_content() -> None:
     ]
     tables = [table, *(table.model_copy(update=other) for other in others)]
     assert len({each.digest() for each in tables}) == 9
+
+
+@pytest.mark.parametrize("changes", [{}, {"network": "rés\u0131x"}, {"network": 'a "b" \\ c'}])
+def test_a_view_is_read_as_it_was_written_with_its_table_at_any_place(
+    changes: dict[str, str],
+) -> None:
+    table = big_table(3).model_copy(update=changes)
+    written = table.canonical()
+    assert written == canonical_json(table.model_dump())
+    digest = table.digest()
+    given: dict[str, Any] = {"seq": 2, "epoch": 1, "reason": 'a ,"table":{} "b"', "digest": digest}
+    view = NodeView(phase=Phase.ARMING, table=table, **given)
+    without = view.model_copy(update={"table": None})
+    data = write_view(view, written)
+    assert data.endswith(b',"table":' + written + b"}")
+    assert read_view(data) == read_view(view.model_dump_json().encode()) == view
+    assert read_view(write_view(view, b"")) == read_view(write_view(without, b"")) == without
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"master_port":29500', b'"master_port":29501'),
+        (b'"rank":1', b'"rank":0'),
+        (b'"digest":"', b'"digest":"","x":"'),
+        (b"}]", b"},null]"),
+    ],
+)
+def test_a_table_of_another_digest_is_none(old: bytes, new: bytes) -> None:
+    table = big_table(2)
+    view = NodeView(seq=2, phase=Phase.ARMING, epoch=1, reason="", digest=table.digest())
+    data = write_view(view, table.canonical())
+    assert data.count(old) == 1
+    with pytest.raises((OtherDigest, ValidationError)):
+        read_view(data.replace(old, new))
+
+
+def test_a_table_is_read_from_the_very_bytes_that_its_digest_names() -> None:
+    """A second table before it, which a reader of JSON might take, is passed over."""
+    table, other = big_table(2), big_table(3)
+    view = NodeView(seq=2, phase=Phase.ARMING, epoch=1, reason="", digest=table.digest())
+    data = write_view(view, table.canonical())
+    assert read_view(data.replace(b"{", b'{"table":' + other.canonical() + b",", 1)).table == table
 
 
 def test_canonical_json_has_one_form() -> None:

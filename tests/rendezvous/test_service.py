@@ -115,6 +115,23 @@ async def test_a_full_disk_is_told_to_all_who_asked_and_changes_nothing(served: 
     assert (await poll).phase is Phase.VERIFYING
 
 
+async def test_news_that_were_not_kept_are_never_told(served: Served) -> None:
+    """What is to be told is written while the journal is: of a commit that fails it is thrown away,
+    though the news that come in its place have the same number."""
+    await served.create(DEMO)
+    await served.join(DEMO, 0)
+    served.poll_long(DEMO)
+    poll = served.watch(DEMO, after=served.host(DEMO).news_seq)
+    served.journal.is_full = True
+    with pytest.raises(StorageFull):
+        await served.join(DEMO, 1, hostname="forgotten")
+    served.journal.is_full = False
+    await served.join(DEMO, 1, 2, hostname="kept")
+    plan = (await poll).plan
+    assert plan is not None
+    assert [peer.hostname for peer in plan.peers] == ["host0", "kept"]
+
+
 async def test_a_run_that_cannot_be_written_says_so_instead_of_whom_it_waits_for(
     served: Served,
 ) -> None:

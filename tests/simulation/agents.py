@@ -8,7 +8,7 @@ import signal
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import Credential
@@ -73,15 +73,26 @@ class RecordingClient(RegistryClient):
         self.process.doors.may_break("join")
         reply = await super().join(run, request)
         self.process.note_join(request.join_id, reply)
-        return reply
+        # Some registries are older, and know no acknowledgement but a report.
+        return reply.model_copy(update={"acks_in_watch": self.process.slot % 3 != 2})
 
     async def refuse(self, run: str, slot: int, refusal: Refusal) -> ReportReply:
         self.process.told_refusal = True
         return await super().refuse(run, slot, refusal)
 
-    async def watch(self, run: str, slot: int, after: int, poll: float) -> NodeView:
+    async def watch(
+        self, run: str, slot: int, after: int, poll: float, ack: AckReport | None = None
+    ) -> NodeView:
+        """See the base class; a node that is stuck has nothing to acknowledge."""
+        if self.process.stuck:
+            ack = None
         self.process.doors.may_break("watch")
-        view = await super().watch(run, slot, after, poll)
+        if ack is not None:
+            ack = cast(AckReport, self.process.world.told_by(self.process, ack))
+            self.process.note_report(ack)
+        view = await super().watch(run, slot, after, poll, ack)
+        if ack is not None:
+            self.process.world.history.judge(process=self.process, report=ack)
         self.process.note_view(view)
         return self.process.told_to(view)
 

@@ -22,8 +22,9 @@ from starlette.types import Receive, Scope, Send
 
 from rendezvous.server.answers import whole_answer
 from rendezvous.server.connection import CloseReason
+from rendezvous.server.connection_rules import ConnectionRules, Timeouts
 from rendezvous.server.guard import MAX_BODY_BYTES, Guard, read_body
-from rendezvous.server.http11 import ConnectionRules, GuardedProtocol, Timeouts
+from rendezvous.server.http11 import GuardedProtocol
 from rendezvous.server.room import Room
 from rendezvous.server.uvicorn_server import GuardedServer
 from rendezvous.talk.certificate import make_certificate

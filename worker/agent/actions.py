@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from rendezvous.frozen import frozen
 from rendezvous.wire.node import JoinRequest
-from rendezvous.wire.reports import Report
+from rendezvous.wire.reports import AckReport, Report
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.verify import ProbePlan
 from worker.agent.notices import Notice
@@ -77,12 +77,13 @@ class Refuse(Effect):
 
 @frozen
 class Watch(Effect):
-    """Ask for news newer than `after`; the heart-beat."""
+    """Ask for news newer than `after`; the heart-beat. It may bring an acknowledgement."""
 
     after: int
     poll: float
     limit: float
     pause: bool = False
+    ack: AckReport | None = None
 
 
 @frozen

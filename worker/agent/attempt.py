@@ -138,7 +138,7 @@ def armed(turn: Turn, asked: do.Arm, said: inputs.Input) -> None:
             for words in said.contract.notes:
                 turn.say(Note.TOLD, words=words)
             if not ends:
-                reports.tell(turn, AckReport(epoch=epoch, digest=asked.digest))
+                _acknowledge(turn, AckReport(epoch=epoch, digest=asked.digest))
         case inputs.NotArmed():
             if said.refusal.code == "bad_table":  # whoever made it may not pass it on
                 turn.say(Note.TABLE_REFUSED, epoch=epoch, problem=said.refusal.reason)
@@ -147,6 +147,15 @@ def armed(turn: Turn, asked: do.Arm, said: inputs.Input) -> None:
         case inputs.Failed() | inputs.Broken():
             turn.end(Cause.FAULT, error=said.error)
     _arm_next(turn)
+
+
+def _acknowledge(turn: Turn, ack: AckReport) -> None:
+    """With the watch that has waited for it, or by itself where one is under way."""
+    member, epoch = turn.node.member, turn.node.epoch
+    if member is None or member.held_at is None:
+        reports.tell(turn, ack)
+    elif epoch is not None and epoch.number == ack.epoch:
+        turn.set(epoch=replace(epoch, ack=ack))
 
 
 # --- the go ---------------------------------------------------------------------------------------

@@ -98,6 +98,7 @@ def _joined(turn: Turn, said: inputs.Joined, offer: JoinRequest) -> None:
             after=reply.seq,
             poll=reply.poll_seconds,
             heard_at=turn.now,
+            acks_in_watch=reply.acks_in_watch,
         ),
     )
     turn.say(

@@ -12,6 +12,8 @@ and the cause is said. The shell around it (see `worker.agent`) carries out what
 
 from __future__ import annotations
 
+import itertools
+
 from worker.agent import actions as do
 from worker.agent import attempt, following, inputs, joining, leaving, reports, watching
 from worker.agent.notices import Note
@@ -65,6 +67,7 @@ def step(node: Node, said: inputs.Input, now: float) -> tuple[Node, tuple[do.Act
     reports.give_up_late(turn)
     following.look(turn)
     leaving.go_on(turn)
+    watching.go_on(turn)
     leaving.put_hosts_back(turn)
     return turn.node, tuple(turn.actions)
 
@@ -73,7 +76,7 @@ def _answered(turn: Turn, asked: do.Effect, said: inputs.Input) -> None:
     """Go on with what came of an effect."""
     match asked:
         case do.Watch():
-            watching.answered(turn, said)
+            watching.answered(turn, asked, said)
         case do.Tell():
             reports.answered(turn, asked, said)
             leaving.answered(turn, asked, said)
@@ -106,4 +109,5 @@ def _answered(turn: Turn, asked: do.Effect, said: inputs.Input) -> None:
 def due(node: Node, now: float) -> float | None:
     """When the machine wants to look at its clock; None: not before the next input."""
     turn = Turn(node, now)
-    return min([*reports.due(turn), *following.due(turn), *leaving.due(turn)], default=None)
+    times = watching.due(turn), reports.due(turn), following.due(turn), leaving.due(turn)
+    return min(itertools.chain(*times), default=None)

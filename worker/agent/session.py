@@ -50,7 +50,7 @@ async def talk(asked: do.Effect, client: RegistryClient, join: JoinString) -> in
         case do.Refuse():
             await refuse(client, join, asked.error)
         case do.Watch():
-            view = await client.watch(join.run, join.slot, asked.after, asked.poll)
+            view = await client.watch(join.run, join.slot, asked.after, asked.poll, asked.ack)
             return inputs.Viewed(asked.number, view)
         case do.Tell():
             await client.report(join.run, join.slot, _with_age(asked))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
+from rendezvous.wire.reports import AckReport
 from rendezvous.wire.run import Result
 from rendezvous.wire.table import EndpointTable
 from worker.agent.actions import Action, Drop, Effect, Say
@@ -61,6 +62,9 @@ class Member:
         after: The number of the last news that was taken in.
         poll: Seconds that the registry holds a watch.
         heard_at: When the registry last answered a watch.
+        acks_in_watch: Whether the registry takes an acknowledgement with a watch.
+        held_at: Since when the next watch waits for the acknowledgement that it is to bring; None:
+            it does not wait.
         had_last_try: Whether the try with which the orphan time-out ends was made since.
         why_silent: What the last try that failed has shown.
     """
@@ -69,6 +73,8 @@ class Member:
     after: int
     poll: float
     heard_at: float
+    acks_in_watch: bool = False
+    held_at: float | None = None
     had_last_try: bool = False
     why_silent: str = ""
 
@@ -133,6 +139,7 @@ class Epoch:
         visited: Whether this node's share of its peers was visited, or is.
         table: What is to be armed for next, with its digest: another table is being armed for.
         armed_for: The digest of the last table that was armed for, or is.
+        ack: What the next watch is to bring: not taken in yet.
     """
 
     number: int
@@ -140,6 +147,7 @@ class Epoch:
     table: EndpointTable | None = None
     digest: str = ""
     armed_for: str = ""
+    ack: AckReport | None = None
 
 
 @dataclass(frozen=True)

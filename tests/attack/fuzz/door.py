@@ -12,7 +12,8 @@ from uvicorn.server import ServerState
 
 from rendezvous.run.events import Created, Joined, dump_event
 from rendezvous.server.app import make_app
-from rendezvous.server.http11 import ConnectionRules, GuardedProtocol
+from rendezvous.server.connection_rules import ConnectionRules
+from rendezvous.server.http11 import GuardedProtocol
 from rendezvous.server.journal import MemoryJournal, Record
 from rendezvous.server.limiter import Strangers
 from rendezvous.server.room import Room

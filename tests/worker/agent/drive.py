@@ -103,6 +103,7 @@ class Drive:
 
     def __init__(self, rules: Rules = RULES, now: float = 0.0) -> None:
         self.now = now
+        self.reply = reply()
         self.node: Node
         self.node, self.first = machine.begin(rules, now)
         self._seq = 0
@@ -252,10 +253,11 @@ class Drive:
 # --- nodes on their way ---------------------------------------------------------------------------
 
 
-def reply(seq: int = 0) -> JoinReply:
-    """The registry takes the node in."""
+def reply(seq: int = 0, *, acks_in_watch: bool = False) -> JoinReply:
+    """The registry takes the node in; an older one takes acknowledgements as reports alone."""
     limits: dict[str, Any] = {"join_timeout_seconds": 600.0, "arm_timeout_seconds": 60.0}
     ids: dict[str, Any] = {"credential": "", "incarnation": 1, "epoch": 0, "nnodes": 2}
+    ids["acks_in_watch"] = acks_in_watch
     return JoinReply(seq=seq, poll_seconds=POLL, **ids, **limits)
 
 
@@ -265,7 +267,7 @@ _STEPS: dict[str, Callable[[Drive, Contract], object]] = {
     "connecting": lambda d, _: d.answer(do.LookAhead),
     "offering": lambda d, _: d.answer(do.Connect, inputs.Connected, BASE),
     "joining": lambda d, _: d.answer(do.MakeOffer, inputs.Offered, OFFER),
-    "joined": lambda d, _: d.answer(do.Join, inputs.Joined, reply(), BASE),
+    "joined": lambda d, _: d.answer(do.Join, inputs.Joined, d.reply, BASE),
     "verifying": lambda d, _: d.verify(),
     "arming": lambda d, _: (d.visited(), d.taken(), d.arm()),
     "acknowledging": lambda d, contract: d.readied(contract),
@@ -275,13 +277,16 @@ _STEPS: dict[str, Callable[[Drive, Contract], object]] = {
 }
 
 
-def to(state: str, rules: Rules = RULES, contract: Contract = PROGRAM) -> Drive:
+def to(
+    state: str, rules: Rules = RULES, contract: Contract = PROGRAM, *, acks_in_watch: bool = False
+) -> Drive:
     """A node on its way, to one of these states; `serving`, for the program of rank 0."""
     if state == "begun":
         return Drive(rules)
     if state == "serving":
         return to("running", LED, SERVING)
     drive, names = Drive(rules), list(_STEPS)
+    drive.reply = reply(acks_in_watch=acks_in_watch)
     for name in names[: names.index(state) + 1]:
         _STEPS[name](drive, contract)
     return drive

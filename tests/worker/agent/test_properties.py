@@ -117,7 +117,7 @@ def good(effect: Effect, draw: st.DrawFn) -> Input:
         case do.MakeOffer():
             return inputs.Offered(number, OFFER)
         case do.Join():
-            return inputs.Joined(number, reply(), BASE)
+            return inputs.Joined(number, reply(acks_in_watch=draw(st.booleans())), BASE)
         case do.Visit():
             bad = PairProbe(slot=0, outcome="timeout")
             return inputs.Visited(number, draw(st.sampled_from([(), (bad,)])), 0.5)
@@ -187,7 +187,8 @@ def test_once_all_is_answered_or_late_it_ends(data: st.DataObject) -> None:
     states = "running running starting acknowledging arming verifying joined connecting begun"
     contract = draw(st.sampled_from([PROGRAM, NCCL, SERVING]))
     rules = replace(RULES, join_timeout=9.0, orphan_timeout=20.0, remote=draw(st.booleans()))
-    world = World(to(draw(st.sampled_from(states.split())), rules, contract))
+    state, rides = draw(st.sampled_from(states.split())), draw(st.booleans())
+    world = World(to(state, rules, contract, acks_in_watch=rides))
     for _ in range(draw(st.integers(5, 30))):
         anything(world, draw)
     hangs = draw(st.booleans())

@@ -103,7 +103,7 @@ class World:
         assert all(sum(isinstance(e, k) for e in begun) <= 1 for k in (do.Arm, do.Watch, do.Start))
         if self.signalled:
             assert not isinstance(effect, do.Visit | do.Arm | do.Start)
-            told = effect.report if isinstance(effect, do.Tell) else None
+            told = effect.report if isinstance(effect, do.Tell) else getattr(effect, "ack", None)
             assert not isinstance(told, AckReport | ProbeReport)
         if isinstance(effect, do.Start):
             assert effect.table.digest() in self._tables

@@ -1,0 +1,82 @@
+"""The watch that waits for an acknowledgement, and brings it to a registry that takes it so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rendezvous.wire.reports import AckReport
+from rendezvous.wire.run import Phase
+from tests.worker.agent.drive import AWAY_NOW, DIGEST, POLL, READIED, TERM, in_words, m, table, to
+from worker.agent import actions as do
+from worker.agent.watching import HOLD_SECONDS
+
+ACK = AckReport(epoch=1, digest=DIGEST)
+OTHER = table(2)
+ARM, HELD = m.arm(), m.after(HOLD_SECONDS)
+
+
+def after(*steps: Any) -> tuple[str, list[AckReport | None]]:
+    """What the last of these steps does, and what the watch that is then under way brings."""
+    drive = to("verifying", acks_in_watch=True)
+    drive.visited()
+    drive.taken()
+    actions: tuple[do.Action, ...] = ()
+    for step in steps:
+        actions = step(drive)
+    return in_words(actions), [watch.ack for watch in drive.all(do.Watch)]
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        # The acknowledgement goes with the next watch.
+        ([ARM], ("Arm", [])),
+        ([ARM, READIED], ("Watch", [ACK])),
+        # It is brought again until it is answered, and not any more then.
+        ([ARM, READIED, AWAY_NOW], ("REGISTRY_SILENT Watch:pause", [ACK])),
+        ([ARM, READIED, m.late(do.Watch)], ("REGISTRY_SILENT Watch", [ACK])),
+        ([ARM, READIED, AWAY_NOW, m.view(Phase.ARMING)], ("RUN_WAITS Watch", [None])),
+        ([ARM, READIED, m.view(Phase.ARMING, seq=2), AWAY_NOW],
+         ("REGISTRY_SILENT Watch:pause", [None])),
+        ([ARM, READIED, m.go()], ("Watch StopListening SendMetrics STARTS Start", [None])),
+        # The heart-beat does not wait for a disk that hangs.
+        ([ARM, m.after(HOLD_SECONDS - 0.01)], ("", [])),
+        ([ARM, HELD], ("Watch", [None])),
+        ([ARM, HELD, READIED], ("Tell:Ack", [None])),
+        # A node that cannot start says so by itself.
+        ([ARM, m.cannot_arm()], ("Tell:Refuse Watch", [None])),
+        ([ARM, m.breaks(do.Arm)], ("Leave", [])),
+        # Each table has its own; none is acknowledged that another has followed.
+        ([ARM, READIED, m.arm(OTHER)], ("Arm", [])),
+        ([ARM, READIED, m.arm(OTHER), READIED],
+         ("Watch", [AckReport(epoch=2, digest=OTHER.digest())])),
+        ([ARM, HELD, m.arm(OTHER)], ("", [])),
+        ([ARM, HELD, m.arm(OTHER), READIED], ("Arm", [])),
+        ([ARM, READIED, m.verify(epoch=3)], ("Watch Visit", [None])),
+        # Who ends acknowledges nothing, and goes on to listen.
+        ([ARM, TERM], ("SIGNAL Tell:Exit(143):last Watch(4)", [None])),
+        ([ARM, TERM, READIED], ("", [None])),
+        ([ARM, READIED, TERM, AWAY_NOW], ("Watch(4):pause", [None])),
+    ],
+)  # fmt: skip
+def test_what_a_node_does_that_arms(
+    steps: list[Any], expected: tuple[str, list[AckReport | None]]
+) -> None:
+    assert after(*steps) == expected
+
+
+def test_it_is_held_for_a_moment_and_no_longer_than_a_quarter_of_a_poll() -> None:
+    drive = to("arming", acks_in_watch=True)
+    assert drive.due == drive.now + HOLD_SECONDS < drive.now + POLL / 4
+    drive = to("joined", acks_in_watch=True)
+    drive.arm(poll_seconds=0.4)
+    assert drive.due == drive.now + 0.1
+
+
+def test_no_other_news_holds_it() -> None:
+    drive = to("joined", acks_in_watch=True)
+    for news in (drive.view, drive.verify, drive.stop):
+        assert do.Watch in map(type, news())
+    assert drive.due is None
