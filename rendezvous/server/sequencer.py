@@ -310,10 +310,16 @@ class Sequencer:
             before = self.runs.pop(name).durable()
             for record in self._journal.read(name):
                 self._replay(record)
-            if name in self.runs:
-                before.take_over(self.runs[name], now)
-                before.publish(now)
-                self.runs[name] = before
+            if (fresh := self.runs.get(name)) is None:
+                continue
+            if fresh.run.spec.launch_id != before.run.spec.launch_id:  # it was written all the same
+                before.wake_all()
+                fresh.grant_leases(now)
+                fresh.publish(now)
+                continue
+            before.take_over(fresh, now)
+            before.publish(now)
+            self.runs[name] = before
 
 
 def _with_trouble(event: Event, live: LiveRun, now: float) -> Event:

@@ -160,6 +160,26 @@ async def test_a_run_of_another_live_launch_is_not_taken(served: Served) -> None
         await served.service.create(DEMO.run, moved.model_copy(update={"managed": False}))
 
 
+async def test_a_launch_that_was_written_though_the_disk_said_otherwise_has_its_own_leases(
+    served: Served,
+) -> None:
+    await served.create(DEMO, lease_seconds=5)
+    await served.join(DEMO, 0)
+    old = served.host(DEMO)
+    await end(served)
+    served.poll_long(DEMO)
+    poll = served.watch(DEMO, after=old.news_seq)
+    await asyncio.sleep(0)
+    served.journal.lies = True
+    with pytest.raises(StorageFull):
+        await served.create(NEXT, lease_seconds=70)
+    served.journal.lies = False
+    assert (await poll).result is not None
+    assert (await served.create(NEXT, lease_seconds=70)).launch_id == "launch02"
+    assert (await served.join(NEXT, 0)).poll_seconds == 2.0
+    assert served.is_what_the_journal_says(NEXT)
+
+
 async def test_a_finished_run_makes_room_for_the_next_launch_once_that_is_durable(
     served: Served,
 ) -> None:

@@ -65,7 +65,8 @@ class TroubledJournal(MemoryJournal):
         super().__init__()
         self.open = asyncio.Event()
         self.open.set()
-        self.is_full = False
+        self.is_full = self.lies = False
+        """When it lies, it keeps what it says that it could not."""
         self.batches: list[int] = []
         self.refused = 0
 
@@ -75,6 +76,8 @@ class TroubledJournal(MemoryJournal):
         await self.open.wait()
         self._refuse_when_full()
         await super().append(records)
+        if self.lies:
+            raise StorageFull("the disk hangs")
 
     async def drop(self, run: str) -> None:
         """See the base class."""
