@@ -90,9 +90,11 @@ def _rdzv(nodes: int, rounds: int, *, tls: bool, journal: str) -> Iterator[Row |
         yield row(
             system, nodes, what, times.table, journal=journal, cpu_seconds=times.cpu, note=note
         )
-    go = round(statistics.median(measured[0][1].go), 2)
+    last = measured[0][1]
+    go, table = statistics.median(last.go), statistics.median(last.table)
     note = f"{system}, {journal}: last arrival until all were told to start"
-    yield Figure("go", nodes, go, "ms", None, rounds, note=note)
+    yield Figure("go", nodes, round(go, 2), "ms", None, rounds, note=note)
+    yield Figure("go_by_table", nodes, round(go / table, 2), "times", 2.5, rounds, note=note)
 
 
 def _peer(system: str, nodes: int, rounds: int) -> Iterator[Row | Figure]:
@@ -117,6 +119,32 @@ def _measure(report: Report, work: Callable[[], Iterable[Row | Figure]]) -> None
     report.write()  # each time: a run that is broken off has not been for nothing
 
 
+_BY_TCPSTORE = {8: 2.5, 64: 0.7, 512: 0.1}
+_TLS_BY_PLAIN = 1.5
+
+
+def ratios(rows: Iterable[Row]) -> Iterator[Figure]:
+    """What is asked of the table's time beside that of others, in the same run."""
+    times = {
+        (row.system, row.nodes): row.median_ms
+        for row in rows
+        if row.what == "last_to_all" and row.journal != "memory"
+    }
+    for (system, nodes), own in times.items():
+        note = f"{own:g} ms"
+        if system == "rdzv" and (bare := times.get(("tcpstore", nodes))) is not None:
+            note += f", TCPStore {bare:g} ms"
+            target = _BY_TCPSTORE.get(nodes)
+            yield Figure(
+                "table_by_tcpstore", nodes, round(own / bare, 2), "times", target, note=note
+            )
+        if system == "rdzv-tls" and (plain := times.get(("rdzv", nodes))) is not None:
+            note += f", plain {plain:g} ms"
+            yield Figure(
+                "tls_by_plain", nodes, round(own / plain, 2), "times", _TLS_BY_PLAIN, note=note
+            )
+
+
 def run(plan: Plan) -> None:
     """Measure everything, and print and write as it goes."""
     report = Report(describe(), plan.mode)
@@ -127,6 +155,7 @@ def run(plan: Plan) -> None:
     for system, sizes in (("tcpstore", plan.tcpstore), ("c10d", plan.c10d)):
         for nodes in sizes:
             _measure(report, partial(_peer, system, nodes, plan.rounds))
+    _measure(report, lambda: list(ratios(report.rows)))
     for nodes in plan.agents:
         _measure(report, partial(agents.last_to_all, nodes, plan.agent_rounds))
     for nodes in plan.verify:

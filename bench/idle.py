@@ -16,8 +16,8 @@ def idle(nodes: int, seconds: float) -> Iterator[Figure]:
         share = _cpu_share(met, seconds)
         rss = met.registry.rss_bytes() / 1e6
     note = "TLS, SQLite, after the go"
-    yield Figure("idle_cpu", nodes, round(100 * share, 1), "% core", 20, note=note)
-    yield Figure("idle_rss", nodes, round(rss, 1), "MB", 200, note=note)
+    yield Figure("idle_cpu", nodes, round(100 * share, 1), "% core", 4, note=note)
+    yield Figure("idle_rss", nodes, round(rss, 1), "MB", 150, note=note)
 
 
 def _cpu_share(met: Meeting, seconds: float) -> float:

@@ -41,6 +41,24 @@ def answer(**changes: Any) -> bytes:
     return json.dumps(view | changes).encode()
 
 
+def test_the_table_is_compared_with_what_was_measured_in_the_same_run() -> None:
+    rows = [
+        row("rdzv", 8, "last_to_all", [1.0], journal="memory"),
+        row("rdzv", 8, "last_to_all", [3.0], journal="sqlite"),
+        row("rdzv", 8, "assembly", [9.0], journal="sqlite"),
+        row("rdzv", 128, "last_to_all", [8.0], journal="sqlite"),
+        row("rdzv-tls", 8, "last_to_all", [6.0], journal="sqlite"),
+        row("tcpstore", 8, "last_to_all", [2.0]),
+        row("tcpstore", 128, "last_to_all", [32.0]),
+    ]
+    found = [(one.what, one.nodes, one.value, one.target) for one in program.ratios(rows)]
+    assert found == [
+        ("table_by_tcpstore", 8, 1.5, 2.5),
+        ("table_by_tcpstore", 128, 0.25, None),
+        ("tls_by_plain", 8, 2.0, 1.5),
+    ]
+
+
 @pytest.mark.real_time
 def test_every_node_of_a_real_registry_gets_the_table_and_the_go() -> None:
     with meeting(4, tls=True, journal="sqlite", processes=2) as met:
