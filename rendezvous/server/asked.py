@@ -30,6 +30,7 @@ def credential_of(scope: Scope) -> Credential | None:
 
 
 def _read_credential(scope: Scope) -> Credential | None:
+    # There is one such header at most: `request_head` has seen to it.
     header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
     connection: Connection | None = scope.get("state", {}).get("connection")
     if connection is not None and connection.authorization[0] == header:

@@ -87,6 +87,9 @@ class Exchange:
             await app(scope, self.receive, self.send)
         except Exception:
             logger.exception("a request was not answered")
+        except BaseException:
+            self._on.close()
+            raise
         finally:
             if self.task is not None:
                 tasks.discard(self.task)
@@ -113,17 +116,28 @@ class Exchange:
         first, self.is_read = not self.is_read, True
         if first and on.missing:
             on.resume_reading()
-            if self._head.fields.awaits_continue and not self.body:
+            if self._awaits_continue and not self.body and not self.has_begun:
                 await on.write(_CONTINUE)
         while not (on.is_over or self.is_done or (first and not on.missing)):
             await self._changed()
         if on.is_over or self.is_done:
             return {"type": "http.disconnect"}
-        return {"type": "http.request", "body": bytes(self.body), "more_body": False}
+        body, self.body = bytes(self.body), bytearray()
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    @property
+    def _awaits_continue(self) -> bool:
+        return self._head.version == "1.1" and self._head.fields.awaits_continue
 
     async def send(self, message: Message) -> None:
-        """Head, then body; a body that is there at once goes with the head."""
-        if message["type"] == "http.response.start":
+        """Head, then body; a body that is there at once goes with the head.
+
+        Raises RuntimeError for a second answer: whoever reads would take it for the next one's.
+        """
+        is_head = message["type"] == "http.response.start"
+        if self.is_done or is_head is self.has_begun:
+            raise RuntimeError(f"{message['type']} out of turn")
+        if is_head:
             self._begin(message)
             return
         data, more = message.get("body", b""), message.get("more_body", False)
@@ -144,6 +158,8 @@ class Exchange:
         self._chunked = not has_end and self._head.version == "1.1"
         if self._chunked:
             headers.append(_CHUNKED)
+        if self._awaits_continue and self._on.missing and not self.is_read:
+            self.keeps_open = False  # the peer may not send the body now, or may
         if _CLOSE in headers:
             self.keeps_open = False
         elif not self.keeps_open or not (has_end or self._chunked):

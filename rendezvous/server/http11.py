@@ -282,23 +282,22 @@ class GuardedProtocol(asyncio.Protocol):
         if exchange is None or not exchange.is_usual or self.missing:
             return False
         exchange.has_begun = True
-        if self._is_tls:
-            await self.write(answer)
-        else:
-            self._transport.write(answer)
+        await self.write(answer)
         self.answered(exchange)
         return True
 
     async def write(self, data: bytes) -> None:
         """See `Carrier`."""
+        if self.is_over:
+            return
         piece = len(data) or 1
         if self._is_tls:
             least, most = _TLS_PIECE_BYTES
             each = _TLS_BUFFERS_BYTES // len(self._shared.connections)
             piece = min(most, max(least, each))
         for at in range(0, len(data), piece):
-            if self._resumed is not None:
-                await self._resumed
+            while self._resumed is not None:
+                await asyncio.shield(self._resumed)
             if self.is_over:
                 return
             self._transport.write(data[at : at + piece])

@@ -17,7 +17,7 @@ class Waiters:
 
     def __init__(self) -> None:
         self._waiting: set[asyncio.Future[None]] = set()
-        self._late: dict[int, list[asyncio.Future[None]]] = {}
+        self._late: dict[int, set[asyncio.Future[None]]] = {}
 
     async def wait(self, seconds: float) -> None:
         """Until woken, or the time is over, by up to 20 ms more."""
@@ -27,16 +27,17 @@ class Waiters:
         moment = int((loop.time() + seconds) / _TOGETHER_SECONDS) + 1
         together = self._late.get(moment)
         if together is None:
-            together = self._late[moment] = []
+            together = self._late[moment] = set()
             loop.call_at(moment * _TOGETHER_SECONDS, self._time_over, moment)
-        together.append(waiter)
+        together.add(waiter)
         try:
             await waiter
         finally:
             self._waiting.discard(waiter)
+            together.discard(waiter)
 
     def _time_over(self, moment: int) -> None:
-        for waiter in self._late.pop(moment):
+        for waiter in tuple(self._late.pop(moment)):
             _wake(waiter)
 
     def wake_all(self) -> None:

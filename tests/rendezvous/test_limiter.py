@@ -110,6 +110,20 @@ def test_only_a_word_of_command_that_differs_is_more_than_every_refusal_says() -
     assert (sorted({*told} - {"command_word"}), told["command_word"]) == (shape, 3)
 
 
+def test_waiters_that_were_woken_are_let_go() -> None:
+    waiters = Waiters()
+
+    async def woken() -> None:
+        waits = [asyncio.create_task(waiters.wait(60.0)) for _ in range(3)]
+        await asyncio.sleep(0)
+        assert sum(map(len, waiters._late.values())) == 3
+        waiters.wake_all()
+        await asyncio.gather(*waits)
+        assert sum(map(len, waiters._late.values())) == 0
+
+    run_virtually(woken())
+
+
 def test_waiters_wait_no_shorter_and_hardly_longer_and_share_their_timers() -> None:
     seconds = [0.5, 1.0, 1.001, 1.019, 1.02, 2.0]
     ended: dict[float, float] = {}

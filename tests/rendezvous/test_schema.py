@@ -319,6 +319,16 @@ def test_a_table_of_another_digest_is_none(old: bytes, new: bytes) -> None:
         read_view(data.replace(old, new))
 
 
+def test_a_digest_that_is_told_elsewhere_names_no_table() -> None:
+    table = big_table(2)
+    told = f'"digest":"{table.digest()}"'
+    view = NodeView(seq=2, phase=Phase.ARMING, epoch=1, reason="", digest="0" * 64)
+    data = write_view(view, table.canonical())
+    for other in (b'{"x":{%s},' % told.encode(), b'{"x":[{%s}],' % told.encode()):
+        with pytest.raises(OtherDigest):
+            read_view(data.replace(b"{", other, 1))
+
+
 def test_a_table_is_read_from_the_very_bytes_that_its_digest_names() -> None:
     """A second table before it, which a reader of JSON might take, is passed over."""
     table, other = big_table(2), big_table(3)

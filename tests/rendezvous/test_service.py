@@ -77,6 +77,12 @@ async def test_many_requests_share_few_commits(served: Served) -> None:
     assert served.service.counters["commits"] == len(served.journal.batches) <= 4
 
 
+async def test_more_requests_than_one_commit_takes_are_answered(served: Served) -> None:
+    await served.create(DEMO)
+    looks = (served.service.status(served.host(DEMO)) for _ in range(2_100))
+    assert len(await asyncio.gather(*looks)) == 2_100
+
+
 async def test_a_refusal_concerns_its_own_request_alone(served: Served) -> None:
     await served.create(DEMO, 3)
     served.journal.open.clear()

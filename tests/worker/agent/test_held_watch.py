@@ -54,6 +54,7 @@ def after(*steps: Any) -> tuple[str, list[AckReport | None]]:
          ("Watch", [AckReport(epoch=2, digest=OTHER.digest())])),
         ([ARM, HELD, m.arm(OTHER)], ("", [])),
         ([ARM, HELD, m.arm(OTHER), READIED], ("Arm", [])),
+        ([ARM, HELD, m.arm(OTHER), READIED, HELD], ("Watch", [None])),
         ([ARM, READIED, m.verify(epoch=3)], ("Watch Visit", [None])),
         # Who ends acknowledges nothing, and goes on to listen.
         ([ARM, TERM], ("SIGNAL Tell:Exit(143):last Watch(4)", [None])),
