@@ -44,8 +44,8 @@ _LAST_SEAT_SECONDS = 2.0
 # piece would cost 240 MB.
 _TLS_BUFFERS_BYTES = 16 << 20
 _TLS_PIECE_BYTES = 8 * 1024, 256 * 1024
-# Of what nobody has asked for yet: the rest stays in the kernel, and with the peer.
-_MOST_AHEAD_BYTES = 64 * 1024
+# Of a body that nobody has asked for yet.
+_MOST_UNASKED_BYTES = 64 * 1024
 
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
 
@@ -171,48 +171,45 @@ class GuardedProtocol(asyncio.Protocol):
         if self.is_over:
             return
         if self.missing:
-            data = self._take_body(data)
-        if self._exchange is not None:
-            self._ahead += data
-            if len(self._ahead) > _MOST_AHEAD_BYTES:
-                self._pause_reading()
-        elif self._ahead:
-            self._ahead += data
-            self._read_on()
+            body, data = data[: self.missing], data[self.missing :]
+            self._take_body(body)
+        self._ahead += data
+        if self._exchange is None:
+            if self._ahead:
+                self._read_on()
         elif data:
-            self._begin(data)
+            self._pause_reading()
 
     def _read_on(self) -> None:
-        data = bytes(self._ahead)
-        self._ahead.clear()
-        self._begin(data)
-
-    def _begin(self, data: bytes) -> None:
-        """Serve the request with which these bytes begin, once its head is complete."""
-        end = data.find(END, 0, MAX_HEADER_BYTES + len(END))
+        """Serve the request with which that begins which has come, once its head is complete."""
+        ahead = self._ahead
+        end = ahead.find(END, 0, MAX_HEADER_BYTES + len(END))
         if end >= 0:
             try:
-                head = read_head(data[:end], self._fields)
+                head = read_head(bytes(ahead[:end]), self._fields)
             except BadHead:
                 self._refuse(_unreadable())
             else:
-                self._serve(head, data[end + len(END) :])
-        elif len(data) > MAX_HEADER_BYTES:
+                del ahead[: end + len(END)]
+                self._serve(head)
+        elif len(ahead) > MAX_HEADER_BYTES:
             self._refuse(_unreadable())
-        else:
-            self._ahead += data
-            if self._deadline.awaited is not Awaited.HEADER:
-                self._await(Awaited.HEADER)
+        elif self._deadline.awaited is not Awaited.HEADER:
+            self._await(Awaited.HEADER)
 
-    def _serve(self, head: Head, rest: bytes) -> None:
+    def _serve(self, head: Head) -> None:
         exchange = self._exchange = Exchange(self, head)
         fields = self._fields = head.fields
         self.missing = fields.length
         if fields.length:
             self._await(Awaited.BODY)
+            body = bytes(self._ahead[: fields.length])
+            del self._ahead[: fields.length]
+            self._take_body(body)
         else:
             self._deadline.clear()
-        self._ahead += self._take_body(rest) if fields.length else rest
+        if self._ahead:
+            self._pause_reading()
         scope = {
             **self._scope,
             "http_version": head.version,
@@ -226,33 +223,35 @@ class GuardedProtocol(asyncio.Protocol):
         exchange.task = self._loop.create_task(exchange.run(app, scope, tasks))
         tasks.add(exchange.task)
 
-    def _take_body(self, data: bytes) -> bytes:
-        """Take what belongs to the body, and return the rest; of a request that has its answer
-        already nobody wants it."""
-        taken, rest = data[: self.missing], data[self.missing :]
-        self.missing -= len(taken)
+    def _take_body(self, data: bytes) -> None:
+        """Of a request that has its answer already nobody wants it."""
+        self.missing -= len(data)
         exchange = self._exchange
         if exchange is not None:
-            exchange.body += taken
+            exchange.body += data
             if not self.missing:
                 self._deadline.clear()
                 exchange.wake()
-            elif len(exchange.body) > _MOST_AHEAD_BYTES and not exchange.is_read:
+            elif len(exchange.body) > _MOST_UNASKED_BYTES and not exchange.is_read:
                 self._pause_reading()
         elif not self.missing:
             self._await(Awaited.REQUEST)
-        return rest
 
     def _pause_reading(self) -> None:
+        """The rest stays in the kernel, and with the peer."""
         if self._is_reading:
             self._is_reading = False
             self._transport.pause_reading()
+            if self.missing:  # it is not the peer that keeps us waiting
+                self._deadline.clear()
 
     def resume_reading(self) -> None:
         """See `Carrier`."""
         if not self._is_reading and not self.is_over:
             self._is_reading = True
             self._transport.resume_reading()
+            if self.missing:
+                self._await(Awaited.BODY)
 
     # --- deadlines ----------------------------------------------------------------------------
 
@@ -314,7 +313,7 @@ class GuardedProtocol(asyncio.Protocol):
             return
         self.resume_reading()
         if self._ahead:
-            self._read_on()
+            self._read_on()  # which stops the reading again when there is more
         elif not self.missing:  # else its body has a deadline
             self._await(Awaited.REQUEST)
 

@@ -130,14 +130,51 @@ def test_a_large_body_is_read_on_once_it_is_asked_for() -> None:
     talked(echo, talk)
 
 
+def test_the_time_in_which_nobody_asks_for_a_body_is_not_its_senders() -> None:
+    async def talk(one: Talk) -> None:
+        assert await one.say(post(2 * MANY, bytes(MANY), "/late", close=False)) == b""
+        await asyncio.sleep(1.2)
+        assert (one.peer.reads, await one.say()) == (True, b"")
+        await asyncio.sleep(0.5)
+        assert status_of(await one.say()) == 408
+
+    talked(echo, talk, body=0.5)
+
+
 def test_what_is_sent_ahead_waits_with_the_peer() -> None:
     async def talk(one: Talk) -> None:
         await one.say(request("/late", close=False))
-        await one.say(*[request("/", "a: " + 10_000 * "x", close=False)] * 7)
+        assert one.peer.reads
+        await one.say(request("/", close=False) * 3 + request("/late", close=False))
         assert not one.peer.reads
         await asyncio.sleep(1.0)
+        assert (await one.say()).count(b"HTTP/1.1 200") == 4
+        assert one.peer.reads  # nothing is ahead any more, though the last is not answered
+        await asyncio.sleep(1.0)
+        assert (await one.say()).count(b"HTTP/1.1 200") == 1
+
+    talked(echo, talk)
+
+
+def test_who_asks_faster_than_is_answered_is_read_as_fast_as_is_answered() -> None:
+    """What is ahead is never more than the peer sent at once."""
+    asked = 0
+
+    async def talk(one: Talk) -> None:
+        nonlocal asked
+        many = request("/", close=False) * 100
+        for _ in range(20):
+            if one.peer.reads:
+                asked += 100
+                one.protocol.data_received(many)
+            one.protocol.pause_writing()
+            await asyncio.sleep(0.01)
+            assert not one.peer.reads
+            one.protocol.resume_writing()
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.01)
         assert one.peer.reads
-        assert (await one.say()).count(b"HTTP/1.1 200") == 8
+        assert (await one.say()).count(b"HTTP/1.1 200") == asked
 
     talked(echo, talk)
 
