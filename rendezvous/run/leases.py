@@ -20,6 +20,7 @@ change). Nothing here is journalled: a lease that ran out becomes an event, a re
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 SWEEP_SECONDS = 0.25
@@ -141,12 +142,19 @@ class Leases:
         """Whether a node's last connection has closed, and it is neither back yet nor dead."""
         return any(self._closed_seconds(lease, now) >= 0 for lease in self._leases.values())
 
+    def until_closed(self, now: float) -> float:
+        """Seconds until the next node is dead of its closed connection; without end when none is
+        closed."""
+        closed = (self._closed_seconds(lease, now) for lease in self._leases.values())
+        return min((_CLOSED_SECONDS - s for s in closed if s >= 0), default=math.inf)
+
     def is_holding(self, now: float) -> bool:
         """Whether so many are silent together that the registry may be the one cut off."""
         return self.holding_until is not None and now < self.holding_until
 
     def sweep(self, now: float) -> list[Silence]:
-        """Judge all leases; call every `SWEEP_SECONDS`. Returns the nodes that are dead now."""
+        """Judge all leases; call every `SWEEP_SECONDS`, and when `until_closed` has passed. Returns
+        the nodes that are dead now."""
         dead = [s for key, lease in self._leases.items() if (s := self._judge(key, lease, now))]
         self._doubt(now, sudden=any(not silence.closed for silence in dead))
         return [s for s in dead if s.closed] if self.is_holding(now) else dead

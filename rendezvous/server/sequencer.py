@@ -43,6 +43,7 @@ _MOST_QUEUED = 100_000
 _KEEP_FINISHED = 1_000
 _KEEP_FINISHED_SECONDS = 3_600.0
 _LAUNCHER_SECONDS = 120.0
+_LEAST_PAUSE_SECONDS = 0.01
 _FAILED = "the registry failed; see its log"
 _COUNTERS = ("joins", "watches", "reports", "metrics", "events", "commits", "refusals")
 
@@ -230,9 +231,17 @@ class Sequencer:
 
     async def _sweep(self) -> None:
         while True:
-            await asyncio.sleep(SWEEP_SECONDS)
+            await asyncio.sleep(self._pause())
             with contextlib.suppress(RegistryError):  # logged; the next sweep decides again
                 await self.change(self._decide_sweep)
+
+    def _pause(self) -> float:
+        """Seconds until the next sweep: a node whose connection has closed is judged when it is
+        due, since all others wait for that; when many are, together."""
+        now = self.clock.now()
+        lives = (live for live in self.runs.values() if not live.has_ended)
+        due = min((live.leases.until_closed(now) for live in lives), default=SWEEP_SECONDS)
+        return min(SWEEP_SECONDS, max(due, _LEAST_PAUSE_SECONDS))
 
     def _decide_sweep(self, now: float) -> list[Change]:
         changes, ended = [], []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import pytest
@@ -144,6 +145,22 @@ def test_how_a_silence_is_told() -> None:
     leases.heard(ONE, 20, connection=1)
     leases.closed(ONE, 20.5, 1)
     assert leases.sweep(21.5) == [Silence(ONE, 1.0, closed=True)]
+
+
+def test_when_the_next_closed_connection_is_due() -> None:
+    leases, ingress = Leases(15, 2), Leases(15, 2, trust_close=False)
+    for key, closed_at in ((ONE, 1.5), (TWO, 1.2), (THREE, None)):
+        for each in (leases, ingress):
+            each.heard(key, 1.0, connection=key[0])
+            if closed_at is not None:
+                each.closed(key, closed_at, key[0])
+    assert leases.until_closed(2.0) == pytest.approx(0.2)
+    [dead] = leases.sweep(2.001 + leases.until_closed(2.0))
+    assert dead.key == TWO
+    leases.heard(TWO, 2.1)
+    assert leases.until_closed(2.3) == pytest.approx(0.2)
+    leases.forget(ONE)
+    assert leases.until_closed(2.3) == ingress.until_closed(2.3) == math.inf
 
 
 def test_who_has_said_nothing_since_a_restart_is_known() -> None:
