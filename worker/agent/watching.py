@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rendezvous.wire.errors import RegistryError, TooManyRequests
+from rendezvous.wire.errors import RegistryError, StorageFull, TooManyRequests
+from rendezvous.wire.reports import AckReport
 from rendezvous.wire.run import Phase
-from worker.agent import attempt, inputs
+from worker.agent import attempt, inputs, reports
 from worker.agent.actions import Arm, Watch
 from worker.agent.faults import SILENT, registry_lost
 from worker.agent.notices import Note
@@ -77,6 +78,8 @@ def answered(turn: Turn, asked: Watch, said: inputs.Input) -> None:
             _viewed(turn, said)
         case inputs.Late():
             _silent(turn, _member(turn).why_silent or SILENT, pause=False)
+        case inputs.Failed(error=StorageFull()) if asked.ack is not None:
+            _not_written(turn, asked.ack)
         case inputs.Failed(error=RegistryError() | TooManyRequests()):
             _silent(turn, said.error.message, pause=True)
         case inputs.Failed():
@@ -107,6 +110,16 @@ def _viewed(turn: Turn, said: inputs.Viewed) -> None:
         watch(turn)
     if is_new:
         attempt.take_in(turn, view)
+
+
+def _not_written(turn: Turn, ack: AckReport) -> None:
+    """The registry is there and cannot write: the acknowledgement goes by itself until it can."""
+    epoch = turn.node.epoch
+    if epoch is not None and epoch.ack == ack and turn.node.ends is None:
+        turn.set(epoch=replace(epoch, ack=None))
+        reports.tell(turn, ack)
+    turn.set_member(heard_at=turn.now, had_last_try=False, why_silent="")
+    watch(turn)
 
 
 def _silent(turn: Turn, problem: str, *, pause: bool) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rendezvous.wire.errors import StorageFull
 from rendezvous.wire.reports import AckReport
 from rendezvous.wire.run import Phase
 from tests.worker.agent.drive import AWAY_NOW, DIGEST, POLL, READIED, TERM, in_words, m, table, to
@@ -14,6 +15,8 @@ from worker.agent.watching import HOLD_SECONDS
 
 ACK = AckReport(epoch=1, digest=DIGEST)
 OTHER = table(2)
+DISK = StorageFull("the disk is full")
+FULL = m.fails(do.Watch, DISK)
 ARM, HELD = m.arm(), m.after(HOLD_SECONDS)
 
 
@@ -41,6 +44,10 @@ def after(*steps: Any) -> tuple[str, list[AckReport | None]]:
         ([ARM, READIED, m.view(Phase.ARMING, seq=2), AWAY_NOW],
          ("REGISTRY_SILENT Watch:pause", [None])),
         ([ARM, READIED, m.go()], ("Watch StopListening SendMetrics STARTS Start", [None])),
+        # A registry whose disk is full is there: it is told by itself, and watched meanwhile.
+        ([ARM, READIED, FULL], ("Tell:Ack Watch", [None])),
+        ([ARM, READIED, FULL, m.fails(do.Tell, DISK)], ("REPORT_WAITS Tell:Ack:pause", [None])),
+        ([ARM, READIED, TERM, FULL], ("Watch(4)", [None])),
         # The heart-beat does not wait for a disk that hangs.
         ([ARM, m.after(HOLD_SECONDS - 0.01)], ("", [])),
         ([ARM, HELD], ("Watch", [None])),
