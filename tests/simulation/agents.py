@@ -198,10 +198,11 @@ class Process:
             require_rdma=launch.follows_network and launch.nodes > 2,
         )
 
-    def tell_to_end(self, number: int = signal.SIGTERM) -> None:
+    def tell_to_end(self, number: int = signal.SIGTERM, *, again: bool = True) -> None:
         if self.ended is not None or not self.machine.alive:
             return
-        self.signals_told += 1 if number != signal.SIGQUIT else 2
+        if again or not self.signal_told:
+            self.signals_told += 1 if number != signal.SIGQUIT else 2
         if self.signals_told > 1 and self.hurried_at is None:
             self.hurried_at = self.world.loop.time()
         if not self.signal_told:
@@ -219,9 +220,9 @@ class Process:
         self.machine.signal(number)
 
     def lose_parent(self) -> None:
-        """Its launcher's process is gone, and its kernel tells it to end."""
+        """Its launcher's process is gone, and its kernel tells it to end: nobody is in a hurry."""
         self.parent_is_gone = True
-        self.tell_to_end()
+        self.tell_to_end(again=False)
 
     def die(self, *, silent: bool) -> None:
         """The process is killed; its host closes its connections, or is gone as well."""

@@ -193,6 +193,7 @@ def nobody_who_was_released_is_to_blame(history: History, world: World) -> Wrong
 
 
 def a_released_node_ends_well(history: History, process: Process) -> Wrong:
-    """A node that the run goes without starts nothing, and ends with 0."""
-    wrong = process.started_at is not None or process.ended not in (0, 137)
+    """A node that the run goes without starts nothing, and ends with 0, or as it was told to."""
+    told = (128 + process.signal,) if process.signal_told else ()
+    wrong = process.started_at is not None or process.ended not in (0, 137, *told)
     return f"{process.name} ended with {process.ended}" if process.released and wrong else None

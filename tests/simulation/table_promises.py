@@ -201,9 +201,10 @@ def the_verdict_waits_for_the_silent(
     back = max((end for start, end in history.gaps if end <= now and start <= due), default=0.0)
     if now - max(due, back) > lease - 0.5:
         return None
+    since = facts.stopped_at - history.world.disk.slow_seconds  # decided before it was written
     for (slot, incarnation), owner in facts.owners.items():
         known = (slot, incarnation) in facts.known_at or (slot, incarnation) in facts.off_at
-        heard, since = owner.door.traffic.arrived_at, facts.stopped_at
+        heard = owner.door.traffic.arrived_at
         told = not known and run.table.row_of_slot(slot) is not None
         mine = run.slots[slot].incarnations == incarnation
         if told and mine and heard < since - 0.05 and owner.path.echoed_at < heard:
