@@ -122,14 +122,25 @@ class Peers:
         self._system = system
         self._controls = controls
         self._rounds = 0
+        self._has_hung = False
 
     def last_to_all(self, rounds: int) -> list[float]:
         """All but one wait; the last one comes. Milliseconds of each round; inf: they never met."""
-        return [self._round(len(self._controls) - 1) for _ in range(rounds)]
+        return self._tried(rounds, len(self._controls) - 1)
 
     def assembly(self, rounds: int) -> list[float]:
         """All come together. Milliseconds of each round, inf if they never met."""
-        return [self._round(0) for _ in range(rounds)]
+        return self._tried(rounds, 0)
+
+    def _tried(self, rounds: int, early: int) -> list[float]:
+        """Its rounds; nodes of which one has hung in a round are asked for no other."""
+        times: list[float] = []
+        while len(times) < rounds and not self._has_hung:
+            try:
+                times.append(self._round(early))
+            except TimeoutError:
+                self._has_hung = True
+        return times + [math.inf] * (rounds - len(times))
 
     def _round(self, early: int) -> float:
         self._rounds += 1
