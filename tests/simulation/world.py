@@ -324,7 +324,8 @@ class World:
 
     def told_by(self, process: Process, report: NodeReport) -> NodeReport:
         """What a node of another make would say in its place: of another table, or of its stop."""
-        if isinstance(report, AckReport) and self.marked("other table", process):
+        is_first = isinstance(report, AckReport) and process.acked != report.digest
+        if is_first and self.marked("other table", process):  # it says the same when it repeats it
             process.troubled = True
             return report.model_copy(update={"digest": "0" * 64})
         if isinstance(report, ExitReport) and process.stops_unasked:
