@@ -159,9 +159,9 @@ def a_clash_names_both(history: History, run: Run, coming: events.Refused) -> Wr
     if coming.exit_code is not None:
         return None
     launch, mine = history.of(run).launch, history.of(run).launch.ranks[coming.slot]
-    marks = history.world.marks
-    if mine is None or ("other job", history.of(run).index, coming.slot) in marks:
-        return None
+    marks, where = history.world.marks, (history.of(run).index, coming.slot)
+    if mine is None or {("other job", *where), ("other word", *where)} & marks.keys():
+        return None  # it is refused for that
     others = [slot.index for slot in run.members() if launch.ranks[slot.index] == mine]
     others = [slot for slot in others if slot != coming.slot]
     if not others or mine >= launch.slots or (mine == 0) != (coming.slot == 0):
