@@ -8,25 +8,24 @@ sends; sockets are read by epoll.
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import re
 import select
 import socket
-import ssl
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any
 
 from bench.offer import make_join
+from bench.tls import TlsSocket
 from rendezvous.talk.credentials import SERVER_NAME, RunKeys
 from rendezvous.talk.http_network import client_context
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.reports import LeaveReport, Report
-from rendezvous.wire.table import canonical_json
+from rendezvous.wire.run import Phase
+from rendezvous.wire.watch import NodeView, OtherDigest, read_view
 
 _HEADERS = (
     f"Host: {SERVER_NAME}\r\nAccept: */*\r\nAccept-Encoding: gzip\r\nConnection: keep-alive\r\n"
@@ -55,12 +54,41 @@ class State(Enum):
     LEFT = auto()
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer of the registry, as it came."""
+
+    data: bytes
+    head: bytes
+    body: bytes
+
+    @property
+    def is_zipped(self) -> bool:
+        """Whether the body is compressed."""
+        return b"content-encoding: gzip" in self.head
+
+    @staticmethod
+    def in_bytes(received: bytearray) -> Answer | None:
+        """The answer, once all of it is there."""
+        end = received.find(b"\r\n\r\n")
+        if end < 0:
+            return None
+        stated = _LENGTH.search(received, 0, end + 2)
+        if stated is None:
+            raise WrongAnswer(f"an answer without its length: {bytes(received[:200])!r}")
+        length = int(stated.group(1))
+        if len(received) < end + 4 + length:
+            return None
+        data = bytes(received)
+        return Answer(data, data[:end], data[end + 4 :])
+
+
 @dataclass(slots=True)
 class SimulatedNode:
     """One node and its connection."""
 
     slot: int
-    connection: socket.socket | ssl.SSLSocket | None = None
+    connection: socket.socket | TlsSocket | None = None
     state: State = State.CLOSED
     join: bytes = b""
     watch: bytes = b""
@@ -68,6 +96,9 @@ class SimulatedNode:
     after: int = 0
     ack: bytes = b""
     received: bytearray = field(default_factory=bytearray)
+    expected: Answer = Answer(b"", b"", b"")
+    known: int = 0
+    """Bytes that have come, of an answer that another node has checked: `expected`."""
 
 
 @dataclass(slots=True)
@@ -85,24 +116,24 @@ class Progress:
 class TableCheck:
     """Checks each answer that brings a table against the digest that it names.
 
-    The canonical form is parsed and hashed for the first of equal answers; the others are good if
-    they are equal to it, byte for byte.
+    The first of equal answers is read as an agent reads it; `known` is that one. The others are
+    good if they are equal to it, byte for byte.
     """
 
     def __init__(self) -> None:
-        self._checked = b""
-        self._view: dict[str, Any] = {}
+        self.known = Answer(b"", b"", b"")
+        self._view: NodeView | None = None
 
-    def view(self, body: bytes, *, zipped: bool) -> dict[str, Any]:
-        """The view in this answer; raises WrongAnswer when its table is not what it says."""
-        if body == self._checked:
+    def view(self, answer: Answer) -> NodeView:
+        """What this answer says; raises WrongAnswer when its table is not what it says."""
+        if self._view is not None and answer is self.known:
             return self._view
-        view: dict[str, Any] = json.loads(gzip.decompress(body) if zipped else body)
-        if view.get("table") is not None:
-            digest = hashlib.sha256(canonical_json(view["table"])).hexdigest()
-            if digest != view["digest"]:
-                raise WrongAnswer(f"the table has digest {digest}, not {view['digest']}")
-            self._checked, self._view = body, view
+        try:
+            view = read_view(gzip.decompress(answer.body) if answer.is_zipped else answer.body)
+        except OtherDigest as exc:
+            raise WrongAnswer(str(exc)) from exc
+        if view.table is not None:
+            self.known, self._view = answer, view
         return view
 
 
@@ -184,18 +215,16 @@ class Crowd:
         self._starting.add(node.slot)
         node.connection, node.state = connection, State.OPENING
         if self._context is not None:
-            node.connection = self._context.wrap_socket(
-                connection, server_hostname=SERVER_NAME, do_handshake_on_connect=False
-            )
+            node.connection = TlsSocket(connection, self._context, SERVER_NAME)
         self._by_file[node.connection.fileno()] = node
         self._epoll.register(node.connection.fileno(), select.EPOLLIN)
         self._shake_hands(node)
 
     def _shake_hands(self, node: SimulatedNode) -> None:
-        if isinstance(node.connection, ssl.SSLSocket):
+        if isinstance(node.connection, TlsSocket):
             try:
-                node.connection.do_handshake()
-            except ssl.SSLWantReadError:
+                node.connection.shake_hands()
+            except BlockingIOError:
                 return
         node.state = State.READY
         if self._joins_at_once:
@@ -217,19 +246,37 @@ class Crowd:
     def _receive(self, node: SimulatedNode) -> None:
         """Take in what has come; act on it when it is a whole answer."""
         assert node.connection is not None
-        received = node.received
         while True:
             try:
                 count = node.connection.recv_into(_BUFFER)
-            except (BlockingIOError, ssl.SSLWantReadError):
+            except BlockingIOError:
                 return
             if not count:
                 raise WrongAnswer(f"the registry closed the connection of slot {node.slot}")
-            received += _BUFFER[:count]
-            if (whole := _whole_answer(received)) is not None:
-                received.clear()
-                self._act(node, *whole)
+            if self._take(node, _BUFFER[:count]):
                 return
+
+    def _take(self, node: SimulatedNode, data: memoryview) -> bool:
+        """Add it to what has come, and act on the answer if it is whole; whether it was."""
+        received = node.received
+        if not received:
+            if not node.known:
+                node.expected = self._check.known
+            if node.expected.data.startswith(data, node.known):
+                node.known += len(data)
+                if node.known < len(node.expected.data):
+                    return False
+                node.known = 0
+                self._act(node, node.expected)
+                return True
+            received += node.expected.data[: node.known]
+            node.known = 0
+        received += data
+        if (answer := Answer.in_bytes(received)) is None:
+            return False
+        received.clear()
+        self._act(node, answer)
+        return True
 
     # --- what a node does ---------------------------------------------------------------------
 
@@ -240,17 +287,16 @@ class Crowd:
         ack, node.ack = node.ack, b""
         self._send(node, node.watch % (node.after, ack), State.WATCHING)
 
-    def _act(self, node: SimulatedNode, head: bytes, body: bytes) -> None:
-        if not head.startswith(b"HTTP/1.1 200 "):
-            raise WrongAnswer(f"slot {node.slot}: {head[:40]!r} {body[:300]!r}")
+    def _act(self, node: SimulatedNode, answer: Answer) -> None:
+        if not answer.head.startswith(b"HTTP/1.1 200 "):
+            raise WrongAnswer(f"slot {node.slot}: {answer.head[:40]!r} {answer.body[:300]!r}")
         if node.state is State.WATCHING:
-            zipped = b"content-encoding: gzip" in head
-            self._take_in(node, self._check.view(body, zipped=zipped))
+            self._take_in(node, self._check.view(answer))
         elif node.state is State.LEAVING:
             node.state = State.LEFT
             self.progress.left += 1
         else:
-            self._joined(node, json.loads(body)["credential"])
+            self._joined(node, json.loads(answer.body)["credential"])
 
     def _joined(self, node: SimulatedNode, credential: str) -> None:
         self._starting.discard(node.slot)
@@ -261,21 +307,21 @@ class Crowd:
         node.credential = credential
         self._watch(node)
 
-    def _take_in(self, node: SimulatedNode, view: dict[str, Any]) -> None:
+    def _take_in(self, node: SimulatedNode, view: NodeView) -> None:
         """What a node does with news; a poll without any is repeated."""
         progress, now = self.progress, time.monotonic()
-        news = view["seq"] != node.after
-        node.after = view["seq"]
-        if view["phase"] == "finished":
+        news = view.seq != node.after
+        node.after = view.seq
+        if view.phase is Phase.FINISHED:
             self._report(node, LeaveReport(), State.LEAVING)
             return
-        if news and view["phase"] == "arming":
+        if news and view.phase is Phase.ARMING:
             progress.with_table += 1
             progress.table_at = now
-            node.ack = b"&epoch=%d&ack=%s" % (view["epoch"], view["digest"].encode())
+            node.ack = b"&epoch=%d&ack=%s" % (view.epoch, view.digest.encode())
             self._watch(node)
             return
-        if news and view["phase"] == "running":
+        if news and view.phase is Phase.RUNNING:
             progress.running += 1
             progress.running_at = now
         progress.parked.add(node.slot)
@@ -285,17 +331,3 @@ class Crowd:
         body = report.model_dump_json().encode()
         path = f"/{node.slot}/reports"
         self._send(node, self._request("POST", path, node.credential, body), state)
-
-
-def _whole_answer(received: bytearray) -> tuple[bytes, bytes] | None:
-    """Head and body of the answer, once all of it is there."""
-    end = received.find(b"\r\n\r\n")
-    if end < 0:
-        return None
-    stated = _LENGTH.search(received, 0, end + 2)
-    if stated is None:
-        raise WrongAnswer(f"an answer without its length: {bytes(received[:200])!r}")
-    length = int(stated.group(1))
-    if len(received) < end + 4 + length:
-        return None
-    return bytes(received[:end]), bytes(received[end + 4 :])

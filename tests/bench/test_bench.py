@@ -13,7 +13,7 @@ import pytest
 
 import bench.__main__ as program
 from bench import mesh, rows
-from bench.crowd import TableCheck, WrongAnswer
+from bench.crowd import Answer, Crowd, State, TableCheck, WrongAnswer
 from bench.meeting import meeting
 from bench.offer import make_join
 from bench.rows import Figure, Report, Row, row
@@ -21,6 +21,7 @@ from rendezvous.proof.networks import classes_of
 from rendezvous.proof.rdma import RdmaExpectation
 from rendezvous.run.seal import make_table
 from rendezvous.talk.credentials import RunKeys
+from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.talk.macs import row_is_genuine
 from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.table import EndpointTable
@@ -37,7 +38,8 @@ def table(nodes: int = 4) -> EndpointTable:
 
 def answer(**changes: Any) -> bytes:
     sealed = table()
-    view = {"seq": 2, "phase": "arming", "digest": sealed.digest(), "table": sealed.model_dump()}
+    view = {"seq": 2, "phase": "arming", "epoch": 1, "reason": "", "digest": sealed.digest()}
+    view |= {"table": sealed.model_dump()}
     return json.dumps(view | changes).encode()
 
 
@@ -77,16 +79,41 @@ def test_nodes_prove_all_their_addresses_before_they_have_the_table() -> None:
     assert made.note.startswith("12 probes, ")
 
 
+def received(body: bytes, *, zipped: bool = False) -> Answer:
+    encoding = b"content-encoding: gzip\r\n" if zipped else b""
+    head = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n%s\r\n" % (len(body), encoding)
+    found = Answer.in_bytes(bytearray(head + body))
+    assert found is not None
+    return found
+
+
 def test_a_table_is_taken_when_its_digest_is_right_and_no_changed_one_after_it() -> None:
     check = TableCheck()
     for body, zipped in ((answer(), False), (answer(), False), (gzip.compress(answer()), True)):
-        assert check.view(body, zipped=zipped)["digest"] == table().digest()
+        assert check.view(received(body, zipped=zipped)).digest == table().digest()
     spoilt = answer().replace(b"worker-2", b"worker-9")  # of the same length
     for body in (spoilt, answer(digest="0" * 64)):
         with pytest.raises(WrongAnswer, match="has digest"):
-            check.view(body, zipped=False)
+            check.view(received(body))
         with pytest.raises(WrongAnswer, match="has digest"):
-            TableCheck().view(body, zipped=False)
+            TableCheck().view(received(body))
+
+
+@pytest.mark.parametrize("piece", [1, 100, 700, 100_000])
+def test_an_answer_in_pieces_is_compared_with_the_known_one_byte_for_byte(piece: int) -> None:
+    crowd = Crowd(RegistryPlace(("127.0.0.1",), 1), range(3))
+    acted: list[bytes] = []
+    crowd._act = lambda node, answer: acted.append(answer.data)  # type: ignore[method-assign]
+    known = received(answer())
+    crowd._check.view(known)
+    changed = received(answer().replace(b"worker-2", b"worker-9"))
+    other = received(b"{}")
+    for node, one in zip(crowd.nodes.values(), (known, changed, other), strict=True):
+        node.state = State.WATCHING
+        pieces = [one.data[at : at + piece] for at in range(0, len(one.data), piece)]
+        taken = [crowd._take(node, memoryview(data)) for data in pieces]
+        assert taken == [False] * (len(pieces) - 1) + [True]
+    assert acted == [known.data, changed.data, other.data]
 
 
 def test_simulated_nodes_offer_what_a_registry_takes_and_other_nodes_check() -> None:
