@@ -87,3 +87,15 @@ def test_the_registry_speaks_the_newest_version_and_nothing_else(tmp_path: Path)
         speak(registry.port, ssl.TLSVersion.TLSv1_3)
         with pytest.raises(ssl.SSLError, match=r"(?i)protocol"):
             speak(registry.port, ssl.TLSVersion.TLSv1_2)
+
+
+def test_the_registry_hands_out_no_ticket_to_resume_a_session_with(tmp_path: Path) -> None:
+    with (
+        running(tmp_path, tls=True) as registry,
+        socket.create_connection(("127.0.0.1", registry.port), 20) as sock,
+        unverified().wrap_socket(sock) as client,
+    ):
+        client.sendall(b"GET /healthz HTTP/1.1\r\nHost: rdzv\r\n\r\n")
+        assert client.recv(12) == b"HTTP/1.1 200"  # a ticket would have come before it
+        assert client.session is not None
+        assert not client.session.has_ticket
