@@ -32,7 +32,7 @@ _HEADERS = (
     "User-Agent: python-httpx/0.28.1\r\nContent-Type: application/json\r\n"
 )
 # The registry gives a TLS handshake 5 s, and makes some hundreds in a second.
-_STARTS_AT_ONCE = 512
+_STARTS_AT_ONCE = 128
 _LIMIT_SECONDS = 120.0
 _LENGTH = re.compile(rb"\r\ncontent-length: (\d+)\r\n")
 _BUFFER = memoryview(bytearray(1 << 20))

@@ -13,7 +13,6 @@ it: they are named.
 
 from __future__ import annotations
 
-import ipaddress
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
@@ -22,7 +21,7 @@ from rendezvous.proof.compare import ONE_A_MACHINE
 from rendezvous.proof.findings import Property, hostnames_of, make_finding
 from rendezvous.wire.checks import Check
 from rendezvous.wire.node import Candidate, Finding, JoinRequest, LinkKind
-from rendezvous.wire.types import Subnet, subnet_of
+from rendezvous.wire.types import Subnet, subnet_of, subnet_text
 from rendezvous.wire.words import group_name, listed, printable, slots_text
 
 _KINDS = {
@@ -192,10 +191,9 @@ def _named(found: Iterable[dict[int, Candidate]]) -> list[NetworkClass]:
 
 def _words(candidates: list[Candidate]) -> str:
     first, subnets = candidates[0], {_subnet(c) for c in candidates}
-    network = ipaddress.ip_network((first.address, first.prefix_length), strict=False)
     interfaces = dict.fromkeys(c.interface for c in candidates)
     some = " or ".join(interfaces) if len(interfaces) <= 3 else f"{len(interfaces)} interface names"
-    where = str(network) if len(subnets) == 1 else f"{len(subnets)} subnets"
+    where = subnet_text(_subnet(first)) if len(subnets) == 1 else f"{len(subnets)} subnets"
     kinds = " and ".join(dict.fromkeys(_KINDS[c.kind] for c in candidates))
     return f"{some}, {where}, {kinds}, IPv{first.family}"
 

@@ -7,22 +7,20 @@ hostname, then by slot. With min:max the ranks are closed up in that order.
 
 from __future__ import annotations
 
-import ipaddress
 import itertools
 
 from rendezvous.proof.networks import NetworkClass
 from rendezvous.proof.rdma import RdmaExpectation
 from rendezvous.wire.node import Candidate, JoinRequest
 from rendezvous.wire.table import EndpointTable
-from rendezvous.wire.types import subnet_of
+from rendezvous.wire.types import subnet_of, subnet_text
 from rendezvous.wire.words import natural_key
 
 
 def assign_ranks(joins: list[JoinRequest], chosen: dict[int, Candidate]) -> dict[int, int]:
     """The rank of each slot: 0 .. n-1, each once. Requested ranks must not clash."""
     subnets = {slot: subnet_of(c.address, c.prefix_length) for slot, c in chosen.items()}
-    one_of = {subnet: chosen[slot] for slot, subnet in subnets.items()}
-    texts = {subnet: _network(candidate) for subnet, candidate in one_of.items()}
+    texts = {subnet: subnet_text(subnet) for subnet in set(subnets.values())}
     home = subnets[min(subnets)]
 
     def order(join: JoinRequest) -> tuple[object, ...]:
@@ -40,11 +38,6 @@ def assign_ranks(joins: list[JoinRequest], chosen: dict[int, Candidate]) -> dict
         if join.slot not in requested:
             place[next(free)] = join.slot
     return {slot: rank for rank, (_, slot) in enumerate(sorted(place.items()))}
-
-
-def _network(candidate: Candidate) -> str:
-    network = (candidate.address, candidate.prefix_length)
-    return str(ipaddress.ip_network(network, strict=False))
 
 
 def make_table(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 import json
 from typing import Any, Literal
 
 from pydantic import Field
 
-from rendezvous.wire.types import Wire, parse_address
+from rendezvous.wire.types import Wire, parse_address, subnet_of, subnet_text
 
 
 class TableRow(Wire):
@@ -43,7 +42,7 @@ class TableRow(Wire):
     @property
     def subnet(self) -> str:
         """The network that the address is in."""
-        return str(ipaddress.ip_network((self.address, self.prefix_length), strict=False))
+        return subnet_text(subnet_of(self.address, self.prefix_length))
 
 
 class EndpointTable(Wire):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import math
 from dataclasses import asdict
@@ -17,7 +18,15 @@ from rendezvous.wire.relay import CommandOutput
 from rendezvous.wire.reports import ExitReport
 from rendezvous.wire.run import Limits, Phase, RunSpec, SlotNews
 from rendezvous.wire.table import EndpointTable, TableRow, canonical_json
-from rendezvous.wire.types import MAX_NODES, Address, Digest, RunId, ShortWords
+from rendezvous.wire.types import (
+    MAX_NODES,
+    Address,
+    Digest,
+    RunId,
+    ShortWords,
+    subnet_of,
+    subnet_text,
+)
 from rendezvous.wire.verify import PairProbe, ProbeReport
 from rendezvous.wire.watch import NodeView, OtherDigest, read_view, write_view
 from rendezvous.wire.words import printable
@@ -368,3 +377,10 @@ def test_whatever_is_made_printable_is_accepted_and_can_be_sent(text: str, limit
     assert len(clean) <= limit
     assert WORDS.validate_python(clean) == clean
     clean.encode()
+
+
+@given(st.ip_addresses(), st.integers(0, 128))
+def test_a_subnet_is_written_as_ipaddress_writes_it(address: Any, prefix: int) -> None:
+    prefix = min(prefix, address.max_prefixlen)
+    expected = str(ipaddress.ip_network((str(address), prefix), strict=False))
+    assert subnet_text(subnet_of(str(address), prefix)) == expected
