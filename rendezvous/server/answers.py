@@ -18,6 +18,7 @@ _SECURITY_LINES = b"".join(
     b"%s: %s\r\n" % (name.encode(), value.encode()) for name, value in SECURITY_HEADERS
 )
 _GZIP_FROM = 16_384
+_GZIP_LEVEL = 4  # of a table 6 % less than with 1, for 1 ms at 2,048 nodes
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Body:
     @staticmethod
     def of(data: bytes) -> Body:
         """Compress once, for everyone."""
-        return Body(data, gzip.compress(data, 1, mtime=0) if len(data) >= _GZIP_FROM else None)
+        return Body(data, gzip.compress(data, _GZIP_LEVEL, mtime=0) if len(data) >= _GZIP_FROM else None)
 
 
 def problem_response(
