@@ -172,6 +172,7 @@ def _figures(report: Report, plan: Plan) -> None:
         _measure(report, partial(idle.parked, plan.thousands))
     _measure(report, partial(idle.idle, plan.idle, 3.0 if plan.mode else 10.0))
     _measure(report, partial(agents.figures, plan.agent_rounds))
+    _measure(report, partial(agents.killed, plan.pairs))
     _measure(report, partial(agents.launch_to_exec, plan.agent_rounds))
     _measure(report, partial(starts.figures, plan.starts))
 

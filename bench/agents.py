@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -23,6 +24,18 @@ from rendezvous.wire.run import Phase, RunStatus
 
 _RDZV = str(Path(sys.executable).parent / "rdzv")
 _LIMIT_SECONDS = 120.0
+# Says when it is told to stop; the machine's monotonic clock is one for all processes.
+_TOLD = """
+import os, pathlib, signal, sys, time
+folder, rank = pathlib.Path(sys.argv[1]), os.environ["NODE_RANK"]
+def told(*_):
+    (folder / f".{rank}").write_text(str(time.monotonic()))
+    (folder / f".{rank}").rename(folder / f"told-{rank}")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, told)
+(folder / f"up-{rank}").touch()
+signal.pause()
+"""
 _NOTE = "registry's clock: last join taken in, until all have acknowledged; rows checked, armed"
 
 
@@ -130,6 +143,38 @@ def figures(rounds: int) -> Iterator[Figure]:
     yield Figure("agent_rss", 1, _median(waiting) / 1e6, "MB", 60, rounds, note="joined, waiting")
     note = "with the keeper of its program"
     yield Figure("agent_rss_running", 1, _median(running) / 1e6, "MB", 60, rounds, note=note)
+
+
+def killed(rounds: int, nodes: int = 4) -> Iterator[Figure]:
+    """SIGKILL of an agent, until the last other node's program is told to stop."""
+    seconds = []
+    with serving(tls=True, journal="sqlite") as registry:
+        for number in range(rounds):
+            with (
+                _agents(registry, number, nodes) as (agents, _),
+                tempfile.TemporaryDirectory() as folder,
+            ):
+                for slot in range(nodes):
+                    agents.start(slot, sys.executable, "-c", _TOLD, folder)
+                _seen(Path(folder), "up-*", nodes)
+                time.sleep(random.uniform(0.2, 2.2))  # at any moment of a poll
+                began = time.monotonic()
+                agents.processes[-1].kill()
+                told = _seen(Path(folder), f"told-[0-{nodes - 2}]", nodes - 1)
+                seconds.append(max(float(file.read_text()) for file in told) - began)
+                agents.end()
+    note = "SIGKILL of an agent until the last other node's program is told to stop"
+    yield Figure("killed_known", nodes, _median(seconds), "s", 1.0, rounds, note=note)
+
+
+def _seen(folder: Path, pattern: str, count: int) -> list[Path]:
+    """So many files; raises TimeoutError when they do not come."""
+    deadline = time.monotonic() + _LIMIT_SECONDS
+    while len(found := [*folder.glob(pattern)]) < count:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{len(found)} of {count} files {pattern} were written")
+        time.sleep(0.002)
+    return found
 
 
 def _rss_with_keeper(agent: psutil.Process) -> int:
