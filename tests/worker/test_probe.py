@@ -176,7 +176,7 @@ def stand_in(what: str) -> Talk:
         assert said is not None
         clock = time.time()
         await asyncio.sleep(0.1 if what == "takes its time" else 0.0)
-        said = replace(said, nonce=bytes(NONCE_BYTES)) if what == "answers another" else said
+        said = said._replace(nonce=bytes(NONCE_BYTES)) if what == "answers another" else said
         writer.write(packets.reply("tcp", said, clock=clock, source="10.0.0.1", size=HELLO_BYTES))
         bulk = await reader.readexactly(BULK_BYTES)
         if what != "breaks off":

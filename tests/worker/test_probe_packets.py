@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import math
 import struct
 from dataclasses import replace
@@ -55,6 +56,14 @@ def test_packets_are_read_by_the_other_nodes_of_the_run_whatever_their_version()
 def test_what_follows_a_hello_does_not_matter() -> None:
     data = packets().hello("udp", 5, NONCE) + b"\0" * 9_000
     assert packets(slot=5).read_hello("udp", data) == Hello(3, 5, NONCE)
+
+
+@given(st.binary(max_size=200), st.binary(max_size=100))
+def test_a_packet_ends_with_its_hmac(key: bytes, run: bytes) -> None:
+    node = packets(key=key, run=run.hex())
+    own = hmac.digest(key, f"{run.hex()}\nlaunch01".encode(), "sha256")
+    said = node.hello("tcp", 5, NONCE)
+    assert said[-32:] == hmac.digest(own, said[:-32], "sha256")
 
 
 @pytest.mark.parametrize(

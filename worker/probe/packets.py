@@ -12,7 +12,7 @@ import hmac
 import re
 import struct
 from dataclasses import field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from rendezvous.frozen import frozen
 
@@ -44,8 +44,7 @@ class Identity:
     slot: int
 
 
-@frozen
-class Hello:
+class Hello(NamedTuple):
     """A hello that a node of the run has said."""
 
     sender: int
@@ -53,8 +52,7 @@ class Hello:
     nonce: bytes
 
 
-@frozen
-class Reply:
+class Reply(NamedTuple):
     """What a node of the run has answered.
 
     Attributes:
@@ -81,7 +79,8 @@ class Packets:
 
     def __init__(self, identity: Identity) -> None:
         whose = f"{identity.run}\n{identity.launch_id}".encode()
-        self._key = hmac.digest(identity.key, whose, "sha256")
+        # Copied for each packet, which is cheaper than to begin with the key.
+        self._hmac = hmac.new(hmac.digest(identity.key, whose, "sha256"), digestmod="sha256")
         self.slot = identity.slot
 
     def hello(self, kind: Kind, receiver: int, nonce: bytes) -> bytes:
@@ -113,14 +112,18 @@ class Packets:
         return Reply(nonce, slot, clock, _address(source), size)
 
     def _signed(self, text: bytes) -> bytes:
-        return text + hmac.digest(self._key, text, "sha256")
+        return text + self._mac(text)
 
     def _proven(self, data: bytes, size: int) -> bytes | None:
-        text, mac = data[:-_MAC_BYTES], data[-_MAC_BYTES:]
         if len(data) != size:
             return None
-        good = hmac.compare_digest(hmac.digest(self._key, text, "sha256"), mac)
-        return text if good else None
+        text, mac = data[:-_MAC_BYTES], data[-_MAC_BYTES:]
+        return text if hmac.compare_digest(self._mac(text), mac) else None
+
+    def _mac(self, text: bytes) -> bytes:
+        made = self._hmac.copy()
+        made.update(text)
+        return made.digest()
 
 
 def _address(seen: bytes) -> str:
