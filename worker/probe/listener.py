@@ -4,8 +4,7 @@ Only who proves to be a node of the run is answered; the rest is bounded: a conn
 begin with a hello is closed, so is one whose hello was said before (somebody has overheard it), and
 of too many that have said nothing yet the oldest. No connection lasts longer than a visit may.
 
-Sockets are read in the event loop without its transports, which would cost more than all else, and
-by their numbers: it writes out a socket, addresses and all, whenever it does not know it yet.
+Sockets are read in the event loop without its transports, which would cost more than all else.
 """
 
 from __future__ import annotations
@@ -17,8 +16,10 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from worker.probe.packets import BULK_BYTES, HELLO_BYTES, RECEIPT, Identity, Packets
+from worker.probe.waiting import Readers
 
 _BACKLOG = 1_024
 _MOST_UNPROVEN = 256
@@ -70,8 +71,9 @@ class ProbeListener:
         self._buffer = bytearray(HELLO_BYTES)
         self._pause: asyncio.TimerHandle | None = None
         self._sweeping: asyncio.TimerHandle | None = None
-        self._loop.add_reader(self._stream.fileno(), self._accept)
-        self._loop.add_reader(self._datagrams.fileno(), self._echo)
+        self._readers = Readers()
+        self._readers.add(self._stream.fileno(), self._accept)
+        self._readers.add(self._datagrams.fileno(), self._echo)
 
     def __enter__(self) -> ProbeListener:
         return self
@@ -84,11 +86,11 @@ class ProbeListener:
         for timer in (self._pause, self._sweeping):
             if timer is not None:
                 timer.cancel()
-        for sock in (self._stream, self._datagrams):
-            self._loop.remove_reader(sock.fileno())
-            sock.close()
         for visitor in [*self._visitors.values()]:
             self._dismiss(visitor)
+        self._readers.close()
+        self._stream.close()
+        self._datagrams.close()
 
     def _accept(self) -> None:
         for _ in range(_MOST_AT_ONCE):
@@ -97,14 +99,14 @@ class ProbeListener:
             except BlockingIOError:
                 return
             except OSError:  # there is no file left for it, or it is gone again
-                self._loop.remove_reader(self._stream.fileno())
+                self._readers.remove(self._stream.fileno())
                 self._pause = self._loop.call_later(
-                    _PAUSE_SECONDS, self._loop.add_reader, self._stream.fileno(), self._accept
+                    _PAUSE_SECONDS, self._readers.add, self._stream.fileno(), self._accept
                 )
                 return
             sock.setblocking(False)
             visitor = self._visitors[sock] = _Visitor(sock, peer[0], self._loop.time())
-            self._loop.add_reader(sock.fileno(), self._serve, visitor)
+            self._readers.add(sock.fileno(), partial(self._serve, visitor))
             self._make_room()
             if self._sweeping is None:
                 self._sweeping = self._loop.call_later(self._life_seconds, self._sweep)
@@ -128,7 +130,7 @@ class ProbeListener:
 
     def _dismiss(self, visitor: _Visitor) -> None:
         if self._visitors.pop(visitor.sock, None) is not None:
-            self._loop.remove_reader(visitor.sock.fileno())
+            self._readers.remove(visitor.sock.fileno())
             visitor.sock.close()
 
     def _serve(self, visitor: _Visitor) -> None:

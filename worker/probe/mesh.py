@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from rendezvous.compat import TaskGroup, timeout, timeout_at
+from rendezvous.compat import TaskGroup, timeout
 from rendezvous.wire.verify import Outcome, PairProbe, ProbePeer, ProbePlan
 from rendezvous.wire.words import printable
 from worker.probe.packets import (
@@ -36,6 +36,7 @@ from worker.probe.packets import (
     Packets,
 )
 from worker.probe.path_mtu import PathMtu, family_of
+from worker.probe.waiting import Alarm, Readers
 
 _DETAIL_CHARACTERS = 120
 _SEND_BUFFER_BYTES = 4 * BULK_BYTES  # what is sent is taken at once
@@ -115,7 +116,9 @@ async def probe_peers(
             with contextlib.suppress(OSError):  # not of this host: visits will say so
                 path = PathMtu(packets, family, _source_of(own, family))
                 mtus[family] = opened.enter_context(path)
-        visitor = _Visitor(packets, mtus, own, pace, clock)
+        readers = opened.enter_context(contextlib.closing(Readers()))
+        alarm = opened.enter_context(contextlib.closing(Alarm()))
+        visitor = _Visitor(packets, mtus, own, pace, clock, readers, alarm)
         # From the next one on: not everybody visits the first ones first.
         peers_in_turn = sorted(peers, key=lambda peer: (peer.slot < identity.slot, peer.slot))
         with contextlib.suppress(TimeoutError):
@@ -148,13 +151,18 @@ class _Visitor:
         own: ProbePeer | None,
         pace: Pace,
         clock: Callable[[], float],
+        readers: Readers,
+        alarm: Alarm,
     ) -> None:
         self._packets = packets
         self._mtus = mtus
         self._own = own
         self._pace = pace
         self._clock = clock
+        self._readers = readers
+        self._alarm = alarm
         self._bulk = os.urandom(BULK_BYTES)
+        self._echo = RECEIPT + self._bulk
         self._again = 0
         self._loop = asyncio.get_running_loop()
 
@@ -219,7 +227,8 @@ class _Visitor:
     async def _visit(self, peer: ProbePeer, ends: float | None = None) -> PairProbe:
         """Visit a peer once, until `ends`; without it, each step has its own limit."""
         try:
-            with _Wire(peer.address, _source_of(self._own, family_of(peer.address))) as wire:
+            source = _source_of(self._own, family_of(peer.address))
+            with _Wire(peer.address, source, self._readers, self._alarm) as wire:
                 return await self._talk(wire, peer, ends)
         except OSError as exc:
             fault = _fault_of(exc, peer.address)
@@ -231,27 +240,22 @@ class _Visitor:
         def step() -> float:
             return ends or self._loop.time() + self._pace.quick_seconds
 
-        pair = None
+        silence = _NO_CONNECTION
         try:
-            async with timeout_at(step()) as limit:
-                await wire.connect(peer.address, peer.probe_port)
-                wire.silence = _SILENT
-                limit.reschedule(step())
-                pair = await self._greet(wire, peer)
-                limit.reschedule(step())
-                await self._send_bulk(wire)
+            await wire.connect(peer.address, peer.probe_port, step())
+            silence = _SILENT
+            pair = await self._greet(wire, peer, step())
         except TimeoutError:
-            if wire.silence is not None:
-                raise _Fault(*wire.silence) from None
-        assert pair is not None
+            raise _Fault(*silence) from None
+        await self._send_bulk(wire, step())
         return pair
 
-    async def _greet(self, wire: _Wire, peer: ProbePeer) -> PairProbe:
+    async def _greet(self, wire: _Wire, peer: ProbePeer, ends: float) -> PairProbe:
         """Have the peer prove who it is."""
         nonce = os.urandom(NONCE_BYTES)
         sent, began = self._clock(), self._loop.time()
         wire.send(self._packets.hello("tcp", peer.slot, nonce))
-        data = await wire.receive(REPLY_BYTES)
+        data = await wire.receive(REPLY_BYTES, ends)
         lasted = self._loop.time() - began
         reply = self._packets.read_reply("tcp", data)
         if reply is None or reply.nonce != nonce:
@@ -269,19 +273,19 @@ class _Visitor:
             source=reply.source,
         )
 
-    async def _send_bulk(self, wire: _Wire) -> None:
+    async def _send_bulk(self, wire: _Wire, ends: float) -> None:
         """Send 16 KiB and have them back; once a part is back, large packets pass both ways."""
         try:
-            wire.silence = _VANISHED_THERE
             wire.send(self._bulk)
-            receipt = await wire.receive(len(RECEIPT))
-            wire.silence = _VANISHED_BACK
-            echo = await wire.receive(1)
-            wire.silence = None
-            echo += await wire.receive(BULK_BYTES - 1)
+            echo = await wire.receive(len(self._echo), ends)
         except ConnectionError:
             raise _Fault("error", "the connection was closed while 16 KiB were sent") from None
-        if receipt != RECEIPT or echo != self._bulk:
+        except TimeoutError:
+            if wire.waiting > len(RECEIPT):
+                return
+            there = wire.waiting < len(RECEIPT)
+            raise _Fault(*(_VANISHED_THERE if there else _VANISHED_BACK)) from None
+        if echo != self._echo:
             raise _Fault("error", "16 KiB came back changed")
 
 
@@ -301,22 +305,21 @@ class _Wire:
     Args:
         address: Of the peer.
         source: This node's address to leave by; the kernel's choice if empty.
-
-    Attributes:
-        silence: What it means when nothing is heard now; None when it means nothing.
+        readers: Call it when something has come.
+        alarm: Ends its waits.
     """
 
-    def __init__(self, address: str, source: str = "") -> None:
+    def __init__(self, address: str, source: str, readers: Readers, alarm: Alarm) -> None:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        self.silence: Silence | None = _NO_CONNECTION
         self._source = source
+        self._readers = readers
+        self._alarm = alarm
         self._loop = asyncio.get_running_loop()
-        self._awaited: asyncio.Future[None] = self._loop.create_future()
+        self._awaited: asyncio.Future[bool] | None = None
         self._size = 0
         self._received = b""
         self._error: OSError | None = None
         self._socket = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        # By its number: the loop writes out a socket, addresses and all, that it does not know yet.
         self._file = self._socket.fileno()
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -325,38 +328,43 @@ class _Wire:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._loop.remove_reader(self._file)
+        self._readers.remove(self._file)
         self._socket.close()
 
-    async def connect(self, address: str, port: int) -> None:
-        """Connect; raises OSError."""
+    @property
+    def waiting(self) -> int:
+        """Bytes that have come and were not received yet."""
+        return len(self._received)
+
+    async def connect(self, address: str, port: int, ends: float) -> None:
+        """Connect until then. Raises OSError, of which TimeoutError is one."""
         if self._source:
             with contextlib.suppress(OSError):  # Linux before 4.2
                 self._socket.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
             self._socket.bind((self._source, 0))
         number = self._socket.connect_ex((address, port))
         if number == errno.EINPROGRESS:
+            # By its number: the loop writes out a socket that it does not know, addresses and all.
             self._loop.add_writer(self._file, self._settle)
             try:
-                await self._awaited
+                await self._wait(ends)
             finally:
                 self._loop.remove_writer(self._file)
             number = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if number:
             raise OSError(number, os.strerror(number))
-        self._loop.add_reader(self._file, self._take_in)
+        self._readers.add(self._file, self._take_in)
 
     def send(self, data: bytes) -> None:
         """Send all of it; the socket's buffer has room for it. Raises OSError."""
         if self._socket.send(data) < len(data):
             raise OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
 
-    async def receive(self, size: int) -> bytes:
-        """The next `size` bytes. Raises OSError."""
+    async def receive(self, size: int, ends: float) -> bytes:
+        """The next `size` bytes, which come until then. Raises OSError, as `connect` does."""
         if len(self._received) < size and self._error is None:
             self._size = size
-            self._awaited = self._loop.create_future()
-            await self._awaited
+            await self._wait(ends)
         if len(self._received) < size and self._error is not None:
             raise self._error
         data, self._received = self._received[:size], self._received[size:]
@@ -371,16 +379,21 @@ class _Wire:
             return
         except OSError as exc:
             self._error = exc
-            self._loop.remove_reader(self._file)
+            self._readers.remove(self._file)
             self._settle()
             return
         self._received = self._received + more if self._received else more
         if len(self._received) >= self._size:
             self._settle()
 
+    async def _wait(self, ends: float) -> None:
+        self._awaited = self._loop.create_future()
+        if not await self._alarm.wait(self._awaited, ends):
+            raise TimeoutError
+
     def _settle(self) -> None:
-        if not self._awaited.done():
-            self._awaited.set_result(None)
+        if self._awaited is not None and not self._awaited.done():
+            self._awaited.set_result(True)
 
     def least_rtt(self) -> float | None:
         """Seconds, as the kernel has measured them, however busy this process is; None if not."""

@@ -15,8 +15,8 @@ import os
 import socket
 from collections.abc import Sequence
 
-from rendezvous.compat import timeout
 from worker.probe.packets import HELLO_BYTES, NONCE_BYTES, REPLY_BYTES, Packets
+from worker.probe.waiting import Alarm
 
 # By family: the level, and its options MTU_DISCOVER and MTU, which Python does not name.
 _OPTIONS = {4: (socket.IPPROTO_IP, 10, 14), 6: (socket.IPPROTO_IPV6, 23, 24)}
@@ -54,14 +54,17 @@ class PathMtu:
         self._mute = 0
         self._closed = False
         self._heard = False
+        self._loop = asyncio.get_running_loop()
+        self._alarm = Alarm()
         self._socket = _socket(family, source)
 
     def __enter__(self) -> PathMtu:
-        asyncio.get_running_loop().add_reader(self._socket.fileno(), self._receive)
+        self._loop.add_reader(self._socket.fileno(), self._receive)
         return self
 
     def __exit__(self, *_: object) -> None:
-        asyncio.get_running_loop().remove_reader(self._socket.fileno())
+        self._alarm.close()
+        self._loop.remove_reader(self._socket.fileno())
         self._socket.close()
 
     async def ask(self, slot: int, address: str, port: int, mtu: int) -> int | None:
@@ -99,7 +102,7 @@ class PathMtu:
         if self._mute >= _MUTE_ENOUGH and not self._heard:
             self._closed = True
             for asked in self._waiting.values():
-                asked.settled.set()
+                asked.settle()
 
     async def _send(
         self, hello: bytes, place: tuple[str, int], sizes: Sequence[int], asked: _Asked
@@ -108,13 +111,14 @@ class PathMtu:
 
         A smaller one is not answered before a larger one, if that arrives.
         """
-        for size in () if self._closed else sizes:
+        if self._closed:
+            return
+        for size in sizes:
             with contextlib.suppress(OSError):  # too large for this very host, or no way there
                 if size - self._header >= len(hello):
                     self._socket.sendto(hello.ljust(size - self._header, b"\0"), place)
-        with contextlib.suppress(TimeoutError):
-            async with timeout(_WAIT_SECONDS):
-                await asked.settled.wait()
+        asked.settled = self._loop.create_future()
+        await self._alarm.wait(asked.settled, self._loop.time() + _WAIT_SECONDS)
 
     def _receive(self) -> None:
         while True:
@@ -141,14 +145,18 @@ class _Asked:
     """Datagrams of several sizes: which have been answered?"""
 
     def __init__(self, largest: int) -> None:
-        self.settled = asyncio.Event()
+        self.settled: asyncio.Future[bool] | None = None
         self.best = 0
         self._largest = largest
 
     def answered(self, size: int) -> None:
         self.best = max(self.best, min(size, self._largest))
         if self.best == self._largest:
-            self.settled.set()
+            self.settle()
+
+    def settle(self) -> None:
+        if self.settled is not None and not self.settled.done():
+            self.settled.set_result(True)
 
 
 def _socket(family: int, source: str = "") -> socket.socket:

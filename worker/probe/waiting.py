@@ -1,0 +1,89 @@
+"""What a probe waits for: sockets, and moments. In the running event loop.
+
+A visit waits some ten times, mostly for less than a millisecond: the loop's own readers and timers,
+each made for one wait and taken back, would cost more than what is waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import select
+from collections.abc import Callable
+
+_MOST_AT_ONCE = 64
+
+
+class Readers:
+    """Calls back when sockets can be read: an epoll of its own, which the event loop watches."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._epoll = select.epoll()
+        self._calls: dict[int, Callable[[], None]] = {}
+        self._loop.add_reader(self._epoll.fileno(), self._call)
+
+    def close(self) -> None:
+        """Call nobody any more."""
+        self._loop.remove_reader(self._epoll.fileno())
+        self._epoll.close()
+        self._calls.clear()
+
+    def add(self, file: int, call: Callable[[], None]) -> None:
+        """Call this whenever the socket of this number can be read, or has failed."""
+        self._epoll.register(file, select.EPOLLIN)
+        self._calls[file] = call
+
+    def remove(self, file: int) -> None:
+        """Call no longer, if it was added; to be said before the socket is closed."""
+        if self._calls.pop(file, None) is not None:
+            self._epoll.unregister(file)
+
+    def _call(self) -> None:
+        for file, _ in self._epoll.poll(0, _MOST_AT_ONCE):
+            if (call := self._calls.get(file)) is not None:  # one before it may have removed it
+                call()
+
+
+class Alarm:
+    """Ends waits that last too long, with one timer for all of them.
+
+    Nearly all are over long before: when it rings it mostly ends none, and is set to the earliest
+    end of those that go on.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._ends: dict[asyncio.Future[bool], float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._rings = math.inf
+
+    def close(self) -> None:
+        """End no wait any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def wait(self, awaited: asyncio.Future[bool], ends: float) -> bool:
+        """What somebody sets it to; False when nobody has done so by then, in the loop's time."""
+        self._ends[awaited] = ends
+        if ends < self._rings:
+            self._set(ends)
+        try:
+            return await awaited
+        finally:
+            del self._ends[awaited]
+
+    def _set(self, moment: float) -> None:
+        self.close()
+        self._rings = moment
+        self._timer = self._loop.call_at(moment, self._ring)
+
+    def _ring(self) -> None:
+        self._rings = math.inf
+        now = self._loop.time()
+        left = [(awaited, ends) for awaited, ends in self._ends.items() if not awaited.done()]
+        for awaited, ends in left:
+            if ends <= now:
+                awaited.set_result(False)
+        if later := [ends for _, ends in left if ends > now]:
+            self._set(min(later))
