@@ -32,7 +32,7 @@ _LIMIT_SECONDS = 120.0
 _MTU = 1_500
 _SETTLE_SECONDS = 0.3
 # Here all nodes share few cores: who is slow is not silent. A round's real limits change nothing.
-_PATIENT = Pace(quick_seconds=60, round_seconds=60)
+_PATIENT = Pace(quick_seconds=60, round_seconds=60, datagram_seconds=60)
 
 
 def make_mesh_join(keys: RunKeys, slot: int, port: int) -> JoinRequest:

@@ -31,18 +31,13 @@ from worker.probe.packets import (
 in_real_time = pytest.mark.real_time
 
 LAUNCH = f"launch{os.getpid()}"  # tests that run beside each other prefer other ports
-PATIENT = Pace(quick_seconds=20.0, round_seconds=60.0)
+# However busy this machine is: who listens here answers.
+PATIENT = Pace(quick_seconds=20.0, round_seconds=60.0, datagram_seconds=20.0)
 ONCE = Pace(quick_seconds=0.5, silence_seconds=0.0)
 HURRY = Pace(quick_seconds=0.3, again_seconds=0.2, silence_seconds=0.5)
 HOLD_SECONDS = 30.0
 
 Talk: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-
-
-@pytest.fixture(autouse=True)
-def datagrams_have_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However busy this machine is: who listens here answers them."""
-    monkeypatch.setattr("worker.probe.path_mtu._WAIT_SECONDS", 20.0)
 
 
 def identity(slot: int, **changes: Any) -> Identity:

@@ -77,6 +77,7 @@ class Pace:
             that loses packets, one of them gets through.
         silence_seconds: For all these visits together.
         round_seconds: For all peers.
+        datagram_seconds: How long until a datagram that is not answered counts as lost.
     """
 
     at_first: int = 8
@@ -85,6 +86,7 @@ class Pace:
     again_seconds: float = 0.5
     silence_seconds: float = 8.0
     round_seconds: float = 20.0
+    datagram_seconds: float = 0.4
 
 
 async def probe_peers(
@@ -114,7 +116,8 @@ async def probe_peers(
         mtus = {}
         for family in {family_of(peer.address) for peer in peers}:
             with contextlib.suppress(OSError):  # not of this host: visits will say so
-                path = PathMtu(packets, family, _source_of(own, family))
+                source = _source_of(own, family)
+                path = PathMtu(packets, family, source, pace.datagram_seconds)
                 mtus[family] = opened.enter_context(path)
         readers = opened.enter_context(contextlib.closing(Readers()))
         alarm = opened.enter_context(contextlib.closing(Alarm()))

@@ -27,7 +27,6 @@ _USUAL_SIZES = (
     *(9_000, 8_896, 8_500, 8_000, 4_200, 4_092, 2_044, 1_500, 1_492, 1_480, 1_460, 1_450),
     *(1_440, 1_420, 1_400, 1_380, 1_360, 1_340, 1_320, 1_300, 1_280, 1_024, 576),
 )
-_WAIT_SECONDS = 0.4
 _TO_BE_SURE = 8
 _MUTE_ENOUGH = 4
 
@@ -41,15 +40,19 @@ class PathMtu:
         packets: This node's.
         family: 4 or 6.
         source: The address of this node to ask from; the kernel's choice if empty.
+        wait_seconds: How long until datagrams that are not answered count as lost.
 
     Raises:
         OSError: The family, or the address, is not to be had on this host.
     """
 
-    def __init__(self, packets: Packets, family: int, source: str = "") -> None:
+    def __init__(
+        self, packets: Packets, family: int, source: str = "", wait_seconds: float = 0.4
+    ) -> None:
         self._packets = packets
         self._family = family
         self._header = _HEADER_BYTES[family]
+        self._wait_seconds = wait_seconds
         self._waiting: dict[bytes, _Asked] = {}
         self._mute = 0
         self._closed = False
@@ -118,7 +121,7 @@ class PathMtu:
                 if size - self._header >= len(hello):
                     self._socket.sendto(hello.ljust(size - self._header, b"\0"), place)
         asked.settled = self._loop.create_future()
-        await self._alarm.wait(asked.settled, self._loop.time() + _WAIT_SECONDS)
+        await self._alarm.wait(asked.settled, self._loop.time() + self._wait_seconds)
 
     def _receive(self) -> None:
         while True:
