@@ -67,15 +67,16 @@ def failed(pair: PairProbe) -> tuple[str, str]:
 
 
 @asynccontextmanager
-async def serving(talk: Talk) -> AsyncIterator[int]:
-    """A server of something else; gives its port."""
+async def serving(talk: Talk, sock: socket.socket | None = None) -> AsyncIterator[int]:
+    """A server of something else, at a socket or anywhere; gives its port."""
 
     async def closing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.closing(writer), contextlib.suppress(asyncio.IncompleteReadError):
             await talk(reader, writer)
 
     before = asyncio.all_tasks()
-    server = await asyncio.start_server(closing, "127.0.0.1", 0)
+    sock = sock or socket.create_server(("127.0.0.1", 0))
+    server = await asyncio.start_server(closing, sock=sock)
     async with server:
         yield server.sockets[0].getsockname()[1]
     left = asyncio.all_tasks() - before
@@ -233,21 +234,37 @@ async def test_a_port_at_which_nobody_listens_refuses() -> None:
 
 
 @contextmanager
-def full_port() -> Iterator[int]:
-    """A port whose queue is full: the kernel leaves further connections without an answer."""
+def full() -> Iterator[socket.socket]:
+    """A server whose queue is full: the kernel leaves further connections without an answer."""
     with socket.create_server(("127.0.0.1", 0), backlog=0) as server, ExitStack() as waiting:
         for _ in range(3):
             one = waiting.enter_context(socket.socket())
             one.setblocking(False)
             one.connect_ex(server.getsockname())
-        yield server.getsockname()[1]
+        yield server
 
 
 @in_real_time
 async def test_a_connection_that_nobody_answers_times_out() -> None:
-    with full_port() as port:
-        pair = await visit(port, HURRY)
+    with full() as server:
+        pair = await visit(server.getsockname()[1], HURRY)
     assert failed(pair) == ("timeout", "no answer to a connection")
+
+
+@in_real_time
+@pytest.mark.parametrize("outcome", ["ok", "refused"])
+async def test_a_connection_is_waited_for(outcome: str) -> None:
+    """The kernel asks again after a second."""
+    with full() as server:
+        visiting = asyncio.create_task(visit(server.getsockname()[1], mtu=0))
+        await asyncio.sleep(0.1)
+        if outcome == "ok":
+            async with serving(stand_in("answers"), server):
+                pair = await visiting
+        else:
+            server.close()
+            pair = await visiting
+    assert pair.outcome == outcome
 
 
 @in_real_time
@@ -266,7 +283,8 @@ async def test_a_peer_that_answers_the_second_time_is_good() -> None:
 @in_real_time
 async def test_a_round_ends_in_time_and_keeps_what_was_found() -> None:
     pace = Pace(concurrency=1, quick_seconds=60.0, round_seconds=0.5)
-    with full_port() as port, ProbeListener(identity(1)) as good:
+    with full() as server, ProbeListener(identity(1)) as good:
+        port = server.getsockname()[1]
         async with timeout(HOLD_SECONDS):
             where = plan(1, good.port, port, port)
             found, *pairs = await probe_peers(identity(0), where, [1, 2, 3], pace=pace)

@@ -108,8 +108,7 @@ async def probe_peers(
     """
     known = {peer.slot: peer for peer in plan.peers}
     peers = [known[slot] for slot in slots if slot in known and slot != identity.slot]
-    words = f"not finished within the {pace.round_seconds:g} s of a round"
-    found = {p.slot: PairProbe(slot=p.slot, outcome="timeout", detail=words) for p in peers}
+    found: dict[int, PairProbe] = {}
     with contextlib.ExitStack() as opened:
         packets = Packets(identity)
         own = known.get(identity.slot)
@@ -127,7 +126,11 @@ async def probe_peers(
         with contextlib.suppress(TimeoutError):
             async with timeout(pace.round_seconds):
                 await visitor.visit_all(peers_in_turn, found)
-    return [found[peer.slot] for peer in peers]
+    words = f"not finished within the {pace.round_seconds:g} s of a round"
+    return [
+        found.get(peer.slot) or PairProbe(slot=peer.slot, outcome="timeout", detail=words)
+        for peer in peers
+    ]
 
 
 def _source_of(own: ProbePeer | None, family: int) -> str:
@@ -347,6 +350,8 @@ class _Wire:
             self._socket.bind((self._source, 0))
         number = self._socket.connect_ex((address, port))
         if number == errno.EINPROGRESS:
+            number = self._socket.connect_ex((address, port))  # near peers have accepted by now
+        if number == errno.EALREADY:
             # By its number: the loop writes out a socket that it does not know, addresses and all.
             self._loop.add_writer(self._file, self._settle)
             try:
