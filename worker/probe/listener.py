@@ -161,7 +161,9 @@ class ProbeListener:
             data = visitor.hello[HELLO_BYTES:]
             if said.receiver != self._packets.slot:  # it learns who is here, and wants no more
                 return False
-        if data and not visitor.echoed:
+        if not data:
+            return True
+        if not visitor.echoed:
             visitor.sock.send(RECEIPT)  # apart: it arrives where packets of full size do not
         visitor.echoed += len(data)
         return visitor.echoed <= BULK_BYTES and visitor.sock.send(data) == len(data)
