@@ -19,10 +19,10 @@ def ends_at(*waits: tuple[float, float, float | None]) -> list[tuple[bool, float
     async def wait(alarm: Alarm, begins: float, ends: float, settled: float | None) -> None:
         loop = asyncio.get_running_loop()
         await asyncio.sleep(begins)
-        awaited: asyncio.Future[bool] = loop.create_future()
+        awaited = alarm.wait(ends)
         if settled is not None:
             loop.call_at(settled, awaited.set_result, True)
-        found.append((await alarm.wait(awaited, ends), loop.time()))
+        found.append((await awaited, loop.time()))
 
     async def work() -> None:
         with closing(Alarm()) as alarm:
@@ -55,11 +55,11 @@ def test_waits_that_are_soon_over_share_a_timer() -> None:
         loop, timers = asyncio.get_running_loop(), 0
         with closing(Alarm()) as alarm:
             for _ in range(100):
-                awaited: asyncio.Future[bool] = loop.create_future()
-                loop.call_soon(awaited.set_result, True)
                 before = alarm._timer
-                assert await alarm.wait(awaited, loop.time() + 1)
+                awaited = alarm.wait(loop.time() + 1)
                 timers += alarm._timer is not before
+                loop.call_soon(awaited.set_result, True)
+                assert await awaited
         return timers
 
     assert run_virtually(work()) == 1

@@ -354,10 +354,13 @@ class _Wire:
         if number == errno.EALREADY:
             # By its number: the loop writes out a socket that it does not know, addresses and all.
             self._loop.add_writer(self._file, self._settle)
+            self._awaited = self._alarm.wait(ends)
             try:
-                await self._wait(ends)
+                in_time = await self._awaited
             finally:
                 self._loop.remove_writer(self._file)
+            if not in_time:
+                raise TimeoutError
             number = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if number:
             raise OSError(number, os.strerror(number))
@@ -372,7 +375,9 @@ class _Wire:
         """The next `size` bytes, which come until then. Raises OSError, as `connect` does."""
         if len(self._received) < size and self._error is None:
             self._size = size
-            await self._wait(ends)
+            self._awaited = self._alarm.wait(ends)
+            if not await self._awaited:
+                raise TimeoutError
         if len(self._received) < size and self._error is not None:
             raise self._error
         data, self._received = self._received[:size], self._received[size:]
@@ -393,11 +398,6 @@ class _Wire:
         self._received = self._received + more if self._received else more
         if len(self._received) >= self._size:
             self._settle()
-
-    async def _wait(self, ends: float) -> None:
-        self._awaited = self._loop.create_future()
-        if not await self._alarm.wait(self._awaited, ends):
-            raise TimeoutError
 
     def _settle(self) -> None:
         if self._awaited is not None and not self._awaited.done():

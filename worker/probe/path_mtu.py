@@ -120,8 +120,8 @@ class PathMtu:
             with contextlib.suppress(OSError):  # too large for this very host, or no way there
                 if size - self._header >= len(hello):
                     self._socket.sendto(hello.ljust(size - self._header, b"\0"), place)
-        asked.settled = self._loop.create_future()
-        await self._alarm.wait(asked.settled, self._loop.time() + self._wait_seconds)
+        asked.settled = self._alarm.wait(self._loop.time() + self._wait_seconds)
+        await asked.settled
 
     def _receive(self) -> None:
         while True:

@@ -54,7 +54,7 @@ class Alarm:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._ends: dict[asyncio.Future[bool], float] = {}
+        self._waits: list[tuple[float, asyncio.Future[bool]]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._rings = math.inf
 
@@ -63,15 +63,13 @@ class Alarm:
         if self._timer is not None:
             self._timer.cancel()
 
-    async def wait(self, awaited: asyncio.Future[bool], ends: float) -> bool:
-        """What somebody sets it to; False when nobody has done so by then, in the loop's time."""
-        self._ends[awaited] = ends
+    def wait(self, ends: float) -> asyncio.Future[bool]:
+        """For somebody to set; False when nobody has done so by then, in the loop's time."""
+        awaited: asyncio.Future[bool] = self._loop.create_future()
+        self._waits.append((ends, awaited))
         if ends < self._rings:
             self._set(ends)
-        try:
-            return await awaited
-        finally:
-            del self._ends[awaited]
+        return awaited
 
     def _set(self, moment: float) -> None:
         self.close()
@@ -81,9 +79,10 @@ class Alarm:
     def _ring(self) -> None:
         self._rings = math.inf
         now = self._loop.time()
-        left = [(awaited, ends) for awaited, ends in self._ends.items() if not awaited.done()]
-        for awaited, ends in left:
+        going_on = [(ends, awaited) for ends, awaited in self._waits if not awaited.done()]
+        self._waits = [(ends, awaited) for ends, awaited in going_on if ends > now]
+        for ends, awaited in going_on:
             if ends <= now:
                 awaited.set_result(False)
-        if later := [ends for _, ends in left if ends > now]:
-            self._set(min(later))
+        if self._waits:
+            self._set(min(ends for ends, _ in self._waits))
