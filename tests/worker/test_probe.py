@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -231,6 +232,20 @@ async def test_a_port_at_which_nobody_listens_refuses() -> None:
         bound.bind(("127.0.0.1", 0))
         pair = await visit(bound.getsockname()[1])
     assert failed(pair) == ("refused", "nothing listens there")
+
+
+@pytest.mark.parametrize("left", [0, 1, 2])
+async def test_a_node_without_files_for_its_visits_says_so(left: int) -> None:
+    _, hard = limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ProbeListener(identity(1)) as listener:
+        lowest_free = os.dup(0)
+        os.close(lowest_free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free + left, hard))
+        try:
+            (pair,) = await probe_peers(identity(0), plan(1, listener.port), [1])
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert failed(pair) == ("error", "Too many open files")
 
 
 @contextmanager

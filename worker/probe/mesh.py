@@ -118,7 +118,11 @@ async def probe_peers(
                 source = _source_of(own, family)
                 path = PathMtu(packets, family, source, pace.datagram_seconds)
                 mtus[family] = opened.enter_context(path)
-        readers = opened.enter_context(contextlib.closing(Readers()))
+        try:
+            readers = opened.enter_context(contextlib.closing(Readers()))
+        except OSError as exc:  # there is no file left for it, nor would be for a visit
+            words = _words_of(exc)
+            return [PairProbe(slot=peer.slot, outcome="error", detail=words) for peer in peers]
         alarm = opened.enter_context(contextlib.closing(Alarm()))
         visitor = _Visitor(packets, mtus, own, pace, clock, readers, alarm)
         # From the next one on: not everybody visits the first ones first.
@@ -415,7 +419,7 @@ class _Wire:
 
 def _fault_of(exc: OSError, address: str) -> _Fault:
     """What an error of the kernel means."""
-    words = printable(exc.strerror or type(exc).__name__, _DETAIL_CHARACTERS)
+    words = _words_of(exc)
     if exc.errno == errno.ECONNREFUSED:
         own = _is_own(address)
         return _Fault("self", _OWN) if own else _Fault("refused", "nothing listens there")
@@ -426,6 +430,10 @@ def _fault_of(exc: OSError, address: str) -> _Fault:
     if exc.errno in _NOBODY:
         return _Fault("timeout", words)
     return _Fault("error", words)
+
+
+def _words_of(exc: OSError) -> str:
+    return printable(exc.strerror or type(exc).__name__, _DETAIL_CHARACTERS)
 
 
 def _stranger(address: str, words: str) -> _Fault:

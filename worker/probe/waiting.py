@@ -11,8 +11,6 @@ import math
 import select
 from collections.abc import Callable
 
-_MOST_AT_ONCE = 64
-
 
 class Readers:
     """Calls back when sockets can be read: an epoll of its own, which the event loop watches."""
@@ -40,7 +38,7 @@ class Readers:
             self._epoll.unregister(file)
 
     def _call(self) -> None:
-        for file, _ in self._epoll.poll(0, _MOST_AT_ONCE):
+        for file, _ in self._epoll.poll(0):
             if (call := self._calls.get(file)) is not None:  # one before it may have removed it
                 call()
 
