@@ -44,7 +44,8 @@ class Body:
     @staticmethod
     def of(data: bytes) -> Body:
         """Compress once, for everyone."""
-        return Body(data, gzip.compress(data, _GZIP_LEVEL, mtime=0) if len(data) >= _GZIP_FROM else None)
+        is_long = len(data) >= _GZIP_FROM
+        return Body(data, gzip.compress(data, _GZIP_LEVEL, mtime=0) if is_long else None)
 
 
 def problem_response(
