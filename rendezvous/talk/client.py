@@ -194,10 +194,13 @@ class RegistryClient:
 
     def _try_elsewhere(self) -> None:
         """Large messages may vanish on this way, or answers go to another machine that has this
-        node's address there."""
+        node's address there, or something between has forgotten all connections of this host: an
+        idle one is then as dead as that on which the answer is late."""
         if len(self.place.addresses) > 1:
             self._late.add(self._address)
             self._dial_again = True
+        elif self._line is not None and not self._dial_again:
+            self._keep(self._address, self._line.anew())
 
     # --- what a node says ---------------------------------------------------------------------
 

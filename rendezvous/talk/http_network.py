@@ -49,15 +49,7 @@ class HttpNetwork:
         with _translated():
             verify = await self._context(place, address, seconds)
             scheme = "http" if place.trust == "plain" else "https"
-            http = httpx.AsyncClient(
-                base_url=f"{scheme}://{bracketed(address)}:{place.port}",
-                verify=verify,
-                trust_env=False,
-                headers=HEADERS,
-                timeout=httpx.Timeout(seconds),
-                limits=httpx.Limits(max_connections=8, keepalive_expiry=60.0),
-            )
-        return HttpLine(http, seconds)
+            return HttpLine(f"{scheme}://{bracketed(address)}:{place.port}", verify, seconds)
 
     async def _context(
         self, place: RegistryPlace, address: str, seconds: float
@@ -95,10 +87,18 @@ class HttpNetwork:
 class HttpLine:
     """See `network.Line`."""
 
-    def __init__(self, http: httpx.AsyncClient, seconds: float) -> None:
-        self._http = http
+    def __init__(self, base: str, verify: ssl.SSLContext | bool, seconds: float) -> None:
+        self._verify = verify
         self._seconds = seconds
-        self.base = str(http.base_url).rstrip("/")
+        self._http = httpx.AsyncClient(
+            base_url=base,
+            verify=verify,
+            trust_env=False,
+            headers=HEADERS,
+            timeout=httpx.Timeout(seconds),
+            limits=httpx.Limits(max_connections=8, keepalive_expiry=60.0),
+        )
+        self.base = str(self._http.base_url).rstrip("/")
 
     async def request(self, request: Request, seconds: float) -> Answer:
         with _translated():
@@ -123,6 +123,9 @@ class HttpLine:
                 extensions={"sni_hostname": SERVER_NAME},
             ) as answer:
                 yield HttpStream(answer)
+
+    def anew(self) -> HttpLine:
+        return HttpLine(self.base, self._verify, self._seconds)
 
     async def aclose(self) -> None:
         await self._http.aclose()

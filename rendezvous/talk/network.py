@@ -73,6 +73,9 @@ class Line(Protocol):
     def stream(self, request: Request, quiet: float) -> AbstractAsyncContextManager[Stream]:
         """Send a request whose answer may be quiet for so many seconds."""
 
+    def anew(self) -> Line:
+        """Another line to the same address, trusted as this one, that has no connection yet."""
+
     async def aclose(self) -> None:
         """Close all connections."""
 

@@ -41,12 +41,17 @@ def raw(status: int, body: Any) -> Answer:
 
 @dataclass
 class Host:
-    """An address: answers after so many seconds, or fails; the first requests find it `deaf`."""
+    """An address: answers after so many seconds, or fails; the first requests find it `deaf`.
+
+    On the first lines to it, so many as are `forgotten`, nothing passes any more.
+    """
 
     seconds: float = 0.0
     fault: Fault | None = None
     answer: Any = None
     deaf: int = 0
+    lines: int = 0
+    forgotten: int = 0
     refuses: bool = False
     dialled_at: list[float] = field(default_factory=list)
     asked: list[tuple[Request, int]] = field(default_factory=list)
@@ -73,15 +78,22 @@ class Host:
 class _Line:
     def __init__(self, address: str, host: Host) -> None:
         self.base = f"http://{address}"
-        self._host = host
+        self._address, self._host, self._number = address, host, host.lines
+        host.lines += 1
 
     async def request(self, request: Request, seconds: float) -> Answer:
+        if self._number < self._host.forgotten:
+            await asyncio.sleep(seconds)
+            raise NetworkFailure(Fault.SILENT)
         return await self._host.take(request)
 
     @asynccontextmanager
     async def stream(self, request: Request, quiet: float) -> AsyncIterator[Stream]:
         raise NetworkFailure(Fault.CLOSED)
         yield
+
+    def anew(self) -> Line:
+        return _Line(self._address, self._host)
 
     async def aclose(self) -> None:
         self._host.closed += 1
@@ -212,6 +224,22 @@ def test_an_address_where_an_answer_is_late_is_left_for_another() -> None:
     hosts = {"a": Host(deaf=99), "b": Host(0.1, answer=VIEW)}
     view, base, _ = with_client(hosts, watch)
     assert (view.seq, base) == (VIEW["seq"], "http://b")
+
+
+def test_what_is_late_is_asked_on_a_new_connection() -> None:
+    """What has forgotten one connection of a host has forgotten the idle ones as well."""
+    host = Host(answer=VIEW)
+
+    async def work(client: RegistryClient) -> float:
+        await client.connect()
+        host.forgotten = host.lines
+        await watch(client)
+        return asyncio.get_running_loop().time()
+
+    at, _, _ = with_client({"a": host}, work)
+    seen = [(request.target, closed) for request, closed in host.asked]
+    assert seen == [("/healthz", 0), ("/v1/runs/r/nodes/0/watch?after=0", 0)]
+    assert (at, host.closed) == (pytest.approx(1.1), 1)
 
 
 def test_a_poll_outlives_refused_connections_and_does_not_hammer() -> None:

@@ -19,6 +19,7 @@ from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import new_secret
 from rendezvous.talk.http_network import HttpNetwork
 from rendezvous.talk.join_string import RegistryPlace
+from rendezvous.talk.network import Request
 from rendezvous.wire.errors import NotFound, Unavailable
 from rendezvous.wire.reports import ExitReport, LeaveReport
 from rendezvous.wire.run import Phase
@@ -212,6 +213,18 @@ async def test_a_poll_that_is_cancelled_leaves_no_connection_waiting() -> None:
         with pytest.raises(asyncio.CancelledError):
             await poll
         await soon(lambda: not any(line.is_open for line in server.lines))
+
+
+async def test_a_line_anew_uses_no_connection_of_the_former_one(tls_registry: Registry) -> None:
+    asked = Request("GET", "/healthz", {})
+    for place in (tls_registry.place, by_public_key(tls_registry)):
+        line = await HttpNetwork().open(place, HERE, 10.0)
+        await line.request(asked, 10.0)
+        another = line.anew()
+        await line.aclose()
+        answer = await another.request(asked, 10.0)
+        await another.aclose()
+        assert (another.base, answer.status) == (line.base, 200)
 
 
 async def test_a_stream_of_events_that_breaks_off_is_told() -> None:

@@ -415,6 +415,9 @@ class SimulatedLine:
             self._used.remove(wire)
             self._door.hang_up(wire)
 
+    def anew(self) -> SimulatedLine:
+        return SimulatedLine(self._door, self._place, self._address, self._seconds)
+
     async def aclose(self) -> None:
         for wire in self._idle + self._used:
             self._door.hang_up(wire)
