@@ -11,7 +11,7 @@ Rules (with where they come from):
   one that is read within 3 poll lengths after the registry itself was stalled, or before it.
 - When 55 % or more of the nodes, and at least 3, are suspect together, the registry may be the one
   that is cut off: it waits one more lease (the rule of the Kubernetes node controller). When they
-  begin to come back, the others have 3 polls to do the same.
+  begin to come back, and when most are back, the others have 3 polls to do the same.
 
 All times are seconds of one monotonic clock that stands still while the registry is down or
 stalled: registry downtime never expires a lease (etcd and Consul extend leases after a leader
@@ -74,13 +74,15 @@ class Leases:
         self._trust_close = trust_close
         self._leases: dict[Key, _Lease] = {}
         self._most_were_silent = False
-        self._granted_at = float("-inf")
+        self._held_since = self._granted_at = float("-inf")
 
     def heard(self, key: Key, now: float, connection: int | None = None) -> bool:
         """A request of this node came in, on this connection; whether it is a new one of it."""
         lease = self._leases.get(key)
         if lease is None:
             lease = self._leases[key] = _Lease(now)
+        if self._held_since - lease.heard >= self.suspect_after:  # one of those it holds back for
+            self.holding_until = max(self.holding_until or now, now + self.suspect_after)
         lease.heard = now
         lease.closed_at = None
         if connection is None or connection in lease.connections:
@@ -115,6 +117,7 @@ class Leases:
         self._leases = {key: _Lease(now) for key in keys}
         self._granted_at = now
         self.holding_until, self._most_were_silent = None, False
+        self._held_since = float("-inf")
 
     def silent_seconds(self, key: Key, now: float) -> float:
         """Seconds since the node was last heard of; 0 when it has no lease."""
@@ -163,10 +166,11 @@ class Leases:
         """Begin to hold back when most are silent; go on for a while when they come back."""
         if self._mass_silence(now):
             if self.holding_until is None and sudden:
-                self.holding_until = now + self.dead_after
+                self.holding_until, self._held_since = now + self.dead_after, now
             self._most_were_silent = self.holding_until is None or self.is_holding(now)
         elif self._most_were_silent:  # also when nobody had died of it yet: the last may be late
             self.holding_until, self._most_were_silent = now + self.suspect_after, False
+            self._held_since = float("-inf")
         elif not self.is_holding(now):
             self.holding_until = None
 

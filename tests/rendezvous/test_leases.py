@@ -101,6 +101,11 @@ two are too few | 0 heard 0-1; 15.25 dies 0-1; 15.25 sure
 those suspect at this moment count | 0 heard 0-8; 9 quiet by 2-8; 15 quiet by 5-8; 15 holds
 the rest has three polls to come back
     | 0 heard 0-8; 20 quiet by 5-8; 26 quiet by 3-8; 26.25 dies 0-2 by 3-8; 26.25 sure
+the first to come back shows it, though most are silent still
+    | 0 heard 0-3; 29.75 quiet; 29.8 heard 0; 35.5 quiet by 0; 35.8 dies 1-3 by 0; 35.8 sure
+each shows it once
+    | 0 heard 0-3; 20 quiet; 20 heard 0; 28 quiet; 28 heard 0; 29.75 quiet; 30.25 dies 1-3
+who was there does not show it | 0 heard 0-4; 20 quiet by 4; 30.25 dies 0-3 by 4
 the last is back when the others were in time
     | 0 heard 0-8; 14 quiet; 16 quiet by 1-8; 40 quiet by 0-8; 40 sure
 those who come back last | 0 heard 0-2; 20 quiet; 24 quiet by 0; 60 quiet by 0-2; 60 sure

@@ -95,7 +95,7 @@ _EDITS = {
         ("brake for all but none", "_MASS_PERCENT = 55", "_MASS_PERCENT = 95"),
         ("brake for six", "_MASS_COUNT = 3", "_MASS_COUNT = 6"),
         ("the brake stays", "self.holding_until is not None and now < self.holding_until", "self.holding_until is not None"),
-        ("the brake is short", "self.holding_until = now + self.dead_after", "self.holding_until = now + self.dead_after / 2"),
+        ("the brake is short", "now + self.dead_after, now", "now + self.dead_after / 2, now"),
         ("FIN kills at once", "_CLOSED_SECONDS = 1.0", "_CLOSED_SECONDS = 0.0"),
         ("FIN is nothing", "by_peer and not lease.connections and", "False and"),
         ("old FIN kills", "by_peer and not lease.connections and", "by_peer and"),
