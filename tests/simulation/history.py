@@ -340,7 +340,10 @@ def _note_nodes(facts: Facts, run: Run, event: Event, now: float) -> None:
 
 def _note_failures(facts: Facts, event: Event) -> None:
     """Which worker runs of a slot failed before the go; none that the run had given up, or that
-    another one was replacing already."""
+    another one was replacing already.
+
+    Where that one had failed first, unneeded while the older one was there, it counts with it.
+    """
     if facts.before.phase in (Phase.RUNNING, Phase.FINISHED):
         return
     slot, generation = -1, 0
@@ -352,7 +355,10 @@ def _note_failures(facts: Facts, event: Event) -> None:
             generation = event.news.generation
     elif isinstance(event, events.Refused) and event.exit_code is not None:
         slot, generation = event.slot, event.generation
-    if generation and generation >= facts.before.wanted.get(slot, 0):
+    wanted = facts.before.wanted.get(slot, 0)
+    if generation and (slot, wanted) in facts.said_over:
+        generation = max(generation, wanted)
+    if generation and generation >= wanted:
         facts.failed_generations.setdefault(slot, set()).add(generation)
 
 

@@ -25,7 +25,7 @@ from tests.simulation.generate import generate
 from tests.simulation.network import ADDRESSES, place_of
 from tests.simulation.planted import BUGS
 from tests.simulation.registry import OPERATOR
-from tests.simulation.schedule import Fault, Launch, Schedule, from_json
+from tests.simulation.schedule import BREAKING, Fault, Launch, Schedule, from_json
 from tests.simulation.search import stored
 from tests.simulation.shrink import shrink
 from tests.simulation.world import World, fails_like, simulate
@@ -167,6 +167,20 @@ def test_what_a_stopped_registry_has_received_is_read_though_the_network_forgets
     schedule = Schedule(92257, (launch,), (Fault("acked 2 before", "forgotten"), stopped))
     report = simulate(schedule)
     assert (report.violation, sum(report.faults.values())) == (None, 2)
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+def test_a_node_whose_successor_had_failed_before_it_has_failed_once(retries: int) -> None:
+    """A launcher that comes back starts its own node anew, while the former one has its lease."""
+    calm = CALM.launches[0]
+    launch = replace(calm, here=True, owns_registry=True, retries=retries, join_timeout=60.0)
+    launch = replace(launch, boot=(0.2, *(40.0,) * (calm.slots - 1)))
+    killed = Fault(2.0, "launcher killed", seconds=0.3)
+    mute = Fault(2.1, "breaks", slot=0, count=BREAKING.index("connect") + 1)
+    world = World(replace(CALM, launches=(launch,), faults=(killed, mute)))
+    assert world.run().violation is None
+    [facts] = world.history.facts.values()
+    assert facts.failed_generations == {0: set(range(2, 3 + retries))}
 
 
 # --- the network, with the client and the registry's application that ship at its ends ------------
