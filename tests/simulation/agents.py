@@ -139,6 +139,8 @@ class Process:
         self.client: RegistryClient | None = None
         self.program: SimulatedProgram | None = None
         self.program_code: int | None = None
+        self.rank_code: int | None = None
+        """Of the first of its ranks that failed; the program itself ends with 1 then."""
         self.program_ended_at: float | None = None
         self.signalled_at = self.heard_at = 0.0
         self.hurried_at: float | None = None

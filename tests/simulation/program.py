@@ -79,6 +79,7 @@ class SimulatedProgram:
         if not ranks:
             self._main_ends(code)
         elif code:
+            self._process.rank_code = code
             self._rank_ends(0, code)
             self._later(0.1, self._siblings_end)
             self._later(self._course.siblings + 0.2, self._main_ends, 1)

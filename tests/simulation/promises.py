@@ -224,7 +224,8 @@ def a_cancel_does_not_hide_a_failure(history: History, run: Run, coming: events.
             continue
         if facts.known_at[failure.slot, failure.incarnation] >= now - 0.01:
             continue
-        told = owner.program_code in _TOLD_TO_END or owner.signal_told
+        ended_with = {owner.program_code, owner.rank_code}  # its node tells that of the rank
+        told = owner.signal_told or not ended_with.isdisjoint(_TOLD_TO_END)
         if not told and not _was_told_before(facts, failure.at):
             return f"{owner.name} had failed with {owner.program_code}"
     return None if disk_was_bad(history) or history.gaps else _cancel_overlooked(facts, now)
