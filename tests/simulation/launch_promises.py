@@ -178,8 +178,9 @@ def a_former_run_is_over_before_another_one_begins(
     world, before = history.world, launcher.known_before
     if launcher.shown_at != history.now() or before is None or launcher.again == "host":
         return None
-    former, more = before.spec.launch_id, {"registry crash"}
-    disturbed = disturbed_at_resume(world) - more or world.registries.crashes > 1
+    former, registries = before.spec.launch_id, world.registries
+    is_long = registries.crashes > 1 or registries.longest_away > _AWAITED_SECONDS
+    disturbed = is_long or disturbed_at_resume(world) - {"registry crash"}
     if former == launcher.launch_id or disturbed or launcher.was_paused:
         return None
     is_over = history.facts[former].finished is not None
