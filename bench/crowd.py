@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+from pydantic_core import to_json
+
 from bench.offer import make_join
 from bench.tls import TlsSocket
 from rendezvous.talk.credentials import SERVER_NAME, RunKeys
@@ -171,7 +173,7 @@ class Crowd:
         self._run = f"/v1/runs/{keys.run}/nodes"
         self.progress = Progress()
         for node in self.nodes.values():
-            body = make_join(keys, node.slot).model_dump_json().encode()
+            body = to_json(make_join(keys, node.slot))
             node.join = self._request("POST", "", keys.join_token(node.slot, 1).text(), body)
 
     def arrive(self, slots: Iterable[int]) -> None:

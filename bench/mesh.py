@@ -8,6 +8,7 @@ import json
 import statistics
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from multiprocessing.connection import Connection
 
 from bench.children import forked, heard
@@ -47,8 +48,7 @@ def make_mesh_join(keys: RunKeys, slot: int, port: int) -> JoinRequest:
         speed_mbps=0,
         reason="all nodes live on one machine",
     )
-    changes = {"candidates": [candidate], "probe_port": port}
-    join = usual.model_copy(update=changes)
+    join = replace(usual, candidates=[candidate], probe_port=port)
     return sign_join(join, keys.row_key, run=keys.run, launch_id=keys.launch_id)
 
 

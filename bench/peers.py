@@ -22,6 +22,7 @@ from typing import Any
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
+from pydantic_core import to_json
 from torch.distributed import (  # type: ignore[attr-defined]
     DistStoreError,
     TCPStore,
@@ -80,7 +81,7 @@ def _prepare_c10d(store: TCPStore, run: str, node: int, nodes: int) -> Steps:
 def _prepare_store(store: TCPStore, run: str, node: int, nodes: int) -> Steps:
     """Set the own row, wait for all, read all of them."""
     candidate = make_join(RunKeys(b"", run, "launch01"), node).candidates[0]
-    row = candidate.model_dump_json()
+    row = to_json(candidate).decode()
     keys = [f"{run}/{number}" for number in range(nodes)]
 
     def meet() -> None:

@@ -184,7 +184,7 @@ def _gpus(joins: Sequence[JoinRequest]) -> list[Finding]:
     have_any = any(join.facts.gpus for join in joins)
     counts = compare_facts(joins, count, lambda f: str(f.gpus) if have_any else "")
     return [
-        *(f.model_copy(update={"level": "fail"}) if _blames(f, short) else f for f in counts),
+        *(replace(f, level="fail") if _blames(f, short) else f for f in counts),
         *compare_facts(joins, model, lambda f: ", ".join(sorted(set(f.gpu_models)))),
         *compare_facts(joins, driver, lambda f: f.driver_version),
     ]

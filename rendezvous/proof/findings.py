@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from rendezvous.frozen import frozen
 from rendezvous.wire.checks import Check, Level, names_nodes
@@ -121,8 +122,7 @@ def hostnames_of(joins: Iterable[JoinRequest]) -> dict[int, str]:
 
 def mark_skipped(findings: Iterable[Finding], spec: RunSpec) -> list[Finding]:
     """The findings, those of checks that are left out as `skipped`."""
-    skip = {"level": "skipped"}
-    return [f.model_copy(update=skip) if f.check in spec.skip else f for f in findings]
+    return [replace(f, level="skipped") if f.check in spec.skip else f for f in findings]
 
 
 def finding_text(finding: Finding, hostnames: Mapping[int, str]) -> str:
@@ -144,8 +144,8 @@ def told_once(
     """Each finding with its sentence; what several nodes found alike is one, with all of them."""
     alike: defaultdict[Finding, list[Finding]] = defaultdict(list)
     for finding in findings:
-        same = {} if names_nodes(finding.check) else {"slot": None}
-        alike[finding.model_copy(update=same)].append(finding)
+        same = finding if names_nodes(finding.check) else replace(finding, slot=None)
+        alike[same].append(finding)
     told = []
     for of_nobody, (first, *more) in alike.items():
         text = finding_text(first, hostnames)

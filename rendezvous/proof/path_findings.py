@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from rendezvous.proof.findings import Property, differences, hostnames_of, make_finding
 from rendezvous.proof.networks import NetworkClass
@@ -91,7 +92,7 @@ def _reached(round_: ProbedRound) -> list[Finding]:
 def _mtus(round_: ProbedRound) -> list[Finding]:
     mtu = {slot: str(own or "") for slot, own in round_.mtus.items()}
     found = [
-        f if f.slot is None else f.model_copy(update={"fix": _set_mtu(round_, f.slot, f.expected)})
+        f if f.slot is None else replace(f, fix=_set_mtu(round_, f.slot, f.expected))
         for f in differences(_MTU, mtu, round_.hostnames)
     ]
     narrow = {

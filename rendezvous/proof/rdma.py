@@ -98,8 +98,8 @@ def _uneven(ports: Property, joins: Sequence[JoinRequest]) -> list[Finding]:
     return [
         finding
         if finding.slot is None
-        else finding.model_copy(
-            update={"cause": printable(finding.cause + _broken(facts[finding.slot], usual), 600)}
+        else replace(
+            finding, cause=printable(finding.cause + _broken(facts[finding.slot], usual), 600)
         )
         for finding in found
     ]

@@ -16,7 +16,9 @@ from enum import Enum
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
+from pydantic.dataclasses import is_pydantic_dataclass
+from pydantic_core import to_json
 
 from rendezvous.talk.join_string import without_secrets
 from rendezvous.wire.errors import RdzvError, with_children
@@ -54,8 +56,8 @@ def plain(value: Any, hide: Hide) -> Any:
             return value
         case str():
             return hide(value)
-        case BaseModel():  # its patterns refuse any other word in place of a hidden one
-            return json.loads(without_secrets(value.model_dump_json()))
+        case _ if _is_message(type(value)):  # its patterns refuse another word for a hidden one
+            return json.loads(without_secrets(to_json(value).decode()))
         case RdzvError():
             return {"error": type(value).__name__, **plain(vars(value), hide)}
         case BaseException():
@@ -89,8 +91,8 @@ def made(hint: Any, value: Any) -> Any:
 def _made_of(kind: type, value: Any) -> Any:
     if issubclass(kind, Enum):
         return kind(value) if issubclass(kind, str | int) else kind[value]
-    if issubclass(kind, BaseModel):
-        return kind.model_validate_json(json.dumps(value))
+    if _is_message(kind):
+        return TypeAdapter(kind).validate_json(json.dumps(value))
     if issubclass(kind, BaseException):
         return _error(**value)
     if is_dataclass(kind):
@@ -99,6 +101,11 @@ def _made_of(kind: type, value: Any) -> Any:
     if kind in _SCALARS and not isinstance(value, _SCALARS[kind]):
         raise TypeError(f"{value!r} is not of the type {kind.__name__}")
     return value
+
+
+def _is_message(kind: type) -> bool:
+    """Whether Pydantic knows how it is written."""
+    return issubclass(kind, BaseModel) or is_pydantic_dataclass(kind)
 
 
 def _error(error: str | None, **values: Any) -> Exception:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from rendezvous.frozen import frozen
 from rendezvous.proof.blame import blame, to_release, why_released
@@ -83,7 +84,7 @@ def plan_checks(run: Run, now: float) -> Plan:
         classes = classes_of(joins)
         missed = [] if isinstance(classes, Unreachable) else given_up(joins, classes[0])
         # Whatever a node says that it found, it is about that node.
-        own = (f.model_copy(update={"slot": join.slot}) for join in joins for f in join.findings)
+        own = (replace(f, slot=join.slot) for join in joins for f in join.findings)
         compared = compare(joins, require_rdma=run.spec.require_rdma)
         found = mark_skipped([*own, *compared, *missed], run.spec)
         findings = [finding for finding in findings if finding.slot in left_out] + found

@@ -14,7 +14,8 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Any, TypeVar, cast
 from urllib.parse import urlencode
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_json
 
 from rendezvous.background import in_background
 from rendezvous.talk.credentials import Credential
@@ -136,7 +137,7 @@ class RegistryClient:
         self,
         method: str,
         path: str,
-        body: BaseModel | None = None,
+        body: object = None,
         *,
         params: dict[str, Any] | None = None,
         seconds: float | None = None,
@@ -156,19 +157,19 @@ class RegistryClient:
         return answer.body
 
     async def _ask(
-        self, model: type[Model], method: str, path: str, body: BaseModel | None = None, **how: Any
+        self, model: type[Model], method: str, path: str, body: object = None, **how: Any
     ) -> Model:
         """What comes of `request`, read as that model."""
         return _parse(model, await self.request(method, path, body, **how))
 
     def _request(
-        self, method: str, path: str, body: BaseModel | None, params: dict[str, Any] | None
+        self, method: str, path: str, body: object, params: dict[str, Any] | None
     ) -> Request:
         headers = {"content-type": "application/json"}
         if self.credential is not None:
             headers["authorization"] = f"Bearer {self.credential}"
         target = f"{path}?{urlencode(params)}" if params else path
-        content = None if body is None else body.model_dump_json().encode()
+        content = None if body is None else to_json(body)
         return Request(method, target, headers, content)
 
     @contextlib.contextmanager
@@ -181,7 +182,7 @@ class RegistryClient:
             raise Unavailable(f"{self.base}: {words_of(exc)}") from exc
 
     async def _persistently(
-        self, method: str, path: str, body: Callable[[], BaseModel] | None = None, *, late: float
+        self, method: str, path: str, body: Callable[[], object] | None = None, *, late: float
     ) -> bytes:
         """As `request`, again on other connections while the answer is late."""
         return await persistently(

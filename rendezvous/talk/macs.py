@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from rendezvous.wire.node import MOST_COMMAND_WORDS, JoinRequest
@@ -15,8 +16,8 @@ def sign_join(join: JoinRequest, row_key: bytes, *, run: str, launch_id: str) ->
     signed = []
     for one in join.candidates:
         mac = row_mac(join.row(one), row_key, run=run, launch_id=launch_id)
-        signed.append(one.model_copy(update={"mac": mac}))
-    return join.model_copy(update={"candidates": signed})
+        signed.append(replace(one, mac=mac))
+    return replace(join, candidates=signed)
 
 
 def row_mac(row: TableRow, row_key: bytes, *, run: str, launch_id: str) -> str:

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
+from pydantic.dataclasses import dataclass
 
 from rendezvous.enums import StrEnum
 from rendezvous.wire.checks import Level
 from rendezvous.wire.table import TableRow
 from rendezvous.wire.types import (
     MAX_NODES,
+    STRICT,
     Address,
     Digest,
     Generation,
@@ -34,22 +36,23 @@ class LinkKind(StrEnum):
     VIRTUAL = "virtual"
 
 
-class Candidate(Wire):
+@dataclass(frozen=True, slots=True, config=STRICT)
+class Candidate:
     """One address that a node offers.
 
     `mac` is HMAC-SHA-256 with the run's row key over the row that it would become: made by the
     node, checked by every reader, so that the registry cannot invent a node.
     """
 
-    interface: ShortWords = Field(description="The node's own name of the interface.")
+    interface: Annotated[ShortWords, Field(description="The node's own name of the interface.")]
     address: Address
     prefix_length: Annotated[int, Field(ge=0, le=128)]
     kind: LinkKind = LinkKind.ETHERNET
     mtu: Annotated[int, Field(ge=0, le=1_000_000)] = 0
-    speed_mbps: Annotated[int, Field(ge=0)] = Field(0, description="0 when unknown.")
-    reason: Words = Field("", description="Why it is at this place in the list.")
+    speed_mbps: Annotated[int, Field(ge=0)] = Field(default=0, description="0 when unknown.")
+    reason: Words = Field(default="", description="Why it is at this place in the list.")
     left_out_by: Annotated[dict[ShortWords, Words], Field(max_length=8)] = Field(
-        {},
+        default={},
         description="Variables set by the user that make programs use another interface, such as "
         "GLOO_SOCKET_IFNAME, and their values.",
     )
@@ -77,19 +80,23 @@ MOST_COMMAND_WORDS = 128
 WordMac = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
 
 
-class Job(Wire):
+@dataclass(frozen=True, slots=True, config=STRICT)
+class Job:
     """What a node believes the job to be; compared between the nodes before anything starts."""
 
     nnodes: Annotated[str, Field(pattern=r"^[0-9]{1,6}(:[0-9]{1,6})?$")] | None = None
-    command_digest: Digest | None = Field(None, description="From older nodes: SHA-256 of COMMAND.")
+    command_digest: Digest | None = Field(
+        default=None, description="From older nodes: SHA-256 of COMMAND."
+    )
     command_words: Annotated[list[WordMac], Field(max_length=MOST_COMMAND_WORDS + 1)] = Field(
-        [],
+        default=[],
         description="COMMAND word by word, under the row key, which the registry does not have.",
     )
     framework: ShortWords = "torchrun"
 
 
-class RdmaPort(Wire):
+@dataclass(frozen=True, slots=True, config=STRICT)
+class RdmaPort:
     """One port of an RDMA device, as sysfs describes it; see `worker.machine.rdma`.
 
     What the kernel does not say is empty or 0.
@@ -97,32 +104,45 @@ class RdmaPort(Wire):
 
     device: ShortWords
     port: Annotated[int, Field(ge=1, le=255)] = 1
-    link_layer: ShortWords = Field("", description="InfiniBand, Ethernet (RoCE) or Unknown (EFA).")
+    link_layer: ShortWords = Field(
+        default="", description="InfiniBand, Ethernet (RoCE) or Unknown (EFA)."
+    )
     hca_type: ShortWords = ""
-    state: ShortWords = Field("", description="ACTIVE, INIT, DOWN ...")
-    phys_state: ShortWords = Field("", description="LinkUp, Polling ...")
+    state: ShortWords = Field(default="", description="ACTIVE, INIT, DOWN ...")
+    phys_state: ShortWords = Field(default="", description="LinkUp, Polling ...")
     rate_gbps: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0
-    rate: ShortWords = Field("", description="As the kernel writes it: 400 Gb/sec (4X NDR).")
+    rate: ShortWords = Field(
+        default="", description="As the kernel writes it: 400 Gb/sec (4X NDR)."
+    )
     lid: Annotated[int, Field(ge=0)] = 0
     sm_lid: Annotated[int, Field(ge=0)] = 0
-    pkeys: Annotated[list[int], Field(max_length=256)] = Field([], description="Those not 0.")
-    subnet_prefix: ShortWords = Field("", description="First 64 bits of GID 0, hex.")
+    pkeys: Annotated[list[int], Field(max_length=256)] = Field(
+        default=[], description="Those not 0."
+    )
+    subnet_prefix: ShortWords = Field(default="", description="First 64 bits of GID 0, hex.")
     gid_index: Annotated[int, Field(ge=0)] | None = Field(
-        None, description="Of the RoCE port's GID that NCCL takes, where there is one."
+        default=None, description="Of the RoCE port's GID that NCCL takes, where there is one."
     )
     gid_type: ShortWords = ""
-    mtu: Annotated[int, Field(ge=0)] = Field(0, description="Of its network interface, if any.")
+    mtu: Annotated[int, Field(ge=0)] = Field(
+        default=0, description="Of its network interface, if any."
+    )
     firmware: ShortWords = ""
     node_guid: ShortWords = ""
-    interface: ShortWords = Field("", description="Its network interface, as far as seen here.")
-    openable: bool = Field(True, description="Its uverbs device node exists and can be opened.")
-    problem: Words = Field("", description="Why NCCL cannot use it; empty when it can.")
+    interface: ShortWords = Field(
+        default="", description="Its network interface, as far as seen here."
+    )
+    openable: bool = Field(
+        default=True, description="Its uverbs device node exists and can be opened."
+    )
+    problem: Words = Field(default="", description="Why NCCL cannot use it; empty when it can.")
     chosen: bool = Field(
-        True, description="NCCL_IB_HCA, if the user has set it, includes this port."
+        default=True, description="NCCL_IB_HCA, if the user has set it, includes this port."
     )
 
 
-class Facts(Wire):
+@dataclass(frozen=True, slots=True, config=STRICT)
+class Facts:
     """What is worth knowing of a node's machine; shown, and compared between the nodes.
 
     What could not be found out is empty or 0.
@@ -131,39 +151,50 @@ class Facts(Wire):
     rdzv_version: ShortWords = ""
     python_version: ShortWords = ""
     torch_version: ShortWords = ""
-    cuda_version: ShortWords = Field("", description="That torch was built for.")
+    cuda_version: ShortWords = Field(default="", description="That torch was built for.")
     nccl_version: ShortWords = ""
     driver_version: ShortWords = ""
     gpus: Annotated[int, Field(ge=0)] = 0
-    gpu_models: Annotated[list[ShortWords], Field(max_length=64)] = []
-    gpu_uuids: Annotated[list[ShortWords], Field(max_length=64)] = []
+    gpu_models: Annotated[list[ShortWords], Field(max_length=64)] = Field(default=[])
+    gpu_uuids: Annotated[list[ShortWords], Field(max_length=64)] = Field(default=[])
     cpus: Annotated[int, Field(ge=0)] = 0
     boot_id: ShortWords = ""
     machine_id: ShortWords = ""
-    script_digest: Digest | Literal[""] = Field("", description="Of the entry script, if a file.")
-    rdma: Annotated[list[RdmaPort], Field(max_length=128)] = []
-    wants_rdma: bool = Field(True, description="NCCL may use RDMA: no variable disables it.")
+    script_digest: Digest | Literal[""] = Field(
+        default="", description="Of the entry script, if a file."
+    )
+    rdma: Annotated[list[RdmaPort], Field(max_length=128)] = Field(default=[])
+    wants_rdma: bool = Field(
+        default=True, description="NCCL may use RDMA: no variable disables it."
+    )
 
 
 CheckId = Annotated[str, Field(pattern=r"^[LXMPD][0-9]{2}$")]
 
 
-class Finding(Wire):
+@dataclass(frozen=True, slots=True, config=STRICT)
+class Finding:
     """What one check found, good or bad; `rendezvous.wire.checks` lists the checks."""
 
     check: CheckId
     level: Level
-    slot: SlotIndex | None = Field(None, description="The node; None for the run as a whole.")
-    subject: ShortWords = Field("", description="Device, interface, variable or pair concerned.")
+    slot: SlotIndex | None = Field(
+        default=None, description="The node; None for the run as a whole."
+    )
+    subject: ShortWords = Field(
+        default="", description="Device, interface, variable or pair concerned."
+    )
     value: Words = ""
     expected: Words = ""
     cause: Words = Field(
-        "", description="What it means: a clause, or a sentence where the check names the nodes."
+        default="",
+        description="What it means: a clause, or a sentence where the check names the nodes.",
     )
-    fix: Words = Field("", description="The command or step that fixes it.")
+    fix: Words = Field(default="", description="The command or step that fixes it.")
 
 
-class JoinRequest(Wire):
+@dataclass(frozen=True, slots=True, config=STRICT)
+class JoinRequest:
     """`POST /v1/runs/{run}/nodes`. The same `join_id` again gets the same answer."""
 
     slot: SlotIndex
@@ -173,13 +204,13 @@ class JoinRequest(Wire):
     nproc_per_node: Annotated[int, Field(ge=1, le=4096)]
     candidates: Annotated[list[Candidate], Field(min_length=1, max_length=64)]
     requested_rank: Annotated[int, Field(ge=0, lt=MAX_NODES)] | None = None
-    master_port: Port | None = Field(None, description="A port that this node found free.")
+    master_port: Port | None = Field(default=None, description="A port that this node found free.")
     job: Job = Job()
     facts: Facts = Facts()
     findings: Annotated[list[Finding], Field(max_length=64)] = Field(
-        [], description="Warnings and failures of the checks that the node made on itself."
+        default=[], description="Warnings and failures of the checks that the node made on itself."
     )
-    probe_port: Port | None = Field(None, description="Where it answers its peers' probes.")
+    probe_port: Port | None = Field(default=None, description="Where it answers its peers' probes.")
 
     def row(self, candidate: Candidate, rank: int = 0, hcas: Sequence[str] = ()) -> TableRow:
         """This node's row of the table, at one of its addresses."""

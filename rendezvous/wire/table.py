@@ -7,15 +7,19 @@ import json
 from typing import Any, Literal
 
 from pydantic import Field
+from pydantic.dataclasses import dataclass
 
-from rendezvous.wire.types import Wire, parse_address, subnet_of, subnet_text
+from rendezvous.wire.types import STRICT, Wire, parse_address, subnet_of, subnet_text
 
 
-class TableRow(Wire):
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class TableRow:
     """One node of the endpoint table; the fields are in the order of the canonical form."""
 
     address: str
-    hcas: list[str] = Field([], description="For NCCL_IB_HCA, as DEVICE:PORT, where it is needed.")
+    hcas: list[str] = Field(
+        default=[], description="For NCCL_IB_HCA, as DEVICE:PORT, where it is needed."
+    )
     hostname: str
     interface: str
     mac: str

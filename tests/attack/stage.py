@@ -8,7 +8,10 @@ been heard of for a while, so that a lease that is renewed can be seen.
 from __future__ import annotations
 
 import functools
+import json
 from typing import Any
+
+from pydantic_core import to_json
 
 from rendezvous.server.app import make_app
 from rendezvous.server.journal import MemoryJournal
@@ -134,8 +137,8 @@ class Stage:
                 "reason": "there is no GPU",
                 "exit_code": 2,
             },
-            ("POST", "/v1/runs/{run}/nodes"): self.mine.join(0, **GENERATION_2).model_dump(
-                mode="json"
+            ("POST", "/v1/runs/{run}/nodes"): json.loads(
+                to_json(self.mine.join(0, **GENERATION_2))
             ),
             ("POST", "/v1/runs/{run}/nodes/{node}/reports"): {
                 "kind": "refuse",

@@ -63,7 +63,7 @@ class Story:
         """The table of both rows, with changes to that of slot 0, after it was signed, or to it."""
         place: Row = {"address": "127.0.0.77", "interface": "lo", "prefix_length": 8}
         good: Row = {"rank": 0, "slot": 0, "hostname": "good", "nproc_per_node": 1} | place
-        made = TableRow.model_construct(**good)
+        made = TableRow(**good, mac="")
         good["mac"] = row_mac(made, self.keys.row_key, run=self.run, launch_id=LAUNCH_ID)
         head: Row = {"run": self.run, "launch_id": LAUNCH_ID, "epoch": 1, "master_port": 29_500}
         rows = [good | (row or {}), self.offered]

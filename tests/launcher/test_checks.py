@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ WRONG = Finding(
     cause="it excludes the interface that the table uses",
     fix="unset GLOO_SOCKET_IFNAME",
 )
-SLOW = WRONG.model_copy(update={"subject": "NCCL_TOPO_FILE"})
+SLOW = replace(WRONG, subject="NCCL_TOPO_FILE")
 SHOWS = "rdzv status llama --checks"
 
 
@@ -135,7 +136,7 @@ def test_below_a_failure_stand_findings_with_what_mends_them_and_the_matrix() ->
 
 
 def test_what_all_nodes_found_alike_is_told_once() -> None:
-    alike = [SHM.model_copy(update={"slot": slot}) for slot in range(128)]
+    alike = [replace(SHM, slot=slot) for slot in range(128)]
     assert lines_of(report(findings=alike))[0] == (
         "warn    L14  all 128 nodes: /dev/shm 512 MiB, expected at least 1 GiB: "
         "NCCL keeps its buffers there"
@@ -147,7 +148,7 @@ def test_what_all_nodes_found_alike_is_told_once() -> None:
 
 
 def test_of_many_findings_the_worst_are_shown() -> None:
-    many = [SHM.model_copy(update={"slot": s, "value": f"{s} MiB"}) for s in range(128)]
+    many = [replace(SHM, slot=s, value=f"{s} MiB") for s in range(128)]
     lines = lines_of(report(findings=[*many, NCCL]))
     assert lines_of(report()) == []
     assert len(lines) == 2 * 20 + 1

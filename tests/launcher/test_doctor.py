@@ -8,6 +8,7 @@ import stat
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -90,13 +91,13 @@ def test_the_page_of_a_machine_with_gpus_and_rdma_names_each_fault() -> None:
         skipped=(Skipped("docker0", "172.17.0.1/16", "bridge"), Skipped("ib0", "", "down")),
         gpus_seen=8,
     )
-    facts = {
+    facts: dict[str, Any] = {
         "torch_version": "2.9.0+cu128",
         "cuda_version": "12.8",
         "driver_version": "570.10",
         "gpu_models": ["NVIDIA H100"] * 8,
     }
-    here = replace(here, facts=here.facts.model_copy(update=facts))
+    here = replace(here, facts=replace(here.facts, **facts))
     found = page(here, check_node(here, skip=["L03"]), [], 0.0421)
     lines = [click.unstyle(line) for line in found]
     assert lines[3:] == [

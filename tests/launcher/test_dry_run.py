@@ -247,7 +247,7 @@ def table() -> EndpointTable:
 
 def test_of_a_table_the_nodes_own_values_are_shown() -> None:
     first, second = table().rows
-    rows = [first, second.model_copy(update={"slot": 5})]
+    rows = [first, replace(second, slot=5)]
     made = table().model_copy(update={"rows": rows})
     head, network, *lines = table_lines(made, "d4ba9bac8253" + "0" * 52, 1, {})
     assert head == "# node 1 (gpu-1, slot 5) of run 'llama', table d4ba9bac8253"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rendezvous.run.admission import decide_mismatch, refuse_other_version
@@ -29,7 +31,7 @@ newer | 1.0.0 | 0.9.3 |
 """,
 )
 def test_a_node_of_another_major_version_is_refused(theirs: str, own: str, is_taken: str) -> None:
-    request = make_join(1).model_copy(update={"facts": Facts(rdzv_version=theirs)})
+    request = replace(make_join(1), facts=Facts(rdzv_version=theirs))
     if is_taken:
         refuse_other_version(request, own)
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ def said_of(text: str) -> list[str]:
     option, _, nodes = text.rpartition("-- ")
     joins = machines(nodes)
     if option == "use-all-gpus":
-        joins = [join.model_copy(update={"nproc_per_node": 8}) for join in joins]
+        joins = [replace(join, nproc_per_node=8) for join in joins]
     return said(joins, require_rdma=option == "require-rdma")
 
 
@@ -184,7 +185,7 @@ all | box box box box | X01 warn None: slots 0-3 have the same hostname box
 )
 def test_nodes_of_one_name_are_told(names: str, expected: str) -> None:
     joins = [
-        join.model_copy(update={"hostname": name})
+        replace(join, hostname=name)
         for join, name in zip(machines("4"), names.split(), strict=True)
     ]
     assert said(joins) == [expected]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -139,14 +141,14 @@ def test_what_a_node_signs_is_the_same_in_every_version() -> None:
     ],
 )
 def test_a_row_is_genuine_in_its_run_whatever_its_rank_until_somebody_changes_it(
-    field: str, value: object
+    field: str, value: Any
 ) -> None:
-    row = signed_row().model_copy(update={"rank": 0})
+    row = replace(signed_row(), rank=0)
     assert row_is_genuine(row, KEYS.row_key, **HERE)
     for other in ({"run": "other"}, {"launch_id": "other"}):
         assert not row_is_genuine(row, KEYS.row_key, **HERE | other)
     assert not row_is_genuine(row, KEYS.probe_key, **HERE)
-    assert not row_is_genuine(row.model_copy(update={field: value}), KEYS.row_key, **HERE)
+    assert not row_is_genuine(replace(row, **{field: value}), KEYS.row_key, **HERE)
 
 
 def test_words_of_a_command_are_told_apart_by_place_and_value_under_the_runs_key() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple, replace
 from typing import Any
 
 import pytest
@@ -27,7 +28,7 @@ def candidate(text: str, number: int) -> Candidate:
     kind = LinkKind.IPOIB if name.startswith("ib") else LinkKind.ETHERNET
     prefix_length = 16 if kind is LinkKind.IPOIB else int(length or 24)
     found = make_candidate(address, name or f"eth{number}", prefix_length)
-    return found.model_copy(update={"kind": kind})
+    return replace(found, kind=kind)
 
 
 def offering(*offers: str) -> list[JoinRequest]:
@@ -126,7 +127,7 @@ def test_nodes_that_nothing_joins_are_named(
 )
 def test_two_nodes_on_one_machine_are_recognised_by_its_boot(boots: Any, same: bool) -> None:
     of = [make_join(0, addresses=["10.0.0.1"], facts=Facts(boot_id=boot)) for boot in boots]
-    found = classes_of([join.model_copy(update={"slot": slot}) for slot, join in enumerate(of)])
+    found = classes_of([replace(join, slot=slot) for slot, join in enumerate(of)])
     assert isinstance(found, Unreachable)
     assert ("sbatch --exclusive" in found.hint) is same
 
@@ -312,7 +313,7 @@ def test_every_rank_is_given_once_whatever_the_nodes_are(
 
 
 def test_the_table_has_its_rows_in_order_of_rank_and_rank_0_as_master() -> None:
-    candidate = make_candidate("10.0.0.9", "ib0", 16).model_copy(update={"mac": sha("row")})
+    candidate = replace(make_candidate("10.0.0.9", "ib0", 16), mac=sha("row"))
     joins = [
         make_join(0, hostname="b"),
         make_join(1, hostname="a", addresses=[candidate], nproc_per_node=8),
@@ -322,7 +323,7 @@ def test_the_table_has_its_rows_in_order_of_rank_and_rank_0_as_master() -> None:
     assert (table.run, table.launch_id, table.epoch) == ("r", "launch", 3)
     assert (table.master_address, table.master_port) == ("10.0.0.1", 29_501)
     assert (table.network, table.transport) == ("eth0", "IB")
-    assert [tuple(dict(row).values()) for row in table.rows] == [
+    assert [astuple(row) for row in table.rows] == [
         ("10.0.0.1", [], "b", "eth0", "", 1, 24, 0, 0),
         ("10.0.0.9", ["mlx5_0:1"], "a", "ib0", sha("row"), 8, 16, 1, 1),
     ]

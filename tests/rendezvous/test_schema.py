@@ -5,13 +5,14 @@ from __future__ import annotations
 import ipaddress
 import json
 import math
-from dataclasses import asdict
+from dataclasses import FrozenInstanceError, asdict, replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_json
 
 from rendezvous.wire.node import Candidate, Facts, Finding, Job, JoinRequest, RdmaPort
 from rendezvous.wire.relay import CommandOutput
@@ -41,7 +42,7 @@ DIGEST: TypeAdapter[str] = TypeAdapter(Digest)
 def refused(model: Any, value: Any) -> str:
     """Why the model does not take this as JSON."""
     with pytest.raises(ValidationError) as caught:
-        model.model_validate_json(json.dumps(value))
+        TypeAdapter(model).validate_json(json.dumps(value))
     return str(caught.value)
 
 
@@ -129,13 +130,13 @@ def test_the_last_lines_of_a_program_are_cleaned_not_refused() -> None:
 # --- bounds ---------------------------------------------------------------------------------------
 
 CANDIDATE = {"interface": "eth0", "address": "fd00::1", "prefix_length": 64}
-JOIN = json.loads(make_join(1).model_dump_json())
+JOIN = json.loads(to_json(make_join(1)))
 EXIT = {"epoch": 1, "exit_code": 1}
 OUTPUT = {"number": 1, "offset": 0, "stream": "stdout", "data": ""}
 SPEC = json.loads(make_spec(2, least=1).model_dump_json())
 PAIR = asdict(PairProbe(slot=1, outcome="ok"))
-FINDING = json.loads(Finding(check="L12", level="fail").model_dump_json())
-PORT = json.loads(RdmaPort(device="mlx5_0").model_dump_json())
+FINDING = asdict(Finding(check="L12", level="fail"))
+PORT = asdict(RdmaPort(device="mlx5_0"))
 SPEC_OF_MOST = SPEC | {"max_nodes": MAX_NODES}
 NAN = math.nan
 DIGESTS = [sha("t")] * (MAX_NODES + 1)
@@ -223,7 +224,7 @@ def test_a_slots_state_may_be_given_as_text_and_messages_do_not_change() -> None
     assert SlotNews.model_validate({"generation": 1, "state": "queued"}).state == "queued"
     for message, field in ((make_join(1), "slot"), (make_spec(2), "min_nodes"),
                            (Limits(), "submit_retries")):  # fmt: skip
-        with pytest.raises(ValidationError, match="frozen"):
+        with pytest.raises((ValidationError, FrozenInstanceError)):
             setattr(message, field, 1)
 
 
@@ -286,8 +287,12 @@ def test_a_table_is_named_by_all_of_its_content() -> None:
     parts: dict[str, Any] = {"epoch": 2, "run": "other", "launch_id": "other", "master_port": 1}
     others = [{name: value} for name, value in parts.items()] + [{"rows": table.rows[::-1]}]
     others += [
-        {"rows": [table.rows[0], row.model_copy(update={name: value})]}
-        for name, value in (("address", "10.0.0.9"), ("mac", ""), ("nproc_per_node", 9))
+        {"rows": [table.rows[0], other]}
+        for other in (
+            replace(row, address="10.0.0.9"),
+            replace(row, mac=""),
+            replace(row, nproc_per_node=9),
+        )
     ]
     tables = [table, *(table.model_copy(update=other) for other in others)]
     assert len({each.digest() for each in tables}) == 9

@@ -11,7 +11,6 @@ import pytest
 from rendezvous.server.connection import CloseReason, Connection
 from rendezvous.server.journal import Record
 from rendezvous.wire.errors import InternalError, NotFound, StorageFull
-from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.reports import ExitReport, ProgressReport
 from rendezvous.wire.run import Phase, SlotNews, SlotState
 from tests.support.driver import make_probe
@@ -268,7 +267,8 @@ async def test_a_fault_in_a_decision_is_answered_and_concerns_nobody_else(served
 
 async def test_a_fault_in_the_middle_of_a_change_is_undone(served: Served) -> None:
     await served.create(DEMO)
-    bad = JoinRequest.model_construct(**{**dict(DEMO.join(0)), "candidates": []})
+    bad = DEMO.join(0)
+    object.__setattr__(bad, "candidates", [])
     with pytest.raises(InternalError, match="the registry failed; see its log"):
         await served.service.join(DEMO.run, DEMO.token(0), bad)
     assert served.host(DEMO).run.slots[0].incarnations == 0

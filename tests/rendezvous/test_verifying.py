@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -357,7 +358,7 @@ def test_what_was_measured_counts_also_when_the_network_has_another_name_without
     drive = Drive(make_spec(2, spares=1))
     for slot, interface in enumerate(("eth0", "eth0", "ens3")):
         offered = make_candidate(f"10.0.0.{slot + 1}", interface)
-        drive.join(slot, addresses=[offered.model_copy(update={"mtu": 9000})])
+        drive.join(slot, addresses=[replace(offered, mtu=9000)])
     for slot in range(3):
         pairs = [
             PairProbe(slot=peer, outcome="timeout")
@@ -383,7 +384,7 @@ GLOO = "GLOO_SOCKET_IFNAME"
 def offered(slot: int, number: int, left_out: bool) -> Candidate:
     """The address of a slot on ethN, and whether a variable leaves that interface out."""
     found = make_candidate(f"10.0.{number}.{slot + 1}", f"eth{number}")
-    return found.model_copy(update={"left_out_by": {GLOO: "other"} if left_out else {}})
+    return replace(found, left_out_by={GLOO: "other"} if left_out else {})
 
 
 def sealed(left_out: str, own: list[Finding] | None = None, **spec: Any) -> Drive:

@@ -7,6 +7,7 @@ import random
 import signal
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -308,7 +309,7 @@ class Process:
         fault = self.world.marked("forged", self)
         if fault is not None and fault.count == 1 and view.table is not None:
             first, *rows = view.table.rows
-            forged = first.model_copy(update={"hostname": "elsewhere"})
+            forged = replace(first, hostname="elsewhere")
             table = view.table.model_copy(update={"rows": [forged, *rows]})
             self.troubled = True
             view = view.model_copy(update={"table": table})
@@ -376,8 +377,8 @@ class Process:
         words, run = [*_WORDS[:2], "0.9"] if self.slot in others else _WORDS, self.launch.run
         macs = word_macs(self.join.row_key, words, run=run, launch_id=self.facts.launch_id)
         digest = "e" * 64 if self.slot in others else request.job.command_digest
-        job = request.job.model_copy(update={"command_words": macs, "command_digest": digest})
-        return request.model_copy(update={"job": job})
+        job = replace(request.job, command_words=macs, command_digest=digest)
+        return replace(request, job=job)
 
     async def _probe(
         self, identity: Identity, plan: ProbePlan, slots: Iterable[int]

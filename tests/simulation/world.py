@@ -306,7 +306,7 @@ class World:
         if launch.subnets > 1:
             last = f"{process.slot % launch.subnets}.{number + 1}"
             changes["candidates"] = [
-                one.model_copy(update={"address": f"10.{net}.{last}", "prefix_length": 24})
+                replace(one, address=f"10.{net}.{last}", prefix_length=24)
                 for net, one in enumerate(request.candidates)
             ]
         if process.slot == 0 and launch.free_port:
@@ -314,13 +314,14 @@ class World:
         mark = self.marked("other job", process)
         other = "" if mark is None else OTHER_JOBS[mark.count - 1]
         if other == "version":
-            changes["facts"] = request.facts.model_copy(update={"rdzv_version": "99.0.0"})
+            changes["facts"] = replace(request.facts, rdzv_version="99.0.0")
         elif other == "framework":
             changes["job"] = Job(framework="mpi")
+        elif other == "size":
+            changes["job"] = replace(job, nnodes="99")
         elif other:
-            more = {"nnodes": "99"} if other == "size" else {"command_digest": "f" * 64}
-            changes["job"] = job.model_copy(update=more)
-        return request.model_copy(update=changes)
+            changes["job"] = replace(job, command_digest="f" * 64)
+        return replace(request, **changes)
 
     def told_by(self, process: Process, report: NodeReport) -> NodeReport:
         """What a node of another make would say in its place: of another table, or of its stop."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import shlex
+from dataclasses import replace
 from typing import Any
 
 from rendezvous.wire.node import Facts, JoinRequest, RdmaPort
@@ -96,8 +97,8 @@ def _facts(slot: int, kind: str, words: list[str]) -> Facts:
             for at in (
                 range(len(ports)) if number == "*" else [-1 if "+" in number else int(number)]
             ):
-                had = ports[at].model_dump()
-                ports[at] = RdmaPort(**(had | {of_port: _like(had[of_port], value)}))
+                changed = {of_port: _like(getattr(ports[at], of_port), value)}
+                ports[at] = replace(ports[at], **changed)
     return Facts(**values, rdma=ports)
 
 

@@ -73,10 +73,10 @@ def machine(**changes: Any) -> Surroundings:
     facts = HEALTHY.facts
     for name, field in (("rdma", "rdma"), ("gpus_seen", "gpus"), ("nccl", "nccl_version")):
         if name in changes:
-            facts = facts.model_copy(update={field: changes.pop(name)})
+            facts = replace(facts, **{field: changes.pop(name)})
     given = {name: Given(value) for name, value in changes.pop("given", {}).items()}
     if "NCCL_IB_HCA" in given:
-        facts = facts.model_copy(update={"rdma": chosen(facts.rdma, given["NCCL_IB_HCA"].value)})
+        facts = replace(facts, rdma=chosen(facts.rdma, given["NCCL_IB_HCA"].value))
     requested = {f.name: changes.pop(f.name) for f in fields(Requested) if f.name in changes}
     changes["requested"] = replace(HEALTHY.requested, **requested)
     return replace(HEALTHY, facts=facts, given=given, **changes)

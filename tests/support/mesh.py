@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rendezvous.proof.networks import NetworkClass, Unreachable, classes_of
@@ -23,8 +24,9 @@ def nodes(size: int, **mtus: int) -> list[JoinRequest]:
             slot,
             hostname=f"h{slot}",
             addresses=[
-                make_candidate(f"10.{net}.0.{slot + 1}", f"eth{net}").model_copy(
-                    update={"mtu": mtus.get(f"h{slot}", 1500)}
+                replace(
+                    make_candidate(f"10.{net}.0.{slot + 1}", f"eth{net}"),
+                    mtu=mtus.get(f"h{slot}", 1500),
                 )
                 for net in range(2)
             ],

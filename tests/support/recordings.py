@@ -17,7 +17,8 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from hypothesis import strategies as st
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
+from pydantic.dataclasses import is_pydantic_dataclass
 
 from launcher.run import recorded as of_a_launch
 from rendezvous.recording.reading import Recording, Replayed, read, replay
@@ -113,10 +114,12 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
 def _values_of_class(kind: type) -> st.SearchStrategy[Any]:
     if issubclass(kind, Enum):
         return st.sampled_from(list(kind))
-    if issubclass(kind, BaseModel):
+    if issubclass(kind, BaseModel) or is_pydantic_dataclass(kind):
         stored = sorted(_WIRE.glob(f"{kind.__name__}.*json"))
         assert stored, f"no {kind.__name__} in {_WIRE}"
-        return st.sampled_from([kind.model_validate_json(one.read_bytes()) for one in stored])
+        return st.sampled_from(
+            [TypeAdapter(kind).validate_json(one.read_bytes()) for one in stored]
+        )
     if issubclass(kind, RdzvError):
         return st.sampled_from(ERRORS)
     if issubclass(kind, BaseException):

@@ -19,6 +19,7 @@ import ast
 import re
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -205,8 +206,7 @@ def _join(drive: Drive, slot: int, generation: int = 1, **said: Any) -> None:
     if "at" in said:
         said["addresses"] = said.pop("at").split(",")
     if sick := said.pop("sick", ""):
-        level = "warn" if sick == "warn" else "fail"
-        said["findings"] = [MEMLOCK.model_copy(update={"level": level})]
+        said["findings"] = [replace(MEMLOCK, level="warn" if sick == "warn" else "fail")]
     if "nccl" in said:
         said["facts"] = Facts(gpus=8, nccl_version=said.pop("nccl"))
     job: dict[str, Any] = {

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rendezvous.wire.errors import AddressError
-from rendezvous.wire.node import Candidate, JoinRequest, LinkKind
+from rendezvous.wire.node import Candidate, LinkKind
 from tests.support.driver import make_join
 from tests.support.fake_sysfs import (
     DOWN,
@@ -68,10 +68,15 @@ def refusal(machine: Network, *overrides: str, loopback: bool = False) -> Addres
 
 def test_a_candidate_carries_all_that_is_known_of_it(trees: Trees) -> None:
     choice = choose(see(trees, nd_h100_v5), route="10.0.0.4")
-    values = {"interface": "ib0", "address": "172.16.1.4", "prefix_length": 16, "mtu": 2044}
-    values |= {"reason": "IPoIB, rail of the collectives, IPv4, 400 Gb/s"}
-    values |= {"kind": LinkKind.IPOIB, "speed_mbps": 400_000}
-    assert choice.candidates[1] == Candidate.model_validate(values)
+    assert choice.candidates[1] == Candidate(
+        interface="ib0",
+        address="172.16.1.4",
+        prefix_length=16,
+        kind=LinkKind.IPOIB,
+        mtu=2044,
+        speed_mbps=400_000,
+        reason="IPoIB, rail of the collectives, IPv4, 400 Gb/s",
+    )
     assert offered(choice)[0] == (
         "eth0 10.0.0.4/24: Ethernet, IPv4, on the route to the registry, 100 Gb/s"
     )
@@ -204,7 +209,7 @@ def test_virtual_interfaces_are_offered_when_nothing_else_remains() -> None:
 def test_more_addresses_than_a_join_carries_are_left_out() -> None:
     addresses = [f"10.0.{i}.1/24" for i in range(66)]
     choice = choose(net(nic("eth0", *addresses)))
-    JoinRequest.model_validate(make_join(0).model_dump() | {"candidates": choice.candidates})
+    replace(make_join(0), candidates=choice.candidates)
     reason = "after 64 others"
     assert choice.skipped == [Skipped("eth0", f"10.0.{i}.1/24", reason) for i in (64, 65)]
 

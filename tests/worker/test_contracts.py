@@ -30,8 +30,10 @@ LEFT_OUT = f"{KEPT}: it excludes eth1, the interface of the table"
 
 def table(addresses: tuple[str, ...] = V4, nproc: tuple[int, ...] = (8, 8)) -> EndpointTable:
     made = [
-        row(rank, f"host-{rank}", address, slot=10 + rank).model_copy(
-            update={"interface": f"eth{rank}", "nproc_per_node": processes}
+        replace(
+            row(rank, f"host-{rank}", address, slot=10 + rank),
+            interface=f"eth{rank}",
+            nproc_per_node=processes,
         )
         for rank, (address, processes) in enumerate(zip(addresses, nproc, strict=True))
     ]

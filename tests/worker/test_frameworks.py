@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -39,7 +40,7 @@ def even() -> EndpointTable:
 def with_rows(sealed: EndpointTable, *interfaces: str, **change: Any) -> EndpointTable:
     """The table, with these interfaces and other values in the rows."""
     rows = [
-        row.model_copy(update={"interface": name} | change)
+        replace(row, **({"interface": name} | change))
         for row, name in zip(sealed.rows, interfaces, strict=False)
     ]
     return sealed.model_copy(update={"rows": rows})

@@ -56,10 +56,20 @@ def test_a_node_offers_all_that_the_registry_must_know_of_it() -> None:
     shown = (candidate.interface, candidate.address, candidate.prefix_length, candidate.kind)
     assert shown == ("lo", "127.0.0.2", 8, LinkKind.LOOPBACK)
     job = Job(nnodes="4", command_words=WORDS, framework="command")
-    own = {"join_id": made.join_id, "hostname": socket.gethostname(), "candidates": [candidate]}
-    found = {"facts": made.facts, "findings": made.findings}
-    asked = {"slot": 1, "generation": 1, "nproc_per_node": 8, "requested_rank": 3, "job": job}
-    assert made == JoinRequest.model_validate({**own, **found, **asked})
+    own: dict[str, Any] = {
+        "join_id": made.join_id,
+        "hostname": socket.gethostname(),
+        "candidates": [candidate],
+    }
+    found: dict[str, Any] = {"facts": made.facts, "findings": made.findings}
+    asked: dict[str, Any] = {
+        "slot": 1,
+        "generation": 1,
+        "nproc_per_node": 8,
+        "requested_rank": 3,
+        "job": job,
+    }
+    assert made == JoinRequest(**own, **found, **asked)
     assert made.join_id != offer().join_id
 
 

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -300,14 +301,14 @@ NO_INDEX = {"gid_index": None, "gid_type": ""}
     ],
 )
 def test_what_cannot_be_read_is_unknown_and_the_rest_is_told(
-    trees: Trees, path: str, expected: Mapping[str, object]
+    trees: Trees, path: str, expected: Mapping[str, Any]
 ) -> None:
     root, _ = trees(roce_8x400)
     whole = look_rdma(root)[-1]
     with refused(root / "sys/class/infiniband/mlx5_11" / path):
         seen = look_rdma(root)[-1]
     problem = NO_GID if "gid_index" in expected else ""
-    assert seen == whole.model_copy(update={**expected, "problem": problem})
+    assert seen == replace(whole, **expected, problem=problem)
 
 
 def test_where_devices_cannot_be_listed_there_are_none(trees: Trees) -> None:
@@ -365,5 +366,5 @@ def test_without_a_libibverbs_that_can_be_loaded_no_device_opens(
 def test_what_opening_gives_is_the_problem_of_every_port_that_had_none(trees: Trees) -> None:
     ports = look_rdma(trees(nd_h100_v5)[0])
     tried = opened(ports, dict.fromkeys(["mlx5_an0", "mlx5_ib1"], LACKING))
-    assert tried[2] == ports[2].model_copy(update={"openable": False, "problem": LACKING.problem})
+    assert tried[2] == replace(ports[2], openable=False, problem=LACKING.problem)
     assert [*tried[:2], *tried[3:]] == [*ports[:2], *ports[3:]]

@@ -208,7 +208,7 @@ def seen(trees: Trees, builders: Sequence[Builder]) -> tuple[list[JoinRequest], 
         joins.append(make_join(slot, hostname=f"h{slot}", facts=facts))
         for check, judge in RDMA_JUDGES.items():
             own = [verdict.finding(check) for verdict in judge(here)]
-            found += [one.model_copy(update={"slot": slot}) for one in own]
+            found += [replace(one, slot=slot) for one in own]
     found += compare(joins, require_rdma=False)
     return joins, [one for one in found if one.level in ("warn", "fail")]
 

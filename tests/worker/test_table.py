@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -27,13 +28,12 @@ def join(slot: int = 1) -> JoinString:
 def row(slot: int, address: str, prefix_length: int = 24) -> TableRow:
     """A genuine row."""
     made = bare_row(slot, f"n{slot}", address)
-    more = {"prefix_length": prefix_length, "nproc_per_node": 8}
-    return sealed(made.model_copy(update=more))
+    return sealed(replace(made, prefix_length=prefix_length, nproc_per_node=8))
 
 
 def sealed(row: TableRow, key: bytes = KEYS.row_key) -> TableRow:
     mac = row_mac(row, key, run=KEYS.run, launch_id=KEYS.launch_id)
-    return row.model_copy(update={"mac": mac})
+    return replace(row, mac=mac)
 
 
 def table(*addresses: str, **changes: Any) -> EndpointTable:
@@ -96,7 +96,7 @@ def test_a_table_does_not_change_within_its_epoch(later: EndpointTable) -> None:
 
 def signed(key: bytes = KEYS.row_key, **changes: Any) -> TableRow:
     """A row of slot 0, whatever it says, signed with a key."""
-    return sealed(TableRow(**(row(0, "10.0.0.4").model_dump() | changes)), key)
+    return sealed(replace(row(0, "10.0.0.4"), **changes), key)
 
 
 def of_rows(*rows: TableRow) -> EndpointTable:
@@ -133,7 +133,7 @@ def test_a_table_of_something_else_is_refused(changes: dict[str, Any], words: st
     ("forged", "words"),
     [
         (signed(KEYS.probe_key), "was not written by its node"),
-        (signed().model_copy(update={"address": "6.6.6.6"}), "was not written by its node"),
+        (replace(signed(), address="6.6.6.6"), "was not written by its node"),
         (signed(hostname="a\nb"), "has no valid hostname: control characters are not allowed"),
         (signed(address="node0"), "has no valid address: not an IPv4 or IPv6 address"),
         (signed(address="FD00::1"), "has an address that is not in its usual form"),
@@ -153,17 +153,14 @@ def test_a_row_that_no_node_can_have_made_is_refused(forged: TableRow, words: st
 
 @pytest.mark.parametrize("ranks", [(1, 0), (0, 0), (0, 2), (1, 2)])
 def test_ranks_that_are_not_each_once_and_in_order_are_refused(ranks: tuple[int, int]) -> None:
-    rows = [
-        given.model_copy(update={"rank": rank})
-        for given, rank in zip((signed(), OWN), ranks, strict=True)
-    ]
+    rows = [replace(given, rank=rank) for given, rank in zip((signed(), OWN), ranks, strict=True)]
     assert problem(of_rows(*rows), "2") == (
         "the ranks of the table are not 0 to 1, each once and in order"
     )
 
 
 def test_a_slot_or_an_address_that_stands_there_twice_is_refused() -> None:
-    again = OWN.model_copy(update={"rank": 2})
+    again = replace(OWN, rank=2)
     assert problem(of_rows(signed(), OWN, again)) == "the table contains a slot twice"
     twin = signed(address=OWN.address)
     assert problem(of_rows(twin, OWN), "2") == "the table contains an address twice"
@@ -172,5 +169,5 @@ def test_a_slot_or_an_address_that_stands_there_twice_is_refused() -> None:
 def test_a_table_without_a_row_that_this_node_signed_is_refused() -> None:
     words = "the table does not contain this node as it joined"
     assert problem(of_rows(signed()), "1") == words
-    assert problem(of_rows(signed(), row(2, "10.0.0.6").model_copy(update={"rank": 1}))) == words
+    assert problem(of_rows(signed(), replace(row(2, "10.0.0.6"), rank=1))) == words
     assert problem_of(table(), join(), offered={"x"}, nnodes="3", former=None) == words

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from rendezvous.wire.errors import UsageError
-from rendezvous.wire.table import EndpointTable, TableRow
+from rendezvous.wire.table import EndpointTable
 from tests.support.machines import complaints, machine, port, roce
 from tests.worker.test_contracts import table as of_contracts
 from worker.contracts.variables import (
@@ -37,10 +38,7 @@ def table(**changes: Any) -> EndpointTable:
     """Two nodes; `row` changes what is said of rank 1, the rest what is said of both."""
     of_row = changes.pop("row", {})
     sealed = of_contracts()
-    rows = [
-        TableRow.model_validate(one.model_dump() | (of_row if one.rank else {}))
-        for one in sealed.rows
-    ]
+    rows = [replace(one, **(of_row if one.rank else {})) for one in sealed.rows]
     return sealed.model_copy(update={"network": CLASS, "rows": rows, **changes})
 
 
@@ -233,10 +231,7 @@ def test_ucx_and_mpi_are_told_only_on_request(
 
 def test_mpi_is_told_the_interface_of_an_ipv6_network_whose_subnet_open_mpi_cannot_read() -> None:
     sealed = table()
-    rows = [
-        one.model_copy(update={"address": f"fd00::{one.rank + 1}", "prefix_length": 64})
-        for one in sealed.rows
-    ]
+    rows = [replace(one, address=f"fd00::{one.rank + 1}", prefix_length=64) for one in sealed.rows]
     place = table_facts(sealed.model_copy(update={"rows": rows}), rows[1])
     found = as_set(for_transports(place, ProgramOptions(env_for=("mpi",)), {}))
     assert (place.subnet, found[MPI]) == ("fd00::/64", "eth1")

@@ -31,7 +31,7 @@ def _without_secrets(said: Input) -> Input:
         case Joined():
             return replace(said, reply=said.reply.model_copy(update={"credential": HIDDEN}))
         case Offered():  # whoever repeats a join gets its credential
-            return replace(said, offer=said.offer.model_copy(update={"join_id": _JOIN_ID}))
+            return replace(said, offer=replace(said.offer, join_id=_JOIN_ID))
         case Armed():
             return replace(said, contract=_outline(said.contract))
     return said

@@ -75,7 +75,7 @@ def _problem_of_row(row: TableRow, join: JoinString) -> str:
     if not row_is_genuine(row, join.row_key, run=join.run, launch_id=join.launch_id):
         return "was not written by its node"
     try:
-        checked = _Row.model_validate(row.model_dump())
+        checked = _Row.model_validate(row, from_attributes=True)
     except ValidationError as exc:
         error = exc.errors()[0]
         return f"has no valid {error['loc'][0]}: {error['msg'].removeprefix('Value error, ')}"

@@ -53,5 +53,5 @@ def _described(table: EndpointTable) -> dict[str, object]:
         "world_size": table.world_size,
         "network": table.network,
         "transport": table.transport,
-        "nodes": [row.model_dump(exclude={"mac"}) for row in table.rows],
+        "nodes": table.model_dump(exclude={"rows": {"__all__": {"mac"}}})["rows"],
     }

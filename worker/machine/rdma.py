@@ -10,6 +10,7 @@ import ipaddress
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -73,7 +74,7 @@ def error_counters(root: Path = Path("/")) -> dict[str, dict[str, int]]:
 def opened(ports: Sequence[RdmaPort], unopened: Mapping[str, Unopened]) -> list[RdmaPort]:
     """The ports, those without another problem with what opening their device gave."""
     return [
-        port.model_copy(update={"openable": False, "problem": unopened[port.device].problem})
+        replace(port, openable=False, problem=unopened[port.device].problem)
         if not port.problem and port.device in unopened
         else port
         for port in ports
@@ -85,7 +86,7 @@ def chosen(ports: Sequence[RdmaPort], words: str) -> list[RdmaPort]:
     if not words:
         return list(ports)
     return [
-        port.model_copy(update={"chosen": selects(words, port.device, port=port.port)})
+        replace(port, chosen=selects(words, port.device, port=port.port))
         if port.link_layer in ("InfiniBand", "Ethernet")
         else port
         for port in ports
@@ -147,7 +148,7 @@ def _port(root: Path, device: Path, path: Path, unopenable: str, wish: GidWish) 
         openable=not unopenable,
     )
     problem = _link_problem(port) or unopenable or _network_problem(port, device, path, wish)
-    return port.model_copy(update={"problem": problem})
+    return replace(port, problem=problem)
 
 
 def _link_problem(port: RdmaPort) -> str:

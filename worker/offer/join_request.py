@@ -97,7 +97,7 @@ def make_offer(
         hostname=here.hostname or "localhost",
         nproc_per_node=nproc,
         candidates=[
-            one.model_copy(update={"left_out_by": left_out_by(one.interface, here.given)})
+            replace(one, left_out_by=left_out_by(one.interface, here.given))
             for one in here.candidates
         ],
         requested_rank=settings.node_rank,
@@ -107,7 +107,7 @@ def make_offer(
             command_words=word_macs(join.row_key, command, run=join.run, launch_id=join.launch_id),
             framework=settings.framework_words,
         ),
-        facts=here.facts.model_copy(update={"wants_rdma": not switched_off(here)}),
+        facts=replace(here.facts, wants_rdma=not switched_off(here)),
         findings=worth_telling(check_node(here)),
         probe_port=probe_port,
     )
