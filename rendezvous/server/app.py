@@ -106,27 +106,11 @@ class _Door:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         connection: Connection | None = scope.get("state", {}).get("connection")
-        if connection is None or connection.is_known:
-            await self._let_in(scope, receive, send)
-            return
-        if not _shows_credential(scope):
-            await self._pace(connection)
-            if connection.closed:
+        stranger = None if connection is None or connection.is_known else connection
+        if stranger is not None and not _shows_credential(scope):
+            await self._pace(stranger)
+            if stranger.closed:
                 return
-        await self._let_in(scope, receive, send)
-        if connection.is_known:
-            self._strangers.give_back(connection.peer, connection.asked)
-
-    async def _pace(self, connection: Connection) -> None:
-        """One request at a time: nothing more is read from the peer until it is answered."""
-        connection.asked += 1
-        connection.paid_off_at, wait = self._strangers.take(
-            connection.peer, connection.paid_off_at, asyncio.get_running_loop().time()
-        )
-        if wait > 0:
-            await asyncio.sleep(wait)
-
-    async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await self._app(scope, receive, send)
         except (Unauthorized, NotYours) as exc:
@@ -138,6 +122,17 @@ class _Door:
                     f"too many wrong credentials from {source}", hint=f"wait {wait:.0f} s"
                 ) from exc
             raise
+        if stranger is not None and stranger.is_known:
+            self._strangers.give_back(stranger.peer, stranger.asked)
+
+    async def _pace(self, connection: Connection) -> None:
+        """One request at a time: nothing more is read from the peer until it is answered."""
+        connection.asked += 1
+        connection.paid_off_at, wait = self._strangers.take(
+            connection.peer, connection.paid_off_at, asyncio.get_running_loop().time()
+        )
+        if wait > 0:
+            await asyncio.sleep(wait)
 
 
 async def _pause(receive: Receive, seconds: float) -> None:
