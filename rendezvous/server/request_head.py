@@ -8,6 +8,7 @@ names are looked up instead of being checked anew.
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from urllib.parse import unquote
@@ -129,6 +130,7 @@ def _read_fields(block: bytes) -> Fields:
     )
 
 
+@functools.lru_cache(64)  # nodes say the same, but for their credentials: it is kept once
 def _header(line: bytes) -> tuple[bytes, bytes]:
     name, colon, value = line.partition(b":")
     known = _KNOWN.get(name)
