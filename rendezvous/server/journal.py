@@ -28,6 +28,7 @@ _RESERVE_BYTES = 2 << 20
 _MOST_COMPACTED = 32 << 20
 """Bytes: a larger journal, of many runs, would hold up the end of its registry."""
 _SIZE = ("page_count", "page_size")
+_CACHE_KIB = 256  # of 2 MB, SQLite's default, the reserve alone fills all; records go to the end
 _CHECKPOINT_PAGES = 400  # fewer than the reserve holds: the log begins anew before it is full
 
 T = TypeVar("T")
@@ -212,6 +213,7 @@ def _check_version(connection: sqlite3.Connection, path: Path, *, may_be_new: bo
 def _prepare(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
+    connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
     if _version(connection) == 0:  # else nothing is written, so that a full disk can be opened
         connection.executescript(
             "BEGIN IMMEDIATE; CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY,"
