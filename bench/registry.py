@@ -78,7 +78,7 @@ class Registry:
 
     def wait_until_it_serves(self) -> None:
         """Connections wait in the socket's queue until it does."""
-        self._call(lambda client: client.runs())
+        self._call(lambda client: client.connect())
 
     def _call(self, call: Callable[[RegistryClient], Coroutine[Any, Any, T]]) -> T:
         async def calling() -> T:
