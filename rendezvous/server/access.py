@@ -9,6 +9,7 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 
+from rendezvous.run.leases import Key
 from rendezvous.run.state import Run
 from rendezvous.server.live_run import LiveRun
 from rendezvous.talk.credentials import Credential, node_credential
@@ -100,9 +101,16 @@ class Access:
             )
         return live
 
-    def node_credential(self, run: Run, slot: int, incarnation: int) -> Credential:
+    def node_credential(self, live: LiveRun, slot: int, incarnation: int) -> Credential:
         """The credential of one incarnation."""
-        return node_credential(self._key, run.id, run.spec.launch_id, slot, incarnation)
+        return Credential("node", self._secret(live, (slot, incarnation)), slot, incarnation)
+
+    def _secret(self, live: LiveRun, key: Key) -> bytes:
+        """What the credential of a node hides, derived once."""
+        if (known := live.secrets.get(key)) is None:
+            of = live.run.id, live.run.spec.launch_id
+            known = live.secrets[key] = node_credential(self._key, *of, *key).secret
+        return known
 
     def _refuse_former(self, live: LiveRun, shown: Credential) -> None:
         run = live.run.id
@@ -112,14 +120,12 @@ class Access:
                 raise RunOver(f"launch {launch_id} of run '{run}' has ended: {ended}")
 
     def _is_node(self, live: LiveRun, shown: Credential) -> bool:
-        run, key = live.run, (shown.slot, shown.number)
+        run = live.run
         if not 0 <= shown.slot < len(run.slots):
             return False
         if not 1 <= shown.number <= run.slots[shown.slot].incarnations:
             return False
-        if (expected := live.secrets.get(key)) is None:
-            expected = live.secrets[key] = self.node_credential(run, *key).secret
-        return hmac.compare_digest(expected, shown.secret)
+        return hmac.compare_digest(self._secret(live, (shown.slot, shown.number)), shown.secret)
 
 
 def required(credential: Credential | None) -> Credential:

@@ -67,7 +67,7 @@ class LiveRun:
         """How launches of this name ended, for nodes that have not heard it."""
         self._replaced = replaced
         self.secrets: dict[Key, bytes] = {}
-        """Of its nodes' credentials, which are derived when a node first calls."""
+        """Of its nodes' credentials, each derived once."""
         self.told = 0
         self.lines: deque[EventLine] = deque(maxlen=_EVENT_LINES)
         self.nodes = Waiters()

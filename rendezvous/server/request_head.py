@@ -125,7 +125,7 @@ def _read_fields(block: bytes) -> Fields:
         headers,
         _length(found.get(b"content-length", b"0")),
         b"host" in found,
-        b"connection" in found and b"close" in _tokens(headers, b"connection"),
+        any(_closes(value) for name, value in headers if name == b"connection"),
         found.get(b"expect", b"").lower() == b"100-continue",
     )
 
@@ -149,7 +149,7 @@ def _length(text: bytes) -> int:
     return int(text)
 
 
-def _tokens(headers: list[tuple[bytes, bytes]], wanted: bytes) -> set[bytes]:
-    """The words of a header that is a list."""
-    values = b",".join(value for name, value in headers if name == wanted)
-    return {token.strip(b" \t").lower() for token in values.split(b",")}
+@functools.lru_cache(64)
+def _closes(value: bytes) -> bool:
+    """Whether this is one of the words of a Connection header."""
+    return b"close" in {token.strip(b" \t").lower() for token in value.split(b",")}

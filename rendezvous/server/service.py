@@ -227,7 +227,7 @@ class Service:
         run = live.run
         incarnation = run.slots[request.slot].joins[request.join_id]
         return JoinReply(
-            credential=self.access.node_credential(run, request.slot, incarnation).text(),
+            credential=self.access.node_credential(live, request.slot, incarnation).text(),
             incarnation=incarnation,
             epoch=run.epoch,
             seq=0,

@@ -150,7 +150,7 @@ async def call(
 ) -> Answer:
     """A node's request for the relay."""
     app = make_app(served.service, allowed_hosts=[SERVER_NAME])
-    token = served.service.access.node_credential(served.host(DEMO).run, slot, 1)
+    token = served.service.access.node_credential(served.host(DEMO), slot, 1)
     return await ask(app, method, f"/v1/runs/demo/nodes/{slot}/{query or 'relay'}", token, body)
 
 
@@ -196,7 +196,7 @@ async def test_who_takes_and_gives_is_no_silent_node(served: Served) -> None:
 async def test_a_command_that_ends_is_no_node_whose_connection_has_closed(served: Served) -> None:
     host, connection = await running(served), Connection("10.0.0.9")
     served.let_pass(60.0)
-    token = served.service.access.node_credential(host.run, 1, 1).text()
+    token = served.service.access.node_credential(host, 1, 1).text()
     scope = {"headers": [(b"authorization", b"Bearer " + token.encode())]}
     command_of_node(
         served.service, Asked({**scope, "state": {"connection": connection}}, "demo", "1")

@@ -180,7 +180,7 @@ async def test_what_a_node_tells_is_read_by_those_who_may_look(served: Served) -
     await served.bring_to(Phase.RUNNING, DEMO)
     app = make_app(served.service, allowed_hosts=[SERVER_NAME])
     host = served.host(DEMO)
-    node = served.service.access.node_credential(host.run, 1, 1)
+    node = served.service.access.node_credential(host, 1, 1)
     before = host.number, host.version, host.news_seq
     served.let_pass(3.0)
 
