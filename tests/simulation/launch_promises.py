@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rendezvous.wire.run import Phase, RunStatus
+from rendezvous.wire.run import RunStatus
 from tests.simulation.agent_promises import ORPHAN_SECONDS
 from tests.simulation.agents import GRACE_SECONDS
 from tests.simulation.history import History, Wrong
@@ -231,12 +231,15 @@ def _is_in_a_hurry(launcher: Launcher) -> bool:
 def a_node_may_end_by_itself(
     history: History, launcher: Launcher, run: Submitted, grace: float
 ) -> Wrong:
-    """When the run is over, a worker run that runs is told to end only if it does not end."""
+    """When the run is over, a worker run that runs is told to end only if it does not end.
+
+    To one without a place in the table it is over at the go.
+    """
     at, process, seen = launcher.told_at, run.process, launcher.seen
-    if at is None and seen is not None and seen.phase is Phase.RUNNING:
+    if launcher.ran_at is not None and seen is not None:
         slot = seen.slots[run.slot]
         newest = run.generation >= slot.wanted_generation
-        at = launcher.ran_at if slot.rank is None and newest else None
+        at = launcher.ran_at if slot.rank is None and newest else at
     is_own = run.join.launch_id == launcher.launch_id
     if at is None or _is_in_a_hurry(launcher) or not is_own or process is None:
         return None
