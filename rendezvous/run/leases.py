@@ -10,8 +10,8 @@ Rules (with where they come from):
   When the node was suspect already, the close is the tail of an outage and says nothing; so is
   one that is read within 3 poll lengths after the registry itself was stalled, or before it.
 - When 55 % or more of the nodes, and at least 3, are suspect together, the registry may be the one
-  that is cut off: it waits one more lease (the rule of the Kubernetes node controller). When they
-  begin to come back, and when most are back, the others have 3 polls to do the same.
+  that is cut off: it waits one more lease (the rule of the Kubernetes node controller). With each
+  of them that comes back, and when most are back, the others have 3 polls to do the same.
 
 All times are seconds of one monotonic clock that stands still while the registry is down or
 stalled: registry downtime never expires a lease (etcd and Consul extend leases after a leader
@@ -146,10 +146,12 @@ class Leases:
         return any(self._closed_seconds(lease, now) >= 0 for lease in self._leases.values())
 
     def until_closed(self, now: float) -> float:
-        """Seconds until the next node is dead of its closed connection; without end when none is
-        closed."""
+        """Seconds until the next node is dead of its closed connection; without end when none will
+        be: of one that is dead already, the journal could not be told."""
         closed = (self._closed_seconds(lease, now) for lease in self._leases.values())
-        return min((_CLOSED_SECONDS - s for s in closed if s >= 0), default=math.inf)
+        return min(
+            (_CLOSED_SECONDS - s for s in closed if 0 <= s < _CLOSED_SECONDS), default=math.inf
+        )
 
     def is_holding(self, now: float) -> bool:
         """Whether so many are silent together that the registry may be the one cut off."""

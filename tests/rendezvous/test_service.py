@@ -15,7 +15,8 @@ from rendezvous.wire.reports import ExitReport, ProgressReport
 from rendezvous.wire.run import Phase, SlotNews, SlotState
 from tests.support.driver import make_probe
 from tests.support.registry import Launch, is_waiting
-from tests.support.served import Served, serving
+from tests.support.served import Served, TroubledJournal, serving
+from tests.support.virtual_time import run_virtually
 from tests.support.waiting import soon
 
 DEMO, OTHER = Launch("demo"), Launch("other")
@@ -169,6 +170,38 @@ async def test_a_creation_that_was_not_kept_leaves_no_run(served: Served) -> Non
         served.host(DEMO)
     served.journal.is_full = False
     assert (await served.create(DEMO)).phase is Phase.GATHERING
+
+
+def test_a_closed_connection_is_judged_when_it_is_due_but_a_full_disk_no_sooner() -> None:
+    async def work() -> None:
+        clock = asyncio.get_running_loop().time
+        journal = TroubledJournal()
+        served = Served(journal, clock)
+        served.start()
+        await served.create(DEMO, 4)
+        for slot in range(4):
+            await served.join(DEMO, slot)
+        await asyncio.sleep(0.13)  # at no moment of a sweep
+        host = served.host(DEMO)
+
+        def close(slot: int) -> float:
+            host.leases.heard((slot, 1), clock(), slot)
+            host.leases.closed((slot, 1), clock(), slot)
+            return clock()
+
+        closed_at = close(3)
+        while host.run.slots[3].live_node() is not None:
+            await asyncio.sleep(0.001)
+        assert 1.0 <= clock() - closed_at < 1.02
+        journal.is_full = True
+        close(2)
+        await asyncio.sleep(1.1)
+        before = journal.refused
+        await asyncio.sleep(3.0)
+        assert 11 <= journal.refused - before <= 12
+        await served.end()
+
+    run_virtually(work())
 
 
 async def test_what_time_brought_and_could_not_be_kept_is_decided_again(served: Served) -> None:

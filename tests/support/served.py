@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -93,9 +93,11 @@ class TroubledJournal(MemoryJournal):
 class Served:
     """A service that is being served, without a socket."""
 
-    def __init__(self, journal: Journal, clock: FakeClock, **options: Any) -> None:
+    def __init__(
+        self, journal: Journal, clock: FakeClock | Callable[[], float], **options: Any
+    ) -> None:
         self.journal: Any = journal
-        self.clock = clock
+        self.clock: Any = clock
         self.options = Options(**options)
         self.service = self._made()
         self.task: asyncio.Task[None] | None = None
