@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import functools
 import random
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Any, TypeVar, cast
 from urllib.parse import urlencode
@@ -79,6 +80,8 @@ class RegistryClient:
         self._network = network
         self._line: Line | None = None
         self._former: list[Line] = []
+        self._waits: Counter[Line] = Counter()
+        """How many requests wait on each line."""
         self._dial_again = False
         self._dialling = asyncio.Lock()
         self._address = ""
@@ -106,8 +109,8 @@ class RegistryClient:
     def _keep(self, address: str, line: Line) -> None:
         """Use this line from now on.
 
-        The former one is closed once a request has been answered on the new one: to the registry
-        a node whose last connection is closed is gone.
+        The former one is closed once a request has been answered on the new one, and nobody waits
+        on it: to the registry a node whose last connection is closed is gone.
         """
         if self._line is not None:
             self._former.append(self._line)
@@ -123,15 +126,20 @@ class RegistryClient:
 
     async def close(self) -> None:
         """Close all connections."""
-        if self._line is not None:
-            self._former.append(self._line)
-            self._line = None
-        await self._close_former()
-
-    async def _close_former(self) -> None:
-        former, self._former = self._former, []
-        for line in former:
+        lines, self._former, self._line = [*self._former, self._line], [], None
+        for line in filter(None, lines):
             await line.aclose()
+
+    async def _answered(self, line: Line) -> None:
+        """An answer has come on this line: if that was late, it is a good one all the same."""
+        if line in self._former and self._line is not None and len(self.place.addresses) == 1:
+            self._former[self._former.index(line)], self._line = self._line, line
+        if line is self._line:
+            unused = [one for one in self._former if not self._waits[one]]
+            self._former = [one for one in self._former if self._waits[one]]
+            for one in unused:
+                del self._waits[one]
+                await one.aclose()
 
     async def request(
         self,
@@ -147,11 +155,10 @@ class RegistryClient:
         Where no connection could be opened, the next call dials all addresses again.
         """
         line = await self._ready()
-        with self._unavailable():
+        with self._waiting(line):
             request = self._request(method, path, body, params)
             answer = await line.request(request, seconds or self._seconds)
-        if line is self._line:
-            await self._close_former()
+        await self._answered(line)
         if answer.status >= 400:
             raise _refusal(answer.status, answer.body)
         return answer.body
@@ -173,13 +180,16 @@ class RegistryClient:
         return Request(method, target, headers, content)
 
     @contextlib.contextmanager
-    def _unavailable(self) -> Iterator[None]:
-        """What the network's failure on the present line means for this call, and the next."""
+    def _waiting(self, line: Line) -> Iterator[None]:
+        """Keep the line; and what its network's failure means for this call, and the next."""
+        self._waits[line] += 1
         try:
             yield
         except NetworkFailure as exc:
             self._dial_again |= dials_again(exc, len(self.place.addresses))
             raise Unavailable(f"{self.base}: {words_of(exc)}") from exc
+        finally:
+            self._waits[line] -= 1
 
     async def _persistently(
         self, method: str, path: str, body: Callable[[], object] | None = None, *, late: float
@@ -300,7 +310,7 @@ class RegistryClient:
         """The run's events as they happen, until the run is over."""
         line = await self._ready()
         request = self._request("GET", f"/v1/runs/{run}/events", None, {"after": after})
-        with self._unavailable():
+        with self._waiting(line):
             async with line.stream(request, _QUIET_SECONDS) as answer:
                 if answer.status >= 400:
                     raise _refusal(answer.status, await answer.read())

@@ -78,7 +78,7 @@ async def persistently(
         late: Seconds after which the first answer is late.
         again_after: Seconds after which the next one is.
         pause: Seconds to wait after a failure while another try waits.
-        on_late: Called when none has answered in time.
+        on_late: Called before another is sent as none has answered in time.
     """
     clock = asyncio.get_running_loop().time
     patience, give_up_at = late, clock() + 4 * late
@@ -89,12 +89,12 @@ async def persistently(
             for task in sorted(ended, key=_is_unavailable):
                 if not tries or not _is_unavailable(task):
                     return task.result()
-            if ended:  # refused at once, while an older try still waits
-                if (await _wait(tries, pause()))[0]:
-                    continue
-            else:
-                on_late()
+            # Refused at once, while an older try still waits.
+            if ended and (await _wait(tries, pause()))[0]:
+                continue
             if clock() < give_up_at and len(tries) < _MAX_TRIES_AT_ONCE:
+                if not ended:
+                    on_late()
                 tries.append(asyncio.create_task(send()))
                 patience = again_after
     finally:

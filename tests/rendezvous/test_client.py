@@ -43,7 +43,8 @@ def raw(status: int, body: Any) -> Answer:
 class Host:
     """An address: answers after so many seconds, or fails; the first requests find it `deaf`.
 
-    On the first lines to it, so many as are `forgotten`, nothing passes any more.
+    On the first lines to it, so many as are `forgotten`, nothing passes any more. What is `held` is
+    answered when it is so no longer.
     """
 
     seconds: float = 0.0
@@ -56,6 +57,7 @@ class Host:
     dialled_at: list[float] = field(default_factory=list)
     asked: list[tuple[Request, int]] = field(default_factory=list)
     closed: int = 0
+    held: set[str] = field(default_factory=set)
 
     async def take(self, request: Request) -> Answer:
         """Answer a request."""
@@ -66,7 +68,7 @@ class Host:
             if self.deaf > 0:
                 self.deaf -= 1
                 await asyncio.sleep(NEVER)
-            while self.answer is None:
+            while self.answer is None or request.target in self.held:
                 await asyncio.sleep(0.05)
             return self.answer if isinstance(self.answer, Answer) else raw(200, self.answer)
         await asyncio.sleep(self.seconds)
@@ -188,6 +190,9 @@ def test_dialling_that_is_given_up_leaves_no_connection_behind() -> None:
 # A line that fails, or on which an answer is late
 
 
+POLL = "/v1/runs/r/nodes/0/watch?after=0"
+
+
 async def watch(client: RegistryClient) -> NodeView:
     return await client.watch("r", 0, 0, 0.1)
 
@@ -230,16 +235,64 @@ def test_what_is_late_is_asked_on_a_new_connection() -> None:
     """What has forgotten one connection of a host has forgotten the idle ones as well."""
     host = Host(answer=VIEW)
 
-    async def work(client: RegistryClient) -> float:
+    async def work(client: RegistryClient) -> tuple[float, int]:
         await client.connect()
         host.forgotten = host.lines
         await watch(client)
-        return asyncio.get_running_loop().time()
+        at = asyncio.get_running_loop().time()
+        await watch(client)
+        return at, host.lines
 
-    at, _, _ = with_client({"a": host}, work)
-    seen = [(request.target, closed) for request, closed in host.asked]
-    assert seen == [("/healthz", 0), ("/v1/runs/r/nodes/0/watch?after=0", 0)]
-    assert (at, host.closed) == (pytest.approx(1.1), 1)
+    (at, lines), _, _ = with_client({"a": host}, work)
+    assert [request.target for request, _ in host.asked] == ["/healthz", POLL, POLL]
+    assert (at, lines, host.closed) == (pytest.approx(1.1), 2, 1)
+
+
+def test_a_line_on_which_somebody_waits_is_kept_though_another_answer_was_late() -> None:
+    host = Host(answer={"seq": 3}, held={POLL})
+
+    async def work(client: RegistryClient) -> list[tuple[int, int]]:
+        await client.connect()
+        poll = asyncio.create_task(client.watch("r", 0, 0, 9.0))
+        await asyncio.sleep(0.1)
+        host.forgotten = host.lines
+        await leave(client)
+        seen = [(host.lines, host.closed)]
+        host.answer = VIEW
+        host.held.clear()
+        await poll
+        return [*seen, (host.lines, host.closed)]
+
+    # The poll shows that its line is good, and the other one is not needed.
+    assert with_client({"a": host}, work)[0] == [(2, 0), (2, 1)]
+
+
+def test_a_line_that_answers_late_is_used_on() -> None:
+    host = Host(answer=VIEW, held={POLL})
+
+    async def work(client: RegistryClient) -> tuple[int, int]:
+        await client.connect()
+        poll = asyncio.create_task(watch(client))
+        await asyncio.sleep(1.2)  # there are two lines by now, and the first one answers first
+        host.held.clear()
+        await poll
+        await watch(client)
+        return host.lines, host.closed
+
+    assert with_client({"a": host}, work)[0] == (2, 1)
+
+
+def test_no_more_lines_are_made_than_are_asked_on() -> None:
+    host = Host(answer=VIEW)
+
+    async def work(client: RegistryClient) -> int:
+        await client.connect()
+        host.forgotten = 1_000
+        with pytest.raises(Unavailable):
+            await watch(client)
+        return host.lines
+
+    assert with_client({"a": host}, work)[0] == 3
 
 
 def test_a_poll_outlives_refused_connections_and_does_not_hammer() -> None:
