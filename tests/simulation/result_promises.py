@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -107,7 +108,7 @@ def _other_was_first(history: History, facts: Facts, result: Result) -> Wrong:
     run = history.runs[facts.launch.run]
     ended = history.now() if facts.finished is None else facts.finished
     failures = [
-        _as_it_is_known(run, facts, failure)
+        _as_it_is_known(history, run, facts, failure)
         for failure in facts.failures
         if (
             facts.known_at.get((failure.slot, failure.incarnation), inf) <= ended
@@ -126,12 +127,16 @@ def _other_was_first(history: History, facts: Facts, result: Result) -> Wrong:
     return None
 
 
-def _as_it_is_known(run: Run, facts: Facts, failure: Failure) -> Failure:
-    """Of a node that was gone before its failure was taken in, only its end can be known."""
+def _as_it_is_known(history: History, run: Run, facts: Facts, failure: Failure) -> Failure:
+    """Of a node that was gone before its failure was taken in, only its end can be known; and of
+    one that ended while the registry was away, that it is silent."""
     node = run.slots[failure.slot].node
     owner = facts.owners.get((failure.slot, failure.incarnation))
     told = node is not None and node.exit is not None
-    return failure if told or owner is None or owner.gone is None else owner.gone
+    if told or owner is None or owner.gone is None:
+        return failure
+    unseen = any(start <= owner.gone.at <= end for start, end in history.gaps)
+    return replace(owner.gone, silent=owner.gone.silent or unseen)
 
 
 def _says_that_it_was_told(facts: Facts, failure: Failure) -> bool:
