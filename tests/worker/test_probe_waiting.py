@@ -111,3 +111,21 @@ async def test_of_two_that_can_be_read_at_once_the_first_may_remove_the_other(
             theirs.send(b"x")
         await asyncio.sleep(0.01)
     assert len(called) == 1
+
+
+async def test_one_that_fails_keeps_no_other_from_being_read(
+    pairs: list[tuple[socket.socket, socket.socket]],
+) -> None:
+    read, wrong = asyncio.Event(), list[str]()
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: wrong.append(str(context["exception"])))
+    with closing(Readers()) as readers:
+
+        def fail() -> None:
+            raise RuntimeError("no way")
+
+        for (ours, theirs), call in zip(pairs, (fail, read.set), strict=True):
+            readers.add(ours.fileno(), call)
+            theirs.send(b"x")
+        await asyncio.wait_for(read.wait(), 10)
+    assert set(wrong) == {"no way"}

@@ -105,8 +105,9 @@ class ProbeListener:
                 )
                 return
             sock.setblocking(False)
-            visitor = self._visitors[sock] = _Visitor(sock, peer[0], self._loop.time())
+            visitor = _Visitor(sock, peer[0], self._loop.time())
             self._readers.add(sock.fileno(), partial(self._serve, visitor))
+            self._visitors[sock] = visitor
             self._make_room()
             if self._sweeping is None:
                 self._sweeping = self._loop.call_later(self._life_seconds, self._sweep)

@@ -138,7 +138,7 @@ class PathMtu:
     def _known(self, address: str) -> int:
         """What this host has heard of the way there by now, from routers on it; 0 if nothing."""
         level, _, mtu = _OPTIONS[self._family]
-        with _socket(self._family) as sock, contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), _socket(self._family) as sock:
             sock.connect((address, 9))
             return sock.getsockopt(level, mtu)
         return 0

@@ -39,8 +39,13 @@ class Readers:
 
     def _call(self) -> None:
         for file, _ in self._epoll.poll(0):
-            if (call := self._calls.get(file)) is not None:  # one before it may have removed it
-                call()
+            call = self._calls.get(file)  # one before it may have removed it
+            try:
+                if call is not None:
+                    call()
+            except Exception as exc:  # noqa: BLE001 (those behind it would wait while it fails)
+                context = {"message": "a probe's socket was not read", "exception": exc}
+                self._loop.call_exception_handler(context)
 
 
 class Alarm:
@@ -58,6 +63,7 @@ class Alarm:
 
     def close(self) -> None:
         """End no wait any more."""
+        self._rings = math.inf
         if self._timer is not None:
             self._timer.cancel()
 
