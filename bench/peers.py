@@ -134,9 +134,9 @@ class Peers:
         return self._tried(rounds, 0)
 
     def _tried(self, rounds: int, early: int) -> list[float]:
-        """Its rounds; nodes of which one has hung in a round are asked for no other."""
+        """Its rounds; nodes of which one has hung, or that failed twice, are asked for no other."""
         times: list[float] = []
-        while len(times) < rounds and not self._has_hung:
+        while len(times) < rounds and not self._has_hung and times.count(math.inf) < 2:
             try:
                 times.append(self._round(early))
             except TimeoutError:
