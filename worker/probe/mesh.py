@@ -17,7 +17,6 @@ import errno
 import math
 import os
 import socket
-import struct
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -36,16 +35,10 @@ from worker.probe.packets import (
     Packets,
 )
 from worker.probe.path_mtu import PathMtu, family_of
-from worker.probe.waiting import Alarm, Readers
+from worker.probe.peer_connection import PeerConnection
+from worker.probe.waiting import Waits
 
 _DETAIL_CHARACTERS = 120
-_SEND_BUFFER_BYTES = 4 * BULK_BYTES  # what is sent is taken at once
-_RECEIVED_AT_ONCE = BULK_BYTES + 1_024
-_TCP_INFO_BYTES = 160
-_MIN_RTT = struct.Struct("=I")
-_MIN_RTT_AT = 148
-_NO_MIN_RTT = 0xFFFF_FFFF
-_IP_BIND_ADDRESS_NO_PORT = 24  # the port is chosen when connecting, which allows for more of them
 
 _NO_WAY = (errno.ENETUNREACH, errno.ENETDOWN, errno.EADDRNOTAVAIL, errno.EINVAL)
 _NOBODY = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.EHOSTDOWN)
@@ -119,12 +112,11 @@ async def probe_peers(
                 path = PathMtu(packets, family, source, pace.datagram_seconds)
                 mtus[family] = opened.enter_context(path)
         try:
-            readers = opened.enter_context(contextlib.closing(Readers()))
+            waits = opened.enter_context(contextlib.closing(Waits()))
         except OSError as exc:  # there is no file left for it, nor would be for a visit
             words = _words_of(exc)
             return [PairProbe(slot=peer.slot, outcome="error", detail=words) for peer in peers]
-        alarm = opened.enter_context(contextlib.closing(Alarm()))
-        visitor = _Visitor(packets, mtus, own, pace, clock, readers, alarm)
+        visitor = _Visitor(packets, mtus, own, pace, clock, waits)
         # From the next one on: not everybody visits the first ones first.
         peers_in_turn = sorted(peers, key=lambda peer: (peer.slot < identity.slot, peer.slot))
         with contextlib.suppress(TimeoutError):
@@ -161,16 +153,14 @@ class _Visitor:
         own: ProbePeer | None,
         pace: Pace,
         clock: Callable[[], float],
-        readers: Readers,
-        alarm: Alarm,
+        waits: Waits,
     ) -> None:
         self._packets = packets
         self._mtus = mtus
         self._own = own
         self._pace = pace
         self._clock = clock
-        self._readers = readers
-        self._alarm = alarm
+        self._waits = waits
         self._bulk = os.urandom(BULK_BYTES)
         self._echo = RECEIPT + self._bulk
         self._again = 0
@@ -238,7 +228,7 @@ class _Visitor:
         """Visit a peer once, until `ends`; without it, each step has its own limit."""
         try:
             source = _source_of(self._own, family_of(peer.address))
-            with _Wire(peer.address, source, self._readers, self._alarm) as wire:
+            with PeerConnection(peer.address, source, self._waits) as wire:
                 return await self._talk(wire, peer, ends)
         except OSError as exc:
             fault = _fault_of(exc, peer.address)
@@ -246,7 +236,7 @@ class _Visitor:
             fault = exc
         return PairProbe(slot=peer.slot, outcome=fault.outcome, detail=fault.detail)
 
-    async def _talk(self, wire: _Wire, peer: ProbePeer, ends: float | None) -> PairProbe:
+    async def _talk(self, wire: PeerConnection, peer: ProbePeer, ends: float | None) -> PairProbe:
         def step() -> float:
             return ends or self._loop.time() + self._pace.quick_seconds
 
@@ -260,7 +250,7 @@ class _Visitor:
         await self._send_bulk(wire, step())
         return pair
 
-    async def _greet(self, wire: _Wire, peer: ProbePeer, ends: float) -> PairProbe:
+    async def _greet(self, wire: PeerConnection, peer: ProbePeer, ends: float) -> PairProbe:
         """Have the peer prove who it is."""
         nonce = os.urandom(NONCE_BYTES)
         sent, began = self._clock(), self._loop.time()
@@ -283,7 +273,7 @@ class _Visitor:
             source=reply.source,
         )
 
-    async def _send_bulk(self, wire: _Wire, ends: float) -> None:
+    async def _send_bulk(self, wire: PeerConnection, ends: float) -> None:
         """Send 16 KiB and have them back; once a part is back, large packets pass both ways."""
         try:
             wire.send(self._bulk)
@@ -305,116 +295,6 @@ def _least_skew(middle: float, doubt: float) -> float:
     The peer has read its own at any moment of the exchange, and a busy node takes long for one.
     """
     return round(math.copysign(max(0.0, abs(middle) - doubt), middle), 4)
-
-
-class _Wire:
-    """A connection to a peer: a context manager, read in the running event loop.
-
-    Leaner than the loop's own transports, which would cost more than all else.
-
-    Args:
-        address: Of the peer.
-        source: This node's address to leave by; the kernel's choice if empty.
-        readers: Call it when something has come.
-        alarm: Ends its waits.
-    """
-
-    def __init__(self, address: str, source: str, readers: Readers, alarm: Alarm) -> None:
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        self._source = source
-        self._readers = readers
-        self._alarm = alarm
-        self._loop = asyncio.get_running_loop()
-        self._awaited: asyncio.Future[bool] | None = None
-        self._size = 0
-        self._received = b""
-        self._error: OSError | None = None
-        self._socket = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        self._file = self._socket.fileno()
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def __enter__(self) -> _Wire:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._readers.remove(self._file)
-        self._socket.close()
-
-    @property
-    def waiting(self) -> int:
-        """Bytes that have come and were not received yet."""
-        return len(self._received)
-
-    async def connect(self, address: str, port: int, ends: float) -> None:
-        """Connect until then. Raises OSError, of which TimeoutError is one."""
-        if self._source:
-            with contextlib.suppress(OSError):  # Linux before 4.2
-                self._socket.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
-            self._socket.bind((self._source, 0))
-        number = self._socket.connect_ex((address, port))
-        if number == errno.EINPROGRESS:
-            number = self._socket.connect_ex((address, port))  # near peers have accepted by now
-        if number == errno.EALREADY:
-            # By its number: the loop writes out a socket that it does not know, addresses and all.
-            self._loop.add_writer(self._file, self._settle)
-            self._awaited = self._alarm.wait(ends)
-            try:
-                in_time = await self._awaited
-            finally:
-                self._loop.remove_writer(self._file)
-            if not in_time:
-                raise TimeoutError
-            number = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if number:
-            raise OSError(number, os.strerror(number))
-        self._readers.add(self._file, self._take_in)
-
-    def send(self, data: bytes) -> None:
-        """Send all of it; the socket's buffer has room for it. Raises OSError."""
-        if self._socket.send(data) < len(data):
-            raise OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
-
-    async def receive(self, size: int, ends: float) -> bytes:
-        """The next `size` bytes, which come until then. Raises OSError, as `connect` does."""
-        if len(self._received) < size and self._error is None:
-            self._size = size
-            self._awaited = self._alarm.wait(ends)
-            if not await self._awaited:
-                raise TimeoutError
-        if len(self._received) < size and self._error is not None:
-            raise self._error
-        data, self._received = self._received[:size], self._received[size:]
-        return data
-
-    def _take_in(self) -> None:
-        try:
-            more = self._socket.recv(_RECEIVED_AT_ONCE)
-            if not more:
-                raise ConnectionResetError(errno.ECONNRESET, "closed")
-        except BlockingIOError:
-            return
-        except OSError as exc:
-            self._error = exc
-            self._readers.remove(self._file)
-            self._settle()
-            return
-        self._received = self._received + more if self._received else more
-        if len(self._received) >= self._size:
-            self._settle()
-
-    def _settle(self) -> None:
-        if self._awaited is not None and not self._awaited.done():
-            self._awaited.set_result(True)
-
-    def least_rtt(self) -> float | None:
-        """Seconds, as the kernel has measured them, however busy this process is; None if not."""
-        try:
-            info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
-            (microseconds,) = _MIN_RTT.unpack_from(info, _MIN_RTT_AT)
-        except (OSError, struct.error):  # an older kernel
-            return None
-        return None if microseconds == _NO_MIN_RTT else microseconds / 1e6
 
 
 def _fault_of(exc: OSError, address: str) -> _Fault:

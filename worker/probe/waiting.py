@@ -90,3 +90,15 @@ class Alarm:
                 awaited.set_result(False)
         if self._waits:
             self._set(min(ends for ends, _ in self._waits))
+
+
+class Waits:
+    """Both of them, for the visits of a round; raises OSError when no file is left for it."""
+
+    def __init__(self) -> None:
+        self.readers, self.alarm = Readers(), Alarm()
+
+    def close(self) -> None:
+        """Call nobody, and end no wait, any more."""
+        self.readers.close()
+        self.alarm.close()
