@@ -10,6 +10,7 @@ from rendezvous.wire.errors import ExitCode, RunExists, Unauthorized
 from rendezvous.wire.run import NodeState, Phase, RunStatus
 from rendezvous.wire.watch import NodeView
 from tests.simulation.history import Facts, Failure, History, Wrong
+from tests.simulation.launch_promises import AWAITED_SECONDS
 from tests.simulation.promises import (
     LATE,
     SWEEP,
@@ -211,8 +212,14 @@ def a_former_launch_is_remembered(history: History, process: Process) -> Wrong:
 
 
 def a_launch_is_refused_for_another_only(history: History, launcher: Launcher) -> Wrong:
-    """A launcher that comes back, or asks again, finds its own run."""
+    """A launcher that comes back, or asks again, finds its own run.
+
+    One whose former registry was away for long has begun anew when that is back.
+    """
     launches, outcome = history.world.schedule.launches, launcher.outcome
+    is_long = history.world.registries.longest_away > AWAITED_SECONDS
+    if launcher.known_before is not None and is_long:
+        return None
     others = sum(launch.run == launcher.launch.run for launch in launches) > 1
     code = outcome if isinstance(outcome, str) else outcome.code
     refused = code == RunExists.code and not others

@@ -31,7 +31,7 @@ submission slow, submission unsure
 """)
 }
 _AWAITED_AT_RESUME = {"port held", "registry pause"}
-_AWAITED_SECONDS = 6.0
+AWAITED_SECONDS = 6.0
 """A launcher that comes back tries the former port for 10 s, and asks the registry as long."""
 OF_SCHEDULERS = {
     *names("""
@@ -179,7 +179,7 @@ def a_former_run_is_over_before_another_one_begins(
     if launcher.shown_at != history.now() or before is None or launcher.again == "host":
         return None
     former, registries = before.spec.launch_id, world.registries
-    is_long = registries.crashes > 1 or registries.longest_away > _AWAITED_SECONDS
+    is_long = registries.crashes > 1 or registries.longest_away > AWAITED_SECONDS
     disturbed = is_long or disturbed_at_resume(world) - {"registry crash"}
     if former == launcher.launch_id or disturbed or launcher.was_paused:
         return None
@@ -291,7 +291,7 @@ def disturbed_at_resume(world: World) -> set[str]:
     return {
         fault.what
         for fault in world.schedule.faults
-        if fault.what not in _AWAITED_AT_RESUME or fault.seconds > _AWAITED_SECONDS
+        if fault.what not in _AWAITED_AT_RESUME or fault.seconds > AWAITED_SECONDS
     } - _NO_MATTER_AT_RESUME
 
 

@@ -167,8 +167,13 @@ def _was_told_over_a_gap(history: History, facts: Facts, failure: Failure) -> bo
 
 
 def a_failure_stops_everybody_soon(history: History, process: Process) -> Wrong:
-    """Once a failure is known, no program of a node that was not disturbed runs on."""
+    """Once a failure is known, no program of a node that was not disturbed runs on.
+
+    A node that serves rank 0 has none, and does so until the run is over.
+    """
     stopped, ended = process.facts.stopped_at, process.program_ended_at
+    if process.serves:
+        return None
     if history.world.registry_was_down or stopped is None or ended is None or is_troubled(process):
         return None
     more = ended - stopped
