@@ -260,7 +260,7 @@ def test_a_run_by_hand_leaks_nothing(scene: Scene) -> None:
         start_changed("cut", word, word[:-7], 64)
         for line in ("status r", "status r --json", f"replay {state}/journal.sqlite"):
             scene.run(line.partition("/")[0], 0, [RDZV, *line.split()])
-        start_changed("fault", "exec ", "ulimit -n 13; exec ", 70)
+        start_changed("fault", "exec ", "ulimit -n 15; exec ", 70)
         assert scene.finish("launch") == 70, scene.said("launch")
     assert "Traceback" in scene.said("fault")
     scene.check()
