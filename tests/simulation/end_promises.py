@@ -250,6 +250,8 @@ def a_finished_run_is_forgotten(history: History, world: World) -> Wrong:
     for facts in history.facts.values():
         if facts.finished is None or facts.forgotten or not facts.owners:
             continue
+        if len(facts.owners) < len(facts.joined):  # somebody is there who never heard so
+            continue
         troubled = any(is_troubled(o) or o.stuck for o in facts.owners.values())
         last = max([facts.finished + keep, *(o.gone.at for o in facts.owners.values() if o.gone)])
         late = not troubled and world.loop.time() > last + 1.5
