@@ -24,8 +24,7 @@ from rendezvous.wire.run import Phase, RunStatus
 
 _RDZV = str(Path(sys.executable).parent / "rdzv")
 _LIMIT_SECONDS = 120.0
-# Says when it is told to stop; the machine's monotonic clock is one for all processes.
-_TOLD = """
+TOLD = """
 import os, pathlib, signal, sys, time
 folder, rank = pathlib.Path(sys.argv[1]), os.environ["NODE_RANK"]
 def told(*_):
@@ -36,6 +35,8 @@ signal.signal(signal.SIGTERM, told)
 (folder / f"up-{rank}").touch()
 signal.pause()
 """
+"""A program that writes into a folder when it is told to stop; all processes of a machine have one
+monotonic clock."""
 _NOTE = "registry's clock: last join taken in, until all have acknowledged; rows checked, armed"
 
 
@@ -155,7 +156,7 @@ def killed(rounds: int, nodes: int = 4) -> Iterator[Figure]:
                 tempfile.TemporaryDirectory() as folder,
             ):
                 for slot in range(nodes):
-                    agents.start(slot, sys.executable, "-c", _TOLD, folder)
+                    agents.start(slot, sys.executable, "-c", TOLD, folder)
                 _seen(Path(folder), "up-*", nodes)
                 time.sleep(random.uniform(0.2, 2.2))  # at any moment of a poll
                 began = time.monotonic()

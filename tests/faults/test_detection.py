@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.agents import TOLD
 from tests.support.cluster import cluster
 from tests.support.launching import BIN, launch, launching, processes_with
 from tests.support.netlab import Lab
@@ -23,18 +24,6 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(300 * ROUNDS)]
 TRIALS = 2 * ROUNDS
 NODES = 3
 GRACE = 2
-# Says when it was told to stop; the machine's monotonic clock is one for all processes.
-TOLD = """
-import os, pathlib, signal, sys, time
-folder, rank = pathlib.Path(sys.argv[1]), os.environ["NODE_RANK"]
-def told(*_):
-    (folder / f"told-{rank}").write_text(str(time.monotonic()))
-    sys.exit(0)
-signal.signal(signal.SIGTERM, told)
-(folder / f"up-{rank}").touch()
-while True:
-    time.sleep(60)
-"""
 # Worker 1 of node 0 fails; the others say that they are alive until they are ended. Worker 2,
 # beside it, always ends at TERM: that torchrun ends all is certain when a second one has ended.
 FAIL = """
