@@ -13,6 +13,7 @@ from rendezvous.run import events
 from rendezvous.run.events import Event
 from rendezvous.run.leases import Leases
 from rendezvous.run.phases import Admits
+from rendezvous.run.restarts import Again, next_step
 from rendezvous.run.running import unheard
 from rendezvous.run.state import (
     DEAD_SUBMISSIONS,
@@ -64,6 +65,8 @@ def decide_join(run: Run, request: JoinRequest, now: float, leases: Leases) -> E
     _refuse_when_closed(run, slot)
     _refuse_other_job(run, request)
     _refuse_when_held(slot, request, now, leases)
+    if run.spec.limits.max_restarts and not request.restarts:
+        raise _cannot_restart(slot, request)
     return events.Joined(request=request)
 
 
@@ -80,6 +83,16 @@ def refuse_other_version(request: JoinRequest, own: str) -> None:
         f"slot {request.slot} ({request.hostname}) has rdzv {theirs}, but the registry has "
         f"rdzv {own}",
         hint="install the same version in the images of the launcher and of the workers",
+    )
+
+
+def _cannot_restart(slot: Slot, request: JoinRequest) -> Mismatch:
+    version = request.facts.rdzv_version or "an older version"
+    return Mismatch(
+        f"slot {slot.index} ({request.hostname}) has rdzv {version}, which cannot start a program "
+        "again",
+        hint="install the launcher's version in the image of the workers, or launch with "
+        "--max-restarts 0",
     )
 
 
@@ -239,7 +252,8 @@ def decide_report(
     if node.state is NodeState.LOST:
         raise Fenced(f"{who(slot)} was given up: {slot.problem}")
     if isinstance(report, ExitReport):
-        over = node.state in OVER or run.phase is Phase.FINISHED
+        told = report.epoch <= node.reported and not report.leaves
+        over = node.state in OVER or run.phase is Phase.FINISHED or told
         return (
             None if over else events.Exited(slot=slot_index, incarnation=incarnation, report=report)
         )
@@ -300,11 +314,28 @@ def decide_cancel(run: Run, why: str, now: float, leases: Leases) -> Event | Non
     first = first_failed(run) if run.phase is Phase.RUNNING and run.stop else None
     report = first.node.exit if first is not None and first.node is not None else None
     told = report is not None and report.exit_code in _TOLD_TO_END
-    if first is None or told:
+    if first is None or told or isinstance(next_step(run, first, now), Again):
         return events.Cancelled(reason=why)
     if run.verdict_at is None or now < run.verdict_at:
         return None
     return events.VerdictFell(unheard=tuple(slot.index for slot in unheard(run, now, leases)))
+
+
+def decide_restart(run: Run, why: str) -> Event | None:
+    """What it changes that somebody wants the programs to start again; None while none runs.
+
+    Raises:
+        RunOver: The run has ended.
+        Mismatch: A node cannot start its program again.
+    """
+    if run.phase is Phase.FINISHED:
+        raise RunOver(f"run '{run.id}' has ended; its programs cannot be started again")
+    if run.rules.is_forming and run.phase is not Phase.RESTARTING:
+        return None
+    for slot in run.of_table():
+        if not slot.its_node.join.restarts:
+            raise _cannot_restart(slot, slot.its_node.join)
+    return None if run.starts.asked else events.RestartAsked(reason=why)
 
 
 def decide_refusal(

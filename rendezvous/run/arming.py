@@ -54,7 +54,14 @@ def seal_table(run: Run, now: float, port: int | None) -> None:
     joins = joins_of(run)
     port = port or run.spec.master_port or joins[0].master_port or DEFAULT_MASTER_PORT
     table = make_table(
-        run.id, run.spec.launch_id, run.epoch, joins, run.network, rdma_of(joins), port
+        run.id,
+        run.spec.launch_id,
+        run.epoch,
+        joins,
+        run.network,
+        rdma_of(joins),
+        port,
+        run.starts.ranks,
     )
     run.attempt.table, run.attempt.written = table, table.canonical()
     run.attempt.digest = digest_of(run.attempt.written)
@@ -76,6 +83,10 @@ def acked(run: Run, event: events.Acked, now: float) -> Outcome:
             member.its_node.state = NodeState.RELEASED if spare else NodeState.RUNNING
             if spare:
                 member.problem = run.attempt.left_out[member.index].words
+        assert run.table is not None
+        run.starts.went_at = now
+        run.starts.ranks = {row.slot: row.rank for row in run.table.rows}
+        run.port_tries = 0
         enter(run, Phase.RUNNING, now)
         reason += "; all nodes are ready: go"
         if run.attempt.left_out:
@@ -94,7 +105,7 @@ def arm_refused(run: Run, event: events.ArmRefused, now: float) -> Outcome:
     may_move = report.code == "port_taken" and run.spec.master_port is None
     run.port_tries += 1
     if may_move and run.port_tries <= _MAX_PORT_TRIES:
-        port = report.free_port or _next_port(run.table.master_port)
+        port = report.free_port or next_port(run.table.master_port)
         run.epoch += 1
         seal_table(run, now, port)
         return Outcome(f"{reason}; new table with master port {port}", slot.index)
@@ -107,5 +118,6 @@ def arm_refused(run: Run, event: events.ArmRefused, now: float) -> Outcome:
     return Outcome(reason, slot.index)
 
 
-def _next_port(port: int) -> int:
+def next_port(port: int) -> int:
+    """Another port, close to this one."""
     return port + 1 if port < _MAX_PORT else DEFAULT_MASTER_PORT

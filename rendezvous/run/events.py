@@ -144,6 +144,19 @@ class VerdictFell(Wire):
     unheard: tuple[int, ...] = ()
 
 
+class RestartAsked(Wire):
+    """Somebody wants the programs to start again."""
+
+    kind: Literal["restart_asked"] = "restart_asked"
+    reason: str
+
+
+class BackOffOver(Wire):
+    """The programs have ended, and have waited long enough to start again."""
+
+    kind: Literal["backoff_over"] = "backoff_over"
+
+
 class Cancelled(Wire):
     """Somebody ended the run."""
 
@@ -173,6 +186,8 @@ Event = Annotated[
     | TimedOut
     | LastCallOver
     | VerdictFell
+    | RestartAsked
+    | BackOffOver
     | Cancelled
     | Restarted,
     Field(discriminator="kind"),

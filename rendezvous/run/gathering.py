@@ -48,7 +48,7 @@ def slot_changed(run: Run, event: events.SlotChanged, now: float) -> Outcome:
     slot.state, slot.detail = news.state, news.detail
     slot.name, slot.handle = news.name or slot.name, news.handle or slot.handle
     _count_waiting(slot, now)
-    if news.state in DEAD_SUBMISSIONS and run.rules.is_forming:
+    if news.state in DEAD_SUBMISSIONS and run.rules.is_forming and not run.starts.ended:
         died = _submission_died(run, slot, news, now)
         if died is not None:
             return Outcome(died, slot.index)
@@ -125,10 +125,10 @@ def joined(run: Run, event: events.Joined, now: float) -> Outcome:
         reason += f", replacing {displaced.join.hostname}"
     if run.spec.slots > 1:
         reason += f"; {run.present} of {run.spec.slots} nodes have joined"
-    return Outcome(reason + _check_gathered(run, now), slot.index)
+    return Outcome(reason + check_gathered(run, now), slot.index)
 
 
-def _check_gathered(run: Run, now: float) -> str:
+def check_gathered(run: Run, now: float) -> str:
     """Go on when all are in that may still come; begin the last call when enough are.
 
     Returns a clause describing what it did.
@@ -189,7 +189,8 @@ def before_go_failed(
 
     What comes back has `said` in place of the cause, where that has been told already.
     """
-    failed = f"{who(slot)} failed before the go"
+    what = f"restart {run.starts.used}" if run.starts.ended else "go"
+    failed = f"{who(slot)} failed before the {what}"
     words = f"{failed}: {said or why}"
     slot.problem = why
     recovery = recovery_of(run, slot, again=run.spec.managed or _was_taken_away(slot, report))
@@ -239,6 +240,8 @@ def recovery_of(run: Run, slot: Slot, *, again: bool) -> Recovery | None:
     replaced = node is not None and node.join.generation < slot.generation
     if replaced and slot.state not in DEAD_SUBMISSIONS:
         return Recovery.ON_ITS_WAY
+    if run.starts.ended:
+        return None  # the programs start again on the same nodes, or not at all
     if again and slot.retries < run.spec.limits.submit_retries:
         return Recovery.RESUBMITTED if run.spec.managed else Recovery.RESTARTED
     return Recovery.SPARED if _can_spare(run, slot) else None
@@ -269,7 +272,7 @@ def _recover(run: Run, slot: Slot, recovery: Recovery, now: float) -> str:
     _count_waiting(slot, now)
     if was_in and run.rules.awaits is not Awaits.NODES:
         gather_again(run, now)
-    _check_gathered(run, now)
+    check_gathered(run, now)
     return recovery.value.format(generation=slot.wanted)
 
 

@@ -71,7 +71,8 @@ def finish(run: Run, now: float, result: Result) -> None:
     """End the run; the first result stays."""
     if run.phase is Phase.FINISHED:
         return
-    run.result = result
+    epochs = run.starts.ended
+    run.result = result.model_copy(update={"epochs": epochs}) if epochs else result
     run.finished_at = now
     run.stop = True
     enter(run, Phase.FINISHED, now)

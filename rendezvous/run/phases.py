@@ -20,6 +20,8 @@ class Awaits(Enum):
     REPORTS = auto()
     """That every node does what it is asked, within one time-out."""
     PROGRAMS = auto()
+    TIME = auto()
+    """That the programs may start again."""
     NOTHING = auto()
 
 
@@ -39,10 +41,12 @@ class PhaseRules:
     Attributes:
         awaits: What the run waits for.
         admits: Who may join.
-        is_forming: No program has started: a node that fails is replaced or spared, if it may be.
+        is_forming: No program has started on the table: a node that fails is replaced or spared,
+            if it may be.
         reports: What a node may report on the present epoch.
         task: What every node is asked to do, as a sentence continues after "waiting for them to".
         task_alone: The same, where the run has one slot.
+        task_again: The same, where programs of an earlier epoch may have to end first.
         shows: What the nodes need for it.
         limit: Which of the run's limits is the time-out.
         cause: Why a run fails whose nodes do not do it in time.
@@ -54,6 +58,7 @@ class PhaseRules:
     reports: tuple[type[AckReport | ProbeReport | ProgressReport | RefuseReport], ...] = ()
     task: str = ""
     task_alone: str = ""
+    task_again: str = ""
     shows: Literal["plan", "table"] | None = None
     limit: Literal["verify_timeout_seconds", "arm_timeout_seconds"] | None = None
     cause: Cause = Cause.JOIN_TIMEOUT
@@ -78,10 +83,12 @@ RULES: Final = {
         is_forming=True,
         reports=(AckReport, RefuseReport),
         task="acknowledge the table",
+        task_again="end their program of epoch {epoch} and acknowledge the new table",
         shows="table",
         limit="arm_timeout_seconds",
         cause=Cause.ARMING_FAILED,
     ),
     Phase.RUNNING: PhaseRules(Awaits.PROGRAMS, reports=(ProgressReport,)),
+    Phase.RESTARTING: PhaseRules(Awaits.TIME, Admits.REPLACEMENTS, is_forming=True),
     Phase.FINISHED: PhaseRules(Awaits.NOTHING),
 }

@@ -1,7 +1,8 @@
 """The state machine of one run. Pure: values in, values out; the clock is one of the values.
 
     gathering -> verifying -> arming -> running -> finished(ok | failed | cancelled)
-        ^___________|___________|     a node is lost before the go: gather again
+        ^___________|___________|  ^       |     a node is lost before the go: gather again
+                                   |_ restarting     a program failed: see `rendezvous.run.restarts`
 
 Verifying goes in rounds. Before the first one, what the nodes found on themselves and how they
 compare is judged; each round then proves the addresses of one network class, in order of
@@ -38,7 +39,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rendezvous.run import arming, events, gathering, running, verifying
+from rendezvous.run import arming, events, gathering, restarts, running, verifying
 from rendezvous.run.events import Event
 from rendezvous.run.leases import Leases, Silence
 from rendezvous.run.moves import Outcome, failure, finish
@@ -123,6 +124,9 @@ def _phase_due(run: Run, now: float) -> Event | None:
         if since is not None and now - since >= limits.last_call_seconds:
             return events.LastCallOver()
         return None
+    if run.rules.awaits is Awaits.TIME:
+        due_at = run.starts.due_at
+        return events.BackOffOver() if due_at is not None and now >= due_at else None
     timeout = run.phase_timeout()
     if timeout is not None and now - run.phase_since >= timeout:
         return events.TimedOut(phase=run.phase)
@@ -177,6 +181,8 @@ _MOVES: dict[str, Callable[[Run, Any, float], Outcome]] = {
     "timed_out": _timed_out,
     "last_call_over": gathering.last_call_over,
     "verdict": running.verdict_fell,
+    "restart_asked": restarts.restart_asked,
+    "backoff_over": restarts.backoff_over,
     "cancelled": running.cancelled,
     "restarted": _restarted,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rendezvous.proof.interfaces import words_of_odd
-from rendezvous.run import events
+from rendezvous.run import events, restarts
 from rendezvous.run.gathering import before_go_failed
 from rendezvous.run.leases import Leases
 from rendezvous.run.moves import Outcome, failure, finish
@@ -41,6 +41,9 @@ def exited(run: Run, event: events.Exited, now: float) -> Outcome:
     """Note how the program ended; the first failure stops the others."""
     slot, report = run.slots[event.slot], event.report
     node = slot.its_node
+    if restarts.is_history(run, report):
+        return restarts.told_late(run, event, now)
+    node.reported = report.epoch
     if run.rules.is_forming:
         words = report.message or f"its agent ended with code {report.exit_code}"
         why = before_go_failed(run, slot, words, Cause.AGENT_FAILED, now, report)
@@ -54,8 +57,8 @@ def exited(run: Run, event: events.Exited, now: float) -> Outcome:
     leader_ended = run.spec.led and node.rank == 0 and report.exit_code == 0
     if leader_ended and not run.stop:
         _give_verdict(run, now)
-    _check_all_over(run, now)
-    return Outcome(reason, slot.index, usual=not failed)
+    then = _check_all_over(run, now)
+    return Outcome(reason + then, slot.index, usual=not failed)
 
 
 def _begin_stop(run: Run, now: float) -> None:
@@ -67,13 +70,25 @@ def _begin_stop(run: Run, now: float) -> None:
     run.seq += 1
 
 
-def _check_all_over(run: Run, now: float) -> None:
+def _check_all_over(run: Run, now: float) -> str:
+    """Decide once nothing runs any more. Returns a clause describing a restart."""
     if run.rules.awaits is Awaits.PROGRAMS and not run.members():
-        _give_verdict(run, now)
+        return _give_verdict(run, now)
+    return ""
 
 
-def _give_verdict(run: Run, now: float, silent: Sequence[int] = ()) -> None:
+def _give_verdict(run: Run, now: float, silent: Sequence[int] = ()) -> str:
+    """Start again, or end the run. Returns a clause describing a restart."""
     first = first_failed(run)
+    step = restarts.next_step(run, first, now)
+    if isinstance(step, restarts.Again):
+        return f"; {restarts.begin_again(run, step, first, now)}"
+    _end(run, now, first, silent, step.why)
+    return ""
+
+
+def _end(run: Run, now: float, first: Slot | None, silent: Sequence[int], why: str) -> None:
+    """End the run with its first cause; `why` no restart follows it."""
     if first is None:
         count = len(run.table.rows) if run.table else 0
         who_ended = f"all {count} nodes" if count > 1 else "the node"
@@ -88,6 +103,7 @@ def _give_verdict(run: Run, now: float, silent: Sequence[int] = ()) -> None:
     if silent:
         names = listed([who(run.slots[index]) for index in silent])
         words += f"; no report since then from {names}, which may have failed earlier"
+    words += f"; {why}" if why else ""
     if report is None:
         hint = "see its worker run's log; out of memory and preemption are the usual causes"
         finish(run, now, failure(Cause.NODE_LOST, words, first, hint))
@@ -163,14 +179,15 @@ def _node_lost(run: Run, slot: Slot, why: str, silent: float, now: float) -> str
         if not ended:
             node.failed_at = now - silent
             _begin_stop(run, now)
-        _check_all_over(run, now)
+        why += _check_all_over(run, now)
     return f"{who(slot)} was lost: {why}"
 
 
 def verdict_fell(run: Run, event: events.VerdictFell, now: float) -> Outcome:
     """End the run with the first cause."""
-    _give_verdict(run, now, event.unheard)
-    assert run.result is not None
+    then = _give_verdict(run, now, event.unheard)
+    if run.result is None:
+        return Outcome(f"{run.starts.ended[-1].message}{then}")
     return Outcome(run.result.message)
 
 

@@ -2,12 +2,14 @@
 
 Rank rules: slot 0 is rank 0. A requested rank is honoured. The others follow in a stable topology
 order: nodes of one subnet stand together (slot 0's subnet first), within it in natural order of the
-hostname, then by slot. With min:max the ranks are closed up in that order.
+hostname, then by slot. With min:max the ranks are closed up in that order. When the programs start
+again, each slot keeps its rank.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 
 from rendezvous.proof.networks import NetworkClass
 from rendezvous.proof.rdma import RdmaExpectation
@@ -17,8 +19,13 @@ from rendezvous.wire.types import subnet_of, subnet_text
 from rendezvous.wire.words import natural_key
 
 
-def assign_ranks(joins: list[JoinRequest], chosen: dict[int, Candidate]) -> dict[int, int]:
-    """The rank of each slot: 0 .. n-1, each once. Requested ranks must not clash."""
+def assign_ranks(
+    joins: list[JoinRequest], chosen: dict[int, Candidate], former: Mapping[int, int]
+) -> dict[int, int]:
+    """The rank of each slot: 0 .. n-1, each once. Requested ranks must not clash.
+
+    `former` are the ranks of the table that the programs have run on; empty: there was none.
+    """
     subnets = {slot: subnet_of(c.address, c.prefix_length) for slot, c in chosen.items()}
     texts = {subnet: subnet_text(subnet) for subnet in set(subnets.values())}
     home = subnets[min(subnets)]
@@ -32,6 +39,8 @@ def assign_ranks(joins: list[JoinRequest], chosen: dict[int, Candidate]) -> dict
         for join in joins
         if join.slot != 0 and join.requested_rank is not None
     }
+    if former:
+        requested = {join.slot: former[join.slot] for join in joins if join.slot in former}
     place = {rank: slot for slot, rank in requested.items()}
     free = (rank for rank in itertools.count() if rank not in place)
     for join in sorted(joins, key=order):
@@ -48,10 +57,11 @@ def make_table(
     network: NetworkClass,
     rdma: RdmaExpectation,
     master_port: int,
+    former: Mapping[int, int],
 ) -> EndpointTable:
     """The table of an epoch, rows in order of rank; the master is rank 0."""
     chosen = {join.slot: network.members[join.slot] for join in joins}
-    ranks = assign_ranks(joins, chosen)
+    ranks = assign_ranks(joins, chosen, former)
     rows = [
         join.row(chosen[join.slot], ranks[join.slot], rdma.hcas.get(join.slot, ()))
         for join in joins

@@ -13,13 +13,24 @@ from rendezvous.run.phases import RULES, PhaseRules
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.node import Finding, JoinRequest
 from rendezvous.wire.reports import ExitReport
-from rendezvous.wire.run import NodeState, Phase, Result, Round, RunSpec, SlotState
+from rendezvous.wire.run import (
+    EpochEnd,
+    NodeState,
+    Phase,
+    RestartFacts,
+    Result,
+    Round,
+    RunSpec,
+    SlotState,
+)
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.verify import PairProbe
-from rendezvous.wire.words import listed, size_text
+from rendezvous.wire.words import listed, printable, size_text
 
 GONE = (NodeState.LOST, NodeState.LEFT)
 OVER = (NodeState.EXITED, NodeState.RELEASED, *GONE)
+KILL_SECONDS = 15.0
+"""Beyond its grace, a program whose processes do not die of SIGKILL at once."""
 DEAD_SUBMISSIONS = (SlotState.FAILED, SlotState.ENDED)
 
 
@@ -36,7 +47,7 @@ NOT_NEEDED = LeftOut(None, "it is not needed: enough other nodes have joined")
 
 @dataclass(slots=True)
 class Node:
-    """One incarnation in its slot."""
+    """One incarnation in its slot; `reported` is the last epoch whose end it has told."""
 
     incarnation: int
     join: JoinRequest
@@ -46,6 +57,7 @@ class Node:
     failed_at: float | None = None
     ended_at: float | None = None
     progress: str = ""
+    reported: int = -1
 
 
 @dataclass(slots=True)
@@ -132,6 +144,37 @@ class Attempt:
 
 
 @dataclass(slots=True)
+class Starts:
+    """The starts of the programs, and how those that are over have ended.
+
+    Attributes:
+        went_at: When the programs of the newest table were let go.
+        ranks: The rank of each slot in it.
+        used: How many restarts are used up.
+        asked: Why somebody wants the programs to start again; empty: nobody does.
+        due_at: When they start again; None: nothing waits for it.
+        ended: The epochs that are over, the newest 32.
+        failed_at: When the first cause of the last of them happened.
+        alike: How the last one ended, as far as two ends can be the same; empty: it had got on.
+        short: How many short epochs without progress the back-off counts.
+        stalled: How many epochs in a row have not got beyond `progress`.
+        progress: The highest step that a program has reported.
+    """
+
+    went_at: float | None = None
+    ranks: dict[int, int] = field(default_factory=dict)
+    used: int = 0
+    asked: str = ""
+    due_at: float | None = None
+    ended: list[EpochEnd] = field(default_factory=list)
+    failed_at: float = 0.0
+    alike: str = ""
+    short: int = 0
+    stalled: int = 0
+    progress: int | None = None
+
+
+@dataclass(slots=True)
 class Run:
     """The state of one run; changed by `apply` alone.
 
@@ -159,6 +202,7 @@ class Run:
     verdict_at: float | None = None
     result: Result | None = None
     finished_at: float | None = None
+    starts: Starts = field(default_factory=Starts)
 
     def members(self) -> list[Slot]:
         """The slots whose node is alive and has not ended."""
@@ -181,12 +225,20 @@ class Run:
         """The members that the table is to have: all but those that are left out."""
         return [slot for slot in self.members() if slot.index not in self.attempt.left_out]
 
+    def of_table(self) -> list[Slot]:
+        """The slots of the newest table that have a node, whatever has become of it."""
+        rows = self.table.rows if self.table is not None else []
+        return [slot for row in rows if (slot := self.slots[row.slot]).node is not None]
+
     def with_left_out(self, left_out: dict[int, LeftOut]) -> Run:
         """What the run would be if the table went without these nodes; this one stays as it is."""
         return replace(self, attempt=replace(self.attempt, left_out=left_out))
 
     def can_go_without(self, guilty: Collection[int]) -> bool:
-        """Whether enough others take part without these nodes, slot 0 among them."""
+        """Whether enough others take part without these nodes, slot 0 among them; programs that
+        start again do so on the same nodes."""
+        if self.starts.ended:
+            return False
         enough = len(self.taking_part()) - len(guilty) >= self.spec.min_nodes
         return bool(guilty) and 0 not in guilty and enough
 
@@ -203,6 +255,8 @@ class Run:
     def task(self) -> str:
         """What every node is asked to do in it."""
         rules = self.rules
+        if self.starts.ended and rules.task_again:
+            return rules.task_again.format(epoch=self.starts.ended[-1].epoch)
         return rules.task_alone if self.spec.slots == 1 and rules.task_alone else rules.task
 
     @property
@@ -227,9 +281,24 @@ class Run:
         return attempt.classes[attempt.probing.number] if attempt.probing else attempt.network
 
     def phase_timeout(self) -> float | None:
-        """Seconds that the present phase may last, when it is one with a single deadline."""
-        limit = self.rules.limit
-        return None if limit is None else getattr(self.spec.limits, limit)
+        """Seconds that the present phase may last, when it is one with a single deadline.
+
+        Who arms again may have to end a program first.
+        """
+        limits, limit = self.spec.limits, self.rules.limit
+        if limit is None:
+            return None
+        seconds: float = getattr(limits, limit)
+        stopping = self.phase is Phase.ARMING and bool(self.starts.ended)
+        return seconds + (limits.grace_seconds + KILL_SECONDS if stopping else 0.0)
+
+    def restart_facts(self) -> RestartFacts | None:
+        """What programs may know of those before them; None: they start once."""
+        starts, most = self.starts, self.spec.limits.max_restarts
+        if not most and not starts.ended:
+            return None
+        last = printable(starts.ended[-1].message, 600) if starts.ended else ""
+        return RestartFacts(restarts=starts.used, max_restarts=most, last_failure=last)
 
 
 def says_command(slot: Slot) -> bool:

@@ -48,8 +48,9 @@ def node_view(run: Run, now: float, poll_seconds: float) -> NodeView:
         released=_released(run),
         why_released=_why_released(run),
         stop=run.stop,
-        result=run.result,
+        result=run.result.model_copy(update={"epochs": []}) if run.result else None,
         poll_seconds=poll_seconds,
+        restarts=run.restart_facts(),
     )
 
 
@@ -89,6 +90,9 @@ def reason(run: Run, now: float, trouble: str = "", *, times: bool = True) -> st
             return _reason_gathering(run, now, times)
         case Awaits.REPORTS:
             return _reason_reporting(run, now, times)
+        case Awaits.TIME:
+            last = run.starts.ended[-1]
+            return f"{last.message}; {last.then}{_left(run, now, times)}"
         case _:
             return _reason_running(run, now, times)
 
@@ -106,6 +110,8 @@ def _reason_running(run: Run, now: float, times: bool) -> str:
     failed = first_failed(run) if run.stop else None
     if failed is not None:
         return f"{words_of_failure(failed)}; the others are being stopped"
+    if run.stop and run.starts.asked:
+        return f"restarted by hand: {run.starts.asked}; the programs are being stopped"
     count = len(run.table.rows) if run.table else 0
     late = late_to_end(run, now)
     if not late:
@@ -192,6 +198,8 @@ def remaining_seconds(run: Run, now: float) -> float | None:
     timeout = run.phase_timeout()
     if timeout is not None:
         return max(0.0, timeout - (now - run.phase_since))
+    if run.starts.due_at is not None:
+        return max(0.0, run.starts.due_at - now)
     if run.rules.awaits is not Awaits.NODES:
         return None
     limits = run.spec.limits
@@ -269,6 +277,9 @@ def run_status(
         result=run.result,
         everyone_left=everyone_left(run),
         ending=bool(late_to_end(run, now)),
+        restarts=run.starts.used,
+        max_restarts=run.spec.limits.max_restarts,
+        ended=run.starts.ended,
         untold=list(untold),
     )
 

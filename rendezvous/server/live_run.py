@@ -147,7 +147,7 @@ class LiveRun:
             if self.relay is not None:
                 self.relay.forget(key[0])
         self._gone.clear()
-        if self.relay is not None and self.run.phase is Phase.FINISHED:
+        if self.relay is not None and self.run.phase is not Phase.RUNNING:
             self.relay.close()
             self.relay = None
         if self.run.seq != self.news_seq:

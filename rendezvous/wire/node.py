@@ -211,6 +211,7 @@ class JoinRequest:
         default=[], description="Warnings and failures of the checks that the node made on itself."
     )
     probe_port: Port | None = Field(default=None, description="Where it answers its peers' probes.")
+    restarts: bool = Field(default=False, description="It can start its program again.")
 
     def row(self, candidate: Candidate, rank: int = 0, hcas: Sequence[str] = ()) -> TableRow:
         """This node's row of the table, at one of its addresses."""

@@ -54,6 +54,10 @@ class ExitReport(Wire):
     worker_rank: int | None = None
     stopped: bool = Field(False, description="It ended because it was asked to stop.")
     by_agent: bool = Field(False, description="Its agent ends it; `message` says why.")
+    leaves: bool = Field(False, description="The node takes no part in what follows.")
+    progress: Annotated[int, Field(ge=0, lt=1 << 53)] | None = Field(
+        None, description="The highest step that its program has reported."
+    )
     message: Words = ""
     tail: Annotated[list[OutputLine], Field(max_length=40)] = []
     log: Words = ""

@@ -38,6 +38,7 @@ class Phase(StrEnum):
     VERIFYING = "verifying"
     ARMING = "arming"
     RUNNING = "running"
+    RESTARTING = "restarting"
     FINISHED = "finished"
 
 
@@ -67,6 +68,32 @@ class NodeState(StrEnum):
     RELEASED = "released"
 
 
+class EpochEnd(Wire):
+    """How the programs of one epoch ended before the run did, and what followed."""
+
+    epoch: int
+    ran_seconds: float = Field(0.0, description="From the go to the first failure.")
+    message: str = Field(description="Which node failed, and how.")
+    code: str = Field("", description="As in a result; empty where a person asked for the restart.")
+    exit_code: int = 0
+    slot: int | None = None
+    rank: int | None = None
+    hostname: str = ""
+    worker_rank: int | None = None
+    log: str = ""
+    progress: int | None = Field(None, description="The highest step that its nodes had reported.")
+    then: str = Field("", description="What was decided: restart 1 of 3, after 4 s.")
+
+
+class RestartFacts(Wire):
+    """What a program may know of those before it: for its environment."""
+
+    restarts: int = 0
+    max_restarts: int = 0
+    replacements: int = 0
+    last_failure: Words = ""
+
+
 class Result(Wire):
     """How a run ended, with its first cause."""
 
@@ -89,6 +116,7 @@ class Result(Wire):
     command_word: CommandWord | None = Field(
         None, description="The first word of COMMAND, from 1, in which nodes differ."
     )
+    epochs: list[EpochEnd] = Field([], description="The epochs before the last one; the newest 32.")
 
 
 class SlotNews(Wire):
@@ -115,6 +143,7 @@ class Limits(BaseModel):
     verdict_seconds: Seconds = 2.0
     grace_seconds: Seconds = 10.0
     submit_retries: Annotated[int, Field(ge=0, le=100)] = 1
+    max_restarts: Annotated[int, Field(ge=0, le=10_000)] = 0
 
 
 class RunSpec(BaseModel):
@@ -217,6 +246,9 @@ class RunStatus(Wire):
         False,
         description="Running: some programs ended well; `reason` names the nodes that did not.",
     )
+    restarts: int = Field(0, description="How many of `max_restarts` are used up.")
+    max_restarts: int = 0
+    ended: list[EpochEnd] = Field([], description="The epochs that are over; the newest 32.")
     untold: list[int] = Field(
         [],
         description="Of a finished run: slots without a node that nothing has notified of the end.",

@@ -6,7 +6,7 @@ import json
 
 from pydantic import Field, TypeAdapter
 
-from rendezvous.wire.run import Phase, Result
+from rendezvous.wire.run import Phase, RestartFacts, Result
 from rendezvous.wire.table import EndpointTable, canonical_json, digest_of
 from rendezvous.wire.types import Wire, Words
 from rendezvous.wire.verify import ProbePlan
@@ -33,6 +33,9 @@ class NodeView(Wire):
     stop: bool = Field(False, description="End the program: the run has a first failure.")
     result: Result | None = None
     poll_seconds: float = 2.0
+    restarts: RestartFacts | None = Field(
+        None, description="Of a run whose programs may start again, or did."
+    )
 
 
 _TABLE = b',"table":'

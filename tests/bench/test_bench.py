@@ -35,7 +35,7 @@ def table(nodes: int = 4) -> EndpointTable:
     joins = [make_join(KEYS, slot) for slot in range(nodes)]
     classes = classes_of(joins)
     assert isinstance(classes, list)
-    return make_table("run", "launch01", 1, joins, classes[0], RdmaExpectation(""), 29_500)
+    return make_table("run", "launch01", 1, joins, classes[0], RdmaExpectation(""), 29_500, {})
 
 
 def answer(**changes: Any) -> bytes:

@@ -253,7 +253,7 @@ def network_of(joins: list[JoinRequest]) -> NetworkClass:
 
 def ranks(*joins: JoinRequest) -> list[int]:
     """The slots in order of their ranks."""
-    given_ranks = assign_ranks(list(joins), network_of(list(joins)).members)
+    given_ranks = assign_ranks(list(joins), network_of(list(joins)).members, {})
     assert sorted(given_ranks.values()) == list(range(len(joins)))
     return sorted(given_ranks, key=lambda slot: given_ranks[slot])
 
@@ -319,7 +319,7 @@ def test_the_table_has_its_rows_in_order_of_rank_and_rank_0_as_master() -> None:
         make_join(1, hostname="a", addresses=[candidate], nproc_per_node=8),
     ]
     rdma = RdmaExpectation("IB", {1: ["mlx5_0:1"]})
-    table = make_table("r", "launch", 3, joins[::-1], network_of(joins), rdma, 29_501)
+    table = make_table("r", "launch", 3, joins[::-1], network_of(joins), rdma, 29_501, {})
     assert (table.run, table.launch_id, table.epoch) == ("r", "launch", 3)
     assert (table.master_address, table.master_port) == ("10.0.0.1", 29_501)
     assert (table.network, table.transport) == ("eth0", "IB")

@@ -1,0 +1,303 @@
+"""Programs that have failed start again on the same nodes, or they do not. Pure.
+
+    running -> all programs over, or the verdict -> restarting (back-off) -> arming -> running
+                                                 -> finished: no restart is left, or none would help
+
+Rules
+  - A restart answers the failure of a program, on nodes that are all there. One number counts for
+    the whole run; what a person asks for is not counted.
+  - The acknowledgement of the new table says that nothing of the old programs is left on a node.
+  - None follows where it would fail alike: the same end twice within 30 s of the start, a program
+    that cannot be found or read, three epochs that have not got beyond the last step.
+  - The first restart comes at once. After epochs shorter than 60 s that have got no further the
+    next ones wait for 1, 2, 4 ... 60 s. Progress, or 10 minutes, begins the count anew.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from rendezvous.frozen import frozen
+from rendezvous.run import events
+from rendezvous.run.arming import next_port, seal_table
+from rendezvous.run.gathering import check_gathered
+from rendezvous.run.moves import Outcome, enter, gather_again
+from rendezvous.run.state import GONE, Run, Slot, who, words_of_failure
+from rendezvous.wire.errors import Cause
+from rendezvous.wire.reports import ExitReport
+from rendezvous.wire.run import EpochEnd, NodeState, Phase
+from rendezvous.wire.words import listed, printable, time_text
+
+QUICK_SECONDS = 30.0
+"""Two ends that are alike, each within this time of its start, are of the program itself."""
+SHORT_SECONDS = 60.0
+LONG_SECONDS = 600.0
+"""Who has run for so long has got on, whatever is known of its progress."""
+LONGEST_BACKOFF_SECONDS = 60.0
+MOST_STALLED = 3
+MOST_ENDED = 32
+
+_NOT_FOUND = (126, 127)
+_USAGE = 2
+_UNREADABLE = re.compile(r"(SyntaxError|IndentationError|TabError|ModuleNotFoundError)\b")
+_ARGPARSE = re.compile(r"^(\S+: error: |usage: )")
+_CHANGING = re.compile(r"0x[0-9a-fA-F]+|[0-9]+")
+"""Numbers and addresses, in which the words of two ends that are alike may differ."""
+
+
+@frozen
+class Again:
+    """The programs start again, after a while; `then` says so."""
+
+    after_seconds: float
+    counted: bool
+    then: str
+
+
+@frozen
+class Enough:
+    """They do not; `why` follows the cause; empty where nobody asked for restarts."""
+
+    why: str = ""
+
+
+def next_step(run: Run, first: Slot | None, now: float) -> Again | Enough:
+    """What follows the end of an epoch, of which `first` has failed first; None: no node has."""
+    starts, most = run.starts, run.spec.limits.max_restarts
+    lost = _lost(run)
+    if starts.asked and (first is not None or _was_stopped(run)):
+        if lost:
+            return Enough(_because_lost(first, lost))
+        return Again(0.0, False, f"restarted by hand: {starts.asked}")
+    if first is None or not most:
+        return Enough()
+    report = first.its_node.exit
+    if lost:
+        return Enough(_because_lost(first, lost))
+    if report is None or report.by_agent:
+        return Enough("the programs are not started again, because this is a failure of its node")
+    if starts.used >= most:
+        return Enough(_used_up(run, report))
+    if why := _hopeless(run, first, report):
+        return Enough(why)
+    wait = _backoff(run, first)
+    after = f"after {time_text(wait)}" if wait else "at once"
+    return Again(wait, True, f"restart {starts.used + 1} of {most} {after}")
+
+
+def _was_stopped(run: Run) -> bool:
+    """Whether some program did not end by itself."""
+    exits = [slot.node.exit for slot in run.slots if slot.node and slot.node.exit]
+    return any(report.stopped for report in exits)
+
+
+def _lost(run: Run) -> list[Slot]:
+    """The nodes of the table that are gone, or are about to go."""
+    assert run.table is not None
+    slots = [run.slots[row.slot] for row in run.table.rows]
+    return [slot for slot in slots if slot.node is None or _goes(slot)]
+
+
+def _goes(slot: Slot) -> bool:
+    node = slot.its_node
+    return node.state in GONE or (node.exit is not None and node.exit.leaves)
+
+
+def _because_lost(first: Slot | None, lost: Sequence[Slot]) -> str:
+    others = [slot for slot in lost if slot is not first]
+    named = listed([who(slot) for slot in others]) if others else "it"
+    left = "have" if len(others) > 1 else "has"
+    return f"the programs are not started again, because {named} {left} left the run"
+
+
+def _used_up(run: Run, report: ExitReport) -> str:
+    most = run.spec.limits.max_restarts
+    used = f"restart {most} of {most} is used up" if most > 1 else "the only restart is used up"
+    codes = {end.exit_code for end in run.starts.ended if end.code}
+    alike = codes == {report.exit_code} and len(run.starts.ended) > 1
+    return f"{used}; every epoch ended with exit code {report.exit_code}" if alike else used
+
+
+def _hopeless(run: Run, first: Slot, report: ExitReport) -> str:
+    """Why another start would end alike; empty where it may not."""
+    starts, seconds, code = run.starts, ran_seconds(run, first), report.exit_code
+    quick = seconds <= QUICK_SECONDS and not _got_on(run, seconds)
+    if quick and not starts.ended:
+        words = [report.message, *report.tail]
+        if code in _NOT_FOUND:
+            return f"exit code {code} means that it cannot be started; it is not started again"
+        if found := next(filter(None, map(_UNREADABLE.search, words)), None):
+            return f"a {found[1]} does not pass by itself; it is not started again"
+        if code == _USAGE and any(map(_ARGPARSE.match, words)):
+            return "its arguments are wrong, which does not pass by itself; it is not started again"
+    if quick and starts.alike and starts.alike == alike(report):
+        after = f"{seconds:.0f} s after the start"
+        return f"it failed the same way twice, {after}; it is not started again"
+    stalled = starts.progress is not None and not _got_on(run, seconds)
+    if stalled and starts.stalled + 1 >= MOST_STALLED:
+        return f"{MOST_STALLED} epochs have not got beyond step {starts.progress}"
+    return ""
+
+
+def ran_seconds(run: Run, first: Slot | None, now: float | None = None) -> float:
+    """From the go to the first failure."""
+    went_at = run.starts.went_at
+    failed_at = first.its_node.failed_at if first is not None else now
+    return 0.0 if went_at is None or failed_at is None else max(0.0, failed_at - went_at)
+
+
+def alike(report: ExitReport) -> str:
+    """How a program ended, but for what changes from one end to the next. Never empty.
+
+    Whichever rank is the first: of a mistake that all make it is another one each time.
+    """
+    words = "\n".join([report.message, *report.tail])
+    return f"{report.exit_code} {_CHANGING.sub('#', words)}"
+
+
+def _progress(run: Run) -> int | None:
+    """The highest step that a node has reported in this epoch."""
+    exits = [slot.node.exit for slot in run.slots if slot.node and slot.node.exit]
+    return max((r.progress for r in exits if r.progress is not None), default=None)
+
+
+def _got_on(run: Run, seconds: float) -> bool:
+    """Whether this epoch has got further than those before it, as far as that is known."""
+    reached, before = _progress(run), run.starts.progress
+    further = reached is not None and (before is None or reached > before)
+    return further or seconds >= LONG_SECONDS
+
+
+def _backoff(run: Run, first: Slot) -> float:
+    seconds = ran_seconds(run, first)
+    if _got_on(run, seconds) or seconds >= SHORT_SECONDS or not run.starts.short:
+        return 0.0
+    return min(LONGEST_BACKOFF_SECONDS, 2.0 ** min(run.starts.short - 1, 16))
+
+
+# --- carried out ----------------------------------------------------------------------------------
+
+
+def begin_again(run: Run, step: Again, first: Slot | None, now: float) -> str:
+    """End this epoch, and begin with the next one. Returns what was decided, in words."""
+    starts = run.starts
+    seconds = ran_seconds(run, first, now)
+    report = first.its_node.exit if first is not None else None
+    _count(run, step, report, seconds)
+    starts.ended = [*starts.ended, _end_of(run, step, first, seconds)][-MOST_ENDED:]
+    starts.failed_at = now - seconds if first is None else (first.its_node.failed_at or now)
+    starts.asked = ""
+    run.stop, run.verdict_at = False, None
+    for slot in run.of_table():
+        node = slot.its_node
+        if node.state is NodeState.EXITED:
+            node.state = NodeState.JOINED
+        node.exit = node.failed_at = node.ended_at = None
+        node.progress = ""
+    if step.after_seconds:
+        starts.due_at = now + step.after_seconds
+        enter(run, Phase.RESTARTING, now)
+    else:
+        _arm_again(run, now)
+    return starts.ended[-1].then
+
+
+def _count(run: Run, step: Again, report: ExitReport | None, seconds: float) -> None:
+    """What the next decision looks at."""
+    starts, got_on = run.starts, _got_on(run, seconds)
+    starts.used += step.counted
+    starts.alike = alike(report) if report and seconds <= QUICK_SECONDS and not got_on else ""
+    starts.short = 0 if got_on else starts.short + (seconds < SHORT_SECONDS and step.counted)
+    starts.stalled = 0 if got_on else starts.stalled + step.counted
+    starts.progress = max(
+        (p for p in (starts.progress, _progress(run)) if p is not None), default=None
+    )
+
+
+def _end_of(run: Run, step: Again, first: Slot | None, seconds: float) -> EpochEnd:
+    message, code, exit_code = "its programs were stopped", "", 0
+    report = first.its_node.exit if first is not None else None
+    if first is not None and report is not None:
+        message, code = words_of_failure(first), Cause.PROGRAM_FAILED
+        exit_code = report.exit_code
+    return EpochEnd(
+        epoch=run.epoch,
+        ran_seconds=round(seconds, 3),
+        message=message,
+        code=code,
+        exit_code=exit_code,
+        slot=first.index if first else None,
+        rank=first.its_node.rank if first else None,
+        hostname=first.its_node.join.hostname if first else "",
+        worker_rank=report.worker_rank if report else None,
+        log=report.log if report else "",
+        progress=run.starts.progress,
+        then=step.then,
+    )
+
+
+def _arm_again(run: Run, now: float) -> str:
+    """Seal the next table on the same nodes; one that has joined anew has all prove each other."""
+    run.starts.due_at = None
+    if any(slot.its_node.rank is None for slot in run.taking_part()):
+        gather_again(run, now)
+        return check_gathered(run, now) or "; the nodes gather again"
+    assert run.table is not None
+    run.epoch += 1
+    seal_table(run, now, run.spec.master_port or next_port(run.table.master_port))
+    return f"; the table of epoch {run.epoch} is sealed"
+
+
+def backoff_over(run: Run, event: events.BackOffOver, now: float) -> Outcome:
+    """The programs may start again."""
+    return Outcome(f"the programs start again{_arm_again(run, now)}")
+
+
+def restart_asked(run: Run, event: events.RestartAsked, now: float) -> Outcome:
+    """Stop the programs, or wait no longer."""
+    if run.phase is Phase.RESTARTING:
+        return Outcome(f"restarted by hand: {event.reason}{_arm_again(run, now)}")
+    run.starts.asked = event.reason
+    if not run.stop:
+        run.stop = True
+        run.verdict_at = now + run.spec.limits.verdict_seconds
+        run.seq += 1
+    return Outcome(f"restarted by hand: {event.reason}; the programs are being stopped")
+
+
+def is_history(run: Run, report: ExitReport) -> bool:
+    """Whether it tells of programs that the run has gone on from."""
+    ended = run.starts.ended
+    return bool(ended) and report.epoch <= ended[-1].epoch and not report.leaves
+
+
+def told_late(run: Run, event: events.Exited, now: float) -> Outcome:
+    """Keep what a node says of an epoch that is over: what was decided stays."""
+    slot, report, starts = run.slots[event.slot], event.report, run.starts
+    node = slot.its_node
+    node.reported = report.epoch
+    if run.phase is Phase.RESTARTING and node.state is NodeState.RUNNING:
+        node.state = NodeState.JOINED
+    if report.progress is not None:
+        starts.progress = max(starts.progress or 0, report.progress)
+    reason = f"{who(slot)} has ended its program of epoch {report.epoch}"
+    failed_at = now - report.age_seconds
+    failed = report.exit_code != 0 and not report.stopped
+    if failed and report.epoch == starts.ended[-1].epoch and failed_at < starts.failed_at:
+        node.exit = report
+        words = words_of_failure(slot)
+        node.exit, starts.failed_at = None, failed_at
+        starts.ended[-1] = starts.ended[-1].model_copy(
+            update={
+                "message": printable(words, 600),
+                "exit_code": report.exit_code,
+                "slot": slot.index,
+                "rank": node.rank,
+                "hostname": node.join.hostname,
+                "worker_rank": report.worker_rank,
+                "log": report.log,
+            }
+        )
+        reason = f"{words}, before the others"
+    return Outcome(reason, slot.index, usual=not failed)
