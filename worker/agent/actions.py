@@ -10,6 +10,7 @@ from __future__ import annotations
 from rendezvous.frozen import frozen
 from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.reports import AckReport, Report
+from rendezvous.wire.run import RestartFacts
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.verify import ProbePlan
 from worker.agent.notices import Notice
@@ -126,20 +127,27 @@ class Arm(Effect):
     Attributes:
         former: The table that this node acknowledged last.
         offered: The MACs of the rows that this node signed.
+        restarts: What the program may know of those before it.
     """
 
     table: EndpointTable
     digest: str
     former: EndpointTable | None
     offered: frozenset[str]
+    restarts: RestartFacts = RestartFacts()
 
 
 @frozen
 class Start(Effect):
-    """Start the program, or serve that of rank 0 where the contract has none; until it is gone."""
+    """Start the program, or serve that of rank 0 where the contract has none; until it is gone.
+
+    Attributes:
+        again: A program of this node has ended before.
+    """
 
     table: EndpointTable
     contract: Contract
+    again: bool = False
 
 
 @frozen

@@ -146,11 +146,13 @@ class OwnWords:
         tail: Its last lines.
         rank: The process that rdzv's own starter has named as the first that failed.
         log: The file that holds its output; empty: none.
+        progress: The highest step that it has reported, by its metrics or its progress file.
     """
 
     tail: tuple[str, ...] = ()
     rank: int | None = None
     log: str = ""
+    progress: int | None = None
 
 
 NO_WORDS = OwnWords()
