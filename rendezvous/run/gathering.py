@@ -189,7 +189,7 @@ def before_go_failed(
 
     What comes back has `said` in place of the cause, where that has been told already.
     """
-    what = f"restart {run.starts.used}" if run.starts.ended else "go"
+    what = "restart" if run.starts.ended else "go"
     failed = f"{who(slot)} failed before the {what}"
     words = f"{failed}: {said or why}"
     slot.problem = why

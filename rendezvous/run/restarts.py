@@ -27,7 +27,7 @@ from rendezvous.run.state import GONE, Run, Slot, who, words_of_failure
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.reports import ExitReport
 from rendezvous.wire.run import EpochEnd, NodeState, Phase
-from rendezvous.wire.words import listed, printable, time_text
+from rendezvous.wire.words import listed, printable
 
 QUICK_SECONDS = 30.0
 """Two ends that are alike, each within this time of its start, are of the program itself."""
@@ -82,7 +82,7 @@ def next_step(run: Run, first: Slot | None, now: float) -> Again | Enough:
     if why := _hopeless(run, first, report):
         return Enough(why)
     wait = _backoff(run, first)
-    after = f"after {time_text(wait)}" if wait else "at once"
+    after = f"after {wait:.0f} s" if wait else "at once"
     return Again(wait, True, f"restart {starts.used + 1} of {most} {after}")
 
 

@@ -94,6 +94,9 @@ class RestartFacts(Wire):
     last_failure: Words = ""
 
 
+NO_RESTARTS = RestartFacts()
+
+
 class Result(Wire):
     """How a run ended, with its first cause."""
 

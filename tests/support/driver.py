@@ -15,6 +15,7 @@ from rendezvous.run.admission import (
     decide_mismatch,
     decide_refusal,
     decide_report,
+    decide_restart,
     decide_slot,
 )
 from rendezvous.run.events import Event
@@ -65,6 +66,7 @@ def make_join(
         "hostname": f"host{slot}",
         "nproc_per_node": 1,
         "probe_port": 7_000 + slot,
+        "restarts": True,
         "candidates": [
             c if isinstance(c, Candidate) else make_candidate(c, f"eth{i}")
             for i, c in enumerate(offered)
@@ -196,6 +198,10 @@ class Drive:
         news = SlotNews(generation=generation, state=state, **changes)
         outcome = self._apply_if(decide_slot(self.run, slot, news))
         return None if outcome is None else outcome.reason
+
+    def restart(self, why: str) -> Outcome | None:
+        """Somebody wants the programs to start again; None when that changes nothing."""
+        return self._apply_if(decide_restart(self.run, why))
 
     def cancel(self, why: str) -> Event | None:
         """What a cancel would change just now."""

@@ -28,7 +28,7 @@ from rendezvous.run import events
 from rendezvous.run.views import node_view, reason, remaining_seconds, run_status
 from rendezvous.wire.errors import RequestError
 from rendezvous.wire.node import Facts, Finding, Job
-from rendezvous.wire.reports import LeaveReport
+from rendezvous.wire.reports import ExitReport, LeaveReport
 from rendezvous.wire.run import Phase, SlotState
 from tests.support.driver import Drive, in_phase, make_spec, sha
 
@@ -141,6 +141,8 @@ class _Told:
             return self.error.hint if of == "hint" else self.error.message
         if of == "hint":
             return self.drive.result.hint
+        if of == "last":
+            return run.starts.ended[-1].message
         return run.result.message if run.result else self.drive.reasons[-1]
 
 
@@ -189,6 +191,14 @@ def _value_of(drive: Drive, name: str) -> object:
             return result and result.exit_code_of
         case "status" | "code" | "slot" | "rank" | "worker_rank" | "hostname" | "log":
             return getattr(result, name, None)
+        case "used" | "asked" | "due_at":
+            return getattr(run.starts, name)
+        case "epochs":
+            return ",".join(f"{end.epoch}:{end.exit_code}" for end in run.starts.ended)
+        case "then":
+            return run.starts.ended[-1].then
+        case "ranks":
+            return ",".join(str(slot.its_node.rank) for slot in run.of_table())
         case "tail":
             return result and ",".join(result.tail)
         case "command_word":
@@ -257,6 +267,10 @@ _STEPS: dict[str, Callable[..., Any]] = {
     "join": _join,
     "offer": _offer,
     "restart": restart,
+    "again": lambda drive, why: drive.restart(why),
+    "late": lambda drive, slot, epoch, code, **said: drive.report(
+        slot, ExitReport(epoch=epoch, exit_code=code, **said)
+    ),
     "timeout": lambda drive, phase="gathering", **trouble: drive.apply(
         events.TimedOut(phase=Phase(phase), **trouble)
     ),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from rendezvous.frozen import frozen
 from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.reports import AckReport, Report
-from rendezvous.wire.run import RestartFacts
+from rendezvous.wire.run import NO_RESTARTS, RestartFacts
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.verify import ProbePlan
 from worker.agent.notices import Notice
@@ -134,7 +134,7 @@ class Arm(Effect):
     digest: str
     former: EndpointTable | None
     offered: frozenset[str]
-    restarts: RestartFacts = RestartFacts()
+    restarts: RestartFacts = NO_RESTARTS
 
 
 @frozen

@@ -2,8 +2,10 @@
 
     verifying: visit the peers -> report      arming: arm -> acknowledge or refuse      running: go
 
-Nothing that belongs to an attempt outlives it. One table is armed for at a time: a thread that
-writes the hosts file cannot be broken off, and the next one waits for it.
+Nothing that belongs to an attempt outlives it, but a program that takes its time to end: nothing is
+armed for before it has, so that an acknowledgement says that nothing of it is left. One table is
+armed for at a time: a thread that writes the hosts file cannot be broken off, and the next one
+waits for it.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from dataclasses import replace
 
 from rendezvous.wire.errors import ExitCode
 from rendezvous.wire.reports import AckReport
-from rendezvous.wire.run import Phase, Result
+from rendezvous.wire.run import NO_RESTARTS, Phase, Result
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.verify import ProbePlan, ProbeReport
 from rendezvous.wire.watch import NodeView
@@ -34,13 +36,14 @@ def take_in(turn: Turn, view: NodeView) -> None:
     # The report of visits that the run no longer waits for would come too late.
     verified = view.epoch if view.phase is Phase.VERIFYING else None
     turn.drop(lambda effect: isinstance(effect, do.Visit) and effect.epoch != verified)
+    _leave_behind(turn, view)
     if turn.node.rules.slot in view.released:
         if view.phase is Phase.RUNNING:  # it is a spare until the go
             _released(turn, view)
     elif view.phase is Phase.VERIFYING and view.plan is not None:
         _visit(turn, view.epoch, view.plan)
     elif view.phase is Phase.ARMING and view.table is not None:
-        _arm(turn, view.epoch, view.table, view.digest)
+        _arm(turn, view, view.table)
     elif view.phase is Phase.RUNNING and view.stop:
         following.stop_all(turn)
     elif view.phase is Phase.RUNNING:
@@ -51,6 +54,24 @@ def _epoch(turn: Turn, number: int) -> Epoch:
     """The attempt with this number; the one before it is over."""
     known = turn.node.epoch
     return known if known is not None and known.number == number else Epoch(number)
+
+
+def _leave_behind(turn: Turn, view: NodeView) -> None:
+    """End a program whose epoch the run has left; it may have missed that it was told to stop."""
+    program = turn.node.program
+    if program is None or program.left_behind:
+        return
+    if view.phase is not Phase.RUNNING or view.epoch > program.epoch:
+        turn.set_program(left_behind=True)
+        following.stop_all(turn)
+
+
+def go_on(turn: Turn) -> None:
+    """Do what waited for a program of an epoch before, or for what was begun for another table."""
+    program = turn.node.program
+    if program is not None and program.left_behind and following.is_over(turn, program):
+        turn.set(program=None)
+    _arm_next(turn)
 
 
 # --- verifying ------------------------------------------------------------------------------------
@@ -103,17 +124,18 @@ def _say_visits(turn: Turn, plan: ProbePlan, said: inputs.Visited) -> None:
 # --- arming ---------------------------------------------------------------------------------------
 
 
-def _arm(turn: Turn, number: int, table: EndpointTable, digest: str) -> None:
+def _arm(turn: Turn, view: NodeView, table: EndpointTable) -> None:
     """Arm for a table: once, and not before what was begun for another one has ended."""
-    epoch = _epoch(turn, number)
+    epoch, digest = _epoch(turn, view.epoch), view.digest
     if digest not in (epoch.armed_for, epoch.digest):
-        turn.set(epoch=replace(epoch, table=table, digest=digest))
-        _arm_next(turn)
+        facts = view.restarts or NO_RESTARTS
+        turn.set(epoch=replace(epoch, table=table, digest=digest, restarts=facts))
+        go_on(turn)
 
 
 def _arm_next(turn: Turn) -> None:
-    """Begin with the newest table that waits, if none is being armed for."""
-    if turn.node.ends is not None or any(turn.under_way(do.Arm)):
+    """Begin with the newest table that waits, if none is being armed for and no program runs."""
+    if turn.node.ends is not None or turn.node.program or any(turn.under_way(do.Arm)):
         return
     epoch = turn.node.epoch
     if epoch is None or epoch.table is None or turn.node.member is None:
@@ -125,6 +147,7 @@ def _arm_next(turn: Turn) -> None:
         digest=epoch.digest,
         former=turn.node.agreed.table if turn.node.agreed else None,
         offered=turn.node.member.offered,
+        restarts=epoch.restarts,
     )
 
 
@@ -184,9 +207,10 @@ def _released(turn: Turn, view: NodeView) -> None:
 
 def _go(turn: Turn, view: NodeView) -> None:
     """Start on the table that was acknowledged, and on no other."""
-    if turn.node.program is not None:
+    if turn.node.program is not None and turn.node.program.epoch == view.epoch:
         return
-    turn.do(do.StopListening())
+    if view.restarts is None or not view.restarts.max_restarts:
+        turn.do(do.StopListening())  # nodes that may start again may have to prove each other again
     agreed = turn.node.agreed
     if agreed is None or agreed.digest != view.digest:
         turn.end(Cause.FAULT, error=not_acknowledged(view.digest))
@@ -194,14 +218,16 @@ def _go(turn: Turn, view: NodeView) -> None:
     table, contract = agreed.table, agreed.contract
     if turn.node.rules.remote:
         turn.do(do.OpenRemote(table, agreed.digest, contract))
-    turn.do(do.SendMetrics(len(table.rows)))
+    again = turn.node.starts > 0
+    if not again:
+        turn.do(do.SendMetrics(len(table.rows)))
     if contract.argv:
         row = table.row_of_slot(turn.node.rules.slot)
         assert row is not None
         turn.say(Note.STARTS, rank=row.rank, command=" ".join(contract.argv))
     else:
         turn.say(Note.SERVES)
-    number = turn.begin(do.Start, table=table, contract=contract)
+    number = turn.begin(do.Start, table=table, contract=contract, again=again)
     program = ProgramState(
         number,
         view.epoch,
@@ -209,4 +235,4 @@ def _go(turn: Turn, view: NodeView) -> None:
         ends_all=contract.fatal_workers,
         follows_network=bool(contract.nccl_log),
     )
-    turn.set(epoch=_epoch(turn, view.epoch), program=program)
+    turn.set(epoch=_epoch(turn, view.epoch), program=program, starts=turn.node.starts + 1)

@@ -54,4 +54,4 @@ def fault_report(error: Exception, epoch: int) -> ExitReport:
     if isinstance(error, RdzvError):
         code, words = error.exit_code, error.message
     message = printable(words, 600)
-    return ExitReport(epoch=epoch, exit_code=int(code), by_agent=True, message=message)
+    return ExitReport(epoch=epoch, exit_code=int(code), by_agent=True, leaves=True, message=message)

@@ -220,6 +220,14 @@ def gone(turn: Turn, said: inputs.Input) -> None:
                 reports.tell(turn, report, since=told.at)
 
 
+def is_over(turn: Turn, program: ProgramState) -> bool:
+    """Whether nothing of it is left, and the registry knows how it ended."""
+    ending = turn.under_way(do.Start, do.CloseRemote, do.Flush, do.ReadTrouble)
+    tells = turn.under_way(do.Tell)
+    told = not any(isinstance(tell.report, ExitReport) for tell in tells)
+    return program.gone and told and not any(ending)
+
+
 def remote_closed(turn: Turn) -> None:
     """What ran here for others has ended: a node that only served has nothing more to wait for."""
     program = turn.node.program

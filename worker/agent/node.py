@@ -65,6 +65,7 @@ def step(node: Node, said: inputs.Input, now: float) -> tuple[Node, tuple[do.Act
                 turn.actions += [do.Say(notice) for notice in said.notices]
             _answered(turn, asked, said)
     reports.give_up_late(turn)
+    attempt.go_on(turn)
     following.look(turn)
     leaving.go_on(turn)
     watching.go_on(turn)

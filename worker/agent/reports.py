@@ -141,6 +141,8 @@ def exit_report(
         ran_seconds=0.0 if began_at is None else max(0.0, ending.ended_at - began_at),
         worker_rank=first.worker_rank if first else words.rank,
         stopped=was_stopped and first is None and not signalled,
+        leaves=told is not None,
+        progress=words.progress,
         message=printable(message, 600),
         tail=last_words(words.tail),
         log=printable(words.log, 600),
@@ -159,14 +161,16 @@ def served_report(
 ) -> tuple[ExitReport, float | None]:
     """The report of a node that was there for the program of rank 0; what came first counts."""
     if told is None or (program.stop_at is not None and program.stop_at < told.at):
-        return ExitReport(epoch=program.epoch, exit_code=0, stopped=True), None
+        leaves = told is not None
+        return ExitReport(epoch=program.epoch, exit_code=0, stopped=True, leaves=leaves), None
     report = signal_report(program.epoch, told.signal).model_copy(update={"by_agent": True})
     return report, told.at
 
 
 def signal_report(epoch: int, signal: int) -> ExitReport:
     """The report of a node that was told to end, and has no program."""
-    return ExitReport(epoch=epoch, exit_code=128 + signal, message=words_of_signal(signal))
+    words = words_of_signal(signal)
+    return ExitReport(epoch=epoch, exit_code=128 + signal, leaves=True, message=words)
 
 
 def words_of_signal(signal: int) -> str:

@@ -28,6 +28,7 @@ from worker.agent.state import Node, Rules
 from worker.agent.visiting import visit
 from worker.contracts import FRAMEWORKS
 from worker.probe.packets import Identity
+from worker.program.local_socket import Caller, Request
 from worker.rsh.remote import RemoteCommands
 from worker.rsh.served import ServedShell
 
@@ -57,9 +58,10 @@ class NodeShell:
         self._identity = Identity(join.probe_key, join.run, join.launch_id, join.slot)
         self._listener: Listener | None = None
         self._remote = RemoteCommands(client, join, allowed=spec.remote)
+        self._remote_work: asyncio.Task[None] | None = None
         self._metrics = Metrics(client, join.run, join.slot)
         self._socket = environment.local_socket(
-            take={"metrics": self._metrics.take}, serve={"exec": self._remote.serve}
+            take={"metrics": self._metrics.take}, serve={"exec": self._serve_remote}
         )
         self._early = environment.early(
             _begun_early(spec), environment.environ, spec.settings.grace, environment.in_thread
@@ -149,10 +151,20 @@ class NodeShell:
         environ = asked.contract.served_environment(self._environment.environ)
         grace = self._spec.settings.grace
         shell = ServedShell(f"node {row.rank} ({row.hostname})", environ, grace)
+        if self._remote_work is not None:  # those of an epoch that is over
+            self._remote = RemoteCommands(self._client, self._spec.join, allowed=True)
         self._remote.begin(asked.table, asked.digest, shell)
-        self._begin_beside("remote commands", self._remote.work())
+        self._remote_work = self._begin_beside("remote commands", self._remote.work())
 
-    def _begin_beside(self, what: str, work: Coroutine[Any, Any, None]) -> None:
+    async def _serve_remote(self, request: Request, caller: Caller) -> None:
+        await self._remote.serve(request, caller)
+
+    async def _close_remote(self, asked: do.CloseRemote) -> None:
+        await self._remote.close(text_of(asked.why))
+        if self._remote_work is not None:
+            self._remote_work.cancel()
+
+    def _begin_beside(self, what: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Let something go on that the run can do without."""
 
         async def go() -> None:
@@ -164,6 +176,7 @@ class NodeShell:
         task = asyncio.create_task(go())
         self._beside.add(task)
         task.add_done_callback(self._beside.discard)
+        return task
 
     def _act_on_program(self, action: do.Stop | do.Kill | do.PassSignal | do.LookAtProgram) -> None:
         if (running := self._running.get(action.program)) is None:
@@ -211,7 +224,7 @@ class NodeShell:
                 return await self._arm(asked)
             case do.Start():
                 running = Running(asked, spec, environment, self._early, self.feed, self._say)
-                self._running[asked.number] = running
+                self._running = {asked.number: running}  # the one before is over
                 return await running.run()
             case do.Flush():
                 await self._socket.hear_out(_HEAR_SECONDS)
@@ -219,7 +232,7 @@ class NodeShell:
             case do.ReadTrouble():
                 return await self._running[asked.program].read_trouble(asked)
             case do.CloseRemote():
-                await self._remote.close(text_of(asked.why))
+                await self._close_remote(asked)
             case do.CloseSocket():
                 await self._socket.close()
                 await self._resolver.close()

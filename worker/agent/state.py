@@ -1,6 +1,7 @@
 """What a node's machine knows, and how one step of it is written down. Pure.
 
-What belongs to one attempt at a table is in its `Epoch`, but for the one program of a node's life.
+What belongs to one attempt at a table is in its `Epoch`, but for the program: there is one at a
+time, and that of an epoch before may still be ending when the next one has begun.
 What is under way is in `Node.effects`: each by its number, as the action that began it.
 """
 
@@ -12,7 +13,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from rendezvous.wire.reports import AckReport
-from rendezvous.wire.run import Result
+from rendezvous.wire.run import NO_RESTARTS, RestartFacts, Result
 from rendezvous.wire.table import EndpointTable
 from worker.agent.actions import Action, Drop, Effect, Say
 from worker.agent.inputs import NO_WORDS, MainEnd, OwnWords
@@ -106,6 +107,7 @@ class ProgramState:
         warned, told, said_late: What was said of it: that a rank failed, how it ends, and that
             ranks are late to end.
         stop_at: When it was told to stop.
+        left_behind: The run has gone on from its epoch: once it is over, another may start.
         gone: Whether nothing of it is left. `ending` is then how it ended, None of one that only
             served, and `words` what it said.
     """
@@ -125,6 +127,7 @@ class ProgramState:
     told: bool = False
     said_late: bool = False
     stop_at: float | None = None
+    left_behind: bool = False
     gone: bool = False
     ending: Ending | None = None
     words: OwnWords = NO_WORDS
@@ -140,6 +143,7 @@ class Epoch:
         table: What is to be armed for next, with its digest: another table is being armed for.
         armed_for: The digest of the last table that was armed for, or is.
         ack: What the next watch is to bring: not taken in yet.
+        restarts: What its program may know of those before it.
     """
 
     number: int
@@ -148,6 +152,7 @@ class Epoch:
     digest: str = ""
     armed_for: str = ""
     ack: AckReport | None = None
+    restarts: RestartFacts = NO_RESTARTS
 
 
 @dataclass(frozen=True)
@@ -222,7 +227,8 @@ class Node:
         count: How many effects were begun.
         epoch: The newest attempt.
         agreed: The table that was acknowledged last.
-        program: What was started, once in a node's life.
+        program: What was started, once in an epoch.
+        starts: How many programs were started.
         parent_lives: False once a signal has shown that the launcher is gone.
         said: What it was last said to wait for, and when.
     """
@@ -233,6 +239,7 @@ class Node:
     epoch: Epoch | None = None
     agreed: Agreed | None = None
     program: ProgramState | None = None
+    starts: int = 0
     effects: Mapping[int, Effect] = field(default_factory=dict)
     count: int = 0
     signal: SignalTold | None = None

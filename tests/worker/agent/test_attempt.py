@@ -67,7 +67,6 @@ UNREACHED = {"released": [SLOT], "why_released": {SLOT: "nobody reaches it"}}
         ("starting", [m.go()], "Watch"),
         ("armed", [m.go(OTHER)], "Watch StopListening Drop:Watch Leave ends:FAULT"),
         ("arming", [m.go()], "Watch StopListening Drop:Watch Leave ends:FAULT"),
-        ("running", [m.arm(SECOND), READIED, m.go(SECOND)], "Watch"),
         # A node that the run goes without is a spare until the go, and ends well.
         ("joined", [m.arm(released=[SLOT])], "RUN_WAITS Watch"),
         ("joined", [m.go(**UNREACHED)], "RUN_WAITS Watch RELEASED Drop:Watch Leave ends:RELEASED"),

@@ -1,0 +1,148 @@
+"""A node whose program has ended, or is to end, and starts again on the next table."""
+
+from __future__ import annotations
+
+import pytest
+
+from rendezvous.wire.reports import AckReport, ExitReport
+from rendezvous.wire.run import Phase, RestartFacts
+from tests.worker.agent.drive import (
+    PROGRAM,
+    SERVING,
+    TERM,
+    Drive,
+    in_words,
+    m,
+    outcome,
+    table,
+    to,
+    told,
+)
+from worker.agent import actions as do
+from worker.agent import inputs
+from worker.program.ending import Ending
+
+SECOND = table(2, 29_501)
+FACTS = RestartFacts(restarts=1, max_restarts=3, last_failure="node 0 failed")
+ARMS = m.arm(SECOND, restarts=FACTS)
+WAITS = m.view(Phase.RESTARTING, restarts=FACTS)
+GOES = m.go(SECOND, restarts=FACTS)
+ENDS = m.gone(Ending(1, 0.0))
+ENDED = m.ended(Ending(1, 0.0))
+TAKEN = m.taken()
+
+
+def restarted(*, led: bool = False) -> Drive:
+    """A node whose second program runs."""
+    contract = SERVING if led else PROGRAM
+    drive = to("serving") if led else to("running")
+    drive.stop()
+    if led:
+        drive.answer(do.CloseRemote)
+    drive.ended(None if led else Ending(143, 0.0))
+    drive.taken()
+    drive.arm(SECOND, restarts=FACTS)
+    drive.readied(contract)
+    drive.taken()
+    drive.go(SECOND, restarts=FACTS)
+    drive.started()
+    return drive
+
+
+@pytest.mark.parametrize(
+    ("begin", "steps", "does"),
+    [
+        # A program that has ended, and was reported, is in nobody's way.
+        ("running", [ENDED, TAKEN, ARMS], "Watch Arm"),
+        ("running", [m.stop(), ENDED, TAKEN, WAITS], "Watch"),
+        ("running", [m.stop(), ENDED, TAKEN, WAITS, ARMS], "Watch Arm"),
+        # Nothing is armed for before nothing of it is left, and the registry knows how it ended.
+        ("running", [ARMS], "Watch Stop"),
+        ("running", [m.stop(), ARMS], "Watch"),
+        ("running", [ARMS, ENDS], "TOLD Flush"),
+        ("running", [ARMS, ENDED], "Tell:Exit(1,stopped)@0"),
+        ("running", [ARMS, ENDED, TAKEN], "Arm"),
+        ("running", [ENDED, ARMS], "Watch"),
+        ("running", [ENDED, ARMS, TAKEN], "Arm"),
+        # A node that has heard neither of the stop nor of the new table ends its program late.
+        ("running", [WAITS], "Watch Stop"),
+        ("running", [m.verify(epoch=2)], "Watch Stop Visit"),
+        ("running", [m.view(Phase.GATHERING, epoch=2)], "Watch Stop"),
+        # What serves rank 0's program is closed first.
+        ("serving", [ARMS], "Watch Stop CloseRemote"),
+        ("serving", [ARMS, m.gone(), m.answer(do.CloseRemote)], "Flush"),
+        # It goes once it has agreed to the new table, and on no other.
+        ("running", [ENDED, TAKEN, ARMS, m.readied(), TAKEN, GOES], "Watch STARTS Start"),
+        ("running", [ENDED, TAKEN, GOES], "Watch Drop:Watch Leave ends:FAULT"),
+    ],
+)
+def test_what_a_restart_asks_of_a_node(begin: str, steps: list[object], does: str) -> None:
+    assert outcome(begin, *steps) == does
+
+
+def test_each_program_is_told_of_those_before_it() -> None:
+    drive = to("running")
+    drive.stop()
+    drive.ended(Ending(143, 0.0))
+    drive.taken()
+    drive.arm(SECOND, restarts=FACTS)
+    assert drive.the(do.Arm).restarts == FACTS
+    assert told(drive.readied()) == [AckReport(epoch=2, digest=SECOND.digest())]
+    drive.taken()
+    drive.go(SECOND, restarts=FACTS)
+    start = drive.the(do.Start)
+    assert (start.again, start.table) == (True, SECOND)
+    assert to("running").the(do.Start).again is False
+
+
+def test_the_second_program_is_followed_as_the_first_one() -> None:
+    drive = restarted()
+    report = told(drive.ended(Ending(5, 0.0)))[0]
+    assert isinstance(report, ExitReport)
+    assert (report.epoch, report.exit_code, report.stopped) == (2, 5, False)
+    drive.taken()
+    assert in_words(drive.result()).endswith("Leave")
+
+
+def test_a_node_that_may_start_again_goes_on_answering_its_peers() -> None:
+    drive = to("armed")
+    assert do.StopListening() not in drive.go(restarts=RestartFacts(max_restarts=3))
+
+
+def test_the_commands_of_other_nodes_are_of_one_epoch() -> None:
+    drive = restarted(led=True)
+    assert drive.node.program is not None
+    assert drive.node.program.epoch == 2
+    assert in_words(drive.stop()) == "Watch Stop CloseRemote"
+
+
+def test_a_signal_between_two_programs_is_told_at_once() -> None:
+    drive = to("running")
+    for step in (ENDED, TAKEN, ARMS):
+        step(drive)
+    (report,) = told(TERM(drive))
+    assert isinstance(report, ExitReport)
+    assert (report.exit_code, report.leaves) == (143, True)
+
+
+def test_a_program_that_a_signal_ends_says_that_its_node_leaves() -> None:
+    drive = to("running")
+    TERM(drive)
+    (report,) = told(drive.ended(Ending(143, drive.now)))
+    assert isinstance(report, ExitReport)
+    assert report.leaves
+
+
+def test_a_program_reports_how_far_it_came() -> None:
+    drive = to("running")
+    drive.gone(Ending(1, 0.0), inputs.OwnWords(progress=40))
+    (report,) = told(drive.answer(do.Flush))
+    assert isinstance(report, ExitReport)
+    assert (report.progress, report.leaves) == (40, False)
+
+
+def test_a_result_ends_a_program_of_an_epoch_before() -> None:
+    drive = to("running")
+    ARMS(drive)
+    drive.result()
+    assert "Arm" not in in_words(drive.ended(Ending(143, 0.0)))
