@@ -73,8 +73,8 @@ ten minutes or progress begin the back-off anew
 the same end twice within 30 s is not started a third time
     running 2 max_restarts=9; wait 3; exit 1 1 tail='at 0x7f1 step 3'; stop 0 143 -> arming
     arm; wait 4; exit 0 1 tail='at 0x8aa step 4'; stop 1 143 -> status=failed exit=1 used=1
-    "node 0 (host0, slot 0) failed: the program ended with exit code 1; it failed the same way twice,
-    4 s after the start; it is not started again"
+    "node 0 (host0, slot 0) failed: the program ended with exit code 1; it failed the same way
+    twice, 4 s after the start; it is not started again"
 the same end later is started again
     running 1 max_restarts=9; wait 31; exit 0 1; arm; wait 3; exit 0 1 -> restarting
     wait 1; arm; wait 31; exit 0 1 -> restarting
@@ -82,13 +82,15 @@ the same end beyond another step is started again
     running 1 max_restarts=9; exit 0 1 progress=1; arm; exit 0 1 progress=2 -> arming
 what cannot be started or read is not started again
     running 1 max_restarts=9; wait 2; exit 0 126|127 -> status=failed exit=126|127
-    "…: the program ended with exit code 126|127; exit code 126|127 means that it cannot be started; it is not
-    started again"
+    "…: the program ended with exit code 126|127; exit code 126|127 means that it cannot be
+    started; it is not started again"
 a mistake of Python's is not started again
-    running 1 max_restarts=9; exit 0 1 tail='SyntaxError: no'|'ModuleNotFoundError: no' -> status=failed
+    running 1 max_restarts=9; exit 0 1 tail='SyntaxError: no'|'ModuleNotFoundError: no'
+    -> status=failed
     "…not pass by itself; it is not started again"
 wrong arguments are not started again
-    running 1 max_restarts=9; exit 0 2 tail='train.py: error: unrecognized arguments: --x' -> status=failed
+    running 1 max_restarts=9; exit 0 2 tail='train.py: error: unrecognized arguments: --x'
+    -> status=failed
     "…; its arguments are wrong, which does not pass by itself; it is not started again"
 what began well may fail like that later
     running 1 max_restarts=9; wait 31; exit 0 1 tail='ModuleNotFoundError: no' -> arming
@@ -105,8 +107,8 @@ a node that is lost while the others stop ends the run
     running 3 max_restarts=9; exit 1 1; leave 1; stop 0 143; stop 2 143 -> status=failed exit=1
     "…exit code 1; the programs are not started again, because it has left the run"
 a node that is told to end is lost
-    running 2 max_restarts=9; exit 1 143 leaves=True message='its agent received SIGTERM'; stop 0 143
-    -> status=failed exit=143
+    running 2 max_restarts=9; exit 1 143 leaves=True message='its agent received SIGTERM'
+    stop 0 143 -> status=failed exit=143
     "…; the programs are not started again, because it has left the run"
 a failure of the node itself is none of the program
     running 2 max_restarts=9; exit 1 87 by_agent=True message='no RDMA'; stop 0 143
