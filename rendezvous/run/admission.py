@@ -27,9 +27,16 @@ from rendezvous.run.state import (
     says_command,
     who,
 )
-from rendezvous.wire.errors import Fenced, Mismatch, RunOver, SlotTaken, TooLate
+from rendezvous.wire.errors import Fenced, Mismatch, NotFound, RunOver, SlotTaken, TooLate
 from rendezvous.wire.node import JoinRequest, Refusal
-from rendezvous.wire.reports import AckReport, ExitReport, LeaveReport, ProgressReport, RefuseReport
+from rendezvous.wire.reports import (
+    DepartReport,
+    ExitReport,
+    LeaveReport,
+    ProgressReport,
+    RefuseReport,
+    Report,
+)
 from rendezvous.wire.run import NodeState, Phase, SlotNews, SlotState
 from rendezvous.wire.verify import ProbeReport
 
@@ -237,7 +244,7 @@ def decide_report(
     run: Run,
     slot_index: int,
     incarnation: int,
-    report: ProbeReport | AckReport | RefuseReport | ProgressReport | ExitReport | LeaveReport,
+    report: Report,
 ) -> Event | None:
     """What a node's report changes; None when it was said before or is about an older epoch.
 
@@ -265,6 +272,11 @@ def decide_report(
         if node.progress == report.words:
             return None
         return events.Progressed(slot=slot_index, incarnation=incarnation, report=report)
+    if isinstance(report, DepartReport):
+        known = run.departure is not None and run.departure.slot == slot_index
+        if known or node.state in OVER:
+            return None
+        return events.Departs(slot=slot_index, incarnation=incarnation, report=report)
     if slot_index not in run.waiting_for:
         return None
     if isinstance(report, ProbeReport):
@@ -319,6 +331,24 @@ def decide_cancel(run: Run, why: str, now: float, leases: Leases) -> Event | Non
     if run.verdict_at is None or now < run.verdict_at:
         return None
     return events.VerdictFell(unheard=tuple(slot.index for slot in unheard(run, now, leases)))
+
+
+def decide_drain(run: Run, slot_index: int, seconds: float, why: str) -> Event | None:
+    """What it changes that somebody wants a node to go; None while no program runs, or when it is
+    known.
+
+    Raises:
+        RunOver: The run has ended.
+        NotFound: There is no such node in it.
+    """
+    if run.phase is Phase.FINISHED:
+        raise RunOver(f"run '{run.id}' has ended; its nodes have left")
+    node = run.slots[slot_index].live_node() if 0 <= slot_index < len(run.slots) else None
+    if node is None:
+        raise NotFound(f"run '{run.id}' has no node in slot {slot_index}")
+    words = f"drained: {why}" if why else "drained"
+    report = DepartReport(epoch=run.epoch, seconds=seconds, words=words)
+    return decide_report(run, slot_index, node.incarnation, report)
 
 
 def decide_restart(run: Run, why: str) -> Event | None:

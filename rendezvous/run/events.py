@@ -14,7 +14,13 @@ from pydantic import Field, TypeAdapter
 
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.node import JoinRequest
-from rendezvous.wire.reports import AckReport, ExitReport, ProgressReport, RefuseReport
+from rendezvous.wire.reports import (
+    AckReport,
+    DepartReport,
+    ExitReport,
+    ProgressReport,
+    RefuseReport,
+)
 from rendezvous.wire.run import Phase, RunSpec, SlotNews
 from rendezvous.wire.types import Wire
 from rendezvous.wire.verify import ProbeReport
@@ -104,6 +110,19 @@ class Exited(NodeEvent):
     report: ExitReport
 
 
+class Departs(NodeEvent):
+    """A node will go, as it says itself, or as somebody wants."""
+
+    kind: Literal["departs"] = "departs"
+    report: DepartReport
+
+
+class DepartureDue(Wire):
+    """A node goes soon: the programs have to end now to do so together."""
+
+    kind: Literal["departure_due"] = "departure_due"
+
+
 class Left(NodeEvent):
     """A node knows the result and has gone."""
 
@@ -181,6 +200,8 @@ Event = Annotated[
     | ArmRefused
     | Progressed
     | Exited
+    | Departs
+    | DepartureDue
     | Left
     | Lost
     | TimedOut

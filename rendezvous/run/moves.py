@@ -67,6 +67,15 @@ def failure(
     )
 
 
+def begin_stop(run: Run, now: float) -> None:
+    """Tell everyone to stop; the verdict waits for other reports of earlier failures."""
+    if run.stop:
+        return
+    run.stop = True
+    run.verdict_at = now + run.spec.limits.verdict_seconds
+    run.seq += 1
+
+
 def finish(run: Run, now: float, result: Result) -> None:
     """End the run; the first result stays."""
     if run.phase is Phase.FINISHED:

@@ -7,7 +7,7 @@ from enum import Enum, auto
 from typing import Final, Literal
 
 from rendezvous.wire.errors import Cause
-from rendezvous.wire.reports import AckReport, ProgressReport, RefuseReport
+from rendezvous.wire.reports import AckReport, DepartReport, ProgressReport, RefuseReport
 from rendezvous.wire.run import Phase
 from rendezvous.wire.verify import ProbeReport
 
@@ -55,7 +55,9 @@ class PhaseRules:
     awaits: Awaits
     admits: Admits = Admits.NOBODY
     is_forming: bool = False
-    reports: tuple[type[AckReport | ProbeReport | ProgressReport | RefuseReport], ...] = ()
+    reports: tuple[
+        type[AckReport | DepartReport | ProbeReport | ProgressReport | RefuseReport], ...
+    ] = ()
     task: str = ""
     task_alone: str = ""
     task_again: str = ""
@@ -88,7 +90,7 @@ RULES: Final = {
         limit="arm_timeout_seconds",
         cause=Cause.ARMING_FAILED,
     ),
-    Phase.RUNNING: PhaseRules(Awaits.PROGRAMS, reports=(ProgressReport,)),
+    Phase.RUNNING: PhaseRules(Awaits.PROGRAMS, reports=(ProgressReport, DepartReport)),
     Phase.RESTARTING: PhaseRules(Awaits.TIME, Admits.REPLACEMENTS, is_forming=True),
     Phase.FINISHED: PhaseRules(Awaits.NOTHING),
 }

@@ -39,7 +39,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rendezvous.run import arming, events, gathering, restarts, running, verifying
+from rendezvous.run import arming, departures, events, gathering, restarts, running, verifying
 from rendezvous.run.events import Event
 from rendezvous.run.leases import Leases, Silence
 from rendezvous.run.moves import Outcome, failure, finish
@@ -127,6 +127,10 @@ def _phase_due(run: Run, now: float) -> Event | None:
     if run.rules.awaits is Awaits.TIME:
         due_at = run.starts.due_at
         return events.BackOffOver() if due_at is not None and now >= due_at else None
+    if run.rules.awaits is Awaits.PROGRAMS:
+        departure = run.departure
+        is_due = departure is not None and not run.stop and now >= departure.stop_at
+        return events.DepartureDue() if is_due else None
     timeout = run.phase_timeout()
     if timeout is not None and now - run.phase_since >= timeout:
         return events.TimedOut(phase=run.phase)
@@ -176,6 +180,8 @@ _MOVES: dict[str, Callable[[Run, Any, float], Outcome]] = {
     "arm_refused": arming.arm_refused,
     "progressed": running.progressed,
     "exited": running.exited,
+    "departs": departures.departs,
+    "departure_due": departures.departure_due,
     "left": running.left,
     "lost": running.lost,
     "timed_out": _timed_out,

@@ -22,7 +22,7 @@ from rendezvous.frozen import frozen
 from rendezvous.run import events
 from rendezvous.run.arming import next_port, seal_table
 from rendezvous.run.gathering import check_gathered
-from rendezvous.run.moves import Outcome, enter, gather_again
+from rendezvous.run.moves import Outcome, begin_stop, enter, gather_again
 from rendezvous.run.state import GONE, Run, Slot, who, words_of_failure
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.reports import ExitReport
@@ -66,7 +66,7 @@ def next_step(run: Run, first: Slot | None, now: float) -> Again | Enough:
     """What follows the end of an epoch, of which `first` has failed first; None: no node has."""
     starts, most = run.starts, run.spec.limits.max_restarts
     lost = _lost(run)
-    if starts.asked and (first is not None or _was_stopped(run)):
+    if starts.asked and (first is not None or was_stopped(run)):
         if lost:
             return Enough(_because_lost(first, lost))
         return Again(0.0, False, f"restarted by hand: {starts.asked}")
@@ -86,7 +86,7 @@ def next_step(run: Run, first: Slot | None, now: float) -> Again | Enough:
     return Again(wait, True, f"restart {starts.used + 1} of {most} {after}")
 
 
-def _was_stopped(run: Run) -> bool:
+def was_stopped(run: Run) -> bool:
     """Whether some program did not end by itself."""
     exits = [slot.node.exit for slot in run.slots if slot.node and slot.node.exit]
     return any(report.stopped for report in exits)
@@ -96,19 +96,23 @@ def _lost(run: Run) -> list[Slot]:
     """The nodes of the table that are gone, or are about to go."""
     assert run.table is not None
     slots = [run.slots[row.slot] for row in run.table.rows]
-    return [slot for slot in slots if slot.node is None or _goes(slot)]
+    return [slot for slot in slots if slot.node is None or _goes(run, slot)]
 
 
-def _goes(slot: Slot) -> bool:
-    node = slot.its_node
-    return node.state in GONE or (node.exit is not None and node.exit.leaves)
+def _goes(run: Run, slot: Slot) -> bool:
+    node, departure = slot.its_node, run.departure
+    says_so = node.exit is not None and node.exit.leaves
+    will_go = departure is not None and departure.slot == slot.index
+    return node.state in GONE or says_so or will_go
 
 
 def _because_lost(first: Slot | None, lost: Sequence[Slot]) -> str:
     others = [slot for slot in lost if slot is not first]
     named = listed([who(slot) for slot in others]) if others else "it"
-    left = "have" if len(others) > 1 else "has"
-    return f"the programs are not started again, because {named} {left} left the run"
+    are_gone = all(slot.node is None or slot.node.state in GONE for slot in lost)
+    several = len(others) > 1
+    goes = ("have left" if several else "has left") if are_gone else "leave" + "s" * (not several)
+    return f"the programs are not started again, because {named} {goes} the run"
 
 
 def _used_up(run: Run, report: ExitReport) -> str:
@@ -259,10 +263,7 @@ def restart_asked(run: Run, event: events.RestartAsked, now: float) -> Outcome:
     if run.phase is Phase.RESTARTING:
         return Outcome(f"restarted by hand: {event.reason}{_arm_again(run, now)}")
     run.starts.asked = event.reason
-    if not run.stop:
-        run.stop = True
-        run.verdict_at = now + run.spec.limits.verdict_seconds
-        run.seq += 1
+    begin_stop(run, now)
     return Outcome(f"restarted by hand: {event.reason}; the programs are being stopped")
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rendezvous.proof.interfaces import words_of_odd
-from rendezvous.run import events, restarts
+from rendezvous.run import departures, events, restarts
 from rendezvous.run.gathering import before_go_failed
 from rendezvous.run.leases import Leases
-from rendezvous.run.moves import Outcome, failure, finish
+from rendezvous.run.moves import Outcome, begin_stop, failure, finish
 from rendezvous.run.phases import Awaits
 from rendezvous.run.state import OVER, Run, Slot, first_failed, who, words_of_exit, words_of_failure
 from rendezvous.wire.errors import Cause, ExitCode
@@ -53,21 +53,12 @@ def exited(run: Run, event: events.Exited, now: float) -> Outcome:
     failed = report.exit_code != 0 and not (report.stopped and run.stop)
     if failed:
         node.failed_at = now - report.age_seconds
-        _begin_stop(run, now)
+        begin_stop(run, now)
     leader_ended = run.spec.led and node.rank == 0 and report.exit_code == 0
     if leader_ended and not run.stop:
         _give_verdict(run, now)
     then = _check_all_over(run, now)
-    return Outcome(reason + then, slot.index, usual=not failed)
-
-
-def _begin_stop(run: Run, now: float) -> None:
-    """Tell everyone to stop; the verdict waits for other reports of earlier failures."""
-    if run.stop:
-        return
-    run.stop = True
-    run.verdict_at = now + run.spec.limits.verdict_seconds
-    run.seq += 1
+    return Outcome(reason + then, slot.index, usual=not failed and not then)
 
 
 def _check_all_over(run: Run, now: float) -> str:
@@ -89,6 +80,9 @@ def _give_verdict(run: Run, now: float, silent: Sequence[int] = ()) -> str:
 
 def _end(run: Run, now: float, first: Slot | None, silent: Sequence[int], why: str) -> None:
     """End the run with its first cause; `why` no restart follows it."""
+    if first is None and run.departure is not None and restarts.was_stopped(run):
+        finish(run, now, departures.result_of(run, run.departure))
+        return
     if first is None:
         count = len(run.table.rows) if run.table else 0
         who_ended = f"all {count} nodes" if count > 1 else "the node"
@@ -103,7 +97,7 @@ def _end(run: Run, now: float, first: Slot | None, silent: Sequence[int], why: s
     if silent:
         names = listed([who(run.slots[index]) for index in silent])
         words += f"; no report since then from {names}, which may have failed earlier"
-    words += f"; {why}" if why else ""
+    words += departures.clause_of(run, first) + (f"; {why}" if why else "")
     if report is None:
         hint = "see its worker run's log; out of memory and preemption are the usual causes"
         finish(run, now, failure(Cause.NODE_LOST, words, first, hint))
@@ -178,7 +172,7 @@ def _node_lost(run: Run, slot: Slot, why: str, silent: float, now: float) -> str
     if run.phase is not Phase.FINISHED:
         if not ended:
             node.failed_at = now - silent
-            _begin_stop(run, now)
+            begin_stop(run, now)
         why += _check_all_over(run, now)
     return f"{who(slot)} was lost: {why}"
 

@@ -174,6 +174,15 @@ class Starts:
     progress: int | None = None
 
 
+@frozen
+class Departure:
+    """A node that will go, and when the programs of all are stopped for it."""
+
+    slot: int
+    stop_at: float
+    words: str
+
+
 @dataclass(slots=True)
 class Run:
     """The state of one run; changed by `apply` alone.
@@ -203,6 +212,7 @@ class Run:
     result: Result | None = None
     finished_at: float | None = None
     starts: Starts = field(default_factory=Starts)
+    departure: Departure | None = None
 
     def members(self) -> list[Slot]:
         """The slots whose node is alive and has not ended."""

@@ -6,6 +6,7 @@ import math
 import zlib
 from collections.abc import Mapping, Sequence
 
+from rendezvous.run.departures import notice_of
 from rendezvous.run.events import Event
 from rendezvous.run.leases import Leases
 from rendezvous.run.moves import Outcome
@@ -13,11 +14,13 @@ from rendezvous.run.phases import Awaits
 from rendezvous.run.rounds import plan_of
 from rendezvous.run.state import (
     GONE,
+    Departure,
     Run,
     Slot,
     first_failed,
     names_of,
     nodes_text,
+    who,
     words_of_failure,
 )
 from rendezvous.wire.run import EventLine, NodeState, Phase, RunStatus, SlotState, SlotStatus
@@ -51,6 +54,7 @@ def node_view(run: Run, now: float, poll_seconds: float) -> NodeView:
         result=run.result.model_copy(update={"epochs": []}) if run.result else None,
         poll_seconds=poll_seconds,
         restarts=run.restart_facts(),
+        notice=notice_of(run, now),
     )
 
 
@@ -112,6 +116,8 @@ def _reason_running(run: Run, now: float, times: bool) -> str:
         return f"{words_of_failure(failed)}; the others are being stopped"
     if run.stop and run.starts.asked:
         return f"restarted by hand: {run.starts.asked}; the programs are being stopped"
+    if run.departure is not None:
+        return _reason_departing(run, run.departure, now, times)
     count = len(run.table.rows) if run.table else 0
     late = late_to_end(run, now)
     if not late:
@@ -120,6 +126,14 @@ def _reason_running(run: Run, now: float, times: bool) -> str:
         f"{count - len(late)} of {count} nodes ended with exit code 0; waiting for "
         f"{names_of(run, late, 3)} to end{_passed(now - _last_end(run), ' for {}', times)}"
     )
+
+
+def _reason_departing(run: Run, departure: Departure, now: float, times: bool) -> str:
+    words = f"{who(run.slots[departure.slot])} will leave: {departure.words}"
+    if run.stop:
+        return f"{words}; all programs are being stopped, so that they can save their state"
+    left = f" in {departure.stop_at - now:.0f} s" if times else ""
+    return f"{words}; all programs are stopped{left}, so that they can save their state"
 
 
 def late_to_end(run: Run, now: float) -> set[int]:

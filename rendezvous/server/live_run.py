@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rendezvous.run import events
+from rendezvous.run.departures import notice_of
 from rendezvous.run.events import Event, dump_event
 from rendezvous.run.leases import Key, Leases, poll_seconds
 from rendezvous.run.protocol import apply
@@ -193,6 +194,7 @@ class LiveRun:
                 "why_released": {},
                 "reason": words,
                 "topic": topic,
+                "notice": notice_of(self.run, now),
             }
             view = self._view.model_copy(update=changed)
             self._idle = Body(view.model_dump_json(exclude_none=True).encode())

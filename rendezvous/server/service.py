@@ -236,6 +236,7 @@ class Service:
             join_timeout_seconds=run.spec.limits.join_timeout_seconds,
             arm_timeout_seconds=run.spec.limits.arm_timeout_seconds,
             acks_in_watch=True,
+            takes_departures=True,
         )
 
     async def refuse(

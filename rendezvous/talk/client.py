@@ -29,7 +29,7 @@ from rendezvous.wire.errors import Mismatch, RdzvError, Unavailable, error_from_
 from rendezvous.wire.metrics import MetricBatch, MetricReply, RunMetrics
 from rendezvous.wire.node import JoinReply, JoinRequest, Refusal
 from rendezvous.wire.relay import RELAY_POLL_SECONDS, Parcel, RelayMail, RelayPost, RelayReply
-from rendezvous.wire.reports import AckReport, ExitReport, Report, ReportReply
+from rendezvous.wire.reports import AckReport, DepartReport, ExitReport, Report, ReportReply
 from rendezvous.wire.run import EventLine, RunList, RunReport, RunSpec, RunStatus, SlotNews
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.types import Problem
@@ -46,7 +46,10 @@ Model = TypeVar("Model")
 
 
 def aged(report: Report, seconds: float) -> Report:
-    """The report as it is told so much later: the registry judges by age who failed first."""
+    """The report as it is told so much later: the registry judges by age who failed first, and a
+    node that will go has so much less time."""
+    if isinstance(report, DepartReport):
+        return report.model_copy(update={"seconds": max(0.0, report.seconds - seconds)})
     if not isinstance(report, ExitReport):
         return report
     return report.model_copy(update={"age_seconds": report.age_seconds + seconds})

@@ -255,3 +255,6 @@ class JoinReply(Wire):
     acks_in_watch: bool = Field(
         False, description="A watch may bring the acknowledgement of a table with it."
     )
+    takes_departures: bool = Field(
+        False, description="A node may say that it will go before it does."
+    )

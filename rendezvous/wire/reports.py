@@ -63,6 +63,15 @@ class ExitReport(Wire):
     log: Words = ""
 
 
+class DepartReport(Wire):
+    """This node will go, and its programs may save their state before: a preemption, a drain."""
+
+    kind: Literal["depart"] = "depart"
+    epoch: int
+    seconds: Seconds = Field(0.0, description="Until it goes.")
+    words: Words = Field("", description="Why, as a sentence continues after the node's name.")
+
+
 class LeaveReport(Wire):
     """This node knows the result and goes away."""
 
@@ -70,7 +79,13 @@ class LeaveReport(Wire):
 
 
 Report = Annotated[
-    ProbeReport | AckReport | RefuseReport | ProgressReport | ExitReport | LeaveReport,
+    ProbeReport
+    | AckReport
+    | RefuseReport
+    | ProgressReport
+    | ExitReport
+    | DepartReport
+    | LeaveReport,
     Field(discriminator="kind"),
 ]
 

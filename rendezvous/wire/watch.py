@@ -12,6 +12,15 @@ from rendezvous.wire.types import Wire, Words
 from rendezvous.wire.verify import ProbePlan
 
 
+class DepartureNotice(Wire):
+    """A node of the run will go: what programs are shown of it."""
+
+    slot: int
+    rank: int | None = None
+    seconds: float = Field(description="Until all programs are stopped.")
+    words: Words = ""
+
+
 class NodeView(Wire):
     """What every node is told: the same bytes for all. A watch answers with the newest one."""
 
@@ -35,6 +44,9 @@ class NodeView(Wire):
     poll_seconds: float = 2.0
     restarts: RestartFacts | None = Field(
         None, description="Of a run whose programs may start again, or did."
+    )
+    notice: DepartureNotice | None = Field(
+        None, description="A node will go; programs may save their state."
     )
 
 

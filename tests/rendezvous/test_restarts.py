@@ -109,7 +109,7 @@ a node that is lost while the others stop ends the run
 a node that is told to end is lost
     running 2 max_restarts=9; exit 1 143 leaves=True message='its agent received SIGTERM'
     stop 0 143 -> status=failed exit=143
-    "…; the programs are not started again, because it has left the run"
+    "…; the programs are not started again, because it leaves the run"
 a failure of the node itself is none of the program
     running 2 max_restarts=9; exit 1 87 by_agent=True message='no RDMA'; stop 0 143
     -> status=failed exit=87

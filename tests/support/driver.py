@@ -11,6 +11,7 @@ from hypothesis import settings
 from rendezvous.run import events
 from rendezvous.run.admission import (
     decide_cancel,
+    decide_drain,
     decide_join,
     decide_mismatch,
     decide_refusal,
@@ -202,6 +203,10 @@ class Drive:
     def restart(self, why: str) -> Outcome | None:
         """Somebody wants the programs to start again; None when that changes nothing."""
         return self._apply_if(decide_restart(self.run, why))
+
+    def drain(self, slot: int, seconds: float, why: str = "") -> Outcome | None:
+        """Somebody wants the slot's node to go; None when that changes nothing."""
+        return self._apply_if(decide_drain(self.run, slot, seconds, why))
 
     def cancel(self, why: str) -> Event | None:
         """What a cancel would change just now."""

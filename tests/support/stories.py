@@ -28,7 +28,7 @@ from rendezvous.run import events
 from rendezvous.run.views import node_view, reason, remaining_seconds, run_status
 from rendezvous.wire.errors import RequestError
 from rendezvous.wire.node import Facts, Finding, Job
-from rendezvous.wire.reports import ExitReport, LeaveReport
+from rendezvous.wire.reports import DepartReport, ExitReport, LeaveReport
 from rendezvous.wire.run import Phase, SlotState
 from tests.support.driver import Drive, in_phase, make_spec, sha
 
@@ -195,6 +195,8 @@ def _value_of(drive: Drive, name: str) -> object:
             return getattr(run.starts, name)
         case "epochs":
             return ",".join(f"{end.epoch}:{end.exit_code}" for end in run.starts.ended)
+        case "stopping_in":
+            return run.departure and run.departure.stop_at - drive.now
         case "then":
             return run.starts.ended[-1].then
         case "ranks":
@@ -267,6 +269,9 @@ _STEPS: dict[str, Callable[..., Any]] = {
     "join": _join,
     "offer": _offer,
     "restart": restart,
+    "depart": lambda drive, slot, seconds, why: drive.report(
+        slot, DepartReport(epoch=drive.run.epoch, seconds=seconds, words=why)
+    ),
     "again": lambda drive, why: drive.restart(why),
     "late": lambda drive, slot, epoch, code, **said: drive.report(
         slot, ExitReport(epoch=epoch, exit_code=code, **said)

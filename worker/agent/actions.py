@@ -13,6 +13,7 @@ from rendezvous.wire.reports import AckReport, Report
 from rendezvous.wire.run import NO_RESTARTS, RestartFacts
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.verify import ProbePlan
+from rendezvous.wire.watch import DepartureNotice
 from worker.agent.notices import Notice
 from worker.contracts import Contract
 
@@ -267,6 +268,16 @@ class PassSignal:
 
 
 @frozen
+class ShowDeparture:
+    """Show a program that a node of the run will go: in its notice file, and by a signal to its
+    ranks; 0: by none."""
+
+    program: int
+    departure: DepartureNotice
+    signal: int = 0
+
+
+@frozen
 class LookAtProgram:
     """See how the program's processes are now, and what it has said; answered by `ProgramSeen`."""
 
@@ -293,6 +304,7 @@ Action = (
     | Stop
     | Kill
     | PassSignal
+    | ShowDeparture
     | LookAtProgram
     | End
 )

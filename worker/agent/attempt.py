@@ -19,7 +19,7 @@ from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.verify import ProbePlan, ProbeReport
 from rendezvous.wire.watch import NodeView
 from worker.agent import actions as do
-from worker.agent import following, inputs, reports
+from worker.agent import departing, following, inputs, reports
 from worker.agent.faults import not_acknowledged
 from worker.agent.notices import Note
 from worker.agent.state import Agreed, Cause, Epoch, ProgramState, ResultKnown, Turn
@@ -45,6 +45,7 @@ def take_in(turn: Turn, view: NodeView) -> None:
     elif view.phase is Phase.ARMING and view.table is not None:
         _arm(turn, view, view.table)
     elif view.phase is Phase.RUNNING and view.stop:
+        departing.show(turn, view)
         following.stop_all(turn)
     elif view.phase is Phase.RUNNING:
         _go(turn, view)
@@ -208,6 +209,7 @@ def _released(turn: Turn, view: NodeView) -> None:
 def _go(turn: Turn, view: NodeView) -> None:
     """Start on the table that was acknowledged, and on no other."""
     if turn.node.program is not None and turn.node.program.epoch == view.epoch:
+        departing.show(turn, view)
         return
     if view.restarts is None or not view.restarts.max_restarts:
         turn.do(do.StopListening())  # nodes that may start again may have to prove each other again
@@ -236,3 +238,4 @@ def _go(turn: Turn, view: NodeView) -> None:
         follows_network=bool(contract.nccl_log),
     )
     turn.set(epoch=_epoch(turn, view.epoch), program=program, starts=turn.node.starts + 1)
+    departing.tell(turn)

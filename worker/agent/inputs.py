@@ -32,6 +32,14 @@ class SignalCame:
 
 
 @frozen
+class DepartureNear:
+    """This machine will be taken away, after so many seconds; `words` say how that is known."""
+
+    seconds: float
+    words: str
+
+
+@frozen
 class Answer:
     """What comes of an effect; `number` is the effect's own, as the action that began it has it."""
 
@@ -197,4 +205,4 @@ class TroubleRead(Answer):
     trouble: str
 
 
-Input = Tick | SignalCame | PartBroken | Answer
+Input = Tick | SignalCame | DepartureNear | PartBroken | Answer

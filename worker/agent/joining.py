@@ -99,6 +99,7 @@ def _joined(turn: Turn, said: inputs.Joined, offer: JoinRequest) -> None:
             poll=reply.poll_seconds,
             heard_at=turn.now,
             acks_in_watch=reply.acks_in_watch,
+            takes_departures=reply.takes_departures,
         ),
     )
     turn.say(

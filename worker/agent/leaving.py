@@ -15,7 +15,7 @@ from rendezvous.wire.errors import Fenced, RegistryError, RunOver
 from rendezvous.wire.reports import AckReport, LeaveReport, RefuseReport, Report
 from rendezvous.wire.verify import ProbeReport
 from worker.agent import actions as do
-from worker.agent import following, inputs, reports
+from worker.agent import departing, following, inputs, reports
 from worker.agent.faults import fault_report
 from worker.agent.notices import Note
 from worker.agent.state import IN_ORDER, Cause, Ends, SignalTold, Step, Turn
@@ -58,7 +58,7 @@ def _tell_signal(turn: Turn, told: SignalTold) -> None:
     """Say why this node goes, where no program's end will say it.
 
     One that serves says it first: rank 0's program fails of its end, and would be taken for the
-    cause.
+    cause. Of one whose program runs the others are to hear it, so that all stop together.
     """
     program = turn.node.program
     if program is None:
@@ -67,6 +67,8 @@ def _tell_signal(turn: Turn, told: SignalTold) -> None:
     elif program.serves and not program.gone:
         turn.set_program(told=True)
         _last_word(turn, *reports.served_report(program, told))
+    elif told.signal != signals.SIGQUIT and _may_speak(turn):
+        departing.tell_signal(turn, told)
 
 
 def _last_word(turn: Turn, report: Report, since: float | None) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 
 from worker.agent import actions as do
-from worker.agent import attempt, following, inputs, joining, leaving, reports, watching
+from worker.agent import attempt, departing, following, inputs, joining, leaving, reports, watching
 from worker.agent.notices import Note
 from worker.agent.state import Node, Rules, Step, Turn
 
@@ -47,6 +47,8 @@ def step(node: Node, said: inputs.Input, now: float) -> tuple[Node, tuple[do.Act
             pass
         case inputs.SignalCame():
             leaving.signal_came(turn, said)
+        case inputs.DepartureNear():
+            departing.came(turn, said)
         case inputs.Started():
             following.started(turn, said.number)
         case inputs.ProgramSeen():

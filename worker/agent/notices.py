@@ -72,6 +72,8 @@ class Note(Enum):
         _WARNING,
         "an internal error in rdzv, without which the run continues: {what} ended with {error}",
     )
+    DEPARTS = _WARNING, "this node will leave in {seconds:.0f} s: {words}"
+    NO_NOTICE_FILE = _WARNING, "the notice file {file} cannot be written: {problem}"
     SIGNAL = _WARNING, "{signal}: ending this node"
     RUN_ENDING = _INFO, "the run is ending: {said}"
     AGENT_ENDING = _INFO, "this node's agent is ending: {said}"

@@ -26,14 +26,16 @@ def tell(turn: Turn, report: Report, *, since: float | None = None, needed: bool
     turn.begin(Tell, report=report, began_at=turn.now, since=since, needed=needed)
 
 
-def tell_once(turn: Turn, report: Report, *, since: float | None = None) -> None:
+def tell_once(
+    turn: Turn, report: Report, *, since: float | None = None, limit: float = LAST_TELL_SECONDS
+) -> None:
     """Report for a moment, as a node that goes."""
     turn.begin(
         Tell,
         report=report,
         began_at=turn.now,
         since=since,
-        limit=LAST_TELL_SECONDS,
+        limit=limit,
         is_last_word=True,
     )
 

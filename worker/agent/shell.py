@@ -130,7 +130,7 @@ class NodeShell:
                 self._open_remote(action)
             case do.SendMetrics():
                 self._begin_beside("sending metrics", self._metrics.send(nodes=action.nodes))
-            case do.Stop() | do.Kill() | do.PassSignal() | do.LookAtProgram():
+            case do.Stop() | do.Kill() | do.PassSignal() | do.ShowDeparture() | do.LookAtProgram():
                 self._act_on_program(action)
             case do.End():
                 self._end(action)
@@ -178,7 +178,9 @@ class NodeShell:
         task.add_done_callback(self._beside.discard)
         return task
 
-    def _act_on_program(self, action: do.Stop | do.Kill | do.PassSignal | do.LookAtProgram) -> None:
+    def _act_on_program(
+        self, action: do.Stop | do.Kill | do.PassSignal | do.ShowDeparture | do.LookAtProgram
+    ) -> None:
         if (running := self._running.get(action.program)) is None:
             return
         match action:
@@ -189,8 +191,15 @@ class NodeShell:
                 self._remote.kill_now()
             case do.PassSignal():
                 running.pass_signal(action.signal)
+            case do.ShowDeparture():
+                self._show_departure(running, action)
             case do.LookAtProgram():
                 running.look()
+
+    def _show_departure(self, running: Running, asked: do.ShowDeparture) -> None:
+        self._begin_beside("showing a notice", running.write_notice(asked.departure))
+        if asked.signal:
+            running.signal_ranks(asked.signal)
 
     def _end(self, asked: do.End) -> None:
         if asked.error is not None:

@@ -33,6 +33,7 @@ class Rules:
         hosts_seconds: How long a node that ends waits until it is put back.
         remote: Whether this run allows commands of other nodes.
         early: Whether the program's launcher can be begun before the go.
+        notice_signal: What the ranks of a program are sent when a node will go; 0: nothing.
     """
 
     run: str
@@ -44,6 +45,7 @@ class Rules:
     hosts_seconds: float = 10.0
     remote: bool = False
     early: bool = False
+    notice_signal: int = 0
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class Member:
         poll: Seconds that the registry holds a watch.
         heard_at: When the registry last answered a watch.
         acks_in_watch: Whether the registry takes an acknowledgement with a watch.
+        takes_departures: Whether it can be told that this node will go.
         held_at: Since when the next watch waits for the acknowledgement that it is to bring; None:
             it does not wait.
         had_last_try: Whether the try with which the orphan time-out ends was made since.
@@ -75,6 +78,7 @@ class Member:
     poll: float
     heard_at: float
     acks_in_watch: bool = False
+    takes_departures: bool = False
     held_at: float | None = None
     had_last_try: bool = False
     why_silent: str = ""
@@ -106,6 +110,8 @@ class ProgramState:
             the others end of it.
         warned, told, said_late: What was said of it: that a rank failed, how it ends, and that
             ranks are late to end.
+        departs: The registry was told, while it runs, that this node will go.
+        shown: It was shown that a node will go.
         stop_at: When it was told to stop.
         left_behind: The run has gone on from its epoch: once it is over, another may start.
         gone: Whether nothing of it is left. `ending` is then how it ended, None of one that only
@@ -126,6 +132,8 @@ class ProgramState:
     warned: bool = False
     told: bool = False
     said_late: bool = False
+    departs: bool = False
+    shown: bool = False
     stop_at: float | None = None
     left_behind: bool = False
     gone: bool = False
@@ -161,6 +169,14 @@ class SignalTold:
 
     signal: int
     at: float
+
+
+@dataclass(frozen=True)
+class Departure:
+    """When this machine will be taken away, and how that is known."""
+
+    at: float
+    words: str
 
 
 @dataclass(frozen=True)
@@ -243,6 +259,7 @@ class Node:
     effects: Mapping[int, Effect] = field(default_factory=dict)
     count: int = 0
     signal: SignalTold | None = None
+    departure: Departure | None = None
     result: ResultKnown | None = None
     parent_lives: bool = True
     ends: Ends | None = None

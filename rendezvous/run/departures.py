@@ -1,0 +1,72 @@
+"""A node that will go says so before, and the programs of all end together. Pure.
+
+A platform that takes a machine away gives a notice of 30 s or two minutes. Programs are shown it at
+once; all are stopped early enough for their grace, so that the ranks can save one state together.
+The node counts as lost: no restart answers it.
+"""
+
+from __future__ import annotations
+
+from rendezvous.run import events
+from rendezvous.run.moves import Outcome, begin_stop, failure
+from rendezvous.run.state import Departure, Run, Slot, who
+from rendezvous.wire.errors import Cause
+from rendezvous.wire.run import Result
+from rendezvous.wire.watch import DepartureNotice
+
+MARGIN_SECONDS = 5.0
+"""Beside the grace: for the stop to be heard, and for what is left to be written and reported."""
+_HINT = "launch again where the state was saved; a platform's own requeue may do it by itself"
+
+
+def departs(run: Run, event: events.Departs, now: float) -> Outcome:
+    """Show it to the programs, and stop them when it is time; the earliest departure counts."""
+    slot, report = run.slots[event.slot], event.report
+    left = report.seconds - run.spec.limits.grace_seconds - MARGIN_SECONDS
+    stop_at = now + max(0.0, left)
+    if run.departure is None or stop_at < run.departure.stop_at:
+        run.departure = Departure(slot.index, stop_at, report.words)
+        run.seq += 1
+    when = f" in {report.seconds:.0f} s" if report.seconds else ""
+    reason = f"{who(slot)} will leave{when}: {report.words}"
+    if stop_at <= now and not run.stop:
+        begin_stop(run, now)
+        reason += "; all programs are stopped, so that they can save their state"
+    return Outcome(reason, slot.index)
+
+
+def departure_due(run: Run, event: events.DepartureDue, now: float) -> Outcome:
+    """Stop all programs, while the node is still there."""
+    assert run.departure is not None
+    slot = run.slots[run.departure.slot]
+    begin_stop(run, now)
+    return Outcome(f"all programs are stopped, because {who(slot)} leaves: {run.departure.words}")
+
+
+def notice_of(run: Run, now: float) -> DepartureNotice | None:
+    """What the programs are shown."""
+    departure = run.departure
+    if departure is None:
+        return None
+    node = run.slots[departure.slot].node
+    return DepartureNotice(
+        slot=departure.slot,
+        rank=node.rank if node else None,
+        seconds=round(max(0.0, departure.stop_at - now), 1),
+        words=departure.words,
+    )
+
+
+def result_of(run: Run, departure: Departure) -> Result:
+    """Of a run whose programs were stopped for it, and did not fail."""
+    slot = run.slots[departure.slot]
+    words = f"{who(slot)} left the run: {departure.words}; all programs were stopped before"
+    return failure(Cause.NODE_LOST, words, slot, _HINT)
+
+
+def clause_of(run: Run, first: Slot) -> str:
+    """What the sentence of a failure says of a node that was about to leave."""
+    departure = run.departure
+    if departure is None or departure.slot == first.index:
+        return ""
+    return f"; {who(run.slots[departure.slot])} was about to leave: {departure.words}"

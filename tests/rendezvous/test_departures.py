@@ -1,0 +1,74 @@
+"""Nodes that say that they will go: when the programs are stopped, and how such a run ends."""
+
+from __future__ import annotations
+
+from rendezvous.run.views import node_view
+from rendezvous.wire.run import Phase
+from rendezvous.wire.watch import DepartureNotice
+from tests.support.driver import in_phase
+from tests.support.stories import stories, tell
+
+
+@stories("""
+a node that goes at once has all programs stopped at once
+    running 3; depart 1 0 'its agent received SIGTERM' -> running stop=True
+    told "node 1 (host1, slot 1) will leave: its agent received SIGTERM; all programs are stopped,
+    so that they can save their state"
+    waits "node 1 (host1, slot 1) will leave: its agent received SIGTERM; all programs are being
+    stopped, so that they can save their state"
+    stop 0 143; stop 2 143
+    exit 1 143 leaves=True message='its agent received SIGTERM' -> exit=143 slot=1
+    "node 1 (host1, slot 1) failed: the program ended with exit code 143 (signal 15); its agent
+    received SIGTERM"
+programs are stopped in time for their grace
+    running 3 grace_seconds=10; drain 2 120 maintenance -> running stop=False stopping_in=105.0
+    told "node 2 (host2, slot 2) will leave in 120 s: drained: maintenance"
+    waits "node 2 (host2, slot 2) will leave: drained: maintenance; all programs are stopped in
+    105 s, so that they can save their state"
+    wait 104.75 -> stop=False
+    wait 0.25 -> stop=True
+    told "all programs are stopped, because node 2 (host2, slot 2) leaves: drained: maintenance"
+    stop 0 143; stop 1 143; stop 2 143 -> status=failed exit=86 code=node_lost slot=2 rank=2
+    "node 2 (host2, slot 2) left the run: drained: maintenance; all programs were stopped before"
+    hint "launch again where the state was saved; a platform's own requeue may do it by itself"
+a short notice stops them at once
+    running 2 grace_seconds=10; depart 1 14 spot -> stop=True
+the earliest departure counts
+    running 3 grace_seconds=10; drain 2 120; drain 1 60 -> stopping_in=45.0
+    drain 0 600 -> stopping_in=45.0
+who has said it already says nothing new
+    running 2; depart 1 60 spot; depart 1 50 spot -> nothing
+programs that end well before they are stopped have ended well
+    running 2; drain 1 60; exit 0 0; exit 1 0 -> status=ok
+a program that fails meanwhile is the cause and the departure is named
+    running 2; drain 1 60 spot; exit 0 3; stop 1 143 -> exit=3
+    "node 0 (host0, slot 0) failed: the program ended with exit code 3; node 1 (host1, slot 1) was
+    about to leave: drained: spot"
+a departure is no reason for a restart
+    running 2 max_restarts=3; depart 1 0 spot; stop 0 143; stop 1 143
+    -> status=failed code=node_lost
+no program starts again on a node that will go
+    running 2 max_restarts=3; drain 1 60 spot; exit 0 3; stop 1 143 -> status=failed exit=3
+    "…; the programs are not started again, because node 1 (host1, slot 1) leaves the run"
+before the go a node is not drained
+    verifying 2; drain 1 60 -> nothing
+a node that is not there is not drained
+    running 2; drain 7 60 -> NotFound
+    "run 'r' has no node in slot 7"
+a node of a run that has ended is not drained
+    running 1; exit 0 0; drain 0 60 -> RunOver
+    "run 'r' has ended; its nodes have left"
+""")
+def test_departures(story: str) -> None:
+    tell(story)
+
+
+def test_every_node_is_told_how_long_the_programs_have() -> None:
+    drive = in_phase(Phase.RUNNING, 2, grace_seconds=10)
+    assert node_view(drive.run, drive.now, 2.0).notice is None
+    seq = drive.run.seq
+    drive.drain(1, 60.0, "maintenance")
+    assert drive.run.seq == seq + 1
+    drive.wait(5.0)
+    notice = DepartureNotice(slot=1, rank=1, seconds=40.0, words="drained: maintenance")
+    assert node_view(drive.run, drive.now, 2.0).notice == notice

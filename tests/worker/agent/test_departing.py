@@ -1,0 +1,117 @@
+"""A node that will go: what it says before it stops anything, and what its program is shown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rendezvous.wire.reports import DepartReport
+from rendezvous.wire.watch import DepartureNotice
+from tests.worker.agent.drive import (
+    LED,
+    POLL,
+    RULES,
+    SERVING,
+    TERM,
+    Drive,
+    in_words,
+    m,
+    reply,
+    to,
+    told,
+)
+from worker.agent import actions as do
+from worker.agent import inputs
+from worker.agent.state import Rules
+from worker.contracts import Contract
+from worker.program.ending import Ending
+
+NOTICE = DepartureNotice(slot=0, rank=0, seconds=40.0, words="drained")
+SPOT = inputs.DepartureNear(120.0, "its notice file /run/notice appeared")
+
+
+def near(state: str = "running", rules: Rules = RULES, contract: Contract | None = None) -> Drive:
+    """A node of a registry that takes departures."""
+    drive = to("joining", rules)
+    drive.reply = reply().model_copy(update={"takes_departures": True})
+    drive.answer(do.Join, inputs.Joined, drive.reply, "https://10.0.0.4:29600")
+    if state != "joined":
+        drive.arm()
+        drive.readied(*[contract] * (contract is not None))
+        drive.taken()
+        drive.go()
+        drive.started()
+    return drive
+
+
+def test_a_signal_is_told_before_the_program_is_stopped() -> None:
+    drive = near()
+    actions = TERM(drive)
+    assert in_words(actions) == "SIGNAL Tell:Depart:last"
+    assert told(actions) == [DepartReport(epoch=1, words="its agent received SIGTERM")]
+    assert drive.the(do.Tell).limit == 1.0
+    assert in_words(drive.taken()) == "Stop"
+    assert in_words(drive.ended(Ending(143, 0.0))) == "Tell:Exit(143)@0"
+
+
+@pytest.mark.parametrize("answer", [m.late(do.Tell), m.fails(do.Tell), m.breaks(do.Tell)])
+def test_a_registry_that_is_away_holds_nothing_up(answer: object) -> None:
+    drive = near()
+    TERM(drive)
+    assert callable(answer)
+    assert in_words(answer(drive)) == "Stop"
+
+
+def test_the_news_that_all_stop_stops_nothing_twice() -> None:
+    drive = near()
+    TERM(drive)
+    assert in_words(drive.stop()) == "Watch(4)"
+    assert in_words(drive.taken()) == "Stop"
+
+
+def test_who_is_in_a_hurry_or_has_nobody_to_tell_stops_at_once() -> None:
+    assert in_words(m.signal(3)(near())) == "SIGNAL Kill Stop"
+    assert in_words(m.signal(15, parent_lives=False)(near())) == "SIGNAL Stop"
+    assert in_words(TERM(to("running"))) == "SIGNAL Stop"
+    assert "Tell:Exit(143,agent)" in in_words(TERM(near("serving", LED, SERVING)))
+
+
+def test_a_notice_is_told_and_stops_nothing() -> None:
+    drive = near()
+    drive.at(5.0)
+    actions = drive.feed(SPOT)
+    assert in_words(actions) == "DEPARTS Tell:Depart@5:unneeded"
+    assert told(actions) == [DepartReport(epoch=1, seconds=120.0, words=SPOT.words)]
+    assert in_words(drive.feed(SPOT)) == ""
+
+
+def test_a_notice_that_came_before_the_program_is_told_as_it_starts() -> None:
+    drive = near("joined")
+    assert in_words(drive.feed(SPOT)) == "DEPARTS"
+    drive.arm()
+    drive.readied()
+    drive.taken()
+    drive.at(50.0)
+    (report,) = told(drive.go())
+    assert report == DepartReport(epoch=1, seconds=70.0, words=SPOT.words)
+
+
+def test_an_older_registry_is_told_of_no_notice() -> None:
+    assert in_words(to("running").feed(SPOT)) == "DEPARTS"
+
+
+@pytest.mark.parametrize("signal", [0, 10])
+def test_the_program_is_shown_once_that_a_node_will_go(signal: int) -> None:
+    drive = near(rules=replace(RULES, notice_signal=signal))
+    actions = drive.go(notice=NOTICE)
+    assert actions[1:] == (do.ShowDeparture(drive.program, NOTICE, signal),)
+    assert in_words(drive.go(notice=NOTICE)) == "Watch"
+    assert in_words(drive.go(stop=True, notice=NOTICE)) == "Watch Stop"
+    assert drive.node.member is not None
+    assert drive.node.member.poll == POLL
+
+
+def test_a_program_that_is_stopped_at_once_is_shown_why() -> None:
+    drive = near()
+    assert in_words(drive.go(stop=True, notice=NOTICE)) == "Watch ShowDeparture Stop"

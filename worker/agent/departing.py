@@ -1,0 +1,64 @@
+"""A node that will go, and a program that is shown it: before anything is stopped. Pure.
+
+The registry has the programs of all nodes stopped in time, so that their ranks can save one state
+together. Without it this node ends its own program, as it does at any signal.
+"""
+
+from __future__ import annotations
+
+from rendezvous.wire.reports import DepartReport
+from rendezvous.wire.watch import NodeView
+from worker.agent import actions as do
+from worker.agent import inputs, reports
+from worker.agent.notices import Note
+from worker.agent.state import Departure, ProgramState, SignalTold, Turn
+
+TELL_SECONDS = 1.0
+"""How long a node that a signal ends waits until it is taken in: its time is short."""
+
+
+def came(turn: Turn, said: inputs.DepartureNear) -> None:
+    """Keep the first notice, and tell it."""
+    if turn.node.departure is None and turn.node.ends is None:
+        turn.set(departure=Departure(turn.now + said.seconds, said.words))
+        turn.say(Note.DEPARTS, seconds=said.seconds, words=said.words)
+        tell(turn)
+
+
+def tell(turn: Turn) -> None:
+    """Tell it of a program that runs; a later one is told of as it starts."""
+    departure = turn.node.departure
+    if departure is None or (program := _untold(turn)) is None:
+        return
+    seconds = max(0.0, departure.at - turn.now)
+    turn.set_program(departs=True)
+    report = DepartReport(epoch=program.epoch, seconds=seconds, words=departure.words)
+    reports.tell(turn, report, since=turn.now, needed=False)
+
+
+def tell_signal(turn: Turn, told: SignalTold) -> None:
+    """Have all programs stopped before this node stops its own."""
+    if (program := _untold(turn)) is None:
+        return
+    turn.set_program(departs=True)
+    words = reports.words_of_signal(told.signal)
+    report = DepartReport(epoch=program.epoch, words=words)
+    reports.tell_once(turn, report, limit=TELL_SECONDS)
+
+
+def _untold(turn: Turn) -> ProgramState | None:
+    """The program that runs, where the registry can still be told of it."""
+    member, program = turn.node.member, turn.node.program
+    if member is None or not member.takes_departures or program is None:
+        return None
+    is_over = program.gone or program.left_behind or program.departs or program.stop_at is not None
+    return None if is_over else program
+
+
+def show(turn: Turn, view: NodeView) -> None:
+    """Show the program that a node will go, once."""
+    program, notice = turn.node.program, view.notice
+    if notice is None or program is None or program.gone or program.shown:
+        return
+    turn.set_program(shown=True)
+    turn.do(do.ShowDeparture(program.number, notice, turn.node.rules.notice_signal))

@@ -1,0 +1,37 @@
+"""A file that appears when this machine will be taken away: an agent of its platform writes it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+LOOK_SECONDS = 1.0
+DEFAULT_SECONDS = 30.0
+"""The shortest notice that is usual; a file that holds a number says how long it is."""
+_NUMBER = re.compile(r"\s*\d{1,6}(\.\d*)?(?=\s|$)")
+
+
+def read_notice(path: Path) -> float | None:
+    """Seconds until the machine is taken away; None while there is no file."""
+    try:
+        with path.open(errors="replace") as file:
+            said = _NUMBER.match(file.read(64))
+    except FileNotFoundError:
+        return None
+    except OSError:  # it is there, and is not for us to read
+        return DEFAULT_SECONDS
+    return float(said[0]) if said else DEFAULT_SECONDS
+
+
+async def notice_in(
+    path: Path, in_thread: Callable[..., Awaitable[Any]], look_seconds: float = LOOK_SECONDS
+) -> float:
+    """Wait until the file appears; returns the seconds that are left. Its disk may hang."""
+    while True:
+        seconds: float | None = await in_thread(read_notice, path)
+        if seconds is not None:
+            return seconds
+        await asyncio.sleep(look_seconds)
