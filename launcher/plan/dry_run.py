@@ -10,11 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from launcher.plan.plan import Plan, loopback_address
+from rendezvous.wire.run import RestartFacts
 from rendezvous.wire.table import EndpointTable, TableRow
 from rendezvous.wire.words import printable
 from worker.contracts import Contract, make_contract
 from worker.contracts.files import file_variables
 from worker.contracts.framework import Paths
+from worker.contracts.restarts import restart_variables
 from worker.contracts.variables import (
     ProgramOptions,
     TableFacts,
@@ -31,7 +33,7 @@ KEPT = (
     ),
     "# override these; the node's log names them.",
 )
-_NAMES = "address family interface logs network nodes number port rank rdzv socket"
+_NAMES = "address epoch family interface logs network nodes number port rank rdzv socket"
 _WORDS = tuple(f"<{name}>" for name in _NAMES.split())
 _MOST_SHOWN = 8
 """Up to so many nodes, the dry run shows each one's command."""
@@ -119,7 +121,8 @@ def planned(plan: Plan) -> list[Variable]:
     )
     options = ProgramOptions.of(plan.settings, _nccl_file("<rank>"))
     others = for_transports(place, options, given_by(plan.passed))
-    return from_table(place) + file_variables(_paths("<rank>")) + others
+    told = restart_variables("<epoch>", _facts(plan))
+    return from_table(place) + told + file_variables(_paths("<rank>")) + others
 
 
 def planned_lines(variables: Sequence[Variable]) -> Iterator[str]:
@@ -136,15 +139,17 @@ def contract_of(
     row: TableRow,
     settings: Mapping[str, object],
     environ: Mapping[str, str],
+    restarts: RestartFacts = RestartFacts(),  # noqa: B008 (it cannot be changed)
 ) -> Contract:
     """What a node would start, seen from elsewhere: its own places are words. Raises UsageError.
 
     Args:
         settings: Those of `ProgramOptions`; the defaults where one is not there.
         environ: What is known of the node's environment.
+        restarts: What is known of the programs before this one.
     """
-    options = ProgramOptions.of(settings, _nccl_file(str(row.rank)))
-    return make_contract(command, table, row.slot, environ, options, paths=_paths(str(row.rank)))
+    options, paths = ProgramOptions.of(settings, _nccl_file(str(row.rank))), _paths(str(row.rank))
+    return make_contract(command, table, row.slot, environ, options, paths=paths, restarts=restarts)
 
 
 def variable_lines(variables: Sequence[Variable]) -> Iterator[str]:
@@ -175,7 +180,12 @@ def _reason(one: Variable) -> str:
 
 
 def _planned_contract(plan: Plan, table: EndpointTable, rank: int) -> Contract:
-    return contract_of(plan.command, table, table.rows[rank], dict(plan.settings), plan.passed)
+    row, settings = table.rows[rank], dict(plan.settings)
+    return contract_of(plan.command, table, row, settings, plan.passed, _facts(plan))
+
+
+def _facts(plan: Plan) -> RestartFacts:
+    return RestartFacts(max_restarts=plan.limits().max_restarts)
 
 
 def _table(plan: Plan) -> EndpointTable:

@@ -13,13 +13,18 @@ from launcher.plan.dry_run import KEPT, contract_of, variable_lines
 from launcher.state.find_run import find_run, registry_of
 from launcher.state.state_dir import StateDir
 from rendezvous.wire.errors import RdzvError, UsageError
+from rendezvous.wire.run import RestartFacts, RunStatus
 from rendezvous.wire.table import EndpointTable, TableRow
 from rendezvous.wire.words import printable
 from worker.contracts.variables import Variable
 
 
 def table_lines(
-    table: EndpointTable, digest: str, rank: int, kept: Mapping[str, Any]
+    table: EndpointTable,
+    digest: str,
+    rank: int,
+    kept: Mapping[str, Any],
+    restarts: RestartFacts = RestartFacts(),  # noqa: B008 (it cannot be changed)
 ) -> Iterator[str]:
     """What the program of a node is given, from the sealed table.
 
@@ -28,6 +33,7 @@ def table_lines(
         digest: Its SHA-256.
         rank: The node's.
         kept: What the launch's record has of its options; the defaults where it says nothing.
+        restarts: What is known of the programs before its own.
 
     Raises:
         UsageError: There is no such node, or nothing can be started like this.
@@ -37,7 +43,7 @@ def table_lines(
     yield f"# node {rank} ({name}, slot {row.slot}) of run '{table.run}', table {digest[:12]}"
     if table.transport:
         yield f"# NCCL should say: Using network {table.transport}"
-    yield from variable_lines(_of_row(table, rank, kept))
+    yield from variable_lines(_of_row(table, rank, kept, restarts))
     yield from KEPT
 
 
@@ -46,33 +52,34 @@ async def show_environment(root: Path, run: str, rank: int, *, as_json: bool) ->
     state = find_run(root, run)
     record = state.record()
     kept = record.options if record else {}
-    table, digest = await _table(state)
+    table, digest, restarts = await _table(state)
     if as_json:
         row = _row(table, rank)
         found = [
             {"name": one.name, "value": one.value, "reason": one.reason}
-            for one in _of_row(table, rank, kept)
+            for one in _of_row(table, rank, kept, restarts)
         ]
         known = {"run": run, "table": digest, "transport": table.transport}
         node = {"node_rank": rank, "hostname": row.hostname, "variables": found}
         click.echo(json.dumps(known | node, indent=1))
     else:
-        for line in table_lines(table, digest, rank, kept):
+        for line in table_lines(table, digest, rank, kept, restarts):
             click.echo(line)
     return 0
 
 
-async def _table(state: StateDir) -> tuple[EndpointTable, str]:
-    """The newest table, and its digest: of the registry, or what the launcher has kept of it."""
+async def _table(state: StateDir) -> tuple[EndpointTable, str, RestartFacts]:
+    """The newest table, its digest and the restarts: of the registry, or what is kept of it."""
     try:
         async with registry_of(state) as client:
             status = await client.status(state.run)
             if status.digest:
-                return await client.table(state.run, status.digest), status.digest
+                table = await client.table(state.run, status.digest)
+                return table, status.digest, _facts(status)
             why = f"it is {status.phase}: {status.reason}"
     except RdzvError as exc:
         if (kept := state.read("table.json", EndpointTable)) is not None:
-            return kept, kept.digest()
+            return kept, kept.digest(), _facts(state.read("status.json", RunStatus))
         why = exc.message
     raise UsageError(
         f"run '{state.run}' has no endpoint table: {why}",
@@ -81,9 +88,21 @@ async def _table(state: StateDir) -> tuple[EndpointTable, str]:
     )
 
 
-def _of_row(table: EndpointTable, rank: int, kept: Mapping[str, Any]) -> list[Variable]:
+def _facts(status: RunStatus | None) -> RestartFacts:
+    """What the newest programs were told of those before them."""
+    if status is None:
+        return RestartFacts()
+    last = printable(status.ended[-1].message, 600) if status.ended else ""
+    return RestartFacts(
+        restarts=status.restarts, max_restarts=status.max_restarts, last_failure=last
+    )
+
+
+def _of_row(
+    table: EndpointTable, rank: int, kept: Mapping[str, Any], restarts: RestartFacts
+) -> list[Variable]:
     command = kept.get("command", ["COMMAND"])
-    return contract_of(command, table, _row(table, rank), kept, {}).explained
+    return contract_of(command, table, _row(table, rank), kept, {}, restarts).explained
 
 
 def _row(table: EndpointTable, rank: int) -> TableRow:

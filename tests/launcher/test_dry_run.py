@@ -22,8 +22,10 @@ from launcher.schedulers.local import LocalScheduler
 from launcher.schedulers.manual import ManualScheduler
 from launcher.show.variables import table_lines
 from rendezvous.wire.errors import ExitCode, UsageError
+from rendezvous.wire.run import EpochEnd, Phase
 from rendezvous.wire.table import EndpointTable, TableRow
 from tests.launcher.command import LAUNCH_ID, launched, plan_of, rdzv
+from tests.launcher.test_board import run_status
 from tests.support.registry import Launch, Node, running
 from worker.contracts import FRAMEWORKS, make_contract
 from worker.contracts.framework import Paths
@@ -183,7 +185,9 @@ def test_what_no_node_could_start_is_refused(options: dict[str, Any], message: s
 
 def test_the_dry_run_shows_each_variable_with_its_reason_and_what_only_the_table_knows() -> None:
     known = "MASTER_ADDR=<address> MASTER_PORT=<port> NODE_RANK=<rank> NNODES=4 NPROC_PER_NODE=8 "
-    known += "RDZV_ID=llama RDZV_SOCKET=<socket> RDZV_HOSTFILE=<logs>/node-<rank>/hostfile "
+    known += "RDZV_ID=llama RDZV_EPOCH=<epoch> RDZV_RESTARTS=0 RDZV_MAX_RESTARTS=0 "
+    known += "RDZV_REPLACEMENTS=0 RDZV_LAST_FAILURE='' RDZV_SOCKET=<socket> "
+    known += "RDZV_HOSTFILE=<logs>/node-<rank>/hostfile "
     known += "RDZV_HOSTFILE_MPICH=<logs>/node-<rank>/hostfile.mpich "
     known += "RDZV_TABLE=<logs>/node-<rank>/table.json NCCL_SOCKET_IFNAME==<interface> "
     known += "GLOO_SOCKET_IFNAME=<interface> TP_SOCKET_IFNAME=<interface> "
@@ -191,10 +195,10 @@ def test_the_dry_run_shows_each_variable_with_its_reason_and_what_only_the_table
     head, first, *lines = planned_lines(planned(plan(nnodes="4", nproc_per_node="8")))
     assert head == "# each node's program gets these variables, in addition to its environment:"
     assert first == f"#   {'MASTER_ADDR=<address>':44}  # rank 0's address in the table"
-    assert [line.split("  ")[1].strip() for line in (first, *lines[:13])] == known.split()
-    assert all(re.search(r"  # \w", line) for line in lines[:13])
+    assert [line.split("  ")[1].strip() for line in (first, *lines[:18])] == known.split()
+    assert all(re.search(r"  # \w", line) for line in lines[:18])
     ports = "NCCL_IB_HCA as well, where the active RDMA ports of a node differ in kind or rate."
-    assert lines[13:] == [f"# {ports}", *KEPT]
+    assert lines[18:] == [f"# {ports}", *KEPT]
 
 
 def test_the_dry_run_shows_what_the_options_and_the_launchers_environment_change() -> None:
@@ -297,6 +301,15 @@ def test_after_the_run_its_table_is_still_known(tmp_path: Path) -> None:
     result = rdzv("status", "llama", "--env", "0", state=tmp_path)
     assert result.exit_code == 0
     assert "NCCL_NET=IB " in result.stdout
+    assert "RDZV_LAST_FAILURE='' " in result.stdout
+    end = EpochEnd(epoch=1, ran_seconds=3.0, message="node 1 failed")
+    kept = run_status(phase=Phase.RUNNING).model_copy(
+        update={"restarts": 1, "max_restarts": 2, "ended": [end]}
+    )
+    state.write("status.json", kept.model_dump_json().encode())
+    result = rdzv("status", "llama", "--env", "0", state=tmp_path)
+    for value in ("RESTARTS=1", "MAX_RESTARTS=2", "LAST_FAILURE='node 1 failed'"):
+        assert f"\nRDZV_{value} " in result.stdout
     assert f"table {table().digest()[:12]}\n" in result.stdout
 
 

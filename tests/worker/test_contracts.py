@@ -10,6 +10,7 @@ import pytest
 
 from rendezvous.secret_variables import SECRET_VARIABLES
 from rendezvous.wire.errors import UsageError
+from rendezvous.wire.run import RestartFacts
 from rendezvous.wire.table import EndpointTable
 from tests.support.rows import rows
 from tests.worker.test_hosts_plan import row
@@ -25,6 +26,14 @@ V4 = ("10.0.0.1", "10.0.0.2")
 V6 = ("fd00::1", "fd00::2")
 MODULE = "python -m torch.distributed.run"
 KEPT = "is kept as you set it"
+FIRST_START = {
+    "RDZV_EPOCH": "1",
+    "RDZV_RESTARTS": "0",
+    "RDZV_MAX_RESTARTS": "0",
+    "RDZV_REPLACEMENTS": "0",
+    "RDZV_LAST_FAILURE": "",
+}
+"""What the first program of a run is told of those before it."""
 LEFT_OUT = f"{KEPT}: it excludes eth1, the interface of the table"
 
 
@@ -47,6 +56,7 @@ def contract(
     environ: dict[str, str] | None = None,
     paths: Paths | None = None,
     configured: dict[str, Given] | None = None,
+    restarts: RestartFacts = RestartFacts(),  # noqa: B008 (it cannot be changed)
     **options: Any,
 ) -> Contract:
     return make_contract(
@@ -57,6 +67,7 @@ def contract(
         ProgramOptions(**options),
         configured=configured,
         paths=paths or Paths(),
+        restarts=restarts,
     )
 
 
@@ -86,6 +97,7 @@ def test_static_torchrun_is_given_our_ranks_and_the_masters_address(rank: int) -
             "NNODES": "2",
             "NPROC_PER_NODE": str(own),
             "RDZV_ID": "llama",
+            **FIRST_START,
             "GLOO_SOCKET_IFNAME": f"eth{rank}",
             "TP_SOCKET_IFNAME": f"eth{rank}",
             "NCCL_SOCKET_IFNAME": f"=eth{rank}",

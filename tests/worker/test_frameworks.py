@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from rendezvous.wire.errors import UsageError
+from rendezvous.wire.run import RestartFacts
 from rendezvous.wire.table import EndpointTable
 from tests.support.rows import rows
-from tests.worker.test_contracts import V6, contract, table, words
+from tests.worker.test_contracts import FIRST_START, V6, contract, table, words
 from worker.contracts import FRAMEWORKS, Contract, check_command, make_contract
 from worker.contracts.files import files_of
 from worker.contracts.framework import PROGRAMS, Need, Paths
@@ -48,6 +49,8 @@ def with_rows(sealed: EndpointTable, *interfaces: str, **change: Any) -> Endpoin
 
 UNEVEN = table(nproc=(2, 1))
 ALONE = with_rows(table(nproc=(1, 1)), "eth0")
+NEVER_RESTARTED = {"TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0"}
+"""What torchrun would tell the processes that rdzv starts itself."""
 
 # ---- what every framework has in common ---------------------------------------------------------
 
@@ -83,6 +86,7 @@ def test_the_program_is_told_where_its_files_and_its_agent_are() -> None:
     found = of("command", "make").variables
     assert {name: value for name, value in found.items() if name.startswith("RDZV_")} == {
         "RDZV_ID": "llama",
+        **FIRST_START,
         "RDZV_SOCKET": "/run/rdzv.sock",
         "RDZV_HOSTFILE": "/logs/node/hostfile",
         "RDZV_HOSTFILE_MPICH": "/logs/node/hostfile.mpich",
@@ -285,7 +289,10 @@ def test_jax_is_told_its_coordinator_and_each_process_its_number() -> None:
         "--set JAX_NUM_PROCESSES=$WORLD_SIZE --set JAX_PROCESS_ID=$RANK",
         "--set JAX_LOCAL_DEVICE_IDS=$LOCAL_RANK -- python3 -u train.py",
     )
-    assert framework_variables(made) == {"JAX_COORDINATOR_ADDRESS": "[fd00::1]:29500"}
+    assert framework_variables(made) == {
+        **NEVER_RESTARTED,
+        "JAX_COORDINATOR_ADDRESS": "[fd00::1]:29500",
+    }
 
 
 def test_the_only_jax_process_of_a_node_has_all_its_devices() -> None:
@@ -360,6 +367,7 @@ def test_horovods_processes_meet_at_a_store_that_node_0_serves(rank: int) -> Non
         "-- python3 -u train.py",
     )
     assert framework_variables(made) == {
+        **NEVER_RESTARTED,
         "HOROVOD_GLOO_RENDEZVOUS_ADDR": "10.0.0.1",
         "HOROVOD_GLOO_RENDEZVOUS_PORT": "29500",
         "HOROVOD_CONTROLLER": "gloo",
@@ -414,3 +422,43 @@ def test_a_chief_is_node_0_and_parameter_servers_are_the_last_nodes() -> None:
         }
         tasks.append(tuple(told["task"].values()))
     assert tasks == [("chief", 0), ("worker", 0), ("worker", 1), ("ps", 0)]
+
+
+# ---- restarts -----------------------------------------------------------------------------------
+
+ONCE = RestartFacts(restarts=1, max_restarts=3, replacements=2, last_failure="node 1 failed: ü")
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_every_program_is_told_the_same_of_those_before_it_on_every_node(framework: str) -> None:
+    again = even().model_copy(update={"epoch": 4})
+    for rank in (0, 1):
+        made = of(framework, "x.py", rank=rank, sealed=again, restarts=ONCE)
+        told = {name: made.variables[name] for name in FIRST_START}
+        assert told == {
+            "RDZV_EPOCH": "4",
+            "RDZV_RESTARTS": "1",
+            "RDZV_MAX_RESTARTS": "3",
+            "RDZV_REPLACEMENTS": "2",
+            "RDZV_LAST_FAILURE": "node 1 failed: ü",
+        }
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_only_processes_of_our_own_starter_are_told_as_torchrun_would(framework: str) -> None:
+    made = of(framework, "x.py", sealed=even(), restarts=ONCE)
+    told = {name: made.variables.get(name) for name in NEVER_RESTARTED}
+    ours = framework in ("env", "jax", "horovod")
+    assert [*told.values()] == (["1", "3"] if ours else [None, None])
+
+
+def test_a_failure_in_another_alphabet_is_told_in_any_locale(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("os.fsdecode", lambda text: text.decode("latin-1"))
+    told = of("env", "x.py", restarts=ONCE).variables["RDZV_LAST_FAILURE"]
+    assert told.encode("latin-1").decode() == ONCE.last_failure
+    with pytest.raises(ValueError, match="control characters"):
+        RestartFacts(last_failure="two\nlines")
+    with pytest.raises(ValueError, match="at most 600"):
+        RestartFacts(last_failure="x" * 601)

@@ -175,6 +175,7 @@ class _Arming:
                 ProgramOptions.of(settings, self._nccl_file()),
                 configured=self.environment.read_conf(environ),
                 paths=self._paths(),
+                restarts=self.asked.restarts,
             )
         except UsageError as exc:
             raise CannotArm("contract", exc.message) from exc

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from rendezvous.frozen import frozen
 from rendezvous.secret_variables import SECRET_VARIABLES
 from rendezvous.wire.errors import UsageError
+from rendezvous.wire.run import RestartFacts
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.words import printable
 from worker.contracts import (
@@ -32,6 +33,7 @@ from worker.contracts import (
 )
 from worker.contracts.files import file_variables
 from worker.contracts.framework import Framework, Need, Paths, StartRequest
+from worker.contracts.restarts import restart_variables
 from worker.contracts.target import refuse_standard_input
 from worker.contracts.variables import (
     ProgramOptions,
@@ -156,6 +158,7 @@ def make_contract(
     *,
     paths: Paths,
     configured: Mapping[str, Given] | None = None,
+    restarts: RestartFacts = RestartFacts(),  # noqa: B008 (it cannot be changed)
 ) -> Contract:
     """The contract of the node in `slot`.
 
@@ -167,6 +170,7 @@ def make_contract(
         options: What was asked for beside the table.
         paths: Where things lie on this node.
         configured: What NCCL's configuration files set; they are the user's as well.
+        restarts: What the registry says of the programs before this one.
 
     Raises:
         UsageError: COMMAND cannot be started this way, or not with these options.
@@ -175,10 +179,11 @@ def make_contract(
     if row is None:
         raise UsageError(f"slot {slot} is not in the table of epoch {table.epoch}")
     kind = FRAMEWORKS[options.framework]
-    start = kind.start(StartRequest(list(command), table, row, environ, options, paths))
+    start = kind.start(StartRequest(list(command), table, row, environ, options, paths, restarts))
     place = table_facts(table, row)
     ours = [replace(one, by_framework=True) for one in start.owned]
-    owned = [*from_table(place), *file_variables(paths), *ours]
+    told = restart_variables(str(table.epoch), restarts)
+    owned = [*from_table(place), *told, *file_variables(paths), *ours]
     others = _giving_way(owned, start.offered, place, options, given_by(environ, configured))
     variables = {one.name: one.value for one in (*owned, *others) if one.kept is None}
     withheld: dict[str, str] = {}

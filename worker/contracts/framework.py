@@ -9,6 +9,7 @@ from dataclasses import field
 
 from rendezvous.frozen import frozen
 from rendezvous.wire.errors import UsageError
+from rendezvous.wire.run import RestartFacts
 from rendezvous.wire.table import EndpointTable, TableRow
 from worker.contracts.flags import Flag
 from worker.contracts.variables import ProgramOptions, Variable
@@ -110,6 +111,7 @@ class StartRequest:
     environ: Mapping[str, str]
     options: ProgramOptions
     paths: Paths
+    restarts: RestartFacts
 
     @property
     def first_rank(self) -> int:

@@ -18,6 +18,7 @@ from worker.contracts.framework import (
     program,
 )
 from worker.contracts.plain import needs_program
+from worker.contracts.restarts import elastic_variables
 from worker.contracts.torchrun import master_port
 from worker.contracts.variables import Variable
 
@@ -51,7 +52,7 @@ def start_processes(
     argv += [word for name, value in (own or {}).items() for word in ("--set", f"{name}={value}")]
     return Start(
         [*argv, *options, "--", *program(ask.command)],
-        owned=list(variables),
+        owned=[*elastic_variables(ask.restarts), *variables],
         offered=list(offered),
         port=master_port(ask),
         fatal_workers=True,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rendezvous.wire.errors import ArmingFailed
+from rendezvous.wire.run import RestartFacts
 from rendezvous.wire.table import EndpointTable
 from tests.worker.test_table import join, table
 from worker.agent import AgentEnvironment
@@ -34,6 +35,7 @@ class Bench:
         made = WorkerSettings(**({**values, "hosts": "auto"} | settings))
         self.spec = NodeSpec(made, join(self.slot), command, remote=remote)
         self.done: list[str] = []
+        self.restarts = RestartFacts()
         answers: dict[str, Any] = {
             "environ": {"PATH": "/bin"},
             "why_unusable": lambda address, interface: "",
@@ -62,7 +64,7 @@ class Bench:
     ) -> Any:
         """What comes of the table."""
         offered = frozenset(row.mac for row in given.rows if row.slot == self.slot)
-        asked = Arm(7, given, given.digest(), former, offered)
+        asked = Arm(7, given, given.digest(), former, offered, self.restarts)
         return arm(asked, self.spec, self.environment, self, socket=socket, resolved={})
 
 
@@ -129,6 +131,14 @@ def test_what_a_node_makes_of_a_table(
 def test_the_warning_of_the_hosts_file_is_said() -> None:
     (said,) = Bench(WARNS).arm().notices
     assert said.values == (("words", "n2 leads elsewhere"),)
+
+
+def test_the_program_is_told_what_the_registry_says_of_those_before_it() -> None:
+    bench = Bench({})
+    bench.restarts = RestartFacts(restarts=2, max_restarts=3, last_failure="node 0 failed")
+    variables = bench.arm().contract.variables
+    assert (variables["RDZV_EPOCH"], variables["RDZV_RESTARTS"]) == ("1", "2")
+    assert variables["RDZV_LAST_FAILURE"] == "node 0 failed"
 
 
 def test_nccls_log_is_in_a_folder_of_its_launch_whatever_the_path_looks_like() -> None:
