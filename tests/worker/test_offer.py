@@ -68,6 +68,7 @@ def test_a_node_offers_all_that_the_registry_must_know_of_it() -> None:
         "nproc_per_node": 8,
         "requested_rank": 3,
         "job": job,
+        "restarts": True,
     }
     assert made == JoinRequest(**own, **found, **asked)
     assert made.join_id != offer().join_id

@@ -110,6 +110,7 @@ def make_offer(
         facts=replace(here.facts, wants_rdma=not switched_off(here)),
         findings=worth_telling(check_node(here)),
         probe_port=probe_port,
+        restarts=True,
     )
     return sign_join(request, join.row_key, run=join.run, launch_id=join.launch_id)
 
