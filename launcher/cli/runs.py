@@ -175,6 +175,12 @@ def cancel(run: str, state_dir: Path | None, reason: str) -> None:
     "--rank", type=WholeNumber(), help="Only the log of the node that runs this process rank."
 )
 @click.option(
+    "--epoch",
+    type=WholeNumberFrom(min=1),
+    metavar="N",
+    help="Only what the programs of this epoch printed. When not set, those that started last.",
+)
+@click.option(
     "--lines",
     type=WholeNumberFrom(min=0),
     default=20,
@@ -189,6 +195,7 @@ def logs(
     state_dir: Path | None,
     node: int | None,
     rank: int | None,
+    epoch: int | None,
     lines: int,
     follow: bool,
     registry: bool,
@@ -202,6 +209,7 @@ def logs(
     Examples:
       rdzv logs llama-7b --follow
       rdzv logs llama-7b --rank 3 --lines 100
+      rdzv logs llama-7b --epoch 1
     """
     need_launcher_packages()
     if node is not None and rank is not None:
@@ -210,8 +218,8 @@ def logs(
     from launcher.state.find_run import find_run
 
     state = find_run(root_folder(state_dir, run), run)
-    more = {"follow": follow, "registry": registry}
-    exit_with(show_logs(state, os.environ, node=node, rank=rank, lines=lines, **more))
+    which: dict[str, Any] = {"node": node, "rank": rank, "epoch": epoch, "registry": registry}
+    exit_with(show_logs(state, os.environ, lines=lines, follow=follow, **which))
 
 
 class _Age(click.ParamType[float]):

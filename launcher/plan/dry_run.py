@@ -119,7 +119,7 @@ def planned(plan: Plan) -> list[Variable]:
         subnet="<network>",
         sealed=False,
     )
-    options = ProgramOptions.of(plan.settings, _nccl_file("<rank>"))
+    options = ProgramOptions.of(plan.settings, _nccl_file("<rank>", "<epoch>"))
     others = for_transports(place, options, given_by(plan.passed))
     told = restart_variables("<epoch>", _facts(plan))
     return from_table(place) + told + file_variables(_paths("<rank>")) + others
@@ -148,7 +148,9 @@ def contract_of(
         environ: What is known of the node's environment.
         restarts: What is known of the programs before this one.
     """
-    options, paths = ProgramOptions.of(settings, _nccl_file(str(row.rank))), _paths(str(row.rank))
+    rank = str(row.rank)
+    options = ProgramOptions.of(settings, _nccl_file(rank, str(table.epoch)))
+    paths = _paths(rank)
     return make_contract(command, table, row.slot, environ, options, paths=paths, restarts=restarts)
 
 
@@ -222,5 +224,5 @@ def _paths(rank: str) -> Paths:
     return Paths(folder, bin=f"{folder}/bin", socket="<socket>", programs=programs)
 
 
-def _nccl_file(rank: str) -> str:
-    return f"<logs>/node-{rank}.%p.log"
+def _nccl_file(rank: str, epoch: str) -> str:
+    return f"<logs>/node-{rank}.e{epoch}.%p.log"

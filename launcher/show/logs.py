@@ -1,13 +1,15 @@
 """`rdzv logs`: what a run's programs print, from this machine's files and from its scheduler.
 
-A node that was started here writes into the run's folder. What a node elsewhere prints is what its
-scheduler keeps of it. What rdzv's own processes log is shown where it is asked for, and where a run
-failed before any program printed a line.
+A node that was started here writes into the run's folder, and into another file when its program
+starts again. What a node elsewhere prints is what its scheduler keeps of it. What rdzv's own
+processes log is shown where it is asked for, and where a run failed before any program printed a
+line.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,6 +25,7 @@ from launcher.state.state_dir import StateDir
 from rendezvous.wire.errors import RdzvError, SchedulerError, UsageError
 from rendezvous.wire.run import Result, RunStatus, SlotStatus
 from rendezvous.wire.words import printable
+from worker.program.log_file import read_log_name
 
 _LOOK_AGAIN_SECONDS = 1.0
 _AT_ONCE = 8
@@ -35,12 +38,14 @@ class Source:
     Attributes:
         name: Which one it is, also where its title has changed.
         title: What stands above it, with the host's name once that is known.
+        epoch: Of a program that has started again, whose file it is; 0: it is another log.
     """
 
     name: str
     title: str
     read: Callable[..., AsyncIterator[str]]
     """Takes how many `lines`, and whether to `follow`."""
+    epoch: int = 0
 
 
 async def show_logs(
@@ -52,6 +57,7 @@ async def show_logs(
     lines: int,
     follow: bool,
     registry: bool = False,
+    epoch: int | None = None,
 ) -> int:
     """Print the newest lines of each log of a run, or of one node; returns the exit code.
 
@@ -65,13 +71,15 @@ async def show_logs(
         lines: How many of each.
         follow: Go on with what comes, until the run is over.
         registry: Also what the registry and the agents have logged.
+        epoch: What the programs of this epoch have printed; None: those that started last.
     """
-    which = _Which(state, environ, node, rank, registry)
+    which = _Which(state, environ, node, rank, registry, epoch)
     if follow:
         await _follow(which, lines)
         return 0
     result = None if state.is_held() else state.result()
-    if result is not None and result.status == "failed" and node is None and rank is None:
+    all_newest = node is None and rank is None and epoch is None
+    if result is not None and result.status == "failed" and all_newest:
         return await _print_failed(which, result, lines)
     return (await _print(which.sources(), lines)).exit_code
 
@@ -89,12 +97,14 @@ class _Which:
         node: int | None,
         rank: int | None,
         registry: bool,
+        epoch: int | None,
     ) -> None:
         self.state = state
         self._context = SchedulerContext(state.path / "submissions", environ)
         self._node = node
         self._rank = rank
         self._registry = registry
+        self._epoch = epoch
         self._made: dict[str, Scheduler] = {}
 
     def sources(self) -> list[Source]:
@@ -103,10 +113,10 @@ class _Which:
         node = self._node
         if self._rank is not None:
             node = _node_of(self._rank, slots, self.state.run)
-        sources = _files(self.state, node, slots)
+        sources = _files(self.state, node, self._epoch)
         own = self.own(_slot_of(node, slots)) if self._registry else []
         missing: list[str] = []
-        if node is None or not sources:
+        if self._epoch is None and (node is None or not sources):
             elsewhere, missing = self._elsewhere(_slot_of(node, slots), slots)
             sources += elsewhere
         if sources or own:
@@ -114,6 +124,11 @@ class _Which:
         logs = self.state.logs
         name = "node-*.log" if node is None else f"node-{node}.log"
         here = ", ".join(sorted(path.name for path in logs.glob("*.log"))) or "none"
+        if self._epoch is not None:
+            raise UsageError(
+                f"there is no {name} of epoch {self._epoch} in {logs}",
+                hint=f"there are: {here}; what a scheduler keeps of a node has all its epochs",
+            )
         raise UsageError(
             f"there is no {name} in {logs}" + "".join(f", and {words}" for words in missing[:1]),
             hint=f"there are: {here}; a node on another machine keeps its log there",
@@ -178,10 +193,43 @@ def _slot_of(node: int | None, slots: list[SlotStatus]) -> int | None:
     return next((slot.slot for slot in slots if slot.rank == node and node is not None), node)
 
 
-def _files(state: StateDir, node: int | None, slots: list[SlotStatus]) -> list[Source]:
-    pattern = "node-*.log" if node is None else f"node-{node}.log"
-    hosts = {f"node-{slot.rank}.log": slot.hostname for slot in slots}
-    return [_of_file(path, hosts.get(path.name, "")) for path in _numbered(state.logs, pattern)]
+def _files(state: StateDir, node: int | None, epoch: int | None) -> list[Source]:
+    """A file of each node: that of this epoch, or the one that was written last."""
+    status = state.read("status.json", RunStatus)
+    hosts = {slot.rank: slot.hostname for slot in status.slots} if status else {}
+    found: dict[int, dict[int, Path]] = {}
+    for path in state.logs.glob("node-*.log"):
+        if (known := read_log_name(path.name)) and node in (None, known[0]):
+            found.setdefault(known[0], {})[known[1]] = path
+    sources = []
+    for rank, paths in sorted(found.items()):
+        its = _chosen(paths, epoch, status.epoch if status else 1)
+        if its in paths:
+            sources.append(_of_file(paths[its], hosts.get(rank, ""), its))
+    return sources
+
+
+def _chosen(paths: Mapping[int, Path], epoch: int | None, newest: int) -> int:
+    """Which of a node's files is meant, by its epoch; perhaps one that is not there.
+
+    A folder of the user's may have those of a former launch, with higher epochs.
+
+    Args:
+        paths: By epoch; 0: of the first start, of whichever epoch that was.
+        epoch: The one that is asked for; None: the newest.
+        newest: Of the run.
+    """
+    if epoch is None:
+        return max(paths, key=lambda one: (_written_at(paths[one]), one))
+    again = min((one for one in paths if one), default=newest + 1)
+    return epoch if epoch >= again else 0
+
+
+def _written_at(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:  # it has just become its older part
+        return sys.maxsize
 
 
 def _numbered(folder: Path, pattern: str) -> list[Path]:
@@ -192,10 +240,10 @@ def _numbered(folder: Path, pattern: str) -> list[Path]:
     )
 
 
-def _of_file(path: Path, hostname: str = "") -> Source:
+def _of_file(path: Path, hostname: str = "", epoch: int = 0) -> Source:
     host = printable(hostname, 253)
     title = f"{path} ({host})" if host else str(path)
-    return Source(str(path), title, partial(file_lines, path))
+    return Source(str(path), title, partial(file_lines, path), epoch)
 
 
 def _of_scheduler(entry: LedgerEntry, scheduler: Scheduler, host: str) -> Source:
@@ -268,7 +316,7 @@ async def _follow(which: _Which, lines: int) -> None:
     last = ""
     titles: dict[str, str] = {}
 
-    async def show(source: Source) -> None:
+    async def show(source: Source, lines: int) -> None:
         nonlocal last
         try:
             async for line in source.read(lines=lines, follow=True):
@@ -283,11 +331,14 @@ async def _follow(which: _Which, lines: int) -> None:
     lives = True
     while lives:
         lives = which.state.is_held()
+        is_first = not shown
         try:
             for source in which.sources():
                 titles[source.name] = source.title
                 if source.name not in shown:
-                    shown[source.name] = asyncio.create_task(show(source))
+                    # What has started again meanwhile is shown from its first line.
+                    most = sys.maxsize if source.epoch and not is_first else lines
+                    shown[source.name] = asyncio.create_task(show(source, most))
         except UsageError:
             if not lives and not shown:
                 raise

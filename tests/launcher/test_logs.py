@@ -19,7 +19,7 @@ from launcher.state.ledger import LedgerEntry
 from launcher.state.state_dir import StateDir
 from rendezvous.compat import timeout
 from rendezvous.wire.errors import UsageError
-from rendezvous.wire.run import Phase, Result
+from rendezvous.wire.run import Phase, Result, RunStatus
 from tests.launcher.test_board import run_status, slot
 from worker.program.log_file import LogFile, first_part, older_part
 
@@ -233,6 +233,96 @@ async def test_logs_are_followed_while_the_launcher_lives_also_those_that_come_l
     state.ledger.path.unlink()
     with pytest.raises(UsageError, match="there is no"):  # and nothing to follow
         await show(state, follow=True)
+
+
+# ---- programs that have started again ------------------------------------------------------------
+
+
+def written(state: StateDir, *names: str) -> None:
+    """Logs with two lines each, written in this order."""
+    for number, name in enumerate(names):
+        path = state.logs / name
+        path.write_text(f"begin {name}\nend {name}\n")
+        os.utime(path, (1_000 + number, 1_000 + number))
+
+
+@pytest.mark.parametrize(
+    ("which", "shown"),
+    [
+        ({}, "node-0.e3.log node-1.e2.log node-2.log node-10.e3.log"),
+        ({"epoch": 1}, "node-0.log node-1.log node-2.log"),
+        ({"epoch": 2}, "node-0.e2.log node-1.e2.log node-2.log"),
+        ({"epoch": 3}, "node-0.e3.log node-2.log node-10.e3.log"),
+        ({"node": 0}, "node-0.e3.log"),
+        ({"rank": 1, "epoch": 1}, "node-0.log"),
+        ({"node": 10, "epoch": 1}, ""),
+        ({"epoch": 4}, ""),
+    ],
+)
+async def test_the_newest_epoch_is_shown_and_an_older_one_where_it_is_asked_for(
+    state: StateDir, capsys: pytest.CaptureFixture[str], which: dict[str, int], shown: str
+) -> None:
+    """Also of a node whose first log or whose newest one could not be made."""
+    sealed(state)
+    status = state.read("status.json", RunStatus)
+    assert status is not None
+    state.write("status.json", status.model_copy(update={"epoch": 3}).model_dump_json().encode())
+    first, second = ("node-0.log", "node-1.log", "node-2.log"), ("node-0.e2.log", "node-1.e2.log")
+    written(state, *first, *second, "node-0.e3.log", "node-10.e3.log")
+    written(state, "node-x.log", "node-0.e02.log")
+    if not shown:
+        with pytest.raises(UsageError, match=rf"of epoch {which['epoch']} in ") as caught:
+            await show(state, **which)
+        assert "node-0.e3.log" in caught.value.hint
+        return
+    assert await show(state, **which) == 0
+    lines = capsys.readouterr().out.splitlines()
+    titles = [line.rpartition("/")[2] for line in lines if line.startswith("==> ")]
+    assert titles == shown.split()
+
+
+async def test_what_a_former_launch_left_in_a_folder_of_the_users_is_not_the_newest(
+    state: StateDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written(state, "node-0.e2.log", "node-0.log")
+    assert await show(state) == 0
+    assert capsys.readouterr().out.startswith(f"==> {state.logs}/node-0.log\n")
+
+
+async def test_a_scheduler_keeps_all_epochs_of_a_node_in_one_log(state: StateDir) -> None:
+    submitted(state, 1, "17")
+    with pytest.raises(UsageError, match=r"there is no node-\*.log of epoch 1") as caught:
+        await show(state, epoch=1)
+    assert "what a scheduler keeps of a node has all its epochs" in caught.value.hint
+
+
+async def test_of_a_failed_run_an_older_epoch_does_not_end_with_the_last_error(
+    state: StateDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sealed(state)
+    failed(state, log=str(state.logs / "node-0.e2.log"))
+    written(state, "node-0.log", "node-1.log", "node-0.e2.log", "node-1.e2.log")
+    assert await show(state) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[3:4] + lines[-3:] == [
+        f"==> {state.logs}/node-0.e2.log",
+        "==> last output of node 0 ()",
+        *TAIL,
+    ]
+    assert await show(state, epoch=1) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "end node-1.log"
+
+
+async def test_who_follows_sees_the_next_epoch_from_its_first_line(
+    state: StateDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (state.logs / "node-0.log").write_text("1\n2\n3\n")
+    following = Following(state, capsys)
+    await following.until("3\n")
+    (state.logs / "node-0.e2.log").write_text("4\n5\n6\n7\n")
+    await following.until("7\n")
+    first, second = (f"==> {state.logs}/{name}" for name in ("node-0.log", "node-0.e2.log"))
+    assert await following.end() == f"{first}\n2\n3\n{second}\n4\n5\n6\n7\n"
 
 
 # ---- a run that failed, and what rdzv itself has logged ------------------------------------------

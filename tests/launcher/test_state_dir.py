@@ -259,7 +259,7 @@ def test_a_new_launch_sets_the_logs_aside_and_keeps_nothing_else_of_the_former_o
 
 
 def test_only_the_former_launchs_logs_are_kept_next_to_the_newest(state: StateDir) -> None:
-    for name in ("node-0.log", "node-0.log.first", "node-1.log", "node-0/hostfile"):
+    for name in ("node-0.log", "node-0.log.first", "node-1.e2.log", "node-0/hostfile"):
         state.write(f"logs/{name}", b"first")
     state.forget_launch()
     assert not (state.logs / "node-0").exists()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.program.log_file import LogFile, first_part, older_part
+from worker.program.log_file import LogFile, first_part, log_name, older_part, read_log_name
 
 LIMIT = 1 << 20
 HEAD = LIMIT // 4
@@ -114,3 +114,10 @@ def test_parts_that_somebody_removes_are_begun_again(log: Path) -> None:
     file.close()
     assert log.read_bytes().endswith(piece)
     assert size(log) <= LIMIT
+
+
+def test_a_log_is_named_by_its_node_and_by_its_epoch_where_it_is_not_the_first() -> None:
+    assert (log_name(2), log_name(12, 3)) == ("node-2.log", "node-12.e3.log")
+    assert [read_log_name(log_name(*which)) for which in ((2, 0), (12, 3))] == [(2, 0), (12, 3)]
+    for name in ("node-2.log.1", "node-x.log", "node-2.e0.log", "node-2.e.log", "agent-2.log"):
+        assert read_log_name(name) is None

@@ -184,7 +184,8 @@ class _Arming:
         """Where NCCL's log would go."""
         row = self.spec.row(self.asked.table)
         folder = self.spec.log_folder(self.environment.environ)
-        file = folder / f"nccl-{self.spec.join.launch_id}" / f"node-{row.rank}"
+        name = f"node-{row.rank}.e{self.asked.table.epoch}"
+        file = folder / f"nccl-{self.spec.join.launch_id}" / name
         return f"{file}".replace("%", "%%") + ".%p.log"
 
     def _check_port(self, contract: Contract) -> None:

@@ -21,6 +21,7 @@ from worker.agent.environment import (
 )
 from worker.agent.notices import Note, Notice, notice
 from worker.contracts.words import rank_of_failure
+from worker.program.log_file import log_name
 from worker.settings import read_bytes
 
 _LOG_SECONDS = 2.0
@@ -96,9 +97,10 @@ class Running:
 
     async def _open_sink(self) -> Sink:
         """Open the log file; the program starts without one where that fails or hangs."""
-        settings, rank = self._spec.settings, self._spec.row(self._asked.table).rank
+        settings, table = self._spec.settings, self._asked.table
+        rank = self._spec.row(table).rank
         folder = self._spec.log_folder(self._environment.environ)
-        file = folder / f"node-{rank}.log"
+        file = folder / log_name(rank, table.epoch if self._asked.again else 0)
         prefix = f"[{rank}] " if settings.prefix else ""
         join = self._spec.join
         sink = partial(

@@ -4,12 +4,15 @@
 `node-0.log.1` before falls out, but for the very first 16 MiB: they stay as `node-0.log.first`,
 which ends with one line that says how much has fallen out since. The three, in this order, are the
 log; nothing is ever copied, so that no write takes longer than others.
+
+A program that starts again has a log of its own, `node-0.e3.log` in epoch 3: the first error stays.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 from pathlib import Path
 from typing import IO
@@ -18,6 +21,18 @@ HEAD_BYTES = 16 << 20
 _LINE_BYTES = 80
 """Of the one line, with a line feed before it where there is none."""
 _LONG_LINE_BYTES = 64 << 10
+_NAME = re.compile(r"node-(\d{1,9})(?:\.e([1-9]\d{0,8}))?\.log")
+
+
+def log_name(rank: int, epoch: int = 0) -> str:
+    """The log of a node rank; with its epoch, of a program that has started again."""
+    return f"node-{rank}.e{epoch}.log" if epoch else f"node-{rank}.log"
+
+
+def read_log_name(name: str) -> tuple[int, int] | None:
+    """What `log_name` was given; None where it made no such name."""
+    found = _NAME.fullmatch(name)
+    return found and (int(found[1]), int(found[2] or 0))
 
 
 def first_part(log: Path) -> Path:

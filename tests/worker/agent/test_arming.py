@@ -141,9 +141,9 @@ def test_the_program_is_told_what_the_registry_says_of_those_before_it() -> None
     assert variables["RDZV_LAST_FAILURE"] == "node 0 failed"
 
 
-def test_nccls_log_is_in_a_folder_of_its_launch_whatever_the_path_looks_like() -> None:
+def test_nccls_log_is_of_its_epoch_in_a_folder_of_its_launch_whatever_the_path_looks_like() -> None:
     made = Bench({}, log_dir=Path("/100%p logs"), nccl_log="on").arm().contract
-    assert made.nccl_log == "/100%%p logs/nccl-launch0001/node-1.%p.log"
+    assert made.nccl_log == "/100%%p logs/nccl-launch0001/node-1.e1.%p.log"
 
 
 @pytest.mark.parametrize("framework", ["torchrun", "jax", "tensorflow", "lightning", "accelerate"])

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from rendezvous.wire.errors import RunError
+from rendezvous.wire.table import EndpointTable
 from tests.support.virtual_time import forever
 from tests.worker.agent.drive import at_once, virtually
 from tests.worker.test_table import join, table
@@ -96,10 +97,21 @@ def fails(error: Exception) -> Any:
 
 
 class Bench:
-    """One `Start`, and what the machine and the log are told of it."""
+    """One `Start`, and what the machine and the log are told of it.
+
+    Args:
+        contract: Of the program.
+        begun: It was begun before the go.
+        sealed: The table of a program that starts again; None: it is the node's first.
+    """
 
     def __init__(
-        self, contract: Contract = PROGRAM, *, begun: bool = False, **changes: Any
+        self,
+        contract: Contract = PROGRAM,
+        *,
+        begun: bool = False,
+        sealed: EndpointTable | None = None,
+        **changes: Any,
     ) -> None:
         self.fed: list[inputs.Input] = []
         self.said: list[Notice] = []
@@ -125,7 +137,7 @@ class Bench:
         early: Any = SimpleNamespace(start=start_early)
         settings = WorkerSettings(framework="command", log_dir=Path("/logs"))
         spec = NodeSpec(settings, join(), ["train"], False)
-        asked = Start(7, table(), contract)
+        asked = Start(7, sealed or table(), contract, again=sealed is not None)
         self.running = Running(asked, spec, environment, early, self.fed.append, self.said.append)
 
     def lives(self, steps: Callable[[], Any] | None = None, after: float = 1.0) -> inputs.Input:
@@ -194,6 +206,19 @@ def test_a_program_that_cannot_be_started_is_a_failure_of_the_start() -> None:
 def test_a_node_without_a_command_serves_until_it_is_told_to_stop() -> None:
     bench = Bench(replace(PROGRAM, argv=[]))
     assert (bench.lives(), bench.fed) == (inputs.ProgramGone(7), [inputs.Started(7)])
+
+
+def test_a_program_that_starts_again_has_a_log_of_its_epoch() -> None:
+    """What the first one has printed stays, and each file has the whole limit."""
+    opened: list[tuple[Path, int]] = []
+
+    def sink(file: Path, **options: Any) -> Sink:
+        opened.append((file, options["log_limit"]))
+        return Sink()
+
+    bench = Bench(sealed=table(epoch=3), sink=sink)
+    assert bench.lives() == replace(GONE, words=replace(WORDS, log="/logs/node-1.e3.log"))
+    assert opened == [(Path("/logs/node-1.e3.log"), 1 << 30)]
 
 
 def test_where_no_log_file_can_be_made_that_is_said_and_the_program_runs() -> None:
