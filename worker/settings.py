@@ -292,6 +292,14 @@ class NodeSettings(Settings):
         group=OUTPUT,
         metavar="BYTES",
     )
+    progress_file: Path | None = option(
+        None,
+        "File in which the program keeps a whole number: the step of its last checkpoint. A "
+        "restart that gets no further than those before it counts as one without progress. A "
+        "relative path starts at the program's working directory.",
+        group=RUN,
+        metavar="FILE",
+    )
     record: bool = option(
         False,
         "Record the messages that each node's agent receives, without secrets, in the log folder, "

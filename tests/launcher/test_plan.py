@@ -7,6 +7,7 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -154,7 +155,12 @@ def test_a_worker_is_told_all_that_concerns_a_node() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "more"),
-    [({"log_limit": "1G"}, ""), ({"log_limit": "0"}, " --log-limit 0"), ({"grace": 0.0}, GRACE)],
+    [
+        ({"log_limit": "1G"}, ""),
+        ({"log_limit": "0"}, " --log-limit 0"),
+        ({"grace": 0.0}, GRACE),
+        ({"progress_file": Path("out/step")}, " --progress-file out/step"),
+    ],
 )
 def test_a_worker_is_told_only_what_is_not_its_own_default(
     settings: dict[str, Any], more: str

@@ -110,6 +110,21 @@ def test_of_many_rows_a_batch_goes_in_an_interval(registry: FakeRegistry, sender
     assert [number for number, _ in registry.numbered] == list(range(1, MOST_METRIC_ROWS + 11))
 
 
+async def test_the_highest_step_since_the_start_is_known_whatever_becomes_of_the_rows(
+    registry: FakeRegistry, sender: Metrics
+) -> None:
+    assert sender.step is None
+    for step in (0, 7, 3):
+        sender.take(row(step))
+    sender.take(row(9, rank=-1))  # which is refused
+    await sender.flush()
+    assert sender.step == 7
+    sender.begin()
+    assert sender.step is None
+    sender.take(row(2))
+    assert sender.step == 2
+
+
 async def test_after_a_lost_answer_the_same_rows_come_with_the_same_numbers(
     registry: FakeRegistry, sender: Metrics
 ) -> None:

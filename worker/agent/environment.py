@@ -52,6 +52,7 @@ from worker.program.local_socket import LocalSocket
 from worker.program.output import Output, OutputSink, make_private
 from worker.program.own_folder import remove_left
 from worker.program.process import Program, parent_lives
+from worker.program.progress_file import read_progress
 from worker.rsh.shims import write_shims
 
 
@@ -206,6 +207,7 @@ class AgentEnvironment:
     write_shims: Callable[[Path, str], None] = write_shims
     make_private: Callable[[Path], None] = make_private
     remove_left: Callable[[list[str]], None] = remove_left
+    read_progress: Callable[[Path], int | None] = read_progress
     recorder: Callable[[Path], Recorder] = _recorder
     # --- the program
     local_socket: Callable[..., AgentSocket] = LocalSocket

@@ -61,6 +61,16 @@ class Metrics:
         self._arrived = asyncio.Event()
         self._one_sends = asyncio.Lock()
         self._refused = False
+        self._step: int | None = None
+
+    @property
+    def step(self) -> int | None:
+        """The highest step that a process has told since the program's start; None: none has."""
+        return self._step
+
+    def begin(self) -> None:
+        """A program starts: the steps of the one before it are not its own."""
+        self._step = None
 
     def take(self, request: Mapping[str, object]) -> str:
         """Take in what a process says: `rank`, `step` and `values`; other keys are ignored.
@@ -78,6 +88,7 @@ class Metrics:
             first = exc.errors(include_url=False, include_input=False)[0]
             place = ".".join(str(part) for part in first["loc"])
             return printable(f"metrics: {place}: {first['msg']}", 300)
+        self._step = row.step if self._step is None else max(self._step, row.step)
         self._waiting.append((row, len(row.model_dump_json())))
         if len(self._waiting) > _MOST_WAITING:
             self._drop_oldest()

@@ -61,9 +61,15 @@ class Running:
         self._nccl: NetworkLog | None = None
         self._served_enough = asyncio.Event()
         self._stopping: asyncio.Task[object] | None = None
+        self._step: Callable[[], int | None] = lambda: None
 
-    async def run(self) -> inputs.Input:
-        """Start it, and wait until nothing of it is left. Raises RdzvError."""
+    async def run(self, step: Callable[[], int | None] = lambda: None) -> inputs.Input:
+        """Start it, and wait until nothing of it is left. Raises RdzvError.
+
+        Args:
+            step: The highest step that its metrics have told; None: none has.
+        """
+        self._step = step
         number, contract = self._asked.number, self._asked.contract
         await self._find_nccl_log()
         following = asyncio.create_task(self._follow_network())
@@ -93,7 +99,7 @@ class Running:
         self._feed(inputs.Started(number))
         self._see()  # what has happened before is known now
         ending = await program.wait()
-        return inputs.ProgramGone(number, ending, self._words())
+        return inputs.ProgramGone(number, ending, self._words(await self._read_progress()))
 
     async def _open_sink(self) -> Sink:
         """Open the log file; the program starts without one where that fails or hangs."""
@@ -123,10 +129,10 @@ class Running:
         self._log = str(file)
         return opened
 
-    async def _in_time(self, work: Callable[[], Any]) -> Any:
+    async def _in_time(self, work: Callable[..., Any], *args: Any) -> Any:
         """Do it in a thread: its disk may hang, and raises TimeoutError then."""
         async with timeout(_LOG_SECONDS):
-            return await self._environment.in_thread(work)
+            return await self._environment.in_thread(work, *args)
 
     # --- while it runs ------------------------------------------------------------------------
 
@@ -139,9 +145,27 @@ class Running:
             main = inputs.MainEnd(*program.main_ended) if program.main_ended else None
             self._feed(inputs.ProgramSeen(self._asked.number, program.family, main, words))
 
-    def _words(self) -> inputs.OwnWords:
+    def _words(self, kept: int | None = None) -> inputs.OwnWords:
+        """What it has said; `kept` is the number in its progress file."""
         tail = self._sink.tail if self._sink is not None else []
-        return inputs.OwnWords(tuple(tail), rank_of_failure(tail), self._log)
+        progress = max((n for n in (kept, self._step()) if n is not None), default=None)
+        return inputs.OwnWords(tuple(tail), rank_of_failure(tail), self._log, progress)
+
+    async def _read_progress(self) -> int | None:
+        """The step of its last checkpoint, where it keeps one and that can be read in time."""
+        file = self._spec.settings.progress_file
+        if file is None:
+            return None
+        try:
+            found: int | None = await self._in_time(self._environment.read_progress, file)
+        except OSError as exc:  # the time-out is one
+            problem = exc.strerror or _HANGS
+        except ValueError as exc:
+            problem = str(exc)
+        else:
+            return found
+        self._say(notice(Note.NO_PROGRESS, file=file, problem=problem))
+        return None
 
     def pass_signal(self, number: int) -> None:
         """Pass a signal on to its main process."""

@@ -20,7 +20,7 @@ from tests.worker.test_table import join, table
 from worker.agent import AgentEnvironment, inputs
 from worker.agent.actions import ReadTrouble, Start
 from worker.agent.arming import NodeSpec
-from worker.agent.notices import Note, Notice
+from worker.agent.notices import Note, Notice, notice
 from worker.agent.running import Running
 from worker.contracts import Contract
 from worker.nccl.verdict import NetworkVerdict
@@ -103,6 +103,8 @@ class Bench:
         contract: Of the program.
         begun: It was begun before the go.
         sealed: The table of a program that starts again; None: it is the node's first.
+        progress_file: Where the program keeps the step of its last checkpoint.
+        step: The highest step that its metrics have told.
     """
 
     def __init__(
@@ -111,11 +113,14 @@ class Bench:
         *,
         begun: bool = False,
         sealed: EndpointTable | None = None,
+        progress_file: Path | None = None,
+        step: Callable[[], int | None] = lambda: None,
         **changes: Any,
     ) -> None:
         self.fed: list[inputs.Input] = []
         self.said: list[Notice] = []
         self.program = Program()
+        self._step = step
 
         async def start(*args: Any, **options: Any) -> Program:
             await asyncio.sleep(0.5)
@@ -135,7 +140,9 @@ class Bench:
             return self.program if begun else None
 
         early: Any = SimpleNamespace(start=start_early)
-        settings = WorkerSettings(framework="command", log_dir=Path("/logs"))
+        settings = WorkerSettings(
+            framework="command", log_dir=Path("/logs"), progress_file=progress_file
+        )
         spec = NodeSpec(settings, join(), ["train"], False)
         asked = Start(7, sealed or table(), contract, again=sealed is not None)
         self.running = Running(asked, spec, environment, early, self.fed.append, self.said.append)
@@ -144,7 +151,7 @@ class Bench:
         """What the `Start` is answered with; `steps` happen meanwhile, or it is stopped."""
 
         async def work() -> inputs.Input:
-            task = asyncio.create_task(self.running.run())
+            task = asyncio.create_task(self.running.run(self._step))
             await asyncio.sleep(after)
             (steps or partial(self.running.stop, ends_itself=False))()
             return await task
@@ -225,6 +232,63 @@ def test_where_no_log_file_can_be_made_that_is_said_and_the_program_runs() -> No
     bench = Bench(make_private=fails(PermissionError(13, "Permission denied")))
     assert bench.lives() == replace(GONE, words=replace(WORDS, log=""))
     assert bench.notes == [Note.NO_LOG_FILE]
+
+
+@pytest.mark.parametrize(
+    ("kept", "step", "progress"),
+    [(None, None, None), (40, None, 40), (None, 7, 7), (40, 7, 40), (0, 44, 44), (0, None, 0)],
+)
+def test_the_higher_of_the_last_checkpoint_and_the_last_step_is_how_far_it_has_got(
+    kept: int | None, step: int | None, progress: int | None
+) -> None:
+    """The file is read at the end alone: it may be on a disk that hangs."""
+    read: list[Path] = []
+
+    def read_progress(path: Path) -> int | None:
+        read.append(path)
+        return kept
+
+    bench = Bench(progress_file=Path("out/step"), step=lambda: step, read_progress=read_progress)
+
+    def steps() -> None:
+        bench.running.look()
+        assert read == []
+        bench.running.stop(ends_itself=False)
+
+    assert bench.lives(steps) == replace(GONE, words=replace(WORDS, progress=progress))
+    assert bench.fed[2:] == [replace(bench.fed[1], words=replace(WORDS, progress=step))]
+    assert (read, bench.notes) == ([Path("out/step")], [])
+
+
+@pytest.mark.parametrize("fault", [ValueError("it holds words"), PermissionError(13, "no right")])
+def test_a_progress_file_that_holds_no_number_is_named_once_and_does_not_count(
+    fault: Exception,
+) -> None:
+    bench = Bench(progress_file=Path("/step"), step=lambda: 7, read_progress=fails(fault))
+    assert bench.lives() == replace(GONE, words=replace(WORDS, progress=7))
+    problem = fault.strerror if isinstance(fault, OSError) else "it holds words"
+    values = {"file": Path("/step"), "problem": problem}
+    assert bench.said == [notice(Note.NO_PROGRESS, **values)]
+
+
+def test_a_progress_file_on_a_disk_that_hangs_holds_the_end_up_for_a_moment() -> None:
+    async def in_thread(work: Any, *args: Any) -> Any:
+        if args:
+            await forever()
+        return work()
+
+    bench = Bench(progress_file=Path("/step"), in_thread=in_thread)
+
+    async def work() -> float:
+        task = asyncio.create_task(bench.running.run())
+        await asyncio.sleep(1.0)
+        bench.running.kill()
+        at = asyncio.get_running_loop().time()
+        assert await task == GONE
+        return asyncio.get_running_loop().time() - at
+
+    assert virtually(work()) == pytest.approx(2.0)
+    assert bench.notes == [Note.NO_PROGRESS]
 
 
 def test_what_nccl_uses_is_told_while_the_program_runs_and_its_trouble_when_asked_for() -> None:
