@@ -256,7 +256,8 @@ def test_the_higher_of_the_last_checkpoint_and_the_last_step_is_how_far_it_has_g
         bench.running.stop(ends_itself=False)
 
     assert bench.lives(steps) == replace(GONE, words=replace(WORDS, progress=progress))
-    assert bench.fed[2:] == [replace(bench.fed[1], words=replace(WORDS, progress=step))]
+    seen = inputs.ProgramSeen(7, Family(), words=replace(WORDS, progress=step))
+    assert bench.fed[2:] == [seen]
     assert (read, bench.notes) == ([Path("out/step")], [])
 
 
