@@ -294,9 +294,9 @@ class NodeSettings(Settings):
     )
     progress_file: Path | None = option(
         None,
-        "File in which the program keeps a whole number: the step of its last checkpoint. A "
-        "restart that gets no further than those before it counts as one without progress. A "
-        "relative path starts at the program's working directory.",
+        "File in which the program keeps a whole number: the step of its last checkpoint. rdzv "
+        "reads it when the program has ended, to see whether a restart made progress. A relative "
+        "path starts at the program's working directory.",
         group=RUN,
         metavar="FILE",
     )
