@@ -510,6 +510,10 @@ def test_the_newest_lines_of_each_log_are_shown(root: Path) -> None:
         "      there are: node-0.log, node-1.log; a node on another machine keeps its log there\n"
     )
     assert result.exit_code == ExitCode.USAGE
+    (state.logs / "node-0.e2.log").write_text("4\n")
+    again = f"==> {state.logs / 'node-0.e2.log'}\n"
+    assert rdzv("logs", "llama", "--node", "0").stdout == f"{again}4\n"
+    assert rdzv("logs", "llama", "--epoch", "1", "--lines", "1").stdout == f"{first}3\n{second}a\n"
 
 
 def test_a_second_standing_registry_in_one_folder_is_refused(tmp_path: Path) -> None:
