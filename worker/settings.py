@@ -11,6 +11,7 @@ import ipaddress
 import os
 import pwd
 import re
+import signal as signals
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -27,6 +28,14 @@ from worker.contracts.choice import FrameworkChoice, choose_framework
 LEAST_LOG_BYTES = 1 << 20
 _BYTES = re.compile(r"[0-9]{1,11}[KMGkmg]?")
 
+
+_NOTICE_SIGNALS = (
+    signals.SIGUSR1,
+    signals.SIGUSR2,
+    signals.SIGHUP,
+    signals.SIGINT,
+    signals.SIGTERM,
+)
 
 RUN = "The run"
 START = "Where it starts"
@@ -125,6 +134,19 @@ def read_bytes(text: str) -> int:
     if not _BYTES.fullmatch(text):
         raise ValueError("a size is a number of bytes, also with K, M or G: 64K, 16M, 1G")
     return int(text.rstrip("KMGkmg")) << {"K": 10, "M": 20, "G": 30}.get(text[-1].upper(), 0)
+
+
+def _check_signal(text: str) -> str:
+    if text and signal_number(text) not in _NOTICE_SIGNALS:
+        known = ", ".join(signals.Signals(number).name for number in _NOTICE_SIGNALS)
+        raise ValueError(f"'{text}' is no signal for this; known are {known}")
+    return text
+
+
+def signal_number(name: str) -> int:
+    """`USR1` or `SIGUSR1`; 0: there is no such signal, or none was named."""
+    full = name.upper() if name.upper().startswith("SIG") else f"SIG{name.upper()}"
+    return int(signals.Signals[full]) if full in signals.Signals.__members__ else 0
 
 
 def _check_log_limit(text: str) -> str:
@@ -291,6 +313,20 @@ class NodeSettings(Settings):
         "keeps its first 16 MiB and its newest lines. What the program prints is never cut.",
         group=OUTPUT,
         metavar="BYTES",
+    )
+    notice_file: Path | None = option(
+        None,
+        "File that appears on a node when its machine will be taken away. A number in it says in "
+        "how many seconds; else 30. The programs of all nodes are shown it, and stopped before.",
+        group=RUN,
+        metavar="FILE",
+    )
+    notice_signal: Annotated[str, AfterValidator(_check_signal)] = option(
+        "",
+        "Signal that every rank is sent when a node of the run will leave, such as USR1. Without "
+        "it only RDZV_NOTICE_FILE appears: a program that does not expect a signal dies of it.",
+        group=RUN,
+        metavar="SIGNAL",
     )
     progress_file: Path | None = option(
         None,

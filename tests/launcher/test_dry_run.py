@@ -189,7 +189,8 @@ def test_the_dry_run_shows_each_variable_with_its_reason_and_what_only_the_table
     known += "RDZV_REPLACEMENTS=0 RDZV_LAST_FAILURE='' RDZV_SOCKET=<socket> "
     known += "RDZV_HOSTFILE=<logs>/node-<rank>/hostfile "
     known += "RDZV_HOSTFILE_MPICH=<logs>/node-<rank>/hostfile.mpich "
-    known += "RDZV_TABLE=<logs>/node-<rank>/table.json NCCL_SOCKET_IFNAME==<interface> "
+    known += "RDZV_TABLE=<logs>/node-<rank>/table.json "
+    known += "RDZV_NOTICE_FILE=<logs>/node-<rank>/notice.json NCCL_SOCKET_IFNAME==<interface> "
     known += "GLOO_SOCKET_IFNAME=<interface> TP_SOCKET_IFNAME=<interface> "
     known += "NCCL_SOCKET_FAMILY=<family>"
     head, first, *lines = planned_lines(planned(plan(nnodes="4", nproc_per_node="8")))

@@ -91,6 +91,7 @@ def test_the_program_is_told_where_its_files_and_its_agent_are() -> None:
         "RDZV_HOSTFILE": "/logs/node/hostfile",
         "RDZV_HOSTFILE_MPICH": "/logs/node/hostfile.mpich",
         "RDZV_TABLE": "/logs/node/table.json",
+        "RDZV_NOTICE_FILE": "/logs/node/notice.json",
     }
 
 

@@ -167,6 +167,7 @@ def test_what_belongs_to_one_node_is_kept_from_a_launcher_that_takes_it_to_all(
         "RDZV_HOSTFILE": "/logs/node/hostfile",
         "RDZV_HOSTFILE_MPICH": "/logs/node/hostfile.mpich",
         "RDZV_TABLE": "/logs/node/table.json",
+        "RDZV_NOTICE_FILE": "/logs/node/notice.json",
         "NCCL_SOCKET_IFNAME": "=eth0",
         "GLOO_SOCKET_IFNAME": "eth0",
         "TP_SOCKET_IFNAME": "eth0",

@@ -24,7 +24,7 @@ from worker.agent.inputs import Armed, NotArmed
 from worker.agent.notices import Note, Notice, notice
 from worker.agent.table import problem_of
 from worker.contracts import Contract, make_contract
-from worker.contracts.files import files_of
+from worker.contracts.files import NOTICE, files_of
 from worker.contracts.framework import Paths
 from worker.contracts.variables import ProgramOptions
 from worker.hosts.resolver import Addresses
@@ -142,6 +142,7 @@ class _Arming:
         folder = self.spec.log_folder(self.environment.environ) / f"node-{row.rank}"
         try:
             self.environment.write_files(folder, files_of(self.asked.table))
+            self.environment.remove_file(folder / NOTICE)
         except OSError as exc:
             self.notices.append(notice(Note.NO_HOSTFILE, folder=folder, problem=exc.strerror))
             return

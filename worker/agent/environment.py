@@ -31,11 +31,12 @@ from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.verify import PairProbe, ProbePlan
 from worker.agent.early import EarlyTorchrun
-from worker.agent.node_files import write_files
+from worker.agent.node_files import remove_file, write_files
 from worker.contracts.framework import Need
 from worker.hosts.file import HostsBlock, known_names, restore_stale
 from worker.hosts.resolver import Resolver
 from worker.machine.interfaces import why_unusable
+from worker.machine.notice_file import notice_in
 from worker.nccl.conf import read_conf
 from worker.nccl.env import Given
 from worker.nccl.log import NcclLog
@@ -51,7 +52,7 @@ from worker.program.family import Family
 from worker.program.local_socket import LocalSocket
 from worker.program.output import Output, OutputSink, make_private
 from worker.program.own_folder import remove_left
-from worker.program.process import Program, parent_lives
+from worker.program.process import Program, parent_lives, signal_process
 from worker.program.progress_file import read_progress
 from worker.rsh.shims import write_shims
 
@@ -205,11 +206,14 @@ class AgentEnvironment:
     known_names: Callable[[Path, str], Mapping[str, AbstractSet[str]]] = known_names
     write_files: Callable[[Path, Mapping[str, str]], None] = write_files
     write_shims: Callable[[Path, str], None] = write_shims
+    remove_file: Callable[[Path], None] = remove_file
     make_private: Callable[[Path], None] = make_private
     remove_left: Callable[[list[str]], None] = remove_left
     read_progress: Callable[[Path], int | None] = read_progress
     recorder: Callable[[Path], Recorder] = _recorder
+    notice_in: Callable[..., Awaitable[float]] = notice_in
     # --- the program
+    signal_process: Callable[[int, int], None] = signal_process
     local_socket: Callable[..., AgentSocket] = LocalSocket
     nccl_log: Callable[..., NetworkLog] = NcclLog
     sink: Callable[..., Sink] = OutputSink

@@ -23,3 +23,8 @@ def write_files(folder: Path, files: Mapping[str, str]) -> None:
         with os.fdopen(fd, "w", encoding="utf-8") as file:
             file.write(text)
         new.replace(folder / name)
+
+
+def remove_file(file: Path) -> None:
+    """Take away what an epoch before has left, if it is there. Raises OSError."""
+    file.unlink(missing_ok=True)

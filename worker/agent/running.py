@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rendezvous.compat import timeout
+from rendezvous.wire.watch import DepartureNotice
 from worker.agent import inputs
 from worker.agent.actions import ReadTrouble, Start
 from worker.agent.arming import NodeSpec
@@ -20,6 +21,7 @@ from worker.agent.environment import (
     Sink,
 )
 from worker.agent.notices import Note, Notice, notice
+from worker.contracts.files import NOTICE_VARIABLE, notice_text
 from worker.contracts.words import rank_of_failure
 from worker.program.log_file import log_name
 from worker.settings import read_bytes
@@ -62,6 +64,9 @@ class Running:
         self._served_enough = asyncio.Event()
         self._stopping: asyncio.Task[object] | None = None
         self._step: Callable[[], int | None] = lambda: None
+        self._kept: int | None = None
+        self._said_progress = False
+        self._reading: asyncio.Task[None] | None = None
 
     async def run(self, step: Callable[[], int | None] = lambda: None) -> inputs.Input:
         """Start it, and wait until nothing of it is left. Raises RdzvError.
@@ -81,6 +86,8 @@ class Running:
             return inputs.ProgramGone(number)
         finally:
             following.cancel()
+            if self._reading is not None:
+                self._reading.cancel()
             if self._sink is not None:
                 self._sink.close()
 
@@ -95,11 +102,12 @@ class Running:
                 contract.argv, environ, grace_seconds=settings.grace, output=self._sink
             )
         self._program = program
-        program.changed = self._see
+        program.changed = self._changed
         self._feed(inputs.Started(number))
         self._see()  # what has happened before is known now
         ending = await program.wait()
-        return inputs.ProgramGone(number, ending, self._words(await self._read_progress()))
+        await self._read_progress()
+        return inputs.ProgramGone(number, ending, self._words())
 
     async def _open_sink(self) -> Sink:
         """Open the log file; the program starts without one where that fails or hangs."""
@@ -140,32 +148,65 @@ class Running:
         """Tell the machine how it is, and what it has said."""
         self._see(self._words())
 
+    def _changed(self) -> None:
+        """Something of it has ended: its failure is reported a moment later, and how far it came
+        with it."""
+        self._see()
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(self._read_progress())
+
     def _see(self, words: inputs.OwnWords | None = None) -> None:
         if (program := self._program) is not None:
             main = inputs.MainEnd(*program.main_ended) if program.main_ended else None
             self._feed(inputs.ProgramSeen(self._asked.number, program.family, main, words))
 
-    def _words(self, kept: int | None = None) -> inputs.OwnWords:
-        """What it has said; `kept` is the number in its progress file."""
+    def _words(self) -> inputs.OwnWords:
         tail = self._sink.tail if self._sink is not None else []
-        progress = max((n for n in (kept, self._step()) if n is not None), default=None)
+        progress = max((n for n in (self._kept, self._step()) if n is not None), default=None)
         return inputs.OwnWords(tuple(tail), rank_of_failure(tail), self._log, progress)
 
-    async def _read_progress(self) -> int | None:
-        """The step of its last checkpoint, where it keeps one and that can be read in time."""
+    async def _read_progress(self) -> None:
+        """Keep the step of its last checkpoint, where it has one and that can be read in time."""
         file = self._spec.settings.progress_file
         if file is None:
-            return None
+            return
         try:
-            found: int | None = await self._in_time(self._environment.read_progress, file)
+            self._kept = await self._in_time(self._environment.read_progress, file)
         except OSError as exc:  # the time-out is one
             problem = exc.strerror or _HANGS
         except ValueError as exc:
             problem = str(exc)
         else:
-            return found
-        self._say(notice(Note.NO_PROGRESS, file=file, problem=problem))
-        return None
+            return
+        if not self._said_progress:
+            self._said_progress = True
+            self._say(notice(Note.NO_PROGRESS, file=file, problem=problem))
+
+    async def write_notice(self, departure: DepartureNotice) -> None:
+        """Write what its program is shown of a node that will go."""
+        contract = self._asked.contract
+        variables = contract.variables | contract.withheld
+        if (name := variables.get(NOTICE_VARIABLE)) is None:
+            return
+        file = Path(name)
+        try:
+            await self._in_time(
+                self._environment.write_files, file.parent, {file.name: notice_text(departure)}
+            )
+        except OSError as exc:  # the time-out is one
+            problem = exc.strerror or _HANGS
+            self._say(notice(Note.NO_NOTICE_FILE, file=file, problem=problem))
+
+    def signal_ranks(self, number: int) -> None:
+        """Send a signal to each rank; to its main process, where none is known."""
+        if self._program is None:
+            return
+        ranks = [child for child in self._program.family.children if child.ranks is not None]
+        living = [child.pid for child in ranks if child.ended_at is None]
+        if not ranks:
+            self._program.signal(number)
+        for pid in living:
+            self._environment.signal_process(pid, number)
 
     def pass_signal(self, number: int) -> None:
         """Pass a signal on to its main process."""

@@ -31,6 +31,7 @@ from worker.probe.packets import Identity
 from worker.program.local_socket import Caller, Request
 from worker.rsh.remote import RemoteCommands
 from worker.rsh.served import ServedShell
+from worker.settings import signal_number
 
 logger = logging.getLogger("worker.agent")
 
@@ -88,6 +89,8 @@ class NodeShell:
             self._recorder.begin({"rules": rules}, now, actions)
         for action in actions:
             self._act(action)
+        if self._spec.settings.notice_file is not None:
+            self._begin_beside("watching the notice file", self._watch_notice())
         try:
             return await self._over
         finally:
@@ -96,6 +99,11 @@ class NodeShell:
     def feed(self, said: inputs.Input) -> None:
         """Tell the machine something that happened by itself."""
         self._core.feed(said)
+
+    async def _watch_notice(self) -> None:
+        file = self._spec.settings.notice_file
+        seconds = await self._environment.notice_in(file, self._environment.in_thread)
+        self.feed(inputs.DepartureNear(seconds, f"its notice file {file} appeared"))
 
     async def _close(self) -> None:
         for task in self._beside:
@@ -234,7 +242,8 @@ class NodeShell:
             case do.Start():
                 running = Running(asked, spec, environment, self._early, self.feed, self._say)
                 self._running = {asked.number: running}  # the one before is over
-                return await running.run()
+                self._metrics.begin()  # the steps of an epoch before are not its own
+                return await running.run(lambda: self._metrics.step)
             case do.Flush():
                 await self._socket.hear_out(_HEAR_SECONDS)
                 await self._metrics.flush()
@@ -319,6 +328,7 @@ def rules_of(spec: NodeSpec, environment: AgentEnvironment) -> Rules:
         hosts_seconds=environment.hosts_seconds,
         remote=spec.remote,
         early=bool(_begun_early(spec)),
+        notice_signal=signal_number(settings.notice_signal),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from rendezvous.wire.table import EndpointTable
+from rendezvous.wire.watch import DepartureNotice
 from rendezvous.wire.words import bracketed
 from worker.contracts.framework import Paths
 from worker.contracts.variables import Variable
@@ -12,6 +13,8 @@ from worker.contracts.variables import Variable
 HOSTFILE = "hostfile"
 HOSTFILE_MPICH = "hostfile.mpich"
 TABLE = "table.json"
+NOTICE = "notice.json"
+NOTICE_VARIABLE = "RDZV_NOTICE_FILE"
 
 
 def files_of(table: EndpointTable) -> dict[str, str]:
@@ -38,7 +41,20 @@ def file_variables(paths: Paths) -> list[Variable]:
         Variable("RDZV_HOSTFILE", paths.file(HOSTFILE), "the nodes as 'ADDRESS slots=PROCESSES'"),
         Variable("RDZV_HOSTFILE_MPICH", paths.file(HOSTFILE_MPICH), "as 'ADDRESS:PROCESSES'"),
         Variable("RDZV_TABLE", paths.file(TABLE), "the endpoint table as JSON"),
+        Variable(NOTICE_VARIABLE, paths.file(NOTICE), "appears when a node of the run will leave"),
     ]
+
+
+def notice_text(departure: DepartureNotice) -> str:
+    """What the notice file holds: when all programs are stopped, for which node, and why."""
+    return json.dumps(
+        {
+            "seconds": departure.seconds,
+            "node": departure.rank,
+            "slot": departure.slot,
+            "reason": departure.words,
+        }
+    )
 
 
 def _described(table: EndpointTable) -> dict[str, object]:

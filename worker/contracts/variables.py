@@ -19,7 +19,7 @@ from rendezvous.wire.errors import UsageError
 from rendezvous.wire.table import EndpointTable, TableRow
 from worker.nccl.env import Given, is_true, network_kind, selects
 
-_FILES_OF_A_NODE = ("RDZV_HOSTFILE", "RDZV_HOSTFILE_MPICH", "RDZV_TABLE")
+_FILES_OF_A_NODE = ("RDZV_HOSTFILE", "RDZV_HOSTFILE_MPICH", "RDZV_NOTICE_FILE", "RDZV_TABLE")
 _TELLING_LEVELS = ("INFO", "TRACE")
 _FAMILIES = {"IPv4": "AF_INET", "IPv6": "AF_INET6"}
 _TRANSPORTS = {"IB": "usable InfiniBand or RoCE", "Libfabric": "EFA", "Socket": "sockets"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -14,6 +15,7 @@ import pytest
 
 from rendezvous.wire.errors import RunError
 from rendezvous.wire.table import EndpointTable
+from rendezvous.wire.watch import DepartureNotice
 from tests.support.virtual_time import forever
 from tests.worker.agent.drive import at_once, virtually
 from tests.worker.test_table import join, table
@@ -25,9 +27,10 @@ from worker.agent.running import Running
 from worker.contracts import Contract
 from worker.nccl.verdict import NetworkVerdict
 from worker.program.ending import Ending
-from worker.program.family import Child, Family
+from worker.program.family import Child, Family, Ranks
 from worker.settings import WorkerSettings
 
+DEPARTURE = DepartureNotice(slot=3, rank=0, seconds=40.0, words="drained")
 ENDING = Ending(0, 30.0)
 FAULT = ValueError("not this way")
 PROGRAM = Contract(["train"], {})
@@ -241,7 +244,7 @@ def test_where_no_log_file_can_be_made_that_is_said_and_the_program_runs() -> No
 def test_the_higher_of_the_last_checkpoint_and_the_last_step_is_how_far_it_has_got(
     kept: int | None, step: int | None, progress: int | None
 ) -> None:
-    """The file is read at the end alone: it may be on a disk that hangs."""
+    """The file is read when something has ended, and at the end: its disk may hang."""
     read: list[Path] = []
 
     def read_progress(path: Path) -> int | None:
@@ -270,6 +273,69 @@ def test_a_progress_file_that_holds_no_number_is_named_once_and_does_not_count(
     problem = fault.strerror if isinstance(fault, OSError) else "it holds words"
     values = {"file": Path("/step"), "problem": problem}
     assert bench.said == [notice(Note.NO_PROGRESS, **values)]
+
+
+def test_how_far_it_has_got_is_known_when_its_failure_is_reported_ahead() -> None:
+    kept = iter([40, 41])
+    bench = Bench(progress_file=Path("step"), read_progress=lambda path: next(kept))
+    loop_seconds = 1.0
+
+    async def work() -> None:
+        task = asyncio.create_task(bench.running.run())
+        await asyncio.sleep(loop_seconds)
+        bench.program.changed()
+        await asyncio.sleep(loop_seconds)
+        bench.running.look()
+        bench.running.kill()
+        assert await task == replace(GONE, words=replace(WORDS, progress=41))
+
+    virtually(work())
+    seen = bench.fed[-1]
+    assert isinstance(seen, inputs.ProgramSeen)
+    assert seen.words == replace(WORDS, progress=40)
+
+
+def test_the_program_is_shown_in_a_file_that_a_node_will_leave() -> None:
+    written: dict[str, str] = {}
+    contract = replace(PROGRAM, variables={"RDZV_NOTICE_FILE": "/logs/node-1/notice.json"})
+
+    def write_files(folder: Path, files: dict[str, str]) -> None:
+        written.update({str(folder / name): text for name, text in files.items()})
+
+    bench = Bench(contract, write_files=write_files)
+    virtually(bench.running.write_notice(DEPARTURE))
+    (text,) = written.values()
+    assert list(written) == ["/logs/node-1/notice.json"]
+    shown = {"seconds": 40.0, "node": 0, "slot": 3, "reason": "drained"}
+    assert json.loads(text) == shown
+    virtually(Bench().running.write_notice(DEPARTURE))  # without a folder there is no file
+
+
+def test_a_notice_that_cannot_be_written_is_said() -> None:
+    contract = replace(PROGRAM, withheld={"RDZV_NOTICE_FILE": "/logs/node-1/notice.json"})
+    bench = Bench(contract, write_files=fails(PermissionError(13, "no right")))
+    virtually(bench.running.write_notice(DEPARTURE))
+    assert bench.notes == [Note.NO_NOTICE_FILE]
+
+
+@pytest.mark.parametrize("ranked", [True, False])
+def test_each_rank_that_lives_gets_a_signal_and_the_program_where_none_is_known(
+    ranked: bool,
+) -> None:
+    sent: list[tuple[int, int]] = []
+    ranks = Ranks(0, 0, 2) if ranked else None
+    living, ended = Child(101, 0.0, 0.0, ranks), Child(102, 0.0, 0.0, ranks, 1.0, 0)
+    bench = Bench(signal_process=lambda pid, number: sent.append((pid, number)))
+    bench.running.signal_ranks(10)  # before it runs this is no matter
+
+    def steps() -> None:
+        bench.program.family = Family(None, (living, ended))
+        bench.running.signal_ranks(10)
+        bench.running.kill()
+
+    bench.lives(steps)
+    assert sent == [(101, 10)] * ranked
+    assert bench.program.told == [10] * (not ranked) + ["kill"]
 
 
 def test_a_progress_file_on_a_disk_that_hangs_holds_the_end_up_for_a_moment() -> None:
