@@ -196,10 +196,10 @@ def test_the_dry_run_shows_each_variable_with_its_reason_and_what_only_the_table
     head, first, *lines = planned_lines(planned(plan(nnodes="4", nproc_per_node="8")))
     assert head == "# each node's program gets these variables, in addition to its environment:"
     assert first == f"#   {'MASTER_ADDR=<address>':44}  # rank 0's address in the table"
-    assert [line.split("  ")[1].strip() for line in (first, *lines[:18])] == known.split()
-    assert all(re.search(r"  # \w", line) for line in lines[:18])
+    assert [line.split("  ")[1].strip() for line in (first, *lines[:19])] == known.split()
+    assert all(re.search(r"  # \w", line) for line in lines[:19])
     ports = "NCCL_IB_HCA as well, where the active RDMA ports of a node differ in kind or rate."
-    assert lines[18:] == [f"# {ports}", *KEPT]
+    assert lines[19:] == [f"# {ports}", *KEPT]
 
 
 def test_the_dry_run_shows_what_the_options_and_the_launchers_environment_change() -> None:
