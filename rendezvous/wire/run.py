@@ -251,7 +251,7 @@ class RunStatus(Wire):
     )
     restarts: int = Field(0, description="How many of `max_restarts` are used up.")
     max_restarts: int = 0
-    ended: list[EpochEnd] = Field([], description="The epochs that are over; the newest 32.")
+    ended: list[EpochEnd] = Field([], description="The epochs that have ended; the newest 32.")
     untold: list[int] = Field(
         [],
         description="Of a finished run: slots without a node that nothing has notified of the end.",
