@@ -57,7 +57,7 @@ def plain(value: Any, hide: Hide) -> Any:
         case str():
             return hide(value)
         case _ if _is_message(type(value)):  # its patterns refuse another word for a hidden one
-            return json.loads(without_secrets(to_json(value).decode()))
+            return json.loads(without_secrets(_message(value).decode()))
         case RdzvError():
             return {"error": type(value).__name__, **plain(vars(value), hide)}
         case BaseException():
@@ -71,6 +71,13 @@ def plain(value: Any, hide: Hide) -> Any:
         case _ if is_dataclass(value):
             return {one.name: plain(getattr(value, one.name), hide) for one in fields(value)}
     return hide(str(value))  # a path in a sentence
+
+
+def _message(value: Any) -> bytes:
+    """As JSON; of a model what it was given, so that what is read back has been given the same."""
+    if isinstance(value, BaseModel):
+        return value.model_dump_json(exclude_unset=True).encode()
+    return to_json(value)
 
 
 def made(hint: Any, value: Any) -> Any:
@@ -125,16 +132,22 @@ def hints_of(kind: type) -> dict[str, Any]:
 
 def words(value: Any) -> str:
     """What it is in a few words: its class, its numbers and names, and no text that came from
-    elsewhere, so that a replay finds the same words although texts were hidden."""
+    elsewhere, so that a replay finds the same words although texts were hidden.
+
+    What a model was not given is not shown: a field that is newer than a recording changes nothing
+    of what the recording holds.
+    """
     shown = list(_shown(value))
     return f"{type(value).__name__}({', '.join(shown)})" if shown else type(value).__name__
 
 
 def _shown(value: Any) -> Iterator[str]:
     is_model = isinstance(value, BaseModel)
-    for name in type(value).model_fields if is_model else [one.name for one in fields(value)]:
+    for name, default in _fields_given(value):
         match getattr(value, name):
             case None | False:
+                continue
+            case BaseModel() as one if one == default:
                 continue
             case float() if is_model:  # most are only passed on
                 continue
@@ -148,3 +161,11 @@ def _shown(value: Any) -> Iterator[str]:
                 yield type(one).__name__ if isinstance(one, RdzvError) else "Exception"
             case one if is_dataclass(one):
                 yield words(one)
+
+
+def _fields_given(value: Any) -> list[tuple[str, Any]]:
+    """The fields that a model was given, or all of another value; each with its default."""
+    if isinstance(value, BaseModel):
+        names = type(value).model_fields
+        return [(name, None) for name in names if name in value.model_fields_set]
+    return [(one.name, one.default) for one in fields(value)]

@@ -17,6 +17,7 @@ from rendezvous.recording.reading import inputs_of, is_recording, read
 from rendezvous.recording.recorder import BackgroundRecorder, Codec, DirectRecorder, Sink
 from rendezvous.recording.values import made, plain, words
 from rendezvous.wire.errors import Fenced, UsageError
+from rendezvous.wire.run import RestartFacts
 from tests.support.recordings import Kept
 
 
@@ -44,6 +45,14 @@ class Done:
     error: Exception
     more: float = 0.5
     off: bool = False
+
+
+@frozen
+class Acting:
+    """An action with a model that is newer than it."""
+
+    id: int
+    facts: RestartFacts = RestartFacts()
 
 
 CODEC = Codec("test", (Said,), {"said": Said}, lambda said: said, str.upper, lambda *_: ((), None))  # type: ignore[arg-type]
@@ -129,6 +138,18 @@ def test_an_action_in_words_has_no_text_of_others() -> None:
     assert words(Done(4, "", Colour.RED, Said(1), KeyError(3), 0.0, True)) == (
         "Done(4, colour=red, Said(1), Exception, more=0.0, off=True)"
     )
+
+
+def test_a_field_that_is_newer_than_a_recording_changes_no_words_of_it() -> None:
+    """A model says what it was given, also after it was written down and read back."""
+    old = {"run": "r", "max_restarts": 3}
+    facts = RestartFacts.model_validate({"restarts": 1, "max_restarts": 3})
+    assert words(facts) == "RestartFacts(restarts=1, max_restarts=3)"
+    assert words(RestartFacts.model_validate({"max_restarts": 3})) == "RestartFacts(max_restarts=3)"
+    assert plain(RestartFacts.model_validate(old), str) == {"max_restarts": 3}
+    assert made(RestartFacts, plain(facts, str)).model_fields_set == {"restarts", "max_restarts"}
+    assert words(Acting(2)) == "Acting(2)"
+    assert words(Acting(2, facts)) == "Acting(2, RestartFacts(restarts=1, max_restarts=3))"
 
 
 @pytest.mark.parametrize(
