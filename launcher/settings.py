@@ -186,6 +186,14 @@ class LaunchSettings(NodeSettings):
         group=LIMITS,
         metavar="N",
     )
+    max_restarts: Annotated[int, Field(ge=0, le=10_000)] = option(
+        0,
+        "How often to start the programs of all nodes again, on the same nodes, when one fails. "
+        "See 'rdzv docs elastic'.",
+        group=RUN,
+        basic=True,
+        metavar="N",
+    )
     dry_run: bool = option(
         False,
         "Print what would be submitted, and exit.",

@@ -137,6 +137,7 @@ class Plan:
             lease_seconds=settings.lease,
             grace_seconds=settings.grace,
             submit_retries=settings.submit_retries,
+            max_restarts=settings.max_restarts,
         )
 
     def submission(self, slot: int, generation: int) -> Submission:

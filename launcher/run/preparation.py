@@ -37,6 +37,7 @@ from rendezvous.wire.errors import UsageError
 from rendezvous.wire.table import canonical_json
 from worker.contracts import check_command
 from worker.contracts.choice import FrameworkChoice
+from worker.contracts.own_restarts import refuse_two_counts
 from worker.settings import settle_framework, state_home
 
 
@@ -163,6 +164,7 @@ def prepare(
     """
     settings, choice = settle_framework(settings, command)
     check_command(command, settings.framework)
+    refuse_two_counts(settings.max_restarts, command, settings.framework, environ)
     settings, hosts = on_named_hosts(settings)
     parse_nnodes(settings.nnodes, command)
     run = check_run_id(settings.rdzv_id or f"run-{secrets.token_hex(4)}")

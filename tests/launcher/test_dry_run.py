@@ -343,3 +343,11 @@ async def test_while_the_run_goes_on_the_registry_is_asked(tmp_path: Path) -> No
     assert all(one["reason"] for one in found["variables"])
     for name, value in values.items():
         assert f"{name}={value}" in shown.stdout
+
+
+def test_a_second_count_of_restarts_is_refused(tmp_path: Path) -> None:
+    words = ("launch", "--nnodes", "2", "--dry-run", "--max-restarts", "2", "--")
+    done = rdzv(*words, "--max-restarts", "3", "train.py", state=tmp_path)
+    assert (done.exit_code, done.stdout) == (ExitCode.USAGE, "")
+    assert "COMMAND's --max-restarts 3 exclude each other" in done.stderr
+    assert rdzv(*words, "train.py", state=tmp_path).exit_code == 0

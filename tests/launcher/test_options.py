@@ -157,6 +157,7 @@ def test_a_value_out_of_range_names_the_flag_and_what_it_takes(words: str, messa
         ("--port", "1 65535", "0 65536"),
         ("--lease", "2 3600", "1.999 3600.5 nan inf"),
         ("--submit-retries", "0 100", "-1 101"),
+        ("--max-restarts", "0 10000", "-1 10001"),
         ("--node-rank", "0 19999", "-1 20000"),
         ("--spares", "0 1000", "-1 1001"),
         ("--last-call", "0 1e7", "-0.001 10000000.5 inf"),

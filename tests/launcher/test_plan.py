@@ -211,7 +211,8 @@ def test_the_times_of_the_settings_are_the_runs_limits() -> None:
     }
     times |= {"lease": 5.0, "grace": 6.0}
     limits = {f"{name}_seconds": value for name, value in times.items()}
-    assert plan(**times, submit_retries=7).limits() == Limits(**limits, submit_retries=7)
+    counts = {"submit_retries": 7, "max_restarts": 3}
+    assert plan(**times, **counts).limits() == Limits(**limits, **counts)
 
 
 def test_spares_are_worker_runs_of_their_own_and_no_nodes_of_the_job() -> None:

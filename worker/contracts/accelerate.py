@@ -31,7 +31,7 @@ _OWNED_FLAGS = {
     "rdzv-backend": "",
     "rdzv-conf": "",
 }
-_BARE_FLAGS = (
+BARE_FLAGS = (
     "cpu",
     "debug",
     "downcast-bf16",
@@ -71,14 +71,18 @@ _KINDS = (
 _DEEPSPEED = "deepspeed-multinode-launcher"
 
 
+def split_accelerate(command: Sequence[str]) -> tuple[str, list[str]]:
+    """accelerate's name, and all that follows `accelerate launch`."""
+    if basename(command[0]) == "accelerate" and [*command[1:2]] == ["launch"]:
+        return command[0], list(command[2:])
+    is_launch = basename(command[0]) == "accelerate-launch"
+    return "accelerate", list(command[is_launch:])
+
+
 def _words(command: Sequence[str]) -> tuple[str, list[Flag], list[str]]:
     """accelerate's name, its flags in COMMAND, and all that follows `accelerate launch`."""
-    launcher, words = "accelerate", list(command)
-    if basename(command[0]) == "accelerate" and [*command[1:2]] == ["launch"]:
-        launcher, words = command[0], list(command[2:])
-    elif basename(command[0]) == "accelerate-launch":
-        words = list(command[1:])
-    flags, position = read_flags(words, _BARE_FLAGS)
+    launcher, words = split_accelerate(command)
+    flags, position = read_flags(words, BARE_FLAGS)
     refuse_owned([launcher, "launch"], flags, words[position:], _OWNED_FLAGS, _processes)
     for flag in flags:
         if flag.name == _DEEPSPEED and flag.value != "standard":

@@ -37,7 +37,7 @@ _OWNED_FLAGS = {
     "standalone": "",
 }
 # torchrun's flags that have no value; behind every other one the next word is not the target.
-_BARE_FLAGS = (
+BARE_FLAGS = (
     *("m", "module", "no-python", "run-path", "virtual-local-rank", "h", "help"),
     "standalone",
 )
@@ -103,7 +103,7 @@ def is_module(command: Sequence[str], module: str) -> bool:
 def python_target(command: Sequence[str]) -> list[str]:
     """What torchrun has Python run, with its arguments; empty where that is no script."""
     _, words = split_torchrun(command)
-    flags, position = read_flags(words, _BARE_FLAGS)
+    flags, position = read_flags(words, BARE_FLAGS)
     is_other = any(flag.name == "m" or flag.one_of(("no-python", "module")) for flag in flags)
     return [] if is_other else words[position:]
 
@@ -111,7 +111,7 @@ def python_target(command: Sequence[str]) -> list[str]:
 def _torchrun_words(command: Sequence[str]) -> tuple[list[str], list[str]]:
     """How torchrun is called, and what it is given beside our flags; raises UsageError."""
     launcher, words = split_torchrun(command)
-    _check_flags(launcher, words, _BARE_FLAGS)
+    _check_flags(launcher, words, BARE_FLAGS)
     for first in python_target(command)[:1]:
         _refuse_python(first, "torchrun")
     return launcher, words
@@ -125,7 +125,7 @@ def _launch_words(command: Sequence[str]) -> tuple[list[str], list[str]]:
         launcher, words = list(command[:3]), list(command[3:])
     else:
         _refuse_python(command[0], name)
-    _check_flags(launcher, words, (*_BARE_FLAGS, "use-env"))
+    _check_flags(launcher, words, (*BARE_FLAGS, "use-env"))
     return launcher, words
 
 
