@@ -191,7 +191,6 @@ class LaunchSettings(NodeSettings):
         "How often to start the programs of all nodes again, on the same nodes, when one fails. "
         "See 'rdzv docs elastic'.",
         group=RUN,
-        basic=True,
         metavar="N",
     )
     dry_run: bool = option(

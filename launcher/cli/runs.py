@@ -1,4 +1,4 @@
-"""The commands for runs that are there: status, metrics, cancel, logs, prune, replay."""
+"""The commands for runs that are there: status, metrics, cancel, restart, logs, replay."""
 
 from __future__ import annotations
 
@@ -161,6 +161,26 @@ def cancel(run: str, state_dir: Path | None, reason: str) -> None:
     from launcher.run.cancel import cancel_run
 
     exit_with(cancel_run(root_folder(state_dir, run), run, reason, os.environ))
+
+
+@click.command()
+@click.argument("run", shell_complete=run_ids)
+@STATE_DIR
+@click.option("--reason", default="rdzv restart", show_default=True, help="Reason to record.")
+def restart(run: str, state_dir: Path | None, reason: str) -> None:
+    """Stop the programs of a run, and start them again on the same nodes.
+
+    Does not count as one of --max-restarts, and also ends a pause before a restart. See
+    'rdzv docs elastic'.
+
+    \b
+    Example:
+      rdzv restart llama-7b
+    """
+    need_launcher_packages()
+    from launcher.run.restart import restart_run
+
+    exit_with(restart_run(root_folder(state_dir, run), run, reason))
 
 
 @click.command()
@@ -347,4 +367,4 @@ def _journal(word: str, state_dir: Path | None) -> Path:
     return find_run(root, word).journal
 
 
-COMMANDS: tuple[click.Command, ...] = (status, metrics, cancel, logs, prune)
+COMMANDS: tuple[click.Command, ...] = (status, metrics, cancel, restart, logs, prune)

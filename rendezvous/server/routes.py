@@ -39,7 +39,15 @@ from rendezvous.wire.metrics import MetricBatch, MetricReply, RunMetrics
 from rendezvous.wire.node import JoinReply, JoinRequest, Refusal
 from rendezvous.wire.relay import RelayMail, RelayPost, RelayReply
 from rendezvous.wire.reports import AckReport, Report, ReportReply
-from rendezvous.wire.run import EventLine, RunList, RunReport, RunSpec, RunStatus, SlotNews
+from rendezvous.wire.run import (
+    EventLine,
+    RestartRequest,
+    RunList,
+    RunReport,
+    RunSpec,
+    RunStatus,
+    SlotNews,
+)
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.types import RUN_ID, Digest, RunId
 from rendezvous.wire.watch import NodeView
@@ -226,6 +234,11 @@ ROUTES = (
           "The processes' metrics: the newest row of each, or with `after` the rows above it.",
           reader, _curves, RunMetrics, query={"after": (int | None, None)}, lean=True),
     # The rest.
+    Route("restart", "POST", f"{_RUN}/restart",
+          "Stop the programs of a run, and start them again on the same nodes.",
+          maker,
+          lambda service, asked: service.restart(asked.live, printable(asked.said.reason, 300)),
+          RunStatus, takes=RestartRequest),
     Route("refuse", "POST", f"{_SLOT}/refusal", "Why a node does not join; it ends then.",
           newcomer_of_slot,
           lambda service, asked: service.refuse(asked.live, asked.slot, asked.number, asked.said),

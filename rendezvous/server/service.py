@@ -16,6 +16,7 @@ from rendezvous.run.admission import (
     decide_mismatch,
     decide_refusal,
     decide_report,
+    decide_restart,
     decide_slot,
     refuse_other_version,
 )
@@ -137,6 +138,14 @@ class Service:
         await self.sequencer.change_run(
             live, lambda now: decide_cancel(live.run, why, now, live.leases)
         )
+        return await self.status(live)
+
+    async def restart(self, live: LiveRun, why: str) -> RunStatus:
+        """Stop the programs and start them again; where none runs yet, nothing changes.
+
+        Raises RunOver where the run has ended, Mismatch where a node cannot do it.
+        """
+        await self.sequencer.change_run(live, lambda _: decide_restart(live.run, why))
         return await self.status(live)
 
     async def launcher_ended(self, limit_seconds: float) -> None:

@@ -30,7 +30,15 @@ from rendezvous.wire.metrics import MetricBatch, MetricReply, RunMetrics
 from rendezvous.wire.node import JoinReply, JoinRequest, Refusal
 from rendezvous.wire.relay import RELAY_POLL_SECONDS, Parcel, RelayMail, RelayPost, RelayReply
 from rendezvous.wire.reports import AckReport, DepartReport, ExitReport, Report, ReportReply
-from rendezvous.wire.run import EventLine, RunList, RunReport, RunSpec, RunStatus, SlotNews
+from rendezvous.wire.run import (
+    EventLine,
+    RestartRequest,
+    RunList,
+    RunReport,
+    RunSpec,
+    RunStatus,
+    SlotNews,
+)
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.types import Problem
 from rendezvous.wire.watch import NodeView, OtherDigest, read_view
@@ -282,6 +290,11 @@ class RegistryClient:
     async def cancel(self, run: str, reason: str) -> RunStatus:
         """End a run."""
         return await self._ask(RunStatus, "DELETE", f"/v1/runs/{run}", params={"reason": reason})
+
+    async def restart(self, run: str, reason: str) -> RunStatus:
+        """Start the programs of a run again."""
+        asked = RestartRequest(reason=reason)
+        return await self._ask(RunStatus, "POST", f"/v1/runs/{run}/restart", asked)
 
     async def slot_news(self, run: str, slot: int, news: SlotNews) -> RunStatus:
         """Tell what the scheduler says of a slot."""

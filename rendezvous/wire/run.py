@@ -133,6 +133,14 @@ class SlotNews(Wire):
     token_sha256: Digest | None = Field(None, description="With `submitting`: its join token.")
 
 
+class RestartRequest(Wire):
+    """`POST /v1/runs/{run}/restart`."""
+
+    reason: Annotated[str, Field(max_length=300)] = Field(
+        "asked for", description="Why, for those who look at the run."
+    )
+
+
 class Limits(BaseModel):
     """Times and counts of one run; every one can be set by the person."""
 

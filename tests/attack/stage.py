@@ -130,6 +130,7 @@ class Stage:
         made = "new" if method == "PUT" and run == "demo" else run
         bodies: dict[tuple[str, str], Any] = {
             ("PUT", "/v1/runs/{run}"): self.mine.spec(2).model_dump(mode="json"),
+            ("POST", "/v1/runs/{run}/restart"): {"reason": "new data"},
             ("POST", "/v1/runs/{run}/slots/{slot}"): {"generation": 2, "state": "running"},
             ("POST", "/v1/runs/{run}/slots/{slot}/refusal"): {
                 "hostname": "host0",

@@ -394,7 +394,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "state"
 
 
-@pytest.mark.parametrize("command", ["status", "cancel", "logs", "replay"])
+@pytest.mark.parametrize("command", ["status", "cancel", "restart", "logs", "replay"])
 def test_a_run_that_was_not_launched_here_is_named_with_those_that_were(
     command: str, root: Path
 ) -> None:

@@ -211,7 +211,7 @@ def test_the_times_of_the_settings_are_the_runs_limits() -> None:
     }
     times |= {"lease": 5.0, "grace": 6.0}
     limits = {f"{name}_seconds": value for name, value in times.items()}
-    counts = {"submit_retries": 7, "max_restarts": 3}
+    counts: dict[str, Any] = {"submit_retries": 7, "max_restarts": 3}
     assert plan(**times, **counts).limits() == Limits(**limits, **counts)
 
 

@@ -61,11 +61,12 @@ def test_two_counts_are_refused() -> None:
     refuse_two_counts(2, ["train.py"], "torchrun", {})
     with pytest.raises(UsageError) as caught:
         refuse_two_counts(2, command, "torchrun", {})
-    assert (caught.value.message, caught.value.hint) == (
+    assert caught.value.message == (
         "--max-restarts 2 and COMMAND's --max-restarts 3 exclude each other: rdzv starts the "
-        "programs of all nodes again, torchrun only those of its own node",
-        "remove COMMAND's --max-restarts 3, or launch with --max-restarts 0",
+        "programs of all nodes again, torchrun only those of its own node"
     )
+    hint = "remove COMMAND's --max-restarts 3, or launch with --max-restarts 0"
+    assert caught.value.hint == hint
     with pytest.raises(UsageError) as caught:
         refuse_two_counts(2, ["train.py"], "torchrun", {"PET_MAX_RESTARTS": "3"})
     assert caught.value.hint == "remove PET_MAX_RESTARTS=3, or launch with --max-restarts 0"

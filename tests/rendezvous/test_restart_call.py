@@ -1,0 +1,82 @@
+"""The call that has the programs of a run start again."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rendezvous.wire.errors import Mismatch, RunOver
+from rendezvous.wire.reports import AckReport, ExitReport
+from rendezvous.wire.run import Phase
+from tests.support.driver import make_probe
+from tests.support.registry import Launch
+from tests.support.served import Served, serving
+
+DEMO = Launch("demo")
+
+served = pytest.fixture(serving)
+
+
+async def running(served: Served, *, restarts: bool = True) -> None:
+    """A run whose two programs run."""
+    await served.create(DEMO, 2)
+    for slot in (0, 1):
+        await served.join(DEMO, slot, restarts=restarts)
+    for slot in (0, 1):
+        await served.report(DEMO, slot, make_probe(1, slot, [0, 1]))
+    await acknowledge(served)
+
+
+async def acknowledge(served: Served) -> None:
+    """Both nodes are ready for the newest table."""
+    run = served.host(DEMO).run
+    ack = AckReport(epoch=run.epoch, digest=run.digest)
+    await asyncio.gather(*(served.report(DEMO, slot, ack) for slot in (0, 1)))
+    assert run.phase is Phase.RUNNING
+
+
+async def test_the_programs_are_stopped_and_start_again_uncounted(served: Served) -> None:
+    await running(served)
+    live = served.host(DEMO)
+    for _ in range(2):  # who asks again is told the same, and nothing more is written down
+        status = await served.service.restart(live, "new data")
+        assert (status.phase, status.reason) == (
+            Phase.RUNNING,
+            "restarted by hand: new data; the programs are being stopped",
+        )
+    assert [line.kind for line in live.lines_after(0)].count("restart_asked") == 1
+    for slot in (0, 1):
+        end = ExitReport(epoch=1, exit_code=143, age_seconds=0.0, stopped=True)
+        await served.report(DEMO, slot, end)
+    status = await served.service.status(live)
+    (end_of_1,) = status.ended
+    assert (status.phase, status.epoch, status.restarts) == (Phase.ARMING, 2, 0)
+    assert (end_of_1.message, end_of_1.then) == (
+        "its programs were stopped",
+        "restarted by hand: new data",
+    )
+    await acknowledge(served)
+
+
+async def test_while_no_program_runs_nothing_changes(served: Served) -> None:
+    await served.bring_to(Phase.ARMING, DEMO)
+    live = served.host(DEMO)
+    count = len(live.lines_after(0))
+    status = await served.service.restart(live, "new data")
+    assert (status.phase, status.ended, len(live.lines_after(0))) == (Phase.ARMING, [], count)
+
+
+async def test_a_run_that_has_ended_is_not_started_again(served: Served) -> None:
+    await running(served)
+    await served.service.cancel(served.host(DEMO), "enough")
+    with pytest.raises(RunOver) as caught:
+        await served.service.restart(served.host(DEMO), "new data")
+    assert caught.value.message == "run 'demo' has ended; its programs cannot be started again"
+
+
+async def test_a_node_that_cannot_do_it_is_named(served: Served) -> None:
+    await running(served, restarts=False)
+    with pytest.raises(Mismatch, match=r"^slot 0 \(host0\) has rdzv an older version, which"):
+        await served.service.restart(served.host(DEMO), "new data")
+    assert not served.host(DEMO).run.stop
