@@ -71,6 +71,7 @@ def _look_into(folder: Path) -> None:
     metavar="[FILE]",
     help="Show instead which nodes reach each other. With FILE (.svg, .png or .pdf), draw it.",
 )
+@click.option("--epochs", is_flag=True, help="Show instead how each epoch of the run ended.")
 @click.option("--all", "everything", is_flag=True, help="List every run, not only the newest 20.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(
@@ -79,6 +80,7 @@ def status(
     env_rank: int | None,
     checks: bool,
     matrix: str | None,
+    epochs: bool,
     everything: bool,
     as_json: bool,
 ) -> None:
@@ -101,6 +103,12 @@ def status(
             exit_with(show_checks(root, run, as_json=as_json))
         else:
             exit_with(show_matrix(root, run, path, as_json=as_json))
+    elif epochs:
+        from launcher.show.epochs import show_epochs
+
+        if run is None:
+            raise UsageError("--epochs needs a RUN", hint="rdzv status RUN --epochs")
+        exit_with(show_epochs(root, run, as_json=as_json))
     elif env_rank is not None:
         from launcher.show.variables import show_environment
 

@@ -257,7 +257,9 @@ class Course:
         elif result is not None and result.slot is not None:
             hint = self.slots.shared.hint_of_end(result.slot, result.code)
             self.verdict = replace(self.verdict, hint=hint)
-        self.verdict = replace(self.verdict, signal=self.signal)
+        status = self.following.status
+        ended = tuple(status.ended) if status is not None and result is None else ()
+        self.verdict = replace(self.verdict, signal=self.signal, epochs=ended)
         self.desk.send("result", do.WriteResult, self.verdict)
 
     def result_written(self, said: Answer) -> None:

@@ -9,7 +9,7 @@ from launcher.run.actions import Describe, News, ReadLastLine
 from launcher.run.runs import Run, Runs, Step
 from launcher.run.values import Key, Starter
 from launcher.schedulers.description import OVER, Description
-from rendezvous.wire.run import NodeState, Phase, SlotState, SlotStatus
+from rendezvous.wire.run import NodeState, SlotState, SlotStatus
 
 SLOW_DETAIL_SECONDS: Final = 1.0
 SAY_AGAIN_SECONDS: Final = 30.0
@@ -17,7 +17,11 @@ LATE_SECONDS: Final = 20.0
 DESCRIBED_A_SECOND: Final = 10.0
 """How many worker runs a scheduler's commands are asked about."""
 
-_THERE = (NodeState.JOINED, NodeState.VERIFIED, NodeState.ARMED, NodeState.RUNNING)
+_THERE = (
+    *(NodeState.JOINED, NodeState.VERIFIED, NodeState.ARMED, NodeState.RUNNING),
+    NodeState.EXITED,
+)
+"""A node whose program has ended waits for the end of the run, or for the next start."""
 
 
 @dataclass(slots=True)
@@ -44,7 +48,7 @@ class Describing:
             self.rest(key, run, now)
             return
         run.said, run.said_at = found, now
-        if _wants_last_line(run, found, self.shared.phase, late=late):
+        if _wants_last_line(run, found, started=self.shared.started, late=late):
             run.found = found
             run.id = self.shared.desk.send("slots", ReadLastLine, key, run.handle)
         else:
@@ -92,10 +96,10 @@ def _is_news(run: Run, found: Description, now: float, *, late: bool) -> bool:
     return (found.state is SlotState.QUEUED or late) and ago > SAY_AGAIN_SECONDS
 
 
-def _wants_last_line(run: Run, found: Description, phase: Phase | None, *, late: bool) -> bool:
+def _wants_last_line(run: Run, found: Description, *, started: bool, late: bool) -> bool:
     """Of one that ends before the go, or runs and does not call: what it said last is why, more
     often than not."""
-    ended = found.state in OVER and phase not in (Phase.RUNNING, Phase.FINISHED)
+    ended = found.state in OVER and not started
     return run.starter.keeps_logs and (ended or late)
 
 

@@ -10,6 +10,7 @@ from launcher.run import inputs, sentences
 from launcher.run.desk import Desk, retry_pause
 from launcher.run.values import ErrorKind, Failure, Silent, StorageLost, Trouble
 from rendezvous.wire.errors import PreflightFailed, VerificationFailed
+from rendezvous.wire.node import Finding
 from rendezvous.wire.run import Phase, RunStatus
 
 STATUS_WAIT_SECONDS: Final = 2.0
@@ -55,6 +56,7 @@ class Following:
         storage: Since when the journal cannot be written, as this launch has met it.
         said: What is said once.
         kept_epoch: The table of this epoch is kept.
+        findings: Those of the checks that were said last; None: none were.
         checks_shown: What was found about a run that did not start was said.
         events_after: Number of the last event that was shown.
         failed: Why the launch cannot go on.
@@ -68,6 +70,7 @@ class Following:
     storage: tuple[float, Trouble] | None = None
     said: set[sentences.Sentence] = field(default_factory=set)
     kept_epoch: int = 0
+    findings: list[Finding] | None = None
     keeping: Errand = field(default_factory=Errand)
     checks_shown: bool = False
     checks: Errand = field(default_factory=Errand)
@@ -111,10 +114,20 @@ class Following:
 
     def came(self, status: RunStatus, now: float) -> None:
         """How the run stands: shown, and kept once the nodes have their ranks."""
+        before = self.status
         self.status, self.asked_since, self.last_try = status, now, False
         self.desk.do(do.Show(status))
+        self._say_ended(before, status)
         if status.trouble:
             self.say_once(sentences.RegistryTrouble(status.trouble))
+
+    def _say_ended(self, before: RunStatus | None, status: RunStatus) -> None:
+        """A line for each epoch that has ended since; what a former launch has said is known."""
+        known = status.ended if before is None else before.ended
+        last = known[-1].epoch if known else 0
+        for end in status.ended:
+            if end.epoch > last:
+                self.desk.do(do.Say(sentences.EpochEnded(end)))
 
     def errands(self, now: float) -> None:
         """Once the nodes have their ranks, `rdzv logs` and `rdzv status --env` have to know them;
@@ -181,7 +194,9 @@ class Following:
         """The table is kept, or not."""
         if isinstance(said, inputs.ReportCame):
             self.keeping.begun, self.kept_epoch = False, status.epoch
-            self.desk.do(do.Say(sentences.Warnings(said.report)))
+            if said.report.findings != self.findings:  # a restart finds the same again
+                self.desk.do(do.Say(sentences.Warnings(said.report)))
+            self.findings = said.report.findings
         else:
             self.keeping.failed(now)
             self.desk.look_at("errands", self.keeping.again_at)

@@ -13,7 +13,7 @@ from launcher.run.values import Key, LaunchFacts, Starter, Trouble
 from launcher.schedulers.description import Description
 from rendezvous.enums import StrEnum
 from rendezvous.wire.errors import Cause
-from rendezvous.wire.run import Phase, SlotState, SlotStatus
+from rendezvous.wire.run import NodeState, Phase, RunStatus, SlotState, SlotStatus
 
 
 class Step(StrEnum):
@@ -32,6 +32,18 @@ class Step(StrEnum):
     DESCRIBED = "described"
     REST = "rest"
     """Nobody asks about it: it is over, replaced, or was not submitted for all that is known."""
+
+
+_STARTED: Final = (Phase.RUNNING, Phase.FINISHED)
+_GATHERS_AGAIN: Final = (Phase.GATHERING, Phase.VERIFYING)
+_RELEASED: Final = (NodeState.RELEASED, NodeState.LEFT)
+_NOT_ON_ITS_WAY: Final = (SlotState.NONE, SlotState.FAILED, SlotState.ENDED)
+
+
+def has_started(status: RunStatus) -> bool:
+    """Whether programs have started, also where they are about to start again; or the run is
+    over."""
+    return status.phase in _STARTED or bool(status.ended)
 
 
 BEFORE_SUBMISSION: Final = (Step.TELLING, Step.OLDER, Step.GATED, Step.WRITING)
@@ -87,6 +99,7 @@ class Runs:
         asked: The newest generation that was asked for, by slot.
         seen: How each slot stands at the registry.
         phase: The run's; None before its first status.
+        started: Programs have started, also where they are about to start again.
         refused: The registry refuses to hear of a worker run: the launch cannot go on.
     """
 
@@ -98,7 +111,21 @@ class Runs:
     asked: dict[int, int] = field(default_factory=dict)
     seen: dict[int, SlotStatus] = field(default_factory=dict)
     phase: Phase | None = None
+    started: bool = False
     refused: Trouble | None = None
+
+    def goes_without(self, slot: SlotStatus) -> bool:
+        """Whether the run has started without this slot.
+
+        Where the nodes gather again between two epochs, no node has a rank: those of the run are
+        there then, or on their way.
+        """
+        if slot.rank is not None or not self.started:
+            return False
+        if self.phase is Phase.RUNNING or slot.node_state in _RELEASED:
+            return True
+        awaited = self.phase in _GATHERS_AGAIN and slot.state not in _NOT_ON_ITS_WAY
+        return slot.node_state is None and not awaited
 
     def add(self, key: Key, run: Run) -> Run:
         """Know of it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from launcher.run.values import Failure, Key, Why
 from rendezvous.enums import StrEnum
 from rendezvous.frozen import frozen
-from rendezvous.wire.run import Phase, RunReport, SlotState
+from rendezvous.wire.run import EpochEnd, Phase, RunReport, SlotState
 
 
 @frozen
@@ -126,6 +126,13 @@ class Findings(Sentence):
     """What the checks found about a run that did not start."""
 
     report: RunReport
+
+
+@frozen
+class EpochEnded(Sentence):
+    """The programs have ended, and start again."""
+
+    end: EpochEnd
 
 
 @frozen

@@ -7,7 +7,8 @@ For each slot that wants a newer generation than was submitted, whatever the rea
 
 The registry decides what follows from it. A worker run that a newer generation replaces is ended:
 before the go beside the newer one, as the registry refuses its node in any case, and from the go on
-before the newer one is submitted. Pure.
+before the newer one is submitted. What the run goes without is ended at the go of each epoch;
+between two epochs nothing is ended, and nothing submitted for it. Pure.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from launcher.run.describing import Describing
 from launcher.run.desk import retry_pause
 from launcher.run.end_of_all import BY_ITSELF_SECONDS, EndOfAll
 from launcher.run.ending import Ended, say_left
-from launcher.run.runs import BEFORE_SUBMISSION, Run, Runs, Step
+from launcher.run.runs import BEFORE_SUBMISSION, Run, Runs, Step, has_started
 from launcher.run.sentences import StartsByHand
 from launcher.run.submitting import Submitting
 from launcher.run.values import ErrorKind, Key, Left
@@ -59,7 +60,7 @@ class Slots:
 
     def see(self, status: RunStatus, now: float) -> None:
         """Take in how the run stands, and submit every slot that wants a newer generation."""
-        self.shared.phase = status.phase
+        self.shared.phase, self.shared.started = status.phase, has_started(status)
         self.shared.seen = {slot.slot: slot for slot in status.slots}
         if status.phase is Phase.RUNNING:
             self._release(now)
@@ -75,8 +76,7 @@ class Slots:
         shared, wanted = self.shared, slot.wanted_generation
         starter = shared.facts.starter_of(slot.slot)
         asked = shared.asked.get(slot.slot, 0)
-        unneeded = shared.phase is Phase.RUNNING and slot.rank is None
-        if starter is None or asked >= wanted or unneeded:
+        if starter is None or asked >= wanted or shared.goes_without(slot):
             return
         if slot.generation < wanted or asked:
             self._ask_for(Key(slot.slot, wanted))
@@ -103,7 +103,7 @@ class Slots:
 
     def _intent_heard(self, key: Key, run: Run, now: float) -> None:
         self._replace_older(key, now)
-        if self.shared.phase is Phase.RUNNING and self._older_live(key):
+        if self.shared.started and self._older_live(key):
             run.step = Step.OLDER
         else:
             self.submitting.begin(key, run)

@@ -8,7 +8,7 @@ from typing import Final
 from rendezvous.enums import StrEnum
 from rendezvous.frozen import frozen
 from rendezvous.wire.errors import ExitCode, RdzvError, RegistryError, StorageFull, TooManyRequests
-from rendezvous.wire.run import Result
+from rendezvous.wire.run import EpochEnd, Result
 
 CREATE_SECONDS: Final = 20.0
 """So long a registry may be away when a launch begins."""
@@ -218,6 +218,7 @@ class Verdict:
         says: What the scheduler says of the slot that failed; may be empty.
         hint: What to do about a submission that failed; may be empty.
         signal: The launcher's first signal; a run that was cancelled exits with 128 more.
+        epochs: Those that have ended, where there is no result that has them.
     """
 
     result: Result | None = None
@@ -225,6 +226,7 @@ class Verdict:
     says: str = ""
     hint: str = ""
     signal: int | None = field(default=None, repr=False)
+    epochs: tuple[EpochEnd, ...] = ()
 
 
 @frozen

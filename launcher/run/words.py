@@ -23,6 +23,7 @@ from launcher.run.values import (
     Why,
 )
 from launcher.show.checks import lines_of, warning_lines
+from launcher.show.epochs import epoch_words
 from rendezvous.frozen import frozen
 from rendezvous.wire.errors import ExitCode, RegistryLost, RunCancelled, StorageFull
 from rendezvous.wire.run import Result
@@ -66,6 +67,8 @@ def lines(said: sentences.Sentence, names: Names) -> Sequence[str]:
             return warning_lines(report, lasts=names.lasts)
         case sentences.Findings(report=report):
             return lines_of(report, lasts=names.lasts)
+        case sentences.EpochEnded(end=end):
+            return [f"{epoch_words(end)}; {end.then}"]
         case sentences.MayBeLeft():
             return [_may_be_left(said, names)]
         case sentences.BeginsAnew():
@@ -221,6 +224,7 @@ def _result_of(verdict: Verdict, names: Names) -> Result:
             code=code,
             message=message,
             hint=hint,
+            epochs=list(verdict.epochs),
         )
     if verdict.hint and not result.hint:
         result = result.model_copy(update={"hint": printable(verdict.hint, _MOST_DETAIL)})

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from launcher.show.epochs import used_text
 from launcher.terminal import can_redraw
 from rendezvous.wire.run import (
     EventLine,
@@ -43,7 +44,9 @@ _PAUSE_SECONDS = 1.0
 _SAY_AGAIN_SECONDS = 60.0
 _FIRST_EVENT_SECONDS = 5.0
 _MOST_CHARACTERS = 2_000
-_WHILE_RUNNING = ("exited", "lost", "restarted", "cancelled", "refused", "progressed")
+_WHILE_RUNNING = (
+    *("exited", "lost", "restarted", "restart_asked", "cancelled", "refused", "progressed"),
+)
 
 
 class Board(Protocol):
@@ -83,6 +86,8 @@ class _Rhythm:
         if silent <= _PAUSE_SECONDS or is_going_on or status.phase is Phase.FINISHED:
             return False
         if status.trouble and status.phase is not Phase.RUNNING:  # the launcher says it
+            return False
+        if status.phase is Phase.RESTARTING:  # it has said why, and for how long
             return False
         is_same = status.topic == self._topic
         if is_same and silent < self._patience:
@@ -260,6 +265,8 @@ def _drawn(status: RunStatus, most_rows: int, width: int, reason: str) -> Group:
     more = len(status.slots) - len(shown)
     lines = [Text(f"and {more} more", style="dim")] if more > 0 else []
     head = f"run {status.run}   {status.phase}   {status.elapsed_seconds:.1f} s"
+    if used := used_text(status.restarts, status.max_restarts):
+        head += f"   {used}"
     lines += [Text(_line(reason), style="cyan")] if reason else []
     if status.trouble and status.phase in (Phase.RUNNING, Phase.FINISHED):
         lines.append(Text(_line(status.trouble), style="red"))

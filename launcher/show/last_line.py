@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
+from launcher.show.epochs import after_restarts, epoch_words
 from launcher.state.state_dir import StateDir
 from rendezvous.wire.errors import Cause
-from rendezvous.wire.run import Result
+from rendezvous.wire.run import EpochEnd, Result
 
 _SAYS = re.compile(r"\w")
 """mpirun ends what it says with a line of dashes."""
+_MOST_EPOCHS = 3
+_MOST_MESSAGE = 300
 
 
 def last_line(run: str, result: Result, state: StateDir) -> str:
     """The result, the first cause, what to do, whose the exit code is, and where the rest is; the
     tail stands above."""
     lines = []
-    text = f"run '{run}' {result.status}: {result.message}"
+    after = after_restarts(result.epochs)
+    text = f"run '{run}' {result.status}{after and f' {after}'}: {result.message}"
     if result.status == "cancelled":
         text = result.message
     if result.status == "failed" and result.tail:
@@ -26,6 +31,7 @@ def last_line(run: str, result: Result, state: StateDir) -> str:
         text += f"; its last output: {last.strip()!r}"
     if result.hint:
         text += f"; {result.hint}"
+    text += "".join(f"; {words}" for words in _epochs(run, result.epochs))
     record = state.record()
     if result.code == Cause.JOIN_TIMEOUT and record is not None:
         place = record.registry_place()
@@ -38,6 +44,13 @@ def last_line(run: str, result: Result, state: StateDir) -> str:
         local = Path(log).exists()
         text += f"; log: {log if local or not result.hostname else f'{result.hostname}:{log}'}"
     return "\n".join(f"rdzv: {line}" for line in [*lines, text])
+
+
+def _epochs(run: str, ends: Sequence[EpochEnd]) -> list[str]:
+    """The newest epochs in a few words each, and where the others are."""
+    shown = [epoch_words(end, _MOST_MESSAGE) for end in ends[-_MOST_EPOCHS:]]
+    more = len(ends) - len(shown)
+    return [*shown, f"and {more} more: rdzv status {run} --epochs"] if more else shown
 
 
 def _where(result: Result) -> str:

@@ -18,6 +18,7 @@ from launcher.show.last_line import last_line
 from launcher.state.state_dir import StateDir
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.run import (
+    EpochEnd,
     EventLine,
     NodeState,
     Phase,
@@ -385,6 +386,30 @@ def test_while_programs_run_boards_say_only_who_is_late_to_end() -> None:
     assert screen.getvalue().count("rdzv: 1 of 2 ended; waiting for node 1") == 4
 
 
+def test_between_two_epochs_boards_say_who_is_late_and_nothing_of_the_pause() -> None:
+    plain, screen = Plain().begun(), Screen()
+    screen.board.status(run_status(phase=Phase.RUNNING, reason="running"))
+    for phase, reason in ((Phase.RESTARTING, "it restarts, 4 s left"), (Phase.ARMING, "waiting")):
+        plain.status(reason, 60.0, 60.0, phase=phase, topic=len(reason))
+        screen.now += 60.0
+        screen.board.status(run_status(phase=phase, reason=reason, topic=len(reason)))
+    assert (plain.said_at(), "it restarts" in plain.getvalue()) == (["60.0"], False)
+    screen.board.event(event("restarted by hand: new data", "restart_asked"))
+    assert screen.left().splitlines()[-2:] == [
+        "rdzv: waiting",
+        "rdzv: restarted by hand: new data",
+    ]
+
+
+def test_the_table_says_how_many_restarts_are_used() -> None:
+    reason = "node 1 failed; restart 1 of 3 after 4 s, 3 s left"
+    status = run_status(phase=Phase.RESTARTING, reason=reason, restarts=1, max_restarts=3)
+    assert shown(status).splitlines()[0] == "run llama   restarting   3.2 s   1 of 3 restarts used"
+    assert shown(status).splitlines()[-1] == reason
+    alone = run_status(phase=Phase.RUNNING, restarts=0, max_restarts=1)
+    assert shown(alone).splitlines()[0] == "run llama   running   3.2 s   0 of 1 restart used"
+
+
 # ---- JSON ---------------------------------------------------------------------------------------
 
 
@@ -441,6 +466,43 @@ def said(state: StateDir, status: str = "failed", **more: Any) -> str:
 def test_96_a_good_end_is_a_line() -> None:
     end = said(StateDir(Path("nowhere"), "llama"), "ok", message="all 2 ended", log="/n/node-1.log")
     assert end == "rdzv: run 'llama' ok: all 2 ended"
+
+
+def epoch(number: int, **more: Any) -> EpochEnd:
+    words = f"node {number} (n{number}, slot {number}) failed"
+    return EpochEnd(epoch=number, ran_seconds=11_000.0 * (number % 2), message=words, **more)
+
+
+EPOCHS = [
+    "epoch 1 ended after 3 h: node 1 (n1, slot 1) failed",
+    "epoch 2 ended within 10 s: node 2 (n2, slot 2) failed",
+    "epoch 3 ended after 3 h: node 3 (n3, slot 3) failed",
+]
+
+
+def test_after_restarts_each_epochs_end_is_told(state: StateDir) -> None:
+    ends = [epoch(1, then="restart 1 of 3 at once"), epoch(2)]
+    assert said(state, "ok", message="all 2 ended", epochs=ends) == (
+        f"rdzv: run 'llama' ok after 2 restarts: all 2 ended; {EPOCHS[0]}; {EPOCHS[1]}"
+    )
+    assert said(state, epochs=ends[:1], hint="fix it", log="/l") == (
+        f"rdzv: run 'llama' failed after 1 restart: node 1 failed; fix it; {EPOCHS[0]}; {CODE}; "
+        "log: /l"
+    )
+    cancelled = Result(status="cancelled", exit_code=84, message="cancelled", epochs=ends[:1])
+    words = f"rdzv: cancelled; {EPOCHS[0]}; exit code 84 (rdzv's)"
+    assert last_line("llama", cancelled, state) == words
+
+
+def test_of_many_epochs_the_newest_three_are_told_each_in_few_words(state: StateDir) -> None:
+    ends = [epoch(number) for number in range(-1, 4)]
+    assert said(state, "ok", message="all 2 ended", epochs=ends) == (
+        f"rdzv: run 'llama' ok after 5 restarts: all 2 ended; {'; '.join(EPOCHS)}; "
+        "and 2 more: rdzv status llama --epochs"
+    )
+    long = EpochEnd(epoch=1, message="x" * 600)
+    assert len(said(state, "ok", epochs=[long] * 32)) < 1_200
+    assert "ok after at least 32 restarts: " in said(state, "ok", epochs=[long] * 32)
 
 
 def test_96_of_a_cancelled_run_the_message_and_the_code_are_told(

@@ -10,7 +10,8 @@ import pytest
 from launcher.run import actions as do
 from launcher.run import inputs as said
 from launcher.run.values import Key, LaunchFacts
-from rendezvous.wire.run import NodeState, Phase, RunReport
+from rendezvous.wire.node import Finding
+from rendezvous.wire.run import EpochEnd, NodeState, Phase, RunReport
 from tests.launcher.drive import (
     FOREIGN,
     FULL,
@@ -28,11 +29,14 @@ from tests.launcher.drive import (
 ONE = Key(1, 1)
 GO = Phase.RUNNING
 REPORT = RunReport(run="llama")
+ODD = RunReport(run="llama", findings=[Finding(check="L12", level="warn")])
 HERE = slot(1, node=NodeState.RUNNING)
 BOTH = (HERE, slot(2, node=NodeState.LEFT), slot(3))
 WANTS = slot(1, 0, 1)
 UNWRITTEN: dict[str, Any] = {"unwritten_seconds": 121.0, "trouble": "full"}
 TOO_LATE = result("join_timeout")
+ENDED: dict[str, Any] = {"ended": [EpochEnd(epoch=1, message="node 1 failed")]}
+BACK_OFF: dict[str, Any] = ENDED | {"phase": Phase.RESTARTING}
 STEPS: Steps = {
     "uncreated": lambda drive, _: drive.refuse(do.CreateRun, SILENT),
     "refused": lambda drive, _: drive.refuse(do.CreateRun, FOREIGN),
@@ -49,6 +53,10 @@ STEPS: Steps = {
     "running-unwritten": lambda drive, _: drive.status(**UNWRITTEN, phase=GO),
     "go": lambda drive, _: drive.status(phase=GO, digest="d1", epoch=1),
     "go-again": lambda drive, _: drive.status(phase=GO, digest="d2", epoch=2),
+    "restarts": lambda drive, _: drive.status(**BACK_OFF, digest="d1", epoch=1),
+    "restarts-unwritten": lambda drive, _: drive.status(**UNWRITTEN, **BACK_OFF),
+    "arms-again": lambda drive, _: drive.status(**ENDED, phase=Phase.ARMING, digest="d2", epoch=2),
+    "goes-again": lambda drive, _: drive.status(**ENDED, phase=GO, digest="d2", epoch=2),
     "over": lambda drive, _: drive.came(over(HERE)),
     "over-sealed": lambda drive, _: drive.came(over(digest="d1", epoch=1)),
     "over-here": lambda drive, _: drive.came(over(*BOTH, left=False)),
@@ -63,6 +71,7 @@ STEPS: Steps = {
     "cancelled": lambda drive, _: drive.cancelled(status(HERE, version=4)),
     "cancelled-left": lambda drive, _: drive.cancelled(status(everyone_left=True)),
     "still-here": lambda drive, _: drive.status(HERE, version=4),
+    "kept-odd": lambda drive, _: drive.take(said.ReportCame(drive.id(do.Keep), ODD)),
     "unkept": lambda drive, _: drive.refuse((do.Keep, do.KeepReport), SILENT),
     "kept": lambda drive, _: drive.take(
         said.ReportCame(drive.id((do.Keep, do.KeepReport)), REPORT)
@@ -94,6 +103,7 @@ NOT_CREATED = DOWN + "NotCreated 20.0 unavailable False"
 BOARD_FAULT = "close board; end fault NoneType"
 LATE = "say DidNotLeave (1,) 18.0; break off AskStatus"
 LOST = "say LostAfterResult; break off FollowEvents; close child"
+UNWRITABLE = "StorageLost 121.0 full"
 FAILED_RESULT = DOWN + "program_failed"
 
 
@@ -169,6 +179,17 @@ FAILED_RESULT = DOWN + "program_failed"
         (OWN, BEGUN + "over-sealed unkept 1 kept", "say Warnings; break off AskStatus"),
         (OWN, BEGUN + "over-sealed 18", "18: break off AskStatus; break off Keep"),
         (OWN, BEGUN + "go forgets", f"break off Keep; {FAILS}"),
+        # an epoch that has ended is said once; the next one is kept at its go, and what its checks
+        # have found is said where it is new
+        (OWN, BEGUN + "go kept restarts", f"show; say EpochEnded; {ASKS}"),
+        (OWN, BEGUN + "go kept goes-again", f"show; say EpochEnded; keep; {ASKS}"),
+        (OWN, BEGUN + "go kept restarts restarts", SEES),
+        (OWN, BEGUN + "go kept restarts arms-again", SEES),
+        (OWN, BEGUN + "go kept restarts arms-again goes-again", f"show; keep; {ASKS}"),
+        (OWN, BEGUN + "go kept restarts goes-again kept", ""),
+        (OWN, BEGUN + "go kept restarts goes-again kept-odd", "say Warnings"),
+        (OWN, BEGUN + "go restarts unkept 1", ""),
+        (OWN, BEGUN + "go kept restarts restarts-unwritten" + GIVES_UP, DOWN + UNWRITABLE),
         # 48, D8: findings of a failed start are said before the registry goes, if they come
         (OWN, BEGUN + "over-unchecked", f"show; keep report; {ASKS}"),
         (OWN, BEGUN + "9 over-unchecked unkept 0.9", ""),
@@ -218,6 +239,15 @@ FAILED_RESULT = DOWN + "program_failed"
 )
 def test_33_to_53_what_is_done_at_each_step(of: LaunchFacts, script: str, then: str) -> None:
     assert Drive.new(of).play(script, STEPS, (do.FetchMetrics,)) == then
+
+
+def test_what_a_launcher_fails_with_names_the_epochs_that_have_ended() -> None:
+    drive = Drive.new()
+    drive.play(BEGUN + "go kept restarts forgets" + GIVES_UP, STEPS)
+    assert drive.of(do.WriteResult)[0].verdict.epochs == (ENDED["ended"][0],)
+    drive = Drive.new()
+    drive.play(BEGUN + "go kept restarts end closed", STEPS)
+    assert drive.of(do.WriteResult)[0].verdict.epochs == ()  # the result has them
 
 
 def test_50_52_metrics_are_kept_each_second_and_once_more_at_the_end() -> None:

@@ -22,7 +22,7 @@ from rendezvous.wire.errors import (
     Unavailable,
     UsageError,
 )
-from rendezvous.wire.run import NodeState, Phase, SlotState
+from rendezvous.wire.run import EpochEnd, NodeState, Phase, SlotState
 from tests.launcher.drive import FOREIGN, SILENT, SLURM, Drive, Steps, facts, over, slot, status
 
 FORMER = Former("k7f2a9c1xy", "h1", "slurm", owns_registry=True, port=29_600, fingerprint="f")
@@ -49,12 +49,19 @@ def test_24_who_could_still_hear(node: NodeState | None, silent: float | None, t
 
 # --- the way there
 
+ENDED: list[EpochEnd] = [EpochEnd(epoch=1, message="node 1 failed")]
 HERE = slot(1, node=NodeState.RUNNING, silent_seconds=0.0)
 STEPS: Steps = {
     "opened": lambda drive, _: drive.answer(do.OpenFormer),
     "taken": lambda drive, _: drive.refuse(do.OpenFormer, TAKEN),
     "same": lambda drive, _: drive.status(slot(1), version=17),
     "arming": lambda drive, _: drive.status(slot(1), phase=Phase.ARMING),
+    "restarting": lambda drive, _: drive.status(
+        slot(1), phase=Phase.RESTARTING, version=17, ended=ENDED
+    ),
+    "arms-again": lambda drive, _: drive.status(
+        slot(1), phase=Phase.ARMING, version=17, ended=ENDED
+    ),
     "lives": lambda drive, _: drive.status(HERE, phase=Phase.RUNNING, version=4),
     "lost": lambda drive, _: drive.status(phase=Phase.RUNNING, version=4),
     "over": lambda drive, _: drive.came(over(reason="it is over")),
@@ -71,6 +78,7 @@ RESUMED = "say Resumes k7f2a9c1xy waiting; establish Resumed(seen=16)"
 HELD = f"say BeginsAnew port_held {TAKEN.message}; {NEW}"
 OTHER_OPTIONS = "say EndsFormer gathering other_options; cancel run other_options"
 OTHER_SCHEDULER = "say EndsFormer gathering other_scheduler; cancel run other_scheduler"
+ENDS_RESTARTING = "say EndsFormer restarting running; cancel run running"
 UNKNOWN = "say BeginsAnew silent; close child"
 OTHER_PORT, SAME_PORT = replace(WANTED, port=30_000), replace(WANTED, port=29_600)
 NOT_OURS = replace(FORMER, owns_registry=False)
@@ -114,6 +122,12 @@ STAYS = "say FormerStays k7f2a9c1xy; close board; end unavailable"
         (FORMER, OTHER_PORT, "opened same created", f"say PortKept 30000 29600; {RESUMED}"),  # D1
         (FORMER, WANTED, "opened same created made", "ask status -1 2.0; follow events 16"),
         (FORMER, WANTED, "opened same created made events-fail 0.2", "0.2: follow events 16"),
+        # between two epochs it is as before the first go, and what has ended is known
+        (FORMER, WANTED, "opened restarting", "create run"),
+        (FORMER, WANTED, "opened restarting created", RESUMED),
+        (FORMER, WANTED, "opened restarting created made restarting", "ask status 17 2.0"),
+        (FORMER, WANTED, "opened arms-again created", RESUMED),
+        (NOT_OURS, STANDING, "opened restarting", ENDS_RESTARTING),
         # 22, 23: the comparison is tried again, and another job ends the former one
         (FORMER, WANTED, "opened same silent 0.05", "0.05: create run"),
         (FORMER, WANTED, "opened same exists", OTHER_OPTIONS),

@@ -12,7 +12,7 @@ from launcher.run import inputs as said
 from launcher.run.actions import News
 from launcher.run.ground import Former, OnDisk
 from launcher.run.values import Key, Left, Starter
-from rendezvous.wire.run import NodeState, Phase, SlotState
+from rendezvous.wire.run import EpochEnd, NodeState, Phase, SlotState, SlotStatus
 from tests.launcher.drive import (
     FOREIGN,
     LOCAL,
@@ -32,7 +32,19 @@ NEVER_LOOKS = Starter("vessl", 1.0, finds=False)
 MANUAL = Starter("manual", 1.0, by_hand=True)
 KEEPS_LOGS = facts(others=Starter("vessl", 1.0, keeps_logs=True))
 RUNNING, FAILED, GO = SlotState.RUNNING, SlotState.FAILED, Phase.RUNNING
+LOST = NodeState.LOST
 FORMER = Former("k7f2a9c1xy", "h1", "slurm", owns_registry=True, port=29_600, fingerprint="f")
+
+ENDED: list[EpochEnd] = [EpochEnd(epoch=1, message="node 1 failed")]
+PAUSES: dict[str, Any] = {"phase": Phase.RESTARTING, "ended": ENDED}
+THERE = slot(1, node=NodeState.JOINED, rank=1, state=RUNNING)
+WITHOUT = slot(1, node=NodeState.RELEASED, state=RUNNING)
+
+
+def replace(one: SlotStatus, wanted: int = 1, **changes: Any) -> SlotStatus:
+    """The slot with these changes."""
+    return one.model_copy(update={"wanted_generation": wanted} | changes)
+
 
 STEPS: Steps = {
     # what the registry says
@@ -49,6 +61,14 @@ STEPS: Steps = {
     "go-unwanted": lambda drive, _: drive.status(slot(1, 1, 2), phase=GO),
     "go": lambda drive, _: drive.status(slot(1, node=NodeState.RUNNING, rank=1), phase=GO),
     "node-left": lambda drive, _: drive.status(slot(1, node=NodeState.LEFT, rank=1), phase=GO),
+    # between two epochs
+    "pauses": lambda drive, _: drive.status(THERE, **PAUSES),
+    "pauses-without": lambda drive, _: drive.status(WITHOUT, **PAUSES),
+    "pauses-unwanted": lambda drive, _: drive.status(replace(WITHOUT, 2), **PAUSES),
+    "pauses-replaced": lambda drive, _: drive.status(replace(THERE, 2), **PAUSES),
+    "pauses-lost": lambda drive, _: drive.status(replace(THERE, node_state=LOST), **PAUSES),
+    "arms-without": lambda drive, _: drive.status(WITHOUT, phase=Phase.ARMING, ended=ENDED),
+    "gathers": lambda drive, _: drive.status(replace(THERE, rank=None), ended=ENDED),
     "over": lambda drive, key: drive.refuse(do.TellSlot, OVER, key),
     "foreign": lambda drive, key: drive.refuse(do.TellSlot, FOREIGN, key),
     "unheard": lambda drive, _: drive.take(said.Unanswered(drive.id(do.TellSlot), SILENT, 0.5)),
@@ -69,6 +89,7 @@ QUIET = (*NOISE, do.AskStatus)
 SENT = "wanted heard written "
 UNTOLD, LEFT = "break off Submit; break off TellSlot", "say MayBeLeft 101 silent"
 STUCK = "go-without 76 silent"
+INTENT_2 = "write intent 1.2"
 ENDED_TWO = "note 1.2 101 gone; tell slot 1.2 failed 101"
 RUNS = SENT + "submitted heard running heard "
 
@@ -152,6 +173,16 @@ RUNS = SENT + "submitted heard running heard "
         (RUNS + "go-without running", ""),
         (RUNS + "go-without running 3.2 running", "cancel worker run 101 12.0"),
         ("go-unwanted", ""),
+        # between two epochs nothing is ended, and nothing submitted for what the run goes without
+        (RUNS + "go pauses", "say EpochEnded"),
+        (RUNS + "go pauses-without", "say EpochEnded"),
+        (RUNS + "go pauses-unwanted", "say EpochEnded"),
+        (RUNS + "go pauses arms-without", ""),
+        (RUNS + "go pauses gathers", ""),
+        (RUNS + "go pauses go-without", "describe 101"),
+        # what is replaced there ends before the newer one is submitted, as its program may run
+        (RUNS + "go pauses-replaced heard2", "describe 101"),
+        (RUNS + "go pauses-replaced heard2 running told 0.2 ended", "note 101 gone; " + INTENT_2),
         # D14: one that cannot be ended is tried again ever more rarely
         (RUNS + STUCK, ""),  # nothing waits for it: nothing is said
         (RUNS + STUCK + " 59 go-without", ""),
@@ -173,6 +204,8 @@ def test_53_to_78_what_is_done_about_a_worker_run(script: str, then: str) -> Non
         (KEEPS_LOGS.others, "1 failed:full", "note 101 gone; read last line 101"),
         (KEEPS_LOGS.others, "1 failed:full line", "tell slot failed 101 full no image"),
         (KEEPS_LOGS.others, "go node-left 1 failed", "note 101 gone; tell slot failed 101"),
+        (KEEPS_LOGS.others, "pauses 1 failed", "tell slot failed 101"),
+        (KEEPS_LOGS.others, "pauses-lost 1 failed", "note 101 gone; tell slot failed 101"),
         # 77: one that runs for a while and does not call is told again with its last line
         (KEEPS_LOGS.others, "uncalled" + " 1 running" * 30, ""),
         (KEEPS_LOGS.others, "uncalled" + " 1 running" * 31, "read last line 101"),
@@ -185,6 +218,54 @@ def test_72_76_77_what_is_done_about_what_another_scheduler_says(
 ) -> None:
     drive = Drive.new(facts(others=starter)).following()
     assert drive.play(RUNS + script, STEPS, QUIET) == then
+
+
+def resumed(one: SlotStatus, phase: Phase) -> Drive:
+    """A launch that was killed between two epochs, started again; slot 1 stands like this."""
+    drive = Drive.new(None, OnDisk(FORMER, own=(Left(ONE, SLURM, "101"),))).begin()
+    drive.answer(do.OpenFormer)
+    drive.status(slot(1), phase=phase, ended=ENDED)
+    drive.answer(do.CreateRun)
+    drive.answer(do.Establish)
+    drive.status(one, phase=phase, ended=ENDED)
+    return drive
+
+
+GATHERS, ARMS, RESTARTS = Phase.GATHERING, Phase.ARMING, Phase.RESTARTING
+COMES = slot(1, state=SlotState.QUEUED)
+DEAD = slot(1, state=FAILED)
+
+
+@pytest.mark.parametrize(
+    ("one", "phase", "is_looked_for"),
+    [
+        (THERE, RESTARTS, True),
+        (THERE, ARMS, True),
+        (replace(THERE, rank=None), RESTARTS, True),  # it has joined again
+        (replace(THERE, rank=None), GATHERS, True),
+        (COMES, GATHERS, True),
+        (COMES, ARMS, False),
+        (DEAD, GATHERS, False),
+        (DEAD, RESTARTS, False),
+        (WITHOUT, GATHERS, False),
+        (WITHOUT, RESTARTS, False),
+        (replace(WITHOUT, node_state=NodeState.LEFT), ARMS, False),
+    ],
+)
+def test_between_two_epochs_what_belongs_to_the_run_is_taken_up_again(
+    one: SlotStatus, phase: Phase, *, is_looked_for: bool
+) -> None:
+    """And submitted again, where its worker run is gone with its launcher."""
+    drive = resumed(one, phase)
+    assert bool(drive.all_open(do.Find)) is is_looked_for
+    if is_looked_for:
+        drive.found(ONE, None)
+        drive.described(ONE, SlotState.ENDED)
+        assert drive.open(do.TellSlot).key == Key(1, 2)
+    else:  # at the go it is ended
+        assert drive.last[-1:] == [do.AskStatus(drive.id(do.AskStatus), 1, 2.0)]
+        drive.status(one, phase=GO, ended=ENDED)
+        assert drive.open(do.Describe).key == ONE
 
 
 def test_what_a_person_has_to_start_is_said_once_it_is_submitted() -> None:

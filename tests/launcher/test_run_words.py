@@ -12,7 +12,7 @@ from launcher.run import sentences as say
 from launcher.run import values
 from launcher.run.values import ErrorKind, Key, Trouble, Verdict, Why
 from launcher.run.words import Names, cancel_reason, detail_of, lines, result_of
-from rendezvous.wire.run import Phase, Result, SlotState
+from rendezvous.wire.run import EpochEnd, Phase, Result, SlotState
 
 
 def ends_with(key: Key, handle: str) -> str:
@@ -107,6 +107,10 @@ SENTENCES = [
     (say.EndsLeft(1), "1 worker run of the previous launch may still exist: ending them"),
     (say.EndsLeft(2), "2 worker runs of the previous launch may still exist: ending them"),
     (say.UnknownLeft("old", "no profile"), "worker run old may still exist: no profile"),
+    (
+        say.EpochEnded(EpochEnd(epoch=1, ran_seconds=10_900.0, message="node 1 failed", then="so")),
+        "epoch 1 ended after 3 h: node 1 failed; so",
+    ),
     (
         say.LostAfterResult(LOST),
         (

@@ -63,7 +63,7 @@ def test_two_counts_are_refused() -> None:
         refuse_two_counts(2, command, "torchrun", {})
     assert caught.value.message == (
         "--max-restarts 2 and COMMAND's --max-restarts 3 exclude each other: rdzv starts the "
-        "programs of all nodes again, torchrun only those of its own node"
+        "programs of all nodes again, torchrun only its own node's"
     )
     hint = "remove COMMAND's --max-restarts 3, or launch with --max-restarts 0"
     assert caught.value.hint == hint

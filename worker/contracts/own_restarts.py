@@ -52,6 +52,6 @@ def refuse_two_counts(
         given = given if given.startswith(VARIABLE) else f"COMMAND's {given}"
         raise UsageError(
             f"--max-restarts {most} and {given} exclude each other: rdzv starts the programs of "
-            "all nodes again, torchrun only those of its own node",
+            "all nodes again, torchrun only its own node's",
             hint=f"remove {given}, or launch with --max-restarts 0",
         )

@@ -1,0 +1,91 @@
+"""`rdzv status RUN --epochs`: how each epoch of a run has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+from click.testing import Result as Done
+
+from rendezvous.wire.errors import ExitCode
+from rendezvous.wire.reports import ExitReport
+from rendezvous.wire.run import EpochEnd, Limits, Phase, Result
+from tests.launcher.command import LAUNCH_ID, launched, rdzv
+from tests.launcher.drive import status
+from tests.support.registry import Launch, Node, running
+
+ENDS = [
+    EpochEnd(
+        epoch=1,
+        ran_seconds=11_000.0,
+        message="node 2 (n2, slot 2) failed: rank 5 ended with exit code 1",
+        exit_code=1,
+        slot=2,
+        then="restart 1 of 3 at once",
+    ),
+    EpochEnd(epoch=2, ran_seconds=4.0, message="its programs were stopped"),
+]
+
+
+def test_of_a_run_that_has_ended_its_files_tell(tmp_path: Path) -> None:
+    state = launched(tmp_path)
+    kept = status(phase=Phase.RUNNING, restarts=1, max_restarts=3, ended=ENDS)
+    state.write("status.json", kept.model_dump_json().encode())
+    state.write_result(Result(status="ok", exit_code=0, message="all 2 nodes ended", epochs=ENDS))
+    done = rdzv("status", "llama", "--epochs", state=tmp_path)
+    assert (done.exit_code, done.stdout.splitlines()) == (
+        0,
+        [
+            "1 of 3 restarts used",
+            f"epoch 1 ended after 3 h: {ENDS[0].message}; restart 1 of 3 at once",
+            "epoch 2 ended within 10 s: its programs were stopped",
+            "ok: all 2 nodes ended",
+        ],
+    )
+    shown = json.loads(rdzv("status", "llama", "--epochs", "--json", state=tmp_path).stdout)
+    assert shown == {
+        "run": "llama",
+        "restarts": 1,
+        "max_restarts": 3,
+        "epochs": [end.model_dump(mode="json") for end in ENDS],
+    }
+    whole = json.loads(rdzv("status", "llama", "--json", state=tmp_path).stdout)
+    assert whole["epochs"] == shown["epochs"]
+    assert "ok after 2 restarts: " in rdzv("status", "llama", state=tmp_path).stdout
+
+
+def test_of_a_run_without_restarts_its_end_is_all(tmp_path: Path) -> None:
+    state = launched(tmp_path)
+    state.write_result(Result(status="failed", exit_code=3, message="node 1 failed"))
+    done = rdzv("status", "llama", "--epochs", state=tmp_path)
+    assert (done.exit_code, done.stdout) == (0, "failed: node 1 failed\n")
+
+
+def test_it_is_of_one_run(tmp_path: Path) -> None:
+    done = rdzv("status", "--epochs", state=tmp_path)
+    assert (done.exit_code, done.stderr) == (
+        ExitCode.USAGE,
+        "rdzv: --epochs needs a RUN\n      rdzv status RUN --epochs\n",
+    )
+
+
+async def test_while_the_run_goes_on_the_registry_is_asked(tmp_path: Path) -> None:
+    async def ask(*words: str) -> Done:
+        return await asyncio.to_thread(rdzv, "status", "llama", *words, state=tmp_path / "state")
+
+    with running(tmp_path) as registry:
+        state = launched(tmp_path / "state", registry.place)
+        launch = Launch("llama", LAUNCH_ID, state.secret())
+        await registry.create(launch, 1, limits=Limits(max_restarts=3))
+        async with Node(registry.place, launch, 0, restarts=True) as node:
+            await node.run()
+            end = ExitReport(epoch=1, exit_code=3, age_seconds=0.0, worker_rank=0)
+            await node.client.report("llama", 0, end)
+            epochs, board = await ask("--epochs"), await ask()
+    first, second, third = epochs.stdout.splitlines()
+    assert first == "1 of 3 restarts used"
+    assert second.startswith("epoch 1 ended within 10 s: node 0 (host0, slot 0) failed: ")
+    assert second.endswith("; restart 1 of 3 at once")
+    assert third.startswith("epoch 2 is arming: waiting for node 0 (host0, slot 0) to end their ")
+    assert "   1 of 3 restarts used\n" in board.stdout
