@@ -1,4 +1,4 @@
-"""The commands for runs that are there: status, metrics, cancel, restart, logs, replay."""
+"""The commands for runs that are there: status, metrics, cancel, restart, drain, logs, replay."""
 
 from __future__ import annotations
 
@@ -186,9 +186,38 @@ def restart(run: str, state_dir: Path | None, reason: str) -> None:
       rdzv restart llama-7b
     """
     need_launcher_packages()
-    from launcher.run.restart import restart_run
+    from launcher.run.requests import restart_run
 
     exit_with(restart_run(root_folder(state_dir, run), run, reason))
+
+
+@click.command()
+@click.argument("run", shell_complete=run_ids)
+@click.argument("node", type=click.IntRange(min=0))
+@STATE_DIR
+@click.option(
+    "--in",
+    "seconds",
+    type=click.FloatRange(0, 86_400),
+    default=0.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time until the node must be gone.",
+)
+@click.option("--reason", default="rdzv drain", show_default=True, help="Reason to record.")
+def drain(run: str, node: int, state_dir: Path | None, seconds: float, reason: str) -> None:
+    """Have a node leave: show the programs of all nodes a notice, and stop them before it goes.
+
+    NODE is its rank. The run ends then, as with a lost node. See 'rdzv docs elastic'.
+
+    \b
+    Example:
+      rdzv drain llama-7b 3 --in 120
+    """
+    need_launcher_packages()
+    from launcher.run.requests import drain_node
+
+    exit_with(drain_node(root_folder(state_dir, run), run, node, seconds, reason))
 
 
 @click.command()
@@ -375,4 +404,4 @@ def _journal(word: str, state_dir: Path | None) -> Path:
     return find_run(root, word).journal
 
 
-COMMANDS: tuple[click.Command, ...] = (status, metrics, cancel, restart, logs, prune)
+COMMANDS: tuple[click.Command, ...] = (status, metrics, cancel, restart, drain, logs, prune)

@@ -40,6 +40,7 @@ from rendezvous.wire.node import JoinReply, JoinRequest, Refusal
 from rendezvous.wire.relay import RelayMail, RelayPost, RelayReply
 from rendezvous.wire.reports import AckReport, Report, ReportReply
 from rendezvous.wire.run import (
+    DrainRequest,
     EventLine,
     RestartRequest,
     RunList,
@@ -239,6 +240,11 @@ ROUTES = (
           maker,
           lambda service, asked: service.restart(asked.live, printable(asked.said.reason, 300)),
           RunStatus, takes=RestartRequest),
+    Route("drain", "POST", f"{_SLOT}/drain",
+          "Show the programs that this slot's node will leave, and stop all of them before.",
+          maker,
+          lambda service, asked: service.drain(asked.live, asked.slot, asked.said),
+          RunStatus, takes=DrainRequest),
     Route("refuse", "POST", f"{_SLOT}/refusal", "Why a node does not join; it ends then.",
           newcomer_of_slot,
           lambda service, asked: service.refuse(asked.live, asked.slot, asked.number, asked.said),

@@ -12,6 +12,7 @@ from rendezvous.compat import TaskGroup, timeout
 from rendezvous.run import events
 from rendezvous.run.admission import (
     decide_cancel,
+    decide_drain,
     decide_join,
     decide_mismatch,
     decide_refusal,
@@ -37,7 +38,16 @@ from rendezvous.wire.metrics import MetricBatch, MetricReply
 from rendezvous.wire.node import JoinReply, JoinRequest, Refusal
 from rendezvous.wire.relay import RelayMail, RelayPost, RelayReply
 from rendezvous.wire.reports import ExitReport, Report, ReportReply
-from rendezvous.wire.run import EventLine, Phase, RunList, RunSpec, RunStatus, SlotNews
+from rendezvous.wire.run import (
+    DrainRequest,
+    EventLine,
+    Phase,
+    RunList,
+    RunSpec,
+    RunStatus,
+    SlotNews,
+)
+from rendezvous.wire.words import printable
 
 _QUIET_SECONDS = 10.0
 _CLOSES_SECONDS = 0.05
@@ -146,6 +156,17 @@ class Service:
         Raises RunOver where the run has ended, Mismatch where a node cannot do it.
         """
         await self.sequencer.change_run(live, lambda _: decide_restart(live.run, why))
+        return await self.status(live)
+
+    async def drain(self, live: LiveRun, slot: int, asked: DrainRequest) -> RunStatus:
+        """Have a node leave; where no program runs, nothing changes.
+
+        Raises RunOver where the run has ended, NotFound where the slot has no node.
+        """
+        why = printable(asked.reason, 300)
+        await self.sequencer.change_run(
+            live, lambda _: decide_drain(live.run, slot, asked.seconds, why)
+        )
         return await self.status(live)
 
     async def launcher_ended(self, limit_seconds: float) -> None:

@@ -31,6 +31,7 @@ from rendezvous.wire.node import JoinReply, JoinRequest, Refusal
 from rendezvous.wire.relay import RELAY_POLL_SECONDS, Parcel, RelayMail, RelayPost, RelayReply
 from rendezvous.wire.reports import AckReport, DepartReport, ExitReport, Report, ReportReply
 from rendezvous.wire.run import (
+    DrainRequest,
     EventLine,
     RestartRequest,
     RunList,
@@ -295,6 +296,11 @@ class RegistryClient:
         """Start the programs of a run again."""
         asked = RestartRequest(reason=reason)
         return await self._ask(RunStatus, "POST", f"/v1/runs/{run}/restart", asked)
+
+    async def drain(self, run: str, slot: int, seconds: float, reason: str) -> RunStatus:
+        """Have a node leave, after so many seconds."""
+        asked = DrainRequest(seconds=seconds, reason=reason)
+        return await self._ask(RunStatus, "POST", f"/v1/runs/{run}/slots/{slot}/drain", asked)
 
     async def slot_news(self, run: str, slot: int, news: SlotNews) -> RunStatus:
         """Tell what the scheduler says of a slot."""

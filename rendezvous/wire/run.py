@@ -141,6 +141,17 @@ class RestartRequest(Wire):
     )
 
 
+class DrainRequest(Wire):
+    """`POST /v1/runs/{run}/slots/{slot}/drain`."""
+
+    seconds: Annotated[Seconds, Field(le=86_400)] = Field(
+        0.0, description="Until the node must be gone."
+    )
+    reason: Annotated[str, Field(max_length=300)] = Field(
+        "", description="Why, for those who look at the run."
+    )
+
+
 class Limits(BaseModel):
     """Times and counts of one run; every one can be set by the person."""
 

@@ -131,6 +131,7 @@ class Stage:
         bodies: dict[tuple[str, str], Any] = {
             ("PUT", "/v1/runs/{run}"): self.mine.spec(2).model_dump(mode="json"),
             ("POST", "/v1/runs/{run}/restart"): {"reason": "new data"},
+            ("POST", "/v1/runs/{run}/slots/{slot}/drain"): {"seconds": 60.0, "reason": "repair"},
             ("POST", "/v1/runs/{run}/slots/{slot}"): {"generation": 2, "state": "running"},
             ("POST", "/v1/runs/{run}/slots/{slot}/refusal"): {
                 "hostname": "host0",

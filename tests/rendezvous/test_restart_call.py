@@ -1,4 +1,4 @@
-"""The call that has the programs of a run start again."""
+"""The calls that have the programs of a run start again, and a node leave."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from rendezvous.wire.errors import Mismatch, RunOver
+from rendezvous.wire.errors import Mismatch, NotFound, RunOver
 from rendezvous.wire.reports import AckReport, ExitReport
-from rendezvous.wire.run import Phase
+from rendezvous.wire.run import DrainRequest, Phase
 from tests.support.driver import make_probe
 from tests.support.registry import Launch
 from tests.support.served import Served, serving
@@ -80,3 +80,14 @@ async def test_a_node_that_cannot_do_it_is_named(served: Served) -> None:
     with pytest.raises(Mismatch, match=r"^slot 0 \(host0\) has rdzv an older version, which"):
         await served.service.restart(served.host(DEMO), "new data")
     assert not served.host(DEMO).run.stop
+
+
+async def test_a_node_that_is_to_leave_is_shown_to_all(served: Served) -> None:
+    await running(served)
+    live, asked = served.host(DEMO), DrainRequest(seconds=120.0, reason="repair")
+    for _ in range(2):
+        status = await served.service.drain(live, 1, asked)
+        assert status.reason.startswith("node 1 (host1, slot 1) will leave: drained: repair; all")
+    assert [line.kind for line in live.lines_after(0)].count("departs") == 1
+    with pytest.raises(NotFound):
+        await served.service.drain(live, 5, asked)

@@ -11,6 +11,7 @@ from rendezvous.wire.watch import DepartureNotice
 from tests.worker.agent.drive import (
     LED,
     POLL,
+    PROGRAM,
     RULES,
     SERVING,
     TERM,
@@ -31,14 +32,14 @@ NOTICE = DepartureNotice(slot=0, rank=0, seconds=40.0, words="drained")
 SPOT = inputs.DepartureNear(120.0, "its notice file /run/notice appeared")
 
 
-def near(state: str = "running", rules: Rules = RULES, contract: Contract | None = None) -> Drive:
+def near(state: str = "running", rules: Rules = RULES, contract: Contract = PROGRAM) -> Drive:
     """A node of a registry that takes departures."""
     drive = to("joining", rules)
     drive.reply = reply().model_copy(update={"takes_departures": True})
     drive.answer(do.Join, inputs.Joined, drive.reply, "https://10.0.0.4:29600")
     if state != "joined":
         drive.arm()
-        drive.readied(*[contract] * (contract is not None))
+        drive.readied(contract)
         drive.taken()
         drive.go()
         drive.started()

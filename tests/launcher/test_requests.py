@@ -1,4 +1,4 @@
-"""`rdzv restart`: what it says of a run, by how the run stands."""
+"""`rdzv restart` and `rdzv drain`: what they say of a run, by how the run stands."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from click.testing import Result as Done
 
-from launcher.run.restart import what_happens
+from launcher.run.requests import after_drain, after_restart, slot_of
 from rendezvous.wire.errors import ExitCode, RdzvError
 from rendezvous.wire.run import EpochEnd, Phase, Result
 from tests.launcher.command import LAUNCH_ID, launched, rdzv
-from tests.launcher.drive import status
+from tests.launcher.drive import slot, status
 from tests.support.registry import Launch, Node, running
 
 ENDED = [EpochEnd(epoch=1, message="node 1 failed", then="restart 1 of 3 after 4 s")]
@@ -34,13 +34,13 @@ ENDED = [EpochEnd(epoch=1, message="node 1 failed", then="restart 1 of 3 after 4
     ],
 )
 def test_what_comes_of_it_is_said(stands: dict[str, Any], words: str) -> None:
-    assert what_happens(status(**stands)) == words
+    assert after_restart(status(**stands)) == words
 
 
 @pytest.mark.parametrize("phase", [Phase.GATHERING, Phase.VERIFYING, Phase.ARMING])
 def test_where_no_program_has_started_nothing_restarts(phase: Phase) -> None:
     with pytest.raises(RdzvError) as caught:
-        what_happens(status(phase=phase))
+        after_restart(status(phase=phase))
     words = "no program of run 'llama' has started yet, so nothing restarts: waiting"
     assert (caught.value.message, caught.value.exit_code) == (words, ExitCode.FAILED)
 
@@ -81,3 +81,42 @@ async def test_the_registry_is_asked(tmp_path: Path) -> None:
     words = "run 'llama': restarted by hand: new data; the programs are being stopped\n"
     assert (done.stdout, done.exit_code) == (words, ExitCode.OK)
     assert (view.phase, view.reason) == (Phase.RUNNING, words.partition(": ")[2].strip())
+
+
+# --- rdzv drain -----------------------------------------------------------------------------------
+
+
+def test_a_node_is_found_by_its_rank() -> None:
+    view = status(slot(0, rank=1), slot(1, rank=0), slot(2, rank=None))
+    assert [slot_of(view, node) for node in (0, 1)] == [1, 0]
+    with pytest.raises(RdzvError, match=r"^run 'llama' has no node 2: its nodes are 0 to 1$"):
+        slot_of(view, 2)
+    with pytest.raises(RdzvError, match="none of its nodes has a rank yet"):
+        slot_of(status(slot(0, rank=None)), 0)
+
+
+def test_what_comes_of_a_drain_is_said() -> None:
+    assert after_drain(status(phase=Phase.RUNNING)) == "run 'llama': waiting"
+    with pytest.raises(RdzvError, match="is arming, and only a node whose program runs can be"):
+        after_drain(status(phase=Phase.ARMING))
+
+
+async def test_the_registry_is_asked_to_have_a_node_leave(tmp_path: Path) -> None:
+    async def ask(*words: str) -> Done:
+        return await asyncio.to_thread(rdzv, "drain", "llama", *words, state=tmp_path / "state")
+
+    with running(tmp_path) as registry:
+        state = launched(tmp_path / "state", registry.place)
+        launch = Launch("llama", LAUNCH_ID, state.secret())
+        await registry.create(launch, 2)
+        early = await ask("1")
+        async with (
+            Node(registry.place, launch, 0) as first,
+            Node(registry.place, launch, 1) as second,
+        ):
+            await asyncio.gather(first.run(), second.run())
+            done = await ask("1", "--in", "120", "--reason", "repair")
+    assert early.stderr == "rdzv: run 'llama' has no node 1: none of its nodes has a rank yet\n"
+    said = "run 'llama': node 1 (host1, slot 1) will leave: drained: repair; all programs are"
+    assert done.stdout.replace("\n", " ").startswith(said), done.stdout
+    assert done.exit_code == ExitCode.OK

@@ -1,0 +1,105 @@
+"""What a person asks of a run that goes on: that its programs start again, that a node leaves."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import click
+
+from launcher.state.find_run import find_run, registry_of
+from launcher.state.state_dir import StateDir
+from launcher.terminal import fold_lines, width_of
+from rendezvous.talk.client import RegistryClient
+from rendezvous.wire.errors import Mismatch, NotFound, RdzvError, RunOver, Unavailable
+from rendezvous.wire.run import Phase, RunStatus
+
+
+async def restart_run(root: Path, run: str, reason: str) -> int:
+    """Have the programs of all nodes stopped and started again; says what happens.
+
+    Raises RdzvError where nothing can be started again: none runs yet, or the run has ended.
+    """
+
+    async def ask(client: RegistryClient) -> RunStatus:
+        return await client.restart(run, reason)
+
+    state = _going_on(root, run, "its programs cannot start again")
+    return _say(after_restart(await _asked(state, "cannot be restarted", ask)))
+
+
+async def drain_node(root: Path, run: str, node: int, seconds: float, reason: str) -> int:
+    """Have a node leave, after so long; says what happens.
+
+    Raises RdzvError where no program runs that could be told.
+    """
+
+    async def ask(client: RegistryClient) -> RunStatus:
+        status = await client.status(run)
+        return await client.drain(run, slot_of(status, node), seconds, reason)
+
+    state = _going_on(root, run, "its nodes have left")
+    return _say(after_drain(await _asked(state, "cannot be told", ask)))
+
+
+def _going_on(root: Path, run: str, so: str) -> StateDir:
+    state = find_run(root, run)
+    if state.result() is not None and not state.is_held():
+        raise RdzvError(f"run '{run}' has ended, so {so}")
+    return state
+
+
+def _say(words: str) -> int:
+    click.echo(fold_lines(words, width_of(sys.stdout)))
+    return 0
+
+
+def slot_of(status: RunStatus, node: int) -> int:
+    """The slot of the node with this rank; raises RdzvError where there is none."""
+    found = next((slot.slot for slot in status.slots if slot.rank == node), None)
+    if found is None:
+        count = sum(slot.rank is not None for slot in status.slots)
+        known = f"its nodes are 0 to {count - 1}" if count else "none of its nodes has a rank yet"
+        raise RdzvError(f"run '{status.run}' has no node {node}: {known}")
+    return found
+
+
+def after_restart(status: RunStatus) -> str:
+    """What comes of a restart that was asked for, by how the run stands then.
+
+    Raises RdzvError where no program has started yet.
+    """
+    run = f"run '{status.run}'"
+    if status.phase in (Phase.RUNNING, Phase.FINISHED):
+        return f"{run}: {status.reason}"
+    if not status.ended:
+        raise RdzvError(
+            f"no program of {run} has started yet, so nothing restarts: {status.reason}"
+        )
+    return f"{run}: its programs are starting again: {status.reason}"
+
+
+def after_drain(status: RunStatus) -> str:
+    """What comes of a node that is to leave; raises RdzvError where no program runs."""
+    if status.phase in (Phase.RUNNING, Phase.FINISHED):
+        return f"run '{status.run}': {status.reason}"
+    raise RdzvError(
+        f"run '{status.run}' is {status.phase}, and only a node whose program runs can be drained",
+        hint="end its worker run instead: a node that is lost before the start is replaced",
+    )
+
+
+async def _asked(
+    state: StateDir, what: str, ask: Callable[[RegistryClient], Awaitable[RunStatus]]
+) -> RunStatus:
+    async with registry_of(state) as client:
+        try:
+            return await ask(client)
+        except (RunOver, Mismatch, NotFound) as exc:
+            raise RdzvError(exc.message, hint=exc.hint) from exc
+        except Unavailable as exc:
+            raise Unavailable(
+                f"run '{state.run}' {what} because its registry does not answer: {exc.message}",
+                hint="it has probably ended; check with 'rdzv status'",
+            ) from exc
