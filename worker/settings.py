@@ -139,7 +139,7 @@ def read_bytes(text: str) -> int:
 def _check_signal(text: str) -> str:
     if text and signal_number(text) not in _NOTICE_SIGNALS:
         known = ", ".join(signals.Signals(number).name for number in _NOTICE_SIGNALS)
-        raise ValueError(f"'{text}' is no signal for this; known are {known}")
+        raise ValueError(f"'{text}' is not a signal for this; choose one of {known}")
     return text
 
 

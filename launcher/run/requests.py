@@ -40,7 +40,7 @@ async def drain_node(root: Path, run: str, node: int, seconds: float, reason: st
         return await client.drain(run, slot_of(status, node), seconds, reason)
 
     state = _going_on(root, run, "its nodes have left")
-    return _say(after_drain(await _asked(state, "cannot be told", ask)))
+    return _say(after_drain(await _asked(state, "cannot drain a node", ask)))
 
 
 def _going_on(root: Path, run: str, so: str) -> StateDir:
