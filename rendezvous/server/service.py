@@ -172,12 +172,14 @@ class Service:
     async def launcher_ended(self, limit_seconds: float) -> None:
         """End the runs that were let go: rank 0's agent died with the launcher.
 
-        A run that still gathers stays as it is: the same launch, started again, takes it up.
+        A run of which no program runs stays as it is, from this moment on: the same launch, started
+        again, takes it up, and what its nodes say as they end with their launcher would end it.
         Returns once every node of the ended runs has left, or after `limit_seconds`.
         """
         let_go = (Phase.RUNNING, Phase.FINISHED)
         ended = [live for live in self._runs.values() if live.run.phase in let_go]
         if not ended:
+            self.closing.set()
             return
         await self.sequencer.change(
             lambda _: [

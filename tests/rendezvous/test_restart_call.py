@@ -8,7 +8,7 @@ import pytest
 
 from rendezvous.wire.errors import Mismatch, NotFound, RunOver
 from rendezvous.wire.reports import AckReport, ExitReport
-from rendezvous.wire.run import DrainRequest, Phase
+from rendezvous.wire.run import DrainRequest, Phase, SlotNews, SlotState
 from tests.support.driver import make_probe
 from tests.support.registry import Launch
 from tests.support.served import Served, serving
@@ -57,6 +57,45 @@ async def test_the_programs_are_stopped_and_start_again_uncounted(served: Served
         "restarted by hand: new data",
     )
     await acknowledge(served)
+    assert served.is_what_the_journal_says(DEMO)
+
+
+async def test_a_node_that_ended_with_its_launcher_comes_again_between_two_epochs(
+    served: Served,
+) -> None:
+    """The same launch, started again, submits it as its next generation."""
+    await running(served)
+    live = served.host(DEMO)
+    before = live.run.table
+    await served.service.restart(live, "new data")
+    for slot in (0, 1):
+        end = ExitReport(epoch=1, exit_code=143, age_seconds=0.0, stopped=True)
+        await served.report(DEMO, slot, end)
+    await served.service.launcher_ended(0.0)
+    await served.restart(away=5.0)
+    live = served.host(DEMO)
+    assert live.run.phase is Phase.ARMING
+    digest = DEMO.token(0, 2).sha256()
+    news = SlotNews(generation=2, state=SlotState.SUBMITTING, token_sha256=digest)
+    await served.service.slot_news(live, 0, news)
+    again = {"generation": 2, "join_id": "join-0-of-generation-2", "restarts": True}
+    await served.join(DEMO, 0, **again)
+    assert (live.run.phase, live.run.result) == (Phase.VERIFYING, None)
+    incarnations = {0: 2, 1: 1}
+    epoch = live.run.epoch
+    for slot, incarnation in incarnations.items():
+        await served.report(DEMO, slot, make_probe(epoch, slot, [0, 1]), incarnation)
+    ack = AckReport(epoch=live.run.epoch, digest=live.run.digest)
+    for slot, incarnation in incarnations.items():
+        await served.report(DEMO, slot, ack, incarnation)
+    after = live.run.table
+    assert live.run.phase is Phase.RUNNING
+    assert before is not None
+    assert after is not None
+    assert after.epoch > before.epoch
+    assert [(row.slot, row.rank) for row in after.rows] == [
+        (row.slot, row.rank) for row in before.rows
+    ]
 
 
 async def test_while_no_program_runs_nothing_changes(served: Served) -> None:

@@ -394,3 +394,4 @@ async def test_without_its_launcher_a_run_that_was_let_go_ends_and_one_that_form
     result = served.host(DEMO).run.result
     assert (result is not None) == ends
     assert result is None or "its launcher was killed" in result.message
+    assert served.service.closing.is_set() is not ends  # nothing changes a run that waits
