@@ -87,14 +87,20 @@ class _Rhythm:
             return False
         if status.trouble and status.phase is not Phase.RUNNING:  # the launcher says it
             return False
-        if status.phase is Phase.RESTARTING:  # it has said why, and for how long
-            return False
         is_same = status.topic == self._topic
         if is_same and silent < self._patience:
             return False
         self._patience = 2 * self._patience if is_same else _SAY_AGAIN_SECONDS
         self._topic = status.topic
         return True
+
+
+def _awaited(status: RunStatus) -> str:
+    """What is waited for; why the programs start again was said when they ended."""
+    left = status.remaining_seconds
+    if status.phase is Phase.RESTARTING and left is not None:
+        return f"{status.phase}: {left:.0f} s left"
+    return status.reason
 
 
 class PlainBoard:
@@ -115,7 +121,7 @@ class PlainBoard:
         if self._silent_until is None:
             self._silent_until = now + _FIRST_EVENT_SECONDS
         if now >= self._silent_until and self._rhythm.is_due(status):
-            self._write(status.elapsed_seconds, status.reason)
+            self._write(status.elapsed_seconds, _awaited(status))
 
     def event(self, line: EventLine, *, said: bool = False) -> None:
         """Say what happened, but for what every node does alike."""
@@ -189,7 +195,7 @@ class LiveBoard:
         """Redraw; from the go on the terminal is the programs', but for who is late to end."""
         if self._formed:
             if self._rhythm.is_due(status):
-                self.say(status.reason)
+                self.say(_awaited(status))
             return
         if self._live is None:
             from rich.live import Live

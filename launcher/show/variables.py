@@ -76,11 +76,12 @@ async def _table(state: StateDir) -> tuple[EndpointTable, str, RestartFacts]:
             if status.digest:
                 table = await client.table(state.run, status.digest)
                 return table, status.digest, _facts(status)
-            why = f"it is {status.phase}: {status.reason}"
+            why, may_be_kept = f"it is {status.phase}: {status.reason}", bool(status.ended)
     except RdzvError as exc:
-        if (kept := state.read("table.json", EndpointTable)) is not None:
-            return kept, kept.digest(), _facts(state.read("status.json", RunStatus))
-        why = exc.message
+        why, may_be_kept = exc.message, True
+    kept = state.read("table.json", EndpointTable) if may_be_kept else None
+    if kept is not None:
+        return kept, kept.digest(), _facts(state.read("status.json", RunStatus))
     raise UsageError(
         f"run '{state.run}' has no endpoint table: {why}",
         hint="it is sealed when all nodes have joined; until then, 'rdzv launch --dry-run' shows "

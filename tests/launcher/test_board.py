@@ -386,19 +386,21 @@ def test_while_programs_run_boards_say_only_who_is_late_to_end() -> None:
     assert screen.getvalue().count("rdzv: 1 of 2 ended; waiting for node 1") == 4
 
 
-def test_between_two_epochs_boards_say_who_is_late_and_nothing_of_the_pause() -> None:
+def test_between_two_epochs_boards_say_how_long_that_takes_and_who_is_late() -> None:
     plain, screen = Plain().begun(), Screen()
     screen.board.status(run_status(phase=Phase.RUNNING, reason="running"))
-    for phase, reason in ((Phase.RESTARTING, "it restarts, 4 s left"), (Phase.ARMING, "waiting")):
-        plain.status(reason, 60.0, 60.0, phase=phase, topic=len(reason))
-        screen.now += 60.0
-        screen.board.status(run_status(phase=phase, reason=reason, topic=len(reason)))
-    assert (plain.said_at(), "it restarts" in plain.getvalue()) == (["60.0"], False)
+    for phase, left in ((Phase.RESTARTING, 16.0), (Phase.RESTARTING, 14.0), (Phase.ARMING, 60.0)):
+        more: dict[str, Any] = {"phase": phase, "remaining_seconds": left, "topic": len(phase)}
+        plain.status("node 1 failed; waiting", 60.0 - left, 2.0, **more)
+        screen.now += 2.0
+        screen.board.status(run_status(reason="node 1 failed; waiting", **more))
     screen.board.event(event("restarted by hand: new data", "restart_asked"))
-    assert screen.left().splitlines()[-2:] == [
-        "rdzv: waiting",
+    waits = ["restarting: 16 s left", "node 1 failed; waiting"]
+    assert screen.left().splitlines()[-3:] == [
+        *(f"rdzv: {words}" for words in waits),
         "rdzv: restarted by hand: new data",
     ]
+    assert [line.partition(" s  ")[2] for line in plain.getvalue().splitlines()][-2:] == waits
 
 
 def test_the_table_says_how_many_restarts_are_used() -> None:

@@ -60,6 +60,9 @@ STEPS: Steps = {
     "go-without": lambda drive, _: drive.status(slot(1), phase=GO),
     "go-unwanted": lambda drive, _: drive.status(slot(1, 1, 2), phase=GO),
     "go": lambda drive, _: drive.status(slot(1, node=NodeState.RUNNING, rank=1), phase=GO),
+    "program-ended": lambda drive, _: drive.status(
+        slot(1, node=NodeState.EXITED, rank=1), phase=GO
+    ),
     "node-left": lambda drive, _: drive.status(slot(1, node=NodeState.LEFT, rank=1), phase=GO),
     # between two epochs
     "pauses": lambda drive, _: drive.status(THERE, **PAUSES),
@@ -162,6 +165,7 @@ RUNS = SENT + "submitted heard running heard "
         # D12: one whose node is there is not believed to be over until it has left
         (RUNS + "go 1 ended", "tell slot ended 101"),
         (RUNS + "go 1 ended heard 1", "1: describe 101"),
+        (RUNS + "program-ended 1 ended", "tell slot ended 101"),
         (RUNS + "go 1 ended heard node-left 1 ended", "note 101 gone"),
         (RUNS + "go 1 ended heard node-left 1 ended 60", ""),
         (RUNS + "go 1 ended heard end", "describe 101"),

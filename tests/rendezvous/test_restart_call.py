@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from rendezvous.wire.errors import Mismatch, NotFound, RunOver
+from rendezvous.wire.errors import Mismatch, NotFound, RunExists, RunOver
 from rendezvous.wire.reports import AckReport, ExitReport
 from rendezvous.wire.run import DrainRequest, Phase, SlotNews, SlotState
 from tests.support.driver import make_probe
@@ -78,7 +79,7 @@ async def test_a_node_that_ended_with_its_launcher_comes_again_between_two_epoch
     digest = DEMO.token(0, 2).sha256()
     news = SlotNews(generation=2, state=SlotState.SUBMITTING, token_sha256=digest)
     await served.service.slot_news(live, 0, news)
-    again = {"generation": 2, "join_id": "join-0-of-generation-2", "restarts": True}
+    again: dict[str, Any] = {"generation": 2, "join_id": "join-0-of-generation-2", "restarts": True}
     await served.join(DEMO, 0, **again)
     assert (live.run.phase, live.run.result) == (Phase.VERIFYING, None)
     incarnations = {0: 2, 1: 1}
@@ -89,7 +90,7 @@ async def test_a_node_that_ended_with_its_launcher_comes_again_between_two_epoch
     for slot, incarnation in incarnations.items():
         await served.report(DEMO, slot, ack, incarnation)
     after = live.run.table
-    assert live.run.phase is Phase.RUNNING
+    assert (await served.service.status(live)).phase is Phase.RUNNING
     assert before is not None
     assert after is not None
     assert after.epoch > before.epoch
@@ -130,3 +131,10 @@ async def test_a_node_that_is_to_leave_is_shown_to_all(served: Served) -> None:
     assert [line.kind for line in live.lines_after(0)].count("departs") == 1
     with pytest.raises(NotFound):
         await served.service.drain(live, 5, asked)
+
+
+async def test_a_launch_with_another_number_of_restarts_is_another_run(served: Served) -> None:
+    await served.create(DEMO, 2, max_restarts=3)
+    await served.create(DEMO, 2, max_restarts=3)
+    with pytest.raises(RunExists):
+        await served.create(DEMO, 2, max_restarts=2)
