@@ -34,6 +34,7 @@ class Step(StrEnum):
     """Nobody asks about it: it is over, replaced, or was not submitted for all that is known."""
 
 
+BEFORE_SUBMISSION: Final = (Step.TELLING, Step.OLDER, Step.GATED, Step.WRITING)
 _STARTED: Final = (Phase.RUNNING, Phase.FINISHED)
 _GATHERS_AGAIN: Final = (Phase.GATHERING, Phase.VERIFYING)
 _RELEASED: Final = (NodeState.RELEASED, NodeState.LEFT)
@@ -44,9 +45,6 @@ def has_started(status: RunStatus) -> bool:
     """Whether programs have started, also where they are about to start again; or the run is
     over."""
     return status.phase in _STARTED or bool(status.ended)
-
-
-BEFORE_SUBMISSION: Final = (Step.TELLING, Step.OLDER, Step.GATED, Step.WRITING)
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ import click
 from launcher.plan.dry_run import KEPT, contract_of, variable_lines
 from launcher.state.find_run import find_run, registry_of
 from launcher.state.state_dir import StateDir
-from rendezvous.wire.errors import RdzvError, UsageError
+from rendezvous.wire.errors import NotFound, RdzvError, UsageError
 from rendezvous.wire.run import RestartFacts, RunStatus
 from rendezvous.wire.table import EndpointTable, TableRow
 from rendezvous.wire.words import printable
@@ -73,15 +73,16 @@ async def _table(state: StateDir) -> tuple[EndpointTable, str, RestartFacts]:
     try:
         async with registry_of(state) as client:
             status = await client.status(state.run)
+            if status.ended and not status.digest:  # the last table is kept
+                raise NotFound(f"its nodes gather again: {status.reason}")
             if status.digest:
                 table = await client.table(state.run, status.digest)
                 return table, status.digest, _facts(status)
-            why, may_be_kept = f"it is {status.phase}: {status.reason}", bool(status.ended)
+            why = f"it is {status.phase}: {status.reason}"
     except RdzvError as exc:
-        why, may_be_kept = exc.message, True
-    kept = state.read("table.json", EndpointTable) if may_be_kept else None
-    if kept is not None:
-        return kept, kept.digest(), _facts(state.read("status.json", RunStatus))
+        if (kept := state.read("table.json", EndpointTable)) is not None:
+            return kept, kept.digest(), _facts(state.read("status.json", RunStatus))
+        why = exc.message
     raise UsageError(
         f"run '{state.run}' has no endpoint table: {why}",
         hint="it is sealed when all nodes have joined; until then, 'rdzv launch --dry-run' shows "

@@ -22,8 +22,7 @@ from launcher.schedulers.local import LocalScheduler
 from launcher.schedulers.manual import ManualScheduler
 from launcher.show.variables import table_lines
 from rendezvous.wire.errors import ExitCode, UsageError
-from rendezvous.wire.reports import ExitReport
-from rendezvous.wire.run import EpochEnd, Limits, Phase, SlotNews, SlotState
+from rendezvous.wire.run import EpochEnd, Phase
 from rendezvous.wire.table import EndpointTable, TableRow
 from tests.launcher.command import LAUNCH_ID, launched, plan_of, rdzv
 from tests.launcher.test_board import run_status
@@ -352,31 +351,3 @@ def test_a_second_count_of_restarts_is_refused(tmp_path: Path) -> None:
     assert (done.exit_code, done.stdout) == (ExitCode.USAGE, "")
     assert "COMMAND's --max-restarts 3 exclude each other" in done.stderr
     assert rdzv(*words, "train.py", state=tmp_path).exit_code == 0
-
-
-async def test_where_nodes_gather_again_the_last_table_is_shown(tmp_path: Path) -> None:
-    with running(tmp_path) as registry:
-        state = launched(tmp_path / "state", registry.place, command=["train.py"])
-        launch = Launch("llama", LAUNCH_ID, state.secret())
-        await registry.create(launch, 2, limits=Limits(max_restarts=1))
-        more = {"generation": 2, "restarts": True}
-        async with (
-            Node(registry.place, launch, 0, restarts=True) as first,
-            Node(registry.place, launch, 1, restarts=True) as second,
-            Node(registry.place, launch, 1, attempt=2, **more) as third,
-        ):
-            await asyncio.gather(first.run(), second.run())
-            state.write("table.json", table().canonical())
-            end = ExitReport(epoch=1, exit_code=3, age_seconds=0.0)
-            await asyncio.gather(*(n.client.report("llama", n.slot, end) for n in (first, second)))
-            digest = launch.token(1, 2).sha256()
-            news = SlotNews(generation=2, state=SlotState.SUBMITTING, token_sha256=digest)
-            async with registry.client(launch.keys.admin) as client:
-                await client.slot_news("llama", 1, news)
-                await third.join()
-                phase = (await client.status("llama")).phase
-            result = await asyncio.to_thread(
-                rdzv, "status", "llama", "--env", "0", state=tmp_path / "state"
-            )
-    assert (phase, result.exit_code) == (Phase.VERIFYING, 0)
-    assert f"table {table().digest()[:12]}\n" in result.stdout

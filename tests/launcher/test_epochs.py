@@ -10,11 +10,13 @@ from click.testing import Result as Done
 
 from rendezvous.wire.errors import ExitCode
 from rendezvous.wire.reports import ExitReport
-from rendezvous.wire.run import EpochEnd, Limits, Phase, Result
+from rendezvous.wire.run import EpochEnd, Limits, Phase, Result, SlotNews, SlotState
+from rendezvous.wire.table import EndpointTable
 from tests.launcher.command import LAUNCH_ID, launched, rdzv
 from tests.launcher.drive import status
 from tests.support.registry import Launch, Node, running
 
+WIRE = Path(__file__).parent.parent / "wire"
 ENDS = [
     EpochEnd(
         epoch=1,
@@ -89,3 +91,33 @@ async def test_while_the_run_goes_on_the_registry_is_asked(tmp_path: Path) -> No
     assert second.endswith("; restart 1 of 3 at once")
     assert third.startswith("epoch 2 is arming: waiting for node 0 (host0, slot 0) to end their ")
     assert "   1 of 3 restarts used\n" in board.stdout
+
+
+async def test_where_nodes_gather_again_the_last_table_is_shown(tmp_path: Path) -> None:
+    """`rdzv status --env` needs one."""
+    table = EndpointTable.model_validate_json((WIRE / "EndpointTable.2.json").read_bytes())
+    with running(tmp_path) as registry:
+        state = launched(tmp_path / "state", registry.place, command=["train.py"])
+        launch = Launch("llama", LAUNCH_ID, state.secret())
+        await registry.create(launch, 2, limits=Limits(max_restarts=1))
+        more = {"generation": 2, "restarts": True}
+        async with (
+            Node(registry.place, launch, 0, restarts=True) as first,
+            Node(registry.place, launch, 1, restarts=True) as second,
+            Node(registry.place, launch, 1, attempt=2, **more) as third,
+        ):
+            await asyncio.gather(first.run(), second.run())
+            state.write("table.json", table.canonical())
+            end = ExitReport(epoch=1, exit_code=3, age_seconds=0.0)
+            await asyncio.gather(*(n.client.report("llama", n.slot, end) for n in (first, second)))
+            digest = launch.token(1, 2).sha256()
+            news = SlotNews(generation=2, state=SlotState.SUBMITTING, token_sha256=digest)
+            async with registry.client(launch.keys.admin) as client:
+                await client.slot_news("llama", 1, news)
+                await third.join()
+                phase = (await client.status("llama")).phase
+            result = await asyncio.to_thread(
+                rdzv, "status", "llama", "--env", "0", state=tmp_path / "state"
+            )
+    assert (phase, result.exit_code) == (Phase.VERIFYING, 0)
+    assert f"table {table.digest()[:12]}\n" in result.stdout
