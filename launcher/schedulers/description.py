@@ -11,7 +11,13 @@ OVER = (SlotState.ENDED, SlotState.FAILED)
 
 @frozen
 class Description:
-    """What a scheduler says of a worker run, in its own words."""
+    """What a scheduler says of a worker run, in its own words.
+
+    Attributes:
+        preempted: It takes the run's machine back, or has done so: neither the program nor the
+            machine is at fault.
+    """
 
     state: SlotState
     detail: str = ""
+    preempted: bool = False

@@ -262,12 +262,14 @@ class ProfileScheduler(ProfileCommands, Scheduler):
         """Our state, and what it does not say: the reason of a wait, the kind of an end."""
         word, state = groups["state"] or "", self.profile.states.of(groups["state"] or "")
         reason = " ".join((groups.get("detail") or "").split())
+        may_be = state is SlotState.RUNNING or state in OVER
+        preempted = may_be and self.profile.states.says_preempted(word, reason)
         if state in (SlotState.SUBMITTED, SlotState.QUEUED, SlotState.RUNNING):
-            return Description(state, reason)
+            return Description(state, reason, preempted)
         code = (groups.get("code") or "").lstrip("0")
         if code and state in OVER:
             state, word = SlotState.FAILED, f"{word}, exit code {code}"
-        return Description(state, f"{word}: {reason}" if reason else word)
+        return Description(state, f"{word}: {reason}" if reason else word, preempted)
 
     async def cancel(self, run: WorkerRun, handle: str, *, grace_seconds: float) -> None:
         """See the contract; what was made twice by a lost answer is ended twice."""

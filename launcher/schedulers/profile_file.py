@@ -50,6 +50,9 @@ def _check_state(pattern: str) -> str:
     return pattern
 
 
+_WORD = re.compile(r"\w+")
+"""Of a reason."""
+
 Argv = Annotated[list[str], Field(min_length=1), AfterValidator(_check_words)]
 Regex = Annotated[str, AfterValidator(_check_regex)]
 IdRegex = Annotated[str, AfterValidator(_check_id)]
@@ -100,28 +103,36 @@ class Describe(_Table):
 
 
 class States(_Table):
-    """`[states]`: the scheduler's words for our states; every other word is unknown."""
+    """`[states]`: the scheduler's words for our states; every other word is unknown.
+
+    Those of `preempted` stand beside the states: they may be a state, or a word of its reason.
+    """
 
     submitted: list[str] = []
     queued: list[str] = []
     running: list[str] = []
     ended: list[str] = []
     failed: list[str] = []
+    preempted: list[str] = []
 
     @model_validator(mode="after")
     def _each_word_once(self) -> States:
-        words = [word for _, of_state in self for word in of_state]
+        words = [word for name, of_state in self for word in of_state if name != "preempted"]
         twice = sorted({word for word in words if words.count(word) > 1})
         if twice:
             raise ValueError(f"{', '.join(twice)} cannot mean two states")
         return self
 
     def of(self, word: str) -> SlotState:
-        """Our state for the scheduler's word."""
+        """Our state for the scheduler's word; what is preempted and nothing else has failed."""
         for state, words in self:
             if word in words:
-                return SlotState(state)
+                return SlotState.FAILED if state == "preempted" else SlotState(state)
         return SlotState.UNKNOWN
+
+    def says_preempted(self, word: str, reason: str) -> bool:
+        """Whether a state, or a word of its reason, means that the machine is taken back."""
+        return any(one in self.preempted for one in (word, *_WORD.findall(reason)))
 
 
 class Cancel(_Table):

@@ -149,12 +149,14 @@ def ended(phase: str, reason: str, code: int) -> Object:
     return {"phase": phase, "containerStatuses": [{"state": state}]}
 
 
+TARGET = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
 EVICTED = {"phase": "Failed", "reason": "Evicted", "message": "low on resource: memory"}
 
 
 @pytest.mark.parametrize(
     ("pod", "state", "detail"),
     [
+        ({"phase": "Running", "conditions": [TARGET]}, SlotState.RUNNING, "PreemptionByScheduler"),
         (waiting("ErrImagePull", "no"), SlotState.SUBMITTED, "gpu-17 ErrImagePull no"),
         (waiting("ImagePullBackOff", "x"), SlotState.FAILED, "gpu-17 ImagePullBackOff x"),
         ({"phase": "Running"}, SlotState.RUNNING, "gpu-17"),
@@ -172,6 +174,7 @@ async def test_what_a_pod_is_about_becomes_a_state_and_its_words(
     found = await ground.describe()
     assert found.state is state
     assert detail in found.detail
+    assert found.preempted == (pod is EVICTED or TARGET in pod.get("conditions", ()))
 
 
 @pytest.mark.parametrize(

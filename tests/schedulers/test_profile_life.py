@@ -207,6 +207,29 @@ async def test_the_detail_is_what_the_state_does_not_say(
 
 
 @pytest.mark.parametrize(
+    ("said", "state", "preempted"),
+    [
+        ("state=TAKEN reason=", SlotState.FAILED, True),  # no other list has it
+        ("state=BROKEN reason=was TAKEN.", SlotState.FAILED, True),
+        ("state=BROKEN reason=MISTAKEN", SlotState.FAILED, False),
+        ("state=ACTIVE reason=TAKEN soon", SlotState.RUNNING, True),
+        ("state=DONE reason=TAKEN", SlotState.ENDED, True),
+        ("state=WAITING reason=TAKEN before", SlotState.QUEUED, False),
+        ("state=ODD reason=TAKEN", SlotState.UNKNOWN, False),
+    ],
+)
+async def test_a_state_or_a_word_of_its_reason_says_that_a_run_is_preempted(
+    tmp_path: Path, said: str, state: SlotState, *, preempted: bool
+) -> None:
+    made = bench(
+        tmp_path, changed(('failed = ["BROKEN"]', 'failed = ["BROKEN"]\npreempted = ["TAKEN"]'))
+    )
+    made.says["show"] = (0, said)
+    found = await made.describe()
+    assert (found.state, found.preempted) == (state, preempted)
+
+
+@pytest.mark.parametrize(
     ("said", "state", "detail"),
     [
         ("F 0", SlotState.ENDED, "F"),

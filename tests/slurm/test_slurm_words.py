@@ -33,6 +33,7 @@ def bed_of(folder: Path, command: str, printed: str) -> Bed:
         ("12|CANCELLED|", Description(SlotState.FAILED, "CANCELLED")),
         ("12|NODE_FAIL|(NodeDown)", Description(SlotState.FAILED, "NODE_FAIL: NodeDown")),
         ("12|OUT_OF_MEMORY|(x (y))", Description(SlotState.FAILED, "OUT_OF_MEMORY: x (y)")),
+        ("12|PREEMPTED|n0", Description(SlotState.FAILED, "PREEMPTED: n0", preempted=True)),
         ("12|DREAMING|n0", Description(SlotState.UNKNOWN, "DREAMING: n0")),
     ],
 )

@@ -230,7 +230,8 @@ async def test_a_run_is_described_in_vessls_words(
     handle = await made().submit(bed.run(), join_text())
     vessl.runs[int(handle)].status, vessl.runs[int(handle)].reason = status, reason
     vessl.lose_reads = 1  # it is asked again
-    assert await made().describe(bed.run(), handle) == Description(expected, words)
+    preempted = reason == "Preempted"
+    assert await made().describe(bed.run(), handle) == Description(expected, words, preempted)
 
 
 async def test_an_api_that_is_down_says_nothing_of_a_run(
@@ -353,7 +354,8 @@ async def test_the_reason_of_a_failure_and_a_run_beyond_the_list_are_read(
 ) -> None:
     run = vessl.create("llama", SPEC)
     run.status, run.reason, vessl.pages = "failed", "Preempted: the node was reclaimed", 0
-    failed = Description(SlotState.FAILED, "failed: Preempted: the node was reclaimed")
+    words = "failed: Preempted: the node was reclaimed"
+    failed = Description(SlotState.FAILED, words, preempted=True)
     assert await commanded().describe(bed.run(), str(run.id)) == failed
     scheduler = commanded()
     await scheduler.cancel(bed.run(2), "17", grace_seconds=0.0)
