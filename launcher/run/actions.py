@@ -55,12 +55,14 @@ class News:
     Attributes:
         detail: The scheduler's words.
         last_line: What the worker run printed last, where that may be why.
+        preempted: The scheduler takes its machine back, or has done so.
     """
 
     state: SlotState
     handle: str = ""
     detail: str = ""
     last_line: str = ""
+    preempted: bool = False
 
 
 @frozen

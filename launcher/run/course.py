@@ -251,7 +251,10 @@ class Course:
             self.finish()
             return
         result = self.verdict.result
-        if result is not None and result.slot is not None and _is_open(result):
+        preempted = self.slots.shared.preemption(result) if result is not None else None
+        if preempted is not None:
+            self.verdict = replace(self.verdict, preempted=preempted)
+        elif result is not None and result.slot is not None and _is_open(result):
             says = self.slots.shared.words_of_end(result.slot)
             self.verdict = replace(self.verdict, says=says)
         elif result is not None and result.slot is not None:
@@ -277,4 +280,4 @@ class Course:
 def _is_open(result: Result) -> bool:
     """Whether its scheduler may know what a signal or a silence leaves open."""
     by_signal = result.code == Cause.PROGRAM_FAILED and result.exit_code > SIGNALS
-    return by_signal or result.code == Cause.NODE_LOST
+    return by_signal or result.code in (Cause.NODE_LOST, Cause.PREEMPTED)

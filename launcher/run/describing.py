@@ -39,6 +39,7 @@ class Describing:
         """What its scheduler says; that it cannot say anything is no reason to end the run."""
         slot = self.shared.seen.get(key.slot)
         run.id = None
+        found = run.learn(found)
         run.over = found if found.state in OVER else None
         run.gone = _is_believed_over(run, key.generation, found, slot)
         if run.gone:
@@ -61,7 +62,8 @@ class Describing:
         self._tell(key, run, found, line)
 
     def _tell(self, key: Key, run: Run, found: Description, line: str = "") -> None:
-        self.shared.tell(key, run, News(found.state, run.handle, found.detail, line))
+        news = News(found.state, run.handle, found.detail, line, found.preempted)
+        self.shared.tell(key, run, news)
 
     def rest(self, key: Key, run: Run, now: float) -> None:
         """The registry knows: ask again in a while, unless it is over."""
@@ -89,7 +91,7 @@ def _is_late(slot: SlotStatus | None, found: Description) -> bool:
 def _is_news(run: Run, found: Description, now: float, *, late: bool) -> bool:
     """Whether the registry is to hear of it: it believes in a queue only as long as it does."""
     said, ago = run.said, now - run.said_at
-    if said is None or found.state is not said.state:
+    if said is None or (found.state, found.preempted) != (said.state, said.preempted):
         return True
     if found != said and ago > SLOW_DETAIL_SECONDS:
         return True

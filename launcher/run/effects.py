@@ -22,7 +22,7 @@ from launcher.run.words import Names, cancel_reason, detail_of, lines, result_of
 from launcher.show.board import Board
 from launcher.state.state_dir import StateDir, outlives_launch
 from rendezvous.talk.client import RegistryClient
-from rendezvous.wire.errors import RdzvError
+from rendezvous.wire.errors import Cause, RdzvError
 from rendezvous.wire.run import Result, RunReport, SlotNews, SlotState
 from rendezvous.wire.words import printable
 
@@ -210,6 +210,7 @@ class Effects:
             handle=printable(news.handle, _MOST_HANDLE),
             detail=detail_of(news),
             token_sha256=footing.token_sha256(key) if is_intent else None,
+            cause=Cause.PREEMPTED if news.preempted else "",
         )
 
     async def _follow_events(self, action: do.FollowEvents) -> Input:

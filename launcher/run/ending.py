@@ -60,6 +60,7 @@ class End:
         looks: How often it was looked for in vain.
         refused: Why it could not be told, if the last try to tell it came to that.
         over: How it ended, where it was not told to.
+        preempted: Its scheduler has said that it takes the machine back.
     """
 
     starter: Starter
@@ -75,6 +76,7 @@ class End:
     stand: Stand = field(default_factory=lambda: Stand(StandKind.STATE))
     refused: Stand | None = None
     over: Description | None = None
+    preempted: Description | None = None
 
 
 @frozen
@@ -86,6 +88,7 @@ class Ended:
         handle: The id, which may have been found on the way.
         over: How it ended by itself; None where it was told to.
         stand: How it stands where it is not gone.
+        preempted: What its scheduler said when it took the machine back, told to end or not.
     """
 
     key: Key
@@ -93,6 +96,7 @@ class Ended:
     handle: str
     over: Description | None
     stand: Stand
+    preempted: Description | None = None
 
 
 def say_left(desk: Desk, unended: Iterable[Ended]) -> None:
@@ -233,6 +237,8 @@ class Endings:
     # --- judging ------------------------------------------------------------------------------
 
     def _described(self, key: Key, end: End, found: Description, now: float) -> None:
+        if found.preempted:
+            end.preempted = found
         if found.state is SlotState.UNKNOWN and end.starter.finds:
             end.stand = Stand(StandKind.STATE, found.state, found.detail)
             self._command(key, end, Ask.CONFIRM)
@@ -300,4 +306,4 @@ class Endings:
         self.desk.forget(("ends", key))
         del self.ends[key]
         stand = end.refused or end.stand  # that it runs is known; why it still does is not
-        self.ended.append(Ended(key, gone, end.handle, end.over, stand))
+        self.ended.append(Ended(key, gone, end.handle, end.over, stand, end.preempted))

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from launcher.plan.plan import LOCAL
 from launcher.run.actions import News, Note, TellSlot
 from launcher.run.desk import Desk
 from launcher.run.ending import Endings
-from launcher.run.values import Key, LaunchFacts, Starter, Trouble
+from launcher.run.values import Key, LaunchFacts, Preempted, Starter, Trouble
 from launcher.schedulers.description import Description
 from rendezvous.enums import StrEnum
 from rendezvous.wire.errors import Cause
-from rendezvous.wire.run import NodeState, Phase, RunStatus, SlotState, SlotStatus
+from rendezvous.wire.run import NodeState, Phase, Result, RunStatus, SlotState, SlotStatus
 
 
 class Step(StrEnum):
@@ -34,6 +34,14 @@ class Step(StrEnum):
     """Nobody asks about it: it is over, replaced, or was not submitted for all that is known."""
 
 
+_MAY_BE_PREEMPTED: Final = (
+    Cause.NODE_LOST,
+    Cause.PROGRAM_FAILED,
+    Cause.AGENT_FAILED,
+    Cause.SCHEDULER_FAILED,
+    Cause.JOIN_TIMEOUT,
+)
+"""Causes of which a preemption may be the cause. What checks have found it is not."""
 BEFORE_SUBMISSION: Final = (Step.TELLING, Step.OLDER, Step.GATED, Step.WRITING)
 _STARTED: Final = (Phase.RUNNING, Phase.FINISHED)
 _GATHERS_AGAIN: Final = (Phase.GATHERING, Phase.VERIFYING)
@@ -58,6 +66,7 @@ class Run:
         found: What waits for the last line of its log, before it is told.
         said: What the registry was told last of what its scheduler says.
         over: How it ended, where this launch did not tell it to.
+        preempted: What its scheduler said when it took the machine back; None while it has not.
         hint: What to do about a submission that failed.
         end_after: It is to be ended once its submission is answered.
         releases: How often it could not be ended after the go.
@@ -75,6 +84,7 @@ class Run:
     said: Description | None = None
     said_at: float = 0.0
     over: Description | None = None
+    preempted: Description | None = None
     hint: str = ""
     end_after: bool = False
     releases: int = 0
@@ -84,6 +94,13 @@ class Run:
     def is_local(self) -> bool:
         """Whether it is a child of the launcher, which no ledger needs to know."""
         return self.starter.name == LOCAL
+
+    def learn(self, found: Description) -> Description:
+        """What its scheduler says, with what it has said before of its machine: Kubernetes says
+        that it takes a pod's node before the pod ends, and nothing of it afterwards."""
+        if found.preempted:
+            self.preempted = found
+        return found if self.preempted is None else replace(found, preempted=True)
 
 
 @dataclass(slots=True)
@@ -156,6 +173,18 @@ class Runs:
         if run is None or run.starter.loopback or run.over is None:
             return ""
         return run.over.detail if run.over.state is SlotState.FAILED else ""
+
+    def preemption(self, result: Result) -> Preempted | None:
+        """The worker run that its scheduler has preempted, where that is why the run has failed:
+        of the slot that the result names, or of one whose node was lost without a word."""
+        if result.status != "failed" or result.code not in _MAY_BE_PREEMPTED:
+            return None
+        for slot in sorted(self.of_slot, key=lambda slot: (slot != result.slot, slot)):
+            run, seen = self._newest(slot), self.seen.get(slot)
+            is_lost = seen is not None and seen.node_state is NodeState.LOST
+            if run is not None and run.preempted is not None and (slot == result.slot or is_lost):
+                return Preempted(slot, run.starter.name, run.preempted.detail)
+        return None
 
     def hint_of_end(self, slot: int, code: str) -> str:
         """What to do where the slot's newest submission is why the run has ended."""

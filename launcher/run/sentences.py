@@ -165,6 +165,14 @@ class BeginsAnew(Sentence):
 
 
 @frozen
+class Requeued(Sentence):
+    """The launcher's own job was requeued, and what that means for the former launch."""
+
+    restarts: int
+    said: Sentence
+
+
+@frozen
 class FormerStays(Sentence):
     """The registry that has the former launch, and is to have this one, does not answer."""
 

@@ -317,7 +317,7 @@ class Slots:
         """What came of an end."""
         run = self.shared.runs[one.key]
         run.handle, run.gone = one.handle, one.gone
-        run.over = run.over or one.over
+        run.over, run.preempted = run.over or one.over, run.preempted or one.preempted
         if one.gone:
             self.shared.note(one.key, run)
         elif self.end.ending:

@@ -209,6 +209,20 @@ Failure = NotCreated | Silent | ChildLost | StorageLost | EndedBeforeBegun | End
 
 
 @frozen
+class Preempted:
+    """A worker run that its scheduler has preempted, which is why the run has failed.
+
+    Attributes:
+        scheduler: As the ledger names it.
+        words: What it says.
+    """
+
+    slot: int
+    scheduler: str
+    words: str
+
+
+@frozen
 class Verdict:
     """How the launch ended.
 
@@ -217,6 +231,7 @@ class Verdict:
         failure: The launcher's own reason, where there is no result.
         says: What the scheduler says of the slot that failed; may be empty.
         hint: What to do about a submission that failed; may be empty.
+        preempted: The worker run whose preemption is the cause; None where there is none.
         signal: The launcher's first signal; a run that was cancelled exits with 128 more.
         epochs: Those that have ended, where there is no result that has them.
     """
@@ -225,6 +240,7 @@ class Verdict:
     failure: Failure | None = None
     says: str = ""
     hint: str = ""
+    preempted: Preempted | None = None
     signal: int | None = field(default=None, repr=False)
     epochs: tuple[EpochEnd, ...] = ()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from launcher.run import actions as do
 from launcher.run import sentences
@@ -16,6 +16,7 @@ from launcher.run.values import (
     Failure,
     Key,
     NotCreated,
+    Preempted,
     Refusal,
     Silent,
     StorageLost,
@@ -25,7 +26,14 @@ from launcher.run.values import (
 from launcher.show.checks import lines_of, warning_lines
 from launcher.show.epochs import epoch_words
 from rendezvous.frozen import frozen
-from rendezvous.wire.errors import ExitCode, RegistryLost, RunCancelled, StorageFull
+from rendezvous.wire.errors import (
+    PREEMPTED_HINT,
+    Cause,
+    ExitCode,
+    RegistryLost,
+    RunCancelled,
+    StorageFull,
+)
 from rendezvous.wire.run import Result
 from rendezvous.wire.words import printable, slots_text
 
@@ -71,6 +79,9 @@ def lines(said: sentences.Sentence, names: Names) -> Sequence[str]:
             return [f"{epoch_words(end)}; {end.then}"]
         case sentences.MayBeLeft():
             return [_may_be_left(said, names)]
+        case sentences.Requeued(restarts=restarts, said=what):
+            first, *more = lines(what, names)
+            return [f"the job was requeued (restart {restarts}): {first}", *more]
         case sentences.BeginsAnew():
             return [_begins_anew(said, names)]
         case sentences.LostAfterResult(failure=failure):
@@ -151,7 +162,13 @@ def _begins_anew(said: sentences.BeginsAnew, names: Names) -> str:
         case Why.PORT_HELD:
             return f"the previous launch cannot be resumed: {said.detail}"
         case Why.OVER:
-            return f"the previous launch has ended: {said.detail}; starting a new launch"
+            how = f": {said.detail}" if said.detail else ""
+            return f"the previous launch has ended{how}; starting a new launch"
+        case Why.NOTHING_FORMER:
+            return (
+                f"{names.ledger.parent} holds no previous launch: starting a new launch; set "
+                "RDZV_STATE_DIR to a folder that all nodes share"
+            )
         case _:
             return (
                 "the previous launch cannot be resumed: its registry does not start or does not "
@@ -213,7 +230,7 @@ def result_of(verdict: Verdict, names: Names) -> Result:
 
 
 def _result_of(verdict: Verdict, names: Names) -> Result:
-    """The registry's, or one made of why the launcher could not go on."""
+    """The registry's, with what the launcher knows, or one made of why it could not go on."""
     result = verdict.result
     if result is None:
         assert verdict.failure is not None
@@ -226,6 +243,8 @@ def _result_of(verdict: Verdict, names: Names) -> Result:
             hint=hint,
             epochs=list(verdict.epochs),
         )
+    if verdict.preempted is not None:
+        return _preempted(result, verdict.preempted)
     if verdict.hint and not result.hint:
         result = result.model_copy(update={"hint": printable(verdict.hint, _MOST_DETAIL)})
     says = printable(verdict.says, _MOST_SAYS)
@@ -233,6 +252,20 @@ def _result_of(verdict: Verdict, names: Names) -> Result:
         return result
     message = f"{result.message}; the scheduler reports: {says}"
     return result.model_copy(update={"message": message})
+
+
+def _preempted(result: Result, by: Preempted) -> Result:
+    """The registry did not know it yet: schedulers say it late."""
+    whose = "its worker run" if by.slot == result.slot else f"the worker run of slot {by.slot}"
+    words = printable(by.words, _MOST_SAYS)
+    changed = {
+        "code": Cause.PREEMPTED,
+        "exit_code": int(Cause.PREEMPTED.exit_code),
+        "exit_code_of": "rdzv",
+        "message": f"{result.message}; {PurePath(by.scheduler).stem} preempted {whose}: {words}",
+        "hint": PREEMPTED_HINT,
+    }
+    return result.model_copy(update=changed)
 
 
 def _error(failure: Failure, names: Names) -> tuple[str, int, str, str]:

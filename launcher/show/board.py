@@ -323,6 +323,7 @@ def _worker_run(slot: SlotStatus) -> str:
     if slot.state is SlotState.NONE:
         return "-"
     again = f" (generation {slot.generation})" if slot.generation > 1 else ""
+    again += f", {slot.cause}" if slot.cause else ""
     if slot.node_state is not None:
         return f"{slot.state}{again}"
     time = time_text(slot.state_seconds)

@@ -303,7 +303,7 @@ def decide_slot(run: Run, slot_index: int, news: SlotNews) -> Event | None:
         return None
     same = (
         news.generation == slot.generation
-        and (news.state, news.detail) == (slot.state, slot.detail)
+        and (news.state, news.detail, news.cause) == (slot.state, slot.detail, slot.cause)
         and (news.name or slot.name, news.handle or slot.handle) == (slot.name, slot.handle)
     )
     known_dead = news.generation == slot.generation and slot.state in DEAD_SUBMISSIONS

@@ -19,7 +19,7 @@ from rendezvous.run.state import (
     who,
 )
 from rendezvous.run.verifying import carry_out, plan_checks
-from rendezvous.wire.errors import Cause, ExitCode
+from rendezvous.wire.errors import PREEMPTED_HINT, Cause, ExitCode
 from rendezvous.wire.reports import ExitReport
 from rendezvous.wire.run import NodeState, SlotNews, SlotState
 
@@ -29,6 +29,11 @@ def worker_run_is_over(slot: Slot) -> bool:
     node = slot.node
     present = node is not None and node.join.generation == slot.generation
     return present and slot.state in DEAD_SUBMISSIONS
+
+
+def cause_of(slot: Slot, other: Cause) -> Cause:
+    """Why a slot failed: the preemption of its worker run, where the scheduler says so."""
+    return Cause.PREEMPTED if slot.cause == Cause.PREEMPTED else other
 
 
 def words_of_end(detail: str) -> str:
@@ -45,7 +50,7 @@ def slot_changed(run: Run, event: events.SlotChanged, now: float) -> Outcome:
             slot.tokens[news.generation] = news.token_sha256
     if news.state is not slot.state:
         slot.since = now
-    slot.state, slot.detail = news.state, news.detail
+    slot.state, slot.detail, slot.cause = news.state, news.detail, news.cause
     slot.name, slot.handle = news.name or slot.name, news.handle or slot.handle
     _count_waiting(slot, now)
     if news.state in DEAD_SUBMISSIONS and run.rules.is_forming and not run.starts.ended:
@@ -71,7 +76,7 @@ def _begin_generation(slot: Slot, generation: int, now: float) -> None:
     """Another worker run is to fill the slot: nothing that was said of the last one holds."""
     slot.generation = slot.wanted = generation
     slot.state, slot.since = SlotState.NONE, now
-    slot.name = slot.handle = slot.detail = ""
+    slot.name = slot.handle = slot.detail = slot.cause = ""
     slot.waited, slot.waiting_since = 0.0, None
     slot.given_up = False
 
@@ -91,13 +96,15 @@ def _submission_died(run: Run, slot: Slot, news: SlotNews, now: float) -> str | 
     if slot.node is not None:
         if not worker_run_is_over(slot):
             return None
-        return before_go_failed(run, slot, words_of_end(news.detail), Cause.NODE_LOST, now)
+        why, code = words_of_end(news.detail), cause_of(slot, Cause.NODE_LOST)
+        return before_go_failed(run, slot, why, code, now)
     if slot.given_up or slot.wanted > news.generation:
         return None
     how = "worker run ended before it joined" if slot.handle else "submission failed"
     why = f"its {how}: {news.detail}" if news.detail else f"its {how}"
     said = why if _is_untold(slot, news) else f"its {how}"
-    return before_go_failed(run, slot, why, Cause.SCHEDULER_FAILED, now, said=said)
+    code = cause_of(slot, Cause.SCHEDULER_FAILED)
+    return before_go_failed(run, slot, why, code, now, said=said)
 
 
 def joined(run: Run, event: events.Joined, now: float) -> Outcome:
@@ -197,7 +204,8 @@ def before_go_failed(
     if recovery is not None:
         return f"{words}; {_recover(run, slot, recovery, now)}"
     exit_code = report.exit_code or None if report else None
-    result = failure(cause, f"{failed}: {why}", slot, exit_code=exit_code, report=report)
+    hint = PREEMPTED_HINT if cause is Cause.PREEMPTED else ""
+    result = failure(cause, f"{failed}: {why}", slot, hint, exit_code=exit_code, report=report)
     if slot.node is not None:
         slot.node.state, slot.node.exit = NodeState.LOST, report
     finish(run, now, result)

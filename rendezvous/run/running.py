@@ -11,7 +11,7 @@ from rendezvous.run.leases import Leases
 from rendezvous.run.moves import Outcome, begin_stop, failure, finish
 from rendezvous.run.phases import Awaits
 from rendezvous.run.state import OVER, Run, Slot, first_failed, who, words_of_exit, words_of_failure
-from rendezvous.wire.errors import Cause, ExitCode
+from rendezvous.wire.errors import PREEMPTED_HINT, Cause, ExitCode
 from rendezvous.wire.run import NodeState, Phase, Result
 from rendezvous.wire.words import listed
 
@@ -93,11 +93,16 @@ def _end(run: Run, now: float, first: Slot | None, silent: Sequence[int], why: s
         finish(run, now, ok)
         return
     report = first.its_node.exit
-    words = words_of_failure(first) + _early_ends(run) + _also_lost(run, first)
+    preempted = _is_preempted(first)
+    words = words_of_failure(first) + "; the scheduler preempted its worker run" * preempted
+    words += _early_ends(run) + _also_lost(run, first)
     if silent:
         names = listed([who(run.slots[index]) for index in silent])
         words += f"; no report since then from {names}, which may have failed earlier"
     words += departures.clause_of(run, first) + (f"; {why}" if why else "")
+    if preempted:
+        finish(run, now, failure(Cause.PREEMPTED, words, first, PREEMPTED_HINT, report=report))
+        return
     if report is None:
         hint = "see its worker run's log; out of memory and preemption are the usual causes"
         finish(run, now, failure(Cause.NODE_LOST, words, first, hint))
@@ -122,6 +127,11 @@ _HINTS = {
     134: "a gloo job may abort like this after it has succeeded: end the script with os._exit",
     137: "SIGKILL often comes from the kernel (out of memory) or from the scheduler",
 }
+
+
+def _is_preempted(slot: Slot) -> bool:
+    """Whether the scheduler has said in time that it preempted the worker run of the node."""
+    return slot.cause == Cause.PREEMPTED and slot.its_node.join.generation == slot.generation
 
 
 def _early_ends(run: Run) -> str:

@@ -72,6 +72,8 @@ class Slot:
     name: str = ""
     handle: str = ""
     detail: str = ""
+    cause: str = ""
+    """Why its worker run ends, where its scheduler says so: `preempted`."""
     tokens: dict[int, str] = field(default_factory=dict)
     node: Node | None = None
     incarnations: int = 0

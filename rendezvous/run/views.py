@@ -309,6 +309,7 @@ def _slot_status(slot: Slot, now: float, leases: Leases, sealed: Mapping[int, st
         state=slot.state,
         state_seconds=round(now - slot.since, 1),
         detail=slot.detail,
+        cause=slot.cause,
         name=slot.name,
         handle=slot.handle,
         node_state=node.state if node else None,

@@ -33,6 +33,8 @@
         ├── NodeLost            a node went silent after the go                       exit 86
         └── PreflightFailed     a check of the nodes failed before the go             exit 87
 
+No error, but the cause of a result: `preempted`, exit 88.
+
 What a class does not say it has of its parent: `UsageError` is the person's, `RequestError` a
 refusal of the registry, `RegistryError` what it cannot do now, `RunError` the end of a run.
 
@@ -57,11 +59,15 @@ class ExitCode(IntEnum):
     """
 
     help: str
+    requeue: bool
+    """Whether a job that ends with it is worth requeueing as it is: what failed was a machine, or
+    the scheduler took one back, and the next allocation need not have that one. What fails at every
+    start, and what a person or a newer worker run has ended, is not."""
 
-    def __new__(cls, value: int, text: str) -> ExitCode:
+    def __new__(cls, value: int, text: str, requeue: bool = False) -> ExitCode:
         """A member is its number."""
         code = int.__new__(cls, value)
-        code._value_, code.help = value, text
+        code._value_, code.help, code.requeue = value, text, requeue
         return code
 
     OK = 0, "every node's program ended with exit code 0"
@@ -70,7 +76,7 @@ class ExitCode(IntEnum):
     INTERNAL = 70, "an internal error in rdzv"
     FENCED = 75, "a newer worker run has taken this node's slot"
     REFUSED = 77, "the registry refused this node: wrong token, or a different job from the run's"
-    JOIN_TIMEOUT = 80, "a node was missing when the join time-out ended"
+    JOIN_TIMEOUT = 80, "a node was missing when the join time-out ended", True
     VERIFICATION_FAILED = 81, "the nodes cannot reach each other"
     ARMING_FAILED = 82, "a node could not prepare (program not found, port, hosts file, table)"
     SCHEDULER_FAILED = 83, "a worker run could not be submitted, or ended before it joined"
@@ -81,12 +87,14 @@ class ExitCode(IntEnum):
             "no registry answered within the orphan time-out, or the launch's own registry "
             "ended 5 times within 30 s"
         ),
+        True,
     )
-    NODE_LOST = 86, "a node went silent while the program was running"
+    NODE_LOST = 86, "a node went silent while the program was running", True
     PREFLIGHT_FAILED = (
         87,
         "a check failed: on a node, between the nodes, or of the network that NCCL uses",
     )
+    PREEMPTED = 88, "the scheduler preempted a worker run: it took the machine back", True
 
 
 class Cause(StrEnum):
@@ -113,9 +121,16 @@ class Cause(StrEnum):
     AGENT_FAILED = "agent_failed", ExitCode.FAILED
     PROGRAM_FAILED = "program_failed", ExitCode.FAILED
     NODE_LOST = "node_lost", ExitCode.NODE_LOST
+    PREEMPTED = "preempted", ExitCode.PREEMPTED
     CANCELLED = "cancelled", ExitCode.CANCELLED
     REGISTRY_LOST = "registry_lost", ExitCode.REGISTRY_LOST
     STORAGE_FULL = "storage_full", ExitCode.REGISTRY_LOST
+
+
+PREEMPTED_HINT = (
+    "the scheduler needed the machine: run the same command again, or let the job requeue itself "
+    "('rdzv docs exit-codes')"
+)
 
 
 class RdzvError(Exception):

@@ -131,6 +131,9 @@ class SlotNews(Wire):
     handle: ShortWords = Field("", description="The scheduler's id of the worker run.")
     detail: Words = Field("", description="The scheduler's own text.")
     token_sha256: Digest | None = Field(None, description="With `submitting`: its join token.")
+    cause: ShortWords = Field(
+        "", description="`preempted`: the scheduler takes its machine back, or has done so."
+    )
 
 
 class RestartRequest(Wire):
@@ -227,6 +230,7 @@ class SlotStatus(Wire):
     state: SlotState
     state_seconds: float = Field(0.0, description="Since the worker run's state changed.")
     detail: str = ""
+    cause: str = Field("", description="`preempted`, where its scheduler says so.")
     name: str = ""
     handle: str = ""
     node_state: NodeState | None = None

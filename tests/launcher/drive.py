@@ -13,6 +13,7 @@ from launcher.run.actions import Action
 from launcher.run.ending import Ended
 from launcher.run.ground import OnDisk, Wanted
 from launcher.run.machine import Machine
+from launcher.run.sentences import Requeued
 from launcher.run.values import ErrorKind, Key, LaunchFacts, Starter, Trouble, Why
 from launcher.schedulers.description import Description
 from rendezvous.wire.run import NodeState, Phase, Result, RunStatus, SlotState, SlotStatus
@@ -70,6 +71,8 @@ NOISE: tuple[type[Any], ...] = (do.Show, do.FetchMetrics)
 
 def _named(value: Any) -> list[str]:
     """A value by its class, with what it holds in words and numbers, and the kind of an error."""
+    if isinstance(value, Requeued):
+        return [type(value).__name__, str(value.restarts), *_named(value.said)]
     more = [getattr(value, each.name) for each in fields(value)]
     more = [getattr(one, "code", getattr(one, "how", one)) for one in more]
     words = [str(one) for one in more if isinstance(one, (str, int, float, tuple))]
@@ -128,7 +131,8 @@ class Drive:
         """What is done at the script's last step; as time passes, with the seconds until then.
 
         A step is a name, a number of seconds that pass, or a state as which a worker run is
-        described, and its detail; a 2 behind a name: that of the slot's second generation.
+        described, and its detail; a 2 behind a name: that of the slot's second generation, a !
+        behind a state: it is preempted.
         """
         done, steps = list[Action](), COMMON | steps
         for word in script.split():
@@ -141,7 +145,8 @@ class Drive:
             elif name.endswith("2"):
                 done = steps[name[:-1]](self, Key(1, 2))
             else:
-                found = Description(SlotState(name), detail)
+                state = SlotState(name.rstrip("!"))
+                found = Description(state, detail, preempted=name.endswith("!"))
                 done = self.take(said.Described(self.id(do.Describe), found))
         words, before = list[str](), 0.0
         for one, at in zip(done, self.waited or [0.0] * len(done), strict=True):
@@ -157,6 +162,7 @@ class Drive:
         match action:
             case do.TellSlot(news=news):
                 more = [news.state, news.handle, news.detail, news.last_line]
+                more += ["preempted" * news.preempted]
             case do.BreakOff(id=number):
                 more = [type(self._sent[number]).__name__]
             case do.Say(sentence=sentence):
@@ -166,6 +172,7 @@ class Drive:
                 more = (
                     [result.code, verdict.says, verdict.hint] if result else _named(verdict.failure)
                 )
+                more += _named(verdict.preempted) if verdict.preempted else []
             case do.End(outcome=outcome):
                 refused, fault = outcome.refused, outcome.fault
                 more = [refused.code if refused else "", str(outcome.signal or "")]

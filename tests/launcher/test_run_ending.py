@@ -204,6 +204,12 @@ LAUNCH: Steps = {
     "killed": lambda drive, _: drive.end(result=result("program_failed", 129, slot=1)),
     "ends-128": lambda drive, _: drive.end(result=result("program_failed", 128, slot=1)),
     "cancelled-by-rdzv": lambda drive, _: drive.end(result=result("cancelled", 84, slot=1)),
+    "known-preempted": lambda drive, _: drive.end(result=result("preempted", 88, slot=1)),
+    "other-job": lambda drive, _: drive.end(result=result("mismatch", 77, slot=1)),
+    "other-failed": lambda drive, _: drive.end(result=result("program_failed", 1, slot=2)),
+    "other-failed-lost": lambda drive, _: drive.end(
+        slot(1, node=NodeState.LOST), result=result("program_failed", 1, slot=2)
+    ),
     "wants": lambda drive, _: drive.status(slot(2, 0, 1)),
     "released": lambda drive, _: drive.status(slot(1), phase=Phase.RUNNING),
     "over-here": lambda drive, _: drive.came(over(slot(1, node=NodeState.RUNNING), left=False)),
@@ -224,6 +230,7 @@ HURRIED = "break off CancelWorkerRun; cancel worker run 101 0.0"
 ENDED_AT_ONCE = "close board; write result EndedAtOnce"
 AT_ONCE = "say EndsAtOnce 15"
 GONE, PREEMPTED = "missed 1 missed closed", "1 failed:PREEMPTED"
+BY_SLURM, TOLD = "Preempted 1 slurm P", "Preempted 1 slurm"
 LOST = "1: find; 8: break off Find; say MayBeLeft not_listed; close child"
 
 
@@ -294,6 +301,16 @@ LOST = "1: find; 8: break off Find; say MayBeLeft not_listed; close child"
         ("running", f"{PREEMPTED} killed closed", f"{FAILED} PREEMPTED"),
         ("running", f"{PREEMPTED} ends-128 closed", FAILED),
         ("running", f"{PREEMPTED} cancelled-by-rdzv closed", f"{DOWN} cancelled"),
+        # a preemption is the cause, also of what was told to end, or said it before it ended
+        ("running", "1 failed!:P node-lost closed", f"{DOWN} node_lost {BY_SLURM}"),
+        ("running", "1 failed!:P killed closed", f"{FAILED} {BY_SLURM}"),
+        ("running", "1 failed!:P known-preempted closed", f"{DOWN} preempted P"),
+        ("running", "1 running!:P heard 1 failed:9 killed closed", f"{FAILED} {BY_SLURM}"),
+        ("running", "released 3.2 running! told 0.2 failed:9 killed closed", f"{FAILED} {TOLD}"),
+        ("running", "1 failed!:P cancelled-by-rdzv closed", f"{DOWN} cancelled"),
+        ("running", "1 failed!:P other-job closed", f"{DOWN} mismatch"),
+        ("running", "1 failed!:P other-failed closed", f"{DOWN} program_failed"),
+        ("running", "1 failed!:P other-failed-lost closed", f"{DOWN} program_failed {BY_SLURM}"),
         # what to do about a submission comes with the result that it leads to
         ("submitting", "advised not-submitted closed", f"{DOWN} scheduler_failed by hand"),
         ("submitting", "advised node-lost closed", f"{DOWN} node_lost"),

@@ -153,6 +153,9 @@ RUNS = SENT + "submitted heard running heard "
         # 70, 74: one that is over is noted, told, and submitted again when the registry wants it
         (RUNS + "1 failed:OOM", "note 101 gone; tell slot failed 101 OOM"),
         (RUNS + "1 failed heard 600", ""),
+        (RUNS + "1 failed!:P", "note 101 gone; tell slot failed 101 P preempted"),
+        (RUNS + "1 running!:P", "tell slot running 101 P preempted"),
+        (RUNS + "1 running!:P heard 1 failed:9", "note 101 gone; tell slot failed 101 9 preempted"),
         (RUNS + "1 failed heard 600 replaced", "tell slot 1.2 submitting"),
         # 72: the same is not told twice, and a queue before the registry forgets it
         (RUNS + "1 running", ""),

@@ -12,6 +12,7 @@ from launcher.run import sentences as say
 from launcher.run import values
 from launcher.run.values import ErrorKind, Key, Trouble, Verdict, Why
 from launcher.run.words import Names, cancel_reason, detail_of, lines, result_of
+from rendezvous.wire.errors import PREEMPTED_HINT
 from rendezvous.wire.run import EpochEnd, Phase, Result, SlotState
 
 
@@ -32,7 +33,7 @@ def named(key: Key) -> str:
 
 NAMES = Names(
     "llama",
-    Path("ledger"),
+    Path("state/ledger"),
     Path("registry.log"),
     Path("former.log"),
     True,
@@ -66,7 +67,7 @@ SENTENCES = [
     (say.StandingWaits("busy"), "the standing registry has not created the run yet: busy"),
     (
         say.LedgerUnwritable("disk full"),
-        "ledger cannot be written, so rdzv submits nothing: disk full",
+        "state/ledger cannot be written, so rdzv submits nothing: disk full",
     ),
     (say.DidNotLeave((1, 3), 9.6), "slots 1, 3 did not end within 10 s"),
     (
@@ -82,6 +83,10 @@ SENTENCES = [
     ),
     (say.ResultUnwritten("result.json: disk full"), "result.json: disk full"),
     (say.Resumes("abc", "it runs"), "resuming launch abc: it runs"),
+    (
+        say.Requeued(2, say.Resumes("abc", "it runs")),
+        "the job was requeued (restart 2): resuming launch abc: it runs",
+    ),
     (
         say.PortKept(29_700, 29_600),
         "--port 29700 has no effect: the workers of this launch use port 29600",
@@ -132,6 +137,14 @@ SENTENCES = [
     (
         say.BeginsAnew(Why.OVER, "cancelled"),
         "the previous launch has ended: cancelled; starting a new launch",
+    ),
+    (say.BeginsAnew(Why.OVER), "the previous launch has ended; starting a new launch"),
+    (
+        say.BeginsAnew(Why.NOTHING_FORMER),
+        (
+            "state holds no previous launch: starting a new launch; set RDZV_STATE_DIR to a "
+            "folder that all nodes share"
+        ),
     ),
     (
         say.BeginsAnew(Why.SILENT),
@@ -236,6 +249,29 @@ def test_a_result_ends_with_what_its_scheduler_says_unless_it_says_so_already(
 ) -> None:
     result = Result(status="failed", exit_code=1, code="failed", message="slot 1 failed: preempted")
     assert result_of(Verdict(result, says=says), NAMES).message == message
+
+
+@pytest.mark.parametrize(
+    ("slot", "whose"), [(1, "its worker run"), (2, "the worker run of slot 2")]
+)
+def test_a_preemption_is_the_cause_whatever_the_registry_saw_of_it(slot: int, whose: str) -> None:
+    result = Result(
+        status="failed",
+        exit_code=143,
+        exit_code_of="program",
+        code="program_failed",
+        message="node 1 failed",
+        slot=1,
+    )
+    verdict = Verdict(result, preempted=values.Preempted(slot, "/p/slurm.toml", "PREEMPTED: n0"))
+    assert result_of(verdict, NAMES) == Result(
+        status="failed",
+        exit_code=88,
+        code="preempted",
+        message=f"node 1 failed; slurm preempted {whose}: PREEMPTED: n0",
+        hint=PREEMPTED_HINT,
+        slot=1,
+    )
 
 
 def test_what_to_do_about_a_submission_is_the_results_hint_unless_that_has_one() -> None:

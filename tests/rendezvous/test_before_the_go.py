@@ -27,6 +27,9 @@ a node that is lost with no retry left ends the run
     gathering|verifying|arming 3 submit_retries=0; silent 16 1 -> slot=1 hostname=host1
     -> status=failed exit=86 code=node_lost
     "…(host1…failed before the go: it was silent for 15 s: host, network or agent is down"
+a worker run that is preempted with no retry left ends the run with that cause
+    new 2 submit_retries=0; gather 0; news 1 submitting; news 1 failed cause=preempted
+    -> status=failed exit=88 code=preempted
 where nobody can submit again a lost node is waited for once
     gathering|verifying|arming 3 managed=False; silent 16 1 -> gathering
     "…; the run waits for it, because its platform may start it again"

@@ -36,6 +36,16 @@ a node that fell silent before the failure is waited for and is the cause
 the verdict waits no longer than a lease although the registry doubts itself
     running 5; silent 1 1 2 3 4; exit 0 1; silent 16.75 1 2 3 4 -> running
     silent 0.25 1 2 3 4 -> slot=0 exit=1
+a node whose worker run was preempted says so where that is known in time
+    running 2; news 1 running cause=preempted; exit 1 143; wait 1; exit 0 143 stopped=True
+    -> code=preempted exit=88 exit_code_of=rdzv slot=1
+a preemption that is told before the node is lost is its cause
+    running 2; silent 5 1; news 1 failed detail='PREEMPTED: n1' cause=preempted; silent 12 1
+    -> code=preempted exit=88
+    "node 1 (host1, slot 1) was lost: its worker run ended: PREEMPTED: n1; the scheduler preempted
+    its worker run"
+a preemption of another generations worker run is none of the nodes
+    running 2; news 1 failed 2 cause=preempted; silent 17 1 -> code=node_lost exit=86
 a node that is lost after a failure is not the cause and is named beside it
     running 3 verdict_seconds=60; exit 0 7; silent 30 1 -> exited,lost,running
     stop 2 143 -> slot=0 exit=7
