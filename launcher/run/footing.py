@@ -15,6 +15,7 @@ from launcher.run.preparation import Preparation
 from launcher.run.values import Fresh, Ground, Key, Resumed
 from launcher.schedulers.contract import Scheduler
 from launcher.state.state_dir import LaunchRecord, StateDir
+from launcher.symmetric.platforms import restarts_of_job
 from launcher.symmetric.start import group_launch_id
 from rendezvous.talk.credentials import Credential, RunKeys, registry_credential
 from rendezvous.talk.join_string import JoinString, RegistryPlace, RegistryString
@@ -175,6 +176,7 @@ class Surveyor:
             self._prepared.fingerprint(),
             standing=self._prepared.standing is not None,
             port=settings.port if "port" in settings.model_fields_set else None,
+            restarts=restarts_of_job(self._prepared.context.environ),
         )
 
     def open_former(self, *, listens: bool) -> Footing:

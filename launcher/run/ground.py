@@ -83,6 +83,7 @@ class Wanted:
     Attributes:
         standing: The registry is a standing one.
         port: Given by the person; None where it was not.
+        restarts: How often the launcher's own job was requeued, where its scheduler says so.
     """
 
     host: str
@@ -90,6 +91,7 @@ class Wanted:
     fingerprint: str
     standing: bool = False
     port: int | None = None
+    restarts: int = 0
 
 
 def is_there(slot: SlotStatus) -> bool:
@@ -128,6 +130,7 @@ class Grounding:
         ground: What was decided.
         refused: The launch cannot begin.
         waited: It was said that a standing registry does not answer.
+        requeue_said: It was said that the launcher's own job was requeued.
     """
 
     found: OnDisk
@@ -142,6 +145,7 @@ class Grounding:
     ground: Ground | None = None
     refused: Trouble | None = None
     waited: bool = False
+    requeue_said: bool = False
 
     def begin(self, now: float) -> None:
         """Ask the former launch's registry, where there may be one that knows it."""
@@ -268,7 +272,7 @@ class Grounding:
     def _end_run(self, why: Why, now: float) -> None:
         """Cancel the run, and let its nodes hear of it."""
         assert self.status is not None
-        self.desk.do(do.Say(sentences.EndsFormer(self.status.phase, why)))
+        self._say(sentences.EndsFormer(self.status.phase, why))
         self.step, self.until, self.why = Search.CANCELLING, now + LEAVE_SECONDS, why
         self.desk.send("ground", do.CancelRun, why)
 
@@ -285,16 +289,28 @@ class Grounding:
         former = self.found.former
         if self.wanted.port not in (None, former.port):
             self.desk.do(do.Say(sentences.PortKept(self.wanted.port or 0, former.port)))
-        self.desk.do(do.Say(sentences.Resumes(former.launch_id, self.status.reason)))
+        self._say(sentences.Resumes(former.launch_id, self.status.reason))
         self._make(Resumed(self.status.version - 1))  # it is 1 before the first event
 
     # --- a new launch -------------------------------------------------------------------------
 
     def _anew(self, why: Why, now: float, detail: str = "") -> None:
         """A new launch; what the former one has left in its ledger is ended first."""
+        former = self.found.former
         if why is not Why.NOTHING_FORMER and not self.wanted.standing:
-            self.desk.do(do.Say(sentences.BeginsAnew(why, detail)))
+            self._say(sentences.BeginsAnew(why, detail))
+        elif self.wanted.restarts and why is Why.NOTHING_FORMER:
+            ended = former is not None and former.ended
+            self._say(sentences.BeginsAnew(Why.OVER if ended else why))
         self._close(now)
+
+    def _say(self, what: sentences.Sentence) -> None:
+        """What becomes of the former launch; in a job that was requeued the first such sentence
+        says that too, as it is why there is one."""
+        if self.wanted.restarts and not self.requeue_said:
+            self.requeue_said = True
+            what = sentences.Requeued(self.wanted.restarts, what)
+        self.desk.do(do.Say(what))
 
     def _close(self, now: float) -> None:
         """End the former registry; what the ledger has left is ended after it."""

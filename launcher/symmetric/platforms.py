@@ -49,6 +49,12 @@ def _slurm(env: Variables) -> None:
     _check_slurm_nodes(env, nodes, listed, count)
 
 
+def restarts_of_job(environ: Mapping[str, str]) -> int:
+    """How often Slurm has requeued the job that this process is in; 0 where nobody says so."""
+    text = environ.get("SLURM_RESTART_COUNT", "") if environ.get("SLURM_JOB_ID") else ""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+
+
 def _slurm_nodes(env: Variables, name: str) -> list[str]:
     try:
         return expand(env.text(name))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import launcher.symmetric.platforms
 from launcher.symmetric.adopt import Adopted, adopt
 from launcher.symmetric.claim import Host, Value, as_run_id, host_of
-from launcher.symmetric.platforms import PLATFORMS, claims
+from launcher.symmetric.platforms import PLATFORMS, claims, restarts_of_job
 from launcher.symmetric.slurm_nodes import expand
 from launcher.symmetric.start import check_values
 from rendezvous.wire.errors import UsageError
@@ -454,3 +454,16 @@ def test_every_variable_that_is_read_is_documented() -> None:
 def test_every_platform_is_documented_in_the_order_in_which_it_is_asked() -> None:
     rows = re.findall(r"^\| \d+ \| \*\*(.+?)\*\*", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
     assert rows == [name for name, _, _ in PLATFORMS]
+
+
+@pytest.mark.parametrize(
+    ("environ", "count"),
+    [
+        ({"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "2"}, 2),
+        ({"SLURM_JOB_ID": "7"}, 0),
+        ({"SLURM_RESTART_COUNT": "2"}, 0),
+        ({"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "often"}, 0),
+    ],
+)
+def test_slurm_says_how_often_it_has_requeued_a_job(environ: dict[str, str], count: int) -> None:
+    assert restarts_of_job(environ) == count

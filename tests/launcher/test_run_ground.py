@@ -83,6 +83,7 @@ UNKNOWN = "say BeginsAnew silent; close child"
 OTHER_PORT, SAME_PORT = replace(WANTED, port=30_000), replace(WANTED, port=29_600)
 NOT_OURS = replace(FORMER, owns_registry=False)
 BOTHS = replace(NOT_OURS, same_registry=True)
+REQUEUED, AGAIN = replace(WANTED, restarts=1), "say Requeued 1"
 STAYS = "say FormerStays k7f2a9c1xy; close board; end unavailable"
 
 
@@ -158,6 +159,19 @@ STAYS = "say FormerStays k7f2a9c1xy; close board; end unavailable"
         (BOTHS, STANDING, "opened" + " silent 1" * 20 + " silent", STAYS),
         (BOTHS, STANDING, "opened same" + " silent 1" * 14 + " silent", ""),
         (BOTHS, STANDING, "opened same" + " silent 1" * 15 + " silent", STAYS),
+        # a job that was requeued says so once, and otherwise does what any other launcher does
+        (None, REQUEUED, "", f"{AGAIN} BeginsAnew nothing_former; {NEW}"),
+        (None, replace(REQUEUED, standing=True), "", f"{AGAIN} BeginsAnew nothing_former; {NEW}"),
+        (replace(FORMER, ended=True), REQUEUED, "", f"{AGAIN} BeginsAnew over; {NEW}"),
+        (replace(FORMER, host="h2"), REQUEUED, "", f"{AGAIN} BeginsAnew other_host h2; {NEW}"),
+        (FORMER, REQUEUED, "opened same created", RESUMED.replace("say", AGAIN)),
+        (
+            FORMER,
+            REQUEUED,
+            "opened lost",
+            f"{AGAIN} EndsFormer running running; cancel run running",
+        ),
+        (FORMER, REQUEUED, "opened lost left closed", NEW),
         # D6: a signal before the launch ends what was begun, which can still be resumed
         (FORMER, WANTED, "opened signal", "say EndsRun 15; break off AskStatus; close child"),
         (FORMER, WANTED, "opened signal signal", "say EndsAtOnce 15 True"),
