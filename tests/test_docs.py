@@ -104,12 +104,18 @@ def blocks() -> dict[str, str]:
     known = dict(commands())
     return {
         "others": of_other_commands(),
-        "exit codes": "".join(f"- **{code_.value}**: {code_.help}\n" for code_ in ExitCode),
+        "exit codes": exit_codes(),
         "node": entries(known["rdzv worker"], of_a_node=True),
         "launch": entries(known["rdzv launch"], of_a_node=False),
         "worker": entries(known["rdzv worker"], of_a_node=False),
         "serve": entries(known["rdzv serve"]),
     }
+
+
+def exit_codes() -> str:
+    rows = ("| code | meaning | requeue |\n", "| --- | --- | --- |\n")
+    codes = (f"| **{c.value}** | {c.help} | {'yes' if c.requeue else 'no'} |\n" for c in ExitCode)
+    return "".join((*rows, *codes))
 
 
 def with_blocks(text: str, written: Mapping[str, str]) -> str:

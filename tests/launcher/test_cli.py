@@ -137,7 +137,7 @@ def test_every_page_that_a_message_names_is_there() -> None:
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
         if id(node) not in docstrings
     ]
-    named = {page for text in texts for page in re.findall(r"rdzv docs ([a-z]+)", text)}
+    named = {page for text in texts for page in re.findall(r"rdzv docs ([a-z-]+)", text)}
     assert {"checks", "schedulers", "frameworks", "metrics", "symmetric"} <= named
     for page in named:
         assert rdzv("docs", page).stdout.startswith("# ")

@@ -6,6 +6,7 @@ RDZV_STORE=1 stores anew: look at the difference before you keep it.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from launcher.schedulers.catalog import known_schedulers, scheduler_entry
 from launcher.schedulers.contract import Scheduler, SchedulerContext
 from launcher.schedulers.profile import ProfileScheduler
 from launcher.schedulers.shipped import specs_folder
+from rendezvous.wire.errors import ExitCode
 from tests.launcher.command import plan_of
 from tests.support.bed import settings_of
 
@@ -91,3 +93,11 @@ def test_what_is_no_worker_spec_has_nothing_to_be_filled() -> None:
         for found in placeholders(path.read_text(encoding="utf-8"), source=str(path))
     ]
     assert left == []
+
+
+def test_a_job_requeues_itself_after_the_codes_that_are_worth_it() -> None:
+    text = (specs_folder() / "slurm" / "requeue.sbatch").read_text(encoding="utf-8")
+    codes = re.search(r"^((\d+ \| )+\d+)\)$", text, re.MULTILINE)
+    assert codes is not None
+    worth_it = [str(int(code)) for code in ExitCode if code.requeue]
+    assert codes[1].split(" | ") == worth_it
