@@ -2,6 +2,10 @@
 
 No host's name resolves; files are shared, as on a cluster with a common home. A node has room for
 two jobs that do not ask to have it alone. There is no accounting (no sacct).
+
+A job that is requeued starts again after `cred_expire` (it is 120 s elsewhere). Jobs of the
+partition `urgent` preempt those of `spot`, which are cancelled after a grace, and of
+`again`, which are requeued where they were submitted so.
 """
 
 from __future__ import annotations
@@ -21,6 +25,8 @@ from tests.support.waiting import until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "sinfo", "srun")
 """What a machine needs: Debian's packages slurm-wlm and munge."""
+GRACE_SECONDS = 2
+"""What a job of the partition `spot` has left once `urgent` needs its node."""
 _NODES = ("n0", "n1", "n2", "n3")
 _UP_SECONDS = 60.0
 
@@ -74,7 +80,7 @@ class Slurm:
 
     def is_idle(self) -> bool:
         """Whether every node is there and free."""
-        argv = ("sinfo", "--noheader", "--Node", "--format=%N %T")
+        argv = ("sinfo", "--noheader", "--Node", "--partition=all", "--format=%N %T")
         done = self.login.run(argv, env=self.environment(self.folder), check=False)
         return done.stdout.splitlines() == [f"{host.name} idle" for host in self.nodes]
 
@@ -84,12 +90,16 @@ class Slurm:
             self.ask("scancel", job)
         until(lambda: not self.jobs(), _UP_SECONDS)
 
-    def occupy(self, count: int) -> str:
+    def occupy(self, count: int, *options: str) -> str:
         """Hold so many nodes by somebody's job, and return its id."""
-        argv = ("sbatch", "--parsable", "--exclusive", f"--nodes={count}", "--output=/dev/null")
-        job = self.ask(*argv, "--job-name=other", "--wrap", "sleep 600")
+        job = self.submit_other(count, *options)
         until(lambda: self.state_of(job) == "RUNNING", _UP_SECONDS)
         return job
+
+    def submit_other(self, count: int, *options: str) -> str:
+        """Submit somebody's job that needs so many nodes, and return its id."""
+        argv = ("sbatch", "--parsable", "--exclusive", f"--nodes={count}", "--output=/dev/null")
+        return self.ask(*argv, *options, "--job-name=other", "--wrap", "sleep 600")
 
 
 @contextmanager
@@ -125,7 +135,7 @@ ClusterName=rdzvtest
 SlurmctldHost={cluster.login.name}({cluster.login.address})
 SlurmUser=root
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
+AuthInfo=socket={folder}/munge.socket,cred_expire=5
 CredType=cred/munge
 StateSaveLocation={folder}/ctld
 SlurmdSpoolDir={folder}/spool-%n
@@ -143,7 +153,13 @@ MpiDefault=none
 ReturnToService=2
 KillWait=10
 MinJobAge=300
-{nodes}PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+{nodes}PartitionName=DEFAULT Nodes=ALL MaxTime=INFINITE State=UP
+PartitionName=all Default=YES PreemptMode=OFF
+PartitionName=spot PreemptMode=CANCEL GraceTime={GRACE_SECONDS}
+PartitionName=again PreemptMode=REQUEUE
+PartitionName=urgent PriorityTier=10 PreemptMode=OFF
 """
     (folder / "slurm.conf").write_text(text)
 
