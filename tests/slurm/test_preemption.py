@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 
 from rendezvous.wire.errors import ExitCode
@@ -88,10 +87,17 @@ class Job:
         assert self.cluster.wait_until_over(self.id, LIMIT_SECONDS) == "COMPLETED", self.output
         return self.output
 
-    def freeze(self) -> None:
-        """Stop the launcher, which then writes nothing down before Slurm kills it."""
+    def lose(self) -> None:
+        """Requeue it as Slurm does when its node is gone: nothing of it says or writes a word."""
         record = json.loads((self.folder / "state" / self.run / "launch.json").read_text())
-        os.kill(record["pid"], signal.SIGSTOP)
+        launcher = psutil.Process(record["pid"])
+        script = launcher.parent()
+        assert script is not None
+        script.suspend()  # until Slurm's SIGCONT
+        launcher.suspend()
+        for process in (*launcher.children(recursive=True), launcher):
+            process.kill()
+        self.cluster.ask("scontrol", "requeue", self.id)
 
 
 @contextmanager
@@ -142,13 +148,12 @@ def test_a_job_requeues_itself_after_a_worker_run_was_preempted(
     assert f"rdzv: run '{job.run}' ok" in said
 
 
-def test_a_launcher_killed_after_the_go_begins_anew_where_it_is_requeued(
+def test_a_launcher_lost_after_the_go_begins_anew_once_it_is_requeued(
     cluster: Slurm, tmp_path: Path
 ) -> None:
     with requeueing(cluster, tmp_path) as job:
         job.wait_until_running()
-        job.freeze()
-        cluster.ask("scontrol", "requeue", job.id)
+        job.lose()
         said = job.end_well()
     assert (
         f"rdzv: the job was requeued (restart 1): the previous launch of run '{job.run}' was "
@@ -157,7 +162,7 @@ def test_a_launcher_killed_after_the_go_begins_anew_where_it_is_requeued(
     assert f"rdzv: run '{job.run}' ok" in said
 
 
-def test_a_launcher_killed_before_the_go_resumes_where_it_is_requeued(
+def test_a_launcher_lost_before_the_go_resumes_once_it_is_requeued(
     cluster: Slurm, tmp_path: Path
 ) -> None:
     blocker = cluster.occupy(3, "--exclude=n0")
@@ -165,9 +170,8 @@ def test_a_launcher_killed_before_the_go_resumes_where_it_is_requeued(
     (tmp_path / "mark-1").touch()
     with requeueing(cluster, tmp_path) as job:
         job.wait_for("Resources")
-        job.freeze()
         waiting = cluster.jobs()
-        cluster.ask("scontrol", "requeue", job.id)
+        job.lose()
         job.wait_for("rdzv: the job was requeued (restart 1): resuming launch ")
         assert set(cluster.jobs()) == set(waiting)
         cluster.ask("scancel", blocker)
