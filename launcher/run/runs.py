@@ -97,9 +97,10 @@ class Run:
 
     def learn(self, found: Description) -> Description:
         """What its scheduler says, with what it has said before of its machine: Kubernetes says
-        that it takes a pod's node before the pod ends, and nothing of it afterwards."""
-        if found.preempted:
-            self.preempted = found
+        that it takes a pod's node before the pod ends, and nothing of it afterwards. What goes on
+        running without that word was spared."""
+        if found.preempted or found.state is SlotState.RUNNING:
+            self.preempted = found if found.preempted else None
         return found if self.preempted is None else replace(found, preempted=True)
 
 

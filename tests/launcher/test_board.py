@@ -91,7 +91,14 @@ UGLY = [
 FINISHED = [
     node(0, NodeState.LEFT, rank=0, exit_code=0),
     node(1, NodeState.EXITED, rank=1, exit_code=137),
-    node(2, NodeState.LOST, rank=2, problem="silent for 15.0 s", nproc_per_node=1),
+    node(
+        2,
+        NodeState.LOST,
+        rank=2,
+        cause="preempted",
+        problem="silent for 15.0 s",
+        nproc_per_node=1,
+    ),
     slot(3, state=SlotState.FAILED, detail="", problem="no such queue"),
 ]
 
@@ -122,11 +129,11 @@ FINISHED = [
             ),
             f"""
             run [b]   finished   3724.0 s
-            slot  rank  worker run  node    address   procs  state
-            0     0     running     node-0  10.0.0.1  8      left, exit code 0
-            1     1     running     node-1  10.0.0.2  8      ended, exit code 137
-            2     2     running     node-2  10.0.0.3  1      lost: silent for 15.0 s
-            3           failed                               no such queue
+            slot  rank  worker run          node    address   procs  state
+            0     0     running             node-0  10.0.0.1  8      left, exit code 0
+            1     1     running             node-1  10.0.0.2  8      ended, exit code 137
+            2     2     running, preempted  node-2  10.0.0.3  1      lost: silent for 15.0 s
+            3           failed                                       no such queue
             {GATHERING}
             {FULL}
             """,

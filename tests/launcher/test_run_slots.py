@@ -96,6 +96,8 @@ INTENT_2 = "write intent 1.2"
 ENDED_TWO = "note 1.2 101 gone; tell slot 1.2 failed 101"
 RUNS = SENT + "submitted heard running heard "
 
+SPARED = "1 running!:P heard 1 running heard"
+
 
 @pytest.mark.parametrize(
     ("script", "then"),
@@ -155,6 +157,10 @@ RUNS = SENT + "submitted heard running heard "
         (RUNS + "1 failed heard 600", ""),
         (RUNS + "1 failed!:P", "note 101 gone; tell slot failed 101 P preempted"),
         (RUNS + "1 running!:P", "tell slot running 101 P preempted"),
+        (
+            RUNS + "1 running!:P heard 1 running heard 1 failed",
+            "note 101 gone; tell slot failed 101",
+        ),
         (RUNS + "1 running!:P heard 1 failed:9", "note 101 gone; tell slot failed 101 9 preempted"),
         (RUNS + "1 failed heard 600 replaced", "tell slot 1.2 submitting"),
         # 72: the same is not told twice, and a queue before the registry forgets it
