@@ -10,6 +10,7 @@ from rendezvous.wire import errors
 from rendezvous.wire.errors import Cause, ExitCode, RdzvError, UsageError, error_from_code
 
 ALL = [cls for cls in errors.with_children(RdzvError) if cls.__module__ == errors.__name__]
+OF_NO_ERROR = (Cause.REFUSED, Cause.AGENT_FAILED, Cause.PROGRAM_FAILED, Cause.PREEMPTED)
 
 
 def test_a_cause_that_an_error_has_too_is_its_code_and_exits_alike() -> None:
@@ -17,7 +18,7 @@ def test_a_cause_that_an_error_has_too_is_its_code_and_exits_alike() -> None:
     for code, cls in causes.items():
         assert isinstance(code, Cause)
         assert code.exit_code is cls.exit_code
-    assert set(Cause) - set(causes) == {Cause.REFUSED, Cause.AGENT_FAILED, Cause.PROGRAM_FAILED}
+    assert set(Cause) - set(causes) == set(OF_NO_ERROR)
 
 
 def test_every_way_in_which_a_run_ends_has_a_cause() -> None:

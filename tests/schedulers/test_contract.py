@@ -152,7 +152,7 @@ def known_states() -> list[tuple[str, str]]:
         (name, state)
         for name in PROFILES
         for state, words in read_profile(OWN.get(name, PROFILES_FOLDER / f"{name}.toml")).states
-        if words and state != "submitted"
+        if words and state not in ("submitted", "preempted")
     ]
 
 

@@ -87,8 +87,12 @@ class Job:
         assert self.cluster.wait_until_over(self.id, LIMIT_SECONDS) == "COMPLETED", self.output
         return self.output
 
-    def lose(self) -> None:
-        """Requeue it as Slurm does when its node is gone: nothing of it says or writes a word."""
+    def lose(self, *, to: str = "n0") -> None:
+        """Requeue it as Slurm does when its node is gone: nothing of it says or writes a word.
+
+        Args:
+            to: The node where it starts again.
+        """
         record = json.loads((self.folder / "state" / self.run / "launch.json").read_text())
         launcher = psutil.Process(record["pid"])
         script = launcher.parent()
@@ -98,6 +102,8 @@ class Job:
         for process in (*launcher.children(recursive=True), launcher):
             process.kill()
         self.cluster.ask("scontrol", "requeue", self.id)
+        until(lambda: self.cluster.state_of(self.id) == "PENDING", LIMIT_SECONDS)
+        self.cluster.ask("scontrol", "update", f"JobId={self.id}", f"ReqNodeList={to}")
 
 
 @contextmanager
@@ -176,4 +182,22 @@ def test_a_launcher_lost_before_the_go_resumes_once_it_is_requeued(
         assert set(cluster.jobs()) == set(waiting)
         cluster.ask("scancel", blocker)
         said = job.end_well()
+    assert f"rdzv: run '{job.run}' ok" in said
+
+
+def test_a_launcher_lost_before_the_go_begins_anew_where_it_is_requeued_on_another_node(
+    cluster: Slurm, tmp_path: Path
+) -> None:
+    """Its workers know only the former node's address."""
+    blocker = cluster.occupy(2, "--nodelist=n2,n3")
+    (tmp_path / "mark-0").touch()
+    (tmp_path / "mark-1").touch()
+    with requeueing(cluster, tmp_path, others="--nodelist=n2") as job:
+        job.wait_for("queued")
+        job.lose(to="n1")
+        job.wait_for("on this host: starting a new launch")
+        cluster.ask("scancel", blocker)
+        said = job.end_well()
+    assert f"(restart 1): run '{job.run}' was launched on n0; there is nothing to resume" in said
+    assert "1 worker run of the previous launch may still exist: ending" in said
     assert f"rdzv: run '{job.run}' ok" in said
