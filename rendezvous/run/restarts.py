@@ -40,8 +40,9 @@ MOST_ENDED = 32
 
 _NOT_FOUND = (126, 127)
 _USAGE = 2
-_UNREADABLE = re.compile(r"(SyntaxError|IndentationError|TabError|ModuleNotFoundError)\b")
-_ARGPARSE = re.compile(r"^(\S+: error: |usage: )")
+_RANK = r"(?:\[rank[0-9]+\]: )?"
+_UNREADABLE = re.compile(_RANK + "(SyntaxError|IndentationError|TabError|ModuleNotFoundError): ")
+_ARGPARSE = re.compile(_RANK + r"(\S+: error: |usage: )")
 _CHANGING = re.compile(r"0x[0-9a-fA-F]+|[0-9]+")
 """Numbers and addresses, in which the words of two ends that are alike may differ."""
 
@@ -131,7 +132,7 @@ def _hopeless(run: Run, first: Slot, report: ExitReport) -> str:
         words = [report.message, *report.tail]
         if code in _NOT_FOUND:
             return f"exit code {code} means that it cannot be started; it is not started again"
-        if found := next(filter(None, map(_UNREADABLE.search, words)), None):
+        if found := next(filter(None, map(_UNREADABLE.match, words)), None):
             return f"a {found[1]} does not pass by itself; it is not started again"
         if code == _USAGE and any(map(_ARGPARSE.match, words)):
             return "its arguments are wrong, which does not pass by itself; it is not started again"
@@ -228,7 +229,7 @@ def _end_of(run: Run, step: Again, first: Slot | None, seconds: float) -> EpochE
     return EpochEnd(
         epoch=run.epoch,
         ran_seconds=round(seconds, 3),
-        message=message,
+        message=printable(message, 600),
         code=code,
         exit_code=exit_code,
         slot=first.index if first else None,

@@ -88,6 +88,10 @@ a mistake of Python's is not started again
     running 1 max_restarts=9; exit 0 1 tail='SyntaxError: no'|'ModuleNotFoundError: no'
     -> status=failed
     "…not pass by itself; it is not started again"
+a mistake of Python's that a rank has is known as well
+    running 1 max_restarts=9; exit 0 1 tail='[rank3]: ModuleNotFoundError: no' -> status=failed
+a program that speaks of a mistake may be started again
+    running 1 max_restarts=9; exit 0 1 tail='warning: ModuleNotFoundError: no apex' -> arming
 wrong arguments are not started again
     running 1 max_restarts=9; exit 0 2 tail='train.py: error: unrecognized arguments: --x'
     -> status=failed
