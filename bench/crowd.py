@@ -1,8 +1,9 @@
 """Many nodes in one process: a lean client of the registry, without a framework.
 
 Each node has a connection of its own and does what an agent does: join, watch, check the table
-against its digest, acknowledge, watch, leave. Requests carry the headers that the real client
-sends; sockets are read by epoll.
+against its digest, acknowledge, watch, leave. One that is told to stop its program reports the end
+at once, on a second connection: a watch is under way on the first. Requests carry the headers that
+the real client sends; sockets are read by epoll.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from bench.tls import TlsSocket
 from rendezvous.talk.credentials import SERVER_NAME, RunKeys
 from rendezvous.talk.http_network import client_context
 from rendezvous.talk.join_string import RegistryPlace
-from rendezvous.wire.reports import LeaveReport, Report
+from rendezvous.wire.reports import ExitReport, LeaveReport, Report
 from rendezvous.wire.run import Phase
 from rendezvous.wire.watch import NodeView, OtherDigest, read_view
 
@@ -36,6 +37,8 @@ _HEADERS = (
 # The registry gives a TLS handshake 5 s, and makes some hundreds in a second.
 _STARTS_AT_ONCE = 128
 _LIMIT_SECONDS = 120.0
+_STOPPED = 143
+_FAILED = 1
 _LENGTH = re.compile(rb"\r\ncontent-length: (\d+)\r\n")
 _BUFFER = memoryview(bytearray(1 << 20))
 
@@ -52,6 +55,7 @@ class State(Enum):
     READY = auto()
     JOINING = auto()
     WATCHING = auto()
+    TELLING = auto()
     LEAVING = auto()
     LEFT = auto()
 
@@ -87,7 +91,7 @@ class Answer:
 
 @dataclass(slots=True)
 class SimulatedNode:
-    """One node and its connection."""
+    """One node and its connection; or its second one, which tells reports beside the watch."""
 
     slot: int
     connection: socket.socket | TlsSocket | None = None
@@ -97,6 +101,10 @@ class SimulatedNode:
     credential: str = ""
     after: int = 0
     ack: bytes = b""
+    epoch: int = 0
+    """Of the program that runs; 0 once its end was told."""
+    report: bytes = b""
+    """What waits until a second connection is open."""
     received: bytearray = field(default_factory=bytearray)
     expected: Answer = Answer(b"", b"", b"")
     known: int = 0
@@ -105,12 +113,17 @@ class SimulatedNode:
 
 @dataclass(slots=True)
 class Progress:
-    """How many nodes of a crowd have come how far in this round, and when the last one did."""
+    """How many nodes of a crowd have come how far in this round, and when the last one did.
+
+    Each restart of the round adds to them once more.
+    """
 
     parked: set[int] = field(default_factory=set)
     with_table: int = 0
     running: int = 0
+    told: int = 0
     left: int = 0
+    told_at: float = 0.0
     table_at: float = 0.0
     running_at: float = 0.0
 
@@ -157,6 +170,7 @@ class Crowd:
         self._starting: set[int] = set()
         self._joins_at_once = False
         self.nodes = {slot: SimulatedNode(slot) for slot in slots}
+        self._tellers = {slot: SimulatedNode(slot) for slot in self.nodes}
         self.progress = Progress()
 
     # --- what the driver asks for -------------------------------------------------------------
@@ -167,6 +181,24 @@ class Crowd:
         self._to_open.extend(self.nodes.values())
         if not join:
             self.pump(lambda: not self._to_open and not self._starting)
+
+    def open_second(self) -> None:
+        """Open the connections for reports beside the watch that are not open yet."""
+        self._joins_at_once = False
+        closed = [one for one in self._tellers.values() if one.state is State.CLOSED]
+        self._to_open.extend(closed)
+        self.pump(lambda: not self._to_open and not self._starting)
+
+    def close_second(self) -> None:
+        """Close them, once all they told was answered: a report opens its own again."""
+        self._joins_at_once = False
+        tellers = self._tellers.values()
+        self.pump(lambda: all(one.state in (State.CLOSED, State.READY) for one in tellers))
+        for one in tellers:
+            if one.connection is not None:
+                del self._by_file[one.connection.fileno()]
+                one.connection.close()
+            one.connection, one.state = None, State.CLOSED
 
     def prepare(self, keys: RunKeys) -> None:
         """Write the joins of the next run."""
@@ -180,6 +212,17 @@ class Crowd:
         """Have these nodes join."""
         for slot in slots:
             self._join(self.nodes[slot])
+
+    def fail(self, slot: int) -> None:
+        """Have the program of a node fail, which has got further than the one before it."""
+        epoch = self.nodes[slot].epoch
+        words = f"rank {slot}: the program of epoch {epoch} has failed"
+        self._tell_end(
+            self.nodes[slot],
+            ExitReport(
+                epoch=epoch, exit_code=_FAILED, worker_rank=slot, message=words, progress=epoch
+            ),
+        )
 
     def pump(self, done: Callable[[], bool]) -> None:
         """Serve all nodes until something is true."""
@@ -233,6 +276,9 @@ class Crowd:
             self._join(node)
         else:
             self._starting.discard(node.slot)
+            if node.report:
+                report, node.report = node.report, b""
+                self._send(node, report, State.TELLING)
 
     def _request(self, method: str, path: str, credential: str, body: bytes = b"") -> bytes:
         length = f"Content-Length: {len(body)}\r\n" if method == "POST" else ""
@@ -297,12 +343,14 @@ class Crowd:
         elif node.state is State.LEAVING:
             node.state = State.LEFT
             self.progress.left += 1
+        elif node.state is State.TELLING:
+            node.state = State.READY
         else:
             self._joined(node, json.loads(answer.body)["credential"])
 
     def _joined(self, node: SimulatedNode, credential: str) -> None:
         self._starting.discard(node.slot)
-        node.after = 0
+        node.after = node.epoch = 0
         # The number is put in for each poll, the rest is written once.
         path = f"/{node.slot}/watch?after="
         node.watch = self._request("GET", path + "%d%s", credential)
@@ -315,7 +363,7 @@ class Crowd:
         news = view.seq != node.after
         node.after = view.seq
         if view.phase is Phase.FINISHED:
-            self._report(node, LeaveReport(), State.LEAVING)
+            self._send(node, self._report(node, LeaveReport()), State.LEAVING)
             return
         if news and view.phase is Phase.ARMING:
             progress.with_table += 1
@@ -323,13 +371,29 @@ class Crowd:
             node.ack = b"&epoch=%d&ack=%s" % (view.epoch, view.digest.encode())
             self._watch(node)
             return
-        if news and view.phase is Phase.RUNNING:
+        if view.phase is Phase.RUNNING and view.stop:
+            if node.epoch:
+                self._tell_end(node, ExitReport(epoch=view.epoch, exit_code=_STOPPED, stopped=True))
+        elif news and view.phase is Phase.RUNNING:
+            node.epoch = view.epoch
             progress.running += 1
             progress.running_at = now
         progress.parked.add(node.slot)
         self._watch(node)
 
-    def _report(self, node: SimulatedNode, report: Report, state: State) -> None:
+    def _tell_end(self, node: SimulatedNode, report: ExitReport) -> None:
+        """Tell the end of the program beside the watch."""
+        node.epoch = 0
+        self.progress.told += 1
+        self.progress.told_at = time.monotonic()
+        teller = self._tellers[node.slot]
+        request = self._report(node, report)
+        if teller.state is State.CLOSED:
+            teller.report = request
+            self._to_open.append(teller)
+        else:
+            self._send(teller, request, State.TELLING)
+
+    def _report(self, node: SimulatedNode, report: Report) -> bytes:
         body = report.model_dump_json().encode()
-        path = f"/{node.slot}/reports"
-        self._send(node, self._request("POST", path, node.credential, body), state)
+        return self._request("POST", f"/{node.slot}/reports", node.credential, body)

@@ -7,10 +7,12 @@ import random
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from bench.process import Crowds, crowds
 from bench.registry import Registry, serving
 from rendezvous.talk.credentials import RunKeys
+from rendezvous.wire.run import Limits
 
 PAUSE_SECONDS = (0.05, 0.15)
 
@@ -22,6 +24,25 @@ class Times:
     table: list[float] = field(default_factory=list)
     go: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """Milliseconds of a restart, since the failure's report was sent, until the last node has ...
+
+    Attributes:
+        told: ... been told to stop, and reported the end.
+        table: ... the next table.
+        go: ... been told to start.
+        cpu: Seconds that the registry used for it.
+        first_go: Of the same run, from the last arrival to the last start.
+    """
+
+    told: float
+    table: float
+    go: float
+    cpu: float
+    first_go: float
 
 
 class Meeting:
@@ -56,6 +77,38 @@ class Meeting:
                 self._meet(times, [*range(self.nodes)])
         return times
 
+    def restarts(self, rounds: int, times: int, *, kept: bool = True) -> list[Restart]:
+        """The last one comes; once all run, a program fails, so many times: all start again.
+
+        Args:
+            rounds: Runs.
+            times: Restarts of each.
+            kept: A connection is left, beside that of the watch, on which the ends are reported.
+        """
+        found = []
+        for _ in range(rounds):
+            started = Times()
+            with self._round(started, limits=Limits(max_restarts=times)):
+                self._crowd.order("gather", last=self.nodes - 1)
+                time.sleep(random.uniform(*PAUSE_SECONDS))
+                self._meet(started, [self.nodes - 1])
+                for number in range(times):
+                    self._crowd.order("second", kept=kept)
+                    time.sleep(random.uniform(*PAUSE_SECONDS))
+                    found.append(self._restart(number, started.go[0]))
+        return found
+
+    def _restart(self, number: int, first_go: float) -> Restart:
+        before = self.registry.cpu_seconds()
+        slot = random.randrange(self.nodes)
+        said = self._crowd.order("restart", slot=slot, goes=number + 2)
+        began = next(answer["from"] for answer in said if "from" in answer)
+        told, table, go = (
+            1000 * (max(answer[kind] for answer in said) - began)
+            for kind in ("told", "table", "go")
+        )
+        return Restart(told, table, go, self.registry.cpu_seconds() - before, first_go)
+
     def first_assembly(self) -> Times:
         """All come together, over connections that they open then, and stay."""
         times = Times()
@@ -82,19 +135,19 @@ class Meeting:
         for kind, row in (("table", times.table), ("go", times.go)):
             row.append(1000 * (max(answer[kind] for answer in said) - began))
 
-    def _begin(self) -> RunKeys:
+    def _begin(self, **more: Any) -> RunKeys:
         """Make the next run, and have the nodes write their joins."""
         self._rounds += 1
         keys = self.registry.keys(f"round-{self._rounds}", f"launch{self._rounds:08d}")
-        self.registry.create(keys, self.nodes)
+        self.registry.create(keys, self.nodes, **more)
         names = {"run": keys.run, "launch_id": keys.launch_id}
         self._crowd.order("prepare", secret=keys.secret.hex(), **names)
         return keys
 
     @contextlib.contextmanager
-    def _round(self, times: Times) -> Iterator[None]:
+    def _round(self, times: Times, **more: Any) -> Iterator[None]:
         """A run of its own, which everybody has left at the end."""
-        keys = self._begin()
+        keys = self._begin(**more)
         before = self.registry.cpu_seconds()
         yield
         times.cpu.append(self.registry.cpu_seconds() - before)

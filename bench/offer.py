@@ -34,6 +34,7 @@ def make_join(keys: RunKeys, slot: int) -> JoinRequest:
         nproc_per_node=8,
         candidates=candidates,
         master_port=29_500 if slot == 0 else None,
+        restarts=True,
         facts=Facts(
             rdzv_version="0.1.0", python_version="3.11.7", gpus=8, cpus=96, boot_id="0" * 36
         ),

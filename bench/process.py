@@ -51,6 +51,18 @@ def _obey(crowd: Crowd, order: dict[str, Any]) -> dict[str, float]:
                 crowd.arrive(slot for slot in order["slots"] if slot in crowd.nodes)
             crowd.pump(lambda: progress.running == everyone)
             return {"from": began, "table": progress.table_at, "go": progress.running_at}
+        case "second":
+            if order["kept"]:
+                crowd.open_second()
+            else:
+                crowd.close_second()
+        case "restart":
+            if mine := order["slot"] in crowd.nodes:
+                crowd.fail(order["slot"])
+            crowd.pump(lambda: progress.running == everyone * order["goes"])
+            table, go = progress.table_at, progress.running_at
+            times = {"told": progress.told_at, "table": table, "go": go}
+            return {"from": began, **times} if mine else times
         case "leave":
             crowd.pump(lambda: progress.left == everyone)
     return {}

@@ -21,6 +21,7 @@ def main() -> None:
     parser.add_argument("nodes", type=int, nargs="?", default=512)
     parser.add_argument("--tls", action="store_true")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--restarts", type=int, default=0, help="of each round's programs")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "profile"
@@ -31,7 +32,10 @@ def main() -> None:
         ):
             meeting = Meeting(registry, crowd, arguments.nodes)
             meeting.open()
-            meeting.assembly(arguments.rounds)
+            if arguments.restarts:
+                meeting.restarts(arguments.rounds, arguments.restarts)
+            else:
+                meeting.assembly(arguments.rounds)
         _print(out, arguments.nodes * arguments.rounds)
 
 

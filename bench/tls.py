@@ -20,6 +20,10 @@ class TlsSocket:
         """The number of the socket."""
         return self._socket.fileno()
 
+    def close(self) -> None:
+        """Close the socket, without a word."""
+        self._socket.close()
+
     def shake_hands(self) -> None:
         """Go on with the handshake until it is done; raises BlockingIOError."""
         while True:
