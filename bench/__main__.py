@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from bench import agents, idle, mesh, starts
+from bench import agents, idle, mesh, restarts, starts
 from bench.hosts import name_mapped_loopback
 from bench.machine import describe, watching
 from bench.meeting import Times, meeting
@@ -38,6 +38,9 @@ class Plan:
     pairs: int
     idle: int
     thousands: int
+    restarts: tuple[int, ...]
+    restart_rounds: int
+    killed: int
 
 
 FULL = Plan(
@@ -55,6 +58,9 @@ FULL = Plan(
     pairs=5,
     idle=2_048,
     thousands=10_000,
+    restarts=(64, 512, 2_048),
+    restart_rounds=5,
+    killed=5,
 )
 QUICK = Plan(
     mode="quick",
@@ -71,6 +77,9 @@ QUICK = Plan(
     pairs=1,
     idle=64,
     thousands=0,
+    restarts=(8, 64),
+    restart_rounds=1,
+    killed=1,
 )
 
 
@@ -162,6 +171,9 @@ def run(plan: Plan) -> None:
         _measure(report, partial(mesh.verify, nodes, plan.verify_rounds))
     for nodes in plan.torchrun:
         _measure(report, partial(starts.beside_torchrun, nodes, plan.pairs))
+    peers = not plan.mode
+    for work in restarts.works(plan.restarts, plan.restart_rounds, plan.killed, peers=peers):
+        _measure(report, work)
     _figures(report, plan)
 
 

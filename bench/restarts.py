@@ -1,15 +1,23 @@
-"""What it takes to start programs that have failed again: `python -m bench.restarts [--quick]`.
+"""What it takes to start programs that have failed again: `python -m bench.restarts`.
 
-Without arguments `python -m bench` measures it beside all else; this prints these rows alone.
+`python -m bench` measures it beside all else, and keeps it; this prints these rows alone.
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
+from bench import killed
+from bench.hosts import name_mapped_loopback
+from bench.machine import describe, watching
 from bench.meeting import Restart, meeting
-from bench.rows import Figure, Row, row
+from bench.registry import raise_file_limit
+from bench.rows import HEADER, Figure, Report, Row, row
+
+Work = Callable[[], Iterable[Row | Figure]]
 
 _EACH = 2
 """Restarts of one run."""
@@ -47,3 +55,38 @@ def _row(system: str, nodes: int, what: str, found: Sequence[Restart]) -> Row:
     )
     times, cpu = [one.go for one in found], [one.cpu for one in found]
     return row(system, nodes, what, times, journal="sqlite", cpu_seconds=cpu, note=note)
+
+
+def works(sizes: Sequence[int], rounds: int, killed_rounds: int, *, peers: bool) -> Iterator[Work]:
+    """All of it, in parts that are measured one after the other; without peers rdzv alone."""
+    for nodes in sizes:
+        for tls in (False, True):
+            yield partial(of_registry, nodes, rounds, tls=tls)
+    if killed_rounds:
+        yield partial(killed.beside_torchrun, killed_rounds, killed.PEERS if peers else ())
+    if killed_rounds and peers:
+        yield killed.as_shipped
+
+
+def main() -> None:
+    """Print what was asked for."""
+    parser = argparse.ArgumentParser(prog="python -m bench.restarts", description=__doc__)
+    parser.add_argument("--nodes", type=int, nargs="*", default=[64, 512, 2_048])
+    parser.add_argument("--rounds", type=int, default=5, help="0: not the registry's part")
+    parser.add_argument("--killed", type=int, default=3, help="rounds with a killed worker, or 0")
+    parser.add_argument("--no-peers", action="store_true", help="rdzv alone")
+    arguments = parser.parse_args()
+    raise_file_limit()
+    name_mapped_loopback()
+    report = Report(describe())
+    print(f"{describe()}\n{HEADER}")
+    sizes = arguments.nodes if arguments.rounds else ()
+    for work in works(sizes, arguments.rounds, arguments.killed, peers=not arguments.no_peers):
+        with watching() as load:
+            done = list(work())
+        for one in done:
+            report.add(one, load.others_percent)
+
+
+if __name__ == "__main__":
+    main()
