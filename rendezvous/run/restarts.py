@@ -88,9 +88,10 @@ def next_step(run: Run, first: Slot | None, now: float) -> Again | Enough:
 
 
 def was_stopped(run: Run) -> bool:
-    """Whether some program did not end by itself."""
-    exits = [slot.node.exit for slot in run.slots if slot.node and slot.node.exit]
-    return any(report.stopped for report in exits)
+    """Whether some program did not end by itself: it was stopped, or takes its time to end."""
+    nodes = [slot.its_node for slot in run.of_table()]
+    exits = [node.exit for node in nodes if not run.spec.led or node.rank == 0]
+    return any(report is None or report.stopped for report in exits)
 
 
 def _lost(run: Run) -> list[Slot]:

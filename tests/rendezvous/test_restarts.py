@@ -161,8 +161,15 @@ nothing starts again that has not started or has ended
 nothing starts again that has ended
     running 1; exit 0 0; again now -> RunOver
     "run 'r' has ended; its programs cannot be started again"
+who needs longer to stop than the verdict takes is waited for by the next table
+    running 2; again now; wait 2 -> arming used=0 then='restarted by hand: now'
+    late 0 1 143 stopped=True -> arming
+    running 2; again now; exit 0 0; wait 2 -> arming
 programs that have all ended well are not started again
     running 2; again now; exit 0 0; exit 1 0 -> status=ok
+nor is one that has led the others, and has ended well
+    running 2 led=True; again now; exit 0 0; stop 1 0 -> status=ok
+    running 2 led=True; again now; exit 1 0; stop 0 143 -> arming
 a late report moves the first cause and not the decision
     running 2 max_restarts=9 verdict_seconds=2; exit 1 1; wait 2 -> arming epochs=1:1
     late 0 1 7 age_seconds=9 -> arming epochs=1:7 used=1
