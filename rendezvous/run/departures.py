@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from rendezvous.run import events
 from rendezvous.run.moves import Outcome, begin_stop, failure
-from rendezvous.run.state import Departure, Run, Slot, who
+from rendezvous.run.state import KILL_SECONDS, Departure, Run, Slot, who
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.run import Result
 from rendezvous.wire.watch import DepartureNotice
@@ -30,7 +30,7 @@ def departs(run: Run, event: events.Departs, now: float) -> Outcome:
     when = f" in {report.seconds:.0f} s" if report.seconds else ""
     reason = f"{who(slot)} will leave{when}: {report.words}"
     if stop_at <= now and not run.stop:
-        begin_stop(run, now)
+        _stop_all(run, now)
         reason += "; all programs are stopped, so that they can save their state"
     return Outcome(reason, slot.index)
 
@@ -39,8 +39,13 @@ def departure_due(run: Run, event: events.DepartureDue, now: float) -> Outcome:
     """Stop all programs, while the node is still there."""
     assert run.departure is not None
     slot = run.slots[run.departure.slot]
-    begin_stop(run, now)
+    _stop_all(run, now)
     return Outcome(f"all programs are stopped, because {who(slot)} leaves: {run.departure.words}")
+
+
+def _stop_all(run: Run, now: float) -> None:
+    """Nothing has failed: how the run ends is known once all have saved what they save."""
+    begin_stop(run, now, run.spec.limits.grace_seconds + KILL_SECONDS)
 
 
 def notice_of(run: Run, now: float) -> DepartureNotice | None:

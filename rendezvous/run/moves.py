@@ -67,12 +67,12 @@ def failure(
     )
 
 
-def begin_stop(run: Run, now: float) -> None:
-    """Tell everyone to stop; the verdict waits for other reports of earlier failures."""
+def begin_stop(run: Run, now: float, wait_seconds: float | None = None) -> None:
+    """Tell everyone to stop; the verdict waits for other reports of earlier failures, or so long."""
     if run.stop:
         return
     run.stop = True
-    run.verdict_at = now + run.spec.limits.verdict_seconds
+    run.verdict_at = now + (wait_seconds or run.spec.limits.verdict_seconds)
     run.seq += 1
 
 

@@ -20,6 +20,14 @@ a node that goes at once has all programs stopped at once
     exit 1 143 leaves=True message='its agent received SIGTERM' -> exit=143 slot=1
     "node 1 (host1, slot 1) failed: the program ended with exit code 143 (signal 15); its agent
     received SIGTERM"
+the verdict waits for programs that save their state
+    running 2 grace_seconds=60; depart 1 0 'its agent received SIGTERM'; stop 0 143; wait 59
+    -> running stop=True
+    exit 1 143 leaves=True message='its agent received SIGTERM' -> exit=143 slot=1
+a program that does not end in its grace is not waited for
+    running 2 grace_seconds=10; depart 1 0 spot; stop 0 143; wait 24.75 -> running
+    wait 0.25 -> status=failed code=node_lost slot=1
+    "node 1 (host1, slot 1) left the run: spot; all programs were stopped before"
 programs are stopped in time for their grace
     running 3 grace_seconds=10; drain 2 120 maintenance -> running stop=False stopping_in=105.0
     told "node 2 (host2, slot 2) will leave in 120 s: drained: maintenance"
