@@ -34,6 +34,8 @@ _HEADERS = (
     f"Host: {SERVER_NAME}\r\nAccept: */*\r\nAccept-Encoding: gzip\r\nConnection: keep-alive\r\n"
     "User-Agent: python-httpx/0.28.1\r\nContent-Type: application/json\r\n"
 )
+# A connection without a request is closed after 5 s, which many take to open.
+_GREETING = f"GET /healthz HTTP/1.1\r\n{_HEADERS}\r\n".encode()
 # The registry gives a TLS handshake 5 s, and makes some hundreds in a second.
 _STARTS_AT_ONCE = 128
 _LIMIT_SECONDS = 120.0
@@ -52,6 +54,7 @@ class State(Enum):
 
     CLOSED = auto()
     OPENING = auto()
+    GREETING = auto()
     READY = auto()
     JOINING = auto()
     WATCHING = auto()
@@ -274,11 +277,12 @@ class Crowd:
         node.state = State.READY
         if self._joins_at_once:
             self._join(node)
-        else:
+        elif node.report:
             self._starting.discard(node.slot)
-            if node.report:
-                report, node.report = node.report, b""
-                self._send(node, report, State.TELLING)
+            report, node.report = node.report, b""
+            self._send(node, report, State.TELLING)
+        else:
+            self._send(node, _GREETING, State.GREETING)
 
     def _request(self, method: str, path: str, credential: str, body: bytes = b"") -> bytes:
         length = f"Content-Length: {len(body)}\r\n" if method == "POST" else ""
@@ -343,8 +347,9 @@ class Crowd:
         elif node.state is State.LEAVING:
             node.state = State.LEFT
             self.progress.left += 1
-        elif node.state is State.TELLING:
+        elif node.state in (State.GREETING, State.TELLING):
             node.state = State.READY
+            self._starting.discard(node.slot)
         else:
             self._joined(node, json.loads(answer.body)["credential"])
 
