@@ -78,6 +78,7 @@ class Program:
 
     rank: int
     pid: int
+    torchrun_started: float
     first: float
     imported: float
     ready: float
@@ -87,14 +88,16 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """Seconds after the kill: until all had their first statement, and had found each other.
+    """Seconds after the kill, until the last node has ...
 
     Attributes:
-        first: The first.
-        ready: The second.
+        started: ... its torchrun; negative where that goes on.
+        first: ... the first statement of its program.
+        ready: ... found the others.
         imports: Of these, how long the last node's processes imported torch, one after the other.
     """
 
+    started: float
     first: float
     ready: float
     imports: float
@@ -156,17 +159,21 @@ def _rows(way: Way, found: Sequence[Restarted | None]) -> Iterator[Row | Figure]
         note = f"{way.system}, {way.note}: never within {_NEVER_SECONDS:g} s of the kill"
         yield Figure("restarted", _NODES, 0, f"of {len(found)}", None, len(found), note=note)
         return
+    started = round(statistics.median(one.started for one in came), 2)
     left = round(statistics.median(one.ready - one.imports for one in came), 2)
+    torchruns = f"new torchruns after {started:g} s" if way.imports_torchrun else "same torchruns"
     whose = "torchrun's and the program's" if way.imports_torchrun else "the program's"
     note = f"{left:g} s without {whose} import of torch; {way.note}"
     missing = [float("inf")] * (len(found) - len(came))
     firsts = [1000 * one.first for one in came] + missing
     readies = [1000 * one.ready for one in came] + missing
-    yield row(way.system, _NODES, "killed_first", firsts, note=way.note)
+    yield row(way.system, _NODES, "killed_first", firsts, note=f"{torchruns}; {way.note}")
     yield row(way.system, _NODES, "killed_ready", readies, note=note)
     if way is RDZV:
         note = f"{way.system}: a worker's SIGKILL until all have met again, but for {whose} import"
         yield Figure("restart_left", _NODES, left, "s", _LEFT_SECONDS, len(came), note=note)
+        note = f"{way.system}: a worker's SIGKILL until the last node's torchrun is started"
+        yield Figure("restart_started", _NODES, started, "s", _LEFT_SECONDS, len(came), note=note)
 
 
 def _beside(
@@ -204,8 +211,9 @@ def after_kill(again: Sequence[Program], killed: float, *, imports_torchrun: boo
     """What the new programs have written, seen from the kill."""
     last = max(again, key=lambda one: one.imported)
     imports = last.import_seconds + imports_torchrun * last.torchrun_import_seconds
+    started = max(one.torchrun_started for one in again) - killed
     first, ready = max(one.first for one in again), max(one.ready for one in again)
-    return Restarted(first - killed, ready - killed, imports)
+    return Restarted(started, first - killed, ready - killed, imports)
 
 
 def _seen(

@@ -20,6 +20,14 @@ _LIMIT_SECONDS = 180.0
 """Who is forgotten goes."""
 
 
+def started_at(pid: int) -> float:
+    """When a process was started, on the clock of time.monotonic(), to 10 ms."""
+    ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    since_boot = int(ticks) / os.sysconf("SC_CLK_TCK")
+    uptime = float(Path("/proc/uptime").read_text().split()[0])
+    return since_boot - uptime + time.monotonic()
+
+
 def main(folder: Path) -> None:
     """Meet the others, and write it down."""
     before = time.monotonic()
@@ -33,6 +41,7 @@ def main(folder: Path) -> None:
     said = {
         "rank": int(os.environ["RANK"]),
         "pid": os.getpid(),
+        "torchrun_started": started_at(os.getppid()),
         "first": FIRST,
         "ready": ready,
         "imported": imported,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 from bench import killed
 from bench.meeting import meeting
+from bench.restarted import started_at
 from bench.restarts import of_registry, works
 from bench.rows import Figure, Row
 
@@ -42,6 +44,7 @@ def program_at(rank: int, first: float, imported: float, ready: float) -> killed
     return killed.Program(
         rank,
         100 + rank,
+        10.25,
         first,
         imported,
         ready,
@@ -53,16 +56,17 @@ def program_at(rank: int, first: float, imported: float, ready: float) -> killed
 def test_the_imports_of_the_node_that_came_last_are_told_apart() -> None:
     again = [program_at(0, 13.0, 14.0, 17.0), program_at(1, 12.0, 16.0, 17.5)]
     fresh = killed.after_kill(again, 10.0, imports_torchrun=True)
-    assert fresh == killed.Restarted(3.0, 7.5, 9.0)
+    assert fresh == killed.Restarted(0.25, 3.0, 7.5, 9.0)
     assert killed.after_kill(again, 10.0, imports_torchrun=False).imports == 4.0
 
 
 def test_ways_are_compared_round_by_round_and_never_is_no_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    restarted = killed.Restarted
     took: dict[str, list[killed.Restarted | None]] = {
-        "rdzv-launch": [killed.Restarted(1.0, 4.0, 3.5), killed.Restarted(1.0, 6.0, 5.0)],
-        "c10d-unshared": [killed.Restarted(2.0, 8.0, 2.0), None],
+        "rdzv-launch": [restarted(0.2, 1.0, 4.0, 3.5), restarted(0.4, 1.0, 6.0, 5.0)],
+        "c10d-unshared": [restarted(-30.0, 2.0, 8.0, 2.0), None],
         "torchrun-loop": [None, None],
         "c10d": [None],
     }
@@ -77,14 +81,16 @@ def test_ways_are_compared_round_by_round_and_never_is_no_time(
     ]
     assert rows[1].note.startswith("0.75 s without torchrun's and the program's import of torch")
     assert rows[3].note.startswith("1 of 2 rounds never ended; 6 s without the program's import")
+    assert rows[0].note == "new torchruns after 0.3 s; --max-restarts 1"
     figures = [one for one in made if isinstance(one, Figure)]
     assert [(one.what, one.value, one.unit) for one in figures] == [
         ("restart_left", 0.75, "s"),
+        ("restart_started", 0.3, "s"),
         ("restarted", 0, "of 2"),
         ("restart_ratio", 0.5, "times"),
         ("restarted", 0, "of 1"),
     ]
-    assert "never within 60 s" in figures[3].note
+    assert "never within 60 s" in figures[4].note
 
 
 def test_the_shell_loop_starts_all_again_when_one_has_failed(tmp_path: Path) -> None:
@@ -105,3 +111,11 @@ def test_quick_measures_no_peer() -> None:
     assert len([*works((8, 64), 1, 1, peers=False)]) == 5
     assert len([*works((8, 64), 1, 1, peers=True)]) == 6
     assert len([*works((8,), 1, 0, peers=True)]) == 2
+
+
+def test_the_start_of_a_process_is_on_the_clock_that_its_program_reads() -> None:
+    began = time.monotonic()
+    with subprocess.Popen(["sleep", "9"]) as process:
+        found = started_at(process.pid)
+        process.kill()
+    assert began - 0.1 < found < time.monotonic() + 0.1
