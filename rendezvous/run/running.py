@@ -49,6 +49,7 @@ def exited(run: Run, event: events.Exited, now: float) -> Outcome:
         why = before_go_failed(run, slot, words, Cause.AGENT_FAILED, now, report)
         return Outcome(why, slot.index)
     node.state, node.exit, node.ended_at = NodeState.EXITED, report, now
+    run.waiting_for.discard(slot.index)
     reason = f"{who(slot)} {words_of_exit(report)}"
     failed = report.exit_code != 0 and not (report.stopped and run.stop)
     if failed:
@@ -63,7 +64,7 @@ def exited(run: Run, event: events.Exited, now: float) -> Outcome:
 
 def _check_all_over(run: Run, now: float) -> str:
     """Decide once nothing runs any more. Returns a clause describing a restart."""
-    if run.rules.awaits is Awaits.PROGRAMS and not run.members():
+    if run.rules.awaits is Awaits.PROGRAMS and not run.waiting_for:
         return _give_verdict(run, now)
     return ""
 
@@ -177,6 +178,7 @@ def _node_lost(run: Run, slot: Slot, why: str, silent: float, now: float) -> str
     if run.rules.is_forming:
         return before_go_failed(run, slot, why, Cause.NODE_LOST, now)
     node.state = NodeState.LOST
+    run.waiting_for.discard(slot.index)
     if not ended:
         slot.problem = why
     if run.phase is not Phase.FINISHED:

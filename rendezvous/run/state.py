@@ -191,6 +191,8 @@ class Run:
 
     Attributes:
         attempt: What holds until the nodes gather again.
+        waiting_for: The slots of which the present phase wants something: a report, or the end of
+            their program.
         command_slot: Where a node's COMMAND is found, with which those of the others are compared.
     """
 
