@@ -68,11 +68,13 @@ def failure(
 
 
 def begin_stop(run: Run, now: float, wait_seconds: float | None = None) -> None:
-    """Tell everyone to stop; the verdict waits for other reports of earlier failures, or so long."""
+    """Tell everyone to stop. The verdict waits for other reports of earlier failures; where nothing
+    has failed it waits for so long, or until something does."""
+    at = now + (wait_seconds or run.spec.limits.verdict_seconds)
+    run.verdict_at = at if run.verdict_at is None else min(at, run.verdict_at)
     if run.stop:
         return
-    run.stop = True
-    run.verdict_at = now + (wait_seconds or run.spec.limits.verdict_seconds)
+    run.stop, run.stopped_at = True, now
     run.seq += 1
 
 

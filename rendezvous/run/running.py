@@ -19,8 +19,8 @@ from rendezvous.wire.words import listed
 def unheard(run: Run, now: float, leases: Leases) -> list[Slot]:
     """The nodes that have said nothing since all were told to stop, which wakes every watch: one
     of them may be the first cause, not yet known."""
-    assert run.verdict_at is not None
-    since_stop = now - (run.verdict_at - run.spec.limits.verdict_seconds)
+    assert run.stopped_at is not None
+    since_stop = now - run.stopped_at
     return [
         slot
         for slot in run.members()

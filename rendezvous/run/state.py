@@ -212,6 +212,7 @@ class Run:
     command_digest: str | None = None
     command_slot: int | None = None
     stop: bool = False
+    stopped_at: float | None = None
     verdict_at: float | None = None
     result: Result | None = None
     finished_at: float | None = None

@@ -28,6 +28,12 @@ a program that does not end in its grace is not waited for
     running 2 grace_seconds=10; depart 1 0 spot; stop 0 143; wait 24.75 -> running
     wait 0.25 -> status=failed code=node_lost slot=1
     "node 1 (host1, slot 1) left the run: spot; all programs were stopped before"
+who fails while they are stopped is the cause after the time of the verdict
+    running 3 grace_seconds=10; drain 1 15 spot; wait 5; exit 0 3; wait 1.75 -> running
+    wait 0.25 -> exit=3 slot=0
+who is lost while they are stopped is the cause
+    running 3 grace_seconds=30; drain 1 15 spot; wait 1; silent 16 2; wait 2 -> exit=86 slot=2
+    "node 2 (host2, slot 2) was lost: …; node 1 (host1, slot 1) was about to leave: drained: spot"
 programs are stopped in time for their grace
     running 3 grace_seconds=10; drain 2 120 maintenance -> running stop=False stopping_in=105.0
     told "node 2 (host2, slot 2) will leave in 120 s: drained: maintenance"
