@@ -52,7 +52,9 @@ def seal_table(run: Run, now: float, port: int | None) -> None:
     """Choose ranks, make the table, and ask every node to arm."""
     assert run.network is not None
     joins = joins_of(run)
-    port = port or run.spec.master_port or joins[0].master_port or DEFAULT_MASTER_PORT
+    former = run.starts.port
+    other = next_port(former) if former else None
+    port = port or run.spec.master_port or other or joins[0].master_port or DEFAULT_MASTER_PORT
     table = make_table(
         run.id,
         run.spec.launch_id,
@@ -85,6 +87,7 @@ def acked(run: Run, event: events.Acked, now: float) -> Outcome:
                 member.problem = run.attempt.left_out[member.index].words
         assert run.table is not None
         run.starts.went_at = now
+        run.starts.port = run.table.master_port
         run.starts.ranks = {row.slot: row.rank for row in run.table.rows}
         run.port_tries = 0
         enter(run, Phase.RUNNING, now)

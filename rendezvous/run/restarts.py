@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 from rendezvous.frozen import frozen
 from rendezvous.run import events
-from rendezvous.run.arming import next_port, seal_table
+from rendezvous.run.arming import seal_table
 from rendezvous.run.gathering import check_gathered
 from rendezvous.run.moves import Outcome, begin_stop, enter, gather_again
 from rendezvous.run.state import GONE, Run, Slot, who, words_of_failure
@@ -249,9 +249,8 @@ def _arm_again(run: Run, now: float) -> str:
     if any(slot.its_node.rank is None for slot in run.taking_part()):
         gather_again(run, now)
         return check_gathered(run, now) or "; the nodes gather again"
-    assert run.table is not None
     run.epoch += 1
-    seal_table(run, now, run.spec.master_port or next_port(run.table.master_port))
+    seal_table(run, now, None)
     return f"; the table of epoch {run.epoch} is sealed"
 
 

@@ -151,6 +151,7 @@ class Starts:
 
     Attributes:
         went_at: When the programs of the newest table were let go.
+        port: The master's in it: the next one has another, which no program of it may still use.
         ranks: The rank of each slot in it.
         used: How many restarts are used up.
         asked: Why somebody wants the programs to start again; empty: nobody does.
@@ -164,6 +165,7 @@ class Starts:
     """
 
     went_at: float | None = None
+    port: int | None = None
     ranks: dict[int, int] = field(default_factory=dict)
     used: int = 0
     asked: str = ""

@@ -137,7 +137,8 @@ who cannot start its program again may join a run that starts once
 a newer worker run of the same slot proves itself before the programs start again
     running 2 max_restarts=9; exit 1 1; stop 0 143 -> arming
     join 0 2 -> verifying epoch=3
-    verify; arm -> running epoch=3 ranks=0,1
+    verify -> port=29501
+    arm -> running epoch=3 ranks=0,1
 a newer worker run may come while the run waits
     running 2 max_restarts=9; exit 1 1; stop 0 143; arm; wait 1; exit 1 2; stop 0 143
     join 0 2 -> restarting
