@@ -135,14 +135,13 @@ def _refuse_when_closed(run: Run, slot: Slot) -> None:
 
 
 def _does_without(run: Run, slot: Slot) -> bool:
-    """Whether the run goes, or went, well on a table that this slot is not in."""
-    is_well = run.result.status == "ok" if run.result is not None else not run.stop
-    return (
-        is_well
-        and not run.rules.is_forming
-        and run.table is not None
-        and run.table.row_of_slot(slot.index) is None
-    )
+    """Whether the programs run, or went, well on a table that this slot is not in; or start again,
+    as far as is known."""
+    starts, most = run.starts, run.spec.limits.max_restarts
+    is_well = not run.stop or bool(starts.asked) or starts.used < most
+    if run.result is not None:
+        is_well = run.result.status == "ok"
+    return is_well and bool(starts.ranks) and slot.index not in starts.ranks
 
 
 def _refuse_other_job(run: Run, request: JoinRequest) -> None:

@@ -144,7 +144,7 @@ def check_gathered(run: Run, now: float) -> str:
         return ""
     if run.present < run.spec.min_nodes or 0 in run.missing:
         run.attempt.enough_since = None
-    elif all(run.slots[index].given_up for index in run.missing):
+    elif not any(map(run.may_come, run.missing)):
         return _end_gathering(run, now)
     elif run.attempt.enough_since is None:
         run.attempt.enough_since = now

@@ -247,6 +247,11 @@ class Run:
         rows = self.table.rows if self.table is not None else []
         return [slot for row in rows if (slot := self.slots[row.slot]).node is not None]
 
+    def may_come(self, slot_index: int) -> bool:
+        """Whether a slot may still be filled: once programs have started, one of their table."""
+        is_out = bool(self.starts.ranks) and slot_index not in self.starts.ranks
+        return not (is_out or self.slots[slot_index].given_up)
+
     def with_left_out(self, left_out: dict[int, LeftOut]) -> Run:
         """What the run would be if the table went without these nodes; this one stays as it is."""
         return replace(self, attempt=replace(self.attempt, left_out=left_out))

@@ -144,6 +144,14 @@ a newer worker run may come while the run waits
     join 0 2 -> restarting
     wait 1 -> verifying
     verify; arm -> running
+who was not there at the first start stays out
+    new 3 least=2 max_restarts=9; join 0; join 1; wait 30; verify; arm; exit 1 1
+    join 2 -> TooLate
+    stop 0 143 -> arming
+    join 2 -> TooLate
+    join 0 2 -> verifying
+    join 2 -> TooLate
+    verify; arm -> running
 a cancel ends a run that would start again
     running 2 max_restarts=9; exit 1 1; cancel -> status=cancelled
 a cancel ends a run that waits
