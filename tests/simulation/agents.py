@@ -33,6 +33,7 @@ from rendezvous.wire.verify import PairProbe, ProbePlan, ProbeReport
 from rendezvous.wire.watch import NodeView
 from tests.simulation.agent_promises import ORPHAN_SECONDS, UNFORESEEN
 from tests.simulation.doors import Doors, Unforeseen
+from tests.simulation.epochs import Life
 from tests.simulation.history import Facts, Failure
 from tests.simulation.network import BESIDE, LOOPBACK
 from tests.simulation.program import SimulatedProgram, draw_course
@@ -139,6 +140,7 @@ class Process:
         self.gone: Failure | None = None
         self.client: RegistryClient | None = None
         self.program: SimulatedProgram | None = None
+        self.lives: list[Life] = []
         self.program_code: int | None = None
         self.rank_code: int | None = None
         """Of the first of its ranks that failed; the program itself ends with 1 then."""
@@ -248,7 +250,10 @@ class Process:
 
     def _note_failed(self, at: float, *, silent: bool) -> None:
         self.failed_at = at
-        self.facts.failures.append(Failure(at, self.slot, self.incarnation, silent))
+        if self.lives:
+            self.lives[-1].failed_at = at
+        epoch = self._epoch_of(self.acked)
+        self.facts.failures.append(Failure(at, self.slot, self.incarnation, silent, epoch))
         for call in list(self.facts.on_failure):
             call(self.number)
 
@@ -289,11 +294,14 @@ class Process:
         if self.slot in view.released and view.phase in (Phase.RUNNING, Phase.FINISHED):
             self.released = True
         goes = view.phase is Phase.RUNNING and not view.stop and not self.released
-        if self.serves and goes and self.started_at is None and not self.signal_told:
+        goes &= not self.lives or self.lives[-1].epoch < view.epoch
+        if self.serves and goes and not self.signal_told:
             self._note_start()
 
     def note_report(self, report: Report) -> None:
         self.told_end |= isinstance(report, ExitReport)
+        if isinstance(report, ExitReport) and self.serves and self.launch.max_restarts:
+            self.note_program_end(0, was_told=True)
         if isinstance(report, ExitReport | LeaveReport):
             self.spoke_without_parent |= self.parent_is_gone and self.started_at is None
         if isinstance(report, ExitReport) and report.exit_code == ExitCode.PREFLIGHT_FAILED:
@@ -323,12 +331,22 @@ class Process:
     def _note_start(self) -> None:
         self.world.history.judge(process=self, digest=self.acked)
         self.facts.starts.append((self.slot, self.incarnation, self.acked))
-        self.started_at = self.world.loop.time()
+        self.started_at = now = self.world.loop.time()
+        self.failed_at = self.program_ended_at = self.program_code = self.rank_code = None
+        self.passed = []
+        self.lives.append(Life(self._epoch_of(self.acked), self.acked, now))
+
+    def _epoch_of(self, digest: str) -> int:
+        table = self.facts.sealed.get(digest)
+        return table.epoch if table is not None else 0
 
     def note_program_end(self, code: int, *, was_told: bool) -> None:
         if self.program_code is None:
             self.program_code = 0 if self.serves and was_told else code
             self.program_ended_at = self.world.loop.time()
+            if self.lives:
+                self.lives[-1].ended_at = self.program_ended_at
+                self.lives[-1].code = self.program_code
 
     # --- its outer world ----------------------------------------------------------------------
 
@@ -407,13 +425,18 @@ class Process:
         await asyncio.sleep(0.01)
         self.doors.check_start()
         self._note_start()
-        seconds, code = self.launch.program[self.slot]
+        start = len({digest for _, _, digest in self.facts.starts}) - 1
+        seconds, code = self.launch.program_of(start, self.slot)
+        self.world.later(seconds if start else 0.0, int)  # it is not over before
         if self.world.marked("program fails", self):
             seconds, code = 0.5, 1
+        if start:
+            self.world.stays_busy(seconds)
         course = draw_course(self.draw, seconds, code, self.launch.ranks_each)
         course = self.world.course_of(self, course)
         self.program = SimulatedProgram(self, course, grace_seconds)
-        if self.launch.contagion:
+        self.lives[-1].program = self.program
+        if self.launch.contagion and self._caught_it not in self.facts.on_failure:
             self.facts.on_failure.append(self._caught_it)
         return self.program
 
@@ -422,9 +445,11 @@ class Process:
         if from_whom != self.number:
             seconds = self.launch.contagion * (0.5 + self.draw.random())
             loop, context = self.world.loop, self.machine.context
-            loop.call_later(seconds, self.fail_program, 134, context=context)
+            loop.call_later(seconds, self.fail_program, 134, self.program, context=context)
 
-    def fail_program(self, code: int) -> None:
-        if self.program is not None:
-            call, context = self.program.end_by_itself, self.machine.context
+    def fail_program(self, code: int, program: SimulatedProgram | None = None) -> None:
+        """This one, or that which runs."""
+        program = program or self.program
+        if program is not None:
+            call, context = program.end_by_itself, self.machine.context
             self.world.loop.call_soon(call, code, context=context)

@@ -174,20 +174,27 @@ def the_verdict_is_not_put_off(history: History, world: World) -> Wrong:
     if world.registry_was_down or disk_was_bad(history):
         return None
     for facts in history.facts.values():
-        if facts.stopped_at is None or not facts.starts:
+        if not facts.starts:
             continue
-        ended = history.ended(facts)
-        by = facts.stopped_at + VERDICT_SECONDS + LATE
-        for owner in facts.owners.values():
-            if owner.gone is not None and owner.gone.at < by:
-                by = max(by, owner.gone.at + 1.0 + LATE)
-            silent = owner.gone is not None and owner.gone.silent
-            if silent or owner.was_paused or owner.path.light or owner.path.is_late:
-                lease = dead_after(facts.launch)
-                by = max(by, facts.stopped_at + VERDICT_SECONDS + lease + LATE)
-        if ended > by:
-            return f"{facts.launch.run} was stopped at {facts.stopped_at:.2f}, ended at {ended:.2f}"
+        stops = [(over.stopped_at, over.decided) for over in facts.epochs.over]
+        stops += [] if facts.epochs.is_between else [(facts.stopped_at, history.ended(facts))]
+        for stopped, ended in stops:
+            if stopped is not None and ended > _verdict_by(facts, stopped):
+                return f"{facts.launch.run} was stopped at {stopped:.2f}, ended at {ended:.2f}"
     return None
+
+
+def _verdict_by(facts: Facts, stopped_at: float) -> float:
+    """When a verdict is there at the latest."""
+    by = stopped_at + VERDICT_SECONDS + LATE
+    for owner in facts.owners.values():
+        if owner.gone is not None and owner.gone.at < by:
+            by = max(by, owner.gone.at + 1.0 + LATE)
+        silent = owner.gone is not None and owner.gone.silent
+        if silent or owner.was_paused or owner.path.light or owner.path.is_late:
+            lease = dead_after(facts.launch)
+            by = max(by, stopped_at + VERDICT_SECONDS + lease + LATE)
+    return by
 
 
 def who_comes_too_late_is_not_needed(history: History, process: Process) -> Wrong:

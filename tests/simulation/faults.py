@@ -180,6 +180,12 @@ def _stick(world: World, fault: Fault, process: Process) -> None:
     process.stuck = True
 
 
+def _start_anew(world: World, fault: Fault, process: Process) -> None:
+    """Its container dies, and is started again at once, with the same token."""
+    world.start_process(process.join)
+    process.die(silent=False)
+
+
 def _mark(world: World, fault: Fault) -> None:
     """The node will meet it when it comes to that point."""
     world.marks[fault.what, fault.launch, fault.slot] = fault
@@ -190,6 +196,12 @@ def _fail_program(world: World, fault: Fault) -> None:
     for process in _processes(world, fault)[-1:]:
         if process.started_at is not None:
             process.fail_program(_CODES[fault.count - 1])
+
+
+def _fail_once(world: World, fault: Fault, process: Process) -> None:
+    """What runs now fails; what starts after it does not."""
+    if process.started_at is not None:
+        process.fail_program(_CODES[fault.count - 1])
 
 
 def _stop_unasked(world: World, fault: Fault, process: Process) -> None:
@@ -310,7 +322,9 @@ KINDS: dict[str, Apply] = {
     "term": _newest(lambda w, f, p: p.tell_to_end()),
     "stuck": _newest(_stick),
     "twin": _newest(lambda w, f, p: w.start_process(p.join)),
+    "started anew": _newest(_start_anew),
     "program fails": _fail_program,
+    "fails once": _newest(_fail_once),
     "stops unasked": _newest(_stop_unasked),
     "submission fails": _more("fail_next"),
     "submission lost": _more("lose_answer"),
@@ -328,6 +342,7 @@ KINDS: dict[str, Apply] = {
     "launcher paused": _pause_launcher,
     "launcher told": _tell_launcher,
     "cancelled": lambda w, f: w.cancel(f.launch),
+    "restarted by hand": lambda w, f: w.restart(f.launch),
     "cleared": lambda w, f: w.clear(f.launch),
     "folder full": _fill_folder,
     "port held": lambda w, f: w.registries.hold_port(f.seconds),
@@ -338,11 +353,11 @@ KINDS: dict[str, Apply] = {
     "parent gone": _newest(lambda w, f, p: p.lose_parent()),
 }
 _MARKS = """
-address lost, breaks, falls back, finishes, forged, hangs, hosts refused, metrics, names elsewhere,
-names kept, names unwanted, network cut, no hostfile, no listener, no log folder, no offer,
-no shims, no socket, other job, other table, other word, port taken, preset variables,
-program missing, refuses, sick, silent probes, slow arm, slow exit, slow start, slow stop,
-slow visits, stale names, start refused, unreachable
+address lost, breaks, falls back, finishes, forged, gets on, hangs, hosts refused, metrics, names
+elsewhere, names kept, names unwanted, network cut, no hostfile, no listener, no log folder, no
+offer, no shims, no socket, other job, other table, other word, port taken, preset variables,
+program missing, refuses, sick, silent probes, slow arm, slow exit, slow start, slow stop, slow
+visits, stale names, start refused, unreachable
 """
 """What a node meets when it comes to that point."""
 KINDS |= dict.fromkeys(names(_MARKS), _mark)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+from tests.simulation.again_situations import with_restarts
 from tests.simulation.drawing import Kind, draw_ranks, draw_when, launcher_fault, near, one, weighed
 from tests.simulation.launch_situations import LATER_LAUNCHES, LAUNCH_SITUATIONS, ODD_LAUNCHES
 from tests.simulation.lives import LIVES
@@ -92,6 +93,36 @@ _LATER, _LATER_AT = 37, 20
 _LIVES, _LIVES_AT = 10, 5
 """One seed in so many has something that outlives what was to replace it; or, every second one of
 them, what may be wrong on a node's machine, each in turn."""
+_AGAIN = 127
+_AGAIN_AT = {
+    4,
+    15,
+    17,
+    26,
+    28,
+    32,
+    34,
+    46,
+    50,
+    59,
+    61,
+    68,
+    71,
+    76,
+    78,
+    80,
+    81,
+    84,
+    86,
+    101,
+    103,
+    107,
+    109,
+    119,
+    121,
+    125,
+}
+"""Seeds whose programs may start again, by what is left of them: of no seed that is kept."""
 _OF_PATHS = {"request lost", "answer lost", "doubled", "late", "reset", "echo"}
 """What may happen on the way of a launcher as well."""
 _ODD_SHARE = 0.25
@@ -100,6 +131,14 @@ _KINDS = _LOCAL | _GLOBAL
 
 def generate(seed: int) -> Schedule:
     """The schedule of a seed: mostly one launch, a few faults, all of them close together."""
+    schedule = _once(seed)
+    if seed % _AGAIN in _AGAIN_AT:
+        return with_restarts(random.Random(f"{seed} restarts"), schedule)
+    return schedule
+
+
+def _once(seed: int) -> Schedule:
+    """The same, with programs that start once."""
     draw = random.Random(seed)
     launches = [_launch(draw, "r0", 0.0)]
     if draw.random() < 0.12:

@@ -21,6 +21,7 @@ from rendezvous.wire.run import Phase, Result, RunStatus, SlotState
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.types import Problem
 from rendezvous.wire.watch import NodeView
+from tests.simulation.epochs import Epochs, note_epochs
 
 if TYPE_CHECKING:
     from tests.simulation.agents import Process
@@ -46,8 +47,13 @@ News = tuple[Phase, int, str, bool, Result | None]
 
 
 def news(of: Run | NodeView) -> News:
-    """What is told with one sequence number."""
-    return of.phase, of.epoch, of.digest, of.stop, of.result
+    """What is told with one sequence number; how each epoch ended, people alone."""
+    return of.phase, of.epoch, of.digest, of.stop, plain(of.result)
+
+
+def plain(result: Result | None) -> Result | None:
+    """A result as nodes are told it."""
+    return result.model_copy(update={"epochs": []}) if result is not None else None
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,7 @@ class Failure:
     slot: int
     incarnation: int
     silent: bool
+    epoch: int = 0
 
 
 @dataclass(frozen=True)
@@ -74,6 +81,8 @@ class Before:
     left_out: dict[int, LeftOut]
     taking_part: frozenset[int]
     waiting_for: frozenset[int]
+    asked: bool
+    used: int
 
 
 def before(run: Run) -> Before:
@@ -90,6 +99,8 @@ def before(run: Run) -> Before:
         dict(run.attempt.left_out),
         frozenset(nodes.keys() - run.attempt.left_out.keys()),
         frozenset(run.waiting_for),
+        bool(run.starts.asked),
+        run.starts.used,
     )
 
 
@@ -162,6 +173,7 @@ class Facts:
     news_at: dict[int, float] = field(default_factory=dict)
     views_after: dict[int, int] = field(default_factory=dict)
     forgotten: bool = False
+    epochs: Epochs = field(default_factory=Epochs)
 
 
 @functools.cache
@@ -317,9 +329,12 @@ def note(history: History, facts: Facts, run: Run, event: Event, at: float) -> N
     _note_nodes(facts, run, event, now)
     _note_failures(facts, event)
     _note_waits(facts, run, event, at)
+    note_epochs(facts, run, event, at, now)
 
 
 def _note_nodes(facts: Facts, run: Run, event: Event, now: float) -> None:
+    if facts.epochs.is_late(event):
+        return
     if isinstance(event, events.Exited | events.Lost):
         facts.known_at[event.slot, event.incarnation] = now
     if isinstance(event, events.Lost):
@@ -344,7 +359,7 @@ def _note_failures(facts: Facts, event: Event) -> None:
 
     Where that one had failed first, unneeded while the older one was there, it counts with it.
     """
-    if facts.before.phase in (Phase.RUNNING, Phase.FINISHED):
+    if facts.before.phase in (Phase.RUNNING, Phase.FINISHED) or facts.epochs.over:
         return
     slot, generation = -1, 0
     if isinstance(event, events.Lost | events.Exited | events.Left):

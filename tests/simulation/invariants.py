@@ -24,12 +24,13 @@ from tests.simulation import (
     launch_promises,
     outcome_promises,
     promises,
+    restart_promises,
     result_promises,
     table_promises,
 )
 from tests.simulation.disk import FULL, LIE
-from tests.simulation.history import History, Judge, Wrong, news
-from tests.simulation.promises import BEFORE_GO, is_troubled
+from tests.simulation.history import History, Judge, Wrong, news, plain
+from tests.simulation.promises import FORMING, is_troubled
 
 if TYPE_CHECKING:
     from tests.simulation.agents import Process
@@ -184,6 +185,16 @@ def a_table_holds_those_who_are_there(history: History, run: Run, event: Event) 
     return None
 
 
+def a_row_is_of_the_node_that_is_there(history: History, run: Run, event: Event) -> Wrong:
+    """Until the go, each row has an address that its present node has offered."""
+    for row in run.table.rows if run.table is not None and run.phase is Phase.ARMING else []:
+        node = run.slots[row.slot].node
+        offered = {one.address for one in node.join.candidates} if node is not None else set()
+        if row.address not in offered:
+            return f"slot {row.slot}: {row.address} is none of {sorted(offered)}"
+    return None
+
+
 def a_table_stands_on_proven_pairs(history: History, run: Run, event: Event) -> Wrong:
     """Every node of a table has really reached every other one at the address of its row."""
     if run.table is None or run.phase is not Phase.ARMING or not run.spec.verify:
@@ -240,7 +251,7 @@ def every_wait_has_a_reason(history: History, run: Run, event: Event) -> Wrong:
 
 
 def _no_reason(phase: Phase, words: str) -> Wrong:
-    wrong = not words.strip() or (phase in BEFORE_GO and not _SOMEBODY.search(words))
+    wrong = not words.strip() or (phase in FORMING and not _SOMEBODY.search(words))
     return f"{phase}: {words!r}" if wrong else None
 
 
@@ -287,7 +298,7 @@ def nothing_is_told_that_a_crash_could_take_back(
 
 def what_is_told_has_a_reason(history: History, said: NodeView | RunStatus) -> Wrong:
     """Whoever waits is told for whom or for what; a launcher, how long that may take as well."""
-    words, waits = said.reason, said.phase in BEFORE_GO
+    words, waits = said.reason, said.phase in FORMING
     if waits and isinstance(said, RunStatus) and said.remaining_seconds is None:
         return f"{said.phase} with no end: {words}"
     return _no_reason(said.phase, words)
@@ -321,7 +332,7 @@ def a_table_is_what_its_digest_says(history: History, process: Process, view: No
 def all_are_told_one_result(history: History, process: Process, view: NodeView) -> Wrong:
     """Every node, and the launcher, is told the same result."""
     told = process.facts.told
-    if view.result is not None and told and told[0] != view.result:
+    if view.result is not None and told and plain(told[0]) != view.result:
         return f"{process.name} was told {view.result}, others {told[0]}"
     return None
 
@@ -339,8 +350,11 @@ def nobody_starts_before_all_acknowledged(history: History, process: Process, di
 def all_start_on_one_table_and_each_slot_once(
     history: History, process: Process, digest: str
 ) -> Wrong:
-    """In a launch every program starts on one table, and no slot has two that start."""
+    """In an epoch every program starts on one table, and no slot has two that start."""
+    sealed = process.facts.sealed
     for slot, incarnation, other in process.facts.starts:
+        if process.facts.epochs.over and sealed[other].epoch < sealed[digest].epoch:
+            continue
         if other != digest:
             return f"{process.name} starts on {digest[:12]}, slot {slot} on {other[:12]}"
         if slot == process.slot:
@@ -359,11 +373,13 @@ def no_acknowledged_fact_is_lost(history: History, process: Process, report: Rep
         if awaited and process.slot in run.waiting_for:
             return f"{process.name}: its acknowledgement"
     unknown = run.phase is not Phase.FINISHED and node.state not in OVER
+    if isinstance(report, ExitReport) and process.facts.epochs.over:
+        unknown &= node.reported < report.epoch
     return f"{process.name}: its exit" if isinstance(report, ExitReport) and unknown else None
 
 
 _MODULES = [sys.modules[__name__], result_promises, promises, table_promises, end_promises]
-_MODULES += [agent_promises, launch_promises, outcome_promises]
+_MODULES += [agent_promises, launch_promises, outcome_promises, restart_promises]
 ALL: list[Judge] = [
     judge
     for module in _MODULES

@@ -32,7 +32,7 @@ from rendezvous.talk.join_string import (
     parse_group_token,
 )
 from rendezvous.wire.errors import ExitCode, RdzvError, UsageError
-from rendezvous.wire.run import EventLine, NodeState, Phase, Result, RunStatus
+from rendezvous.wire.run import EventLine, NodeState, Phase, Result, RunSpec, RunStatus
 from tests.simulation.agent_promises import ORPHAN_SECONDS
 from tests.simulation.agents import GRACE_SECONDS
 from tests.simulation.network import ADDRESSES, BESIDE, PORT, place_of
@@ -274,6 +274,16 @@ class FullLedger(Ledger):
         super()._write(entry, line)
 
 
+class _Client(RegistryClient):
+    """The real client, of a person who has asked for restarts."""
+
+    max_restarts = 0
+
+    async def create(self, run: str, spec: RunSpec) -> RunStatus:
+        limits = spec.limits.model_copy(update={"max_restarts": self.max_restarts})
+        return await super().create(run, spec.model_copy(update={"limits": limits}))
+
+
 class SimulatedEnvironment(LaunchEnvironment):
     """The outer world of one launcher."""
 
@@ -332,7 +342,12 @@ class SimulatedEnvironment(LaunchEnvironment):
         self, place: RegistryPlace, credential: Credential, request_seconds: float
     ) -> RegistryClient:
         launcher = self._launcher
-        return self._world.client(place, launcher.path, launcher.door, credential, request_seconds)
+        client = self._world.client(
+            place, launcher.path, launcher.door, credential, request_seconds, kind=_Client
+        )
+        assert isinstance(client, _Client)
+        client.max_restarts = launcher.launch.max_restarts
+        return client
 
     def keeper(
         self, viewer: RegistryClient, state: StateDir, say: Callable[[str], None]

@@ -25,6 +25,7 @@ _STALL_SECONDS = 1.5
 """A registry that was stopped for so long has noticed it."""
 _LAUNCHER_SECONDS = 120.0
 BEFORE_GO = (Phase.GATHERING, Phase.VERIFYING, Phase.ARMING)
+FORMING = (*BEFORE_GO, Phase.RESTARTING)
 _DEAD = (SlotState.FAILED, SlotState.ENDED)
 _TOLD_TO_END = (129, 130, 143)
 
@@ -170,13 +171,30 @@ def a_clash_names_both(history: History, run: Run, coming: events.Refused) -> Wr
     return None if {coming.slot, others[0]} <= named else coming.reason
 
 
+def report_key(
+    facts: Facts, coming: events.Probed | events.Acked | events.Exited
+) -> tuple[object, ...]:
+    """What a report can be told once of: of its end a node that starts once, of one in each epoch
+    one that starts again, and that it leaves."""
+    if not isinstance(coming, events.Exited):
+        return (coming.kind, coming.slot, coming.incarnation, coming.report.epoch)
+    report = coming.report
+    again = facts.launch.max_restarts or facts.epochs.over
+    of = (report.epoch, report.leaves) if again and facts.epochs.gone else (0, False)
+    return (coming.kind, coming.slot, coming.incarnation, *of)
+
+
+def has_told_its_end(facts: Facts, event: events.Lost | events.Left) -> bool:
+    """Whether a node has said how its program of the newest epoch has ended."""
+    return (event.slot, event.incarnation) in facts.exit_codes
+
+
 def a_report_counts_once(
     history: History, run: Run, coming: events.Probed | events.Acked | events.Exited
 ) -> Wrong:
     """What a node says again of one epoch, or of its end, changes nothing."""
     facts = history.of(run)
-    epoch = 0 if isinstance(coming, events.Exited) else coming.report.epoch
-    key = (coming.kind, coming.slot, coming.incarnation, epoch)
+    key = report_key(facts, coming)
     known = key in facts.reported
     facts.reported.add(key)
     return f"{key}" if known else None
@@ -218,8 +236,12 @@ def a_cancel_does_not_hide_a_failure(history: History, run: Run, coming: events.
     if run.phase is not Phase.RUNNING or "launcher was killed" in coming.reason:
         return None
     facts, now = history.of(run), history.now()
+    if run.starts.asked or run.starts.used < run.spec.limits.max_restarts:
+        return None  # it would have gone on, but for the cancel
     for failure in facts.failures:
         owner = facts.owners.get((failure.slot, failure.incarnation))
+        if failure.epoch < run.epoch:
+            continue
         if owner is None or (failure.slot, failure.incarnation) not in facts.known_at:
             continue
         if facts.known_at[failure.slot, failure.incarnation] >= now - 0.01:
@@ -280,6 +302,8 @@ def nobody_comes_after_the_last_call(history: History, run: Run, event: events.J
     facts = history.of(run)
     if facts.before.phase is Phase.GATHERING:
         return None
+    if facts.before.phase is Phase.RESTARTING and event.request.slot in facts.before.nodes:
+        return None  # the nodes gather again when the programs are to start
     again = run.phase is Phase.GATHERING or run.epoch > facts.before.epoch
     if event.request.slot in facts.before.nodes and again:
         return None
@@ -322,6 +346,8 @@ def checks_wait_for_others(history: History, run: Run, event: Event) -> Wrong:
     others = [x.index for x in run.slots if x.index not in nodes and not x.given_up]
     awaited = [i for i in others if facts.waits[i].seconds(history.at) < limit - 0.01]
     may_be = len(nodes) - len(sick) + len(awaited)
+    if facts.epochs.over:
+        return None  # the programs start on the same nodes, or not at all
     failed = run.result is not None and run.result.code == "preflight_failed"
     if failed and may_be >= run.spec.min_nodes:
         return f"sick {sick}, there {[*nodes]}, awaited {awaited}: {run.result}"
@@ -346,6 +372,8 @@ def _failing(event: Event) -> int | None:
 def a_slot_has_its_retries(history: History, run: Run, event: Event) -> Wrong:
     """Before the go a failed node ends the run only when it may not be tried again, nor spared."""
     facts, slot = history.of(run), _failing(event)
+    if facts.epochs.over:
+        return None  # a program has started: see `restart_promises`
     if not run.spec.managed:  # nobody submits: whoever comes again comes by itself
         return None
     if slot is None or facts.before.phase not in BEFORE_GO or run.phase is Phase.RUNNING:

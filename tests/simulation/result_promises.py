@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rendezvous.run.state import Run
 from rendezvous.run.views import reason
-from rendezvous.wire.run import Phase, Result
+from rendezvous.wire.run import Phase
 from tests.simulation.history import Facts, Failure, History, Wrong
 from tests.simulation.promises import is_troubled
 
@@ -99,24 +99,31 @@ def the_first_cause_is_the_first(history: History, world: World) -> Wrong:
         result, facts = run.result, history.of(run)
         if result is None or result.code not in ("program_failed", "node_lost"):
             continue
-        if facts.starts and (wrong := _other_was_first(history, facts, result)) is not None:
+        if not facts.starts or facts.epochs.is_between:  # nothing ran that could have failed
+            continue
+        ended, last = facts.finished or history.now(), facts.epochs.last
+        failures = [failure for failure in facts.failures if failure.epoch > last]
+        wrong = other_was_first(history, facts, result.slot, failures, ended)
+        if wrong is not None:
             return wrong
     return None
 
 
-def _other_was_first(history: History, facts: Facts, result: Result) -> Wrong:
+def other_was_first(
+    history: History, facts: Facts, named_slot: int | None, of_epoch: list[Failure], ended: float
+) -> Wrong:
+    """Whether another one of an epoch's failures that was known by its end came before this."""
     run = history.runs[facts.launch.run]
-    ended = history.now() if facts.finished is None else facts.finished
     failures = [
         _as_it_is_known(history, run, facts, failure)
-        for failure in facts.failures
+        for failure in of_epoch
         if (
             facts.known_at.get((failure.slot, failure.incarnation), inf) <= ended
             and not _says_that_it_was_told(facts, failure)
         )
-        or failure.slot == result.slot
+        or failure.slot == named_slot
     ]
-    named = next((f for f in failures if f.slot == result.slot), None)
+    named = next((f for f in failures if f.slot == named_slot), None)
     if named is None or not failures:
         return None
     first = min(failures, key=lambda failure: failure.at)
@@ -171,13 +178,16 @@ def a_failure_stops_everybody_soon(history: History, process: Process) -> Wrong:
 
     A node that serves rank 0 has none, and does so until the run is over.
     """
-    stopped, ended = process.facts.stopped_at, process.program_ended_at
-    if process.serves:
+    epochs, stopped_at = process.facts.epochs, process.facts.stopped_at
+    if process.serves or history.world.registry_was_down or is_troubled(process):
         return None
-    if history.world.registry_was_down or stopped is None or ended is None or is_troubled(process):
-        return None
-    more = ended - stopped
-    return f"{process.name} ran on for {more:.1f} s" if more > _STOP_SECONDS else None
+    stops = {over.epoch: over.stopped_at for over in epochs.over}
+    for life in process.lives:
+        stopped = stops.get(life.epoch, None if epochs.is_between else stopped_at)
+        more = 0.0 if stopped is None or life.ended_at is None else life.ended_at - stopped
+        if more > _STOP_SECONDS:
+            return f"{process.name} ran on for {more:.1f} s"
+    return None
 
 
 def everybody_is_told_the_result(history: History, process: Process) -> Wrong:

@@ -42,6 +42,8 @@ class Launch:
             more (`gone`), on another host, with a `port`; empty: as before.
         finds: Its scheduler can look for a worker run by name.
         symmetric: The nodes above slot 0 come by themselves, with a group token.
+        later: Of the programs that start again, how each of them goes, as `program`; the last one
+            for all that follow.
     """
 
     run: str
@@ -71,6 +73,8 @@ class Launch:
     again: str = ""
     finds: bool = True
     symmetric: bool = False
+    max_restarts: int = 0
+    later: tuple[tuple[tuple[float, int], ...], ...] = ()
 
     @property
     def framework(self) -> Any:
@@ -83,6 +87,11 @@ class Launch:
     @property
     def slots(self) -> int:
         return self.nodes + self.spares
+
+    def program_of(self, start: int, slot: int) -> tuple[float, int]:
+        """How a slot's program goes at this start, from 0."""
+        programs = (self.program, *self.later)
+        return programs[min(start, len(programs) - 1)][slot]
 
     @property
     def leader_ends(self) -> float:
@@ -133,4 +142,5 @@ def from_json(text: str) -> Schedule:
 def _launch(value: dict[str, Any]) -> Launch:
     lists = {key: tuple(item) for key, item in value.items() if isinstance(item, list)}
     lists["program"] = tuple((seconds, code) for seconds, code in value["program"])
+    lists["later"] = tuple(tuple((seconds, code) for seconds, code in x) for x in value["later"])
     return Launch(**(value | lists))

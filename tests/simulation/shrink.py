@@ -58,6 +58,8 @@ def _plainer_launches(launch: Launch) -> Iterator[Launch]:
         [{"nodes": fewer, "least": min(launch.least, fewer)}] if fewer else []
     )
     plain += [{"spares": launch.spares - 1}] if launch.spares else []
+    plain += [{"max_restarts": launch.max_restarts - 1}] if launch.max_restarts else []
+    plain += [{"later": launch.later[:-1]}] if launch.later else []
     plain += [{"networks": 1}, {"least": launch.nodes}, {"contagion": 0.0}, {"verify": False}]
     plain += [{"ranks": (None,) * launch.slots}, {"program": well}]
     for changes in plain:

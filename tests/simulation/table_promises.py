@@ -10,13 +10,15 @@ from rendezvous.run.events import Event
 from rendezvous.run.state import NOT_NEEDED, Run
 from rendezvous.wire.errors import ExitCode
 from rendezvous.wire.run import DEFAULT_MASTER_PORT, Phase
-from rendezvous.wire.table import TableRow
+from rendezvous.wire.table import EndpointTable, TableRow
+from tests.simulation.epochs import begins_again
 from tests.simulation.history import Facts, History, Wrong
 from tests.simulation.promises import (
     LATE,
     VERDICT_SECONDS,
     dead_after,
     disk_was_bad,
+    has_told_its_end,
 )
 from tests.simulation.schedule import names
 
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 _MOST_PORTS = 32
 _PHASE_SECONDS = 12.0
+_STOPPING_SECONDS = 18.0
+"""More, where a program may have to end first: its grace, and 15 s to kill it."""
 _BY_ITS_CODE = names("""
 join_timeout, verification_failed, arming_failed, scheduler_failed, cancelled, node_lost,
 preflight_failed
@@ -48,13 +52,15 @@ def the_master_is_rank_0(history: History, run: Run, event: Event) -> Wrong:
     expected: int | None = launch.port or launch.free_port or DEFAULT_MASTER_PORT
     if isinstance(event, events.ArmRefused) and former and event.report.code == "port_taken":
         expected = launch.port or event.report.free_port or former.master_port + 1
+    elif facts.epochs.over:
+        expected = launch.port or facts.epochs.port + 1
     return None if table.master_port == expected else f"{table.master_port}, not {expected}"
 
 
 def ranks_are_as_asked_for(history: History, run: Run, event: Event) -> Wrong:
     """Requested ranks are honoured, and closed up in order where there are fewer nodes."""
     facts = history.of(run)
-    if run.table is None or run.table is facts.before.table:
+    if run.table is None or run.table is facts.before.table or facts.epochs.over:
         return None
     asked = {row.rank: facts.launch.ranks[row.slot] for row in run.table.rows if row.slot}
     given = [(rank, wish) for rank, wish in sorted(asked.items()) if wish is not None]
@@ -67,7 +73,7 @@ def ranks_are_as_asked_for(history: History, run: Run, event: Event) -> Wrong:
 def other_ranks_follow_subnet_and_name(history: History, run: Run, event: Event) -> Wrong:
     """Of nodes that ask for no rank those of a subnet stand together, by the number in a name."""
     facts = history.of(run)
-    if run.table is None or run.table is facts.before.table:
+    if run.table is None or run.table is facts.before.table or facts.epochs.over:
         return None
     rows = [row for row in run.table.rows if row.slot and facts.launch.ranks[row.slot] is None]
     home = _subnet(run.table.rows[0])
@@ -99,7 +105,7 @@ def as_few_as_can_be_are_left_out(history: History, run: Run, event: events.Prob
     facts = history.of(run)
     before = facts.before
     silent = any(what == "silent probes" for what, _, _ in history.world.marks)
-    if before.phase is not Phase.VERIFYING or silent:
+    if before.phase is not Phase.VERIFYING or silent or facts.epochs.over:
         return None
     nodes = {slot.index: slot.node for slot in run.slots if slot.index in before.taking_part}
     owners = [facts.owners.get((slot, node.incarnation)) for slot, node in nodes.items() if node]
@@ -132,13 +138,15 @@ def a_node_that_cannot_arm_is_left_out(history: History, run: Run, event: Event)
     before = facts.before
     if run.phase is not Phase.FINISHED or before.phase not in (Phase.VERIFYING, Phase.ARMING):
         return None
-    if isinstance(event, events.TimedOut):
+    if isinstance(event, events.TimedOut) and not facts.epochs.over:
         guilty = set(before.waiting_for)
-    elif isinstance(event, events.ArmRefused) and event.report.code == "hosts":
-        guilty = {event.slot}
     elif isinstance(event, events.ArmRefused) and event.report.code == "port_taken":
         may_move = facts.launch.port is None and facts.ports_taken <= _MOST_PORTS
         return f"{facts.ports_taken} ports were tried" if may_move else None
+    elif facts.epochs.over:
+        return None  # nobody can be spared once programs have started
+    elif isinstance(event, events.ArmRefused) and event.report.code == "hosts":
+        guilty = {event.slot}
     else:
         return None
     spare = {slot for slot, why in before.left_out.items() if why == NOT_NEEDED}
@@ -156,34 +164,39 @@ def a_phase_has_its_time(history: History, run: Run, event: Event) -> Wrong:
     facts = history.of(run)
     if facts.before.phase not in (Phase.VERIFYING, Phase.ARMING):
         return None
-    lasted = history.at - facts.phase_before_at
-    if isinstance(event, events.TimedOut) and lasted < _PHASE_SECONDS - 0.01:
+    lasted, limit = history.at - facts.phase_before_at, _PHASE_SECONDS
+    if facts.epochs.over and facts.before.phase is Phase.ARMING:
+        limit += _STOPPING_SECONDS
+    if isinstance(event, events.TimedOut) and lasted < limit - 0.01:
         return f"{facts.before.phase} was over after {lasted:.2f} s"
-    if lasted > _PHASE_SECONDS + LATE and not disk_was_bad(history):
+    if lasted > limit + LATE and not disk_was_bad(history):
         return f"{facts.before.phase} has lasted {lasted:.2f} s"
     return None
 
 
 def the_verdict_is_in_its_time(history: History, run: Run, event: Event) -> Wrong:
     """It falls 2 s after the first failure is known, or when every program has ended."""
-    facts = history.of(run)
-    if facts.stop_at is None or run.table is None or not facts.starts or run.result is None:
+    facts, again = history.of(run), begins_again(history.of(run), run)
+    if facts.stop_at is None or facts.before.table is None or not facts.starts:
+        return None
+    if run.result is None and not again:
         return None
     ended_now = facts.before.phase is Phase.RUNNING and facts.before.stop
-    lasted, still = history.at - facts.stop_at, _still_runs(facts, run)
-    early = lasted < VERDICT_SECONDS - 0.01 and run.result.code != "cancelled"
+    lasted, still = history.at - facts.stop_at, _still_runs(facts, facts.before.table)
+    cancelled = run.result is not None and run.result.code == "cancelled"
+    early = lasted < VERDICT_SECONDS - 0.01 and not cancelled
     if ended_now and early and still is not None:
         return f"it fell after {lasted:.2f} s, and {still.name} has not ended"
     return None
 
 
-def _still_runs(facts: Facts, run: Run) -> Process | None:
+def _still_runs(facts: Facts, table: EndpointTable) -> Process | None:
     """A node of the table of which the registry had neither an end nor a loss."""
-    assert run.table is not None
-    for row in run.table.rows:
+    digest = table.digest()
+    for row in table.rows:
         for (slot, incarnation), owner in facts.owners.items():
             known = (slot, incarnation) in facts.known_at or (slot, incarnation) in facts.off_at
-            started = (row.slot, incarnation, run.digest) in facts.starts
+            started = (row.slot, incarnation, digest) in facts.starts
             if slot == row.slot and started and not known:
                 return owner
     return None
@@ -194,7 +207,8 @@ def the_verdict_waits_for_the_silent(
 ) -> Wrong:
     """A node that was silent since before the others were stopped may be the first cause."""
     facts = history.of(run)
-    if facts.stopped_at is None or run.table is None or event.unheard:
+    table = facts.before.table
+    if facts.stopped_at is None or table is None or event.unheard:
         return None
     now, lease = history.now(), dead_after(facts.launch)
     due = facts.stopped_at + VERDICT_SECONDS  # a gap after that is over before anybody is asked
@@ -205,7 +219,7 @@ def the_verdict_waits_for_the_silent(
     for (slot, incarnation), owner in facts.owners.items():
         known = (slot, incarnation) in facts.known_at or (slot, incarnation) in facts.off_at
         heard = owner.door.traffic.arrived_at
-        told = not known and run.table.row_of_slot(slot) is not None
+        told = not known and table.row_of_slot(slot) is not None
         mine = run.slots[slot].incarnations == incarnation
         if told and mine and heard < since - 0.05 and owner.path.echoed_at < heard:
             return f"{owner.name} was heard of at {heard:.2f}, the stop was at {since:.2f}"
@@ -247,10 +261,10 @@ def who_has_ended_well_is_not_lost(
 ) -> Wrong:
     """A node that goes after its program has ended well, and that was told, fails nothing."""
     facts = history.of(run)
-    if facts.before.stop or not run.stop:
+    if facts.before.stop or not run.stop or facts.epochs.is_between:
         return None
     owner = facts.owners.get((event.slot, event.incarnation))
-    told = ("exited", event.slot, event.incarnation, 0) in facts.reported
+    told = has_told_its_end(facts, event)
     well = owner is not None and owner.program_code == 0
     return f"slot {event.slot} had ended" if told and well else None
 
@@ -263,6 +277,6 @@ def a_loss_after_the_go_stops_all(
     if facts.before.phase is not Phase.RUNNING:
         return None
     in_table = run.table is not None and run.table.row_of_slot(event.slot) is not None
-    told = ("exited", event.slot, event.incarnation, 0) in facts.reported
+    told = has_told_its_end(facts, event)
     here = facts.before.nodes.get(event.slot, (0, 0))[0] == event.incarnation
     return f"slot {event.slot}" if in_table and here and not told and not run.stop else None

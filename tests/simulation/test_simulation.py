@@ -76,7 +76,7 @@ def test_a_schedule_is_plain_values() -> None:
 
 
 def test_every_kind_of_fault_is_drawn_and_can_be_read() -> None:
-    faults = [fault for seed in range(600) for fault in generate(seed).faults]
+    faults = [fault for seed in range(1_000) for fault in generate(seed).faults]
     assert {fault.what for fault in faults} == KINDS.keys()
     assert all(words(fault).strip() for fault in faults)
 

@@ -17,6 +17,7 @@ from launcher.run.shell import end_left
 from launcher.schedulers.contract import SchedulerContext
 from launcher.state.state_dir import StateDir
 from rendezvous.recording.recorder import Codec, DirectRecorder
+from rendezvous.run.admission import decide_restart
 from rendezvous.server import sequencer
 from rendezvous.server.journal import Record
 from rendezvous.shell import Recorder
@@ -36,7 +37,7 @@ from tests.simulation.history import Facts, History, Violation
 from tests.simulation.launchers import Broken, Folder, Launcher, SimulatedEnvironment, join_by_token
 from tests.simulation.network import Door, Network
 from tests.simulation.program import Course
-from tests.simulation.registry import Registries
+from tests.simulation.registry import Registries, Registry
 from tests.simulation.schedule import OTHER_JOBS, Fault, Launch, Schedule
 from tests.simulation.scheduler import SimulatedScheduler
 from tests.support.recordings import Kept
@@ -123,6 +124,10 @@ class World:
     def later(self, seconds: float, call: Callable[..., Any], *arguments: Any) -> None:
         self._calm_at = max(self._calm_at, self.loop.time() + seconds)
         self.loop.call_later(seconds, call, *arguments, context=self.loop.nobody)
+
+    def stays_busy(self, seconds: float) -> None:
+        """Something of the world itself goes on for so long."""
+        self._calm_at = max(self._calm_at, self.loop.time() + seconds)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Let something go on that is no machine of ours: a scheduler."""
@@ -226,6 +231,20 @@ class World:
                 await person.cancel(run, "enough")
                 self.history.judge(facts=self.history.facts[record.launch_id])
 
+    def restart(self, index: int) -> None:
+        """A person has the programs start again, when there is a registry to ask."""
+        registry, run = self.network.registry, self.schedule.launches[index].run
+        if registry is not None:
+            registry.machine.run(self._restart(registry, run))
+
+    async def _restart(self, registry: Registry, run: str) -> None:
+        live = registry.service.sequencer.runs.get(run)
+        if live is not None:
+            with contextlib.suppress(RdzvError):
+                await registry.service.sequencer.change_run(
+                    live, lambda _: decide_restart(live.run, "new weights")
+                )
+
     def clear(self, index: int) -> None:
         """A person ends what a killed launcher has left, where none has come after it."""
         if not self.live_launchers(index):
@@ -302,7 +321,7 @@ class World:
         """How a node joins: by its place in the network, and maybe with another job."""
         launch, number = process.launch, process.number
         job = Job(framework=launch.framework, command_digest=_JOB)
-        changes: dict[str, Any] = {"hostname": f"host{number + 7}", "job": job}
+        changes: dict[str, Any] = {"hostname": f"host{number + 7}", "job": job, "restarts": True}
         if launch.subnets > 1:
             last = f"{process.slot % launch.subnets}.{number + 1}"
             changes["candidates"] = [
@@ -329,6 +348,9 @@ class World:
         if is_first and self.marked("other table", process):  # it says the same when it repeats it
             process.troubled = True
             return report.model_copy(update={"digest": "0" * 64})
+        if isinstance(report, ExitReport) and (mark := self.marked("gets on", process)):
+            step = 10 * len(process.lives) if mark.count > 1 else 10
+            report = report.model_copy(update={"progress": step})
         if isinstance(report, ExitReport) and process.stops_unasked:
             return report.model_copy(update={"stopped": True})
         return report

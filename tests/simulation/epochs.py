@@ -1,0 +1,164 @@
+"""Programs that start again: what really happened in each epoch, for its judges.
+
+What `Facts` says of ends, failures and the stop is of the newest epoch that went. It is kept in an
+`Over` when the run goes on from that epoch, and begun anew at the next go.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rendezvous.run import events
+from rendezvous.run.events import Event
+from rendezvous.run.state import Run
+from rendezvous.wire.run import EpochEnd, Phase
+
+if TYPE_CHECKING:
+    from tests.simulation.history import Facts
+    from tests.simulation.program import SimulatedProgram
+
+FORMING_AGAIN = (Phase.RESTARTING, Phase.ARMING, Phase.VERIFYING, Phase.GATHERING)
+"""Where a run may be whose programs are to start again."""
+Key = tuple[int, int]
+"""A slot, and the incarnation of its node."""
+_NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
+
+
+@dataclass
+class Life:
+    """One program of a node, as it really was.
+
+    Attributes:
+        ended_at: Of its main process; what that has started may live on.
+        failed_at: When its node failed, by itself or with its program.
+    """
+
+    epoch: int
+    digest: str
+    started_at: float
+    ended_at: float | None = None
+    code: int | None = None
+    failed_at: float | None = None
+    program: SimulatedProgram | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of it is left."""
+        gone = self.program is None or self.program.is_gone
+        return self.ended_at is not None and gone
+
+
+@dataclass(frozen=True)
+class Over:
+    """An epoch whose programs start again.
+
+    Attributes:
+        went_at: When its go was given, on the registry's clock, as is `decided_at`.
+        stopped_at: When the stop was durable.
+        asked: Whether somebody had asked for the restart.
+        end: How it ended, as it was known when that was decided.
+        alike: The words of its end, without what may change from one to the next.
+        rows: The incarnation in each slot of its table.
+        known_at: When each end was known, by the time of the decision.
+    """
+
+    epoch: int
+    went_at: float
+    stopped_at: float | None
+    decided_at: float
+    decided: float
+    asked: bool
+    end: EpochEnd
+    rows: dict[int, int]
+    known_at: dict[Key, float]
+
+    @property
+    def alike(self) -> str:
+        return f"{self.end.exit_code} {_NUMBERS.sub('#', self.end.message.partition('failed:')[2])}"
+
+
+@dataclass
+class Epochs:
+    """The epochs of one launch.
+
+    Attributes:
+        gone: When each epoch went.
+        ranks: Of the last table that went, by slot.
+        rows: The incarnation in each slot of it.
+        port: Its master's.
+        over: Those that were restarted, in order.
+        is_between: Whether the run has gone on from one, and not yet to the next.
+        leaving: Whose node said that it takes no part in what follows.
+        late: How many ends were told late.
+        finished_in: The phase in which the run ended.
+    """
+
+    gone: dict[int, float] = field(default_factory=dict)
+    went_at: float = 0.0
+    ranks: dict[int, int] = field(default_factory=dict)
+    rows: dict[int, int] = field(default_factory=dict)
+    port: int = 0
+    over: list[Over] = field(default_factory=list)
+    is_between: bool = False
+    leaving: set[Key] = field(default_factory=set)
+    late: int = 0
+    finished_in: Phase | None = None
+
+    @property
+    def last(self) -> int:
+        """The last epoch from which the run has gone on; 0: none."""
+        return self.over[-1].epoch if self.over else 0
+
+    def is_late(self, event: Event) -> bool:
+        """Whether it tells of a program that nobody waits for any more."""
+        if not isinstance(event, events.Exited) or event.report.leaves:
+            return False
+        return bool(self.over) and event.report.epoch <= self.last
+
+
+def begins_again(facts: Facts, run: Run) -> bool:
+    """Whether the newest event has the programs start again."""
+    return facts.before.phase is Phase.RUNNING and run.phase in FORMING_AGAIN
+
+
+def note_epochs(facts: Facts, run: Run, event: Event, at: float, now: float) -> None:
+    """Take down when an epoch went, and how it was decided that another one follows."""
+    epochs, was_running = facts.epochs, facts.before.phase is Phase.RUNNING
+    if isinstance(event, events.Exited):
+        epochs.late += epochs.is_late(event)
+        if event.report.leaves:
+            epochs.leaving.add((event.slot, event.incarnation))
+    if run.phase is Phase.FINISHED and epochs.finished_in is None:
+        epochs.finished_in = facts.before.phase
+    if begins_again(facts, run):
+        epochs.is_between = True
+        epochs.over.append(
+            Over(
+                facts.before.epoch,
+                epochs.went_at,
+                facts.stopped_at,
+                at,
+                now,
+                facts.before.asked,
+                run.starts.ended[-1],
+                epochs.rows,
+                dict(facts.known_at),
+            )
+        )
+    elif run.phase is Phase.RUNNING and not was_running:
+        _go(facts, run, at, now)
+
+
+def _go(facts: Facts, run: Run, at: float, now: float) -> None:
+    epochs = facts.epochs
+    assert run.table is not None
+    if epochs.over:
+        facts.known_at, facts.exit_codes = {}, {}
+        facts.stop_at = facts.stopped_at = None
+    epochs.is_between = False
+    epochs.gone[run.epoch], epochs.went_at = now, at
+    epochs.port = run.table.master_port
+    epochs.ranks = {row.slot: row.rank for row in run.table.rows}
+    epochs.rows = {row.slot: run.slots[row.slot].incarnations for row in run.table.rows}

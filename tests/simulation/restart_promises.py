@@ -1,0 +1,307 @@
+"""What holds of programs that start again: see `rendezvous.run.restarts`, and `promises`."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from rendezvous.run import events
+from rendezvous.run.events import Event
+from rendezvous.run.state import Run
+from rendezvous.wire.reports import AckReport, Report
+from rendezvous.wire.run import Phase, RunStatus
+from rendezvous.wire.watch import NodeView
+from tests.simulation.epochs import FORMING_AGAIN, Over, begins_again
+from tests.simulation.history import Facts, History, Wrong
+from tests.simulation.promises import LATE, disk_was_bad, is_troubled
+from tests.simulation.result_promises import other_was_first
+
+if TYPE_CHECKING:
+    from tests.simulation.agents import Process
+    from tests.simulation.world import World
+
+_QUICK_SECONDS = 30.0
+_SHORT_SECONDS = 60.0
+_LONG_SECONDS = 600.0
+_LONGEST_SECONDS = 60.0
+_CANNOT_BE_STARTED = (126, 127)
+_STARTED_SECONDS = 5.0
+_MOST_STALLED = 3
+
+
+# --- of each record, before it is applied ---------------------------------------------------------
+
+
+def a_late_end_ends_nothing(history: History, run: Run, event: events.Exited) -> Wrong:
+    """How a program of an epoch before has ended neither stops nor fails what came after it."""
+    facts = history.of(run)
+    before = facts.before
+    if not facts.epochs.is_late(event) or begins_again(facts, run):
+        return None
+    if (run.phase, run.epoch, run.stop) != (before.phase, before.epoch, before.stop):
+        return f"epoch {event.report.epoch} of slot {event.slot}: {before.phase} -> {run.phase}"
+    return None
+
+
+def a_stop_has_its_cause(history: History, run: Run, event: Event) -> Wrong:
+    """Programs are told to stop because one of their epoch failed, or somebody asked for it."""
+    before = history.of(run).before
+    began = run.stop and not before.stop and run.phase is Phase.RUNNING
+    causes = events.Lost | events.Left | events.RestartAsked
+    if not began or isinstance(event, causes):
+        return None
+    own = isinstance(event, events.Exited) and event.report.epoch == run.epoch
+    return None if own else f"{event.kind} in epoch {run.epoch}"
+
+
+# --- of each state, after a record ----------------------------------------------------------------
+
+
+def restarts_are_counted_once(history: History, run: Run, event: Event) -> Wrong:
+    """One number counts for the whole run: each restart that nobody asked for, up to the most."""
+    facts, most = history.of(run), run.spec.limits.max_restarts
+    made = sum(not over.asked for over in facts.epochs.over)
+    used = run.starts.used
+    return (
+        f"{made} were made, {used} counted, {most} allowed" if used != made or made > most else None
+    )
+
+
+def a_restart_needs_every_node(history: History, run: Run, event: Event) -> Wrong:
+    """Programs start again only while no node of their table is lost, or has said that it goes."""
+    facts = history.of(run)
+    if not begins_again(facts, run):
+        return None
+    rows = set(facts.epochs.over[-1].rows.items())
+    gone = rows & (facts.off_at.keys() | facts.epochs.leaving)
+    return f"slots {sorted(slot for slot, _ in gone)} are gone" if gone else None
+
+
+def programs_start_again_where_they_were(history: History, run: Run, event: Event) -> Wrong:
+    """The next table is of the same slots, and each keeps its rank."""
+    facts = history.of(run)
+    if run.table is None or run.table is facts.before.table or not facts.epochs.over:
+        return None
+    ranks = {row.slot: row.rank for row in run.table.rows}
+    return None if ranks == facts.epochs.ranks else f"{ranks}, before {facts.epochs.ranks}"
+
+
+def a_restart_that_is_left_is_made(history: History, run: Run, event: Event) -> Wrong:
+    """A program's failure ends a run when no restart is left, none helps, or a node is gone."""
+    facts, result = history.of(run), run.result
+    if result is None or result.code != "program_failed" or facts.before.phase is not Phase.RUNNING:
+        return None
+    epochs, limit = facts.epochs, run.spec.limits.max_restarts
+    rows = set(epochs.rows.items())
+    gone = rows & (facts.off_at.keys() | epochs.leaving)
+    by_agent = result.exit_code_of == "rdzv"
+    if facts.before.used >= limit or gone or by_agent or _may_be_hopeless(history, facts, run):
+        return None
+    return f"{facts.before.used} of {limit} are used: {result.message}"
+
+
+def _may_be_hopeless(history: History, facts: Facts, run: Run) -> bool:
+    """Whether it may fail alike once more, as far as its exit codes say."""
+    result, over = run.result, facts.epochs.over
+    assert result is not None
+    if not over and result.exit_code in _CANNOT_BE_STARTED:
+        return True
+    progress = any(fault.what == "gets on" for fault in history.world.schedule.faults)
+    return progress or (bool(over) and over[-1].end.exit_code == result.exit_code)
+
+
+def a_hopeless_program_is_started_twice_at_most(history: History, run: Run, event: Event) -> Wrong:
+    """What has failed in the same way twice, soon after its start, is not started once more."""
+    facts = history.of(run)
+    if not begins_again(facts, run):
+        return None
+    over = facts.epochs.over
+    last, stalled = over[-1], _fold(over)[1]
+    if stalled >= _MOST_STALLED and not facts.epochs.late:
+        return f"{stalled} epochs have not got beyond step {last.end.progress}"
+    if last.asked or not _is_quick(last) or last.end.progress is not None:
+        return None
+    if len(over) == 1 and last.end.exit_code in _CANNOT_BE_STARTED:
+        return f"exit code {last.end.exit_code}"
+    if len(over) < 2 or over[-2].end.slot is None or not _is_quick(over[-2]):
+        return None
+    return f"twice {last.alike!r}" if over[-2].alike == last.alike else None
+
+
+def _is_quick(over: Over) -> bool:
+    return over.end.ran_seconds <= _QUICK_SECONDS
+
+
+def a_back_off_is_as_long_as_it_is_to_be(history: History, run: Run, event: Event) -> Wrong:
+    """The first restart comes at once; the next ones wait, unless a program had got on."""
+    facts = history.of(run)
+    if not begins_again(facts, run) or facts.epochs.late:
+        return None
+    wait = _fold(facts.epochs.over)[0]
+    due = run.starts.due_at
+    found = 0.0 if due is None else due - history.at
+    return f"{found:.2f} s and not {wait:.2f} s" if abs(found - wait) > 0.01 else None
+
+
+def _fold(over: list[Over]) -> tuple[float, int]:
+    """The back-off after these epochs, and how many of the last have not got beyond their step."""
+    short, stalled, progress, wait = 0, 0, -1, 0.0
+    for one in over:
+        reached = -1 if one.end.progress is None else one.end.progress
+        got_on = reached > progress or one.end.ran_seconds >= _LONG_SECONDS
+        is_short = one.end.ran_seconds < _SHORT_SECONDS
+        at_once = one.asked or got_on or not is_short or not short
+        wait = 0.0 if at_once else min(_LONGEST_SECONDS, 2.0 ** (short - 1))
+        short = 0 if got_on else short + (is_short and not one.asked)
+        stalled = 0 if got_on or progress < 0 else stalled + (not one.asked)
+        progress = max(progress, reached)
+    return wait, stalled
+
+
+def a_back_off_is_kept(history: History, run: Run, event: Event) -> Wrong:
+    """Programs start again when their time has come: not before, nor much later."""
+    facts = history.of(run)
+    if facts.before.phase is not Phase.RESTARTING:
+        return None
+    over = facts.epochs.over[-1]
+    lasted, wait = history.at - over.decided_at, _fold(facts.epochs.over)[0]
+    if facts.epochs.late:
+        return None
+    if isinstance(event, events.BackOffOver) and lasted < wait - 0.01:
+        return f"{lasted:.2f} s and not {wait:.2f} s"
+    late = lasted > wait + LATE and not disk_was_bad(history)
+    return f"{lasted:.2f} s, and it was to be {wait:.2f} s" if late else None
+
+
+def the_first_cause_of_an_epoch_is_the_first(history: History, run: Run, event: Event) -> Wrong:
+    """Of an epoch that is over that node is named whose failure was the first, as it was known."""
+    facts = history.of(run)
+    if not begins_again(facts, run):
+        return None
+    over = facts.epochs.over[-1]
+    failures = [failure for failure in facts.failures if failure.epoch == over.epoch]
+    return other_was_first(history, facts, over.end.slot, failures, history.now())
+
+
+def what_was_decided_stays(history: History, run: Run, event: Event) -> Wrong:
+    """A late report may move the first cause of an epoch, and nothing of what followed it."""
+    over, ended = history.of(run).epochs.over, run.starts.ended
+    decided = [(one.epoch, one.end.then) for one in over][-len(ended) :] if ended else []
+    kept = [(one.epoch, one.then) for one in ended]
+    return f"{kept}, and it was {decided}" if kept != decided else None
+
+
+def no_verdict_waits_once_all_have_ended(history: History, run: Run, event: Event) -> Wrong:
+    """Once each node of the table has told its end, or is lost, it is decided what follows."""
+    facts = history.of(run)
+    if run.phase is not Phase.RUNNING or not facts.epochs.rows:
+        return None
+    rows = facts.epochs.rows.items()
+    known = facts.exit_codes.keys() | facts.off_at.keys()
+    return f"all of {sorted(rows)} have ended" if all(row in known for row in rows) else None
+
+
+def nobody_is_submitted_for_a_restart(history: History, run: Run, event: Event) -> Wrong:
+    """Once programs have started, no slot wants another worker run."""
+    facts = history.of(run)
+    wanted = {slot.index: slot.wanted for slot in run.slots}
+    told = isinstance(event, events.SlotChanged | events.Joined | events.Refused)
+    grown = [slot for slot, before in facts.before.wanted.items() if wanted[slot] > before]
+    return f"slots {grown}" if grown and facts.epochs.gone and not told else None
+
+
+def a_node_that_is_lost_ends_a_restart(
+    history: History, run: Run, event: events.Lost | events.Left
+) -> Wrong:
+    """Where a node is lost after its programs were to start again, they do not."""
+    facts = history.of(run)
+    between = facts.epochs.is_between and facts.before.phase in FORMING_AGAIN
+    held = facts.before.nodes.get(event.slot, (0, 0))[0] == event.incarnation
+    needed = event.slot in facts.epochs.ranks and held
+    on = between and needed and run.phase is not Phase.FINISHED
+    replaced = facts.before.wanted[event.slot] > facts.before.nodes.get(event.slot, (0, 0))[1]
+    return f"slot {event.slot} is lost, and it goes on" if on and not replaced else None
+
+
+# --- of what is told ------------------------------------------------------------------------------
+
+
+def what_is_told_of_restarts_is_durable(history: History, said: NodeView | RunStatus) -> Wrong:
+    """Nobody hears of a restart that is not in the journal by then."""
+    if not isinstance(said, RunStatus):
+        return None
+    facts = history.facts[said.launch_id]
+    if (run := history.run_of(facts)) is None:
+        return None
+    told = (said.restarts, len(said.ended))
+    durable = (run.starts.used, len(run.starts.ended))
+    return f"{told}, and written was {durable}" if told > durable else None
+
+
+# --- of what nodes do -----------------------------------------------------------------------------
+
+
+def an_acknowledgement_comes_after_the_end(
+    history: History, process: Process, told: Report
+) -> Wrong:
+    """A node acknowledges the next table only when nothing is left of its last program."""
+    if not isinstance(told, AckReport):
+        return None
+    alive = [life.epoch for life in process.lives if not life.is_over and life.epoch < told.epoch]
+    return f"{process.name}: the program of epoch {alive[0]} is there" if alive else None
+
+
+def programs_of_two_epochs_never_meet(history: History, process: Process, digest: str) -> Wrong:
+    """No program starts while one of an epoch before is there, but on a node that is cut off."""
+    facts = process.facts
+    epoch = facts.sealed[digest].epoch if digest in facts.sealed else 0
+    for other in history.processes:
+        if other.facts is not facts or is_troubled(other):
+            continue
+        if (other.slot, other.incarnation) in facts.off_at:  # another node has its slot
+            continue
+        for life in other.lives:
+            if life.epoch < epoch and not life.is_over and other.ended is None:
+                return f"{process.name} starts in epoch {epoch}, {other.name} is in {life.epoch}"
+    return None
+
+
+def who_was_lost_does_not_start_again(history: History, process: Process, digest: str) -> Wrong:
+    """A node that was given up, or replaced, before the go starts nothing on its table."""
+    facts, key = process.facts, (process.slot, process.incarnation)
+    went = facts.epochs.gone.get(facts.sealed[digest].epoch) if digest in facts.sealed else None
+    lost = facts.off_at.get(key)
+    return f"{process.name}" if went is not None and lost is not None and lost < went else None
+
+
+def a_go_of_the_next_epoch_is_followed(history: History, process: Process) -> Wrong:
+    """A node that was not disturbed has started in each epoch that went, unless it was stopped."""
+    epochs, began = process.facts.epochs, {life.epoch for life in process.lives}
+    if is_troubled(process) or process.unready or process.fault or history.world.registry_was_down:
+        return None
+    for over in epochs.over:
+        mine = over.rows.get(process.slot) == process.incarnation
+        ran = (over.stopped_at or over.decided) - epochs.gone[over.epoch]
+        if mine and ran > _STARTED_SECONDS and over.epoch not in began:
+            return f"{process.name} did not start in epoch {over.epoch}"
+    return None
+
+
+# --- at the end -----------------------------------------------------------------------------------
+
+
+def programs_that_end_well_at_last_are_a_good_end(history: History, world: World) -> Wrong:
+    """Without faults, a run ends well whose programs do so within its restarts."""
+    run = history.runs.get("r0")
+    if world.schedule.faults or run is None or run.result is None:
+        return None
+    launch = history.of(run).launch
+    if not launch.max_restarts or launch.spares or launch.least < launch.nodes or launch.led:
+        return None
+    codes = [{code for _, code in one} - {0} for one in (launch.program, *launch.later)]
+    good = next((number for number, found in enumerate(codes) if not found), 99)
+    alike = any(one & other for one, other in itertools.pairwise(codes[:good]))
+    cannot = good > 0 and not codes[0].isdisjoint((*_CANNOT_BE_STARTED, 2))
+    if good > launch.max_restarts or alike or cannot or any(launch.ranks):
+        return None
+    return None if run.result.status == "ok" else f"{run.result.message}"
