@@ -186,7 +186,7 @@ def the_verdict_is_not_put_off(history: History, world: World) -> Wrong:
 
 def _verdict_by(facts: Facts, stopped_at: float) -> float:
     """When a verdict is there at the latest."""
-    by = stopped_at + VERDICT_SECONDS + LATE
+    by = stopped_at + max(VERDICT_SECONDS, facts.stop_wait) + LATE
     for owner in facts.owners.values():
         if owner.gone is not None and owner.gone.at < by:
             by = max(by, owner.gone.at + 1.0 + LATE)

@@ -90,7 +90,7 @@ class Epochs:
         port: Its master's.
         over: Those that were restarted, in order.
         is_between: Whether the run has gone on from one, and not yet to the next.
-        leaving: Whose node said that it takes no part in what follows.
+        leaving: Whose node said that it takes no part in what follows, or will go.
         late: How many ends were told late.
         finished_in: The phase in which the run ended.
     """
@@ -130,6 +130,8 @@ def note_epochs(facts: Facts, run: Run, event: Event, at: float, now: float) -> 
         epochs.late += epochs.is_late(event)
         if event.report.leaves:
             epochs.leaving.add((event.slot, event.incarnation))
+    if isinstance(event, events.Departs):
+        epochs.leaving.add((event.slot, event.incarnation))
     if run.phase is Phase.FINISHED and epochs.finished_in is None:
         epochs.finished_in = facts.before.phase
     if begins_again(facts, run):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 from rendezvous.run import events
 from rendezvous.run.events import Event, load_event
 from rendezvous.run.protocol import apply
-from rendezvous.run.state import DEAD_SUBMISSIONS, LeftOut, Run, create
+from rendezvous.run.state import DEAD_SUBMISSIONS, KILL_SECONDS, LeftOut, Run, create
 from rendezvous.server.journal import Record
 from rendezvous.talk.network import Answer, Request
 from rendezvous.wire.errors import InternalError
@@ -149,6 +149,7 @@ class Facts:
     on_failure: list[Callable[[int], None]] = field(default_factory=list)
     known_at: dict[tuple[int, int], float] = field(default_factory=dict)
     stopped_at: float | None = None
+    stop_wait: float = 0.0
     before: Before = field(init=False)
     there: Before | None = None
     waits: list[Wait] = field(default_factory=list)
@@ -324,12 +325,18 @@ def note(history: History, facts: Facts, run: Run, event: Event, at: float) -> N
     facts.news_at.setdefault(run.seq, now)
     if run.stop and facts.stop_at is None:
         facts.stop_at, facts.stopped_at = at, now
+        facts.stop_wait = _stop_wait(run)
     if run.result is not None and facts.finished is None:
         facts.finished = now
     _note_nodes(facts, run, event, now)
     _note_failures(facts, event)
     _note_waits(facts, run, event, at)
     note_epochs(facts, run, event, at, now)
+
+
+def _stop_wait(run: Run) -> float:
+    """How long programs may take that are stopped because a node will go: nothing has failed."""
+    return 0.0 if run.departure is None else run.spec.limits.grace_seconds + KILL_SECONDS
 
 
 def _note_nodes(facts: Facts, run: Run, event: Event, now: float) -> None:

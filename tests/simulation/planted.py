@@ -113,6 +113,9 @@ _EDITS = {
         ("unheard is heard", "lease is not None and lease.heard == self._granted_at", "False"),
     ],
     "rendezvous/run/moves.py": [
+        ("verdict at once", "at = now + (wait_seconds or run.spec.limits.verdict_seconds)", "at = now"),
+        ("verdict put off", "run.verdict_at = at if run.verdict_at is None else min(at, run.verdict_at)", "run.verdict_at = at"),
+        ("nobody told to stop", "run.stop, run.stopped_at = True, now\n    run.seq += 1", "run.stop, run.stopped_at = True, now"),
         ("rank 0 need not arm", "run.waiting_for = {slot.index for slot in run.taking_part()}",
          "run.waiting_for = {slot.index for slot in run.taking_part() if slot.index or run.present == 1}"),
         ("the dropped table is told", "run.attempt = Attempt(enough_since, findings=old.findings, rounds=old.rounds)",
@@ -145,8 +148,8 @@ _EDITS = {
         ("restarts: hopeless is not seen", "quick and starts.alike and starts.alike == alike(report)", "False"),
         ("restarts: what cannot be started is", "code in _NOT_FOUND", "False"),
         ("restarts: no progress is not seen", "stalled and starts.stalled + 1 >= MOST_STALLED", "False"),
-        ("restarts: without a lost node", "if slot.node is None or _goes(slot)", "if False"),
-        ("restarts: who leaves starts again", "(node.exit is not None and node.exit.leaves)", "False"),
+        ("restarts: without a lost node", "if slot.node is None or _goes(run, slot)", "if False"),
+        ("restarts: who leaves starts again", "node.exit is not None and node.exit.leaves", "False"),
         ("restarts: the stop is kept", "run.stop, run.verdict_at = False, None", "run.verdict_at = None"),
         ("restarts: a former end is kept", "node.exit = node.failed_at = node.ended_at = None", "node.exit = node.ended_at = None"),
         ("restarts: a newcomer proves nothing", "any(slot.its_node.rank is None for slot in run.taking_part())", "False"),
@@ -169,8 +172,6 @@ _EDITS = {
          "report = max((s.node.exit for s in run.slots if s.node and s.node.exit), key=lambda r: r.exit_code, default=None)"),
         ("stopped is no failure", "not (report.stopped and run.stop)", "not report.stopped"),
         ("no failure after the stop", "not (report.stopped and run.stop)", "not run.stop"),
-        ("verdict at once", "run.verdict_at = now + run.spec.limits.verdict_seconds", "run.verdict_at = now"),
-        ("verdict put off", "if run.stop:\n        return\n    run.stop = True", "run.stop = True"),
         ("leader cuts the verdict", "leader_ended and not run.stop", "leader_ended"),
         ("ended and lost", "ended = node.state is NodeState.EXITED", "ended = False"),
         ("leaving is no loss", "over = run.phase is Phase.FINISHED or node.state in OVER", "over = True"),
@@ -178,7 +179,6 @@ _EDITS = {
         ("restarts: a late end is an end",
          "    if restarts.is_history(run, report):\n        return restarts.told_late(run, event, now)\n", ""),
         ("led runs wait for all", "leader_ended = run.spec.led and", "leader_ended = False and"),
-        ("nobody told to stop", "run.spec.limits.verdict_seconds\n    run.seq += 1", "run.spec.limits.verdict_seconds"),
     ],
     "rendezvous/run/seal.py": [
         ("the last is the master", "master_address=rows[0].address", "master_address=rows[-1].address"),
@@ -315,7 +315,7 @@ _EDITS = {
          "until is None"),
     ],
     "worker/agent/running.py": [
-        ("node: signals are kept", "self._program.signal(number)", "pass"),
+        ("node: signals are kept", "if self._program is not None:\n            self._program.signal(number)", "if False:\n            self._program.signal(number)"),
         ("node: a network log is awaited for ever", "timeout(_LOG_SECONDS)", "timeout(None)"),
     ],
     "worker/agent/session.py": [

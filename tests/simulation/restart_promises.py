@@ -44,10 +44,11 @@ def a_late_end_ends_nothing(history: History, run: Run, event: events.Exited) ->
 
 
 def a_stop_has_its_cause(history: History, run: Run, event: Event) -> Wrong:
-    """Programs are told to stop because one of their epoch failed, or somebody asked for it."""
+    """Programs are told to stop because one of their epoch failed, or somebody asked for it, or a
+    node will go."""
     before = history.of(run).before
     began = run.stop and not before.stop and run.phase is Phase.RUNNING
-    causes = events.Lost | events.Left | events.RestartAsked
+    causes = events.Lost | events.Left | events.RestartAsked | events.Departs | events.DepartureDue
     if not began or isinstance(event, causes):
         return None
     own = isinstance(event, events.Exited) and event.report.epoch == run.epoch
