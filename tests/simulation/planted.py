@@ -309,8 +309,6 @@ _EDITS = {
     ],
     "worker/agent/reports.py": [
         ("node: stops are excused", "stop_at is not None and stop_at <= ending.ended_at", "stop_at is not None"),
-        ("node: a signal is as old as the end", "128 + told.signal, words_of_signal(told.signal), told.at",
-         "128 + told.signal, words_of_signal(told.signal), ending.ended_at"),
         ("node: one try for a report", "until is None and asked.is_last_try and not (asked.needed and _watch_decides(turn))",
          "until is None"),
     ],

@@ -44,8 +44,7 @@ def a_late_end_ends_nothing(history: History, run: Run, event: events.Exited) ->
 
 
 def a_stop_has_its_cause(history: History, run: Run, event: Event) -> Wrong:
-    """Programs are told to stop because one of their epoch failed, or somebody asked for it, or a
-    node will go."""
+    """Programs are told to stop as one of their epoch failed, a node will go, or on request."""
     before = history.of(run).before
     began = run.stop and not before.stop and run.phase is Phase.RUNNING
     causes = events.Lost | events.Left | events.RestartAsked | events.Departs | events.DepartureDue
