@@ -136,6 +136,7 @@ def note_epochs(facts: Facts, run: Run, event: Event, at: float, now: float) -> 
         epochs.finished_in = facts.before.phase
     if begins_again(facts, run):
         epochs.is_between = True
+        told = [end for end in run.starts.ended if end.epoch == facts.before.epoch]
         epochs.over.append(
             Over(
                 facts.before.epoch,
@@ -144,7 +145,7 @@ def note_epochs(facts: Facts, run: Run, event: Event, at: float, now: float) -> 
                 at,
                 now,
                 facts.before.asked,
-                run.starts.ended[-1],
+                told[-1] if told else EpochEnd(epoch=facts.before.epoch, message=""),
                 epochs.rows,
                 dict(facts.known_at),
             )
