@@ -173,6 +173,12 @@ def a_back_off_is_kept(history: History, run: Run, event: Event) -> Wrong:
     return f"{lasted:.2f} s, and it was to be {wait:.2f} s" if late else None
 
 
+def a_person_does_not_wait(history: History, run: Run, event: events.RestartAsked) -> Wrong:
+    """Who asks for a restart has the programs stopped, or the back-off ended, at once."""
+    waits = run.phase is Phase.RESTARTING or (run.phase is Phase.RUNNING and not run.stop)
+    return f"it is {run.phase}" if waits else None
+
+
 def the_first_cause_of_an_epoch_is_the_first(history: History, run: Run, event: Event) -> Wrong:
     """Of an epoch that is over that node is named whose failure was the first, as it was known."""
     facts = history.of(run)
