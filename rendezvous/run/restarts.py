@@ -58,9 +58,14 @@ class Again:
 
 @frozen
 class Enough:
-    """They do not; `why` follows the cause; empty where nobody asked for restarts."""
+    """They do not; `why` follows the cause; empty where nobody asked for restarts.
+
+    Attributes:
+        gone: Where no program failed, the node without which they cannot start again.
+    """
 
     why: str = ""
+    gone: Slot | None = None
 
 
 def next_step(run: Run, first: Slot | None, now: float) -> Again | Enough:
@@ -68,9 +73,12 @@ def next_step(run: Run, first: Slot | None, now: float) -> Again | Enough:
     starts, most = run.starts, run.spec.limits.max_restarts
     lost = _lost(run)
     if starts.asked and (first is not None or was_stopped(run)):
+        by_hand = f"restarted by hand: {starts.asked}"
+        if lost and first is None:
+            return Enough(f"{by_hand}; {_because_lost(None, lost)}", lost[0])
         if lost:
             return Enough(_because_lost(first, lost))
-        return Again(0.0, False, f"restarted by hand: {starts.asked}")
+        return Again(0.0, False, by_hand)
     if first is None or not most:
         return Enough()
     report = first.its_node.exit

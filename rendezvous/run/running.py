@@ -75,7 +75,10 @@ def _give_verdict(run: Run, now: float, silent: Sequence[int] = ()) -> str:
     step = restarts.next_step(run, first, now)
     if isinstance(step, restarts.Again):
         return f"; {restarts.begin_again(run, step, first, now)}"
-    _end(run, now, first, silent, step.why)
+    if step.gone is not None:
+        finish(run, now, failure(Cause.NODE_LOST, step.why, step.gone, _HINT_FOR_LOST))
+    else:
+        _end(run, now, first, silent, step.why)
     return ""
 
 
@@ -105,8 +108,7 @@ def _end(run: Run, now: float, first: Slot | None, silent: Sequence[int], why: s
         finish(run, now, failure(Cause.PREEMPTED, words, first, PREEMPTED_HINT, report=report))
         return
     if report is None:
-        hint = "see its worker run's log; out of memory and preemption are the usual causes"
-        finish(run, now, failure(Cause.NODE_LOST, words, first, hint))
+        finish(run, now, failure(Cause.NODE_LOST, words, first, _HINT_FOR_LOST))
         return
     code, odd = report.exit_code, words_of_odd(run.attempt.findings, run.hostnames())
     hint = "; ".join(filter(None, [_HINTS.get(code), odd]))
@@ -124,6 +126,7 @@ def _ran(run: Run) -> str:
     return f" after {max(times):.0f} s" if times else ""
 
 
+_HINT_FOR_LOST = "see its worker run's log; out of memory and preemption are the usual causes"
 _HINTS = {
     134: "a gloo job may abort like this after it has succeeded: end the script with os._exit",
     137: "SIGKILL often comes from the kernel (out of memory) or from the scheduler",

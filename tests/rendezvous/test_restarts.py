@@ -174,6 +174,11 @@ who needs longer to stop than the verdict takes is waited for by the next table
     running 2; again now; wait 2 -> arming used=0 then='restarted by hand: now'
     late 0 1 143 stopped=True -> arming
     running 2; again now; exit 0 0; wait 2 -> arming
+who leaves while the programs are stopped for a restart by hand has left the run
+    running 3; again now; exit 1 143 stopped=True leaves=True; leave 1; stop 0 143; stop 2 143
+    -> status=failed code=node_lost exit=86 slot=1
+    "restarted by hand: now; the programs are not started again, because node 1 (host1, slot 1) has
+    left the run"
 programs that have all ended well are not started again
     running 2; again now; exit 0 0; exit 1 0 -> status=ok
 nor is one that has led the others, and has ended well
