@@ -10,7 +10,7 @@ from tests.simulation.drawing import Kind, draw_ranks, draw_when, launcher_fault
 from tests.simulation.launch_situations import LATER_LAUNCHES, LAUNCH_SITUATIONS, ODD_LAUNCHES
 from tests.simulation.lives import LIVES
 from tests.simulation.node_situations import NODE_SITUATIONS, each_in_turn
-from tests.simulation.schedule import BREAKING, HANGING, OTHER_JOBS, Fault, Launch, Schedule
+from tests.simulation.schedule import BREAKING, HANGING, OTHER_JOBS, Fault, Launch, Schedule, names
 from tests.simulation.situations import RARE_SITUATIONS, SITUATIONS
 
 _LOCAL: dict[str, Kind] = {
@@ -95,32 +95,8 @@ _LIVES, _LIVES_AT = 10, 5
 them, what may be wrong on a node's machine, each in turn."""
 _AGAIN = 127
 _AGAIN_AT = {
-    4,
-    15,
-    17,
-    26,
-    28,
-    32,
-    34,
-    46,
-    50,
-    59,
-    61,
-    68,
-    71,
-    76,
-    78,
-    80,
-    81,
-    84,
-    86,
-    101,
-    103,
-    107,
-    109,
-    119,
-    121,
-    125,
+    *map(int, names("4, 15, 17, 26, 28, 32, 34, 46, 50, 59, 61, 68, 71, 76, 78")),
+    *map(int, names("80, 81, 84, 86, 101, 103, 107, 109, 119, 121, 125")),
 }
 """Seeds whose programs may start again, by what is left of them: of no seed that is kept."""
 _OF_PATHS = {"request lost", "answer lost", "doubled", "late", "reset", "echo"}

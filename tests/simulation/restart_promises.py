@@ -308,6 +308,7 @@ def programs_that_end_well_at_last_are_a_good_end(history: History, world: World
     good = next((number for number, found in enumerate(codes) if not found), 99)
     alike = any(one & other for one, other in itertools.pairwise(codes[:good]))
     cannot = good > 0 and not codes[0].isdisjoint((*_CANNOT_BE_STARTED, 2))
-    if good > launch.max_restarts or alike or cannot or any(launch.ranks):
+    late = max(launch.boot) >= launch.join_timeout
+    if good > launch.max_restarts or alike or cannot or late or any(launch.ranks):
         return None
     return None if run.result.status == "ok" else f"{run.result.message}"
