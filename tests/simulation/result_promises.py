@@ -140,6 +140,7 @@ def _as_it_is_known(history: History, run: Run, facts: Facts, failure: Failure) 
     node = run.slots[failure.slot].node
     owner = facts.owners.get((failure.slot, failure.incarnation))
     told = node is not None and node.exit is not None
+    told |= bool(facts.epochs.over) and (failure.slot, failure.incarnation) in facts.exit_codes
     if told or owner is None or owner.gone is None:
         return failure
     unseen = any(start <= owner.gone.at <= end for start, end in history.gaps)
