@@ -7,12 +7,13 @@ import contextlib
 import importlib.util
 import logging
 import os
+import select
 import signal
 import sys
 import traceback
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -27,6 +28,7 @@ from rendezvous.wire.errors import ExitCode, RdzvError, UsageError
 from rendezvous.wire.words import did_you_mean, printable
 
 _MOST_CHARACTERS = 4_000
+_PATIENCE_SECONDS = 1.0
 LAUNCHER_PACKAGES = ("cryptography", "fastapi", "rich", "uvicorn", "uvloop", "yaml")
 
 
@@ -170,10 +172,45 @@ class _OneLine(logging.Formatter):
         return printable(super().formatMessage(record), _MOST_CHARACTERS)
 
 
+if TYPE_CHECKING:
+    _StreamHandler = logging.StreamHandler[TextIO]
+else:
+    _StreamHandler = logging.StreamHandler
+
+
+class _Shown(_StreamHandler):
+    """Shows what is logged, but does not wait for whoever reads it: a node whose agent did so would
+    be lost for a terminal that stands still. The agent's log has the lines that are missing here.
+    """
+
+    _missing = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See the base class."""
+        if not _takes_more(self.stream, 0.0 if self._missing else _PATIENCE_SECONDS):
+            self._missing += 1
+            return
+        if self._missing:
+            words = f"{self._missing} messages are not shown: this output was not read meanwhile"
+            self._missing = 0
+            super().emit(logging.LogRecord(__name__, logging.WARNING, "", 0, words, (), None))
+        super().emit(record)
+
+
+def _takes_more(stream: TextIO, seconds: float) -> bool:
+    """Whether a line can be written within this time without waiting."""
+    poll = select.poll()
+    try:
+        poll.register(stream.fileno(), select.POLLOUT)
+    except (OSError, ValueError):  # it is no file of this process
+        return True
+    return bool(poll.poll(seconds * 1000))
+
+
 def log_to_stderr(level: str, name: str = "rdzv") -> None:
     """Show what is logged from this level on."""
     logging.raiseExceptions = False  # a log on a full disk loses lines, and is no traceback
-    handler = logging.StreamHandler()
+    handler = _Shown()
     handler.setLevel(level.upper())
     handler.setFormatter(_OneLine(f"{name}: %(message)s"))
     root = logging.getLogger()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import logging
 import os
 import re
 import shlex
@@ -18,8 +19,8 @@ import pytest
 from click.testing import CliRunner
 
 import launcher
-from launcher.cli import main
-from launcher.cli.process import LAUNCHER_PACKAGES, secret_text
+from launcher.cli import main, process
+from launcher.cli.process import LAUNCHER_PACKAGES, log_to_stderr, secret_text
 from launcher.options import flag_of
 from launcher.plan.plan import WorkerRun
 from launcher.run.preparation import prepare
@@ -571,3 +572,29 @@ def test_only_what_this_node_needs_for_certain_is_looked_for_early(
 ) -> None:
     asked = LaunchSettings.model_validate({"nnodes": "2", "framework": "command", **settings})
     assert prepare(asked, ["true"], {"HOME": "/nowhere"}).starts_here is certain
+
+
+# ---- what is logged -----------------------------------------------------------------------------
+
+
+def test_nobody_waits_for_a_reader_who_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe that is full must not silence an agent: its node would be lost."""
+    monkeypatch.setattr(process, "_PATIENCE_SECONDS", 0.1)
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [])
+    monkeypatch.setattr(root, "level", root.level)
+    monkeypatch.setattr(logging, "raiseExceptions", True)
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb") as read_end, os.fdopen(writer, "w") as stream:
+        monkeypatch.setattr(sys, "stderr", stream)
+        log_to_stderr("info", "rdzv[slot 1]")
+        logger = logging.getLogger("agent")
+        for number in range(100):
+            logger.warning("%s %s", number, "x" * 3000)
+        kept = os.read(read_end.fileno(), 1 << 20).decode().splitlines()
+        logger.warning("all is well")
+        said = os.read(read_end.fileno(), 1 << 20).decode().splitlines()
+    assert [line.split()[2] for line in kept] == [str(number) for number in range(len(kept))]
+    assert 0 < len(kept) < 100
+    words = f"{100 - len(kept)} messages are not shown: this output was not read meanwhile"
+    assert said == [f"rdzv[slot 1]: {words}", "rdzv[slot 1]: all is well"]
