@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from launcher.state.state_dir import StateDir, known_runs
-from rendezvous.talk.client import RegistryClient
 from rendezvous.wire.errors import NotFound, Unavailable, UsageError
+
+if TYPE_CHECKING:
+    from rendezvous.talk.client import RegistryClient
 
 
 def find_run(root: Path, run: str) -> StateDir:
@@ -28,6 +31,8 @@ async def registry_of(state: StateDir, seconds: float = 3.0) -> AsyncIterator[Re
     A request may take so many seconds. Where that launch was killed, its registry is gone, and
     whoever has the port now is a stranger.
     """
+    from rendezvous.talk.client import RegistryClient  # a launch comes by here, and needs none
+
     record, keys = state.record(), state.keys()
     assert record is not None
     assert keys is not None
