@@ -1,0 +1,263 @@
+"""Restarts in place with real processes: what fails, and who is killed while it is answered."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.disks import fill, no_reserve, small_disk
+from tests.support.epochs import moments, program, starts_apart, starts_in
+from tests.support.launching import Launched, launch, launching, processes_with, rdzv
+from tests.support.waiting import until
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(150)]
+
+COMMAND = ("--nnodes", "2", "--framework", "command")
+BOTH_TWICE = [(1, 0), (1, 1), (2, 0), (2, 1)]
+OK = "rdzv: run 'r' ok after {}: all 2 nodes ended with exit code 0"
+WAITS = "while True: time.sleep(0.02)"
+# Node 1 fails in the first epoch, once node 0 is there.
+ONCE = """
+if epoch == 1:
+    until("start-1-0")
+    if rank == 1:
+        {fails}
+    while True: time.sleep(0.02)
+"""
+# Each time in another way, until the last start, which ends well.
+FIVE_TIMES = """
+until(f"start-{epoch}-0", f"start-{epoch}-1")
+if restarts < 4 and rank == 1:
+    fail(10 + restarts)
+while restarts < 4: time.sleep(0.02)
+"""
+PAUSE = 4
+"""Seconds: after the fourth quick failure, so long that nobody comes too late to see it."""
+
+
+def test_an_exit_code_starts_all_programs_again(tmp_path: Path) -> None:
+    command = program(tmp_path, ONCE.format(fails="fail(3)"))
+    outcome = launch(tmp_path / "s", *COMMAND, "--max-restarts", "1", command=command)
+    assert outcome.code == 0, outcome.err
+    assert outcome.last_line.startswith(OK.format("1 restart")), outcome.err
+    assert "epoch 1 ended within 10 s: node 1" in outcome.last_line
+    assert starts_apart(tmp_path) == BOTH_TWICE
+    starts = starts_in(tmp_path)
+    assert [start.restarts for start in starts] == [0, 0, 1, 1]
+    words = "slot 1) failed: the program ended with exit code 3"
+    assert [words in start.failure for start in starts] == [False, False, True, True]
+    assert len({start.port for start in starts}) == 2
+    logs = {log.name for log in (tmp_path / "s" / "r" / "logs").glob("node-*.log")}
+    assert logs == {"node-0.log", "node-1.log", "node-0.e2.log", "node-1.e2.log"}
+    until(lambda: not processes_with(str(tmp_path)))
+
+
+@pytest.mark.torch
+def test_a_killed_worker_of_torchrun_starts_all_programs_again(tmp_path: Path) -> None:
+    command = program(tmp_path, ONCE.format(fails="os.kill(os.getpid(), signal.SIGKILL)"))
+    outcome = launch(tmp_path / "s", "--nnodes", "2", "--max-restarts", "1", command=command[1:])
+    assert outcome.code == 0, outcome.err
+    assert "failed: rank 1 ended with exit code 137 (signal 9)" in outcome.last_line
+    assert starts_apart(tmp_path) == BOTH_TWICE
+
+
+def test_nothing_of_an_epoch_lives_when_the_next_one_starts(tmp_path: Path) -> None:
+    """Node 0 is deaf to SIGTERM, and so is what it has started."""
+    deaf = "hear(signal.SIGTERM)\nif epoch == 1 and rank == 0: os.fork()\n"
+    command = program(tmp_path, ONCE.format(fails="fail(3)"), before=deaf)
+    options = (*COMMAND, "--max-restarts", "1", "--grace", "1")
+    outcome = launch(tmp_path / "s", *options, command=command)
+    assert outcome.code == 0, outcome.err
+    assert starts_apart(tmp_path) == BOTH_TWICE
+    told = moments(tmp_path, "SIGTERM-1-0")[0]
+    again = min(start.at for start in starts_in(tmp_path) if start.epoch == 2)
+    print(f"SIGTERM of a deaf program -> next start, with a grace of 1 s: {again - told:.2f} s")
+    assert again - told >= 1
+
+
+def test_what_fails_when_all_restarts_are_used_up_gives_the_exit_code(tmp_path: Path) -> None:
+    command = program(tmp_path, "sys.exit((10 + restarts) * rank)")
+    outcome = launch(tmp_path / "s", *COMMAND, "--max-restarts", "1", command=command)
+    assert outcome.code == 11, outcome.err
+    assert "slot 1) failed: the program ended with exit code 11; " in outcome.last_line
+    assert "; the only restart is used up; " in outcome.last_line
+    assert "exit code 11 (the program's)" in outcome.last_line
+    assert starts_apart(tmp_path) == BOTH_TWICE
+
+
+def test_all_programs_start_again_by_hand(tmp_path: Path) -> None:
+    command = program(tmp_path, f"if epoch == 1:\n    {WAITS}")
+    with launching(tmp_path / "s", *COMMAND, command=command) as launched:
+        until(lambda: len(starts_in(tmp_path)) == 2)
+        assert "restarted by hand" in rdzv(tmp_path / "s", "restart", "r")
+        outcome = launched.finish()
+    assert outcome.code == 0, outcome.err
+    assert outcome.last_line.startswith(OK.format("1 restart")), outcome.err
+    assert starts_apart(tmp_path) == BOTH_TWICE
+    assert [start.restarts for start in starts_in(tmp_path)] == [0] * 4
+
+
+def test_a_syntax_error_is_not_tried_again(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("this is no Python\n")
+    command = [sys.executable, str(tmp_path / "broken.py")]
+    outcome = launch(tmp_path / "s", *COMMAND, "--max-restarts", "3", command=command)
+    assert outcome.code == 1
+    words = "a SyntaxError does not pass by itself; it is not started again"
+    assert words in outcome.last_line
+    logs = (tmp_path / "s" / "r" / "logs").glob("node-*.log")
+    assert {log.name for log in logs} <= {"node-0.log", "node-1.log"}
+
+
+def test_the_same_end_twice_is_the_last_one(tmp_path: Path) -> None:
+    command = program(tmp_path, 'sys.exit(f"no sample at step {restarts}")')
+    outcome = launch(tmp_path / "s", *COMMAND, "--max-restarts", "3", command=command)
+    assert outcome.code == 1, outcome.err
+    assert "it failed the same way twice" in outcome.last_line
+    assert max(epoch for epoch, _ in starts_apart(tmp_path)) == 2
+
+
+# --- who is killed meanwhile ----------------------------------------------------------------------
+
+
+# Node 0 outlives SIGTERM until the test has done its work.
+HELD = """
+if epoch == 1:
+    until("start-1-0")
+    if rank == 1:
+        until("fail")
+        fail(3)
+    until("end")
+"""
+
+
+def failed_and_held(launched: Launched, folder: Path) -> None:
+    """Node 1 has failed, and the registry has node 0 stopped, which takes its time."""
+    until(lambda: len(starts_in(folder)) == 2)
+    (folder / "fail").touch()
+    until(lambda: moments(folder, "SIGTERM-1-0"))
+
+
+def test_a_registry_that_is_killed_while_a_failure_is_answered_goes_on(tmp_path: Path) -> None:
+    command = program(tmp_path, HELD, before="hear(signal.SIGTERM)\n")
+    options = (*COMMAND, "--max-restarts", "1", "--grace", "30")
+    with launching(tmp_path / "s", *options, command=command) as launched:
+        failed_and_held(launched, tmp_path)
+        launched.child("_registry").kill()
+        (tmp_path / "end").touch()
+        outcome = launched.finish()
+        kinds = [event["kind"] for event in launched.events()]
+    assert outcome.code == 0, outcome.err
+    assert outcome.last_line.startswith(OK.format("1 restart")), outcome.err
+    assert starts_apart(tmp_path) == BOTH_TWICE
+    assert (kinds.count("joined"), kinds.count("restarted"), kinds.count("lost")) == (2, 1, 0)
+
+
+def test_a_registry_that_is_killed_before_it_hears_of_the_failure_goes_on(tmp_path: Path) -> None:
+    """By the program that fails."""
+    fails = 'until("registry"); os.kill(int((folder / "registry").read_text()), 9); fail(3)'
+    command = program(tmp_path, ONCE.format(fails=fails))
+    with launching(tmp_path / "s", *COMMAND, "--max-restarts", "1", command=command) as launched:
+        until(lambda: len(starts_in(tmp_path)) == 2)
+        registry = launched.child("_registry").pid
+        (tmp_path / "pid").write_text(str(registry))
+        (tmp_path / "pid").rename(tmp_path / "registry")
+        outcome = launched.finish()
+    assert outcome.code == 0, outcome.err
+    assert starts_apart(tmp_path) == BOTH_TWICE
+
+
+def in_the_fourth_pause(launched: Launched) -> None:
+    """Four epochs have failed, and the fifth waits."""
+
+    def looks() -> bool:
+        events = launched.events()
+        return bool(events) and (events[-1]["phase"], events[-1]["epoch"]) == ("restarting", 4)
+
+    until(looks)
+
+
+FIVE = [(epoch, rank) for epoch in range(1, 6) for rank in (0, 1)]
+
+
+def test_a_registry_that_is_killed_in_a_pause_keeps_it(tmp_path: Path) -> None:
+    command = program(tmp_path, FIVE_TIMES)
+    with launching(tmp_path / "s", *COMMAND, "--max-restarts", "4", command=command) as launched:
+        in_the_fourth_pause(launched)
+        launched.child("_registry").kill()
+        outcome = launched.finish()
+        [again] = [event for event in launched.events() if event["kind"] == "restarted"]
+    assert outcome.code == 0, outcome.err
+    assert outcome.last_line.startswith(OK.format("4 restarts")), outcome.err
+    assert again["phase"] == "restarting"
+    assert starts_apart(tmp_path) == FIVE
+    waited = starts_in(tmp_path)[-1].at - moments(tmp_path, "failed-4")[0]
+    print(f"failure -> next start, with a pause of {PAUSE} s: {waited:.1f} s")
+    assert waited >= PAUSE
+
+
+def test_a_launcher_that_is_killed_in_a_pause_is_resumed_by_the_same_command(
+    tmp_path: Path,
+) -> None:
+    options = (*COMMAND, "--max-restarts", "4")
+    command = program(tmp_path, FIVE_TIMES)
+    with launching(tmp_path / "s", *options, command=command) as launched:
+        in_the_fourth_pause(launched)
+        launched.process.kill()
+        launched.process.wait()
+        until(lambda: not processes_with(str(tmp_path)))
+    before = starts_apart(tmp_path)
+    outcome = launch(tmp_path / "s", *options, command=command)
+    assert outcome.code == 0, outcome.err
+    assert outcome.last_line.startswith(OK.format("4 restarts")), outcome.err
+    assert before == FIVE[:-2]
+    after = starts_apart(tmp_path)[len(before) :]
+    assert [rank for _, rank in after] == [0, 1]
+    assert [start.restarts for start in starts_in(tmp_path)[-2:]] == [4, 4]
+
+
+def test_a_launcher_that_is_killed_in_a_second_epoch_takes_the_run_with_it(tmp_path: Path) -> None:
+    command = program(tmp_path, ONCE.format(fails="fail(3)") + WAITS)
+    with launching(tmp_path / "s", *COMMAND, "--max-restarts", "3", command=command) as launched:
+        until(lambda: starts_apart(tmp_path) == BOTH_TWICE)
+        launched.wait_for_phase("running")
+        launched.process.kill()
+        launched.process.wait()
+        until(lambda: not processes_with(str(tmp_path)))
+    assert starts_apart(tmp_path) == BOTH_TWICE
+    logs = [log.read_text() for log in (launched.folder / "logs").glob("agent-*.log")]
+    assert "SIGTERM" in "".join(logs)
+
+
+# --- a journal without room -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A small file system for the state directory."""
+    with small_disk(tmp_path / "disk") as folder:
+        yield folder
+
+
+@pytest.mark.netns
+def test_nothing_starts_again_before_that_can_be_written(tmp_path: Path, disk: Path) -> None:
+    """The disk is full once the failure is known, and before the last program has ended."""
+    command = program(tmp_path, HELD, before="hear(signal.SIGTERM)\n")
+    logs = tmp_path / "logs"
+    options = (*COMMAND, "--max-restarts", "1", "--grace", "60", "--log-dir", str(logs))
+    with launching(disk, *options, command=command) as launched:
+        failed_and_held(launched, tmp_path)
+        filler = fill(disk)
+        with no_reserve(launched.folder / "journal.sqlite"):
+            (tmp_path / "end").touch()
+            words = "the registry has not accepted this node's report yet"
+            until(lambda: words in (logs / "agent-0.log").read_text())
+            assert launched.events()[-1]["phase"] == "running"
+            assert starts_apart(tmp_path) == BOTH_TWICE[:2]
+            filler.unlink()
+            outcome = launched.finish()
+    assert outcome.code == 0, outcome.err
+    assert "could not be written: database or disk is full" in outcome.err
+    assert starts_apart(tmp_path) == BOTH_TWICE
