@@ -89,7 +89,9 @@ def test_what_fails_when_all_restarts_are_used_up_gives_the_exit_code(tmp_path: 
 
 
 def test_all_programs_start_again_by_hand(tmp_path: Path) -> None:
-    command = program(tmp_path, f"if epoch == 1:\n    {WAITS}")
+    """Though they take longer to stop than other causes of a failure are waited for."""
+    slow = "hear(signal.SIGTERM, lambda: (time.sleep(2.5), sys.exit(0)))\n"
+    command = program(tmp_path, f"if epoch == 1:\n    {WAITS}", before=slow)
     with launching(tmp_path / "s", *COMMAND, command=command) as launched:
         until(lambda: len(starts_in(tmp_path)) == 2)
         assert "restarted by hand" in rdzv(tmp_path / "s", "restart", "r")
