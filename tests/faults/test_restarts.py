@@ -79,7 +79,8 @@ def test_nothing_of_an_epoch_lives_when_the_next_one_starts(tmp_path: Path) -> N
 
 
 def test_what_fails_when_all_restarts_are_used_up_gives_the_exit_code(tmp_path: Path) -> None:
-    command = program(tmp_path, "sys.exit((10 + restarts) * rank)")
+    fails = 'until(f"start-{epoch}-0")\nsys.exit((10 + restarts) * rank)'
+    command = program(tmp_path, fails)
     outcome = launch(tmp_path / "s", *COMMAND, "--max-restarts", "1", command=command)
     assert outcome.code == 11, outcome.err
     assert "slot 1) failed: the program ended with exit code 11; " in outcome.last_line
