@@ -16,7 +16,7 @@ from rendezvous.wire.watch import DepartureNotice
 
 MARGIN_SECONDS = 5.0
 """Beside the grace: for the stop to be heard, and for what is left to be written and reported."""
-_HINT = "launch again where the state was saved; a platform's own requeue may do it by itself"
+_HINT = "launch again from the state that was saved last; some platforms requeue by themselves"
 
 
 def departs(run: Run, event: events.Departs, now: float) -> Outcome:

@@ -44,7 +44,7 @@ programs are stopped in time for their grace
     told "all programs are stopped, because node 2 (host2, slot 2) leaves: drained: maintenance"
     stop 0 143; stop 1 143; stop 2 143 -> status=failed exit=86 code=node_lost slot=2 rank=2
     "node 2 (host2, slot 2) left the run: drained: maintenance; all programs were stopped before"
-    hint "launch again where the state was saved; a platform's own requeue may do it by itself"
+    hint "launch again from the state that was saved last; some platforms requeue by themselves"
 a short notice stops them at once
     running 2 grace_seconds=10; depart 1 14 spot -> stop=True
 the earliest departure counts

@@ -153,7 +153,7 @@ _EDITS = {
         ("restarts: the stop is kept", "run.stop, run.verdict_at = False, None", "run.verdict_at = None"),
         ("restarts: a former end is kept", "node.exit = node.failed_at = node.ended_at = None", "node.exit = node.ended_at = None"),
         ("restarts: a person waits", "return Outcome(f\"restarted by hand: {event.reason}{_arm_again(run, now)}\")", 'return Outcome("not yet")'),
-        ("restarts: a person stops nobody", "    if not run.stop:\n        run.stop = True", "    if not run.stop:\n        run.stop = False"),
+        ("restarts: a person stops nobody", "    begin_stop(run, now)\n    return Outcome", "    return Outcome"),
         ("restarts: the late are failures", "and not report.leaves", "and report.stopped"),
         ("restarts: a newcomer proves nothing", "any(slot.its_node.rank is None for slot in run.taking_part())", "False"),
         ("restarts: who is slow to stop has ended well", "report is None or report.stopped", "report is not None and report.stopped"),
