@@ -47,6 +47,8 @@ def take_in(turn: Turn, view: NodeView) -> None:
     elif view.phase is Phase.RUNNING and view.stop:
         departing.show(turn, view)
         following.stop_all(turn)
+        if _may_start_again(view):
+            _begin_early(turn)
     elif view.phase is Phase.RUNNING:
         _go(turn, view)
 
@@ -65,6 +67,21 @@ def _leave_behind(turn: Turn, view: NodeView) -> None:
     if view.phase is not Phase.RUNNING or view.epoch > program.epoch:
         turn.set_program(left_behind=True)
         following.stop_all(turn)
+        _begin_early(turn)
+
+
+def _may_start_again(view: NodeView) -> bool:
+    """Whether programs that are being stopped may be followed by others, as far as is known."""
+    facts = view.restarts
+    return facts is not None and view.notice is None and facts.restarts < facts.max_restarts
+
+
+def _begin_early(turn: Turn) -> None:
+    """Begin with the launcher of a program that may follow, while this one ends."""
+    program = turn.node.program
+    if turn.node.rules.early and program is not None and not program.followed:
+        turn.set_program(followed=True)
+        turn.do(do.StartEarly())
 
 
 def go_on(turn: Turn) -> None:

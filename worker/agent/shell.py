@@ -18,7 +18,7 @@ from rendezvous.wire.errors import ArmingFailed
 from worker.agent import actions as do
 from worker.agent import inputs, node
 from worker.agent.arming import NodeSpec, arm
-from worker.agent.environment import AgentEnvironment, Listener
+from worker.agent.environment import AgentEnvironment, EarlyProgram, Listener
 from worker.agent.metrics import Metrics
 from worker.agent.notices import Note, Notice, notice, text_of
 from worker.agent.own_words import own_word
@@ -64,9 +64,7 @@ class NodeShell:
         self._socket = environment.local_socket(
             take={"metrics": self._metrics.take}, serve={"exec": self._serve_remote}
         )
-        self._early = environment.early(
-            _begun_early(spec), environment.environ, spec.settings.grace, environment.in_thread
-        )
+        self._early = self._new_early()
         self._running: dict[int, Running] = {}
         self._beside: set[asyncio.Task[None]] = set()
         self._over: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -131,6 +129,7 @@ class NodeShell:
             case do.Drop():
                 self._core.drop(action.number)
             case do.StartEarly():
+                self._early = self._new_early()
                 self._begin_beside("starting torchrun early", self._early.begin())
             case do.StopListening():
                 self._stop_listening()
@@ -148,6 +147,12 @@ class NodeShell:
 
     def _say(self, said: Notice) -> None:
         logger.log(said.note.level, "%s", text_of(said))
+
+    def _new_early(self) -> EarlyProgram:
+        spec, environment = self._spec, self._environment
+        return environment.early(
+            _begun_early(spec), environment.environ, spec.settings.grace, environment.in_thread
+        )
 
     def _stop_listening(self) -> None:
         if self._listener is not None:

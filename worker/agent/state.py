@@ -113,6 +113,7 @@ class ProgramState:
         departs: The registry was told, while it runs, that this node will go.
         shown: It was shown that a node will go.
         stop_at: When it was told to stop.
+        followed: What the launcher of the next one can do before its go is begun.
         left_behind: The run has gone on from its epoch: once it is over, another may start.
         gone: Whether nothing of it is left. `ending` is then how it ended, None of one that only
             served, and `words` what it said.
@@ -135,6 +136,7 @@ class ProgramState:
     departs: bool = False
     shown: bool = False
     stop_at: float | None = None
+    followed: bool = False
     left_behind: bool = False
     gone: bool = False
     ending: Ending | None = None

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from rendezvous.wire.reports import AckReport, ExitReport
 from rendezvous.wire.run import Phase, RestartFacts
+from rendezvous.wire.watch import DepartureNotice
 from tests.worker.agent.drive import (
     PROGRAM,
+    RULES,
     SERVING,
     TERM,
     Drive,
@@ -22,6 +28,8 @@ from worker.agent import actions as do
 from worker.agent import inputs
 from worker.program.ending import Ending
 
+Step = Callable[[Drive], tuple[Any, ...]]
+NOTICE = DepartureNotice(slot=0, rank=0, seconds=40.0)
 SECOND = table(2, 29_501)
 FACTS = RestartFacts(restarts=1, max_restarts=3, last_failure="node 0 failed")
 ARMS = m.arm(SECOND, restarts=FACTS)
@@ -146,3 +154,24 @@ def test_a_result_ends_a_program_of_an_epoch_before() -> None:
     ARMS(drive)
     drive.result()
     assert "Arm" not in in_words(drive.ended(Ending(143, 0.0)))
+
+
+@pytest.mark.parametrize(
+    ("news", "begins"),
+    [
+        (m.stop(), False),
+        (m.go(stop=True, restarts=RestartFacts(max_restarts=1)), True),
+        (m.go(stop=True, restarts=RestartFacts(restarts=1, max_restarts=1)), False),
+        (m.go(stop=True, restarts=RestartFacts(max_restarts=1), notice=NOTICE), False),
+        (ARMS, True),
+        (WAITS, True),
+        (m.result(), False),
+    ],
+)
+def test_what_may_follow_is_begun_while_the_program_ends(news: Step, begins: bool) -> None:
+    """torchrun imports torch meanwhile; without an early start nothing is begun."""
+    early = to("running", replace(RULES, early=True))
+    assert (do.StartEarly() in news(early)) is begins
+    if begins:  # once
+        assert do.StartEarly() not in m.arm(table(3), restarts=FACTS)(early)
+    assert do.StartEarly() not in news(to("running"))
