@@ -2,8 +2,8 @@
 
 Each node has a connection of its own and does what an agent does: join, watch, check the table
 against its digest, acknowledge, watch, leave. One that is told to stop its program reports the end
-at once, on a second connection: a watch is under way on the first. Requests carry the headers that
-the real client sends; sockets are read by epoll.
+before it watches again; where programs take longer, on a second connection, beside the watch.
+Requests carry the headers that the real client sends; sockets are read by epoll.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ class State(Enum):
     JOINING = auto()
     WATCHING = auto()
     TELLING = auto()
+    ENDING = auto()
     LEAVING = auto()
     LEFT = auto()
 
@@ -175,6 +176,8 @@ class Crowd:
         self.nodes = {slot: SimulatedNode(slot) for slot in slots}
         self._tellers = {slot: SimulatedNode(slot) for slot in self.nodes}
         self.progress = Progress()
+        self.ends_at_once = True
+        """Programs that are told to stop end before their node watches again."""
 
     # --- what the driver asks for -------------------------------------------------------------
 
@@ -184,13 +187,6 @@ class Crowd:
         self._to_open.extend(self.nodes.values())
         if not join:
             self.pump(lambda: not self._to_open and not self._starting)
-
-    def open_second(self) -> None:
-        """Open the connections for reports beside the watch that are not open yet."""
-        self._joins_at_once = False
-        closed = [one for one in self._tellers.values() if one.state is State.CLOSED]
-        self._to_open.extend(closed)
-        self.pump(lambda: not self._to_open and not self._starting)
 
     def close_second(self) -> None:
         """Close them, once all they told was answered: a report opens its own again."""
@@ -347,6 +343,8 @@ class Crowd:
         elif node.state is State.LEAVING:
             node.state = State.LEFT
             self.progress.left += 1
+        elif node.state is State.ENDING:
+            self._watch(node)
         elif node.state in (State.GREETING, State.TELLING):
             node.state = State.READY
             self._starting.discard(node.slot)
@@ -378,7 +376,13 @@ class Crowd:
             return
         if view.phase is Phase.RUNNING and view.stop:
             if node.epoch:
-                self._tell_end(node, ExitReport(epoch=view.epoch, exit_code=_STOPPED, stopped=True))
+                report = ExitReport(epoch=view.epoch, exit_code=_STOPPED, stopped=True)
+                if self.ends_at_once:
+                    self._note_told(node)
+                    progress.parked.add(node.slot)
+                    self._send(node, self._report(node, report), State.ENDING)
+                    return
+                self._tell_end(node, report)
         elif news and view.phase is Phase.RUNNING:
             node.epoch = view.epoch
             progress.running += 1
@@ -388,9 +392,7 @@ class Crowd:
 
     def _tell_end(self, node: SimulatedNode, report: ExitReport) -> None:
         """Tell the end of the program beside the watch."""
-        node.epoch = 0
-        self.progress.told += 1
-        self.progress.told_at = time.monotonic()
+        self._note_told(node)
         teller = self._tellers[node.slot]
         request = self._report(node, report)
         if teller.state is State.CLOSED:
@@ -398,6 +400,11 @@ class Crowd:
             self._to_open.append(teller)
         else:
             self._send(teller, request, State.TELLING)
+
+    def _note_told(self, node: SimulatedNode) -> None:
+        node.epoch = 0
+        self.progress.told += 1
+        self.progress.told_at = time.monotonic()
 
     def _report(self, node: SimulatedNode, report: Report) -> bytes:
         body = report.model_dump_json().encode()

@@ -77,13 +77,14 @@ class Meeting:
                 self._meet(times, [*range(self.nodes)])
         return times
 
-    def restarts(self, rounds: int, times: int, *, kept: bool = True) -> list[Restart]:
+    def restarts(self, rounds: int, times: int, *, at_once: bool = True) -> list[Restart]:
         """The last one comes; once all run, a program fails, so many times: all start again.
 
         Args:
             rounds: Runs.
             times: Restarts of each.
-            kept: A connection is left, beside that of the watch, on which the ends are reported.
+            at_once: Programs end before their node watches again, and it reports that on the same
+                connection; else on one that it opens for it, beside the watch.
         """
         found = []
         for _ in range(rounds):
@@ -93,7 +94,7 @@ class Meeting:
                 time.sleep(random.uniform(*PAUSE_SECONDS))
                 self._meet(started, [self.nodes - 1])
                 for number in range(times):
-                    self._crowd.order("second", kept=kept)
+                    self._crowd.order("second", at_once=at_once)
                     time.sleep(random.uniform(*PAUSE_SECONDS))
                     found.append(self._restart(number, started.go[0]))
         return found

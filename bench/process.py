@@ -52,10 +52,8 @@ def _obey(crowd: Crowd, order: dict[str, Any]) -> dict[str, float]:
             crowd.pump(lambda: progress.running == everyone)
             return {"from": began, "table": progress.table_at, "go": progress.running_at}
         case "second":
-            if order["kept"]:
-                crowd.open_second()
-            else:
-                crowd.close_second()
+            crowd.ends_at_once = order["at_once"]
+            crowd.close_second()
         case "restart":
             if mine := order["slot"] in crowd.nodes:
                 crowd.fail(order["slot"])

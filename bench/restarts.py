@@ -27,15 +27,15 @@ _RESTART_BY_GO = 1.5
 def of_registry(nodes: int, rounds: int, *, tls: bool) -> Iterator[Row | Figure]:
     """The registry's part, beside the first start of the same runs: programs that end at once.
 
-    `restart` reports the ends on connections that are open, as of programs that send metrics;
-    `restart_new` on such as each node opens for it, as after a minute in which it had no report.
+    `restart` is of programs that end before their node watches again: it reports that on the same
+    connection. In `restart_new` each takes longer, and a connection is opened for the report.
     """
     system = "rdzv-tls" if tls else "rdzv"
     with meeting(nodes, tls=tls, processes=2 if tls and nodes > 1_000 else 1) as met:
         met.open()
         met.restarts(1, 1)  # the first run of a fresh process is not counted
         kept = met.restarts(rounds, _EACH)
-        new = met.restarts(max(1, rounds // 2), _EACH, kept=False)
+        new = met.restarts(max(1, rounds // 2), _EACH, at_once=False)
     yield _row(system, nodes, "restart", kept)
     yield _row(system, nodes, "restart_new", new)
     ratio = statistics.median(one.go / one.first_go for one in kept)

@@ -18,11 +18,11 @@ from bench.rows import Figure, Row
 pytestmark = pytest.mark.real_time
 
 
-@pytest.mark.parametrize("kept", [True, False])
-def test_all_nodes_of_a_real_registry_start_again_as_often_as_asked(kept: bool) -> None:
+@pytest.mark.parametrize("at_once", [True, False])
+def test_all_nodes_of_a_real_registry_start_again_as_often_as_asked(at_once: bool) -> None:
     with meeting(4, tls=True, journal="sqlite", processes=2) as met:
         met.open()
-        found = met.restarts(2, 3, kept=kept)
+        found = met.restarts(2, 3, at_once=at_once)
     assert len(found) == 6
     for one in found:
         assert 0 < one.told < one.table <= one.go

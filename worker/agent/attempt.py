@@ -231,7 +231,7 @@ def _go(turn: Turn, view: NodeView) -> None:
     if view.restarts is None or not view.restarts.max_restarts:
         turn.do(do.StopListening())  # nodes that may start again may have to prove each other again
     agreed = turn.node.agreed
-    if agreed is None or agreed.digest != view.digest:
+    if agreed is None or agreed.digest != view.digest or turn.node.program is not None:
         turn.end(Cause.FAULT, error=not_acknowledged(view.digest))
         return
     table, contract = agreed.table, agreed.contract

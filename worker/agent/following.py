@@ -221,6 +221,12 @@ def gone(turn: Turn, said: inputs.Input) -> None:
                 reports.tell(turn, report, since=told.at)
 
 
+def is_ending(turn: Turn) -> bool:
+    """Whether a program was told to stop, and the registry does not know yet how it ended."""
+    program = turn.node.program
+    return program is not None and program.stop_at is not None and not is_over(turn, program)
+
+
 def is_over(turn: Turn, program: ProgramState) -> bool:
     """Whether nothing of it is left, and the registry knows how it ended."""
     ending = turn.under_way(do.Start, do.CloseRemote, do.Flush, do.ReadTrouble)

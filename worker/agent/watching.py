@@ -5,7 +5,9 @@ disturbs nobody; after the orphan time-out it is given up, but not before one la
 length: it may have been this process that was stopped.
 
 A node that arms for a table holds its next watch back for a moment: the acknowledgement goes with
-it, on the same connection, and the registry has half as many requests to answer before the go.
+it, on the same connection, and the registry has half as many requests to answer before the go. So
+does one whose program is stopped and may start again: its end is reported on the connection that
+the watch would take, and no other one has to be made for it.
 """
 
 from __future__ import annotations
@@ -13,16 +15,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rendezvous.wire.errors import RegistryError, StorageFull, TooManyRequests
-from rendezvous.wire.reports import AckReport
+from rendezvous.wire.reports import AckReport, ExitReport
 from rendezvous.wire.run import Phase
-from worker.agent import attempt, inputs, reports
-from worker.agent.actions import Arm, Watch
+from rendezvous.wire.watch import NodeView
+from worker.agent import attempt, following, inputs, reports
+from worker.agent.actions import Arm, Tell, Watch
 from worker.agent.faults import SILENT, registry_lost
 from worker.agent.notices import Note
 from worker.agent.state import IN_ORDER, Cause, Member, Turn
 
 HOLD_SECONDS = 0.2
-"""How long a watch waits for an acknowledgement, and at most a quarter of a poll."""
+"""How long a watch waits for an acknowledgement, or for a program's end, and at most a quarter of a
+poll."""
 
 
 def watch(turn: Turn, *, pause: bool = False) -> None:
@@ -40,7 +44,8 @@ def watch(turn: Turn, *, pause: bool = False) -> None:
 
 def go_on(turn: Turn) -> None:
     """Have the watch wait no longer, once there is nothing to wait for, or after a moment."""
-    waits = any(turn.under_way(Arm)) and turn.node.ends is None
+    is_busy = any(turn.under_way(Arm)) or following.is_ending(turn)
+    waits = is_busy and turn.node.ends is None
     if any(at <= turn.now or not waits for at in due(turn)):
         watch(turn)
 
@@ -51,6 +56,9 @@ def due(turn: Turn) -> list[float]:
     leaves = ends is not None and (ends.step is not None or ends.cause not in IN_ORDER)
     if member is None or member.held_at is None or leaves:
         return []
+    told = [tell.began_at for tell in turn.under_way(Tell) if isinstance(tell.report, ExitReport)]
+    if told:  # whoever reports is heard of
+        return [min(told) + member.poll / 2]
     return [member.held_at + min(HOLD_SECONDS, member.poll / 4)]
 
 
@@ -104,12 +112,21 @@ def _viewed(turn: Turn, said: inputs.Viewed) -> None:
         why_silent="",
     )
     turn.wait_for(Note.RUN_WAITS, view.topic, reason=view.reason)
-    if is_new and view.phase is Phase.ARMING and _member(turn).acks_in_watch:
+    if is_new and _member(turn).acks_in_watch and _is_followed_soon(turn, view):
         turn.set_member(held_at=turn.now)
     else:
         watch(turn)
     if is_new:
         attempt.take_in(turn, view)
+
+
+def _is_followed_soon(turn: Turn, view: NodeView) -> bool:
+    """Whether this node has something to say soon, on the connection that a watch would take."""
+    if view.phase is Phase.ARMING:
+        return True
+    program = turn.node.program
+    stops = view.stop and view.result is None and view.restarts is not None
+    return stops and program is not None and not program.told
 
 
 def _not_written(turn: Turn, ack: AckReport) -> None:

@@ -8,10 +8,11 @@ import pytest
 
 from rendezvous.wire.errors import StorageFull
 from rendezvous.wire.reports import AckReport
-from rendezvous.wire.run import Phase
+from rendezvous.wire.run import Phase, RestartFacts
 from tests.worker.agent.drive import AWAY_NOW, DIGEST, POLL, READIED, TERM, in_words, m, table, to
 from worker.agent import actions as do
 from worker.agent.watching import HOLD_SECONDS
+from worker.program.ending import Ending
 
 ACK = AckReport(epoch=1, digest=DIGEST)
 OTHER = table(2)
@@ -81,6 +82,40 @@ def test_it_is_held_for_a_moment_and_no_longer_than_a_quarter_of_a_poll() -> Non
     drive = to("joined", acks_in_watch=True)
     drive.arm(poll_seconds=0.4)
     assert drive.due == drive.now + 0.1
+
+
+FACTS = RestartFacts(max_restarts=1)
+STOPS = m.go(stop=True, restarts=FACTS)
+ENDS = m.ended(Ending(143, 0.0, was_told=True))
+
+
+def running(*steps: Any) -> str:
+    """What the last of these steps does on a node whose program runs."""
+    drive = to("running", acks_in_watch=True)
+    return in_words([step(drive) for step in steps][-1])
+
+
+@pytest.mark.parametrize(
+    ("steps", "does"),
+    [
+        # A program that ends soon is reported on the connection that the watch would take.
+        ([STOPS], "Stop"),
+        ([STOPS, ENDS], "Tell:Exit(143,stopped)@0"),
+        ([STOPS, ENDS, m.taken()], "Watch"),
+        ([STOPS, ENDS, m.after(POLL / 2 - 0.01)], ""),
+        ([STOPS, ENDS, m.after(POLL / 2)], "Watch"),
+        ([STOPS, ENDS, m.after(POLL / 2), m.taken()], ""),
+        ([STOPS, ENDS, m.fails(do.Tell)], "REPORT_WAITS Tell:Exit(143,stopped)@0:pause"),
+        # One that takes its time holds nothing.
+        ([STOPS, HELD], "Watch"),
+        ([STOPS, TERM], "SIGNAL Watch(4)"),
+        # Nor one whose end was told, or that is not followed by another.
+        ([m.ended(Ending(1, 0.0)), m.taken(), STOPS], "Watch"),
+        ([m.go(stop=True)], "Watch Stop"),
+    ],
+)
+def test_the_end_of_a_program_that_may_start_again_holds_it(steps: list[Any], does: str) -> None:
+    assert running(*steps) == does
 
 
 def test_no_other_news_holds_it() -> None:

@@ -82,6 +82,8 @@ def restarted(*, led: bool = False) -> Drive:
         # It goes once it has agreed to the new table, and on no other.
         ("running", [ENDED, TAKEN, ARMS, m.readied(), TAKEN, GOES], "Watch STARTS Start"),
         ("running", [ENDED, TAKEN, GOES], "Watch Drop:Watch Leave ends:FAULT"),
+        # Nor beside another program, whatever the registry says.
+        ("running", [m.go(epoch=2)], "Watch Stop StopListening Drop:Watch ends:FAULT"),
     ],
 )
 def test_what_a_restart_asks_of_a_node(begin: str, steps: list[object], does: str) -> None:
