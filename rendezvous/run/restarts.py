@@ -282,6 +282,17 @@ def is_history(run: Run, report: ExitReport) -> bool:
     return bool(ended) and report.epoch <= ended[-1].epoch and not report.leaves
 
 
+def _got_on_after_all(run: Run, report: ExitReport) -> None:
+    """Take back what was counted of an epoch that has got further than was known: often only the
+    node of rank 0 knows the steps, and its program may be the last one to end."""
+    starts, reached = run.starts, report.progress
+    if reached is None or (starts.progress is not None and reached <= starts.progress):
+        return
+    starts.progress, starts.alike, starts.short, starts.stalled = reached, "", 0, 0
+    if report.epoch == starts.ended[-1].epoch:
+        starts.ended[-1] = starts.ended[-1].model_copy(update={"progress": reached})
+
+
 def told_late(run: Run, event: events.Exited, now: float) -> Outcome:
     """Keep what a node says of an epoch that is over: what was decided stays."""
     slot, report, starts = run.slots[event.slot], event.report, run.starts
@@ -289,8 +300,7 @@ def told_late(run: Run, event: events.Exited, now: float) -> Outcome:
     node.reported = report.epoch
     if run.phase is Phase.RESTARTING and node.state is NodeState.RUNNING:
         node.state = NodeState.JOINED
-    if report.progress is not None:
-        starts.progress = max(starts.progress or 0, report.progress)
+    _got_on_after_all(run, report)
     reason = f"{who(slot)} has ended its program of epoch {report.epoch}"
     failed_at = now - report.age_seconds
     failed = report.exit_code != 0 and not report.stopped

@@ -103,6 +103,11 @@ three epochs that get no further are enough
     wait 61; exit 0 1 progress=4 -> arming
     arm; wait 61; exit 0 1 -> status=failed
     "…exit code 1; 3 epochs have not got beyond step 5"
+progress that only a program knows that is late to end counts as well
+    running 2 max_restarts=9 verdict_seconds=2
+    exit 1 1; wait 2; late 0 1 143 stopped=True progress=5; arm; wait 5; exit 1 2; wait 2 -> arming
+    late 0 2 143 stopped=True progress=6; arm; wait 5; exit 1 3; wait 2 -> arming
+    late 0 3 143 stopped=True progress=7; arm; wait 5; exit 1 4; wait 2 -> arming used=4
 a lost node ends the run although restarts are left
     running 3 max_restarts=9; silent 16 2; stop 0 143; exit 1 1 -> status=failed exit=86 slot=2
     "node 2 (host2, slot 2) was lost: it was silent for 15 s: host, network or agent is down; the
