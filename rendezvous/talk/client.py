@@ -285,8 +285,15 @@ class RegistryClient:
     # --- what a launcher or a person says -----------------------------------------------------
 
     async def create(self, run: str, spec: RunSpec) -> RunStatus:
-        """Make a run."""
-        return await self._ask(RunStatus, "PUT", f"/v1/runs/{run}", spec)
+        """Make a run.
+
+        A registry refuses what it does not know of a run: an older one is not told of restarts
+        where nobody wants any.
+        """
+        told = spec.model_dump(mode="json")
+        if not spec.limits.max_restarts:
+            del told["limits"]["max_restarts"]
+        return await self._ask(RunStatus, "PUT", f"/v1/runs/{run}", told)
 
     async def cancel(self, run: str, reason: str) -> RunStatus:
         """End a run."""

@@ -24,6 +24,7 @@ from rendezvous.wire.errors import Fenced, Mismatch, RdzvError, RequestError, Un
 from rendezvous.wire.reports import AckReport, ExitReport, LeaveReport
 from rendezvous.wire.table import canonical_json
 from rendezvous.wire.watch import NodeView
+from tests.support.driver import make_spec
 from tests.support.registry import Launch
 from tests.support.virtual_time import run_virtually
 
@@ -433,6 +434,14 @@ def test_a_view_of_an_unknown_phase_is_told_as_another_version() -> None:
     ) as refusal:
         asked_of(VIEW | {"phase": "levitating"}, watch)
     assert refusal.value.hint.startswith("a different version of rdzv")
+
+
+@pytest.mark.parametrize(("most", "told"), [(0, None), (3, 3)])
+def test_an_older_registry_takes_a_run_without_restarts(most: int, told: int | None) -> None:
+    host = Host(answer=json.loads((WIRE / "RunStatus.json").read_text()))
+    spec = make_spec(max_restarts=most)
+    with_client({"a": host}, lambda client: client.create("r", spec))
+    assert json.loads(host.asked[-1][0].body or b"")["limits"].get("max_restarts") == told
 
 
 def test_the_credential_is_not_in_the_repr_of_a_client() -> None:
