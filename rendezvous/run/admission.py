@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from rendezvous.proof.compare import first_difference, word_text
-from rendezvous.run import events
+from rendezvous.run import departures, events
 from rendezvous.run.events import Event
 from rendezvous.run.leases import Leases
 from rendezvous.run.phases import Admits
@@ -244,6 +244,7 @@ def decide_report(
     slot_index: int,
     incarnation: int,
     report: Report,
+    now: float,
 ) -> Event | None:
     """What a node's report changes; None when it was said before or is about an older epoch.
 
@@ -272,8 +273,7 @@ def decide_report(
             return None
         return events.Progressed(slot=slot_index, incarnation=incarnation, report=report)
     if isinstance(report, DepartReport):
-        known = run.departure is not None and run.departure.slot == slot_index
-        if known or node.state in OVER:
+        if node.state in OVER or departures.is_known(run, slot_index, report, now):
             return None
         return events.Departs(slot=slot_index, incarnation=incarnation, report=report)
     if slot_index not in run.waiting_for:
@@ -332,7 +332,7 @@ def decide_cancel(run: Run, why: str, now: float, leases: Leases) -> Event | Non
     return events.VerdictFell(unheard=tuple(slot.index for slot in unheard(run, now, leases)))
 
 
-def decide_drain(run: Run, slot_index: int, seconds: float, why: str) -> Event | None:
+def decide_drain(run: Run, slot_index: int, seconds: float, why: str, now: float) -> Event | None:
     """What it changes that somebody wants a node to go; None while no program runs, or when it is
     known.
 
@@ -347,7 +347,7 @@ def decide_drain(run: Run, slot_index: int, seconds: float, why: str) -> Event |
         raise NotFound(f"run '{run.id}' has no node in slot {slot_index}")
     words = f"drained: {why}" if why else "drained"
     report = DepartReport(epoch=run.epoch, seconds=seconds, words=words)
-    return decide_report(run, slot_index, node.incarnation, report)
+    return decide_report(run, slot_index, node.incarnation, report, now)
 
 
 def decide_restart(run: Run, why: str) -> Event | None:

@@ -11,19 +11,21 @@ from rendezvous.run import events
 from rendezvous.run.moves import Outcome, begin_stop, failure
 from rendezvous.run.state import KILL_SECONDS, Departure, Run, Slot, who
 from rendezvous.wire.errors import Cause
+from rendezvous.wire.reports import DepartReport
 from rendezvous.wire.run import Result
 from rendezvous.wire.watch import DepartureNotice
 
 MARGIN_SECONDS = 5.0
 """Beside the grace: for the stop to be heard, and for what is left to be written and reported."""
+_SAME_SECONDS = 1.0
+"""By so much two reports of one departure may differ: the second one was on its way for longer."""
 _HINT = "launch again from the state that was saved last; some platforms requeue by themselves"
 
 
 def departs(run: Run, event: events.Departs, now: float) -> Outcome:
     """Show it to the programs, and stop them when it is time; the earliest departure counts."""
     slot, report = run.slots[event.slot], event.report
-    left = report.seconds - run.spec.limits.grace_seconds - MARGIN_SECONDS
-    stop_at = now + max(0.0, left)
+    stop_at = _stop_at(run, report, now)
     if run.departure is None or stop_at < run.departure.stop_at:
         run.departure = Departure(slot.index, stop_at, report.words)
         run.seq += 1
@@ -33,6 +35,18 @@ def departs(run: Run, event: events.Departs, now: float) -> Outcome:
         _stop_all(run, now)
         reason += "; all programs are stopped, so that they can save their state"
     return Outcome(reason, slot.index)
+
+
+def _stop_at(run: Run, report: DepartReport, now: float) -> float:
+    return now + max(0.0, report.seconds - run.spec.limits.grace_seconds - MARGIN_SECONDS)
+
+
+def is_known(run: Run, slot_index: int, report: DepartReport, now: float) -> bool:
+    """Whether it was said before that this node will go, and as soon as it says now."""
+    departure = run.departure
+    if departure is None or departure.slot != slot_index:
+        return False
+    return _stop_at(run, report, now) > departure.stop_at - _SAME_SECONDS
 
 
 def departure_due(run: Run, event: events.DepartureDue, now: float) -> Outcome:

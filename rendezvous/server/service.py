@@ -165,7 +165,7 @@ class Service:
         """
         why = printable(asked.reason, 300)
         await self.sequencer.change_run(
-            live, lambda _: decide_drain(live.run, slot, asked.seconds, why)
+            live, lambda now: decide_drain(live.run, slot, asked.seconds, why, now)
         )
         return await self.status(live)
 
@@ -290,7 +290,7 @@ class Service:
             age = self._clock.own_age(report.age_seconds)
             report = report.model_copy(update={"age_seconds": age})
         await self.sequencer.change_run(
-            live, lambda _: decide_report(live.run, slot, incarnation, report)
+            live, lambda now: decide_report(live.run, slot, incarnation, report, now)
         )
         return ReportReply(seq=live.news_seq)
 

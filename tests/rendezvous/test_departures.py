@@ -51,7 +51,10 @@ the earliest departure counts
     running 3 grace_seconds=10; drain 2 120; drain 1 60 -> stopping_in=45.0
     drain 0 600 -> stopping_in=45.0
 who has said it already says nothing new
-    running 2; depart 1 60 spot; depart 1 50 spot -> nothing
+    running 2; depart 1 60 spot; wait 5; depart 1 55 spot -> nothing
+who goes sooner than it has said is believed
+    running 2 grace_seconds=10; drain 1 3600 maintenance; depart 1 30 spot -> stopping_in=15.0
+    depart 1 0 'its agent received SIGTERM' -> stop=True
 programs that end well before they are stopped have ended well
     running 2; drain 1 60; exit 0 0; exit 1 0 -> status=ok
 a program that fails meanwhile is the cause and the departure is named

@@ -159,7 +159,7 @@ class Drive:
         """The slot's node says something; None when it changes nothing."""
         number = self.run.slots[slot].incarnations if incarnation is None else incarnation
         self.leases.heard((slot, number), self.now)
-        return self._apply_if(decide_report(self.run, slot, number, report))
+        return self._apply_if(decide_report(self.run, slot, number, report, self.now))
 
     def probe(self, slot: int, *bad: int, how: Outcomes = "timeout") -> Outcome | None:
         """The node reports on the peers that it was to probe."""
@@ -206,7 +206,7 @@ class Drive:
 
     def drain(self, slot: int, seconds: float, why: str = "") -> Outcome | None:
         """Somebody wants the slot's node to go; None when that changes nothing."""
-        return self._apply_if(decide_drain(self.run, slot, seconds, why))
+        return self._apply_if(decide_drain(self.run, slot, seconds, why, self.now))
 
     def cancel(self, why: str) -> Event | None:
         """What a cancel would change just now."""

@@ -16,6 +16,9 @@ from worker.agent.state import Departure, ProgramState, SignalTold, Turn
 TELL_SECONDS = 1.0
 """How long a node that a signal ends waits until it is taken in: its time is short."""
 
+_SAME_SECONDS = 1.0
+"""By so much the times of one notice may differ: what tells of it takes a moment."""
+
 
 def came(turn: Turn, said: inputs.DepartureNear) -> None:
     """Keep the first notice, and tell it."""
@@ -28,7 +31,7 @@ def came(turn: Turn, said: inputs.DepartureNear) -> None:
 def tell(turn: Turn) -> None:
     """Tell it of a program that runs; a later one is told of as it starts."""
     departure = turn.node.departure
-    if departure is None or (program := _untold(turn)) is None:
+    if departure is None or (program := _running(turn)) is None or program.departs:
         return
     seconds = max(0.0, departure.at - turn.now)
     turn.set_program(departs=True)
@@ -37,8 +40,9 @@ def tell(turn: Turn) -> None:
 
 
 def tell_signal(turn: Turn, told: SignalTold) -> None:
-    """Have all programs stopped before this node stops its own."""
-    if (program := _untold(turn)) is None:
+    """Have all programs stopped before this node stops its own, also where a notice has said that
+    it would go later."""
+    if (program := _running(turn)) is None:
         return
     turn.set_program(departs=True)
     words = reports.words_of_signal(told.signal)
@@ -46,19 +50,22 @@ def tell_signal(turn: Turn, told: SignalTold) -> None:
     reports.tell_once(turn, report, limit=TELL_SECONDS)
 
 
-def _untold(turn: Turn) -> ProgramState | None:
+def _running(turn: Turn) -> ProgramState | None:
     """The program that runs, where the registry can still be told of it."""
     member, program = turn.node.member, turn.node.program
     if member is None or not member.takes_departures or program is None:
         return None
-    is_over = program.gone or program.left_behind or program.departs or program.stop_at is not None
+    is_over = program.gone or program.left_behind or program.stop_at is not None
     return None if is_over else program
 
 
 def show(turn: Turn, view: NodeView) -> None:
-    """Show the program that a node will go, once."""
+    """Show the program that a node will go: once, and again where all are stopped sooner."""
     program, notice = turn.node.program, view.notice
-    if notice is None or program is None or program.gone or program.shown:
+    if notice is None or program is None or program.gone:
         return
-    turn.set_program(shown=True)
+    stop_at, before = turn.now + notice.seconds, program.shown_stop_at
+    if before is not None and stop_at > before - _SAME_SECONDS:
+        return
+    turn.set_program(shown_stop_at=stop_at)
     turn.do(do.ShowDeparture(program.number, notice, turn.node.rules.notice_signal))

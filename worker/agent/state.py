@@ -111,7 +111,7 @@ class ProgramState:
         warned, told, said_late: What was said of it: that a rank failed, how it ends, and that
             ranks are late to end.
         departs: The registry was told, while it runs, that this node will go.
-        shown: It was shown that a node will go.
+        shown_stop_at: When all programs are stopped for a node that will go, as it was shown last.
         stop_at: When it was told to stop.
         followed: What the launcher of the next one can do before its go is begun.
         left_behind: The run has gone on from its epoch: once it is over, another may start.
@@ -134,7 +134,7 @@ class ProgramState:
     told: bool = False
     said_late: bool = False
     departs: bool = False
-    shown: bool = False
+    shown_stop_at: float | None = None
     stop_at: float | None = None
     followed: bool = False
     left_behind: bool = False

@@ -113,6 +113,24 @@ def test_the_program_is_shown_once_that_a_node_will_go(signal: int) -> None:
     assert drive.node.member.poll == POLL
 
 
+def test_the_program_is_shown_again_that_all_are_stopped_sooner() -> None:
+    drive = near(rules=replace(RULES, notice_signal=10))
+    drive.go(notice=NOTICE)
+    drive.at(20.0)
+    assert in_words(drive.go(notice=NOTICE.model_copy(update={"seconds": 19.5}))) == "Watch"
+    sooner = DepartureNotice(slot=1, rank=1, seconds=5.0, words="spot")
+    assert drive.go(notice=sooner)[1:] == (do.ShowDeparture(drive.program, sooner, 10),)
+
+
+def test_a_signal_is_told_also_after_a_notice_that_had_more_time() -> None:
+    drive = near()
+    drive.feed(SPOT)
+    drive.taken()
+    actions = TERM(drive)
+    assert told(actions) == [DepartReport(epoch=1, words="its agent received SIGTERM")]
+    assert in_words(drive.taken()) == "Stop"
+
+
 def test_a_program_that_is_stopped_at_once_is_shown_why() -> None:
     drive = near()
     assert in_words(drive.go(stop=True, notice=NOTICE)) == "Watch ShowDeparture Stop"
