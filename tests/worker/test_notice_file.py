@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -30,6 +32,16 @@ def test_a_number_in_it_says_how_long_it_is(tmp_path: Path, text: str, seconds: 
 def test_without_a_file_there_is_no_notice(tmp_path: Path) -> None:
     assert read_notice(tmp_path / "notice") is None
     assert read_notice(tmp_path / "no folder" / "notice") is None
+
+
+def test_where_nobody_can_tell_there_is_no_notice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    assert read_notice(tmp_path / "file" / "notice") is None
+    monkeypatch.setattr(Path, "open", Mock(side_effect=OSError(errno.EMFILE, "too many files")))
+    assert read_notice(tmp_path / "notice") is None
+    assert read_notice(tmp_path / "file") == DEFAULT_SECONDS
 
 
 def test_what_cannot_be_read_is_a_notice_all_the_same(tmp_path: Path) -> None:

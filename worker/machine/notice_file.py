@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -15,14 +16,12 @@ _NUMBER = re.compile(r"\s*\d{1,6}(\.\d*)?(?=\s|$)")
 
 
 def read_notice(path: Path) -> float | None:
-    """Seconds until the machine is taken away; None while there is no file."""
+    """Seconds until the machine is taken away; None while no file is known to be there."""
     try:
         with path.open(errors="replace") as file:
             said = _NUMBER.match(file.read(64))
-    except FileNotFoundError:
-        return None
-    except OSError:  # it is there, and is not for us to read
-        return DEFAULT_SECONDS
+    except OSError:  # a disk that fails, or too many open files, is no notice
+        return DEFAULT_SECONDS if os.path.lexists(path) else None
     return float(said[0]) if said else DEFAULT_SECONDS
 
 
