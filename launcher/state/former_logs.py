@@ -13,7 +13,7 @@ FORMER_LOGS = "former-logs"
 OWN_LOGS = (
     r"(registry|agent-\d+)\.log|node-\d+(\.e\d+)?\.log(\.first|\.1)?"
     r"|recording-slot-\d+-\d+\.jsonl(\.first|\.1)?|nccl-[^/]+/node-\d+(\.e\d+)?\.\d+\.log"
-    r"|node-\d+/(hostfile|hostfile\.mpich|table\.json|\.[^/]+\.new)"
+    r"|node-\d+/(hostfile|hostfile\.mpich|table\.json|notice\.json|\.[^/]+\.new)"
     r"|node-\d+/bin/(rdzv-rsh|ssh|\.(rdzv-rsh|ssh)\.\d+)"
 )
 """What rdzv writes into a folder of logs, as a regular expression of paths from there."""

@@ -22,7 +22,8 @@ recording.jsonl.1 worker-runs.jsonl journal.sqlite journal.sqlite-wal journal.sq
 logs/registry.log logs/agent-0.log logs/node-10.log logs/node-10.log.first logs/node-10.log.1
 logs/node-10.e2.log logs/node-10.e2.log.first logs/node-10.e2.log.1 logs/nccl-k7f2/node-0.e2.47.log
 logs/recording-slot-1-2.jsonl logs/nccl-k7f2/node-0.4711.log logs/node-0/hostfile
-logs/node-0/hostfile.mpich logs/node-0/table.json logs/node-0/bin/rdzv-rsh logs/node-0/bin/ssh
+logs/node-0/hostfile.mpich logs/node-0/table.json logs/node-0/notice.json
+logs/node-0/bin/rdzv-rsh logs/node-0/bin/ssh
 former-logs/registry.log former-logs/node-0.log former-logs/node-0.e3.log
 former-logs/nccl-k7f2/node-0.4711.log
 former-logs/node-0/hostfile submissions/slot-1.sh"""
