@@ -120,6 +120,7 @@ def other_was_first(
         if (
             facts.known_at.get((failure.slot, failure.incarnation), inf) <= ended
             and not _says_that_it_was_told(facts, failure)
+            and not _ended_well_at_last(run, failure)
         )
         or failure.slot == named_slot
     ]
@@ -132,6 +133,14 @@ def other_was_first(
     if named.at - first.at > 0.2 and not _was_told_over_a_gap(history, facts, first):
         return f"slot {named.slot} failed {named.at - first.at:.2f} s after slot {first.slot}"
     return None
+
+
+def _ended_well_at_last(run: Run, failure: Failure) -> bool:
+    """Whether a rank failed whose program was then stopped, and ended with 0."""
+    node = run.slots[failure.slot].node
+    if node is None or node.incarnation != failure.incarnation or node.exit is None:
+        return False
+    return node.exit.exit_code == 0
 
 
 def _as_it_is_known(history: History, run: Run, facts: Facts, failure: Failure) -> Failure:
