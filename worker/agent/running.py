@@ -182,6 +182,13 @@ class Running:
             self._said_progress = True
             self._say(notice(Note.NO_PROGRESS, file=file, problem=problem))
 
+    async def show_departure(self, departure: DepartureNotice, number: int) -> None:
+        """Show its program that a node will go; 0: no signal. Who receives one looks into the file
+        at once."""
+        await self.write_notice(departure)
+        if number:
+            self.signal_ranks(number)
+
     async def write_notice(self, departure: DepartureNotice) -> None:
         """Write what its program is shown of a node that will go."""
         contract = self._asked.contract

@@ -205,14 +205,10 @@ class NodeShell:
             case do.PassSignal():
                 running.pass_signal(action.signal)
             case do.ShowDeparture():
-                self._show_departure(running, action)
+                showing = running.show_departure(action.departure, action.signal)
+                self._begin_beside("showing a notice", showing)
             case do.LookAtProgram():
                 running.look()
-
-    def _show_departure(self, running: Running, asked: do.ShowDeparture) -> None:
-        self._begin_beside("showing a notice", running.write_notice(asked.departure))
-        if asked.signal:
-            running.signal_ranks(asked.signal)
 
     def _end(self, asked: do.End) -> None:
         if asked.error is not None:

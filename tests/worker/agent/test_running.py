@@ -318,6 +318,21 @@ def test_a_notice_that_cannot_be_written_is_said() -> None:
     assert bench.notes == [Note.NO_NOTICE_FILE]
 
 
+def test_who_receives_a_signal_finds_the_notice_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    done: list[object] = []
+
+    async def write_notice(departure: DepartureNotice) -> None:
+        await asyncio.sleep(1.0)
+        done.append(departure)
+
+    monkeypatch.setattr(bench.running, "write_notice", write_notice)
+    monkeypatch.setattr(bench.running, "signal_ranks", done.append)
+    virtually(bench.running.show_departure(DEPARTURE, 10))
+    virtually(bench.running.show_departure(DEPARTURE, 0))
+    assert done == [DEPARTURE, 10, DEPARTURE]
+
+
 @pytest.mark.parametrize("ranked", [True, False])
 def test_each_rank_that_lives_gets_a_signal_and_the_program_where_none_is_known(
     ranked: bool,
