@@ -25,7 +25,7 @@ _HINT = "launch again from the state that was saved last; some platforms requeue
 def departs(run: Run, event: events.Departs, now: float) -> Outcome:
     """Show it to the programs, and stop them when it is time; the earliest departure counts."""
     slot, report = run.slots[event.slot], event.report
-    stop_at = _stop_at(run, report, now)
+    stop_at = slot.its_node.stop_at = _stop_at(run, report, now)
     if run.departure is None or stop_at < run.departure.stop_at:
         run.departure = Departure(slot.index, stop_at, report.words)
         run.seq += 1
@@ -43,10 +43,8 @@ def _stop_at(run: Run, report: DepartReport, now: float) -> float:
 
 def is_known(run: Run, slot_index: int, report: DepartReport, now: float) -> bool:
     """Whether it was said before that this node will go, and as soon as it says now."""
-    departure = run.departure
-    if departure is None or departure.slot != slot_index:
-        return False
-    return _stop_at(run, report, now) > departure.stop_at - _SAME_SECONDS
+    said, stop_at = run.slots[slot_index].its_node.stop_at, _stop_at(run, report, now)
+    return said is not None and stop_at > said - _SAME_SECONDS
 
 
 def departure_due(run: Run, event: events.DepartureDue, now: float) -> Outcome:

@@ -47,7 +47,12 @@ NOT_NEEDED = LeftOut(None, "it is not needed: enough other nodes have joined")
 
 @dataclass(slots=True)
 class Node:
-    """One incarnation in its slot; `reported` is the last epoch whose end it has told."""
+    """One incarnation in its slot.
+
+    Attributes:
+        reported: The last epoch whose end it has told.
+        stop_at: When all programs are to be stopped because it will go, as it has said.
+    """
 
     incarnation: int
     join: JoinRequest
@@ -58,6 +63,7 @@ class Node:
     ended_at: float | None = None
     progress: str = ""
     reported: int = -1
+    stop_at: float | None = None
 
 
 @dataclass(slots=True)

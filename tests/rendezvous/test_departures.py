@@ -50,6 +50,8 @@ a short notice stops them at once
 the earliest departure counts
     running 3 grace_seconds=10; drain 2 120; drain 1 60 -> stopping_in=45.0
     drain 0 600 -> stopping_in=45.0
+who says again that it will go later than another says nothing new
+    running 3 grace_seconds=10; drain 1 60; drain 2 120; drain 2 120 -> nothing
 who has said it already says nothing new
     running 2; depart 1 60 spot; wait 5; depart 1 55 spot -> nothing
 who goes sooner than it has said is believed

@@ -256,3 +256,4 @@ def _go(turn: Turn, view: NodeView) -> None:
     )
     turn.set(epoch=_epoch(turn, view.epoch), program=program, starts=turn.node.starts + 1)
     departing.tell(turn)
+    departing.show(turn, view)

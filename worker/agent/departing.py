@@ -60,12 +60,22 @@ def _running(turn: Turn) -> ProgramState | None:
 
 
 def show(turn: Turn, view: NodeView) -> None:
-    """Show the program that a node will go: once, and again where all are stopped sooner."""
+    """Show the program that a node will go: once, and again where all are stopped sooner; one that
+    is being started, once it runs."""
     program, notice = turn.node.program, view.notice
     if notice is None or program is None or program.gone:
         return
     stop_at, before = turn.now + notice.seconds, program.shown_stop_at
     if before is not None and stop_at > before - _SAME_SECONDS:
         return
-    turn.set_program(shown_stop_at=stop_at)
+    turn.set_program(shown_stop_at=stop_at, notice=notice)
+    show_kept(turn)
+
+
+def show_kept(turn: Turn) -> None:
+    """Show what came before the program ran."""
+    program = turn.node.program
+    if program is None or program.started_at is None or (notice := program.notice) is None:
+        return
+    turn.set_program(notice=None)
     turn.do(do.ShowDeparture(program.number, notice, turn.node.rules.notice_signal))

@@ -11,7 +11,7 @@ from rendezvous.wire.errors import ExitCode
 from rendezvous.wire.reports import ExitReport, ProgressReport, Report
 from rendezvous.wire.words import listed, printable
 from worker.agent import actions as do
-from worker.agent import inputs, reports
+from worker.agent import departing, inputs, reports
 from worker.agent.notices import Note, notice, text_of
 from worker.agent.state import IN_ORDER, Cause, ProgramState, Turn
 from worker.program.ending import Ending, code_words
@@ -49,6 +49,7 @@ def started(turn: Turn, number: int) -> None:
     if (program := _living(turn, number)) is None:
         return
     turn.set_program(started_at=turn.now)
+    departing.show_kept(turn)
     if program.kill:
         turn.do(do.Kill(number))
     if program.stop_at is not None:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from rendezvous.wire.reports import AckReport
 from rendezvous.wire.run import NO_RESTARTS, RestartFacts, Result
 from rendezvous.wire.table import EndpointTable
+from rendezvous.wire.watch import DepartureNotice
 from worker.agent.actions import Action, Drop, Effect, Say
 from worker.agent.inputs import NO_WORDS, MainEnd, OwnWords
 from worker.agent.notices import Note, Notice, notice
@@ -112,6 +113,7 @@ class ProgramState:
             ranks are late to end.
         departs: The registry was told, while it runs, that this node will go.
         shown_stop_at: When all programs are stopped for a node that will go, as it was shown last.
+        notice: What it is to be shown once it runs.
         stop_at: When it was told to stop.
         followed: What the launcher of the next one can do before its go is begun.
         left_behind: The run has gone on from its epoch: once it is over, another may start.
@@ -135,6 +137,7 @@ class ProgramState:
     said_late: bool = False
     departs: bool = False
     shown_stop_at: float | None = None
+    notice: DepartureNotice | None = None
     stop_at: float | None = None
     followed: bool = False
     left_behind: bool = False

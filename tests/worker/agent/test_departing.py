@@ -131,6 +131,26 @@ def test_a_signal_is_told_also_after_a_notice_that_had_more_time() -> None:
     assert in_words(drive.taken()) == "Stop"
 
 
+def test_a_notice_that_comes_with_the_go_is_shown_once_the_program_runs() -> None:
+    drive = near("joined", rules=replace(RULES, notice_signal=10))
+    drive.arm()
+    drive.readied()
+    drive.taken()
+    assert "ShowDeparture" not in in_words(drive.go(notice=NOTICE))
+    assert drive.started() == (do.ShowDeparture(drive.program, NOTICE, 10),)
+    assert in_words(drive.go(notice=NOTICE)) == "Watch"
+
+
+def test_a_program_that_is_being_started_is_shown_it_before_it_is_stopped() -> None:
+    drive = near("joined")
+    drive.arm()
+    drive.readied()
+    drive.taken()
+    drive.go()
+    assert in_words(drive.go(stop=True, notice=NOTICE)) == "Watch"
+    assert in_words(drive.started()) == "ShowDeparture Stop"
+
+
 def test_a_program_that_is_stopped_at_once_is_shown_why() -> None:
     drive = near()
     assert in_words(drive.go(stop=True, notice=NOTICE)) == "Watch ShowDeparture Stop"
