@@ -46,6 +46,7 @@ _FIRST_EVENT_SECONDS = 5.0
 _MOST_CHARACTERS = 2_000
 _WHILE_RUNNING = (
     *("exited", "lost", "restarted", "restart_asked", "cancelled", "refused", "progressed"),
+    *("departs", "departure_due"),
 )
 
 

@@ -266,6 +266,8 @@ def test_the_live_board_leaves_the_terminal_to_the_programs_when_they_run() -> N
     board.event(event("slot 0: NCCL uses IB", "progressed", usual=True))
     board.event(event("slot 0: NCCL uses sockets", "progressed"))
     board.event(event("slot 0: it [exited] with 0", "exited"))
+    board.event(event("slot 0 will leave in 60 s", "departs"))
+    board.event(event("all programs are stopped", "departure_due"))
     board.event(event("the verdict fell", "verdict"))
     board.event(event("it was cancelled, as was said", "cancelled"), said=True)
     board.say("a worker run could not be cancelled: [why]\nhint")
@@ -277,6 +279,8 @@ def test_the_live_board_leaves_the_terminal_to_the_programs_when_they_run() -> N
         running
         rdzv: slot 0: NCCL uses sockets
         rdzv: slot 0: it [exited] with 0
+        rdzv: slot 0 will leave in 60 s
+        rdzv: all programs are stopped
         rdzv: a worker run could not be cancelled: [why]; hint
     """)
 
