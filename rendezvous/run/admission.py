@@ -273,7 +273,7 @@ def decide_report(
             return None
         return events.Progressed(slot=slot_index, incarnation=incarnation, report=report)
     if isinstance(report, DepartReport):
-        if node.state in OVER or departures.is_known(run, slot_index, report, now):
+        if node.state in OVER or departures.is_known(run, slot, report, now):
             return None
         return events.Departs(slot=slot_index, incarnation=incarnation, report=report)
     if slot_index not in run.waiting_for:

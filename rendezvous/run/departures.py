@@ -18,16 +18,30 @@ from rendezvous.wire.watch import DepartureNotice
 MARGIN_SECONDS = 5.0
 """Beside the grace: for the stop to be heard, and for what is left to be written and reported."""
 _SAME_SECONDS = 1.0
-"""By so much two reports of one departure may differ: the second one was on its way for longer."""
+"""What is said again took another time on its way."""
 _HINT = "launch again from the state that was saved last; some platforms requeue by themselves"
+
+
+def _stop_at(run: Run, report: DepartReport, now: float) -> float:
+    left = report.seconds - run.spec.limits.grace_seconds - MARGIN_SECONDS
+    return now + max(0.0, left)
+
+
+def is_known(run: Run, slot: Slot, report: DepartReport, now: float) -> bool:
+    """Whether a node has said it before, and goes no sooner; a signal may follow a notice."""
+    before, stop_at = slot.its_node.departure, _stop_at(run, report, now)
+    if before is None or (stop_at <= now and not run.stop):
+        return False
+    return stop_at > before.stop_at - _SAME_SECONDS
 
 
 def departs(run: Run, event: events.Departs, now: float) -> Outcome:
     """Show it to the programs, and stop them when it is time; the earliest departure counts."""
     slot, report = run.slots[event.slot], event.report
-    stop_at = slot.its_node.stop_at = _stop_at(run, report, now)
+    stop_at = _stop_at(run, report, now)
+    slot.its_node.departure = departure = Departure(slot.index, stop_at, report.words)
     if run.departure is None or stop_at < run.departure.stop_at:
-        run.departure = Departure(slot.index, stop_at, report.words)
+        run.departure = departure
         run.seq += 1
     when = f" in {report.seconds:.0f} s" if report.seconds else ""
     reason = f"{who(slot)} will leave{when}: {report.words}"
@@ -37,14 +51,11 @@ def departs(run: Run, event: events.Departs, now: float) -> Outcome:
     return Outcome(reason, slot.index)
 
 
-def _stop_at(run: Run, report: DepartReport, now: float) -> float:
-    return now + max(0.0, report.seconds - run.spec.limits.grace_seconds - MARGIN_SECONDS)
-
-
-def is_known(run: Run, slot_index: int, report: DepartReport, now: float) -> bool:
-    """Whether it was said before that this node will go, and as soon as it says now."""
-    said, stop_at = run.slots[slot_index].its_node.stop_at, _stop_at(run, report, now)
-    return said is not None and stop_at > said - _SAME_SECONDS
+def ended_well(run: Run, slot: Slot) -> None:
+    """Whose program has ended well stops nobody: the run does without its node."""
+    if run.departure is not None and run.departure.slot == slot.index and not run.stop:
+        known = [node.departure for s in run.members() if (node := s.its_node).departure]
+        run.departure = min(filter(None, known), key=lambda one: one.stop_at, default=None)
 
 
 def departure_due(run: Run, event: events.DepartureDue, now: float) -> Outcome:

@@ -110,10 +110,9 @@ def _lost(run: Run) -> list[Slot]:
 
 
 def _goes(run: Run, slot: Slot) -> bool:
-    node, departure = slot.its_node, run.departure
+    node = slot.its_node
     says_so = node.exit is not None and node.exit.leaves
-    will_go = departure is not None and departure.slot == slot.index
-    return node.state in GONE or says_so or will_go
+    return node.state in GONE or says_so or node.departure is not None
 
 
 def _because_lost(first: Slot | None, lost: Sequence[Slot]) -> str:

@@ -55,6 +55,8 @@ def exited(run: Run, event: events.Exited, now: float) -> Outcome:
     if failed:
         node.failed_at = now - report.age_seconds
         begin_stop(run, now)
+    else:
+        departures.ended_well(run, slot)
     leader_ended = run.spec.led and node.rank == 0 and report.exit_code == 0
     if leader_ended and not run.stop:
         _give_verdict(run, now)

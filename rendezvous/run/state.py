@@ -45,13 +45,22 @@ class LeftOut:
 NOT_NEEDED = LeftOut(None, "it is not needed: enough other nodes have joined")
 
 
+@frozen
+class Departure:
+    """A node that will go, and when the programs of all are stopped for it."""
+
+    slot: int
+    stop_at: float
+    words: str
+
+
 @dataclass(slots=True)
 class Node:
     """One incarnation in its slot.
 
     Attributes:
         reported: The last epoch whose end it has told.
-        stop_at: When all programs are to be stopped because it will go, as it has said.
+        departure: What it has said of its departure, if it will go.
     """
 
     incarnation: int
@@ -63,7 +72,7 @@ class Node:
     ended_at: float | None = None
     progress: str = ""
     reported: int = -1
-    stop_at: float | None = None
+    departure: Departure | None = None
 
 
 @dataclass(slots=True)
@@ -182,15 +191,6 @@ class Starts:
     short: int = 0
     stalled: int = 0
     progress: int | None = None
-
-
-@frozen
-class Departure:
-    """A node that will go, and when the programs of all are stopped for it."""
-
-    slot: int
-    stop_at: float
-    words: str
 
 
 @dataclass(slots=True)

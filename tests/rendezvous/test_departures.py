@@ -59,6 +59,17 @@ who goes sooner than it has said is believed
     depart 1 0 'its agent received SIGTERM' -> stop=True
 programs that end well before they are stopped have ended well
     running 2; drain 1 60; exit 0 0; exit 1 0 -> status=ok
+who will go and has ended well stops nobody
+    running 3 grace_seconds=10; drain 1 60 spot; exit 1 0; wait 90 -> running stop=False
+    exit 0 0; exit 2 0 -> status=ok
+who will go later is still there
+    running 3 grace_seconds=10; drain 1 60; drain 2 90 spot; exit 1 0; wait 74.75 -> stop=False
+    wait 0.25 -> stop=True
+    stop 0 143; stop 2 143 -> exit=86 slot=2
+    "node 2 (host2, slot 2) left the run: drained: spot; all programs were stopped before"
+no program starts again where one ended well on a node that will go
+    running 2 max_restarts=3; drain 1 60 spot; exit 1 0; exit 0 3 -> status=failed exit=3
+    "…; the programs are not started again, because node 1 (host1, slot 1) leaves the run"
 a program that fails meanwhile is the cause and the departure is named
     running 2; drain 1 60 spot; exit 0 3; stop 1 143 -> exit=3
     "node 0 (host0, slot 0) failed: the program ended with exit code 3; node 1 (host1, slot 1) was
