@@ -18,7 +18,7 @@ all start again on the next table once nothing runs any more
     exit 1 3 worker_rank=1 -> running stop=True
     stop 0 143; stop 2 143 -> arming stop=False epoch=2 used=1 epochs=1:3 port=29501 ranks=0,1,2
     waits "waiting for node 0 (host0, slot 0), node 1 (host1, slot 1), node 2 (host2, slot 2) to end
-    their program of epoch 1 and acknowledge the new table, 85 s left"
+    the program of epoch 1 and acknowledge the new table, 85 s left"
     told "node 2 (host2, slot 2) was stopped (exit code 143); restart 1 of 2 at once"
     arm -> running epoch=2 running,running,running
     exit 0 0; exit 1 0; exit 2 0 -> status=ok
@@ -32,7 +32,7 @@ the time to arm again has the grace in it
     stop 0 143 -> arming left=32.0
     wait 31.75 -> arming
     wait 0.25 -> code=arming_failed
-    "node 0 (host0, slot 0), node 1 (host1, slot 1) did not end their program of epoch 1 and
+    "node 0 (host0, slot 0), node 1 (host1, slot 1) did not end the program of epoch 1 and
     acknowledge the new table within 32 s, though still connected"
 without restarts the first failure ends the run as ever
     running 2; exit 1 3; stop 0 143 -> status=failed exit=3 epochs=
