@@ -35,6 +35,7 @@ from tests.simulation.agent_promises import ORPHAN_SECONDS, UNFORESEEN
 from tests.simulation.doors import Doors, Unforeseen
 from tests.simulation.epochs import Life
 from tests.simulation.history import Facts, Failure
+from tests.simulation.leaving import Going, awaits_notice
 from tests.simulation.network import BESIDE, LOOPBACK
 from tests.simulation.program import SimulatedProgram, draw_course
 from tests.support.virtual_time import Machine, forever
@@ -102,10 +103,11 @@ class RecordingClient(RegistryClient):
         """See the base class; a node that is stuck has nothing to say before the go."""
         if self.process.stuck and isinstance(report, ProbeReport | AckReport | RefuseReport):
             await forever()
-        self.process.doors.may_break("report")
-        report = self.process.world.told_by(self.process, report)
-        self.process.note_report(report)
-        reply = await super().report(run, slot, report)
+        with self.process.going.saying(self.process, report):
+            self.process.doors.may_break("report")
+            report = self.process.world.told_by(self.process, report)
+            self.process.note_report(report)
+            reply = await super().report(run, slot, report)
         self.process.world.history.judge(process=self.process, report=report)
         return reply
 
@@ -149,6 +151,7 @@ class Process:
         self.hurried_at: float | None = None
         self.passed: list[int] = []
         self.doors = Doors(self)
+        self.going = Going()
         self.views_at: deque[float] = deque(maxlen=100)
 
     @property
@@ -199,6 +202,7 @@ class Process:
             parent=1,
             record=self.world.recordings is not None,
             log_dir=Path("/simulated"),
+            notice_file=Path("/simulated/notice") if awaits_notice(self) else None,
             nccl_log="on" if launch.follows_network else "off",
             require_rdma=launch.follows_network and launch.nodes > 2,
         )

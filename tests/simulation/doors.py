@@ -21,7 +21,9 @@ from tests.support.virtual_time import forever
 from worker.agent import AgentEnvironment
 from worker.agent.inputs import Armed
 from worker.agent.recorded import CODEC
+from worker.contracts.files import NOTICE
 from worker.hosts.resolver import NO_SUCH_NAME, Resolver
+from worker.machine.notice_file import LOOK_SECONDS
 from worker.nccl.verdict import NetworkVerdict
 
 if TYPE_CHECKING:
@@ -71,6 +73,7 @@ class Doors:
             known_names=self._known_names,
             write_files=self._write_files,
             write_shims=self._write_shims,
+            notice_in=self._notice_in,
             make_private=self._make_private,
             local_socket=lambda *, take, serve: _Socket(self, take["metrics"]),
             nccl_log=lambda *_, **__: self._opens("nccl_log", _NcclLog(self)),
@@ -207,10 +210,18 @@ class Doors:
         self.may_break("known_names")
         return {}
 
-    def _write_files(self, *_: Any) -> None:
+    async def _notice_in(self, *_: Any) -> float:
+        while (fault := self.marked("notice")) is None:
+            await asyncio.sleep(LOOK_SECONDS)
+        self.process.going.near = (self.process.world.loop.time(), fault.seconds)
+        return fault.seconds
+
+    def _write_files(self, _: Path, files: Mapping[str, str]) -> None:
         needed = self.process.launch.led  # by its remote commands
         if (self._costs if needed else self.marked)("no hostfile") is not None:
             raise OSError(28, "No space left on device")
+        if NOTICE in files:
+            self.process.going.show(self.process)
 
     def _write_shims(self, *_: Any) -> None:
         if self._is_unready("no shims"):

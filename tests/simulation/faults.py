@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rendezvous.wire.run import NodeState, SlotState
+from tests.simulation.leaving import drain
 from tests.simulation.network import ADDRESSES
 from tests.simulation.schedule import BREAKING, HANGING, Fault, names
 
@@ -343,6 +344,7 @@ KINDS: dict[str, Apply] = {
     "launcher told": _tell_launcher,
     "cancelled": lambda w, f: w.cancel(f.launch),
     "restarted by hand": lambda w, f: w.restart(f.launch),
+    "drained": drain,
     "cleared": lambda w, f: w.clear(f.launch),
     "folder full": _fill_folder,
     "port held": lambda w, f: w.registries.hold_port(f.seconds),
@@ -353,11 +355,11 @@ KINDS: dict[str, Apply] = {
     "parent gone": _newest(lambda w, f, p: p.lose_parent()),
 }
 _MARKS = """
-address lost, breaks, falls back, finishes, forged, gets on, hangs, hosts refused, metrics, names
-elsewhere, names kept, names unwanted, network cut, no hostfile, no listener, no log folder, no
-offer, no shims, no socket, other job, other table, other word, port taken, preset variables,
-program missing, refuses, sick, silent probes, slow arm, slow exit, slow start, slow stop, slow
-visits, stale names, start refused, unreachable
+address lost, breaks, falls back, finishes, forged, gets on, hangs, heeds notice, hosts refused,
+metrics, names elsewhere, names kept, names unwanted, network cut, no hostfile, no listener, no log
+folder, no offer, no shims, no socket, notice, other job, other table, other word, port taken,
+preset variables, program missing, refuses, sick, silent probes, slow arm, slow exit, slow start,
+slow stop, slow visits, stale names, start refused, unreachable
 """
 """What a node meets when it comes to that point."""
 KINDS |= dict.fromkeys(names(_MARKS), _mark)

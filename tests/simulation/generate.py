@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 
 from tests.simulation.again_situations import with_restarts
+from tests.simulation.departure_situations import with_departures
 from tests.simulation.drawing import Kind, draw_ranks, draw_when, launcher_fault, near, one, weighed
 from tests.simulation.launch_situations import LATER_LAUNCHES, LAUNCH_SITUATIONS, ODD_LAUNCHES
 from tests.simulation.lives import LIVES
@@ -99,6 +100,12 @@ _AGAIN_AT = {
     *map(int, names("80, 81, 84, 86, 101, 103, 107, 109, 119, 121, 125")),
 }
 """Seeds whose programs may start again, by what is left of them: of no seed that is kept."""
+_DEPARTING = 151
+_DEPARTING_AT = {
+    *map(int, names("50, 58, 65, 67, 68, 71, 72, 73, 78, 82, 84, 87, 89")),
+    *map(int, names("95, 97, 103, 108, 115, 116, 117, 118, 119, 125, 130")),
+}
+"""Seeds in which a node may say that it will go, as above."""
 _OF_PATHS = {"request lost", "answer lost", "doubled", "late", "reset", "echo"}
 """What may happen on the way of a launcher as well."""
 _ODD_SHARE = 0.25
@@ -109,7 +116,9 @@ def generate(seed: int) -> Schedule:
     """The schedule of a seed: mostly one launch, a few faults, all of them close together."""
     schedule = _once(seed)
     if seed % _AGAIN in _AGAIN_AT:
-        return with_restarts(random.Random(f"{seed} restarts"), schedule)
+        schedule = with_restarts(random.Random(f"{seed} restarts"), schedule)
+    if seed % _DEPARTING in _DEPARTING_AT:
+        schedule = with_departures(random.Random(f"{seed} departures"), schedule)
     return schedule
 
 

@@ -22,6 +22,7 @@ from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.types import Problem
 from rendezvous.wire.watch import NodeView
 from tests.simulation.epochs import Epochs, note_epochs
+from tests.simulation.leaving import Departures, note_departures
 
 if TYPE_CHECKING:
     from tests.simulation.agents import Process
@@ -175,6 +176,7 @@ class Facts:
     views_after: dict[int, int] = field(default_factory=dict)
     forgotten: bool = False
     epochs: Epochs = field(default_factory=Epochs)
+    departures: Departures = field(default_factory=Departures)
 
 
 @functools.cache
@@ -332,6 +334,7 @@ def note(history: History, facts: Facts, run: Run, event: Event, at: float) -> N
     _note_failures(facts, event)
     _note_waits(facts, run, event, at)
     note_epochs(facts, run, event, at, now)
+    note_departures(facts, run, event, at, now)
 
 
 def _stop_wait(run: Run) -> float:

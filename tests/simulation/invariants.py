@@ -20,6 +20,7 @@ from rendezvous.wire.run import NodeState, Phase, RunStatus
 from rendezvous.wire.watch import NodeView
 from tests.simulation import (
     agent_promises,
+    departure_promises,
     end_promises,
     launch_promises,
     outcome_promises,
@@ -380,6 +381,7 @@ def no_acknowledged_fact_is_lost(history: History, process: Process, report: Rep
 
 _MODULES = [sys.modules[__name__], result_promises, promises, table_promises, end_promises]
 _MODULES += [agent_promises, launch_promises, outcome_promises, restart_promises]
+_MODULES += [departure_promises]
 ALL: list[Judge] = [
     judge
     for module in _MODULES

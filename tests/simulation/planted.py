@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from tests.simulation.patching import Bug, Edit
+from tests.simulation.planted_departures import DEPARTURES
 
 # By file: the bug's name, what stands there, and what stands there with the bug. A name that comes
 # again is a further edit of the same bug.
@@ -153,7 +154,7 @@ _EDITS = {
         ("restarts: the stop is kept", "run.stop, run.verdict_at = False, None", "run.verdict_at = None"),
         ("restarts: a former end is kept", "node.exit = node.failed_at = node.ended_at = None", "node.exit = node.ended_at = None"),
         ("restarts: a person waits", "return Outcome(f\"restarted by hand: {event.reason}{_arm_again(run, now)}\")", 'return Outcome("not yet")'),
-        ("restarts: a person stops nobody", "    begin_stop(run, now)\n    return Outcome", "    return Outcome"),
+        ("restarts: a person stops nobody", "starts.asked = event.reason\n    begin_stop(run, now)", "starts.asked = event.reason"),
         ("restarts: the late are failures", "and not report.leaves", "and report.stopped"),
         ("restarts: a newcomer proves nothing", "any(slot.its_node.rank is None for slot in run.taking_part())", "False"),
         ("restarts: who is slow to stop has ended well", "report is None or report.stopped", "report is not None and report.stopped"),
@@ -452,7 +453,7 @@ _EDITS = {
 
 def _bugs() -> dict[str, Bug]:
     edits: dict[str, list[Edit]] = {}
-    for file, rows in _EDITS.items():
+    for file, rows in (*_EDITS.items(), *DEPARTURES.items()):
         for name, old, new in rows:
             edits.setdefault(name, []).append(Edit(file, old, new))
     return {name: Bug(name, tuple(parts)) for name, parts in edits.items()}

@@ -51,6 +51,7 @@ class SimulatedProgram:
         self.main_ended: tuple[int, float] | None = None
         self.signals: list[int] = []
         self.was_killed = self._was_told = False
+        self.told_at: float | None = None
         self._process = process
         self._loop = process.world.loop
         self._course = course
@@ -141,7 +142,7 @@ class SimulatedProgram:
 
     async def stop(self, *, ends_itself: bool = False) -> Ending:
         if not self._was_told:
-            self._was_told = True
+            self._was_told, self.told_at = True, self._loop.time()
             if self.main_ended is None:
                 dies = self._course.reaction > self._grace
                 seconds = min(self._course.reaction, self._grace)
