@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,8 @@ _TOGETHER_SECONDS = 1.0
 _SHOWN_SECONDS = 1.5
 _SHOWN_LATE_SECONDS = 5.0
 _SAME_SECONDS = 1.0
+_SOONER_SECONDS = 0.5
+"""A notice that says so less than another is no news: what tells of it takes a moment."""
 _TRY_SECONDS = 2.5
 """How long a request may be on its way, of which nobody knows."""
 _OF_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -297,9 +300,11 @@ def a_notice_file_is_told_of(history: History, process: Process) -> Wrong:
 
 
 def a_notice_is_shown_once(history: History, process: Process) -> Wrong:
-    """A program is shown once that a node will go, however often that is told."""
-    again = {epoch: at for epoch, at in process.going.shown.items() if len(at) > 1}
-    return f"{process.name}: {again}" if again else None
+    """A program is shown once that a node will go, and again where all are stopped sooner."""
+    for epoch, stops in process.going.stops.items():
+        if any(after > before - _SOONER_SECONDS for before, after in itertools.pairwise(stops)):
+            return f"{process.name}, epoch {epoch}: {stops}"
+    return None
 
 
 def every_program_is_shown_a_notice(history: History, process: Process) -> Wrong:

@@ -7,6 +7,7 @@ really happened. What has cost a node its part is `troubled`.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -221,7 +222,7 @@ class Doors:
         if (self._costs if needed else self.marked)("no hostfile") is not None:
             raise OSError(28, "No space left on device")
         if NOTICE in files:
-            self.process.going.show(self.process)
+            self.process.going.show(self.process, json.loads(files[NOTICE])["seconds"])
 
     def _write_shims(self, *_: Any) -> None:
         if self._is_unready("no shims"):

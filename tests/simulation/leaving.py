@@ -106,11 +106,13 @@ class Going:
 
     Attributes:
         near: When its notice file was found, and the seconds in it.
+        stops: With each that was shown, when all programs were to be stopped.
     """
 
     sayings: list[Saying] = field(default_factory=list)
     shown: dict[int, list[float]] = field(default_factory=dict)
     near: tuple[float, float] | None = None
+    stops: dict[int, list[float]] = field(default_factory=dict)
 
     @contextmanager
     def saying(self, process: Process, report: Report) -> Iterator[None]:
@@ -126,9 +128,11 @@ class Going:
         finally:
             said.over = process.world.loop.time()
 
-    def show(self, process: Process) -> None:
+    def show(self, process: Process, seconds: float) -> None:
         """Its program's notice file is written; some programs end of it by themselves."""
-        self.shown.setdefault(process.epoch, []).append(process.world.loop.time())
+        now = process.world.loop.time()
+        self.shown.setdefault(process.epoch, []).append(now)
+        self.stops.setdefault(process.epoch, []).append(now + seconds)
         fault, program = process.world.marked("heeds notice", process), process.program
         if fault is None or program is None:
             return

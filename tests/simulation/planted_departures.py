@@ -45,10 +45,10 @@ DEPARTURES: dict[str, list[tuple[str, str, str]]] = {
         ("node: a notice is not told", "        tell(turn)\n", "        pass\n"),
         ("node: a notice is told as a signal", "seconds = max(0.0, departure.at - turn.now)", "seconds = 0.0"),
         ("node: a notice is not shown", "turn.do(do.ShowDeparture(program.number, notice, turn.node.rules.notice_signal))", "pass"),
-        ("node: a notice is shown each time", "not program.gone and not program.shown", "not program.gone"),
+        ("node: a notice is shown each time", "before is not None and stop_at > before - _SAME_SECONDS", "False"),
         ("node: a signal is told for long", "limit=TELL_SECONDS", "limit=3.0"),
         ("node: a signal is not told", "reports.tell_once(turn, report, limit=TELL_SECONDS)", "pass"),
-        ("node: a signal after a notice is not told", "if (program := _told_by(turn)) is None:", "if (program := _told_by(turn)) is None or program.departs:"),
+        ("node: a signal after a notice is not told", "if (program := _running(turn)) is None:", "if (program := _running(turn)) is None or program.departs:"),
     ],
     "worker/agent/leaving.py": [
         ("node: stops before it is told", "any(tell.is_last_word for tell in turn.under_way(do.Tell))", "False"),
