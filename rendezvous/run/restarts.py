@@ -307,6 +307,7 @@ def told_late(run: Run, event: events.Exited, now: float) -> Outcome:
         node.exit = report
         words = words_of_failure(slot)
         node.exit, starts.failed_at = None, failed_at
+        starts.alike = alike(report) if starts.alike else ""
         starts.ended[-1] = starts.ended[-1].model_copy(
             update={
                 "message": printable(words, 600),

@@ -194,6 +194,9 @@ a late report moves the first cause and not the decision
     late 0 1 7 age_seconds=9 -> arming epochs=1:7 used=1
     last "node 0 (host0, slot 0) failed: the program ended with exit code 7"
     late 0 1 7 age_seconds=9 -> nothing
+what followed a failure that was told late is not how the epoch ended
+    running 2 max_restarts=9 verdict_seconds=2; exit 1 134; wait 2; late 0 1 7 age_seconds=9
+    arm; wait 3; exit 1 134; stop 0 143 -> restarting used=2
 a late report of a later failure changes nothing
     running 2 max_restarts=9 verdict_seconds=2; exit 1 1; wait 2; late 0 1 7 -> epochs=1:1
 a report of an epoch before does not end the next one

@@ -123,7 +123,8 @@ def a_hopeless_program_is_started_twice_at_most(history: History, run: Run, even
         return None
     if len(over) == 1 and last.end.exit_code in _CANNOT_BE_STARTED:
         return f"exit code {last.end.exit_code}"
-    if len(over) < 2 or over[-2].end.slot is None or not _is_quick(over[-2]):
+    moved = facts.epochs.late > 0  # an end that was told late may be the first cause
+    if len(over) < 2 or over[-2].end.slot is None or not _is_quick(over[-2]) or moved:
         return None
     return f"twice {last.alike!r}" if over[-2].alike == last.alike else None
 
