@@ -107,7 +107,8 @@ def _may_be_hopeless(history: History, facts: Facts, run: Run) -> bool:
     if not over and result.exit_code in _CANNOT_BE_STARTED:
         return True
     progress = any(fault.what == "gets on" for fault in history.world.schedule.faults)
-    return progress or (bool(over) and over[-1].end.exit_code == result.exit_code)
+    moved = facts.epochs.late > 0  # an end that was told late may be the first cause
+    return progress or moved or (bool(over) and over[-1].end.exit_code == result.exit_code)
 
 
 def a_hopeless_program_is_started_twice_at_most(history: History, run: Run, event: Event) -> Wrong:
