@@ -89,7 +89,7 @@ async def test_while_the_run_goes_on_the_registry_is_asked(tmp_path: Path) -> No
     assert first == "1 of 3 restarts used"
     assert second.startswith("epoch 1 ended within 10 s: node 0 (host0, slot 0) failed: ")
     assert second.endswith("; restart 1 of 3 at once")
-    assert third.startswith("epoch 2 is arming: waiting for node 0 (host0, slot 0) to end their ")
+    assert third.startswith("epoch 2 is arming: waiting for node 0 (host0, slot 0) to end the ")
     assert "   1 of 3 restarts used\n" in board.stdout
 
 
