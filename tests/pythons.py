@@ -31,17 +31,26 @@ PURE = {
     ),
     "tests/rendezvous": (
         *("admission", "before_the_go", "blame", "certificate", "compare", "credentials"),
-        *("errors", "events", "join_string", "leases", "networks"),
-        *("path_findings", "protocol", "replay", "request_head", "run_metrics", "schema"),
-        *("verdict", "verifying", "views"),
+        *("departures", "errors", "events", "join_string", "leases", "networks"),
+        *("path_findings", "protocol", "replay", "request_head", "restarts", "run_metrics"),
+        *("schema", "verdict", "verifying", "views"),
     ),
     "tests/worker": (
         *("address", "choice", "contracts", "family", "frameworks", "frameworks_mpi"),
         *("frameworks_page", "hosts", "hosts_plan", "hosts_text", "metrics", "nccl", "needs"),
-        *("probe_packets", "rsh_command_line", "settings", "table", "telling", "variables"),
+        *(
+            "own_restarts",
+            "probe_packets",
+            "rsh_command_line",
+            "settings",
+            "table",
+            "telling",
+            "variables",
+        ),
     ),
     "tests/worker/agent": (
-        *("attempt", "following", "joining", "leaving", "node", "reports", "watching"),
+        *("attempt", "departing", "following", "held_watch", "joining", "leaving", "node"),
+        *("reports", "restarting", "watching"),
     ),
 }
 WHOLE = (
