@@ -154,6 +154,7 @@ def test_a_job_requeues_itself_after_a_worker_run_was_preempted(
     assert f"rdzv: run '{job.run}' ok" in said
 
 
+@pytest.mark.nightly
 def test_a_launcher_lost_after_the_go_begins_anew_once_it_is_requeued(
     cluster: Slurm, tmp_path: Path
 ) -> None:
@@ -185,6 +186,7 @@ def test_a_launcher_lost_before_the_go_resumes_once_it_is_requeued(
     assert f"rdzv: run '{job.run}' ok" in said
 
 
+@pytest.mark.nightly
 def test_a_launcher_lost_before_the_go_begins_anew_where_it_is_requeued_on_another_node(
     cluster: Slurm, tmp_path: Path
 ) -> None:
