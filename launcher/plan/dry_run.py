@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from launcher.plan.plan import Plan, loopback_address
-from rendezvous.wire.run import RestartFacts
+from rendezvous.wire.run import NO_RESTARTS, RestartFacts
 from rendezvous.wire.table import EndpointTable, TableRow
 from rendezvous.wire.words import printable
 from worker.contracts import Contract, make_contract
@@ -139,7 +139,7 @@ def contract_of(
     row: TableRow,
     settings: Mapping[str, object],
     environ: Mapping[str, str],
-    restarts: RestartFacts = RestartFacts(),  # noqa: B008 (it cannot be changed)
+    restarts: RestartFacts = NO_RESTARTS,
 ) -> Contract:
     """What a node would start, seen from elsewhere: its own places are words. Raises UsageError.
 

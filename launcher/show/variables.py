@@ -13,7 +13,7 @@ from launcher.plan.dry_run import KEPT, contract_of, variable_lines
 from launcher.state.find_run import find_run, registry_of
 from launcher.state.state_dir import StateDir
 from rendezvous.wire.errors import NotFound, RdzvError, UsageError
-from rendezvous.wire.run import RestartFacts, RunStatus
+from rendezvous.wire.run import NO_RESTARTS, RestartFacts, RunStatus
 from rendezvous.wire.table import EndpointTable, TableRow
 from rendezvous.wire.words import printable
 from worker.contracts.variables import Variable
@@ -24,7 +24,7 @@ def table_lines(
     digest: str,
     rank: int,
     kept: Mapping[str, Any],
-    restarts: RestartFacts = RestartFacts(),  # noqa: B008 (it cannot be changed)
+    restarts: RestartFacts = NO_RESTARTS,
 ) -> Iterator[str]:
     """What the program of a node is given, from the sealed table.
 
@@ -93,7 +93,7 @@ async def _table(state: StateDir) -> tuple[EndpointTable, str, RestartFacts]:
 def _facts(status: RunStatus | None) -> RestartFacts:
     """What the newest programs were told of those before them."""
     if status is None:
-        return RestartFacts()
+        return NO_RESTARTS
     last = printable(status.ended[-1].message, 600) if status.ended else ""
     return RestartFacts(
         restarts=status.restarts, max_restarts=status.max_restarts, last_failure=last

@@ -23,7 +23,7 @@ from rendezvous.run import events
 from rendezvous.run.arming import seal_table
 from rendezvous.run.gathering import check_gathered
 from rendezvous.run.moves import Outcome, begin_stop, enter, gather_again
-from rendezvous.run.state import GONE, Run, Slot, who, words_of_failure
+from rendezvous.run.state import GONE, Run, Slot, who, words_of_exit
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.reports import ExitReport
 from rendezvous.wire.run import EpochEnd, NodeState, Phase
@@ -229,25 +229,31 @@ def _count(run: Run, step: Again, report: ExitReport | None, seconds: float) -> 
 
 
 def _end_of(run: Run, step: Again, first: Slot | None, seconds: float) -> EpochEnd:
-    message, code, exit_code = "its programs were stopped", "", 0
-    report = first.its_node.exit if first is not None else None
-    if first is not None and report is not None:
-        message, code = words_of_failure(first), Cause.PROGRAM_FAILED
-        exit_code = report.exit_code
-    return EpochEnd(
+    end = EpochEnd(
         epoch=run.epoch,
         ran_seconds=round(seconds, 3),
-        message=printable(message, 600),
-        code=code,
-        exit_code=exit_code,
-        slot=first.index if first else None,
-        rank=first.its_node.rank if first else None,
-        hostname=first.its_node.join.hostname if first else "",
-        worker_rank=report.worker_rank if report else None,
-        log=report.log if report else "",
+        message="its programs were stopped",
         progress=run.starts.progress,
         then=step.then,
     )
+    report = first.its_node.exit if first is not None else None
+    if first is None or report is None:
+        return end
+    return _with_cause(end, first, report).model_copy(update={"code": Cause.PROGRAM_FAILED})
+
+
+def _with_cause(end: EpochEnd, slot: Slot, report: ExitReport) -> EpochEnd:
+    """The end of an epoch with its first cause: this report of this slot's node."""
+    cause = {
+        "message": printable(f"{who(slot)} {words_of_exit(report)}", 600),
+        "exit_code": report.exit_code,
+        "slot": slot.index,
+        "rank": slot.its_node.rank,
+        "hostname": slot.its_node.join.hostname,
+        "worker_rank": report.worker_rank,
+        "log": report.log,
+    }
+    return end.model_copy(update=cause)
 
 
 def _arm_again(run: Run, now: float) -> str:
@@ -304,20 +310,8 @@ def told_late(run: Run, event: events.Exited, now: float) -> Outcome:
     failed_at = now - report.age_seconds
     failed = report.exit_code != 0 and not report.stopped
     if failed and report.epoch == starts.ended[-1].epoch and failed_at < starts.failed_at:
-        node.exit = report
-        words = words_of_failure(slot)
-        node.exit, starts.failed_at = None, failed_at
+        starts.failed_at = failed_at
         starts.alike = alike(report) if starts.alike else ""
-        starts.ended[-1] = starts.ended[-1].model_copy(
-            update={
-                "message": printable(words, 600),
-                "exit_code": report.exit_code,
-                "slot": slot.index,
-                "rank": node.rank,
-                "hostname": node.join.hostname,
-                "worker_rank": report.worker_rank,
-                "log": report.log,
-            }
-        )
-        reason = f"{words}, before the others"
+        starts.ended[-1] = _with_cause(starts.ended[-1], slot, report)
+        reason = f"{who(slot)} {words_of_exit(report)}, before the others"
     return Outcome(reason, slot.index, usual=not failed)

@@ -158,8 +158,7 @@ _EDITS = {
         ("restarts: the late are failures", "and not report.leaves", "and report.stopped"),
         ("restarts: a newcomer proves nothing", "any(slot.its_node.rank is None for slot in run.taking_part())", "False"),
         ("restarts: who is slow to stop has ended well", "report is None or report.stopped", "report is not None and report.stopped"),
-        ("restarts: a late cause is a restart", "node.exit, starts.failed_at = None, failed_at",
-         "node.exit, starts.failed_at, starts.used = None, failed_at, starts.used + 1"),
+        ("restarts: a late cause is a restart", "starts.failed_at = failed_at\n", "starts.failed_at = failed_at\n        starts.used += 1\n"),
     ],
     "rendezvous/run/rounds.py": [
         ("silence is good", 'PairProbe(slot=peer, outcome="error", detail="it was not probed")',

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from rendezvous.frozen import frozen
 from rendezvous.secret_variables import SECRET_VARIABLES
 from rendezvous.wire.errors import UsageError
-from rendezvous.wire.run import RestartFacts
+from rendezvous.wire.run import NO_RESTARTS, RestartFacts
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.words import printable
 from worker.contracts import (
@@ -158,7 +158,7 @@ def make_contract(
     *,
     paths: Paths,
     configured: Mapping[str, Given] | None = None,
-    restarts: RestartFacts = RestartFacts(),  # noqa: B008 (it cannot be changed)
+    restarts: RestartFacts = NO_RESTARTS,
 ) -> Contract:
     """The contract of the node in `slot`.
 
