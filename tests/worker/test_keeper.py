@@ -295,25 +295,46 @@ time.sleep(60)
 """
 
 
-@pytest.mark.parametrize(
-    ("path", "words", "told"),
-    [
-        ("deepspeed/launcher/launch.py", ["-m", "deepspeed.launcher.launch"], ["1", "2"]),
-        ("horovodrun", ["horovodrun"], ["1", "2", "launcher"]),
-    ],
-)
-def test_what_would_tell_its_ranks_once_more_is_killed_or_told_last(
-    keep: Keep, tmp_path: Path, path: str, words: list[str], told: list[str]
-) -> None:
-    """What is told last is a stand-in for horovodrun, which tells nobody who has ended."""
-    (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / path).write_text(TELLS_ITS_RANKS)
-    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    command = [sys.executable, *(str(tmp_path / word) if word == path else word for word in words)]
-    kept = keep(*command, "launcher", "1", "2", grace=30, env=env)
+def test_what_would_tell_its_ranks_once_more_is_killed(keep: Keep, tmp_path: Path) -> None:
+    (tmp_path / "deepspeed/launcher").mkdir(parents=True)
+    (tmp_path / "deepspeed/launcher/launch.py").write_text(TELLS_ITS_RANKS)
+    words = [sys.executable, "-m", "deepspeed.launcher.launch", "launcher", "1", "2"]
+    kept = keep(*words, grace=30, env={**os.environ, "PYTHONPATH": str(tmp_path)})
     assert {kept.read_line() for _ in range(3)} == {"launcher", "1", "2"}
     kept.lifeline.send(b"T")
-    assert sorted(kept.result()[1].splitlines()) == [f"{name} told" for name in told]
+    assert sorted(kept.result()[1].splitlines()) == ["1 told", "2 told"]
+
+
+LOOKS_WHO_IS_TOLD = """
+import os, signal, subprocess, sys, time
+name, *ranks = sys.argv[1:]
+def look(*_):
+    for rank in started:
+        status = dict(line.split(":", 1) for line in open(f"/proc/{rank.pid}/status"))
+        pending = int(status["ShdPnd"], 16) >> signal.SIGTERM - 1 & 1
+        os.write(1, (rank.args[-1] + " not" * (not pending) + " told before\\n").encode())
+    os._exit(0)
+command = [sys.executable, "-IS", __file__]
+if ranks:
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.signal(signal.SIGCONT, look)
+    started = [subprocess.Popen([*command, rank], stdin=subprocess.PIPE) for rank in ranks]
+else:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+os.write(1, f"{name}\\n".encode())
+time.sleep(60) if ranks else sys.stdin.read()
+"""
+
+
+def test_what_must_not_tell_its_ranks_is_held_until_they_are_told(
+    keep: Keep, tmp_path: Path
+) -> None:
+    """A stand-in for horovodrun looks when it may go on; its ranks keep the signal pending."""
+    (tmp_path / "horovodrun").write_text(LOOKS_WHO_IS_TOLD)
+    kept = keep(sys.executable, str(tmp_path / "horovodrun"), "launcher", "1", "2", grace=30)
+    assert {kept.read_line() for _ in range(3)} == {"launcher", "1", "2"}
+    kept.lifeline.send(b"T")
+    assert kept.result()[1].splitlines() == ["1 told before", "2 told before"]
 
 
 COUNTING = [*PYTHON, str(PROGRAMS / "counting.py")]
