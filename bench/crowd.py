@@ -2,7 +2,7 @@
 
 Each node has a connection of its own and does what an agent does: join, watch, check the table
 against its digest, acknowledge, watch, leave. One that is told to stop its program reports the end
-before it watches again; where programs take longer, on a second connection, beside the watch.
+with its next watch; where programs take longer, on a second connection, beside the watch.
 Requests carry the headers that the real client sends; sockets are read by epoll.
 """
 
@@ -59,7 +59,6 @@ class State(Enum):
     JOINING = auto()
     WATCHING = auto()
     TELLING = auto()
-    ENDING = auto()
     LEAVING = auto()
     LEFT = auto()
 
@@ -177,7 +176,7 @@ class Crowd:
         self._tellers = {slot: SimulatedNode(slot) for slot in self.nodes}
         self.progress = Progress()
         self.ends_at_once = True
-        """Programs that are told to stop end before their node watches again."""
+        """Programs that are told to stop end while their node holds its next watch back."""
 
     # --- what the driver asks for -------------------------------------------------------------
 
@@ -343,8 +342,6 @@ class Crowd:
         elif node.state is State.LEAVING:
             node.state = State.LEFT
             self.progress.left += 1
-        elif node.state is State.ENDING:
-            self._watch(node)
         elif node.state in (State.GREETING, State.TELLING):
             node.state = State.READY
             self._starting.discard(node.slot)
@@ -380,7 +377,8 @@ class Crowd:
                 if self.ends_at_once:
                     self._note_told(node)
                     progress.parked.add(node.slot)
-                    self._send(node, self._report(node, report), State.ENDING)
+                    told = self._report(node, report, f"watch?after={node.after}")
+                    self._send(node, told, State.WATCHING)
                     return
                 self._tell_end(node, report)
         elif news and view.phase is Phase.RUNNING:
@@ -406,6 +404,6 @@ class Crowd:
         self.progress.told += 1
         self.progress.told_at = time.monotonic()
 
-    def _report(self, node: SimulatedNode, report: Report) -> bytes:
+    def _report(self, node: SimulatedNode, report: Report, path: str = "reports") -> bytes:
         body = report.model_dump_json().encode()
-        return self._request("POST", f"/{node.slot}/reports", node.credential, body)
+        return self._request("POST", f"/{node.slot}/{path}", node.credential, body)

@@ -83,8 +83,8 @@ class Meeting:
         Args:
             rounds: Runs.
             times: Restarts of each.
-            at_once: Programs end before their node watches again, and it reports that on the same
-                connection; else on one that it opens for it, beside the watch.
+            at_once: Programs end while their node holds its next watch back, which brings the
+                report; else that goes on a connection that is opened for it, beside the watch.
         """
         found = []
         for _ in range(rounds):

@@ -27,8 +27,8 @@ _RESTART_BY_GO = 1.5
 def of_registry(nodes: int, rounds: int, *, tls: bool) -> Iterator[Row | Figure]:
     """The registry's part, beside the first start of the same runs: programs that end at once.
 
-    `restart` is of programs that end before their node watches again: it reports that on the same
-    connection. In `restart_new` each takes longer, and a connection is opened for the report.
+    `restart` is of programs that end while their node holds its next watch back, which brings the
+    report. In `restart_new` each takes longer, and a connection is opened for the report.
     """
     system = "rdzv-tls" if tls else "rdzv"
     with meeting(nodes, tls=tls, processes=2 if tls and nodes > 1_000 else 1) as met:

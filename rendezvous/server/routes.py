@@ -38,7 +38,7 @@ from rendezvous.wire.errors import NotFound
 from rendezvous.wire.metrics import MetricBatch, MetricReply, RunMetrics
 from rendezvous.wire.node import JoinReply, JoinRequest, Refusal
 from rendezvous.wire.relay import RelayMail, RelayPost, RelayReply
-from rendezvous.wire.reports import AckReport, Report, ReportReply
+from rendezvous.wire.reports import AckReport, ExitReport, Report, ReportReply
 from rendezvous.wire.run import (
     DrainRequest,
     EventLine,
@@ -71,6 +71,12 @@ async def _watch(service: Service, asked: Asked) -> Body:
         ack = _ack(query.epoch, query.ack)
         await service.report(asked.live, asked.slot, asked.number, ack)
     return await service.watch(asked.live, query.after)
+
+
+async def _end_and_watch(service: Service, asked: Asked) -> Body:
+    """The same of a program's end."""
+    await service.report(asked.live, asked.slot, asked.number, asked.said)
+    return await service.watch(asked.live, asked.query.after)
 
 
 @functools.lru_cache(64)  # all nodes acknowledge the same
@@ -192,6 +198,9 @@ ROUTES = (
           "before it waits, it acknowledges the table of `epoch` with the digest `ack`.",
           node, _watch, NodeView, query={"after": _AFTER, "epoch": (int, 0), "ack": _ACK},
           lean=True),
+    Route("end_and_watch", "POST", f"{_NODE}/watch",
+          "The same; before it waits, it takes in how the program has ended.",
+          node, _end_and_watch, NodeView, takes=ExitReport, query={"after": _AFTER}, lean=True),
     Route("report", "POST", f"{_NODE}/reports",
           "Probe results, acknowledgement or refusal, progress, exit, leave.",
           node,

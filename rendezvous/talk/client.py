@@ -52,9 +52,10 @@ _QUIET_SECONDS = 30.0
 """A stream of events has an empty line now and then."""
 
 Model = TypeVar("Model")
+R = TypeVar("R", bound=Report)
 
 
-def aged(report: Report, seconds: float) -> Report:
+def aged(report: R, seconds: float) -> R:
     """The report as it is told so much later: the registry judges by age who failed first, and a
     node that will go has so much less time."""
     if isinstance(report, DepartReport):
@@ -240,27 +241,39 @@ class RegistryClient:
         return await self._ask(ReportReply, "POST", f"/v1/runs/{run}/slots/{slot}/refusal", refusal)
 
     async def watch(
-        self, run: str, slot: int, after: int, poll: float, ack: AckReport | None = None
+        self,
+        run: str,
+        slot: int,
+        after: int,
+        poll: float,
+        brings: AckReport | ExitReport | None = None,
     ) -> NodeView:
         """The next news, or the present reason when there is none.
 
-        The answer to one that brings an acknowledgement says that it is taken in; only a registry
-        whose `JoinReply` has `acks_in_watch` reads it.
+        The answer to one that brings something says that it is taken in. Only a registry whose
+        `JoinReply` has `acks_in_watch` reads an acknowledgement, and only one that tells of
+        restarts the end of a program.
         """
         path = f"/v1/runs/{run}/nodes/{slot}/watch?after={after}"
-        if ack is not None:
-            path += f"&epoch={ack.epoch}&ack={ack.digest}"
-        data = await self._persistently("GET", path, late=poll + self._seconds)
-        return _read(NodeView, read_view, data)
+        late = poll + self._seconds
+        if isinstance(brings, ExitReport):
+            return _read(NodeView, read_view, await self._tell(path, brings, late=late))
+        if brings is not None:
+            path += f"&epoch={brings.epoch}&ack={brings.digest}"
+        return _read(NodeView, read_view, await self._persistently("GET", path, late=late))
 
     async def report(self, run: str, slot: int, report: Report) -> ReportReply:
         """Tell something of this node."""
-        path, clock = f"/v1/runs/{run}/nodes/{slot}/reports", asyncio.get_running_loop().time
+        path = f"/v1/runs/{run}/nodes/{slot}/reports"
+        return _parse(ReportReply, await self._tell(path, report, late=self._seconds))
+
+    async def _tell(self, path: str, report: Report, *, late: float) -> bytes:
+        """Send a report, which gets older meanwhile; returns the answer."""
+        clock = asyncio.get_running_loop().time
         began = clock()
-        data = await self._persistently(
-            "POST", path, lambda: aged(report, clock() - began), late=self._seconds
+        return await self._persistently(
+            "POST", path, lambda: aged(report, clock() - began), late=late
         )
-        return _parse(ReportReply, data)
 
     async def send_metrics(self, run: str, slot: int, batch: MetricBatch) -> MetricReply:
         """Tell how this node's processes get on; what is lost on the way may be sent again."""

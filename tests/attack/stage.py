@@ -142,6 +142,7 @@ class Stage:
             ("POST", "/v1/runs/{run}/nodes"): json.loads(
                 to_json(self.mine.join(0, **GENERATION_2))
             ),
+            ("POST", "/v1/runs/{run}/nodes/{node}/watch"): {"epoch": 2, "exit_code": 3},
             ("POST", "/v1/runs/{run}/nodes/{node}/reports"): {
                 "kind": "refuse",
                 "epoch": 2,

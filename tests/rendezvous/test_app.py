@@ -9,6 +9,7 @@ import json
 import random
 from typing import Any
 
+import fastapi  # noqa: F401 (else in a thread, for which virtual time does not wait)
 import pytest
 from pydantic_core import to_json
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -67,11 +68,11 @@ class Door:
         said = report if isinstance(report, dict) else report.model_dump(mode="json")
         return await self.ask("POST", f"/nodes/{slot}/reports", self.nodes[slot], said)
 
-    async def arm(self, nodes: int = 2) -> NodeView:
+    async def arm(self, nodes: int = 2, **changes: int) -> NodeView:
         """A run whose table is sealed."""
-        await self.create(nodes)
+        await self.create(nodes, **changes)
         for slot in range(nodes):
-            await self.join(slot)
+            await self.join(slot, restarts=bool(changes))
         for slot in range(nodes):
             await self.report(slot, make_probe(1, slot, range(nodes)))
         return view_of(await self.watch(0))
@@ -178,6 +179,28 @@ async def test_a_watch_acknowledges_the_table_of_its_epoch_and_no_other(
     answer = await door.watch(0, f"0&{query}")
     assert answer.problem == problem if problem else view_of(answer).phase is Phase.ARMING
     assert not any("is ready" in reason for reason in served.reasons(door.launch))
+
+
+async def test_the_end_of_a_program_comes_with_a_watch_as_it_comes_as_a_report(
+    served: Served, door: Door
+) -> None:
+    """It is answered once it is durable, and there is news: here that programs start again."""
+    view = await door.arm(max_restarts=1)
+    for slot in (0, 1):
+        await door.report(slot, AckReport(epoch=1, digest=view.digest))
+    await door.report(1, ExitReport(epoch=1, exit_code=7))
+    stop = view_of(await door.watch(0))
+    ended = ExitReport(epoch=1, exit_code=143, stopped=True).model_dump(mode="json")
+    brings = "POST", f"/nodes/0/watch?after={stop.seq}", door.nodes[0], ended
+    served.journal.open.clear()
+    first = asyncio.create_task(door.ask(*brings))
+    assert (stop.stop, await is_waiting(first)) == (True, True)
+    served.journal.open.set()
+    again = view_of(await first)
+    assert (again.phase, again.epoch) == (Phase.ARMING, 2)
+    known = served.reasons(door.launch)
+    assert view_of(await door.ask(*brings)) == again  # its answer was lost
+    assert served.reasons(door.launch) == known
 
 
 async def test_a_large_table_is_compressed_for_those_who_take_it(served: Served) -> None:

@@ -342,14 +342,29 @@ def test_after_a_new_dial_the_old_line_is_kept_until_the_new_one_has_answered() 
     assert (seen, host.closed) == ([("/healthz", 0), ("/v1/runs", 0)], 1)
 
 
-def test_an_exit_is_as_old_as_it_is_when_it_is_told_again() -> None:
+END = ExitReport(epoch=1, exit_code=3, age_seconds=1.0)
+
+
+async def report_end(client: RegistryClient) -> Any:
+    return await client.report("r", 0, END)
+
+
+async def watch_with_end(client: RegistryClient) -> Any:
+    return await client.watch("r", 0, 7, 0.0, END)
+
+
+@pytest.mark.parametrize(
+    ("work", "answer", "path"),
+    [(report_end, {"seq": 3}, "reports"), (watch_with_end, VIEW, "watch?after=7")],
+)
+def test_an_exit_is_as_old_as_it_is_when_it_is_told_again(
+    work: Work, answer: dict[str, Any], path: str
+) -> None:
     """Else a failure whose first report was lost would count as later than what it caused."""
-
-    async def work(client: RegistryClient) -> None:
-        await client.report("r", 0, ExitReport(epoch=1, exit_code=3, age_seconds=1.0))
-
-    host = Host(answer={"seq": 3}, deaf=1)
+    host = Host(answer=answer, deaf=1)
     with_client({"a": host}, work)
+    targets = {(request.method, request.target) for request, _ in host.asked[1:]}
+    assert targets - {("GET", "/healthz")} == {("POST", f"/v1/runs/r/nodes/0/{path}")}
     told = [json.loads(request.body or b"") for request, _ in host.asked if request.body]
     assert [report["age_seconds"] for report in told] == pytest.approx([1.0, 2.0], abs=0.1)
     ended = ExitReport(epoch=1, exit_code=0, age_seconds=0.5)

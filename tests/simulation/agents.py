@@ -84,18 +84,24 @@ class RecordingClient(RegistryClient):
         return await super().refuse(run, slot, refusal)
 
     async def watch(
-        self, run: str, slot: int, after: int, poll: float, ack: AckReport | None = None
+        self,
+        run: str,
+        slot: int,
+        after: int,
+        poll: float,
+        brings: AckReport | ExitReport | None = None,
     ) -> NodeView:
         """See the base class; a node that is stuck has nothing to acknowledge."""
-        if self.process.stuck:
-            ack = None
+        if self.process.stuck and isinstance(brings, AckReport):
+            brings = None
         self.process.doors.may_break("watch")
-        if ack is not None:
-            ack = cast(AckReport, self.process.world.told_by(self.process, ack))
-            self.process.note_report(ack)
-        view = await super().watch(run, slot, after, poll, ack)
-        if ack is not None:
-            self.process.world.history.judge(process=self.process, report=ack)
+        if brings is not None:
+            told = self.process.world.told_by(self.process, brings)
+            brings = cast("AckReport | ExitReport", told)
+            self.process.note_report(brings)
+        view = await super().watch(run, slot, after, poll, brings)
+        if brings is not None:
+            self.process.note_answered(brings)
         self.process.note_view(view)
         return self.process.told_to(view)
 
@@ -108,7 +114,7 @@ class RecordingClient(RegistryClient):
             report = self.process.world.told_by(self.process, report)
             self.process.note_report(report)
             reply = await super().report(run, slot, report)
-        self.process.world.history.judge(process=self.process, report=report)
+        self.process.note_answered(report)
         return reply
 
 
@@ -315,6 +321,11 @@ class Process:
         if isinstance(report, AckReport) and told not in self.facts.acks:
             self.acked = report.digest
             self.facts.acks.add(told)
+
+    def note_answered(self, report: Report) -> None:
+        for life in self.lives:
+            life.is_told |= isinstance(report, ExitReport) and report.epoch == life.epoch
+        self.world.history.judge(process=self, report=report)
 
     def told_to(self, view: NodeView) -> NodeView:
         """What it is told of the table: its registry may not be honest."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rendezvous.run import events
 from rendezvous.run.events import Event
 from rendezvous.run.state import OVER, Run
-from rendezvous.wire.run import Phase
+from rendezvous.wire.run import NodeState, Phase
 from rendezvous.wire.watch import NodeView
 from tests.simulation.epochs import Life, begins_again
 from tests.simulation.history import Facts, History, Wrong
@@ -158,8 +158,11 @@ def who_left_is_named(history: History, run: Run, event: Event) -> Wrong:
         result is None
         or not stopped
         or result.code != "node_lost"
-        or "left the run" not in (result.message)
+        or "left the run" not in result.message
     ):
+        return None
+    named = run.slots[result.slot].node if result.slot is not None else None
+    if named is not None and named.state is NodeState.LOST:  # before it could be told of that
         return None
     told, grace = who_leaves(facts, run), run.spec.limits.grace_seconds
     first = told[0].due_at(grace) if told else 0.0

@@ -33,6 +33,7 @@ class Life:
     Attributes:
         ended_at: Of its main process; what that has started may live on.
         failed_at: When its node failed, by itself or with its program.
+        is_told: Whether the registry has answered who told how it ended.
     """
 
     epoch: int
@@ -42,6 +43,7 @@ class Life:
     code: int | None = None
     failed_at: float | None = None
     program: SimulatedProgram | None = None
+    is_told: bool = False
 
     @property
     def is_over(self) -> bool:

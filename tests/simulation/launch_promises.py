@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rendezvous.wire.run import RunStatus
+from rendezvous.wire.run import RunStatus, SlotState
 from tests.simulation.agent_promises import ORPHAN_SECONDS
 from tests.simulation.agents import GRACE_SECONDS
 from tests.simulation.history import History, Wrong
@@ -236,10 +236,12 @@ def a_node_may_end_by_itself(
     To one without a place in the table it is over at the go.
     """
     at, process, seen = launcher.told_at, run.process, launcher.seen
+    scheduler = history.world.schedulers[launcher.index]
     if launcher.ran_at is not None and seen is not None:
         slot = seen.slots[run.slot]
         newest = run.generation >= slot.wanted_generation
-        at = launcher.ran_at if slot.rank is None and newest else at
+        queued = slot.state is SlotState.QUEUED and scheduler.lie_slot == run.slot
+        at = launcher.ran_at if slot.rank is None and newest and not queued else at
     is_own = run.join.launch_id == launcher.launch_id
     if at is None or _is_in_a_hurry(launcher) or not is_own or process is None:
         return None

@@ -160,8 +160,9 @@ def a_clash_names_both(history: History, run: Run, coming: events.Refused) -> Wr
     if coming.exit_code is not None:
         return None
     launch, mine = history.of(run).launch, history.of(run).launch.ranks[coming.slot]
-    marks, where = history.world.marks, (history.of(run).index, coming.slot)
-    if mine is None or {("other job", *where), ("other word", *where)} & marks.keys():
+    index, slots = history.of(run).index, [coming.slot, *(slot.index for slot in run.members())]
+    others_job = {(what, index, slot) for what in ("other job", "other word") for slot in slots}
+    if mine is None or others_job & history.world.marks.keys():
         return None  # it is refused for that
     others = [slot.index for slot in run.members() if launch.ranks[slot.index] == mine]
     others = [slot for slot in others if slot != coming.slot]

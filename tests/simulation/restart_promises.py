@@ -252,11 +252,14 @@ def what_is_told_of_restarts_is_durable(history: History, said: NodeView | RunSt
 def an_acknowledgement_comes_after_the_end(
     history: History, process: Process, told: Report
 ) -> Wrong:
-    """A node acknowledges the next table only when nothing is left of its last program."""
+    """A node acknowledges a table once its last program has left nothing, and its end is told."""
     if not isinstance(told, AckReport):
         return None
-    alive = [life.epoch for life in process.lives if not life.is_over and life.epoch < told.epoch]
-    return f"{process.name}: the program of epoch {alive[0]} is there" if alive else None
+    for life in process.lives:
+        if life.epoch < told.epoch and not (life.is_over and life.is_told):
+            what = "its end is not told" if life.is_over else "it is there"
+            return f"{process.name}, program of epoch {life.epoch}: {what}"
+    return None
 
 
 def programs_of_two_epochs_never_meet(history: History, process: Process, digest: str) -> Wrong:

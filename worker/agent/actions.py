@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from rendezvous.frozen import frozen
 from rendezvous.wire.node import JoinRequest
-from rendezvous.wire.reports import AckReport, Report
+from rendezvous.wire.reports import AckReport, ExitReport, Report
 from rendezvous.wire.run import NO_RESTARTS, RestartFacts
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.verify import ProbePlan
@@ -79,13 +79,19 @@ class Refuse(Effect):
 
 @frozen
 class Watch(Effect):
-    """Ask for news newer than `after`; the heart-beat. It may bring an acknowledgement."""
+    """Ask for news newer than `after`; the heart-beat.
+
+    Attributes:
+        brings: What the registry is told with it.
+        since: When what an exit report tells of began; its age is counted from then.
+    """
 
     after: int
     poll: float
     limit: float
     pause: bool = False
-    ack: AckReport | None = None
+    brings: AckReport | ExitReport | None = None
+    since: float | None = None
 
 
 @frozen

@@ -223,17 +223,20 @@ def gone(turn: Turn, said: inputs.Input) -> None:
 
 
 def is_ending(turn: Turn) -> bool:
-    """Whether a program was told to stop, and the registry does not know yet how it ended."""
+    """Whether a program was told to stop, and what there is to say of its end is not known yet."""
     program = turn.node.program
-    return program is not None and program.stop_at is not None and not is_over(turn, program)
+    return program is not None and program.stop_at is not None and not _has_ended(turn, program)
 
 
 def is_over(turn: Turn, program: ProgramState) -> bool:
     """Whether nothing of it is left, and the registry knows how it ended."""
+    tells = any(isinstance(tell.report, ExitReport) for tell in turn.under_way(do.Tell))
+    return program.end is None and not tells and _has_ended(turn, program)
+
+
+def _has_ended(turn: Turn, program: ProgramState) -> bool:
     ending = turn.under_way(do.Start, do.CloseRemote, do.Flush, do.ReadTrouble)
-    tells = turn.under_way(do.Tell)
-    told = not any(isinstance(tell.report, ExitReport) for tell in tells)
-    return program.gone and told and not any(ending)
+    return program.gone and not any(ending)
 
 
 def remote_closed(turn: Turn) -> None:
@@ -262,7 +265,7 @@ def flushed(turn: Turn) -> None:
     if program.follows_network and report.exit_code and not report.stopped:
         turn.begin(do.ReadTrouble, program=program.number, limit=_TROUBLE_SECONDS)
     else:
-        reports.tell(turn, report, since=since)
+        _tell_end(turn, report, since)
 
 
 def trouble_read(turn: Turn, said: inputs.Input) -> None:
@@ -271,7 +274,25 @@ def trouble_read(turn: Turn, said: inputs.Input) -> None:
     report, since = _final_report(turn, turn.node.program)
     if isinstance(said, inputs.TroubleRead):
         report = reports.with_trouble(report, said.trouble)
-    reports.tell(turn, report, since=since)
+    _tell_end(turn, report, since)
+
+
+def _tell_end(turn: Turn, report: ExitReport, since: float | None) -> None:
+    """With the watch that has waited for it, or by itself where one is under way."""
+    member = turn.node.member
+    if member is not None and member.held_at is not None and turn.node.ends is None:
+        turn.set_program(end=(report, turn.now if since is None else since))
+    else:
+        reports.tell(turn, report, since=since)
+
+
+def tell_by_itself(turn: Turn) -> None:
+    """Report what the watch was to bring: it is not written there, or this node ends."""
+    program = turn.node.program
+    if program is not None and program.end is not None:
+        report, since = program.end
+        turn.set_program(end=None)
+        reports.tell(turn, report, since=since)
 
 
 def _final_report(turn: Turn, program: ProgramState) -> tuple[ExitReport, float | None]:

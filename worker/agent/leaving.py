@@ -96,6 +96,7 @@ def go_on(turn: Turn) -> None:
     if any(tell.is_last_word for tell in turn.under_way(do.Tell)):
         return
     following.stop_all(turn)
+    following.tell_by_itself(turn)
     reported = not any(tell.needed for tell in turn.under_way(do.Tell))
     if reported and not any(turn.under_way(*_OF_PROGRAMS)):
         _leave(turn)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from rendezvous.compat import timeout
 from rendezvous.talk.client import RegistryClient, aged
@@ -13,6 +14,8 @@ from rendezvous.wire.reports import Report
 from worker.agent import actions as do
 from worker.agent import inputs
 from worker.offer.refusal import refuse
+
+R = TypeVar("R", bound=Report)
 
 
 async def one_try(
@@ -50,16 +53,18 @@ async def talk(asked: do.Effect, client: RegistryClient, join: JoinString) -> in
         case do.Refuse():
             await refuse(client, join, asked.error)
         case do.Watch():
-            view = await client.watch(join.run, join.slot, asked.after, asked.poll, asked.ack)
+            brings = asked.brings and _with_age(asked.brings, asked.since)
+            view = await client.watch(join.run, join.slot, asked.after, asked.poll, brings)
             return inputs.Viewed(asked.number, view)
         case do.Tell():
-            await client.report(join.run, join.slot, _with_age(asked))
+            since = asked.began_at if asked.since is None else asked.since
+            await client.report(join.run, join.slot, _with_age(asked.report, since))
         case do.CloseClient():
             await client.close()
     return inputs.Done(asked.number)
 
 
-def _with_age(asked: do.Tell) -> Report:
+def _with_age(report: R, since: float | None) -> R:
     """The report as it is told now: the registry judges by age who failed first."""
-    since = asked.began_at if asked.since is None else asked.since
-    return aged(asked.report, max(0.0, asyncio.get_running_loop().time() - since))
+    now = asyncio.get_running_loop().time()
+    return report if since is None else aged(report, max(0.0, now - since))

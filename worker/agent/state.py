@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
-from rendezvous.wire.reports import AckReport
+from rendezvous.wire.reports import AckReport, ExitReport
 from rendezvous.wire.run import NO_RESTARTS, RestartFacts, Result
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.watch import DepartureNotice
@@ -68,8 +68,7 @@ class Member:
         heard_at: When the registry last answered a watch.
         acks_in_watch: Whether the registry takes an acknowledgement with a watch.
         takes_departures: Whether it can be told that this node will go.
-        held_at: Since when the next watch waits for the acknowledgement that it is to bring; None:
-            it does not wait.
+        held_at: Since when the next watch waits for what it is to bring; None: it does not wait.
         had_last_try: Whether the try with which the orphan time-out ends was made since.
         why_silent: What the last try that failed has shown.
     """
@@ -119,6 +118,7 @@ class ProgramState:
         left_behind: The run has gone on from its epoch: once it is over, another may start.
         gone: Whether nothing of it is left. `ending` is then how it ended, None of one that only
             served, and `words` what it said.
+        end: What the next watch is to bring, and when that began: not taken in yet.
     """
 
     number: int
@@ -144,6 +144,7 @@ class ProgramState:
     gone: bool = False
     ending: Ending | None = None
     words: OwnWords = NO_WORDS
+    end: tuple[ExitReport, float | None] | None = None
 
 
 @dataclass(frozen=True)

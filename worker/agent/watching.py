@@ -6,8 +6,7 @@ length: it may have been this process that was stopped.
 
 A node that arms for a table holds its next watch back for a moment: the acknowledgement goes with
 it, on the same connection, and the registry has half as many requests to answer before the go. So
-does one whose program is stopped and may start again: its end is reported on the connection that
-the watch would take, and no other one has to be made for it.
+does one whose program is stopped and may start again: its end goes with the watch.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from rendezvous.wire.reports import AckReport, ExitReport
 from rendezvous.wire.run import Phase
 from rendezvous.wire.watch import NodeView
 from worker.agent import attempt, following, inputs, reports
-from worker.agent.actions import Arm, Tell, Watch
+from worker.agent.actions import Arm, Watch
 from worker.agent.faults import SILENT, registry_lost
 from worker.agent.notices import Note
 from worker.agent.state import IN_ORDER, Cause, Member, Turn
@@ -38,8 +37,36 @@ def watch(turn: Turn, *, pause: bool = False) -> None:
     if turn.node.ends is not None:  # a node that ends does so in its own time
         limit, is_last = whole, False
     turn.set_member(had_last_try=member.had_last_try or is_last, held_at=None)
-    ack = turn.node.epoch.ack if turn.node.epoch and turn.node.ends is None else None
-    turn.begin(Watch, after=member.after, poll=member.poll, limit=limit, pause=pause, ack=ack)
+    brings, since = _to_bring(turn)
+    turn.begin(
+        Watch,
+        after=member.after,
+        poll=member.poll,
+        limit=limit,
+        pause=pause,
+        brings=brings,
+        since=since,
+    )
+
+
+def _to_bring(turn: Turn) -> tuple[AckReport | ExitReport | None, float | None]:
+    """What is to be told with a watch, and since when that is so; a node that ends tells it by
+    itself. Nothing is armed for before the end of a program is told."""
+    node = turn.node
+    if node.ends is not None:
+        return None, None
+    if node.program is not None and node.program.end is not None:
+        return node.program.end
+    return (node.epoch.ack if node.epoch is not None else None), None
+
+
+def _brought(turn: Turn, asked: Watch) -> None:
+    """It needs not be told again."""
+    epoch, program = turn.node.epoch, turn.node.program
+    if epoch is not None and epoch.ack is not None and epoch.ack == asked.brings:
+        turn.set(epoch=replace(epoch, ack=None))
+    if program is not None and program.end == (asked.brings, asked.since):
+        turn.set_program(end=None)
 
 
 def go_on(turn: Turn) -> None:
@@ -56,9 +83,6 @@ def due(turn: Turn) -> list[float]:
     leaves = ends is not None and (ends.step is not None or ends.cause not in IN_ORDER)
     if member is None or member.held_at is None or leaves:
         return []
-    told = [tell.began_at for tell in turn.under_way(Tell) if isinstance(tell.report, ExitReport)]
-    if told:  # whoever reports is heard of
-        return [min(told) + member.poll / 2]
     return [member.held_at + min(HOLD_SECONDS, member.poll / 4)]
 
 
@@ -80,14 +104,12 @@ def answered(turn: Turn, asked: Watch, said: inputs.Input) -> None:
     """Take in what came of a watch."""
     match said:
         case inputs.Viewed():
-            epoch = turn.node.epoch
-            if asked.ack is not None and epoch is not None and epoch.ack == asked.ack:
-                turn.set(epoch=replace(epoch, ack=None))
+            _brought(turn, asked)
             _viewed(turn, said)
         case inputs.Late():
             _silent(turn, _member(turn).why_silent or SILENT, pause=False)
-        case inputs.Failed(error=StorageFull()) if asked.ack is not None:
-            _not_written(turn, asked.ack)
+        case inputs.Failed(error=StorageFull()) if asked.brings is not None:
+            _not_written(turn, asked)
         case inputs.Failed(error=RegistryError() | TooManyRequests()):
             _silent(turn, said.error.message, pause=True)
         case inputs.Failed():
@@ -129,12 +151,13 @@ def _is_followed_soon(turn: Turn, view: NodeView) -> bool:
     return stops and program is not None and not program.told
 
 
-def _not_written(turn: Turn, ack: AckReport) -> None:
-    """The registry is there and cannot write: the acknowledgement goes by itself until it can."""
-    epoch = turn.node.epoch
-    if epoch is not None and epoch.ack == ack and turn.node.ends is None:
-        turn.set(epoch=replace(epoch, ack=None))
-        reports.tell(turn, ack)
+def _not_written(turn: Turn, asked: Watch) -> None:
+    """The registry is there and cannot write: what it was told goes by itself until it can."""
+    if asked.brings == _to_bring(turn)[0]:
+        following.tell_by_itself(turn)
+        if isinstance(asked.brings, AckReport):
+            reports.tell(turn, asked.brings)
+        _brought(turn, asked)
     turn.set_member(heard_at=turn.now, had_last_try=False, why_silent="")
     watch(turn)
 

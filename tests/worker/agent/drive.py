@@ -312,17 +312,27 @@ LATE, AWAY_NOW, UNTOLD = m.late(do.Watch), m.fails(do.Watch), m.fails(do.Tell)
 SOCKET, CLOSES = m.closes(do.CloseSocket), m.closes()
 
 
-def _tell(action: do.Tell) -> str:
-    report, name = action.report, type(action.report).__name__.removesuffix("Report")
+def _report(report: Report, since: float | None) -> str:
+    name = type(report).__name__.removesuffix("Report")
     if isinstance(report, ExitReport):
         rank = None if report.worker_rank is None else f"rank{report.worker_rank}"
         marks = ["stopped"] * report.stopped + ["agent"] * report.by_agent + [rank] * bool(rank)
         name = f"{name}({','.join([str(report.exit_code), *map(str, marks)])})"
+    return name + ("" if since is None else f"@{since:g}")
+
+
+def _tell(action: do.Tell) -> str:
+    name = _report(action.report, action.since)
     flags = ["last"] * action.is_last_word
     if action.needed == (name == "Progress"):  # nothing fails of progress that is not told
         flags.append("needed" if action.needed else "unneeded")
-    since = "" if action.since is None else f"@{action.since:g}"
-    return ":".join(["Tell", name + since, *flags])
+    return ":".join(["Tell", name, *flags])
+
+
+def _watch(action: do.Watch) -> str:
+    limit = f"({action.limit:.3g})" * (action.limit < 100.0)
+    brings = [_report(action.brings, action.since)] if action.brings is not None else []
+    return ":".join(["Watch" + limit, *brings])
 
 
 def in_words(actions: Iterable[do.Action], begun: dict[int, Any] | None = None) -> str:
@@ -339,8 +349,8 @@ def in_words(actions: Iterable[do.Action], begun: dict[int, Any] | None = None) 
                 words = action.notice.note.name
             case do.Tell():
                 words = _tell(action)
-            case do.Watch() if action.limit < 100.0:
-                words = f"Watch({action.limit:.3g})"
+            case do.Watch():
+                words = _watch(action)
             case do.Drop() if action.number in begun:
                 words = f"Drop:{type(begun[action.number]).__name__}"
             case do.End():
