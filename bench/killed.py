@@ -94,13 +94,15 @@ class Restarted:
         started: ... its torchrun; negative where that goes on.
         first: ... the first statement of its program.
         ready: ... found the others.
-        imports: Of these, how long the last node's processes imported torch, one after the other.
+        imports: Of that, how long the last node's processes imported torch, one after the other.
+        torchrun_imports: Of the time to the first statement, how long its torchrun did.
     """
 
     started: float
     first: float
     ready: float
     imports: float
+    torchrun_imports: float
 
 
 def _rdzv(folder: Path, port: int) -> list[list[str]]:
@@ -160,17 +162,18 @@ def _rows(way: Way, found: Sequence[Restarted | None]) -> Iterator[Row | Figure]
         yield Figure("restarted", _NODES, 0, f"of {len(found)}", None, len(found), note=note)
         return
     started = round(statistics.median(one.started for one in came), 2)
-    left = round(statistics.median(one.ready - one.imports for one in came), 2)
+    left = round(statistics.median(one.first - one.torchrun_imports for one in came), 2)
+    met = round(statistics.median(one.ready - one.imports for one in came), 2)
     torchruns = f"new torchruns after {started:g} s" if way.imports_torchrun else "same torchruns"
     whose = "torchrun's and the program's" if way.imports_torchrun else "the program's"
-    note = f"{left:g} s without {whose} import of torch; {way.note}"
+    note = f"{met:g} s without {whose} import of torch; {way.note}"
     missing = [float("inf")] * (len(found) - len(came))
     firsts = [1000 * one.first for one in came] + missing
     readies = [1000 * one.ready for one in came] + missing
     yield row(way.system, _NODES, "killed_first", firsts, note=f"{torchruns}; {way.note}")
     yield row(way.system, _NODES, "killed_ready", readies, note=note)
     if way is RDZV:
-        note = f"{way.system}: a worker's SIGKILL until all have met again, but for {whose} import"
+        note = f"{way.system}: a worker's SIGKILL until all run, but for torchrun's import of torch"
         yield Figure("restart_left", _NODES, left, "s", _LEFT_SECONDS, len(came), note=note)
         note = f"{way.system}: a worker's SIGKILL until the last node's torchrun is started"
         yield Figure("restart_started", _NODES, started, "s", _LEFT_SECONDS, len(came), note=note)
@@ -212,8 +215,9 @@ def after_kill(again: Sequence[Program], killed: float, *, imports_torchrun: boo
     last = max(again, key=lambda one: one.imported)
     imports = last.import_seconds + imports_torchrun * last.torchrun_import_seconds
     started = max(one.torchrun_started for one in again) - killed
-    first, ready = max(one.first for one in again), max(one.ready for one in again)
-    return Restarted(started, first - killed, ready - killed, imports)
+    first, ready = max(again, key=lambda one: one.first), max(one.ready for one in again)
+    torchruns = imports_torchrun * first.torchrun_import_seconds
+    return Restarted(started, first.first - killed, ready - killed, imports, torchruns)
 
 
 def _seen(

@@ -288,7 +288,8 @@ class Service:
         self.counters["reports"] += 1
         if isinstance(report, ExitReport):
             age = self._clock.own_age(report.age_seconds)
-            report = report.model_copy(update={"age_seconds": age})
+            if age != report.age_seconds:
+                report = report.model_copy(update={"age_seconds": age})
         await self.sequencer.change_run(
             live, lambda now: decide_report(live.run, slot, incarnation, report, now)
         )

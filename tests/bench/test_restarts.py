@@ -56,8 +56,9 @@ def program_at(rank: int, first: float, imported: float, ready: float) -> killed
 def test_the_imports_of_the_node_that_came_last_are_told_apart() -> None:
     again = [program_at(0, 13.0, 14.0, 17.0), program_at(1, 12.0, 16.0, 17.5)]
     fresh = killed.after_kill(again, 10.0, imports_torchrun=True)
-    assert fresh == killed.Restarted(0.25, 3.0, 7.5, 9.0)
-    assert killed.after_kill(again, 10.0, imports_torchrun=False).imports == 4.0
+    assert fresh == killed.Restarted(0.25, 3.0, 7.5, 9.0, 5.0)
+    same = killed.after_kill(again, 10.0, imports_torchrun=False)
+    assert (same.imports, same.torchrun_imports) == (4.0, 0.0)
 
 
 def test_ways_are_compared_round_by_round_and_never_is_no_time(
@@ -65,8 +66,8 @@ def test_ways_are_compared_round_by_round_and_never_is_no_time(
 ) -> None:
     restarted = killed.Restarted
     took: dict[str, list[killed.Restarted | None]] = {
-        "rdzv-launch": [restarted(0.2, 1.0, 4.0, 3.5), restarted(0.4, 1.0, 6.0, 5.0)],
-        "c10d-unshared": [restarted(-30.0, 2.0, 8.0, 2.0), None],
+        "rdzv-launch": [restarted(0.2, 1.0, 4.0, 3.5, 0.7), restarted(0.4, 1.0, 6.0, 5.0, 0.8)],
+        "c10d-unshared": [restarted(-30.0, 2.0, 8.0, 2.0, 0.0), None],
         "torchrun-loop": [None, None],
         "c10d": [None],
     }
@@ -84,7 +85,7 @@ def test_ways_are_compared_round_by_round_and_never_is_no_time(
     assert rows[0].note == "new torchruns after 0.3 s; --max-restarts 1"
     figures = [one for one in made if isinstance(one, Figure)]
     assert [(one.what, one.value, one.unit) for one in figures] == [
-        ("restart_left", 0.75, "s"),
+        ("restart_left", 0.25, "s"),
         ("restart_started", 0.3, "s"),
         ("restarted", 0, "of 2"),
         ("restart_ratio", 0.5, "times"),
