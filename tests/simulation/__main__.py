@@ -1,8 +1,8 @@
 """Many schedules, from seeds: `python -m tests.simulation --schedules 5000`.
 
 The search goes on where the last one ended (see `progress`), after the seeds that have failed.
-With `--seed` it begins there, and nothing of it is kept. With `--bugs` the seeds are looked for
-that show the planted bugs.
+With `--seed` it begins there, and with `--restarts` it tries only what may start again: nothing of
+that is kept. With `--bugs` the seeds are looked for that show the planted bugs.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import itertools
 import multiprocessing
 import signal
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
 from rendezvous.server.journal import Record, SqliteJournal
 from tests.simulation.faults import words
-from tests.simulation.generate import generate
+from tests.simulation.generate import generate, starts_again
 from tests.simulation.history import Violation
 from tests.simulation.planted import BUGS
 from tests.simulation.progress import Kept, Totals, kept_in, version_of_code
@@ -60,7 +61,7 @@ def main() -> int:
     with bug:
         if arguments.schedule:
             return _one(from_json(arguments.schedule.read_text()))
-        if arguments.bug or arguments.seed is not None:
+        if arguments.bug or arguments.restarts or arguments.seed is not None:
             return _run(arguments, arguments.seed or 0, None)
     with kept_in(OUT, version_of_code()) as kept:
         return _replay(kept) or _run(arguments, kept.progress.next_seed, kept)
@@ -78,7 +79,7 @@ def _replay(kept: Kept) -> int:
 
 def _run(arguments: argparse.Namespace, first: int, kept: Kept | None) -> int:
     """Run the seeds from `first` on, until somebody breaks it off; returns the exit code."""
-    seeds = range(first, first + arguments.schedules)
+    seeds = seeds_from(first, arguments.schedules, restarts=arguments.restarts)
     chunks = [seeds[at : at + arguments.chunk] for at in range(0, len(seeds), arguments.chunk)]
     start, totals, code = time.monotonic(), Totals(), 0
     pool = multiprocessing.get_context("fork").Pool(arguments.jobs, _begin_worker)
@@ -86,6 +87,7 @@ def _run(arguments: argparse.Namespace, first: int, kept: Kept | None) -> int:
         for chunk, part in zip(chunks, pool.imap(run_seeds, chunks), strict=True):
             totals.add(part)
             if kept is not None:
+                assert isinstance(chunk, range)
                 kept.take(chunk, part)
             if totals.failed or time.monotonic() - start > arguments.seconds:
                 break
@@ -99,6 +101,13 @@ def _run(arguments: argparse.Namespace, first: int, kept: Kept | None) -> int:
     return _explain(totals.failed) if totals.failed else code
 
 
+def seeds_from(first: int, count: int, *, restarts: bool) -> Sequence[int]:
+    """So many seeds from the first on; with `restarts` only those that may start again."""
+    if restarts:
+        return [*itertools.islice(filter(starts_again, itertools.count(first)), count)]
+    return range(first, first + count)
+
+
 def _begin_worker() -> None:
     """Leave it to the search what Ctrl-C means."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -108,6 +117,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--schedules", type=int, default=1_000, help="how many (default 1000)")
     parser.add_argument("--seed", type=int, help="begin here, and leave what is kept alone")
+    of_restarts = "only seeds whose programs may start again; leave what is kept alone"
+    parser.add_argument("--restarts", action="store_true", help=of_restarts)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
     parser.add_argument("--jobs", type=int, default=1, help="processes (default 1)")
     parser.add_argument("--chunk", type=int, default=20, help="seeds at a time (default 20)")

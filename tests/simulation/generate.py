@@ -115,11 +115,16 @@ _KINDS = _LOCAL | _GLOBAL
 def generate(seed: int) -> Schedule:
     """The schedule of a seed: mostly one launch, a few faults, all of them close together."""
     schedule = _once(seed)
-    if seed % _AGAIN in _AGAIN_AT:
+    if starts_again(seed):
         schedule = with_restarts(random.Random(f"{seed} restarts"), schedule)
     if seed % _DEPARTING in _DEPARTING_AT:
         schedule = with_departures(random.Random(f"{seed} departures"), schedule)
     return schedule
+
+
+def starts_again(seed: int) -> bool:
+    """Whether the programs of this seed may start again."""
+    return seed % _AGAIN in _AGAIN_AT
 
 
 def _once(seed: int) -> Schedule:

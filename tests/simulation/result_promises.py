@@ -10,7 +10,7 @@ from rendezvous.run.state import Run
 from rendezvous.run.views import reason
 from rendezvous.wire.run import Phase
 from tests.simulation.history import Facts, Failure, History, Wrong
-from tests.simulation.promises import is_troubled
+from tests.simulation.promises import is_troubled, suspect_after
 
 if TYPE_CHECKING:
     from tests.simulation.agents import Process
@@ -145,14 +145,16 @@ def _ended_well_at_last(run: Run, failure: Failure) -> bool:
 
 def _as_it_is_known(history: History, run: Run, facts: Facts, failure: Failure) -> Failure:
     """Of a node that was gone before its failure was taken in, only its end can be known; and of
-    one that ended while the registry was away, that it is silent."""
+    one that ended while the registry was away, or so soon after that it trusts no closed
+    connection, that it is silent."""
     node = run.slots[failure.slot].node
     owner = facts.owners.get((failure.slot, failure.incarnation))
     told = node is not None and node.exit is not None
     told |= bool(facts.epochs.over) and (failure.slot, failure.incarnation) in facts.exit_codes
     if told or owner is None or owner.gone is None:
         return failure
-    unseen = any(start <= owner.gone.at <= end for start, end in history.gaps)
+    late = suspect_after(facts.launch)
+    unseen = any(start <= owner.gone.at <= end + late for start, end in history.gaps)
     return replace(owner.gone, silent=owner.gone.silent or unseen)
 
 

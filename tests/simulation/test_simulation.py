@@ -19,7 +19,7 @@ from rendezvous.talk.network import Answer, Request
 from rendezvous.wire.errors import Unavailable
 from tests.simulation import __main__ as command
 from tests.simulation import asgi, invariants
-from tests.simulation.__main__ import run_seeds
+from tests.simulation.__main__ import run_seeds, seeds_from
 from tests.simulation.faults import KINDS, words
 from tests.simulation.generate import generate
 from tests.simulation.network import ADDRESSES, place_of
@@ -271,6 +271,12 @@ def test_a_failing_schedule_is_shortened_to_what_matters() -> None:
         short = shrink(schedule, lambda smaller: fails_like(violation, smaller))
         assert fails_like(violation, short)
     assert [fault.what for fault in short.faults] == ["isolated"]
+
+
+def test_only_what_may_start_again_is_tried_on_request() -> None:
+    assert seeds_from(4, 3, restarts=False) == range(4, 7)
+    seeds = seeds_from(4, 3, restarts=True)
+    assert [generate(seed).launches[0].max_restarts > 0 for seed in seeds] == [True] * 3
 
 
 def test_a_failure_is_told_and_can_be_run_and_replayed(
