@@ -230,8 +230,12 @@ def is_ending(turn: Turn) -> bool:
 
 def is_over(turn: Turn, program: ProgramState) -> bool:
     """Whether nothing of it is left, and the registry knows how it ended."""
-    tells = any(isinstance(tell.report, ExitReport) for tell in turn.under_way(do.Tell))
-    return program.end is None and not tells and _has_ended(turn, program)
+    return program.end is None and not _is_told_now(turn) and _has_ended(turn, program)
+
+
+def _is_told_now(turn: Turn) -> bool:
+    """Whether the registry has not answered yet how this program ended, or will."""
+    return any(isinstance(tell.report, ExitReport) for tell in turn.under_way(do.Tell))
 
 
 def _has_ended(turn: Turn, program: ProgramState) -> bool:
@@ -278,8 +282,13 @@ def trouble_read(turn: Turn, said: inputs.Input) -> None:
 
 
 def _tell_end(turn: Turn, report: ExitReport, since: float | None) -> None:
-    """With the watch that has waited for it, or by itself where one is under way."""
+    """With the watch that has waited for it, or by itself where one is under way.
+
+    The registry takes the first report of an end: one that is told just now is not overtaken.
+    """
     member = turn.node.member
+    if _is_told_now(turn) and not report.leaves:
+        return
     if member is not None and member.held_at is not None and turn.node.ends is None:
         turn.set_program(end=(report, turn.now if since is None else since))
     else:

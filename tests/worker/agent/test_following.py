@@ -155,6 +155,10 @@ WARNED, ASKED_LATE = network("warn"), asked(*LATE)
         (RUN, [m.gone(Ending(0, 50)), m.breaks(do.Flush)], "PART_BROKEN Tell:Exit(0)@50"),
         (RUN, [m.at(60), m.ended(BY_RANK)], "Tell:Exit(7,rank1)@50"),
         (RUN, [m.at(51), asked(main=MAIN), TAKEN, m.ended(Ending(5, 50))], "Tell:Exit(5)@50"),
+        # What it was told first counts: that is not overtaken, but by who leaves.
+        (RUN, [m.at(51), asked(main=MAIN), m.ended(Ending(5, 50))], ""),
+        (RUN, [m.at(50), network("fail"), m.ended(Ending(134, 51))], ""),
+        (RUN, [network("fail"), TERM, m.ended(STOPPED)], "Tell:Exit(143)@0 due:3"),
         (RUN, [broken("remote commands")], "PART_BROKEN"),
         (RUN, [m.breaks(do.Watch), m.gone(Ending(143, 1.0))], "TOLD Leave"),
         # Of one that failed, NCCL's log is asked, which may hang.
