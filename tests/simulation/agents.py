@@ -244,8 +244,9 @@ class Process:
         if not self.machine.alive:
             return
         self.troubled = True
-        self.note_failure(silent=silent)
-        self._note_end(silent=silent)
+        unseen = silent or self.path.hides_an_end(self.world.loop.time())
+        self.note_failure(silent=unseen)
+        self._note_end(silent=unseen)
         self.machine.kill()
         self.ended, self.was_killed = 137, True
         if not silent:

@@ -82,6 +82,10 @@ class Path:
         cut = self.address_cut_until
         return bool(cut) and now < cut.get(address, 0.0)
 
+    def hides_an_end(self, now: float) -> bool:
+        """Whether the registry may not see that a process's connections are closed."""
+        return any(now < until for until in self.address_cut_until.values())
+
     def loses(self, way: str, now: float) -> bool:
         """Whether the next message of this way, `up` to the registry or `down`, is lost."""
         if now < getattr(self, f"cut_{way}_until"):
