@@ -169,6 +169,7 @@ def network_said(turn: Turn, said: inputs.NetworkSaid) -> None:
     if verdict.level == "fail":
         code = int(ExitCode.PREFLIGHT_FAILED)
         report = ExitReport(epoch=epoch, exit_code=code, by_agent=True, message=verdict.words)
+        turn.set_program(told=True)
     # Where a rank has failed before, this node is the first cause since then.
     reports.tell(turn, report, since=program.failed_at, needed=verdict.level == "fail")
 

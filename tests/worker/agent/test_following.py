@@ -125,11 +125,12 @@ WARNED, ASKED_LATE = network("warn"), asked(*LATE)
         (RUN, [m.at(50), WARNED], "WARNED Tell:Progress"),
         (RUN, [m.at(50), network("fail")], "WARNED Tell:Exit(87,agent)"),
         (RUN, [STOP, network("fail")], ""),
+        (RUN, [m.at(50), network("fail"), is_so(*FAILED), asked(*FAILED, main=MAIN)], ""),
         # Where a rank has failed before, the node is the cause since then.
         (
             RUN,
             [m.at(50), is_so(*FAILED), m.at(50.5), network("fail")],
-            "WARNED Tell:Exit(87,agent)@50 due:51",
+            "WARNED Tell:Exit(87,agent)@50",
         ),
         (RUN, [WARNED, m.at(171), UNTOLD], "REPORT_WAITS Tell:Progress:pause"),
         (RUN, [WARNED, m.at(171), UNTOLD, UNTOLD], ""),
