@@ -144,9 +144,9 @@ def _ended_well_at_last(run: Run, failure: Failure) -> bool:
 
 
 def _as_it_is_known(history: History, run: Run, facts: Facts, failure: Failure) -> Failure:
-    """Of a node that was gone before its failure was taken in, only its end can be known; and of
-    one that ended while the registry was away, or so soon after that it trusts no closed
-    connection, that it is silent."""
+    """Of a node that was gone before its failure was taken in, only its end can be known, or since
+    when it was to go; and of one that ended while the registry was away, or so soon after that it
+    trusts no closed connection, that it is silent."""
     node = run.slots[failure.slot].node
     owner = facts.owners.get((failure.slot, failure.incarnation))
     told = node is not None and node.exit is not None
@@ -155,7 +155,9 @@ def _as_it_is_known(history: History, run: Run, facts: Facts, failure: Failure) 
         return failure
     late = suspect_after(facts.launch)
     unseen = any(start <= owner.gone.at <= end + late for start, end in history.gaps)
-    return replace(owner.gone, silent=owner.gone.silent or unseen)
+    leaves = [one.now for one in facts.departures.of(failure.epoch) if one.slot == failure.slot]
+    at = min([owner.gone.at, *leaves])
+    return replace(owner.gone, at=at, silent=owner.gone.silent or unseen)
 
 
 def _says_that_it_was_told(facts: Facts, failure: Failure) -> bool:
