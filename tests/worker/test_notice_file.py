@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -48,15 +50,45 @@ def test_what_cannot_be_read_is_a_notice_all_the_same(tmp_path: Path) -> None:
     assert read_notice(tmp_path) == DEFAULT_SECONDS
 
 
-def test_it_is_waited_for(tmp_path: Path) -> None:
-    looks: list[Path] = []
+Look = Callable[[], Awaitable[object]]
+
+
+def found(path: Path, *before: Look) -> tuple[float, float]:
+    """The notice that is found where this happens before each look, and when."""
+    coming = iter(before)
 
     async def look(work: object, path: Path) -> float | None:
-        looks.append(path)
-        if len(looks) == 3:
-            path.write_text("60")
-        found: float | None = await at_once(work, path)
-        return found
+        await next(coming)()
+        seconds: float | None = await at_once(work, path)
+        return seconds
 
-    assert virtually(notice_in(tmp_path / "notice", look)) == 60.0
-    assert len(looks) == 3
+    async def both() -> tuple[float, float]:
+        return await notice_in(path, look), asyncio.get_running_loop().time()
+
+    return virtually(both())
+
+
+async def nothing() -> None:
+    """Happens."""
+
+
+async def hang() -> None:
+    await asyncio.sleep(1e9)
+
+
+def test_it_is_waited_for_and_for_what_is_written_into_it(tmp_path: Path) -> None:
+    path = tmp_path / "notice"
+
+    async def begin() -> None:
+        path.touch()
+
+    async def write() -> None:
+        path.write_text("60")
+
+    async def remove() -> None:
+        path.unlink()
+
+    assert found(path, nothing, nothing, begin, write) == (60.0, 2.1)
+    assert found(path, nothing, nothing) == (60.0, 0.1)
+    assert found(path, nothing, remove) == (60.0, 0.1)
+    assert found(path, begin, hang) == (DEFAULT_SECONDS, 1.1)

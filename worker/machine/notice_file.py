@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from rendezvous.compat import timeout
+
 LOOK_SECONDS = 1.0
 DEFAULT_SECONDS = 30.0
 """The shortest notice that is usual; a file that holds a number says how long it is."""
+WRITTEN_SECONDS = 0.1
+"""Who has just made the file may still write the number into it."""
 _NUMBER = re.compile(r"\s*\d{1,6}(\.\d*)?(?=\s|$)")
 
 
@@ -32,5 +37,10 @@ async def notice_in(
     while True:
         seconds: float | None = await in_thread(read_notice, path)
         if seconds is not None:
+            await asyncio.sleep(WRITTEN_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                async with timeout(look_seconds):
+                    whole: float | None = await in_thread(read_notice, path)
+                    return seconds if whole is None else whole
             return seconds
         await asyncio.sleep(look_seconds)
