@@ -144,7 +144,7 @@ class ProgramState:
     gone: bool = False
     ending: Ending | None = None
     words: OwnWords = NO_WORDS
-    end: tuple[ExitReport, float | None] | None = None
+    end: tuple[ExitReport, float] | None = None
 
 
 @dataclass(frozen=True)
