@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 _STOP_SECONDS = 8.0
+_CLOSED_SECONDS = 1.0
+"""So long a node whose connection is closed may come back, before that counts."""
 
 
 # --- at the end -----------------------------------------------------------------------------------
@@ -145,8 +147,8 @@ def _ended_well_at_last(run: Run, failure: Failure) -> bool:
 
 def _as_it_is_known(history: History, run: Run, facts: Facts, failure: Failure) -> Failure:
     """Of a node that was gone before its failure was taken in, only its end can be known, or since
-    when it was to go; and of one that ended while the registry was away, or so soon after that it
-    trusts no closed connection, that it is silent."""
+    when it was to go; and of one that ended while the registry was away, or so soon before or after
+    that it goes by no closed connection, that it is silent."""
     node = run.slots[failure.slot].node
     owner = facts.owners.get((failure.slot, failure.incarnation))
     told = node is not None and node.exit is not None
@@ -154,9 +156,10 @@ def _as_it_is_known(history: History, run: Run, facts: Facts, failure: Failure) 
     if told or owner is None or owner.gone is None:
         return failure
     late = suspect_after(facts.launch)
-    unseen = any(start <= owner.gone.at <= end + late for start, end in history.gaps)
+    gone = owner.gone.at
+    unseen = any(start - _CLOSED_SECONDS <= gone <= end + late for start, end in history.gaps)
     leaves = [one.now for one in facts.departures.of(failure.epoch) if one.slot == failure.slot]
-    at = min([owner.gone.at, *leaves])
+    at = min([gone, *leaves])
     return replace(owner.gone, at=at, silent=owner.gone.silent or unseen)
 
 
