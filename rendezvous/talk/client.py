@@ -165,11 +165,12 @@ class RegistryClient:
     ) -> bytes:
         """Send one request; returns the body of the answer.
 
-        Where no connection could be opened, the next call dials all addresses again.
+        What can be called gives the body once there is a connection, which may take its time.
+        Where none could be opened, the next call dials all addresses again.
         """
         line = await self._ready()
         with self._waiting(line):
-            request = self._request(method, path, body, params)
+            request = self._request(method, path, body() if callable(body) else body, params)
             answer = await line.request(request, seconds or self._seconds)
         await self._answered(line)
         if answer.status >= 400:
@@ -209,7 +210,7 @@ class RegistryClient:
     ) -> bytes:
         """As `request`, again on other connections while the answer is late."""
         return await persistently(
-            lambda: self.request(method, path, body and body(), seconds=4 * late),
+            lambda: self.request(method, path, body, seconds=4 * late),
             late=late,
             again_after=self._seconds / 2,
             pause=self.pause,

@@ -360,13 +360,14 @@ async def watch_with_end(client: RegistryClient) -> Any:
 def test_an_exit_is_as_old_as_it_is_when_it_is_told_again(
     work: Work, answer: dict[str, Any], path: str
 ) -> None:
-    """Else a failure whose first report was lost would count as later than what it caused."""
-    host = Host(answer=answer, deaf=1)
+    """Else a failure whose first report was lost, or took long to dial, would count as later than
+    what it caused."""
+    host = Host(0.5, answer=answer, deaf=1)
     with_client({"a": host}, work)
     targets = {(request.method, request.target) for request, _ in host.asked[1:]}
     assert targets - {("GET", "/healthz")} == {("POST", f"/v1/runs/r/nodes/0/{path}")}
     told = [json.loads(request.body or b"") for request, _ in host.asked if request.body]
-    assert [report["age_seconds"] for report in told] == pytest.approx([1.0, 2.0], abs=0.1)
+    assert [report["age_seconds"] for report in told] == pytest.approx([1.5, 2.0], abs=0.1)
     ended = ExitReport(epoch=1, exit_code=0, age_seconds=0.5)
     assert aged(ended, 2.0) == ended.model_copy(update={"age_seconds": 2.5})
     assert aged(report := AckReport(epoch=1, digest="0" * 64), 2.0) is report
