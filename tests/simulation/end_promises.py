@@ -186,14 +186,13 @@ def the_verdict_is_not_put_off(history: History, world: World) -> Wrong:
 
 def _verdict_by(facts: Facts, stopped_at: float) -> float:
     """When a verdict is there at the latest."""
-    by = stopped_at + max(VERDICT_SECONDS, facts.stop_wait) + LATE
+    by = last = stopped_at + max(VERDICT_SECONDS, facts.stop_wait) + LATE
     for owner in facts.owners.values():
         if owner.gone is not None and owner.gone.at < by:
             by = max(by, owner.gone.at + 1.0 + LATE)
         silent = owner.gone is not None and owner.gone.silent
         if silent or owner.was_paused or owner.path.light or owner.path.is_late:
-            lease = dead_after(facts.launch)
-            by = max(by, stopped_at + VERDICT_SECONDS + lease + LATE)
+            by = max(by, last + dead_after(facts.launch))
     return by
 
 

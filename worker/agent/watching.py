@@ -24,8 +24,10 @@ from worker.agent.notices import Note
 from worker.agent.state import IN_ORDER, Cause, Member, Turn
 
 HOLD_SECONDS = 0.2
-"""How long a watch waits for an acknowledgement, or for a program's end, and at most a quarter of a
-poll."""
+"""How long a watch waits for an acknowledgement, and at most a quarter of a poll."""
+END_SECONDS = 1.0
+"""How long for a program's end, and at most half a poll: no other news could end that sooner, and
+who reports later opens a connection for it."""
 
 
 def watch(turn: Turn, *, pause: bool = False) -> None:
@@ -83,6 +85,8 @@ def due(turn: Turn) -> list[float]:
     leaves = ends is not None and (ends.step is not None or ends.cause not in IN_ORDER)
     if member is None or member.held_at is None or leaves:
         return []
+    if following.is_ending(turn):
+        return [member.held_at + min(END_SECONDS, member.poll / 2)]
     return [member.held_at + min(HOLD_SECONDS, member.poll / 4)]
 
 

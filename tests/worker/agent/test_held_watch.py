@@ -11,13 +11,13 @@ from rendezvous.wire.reports import AckReport
 from rendezvous.wire.run import Phase, RestartFacts
 from tests.worker.agent.drive import AWAY_NOW, OVER, POLL, READIED, TERM, in_words, m, table, to
 from worker.agent import actions as do
-from worker.agent.watching import HOLD_SECONDS
+from worker.agent.watching import END_SECONDS, HOLD_SECONDS
 from worker.program.ending import Ending
 
 OTHER = table(2)
 DISK = StorageFull("the disk is full")
 FULL = m.fails(do.Watch, DISK)
-ARM, HELD = m.arm(), m.after(HOLD_SECONDS)
+ARM, HELD, LATER = m.arm(), m.after(HOLD_SECONDS), m.after(END_SECONDS)
 
 
 def after(*steps: Any) -> str:
@@ -86,6 +86,13 @@ def test_it_is_held_for_a_moment_and_no_longer_than_a_quarter_of_a_poll() -> Non
     assert drive.due == drive.now + 0.1
 
 
+def test_it_is_held_longer_for_an_end_and_no_longer_than_half_a_poll() -> None:
+    for poll, seconds in ((POLL, END_SECONDS), (0.8, 0.4)):
+        drive = to("running", acks_in_watch=True)
+        drive.go(stop=True, restarts=FACTS, poll_seconds=poll)
+        assert drive.due == drive.now + seconds
+
+
 FACTS = RestartFacts(max_restarts=1)
 STOPS = m.go(stop=True, restarts=FACTS)
 ENDS = m.ended(Ending(143, 0.0, was_told=True))
@@ -115,8 +122,8 @@ AGAIN = m.arm(OTHER, restarts=FACTS)
         ([*BROUGHT, AWAY_NOW, AGAIN], "RUN_WAITS Arm"),
         ([*BROUGHT, AGAIN, READIED], "Watch:Ack"),
         # What has not been taken in is told before anything else is armed for.
-        ([STOPS, HELD, AGAIN, ENDS], f"Watch:{TOLD}"),
-        ([STOPS, HELD, AGAIN, ENDS, m.view(Phase.ARMING)], "Arm"),
+        ([STOPS, LATER, AGAIN, ENDS], f"Watch:{TOLD}"),
+        ([STOPS, LATER, AGAIN, ENDS, m.view(Phase.ARMING)], "Arm"),
         # A registry whose disk is full is there: it is told by itself, and watched meanwhile.
         ([*BROUGHT, FULL], f"Tell:{TOLD} Watch"),
         ([*BROUGHT, FULL, m.fails(do.Tell, DISK)], f"REPORT_WAITS Tell:{TOLD}:pause"),
@@ -127,8 +134,9 @@ AGAIN = m.arm(OTHER, restarts=FACTS)
         ([*BROUGHT, TERM], f"SIGNAL Tell:{TOLD}"),
         ([*BROUGHT, TERM, FULL], "Watch(4)"),
         # One that takes its time holds nothing.
-        ([STOPS, HELD], "Watch"),
-        ([STOPS, HELD, ENDS], f"Tell:{TOLD}"),
+        ([STOPS, m.after(END_SECONDS - 0.01)], ""),
+        ([STOPS, LATER], "Watch"),
+        ([STOPS, LATER, ENDS], f"Tell:{TOLD}"),
         ([STOPS, TERM], "SIGNAL Watch(4)"),
         # Nor one whose end was told, or that is not followed by another.
         ([m.ended(Ending(1, 0.0)), m.taken(), STOPS], "Watch"),
