@@ -57,7 +57,9 @@ def test_an_exit_code_starts_all_programs_again(tmp_path: Path) -> None:
 
 @pytest.mark.torch
 def test_a_killed_worker_of_torchrun_starts_all_programs_again(tmp_path: Path) -> None:
-    command = program(tmp_path, ONCE.format(fails="os.kill(os.getpid(), signal.SIGKILL)"))
+    """Its rank is known where it has lived for longer than a look at its environment takes."""
+    fails = "time.sleep(1); os.kill(os.getpid(), signal.SIGKILL)"
+    command = program(tmp_path, ONCE.format(fails=fails))
     outcome = launch(tmp_path / "s", "--nnodes", "2", "--max-restarts", "1", command=command[1:])
     assert outcome.code == 0, outcome.err
     assert "failed: rank 1 ended with exit code 137 (signal 9)" in outcome.last_line
