@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.support import seen
-from tests.support.launching import Launched, launch, launching, processes_with
+from tests.support.launching import Launched, launch, launching, lives, processes_with
 from tests.support.waiting import until
 from worker.programs import early_torchrun
 
@@ -86,7 +86,7 @@ def test_an_agent_that_is_killed_before_the_go_leaves_nothing_of_it(tmp_path: Pa
         agent = early.parents()[1]
         assert "keeper.py" in str(early.parents()[0].cmdline())
         agent.kill()
-        until(lambda: not early.is_running() or early.status() == psutil.STATUS_ZOMBIE)
+        until(lambda: not lives(early.pid))
         run.signal(signal.SIGTERM)
         run.finish()
     assert not processes_with(str(script))

@@ -24,6 +24,7 @@ from rendezvous.server.room import RESERVE
 from rendezvous.talk.credentials import SERVER_NAME
 from rendezvous.wire.errors import Unavailable
 from rendezvous.wire.reports import ExitReport, LeaveReport
+from tests.support.launching import lives
 from tests.support.registry import START_SECONDS, Launch, Node, Registry, running
 from tests.support.waiting import soon
 
@@ -256,11 +257,11 @@ async def test_the_registry_goes_with_its_launcher(registry: Registry) -> None:
         stderr=subprocess.DEVNULL,
     ) as launcher:
         assert launcher.stdout is not None
-        child = psutil.Process(int(launcher.stdout.readline()))
+        child = int(launcher.stdout.readline())
         async with registry.client() as client:
             assert await client.runs() == []
         launcher.kill()
-        await soon(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+        await soon(lambda: not lives(child))
 
 
 async def test_a_registry_has_the_journal_and_the_names_that_it_was_told(tmp_path: Path) -> None:
