@@ -314,6 +314,7 @@ def programs_that_end_well_at_last_are_a_good_end(history: History, world: World
     alike = any(one & other for one, other in itertools.pairwise(codes[:good]))
     cannot = good > 0 and not codes[0].isdisjoint((*_CANNOT_BE_STARTED, 2))
     late = max(launch.boot) >= launch.join_timeout
-    if good > launch.max_restarts or alike or cannot or late or any(launch.ranks):
+    asks = any(rank is not None for rank in launch.ranks)
+    if good > launch.max_restarts or alike or cannot or late or asks:
         return None
     return None if run.result.status == "ok" else f"{run.result.message}"
