@@ -158,8 +158,8 @@ def _as_it_is_known(history: History, run: Run, facts: Facts, failure: Failure) 
     late = suspect_after(facts.launch)
     gone = owner.gone.at
     unseen = any(start - _CLOSED_SECONDS <= gone <= end + late for start, end in history.gaps)
-    leaves = [one.now for one in facts.departures.of(failure.epoch) if one.slot == failure.slot]
-    at = min([gone, *leaves])
+    mine = [one for one in facts.departures.of(failure.epoch) if one.slot == failure.slot]
+    at = min([gone, *(one.now + one.seconds for one in mine)])
     return replace(owner.gone, at=at, silent=owner.gone.silent or unseen)
 
 
