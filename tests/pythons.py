@@ -38,15 +38,8 @@ PURE = {
     "tests/worker": (
         *("address", "choice", "contracts", "family", "frameworks", "frameworks_mpi"),
         *("frameworks_page", "hosts", "hosts_plan", "hosts_text", "metrics", "nccl", "needs"),
-        *(
-            "own_restarts",
-            "probe_packets",
-            "rsh_command_line",
-            "settings",
-            "table",
-            "telling",
-            "variables",
-        ),
+        *("own_restarts", "probe_packets", "rsh_command_line", "settings", "table", "telling"),
+        "variables",
     ),
     "tests/worker/agent": (
         *("attempt", "departing", "following", "held_watch", "joining", "leaving", "node"),

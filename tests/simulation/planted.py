@@ -335,7 +335,7 @@ _EDITS = {
         ("node: the ack is not brought", "        brings=brings,\n", "        brings=None if isinstance(brings, AckReport) else brings,\n"),
         ("node: the end is not brought", "        return node.program.end\n", "        return None, None\n"),
         ("node: an end is brought once", "    turn.set_member(why_silent=problem)\n", "    turn.set_member(why_silent=problem)\n    if turn.node.program is not None:\n        turn.set_program(end=None)\n"),
-        ("node: an end is not written", "        following.tell_by_itself(turn)\n        if", "        if"),
+        ("node: an end is not written", "        reports.tell(turn, asked.brings, since=asked.since)", "        isinstance(asked.brings, AckReport) and reports.tell(turn, asked.brings)"),
         ("node: an end is brought for ever", "        turn.set_program(end=None)\n", "        pass\n"),
         ("node: orphans end early", "seconds >= rules.orphan_timeout and member.had_last_try", "True"),
         ("node: old news for ever", "after=view.seq,\n        poll=", "poll="),

@@ -297,7 +297,7 @@ def _tell_end(turn: Turn, report: ExitReport, since: float | None) -> None:
 
 
 def tell_by_itself(turn: Turn) -> None:
-    """Report what the watch was to bring: it is not written there, or this node ends."""
+    """Report what the watch was to bring, as this node ends."""
     program = turn.node.program
     if program is not None and program.end is not None:
         report, since = program.end

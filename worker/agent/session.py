@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
 
 from rendezvous.compat import timeout
-from rendezvous.talk.client import RegistryClient, aged
+from rendezvous.talk.client import R, RegistryClient, aged
 from rendezvous.talk.join_string import JoinString
 from rendezvous.wire.errors import RdzvError
-from rendezvous.wire.reports import Report
 from worker.agent import actions as do
 from worker.agent import inputs
 from worker.offer.refusal import refuse
-
-R = TypeVar("R", bound=Report)
 
 
 async def one_try(

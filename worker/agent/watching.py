@@ -157,11 +157,9 @@ def _is_followed_soon(turn: Turn, view: NodeView) -> bool:
 
 def _not_written(turn: Turn, asked: Watch) -> None:
     """The registry is there and cannot write: what it was told goes by itself until it can."""
-    if asked.brings == _to_bring(turn)[0]:
-        following.tell_by_itself(turn)
-        if isinstance(asked.brings, AckReport):
-            reports.tell(turn, asked.brings)
+    if asked.brings is not None and asked.brings == _to_bring(turn)[0]:
         _brought(turn, asked)
+        reports.tell(turn, asked.brings, since=asked.since)
     turn.set_member(heard_at=turn.now, had_last_try=False, why_silent="")
     watch(turn)
 
