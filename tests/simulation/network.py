@@ -216,7 +216,7 @@ class Network:
 
     def _arrive_again(self, path: Path, request: Request) -> None:
         if self.registry is not None:
-            self.registry.machine.run(self._serve(self.registry, request, path))
+            self.registry.machine.run(self._serve_echo(self.registry, request, path))
 
     def _later(self, seconds: float, call: Callable[..., object], *arguments: object) -> None:
         """The network itself is no machine: it goes on whoever is paused."""
@@ -249,7 +249,9 @@ class Network:
     ) -> None:
         if "authorization" in request.headers:
             wire.traffic.arrived_at = self._loop.time()
-        answer = await self._serve(registry, request, wire.path, wire.far_end)
+        answer = await serve(registry.app, request, wire.path.peer, wire.far_end)
+        if not wire.broken:  # else its client is gone, and is told nothing by it
+            self._history.answered(request, answer)
         if not answer.status:  # the connection has ended, and nobody waits for it
             return
         if answer.headers.get("connection") == "close" and not wire.far_end.closed:
@@ -257,13 +259,9 @@ class Network:
         if not self._is_lost(wire, "down"):
             self._later(wire.path.delay(), _deliver, wire, waiting, answer)
 
-    async def _serve(
-        self, registry: Registry, request: Request, path: Path, far_end: Connection | None = None
-    ) -> Answer:
-        """In the registry's process: from the door to what leaves it."""
-        answer = await serve(registry.app, request, path.peer, far_end)
-        self._history.answered(request, answer)
-        return answer
+    async def _serve_echo(self, registry: Registry, request: Request, path: Path) -> None:
+        """In the registry's process: what is asked on no connection is answered as well."""
+        self._history.answered(request, await serve(registry.app, request, path.peer, None))
 
     def hang_up(self, wire: Wire) -> None:
         """The client's end is closed; the registry learns it, if the network lets it."""
