@@ -277,7 +277,12 @@ class Grounding:
         self.desk.send("ground", do.CancelRun, why)
 
     def _left(self, status: RunStatus, now: float) -> None:
-        if any(map(is_there, status.slots)) and now < self.until:
+        if now >= self.until:
+            self._close(now)
+        elif status.phase is not Phase.FINISHED:
+            # A program has failed, and the registry waits for a silent node: who asks again does not.
+            self.desk.look_at("ground", now + LEAVE_WAIT_SECONDS)
+        elif any(map(is_there, status.slots)):
             self.step = Search.LEAVING
             self.desk.send("ground", do.AskStatus, status.version, LEAVE_WAIT_SECONDS)
         else:

@@ -70,6 +70,8 @@ STEPS: Steps = {
     "down": lambda drive, _: drive.scheduler_silent(do.Describe, "down"),
     "exists": lambda drive, _: drive.refuse(do.CreateRun, EXISTS),
     "hears": lambda drive, _: drive.cancelled(status(HERE, phase=Phase.RUNNING, version=4)),
+    "learns": lambda drive, _: drive.cancelled(over(HERE, version=5)),
+    "still": lambda drive, _: drive.came(over(HERE, version=5)),
     "left": lambda drive, _: drive.cancelled(over(slot(1, node=NodeState.LEFT))),
     "refused": lambda drive, _: drive.refuse(do.Establish, TAKEN),
 }
@@ -136,14 +138,20 @@ STAYS = "say FormerStays k7f2a9c1xy; close board; end unavailable"
         (replace(FORMER, starter="docker"), WANTED, "opened same", OTHER_SCHEDULER),
         # 24: its nodes have fifteen seconds to hear of it unless they have left
         (FORMER, WANTED, "opened lives", "say EndsFormer running running; cancel run running"),
-        (FORMER, WANTED, "opened lives hears", "ask status 4 1.0"),
-        (FORMER, WANTED, "opened lives hears 14.9 lives", "ask status 4 1.0"),
-        (FORMER, WANTED, "opened lives hears 15 lives", "close child"),
+        (FORMER, WANTED, "opened lives learns", "ask status 5 1.0"),
+        (FORMER, WANTED, "opened lives learns 14.9 still", "ask status 5 1.0"),
+        (FORMER, WANTED, "opened lives learns 15 still", "close child"),
+        # 24: while a silent node keeps the run from its end, it is cancelled again
+        (FORMER, WANTED, "opened lives hears", ""),
+        (FORMER, WANTED, "opened lives hears 1", "1: cancel run running"),
+        (FORMER, WANTED, "opened lives hears 1 learns", "ask status 5 1.0"),
+        (FORMER, WANTED, "opened lives" + " hears 1" * 14 + " hears", ""),
+        (FORMER, WANTED, "opened lives" + " hears 1" * 15 + " hears", "close child"),
         (FORMER, WANTED, "opened lost left", "close child"),
         # 24: a registry that goes away meanwhile stops nothing
         (FORMER, WANTED, "opened lives silent 0.25", "0.2: cancel run running"),
         (FORMER, WANTED, "opened lives" + " silent 0.5" * 30 + " silent", "close child"),
-        (FORMER, WANTED, "opened lives hears silent", "close child"),
+        (FORMER, WANTED, "opened lives learns silent", "close child"),
         (FORMER, WANTED, f"opened lives {'dies 0.7 ' * 5}", ""),
         # 17: a killed launcher's run at a standing registry is ended, where it is known there
         (NOT_OURS, STANDING, "opened", "ask status -1 0.0"),

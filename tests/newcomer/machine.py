@@ -29,7 +29,12 @@ def make_machine(folder: Path) -> None:
     folder.mkdir()
     subprocess.run(["tar", "-xf", packed, "-C", folder, "--exclude=./dev/*"], check=True)
     shutil.copy("/etc/resolv.conf", folder / "etc")
-    (folder / "etc/pip.conf").write_text(_pip_configuration())
+    configuration = _pip_configuration()
+    (folder / "etc/pip.conf").write_text(configuration)
+    for path in filter(Path.is_file, _paths(configuration)):  # constraints, certificates
+        copy = folder / path.relative_to("/")
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copy)
     shutil.copytree(ROOT, folder / "root" / CHECKOUT, ignore=_LEFT_OUT)
 
 
@@ -44,9 +49,13 @@ def _pip_configuration() -> str:
 
 def local_folders(configuration: str) -> set[Path]:
     """The folders that pip looks in; an index is called `simple`, and its files lie next to it."""
-    paths = map(Path, re.findall(r"(?:(?<=file://)|(?<=\s))(/\S+)", configuration))
+    paths = _paths(configuration)
     found = {path.parent if path.name == "simple" else path for path in paths}
     return {path for path in found if path.is_dir()}
+
+
+def _paths(configuration: str) -> list[Path]:
+    return [Path(path) for path in re.findall(r"(?:(?<=file://)|(?<=\s))(/\S+)", configuration)]
 
 
 def run_inside(folder: Path, script: str, limit: float) -> str:

@@ -211,11 +211,11 @@ class Network:
         """Send once more what was sent some messages ago, on no connection that is known."""
         if self.registry is not None and path.sent:
             self.counts["message replayed"] += 1
-            path.echoed_at = self._loop.time()
             self._arrive_again(path, path.sent[-1 - min(back, len(path.sent) - 1)])
 
     def _arrive_again(self, path: Path, request: Request) -> None:
         if self.registry is not None:
+            path.echoed_at = self._loop.time()
             self.registry.machine.run(self._serve_echo(self.registry, request, path))
 
     def _later(self, seconds: float, call: Callable[..., object], *arguments: object) -> None:

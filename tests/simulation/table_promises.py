@@ -218,10 +218,10 @@ def the_verdict_waits_for_the_silent(
     since = facts.stopped_at - history.world.disk.slow_seconds  # decided before it was written
     for (slot, incarnation), owner in facts.owners.items():
         known = (slot, incarnation) in facts.known_at or (slot, incarnation) in facts.off_at
-        heard = owner.door.traffic.arrived_at
+        heard = max(owner.door.traffic.arrived_at, owner.path.echoed_at)
         told = not known and table.row_of_slot(slot) is not None
         mine = run.slots[slot].incarnations == incarnation
-        if told and mine and heard < since - 0.05 and owner.path.echoed_at < heard:
+        if told and mine and heard < since - 0.05:
             return f"{owner.name} was heard of at {heard:.2f}, the stop was at {since:.2f}"
     return None
 

@@ -25,12 +25,14 @@ _PASSED = (signals.SIGUSR1, signals.SIGUSR2)
 _OF_PROGRAMS = (do.Start, do.CloseRemote, do.Flush, do.ReadTrouble)
 _OF_ATTEMPTS = (ProbeReport, AckReport, RefuseReport)
 _STEPS = list(Step)
+_TOGETHER_SECONDS = 0.1
 
 
 def signal_came(turn: Turn, said: inputs.SignalCame) -> None:
     """End this node, or pass the signal on; a second one ends everything at once.
 
-    Not one that nobody sends twice in a hurry: a terminal's end, and that of the launcher.
+    Not one that nobody sends twice in a hurry: a terminal's end, and that of the launcher. That one
+    may be either of two that come together.
     """
     if said.signal in _PASSED:
         for start in turn.under_way(do.Start):
@@ -40,11 +42,14 @@ def signal_came(turn: Turn, said: inputs.SignalCame) -> None:
     lost_parent = turn.node.parent_lives and not said.parent_lives
     turn.set(parent_lives=turn.node.parent_lives and said.parent_lives)
     if (first := turn.node.signal) is not None:
+        if first.of_launcher and turn.now - first.at <= _TOGETHER_SECONDS:
+            turn.set(signal=replace(first, of_launcher=False))
+            lost_parent = True
         in_a_hurry = not lost_parent and signals.SIGHUP not in (first.signal, said.signal)
         if at_once or in_a_hurry:
             following.kill_all(turn)
         return
-    told = SignalTold(said.signal, turn.now)
+    told = SignalTold(said.signal, turn.now, of_launcher=lost_parent)
     turn.set(signal=told)
     turn.say(Note.SIGNAL, signal=signal_name(said.signal))
     if at_once:

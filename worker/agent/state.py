@@ -171,10 +171,15 @@ class Epoch:
 
 @dataclass(frozen=True)
 class SignalTold:
-    """The first signal that ends this node."""
+    """The first signal that ends this node.
+
+    Attributes:
+        of_launcher: It may be the one that tells of the launcher's end, and not somebody's.
+    """
 
     signal: int
     at: float
+    of_launcher: bool = False
 
 
 @dataclass(frozen=True)

@@ -149,6 +149,9 @@ WARNED, ASKED_LATE = network("warn"), asked(*LATE)
         (RUN, [m.signal(SIGHUP), m.signal(SIGQUIT)], "Kill"),
         (RUN, [TERM, LAUNCHER_GONE], ""),
         (RUN, [TERM, LAUNCHER_GONE, LAUNCHER_GONE], "Kill"),
+        (RUN, [LAUNCHER_GONE, LAUNCHER_GONE], ""),
+        (RUN, [LAUNCHER_GONE, LAUNCHER_GONE, LAUNCHER_GONE], "Kill"),
+        (RUN, [LAUNCHER_GONE, m.after(0.2), LAUNCHER_GONE], "Kill"),
         (RUN, [m.gone(Ending(0, 1.0)), m.signal(SIGUSR2)], ""),
         # When nothing is left, its last words are sent on, and then its end is reported.
         (RUN, [m.at(50), m.ended(ENDED)], "Tell:Exit(3)@49"),
