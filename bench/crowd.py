@@ -28,6 +28,7 @@ from rendezvous.talk.http_network import client_context
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.reports import ExitReport, LeaveReport, Report
 from rendezvous.wire.run import Phase
+from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.watch import NodeView, OtherDigest, read_view
 
 _HEADERS = (
@@ -104,6 +105,8 @@ class SimulatedNode:
     credential: str = ""
     after: int = 0
     ack: bytes = b""
+    has: bytes = b""
+    """The digest of the table that it has, as a watch tells it."""
     epoch: int = 0
     """Of the program that runs; 0 once its end was told."""
     report: bytes = b""
@@ -141,17 +144,19 @@ class TableCheck:
     def __init__(self) -> None:
         self.known = Answer(b"", b"", b"")
         self._view: NodeView | None = None
+        self._table: EndpointTable | None = None
 
     def view(self, answer: Answer) -> NodeView:
         """What this answer says; raises WrongAnswer when its table is not what it says."""
         if self._view is not None and answer is self.known:
             return self._view
+        body = gzip.decompress(answer.body) if answer.is_zipped else answer.body
         try:
-            view = read_view(gzip.decompress(answer.body) if answer.is_zipped else answer.body)
+            view = read_view(body, self._table)
         except OtherDigest as exc:
             raise WrongAnswer(str(exc)) from exc
         if view.table is not None:
-            self.known, self._view = answer, view
+            self.known, self._view, self._table = answer, view, view.table
         return view
 
 
@@ -331,8 +336,8 @@ class Crowd:
         self._send(node, node.join, State.JOINING)
 
     def _watch(self, node: SimulatedNode) -> None:
-        ack, node.ack = node.ack, b""
-        self._send(node, node.watch % (node.after, ack), State.WATCHING)
+        more, node.ack = node.ack or node.has, b""
+        self._send(node, node.watch % (node.after, more), State.WATCHING)
 
     def _act(self, node: SimulatedNode, answer: Answer) -> None:
         if not answer.head.startswith(b"HTTP/1.1 200 "):
@@ -350,7 +355,7 @@ class Crowd:
 
     def _joined(self, node: SimulatedNode, credential: str) -> None:
         self._starting.discard(node.slot)
-        node.after = node.epoch = 0
+        node.after, node.epoch, node.has = 0, 0, b""
         # The number is put in for each poll, the rest is written once.
         path = f"/{node.slot}/watch?after="
         node.watch = self._request("GET", path + "%d%s", credential)
@@ -368,7 +373,9 @@ class Crowd:
         if news and view.phase is Phase.ARMING:
             progress.with_table += 1
             progress.table_at = now
-            node.ack = b"&epoch=%d&ack=%s" % (view.epoch, view.digest.encode())
+            digest = view.digest.encode()
+            node.ack = b"&epoch=%d&ack=%s" % (view.epoch, digest)
+            node.has = b"&has=%s" % digest if view.restarts is not None else b""
             self._watch(node)
             return
         if view.phase is Phase.RUNNING and view.stop:
@@ -377,7 +384,8 @@ class Crowd:
                 if self.ends_at_once:
                     self._note_told(node)
                     progress.parked.add(node.slot)
-                    told = self._report(node, report, f"watch?after={node.after}")
+                    path = f"watch?after={node.after}{node.has.decode()}"
+                    told = self._report(node, report, path)
                     self._send(node, told, State.WATCHING)
                     return
                 self._tell_end(node, report)

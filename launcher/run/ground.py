@@ -280,7 +280,7 @@ class Grounding:
         if now >= self.until:
             self._close(now)
         elif status.phase is not Phase.FINISHED:
-            # A program has failed, and the registry waits for a silent node: who asks again does not.
+            # A program has failed, and the registry waits for a silent node, but only once.
             self.desk.look_at("ground", now + LEAVE_WAIT_SECONDS)
         elif any(map(is_there, status.slots)):
             self.step = Search.LEAVING

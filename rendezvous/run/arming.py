@@ -12,7 +12,7 @@ from rendezvous.run.seal import make_table
 from rendezvous.run.state import NOT_NEEDED, LeftOut, Run, names_of, who
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.run import DEFAULT_MASTER_PORT, NodeState, Phase
-from rendezvous.wire.table import digest_of
+from rendezvous.wire.table import EndpointTable, digest_of
 
 _MAX_PORT_TRIES = 32
 _MAX_PORT = 65_535
@@ -65,8 +65,20 @@ def seal_table(run: Run, now: float, port: int | None) -> None:
         port,
         run.starts.ranks,
     )
+    _ask_to_arm(run, now, table, former="")
+
+
+def renew_table(run: Run, now: float) -> None:
+    """Seal the table of the same nodes again, for the next epoch: the master has another port."""
+    assert run.table is not None
+    port = run.spec.master_port or next_port(run.table.master_port)
+    run.epoch += 1
+    _ask_to_arm(run, now, run.table.renewed(run.epoch, port), former=run.digest)
+
+
+def _ask_to_arm(run: Run, now: float, table: EndpointTable, former: str) -> None:
     run.attempt.table, run.attempt.written = table, table.canonical()
-    run.attempt.digest = digest_of(run.attempt.written)
+    run.attempt.digest, run.attempt.former = digest_of(run.attempt.written), former
     ranks = {row.slot: row.rank for row in table.rows}
     for slot in run.taking_part():
         slot.its_node.state, slot.its_node.rank = NodeState.VERIFIED, ranks[slot.index]

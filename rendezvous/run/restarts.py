@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 from rendezvous.frozen import frozen
 from rendezvous.run import events
-from rendezvous.run.arming import seal_table
+from rendezvous.run.arming import renew_table
 from rendezvous.run.gathering import check_gathered
 from rendezvous.run.moves import Outcome, begin_stop, enter, gather_again
 from rendezvous.run.state import GONE, Run, Slot, who, words_of_exit
@@ -262,8 +262,7 @@ def _arm_again(run: Run, now: float) -> str:
     if any(slot.its_node.rank is None for slot in run.taking_part()):
         gather_again(run, now)
         return check_gathered(run, now) or "; the nodes gather again"
-    run.epoch += 1
-    seal_table(run, now, None)
+    renew_table(run, now)
     return f"; the table of epoch {run.epoch} is sealed"
 
 

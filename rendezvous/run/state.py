@@ -145,6 +145,7 @@ class Attempt:
         rounds: The rounds that are over.
         network: The class that was taken.
         table: What is acknowledged, `written` its canonical form, and `digest` that of it.
+        former: The digest of the table that this one renews; empty: it is another one.
     """
 
     enough_since: float | None = None
@@ -158,6 +159,7 @@ class Attempt:
     table: EndpointTable | None = None
     written: bytes = b""
     digest: str = ""
+    former: str = ""
 
 
 @dataclass(slots=True)

@@ -26,11 +26,11 @@ from rendezvous.run.views import (
 from rendezvous.server.answers import Body
 from rendezvous.server.journal import Record
 from rendezvous.server.metrics import Metrics
+from rendezvous.server.news import News
 from rendezvous.server.relay import Relay
 from rendezvous.server.trouble import Trouble
 from rendezvous.server.waiters import Waiters
 from rendezvous.wire.run import EventLine, NodeState, Phase, RunSpec, RunStatus
-from rendezvous.wire.watch import NodeView, write_view
 
 _EVENT_LINES = 20_000
 _IDLE_SECONDS = 0.5
@@ -76,11 +76,9 @@ class LiveRun:
         self.metrics = Metrics()
         self._end_told: set[int] = set()
         self.relay: Relay | None = None
-        self.news = Body(b"")
-        self.news_seq = 0
+        self.news: News | None = None
         self.version = 0
-        self._view: NodeView | None = None
-        self._next: tuple[NodeView, Body] | None = None
+        self._next: News | None = None
         self._has_ended = False
         self._idle = Body(b"")
         self._idle_at = float("-inf")
@@ -131,11 +129,12 @@ class LiveRun:
 
     def prepare(self, now: float) -> None:
         """Write what the nodes are to be told next; while the journal is written, there is time."""
-        if self.run.seq == self.news_seq or (self._next and self._next[0].seq == self.run.seq):
+        if not self.has_news or (self._next and self._next.view.seq == self.run.seq):
             return
-        view = node_view(self.run, now, self.leases.poll)
-        table = self.run.attempt.written if view.table is not None else b""
-        self._next = view, Body.of(write_view(view, table))
+        view, sealed = node_view(self.run, now, self.leases.poll), self.run.attempt
+        has_table = view.table is not None
+        self._next = News(view, sealed.written, sealed.former) if has_table else News(view)
+        self._next.write()
 
     def publish(self, now: float) -> None:
         """Make the durable state visible, and wake whom it concerns."""
@@ -151,11 +150,9 @@ class LiveRun:
         if self.relay is not None and self.run.phase is not Phase.RUNNING:
             self.relay.close()
             self.relay = None
-        if self.run.seq != self.news_seq:
+        if self.has_news:
             self.prepare(now)
-            assert self._next is not None
-            self._view, self.news = self._next
-            self.news_seq = self.run.seq
+            self.news = self._next
             self._idle_at = float("-inf")
             self.idle(now)
             self.nodes.wake_all()
@@ -179,14 +176,30 @@ class LiveRun:
         return self._has_ended
 
     @property
+    def news_seq(self) -> int:
+        """The number of what the nodes have been told last."""
+        return self.news.view.seq if self.news is not None else 0
+
+    @property
+    def has_news(self) -> bool:
+        """Whether nodes are to be told something that they have not been told."""
+        return self.run.seq != self.news_seq
+
+    @property
     def is_durable(self) -> bool:
         """Whether all that has happened to the run is in the journal."""
         return self.told == self.number
 
+    def news_after(self, seq: int, has: str | None, now: float) -> Body:
+        """What a node is told that knows these news, and has the table with this digest."""
+        if self.news is None or self.news.view.seq <= seq:
+            return self.idle(now)
+        return self.news.to(has)
+
     def idle(self, now: float) -> Body:
         """What a poll without news answers: the reason of the moment, made twice a second."""
         fresh = now - self._idle_at < _IDLE_SECONDS
-        if self._view is not None and self.is_durable and not fresh:
+        if self.news is not None and self.is_durable and not fresh:
             words, topic = reason_and_topic(self.run, now, self.trouble(now))
             changed: dict[str, Any] = {
                 "plan": None,
@@ -196,7 +209,7 @@ class LiveRun:
                 "topic": topic,
                 "notice": notice_of(self.run, now),
             }
-            view = self._view.model_copy(update=changed)
+            view = self.news.view.model_copy(update=changed)
             self._idle = Body(view.model_dump_json(exclude_none=True).encode())
             self._idle_at = now
         return self._idle

@@ -69,14 +69,14 @@ async def _watch(service: Service, asked: Asked) -> Body:
     query = asked.query
     if query.ack is not None:
         ack = _ack(query.epoch, query.ack)
-        await service.report(asked.live, asked.slot, asked.number, ack)
-    return await service.watch(asked.live, query.after)
+        await service.report(asked.live, asked.slot, asked.number, ack, watches=True)
+    return await service.watch(asked.live, query.after, query.has or query.ack)
 
 
 async def _end_and_watch(service: Service, asked: Asked) -> Body:
     """The same of a program's end."""
-    await service.report(asked.live, asked.slot, asked.number, asked.said)
-    return await service.watch(asked.live, asked.query.after)
+    await service.report(asked.live, asked.slot, asked.number, asked.said, watches=True)
+    return await service.watch(asked.live, asked.query.after, asked.query.has)
 
 
 @functools.lru_cache(64)  # all nodes acknowledge the same
@@ -188,19 +188,21 @@ class Route:
 _RUN = "/v1/runs/{run}"
 _NODE, _SLOT = f"{_RUN}/nodes/{{node}}", f"{_RUN}/slots/{{slot}}"
 _AFTER = (int, 0)
-_ACK = (Digest | None, None)
+_DIGEST = (Digest | None, None)
 
 # fmt: off
 ROUTES = (
     # What every node asks and says.
     Route("watch", "GET", f"{_NODE}/watch",
           "News newer than `after`, else the reason of the moment after the poll length; "
-          "before it waits, it acknowledges the table of `epoch` with the digest `ack`.",
-          node, _watch, NodeView, query={"after": _AFTER, "epoch": (int, 0), "ack": _ACK},
-          lean=True),
+          "before it waits, it acknowledges the table of `epoch` with the digest `ack`. `has` or "
+          "`ack` names the table that the node has: of one that renews it only the port is sent.",
+          node, _watch, NodeView,
+          query={"after": _AFTER, "epoch": (int, 0), "ack": _DIGEST, "has": _DIGEST}, lean=True),
     Route("end_and_watch", "POST", f"{_NODE}/watch",
           "The same; before it waits, it takes in how the program has ended.",
-          node, _end_and_watch, NodeView, takes=ExitReport, query={"after": _AFTER}, lean=True),
+          node, _end_and_watch, NodeView, takes=ExitReport,
+          query={"after": _AFTER, "has": _DIGEST}, lean=True),
     Route("report", "POST", f"{_NODE}/reports",
           "Probe results, acknowledgement or refusal, progress, exit, leave.",
           node,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TypeVar
 
-from rendezvous.compat import TaskGroup
+from rendezvous.compat import TaskGroup, timeout
 from rendezvous.run import events
 from rendezvous.run.events import Event, load_event
 from rendezvous.run.leases import SWEEP_SECONDS
@@ -40,6 +40,7 @@ T = TypeVar("T")
 
 _BATCH = 1_000
 _MOST_QUEUED = 100_000
+_MAY_WAIT_SECONDS = 0.01
 _KEEP_FINISHED = 1_000
 _KEEP_FINISHED_SECONDS = 3_600.0
 _LAUNCHER_SECONDS = 120.0
@@ -75,6 +76,7 @@ class Change:
 class _Command:
     decide: Callable[[float], list[Change]]
     done: asyncio.Future[None]
+    may_wait: bool
     error: RdzvError | None = None
 
 
@@ -109,7 +111,9 @@ class Sequencer:
 
     # --- commands -----------------------------------------------------------------------------
 
-    async def change_run(self, live: LiveRun, decide: Callable[[float], Event | None]) -> None:
+    async def change_run(
+        self, live: LiveRun, decide: Callable[[float], Event | None], *, may_wait: bool = False
+    ) -> None:
         """Have one run changed by the event that is decided on, if there is one."""
 
         def changes(now: float) -> list[Change]:
@@ -121,7 +125,7 @@ class Sequencer:
             event = decide(now)
             return [] if event is None else [Change(live, event)]
 
-        await self.change(changes)
+        await self.change(changes, may_wait=may_wait)
 
     async def look(self, view: Callable[[float], T]) -> T:
         """A view of the state, answered once all that it tells of is durable."""
@@ -134,11 +138,17 @@ class Sequencer:
         await self.change(look)
         return seen[0]
 
-    async def change(self, decide: Callable[[float], list[Change]]) -> None:
-        """Decide in turn; returns once what was decided is durable, and raises why it is not."""
+    async def change(
+        self, decide: Callable[[float], list[Change]], *, may_wait: bool = False
+    ) -> None:
+        """Decide in turn; returns once what was decided is durable, and raises why it is not.
+
+        What `may_wait` is written with what comes in the next moment, unless it is news to nodes:
+        whoever asks waits for those in any case.
+        """
         if self.closing.is_set():
             raise Unavailable("the registry is closing")
-        command = _Command(decide, asyncio.get_running_loop().create_future())
+        command = _Command(decide, asyncio.get_running_loop().create_future(), may_wait)
         if len(self._queue) >= _MOST_QUEUED:
             raise Unavailable("the registry has more requests than it can handle")
         self._queue.append(command)
@@ -147,18 +157,23 @@ class Sequencer:
 
     async def _sequence(self) -> None:
         while True:
-            await self._queued.wait()
-            batch = [self._queue.popleft() for _ in range(min(_BATCH, len(self._queue)))]
-            if not self._queue:
-                self._queued.clear()
-            await self._commit(batch)
+            await self._commit(await self._next(_BATCH))
             await self._drop_retired()
+
+    async def _next(self, most: int) -> list[_Command]:
+        """What has queued up; waits for it."""
+        await self._queued.wait()
+        batch = [self._queue.popleft() for _ in range(min(most, len(self._queue)))]
+        if not self._queue:
+            self._queued.clear()
+        return batch
 
     async def _commit(self, batch: list[_Command]) -> None:
         touched: dict[str, int] = {}
         error: RdzvError | None = Unavailable("the registry is closing")
         try:
             records = self._decide_all(batch, touched)
+            await self._take_more(batch, touched, records)
             if records:
                 await self._write(records, touched)
             for name in touched:
@@ -182,6 +197,26 @@ class Sequencer:
                 _answer(command)
         if error is None:
             self._log(touched)
+
+    async def _take_more(
+        self, batch: list[_Command], touched: dict[str, int], records: list[Record]
+    ) -> None:
+        """While nobody waits for any of it, take what comes in the next moment into the batch."""
+        if not self._may_wait(batch, touched):
+            return
+        with contextlib.suppress(TimeoutError):
+            async with timeout(_MAY_WAIT_SECONDS):
+                while room := _BATCH - len(batch):
+                    more = await self._next(room)
+                    batch += more
+                    records += self._decide_all(more, touched)
+                    if not self._may_wait(more, touched):
+                        return
+
+    def _may_wait(self, batch: list[_Command], touched: Collection[str]) -> bool:
+        if not all(command.may_wait for command in batch):
+            return False
+        return not any(self.runs[name].has_news for name in touched)
 
     async def _write(self, records: list[Record], touched: Collection[str]) -> None:
         """Make the records durable; what is to be told of them is put into words meanwhile."""

@@ -282,16 +282,18 @@ class Service:
         return ReportReply(seq=live.news_seq)
 
     async def report(
-        self, live: LiveRun, slot: int, incarnation: int, report: Report
+        self, live: LiveRun, slot: int, incarnation: int, report: Report, *, watches: bool = False
     ) -> ReportReply:
-        """Take in what a node says."""
+        """Take in what a node says; one that watches as well waits for news in any case."""
         self.counters["reports"] += 1
         if isinstance(report, ExitReport):
             age = self._clock.own_age(report.age_seconds)
             if age != report.age_seconds:
                 report = report.model_copy(update={"age_seconds": age})
         await self.sequencer.change_run(
-            live, lambda now: decide_report(live.run, slot, incarnation, report, now)
+            live,
+            lambda now: decide_report(live.run, slot, incarnation, report, now),
+            may_wait=watches,
         )
         return ReportReply(seq=live.news_seq)
 
@@ -325,14 +327,14 @@ class Service:
             by_peer = how in (CloseReason.FIN, CloseReason.RST) and is_new
             live.leases.closed(key, now, number, by_peer=by_peer)
 
-    async def watch(self, live: LiveRun, after: int) -> Body:
-        """News newer than `after`, else the present reason after the poll length."""
+    async def watch(self, live: LiveRun, after: int, has: str | None = None) -> Body:
+        """News newer than `after` for who has the table `has`, else the reason after the poll."""
         self.counters["watches"] += 1
         if live.news_seq <= after and not self.closing.is_set():
             await live.nodes.wait(live.leases.poll)
         if self.closing.is_set():
             raise Unavailable("the registry is closing")
-        return live.news if live.news_seq > after else live.idle(self.now())
+        return live.news_after(after, has, self.now())
 
     async def relay_give(self, live: LiveRun, slot: int, post: RelayPost) -> RelayReply:
         """Pass on what a node says to others about remote commands."""

@@ -23,6 +23,7 @@ from rendezvous.talk.credentials import Credential
 from rendezvous.talk.dialling import dial, dials_again
 from rendezvous.talk.failures import NetworkFailure, words_of
 from rendezvous.talk.join_string import RegistryPlace
+from rendezvous.talk.known_table import KnownTable
 from rendezvous.talk.network import Line, Network, Request
 from rendezvous.talk.retry import RANDOM, persistently, retry_pause
 from rendezvous.wire.errors import Mismatch, RdzvError, Unavailable, error_from_code
@@ -42,7 +43,7 @@ from rendezvous.wire.run import (
 )
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.types import Problem
-from rendezvous.wire.watch import NodeView, OtherDigest, read_view
+from rendezvous.wire.watch import NodeView, OtherDigest
 from rendezvous.wire.words import printable
 
 REQUEST_SECONDS = 2.0
@@ -100,6 +101,7 @@ class RegistryClient:
         self._address = ""
         self._late: set[str] = set()
         self.base = ""
+        self._known = KnownTable()
 
     async def __aenter__(self) -> RegistryClient:
         return self
@@ -257,11 +259,14 @@ class RegistryClient:
         """
         path = f"/v1/runs/{run}/nodes/{slot}/watch?after={after}"
         late = poll + self._seconds
-        if isinstance(brings, ExitReport):
-            return _read(NodeView, read_view, await self._tell(path, brings, late=late))
-        if brings is not None:
+        if isinstance(brings, AckReport):
             path += f"&epoch={brings.epoch}&ack={brings.digest}"
-        return _read(NodeView, read_view, await self._persistently("GET", path, late=late))
+        else:
+            path += self._known.query
+        if isinstance(brings, ExitReport):
+            return _read(NodeView, self._known.read, await self._tell(path, brings, late=late))
+        data = await self._persistently("GET", path, late=late)
+        return _read(NodeView, self._known.read, data)
 
     async def report(self, run: str, slot: int, report: Report) -> ReportReply:
         """Tell something of this node."""

@@ -83,6 +83,10 @@ class EndpointTable(Wire):
         """SHA-256 of the canonical form, lower-case hex."""
         return digest_of(self.canonical())
 
+    def renewed(self, epoch: int, master_port: int) -> EndpointTable:
+        """The table of the same nodes for another epoch."""
+        return self.model_copy(update={"epoch": epoch, "master_port": master_port})
+
     def row_of_slot(self, slot: int) -> TableRow | None:
         """The row of a slot, or None when it is not in the table."""
         return next((row for row in self.rows if row.slot == slot), None)

@@ -32,6 +32,11 @@ class NodeView(Wire):
     digest: str = ""
     plan: ProbePlan | None = Field(None, description="While verifying: what the node must probe.")
     table: EndpointTable | None = None
+    renewed_port: int | None = Field(
+        None,
+        description="In place of `table` for who has the one before: `epoch` and this master port "
+        "are all that has changed.",
+    )
     released: list[int] = Field(
         [],
         description="Slots whose nodes are not in the table: at the go they end with exit code 0.",
@@ -67,8 +72,8 @@ def write_view(view: NodeView, table: bytes) -> bytes:
     return rest[:-1] + _TABLE + table + b"}" if table else rest
 
 
-def read_view(data: bytes) -> NodeView:
-    """The inverse, with the table checked against its digest.
+def read_view(data: bytes, former: EndpointTable | None = None) -> NodeView:
+    """The inverse, with the table checked against its digest; that may renew the `former` one.
 
     A table that stands at the end is read from the very bytes whose digest it has. One of another
     form, as an older registry writes it, has the digest of its canonical form, keys that this
@@ -80,8 +85,18 @@ def read_view(data: bytes) -> NodeView:
         if view.digest == digest:
             return view.model_copy(update={"table": _TABLES.validate_json(end[:-1])})
     view = NodeView.model_validate_json(data)
+    if view.renewed_port is not None:
+        return _renewed(view, former, view.renewed_port)
     if view.table is not None:
         received = digest_of(canonical_json(json.loads(data)["table"]))
         if received != view.digest:
             raise OtherDigest(received, view.digest)
     return view
+
+
+def _renewed(view: NodeView, former: EndpointTable | None, port: int) -> NodeView:
+    table = former.renewed(view.epoch, port) if former is not None else None
+    received = table.digest() if table is not None else "none"
+    if received != view.digest:
+        raise OtherDigest(received, view.digest)
+    return view.model_copy(update={"table": table, "renewed_port": None})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import hashlib
 import itertools
@@ -432,6 +433,37 @@ def test_a_table_that_does_not_fit_its_digest_is_refused(view: dict[str, Any]) -
     assert asked_of(VIEW, watch).digest == VIEW["digest"]
     with pytest.raises(Unavailable, match=r"the table received has digest [0-9a-f]{12}, not "):
         asked_of(view, watch)
+
+
+def test_a_node_tells_the_table_that_it_has_where_programs_may_start_again() -> None:
+    table = NodeView.model_validate_json(json.dumps(VIEW)).table
+    assert table is not None
+    renewed = table.renewed(2, 29_501)
+    again = {"restarts": 0, "max_restarts": 1, "last_failure": ""}
+    whole = VIEW | {"restarts": again}
+    short = whole | {"table": None, "epoch": 2, "digest": renewed.digest(), "renewed_port": 29_501}
+    host = Host()
+
+    async def work(client: RegistryClient) -> None:
+        for answer in (VIEW, whole, short | {"digest": "0" * 64}, whole, short):
+            host.answer = answer
+            with contextlib.suppress(Unavailable):
+                views.append(await watch(client))
+        await client.watch("r", 0, 7, 0.1, AckReport(epoch=2, digest=renewed.digest()))
+
+    views: list[NodeView] = []
+    with_client({"a": host}, work)
+    assert views[-1].table == renewed
+    targets = [request.target for request, _ in host.asked if request.target != "/healthz"]
+    first, second, digest = ".../watch?after=0", VIEW["digest"], renewed.digest()
+    assert [target.replace("/v1/runs/r/nodes/0", "...") for target in targets] == [
+        first,  # it has none yet
+        first,  # those programs start once
+        f"{first}&has={second}",
+        first,  # what was to renew it did not fit: the whole is asked for
+        f"{first}&has={second}",
+        f".../watch?after=7&epoch=2&ack={digest}",
+    ]
 
 
 def test_keys_of_a_newer_registry_do_not_break_the_digest() -> None:

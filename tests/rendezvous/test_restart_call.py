@@ -10,6 +10,7 @@ import pytest
 from rendezvous.wire.errors import Mismatch, NotFound, RunExists, RunOver
 from rendezvous.wire.reports import AckReport, ExitReport
 from rendezvous.wire.run import DrainRequest, Phase, SlotNews, SlotState
+from rendezvous.wire.watch import read_view
 from tests.support.driver import make_probe
 from tests.support.registry import Launch
 from tests.support.served import Served, serving
@@ -59,6 +60,32 @@ async def test_the_programs_are_stopped_and_start_again_uncounted(served: Served
     )
     await acknowledge(served)
     assert served.is_what_the_journal_says(DEMO)
+
+
+async def test_a_table_that_renews_another_is_told_in_short_to_who_has_that(
+    served: Served,
+) -> None:
+    await running(served)
+    live = served.host(DEMO)
+    former = live.run.table
+    assert former is not None
+    await served.service.restart(live, "new data")
+    for slot in (0, 1):
+        end = ExitReport(epoch=1, exit_code=143, age_seconds=0.0, stopped=True)
+        await served.report(DEMO, slot, end)
+
+    async def told(has: str | None) -> bytes:
+        return (await served.service.watch(served.host(DEMO), 0, has)).plain
+
+    short = await told(former.digest())
+    assert b"rows" not in short
+    assert read_view(short, former).table == live.run.table != former
+    for has in (None, "", "0" * 64, live.run.digest):
+        assert read_view(await told(has)) == read_view(short, former)
+    await served.restart()
+    assert read_view(await told(former.digest()), former).table == live.run.table
+    await acknowledge(served)
+    assert read_view(await told(former.digest())).table is None
 
 
 async def test_a_node_that_ended_with_its_launcher_comes_again_between_two_epochs(

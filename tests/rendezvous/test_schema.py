@@ -351,6 +351,21 @@ def test_a_table_is_read_from_the_very_bytes_that_its_digest_names() -> None:
     assert read_view(data.replace(b"{", b'{"table":' + other.canonical() + b",", 1)).table == table
 
 
+def test_a_table_that_renews_the_one_before_is_told_by_its_port() -> None:
+    former = big_table(2)
+    table = former.renewed(former.epoch + 1, 29_501)
+    given: dict[str, Any] = {"seq": 9, "epoch": table.epoch, "reason": "", "digest": table.digest()}
+    view = NodeView(phase=Phase.ARMING, table=table, **given)
+    short = view.model_copy(update={"table": None, "renewed_port": 29_501})
+    data = write_view(short, b"")
+    assert b"rows" not in data
+    assert read_view(data, former) == view
+    assert read_view(data, table) == view
+    for other in (None, big_table(3)):
+        with pytest.raises(OtherDigest):
+            read_view(data, other)
+
+
 def test_canonical_json_has_one_form() -> None:
     assert canonical_json({"b": [1, "ü"], "a": None}) == b'{"a":null,"b":[1,"\\u00fc"]}'
     with pytest.raises(ValueError, match="not JSON compliant"):

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from rendezvous.server import sequencer
 from rendezvous.server.connection import CloseReason, Connection
 from rendezvous.server.journal import Record
 from rendezvous.wire.errors import InternalError, NotFound, StorageFull
-from rendezvous.wire.reports import ExitReport, ProgressReport
+from rendezvous.wire.reports import AckReport, ExitReport, ProgressReport, ReportReply
 from rendezvous.wire.run import Phase, SlotNews, SlotState
 from tests.support.driver import make_probe
 from tests.support.registry import Launch, is_waiting
@@ -75,6 +76,52 @@ async def test_many_requests_share_few_commits(served: Served) -> None:
     assert len({reply.credential for reply in replies}) == 300
     assert served.service.counters["events"] == 301
     assert served.service.counters["commits"] == len(served.journal.batches) <= 4
+
+
+async def test_what_a_watch_brings_is_written_after_a_moment(served: Served) -> None:
+    await served.bring_to(Phase.ARMING, DEMO, 4)
+    host, written = served.host(DEMO), len(served.journal.batches)
+    ack = AckReport(epoch=1, digest=host.run.digest)
+    await asyncio.gather(*(served.service.report(host, s, 1, ack, watches=True) for s in (0, 1)))
+    assert served.journal.batches[written:] == [2]
+
+
+async def test_what_a_watch_brings_is_written_with_what_comes_next(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each write to a slow disk would delay the go; who has said it waits for news in any case."""
+    monkeypatch.setattr(sequencer, "_MAY_WAIT_SECONDS", 600.0)
+    monkeypatch.setattr(sequencer, "SWEEP_SECONDS", 600.0)
+    await served.restart()  # nor does a sweep come in between
+    await served.bring_to(Phase.ARMING, DEMO, 4)
+    host, written = served.host(DEMO), len(served.journal.batches)
+    ack = AckReport(epoch=1, digest=host.run.digest)
+
+    async def brings(slot: int) -> asyncio.Task[ReportReply]:
+        report = served.service.report(host, slot, 1, ack, watches=True)
+        task, number = asyncio.create_task(report), host.number
+        await soon(lambda: host.number != number)
+        return task
+
+    some = [await brings(0), await brings(1)]
+    assert len(served.journal.batches) == written
+    status = await served.service.status(host)  # a person does not wait for more
+    assert status.version == host.version == host.run.version
+    await asyncio.gather(*some, await brings(2), await brings(3))  # the go is news for all
+    assert (host.run.phase, served.journal.batches[written:]) == (Phase.RUNNING, [2, 2])
+
+
+async def test_a_full_disk_is_told_to_all_that_were_to_be_written_together(
+    served: Served,
+) -> None:
+    await served.bring_to(Phase.ARMING, DEMO, 2)
+    host = served.host(DEMO)
+    ack = AckReport(epoch=1, digest=host.run.digest)
+    served.journal.is_full = True
+    both = (served.service.report(host, slot, 1, ack, watches=True) for slot in (0, 1))
+    refused = await asyncio.gather(*both, return_exceptions=True)
+    assert [type(one) for one in refused] == [StorageFull, StorageFull]
+    assert served.host(DEMO).run.phase is Phase.ARMING
 
 
 async def test_more_requests_than_one_commit_takes_are_answered(served: Served) -> None:
