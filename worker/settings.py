@@ -323,8 +323,8 @@ class NodeSettings(Settings):
     )
     notice_signal: Annotated[str, AfterValidator(_check_signal)] = option(
         "",
-        "Signal that every rank is sent when a node of the run will leave, such as USR1. Without "
-        "it only RDZV_NOTICE_FILE appears: a signal ends a program that does not expect it.",
+        "Signal that every rank that handles it is sent when a node of the run will leave, such "
+        "as USR1. Without it only RDZV_NOTICE_FILE appears.",
         group=RUN,
         metavar="SIGNAL",
     )

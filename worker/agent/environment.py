@@ -49,10 +49,11 @@ from worker.probe.mesh import probe_peers
 from worker.probe.packets import Identity
 from worker.program.ending import Ending
 from worker.program.family import Family
+from worker.program.informing import Told, inform
 from worker.program.local_socket import LocalSocket
 from worker.program.output import Output, OutputSink, make_private
 from worker.program.own_folder import remove_left
-from worker.program.process import Program, parent_lives, signal_process
+from worker.program.process import Program, parent_lives
 from worker.program.progress_file import read_progress
 from worker.rsh.shims import write_shims
 
@@ -213,7 +214,7 @@ class AgentEnvironment:
     recorder: Callable[[Path], Recorder] = _recorder
     notice_in: Callable[..., Awaitable[float]] = notice_in
     # --- the program
-    signal_process: Callable[[int, int], None] = signal_process
+    inform: Callable[[int, Told], Told] = inform
     local_socket: Callable[..., AgentSocket] = LocalSocket
     nccl_log: Callable[..., NetworkLog] = NcclLog
     sink: Callable[..., Sink] = OutputSink

@@ -27,6 +27,7 @@ from worker.program.log_file import log_name
 from worker.settings import read_bytes
 
 _LOG_SECONDS = 2.0
+_INFORM_SECONDS = 1.0
 _HANGS = "its disk hangs"
 
 
@@ -61,12 +62,13 @@ class Running:
         self._sink: Sink | None = None
         self._program: RunningProgram | None = None
         self._nccl: NetworkLog | None = None
-        self._served_enough = asyncio.Event()
+        self._enough = asyncio.Event()
         self._stopping: asyncio.Task[object] | None = None
         self._step: Callable[[], int | None] = lambda: None
         self._kept: int | None = None
         self._said_progress = False
         self._reading: asyncio.Task[None] | None = None
+        self._shown = 0
 
     async def run(self, step: Callable[[], int | None] = lambda: None) -> inputs.Input:
         """Start it, and wait until nothing of it is left. Raises RdzvError.
@@ -82,10 +84,11 @@ class Running:
             if contract.argv:
                 return await self._run_program()
             self._feed(inputs.Started(number))
-            await self._served_enough.wait()
+            await self._enough.wait()
             return inputs.ProgramGone(number)
         finally:
             following.cancel()
+            self._enough.set()
             if self._reading is not None:
                 self._reading.cancel()
             if self._sink is not None:
@@ -185,9 +188,21 @@ class Running:
     async def show_departure(self, departure: DepartureNotice, number: int) -> None:
         """Show its program that a node will go; 0: no signal. Who receives one looks into the file
         at once."""
+        until = asyncio.get_running_loop().time() + departure.seconds
+        self._shown = shown = self._shown + 1
         await self.write_notice(departure)
         if number:
-            self.signal_ranks(number)
+            await self._inform(number, shown, until)
+
+    async def _inform(self, number: int, shown: int, until: float) -> None:
+        """Send a signal to each rank as soon as it handles it: until the programs are stopped, or
+        are shown another notice."""
+        loop, told = asyncio.get_running_loop(), frozenset[tuple[int, int]]()
+        while self._shown == shown:
+            told = await self._environment.in_thread(self._environment.inform, number, told)
+            if self._enough.is_set() or loop.time() >= until:
+                return
+            await asyncio.sleep(_INFORM_SECONDS)
 
     async def write_notice(self, departure: DepartureNotice) -> None:
         """Write what its program is shown of a node that will go."""
@@ -204,17 +219,6 @@ class Running:
             problem = exc.strerror or _HANGS
             self._say(notice(Note.NO_NOTICE_FILE, file=file, problem=problem))
 
-    def signal_ranks(self, number: int) -> None:
-        """Send a signal to each rank; to its main process, where none is known."""
-        if self._program is None:
-            return
-        ranks = [child for child in self._program.family.children if child.ranks is not None]
-        living = [child.pid for child in ranks if child.ended_at is None]
-        if not ranks:
-            self._program.signal(number)
-        for pid in living:
-            self._environment.signal_process(pid, number)
-
     def pass_signal(self, number: int) -> None:
         """Pass a signal on to its main process."""
         if self._program is not None:
@@ -222,7 +226,7 @@ class Running:
 
     def stop(self, *, ends_itself: bool) -> None:
         """TERM, grace, KILL; without TERM where the program is ending its processes already."""
-        self._served_enough.set()
+        self._enough.set()
         if self._program is not None and self._stopping is None:
             stop = self._program.stop(ends_itself=ends_itself)
             self._stopping = asyncio.create_task(stop)

@@ -350,12 +350,6 @@ def die_with_parent(number: int, parent_pid: int) -> None:
         os.kill(os.getpid(), number)
 
 
-def signal_process(pid: int, number: int) -> None:
-    """Send a signal to a process of this program; one that has ended by now gets none."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, number)
-
-
 def parent_lives(parent_pid: int) -> bool:
     """Whether the process that started this one lives.
 

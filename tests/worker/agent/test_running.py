@@ -27,7 +27,8 @@ from worker.agent.running import Running
 from worker.contracts import Contract
 from worker.nccl.verdict import NetworkVerdict
 from worker.program.ending import Ending
-from worker.program.family import Child, Family, Ranks
+from worker.program.family import Child, Family
+from worker.program.informing import Told
 from worker.settings import WorkerSettings
 
 DEPARTURE = DepartureNotice(slot=3, rank=0, seconds=40.0, words="drained")
@@ -318,39 +319,80 @@ def test_a_notice_that_cannot_be_written_is_said() -> None:
     assert bench.notes == [Note.NO_NOTICE_FILE]
 
 
+class Informed:
+    """Ranks that handle a signal from a certain time on; when each received it."""
+
+    def __init__(self, *handle_at: float) -> None:
+        self.received: list[tuple[float, int, int]] = []
+        self._handle_at = handle_at
+
+    def inform(self, number: int, told: Told) -> Told:
+        now = asyncio.get_running_loop().time()
+        able = {(rank, 0) for rank, at in enumerate(self._handle_at) if at <= now}
+        self.received += [(now, number, rank) for rank, _ in sorted(able - told)]
+        return told | able
+
+
+def shown(bench: Bench, *departures: tuple[float, DepartureNotice, int], stop: float) -> None:
+    """A program that is shown these at these times, and is told to stop."""
+
+    async def work() -> None:
+        task = asyncio.create_task(bench.running.run())
+        showing = []
+        for at, departure, number in departures:
+            await asyncio.sleep(at - asyncio.get_running_loop().time())
+            asking = bench.running.show_departure(departure, number)
+            showing.append(asyncio.create_task(asking))
+        await asyncio.sleep(stop - asyncio.get_running_loop().time())
+        bench.running.stop(ends_itself=False)
+        await task
+        await asyncio.gather(*showing)
+
+    virtually(work())
+
+
 def test_who_receives_a_signal_finds_the_notice_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench()
-    done: list[object] = []
+    written: list[float] = []
+    ranks = Informed(0.0)
+    bench = Bench(inform=ranks.inform)
 
     async def write_notice(departure: DepartureNotice) -> None:
-        await asyncio.sleep(1.0)
-        done.append(departure)
+        await asyncio.sleep(1.5)
+        written.append(asyncio.get_running_loop().time())
 
     monkeypatch.setattr(bench.running, "write_notice", write_notice)
-    monkeypatch.setattr(bench.running, "signal_ranks", done.append)
-    virtually(bench.running.show_departure(DEPARTURE, 10))
-    virtually(bench.running.show_departure(DEPARTURE, 0))
-    assert done == [DEPARTURE, 10, DEPARTURE]
+    shown(bench, (1.0, DEPARTURE, 10), stop=9.0)
+    assert (written, ranks.received) == ([2.5], [(2.5, 10, 0)])
 
 
-@pytest.mark.parametrize("ranked", [True, False])
-def test_each_rank_that_lives_gets_a_signal_and_the_program_where_none_is_known(
-    ranked: bool,
-) -> None:
-    sent: list[tuple[int, int]] = []
-    ranks = Ranks(0, 0, 2) if ranked else None
-    living, ended = Child(101, 0.0, 0.0, ranks), Child(102, 0.0, 0.0, ranks, 1.0, 0)
-    bench = Bench(signal_process=lambda pid, number: sent.append((pid, number)))
-    bench.running.signal_ranks(10)  # before it runs this is no matter
+def test_each_rank_receives_a_signal_once_as_soon_as_it_handles_it() -> None:
+    """A torchrun may still import, or a script prepare what its ranks need."""
+    ranks = Informed(0.0, 2.6, 4.0, 41.5)
+    shown(Bench(inform=ranks.inform), (1.0, DEPARTURE, 10), stop=50.0)
+    assert ranks.received == [(1.0, 10, 0), (3.0, 10, 1), (4.0, 10, 2)]
 
-    def steps() -> None:
-        bench.program.family = Family(None, (living, ended))
-        bench.running.signal_ranks(10)
-        bench.running.kill()
 
-    bench.lives(steps)
-    assert sent == [(101, 10)] * ranked
-    assert bench.program.told == [10] * (not ranked) + ["kill"]
+def test_nobody_receives_a_signal_that_was_not_asked_for_or_after_the_programs_are_stopped() -> (
+    None
+):
+    ranks = Informed(0.0, 9.0)
+    shown(Bench(inform=ranks.inform), (1.0, DEPARTURE, 0), stop=3.0)
+    assert ranks.received == []
+    shown(Bench(inform=ranks.inform), (1.0, DEPARTURE, 10), stop=3.0)
+    assert ranks.received == [(1.0, 10, 0)]
+
+
+def test_a_notice_that_is_shown_again_is_sent_again_and_the_first_one_no_longer() -> None:
+    ranks = Informed(0.0, 6.0)
+    sooner = DEPARTURE.model_copy(update={"seconds": 8.0})
+    shown(Bench(inform=ranks.inform), (1.0, DEPARTURE, 10), (4.5, sooner, 10), stop=20.0)
+    assert ranks.received == [(1.0, 10, 0), (4.5, 10, 0), (6.5, 10, 1)]
+
+
+def test_what_a_node_without_a_command_serves_is_informed_too() -> None:
+    ranks = Informed(0.0)
+    shown(Bench(replace(PROGRAM, argv=[]), inform=ranks.inform), (1.0, DEPARTURE, 10), stop=3.0)
+    assert ranks.received == [(1.0, 10, 0)]
 
 
 def test_a_progress_file_on_a_disk_that_hangs_holds_the_end_up_for_a_moment() -> None:

@@ -1,0 +1,103 @@
+"""Who is informed by a signal: those who handle it, and nobody who would die of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.support.waiting import until
+from worker.program.informing import Told, inform, to_inform
+from worker.program.process_table import Details, Process, read_details, read_process
+
+USR1 = signal.SIGUSR1
+HANDLES = Details((b"python", b"train.py"), caught=frozenset([USR1]))
+DOES_NOT = Details((b"python", b"train.py"))
+OWN = Details((b"python3", b"-I", b"-S", b"keeper.py"), caught=frozenset([USR1]))
+PREPARES = "import signal, time; {}; open('{}', 'w').close(); time.sleep(60)"
+HANDLER = "signal.signal(signal.SIGUSR1, lambda *_: exit(7))"
+
+
+def tree(*parents: int) -> list[Process]:
+    """Processes 2, 3 ... with these parents; 1 is the agent's own."""
+    return [Process(2 + n, parent, 1, "S", 100, 0) for n, parent in enumerate(parents)]
+
+
+@pytest.mark.parametrize(
+    ("parents", "looks", "told", "informed"),
+    [
+        pytest.param((1,), [("python3", HANDLES)], [], [2], id="a program"),
+        pytest.param((1,), [("python3", DOES_NOT)], [], [], id="one that would die"),
+        pytest.param((1,), [("", HANDLES)], [], [], id="one that cannot be seen"),
+        pytest.param((1, 2), [("bash", DOES_NOT), ("python3", HANDLES)], [], [3], id="wrapped"),
+        pytest.param((1, 2), [("bash", HANDLES), ("python3", DOES_NOT)], [], [], id="EXIT trap"),
+        pytest.param((1, 2), [("prterun", HANDLES), ("a.out", HANDLES)], [], [3], id="led"),
+        pytest.param((1, 2), [("python3", OWN), ("python3", HANDLES)], [], [3], id="kept"),
+        pytest.param(
+            (1, 2, 2, 3),
+            [("python3", DOES_NOT), ("python3", HANDLES), ("python3", HANDLES)],
+            [],
+            [3, 4],
+            id="ranks, and what one has forked",
+        ),
+        pytest.param(
+            (1, 2, 3),
+            [("python3", HANDLES), ("python3", HANDLES), ("python3", HANDLES)],
+            [(2, 100)],
+            [],
+            id="what one that was told has forked",
+        ),
+        pytest.param((1,), [("python3", HANDLES)], [(2, 99)], [2], id="a number used again"),
+    ],
+)
+def test_the_topmost_that_handle_it_are_informed(
+    parents: tuple[int, ...],
+    looks: list[tuple[str, Details]],
+    told: list[tuple[int, int]],
+    informed: list[int],
+) -> None:
+    seen = dict(enumerate(looks, start=2))
+    found = to_inform(tree(*parents), USR1, frozenset(told), seen.__getitem__)
+    assert [process.pid for process in found] == informed
+
+
+def test_a_script_and_a_rank_that_starts_live_on_and_those_that_handle_it_end(
+    tmp_path: Path,
+) -> None:
+    """As when a node is drained: bash with and without a trap, and what they have started."""
+    script = '{trap}\n{python} -c "{code}"; echo $? > {file}.code; sleep 60'
+    with ExitStack() as stack:
+        shells = []
+        for name, trap, does in (("a", "", HANDLER), ("b", "trap : EXIT", HANDLER), ("c", "", "0")):
+            code = PREPARES.format(does, tmp_path / name)
+            values = {"trap": trap, "python": sys.executable, "code": code}
+            text = script.format(**values, file=tmp_path / name)
+            shell = stack.enter_context(subprocess.Popen(["bash", "-c", text]))
+            stack.callback(_end, shell)
+            shells.append(shell)
+        until(lambda: all((tmp_path / name).exists() for name in "abc"))
+        assert USR1 in read_details(shells[1].pid).caught
+        told = inform(USR1, Told())
+        until(lambda: all((tmp_path / f"{name}.code").exists() for name in "ab"))
+        assert [(tmp_path / f"{name}.code").read_text() for name in "ab"] == ["7\n", "7\n"]
+        assert len(told) == 2
+        assert not (tmp_path / "c.code").exists()
+        assert inform(USR1, told) == told
+        assert [shell.poll() for shell in shells] == [None, None, None]
+
+
+def _end(shell: subprocess.Popen[bytes]) -> None:
+    """Kill a shell, and what it has started."""
+    for process in map(read_process, _children(shell.pid)):
+        if process is not None:
+            os.kill(process.pid, signal.SIGKILL)
+    shell.kill()
+
+
+def _children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
