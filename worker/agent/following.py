@@ -306,6 +306,9 @@ def tell_by_itself(turn: Turn) -> None:
 
 
 def _final_report(turn: Turn, program: ProgramState) -> tuple[ExitReport, float | None]:
+    told = turn.node.signal
     if program.ending is None:
-        return reports.served_report(program, turn.node.signal)
-    return reports.exit_report(program, program.ending, program.words, turn.node.signal)
+        return reports.served_report(program, told)
+    if program.left_behind and told is not None:  # the run waits for this node, not for its end
+        return reports.signal_report(program.epoch, told.signal), told.at
+    return reports.exit_report(program, program.ending, program.words, told)

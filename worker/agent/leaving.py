@@ -66,7 +66,7 @@ def _tell_signal(turn: Turn, told: SignalTold) -> None:
     cause. Of one whose program runs the others are to hear it, so that all stop together.
     """
     program = turn.node.program
-    if program is None:
+    if program is None or following.is_over(turn, program):
         number = turn.node.agreed.table.epoch if turn.node.agreed else 0
         _last_word(turn, reports.signal_report(number, told.signal), None)
     elif program.serves and not program.gone:

@@ -161,8 +161,10 @@ def with_trouble(report: ExitReport, trouble: str) -> ExitReport:
 def served_report(
     program: ProgramState, told: SignalTold | None
 ) -> tuple[ExitReport, float | None]:
-    """The report of a node that was there for the program of rank 0; what came first counts."""
-    if told is None or (program.stop_at is not None and program.stop_at < told.at):
+    """The report of a node that was there for the program of rank 0; what came first counts, unless
+    the run has gone on since."""
+    stop_at = None if program.left_behind else program.stop_at
+    if told is None or (stop_at is not None and stop_at < told.at):
         leaves = told is not None
         return ExitReport(epoch=program.epoch, exit_code=0, stopped=True, leaves=leaves), None
     report = signal_report(program.epoch, told.signal).model_copy(update={"by_agent": True})

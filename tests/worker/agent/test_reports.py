@@ -58,7 +58,12 @@ LAUNCHER_GONE = m.signal(SIGTERM, parent_lives=False)
         # What failed by itself keeps its own age, and a signalled node's end counts from there.
         ("running", [m.at(61), STOP, m.at(65), m.ended(Ending(3, 60))], "Tell:Exit(3)@60"),
         ("running", [m.at(20), TERM, m.at(29), ENDS], "Tell:Exit(143)@20 due:32"),
-        ("running", [m.ended(Ending(0, 0.0)), TAKEN, TERM], "SIGNAL Drop:Watch Leave ends:SIGNAL"),
+        # The run may have gone on from it.
+        (
+            "running",
+            [m.ended(Ending(0, 0.0)), TAKEN, TERM],
+            "SIGNAL Tell:Exit(143):last ends:SIGNAL",
+        ),
         # A last word is told once.
         ("armed", [m.at(5), TERM, m.at(8), LATE], "Drop:Watch Leave"),
         ("armed", [TERM, m.late(do.Tell), CLOSES], "End:143"),

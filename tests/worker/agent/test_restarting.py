@@ -126,13 +126,35 @@ def test_the_commands_of_other_nodes_are_of_one_epoch() -> None:
     assert in_words(drive.stop()) == "Watch Stop CloseRemote"
 
 
-def test_a_signal_between_two_programs_is_told_at_once() -> None:
+@pytest.mark.parametrize("steps", [[ENDED, TAKEN, ARMS], [ENDED, TAKEN]])
+def test_a_signal_between_two_programs_is_told_at_once(steps: list[Step]) -> None:
     drive = to("running")
-    for step in (ENDED, TAKEN, ARMS):
+    for step in steps:
         step(drive)
     (report,) = told(TERM(drive))
     assert isinstance(report, ExitReport)
     assert (report.exit_code, report.leaves) == (143, True)
+
+
+def test_a_signal_while_a_program_ends_for_the_next_one_is_the_cause() -> None:
+    """The run has gone on from that program; how it ends would excuse this node."""
+    drive = to("running")
+    for step in (m.stop(), ARMS, m.after(2.0), TERM, m.after(3.0)):
+        step(drive)
+    words = "its agent received SIGTERM"
+    report = ExitReport(epoch=1, exit_code=143, leaves=True, message=words)
+    assert told(drive.ended(Ending(143, 4.0))) == [report]
+    assert drive.the(do.Tell).since == 2.0
+
+
+def test_a_signal_while_what_it_served_is_closed_for_the_next_program_is_the_cause() -> None:
+    drive = to("serving")
+    for step in (m.stop(), ARMS, m.after(2.0)):
+        step(drive)
+    (report,) = told(TERM(drive))
+    words = "its agent received SIGTERM"
+    expected = ExitReport(epoch=1, exit_code=143, leaves=True, by_agent=True, message=words)
+    assert report == expected
 
 
 def test_a_program_that_a_signal_ends_says_that_its_node_leaves() -> None:
