@@ -149,7 +149,7 @@ class Start(Effect):
     """Start the program, or serve that of rank 0 where the contract has none; until it is gone.
 
     Attributes:
-        again: A program of this node has ended before.
+        again: Programs of an epoch before have ended.
     """
 
     table: EndpointTable

@@ -228,7 +228,8 @@ def _go(turn: Turn, view: NodeView) -> None:
     if turn.node.program is not None and turn.node.program.epoch == view.epoch:
         departing.show(turn, view)
         return
-    if view.restarts is None or not view.restarts.max_restarts:
+    facts = view.restarts or NO_RESTARTS
+    if not facts.max_restarts:
         turn.do(do.StopListening())  # nodes that may start again may have to prove each other again
     agreed = turn.node.agreed
     if agreed is None or agreed.digest != view.digest or turn.node.program is not None:
@@ -237,8 +238,8 @@ def _go(turn: Turn, view: NodeView) -> None:
     table, contract = agreed.table, agreed.contract
     if turn.node.rules.remote:
         turn.do(do.OpenRemote(table, agreed.digest, contract))
-    again = turn.node.starts > 0
-    if not again:
+    again = turn.node.starts > 0 or bool(facts.last_failure)  # this process may not have seen it
+    if turn.node.starts == 0:
         turn.do(do.SendMetrics(len(table.rows)))
     if contract.argv:
         row = table.row_of_slot(turn.node.rules.slot)

@@ -105,6 +105,17 @@ def test_each_program_is_told_of_those_before_it() -> None:
     assert to("running").the(do.Start).again is False
 
 
+def test_the_first_program_of_a_resumed_node_has_a_log_of_its_epoch() -> None:
+    """Between two epochs the launcher and all agents may have been started anew."""
+    drive = to("joined")
+    drive.arm(SECOND, restarts=FACTS)
+    drive.readied()
+    drive.taken()
+    actions = drive.go(SECOND, restarts=FACTS)
+    assert drive.the(do.Start).again is True
+    assert any(isinstance(action, do.SendMetrics) for action in actions)
+
+
 def test_the_second_program_is_followed_as_the_first_one() -> None:
     drive = restarted()
     report = told(drive.ended(Ending(5, 0.0)))[0]
