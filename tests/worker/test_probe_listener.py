@@ -72,6 +72,17 @@ async def test_all_nodes_of_a_launch_prefer_one_port_and_a_closed_listener_leave
             assert alone.port == first.port
 
 
+async def test_a_port_that_the_peers_know_can_be_had_again_and_no_other_instead() -> None:
+    with ProbeListener(identity(0)), ExitStack() as stack:
+        with ProbeListener(identity(1)) as second:
+            await talking(stack, second.port, hello())
+            with pytest.raises(OSError, match="in use"):
+                ProbeListener(identity(1), port=second.port)
+        with ProbeListener(identity(1), port=second.port) as again:
+            assert again.port == second.port
+            assert (await visit(again.port)).outcome == "ok"
+
+
 @pytest.mark.parametrize("junk", [b"GET / HTTP/1.1\r\n\r\n" + b"x" * 100, b"\0" * 1_000_000])
 async def test_who_says_something_else_is_not_answered(junk: bytes) -> None:
     with ProbeListener(identity(1)) as listener, ExitStack() as stack:

@@ -36,7 +36,13 @@ class RestoreHosts(Effect):
 
 @frozen
 class Listen(Effect):
-    """Answer the peers' probes, from before the first of them can have heard of this node."""
+    """Answer the peers' probes, from before the first of them can have heard of this node.
+
+    Attributes:
+        again: On the port that the peers know, where it was closed for a program.
+    """
+
+    again: bool = False
 
 
 @frozen

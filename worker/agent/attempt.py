@@ -20,7 +20,7 @@ from rendezvous.wire.verify import ProbePlan, ProbeReport
 from rendezvous.wire.watch import NodeView
 from worker.agent import actions as do
 from worker.agent import departing, following, inputs, reports
-from worker.agent.faults import not_acknowledged
+from worker.agent.faults import not_acknowledged, port_taken
 from worker.agent.notices import Note
 from worker.agent.state import Agreed, Cause, Epoch, ProgramState, ResultKnown, Turn
 
@@ -100,6 +100,8 @@ def _visit(turn: Turn, number: int, plan: ProbePlan) -> None:
     epoch = _epoch(turn, number)
     if not epoch.visited:
         turn.set(epoch=replace(epoch, visited=True))
+        if turn.node.starts:
+            turn.begin(do.Listen, again=True)
         turn.begin(do.Visit, epoch=number, plan=plan)
 
 
@@ -109,6 +111,15 @@ def visited(turn: Turn, asked: do.Visit, said: inputs.Input) -> None:
         case inputs.Visited():
             _say_visits(turn, asked.plan, said)
             reports.tell(turn, ProbeReport(epoch=asked.epoch, pairs=list(said.pairs)))
+        case inputs.Failed() | inputs.Broken():
+            turn.end(Cause.FAULT, error=said.error)
+
+
+def listens_again(turn: Turn, said: inputs.Input) -> None:
+    """A node that cannot says so: its peers would find nobody, and blame the network."""
+    match said:
+        case inputs.Listening(port=None):
+            turn.end(Cause.FAULT, error=port_taken(said.problem))
         case inputs.Failed() | inputs.Broken():
             turn.end(Cause.FAULT, error=said.error)
 

@@ -48,6 +48,14 @@ def not_acknowledged(digest: str) -> ArmingFailed:
     return ArmingFailed(f"the run uses table {digest[:12]}, which this node has not acknowledged")
 
 
+def port_taken(problem: str) -> RunError:
+    """It closed its port for a program, and cannot have it back."""
+    return RunError(
+        f"it cannot listen for the probes of its peers again: {problem}",
+        hint="another program has taken the port meanwhile; launch again",
+    )
+
+
 def fault_report(error: Exception, epoch: int) -> ExitReport:
     """What the registry is told of a node's own fault: nobody else knows it."""
     code, words = ExitCode.INTERNAL, f"an internal error in rdzv: {error!r}"

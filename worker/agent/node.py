@@ -85,6 +85,8 @@ def _answered(turn: Turn, asked: do.Effect, said: inputs.Input) -> None:
             leaving.answered(turn, asked, said)
         case do.Visit():
             attempt.visited(turn, asked, said)
+        case do.Listen(again=True):
+            attempt.listens_again(turn, said)
         case do.Arm():
             attempt.armed(turn, asked, said)
         case do.Start():

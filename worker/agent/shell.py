@@ -58,6 +58,7 @@ class NodeShell:
         self._resolver = environment.resolver()
         self._identity = Identity(join.probe_key, join.run, join.launch_id, join.slot)
         self._listener: Listener | None = None
+        self._port: int | None = None
         self._remote = RemoteCommands(client, join, allowed=spec.remote)
         self._remote_work: asyncio.Task[None] | None = None
         self._metrics = Metrics(client, join.run, join.slot)
@@ -270,12 +271,17 @@ class NodeShell:
         return inputs.Done(asked.number, tuple(said))
 
     def _listen(self, asked: do.Listen) -> inputs.Input:
+        if asked.again and (self._listener is not None or self._port is None):
+            return inputs.Done(asked.number)
         loopback = self._spec.settings.loopback
         try:
-            self._listener = self._environment.listen(self._identity, loopback=loopback)
+            self._listener = self._environment.listen(
+                self._identity, loopback=loopback, port=self._port
+            )
         except OSError as exc:
             return inputs.Listening(asked.number, None, str(exc))
-        return inputs.Listening(asked.number, self._listener.port)
+        self._port = self._listener.port
+        return inputs.Listening(asked.number, self._port)
 
     async def _make_offer(self, asked: do.MakeOffer) -> inputs.Input:
         spec = self._spec

@@ -14,7 +14,7 @@ import contextlib
 import hashlib
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -43,6 +43,7 @@ class ProbeListener:
         identity: Who answers.
         clock: Seconds since 1970, for the peers to compare with theirs.
         loopback: All nodes live on this machine: nobody else is listened to.
+        port: The only one that will do; None: any.
         life_seconds: How long a connection may last.
 
     Raises:
@@ -58,12 +59,14 @@ class ProbeListener:
         clock: Callable[[], float] = time.time,  # noqa: TID251 (the skew is what is asked)
         *,
         loopback: bool = False,
+        port: int | None = None,
         life_seconds: float = _LIFE_SECONDS,
     ) -> None:
         self._packets = Packets(identity)
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._stream, self._datagrams = _bind(_preferred_port(identity), loopback=loopback)
+        ports = (_preferred_port(identity), *(0,) * _TRIES) if port is None else (port,)
+        self._stream, self._datagrams = _bind(ports, loopback=loopback)
         self.port: int = self._stream.getsockname()[1]
         self._life_seconds = life_seconds
         self._visitors: dict[socket.socket, _Visitor] = {}
@@ -210,10 +213,10 @@ def _preferred_port(identity: Identity) -> int:
     return _FIRST_PORT + int.from_bytes(digest[:4], "big") % _PORTS
 
 
-def _bind(preferred: int, *, loopback: bool) -> tuple[socket.socket, socket.socket]:
-    """Sockets for TCP and UDP on one port: the preferred one, else any."""
+def _bind(ports: Iterable[int], *, loopback: bool) -> tuple[socket.socket, socket.socket]:
+    """Sockets for TCP and UDP on one port, the first of these that can be had; 0: any."""
     problem = OSError()
-    for port in (preferred, *(0,) * _TRIES):
+    for port in ports:
         with contextlib.ExitStack() as opened:
             try:
                 stream = opened.enter_context(_bound(socket.SOCK_STREAM, port, loopback=loopback))

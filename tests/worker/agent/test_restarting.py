@@ -74,7 +74,7 @@ def restarted(*, led: bool = False) -> Drive:
         ("running", [ENDED, ARMS, TAKEN], "Arm"),
         # A node that has heard neither of the stop nor of the new table ends its program late.
         ("running", [WAITS], "Watch Stop"),
-        ("running", [m.verify(epoch=2)], "Watch Stop Visit"),
+        ("running", [m.verify(epoch=2)], "Watch Stop Listen Visit"),
         ("running", [m.view(Phase.GATHERING, epoch=2)], "Watch Stop"),
         # What serves rank 0's program is closed first.
         ("serving", [ARMS], "Watch Stop CloseRemote"),
@@ -128,6 +128,38 @@ def test_the_second_program_is_followed_as_the_first_one() -> None:
 def test_a_node_that_may_start_again_goes_on_answering_its_peers() -> None:
     drive = to("armed")
     assert do.StopListening() not in drive.go(restarts=RestartFacts(max_restarts=3))
+
+
+@pytest.mark.parametrize(
+    ("answer", "does"),
+    [
+        (m.answer(do.Listen, inputs.Listening, 7_000), ""),
+        (m.answer(do.Listen), ""),  # it still does, or never could
+        (m.answer(do.Listen, inputs.Listening, None, "it is taken"), "Drop:Watch Drop:Visit Leave"),
+        (m.breaks(do.Listen), "Drop:Watch Drop:Visit Leave"),
+    ],
+)
+def test_a_node_that_its_peers_prove_anew_answers_them_again_or_says_that_it_cannot(
+    answer: Step, does: str
+) -> None:
+    """It closed its port at the go, if nothing was to start again but by hand."""
+    drive = to("running")
+    for step in (ENDED, TAKEN, m.verify(epoch=2)):
+        step(drive)
+    assert drive.the(do.Listen).again is True
+    before = drive.node.effects
+    assert in_words(answer(drive), dict(before)) == does
+
+
+def test_a_node_whose_port_was_taken_names_itself() -> None:
+    drive = to("running")
+    for step in (ENDED, TAKEN, m.verify(epoch=2)):
+        step(drive)
+    drive.answer(do.Listen, inputs.Listening, None, "it is taken")
+    (report,) = told(drive.answer(do.CloseSocket))
+    assert isinstance(report, ExitReport)
+    words = "it cannot listen for the probes of its peers again: it is taken"
+    assert (report.by_agent, report.message) == (True, words)
 
 
 def test_the_commands_of_other_nodes_are_of_one_epoch() -> None:
