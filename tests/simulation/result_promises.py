@@ -208,13 +208,15 @@ def a_failure_stops_everybody_soon(history: History, process: Process) -> Wrong:
 
 
 def everybody_is_told_the_result(history: History, process: Process) -> Wrong:
-    """A node that was in the run at its end, and was not disturbed, learns the result."""
+    """A node that was in the run at its end, and was not disturbed, learns the result; unless a
+    person was in a hurry, and its launcher ended before it could."""
     run = history.run_of(process.facts)
     if history.world.registry_was_down or run is None or run.result is None:
         return None
     node = run.slots[process.slot].node
     mine = node is not None and node.incarnation == process.incarnation
     told = process.result is not None or process.released or is_troubled(process)
+    told |= any(launcher.hurried_at is not None for launcher in history.world.launchers)
     return f"{process.name} ended with {process.ended}" if mine and not told else None
 
 

@@ -19,6 +19,8 @@ USR1 = signal.SIGUSR1
 HANDLES = Details((b"python", b"train.py"), caught=frozenset([USR1]))
 DOES_NOT = Details((b"python", b"train.py"))
 OWN = Details((b"python3", b"-I", b"-S", b"keeper.py"), caught=frozenset([USR1]))
+TORCHRUN = Details((b"python3", b"/v/bin/torchrun", b"a.py"), caught=frozenset([USR1]))
+MODULE = Details((b"python3", b"-m", b"torch.distributed.run"), caught=frozenset([USR1]))
 PREPARES = "import signal, time; {}; open('{}', 'w').close(); time.sleep(60)"
 HANDLER = "signal.signal(signal.SIGUSR1, lambda *_: exit(7))"
 
@@ -38,6 +40,8 @@ def tree(*parents: int) -> list[Process]:
         pytest.param((1, 2), [("bash", HANDLES), ("python3", DOES_NOT)], [], [], id="EXIT trap"),
         pytest.param((1, 2), [("prterun", HANDLES), ("a.out", HANDLES)], [], [3], id="led"),
         pytest.param((1, 2), [("python3", OWN), ("python3", HANDLES)], [], [3], id="kept"),
+        pytest.param((1, 2), [("python3", TORCHRUN), ("python3", HANDLES)], [], [3], id="torchrun"),
+        pytest.param((1, 2), [("python3", MODULE), ("python3", HANDLES)], [], [3], id="module"),
         pytest.param(
             (1, 2, 2, 3),
             [("python3", DOES_NOT), ("python3", HANDLES), ("python3", HANDLES)],

@@ -19,6 +19,11 @@ _OTHERS = ("apptainer", "singularity", "srun", "starter", "starter-suid", "timeo
 NOT_RANKS = frozenset((*_SHELLS, *_OF_MPI, *_OF_PRTE, *_OTHERS))
 """Shells, and what passes signals on to others: by the names of their files."""
 
+_STARTERS = (b"torchrun", b"accelerate", b"deepspeed", b"horovodrun")
+_MODULES = (b"torch.distributed.run", b"torch.distributed.launch", b"deepspeed.launcher.launch")
+LAUNCHERS = frozenset((*_STARTERS, *_MODULES, b"deepspeed.launcher.runner"))
+"""The same of Python's: a command, or a module. SIGINT and SIGHUP make them end their ranks."""
+
 _OWN_PROGRAM = (b"-I", b"-S")
 """How rdzv starts Python for what it keeps beside a program."""
 
@@ -48,8 +53,10 @@ def to_inform(
 
 
 def _handles(number: int, file: str, details: Details) -> bool:
-    is_rank = bool(file) and file not in NOT_RANKS and details.words[1:3] != _OWN_PROGRAM
-    return is_rank and number in details.caught
+    if not file or file in NOT_RANKS or details.words[1:3] == _OWN_PROGRAM:
+        return False
+    launches = any(os.path.basename(word) in LAUNCHERS for word in details.words[1:4])
+    return number in details.caught and not launches
 
 
 def inform(number: int, told: Told) -> Told:
