@@ -24,7 +24,7 @@ from launcher.run.inputs import Answer, Input
 from launcher.run.leaving import Leaving
 from launcher.run.registry_child import RegistryChild
 from launcher.run.runs import Runs
-from launcher.run.sentences import EndsAtOnce, EndsRun
+from launcher.run.sentences import EndsAtOnce, EndsRun, KeepsLeft
 from launcher.run.slots import Slots
 from launcher.run.values import EndedAtOnce, EndedBeforeBegun, LaunchFacts, Refusal
 from rendezvous.wire.run import Phase
@@ -224,6 +224,8 @@ class Machine:
     def _leave_ground(self) -> None:
         """The launch does not begin; what the former one has left stays on record."""
         self.ground.break_off()
+        if left := self.ground.found.left:
+            self.desk.do(do.Say(KeepsLeft(len(left))))
         self.course.stage = Stage.CLOSING
         self.course.close_registry()
 

@@ -204,6 +204,13 @@ class EndsFormer(Sentence):
 
 
 @frozen
+class KeepsLeft(Sentence):
+    """Worker runs of the former launch may be left, and a signal ends this one before it begins."""
+
+    count: int
+
+
+@frozen
 class EndsLeft(Sentence):
     """Worker runs of the former launch may be left."""
 

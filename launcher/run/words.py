@@ -132,8 +132,9 @@ def _sentence(said: sentences.Sentence, names: Names) -> str:
                 "starts a new launch"
             )
         case sentences.EndsLeft(count=count):
-            runs = "worker run" if count == 1 else "worker runs"
-            return f"{count} {runs} of the previous launch may still exist: ending them"
+            return f"{_runs_left(count)}: ending them"
+        case sentences.KeepsLeft(count=count):
+            return f"{_runs_left(count)}; end them with 'rdzv cancel {names.run}'"
         case sentences.UnknownLeft(name=name, error=error):
             return f"worker run {name} may still exist: {error}"
     raise AssertionError(f"no words for {said}")
@@ -174,6 +175,11 @@ def _begins_anew(said: sentences.BeginsAnew, names: Names) -> str:
                 "the previous launch cannot be resumed: its registry does not start or does not "
                 f"know it (see {names.former_log}); starting a new launch"
             )
+
+
+def _runs_left(count: int) -> str:
+    runs = "worker run" if count == 1 else "worker runs"
+    return f"{count} {runs} of the previous launch may still exist"
 
 
 def _may_be_left(said: sentences.MayBeLeft, names: Names) -> str:

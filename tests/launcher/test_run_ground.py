@@ -86,7 +86,7 @@ OTHER_PORT, SAME_PORT = replace(WANTED, port=30_000), replace(WANTED, port=29_60
 NOT_OURS = replace(FORMER, owns_registry=False)
 BOTHS = replace(NOT_OURS, same_registry=True)
 REQUEUED, AGAIN = replace(WANTED, restarts=1), "say Requeued 1"
-STAYS = "say FormerStays k7f2a9c1xy; close board; end unavailable"
+STAYS = "say FormerStays k7f2a9c1xy; say KeepsLeft 1; close board; end unavailable"
 
 
 @pytest.mark.parametrize(
@@ -227,6 +227,7 @@ def test_errors_are_values(error: RdzvError, kind: ErrorKind) -> None:
 
 # --- what the ledger has left
 
+ENDS = "say EndsRun 15; break off Describe"
 ONE_LEFT = OnDisk(left=(LEFT,))
 GONE_PROFILE = OnDisk(left=(LEFT,), unknown=(UnknownLeft("rdzv-old-2-1", "no such profile"),))
 OWN_LEFT = OnDisk(FORMER, left=(LEFT,), own=(Left(Key(1, 1), SLURM, "100"),))
@@ -240,7 +241,7 @@ UNKNOWN_LEFT = "say UnknownLeft rdzv-old-2-1 no such profile"
         # 26: what a former launch has left is ended before it is forgotten
         (ONE_LEFT, "", "say EndsLeft 1; describe 1.1 100"),
         (ONE_LEFT, "running told 0.2 ended", f"note 1.1 100 gone; {NEW}"),
-        (ONE_LEFT, "signal", "say EndsRun 15; break off Describe; close board; end 15"),  # D6
+        (ONE_LEFT, "signal", f"{ENDS}; say KeepsLeft 1; close board; end 15"),  # D6
         # 27, D5: what could not be ended is said and stays in the ledger
         (GONE_PROFILE, "", f"{UNKNOWN_LEFT}; say EndsLeft 1; describe 1.1 100"),
         (GONE_PROFILE, "100 down", f"say MayBeLeft 100 silent; {KEPT}"),

@@ -96,6 +96,10 @@ SENTENCES = [
         "launch abc, which may still be on the registry, is not changed",
     ),
     (
+        say.KeepsLeft(2),
+        ("2 worker runs of the previous launch may still exist; end them with 'rdzv cancel llama'"),
+    ),
+    (
         say.EndsFormer(Phase.GATHERING, Why.RUNNING),
         (
             "the previous launch of run 'llama' was gathering, and its launcher had ended: rdzv "
