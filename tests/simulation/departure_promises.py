@@ -311,7 +311,7 @@ def a_notice_is_shown_once(history: History, process: Process) -> Wrong:
 
 
 def every_program_is_shown_a_notice(history: History, process: Process) -> Wrong:
-    """Each program that runs while a node is about to go is shown it."""
+    """Each program that runs while a node is about to go is shown it, until it is stopped."""
     path, world = process.path, history.world
     if is_troubled(process) or world.registry_was_down:
         return None
@@ -324,7 +324,8 @@ def every_program_is_shown_a_notice(history: History, process: Process) -> Wrong
         if not told or life.program is None:
             continue
         since = max(told[0].now, life.started_at)
-        until = min([life.ended_at or history.now(), *process.going.shown.get(life.epoch, [])])
+        ends = [life.ended_at or history.now(), life.program.told_at or history.now()]
+        until = min([*ends, *process.going.shown.get(life.epoch, [])])
         if until - since > limit:
             return f"{process.name} in epoch {life.epoch}: {told[0]}"
     return None

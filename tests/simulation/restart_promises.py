@@ -25,6 +25,7 @@ _SHORT_SECONDS = 60.0
 _LONG_SECONDS = 600.0
 _LONGEST_SECONDS = 60.0
 _CANNOT_BE_STARTED = (126, 127)
+_ABORTED = 134
 _STARTED_SECONDS = 5.0
 _MOST_STALLED = 3
 
@@ -310,6 +311,8 @@ def programs_that_end_well_at_last_are_a_good_end(history: History, world: World
     if not launch.max_restarts or launch.spares or launch.least < launch.nodes or launch.led:
         return None
     codes = [{code for _, code in one} - {0} for one in (launch.program, *launch.later)]
+    if launch.contagion:  # what its victims end with may be told before its own end
+        codes = [found and {*found, _ABORTED} for found in codes]
     good = next((number for number, found in enumerate(codes) if not found), 99)
     alike = any(one & other for one, other in itertools.pairwise(codes[:good]))
     cannot = good > 0 and not codes[0].isdisjoint((*_CANNOT_BE_STARTED, 2))
