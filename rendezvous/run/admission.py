@@ -350,6 +350,10 @@ def decide_drain(run: Run, slot_index: int, seconds: float, why: str, now: float
     return decide_report(run, slot_index, node.incarnation, report, now)
 
 
+_NO_REASON = "asked for"
+"""What stands for an empty reason, by which a run could not tell that somebody asked."""
+
+
 def decide_restart(run: Run, why: str) -> Event | None:
     """What it changes that somebody wants the programs to start again; None while none runs.
 
@@ -364,7 +368,7 @@ def decide_restart(run: Run, why: str) -> Event | None:
     for slot in run.of_table():
         if not slot.its_node.join.restarts:
             raise _cannot_restart(slot, slot.its_node.join)
-    return None if run.starts.asked else events.RestartAsked(reason=why)
+    return None if run.starts.asked else events.RestartAsked(reason=why.strip() or _NO_REASON)
 
 
 def decide_refusal(

@@ -86,8 +86,9 @@ def _give_verdict(run: Run, now: float, silent: Sequence[int] = ()) -> str:
 
 def _end(run: Run, now: float, first: Slot | None, silent: Sequence[int], why: str) -> None:
     """End the run with its first cause; `why` no restart follows it."""
-    if first is None and run.departure is not None and restarts.was_stopped(run):
-        finish(run, now, departures.result_of(run, run.departure))
+    is_told = run.stop or run.departure is not None
+    if first is None and is_told and restarts.was_stopped(run):
+        finish(run, now, _result_of_stopped(run))
         return
     if first is None:
         count = len(run.table.rows) if run.table else 0
@@ -116,6 +117,22 @@ def _end(run: Run, now: float, first: Slot | None, silent: Sequence[int], why: s
     hint = "; ".join(filter(None, [_HINTS.get(code), odd]))
     result = failure(Cause.PROGRAM_FAILED, words, first, hint, exit_code=code, report=report)
     finish(run, now, result)
+
+
+def _result_of_stopped(run: Run) -> Result:
+    """Of a run whose programs were stopped, and did not fail: never ok, whatever stopped them.
+
+    For a departure, else by hand. A restart by hand follows unless it was asked for without a
+    reason, as older journals have it.
+    """
+    if run.departure is not None:
+        return departures.result_of(run, run.departure)
+    return Result(
+        status="cancelled",
+        exit_code=int(ExitCode.CANCELLED),
+        code=Cause.CANCELLED,
+        message=f"run '{run.id}' was cancelled: all programs were stopped, and start no more",
+    )
 
 
 def _ran(run: Run) -> str:

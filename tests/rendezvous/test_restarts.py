@@ -167,6 +167,14 @@ somebody may have the programs start again and that is not counted
     again 'new weights' -> nothing
     stop 0 143; stop 1 143 -> arming used=0 asked= then='restarted by hand: new weights'
     again 'new weights' -> nothing
+who gives no reason has them start again all the same
+    running 2; again '' -> running stop=True asked='asked for'
+    again now -> nothing
+    stop 0 143; stop 1 143 -> arming then='restarted by hand: asked for'
+programs that were stopped have not ended well though the journal of an older rdzv has no reason
+    running 2; asked ''; stop 0 143; stop 1 143 -> status=cancelled exit=84 code=cancelled
+    "run 'r' was cancelled: all programs were stopped, and start no more"
+    running 2; asked ''; exit 0 0; exit 1 0 -> status=ok
 who asks while the run waits has it wait no longer
     running 1 max_restarts=9; exit 0 1; arm; wait 1; exit 0 2 -> restarting
     again now -> arming used=2

@@ -273,6 +273,7 @@ _STEPS: dict[str, Callable[..., Any]] = {
         slot, DepartReport(epoch=drive.run.epoch, seconds=seconds, words=why)
     ),
     "again": lambda drive, why: drive.restart(why),
+    "asked": lambda drive, why: drive.apply(events.RestartAsked(reason=why)),
     "late": lambda drive, slot, epoch, code, **said: drive.report(
         slot, ExitReport(epoch=epoch, exit_code=code, **said)
     ),
