@@ -13,7 +13,7 @@ from rendezvous.run import departures, events
 from rendezvous.run.events import Event
 from rendezvous.run.leases import Leases
 from rendezvous.run.phases import Admits
-from rendezvous.run.restarts import Again, next_step
+from rendezvous.run.restarts import Again, next_step, why_never
 from rendezvous.run.running import unheard
 from rendezvous.run.state import (
     DEAD_SUBMISSIONS,
@@ -359,7 +359,8 @@ def decide_restart(run: Run, why: str) -> Event | None:
 
     Raises:
         RunOver: The run has ended.
-        Mismatch: A node cannot start its program again.
+        Mismatch: A node cannot start its program again, or has left or is about to: the run would
+            end in place of a restart.
     """
     if run.phase is Phase.FINISHED:
         raise RunOver(f"run '{run.id}' has ended; its programs cannot be started again")
@@ -368,6 +369,12 @@ def decide_restart(run: Run, why: str) -> Event | None:
     for slot in run.of_table():
         if not slot.its_node.join.restarts:
             raise _cannot_restart(slot, slot.its_node.join)
+    if why_not := why_never(run):
+        raise Mismatch(
+            f"run '{run.id}': {why_not}",
+            hint="let its programs end, or cancel it; then launch again from the state that was "
+            "saved last",
+        )
     return None if run.starts.asked else events.RestartAsked(reason=why.strip() or _NO_REASON)
 
 

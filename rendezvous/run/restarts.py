@@ -115,13 +115,23 @@ def _goes(run: Run, slot: Slot) -> bool:
     return node.state in GONE or says_so or node.departure is not None
 
 
+def why_never(run: Run) -> str:
+    """Why the programs cannot start again on the nodes of the table; empty where they can."""
+    lost = _lost(run)
+    return f"its programs cannot start again, {_because(None, lost)}" if lost else ""
+
+
 def _because_lost(first: Slot | None, lost: Sequence[Slot]) -> str:
+    return f"the programs are not started again, {_because(first, lost)}"
+
+
+def _because(first: Slot | None, lost: Sequence[Slot]) -> str:
     others = [slot for slot in lost if slot is not first]
     named = listed([who(slot) for slot in others]) if others else "it"
     are_gone = all(slot.node is None or slot.node.state in GONE for slot in lost)
     several = len(others) > 1
     goes = ("have left" if several else "has left") if are_gone else "leave" + "s" * (not several)
-    return f"the programs are not started again, because {named} {goes} the run"
+    return f"because {named} {goes} the run"
 
 
 def _used_up(run: Run, report: ExitReport) -> str:

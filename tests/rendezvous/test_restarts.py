@@ -175,6 +175,15 @@ programs that were stopped have not ended well though the journal of an older rd
     running 2; asked ''; stop 0 143; stop 1 143 -> status=cancelled exit=84 code=cancelled
     "run 'r' was cancelled: all programs were stopped, and start no more"
     running 2; asked ''; exit 0 0; exit 1 0 -> status=ok
+nothing is stopped where a node is about to leave
+    running 2; drain 1 3600 repair; again now -> Mismatch nothing stop=False
+    "run 'r': its programs cannot start again, because node 1 (host1, slot 1) leaves the run"
+    exit 0 0; exit 1 0 -> status=ok
+nothing is stopped where a node has ended well and left
+    running 2; exit 1 0; leave 1; again now -> Mismatch nothing stop=False
+    hint "let its programs end, or cancel it; then launch again from the state that was saved last"
+    running 3; exit 1 0; leave 1; exit 2 0; leave 2; again now -> Mismatch
+    "…, because node 1 (host1, slot 1), node 2 (host2, slot 2) have left the run"
 who asks while the run waits has it wait no longer
     running 1 max_restarts=9; exit 0 1; arm; wait 1; exit 0 2 -> restarting
     again now -> arming used=2
