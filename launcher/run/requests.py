@@ -84,10 +84,11 @@ def after_drain(status: RunStatus) -> str:
     """What comes of a node that is to leave; raises RdzvError where no program runs."""
     if status.phase in (Phase.RUNNING, Phase.FINISHED):
         return f"run '{status.run}': {status.reason}"
-    raise RdzvError(
-        f"run '{status.run}' is {status.phase}, and only a node whose program runs can be drained",
-        hint="end its worker run instead: a node that is lost before the start is replaced",
-    )
+    hint = "end its worker run instead: a node that is lost before the start is replaced"
+    if status.ended:  # between two epochs no other node takes its place
+        hint = "try again once the programs run"
+    words = f"run '{status.run}' is {status.phase}, and only a node whose program runs can be"
+    raise RdzvError(f"{words} drained", hint=hint)
 
 
 async def _asked(

@@ -97,8 +97,18 @@ def test_a_node_is_found_by_its_rank() -> None:
 
 def test_what_comes_of_a_drain_is_said() -> None:
     assert after_drain(status(phase=Phase.RUNNING)) == "run 'llama': waiting"
-    with pytest.raises(RdzvError, match="is arming, and only a node whose program runs can be"):
+    with pytest.raises(
+        RdzvError, match="is arming, and only a node whose program runs can be"
+    ) as e:
         after_drain(status(phase=Phase.ARMING))
+    assert "a node that is lost before the start is replaced" in e.value.hint
+
+
+@pytest.mark.parametrize("phase", [Phase.RESTARTING, Phase.ARMING, Phase.GATHERING])
+def test_between_two_epochs_a_node_is_drained_later(phase: Phase) -> None:
+    with pytest.raises(RdzvError, match="whose program runs can be drained") as caught:
+        after_drain(status(phase=phase, ended=ENDED))
+    assert caught.value.hint == "try again once the programs run"
 
 
 async def test_the_registry_is_asked_to_have_a_node_leave(tmp_path: Path) -> None:
