@@ -13,9 +13,10 @@ import click
 
 from launcher.cli.completion import run_ids
 from launcher.cli.process import exit_with, need_launcher_packages
-from launcher.options import WholeNumber, WholeNumberFrom
+from launcher.options import NotANumber, WholeNumber, WholeNumberFrom
 from rendezvous.door import own_command
 from rendezvous.wire.errors import ExitCode, UsageError
+from rendezvous.wire.words import printable
 from worker.settings import state_home
 
 STATE_DIR = click.option(
@@ -171,10 +172,45 @@ def cancel(run: str, state_dir: Path | None, reason: str) -> None:
     exit_with(cancel_run(root_folder(state_dir, run), run, reason, os.environ))
 
 
+class _Reason(click.ParamType[str]):
+    """Why somebody asks for something: as long as the registry takes it."""
+
+    name = "text"
+    most = 300
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """See the base class."""
+        if len(value) > self.most:
+            self.fail(f"it has {len(value)} characters, and {self.most} is the most", param, ctx)
+        return printable(value, self.most)
+
+
+class _Notice(click.ParamType[float]):
+    """How long before it goes a node says so: as long as the registry takes it."""
+
+    name = "seconds"
+    most = 86_400
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """See the base class."""
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = -1.0
+        if not 0 <= seconds <= self.most:  # nor is nan
+            takes = f"--in takes a number of seconds from 0 to {self.most}, such as 120"
+            raise NotANumber(f"{takes}; '{value}' is not one", ctx, param)
+        return seconds
+
+
 @click.command()
 @click.argument("run", shell_complete=run_ids)
 @STATE_DIR
-@click.option("--reason", default="rdzv restart", show_default=True, help="Reason to record.")
+@click.option(
+    "--reason", type=_Reason(), default="rdzv restart", show_default=True, help="Reason to record."
+)
 def restart(run: str, state_dir: Path | None, reason: str) -> None:
     """Stop the programs of a run, and start them again on the same nodes.
 
@@ -198,13 +234,15 @@ def restart(run: str, state_dir: Path | None, reason: str) -> None:
 @click.option(
     "--in",
     "seconds",
-    type=click.FloatRange(0, 86_400),
+    type=_Notice(),
     default=0.0,
     show_default=True,
     metavar="SECONDS",
     help="Time until the node must be gone.",
 )
-@click.option("--reason", default="rdzv drain", show_default=True, help="Reason to record.")
+@click.option(
+    "--reason", type=_Reason(), default="rdzv drain", show_default=True, help="Reason to record."
+)
 def drain(run: str, node: int, state_dir: Path | None, seconds: float, reason: str) -> None:
     """Have a node leave: show the programs of all nodes a notice, and stop them before it goes.
 

@@ -11,7 +11,7 @@ from click.testing import Result as Done
 
 from launcher.run.requests import after_drain, after_restart, slot_of
 from rendezvous.wire.errors import ExitCode, RdzvError
-from rendezvous.wire.run import EpochEnd, Phase, Result
+from rendezvous.wire.run import DrainRequest, EpochEnd, Phase, RestartRequest, Result
 from tests.launcher.command import LAUNCH_ID, launched, rdzv
 from tests.launcher.drive import slot, status
 from tests.support.registry import Launch, Node, running
@@ -83,6 +83,19 @@ async def test_the_registry_is_asked(tmp_path: Path) -> None:
     assert (view.phase, view.reason) == (Phase.RUNNING, words.partition(": ")[2].strip())
 
 
+@pytest.mark.parametrize("command", ["restart llama", "drain llama 1"])
+def test_a_reason_that_the_registry_does_not_take_is_refused(command: str, tmp_path: Path) -> None:
+    launched(tmp_path)
+    done = rdzv(*command.split(), "--reason", "x" * 301, state=tmp_path)
+    words = "rdzv: Invalid value for '--reason': it has 301 characters, and 300 is the most\n"
+    assert (done.stderr.startswith(words), done.exit_code) == (True, ExitCode.USAGE), done.stderr
+
+
+def test_a_reason_may_be_as_long_as_the_registry_takes_it() -> None:
+    assert RestartRequest(reason=(long := "x" * 300)).reason == long
+    assert DrainRequest(reason=long, seconds=86_400.0).reason == long
+
+
 # --- rdzv drain -----------------------------------------------------------------------------------
 
 
@@ -109,6 +122,16 @@ def test_between_two_epochs_a_node_is_drained_later(phase: Phase) -> None:
     with pytest.raises(RdzvError, match="whose program runs can be drained") as caught:
         after_drain(status(phase=phase, ended=ENDED))
     assert caught.value.hint == "try again once the programs run"
+
+
+@pytest.mark.parametrize("given", ["nan", "inf", "-1", "86401", "soon"])
+def test_a_time_that_is_none_is_refused(given: str, tmp_path: Path) -> None:
+    launched(tmp_path)
+    done = rdzv("drain", "llama", "1", f"--in={given}", state=tmp_path)
+    words = (
+        f"rdzv: --in takes a number of seconds from 0 to 86400, such as 120; '{given}' is not one"
+    )
+    assert (done.stderr.startswith(words), done.exit_code) == (True, ExitCode.USAGE), done.stderr
 
 
 async def test_the_registry_is_asked_to_have_a_node_leave(tmp_path: Path) -> None:
