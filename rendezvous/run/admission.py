@@ -338,11 +338,14 @@ def decide_drain(run: Run, slot_index: int, seconds: float, why: str, now: float
 
     Raises:
         RunOver: The run has ended.
-        NotFound: There is no such node in it.
+        NotFound: There is no such node in it, or its program has ended.
     """
     if run.phase is Phase.FINISHED:
         raise RunOver(f"run '{run.id}' has ended; its nodes have left")
-    node = run.slots[slot_index].live_node() if 0 <= slot_index < len(run.slots) else None
+    slot = run.slots[slot_index] if 0 <= slot_index < len(run.slots) else None
+    if slot is not None and slot.node is not None and slot.node.exit is not None:
+        raise NotFound(f"the program of {who(slot)} has ended: the node can go without a drain")
+    node = slot.live_node() if slot is not None else None
     if node is None:
         raise NotFound(f"run '{run.id}' has no node in slot {slot_index}")
     words = f"drained: {why}" if why else "drained"

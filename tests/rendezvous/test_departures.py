@@ -85,6 +85,11 @@ before the go a node is not drained
 a node that is not there is not drained
     running 2; drain 7 60 -> NotFound
     "run 'r' has no node in slot 7"
+a node whose program has ended is not drained
+    running 2; exit 1 0; drain 1 60 -> NotFound nothing
+    "the program of node 1 (host1, slot 1) has ended: the node can go without a drain"
+    running 2; exit 1 0; leave 1; drain 1 60 -> NotFound
+    "the program of node 1 (host1, slot 1) has ended…"
 a node of a run that has ended is not drained
     running 1; exit 0 0; drain 0 60 -> RunOver
     "run 'r' has ended; its nodes have left"
