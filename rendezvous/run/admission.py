@@ -309,10 +309,6 @@ def decide_slot(run: Run, slot_index: int, news: SlotNews) -> Event | None:
     return None if same or known_dead else events.SlotChanged(slot=slot_index, news=news)
 
 
-_TOLD_TO_END = (128 + 1, 128 + 2, 128 + 15)
-"""What a node ends with that was told to end: by whoever cancels, if that comes just then."""
-
-
 def decide_cancel(run: Run, why: str, now: float, leases: Leases) -> Event | None:
     """What a cancel changes: nothing where the run has ended.
 
@@ -324,7 +320,7 @@ def decide_cancel(run: Run, why: str, now: float, leases: Leases) -> Event | Non
         return None
     first = first_failed(run) if run.phase is Phase.RUNNING and run.stop else None
     report = first.node.exit if first is not None and first.node is not None else None
-    told = report is not None and report.exit_code in _TOLD_TO_END
+    told = report is not None and report.exit_code in departures.TOLD_TO_END
     if first is None or told or isinstance(next_step(run, first, now), Again):
         return events.Cancelled(reason=why)
     if run.verdict_at is None or now < run.verdict_at:

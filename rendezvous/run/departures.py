@@ -11,7 +11,7 @@ from rendezvous.run import events
 from rendezvous.run.moves import Outcome, begin_stop, failure
 from rendezvous.run.state import KILL_SECONDS, Departure, Run, Slot, who
 from rendezvous.wire.errors import Cause
-from rendezvous.wire.reports import DepartReport
+from rendezvous.wire.reports import DepartReport, ExitReport
 from rendezvous.wire.run import Result
 from rendezvous.wire.watch import DepartureNotice
 
@@ -19,6 +19,9 @@ MARGIN_SECONDS = 5.0
 """Beside the grace: for the stop to be heard, and for what is left to be written and reported."""
 _SAME_SECONDS = 1.0
 """What is said again took another time on its way."""
+TOLD_TO_END = (128 + 1, 128 + 2, 128 + 15)
+"""What a node ends with that was told to end: by its platform, or by whoever cancels, if that comes
+just then."""
 _HINT = "launch again from the state that was saved last; some platforms requeue by themselves"
 
 
@@ -90,6 +93,11 @@ def result_of(run: Run, departure: Departure) -> Result:
     slot = run.slots[departure.slot]
     words = f"{who(slot)} left the run: {departure.words}; all programs were stopped before"
     return failure(Cause.NODE_LOST, words, slot, _HINT)
+
+
+def hint_of(report: ExitReport) -> str:
+    """What to do where a node that was told to end is the first cause; empty where it is not."""
+    return _HINT if report.leaves and report.exit_code in TOLD_TO_END else ""
 
 
 def clause_of(run: Run, first: Slot) -> str:

@@ -114,7 +114,7 @@ def _end(run: Run, now: float, first: Slot | None, silent: Sequence[int], why: s
         finish(run, now, failure(Cause.NODE_LOST, words, first, _HINT_FOR_LOST))
         return
     code, odd = report.exit_code, words_of_odd(run.attempt.findings, run.hostnames())
-    hint = "; ".join(filter(None, [_HINTS.get(code), odd]))
+    hint = "; ".join(filter(None, [_HINTS.get(code), departures.hint_of(report), odd]))
     result = failure(Cause.PROGRAM_FAILED, words, first, hint, exit_code=code, report=report)
     finish(run, now, result)
 
