@@ -70,6 +70,8 @@ async def _known(state: StateDir) -> tuple[list[EpochEnd], str, int, int]:
     kept = state.read("status.json", RunStatus)
     if result is not None and not state.is_held():
         used, most = (kept.restarts, kept.max_restarts) if kept is not None else (0, 0)
+        if result.restarts is not None:  # what is kept is of the last go: a pause is counted before
+            used = result.restarts
         return result.epochs, f"{result.status}: {result.message}", used, most
     async with registry_of(state) as client:
         status = await client.status(state.run)

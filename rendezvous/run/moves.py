@@ -82,8 +82,10 @@ def finish(run: Run, now: float, result: Result) -> None:
     """End the run; the first result stays."""
     if run.phase is Phase.FINISHED:
         return
-    epochs = run.starts.ended
-    run.result = result.model_copy(update={"epochs": epochs}) if epochs else result
+    if run.starts.ended:
+        known = {"epochs": run.starts.ended, "restarts": run.starts.used}
+        result = result.model_copy(update=known)
+    run.result = result
     run.finished_at = now
     run.stop = True
     enter(run, Phase.FINISHED, now)

@@ -120,6 +120,9 @@ class Result(Wire):
         None, description="The first word of COMMAND, from 1, in which nodes differ."
     )
     epochs: list[EpochEnd] = Field([], description="The epochs before the last one; the newest 32.")
+    restarts: int | None = Field(
+        None, description="How many restarts were used up; not set where there was none."
+    )
 
 
 class SlotNews(Wire):

@@ -8,12 +8,14 @@ from pathlib import Path
 
 from click.testing import Result as Done
 
+from rendezvous.run.events import Cancelled
 from rendezvous.wire.errors import ExitCode
 from rendezvous.wire.reports import ExitReport
 from rendezvous.wire.run import EpochEnd, Limits, Phase, Result, SlotNews, SlotState
 from rendezvous.wire.table import EndpointTable
 from tests.launcher.command import LAUNCH_ID, launched, rdzv
 from tests.launcher.drive import status
+from tests.support.driver import in_phase
 from tests.support.registry import Launch, Node, running
 
 WIRE = Path(__file__).parent.parent / "wire"
@@ -55,6 +57,22 @@ def test_of_a_run_that_has_ended_its_files_tell(tmp_path: Path) -> None:
     whole = json.loads(rdzv("status", "llama", "--json", state=tmp_path).stdout)
     assert whole["epochs"] == shown["epochs"]
     assert "ok after 2 restarts: " in rdzv("status", "llama", state=tmp_path).stdout
+
+
+def test_a_restart_of_which_only_the_pause_came_is_counted_at_the_end_as_well(
+    tmp_path: Path,
+) -> None:
+    state = launched(tmp_path)
+    kept = status(phase=Phase.RUNNING, restarts=1, max_restarts=3, ended=ENDS[:1])
+    state.write("status.json", kept.model_dump_json().encode())
+    drive = in_phase(Phase.RUNNING, 1, max_restarts=3)
+    drive.exit(0, 1)
+    drive.arm().exit(0, 2)
+    assert drive.phase is Phase.RESTARTING
+    drive.apply(Cancelled(reason="enough"))
+    state.write_result(drive.result)
+    done = rdzv("status", "llama", "--epochs", state=tmp_path)
+    assert done.stdout.startswith("2 of 3 restarts used\nepoch 1 ended within 10 s: ")
 
 
 def test_of_a_run_without_restarts_its_end_is_all(tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ _EDITS = {
          "run.attempt.enough_since, run.attempt.left_out = enough_since, {}"),
         ("left out for ever", "Attempt(enough_since, findings=", "Attempt(enough_since, old.left_out, findings="),
         ("deadlines of the first phase", "run.phase, run.phase_since = phase, now", "run.phase = phase"),
-        ("result written over", "if run.phase is Phase.FINISHED:\n        return\n    epochs", "epochs"),
+        ("result written over", "if run.phase is Phase.FINISHED:\n        return\n    if run.starts", "if run.starts"),
         ("finished at 0", "run.finished_at = now", "run.finished_at = 0.0"),
     ],
     "rendezvous/run/protocol.py": [
