@@ -87,5 +87,5 @@ def finish(run: Run, now: float, result: Result) -> None:
         result = result.model_copy(update=known)
     run.result = result
     run.finished_at = now
-    run.stop = True
+    run.stop, run.starts.due_at = True, None
     enter(run, Phase.FINISHED, now)

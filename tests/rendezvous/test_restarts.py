@@ -160,7 +160,8 @@ who was not there at the first start stays out
 a cancel ends a run that would start again
     running 2 max_restarts=9; exit 1 1; cancel -> status=cancelled
 a cancel ends a run that waits
-    running 1 max_restarts=9; exit 0 1; arm; wait 1; exit 0 2; cancel -> status=cancelled
+    running 1 max_restarts=9; exit 0 1; arm; wait 1; exit 0 2 -> left=1.0
+    cancel -> status=cancelled left=None
 somebody may have the programs start again and that is not counted
     running 2; again 'new weights' -> running stop=True asked='new weights'
     waits "restarted by hand: new weights; the programs are being stopped"
