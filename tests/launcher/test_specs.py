@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,8 +22,10 @@ from launcher.schedulers.catalog import known_schedulers, scheduler_entry
 from launcher.schedulers.contract import Scheduler, SchedulerContext
 from launcher.schedulers.profile import ProfileScheduler
 from launcher.schedulers.shipped import specs_folder
+from launcher.state.state_dir import StateDir
 from rendezvous.wire.errors import ExitCode
-from tests.launcher.command import plan_of
+from rendezvous.wire.run import Result
+from tests.launcher.command import NOWHERE, plan_of, record_of
 from tests.support.bed import settings_of
 
 STORED = Path(__file__).parent / "data" / "specs"
@@ -101,3 +107,40 @@ def test_a_job_requeues_itself_after_the_codes_that_are_worth_it() -> None:
     assert codes is not None
     worth_it = [str(int(code)) for code in ExitCode if code.requeue]
     assert codes[1].split(" | ") == worth_it
+
+
+@pytest.mark.parametrize(
+    ("code", "whose", "before", "calls"),
+    [
+        (86, "rdzv", 0, ["requeue 7"]),
+        (86, "program", 0, []),
+        (86, "rdzv", 10, []),
+        (84, "rdzv", 0, []),
+        (85, None, 0, ["requeue 7"]),  # the result could not be written
+    ],
+)
+def test_a_job_does_not_requeue_itself_for_a_code_of_its_program(
+    code: int, whose: Any, before: int, calls: list[str], tmp_path: Path
+) -> None:
+    state = StateDir(tmp_path / "state", "slurm-7")
+    state.acquire()
+    state.write_record(record_of(NOWHERE))
+    state.secret()
+    if whose is not None:
+        state.write_result(Result(status="failed", exit_code=code, exit_code_of=whose, message="x"))
+    state.release()
+    called = tmp_path / "called"
+    called.touch()
+    real = f'exec {shlex.quote(sys.executable)} -m rdzv "$@"'
+    for name, script in {
+        "rdzv": f'if [ "$1" = launch ]; then exit {code}; fi; {real}',
+        "scontrol": f'echo "$@" >> {shlex.quote(str(called))}',
+        "sleep": "",
+    }.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    env = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
+    env |= {"RDZV_STATE_DIR": str(tmp_path / "state"), "SLURM_RESTART_COUNT": str(before)}
+    job = [str(specs_folder() / "slurm" / "requeue.sbatch"), "train.py"]
+    done = subprocess.run(["bash", *job], env=env, check=False, capture_output=True)
+    assert (done.returncode, called.read_text().splitlines()) == (code, calls), done.stderr
