@@ -89,7 +89,11 @@ class ExitCode(IntEnum):
         ),
         True,
     )
-    NODE_LOST = 86, "a node went silent while the program was running", True
+    NODE_LOST = (
+        86,
+        "a node went silent while the program was running, or left after a notice or a drain",
+        True,
+    )
     PREFLIGHT_FAILED = (
         87,
         "a check failed: on a node, between the nodes, or of the network that NCCL uses",
