@@ -208,8 +208,10 @@ def a_failure_stops_everybody_soon(history: History, process: Process) -> Wrong:
 
 
 def everybody_is_told_the_result(history: History, process: Process) -> Wrong:
-    """A node that was in the run at its end, and was not disturbed, learns the result; unless a
-    person was in a hurry, and its launcher ended before it could."""
+    """A node that was in the run at its end, and was not disturbed, learns the result.
+
+    Unless a person was in a hurry, and its launcher ended before it could.
+    """
     run = history.run_of(process.facts)
     if history.world.registry_was_down or run is None or run.result is None:
         return None
