@@ -70,7 +70,7 @@ async def _watch(service: Service, asked: Asked) -> Body:
     if query.ack is not None:
         ack = _ack(query.epoch, query.ack)
         await service.report(asked.live, asked.slot, asked.number, ack, watches=True)
-    return await service.watch(asked.live, query.after, query.has or query.ack)
+    return await service.watch(asked.live, query.after, query.has)
 
 
 async def _end_and_watch(service: Service, asked: Asked) -> Body:
@@ -195,8 +195,8 @@ ROUTES = (
     # What every node asks and says.
     Route("watch", "GET", f"{_NODE}/watch",
           "News newer than `after`, else the reason of the moment after the poll length; "
-          "before it waits, it acknowledges the table of `epoch` with the digest `ack`. `has` or "
-          "`ack` names the table that the node has: of one that renews it only the port is sent.",
+          "before it waits, it acknowledges the table of `epoch` with the digest `ack`. `has` is "
+          "the digest of the table that the node has: of one that renews it only the port is sent.",
           node, _watch, NodeView,
           query={"after": _AFTER, "epoch": (int, 0), "ack": _DIGEST, "has": _DIGEST}, lean=True),
     Route("end_and_watch", "POST", f"{_NODE}/watch",
