@@ -28,7 +28,6 @@ from rendezvous.talk.http_network import client_context
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.reports import ExitReport, LeaveReport, Report
 from rendezvous.wire.run import Phase
-from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.watch import NodeView, OtherDigest, read_view
 
 _HEADERS = (
@@ -144,19 +143,19 @@ class TableCheck:
     def __init__(self) -> None:
         self.known = Answer(b"", b"", b"")
         self._view: NodeView | None = None
-        self._table: EndpointTable | None = None
 
     def view(self, answer: Answer) -> NodeView:
         """What this answer says; raises WrongAnswer when its table is not what it says."""
         if self._view is not None and answer is self.known:
             return self._view
         body = gzip.decompress(answer.body) if answer.is_zipped else answer.body
+        former = self._view.table if self._view is not None else None
         try:
-            view = read_view(body, self._table)
+            view = read_view(body, former)
         except OtherDigest as exc:
             raise WrongAnswer(str(exc)) from exc
         if view.table is not None:
-            self.known, self._view, self._table = answer, view, view.table
+            self.known, self._view = answer, view
         return view
 
 

@@ -127,11 +127,15 @@ def _result_of_stopped(run: Run) -> Result:
     """
     if run.departure is not None:
         return departures.result_of(run, run.departure)
+    return _cancelled(run, Cause.CANCELLED, "all programs were stopped, and start no more")
+
+
+def _cancelled(run: Run, code: str, why: str) -> Result:
     return Result(
         status="cancelled",
         exit_code=int(ExitCode.CANCELLED),
-        code=Cause.CANCELLED,
-        message=f"run '{run.id}' was cancelled: all programs were stopped, and start no more",
+        code=code,
+        message=f"run '{run.id}' was cancelled: {why}",
     )
 
 
@@ -223,12 +227,6 @@ def cancelled(run: Run, event: events.Cancelled, now: float) -> Outcome:
     """End the run, and say what had failed before."""
     empty = [slot for slot in run.slots if slot.problem and slot.node is None]
     before = f"; before that, slot {empty[0].index} failed: {empty[0].problem}" if empty else ""
-    result = Result(
-        status="cancelled",
-        exit_code=int(ExitCode.CANCELLED),
-        code=event.code,
-        message=f"run '{run.id}' was cancelled: {event.reason}{before}",
-    )
-    finish(run, now, result)
+    finish(run, now, _cancelled(run, event.code, f"{event.reason}{before}"))
     assert run.result is not None
     return Outcome(run.result.message)

@@ -30,6 +30,13 @@ async def running(served: Served, *, restarts: bool = True) -> None:
     await acknowledge(served)
 
 
+async def end_as_told(served: Served) -> None:
+    """Both programs of the first epoch end, because they were stopped."""
+    for slot in (0, 1):
+        end = ExitReport(epoch=1, exit_code=143, age_seconds=0.0, stopped=True)
+        await served.report(DEMO, slot, end)
+
+
 async def acknowledge(served: Served) -> None:
     """Both nodes are ready for the newest table."""
     run = served.host(DEMO).run
@@ -48,9 +55,7 @@ async def test_the_programs_are_stopped_and_start_again_uncounted(served: Served
             "restarted by hand: new data; the programs are being stopped",
         )
     assert [line.kind for line in live.lines_after(0)].count("restart_asked") == 1
-    for slot in (0, 1):
-        end = ExitReport(epoch=1, exit_code=143, age_seconds=0.0, stopped=True)
-        await served.report(DEMO, slot, end)
+    await end_as_told(served)
     status = await served.service.status(live)
     (end_of_1,) = status.ended
     assert (status.phase, status.epoch, status.restarts) == (Phase.ARMING, 2, 0)
@@ -70,9 +75,7 @@ async def test_a_table_that_renews_another_is_told_in_short_to_who_has_that(
     former = live.run.table
     assert former is not None
     await served.service.restart(live, "new data")
-    for slot in (0, 1):
-        end = ExitReport(epoch=1, exit_code=143, age_seconds=0.0, stopped=True)
-        await served.report(DEMO, slot, end)
+    await end_as_told(served)
 
     async def told(has: str | None) -> bytes:
         return (await served.service.watch(served.host(DEMO), 0, has)).plain
@@ -96,9 +99,7 @@ async def test_a_node_that_ended_with_its_launcher_comes_again_between_two_epoch
     live = served.host(DEMO)
     before = live.run.table
     await served.service.restart(live, "new data")
-    for slot in (0, 1):
-        end = ExitReport(epoch=1, exit_code=143, age_seconds=0.0, stopped=True)
-        await served.report(DEMO, slot, end)
+    await end_as_told(served)
     await served.service.launcher_ended(0.0)
     await served.restart(away=5.0)
     live = served.host(DEMO)

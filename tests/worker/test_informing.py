@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -13,7 +12,7 @@ import pytest
 
 from tests.support.waiting import until
 from worker.program.informing import Told, inform, to_inform
-from worker.program.process_table import Details, Process, read_details, read_process
+from worker.program.process_table import Details, Process, descendants, read_details, send
 
 USR1 = signal.SIGUSR1
 HANDLES = Details((b"python", b"train.py"), caught=frozenset([USR1]))
@@ -97,11 +96,6 @@ def test_a_script_and_a_rank_that_starts_live_on_and_those_that_handle_it_end(
 
 def _end(shell: subprocess.Popen[bytes]) -> None:
     """Kill a shell, and what it has started."""
-    for process in map(read_process, _children(shell.pid)):
-        if process is not None:
-            os.kill(process.pid, signal.SIGKILL)
+    for process in descendants(shell.pid):
+        send(process.pid, signal.SIGKILL)
     shell.kill()
-
-
-def _children(pid: int) -> list[int]:
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
