@@ -25,7 +25,7 @@ class FactKind(StrEnum):
     INODES = "inodes"
     """A file system has no inode left: `value` are free of `limit`."""
     SHARED_MEMORY = "shared_memory"
-    """/dev/shm: `value` bytes are free of `limit`; always told."""
+    """The shared memory, /dev/shm: `value` bytes are free of `limit`; always told."""
     RLIMIT = "rlimit"
     """A limit of the program's processes: `path` is nofile, nproc, fsize, as, memlock; `limit`."""
     PORT = "port"

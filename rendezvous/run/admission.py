@@ -11,6 +11,7 @@ import re
 from rendezvous.proof.compare import first_difference, word_text
 from rendezvous.run import departures, events
 from rendezvous.run.events import Event
+from rendezvous.run.first_cause import first_cause
 from rendezvous.run.leases import Leases
 from rendezvous.run.phases import Admits
 from rendezvous.run.restarts import Again, next_step, why_never
@@ -21,7 +22,6 @@ from rendezvous.run.state import (
     OVER,
     Run,
     Slot,
-    first_failed,
     nnodes_text,
     nodes_text,
     says_command,
@@ -318,8 +318,8 @@ def decide_cancel(run: Run, why: str, now: float, leases: Leases) -> Event | Non
     """
     if run.phase is Phase.FINISHED:
         return None
-    first = first_failed(run) if run.phase is Phase.RUNNING and run.stop else None
-    report = first.node.exit if first is not None and first.node is not None else None
+    first = first_cause(run) if run.phase is Phase.RUNNING and run.stop else None
+    report = first.report if first is not None else None
     told = report is not None and report.exit_code in departures.TOLD_TO_END
     if first is None or told or isinstance(next_step(run, first, now), Again):
         return events.Cancelled(reason=why)

@@ -64,6 +64,7 @@ def failure(
         worker_rank=report.worker_rank if report else None,
         tail=list(report.tail) if report else [],
         log=report.log if report else "",
+        cause=code,
     )
 
 

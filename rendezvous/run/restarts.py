@@ -18,9 +18,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from rendezvous.cause.table import BY_ID, Kind, Then
 from rendezvous.frozen import frozen
 from rendezvous.run import events
 from rendezvous.run.arming import renew_table
+from rendezvous.run.first_cause import FirstCause, cause_of_late
 from rendezvous.run.gathering import check_gathered
 from rendezvous.run.moves import Outcome, begin_stop, enter, gather_again
 from rendezvous.run.state import GONE, Run, Slot, who, words_of_exit
@@ -38,11 +40,7 @@ LONGEST_BACKOFF_SECONDS = 60.0
 MOST_STALLED = 3
 MOST_ENDED = 32
 
-_NOT_FOUND = (126, 127)
-_USAGE = 2
-_RANK = r"(?:\[rank[0-9]+\]: )?"
-_UNREADABLE = re.compile(_RANK + "(SyntaxError|IndentationError|TabError|ModuleNotFoundError): ")
-_ARGPARSE = re.compile(_RANK + r"(\S+: error: |usage: )")
+_RAISED = re.compile(r"(?:\S+\.)?(\w*Error)\b")
 _CHANGING = re.compile(r"0x[0-9a-fA-F]+|[0-9]+")
 """Numbers and addresses, in which the words of two ends that are alike may differ."""
 
@@ -68,10 +66,12 @@ class Enough:
     gone: Slot | None = None
 
 
-def next_step(run: Run, first: Slot | None, now: float) -> Again | Enough:
-    """What follows the end of an epoch, of which `first` has failed first; None: no node has."""
+def next_step(run: Run, found: FirstCause | None, now: float) -> Again | Enough:
+    """What follows the end of an epoch, with its first cause; None: nothing has failed."""
     starts, most = run.starts, run.spec.limits.max_restarts
-    lost = _lost(run)
+    first, lost = (found.failed if found is not None else None), _lost(run)
+    if found is not None and found.node_goes and found.slot not in lost:
+        lost.append(found.slot)
     if starts.asked and (first is not None or was_stopped(run)):
         by_hand = f"restarted by hand: {starts.asked}"
         if lost and first is None:
@@ -79,16 +79,16 @@ def next_step(run: Run, first: Slot | None, now: float) -> Again | Enough:
         if lost:
             return Enough(_because_lost(first, lost))
         return Again(0.0, False, by_hand)
-    if first is None or not most:
+    if found is None or first is None or not most:
         return Enough()
-    report = first.its_node.exit
+    report = found.report
     if lost:
         return Enough(_because_lost(first, lost))
     if report is None or report.by_agent:
         return Enough("the programs are not started again, because this is a failure of its node")
     if starts.used >= most:
         return Enough(_used_up(run, report))
-    if why := _hopeless(run, first, report):
+    if why := _hopeless(run, found, report):
         return Enough(why)
     wait = _backoff(run, first)
     after = f"after {wait:.0f} s" if wait else "at once"
@@ -142,25 +142,31 @@ def _used_up(run: Run, report: ExitReport) -> str:
     return f"{used}; every epoch ended with exit code {report.exit_code}" if alike else used
 
 
-def _hopeless(run: Run, first: Slot, report: ExitReport) -> str:
+def _hopeless(run: Run, found: FirstCause, report: ExitReport) -> str:
     """Why another start would end alike; empty where it may not."""
-    starts, seconds, code = run.starts, ran_seconds(run, first), report.exit_code
+    starts, seconds = run.starts, ran_seconds(run, found.failed)
     quick = seconds <= QUICK_SECONDS and not _got_on(run, seconds)
-    if quick and not starts.ended:
-        words = [report.message, *report.tail]
-        if code in _NOT_FOUND:
-            return f"exit code {code} means that it cannot be started; it is not started again"
-        if found := next(filter(None, map(_UNREADABLE.match, words)), None):
-            return f"a {found[1]} does not pass by itself; it is not started again"
-        if code == _USAGE and any(map(_ARGPARSE.match, words)):
-            return "its arguments are wrong, which does not pass by itself; it is not started again"
-    if quick and starts.alike and starts.alike == alike(report):
+    if quick and not starts.ended and found.then is Then.HOPELESS:
+        return f"{_what_stays(found)}; it is not started again"
+    if found.then is Then.SICK and starts.sick == found.slot.index:
+        return f"{who(found.slot)} has failed of its device twice; it is not started again"
+    if quick and starts.alike and starts.alike == alike(found, report):
         after = f"{seconds:.0f} s after the start"
         return f"it failed the same way twice, {after}; it is not started again"
     stalled = starts.progress is not None and not _got_on(run, seconds)
     if stalled and starts.stalled + 1 >= MOST_STALLED:
         return f"{MOST_STALLED} epochs have not got beyond step {starts.progress}"
     return ""
+
+
+def _what_stays(found: FirstCause) -> str:
+    if found.row == "not_started":
+        return f"exit code {found.exit_code} means that it cannot be started"
+    if found.row == "arguments":
+        return "its arguments are wrong, which does not pass by itself"
+    clue = found.judged.cause.clue
+    named = _RAISED.match(clue.line) if clue is not None else None
+    return f"a {named[1] if named else 'fault like this'} does not pass by itself"
 
 
 def ran_seconds(run: Run, first: Slot | None, now: float | None = None) -> float:
@@ -170,13 +176,19 @@ def ran_seconds(run: Run, first: Slot | None, now: float | None = None) -> float
     return 0.0 if went_at is None or failed_at is None else max(0.0, failed_at - went_at)
 
 
-def alike(report: ExitReport) -> str:
-    """How a program ended, but for what changes from one end to the next. Never empty.
+def alike(found: FirstCause, report: ExitReport) -> str:
+    """How a program ended, but for what changes from one end to the next.
 
-    Whichever rank is the first: of a mistake that all make it is another one each time.
+    Whichever rank is the first: of a mistake that all make it is another one each time. Empty where
+    only what followed from it is known, which is the same for every cause.
     """
+    cause = found.judged.cause
+    if cause.is_consequence:
+        return ""
     words = "\n".join([report.message, *report.tail])
-    return f"{report.exit_code} {_CHANGING.sub('#', words)}"
+    if cause.clue is not None:
+        words = cause.clue.line
+    return f"{report.exit_code} {cause.row} {_CHANGING.sub('#', words)}"
 
 
 def _progress(run: Run) -> int | None:
@@ -202,13 +214,13 @@ def _backoff(run: Run, first: Slot) -> float:
 # --- carried out ----------------------------------------------------------------------------------
 
 
-def begin_again(run: Run, step: Again, first: Slot | None, now: float) -> str:
+def begin_again(run: Run, step: Again, found: FirstCause | None, now: float) -> str:
     """End this epoch, and begin with the next one. Returns what was decided, in words."""
     starts = run.starts
+    first = found.failed if found is not None else None
     seconds = ran_seconds(run, first, now)
-    report = first.its_node.exit if first is not None else None
-    _count(run, step, report, seconds)
-    starts.ended = [*starts.ended, _end_of(run, step, first, seconds)][-MOST_ENDED:]
+    _count(run, step, found, seconds)
+    starts.ended = [*starts.ended, _end_of(run, step, found, seconds)][-MOST_ENDED:]
     starts.failed_at = now - seconds if first is None else (first.its_node.failed_at or now)
     starts.asked = ""
     run.stop, run.verdict_at = False, None
@@ -226,11 +238,15 @@ def begin_again(run: Run, step: Again, first: Slot | None, now: float) -> str:
     return starts.ended[-1].then
 
 
-def _count(run: Run, step: Again, report: ExitReport | None, seconds: float) -> None:
+def _count(run: Run, step: Again, found: FirstCause | None, seconds: float) -> None:
     """What the next decision looks at."""
     starts, got_on = run.starts, _got_on(run, seconds)
+    report = found.report if found is not None else None
+    counts = found and report and seconds <= QUICK_SECONDS and not got_on
     starts.used += step.counted
-    starts.alike = alike(report) if report and seconds <= QUICK_SECONDS and not got_on else ""
+    starts.alike = alike(found, report) if counts and found and report else ""
+    is_sick = found is not None and found.then is Then.SICK
+    starts.sick = found.slot.index if found is not None and is_sick else None
     starts.short = 0 if got_on else starts.short + (seconds < SHORT_SECONDS and step.counted)
     starts.stalled = 0 if got_on else starts.stalled + step.counted
     starts.progress = max(
@@ -238,7 +254,7 @@ def _count(run: Run, step: Again, report: ExitReport | None, seconds: float) -> 
     )
 
 
-def _end_of(run: Run, step: Again, first: Slot | None, seconds: float) -> EpochEnd:
+def _end_of(run: Run, step: Again, found: FirstCause | None, seconds: float) -> EpochEnd:
     end = EpochEnd(
         epoch=run.epoch,
         ran_seconds=round(seconds, 3),
@@ -246,24 +262,15 @@ def _end_of(run: Run, step: Again, first: Slot | None, seconds: float) -> EpochE
         progress=run.starts.progress,
         then=step.then,
     )
-    report = first.its_node.exit if first is not None else None
-    if first is None or report is None:
+    if found is None or found.report is None:
         return end
-    return _with_cause(end, first, report).model_copy(update={"code": Cause.PROGRAM_FAILED})
+    return _with_cause(end, found).model_copy(update={"code": Cause.PROGRAM_FAILED})
 
 
-def _with_cause(end: EpochEnd, slot: Slot, report: ExitReport) -> EpochEnd:
-    """The end of an epoch with its first cause: this report of this slot's node."""
-    cause = {
-        "message": printable(f"{who(slot)} {words_of_exit(report)}", 600),
-        "exit_code": report.exit_code,
-        "slot": slot.index,
-        "rank": slot.its_node.rank,
-        "hostname": slot.its_node.join.hostname,
-        "worker_rank": report.worker_rank,
-        "log": report.log,
-    }
-    return end.model_copy(update=cause)
+def _with_cause(end: EpochEnd, found: FirstCause) -> EpochEnd:
+    """The end of an epoch with its first cause."""
+    cause = {"message": printable(found.words(), 600), "exit_code": found.exit_code}
+    return end.model_copy(update=cause | found.fields())
 
 
 def _arm_again(run: Run, now: float) -> str:
@@ -318,9 +325,22 @@ def told_late(run: Run, event: events.Exited, now: float) -> Outcome:
     reason = f"{who(slot)} has ended its program of epoch {report.epoch}"
     failed_at = now - report.age_seconds
     failed = report.exit_code != 0 and not report.stopped
-    if failed and report.epoch == starts.ended[-1].epoch and failed_at < starts.failed_at:
-        starts.failed_at = failed_at
-        starts.alike = alike(report) if starts.alike else ""
-        starts.ended[-1] = _with_cause(starts.ended[-1], slot, report)
-        reason = f"{who(slot)} {words_of_exit(report)}, before the others"
+    if failed and report.epoch == starts.ended[-1].epoch:
+        found = cause_of_late(run, slot, report, failed_at)
+        if found is not None and _is_first_after_all(run, found, failed_at):
+            starts.failed_at = failed_at
+            starts.alike = alike(found, report) if starts.alike else ""
+            starts.ended[-1] = _with_cause(starts.ended[-1], found)
+            reason = f"{who(slot)} {words_of_exit(report)}, before the others"
     return Outcome(reason, slot.index, usual=not failed)
+
+
+def _is_first_after_all(run: Run, found: FirstCause, failed_at: float) -> bool:
+    """Whether a late report tells of the first cause; one of a consequence only where the others do
+    as well."""
+    ended = run.starts.ended[-1]
+    was_consequence = ended.cause in BY_ID and BY_ID[ended.cause].kind is Kind.CONSEQUENCE
+    is_consequence = found.judged.cause.is_consequence
+    if was_consequence != is_consequence:
+        return was_consequence
+    return failed_at < run.starts.failed_at

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rendezvous.cause.table import BY_ID
 from rendezvous.proof.interfaces import words_of_odd
 from rendezvous.run import departures, events, restarts
+from rendezvous.run.first_cause import FirstCause, first_cause
 from rendezvous.run.gathering import before_go_failed
 from rendezvous.run.leases import Leases
 from rendezvous.run.moves import Outcome, begin_stop, failure, finish
 from rendezvous.run.phases import Awaits
-from rendezvous.run.state import OVER, Run, Slot, first_failed, who, words_of_exit, words_of_failure
+from rendezvous.run.state import OVER, Run, Slot, who, words_of_exit
 from rendezvous.wire.errors import PREEMPTED_HINT, Cause, ExitCode
 from rendezvous.wire.run import NodeState, Phase, Result
 from rendezvous.wire.words import listed
@@ -73,50 +75,55 @@ def _check_all_over(run: Run, now: float) -> str:
 
 def _give_verdict(run: Run, now: float, silent: Sequence[int] = ()) -> str:
     """Start again, or end the run. Returns a clause describing a restart."""
-    first = first_failed(run)
-    step = restarts.next_step(run, first, now)
+    found = first_cause(run)
+    step = restarts.next_step(run, found, now)
     if isinstance(step, restarts.Again):
-        return f"; {restarts.begin_again(run, step, first, now)}"
+        return f"; {restarts.begin_again(run, step, found, now)}"
     if step.gone is not None:
-        finish(run, now, failure(Cause.NODE_LOST, step.why, step.gone, _HINT_FOR_LOST))
+        hint = BY_ID["node_lost"].hint
+        finish(run, now, failure(Cause.NODE_LOST, step.why, step.gone, hint))
+    elif found is None:
+        _end_unfailed(run, now)
     else:
-        _end(run, now, first, silent, step.why)
+        _end(run, now, found, silent, step.why)
     return ""
 
 
-def _end(run: Run, now: float, first: Slot | None, silent: Sequence[int], why: str) -> None:
-    """End the run with its first cause; `why` no restart follows it."""
+def _end_unfailed(run: Run, now: float) -> None:
+    """End a run in which nothing has failed."""
     is_told = run.stop or run.departure is not None
-    if first is None and is_told and restarts.was_stopped(run):
+    if is_told and restarts.was_stopped(run):
         finish(run, now, _result_of_stopped(run))
         return
-    if first is None:
-        count = len(run.table.rows) if run.table else 0
-        who_ended = f"all {count} nodes" if count > 1 else "the node"
-        if run.spec.led and count > 1:
-            who_ended = f"the program of node 0, which led {count} nodes,"
-        words = f"{who_ended} ended with exit code 0{_ran(run)}"
-        ok = Result(status="ok", exit_code=0, exit_code_of="program", message=words)
-        finish(run, now, ok)
-        return
-    report = first.its_node.exit
-    preempted = _is_preempted(first)
-    words = words_of_failure(first) + "; the scheduler preempted its worker run" * preempted
-    words += _early_ends(run) + _also_lost(run, first)
+    count = len(run.table.rows) if run.table else 0
+    who_ended = f"all {count} nodes" if count > 1 else "the node"
+    if run.spec.led and count > 1:
+        who_ended = f"the program of node 0, which led {count} nodes,"
+    words = f"{who_ended} ended with exit code 0{_ran(run)}"
+    finish(run, now, Result(status="ok", exit_code=0, exit_code_of="program", message=words))
+
+
+def _end(run: Run, now: float, found: FirstCause, silent: Sequence[int], why: str) -> None:
+    """End the run with its first cause; `why` no restart follows it."""
+    failed, report = found.failed, found.report
+    preempted = _is_preempted(failed)
+    words = found.words() + _early_ends(run) * (found.row != "early_end") + _also_lost(run, failed)
     if silent:
         names = listed([who(run.slots[index]) for index in silent])
         words += f"; no report since then from {names}, which may have failed earlier"
-    words += departures.clause_of(run, first) + (f"; {why}" if why else "")
+    words += departures.clause_of(run, failed) + (f"; {why}" if why else "")
     if preempted:
-        finish(run, now, failure(Cause.PREEMPTED, words, first, PREEMPTED_HINT, report=report))
-        return
-    if report is None:
-        finish(run, now, failure(Cause.NODE_LOST, words, first, _HINT_FOR_LOST))
-        return
-    code, odd = report.exit_code, words_of_odd(run.attempt.findings, run.hostnames())
-    hint = "; ".join(filter(None, [_HINTS.get(code), departures.hint_of(report), odd]))
-    result = failure(Cause.PROGRAM_FAILED, words, first, hint, exit_code=code, report=report)
-    finish(run, now, result)
+        result = failure(Cause.PREEMPTED, words, failed, PREEMPTED_HINT, report=report)
+    elif report is None:
+        result = failure(Cause.NODE_LOST, words, failed, found.said.hint)
+    else:
+        odd = words_of_odd(run.attempt.findings, run.hostnames())
+        hint = "; ".join(filter(None, [departures.hint_of(report) or found.said.hint, odd]))
+        code = found.exit_code
+        result = failure(Cause.PROGRAM_FAILED, words, failed, hint, exit_code=code, report=report)
+        tail = (found.slot.its_node.exit or report).tail
+        result = result.model_copy(update={"tail": list(tail)})
+    finish(run, now, result.model_copy(update=found.fields()))
 
 
 def _result_of_stopped(run: Run) -> Result:
@@ -147,13 +154,6 @@ def _ran(run: Run) -> str:
     exits = [slot.node.exit for slot in run.slots if slot.node and slot.node.exit]
     times = [report.ran_seconds for report in exits if report.ran_seconds is not None]
     return f" after {max(times):.0f} s" if times else ""
-
-
-_HINT_FOR_LOST = "see its worker run's log; out of memory and preemption are the usual causes"
-_HINTS = {
-    134: "a gloo job may abort like this after it has succeeded: end the script with os._exit",
-    137: "SIGKILL often comes from the kernel (out of memory) or from the scheduler",
-}
 
 
 def _is_preempted(slot: Slot) -> bool:

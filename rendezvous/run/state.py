@@ -179,6 +179,7 @@ class Starts:
         short: How many short epochs without progress the back-off counts.
         stalled: How many epochs in a row have not got beyond `progress`.
         progress: The highest step that a program has reported.
+        sick: The slot whose device ended the last of them; None: none did.
     """
 
     went_at: float | None = None
@@ -193,6 +194,7 @@ class Starts:
     short: int = 0
     stalled: int = 0
     progress: int | None = None
+    sick: int | None = None
 
 
 @dataclass(slots=True)
@@ -389,10 +391,15 @@ def words_of_exit(report: ExitReport) -> str:
         return "ended with exit code 0"
     if report.by_agent and report.message:
         return f"failed: {report.message}"
-    rank = "the program" if report.worker_rank is None else f"rank {report.worker_rank}"
-    signal = f" (signal {code - 128})" if 128 < code <= 192 else ""
-    words = f"failed: {rank} ended with exit code {code}{signal}"
+    words = f"failed: {words_of_end(code, report.worker_rank)}"
     return f"{words}; {report.message}" if report.message else words
+
+
+def words_of_end(code: int, rank: int | None) -> str:
+    """A rank's end, or (None) that of a node's program."""
+    name = "the program" if rank is None else f"rank {rank}"
+    signal = f" (signal {code - 128})" if 128 < code <= 192 else ""
+    return f"{name} ended with exit code {code}{signal}"
 
 
 def words_of_failure(slot: Slot) -> str:

@@ -42,6 +42,8 @@ class Clue(Wire):
     rank: Rank | None = Field(None, description="Whose output it is, where that is known.")
     at: Offset | None = Field(None, description="When it was read.")
     where: ShortWords = Field("", description="Of a traceback: file, line and function.")
+    raised: bool = Field(False, description="It is the exception of a traceback.")
+    last: bool = Field(False, description="Its rank has said nothing of its own after that.")
 
 
 class Fact(Wire):

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from rendezvous.wire.evidence import Evidence
 from rendezvous.wire.types import Digest, OutputLine, Port, Seconds, Wire, Words
 from rendezvous.wire.verify import ProbeReport
 
@@ -61,6 +62,7 @@ class ExitReport(Wire):
     message: Words = ""
     tail: Annotated[list[OutputLine], Field(max_length=40)] = []
     log: Words = ""
+    evidence: Evidence | None = Field(None, description="What a cause may be told from.")
 
 
 class DepartReport(Wire):

@@ -80,6 +80,9 @@ class EpochEnd(Wire):
     rank: int | None = None
     hostname: str = ""
     worker_rank: int | None = None
+    cause: str = Field("", description="As in a result.")
+    certain: bool = True
+    evidence: list[str] = []
     log: str = ""
     progress: int | None = Field(None, description="The highest step that its nodes had reported.")
     then: str = Field("", description="What was decided: restart 1 of 3, after 4 s.")
@@ -114,6 +117,14 @@ class Result(Wire):
     rank: int | None = None
     hostname: str = ""
     worker_rank: int | None = Field(None, description="Global rank of the process that failed.")
+    cause: str = Field(
+        "", description="Of a failure: its row in docs/causes.md; before the start, the code."
+    )
+    certain: bool = Field(
+        True,
+        description="False: where it was seen first; nobody is held to be the cause.",
+    )
+    evidence: list[str] = Field([], description="What the cause is told from.")
     tail: list[str] = []
     log: str = ""
     command_word: CommandWord | None = Field(

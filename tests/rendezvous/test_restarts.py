@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from rendezvous.run.first_cause import cause_of_late
 from rendezvous.run.restarts import alike
 from rendezvous.run.views import node_view, run_status
 from rendezvous.wire.reports import ExitReport
@@ -277,6 +280,14 @@ def test_nodes_are_not_told_of_each_epoch_at_the_end() -> None:
 def test_ends_are_alike_but_for_numbers_and_addresses(
     one: list[str], other: list[str], same: bool
 ) -> None:
-    ends = [alike(ExitReport(epoch=1, exit_code=1, tail=tail)) for tail in (one, other)]
+    ends = [_alike(exit_code=1, tail=tail) for tail in (one, other)]
     assert (ends[0] == ends[1]) is same
-    assert alike(ExitReport(epoch=1, exit_code=2)) != alike(ExitReport(epoch=1, exit_code=1))
+    assert _alike(exit_code=2) != _alike(exit_code=1)
+
+
+def _alike(**said: Any) -> str:
+    run = in_phase(Phase.RUNNING).run
+    report = ExitReport(epoch=1, **said)
+    found = cause_of_late(run, run.slots[0], report, 0.0)
+    assert found is not None
+    return alike(found, report)

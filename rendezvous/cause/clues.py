@@ -1,0 +1,248 @@
+"""Clues in a program's output: tracebacks, and single lines that a row of the table knows. Pure.
+
+Looked for once, in the last words of a program that has failed: nothing is read while it runs.
+A clue is named like the row that it tells of.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from rendezvous.cause.table import CAUSES, Kind
+from rendezvous.frozen import frozen
+from rendezvous.wire.evidence import MAX_CLUES, Clue
+from rendezvous.wire.words import printable
+
+_LINE_WIDTH = 400
+_WHERE_WIDTH = 200
+_MORE_LINES = 12
+"""Of a message that an exception has beyond its first line."""
+_LONG_WINDED = re.compile(r"(\S+\.)?(RuntimeError|OSError|ImportError|\w*Dist\w*Error)\b")
+"""Exceptions of native code, whose messages have several lines."""
+
+_OF_RANK = re.compile(r"\[rank(\d{1,9})\]: ?")
+_OF_LOCAL = re.compile(r"\[\w+?(\d{1,6})\]: ?")
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\):")
+_FRAME = re.compile(r'\s+File "(?P<file>[^"]*)", line (?P<line>\d+)(?:,? in (?P<name>.*))?')
+_CHAIN = re.compile(
+    r"(During handling of the above exception|The above exception was the direct cause)"
+)
+_EXCEPTION = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?::(?P<words> .*)?)?$")
+_FATAL = re.compile(r"Fatal Python error: ")
+_OF_LAUNCHERS = re.compile(
+    r"(torch\.distributed\.elastic\.\S*\.)?(ChildFailedError|SignalException)\b"
+    r"|(subprocess\.)?CalledProcessError\b.*(torch|accelerate|deepspeed|python)"
+    r"|(torch\.multiprocessing\.\S*\.)?ProcessExitedException\b"
+)
+"""How launchers say that one of their ranks has failed."""
+_RECORD = re.compile(r"\[?[IWEFC]\d{4} [\d:.]+ |\[rank\d+\]:\[[IWEF]")
+"""What torch's own logging begins a line with."""
+_ADDED = re.compile(
+    r"\s|$|terminate called|Exception ignored|Fatal Python error|Current thread|Thread 0x|"
+    r"Extension modules|.*(Warning|warn\()|Process \w+-\d+|.*DataLoader worker"
+)
+"""What a process may still say of itself once it has failed."""
+_OTHERS_CODE = re.compile(r"(site|dist)-packages/|/lib/python3|/torch/|<frozen |<string>")
+
+_PATTERNS = tuple((row.id, re.compile("|".join(row.patterns))) for row in CAUSES if row.patterns)
+_CONSEQUENCES = frozenset(row.id for row in CAUSES if row.kind is Kind.CONSEQUENCE)
+_ONLY_NATIVE = frozenset({"abort", "segfault", "bus_error", "crash"})
+
+
+@frozen
+class Line:
+    """A line of output; `at` is when it was read, on whichever clock."""
+
+    text: str
+    rank: int | None = None
+    at: float | None = None
+
+
+@dataclass
+class _Raised:
+    """One exception: its line, and what its message has beyond that."""
+
+    line: str
+    more: list[str] = field(default_factory=list)
+
+    def row(self) -> tuple[str | None, str]:
+        """The row that it tells of, and the line that does."""
+        if (name := _special(self.line)) is not None:
+            return name, self.line
+        if _LONG_WINDED.match(self.line):
+            for text in self.more:
+                if (name := _special(text)) is not None:
+                    return name, f"{self.line} {text.strip()}"
+        return None, self.line
+
+
+@dataclass
+class _Traceback:
+    """An exception with all that it was raised from, which come first.
+
+    Attributes:
+        where: The innermost frame of the last one, of the user's own code where there is one.
+        is_own: Whether it is.
+        after: How many lines of the program's own stand behind it.
+        fatal: It is the interpreter's own, of a crash: the innermost frame comes first.
+    """
+
+    at: float | None
+    where: str = ""
+    is_own: bool = False
+    raised: list[_Raised] = field(default_factory=list)
+    after: int = 0
+    fatal: str = ""
+
+    def look_at(self, text: str) -> None:
+        """Take in a frame."""
+        if (frame := _FRAME.match(text)) is None:
+            return
+        is_own = _OTHERS_CODE.search(frame["file"]) is None
+        if self.fatal:
+            if not self.where or (is_own and not self.is_own):
+                self.where, self.is_own = _place(frame), is_own
+        elif is_own or not self.is_own:
+            self.where, self.is_own = _place(frame), is_own
+
+    def told(self) -> tuple[str, str]:
+        """Its row and line: what has happened rather than what followed of it, what is special
+        rather than what is not, and the last one rather than the first."""
+        if self.fatal:
+            return row_of(self.fatal) or "abort", self.fatal
+        rows = [one.row() for one in reversed(self.raised)]
+        for name, line in rows:
+            if name is not None and name not in _CONSEQUENCES:
+                return name, line
+        if rows[-1][0] is not None:
+            return rows[-1][0], rows[-1][1]
+        return "exception", next(line for name, line in rows if name is None)
+
+
+class _Reader:
+    """Takes the lines of one source, and finds its tracebacks among them."""
+
+    def __init__(self) -> None:
+        self.tracebacks: list[_Traceback] = []
+        self.others: list[Line] = []
+        self._current: _Traceback | None = None
+        self._in_frames = self._chained = False
+        self._more = 0
+
+    def read(self, line: Line) -> None:
+        """Take the next line."""
+        text = line.text
+        if _TRACEBACK.search(text):
+            self._begin(line, "")
+        elif _FATAL.match(text):
+            self._begin(line, text.strip())
+        elif self._in_frames and self._current is not None:
+            self._read_frame(self._current, line)
+        else:
+            self._read_other(line)
+
+    def _begin(self, line: Line, fatal: str) -> None:
+        if self._current is None or fatal or not self._chained:
+            self._current = _Traceback(line.at, fatal=fatal)
+        if fatal:
+            self.tracebacks.append(self._current)
+        self._current.where, self._current.is_own, self._current.after = "", False, 0
+        self._in_frames, self._chained, self._more = True, False, 0
+
+    def _read_frame(self, current: _Traceback, line: Line) -> None:
+        text = line.text
+        if text[:1].isspace() or not text.strip():
+            current.look_at(text)
+        elif current.fatal:
+            self._in_frames = text.startswith(("Current thread", "Thread 0x"))
+            if not self._in_frames:
+                self._read_other(line)
+        else:
+            self._in_frames = False
+            if _EXCEPTION.match(text) is None or _OF_LAUNCHERS.match(text):
+                self._current = None
+                return
+            current.raised.append(_Raised(text.strip()))
+            current.at, self._more = line.at, _MORE_LINES
+            if current not in self.tracebacks[-1:]:
+                self.tracebacks.append(current)
+
+    def _read_other(self, line: Line) -> None:
+        text, current = line.text, self._current
+        if current is not None and _CHAIN.match(text):
+            self._chained, self._more = True, 0
+            return
+        if current is not None and current.raised and self._more:
+            self._more = self._more - 1 if text.strip() else 0
+            if text.strip() and not _RECORD.match(text):
+                current.raised[-1].more.append(text)
+        if current is not None and not _RECORD.match(text) and not _ADDED.match(text):
+            current.after += row_of(text) is None
+        self.others.append(line)
+
+
+def row_of(line: str) -> str | None:
+    """The row that a line tells of; None: none."""
+    return next((name for name, pattern in _PATTERNS if pattern.search(line)), None)
+
+
+def _special(line: str) -> str | None:
+    name = row_of(line)
+    return None if name in _ONLY_NATIVE else name
+
+
+def find_clues(lines: Iterable[Line], most: int = MAX_CLUES) -> list[Clue]:
+    """What the lines tell, of each rank apart; of each single lines first, then its tracebacks."""
+    sources: dict[tuple[int | None, str], list[Line]] = {}
+    for line in lines:
+        key, bare = _source(line)
+        sources.setdefault(key, []).append(bare)
+    each = [_clues_of(rank, found) for (rank, _), found in sources.items()]
+    share = max(2, most // max(1, len(each)))
+    return [clue for found in each for clue in found[-share:]][:most]
+
+
+def _source(line: Line) -> tuple[tuple[int | None, str], Line]:
+    """Whose line it is, and the line without the prefix that says so."""
+    if (match := _OF_RANK.match(line.text)) is not None:
+        rank = int(match[1])
+        return (rank, ""), Line(line.text[match.end() :], rank, line.at)
+    if line.rank is None and (match := _OF_LOCAL.match(line.text)) is not None:
+        return (None, match[1]), Line(line.text[match.end() :], None, line.at)
+    return (line.rank, ""), line
+
+
+def _clues_of(rank: int | None, lines: Sequence[Line]) -> list[Clue]:
+    reader = _Reader()
+    for line in lines:
+        reader.read(line)
+    single: dict[str, Clue] = {}
+    for line in reader.others:
+        # Of what follows from another failure the first word counts, else the last.
+        name = row_of(line.text)
+        if name is not None and (name not in single or name not in _CONSEQUENCES):
+            single[name] = _clue(name, line.text, rank, line.at)
+    found = list(single.values())
+    for traceback in reader.tracebacks[-2:]:
+        name, words = traceback.told()
+        clue = _clue(name, words, rank, traceback.at)
+        is_last = traceback is reader.tracebacks[-1] and traceback.after == 0
+        known = {
+            "where": printable(traceback.where, _WHERE_WIDTH),
+            "raised": not traceback.fatal,
+            "last": is_last,
+        }
+        found.append(clue.model_copy(update=known))
+    return found
+
+
+def _clue(name: str, line: str, rank: int | None, at: float | None) -> Clue:
+    return Clue(id=name, line=printable(line.strip(), _LINE_WIDTH), rank=rank, at=at)
+
+
+def _place(frame: re.Match[str]) -> str:
+    name = (frame["name"] or "").strip()
+    file = frame["file"].rpartition("/")[2]
+    return f"{file}:{frame['line']}" + (f" in {name}" if name and name != "<module>" else "")

@@ -1,0 +1,110 @@
+"""What a registry has seen of one node's end, on its own clock; and who may be the cause. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+
+from rendezvous.cause.clues import Line, find_clues
+from rendezvous.cause.table import BY_ID, Kind
+from rendezvous.frozen import frozen
+from rendezvous.wire.evidence import Clue, Evidence, Fact, RankEnd
+from rendezvous.wire.reports import ExitReport
+
+_TOLD = (128 + 15, 128 + 2)
+_KILLED = 128 + 9
+_PATIENCE_SECONDS = 8.0
+"""A launcher kills what goes on for longer after its SIGTERM: torchrun after 30 s."""
+
+
+class Proof(IntEnum):
+    """What a cause is told from; the more the better."""
+
+    CODE = 1
+    LINE = 2
+    FACT = 3
+
+
+@frozen
+class NodeSeen:
+    """One node of the table.
+
+    Attributes:
+        began_at: When what its report tells of began; 0 without a report.
+        report: How its program ended; None: nothing is known.
+        failed: Whether it failed by itself, or was lost.
+        ranks: The global ranks that it has.
+        address: In the table.
+        lost_at: Since when it is silent, if it was lost.
+        scheduler: What the scheduler says of its worker run.
+    """
+
+    slot: int
+    began_at: float = 0.0
+    report: ExitReport | None = None
+    failed: bool = False
+    ranks: range = range(0)
+    address: str = ""
+    lost_at: float | None = None
+    scheduler: str = ""
+
+    def evidence(self) -> Evidence:
+        """Its own, or what the last lines of its report tell."""
+        report = self.report
+        if report is None:
+            return Evidence()
+        if report.evidence is not None or not self.failed:
+            return report.evidence or Evidence()
+        lines = (Line(text, report.worker_rank) for text in report.tail)
+        return Evidence(clues=find_clues(lines))
+
+    def at(self, offset: float | None) -> float:
+        """The time of something that it tells."""
+        return self.began_at + (offset or 0.0)
+
+
+@frozen
+class Suspect:
+    """A rank, or a node, that may be the cause.
+
+    Attributes:
+        row: The id of the row that fits.
+        at: When it failed, or said so.
+        rank: Its global rank; None: the node's program as a whole, or one of its ranks.
+        code: What it ended with, if it did.
+    """
+
+    slot: int
+    row: str
+    at: float
+    proof: Proof
+    rank: int | None = None
+    code: int | None = None
+    clue: Clue | None = None
+    facts: tuple[Fact, ...] = ()
+
+    @property
+    def is_consequence(self) -> bool:
+        """Whether another one has to be the cause."""
+        return BY_ID[self.row].kind is Kind.CONSEQUENCE
+
+
+@frozen
+class End:
+    """A failure: of a rank, or (None) of a node's program as a whole; `offset` as in evidence."""
+
+    rank: int | None
+    code: int
+    offset: float = 0.0
+
+
+def ended_by_itself(ends: Iterable[RankEnd]) -> list[End]:
+    """The ranks that have failed, in order, without those that their launcher has then ended."""
+    failed = [End(end.rank, end.exit_code, end.ended or 0.0) for end in ends if end.exit_code]
+    failed.sort(key=lambda end: end.offset)
+    return [end for end in failed if end is failed[0] or not _was_told(end, failed[0])]
+
+
+def _was_told(end: End, first: End) -> bool:
+    later = end.offset - first.offset
+    return end.code in _TOLD or (end.code == _KILLED and later > _PATIENCE_SECONDS)

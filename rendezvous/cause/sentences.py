@@ -1,0 +1,170 @@
+"""What is said of a cause: a clause that follows the rank's end, what shows it, and what to do.
+
+Pure. The clause is made here once, for the last line, the board, the result and the epochs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from rendezvous.cause.facts import FactKind
+from rendezvous.cause.judge import Judged
+from rendezvous.cause.seen import Suspect
+from rendezvous.cause.table import BY_ID, Row
+from rendezvous.frozen import frozen
+from rendezvous.wire.evidence import Fact
+from rendezvous.wire.words import listed, seconds_text
+
+_LINE_WIDTH = 240
+_UNSAID = frozenset(
+    {
+        *("exit_code", "killed", "terminated", "interrupted", "exception"),
+        *("node_lost", "node_failed", "not_started"),
+    }
+)
+"""What the end itself says already."""
+_OF_ONE_NODE = frozenset(
+    {
+        *("import_error", "shared_library", "file_missing", "permission", "name_resolution"),
+        *("unreachable", "read_only", "filesystem_gone", "open_files", "threads", "cuda_setup"),
+        *("locked_memory", "not_started", "port_taken"),
+    }
+)
+"""Rows for which it counts whether other nodes have the same."""
+
+
+@frozen
+class Sentence:
+    """The parts of what is said of a cause."""
+
+    clause: str
+    evidence: tuple[str, ...]
+    hint: str
+
+
+def sentence_of(judged: Judged) -> Sentence:
+    """What is said of this cause."""
+    row = BY_ID[judged.cause.row]
+    hint = row.hint
+    if not judged.blames and judged.cause is judged.first:
+        clause = _unknown(judged, row)
+        hint = hint or "look at the last words of all ranks: rdzv logs RUN"
+    else:
+        clause = _clause(judged, row)
+    return Sentence(clause, tuple(_evidence(judged)), hint)
+
+
+def _clause(judged: Judged, row: Row) -> str:
+    cause = judged.cause
+    says = "" if row.id in _UNSAID and not cause.facts else row.says
+    numbers = "; ".join(filter(None, map(fact_words, cause.facts[:2])))
+    if numbers:
+        says = f"{says} ({numbers})" if says else numbers
+    if cause.clue is not None:
+        line = cause.clue.line[:_LINE_WIDTH]
+        where = f" ({cause.clue.where})" if cause.clue.where else ""
+        says = f"{says}: {line}{where}" if says else f"{line}{where}"
+    if judged.together:
+        ranks = "rank" + "s" * (len(judged.together) > 1)
+        says += f"; so did {ranks} {listed(map(str, judged.together))}"
+    if row.id in _OF_ONE_NODE and judged.others:
+        says += _compared(judged)
+    return says
+
+
+def _compared(judged: Judged) -> str:
+    nodes = f"{judged.others} node{'s' * (judged.others > 1)}"
+    if not judged.alike:
+        return f"; the other {nodes} did not fail of this"
+    return f"; {judged.alike} of the other {nodes} failed of the same"
+
+
+def _unknown(judged: Judged, row: Row) -> str:
+    """Nobody is blamed: what was seen."""
+    line = judged.cause.clue.line[:_LINE_WIDTH] if judged.cause.clue else ""
+    words = row.says + (f": {line}" if line else "")
+    return f"{words}; which one is not known"
+
+
+def _evidence(judged: Judged) -> list[str]:
+    """What shows the cause, a line each, and what else was seen."""
+    cause, first = judged.cause, judged.first
+    found = [words for fact in cause.facts if (words := fact_words(fact))]
+    if cause.clue is not None:
+        found.append(f"{_rank(cause)} said: {cause.clue.line}")
+    if cause.code is not None:
+        found.append(f"{_rank(cause)} ended with exit code {cause.code}")
+    if first is not cause:
+        earlier = first.at - cause.at
+        when = f"{seconds_text(abs(earlier))} {'later' if earlier >= 0 else 'earlier'}"
+        said = f": {first.clue.line}" if first.clue is not None else ""
+        found.append(f"{_rank(first)} failed {when}{said}")
+    if judged.of:
+        found.append(f"{judged.waiting} of {judged.of} ranks waited for another one, or lost it")
+    if judged.silent:
+        found.append(f"slots {listed(map(str, judged.silent))} have not told how they ended")
+    return found
+
+
+def _rank(one: Suspect) -> str:
+    return f"slot {one.slot}" if one.rank is None else f"rank {one.rank}"
+
+
+def bytes_text(count: float) -> str:
+    """`700 MiB`, `1.5 GiB`, `12 bytes`."""
+    for unit, size in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count:.0f} bytes"
+
+
+def fact_words(fact: Fact) -> str:
+    """A fact, for people; empty where this version does not know it."""
+    words = _FACTS.get(fact.kind)
+    return words(fact) if words is not None else ""
+
+
+def _of_group(fact: Fact) -> str:
+    limit = f"limit {bytes_text(fact.limit)}" if fact.limit else "no limit is known"
+    return f"{limit}, {fact.value:.0f} killed"
+
+
+def _of_machine(fact: Fact) -> str:
+    size = f"{bytes_text(fact.limit)} of memory" if fact.limit else ""
+    return "; ".join(filter(None, (size, fact.words)))
+
+
+def _of_space(fact: Fact) -> str:
+    size = f" of {bytes_text(fact.limit)}" if fact.limit else ""
+    return f"{fact.path}: {bytes_text(fact.value)}{size} free"
+
+
+_LIMITS = {
+    "nofile": "open files",
+    "nproc": "processes",
+    "fsize": "file size",
+    "as": "address space",
+    "memlock": "locked memory",
+}
+
+
+def _of_limit(fact: Fact) -> str:
+    in_bytes = fact.path in ("fsize", "as", "memlock")
+    amount = bytes_text(fact.limit) if in_bytes else f"{fact.limit:.0f}"
+    return f"limit of {_LIMITS.get(fact.path, fact.path)}: {amount}"
+
+
+_FACTS: Mapping[str, Callable[[Fact], str]] = {
+    FactKind.OOM_KILL: _of_group,
+    FactKind.OOM_MACHINE: _of_machine,
+    FactKind.PIDS: lambda fact: f"limit of processes: {fact.limit:.0f}",
+    FactKind.SPACE: _of_space,
+    FactKind.INODES: lambda fact: f"{fact.path}: none of {fact.limit:.0f} inodes is free",
+    FactKind.SHARED_MEMORY: _of_space,
+    FactKind.RLIMIT: _of_limit,
+    FactKind.PORT: lambda fact: f"port {fact.value:.0f} is held by {fact.words}",
+    FactKind.STATE: lambda fact: f"state {fact.words}",
+    FactKind.KERNEL: lambda fact: fact.words,
+    FactKind.GPU: lambda fact: f"GPU {fact.path}: {fact.words} {fact.value:.0f}",
+    FactKind.FILES: lambda fact: f"{fact.path}: {fact.words}",
+}

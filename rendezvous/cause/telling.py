@@ -1,0 +1,187 @@
+"""Which row a failed rank fits: its exit code, its clues and the facts of its node. Pure.
+
+A fact beats a line, and a line beats an exit code. A row that is a consequence is taken only where
+nothing else fits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from rendezvous.cause.facts import FactKind
+from rendezvous.cause.seen import End, NodeSeen, Proof, Suspect, ended_by_itself
+from rendezvous.cause.table import BY_CODE, BY_ID, SICK_XID, Kind
+from rendezvous.wire.evidence import Clue, Fact
+
+_USAGE = 2
+_BY_SIGNAL = tuple(128 + number for number in (1, 2, 9, 15, 24, 25))
+"""Signals that others send: what a rank has said before does not explain them."""
+_ENDED = (128 + 1, 128 + 2, 128 + 9, 128 + 15)
+_SCHEDULERS = (
+    ("memory_limit", re.compile(r"OOM_?Killed|OUT_OF_ME|out-of-memory", re.IGNORECASE)),
+    ("time_limit", re.compile(r"\bTIMEOUT\b|TIME LIMIT|DeadlineExceeded")),
+    ("evicted", re.compile(r"\bEvicted\b")),
+    ("preempted", re.compile(r"preempt", re.IGNORECASE)),
+)
+"""What schedulers say of a worker run that they end."""
+_BY_SCHEDULER = (*(row for row, _ in _SCHEDULERS), "job_cancelled")
+_MAY_BE_A_DEVICE = (
+    *("cuda_fault", "cuda_setup", "watchdog_stuck", "abort", "exception", "exit_code"),
+    *("watchdog_timeout", "peer_gone"),
+)
+_TORN = re.compile(r"iostream error|unexpected pos|PytorchStreamWriter")
+_LEAST_BYTES = 1 << 20
+
+
+def suspects_of(node: NodeSeen) -> list[Suspect]:
+    """All that failed by itself on this node; of one that was lost, the node itself."""
+    report = node.report
+    if report is None:
+        if node.lost_at is None:
+            return []
+        row = _by_scheduler(node.scheduler) or "node_lost"
+        return [Suspect(node.slot, row, node.lost_at, Proof.FACT)]
+    if not node.failed:
+        return []
+    if report.by_agent:
+        row, code = "node_failed", report.exit_code
+        return [Suspect(node.slot, row, node.began_at, Proof.FACT, code=code)]
+    clues, facts = node.evidence().clues, node.evidence().facts
+    failed = ended_by_itself(node.evidence().ranks) or [_as_a_whole(node, clues)]
+    shared = [clue for clue in clues if clue.rank is None]
+    mixed = len(failed) > 1 and any(map(_is_consequence, shared))
+    found = []
+    for end in failed:
+        own = [clue for clue in clues if clue.rank == end.rank and end.rank is not None]
+        takes_shared = end is failed[0] and not own
+        told = _told(end, own or (shared if takes_shared else []), facts, node.scheduler)
+        row, proof, clue, known = told
+        # Of what several ranks have said in one stream nobody knows whose it is.
+        rank = None if clue is not None and clue.rank is None and mixed else end.rank
+        at = min(node.at(end.offset), node.at(clue.at)) if clue and clue.at else node.at(end.offset)
+        found.append(Suspect(node.slot, row, at, proof, rank, end.code, clue, known))
+    return found
+
+
+def _as_a_whole(node: NodeSeen, clues: Sequence[Clue]) -> End:
+    """The end of a program of which no rank has been seen to fail."""
+    assert node.report is not None
+    rank = node.report.worker_rank
+    if rank is None and (named := _telling(clues)) is not None:
+        rank = named.rank
+    return End(rank, node.report.exit_code)
+
+
+def _is_consequence(clue: Clue) -> bool:
+    row = BY_ID.get(clue.id)
+    return row is not None and row.kind is Kind.CONSEQUENCE
+
+
+def _telling(clues: Iterable[Clue]) -> Clue | None:
+    """The clue that tells most: what has happened rather than what follows from others; a traceback
+    rather than a single line; the last one."""
+    known = [clue for clue in clues if clue.id in BY_ID]
+    order = sorted(
+        enumerate(known),
+        key=lambda each: (not _is_consequence(each[1]), _weight(each[1]), each[0]),
+    )
+    return order[-1][1] if order else None
+
+
+def _weight(clue: Clue) -> int:
+    """A program may write of anything that it then gets over: what it raises last is what ends it.
+
+    NCCL's own warnings are single lines, and say more than the exception that follows them.
+    """
+    if clue.raised:
+        return 3
+    return 1 if clue.id in BY_CODE.values() else 2
+
+
+def _told(
+    end: End, clues: Sequence[Clue], facts: Sequence[Fact], scheduler: str
+) -> tuple[str, Proof, Clue | None, tuple[Fact, ...]]:
+    """The row of one end, with what shows it."""
+    said = [clue for clue in clues if clue.id in _BY_SCHEDULER]
+    if end.code in _ENDED and said:
+        return said[-1].id, Proof.LINE, said[-1], ()
+    if end.code in _ENDED and (row := _by_scheduler(scheduler)) is not None:
+        return row, Proof.FACT, None, ()
+    by_code = BY_CODE.get(end.code)
+    if end.code in _BY_SIGNAL:
+        assert by_code is not None
+        row, shown = _by_facts(by_code, None, facts)
+        return row, Proof.FACT if shown else Proof.CODE, None, shown
+    clue = _telling(clue for clue in clues if clue.id != "arguments" or end.code == _USAGE)
+    if clue is None or (by_code is not None and by_code not in ("abort", clue.id)):
+        # A crash is told by its signal; the interpreter's last words name the line.
+        last = next((each for each in reversed(clues) if each.id == by_code), None)
+        row, shown = _by_facts(by_code or "exit_code", None, facts)
+        return row, Proof.FACT if shown else Proof.CODE, last, shown
+    row, shown = _by_facts(clue.id, clue, facts)
+    return row, Proof.FACT if shown else Proof.LINE, clue, shown
+
+
+def _by_scheduler(words: str) -> str | None:
+    return next((row for row, pattern in _SCHEDULERS if pattern.search(words)), None)
+
+
+def _by_facts(row: str, clue: Clue | None, facts: Sequence[Fact]) -> tuple[str, tuple[Fact, ...]]:
+    """The row that the facts make of it, and those that show it."""
+    kinds: dict[str, list[Fact]] = {}
+    for fact in facts:
+        kinds.setdefault(fact.kind, []).append(fact)
+    line = clue.line if clue is not None else ""
+    sick = [fact for fact in kinds.get(FactKind.KERNEL, []) if SICK_XID.search(fact.words)]
+    ecc = [fact for fact in kinds.get(FactKind.GPU, []) if fact.words.startswith("ecc")]
+    if row in _MAY_BE_A_DEVICE and (sick or (ecc and row != "exception")):
+        return ("gpu_xid", tuple(sick)) if sick else ("gpu_ecc", tuple(ecc))
+    if row == "killed" or (row == "loader_worker" and "Killed" in line):
+        return _of_memory(row, kinds)
+    full = [f for f in kinds.get(FactKind.SHARED_MEMORY, []) if _is_full(f)]
+    if row == "bus_error" and full:
+        return "shared_memory", tuple(full)
+    space = tuple(kinds.get(FactKind.SPACE, []))
+    if row == "bus_error" and space:
+        return "disk_full", space
+    if row == "disk_full":
+        return _of_disk(line, kinds, space)
+    shows = _SHOWS.get(row)
+    return row, tuple(f for f in facts if shows and f.kind == shows[0] and f.path in shows[1:])
+
+
+_SHOWS = {
+    "shared_memory": (FactKind.SHARED_MEMORY, "/dev/shm"),  # noqa: S108
+    "threads": (FactKind.PIDS, "", "nproc"),
+    "open_files": (FactKind.RLIMIT, "nofile"),
+    "file_limit": (FactKind.RLIMIT, "fsize"),
+    "address_space": (FactKind.RLIMIT, "as"),
+    "locked_memory": (FactKind.RLIMIT, "memlock"),
+    "port_taken": (FactKind.PORT, ""),
+}
+"""The fact that belongs to a row, and its paths."""
+
+
+def _of_memory(row: str, kinds: dict[str, list[Fact]]) -> tuple[str, tuple[Fact, ...]]:
+    if group := kinds.get(FactKind.OOM_KILL):
+        return "memory_limit", tuple(group[:1])
+    if machine := kinds.get(FactKind.OOM_MACHINE):
+        return "machine_memory", tuple(machine[:1])
+    return row, ()
+
+
+def _of_disk(
+    line: str, kinds: dict[str, list[Fact]], space: tuple[Fact, ...]
+) -> tuple[str, tuple[Fact, ...]]:
+    """What torch.save says is the same for a full disk and for a limit of file size."""
+    if inodes := kinds.get(FactKind.INODES):
+        return "inodes", tuple(inodes[:1])
+    sizes = [fact for fact in kinds.get(FactKind.RLIMIT, []) if fact.path == "fsize"]
+    if _TORN.search(line) and sizes and not space:
+        return "file_limit", tuple(sizes[:1])
+    return "disk_full", space[:1]
+
+
+def _is_full(fact: Fact) -> bool:
+    return fact.value < max(_LEAST_BYTES, fact.limit / 1000)

@@ -1,0 +1,153 @@
+"""The first cause of an epoch's end: who, why, and what is said of it. Pure.
+
+`rendezvous.cause` judges by what the nodes have seen; here it is asked about a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rendezvous.cause.judge import Judged, judge
+from rendezvous.cause.seen import NodeSeen
+from rendezvous.cause.sentences import Sentence, sentence_of
+from rendezvous.cause.table import BY_ID, Then
+from rendezvous.frozen import frozen
+from rendezvous.run.state import GONE, Run, Slot, who, words_of_end, words_of_failure
+from rendezvous.wire.reports import ExitReport
+
+_GOES = frozenset({"time_limit", "preempted", "evicted", "job_cancelled"})
+"""Rows after which the node is, or will be, taken away."""
+
+
+@frozen
+class FirstCause:
+    """The first cause, and whose failure the run's is.
+
+    Attributes:
+        slot: Of the cause; where nobody is blamed, of what failed first.
+        failed: Whose exit code is the run's: the cause itself may have none.
+        report: Of its program; None: its node was lost.
+        judged: How it was judged.
+        said: What is said of it.
+    """
+
+    slot: Slot
+    failed: Slot
+    report: ExitReport | None
+    judged: Judged
+    said: Sentence
+
+    @property
+    def row(self) -> str:
+        """The id of the cause."""
+        return self.judged.cause.row
+
+    @property
+    def then(self) -> Then:
+        """What another start may change."""
+        return BY_ID[self.row].then
+
+    @property
+    def node_goes(self) -> bool:
+        """Whether its node is taken away."""
+        return self.row in _GOES and self.judged.blames
+
+    @property
+    def exit_code(self) -> int:
+        """Of the rank that failed."""
+        judged, report = self.judged, self.report
+        code = judged.cause.code or judged.first.code
+        return code or (report.exit_code if report is not None else 0)
+
+    @property
+    def worker_rank(self) -> int | None:
+        """Whose fault it is, or was first; None where nobody is blamed, or no rank is known."""
+        return self.judged.cause.rank if self.judged.blames else None
+
+    def words(self) -> str:
+        """Who failed, how, and why: the beginning of the last line."""
+        cause, report, clause = self.judged.cause, self.report, self.said.clause
+        if report is None or report.by_agent:
+            return f"{words_of_failure(self.failed)}{clause and f'; {clause}'}"
+        if self.judged.blames and cause.code is None:
+            rank = "its program" if cause.rank is None else f"rank {cause.rank}"
+            return f"{who(self.slot)}: {rank}: {clause}; then {self._words_of_failed()}"
+        return f"{self._words_of_failed()}{clause and f': {clause}'}{self._more(report)}"
+
+    def _words_of_failed(self) -> str:
+        one = self.judged.first if self.judged.cause.code is None else self.judged.cause
+        rank = one.rank
+        report = self.report
+        if rank is None and report is not None:
+            rank = report.worker_rank
+        return f"{who(self.failed)} failed: {words_of_end(one.code or self.exit_code, rank)}"
+
+    def _more(self, report: ExitReport) -> str:
+        return f"; {report.message}" if report.message else ""
+
+    def fields(self) -> dict[str, Any]:
+        """What a result, or the end of an epoch, says of it."""
+        node = self.slot.its_node
+        report = self.report if self.slot is self.failed else node.exit
+        return {
+            "cause": self.row,
+            "certain": self.judged.blames,
+            "evidence": list(self.said.evidence),
+            "slot": self.slot.index,
+            "rank": node.rank,
+            "hostname": node.join.hostname,
+            "worker_rank": self.worker_rank,
+            "log": report.log if report is not None else "",
+        }
+
+
+def first_cause(run: Run) -> FirstCause | None:
+    """The first cause of what has failed since the go; None where nothing has."""
+    judged = judge(_seen(run))
+    if judged is None:
+        return None
+    slot, first = run.slots[judged.cause.slot], run.slots[judged.first.slot]
+    failed = first if judged.cause.code is None and slot.its_node.failed_at is None else slot
+    return FirstCause(slot, failed, failed.its_node.exit, judged, sentence_of(judged))
+
+
+def cause_of_late(run: Run, slot: Slot, report: ExitReport, failed_at: float) -> FirstCause | None:
+    """What a report alone tells, which comes when its epoch is over."""
+    ranks = next((ranks for one, ranks, _ in _rows(run) if one is slot), range(0))
+    judged = judge([NodeSeen(slot.index, failed_at, report, failed=True, ranks=ranks)])
+    if judged is None:
+        return None
+    return FirstCause(slot, slot, report, judged, sentence_of(judged))
+
+
+def _rows(run: Run) -> Iterator[tuple[Slot, range, str]]:
+    """The slots of the table, with their global ranks and their address."""
+    rank = 0
+    for row in run.table.rows if run.table is not None else []:
+        yield run.slots[row.slot], range(rank, rank + row.nproc_per_node), row.address
+        rank += row.nproc_per_node
+
+
+def _seen(run: Run) -> list[NodeSeen]:
+    rows = _rows(run)
+    return [_node_seen(slot, ranks, address) for slot, ranks, address in rows if slot.node]
+
+
+def _node_seen(slot: Slot, ranks: range, address: str) -> NodeSeen:
+    node = slot.its_node
+    report, failed_at = node.exit, node.failed_at
+    began_at = failed_at
+    if report is not None and began_at is None:
+        began_at = (node.ended_at or 0.0) - report.age_seconds
+    lost = report is None and node.state in GONE
+    return NodeSeen(
+        slot=slot.index,
+        began_at=began_at or 0.0,
+        report=report,
+        failed=failed_at is not None,
+        ranks=ranks,
+        address=address,
+        lost_at=failed_at if lost else None,
+        scheduler=f"{slot.cause} {slot.detail}",
+    )
