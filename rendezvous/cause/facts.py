@@ -13,7 +13,8 @@ class FactKind(StrEnum):
 
     OOM_KILL = "oom_kill"
     """The kernel has killed processes of the node's control group for memory since the program
-    began: `value` of them; `limit` bytes are the group's limit, 0 for none; `path` the group."""
+    began: `value` of them; `limit` bytes are the group's limit, 0 for none; `path` the group;
+    `words` is the kernel's own line, or `peak` and the most bytes that the group has had."""
     OOM_MACHINE = "oom_machine"
     """The kernel has killed processes for memory since then, of this machine, and none is known of
     the control group: `value` of them; `limit` bytes is the machine's memory; `words` is the
@@ -21,15 +22,18 @@ class FactKind(StrEnum):
     PIDS = "pids"
     """The group's limit of processes and threads was met since then: `value` times; `limit`."""
     SPACE = "space"
-    """A file system has less than 1 MiB, or a thousandth, free: `value` bytes free of `limit`."""
+    """A file system has less than 1 MiB, or a thousandth, free: `value` bytes free of `limit`;
+    `path` is where it is mounted."""
     INODES = "inodes"
-    """A file system has no inode left: `value` are free of `limit`."""
+    """A file system has no inode left: `value` are free of `limit`; `path` as above."""
     SHARED_MEMORY = "shared_memory"
-    """The shared memory, /dev/shm: `value` bytes are free of `limit`; always told."""
+    """Of /dev/shm `value` bytes are free of `limit`; always told."""
     RLIMIT = "rlimit"
-    """A limit of the program's processes: `path` is nofile, nproc, fsize, as, memlock; `limit`."""
+    """A limit of the program's processes: `path` is nofile, nproc, fsize, as, memlock; `limit`;
+    without a rank it is that of all."""
     PORT = "port"
-    """Who listens on a port that the program could not have: `value`; `words` names the process."""
+    """Who listens on a port that the program could not have, or is connected from it: `value`;
+    `words` names the process."""
     STATE = "state"
     """A process of the rank was stopped (T) or waited for a disk (D): `words` is the letter and
     what it waits in; `value` its pid."""
@@ -37,6 +41,7 @@ class FactKind(StrEnum):
     """A line of the kernel's log since then that names a GPU's error (Xid): `words`."""
     GPU = "gpu"
     """A GPU's own counters: `path` its uuid, `words` ecc or throttled, `value` how many, or the
-    reasons' bits."""
+    reasons' bits (8 slowed down, 64 too hot, 128 too little power); other `words` are the driver's
+    on a GPU that cannot be used, whose `path` may be its number."""
     FILES = "files"
     """A path that the program named does not answer: `path`; `words` is why."""

@@ -52,6 +52,7 @@ class Gpu:
         is_foreign: It lies outside the job's device cgroup, and belongs to another job.
         slices: The UUIDs of its MIG instances that may be used here; None where it is whole.
         ecc_errors: Uncorrected, since the driver was loaded; None when it does not count them.
+        throttled: Why its clocks are low at this moment, NVML's bits; None when it does not tell.
         remap_pending: A row of its memory is to be replaced: it needs a reset.
         remap_failed: A row could not be replaced: it needs to be exchanged.
         recovery: What the driver asks, such as `to reset the GPU`; empty when nothing or not known.
@@ -65,6 +66,7 @@ class Gpu:
     is_foreign: bool = False
     slices: tuple[_Text, ...] | None = None
     ecc_errors: int | None = None
+    throttled: int | None = None
     remap_pending: bool = False
     remap_failed: bool = False
     recovery: Annotated[str, BeforeValidator(_asked)] = ""

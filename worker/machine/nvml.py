@@ -77,6 +77,7 @@ def _health(nvml: Any, handle: Any) -> dict[str, Any]:
         ),
         "remap_pending": bool(remapped and remapped[2]),
         "remap_failed": bool(remapped and remapped[3]),
+        "throttled": known(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)),
         "recovery": known(lambda: _recovery(nvml, handle)),
         "fabric": known(lambda: _fabric(nvml, handle)),
     }
