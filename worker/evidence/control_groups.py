@@ -1,0 +1,75 @@
+"""Reads what the control groups of some processes have counted, of both versions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from rendezvous.frozen import frozen
+from worker.evidence.parsing.groups import (
+    Chain,
+    Watched,
+    chains_of,
+    counter_in,
+    limit_in,
+    mounts_in,
+)
+from worker.machine import sysfs
+
+
+@frozen
+class Controller:
+    """What is watched of a group: the names of its files, in version 2 and in version 1."""
+
+    name: str
+    events: tuple[str, ...]
+    counter: str
+    limit: tuple[str, ...]
+    peak: tuple[str, ...]
+
+
+MEMORY = Controller(
+    "memory",
+    ("memory.events", "memory.oom_control"),
+    "oom_kill",
+    ("memory.max", "memory.limit_in_bytes"),
+    ("memory.peak", "memory.max_usage_in_bytes"),
+)
+PIDS = Controller("pids", ("pids.events",), "max", ("pids.max",), ("pids.peak",))
+_MOST_GROUPS = 64
+
+
+def watched(
+    controller: Controller,
+    processes: Iterable[int | str],
+    *,
+    known: Iterable[Chain] = (),
+    root: Path = Path("/"),
+) -> Watched:
+    """The groups of the processes (`self` is this one), and all above them that can be seen.
+
+    Args:
+        controller: What is watched.
+        processes: Those that are gone have no groups.
+        known: Groups that are looked at again.
+        root: The directory that holds `sys` and `proc`.
+    """
+    mounts = mounts_in(sysfs.content(root / "proc/self/mountinfo"))
+    texts = {sysfs.content(root / f"proc/{one}/cgroup") for one in processes}
+    found = [chain for text in texts for chain in chains_of(text, mounts, controller.name)]
+    chains = tuple(dict.fromkeys([*known, *found]))[:_MOST_GROUPS]
+    counts, limits, peaks = {}, {}, {}
+    for folder in dict.fromkeys(folder for chain in chains for folder in chain):
+        place = root / folder.lstrip("/")
+        counts[folder] = counter_in(_first(place, controller.events), controller.counter)
+        limits[folder] = limit_in(_first(place, controller.limit))
+        peaks[folder] = limit_in(_first(place, controller.peak))
+    return Watched(chains, _known(counts), _known(limits), _known(peaks))
+
+
+def _first(folder: Path, names: Iterable[str]) -> str:
+    return next((text for name in names if (text := sysfs.content(folder / name))), "")
+
+
+def _known(values: dict[str, int | None]) -> dict[str, int]:
+    return {folder: value for folder, value in values.items() if value is not None}

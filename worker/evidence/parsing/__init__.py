@@ -1,0 +1,1 @@
+"""What the kernel's texts say of a failure. Pure."""
