@@ -13,7 +13,7 @@ from worker.machine.gpus import Gpu, Gpus, Severity, hidden_gpus, look_gpus, uui
 
 def h100(index: int) -> Gpu:
     model, uuid = "NVIDIA H100 80GB HBM3", f"GPU-{index:08x}"
-    return Gpu(index, model=model, uuid=uuid, ecc_errors=0, fabric="completed")
+    return Gpu(index, model=model, uuid=uuid, ecc_errors=0, throttled=0, fabric="completed")
 
 
 @pytest.fixture

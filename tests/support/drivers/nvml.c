@@ -1,5 +1,5 @@
-/* An NVML whose GPUs are in FAKE_NVML, a word for each: ok, lost, ecc=2, pending, failed,
-   recovery=1, fabric=2, old (a driver that knows no health), hang, mig=2 (in slices, of which
+/* An NVML whose GPUs are in FAKE_NVML, a word for each: ok, lost, ecc=2, pending, failed, fabric=2,
+   recovery=1, throttled=128, old (a driver that knows no health), hang, mig=2 (in slices, of which
    those with numbers 0 and 2 may be used). "error=18" alone: no start.
    FAKE_NODE becomes part of their UUIDs. */
 #include <stdio.h>
@@ -88,6 +88,11 @@ int nvmlDeviceGetUUID(char **gpu, char *text, unsigned length) {
 
 int nvmlDeviceGetTotalEccErrors(char **gpu, int type, int counter, unsigned long long *errors) {
     *errors = number(*gpu, "ecc", 0);
+    return strcmp(*gpu, "old") ? 0 : NOT_SUPPORTED;
+}
+
+int nvmlDeviceGetCurrentClocksThrottleReasons(char **gpu, unsigned long long *reasons) {
+    *reasons = number(*gpu, "throttled", 0);
     return strcmp(*gpu, "old") ? 0 : NOT_SUPPORTED;
 }
 
