@@ -355,7 +355,7 @@ class _Sink:
 
     tail: list[str] = field(default_factory=lambda: ["step 1", "Traceback: boom"])
 
-    def write(self, stream: Any, data: bytes) -> None:
+    def write(self, stream: Any, data: bytes, rank: int | None = None) -> None:
         """Take it."""
 
     def idle(self) -> None:

@@ -15,7 +15,7 @@ import pytest
 from tests.support.waiting import until
 from tests.worker.programs.started import Recording
 from worker.program import output as output_module
-from worker.program.output import OutputSink, Pump, Stream
+from worker.program.output import OutputSink, Pump, Source, Stream
 
 
 class Ours:
@@ -174,11 +174,11 @@ def test_pieces_behind_a_prefix_are_whole_lines_that_a_pipe_keeps_together() -> 
 
 
 def test_of_what_came_at_once_standard_error_is_the_last_word(ours: Ours, tmp_path: Path) -> None:
-    pipes: dict[int, Stream] = {}
+    pipes: dict[int, Source] = {}
     streams: tuple[Stream, Stream] = ("stdout", "stderr")
     for stream, number in zip(streams, (215, 216), strict=True):  # a set of them begins with 216
         reader, writer = os.pipe()
-        pipes[fcntl.fcntl(reader, fcntl.F_DUPFD_CLOEXEC, number)] = stream
+        pipes[fcntl.fcntl(reader, fcntl.F_DUPFD_CLOEXEC, number)] = Source(stream)
         os.write(writer, f"{stream}\n".encode())
         os.close(reader)
         os.close(writer)
@@ -189,17 +189,17 @@ def test_of_what_came_at_once_standard_error_is_the_last_word(ours: Ours, tmp_pa
     assert (tmp_path / "log").read_text() == "stdout\nstderr\n"
 
 
-def piped(*pieces: tuple[Stream, bytes]) -> tuple[dict[int, Stream], list[int]]:
+def piped(*pieces: tuple[Stream, bytes]) -> tuple[dict[int, Source], list[int]]:
     """A pipe for each piece, which is in it: the ends to read, and those to write."""
     made = [(os.pipe(), *piece) for piece in pieces]
     for (_, writer), _, data in made:
         os.write(writer, data)
-    return {ends[0]: stream for ends, stream, _ in made}, [ends[1] for ends, _, _ in made]
+    return {ends[0]: Source(stream) for ends, stream, _ in made}, [ends[1] for ends, _, _ in made]
 
 
 def test_an_output_that_raises_does_not_stop_the_program(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(Recording):
-        def write(self, stream: Stream, data: bytes) -> None:
+        def write(self, stream: Stream, data: bytes, rank: int | None = None) -> None:
             raise ValueError("broken")
 
     readers, writers = piped(("stdout", b"a"), ("stderr", b"b"))
@@ -236,7 +236,7 @@ def test_what_came_while_our_own_output_was_slow_is_not_lost(
     begun, fast = threading.Event(), threading.Event()
 
     class Slow(Recording):
-        def write(self, stream: Stream, data: bytes) -> None:
+        def write(self, stream: Stream, data: bytes, rank: int | None = None) -> None:
             begun.set()
             fast.wait(60)
             super().write(stream, data)

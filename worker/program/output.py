@@ -15,10 +15,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from rendezvous.wire.words import printable
 from worker.program.log_file import LogFile
+from worker.program.rank_words import RankWords
 
 logger = logging.getLogger(__name__)
 
@@ -37,8 +38,16 @@ _TAIL_LINES = 200
 _TAIL_WIDTH = 400
 
 _MAX_UNFINISHED = 65_536
-_STREAMS: tuple[Stream, Stream] = ("stdout", "stderr")
+STREAMS: tuple[Stream, Stream] = ("stdout", "stderr")
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+
+
+class Source(NamedTuple):
+    """Where a piece of output comes from: the stream, and the local rank whose own stream it is;
+    None: the program's common pipe."""
+
+    stream: Stream
+    rank: int | None = None
 
 
 def make_private(folder: Path) -> None:
@@ -55,8 +64,14 @@ class Output(Protocol):
     so that a slow terminal or file system holds up the program and not this node's heartbeat.
     """
 
-    def write(self, stream: Stream, data: bytes) -> None:
-        """Take what the program has just written, as it is."""
+    def write(self, stream: Stream, data: bytes, rank: int | None = None) -> None:
+        """Take what the program has just written, as it is.
+
+        Args:
+            stream: Where it was written to.
+            data: What was written; a piece may end within a line.
+            rank: The local rank whose own stream it is; None: it came by the program's pipe.
+        """
 
     def idle(self) -> None:
         """Nothing has come for `IDLE_SECONDS`, or nothing more will come."""
@@ -67,7 +82,7 @@ class Tail:
 
     def __init__(self) -> None:
         self._lines: deque[bytes] = deque(maxlen=_TAIL_LINES)
-        self._unfinished: dict[Stream, bytes] = dict.fromkeys(_STREAMS, b"")
+        self._unfinished: dict[Stream, bytes] = dict.fromkeys(STREAMS, b"")
         self._lock = threading.Lock()
 
     def write(self, stream: Stream, data: bytes) -> None:
@@ -118,23 +133,30 @@ class OutputSink:
         stderr: int = 2,
     ) -> None:
         self._tail = Tail()
+        self._words = RankWords()
         self._log = _open_log(log, log_limit) if log is not None else None
         self._log_works = True
         if divider and self._log is not None and self._log.has_content:
             self._append(f"\n{divider}\n".encode())
         self._prefix = prefix.encode()
         self._fds: dict[Stream, int] = {"stdout": stdout, "stderr": stderr}
-        self._unfinished: dict[Stream, bytes] = dict.fromkeys(_STREAMS, b"")
-        self._midline: dict[Stream, bool] = dict.fromkeys(_STREAMS, False)
-        self._state_at: dict[Stream, float] = dict.fromkeys(_STREAMS, 0.0)
+        self._unfinished: dict[Stream, bytes] = dict.fromkeys(STREAMS, b"")
+        self._midline: dict[Stream, bool] = dict.fromkeys(STREAMS, False)
+        self._state_at: dict[Stream, float] = dict.fromkeys(STREAMS, 0.0)
 
     @property
     def tail(self) -> list[str]:
         """The program's last lines, fit for a report."""
         return self._tail.lines()
 
-    def write(self, stream: Stream, data: bytes) -> None:
+    @property
+    def words(self) -> RankWords:
+        """What each rank has said last."""
+        return self._words
+
+    def write(self, stream: Stream, data: bytes, rank: int | None = None) -> None:
         """See the protocol."""
+        self._words.take(rank, data)
         self._append(data)
         self._tail.write(stream, data)
         if not self._prefix:
@@ -162,7 +184,7 @@ class OutputSink:
 
     def idle(self) -> None:
         """See the protocol."""
-        for stream in _STREAMS:
+        for stream in STREAMS:
             self._flush(stream)
 
     def close(self) -> None:
@@ -171,7 +193,7 @@ class OutputSink:
         Behind a prefix, a line that the program has not ended is ended: the next one there is
         another's.
         """
-        for stream in _STREAMS:
+        for stream in STREAMS:
             if self._unfinished[stream] or self._midline[stream]:
                 self._unfinished[stream] += b"\n"
             self._flush(stream)
@@ -240,11 +262,23 @@ def _whole_lines(data: bytes) -> Iterator[bytes]:
 
 
 class Pump:
-    """Reads a program's pipes in a thread of its own and hands over every piece at once."""
+    """Reads a program's pipes in a thread of its own and hands over every piece at once.
 
-    def __init__(self, pipes: dict[int, Stream], output: Output) -> None:
+    Args:
+        pipes: File descriptors, which it closes.
+        output: Where it goes.
+        release: Called when the program is gone: who holds an end of these pipes beside it lets go.
+    """
+
+    def __init__(
+        self,
+        pipes: dict[int, Source],
+        output: Output,
+        release: Callable[[], None] = lambda: None,
+    ) -> None:
         self._pipes = pipes
         self._output = output
+        self._release = release
         self._deadline = math.inf
         self._finish, self._finish_in = os.pipe()
         self._thread = threading.Thread(target=self._run, name="output", daemon=True)
@@ -256,6 +290,7 @@ class Pump:
         A process that escaped may hold the pipes open for ever, and our own output may be stuck:
         the first is waited for `DRAIN_SECONDS`, the second `STUCK_SECONDS`.
         """
+        self._release()
         self._deadline = time.monotonic() + DRAIN_SECONDS
         os.close(self._finish_in)
         self._thread.join(STUCK_SECONDS)
@@ -295,8 +330,8 @@ class Pump:
     def _read(self, fd: int) -> bool:
         data = os.read(fd, CHUNK_BYTES)
         if data:
-            stream = self._pipes[fd]
-            self._hand_over(lambda: self._output.write(stream, data))
+            stream, rank = self._pipes[fd]
+            self._hand_over(lambda: self._output.write(stream, data, rank))
         else:
             del self._pipes[fd]
             os.close(fd)

@@ -30,7 +30,8 @@ from worker.program import keeper, process_table
 from worker.program.ending import Ending, LeftBehind
 from worker.program.failure import ChildWatch
 from worker.program.family import Family, Ranks, failed_rank, likely_cause, ranks_in
-from worker.program.output import Output, Pump, Stream
+from worker.program.output import STREAMS, Output, Pump, Stream
+from worker.program.rank_streams import RankStreams, begin_reading
 
 logger = logging.getLogger(__name__)
 
@@ -88,6 +89,7 @@ class Program:
         *,
         grace_seconds: float,
         output: Output,
+        ranks: RankStreams | None = None,
     ) -> Program:
         """Start `argv` with exactly this environment, found on its PATH; its input is empty.
 
@@ -97,20 +99,27 @@ class Program:
         Args:
             grace_seconds: Between SIGTERM and SIGKILL, for whatever has to be ended.
             output: Called from a thread.
+            ranks: Streams of their own for its ranks, if there are any.
 
         Raises:
             UsageError: An argument cannot be.
             RunError: This machine cannot start one more process.
         """
-        kept = await start_keeper(argv, env, grace_seconds)
-        return cls.of(kept, env, grace_seconds=grace_seconds, output=output)
+        kept = await start_keeper(argv, env, grace_seconds, ranks=ranks)
+        return cls.of(kept, env, grace_seconds=grace_seconds, output=output, ranks=ranks)
 
     @classmethod
     def of(
-        cls, kept: Kept, env: Mapping[str, str], *, grace_seconds: float, output: Output
+        cls,
+        kept: Kept,
+        env: Mapping[str, str],
+        *,
+        grace_seconds: float,
+        output: Output,
+        ranks: RankStreams | None = None,
     ) -> Program:
         """The program below a keeper that was started before; `env` as it has it now."""
-        pump = Pump(kept.streams, output)
+        pump = begin_reading(kept.streams, output, ranks)
         return cls(kept.process, kept.lifeline, pump, grace_seconds, ranks_in(env))
 
     @classmethod
@@ -259,6 +268,7 @@ async def start_keeper(
     grace_seconds: float,
     *,
     stdin: int = asyncio.subprocess.DEVNULL,
+    ranks: RankStreams | None = None,
 ) -> Kept:
     """Start a program below a keeper. Raises UsageError and RunError, as `Program.start`."""
     ours, theirs = socket.socketpair()
@@ -267,6 +277,9 @@ async def start_keeper(
         pipes = [os.pipe(), os.pipe()]
         for reader, _ in pipes:
             undo.callback(os.close, reader)
+        streams = dict(zip((reader for reader, _ in pipes), STREAMS, strict=True))
+        if ranks is not None:
+            ranks.announce(streams, env)
         try:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-S", "-X", "utf8", Path(keeper.__file__).resolve()),
@@ -285,7 +298,7 @@ async def start_keeper(
                 os.close(writer)
         undo.pop_all()
     _keepers.add(process.pid)
-    return Kept(process, ours, {pipes[0][0]: "stdout", pipes[1][0]: "stderr"})
+    return Kept(process, ours, streams)
 
 
 async def end_kept(kept: Kept) -> None:

@@ -22,7 +22,7 @@ class Recording:
     def __init__(self) -> None:
         self.pieces: list[tuple[Stream, bytes]] = []
 
-    def write(self, stream: Stream, data: bytes) -> None:
+    def write(self, stream: Stream, data: bytes, rank: int | None = None) -> None:
         self.pieces.append((stream, data))
 
     def idle(self) -> None:

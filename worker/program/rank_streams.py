@@ -1,0 +1,91 @@
+"""A stream of its own for each rank's stdout and stderr: FIFOs that the hook moves a rank to.
+
+What the hook looks for in the folder, and when it leaves a rank alone: `worker.look.site`. A rank
+that torchrun starts again opens its FIFO again, so the agent keeps an end to write itself, and sees
+no end before the program is over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from worker.look.site.sitecustomize import RANK_VARIABLES, STREAMS_FILE, identity
+from worker.program.output import STREAMS, Output, Pump, Source, Stream
+from worker.program.rank_lines import RankLines
+
+MOST_RANKS = 64
+"""The others have the program's common pipes: each rank costs four open files."""
+
+
+class RankStreams:
+    """The FIFOs of one program; its ends to read are the caller's once it has taken them.
+
+    Args:
+        folder: Is made, for its owner alone. Raises OSError.
+        ranks: How many local ranks there may be.
+    """
+
+    def __init__(self, folder: Path, ranks: int) -> None:
+        self.count = min(ranks, MOST_RANKS)
+        self._folder = folder
+        self._readers: dict[int, Source] = {}
+        self._writers: list[int] = []
+        folder.mkdir(mode=0o700)
+        try:
+            for stream in STREAMS:
+                for rank in range(self.count):
+                    self._open(Source(stream, rank))
+        except OSError:
+            self.close()
+            raise
+
+    def _open(self, source: Source) -> None:
+        path = self._folder / f"{source.rank}.{source.stream}"
+        os.mkfifo(path, 0o600)
+        flags = os.O_NONBLOCK | os.O_CLOEXEC
+        self._readers[os.open(path, os.O_RDONLY | flags)] = source
+        self._writers.append(os.open(path, os.O_WRONLY | flags))
+
+    def announce(self, pipes: Mapping[int, Stream], environ: Mapping[str, str]) -> None:
+        """Let ranks use them, before the program runs; they do without where this cannot be.
+
+        Args:
+            pipes: The program's own, stdout first.
+            environ: What it is started with. What numbers a rank there is of another launcher,
+                such as the srun that has started this agent: all processes would inherit it.
+        """
+        names = [name for name in RANK_VARIABLES if name not in environ]
+        text = f"{' '.join(map(identity, pipes))}\n{' '.join(names)}\n"
+        with contextlib.suppress(OSError):
+            (self._folder / STREAMS_FILE).write_text(text, encoding="ascii")
+
+    def take_readers(self) -> dict[int, Source]:
+        """The ends to read, without blocking; the caller closes them."""
+        taken, self._readers = self._readers, {}
+        return taken
+
+    def release(self) -> None:
+        """The program is over: what nobody else holds ends when it has been read."""
+        while self._writers:
+            os.close(self._writers.pop())
+
+    def close(self) -> None:
+        """Nobody can use them any more."""
+        self.release()
+        for fd in self.take_readers():
+            os.close(fd)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def begin_reading(streams: Mapping[int, Stream], output: Output, ranks: RankStreams | None) -> Pump:
+    """Read all that a program writes; of what comes at once, its launcher's error comes last."""
+    pipes = {fd: Source(stream) for fd, stream in streams.items()}
+    if ranks is None:
+        return Pump(pipes, output)
+    found = [*ranks.take_readers().items(), *pipes.items()]
+    pipes = dict(sorted(found, key=lambda each: STREAMS.index(each[1].stream)))
+    return Pump(pipes, RankLines(output) if ranks.count > 1 else output, ranks.release)
