@@ -342,6 +342,13 @@ class NodeSettings(Settings):
         "for 'rdzv replay'. The launcher always records its own.",
         group=OUTPUT,
     )
+    look: Literal["auto", "off"] = option(
+        "auto",
+        "Whether rdzv looks into each Python rank: a hook on PYTHONPATH gives every local rank "
+        "output streams of its own. off: PYTHONPATH is left alone, and nothing is known of single "
+        "ranks.",
+        group=OUTPUT,
+    )
     log_level: Literal["debug", "info", "warning", "error"] = option(
         "info", "Least important messages of rdzv to print on standard error.", group=OUTPUT
     )

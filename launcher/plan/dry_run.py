@@ -13,9 +13,10 @@ from launcher.plan.plan import Plan, loopback_address
 from rendezvous.wire.run import NO_RESTARTS, RestartFacts
 from rendezvous.wire.table import EndpointTable, TableRow
 from rendezvous.wire.words import printable
-from worker.contracts import Contract, make_contract
+from worker.contracts import FRAMEWORKS, Contract, make_contract
 from worker.contracts.files import file_variables
 from worker.contracts.framework import Paths
+from worker.contracts.looking import look_variables
 from worker.contracts.restarts import restart_variables
 from worker.contracts.variables import (
     ProgramOptions,
@@ -33,7 +34,7 @@ KEPT = (
     ),
     "# override these; the node's log names them.",
 )
-_NAMES = "address epoch family interface logs network nodes number port rank rdzv socket"
+_NAMES = "address epoch family interface logs look network nodes number port rank rdzv socket"
 _WORDS = tuple(f"<{name}>" for name in _NAMES.split())
 _MOST_SHOWN = 8
 """Up to so many nodes, the dry run shows each one's command."""
@@ -122,7 +123,10 @@ def planned(plan: Plan) -> list[Variable]:
     options = ProgramOptions.of(plan.settings, _nccl_file("<rank>", "<epoch>"))
     others = for_transports(place, options, given_by(plan.passed))
     told = restart_variables("<epoch>", _facts(plan))
-    return from_table(place) + told + file_variables(_paths("<rank>")) + others
+    paths = _paths("<rank>")
+    led = FRAMEWORKS[options.framework].is_led(plan.command)
+    looking = [] if led else look_variables(paths, plan.passed, options)
+    return from_table(place) + told + file_variables(paths) + others + looking
 
 
 def planned_lines(variables: Sequence[Variable]) -> Iterator[str]:
@@ -220,8 +224,14 @@ def _row(plan: Plan, rank: int) -> TableRow:
 
 def _paths(rank: str) -> Paths:
     folder = f"<logs>/node-{rank}"
-    programs = "<rdzv>/worker/programs"
-    return Paths(folder, bin=f"{folder}/bin", socket="<socket>", programs=programs)
+    return Paths(
+        folder,
+        bin=f"{folder}/bin",
+        socket="<socket>",
+        programs="<rdzv>/worker/programs",
+        hook="<rdzv>/worker/look/site",
+        look="<look>",
+    )
 
 
 def _nccl_file(rank: str, epoch: str) -> str:

@@ -192,14 +192,15 @@ def test_the_dry_run_shows_each_variable_with_its_reason_and_what_only_the_table
     known += "RDZV_TABLE=<logs>/node-<rank>/table.json "
     known += "RDZV_NOTICE_FILE=<logs>/node-<rank>/notice.json NCCL_SOCKET_IFNAME==<interface> "
     known += "GLOO_SOCKET_IFNAME=<interface> TP_SOCKET_IFNAME=<interface> "
-    known += "NCCL_SOCKET_FAMILY=<family>"
+    known += "NCCL_SOCKET_FAMILY=<family> RDZV_LOOK_FOLDER=<look> "
+    known += "PYTHONPATH=<rdzv>/worker/look/site"
     head, first, *lines = planned_lines(planned(plan(nnodes="4", nproc_per_node="8")))
     assert head == "# each node's program gets these variables, in addition to its environment:"
     assert first == f"#   {'MASTER_ADDR=<address>':44}  # rank 0's address in the table"
-    assert [line.split("  ")[1].strip() for line in (first, *lines[:19])] == known.split()
-    assert all(re.search(r"  # \w", line) for line in lines[:19])
+    assert [line.split("  ")[1].strip() for line in (first, *lines[:21])] == known.split()
+    assert all(re.search(r"  # \w", line) for line in lines[:21])
     ports = "NCCL_IB_HCA as well, where the active RDMA ports of a node differ in kind or rate."
-    assert lines[19:] == [f"# {ports}", *KEPT]
+    assert lines[21:] == [f"# {ports}", *KEPT]
 
 
 def test_the_dry_run_shows_what_the_options_and_the_launchers_environment_change() -> None:
@@ -274,7 +275,13 @@ def test_of_each_framework_all_is_shown_that_its_program_is_given(framework: str
             rank,
             {},
             ProgramOptions(framework, tf_chief=settings["tf_chief"] is True),
-            paths=Paths(folder, bin=f"{folder}/bin", socket="<socket>"),
+            paths=Paths(
+                folder,
+                bin=f"{folder}/bin",
+                socket="<socket>",
+                hook="<rdzv>/worker/look/site",
+                look="<look>",
+            ),
         )
         lines = [line for line in table_lines(table(), "", rank, kept) if line[0] != "#"]
         shown = [line.split("  #")[0].rstrip().partition("=") for line in lines]

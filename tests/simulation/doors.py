@@ -79,6 +79,7 @@ class Doors:
             local_socket=lambda *, take, serve: _Socket(self, take["metrics"]),
             nccl_log=lambda *_, **__: self._opens("nccl_log", _NcclLog(self)),
             sink=lambda *_, **__: self._opens("sink", _Sink()),
+            rank_streams=lambda *_: None,
             early=lambda *_: _Early(),
             recorder=lambda _: world.recorder(CODEC, process.machine.name),
             **others,

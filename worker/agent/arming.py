@@ -163,7 +163,16 @@ class _Arming:
 
     def _paths(self) -> Paths:
         folder = Path(self.folder, "bin") if self.folder and self.spec.remote else ""
-        return Paths(folder=self.folder, python=sys.executable, bin=str(folder), socket=self.socket)
+        return Paths(
+            folder=self.folder,
+            python=sys.executable,
+            bin=str(folder),
+            socket=self.socket,
+            # Beside the socket, for this user alone, and removed with it.
+            look=str(Path(self.socket).with_name(f"look-{self.asked.table.epoch}"))
+            if self.socket
+            else "",
+        )
 
     def _contract(self) -> Contract:
         settings, environ = self.spec.settings, self.environment.environ

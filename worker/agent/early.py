@@ -20,9 +20,12 @@ from typing import Any
 
 from rendezvous.secret_variables import SECRET_VARIABLES
 from rendezvous.wire.errors import RdzvError
+from worker.contracts.framework import HOOK
+from worker.contracts.looking import with_hook
 from worker.machine.user_python import script_start
 from worker.program.output import Output
 from worker.program.process import Kept, Program, end_kept, has_ended, start_keeper
+from worker.program.rank_streams import RankStreams
 from worker.programs import early_torchrun
 
 _SCRIPT = re.compile(
@@ -76,7 +79,12 @@ class EarlyTorchrun:
             await self.end()
 
     async def start(
-        self, argv: Sequence[str], env: Mapping[str, str], *, output: Output
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        output: Output,
+        ranks: RankStreams | None = None,
     ) -> Program | None:
         """Make a program of it, called like this; None where it does not fit, and it is ended."""
         self._wanted = False  # a disk that hangs is not waited for
@@ -87,7 +95,11 @@ class EarlyTorchrun:
         if order is None or has_ended(kept):
             await end_kept(kept)
             return None
-        program = Program.of(kept, env, grace_seconds=self._grace_seconds, output=output)
+        if ranks is not None:
+            ranks.announce(kept.streams, env)
+        program = Program.of(
+            kept, env, grace_seconds=self._grace_seconds, output=output, ranks=ranks
+        )
         assert kept.process.stdin is not None
         kept.process.stdin.write(order)
         kept.process.stdin.close()
@@ -116,7 +128,10 @@ def order_of(argv: Sequence[str], given: Mapping[str, str], env: Mapping[str, st
     """
     unset = given.keys() - env.keys()
     changed = {name: value for name, value in env.items() if given.get(name) != value}
-    if not all(map(_FREE.fullmatch, unset | changed.keys())):
+    # The hook is for the ranks, which inherit it: torchrun itself does well without.
+    hooked = with_hook(HOOK, given)
+    free = {"PYTHONPATH"} if changed.get("PYTHONPATH") == hooked else set()
+    if not all(map(_FREE.fullmatch, (unset | changed.keys()) - free)):
         return None
     order = {
         "argv": [_latin(word) for word in argv],

@@ -55,6 +55,7 @@ from worker.program.output import Output, OutputSink, make_private
 from worker.program.own_folder import remove_left
 from worker.program.process import Program, parent_lives
 from worker.program.progress_file import read_progress
+from worker.program.rank_streams import RankStreams
 from worker.rsh.shims import write_shims
 
 
@@ -96,7 +97,12 @@ class EarlyProgram(Protocol):
         """Begin it, where that can be."""
 
     async def start(
-        self, argv: Sequence[str], env: Mapping[str, str], *, output: Output
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        output: Output,
+        ranks: RankStreams | None = None,
     ) -> RunningProgram | None:
         """Make a program of it, if it fits."""
 
@@ -218,5 +224,6 @@ class AgentEnvironment:
     local_socket: Callable[..., AgentSocket] = LocalSocket
     nccl_log: Callable[..., NetworkLog] = NcclLog
     sink: Callable[..., Sink] = OutputSink
+    rank_streams: Callable[[Path, int], RankStreams | None] = RankStreams
     early: Callable[..., EarlyProgram] = EarlyTorchrun
     start: Callable[..., Awaitable[RunningProgram]] = Program.start

@@ -43,6 +43,7 @@ class Note(Enum):
     NO_SOCKET = _WARNING, "no socket for this node's program: {problem}"
     NO_HOSTFILE = _WARNING, "no hostfile: {folder} cannot be written: {problem}"
     NO_LOG_FILE = _WARNING, "no log file: {folder} cannot be made: {problem}"
+    NO_RANK_STREAMS = _WARNING, "the ranks share the program's output: {folder}: {problem}"
     NO_PROGRESS = _WARNING, "{file} does not count as progress: {problem}"
     NO_NCCL_LOG = _WARNING, "NCCL's log cannot be saved: {problem}"
     NCCL_LOG = _INFO, "NCCL's log of each process: {file}"

@@ -22,8 +22,10 @@ from worker.agent.environment import (
 )
 from worker.agent.notices import Note, Notice, notice
 from worker.contracts.files import NOTICE_VARIABLE, notice_text
+from worker.contracts.looking import LOOK_VARIABLE
 from worker.contracts.words import rank_of_failure
 from worker.program.log_file import log_name
+from worker.program.rank_streams import RankStreams
 from worker.settings import read_bytes
 
 _LOG_SECONDS = 2.0
@@ -60,6 +62,7 @@ class Running:
         self._say = say
         self._log = ""
         self._sink: Sink | None = None
+        self._ranks: RankStreams | None = None
         self._program: RunningProgram | None = None
         self._nccl: NetworkLog | None = None
         self._enough = asyncio.Event()
@@ -91,6 +94,8 @@ class Running:
             self._enough.set()
             if self._reading is not None:
                 self._reading.cancel()
+            if self._ranks is not None:
+                self._ranks.close()
             if self._sink is not None:
                 self._sink.close()
 
@@ -99,10 +104,12 @@ class Running:
         settings = self._spec.settings
         self._sink = await self._open_sink()
         environ = contract.environment(self._environment.environ)
-        program = await self._early.start(contract.argv, environ, output=self._sink)
+        self._ranks = await self._open_rank_streams()
+        takes: dict[str, Any] = {"output": self._sink, "ranks": self._ranks}
+        program = await self._early.start(contract.argv, environ, **takes)
         if program is None:
             program = await self._environment.start(
-                contract.argv, environ, grace_seconds=settings.grace, output=self._sink
+                contract.argv, environ, grace_seconds=settings.grace, **takes
             )
         self._program = program
         program.changed = self._changed
@@ -139,6 +146,22 @@ class Running:
             return sink(None)
         self._log = str(file)
         return opened
+
+    async def _open_rank_streams(self) -> RankStreams | None:
+        """Streams of their own for the ranks; the program starts without where that fails."""
+        folder = self._asked.contract.variables.get(LOOK_VARIABLE)
+        if not folder:
+            return None
+        count = self._spec.row(self._asked.table).nproc_per_node
+        try:
+            found: RankStreams | None = await self._in_time(
+                self._environment.rank_streams, Path(folder), count
+            )
+        except OSError as exc:  # the time-out is one
+            problem = exc.strerror or _HANGS
+            self._say(notice(Note.NO_RANK_STREAMS, folder=folder, problem=problem))
+            return None
+        return found
 
     async def _in_time(self, work: Callable[..., Any], *args: Any) -> Any:
         """Do it in a thread: its disk may hang, and raises TimeoutError then."""

@@ -33,6 +33,7 @@ from worker.contracts import (
 )
 from worker.contracts.files import file_variables
 from worker.contracts.framework import Framework, Need, Paths, StartRequest
+from worker.contracts.looking import look_variables
 from worker.contracts.restarts import restart_variables
 from worker.contracts.target import refuse_standard_input
 from worker.contracts.variables import (
@@ -185,10 +186,10 @@ def make_contract(
     told = restart_variables(str(table.epoch), restarts)
     owned = [*from_table(place), *told, *file_variables(paths), *ours]
     others = _giving_way(owned, start.offered, place, options, given_by(environ, configured))
+    others += [] if kind.is_led(command) else look_variables(paths, environ, options)
     variables = {one.name: one.value for one in (*owned, *others) if one.kept is None}
-    withheld: dict[str, str] = {}
-    if kind.jobwide(command):
-        withheld = {name: variables.pop(name) for name in of_one_node(table, variables)}
+    one_node = of_one_node(table, variables) if kind.jobwide(command) else []
+    withheld = {name: variables.pop(name) for name in one_node}
     dropped = _dropped({**kind.removes, **start.removes}, environ, {*variables})
     return Contract(
         start.argv,

@@ -14,8 +14,11 @@ from rendezvous.wire.table import EndpointTable, TableRow
 from worker.contracts.flags import Flag
 from worker.contracts.variables import ProgramOptions, Variable
 
-PROGRAMS = __file__.rpartition("/")[0].rpartition("/")[0] + "/programs"
+_WORKER = __file__.rpartition("/")[0].rpartition("/")[0]
+PROGRAMS = f"{_WORKER}/programs"
 """The folder of what rdzv itself starts as a program."""
+HOOK = f"{_WORKER}/look/site"
+"""The folder of what runs first in each Python process of a program; see `worker.look`."""
 
 
 @frozen
@@ -29,6 +32,8 @@ class Paths:
             with the same as `ssh`; empty when there is none.
         socket: The agent's; empty when there is none.
         programs: The folder of rdzv's own programs.
+        hook: The folder of rdzv's hook, for PYTHONPATH.
+        look: A folder that the agent makes for the hook; empty when it makes none.
     """
 
     folder: str = ""
@@ -36,6 +41,8 @@ class Paths:
     bin: str = ""
     socket: str = ""
     programs: str = PROGRAMS
+    hook: str = HOOK
+    look: str = ""
 
     @property
     def rsh(self) -> str:

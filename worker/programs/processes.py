@@ -7,14 +7,16 @@ Each process is given RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK 
 what `--set` says; MASTER_ADDR and MASTER_PORT are there already. In the arguments and in the VALUEs
 `$LOCAL_RANK` and `${LOCAL_RANK}` (RANK ..., MASTER_PORT) stand for the process's own.
 
-Output is passed on as it is, in whole lines. When a process fails, the others are ended (SIGTERM,
-the grace, SIGKILL), and the exit code is that of the first one that failed (128 + n for a signal).
-A SIGTERM to this program is not passed on: its keeper sends it to everything below it.
+Output is passed on as it is, in whole lines; a process for which the agent has streams of its own
+(see `worker.look.site`) writes to these instead. When a process fails, the others are ended
+(SIGTERM, the grace, SIGKILL), and the exit code is that of the first one that failed (128 + n for a
+signal). A SIGTERM to this program is not passed on: its keeper sends it to everything below it.
 
 `--store` waits for a key-value store before any process starts, and `--serve` is it: what Horovod's
 processes meet at, HTTP with PUT, GET and DELETE of /SCOPE/KEY.
 
-It is run by its path in a bare interpreter, so it imports nothing but the standard library.
+It is run by its path in a bare interpreter, so it imports nothing but the standard library and the
+hook, which says the same of itself.
 """
 
 from __future__ import annotations
@@ -31,6 +33,11 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+
+if not __package__:  # run by its path
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(__file__))))
+
+from worker.look.site.sitecustomize import FOLDER_VARIABLE, open_own, read_streams
 
 NOT_FOUND, NOT_STARTED = 127, 126
 FILLED = (
@@ -160,6 +167,7 @@ class Processes:
         self._poll = select.poll()
         self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._outputs = Output(1), Output(2)
+        self._look = _look(os.environ.get(FOLDER_VARIABLE, ""))
 
     def run(self) -> int:
         """Start all, see them through; returns the exit code."""
@@ -185,22 +193,28 @@ class Processes:
 
     def _start(self, local_rank: int) -> None:
         env = environment_of(self._options, local_rank)
+        own = [open_own(*self._look, str(local_rank), fd) for fd in (1, 2)] if self._look else []
         try:
             process = subprocess.Popen(
                 [filled(word, env) for word in self._options.command],
                 env=env,
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stdout=_or_pipe(own[:1]),
+                stderr=_or_pipe(own[1:]),
                 bufsize=0,
             )
         except OSError as error:
             self._fail(NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_STARTED)
             _say(f"{self._options.command[0]!r} cannot be started: {error.strerror}")
             return
+        finally:
+            for fd in own:
+                if fd >= 0:
+                    os.close(fd)
         self._running[local_rank] = process
         for stream, output in zip((process.stdout, process.stderr), self._outputs, strict=True):
-            assert stream is not None
+            if stream is None:
+                continue
             pipe = Pipe(os.dup(stream.fileno()), output)
             stream.close()
             self._pipes[pipe.fd] = pipe
@@ -261,6 +275,18 @@ class Processes:
         for process in self._running.values():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, number)
+
+
+def _look(folder: str) -> tuple[str, list[str]] | None:
+    """The folder with streams for each process, and which pipes they stand for; None: no such."""
+    try:
+        return (folder, read_streams(folder)[0]) if folder else None
+    except (OSError, ValueError):  # what runs here is not what the agent has started
+        return None
+
+
+def _or_pipe(own: Sequence[int]) -> int:
+    return next((fd for fd in own if fd >= 0), subprocess.PIPE)
 
 
 def _exit_code(pid: int) -> int | None:

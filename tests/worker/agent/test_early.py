@@ -24,7 +24,7 @@ from tests.worker.test_table import join, table
 from worker.agent import early as early_module
 from worker.agent.early import EarlyTorchrun, order_of
 from worker.contracts import FRAMEWORKS, make_contract
-from worker.contracts.framework import Paths
+from worker.contracts.framework import HOOK, Paths
 from worker.contracts.variables import ProgramOptions
 from worker.machine.user_python import script_start
 from worker.program.ending import Ending
@@ -319,10 +319,17 @@ def test_what_an_import_may_have_read_must_not_have_changed() -> None:
     assert order_of(["torchrun"], given, {"PATH": "/bin", "PET_NNODES": "2"}) is None
 
 
+@pytest.mark.parametrize(("theirs", "path"), [({}, HOOK), ({"PYTHONPATH": "/a"}, f"{HOOK}:/a")])
+def test_the_hook_in_front_of_a_path_is_for_the_ranks(theirs: dict[str, str], path: str) -> None:
+    order = order_of(["torchrun"], theirs, {"PYTHONPATH": path, "RDZV_LOOK_FOLDER": "/run/look"})
+    assert json.loads(order or b"")["set"] == {"PYTHONPATH": path, "RDZV_LOOK_FOLDER": "/run/look"}
+    assert order_of(["torchrun"], theirs, {"PYTHONPATH": f"{path}:/b"}) is None
+
+
 def test_all_that_a_contract_changes_is_free_to_change() -> None:
     environ = {"PATH": "/bin", "PET_NNODES": "2", "MASTER_ADDR": "a guess", "NCCL_DEBUG": "INFO"}
     options = ProgramOptions(framework="torchrun", env_for=["ucx", "mpi"], require_rdma=True)
-    paths = Paths(folder="/f", python="/p", bin="/b", socket="/s")
+    paths = Paths(folder="/f", python="/p", bin="/b", socket="/s", look="/run/look")
     contract = make_contract(["train.py"], table(), join().slot, environ, options, paths=paths)
     assert contract.variables
     assert order_of(contract.argv, environ, contract.environment(environ)) is not None
