@@ -344,9 +344,9 @@ class NodeSettings(Settings):
     )
     look: Literal["auto", "off"] = option(
         "auto",
-        "Whether rdzv looks into each Python rank: a hook on PYTHONPATH gives every local rank "
-        "output streams of its own. off: PYTHONPATH is left alone, and nothing is known of single "
-        "ranks.",
+        "Whether rdzv looks into each Python rank: a hook on PYTHONPATH gives every local rank its "
+        "own output streams. off: PYTHONPATH is unchanged, and the ranks share the program's "
+        "output.",
         group=OUTPUT,
     )
     log_level: Literal["debug", "info", "warning", "error"] = option(

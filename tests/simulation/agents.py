@@ -434,7 +434,7 @@ class Process:
         return pairs
 
     async def _start(
-        self, argv: Sequence[str], env: Mapping[str, str], *, grace_seconds: float, output: Any
+        self, argv: Sequence[str], env: Mapping[str, str], *, grace_seconds: float, **_: Any
     ) -> SimulatedProgram:
         if (late := self.world.marked("slow start", self)) is not None:
             await asyncio.sleep(late.seconds)

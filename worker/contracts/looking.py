@@ -21,7 +21,7 @@ def look_variables(
         return []
     path = with_hook(paths.hook, environ)
     return [
-        Variable(LOOK_VARIABLE, paths.look, "where a rank finds output streams of its own"),
+        Variable(LOOK_VARIABLE, paths.look, "where a rank finds its own output streams"),
         Variable("PYTHONPATH", path, "rdzv's hook is first, yours follows ('--look off': none)"),
     ]
 

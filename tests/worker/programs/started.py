@@ -21,15 +21,25 @@ class Recording:
 
     def __init__(self) -> None:
         self.pieces: list[tuple[Stream, bytes]] = []
+        self.ranks: list[int | None] = []
 
     def write(self, stream: Stream, data: bytes, rank: int | None = None) -> None:
         self.pieces.append((stream, data))
+        self.ranks.append(rank)
 
     def idle(self) -> None:
         pass
 
     def of(self, stream: Stream) -> bytes:
         return b"".join(data for name, data in self.pieces if name == stream)
+
+    def of_rank(self, rank: int | None) -> tuple[bytes, bytes]:
+        """What came by the streams of one rank: stdout, stderr."""
+        found = {"stdout": b"", "stderr": b""}
+        for (stream, data), its in zip(self.pieces, self.ranks, strict=True):
+            if its == rank:
+                found[stream] += data
+        return found["stdout"], found["stderr"]
 
     def pids(self) -> list[int]:
         lines = self.of("stdout").split(b"\n")[:-1]
