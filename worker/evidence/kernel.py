@@ -32,7 +32,7 @@ def read_log(most_bytes: int) -> str:
         length = ctypes.CDLL(None).klogctl(_READ_ALL, buffer, most_bytes)
     except (OSError, AttributeError):
         return ""
-    return buffer.raw[: max(length, 0)].decode(errors="replace")
+    return ctypes.string_at(buffer, max(length, 0)).decode(errors="replace")
 
 
 def kills_of_machine(root: Path = Path("/")) -> int | None:

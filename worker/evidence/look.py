@@ -33,8 +33,9 @@ logger = logging.getLogger(__name__)
 LIMIT_SECONDS = 2.5
 """For all that is looked at, side by side: a driver takes the longest."""
 
-_GPU_SECONDS = 2.0
-_PLACES_SECONDS = 1.2
+_ASIDE_SECONDS = 2.0
+"""For a process that asks a driver or touches disks; it is long on a busy machine only."""
+
 _MOST_XIDS = 6
 _MOST_PER_KIND = 8
 """So that one thing that a whole node has does not hide the others."""
@@ -111,14 +112,14 @@ def look_after(
     It returns by its limit, whatever hangs; what has not answered by then is not told.
     """
     deadline = time.monotonic() + limit_seconds
-    gpus, disks = min(_GPU_SECONDS, limit_seconds), min(_PLACES_SECONDS, limit_seconds)
+    aside = min(_ASIDE_SECONDS, limit_seconds)
     looks: list[Callable[[], list[Fact]]] = [
         lambda: look_states(asked.ranks, root),  # before anything changes
         lambda: look_kernel(before, asked.ranks, root, read_log),
         lambda: look_pids(before, asked.ranks, root),
-        lambda: look_places(asked.folders, asked.paths, disks),
+        lambda: look_places(asked.folders, asked.paths, aside),
         lambda: look_ports(asked.ports, asked.ranks, root),
-        lambda: look_devices(gpus, root),
+        lambda: look_devices(aside, root),
         lambda: look_limits(asked.ranks, root),
     ]
     answers = [_Aside(look) for look in looks]

@@ -131,6 +131,19 @@ def test_a_stopped_process_is_told() -> None:
         ]
 
 
+def test_a_process_that_no_signal_but_sigkill_wakes_is_told_with_what_it_waits_in() -> None:
+    """A parent waits so for a child of vfork, as others do for a disk."""
+    code = "import ctypes, time; ctypes.PyDLL(None).vfork(); time.sleep(600)"
+    argv = [sys.executable, "-I", "-S", "-c", code]
+    with subprocess.Popen(argv, start_new_session=True) as child:
+        try:
+            [fact] = until(lambda: look_states({2: child.pid}))
+        finally:
+            os.killpg(child.pid, signal.SIGKILL)
+    assert (fact.kind, fact.value, fact.rank) == ("state", float(child.pid), 2)
+    assert fact.words.split()[0] == "D"
+
+
 def test_who_waits_for_a_disk_for_a_moment_only_is_not_told(tmp_path: Path) -> None:
     for pid, wchan in ((10, "folio_wait"), (11, "nfs_wait")):
         (tmp_path / f"proc/{pid}").mkdir(parents=True)
