@@ -13,6 +13,7 @@ from rendezvous.wire.run import EpochEnd, Result
 
 _SAYS = re.compile(r"\w")
 """mpirun ends what it says with a line of dashes."""
+_OF_RANK = re.compile(r"\[rank\d+\]: ")
 _MOST_EPOCHS = 3
 _MOST_MESSAGE = 300
 
@@ -28,7 +29,8 @@ def last_line(run: str, result: Result, state: StateDir) -> str:
     if result.status == "failed" and result.tail:
         lines += [f"last output of {_where(result)}:", *(f"  | {line}" for line in result.tail)]
         last = next((line for line in reversed(result.tail) if _SAYS.search(line)), result.tail[-1])
-        text += f"; its last output: {last.strip()!r}"
+        if last.strip() not in result.message and not _is_quoted(last, result):
+            text += f"; its last output: {last.strip()!r}"
     if result.hint:
         text += f"; {result.hint}"
     text += "".join(f"; {words}" for words in _epochs(run, result.epochs))
@@ -51,6 +53,12 @@ def _epochs(run: str, ends: Sequence[EpochEnd]) -> list[str]:
     shown = [epoch_words(end, _MOST_MESSAGE) for end in ends[-_MOST_EPOCHS:]]
     more = len(ends) - len(shown)
     return [*shown, f"and {more} more: rdzv status {run} --epochs"] if more else shown
+
+
+def _is_quoted(line: str, result: Result) -> bool:
+    """Whether the cause was told from this line, which the message then has."""
+    words = _OF_RANK.sub("", line.strip())
+    return any(words in shown for shown in result.evidence)
 
 
 def _where(result: Result) -> str:

@@ -24,12 +24,14 @@ _LONG_WINDED = re.compile(r"(\S+\.)?(RuntimeError|OSError|ImportError|\w*Dist\w*
 
 _OF_RANK = re.compile(r"\[rank(\d{1,9})\]: ?")
 _OF_LOCAL = re.compile(r"\[\w+?(\d{1,6})\]: ?")
-_TRACEBACK = re.compile(r"Traceback \(most recent call last\):")
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\)")
 _FRAME = re.compile(r'\s+File "(?P<file>[^"]*)", line (?P<line>\d+)(?:,? in (?P<name>.*))?')
 _CHAIN = re.compile(
     r"(During handling of the above exception|The above exception was the direct cause)"
 )
 _EXCEPTION = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?::(?P<words> .*)?)?$")
+_BOX = "\u2502\u256d\u2570"
+"""What rich draws around the frames of a traceback."""
 _FATAL = re.compile(r"Fatal Python error: ")
 _OF_LAUNCHERS = re.compile(
     r"(torch\.distributed\.elastic\.\S*\.)?(ChildFailedError|SignalException)\b"
@@ -46,7 +48,10 @@ _ADDED = re.compile(
 """What a process may still say of itself once it has failed."""
 _OTHERS_CODE = re.compile(r"(site|dist)-packages/|/lib/python3|/torch/|<frozen |<string>")
 
-_PATTERNS = tuple((row.id, re.compile("|".join(row.patterns))) for row in CAUSES if row.patterns)
+Patterns = tuple[tuple[str, re.Pattern[str]], ...]
+_PATTERNS: Patterns = tuple(
+    (row.id, re.compile("|".join(row.patterns), re.MULTILINE)) for row in CAUSES if row.patterns
+)
 _CONSEQUENCES = frozenset(row.id for row in CAUSES if row.kind is Kind.CONSEQUENCE)
 _ONLY_NATIVE = frozenset({"abort", "segfault", "bus_error", "crash"})
 
@@ -67,13 +72,13 @@ class _Raised:
     line: str
     more: list[str] = field(default_factory=list)
 
-    def row(self) -> tuple[str | None, str]:
+    def row(self, known: Patterns) -> tuple[str | None, str]:
         """The row that it tells of, and the line that does."""
-        if (name := _special(self.line)) is not None:
+        if (name := _special(self.line, known)) is not None:
             return name, self.line
         if _LONG_WINDED.match(self.line):
             for text in self.more:
-                if (name := _special(text)) is not None:
+                if (name := _special(text, known)) is not None:
                     return name, f"{self.line} {text.strip()}"
         return None, self.line
 
@@ -107,12 +112,12 @@ class _Traceback:
         elif is_own or not self.is_own:
             self.where, self.is_own = _place(frame), is_own
 
-    def told(self) -> tuple[str, str]:
+    def told(self, known: Patterns) -> tuple[str, str]:
         """Its row and line: what has happened rather than what followed of it, what is special
         rather than what is not, and the last one rather than the first."""
         if self.fatal:
-            return row_of(self.fatal) or "abort", self.fatal
-        rows = [one.row() for one in reversed(self.raised)]
+            return row_of(self.fatal, known) or "abort", self.fatal
+        rows = [one.row(known) for one in reversed(self.raised)]
         for name, line in rows:
             if name is not None and name not in _CONSEQUENCES:
                 return name, line
@@ -124,7 +129,8 @@ class _Traceback:
 class _Reader:
     """Takes the lines of one source, and finds its tracebacks among them."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: Patterns) -> None:
+        self._known = known
         self.tracebacks: list[_Traceback] = []
         self.others: list[Line] = []
         self._current: _Traceback | None = None
@@ -153,7 +159,7 @@ class _Reader:
 
     def _read_frame(self, current: _Traceback, line: Line) -> None:
         text = line.text
-        if text[:1].isspace() or not text.strip():
+        if text[:1].isspace() or not text.strip() or text[0] in _BOX:
             current.look_at(text)
         elif current.fatal:
             self._in_frames = text.startswith(("Current thread", "Thread 0x"))
@@ -179,17 +185,17 @@ class _Reader:
             if text.strip() and not _RECORD.match(text):
                 current.raised[-1].more.append(text)
         if current is not None and not _RECORD.match(text) and not _ADDED.match(text):
-            current.after += row_of(text) is None
+            current.after += row_of(text, self._known) is None
         self.others.append(line)
 
 
-def row_of(line: str) -> str | None:
+def row_of(line: str, known: Patterns = _PATTERNS) -> str | None:
     """The row that a line tells of; None: none."""
-    return next((name for name, pattern in _PATTERNS if pattern.search(line)), None)
+    return next((name for name, pattern in known if pattern.search(line)), None)
 
 
-def _special(line: str) -> str | None:
-    name = row_of(line)
+def _special(line: str, known: Patterns) -> str | None:
+    name = row_of(line, known)
     return None if name in _ONLY_NATIVE else name
 
 
@@ -215,26 +221,29 @@ def _source(line: Line) -> tuple[tuple[int | None, str], Line]:
 
 
 def _clues_of(rank: int | None, lines: Sequence[Line]) -> list[Clue]:
-    reader = _Reader()
+    # Most patterns are nowhere in it, which is found out at once.
+    text = "\n".join(line.text for line in lines)
+    known = tuple(each for each in _PATTERNS if each[1].search(text))
+    reader = _Reader(known)
     for line in lines:
         reader.read(line)
     single: dict[str, Clue] = {}
     for line in reader.others:
         # Of what follows from another failure the first word counts, else the last.
-        name = row_of(line.text)
+        name = row_of(line.text, known)
         if name is not None and (name not in single or name not in _CONSEQUENCES):
             single[name] = _clue(name, line.text, rank, line.at)
     found = list(single.values())
     for traceback in reader.tracebacks[-2:]:
-        name, words = traceback.told()
+        name, words = traceback.told(known)
         clue = _clue(name, words, rank, traceback.at)
         is_last = traceback is reader.tracebacks[-1] and traceback.after == 0
-        known = {
+        changes = {
             "where": printable(traceback.where, _WHERE_WIDTH),
             "raised": not traceback.fatal,
             "last": is_last,
         }
-        found.append(clue.model_copy(update=known))
+        found.append(clue.model_copy(update=changes))
     return found
 
 

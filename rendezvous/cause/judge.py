@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from rendezvous.cause.seen import NodeSeen, Proof, Suspect
+from rendezvous.cause.seen import TOLD, NodeSeen, Proof, Suspect
 from rendezvous.cause.table import BY_ID, Kind
 from rendezvous.cause.telling import suspects_of
 from rendezvous.frozen import frozen
@@ -22,7 +22,12 @@ CONSEQUENCE_SECONDS = 30.0
 """By how much something else may fail after what it has caused elsewhere."""
 
 _WAITING = ("waited", "watchdog_timeout")
-_BARRIER = re.compile(r"Ranks? ([\d, ]+) failed to pass monitoredBarrier")
+_MISSED = (
+    re.compile(r"Ranks? ([\d, ]+) failed to pass monitoredBarrier"),
+    re.compile(r"wait timeout after \d+ ?ms, keys: /default_pg/0//\w+//\d+/(\d+)$"),
+)
+"""Lines that name the ranks that have not come: torch's monitored barrier, and its store, where the
+key that is awaited at the start ends with the rank that has to set it."""
 _AT_START = re.compile(r"DistStoreError|/default_pg/0|waiting for clients|client socket has|c10d")
 _PEER = re.compile(r"(?:\[|\bpeer |<)(\d+\.\d+\.\d+\.\d+|[0-9a-fA-F:]*:[0-9a-fA-F:]+)[\]<:]")
 
@@ -67,21 +72,23 @@ def judge(nodes: Sequence[NodeSeen]) -> Judged | None:
         alike = {one.slot for one in own if one.row == cause.row} - {cause.slot}
         blames = BY_ID[cause.row].kind is not Kind.BETWEEN
         return Judged(cause, first, blames, alike=len(alike), others=len(nodes) - 1)
-    return _Ranks(nodes).judge(first)
+    ends = [one.ended_at for one in suspects if one.ended_at is not None]
+    return _Ranks(nodes, min(ends, default=first.at)).judge(first)
 
 
 class _Ranks:
     """All ranks of a run in which nothing but consequences has failed."""
 
-    def __init__(self, nodes: Sequence[NodeSeen]) -> None:
+    def __init__(self, nodes: Sequence[NodeSeen], first_end: float) -> None:
         self._nodes = nodes
+        self._first_end = first_end
         self._ends: dict[int, RankEnd] = {}
         self._slots: dict[int, NodeSeen] = {}
         self._clues: dict[int, list[Clue]] = {}
         for node in nodes:
             evidence = node.evidence()
             self._slots |= dict.fromkeys(node.ranks, node)
-            self._ends |= {end.rank: end for end in evidence.ranks or _one_rank(node)}
+            self._ends |= {end.rank: end for end in evidence.ranks or _implied(node)}
             for clue in evidence.clues:
                 rank = node.ranks[0] if len(node.ranks) == 1 else clue.rank
                 if rank is not None:
@@ -118,30 +125,28 @@ class _Ranks:
             yield [self._named(rank, "stopped_process", first.at, Proof.FACT) for rank in stopped]
         if raised := [one for rank in alive for one in self._raised(rank)]:
             yield [min(raised, key=lambda one: one.at)]
-        early = [rank for rank in others if self._ended_early(rank, first.at)]
-        if early and not alive:
-            early.sort(key=lambda rank: self._ended_at(rank))
-            yield [
-                self._named(rank, "early_end", self._ended_at(rank), Proof.FACT) for rank in early
-            ]
         row = "late_rank" if self._was_starting() else "absent_rank"
-        if named := self._named_by_barrier():
-            yield [self._named(rank, row, first.at, Proof.LINE) for rank in named]
+        if named := self._named_by_lines():
+            yield [self._not_come(rank, row, first) for rank in named]
+        early = [rank for rank in others if self._ended_early(rank)]
+        if early:
+            yield [self._not_come(rank, row, first) for rank in sorted(early, key=self._ended_at)]
         told = all(node.report is not None for node in self._nodes)
         waits = [rank for rank in self._slots if self._waits(rank)]
-        few = 0 < len(alive) <= len(self._slots) // 2 and len(alive) + len(waits) == len(
-            self._slots
-        )
-        if told and few:
+        few = 0 < len(alive) <= len(self._slots) // 2
+        if told and few and len(alive) + len(waits) == len(self._slots):
             yield [self._named(rank, row, first.at, Proof.LINE) for rank in alive]
-        if early:
-            yield [
-                self._named(rank, "early_end", self._ended_at(rank), Proof.FACT) for rank in early
-            ]
+
+    def _not_come(self, rank: int, row: str, first: Suspect) -> Suspect:
+        """A rank that others have missed: it has ended well before, or it goes on."""
+        if self._ended_early(rank):
+            return self._named(rank, "early_end", self._ended_at(rank), Proof.FACT)
+        return self._named(rank, row, first.at, Proof.LINE)
 
     def _lives(self, rank: int) -> bool:
+        """Whether it went on until its launcher, or the run, told it to end."""
         end = self._ends.get(rank)
-        return end is not None and end.ended is None
+        return end is not None and (end.ended is None or end.exit_code in TOLD)
 
     def _named(self, rank: int, row: str, at: float, proof: Proof) -> Suspect:
         return Suspect(self._slots[rank].slot, row, at, proof, rank)
@@ -153,31 +158,38 @@ class _Ranks:
             if clue.raised and clue.last and clue.rank == rank and clue.id in BY_ID:
                 yield Suspect(node.slot, clue.id, node.at(clue.at), Proof.LINE, rank, None, clue)
 
-    def _ended_early(self, rank: int, before: float) -> bool:
+    def _ended_early(self, rank: int) -> bool:
+        """Whether it ended well, before the first process that failed was over: whoever ends well
+        later may have been told to."""
         end = self._ends.get(rank)
         if end is None or end.exit_code != 0 or end.ended is None:
             return False
-        return self._ended_at(rank) < before
+        return self._ended_at(rank) < self._first_end
 
     def _ended_at(self, rank: int) -> float:
         return self._slots[rank].at(self._ends[rank].ended)
 
     def _was_starting(self) -> bool:
-        clues = [clue for found in self._clues.values() for clue in found if clue.id in _WAITING]
-        return any(_AT_START.search(clue.line) for clue in clues)
+        clues = (clue for node in self._nodes for clue in node.evidence().clues)
+        return any(clue.id in _WAITING and _AT_START.search(clue.line) for clue in clues)
 
-    def _named_by_barrier(self) -> list[int]:
-        """The ranks that torch's monitored barrier has missed."""
-        lines = [clue.line for found in self._clues.values() for clue in found]
-        found = [match[1] for line in lines if (match := _BARRIER.search(line)) is not None]
+    def _named_by_lines(self) -> list[int]:
+        """The ranks of which others say that they have not come."""
+        lines = [clue.line for node in self._nodes for clue in node.evidence().clues]
+        tried = (pattern.search(line) for line in lines for pattern in _MISSED)
+        found = [match[1] for match in tried if match is not None]
         ranks = {int(word) for words in found for word in words.replace(",", " ").split()}
         return sorted(ranks & self._slots.keys())
 
 
-def _one_rank(node: NodeSeen) -> list[RankEnd]:
-    """Of a node with one rank, of which only the program's end is known."""
-    if len(node.ranks) != 1 or node.report is None:
+def _implied(node: NodeSeen) -> list[RankEnd]:
+    """The ranks of a node that tells nothing of them: all ended well, or all were stopped; of one
+    that has a single rank, its program's end is the rank's."""
+    report = node.report
+    if report is None:
         return []
-    if node.report.stopped:
-        return [RankEnd(rank=node.ranks[0])]
-    return [RankEnd(rank=node.ranks[0], exit_code=node.report.exit_code, ended=0.0)]
+    if report.stopped:
+        return [RankEnd(rank=rank) for rank in node.ranks]
+    if report.exit_code == 0 or len(node.ranks) == 1:
+        return [RankEnd(rank=rank, exit_code=report.exit_code, ended=0.0) for rank in node.ranks]
+    return []

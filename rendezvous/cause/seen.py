@@ -11,7 +11,8 @@ from rendezvous.frozen import frozen
 from rendezvous.wire.evidence import Clue, Evidence, Fact, RankEnd
 from rendezvous.wire.reports import ExitReport
 
-_TOLD = (128 + 15, 128 + 2)
+TOLD = (128 + 15, 128 + 2)
+"""What ranks end with that were told to end."""
 _KILLED = 128 + 9
 _PATIENCE_SECONDS = 8.0
 """A launcher kills what goes on for longer after its SIGTERM: torchrun after 30 s."""
@@ -71,7 +72,7 @@ class Suspect:
         row: The id of the row that fits.
         at: When it failed, or said so.
         rank: Its global rank; None: the node's program as a whole, or one of its ranks.
-        code: What it ended with, if it did.
+        code: What it ended with, if it did, and `ended_at` when.
     """
 
     slot: int
@@ -82,6 +83,7 @@ class Suspect:
     code: int | None = None
     clue: Clue | None = None
     facts: tuple[Fact, ...] = ()
+    ended_at: float | None = None
 
     @property
     def is_consequence(self) -> bool:
@@ -107,4 +109,4 @@ def ended_by_itself(ends: Iterable[RankEnd]) -> list[End]:
 
 def _was_told(end: End, first: End) -> bool:
     later = end.offset - first.offset
-    return end.code in _TOLD or (end.code == _KILLED and later > _PATIENCE_SECONDS)
+    return end.code in TOLD or (end.code == _KILLED and later > _PATIENCE_SECONDS)

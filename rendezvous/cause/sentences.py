@@ -5,17 +5,19 @@ Pure. The clause is made here once, for the last line, the board, the result and
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 
 from rendezvous.cause.facts import FactKind
 from rendezvous.cause.judge import Judged
 from rendezvous.cause.seen import Suspect
-from rendezvous.cause.table import BY_ID, Row
+from rendezvous.cause.table import BY_ID, Kind, Row
 from rendezvous.frozen import frozen
-from rendezvous.wire.evidence import Fact
-from rendezvous.wire.words import listed, seconds_text
+from rendezvous.wire.evidence import Clue, Fact
+from rendezvous.wire.words import listed, printable, seconds_text
 
 _LINE_WIDTH = 240
+_SOURCE = re.compile(r"\[(enforce fail at )?/?\S+\.(cc|cpp|h):\d+\] (\. )?")
 _UNSAID = frozenset(
     {
         *("exit_code", "killed", "terminated", "interrupted", "exception"),
@@ -61,7 +63,7 @@ def _clause(judged: Judged, row: Row) -> str:
     if numbers:
         says = f"{says} ({numbers})" if says else numbers
     if cause.clue is not None:
-        line = cause.clue.line[:_LINE_WIDTH]
+        line = _line(cause.clue)
         where = f" ({cause.clue.where})" if cause.clue.where else ""
         says = f"{says}: {line}{where}" if says else f"{line}{where}"
     if judged.together:
@@ -81,9 +83,14 @@ def _compared(judged: Judged) -> str:
 
 def _unknown(judged: Judged, row: Row) -> str:
     """Nobody is blamed: what was seen."""
-    line = judged.cause.clue.line[:_LINE_WIDTH] if judged.cause.clue else ""
-    words = row.says + (f": {line}" if line else "")
-    return f"{words}; which one is not known"
+    unknown = ", and which one is not known" if row.kind is Kind.CONSEQUENCE else ""
+    line = _line(judged.cause.clue) if judged.cause.clue else ""
+    return f"{row.says}{unknown}" + (f": {line}" if line else "")
+
+
+def _line(clue: Clue) -> str:
+    """The line, without the place in torch's own sources."""
+    return printable(_SOURCE.sub("", clue.line), _LINE_WIDTH)
 
 
 def _evidence(judged: Judged) -> list[str]:
@@ -102,7 +109,7 @@ def _evidence(judged: Judged) -> list[str]:
     if judged.of:
         found.append(f"{judged.waiting} of {judged.of} ranks waited for another one, or lost it")
     if judged.silent:
-        found.append(f"slots {listed(map(str, judged.silent))} have not told how they ended")
+        found.append(f"no report of their end from slots {listed(map(str, judged.silent))}")
     return found
 
 

@@ -59,8 +59,10 @@ def suspects_of(node: NodeSeen) -> list[Suspect]:
         row, proof, clue, known = told
         # Of what several ranks have said in one stream nobody knows whose it is.
         rank = None if clue is not None and clue.rank is None and mixed else end.rank
-        at = min(node.at(end.offset), node.at(clue.at)) if clue and clue.at else node.at(end.offset)
-        found.append(Suspect(node.slot, row, at, proof, rank, end.code, clue, known))
+        ended_at = node.at(end.offset)
+        at = min(ended_at, node.at(clue.at)) if clue and clue.at else ended_at
+        one = Suspect(node.slot, row, at, proof, rank, end.code, clue, known, ended_at)
+        found.append(one)
     return found
 
 

@@ -26,7 +26,7 @@ class RankEnd(Wire):
 
     rank: Rank
     exit_code: Annotated[int, Field(ge=0, le=255)] | None = Field(
-        None, description="128 + n for signal n; none while it lives, or when nobody has read it."
+        None, description="128 + n for signal n; none while it lives, or when it could not be read."
     )
     ended: Offset | None = Field(None, description="When; none while it lives.")
     state: Annotated[str, Field(max_length=1)] = Field(
@@ -43,7 +43,7 @@ class Clue(Wire):
     at: Offset | None = Field(None, description="When it was read.")
     where: ShortWords = Field("", description="Of a traceback: file, line and function.")
     raised: bool = Field(False, description="It is the exception of a traceback.")
-    last: bool = Field(False, description="Its rank has said nothing of its own after that.")
+    last: bool = Field(False, description="Its rank has said nothing else after that.")
 
 
 class Fact(Wire):

@@ -62,7 +62,7 @@ class ExitReport(Wire):
     message: Words = ""
     tail: Annotated[list[OutputLine], Field(max_length=40)] = []
     log: Words = ""
-    evidence: Evidence | None = Field(None, description="What a cause may be told from.")
+    evidence: Evidence | None = Field(None, description="What may show the cause.")
 
 
 class DepartReport(Wire):

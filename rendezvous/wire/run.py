@@ -122,9 +122,9 @@ class Result(Wire):
     )
     certain: bool = Field(
         True,
-        description="False: where it was seen first; nobody is held to be the cause.",
+        description="False: where it was seen first; the cause itself is not known.",
     )
-    evidence: list[str] = Field([], description="What the cause is told from.")
+    evidence: list[str] = Field([], description="What shows the cause.")
     tail: list[str] = []
     log: str = ""
     command_word: CommandWord | None = Field(

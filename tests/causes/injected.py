@@ -271,7 +271,9 @@ CASES = [
     Case(3, "killed", programs.KILLED),
     Case(4, "terminated", programs.TERMINATED),
     Case(7, "bus-error", programs.BUS_ERROR, by=TWO_MB, needs=MOUNTS),
-    Case(7, "bus-error-faulthandler", programs.BUS_ERROR, by=TWO_MB, needs=MOUNTS, env=FAULTHANDLER),
+    Case(
+        7, "bus-error-faulthandler", programs.BUS_ERROR, by=TWO_MB, needs=MOUNTS, env=FAULTHANDLER
+    ),
     Case(8, "shared-memory", programs.SHARED_MEMORY, by=small_shm("size=4m"), needs=MOUNTS),
     Case(9, "loader-killed", programs.LOADER_WORKER, cause="killed"),
     Case(9, "loader-segfault", programs.LOADER_SEGFAULT),
@@ -319,9 +321,7 @@ CASES = [
     Case(32, "early-end", programs.EARLY_END, others=CLOSED),
     Case(32, "early-end-tidy", programs.EARLY_END_TIDY, others=CLOSED),
     Case(32, "early-end-before", programs.EARLY_END_BEFORE, others=STORE),
-    Case(
-        32, "early-end-before-0", programs.EARLY_END_BEFORE, others=STORE, guilty={2: 0, 4: 0}
-    ),
+    Case(32, "early-end-before-0", programs.EARLY_END_BEFORE, others=STORE, guilty={2: 0, 4: 0}),
     Case(35, "peer-killed", programs.PEER_KILLED, others=CLOSED, cause="killed"),
     Case(35, "peer-killed-0", programs.PEER_KILLED, CLOSED, cause="killed", guilty={2: 0, 4: 0}),
     Case(35, "peer-exit", programs.PEER_EXIT, others=CLOSED, cause="exit_code"),

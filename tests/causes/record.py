@@ -64,7 +64,9 @@ def record(case: Case, layout: str) -> dict[str, Any]:
         (folder / "train.py").write_text(case.program)
         guilty = case.guilty[nodes * each]
         with case.by(folder) as by:
-            torchruns = [_start(case, folder, by, guilty, (node, nodes, each)) for node in range(nodes)]
+            torchruns = [
+                _start(case, folder, by, guilty, (node, nodes, each)) for node in range(nodes)
+            ]
             ends = _watch(torchruns, nodes * each)
         texts = [_read(folder, node) for node in range(nodes)]
     files = []
@@ -124,7 +126,9 @@ def _port(folder: Path) -> int:
     return int(kept.read_text())
 
 
-def _watch(torchruns: list[subprocess.Popen[bytes]], count: int) -> dict[int, tuple[int | None, float]]:
+def _watch(
+    torchruns: list[subprocess.Popen[bytes]], count: int
+) -> dict[int, tuple[int | None, float]]:
     """Until all have ended: the exit status of each rank, and when that was."""
     held: dict[int, int] = {}
     ends: dict[int, tuple[int | None, float]] = {}
@@ -258,11 +262,19 @@ def main() -> None:
                 continue
             began = time.monotonic()
             run = record(case, layout)
-            others = [run for run in read_index() if (run["row"], run["name"], run["layout"]) != key]
+            others = [
+                run for run in read_index() if (run["row"], run["name"], run["layout"]) != key
+            ]
             write_index([*others, run])
-            ends = [(rank["rank"], rank.get("exit"), rank.get("said"), rank["after"]) for rank in run["ranks"]]
+            ends = [
+                (rank["rank"], rank.get("exit"), rank.get("said"), rank["after"])
+                for rank in run["ranks"]
+            ]
             seconds = time.monotonic() - began
-            print(f"{key} guilty {run['guilty']} blamed {run['torchrun_blames']} {ends} {seconds:.0f}s", flush=True)
+            print(
+                f"{key} guilty {run['guilty']} blamed {run['torchrun_blames']} {ends} {seconds:.0f}s",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -96,8 +96,8 @@ def test_the_program_sees_the_users_environment_and_modules_though_our_output_ha
     extra = {"PYTHONUNBUFFERED": "1", "PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8", "MINE": "x\ny"}
     run = ("launch", "--nnodes", "1", "--json", "--framework", "command", "--rdzv-id", "llama")
     with open("/dev/full", "wb") as output:
-        program = (sys.executable, "seen.py", "seen", *words)
-        done = rdzv(folder, *run, "--", *program, stdout=output.fileno(), **extra)
+        program = ("--look", "off", "--", sys.executable, "seen.py", "seen", *words)
+        done = rdzv(folder, *run, *program, stdout=output.fileno(), **extra)
     assert done.returncode == 0, done.stderr
     assert "ok: the node ended with exit code 0" in done.stderr
     seen, argv, launcher, worker = ast.literal_eval((folder / "seen").read_text())

@@ -23,9 +23,11 @@ from worker.agent import AgentEnvironment
 from worker.agent.inputs import Armed
 from worker.agent.recorded import CODEC
 from worker.contracts.files import NOTICE
+from worker.evidence.look import Counters
 from worker.hosts.resolver import NO_SUCH_NAME, Resolver
 from worker.machine.notice_file import LOOK_SECONDS
 from worker.nccl.verdict import NetworkVerdict
+from worker.program.rank_words import RankWords
 
 if TYPE_CHECKING:
     from tests.simulation.agents import Process
@@ -80,6 +82,9 @@ class Doors:
             nccl_log=lambda *_, **__: self._opens("nccl_log", _NcclLog(self)),
             sink=lambda *_, **__: self._opens("sink", _Sink()),
             rank_streams=lambda *_: None,
+            folders=lambda _: (),
+            look_before=lambda _: Counters(),
+            look_after=lambda *_: [],
             early=lambda *_: _Early(),
             recorder=lambda _: world.recorder(CODEC, process.machine.name),
             **others,
@@ -355,6 +360,7 @@ class _Sink:
     """A program's output."""
 
     tail: list[str] = field(default_factory=lambda: ["step 1", "Traceback: boom"])
+    words: RankWords = field(default_factory=RankWords)
 
     def write(self, stream: Any, data: bytes, rank: int | None = None) -> None:
         """Take it."""

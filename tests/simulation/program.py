@@ -49,6 +49,7 @@ class SimulatedProgram:
     def __init__(self, process: Process, course: Course, grace: float) -> None:
         self.changed: Callable[[], None] = lambda: None
         self.main_ended: tuple[int, float] | None = None
+        self.main_pid: int | None = None
         self.signals: list[int] = []
         self.was_killed = self._was_told = False
         self.told_at: float | None = None

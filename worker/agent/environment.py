@@ -27,12 +27,14 @@ from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import Credential
 from rendezvous.talk.http_network import HttpNetwork
 from rendezvous.talk.join_string import RegistryPlace
+from rendezvous.wire.evidence import Fact
 from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.verify import PairProbe, ProbePlan
 from worker.agent.early import EarlyTorchrun
 from worker.agent.node_files import remove_file, write_files
 from worker.contracts.framework import Need
+from worker.evidence.look import Asked, Counters, folders_of, look_after, look_before
 from worker.hosts.file import HostsBlock, known_names, restore_stale
 from worker.hosts.resolver import Resolver
 from worker.machine.interfaces import why_unusable
@@ -56,6 +58,7 @@ from worker.program.own_folder import remove_left
 from worker.program.process import Program, parent_lives
 from worker.program.progress_file import read_progress
 from worker.program.rank_streams import RankStreams
+from worker.program.rank_words import RankWords
 from worker.rsh.shims import write_shims
 
 
@@ -68,6 +71,7 @@ class RunningProgram(Protocol):
     """What an agent needs of `worker.program.process.Program`."""
 
     changed: Callable[[], None]
+    main_pid: int | None
 
     @property
     def family(self) -> Family:
@@ -166,6 +170,10 @@ class Sink(Output, Protocol):
     def tail(self) -> list[str]:
         """The last lines of the program."""
 
+    @property
+    def words(self) -> RankWords:
+        """What each of its ranks has said last."""
+
     def close(self) -> None:
         """Nothing more comes."""
 
@@ -221,6 +229,9 @@ class AgentEnvironment:
     notice_in: Callable[..., Awaitable[float]] = notice_in
     # --- the program
     inform: Callable[[int, Told], Told] = inform
+    folders: Callable[[Mapping[str, str]], tuple[str, ...]] = folders_of
+    look_before: Callable[[int | None], Counters] = look_before
+    look_after: Callable[[Counters, Asked], list[Fact]] = look_after
     local_socket: Callable[..., AgentSocket] = LocalSocket
     nccl_log: Callable[..., NetworkLog] = NcclLog
     sink: Callable[..., Sink] = OutputSink

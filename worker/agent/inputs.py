@@ -5,8 +5,10 @@ An input of an effect that nobody waits for any more is ignored.
 
 from __future__ import annotations
 
+from rendezvous.cause.clues import Line
 from rendezvous.frozen import frozen
 from rendezvous.wire.errors import RdzvError
+from rendezvous.wire.evidence import Fact
 from rendezvous.wire.node import JoinReply, JoinRequest
 from rendezvous.wire.reports import RefuseReport
 from rendezvous.wire.verify import PairProbe
@@ -155,12 +157,16 @@ class OwnWords:
         rank: The process that rdzv's own starter has named as the first that failed.
         log: The file that holds its output; empty: none.
         progress: The highest step that it has reported, by its metrics or its progress file.
+        lines: The last lines of each rank, where they may tell a cause; by the loop's clock.
+        facts: What this machine says of a failure.
     """
 
     tail: tuple[str, ...] = ()
     rank: int | None = None
     log: str = ""
     progress: int | None = None
+    lines: tuple[Line, ...] = ()
+    facts: tuple[Fact, ...] = ()
 
 
 NO_WORDS = OwnWords()

@@ -11,10 +11,10 @@ from rendezvous.wire.reports import ExitReport, Report
 from rendezvous.wire.words import printable
 from worker.agent import inputs
 from worker.agent.actions import Drop, Tell
+from worker.agent.evidence import evidence_of, own_tail
 from worker.agent.faults import SILENT, registry_lost
 from worker.agent.notices import Note
 from worker.agent.state import Cause, ProgramState, SignalTold, Turn
-from worker.contracts.words import last_words
 from worker.program.ending import Ending, signal_name
 
 LAST_TELL_SECONDS = 3.0
@@ -137,17 +137,21 @@ def exit_report(
     if signalled:
         assert told is not None
         code, message, since = 128 + told.signal, words_of_signal(told.signal), told.at
+    rank = first.worker_rank if first else words.rank
+    stopped = was_stopped and first is None and not signalled
+    evidence = evidence_of(program, words, since, ended_well=code == 0 and not stopped)
     report = ExitReport(
         epoch=program.epoch,
         exit_code=code,
         ran_seconds=0.0 if began_at is None else max(0.0, ending.ended_at - began_at),
-        worker_rank=first.worker_rank if first else words.rank,
-        stopped=was_stopped and first is None and not signalled,
+        worker_rank=rank,
+        stopped=stopped,
         leaves=told is not None,
         progress=words.progress,
         message=printable(message, 600),
-        tail=last_words(words.tail),
+        tail=own_tail(words, rank),
         log=printable(words.log, 600),
+        evidence=evidence,
     )
     return report, since
 

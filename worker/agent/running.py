@@ -20,12 +20,14 @@ from worker.agent.environment import (
     RunningProgram,
     Sink,
 )
+from worker.agent.looks import Looks
 from worker.agent.notices import Note, Notice, notice
 from worker.contracts.files import NOTICE_VARIABLE, notice_text
 from worker.contracts.looking import LOOK_VARIABLE
 from worker.contracts.words import rank_of_failure
 from worker.program.log_file import log_name
 from worker.program.rank_streams import RankStreams
+from worker.program.rank_words import RankWords
 from worker.settings import read_bytes
 
 _LOG_SECONDS = 2.0
@@ -71,6 +73,7 @@ class Running:
         self._kept: int | None = None
         self._said_progress = False
         self._reading: asyncio.Task[None] | None = None
+        self._looks = Looks(environment, self._first_rank())
         self._shown = 0
 
     async def run(self, step: Callable[[], int | None] = lambda: None) -> inputs.Input:
@@ -114,9 +117,11 @@ class Running:
         self._program = program
         program.changed = self._changed
         self._feed(inputs.Started(number))
+        self._looks.begin(program.main_pid)
         self._see()  # what has happened before is known now
         ending = await program.wait()
         await self._read_progress()
+        await self._looks.finish(program.family, ending, self._said())
         return inputs.ProgramGone(number, ending, self._words())
 
     async def _open_sink(self) -> Sink:
@@ -178,6 +183,8 @@ class Running:
         """Something of it has ended: its failure is reported a moment later, and how far it came
         with it."""
         self._see()
+        if self._program is not None:
+            self._looks.failed(self._program.family, self._program.main_ended, self._said())
         if self._reading is None or self._reading.done():
             self._reading = asyncio.create_task(self._read_progress())
 
@@ -189,7 +196,18 @@ class Running:
     def _words(self) -> inputs.OwnWords:
         tail = self._sink.tail if self._sink is not None else []
         progress = max((n for n in (self._kept, self._step()) if n is not None), default=None)
-        return inputs.OwnWords(tuple(tail), rank_of_failure(tail), self._log, progress)
+        rank, facts = rank_of_failure(tail), self._looks.facts
+        lines = self._looks.lines(self._said())
+        return inputs.OwnWords(tuple(tail), rank, self._log, progress, lines, facts)
+
+    def _said(self) -> RankWords | None:
+        return self._sink.words if self._sink is not None else None
+
+    def _first_rank(self) -> int:
+        """The global rank of this node's first process."""
+        rows = self._asked.table.rows
+        own = self._spec.row(self._asked.table).rank
+        return sum(row.nproc_per_node for row in rows if row.rank < own)
 
     async def _read_progress(self) -> None:
         """Keep the step of its last checkpoint, where it has one and that can be read in time."""

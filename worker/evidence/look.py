@@ -6,6 +6,8 @@ Both block for a moment, and are called in a thread; neither raises.
 from __future__ import annotations
 
 import logging
+import os
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -74,6 +76,11 @@ class Asked:
     folders: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
     ports: tuple[int, ...] = ()
+
+
+def folders_of(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Where a program with this environment works: here, and in its folder of temporary files."""
+    return os.getcwd(), environ.get("TMPDIR") or tempfile.gettempdir()
 
 
 def look_before(

@@ -26,6 +26,7 @@ _SWEEP_SECONDS = 0.05
 _SLOW_SWEEP_SECONDS = 1.0
 _YOUNG_SECONDS = 3.0
 _YOUNG_LOOK_SECONDS = 0.01
+_NOTED = ("T", "t", "D")
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -145,8 +146,10 @@ class ChildWatch:
             self._forget(watched)
         elif process.state != "Z":
             # Until it executes, a child still shows its parent's environment: look again.
-            if (ranks := _ranks(watched.pid)) is not None and ranks != watched.ranks:
-                watched.child = replace(watched.child, ranks=ranks)
+            state = process.state if process.state in _NOTED else ""
+            ranks = _ranks(watched.pid) or watched.ranks
+            if (ranks, state) != (watched.ranks, watched.child.state):
+                watched.child = replace(watched.child, ranks=ranks, state=state)
         elif not watched.ended:
             self._close_pidfd(watched)
             code = unsigned(os.waitstatus_to_exitcode(process.status))

@@ -52,6 +52,7 @@ class Child:
         ended_at: When its end was seen; None while it lives.
         exit_code: 0 to 255, 128 + n for signal n; None while it lives, or when it was reaped before
             it could be read.
+        state: T when it was stopped, D when it waited for a disk, as last seen; else empty.
     """
 
     pid: int
@@ -60,6 +61,7 @@ class Child:
     ranks: Ranks | None = None
     ended_at: float | None = None
     exit_code: int | None = None
+    state: str = ""
 
 
 @frozen
@@ -124,7 +126,7 @@ def failed_rank(family: Family) -> Failure | None:
 
     Worth a warning while the program lives, and the cause when it has ended.
     """
-    return _first_failed(_ranks_of(family))
+    return _first_failed(ranks_of(family))
 
 
 def late_to_end(family: Family, now: float) -> tuple[int, ...]:
@@ -132,13 +134,13 @@ def late_to_end(family: Family, now: float) -> tuple[int, ...]:
     ended_at = ended_well_at(family)
     if ended_at is None or now < ended_at + LATE_END_SECONDS:
         return ()
-    alive = (c.ranks.rank for c in _ranks_of(family) if c.ranks and c.ended_at is None)
+    alive = (c.ranks.rank for c in ranks_of(family) if c.ranks and c.ended_at is None)
     return tuple(sorted(alive))
 
 
 def ended_well_at(family: Family) -> float | None:
     """When the last of the ranks that have ended well did so, while others go on; else None."""
-    ranks = _ranks_of(family)
+    ranks = ranks_of(family)
     ends = [c.ended_at for c in ranks if c.ended_at is not None and c.exit_code == 0]
     return max(ends) if ends and any(c.ended_at is None for c in ranks) else None
 
@@ -151,7 +153,7 @@ def likely_cause(family: Family) -> Failure | None:
     end, often because of what had failed before it, by the launcher or after the launcher's end.
     None when the end of a rank was missed before it.
     """
-    ranks = _ranks_of(family)
+    ranks = ranks_of(family)
     found = _earliest(_first_failed(ranks), _unread_rank(family, ranks))
     if found is None or found.exit_code == _TOLD_TO_END:
         helper = _first_failed(replace(child, ranks=None) for child in family.children)
@@ -171,7 +173,7 @@ def _numbered(family: Family) -> list[tuple[Child, Ranks]]:
     return [(c, c.ranks) for c in family.children if c.ranks and c.ranks.pair != own]
 
 
-def _ranks_of(family: Family) -> list[Child]:
+def ranks_of(family: Family) -> list[Child]:
     """The children with ranks of their own; of those that share them the youngest, which torchrun
     has started in place of the others."""
     in_order = sorted(_numbered(family), key=lambda numbered: numbered[0].started)

@@ -6,7 +6,6 @@ import fcntl
 import logging
 import math
 import os
-import re
 import select
 import sys
 import termios
@@ -19,7 +18,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from rendezvous.wire.words import printable
 from worker.program.log_file import LogFile
-from worker.program.rank_words import RankWords
+from worker.program.rank_words import COLOURS, RankWords
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +38,6 @@ _TAIL_WIDTH = 400
 
 _MAX_UNFINISHED = 65_536
 STREAMS: tuple[Stream, Stream] = ("stdout", "stderr")
-_COLOURS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
 class Source(NamedTuple):
@@ -102,7 +100,7 @@ class Tail:
     def _text(self, line: bytes) -> str:
         # Of a progress bar that overwrites itself only the last state counts.
         newest = line.rstrip().rpartition(b"\r")[2].rpartition(b"\n")[2]
-        text = _COLOURS.sub("", newest.decode("utf-8", "replace")).expandtabs(4)
+        text = COLOURS.sub("", newest.decode("utf-8", "replace")).expandtabs(4)
         return printable(text.rstrip(), _TAIL_WIDTH)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import deque
@@ -10,6 +11,8 @@ KEPT_BYTES = 64 << 10
 """Of each rank, both streams together."""
 
 _MOST_PIECES = 4_096
+_LONGEST_LINE = 4_096
+COLOURS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
 class RankWords:
@@ -41,6 +44,23 @@ class RankWords:
         with self._lock:
             kept = self._kept.get(rank)
             return list(kept.pieces) if kept is not None else []
+
+    def lines(self, rank: int | None, most: int) -> list[tuple[float, str]]:
+        """The newest lines of a rank, without colours, each with the time of its last piece."""
+        found: list[tuple[float, str]] = []
+        rest, at = b"", 0.0
+        for at, data in self.newest(rank):
+            *whole, rest = (rest + data).split(b"\n")
+            found += [(at, _text(line)) for line in whole]
+        if rest.strip():
+            found.append((at, _text(rest)))
+        return found[-most:]
+
+
+def _text(line: bytes) -> str:
+    """Of a progress bar that overwrites itself the last state counts."""
+    newest = line.rstrip(b"\r").rpartition(b"\r")[2][:_LONGEST_LINE]
+    return COLOURS.sub("", newest.decode("utf-8", "replace"))
 
 
 class _Newest:

@@ -25,10 +25,12 @@ from worker.agent.arming import NodeSpec
 from worker.agent.notices import Note, Notice, notice
 from worker.agent.running import Running
 from worker.contracts import Contract
+from worker.evidence.look import Counters
 from worker.nccl.verdict import NetworkVerdict
 from worker.program.ending import Ending
 from worker.program.family import Child, Family
 from worker.program.informing import Told
+from worker.program.rank_words import RankWords
 from worker.settings import WorkerSettings
 
 DEPARTURE = DepartureNotice(slot=3, rank=0, seconds=40.0, words="drained")
@@ -48,6 +50,7 @@ class Program:
 
     family = Family()
     main_ended: tuple[int, float] | None = None
+    main_pid: int | None = None
 
     def __init__(self) -> None:
         self.changed: Callable[[], None] = lambda: None
@@ -76,6 +79,7 @@ class Sink:
     """The last lines of a program."""
 
     tail = ("step 1", "step 2")
+    words = RankWords()
 
     def close(self) -> None:
         """It holds nothing open."""
@@ -137,6 +141,8 @@ class Bench:
             "sink": lambda *args, **options: Sink(),
             "start": start,
             "nccl_log": lambda *args, **options: Log(),
+            "look_before": lambda pid: Counters(),
+            "look_after": lambda before, asked: [],
         }
         environment = AgentEnvironment(**(values | changes))
 
