@@ -30,6 +30,11 @@ _MAY_BE_A_DEVICE = (
     *("cuda_fault", "cuda_setup", "watchdog_stuck", "abort", "exception", "exit_code"),
     *("watchdog_timeout", "peer_gone"),
 )
+_ABORTED = re.compile(r"terminate called|Fatal Python error: Aborted")
+"""That native code gave up, without why: what has been said before may tell that."""
+_OTHER_SIGNAL = re.compile(r"is killed by signal: (?!Killed)")
+_OLD_SECONDS = 30.0
+"""What a rank said so long before its end it has got over, unless it said nothing after that."""
 _TORN = re.compile(r"iostream error|unexpected pos|PytorchStreamWriter")
 _LEAST_BYTES = 1 << 20
 
@@ -50,20 +55,31 @@ def suspects_of(node: NodeSeen) -> list[Suspect]:
     clues, facts = node.evidence().clues, node.evidence().facts
     failed = ended_by_itself(node.evidence().ranks) or [_as_a_whole(node, clues)]
     shared = [clue for clue in clues if clue.rank is None]
-    mixed = len(failed) > 1 and any(map(_is_consequence, shared))
+    suffered = [clue for clue in shared if _is_consequence(clue)]
+    mixed = len(failed) > 1 and bool(suffered)
     found = []
     for end in failed:
         own = [clue for clue in clues if clue.rank == end.rank and end.rank is not None]
-        takes_shared = end is failed[0] and not own
-        told = _told(end, own or (shared if takes_shared else []), facts, node.scheduler)
-        row, proof, clue, known = told
+        # Of those whose words are not told apart, only the first may have failed by itself.
+        said = own or (shared if end is failed[0] else suffered)
+        row, proof, clue, known = _told(end, _recent(end, said), facts, node.scheduler)
         # Of what several ranks have said in one stream nobody knows whose it is.
         rank = None if clue is not None and clue.rank is None and mixed else end.rank
-        ended_at = node.at(end.offset)
-        at = min(ended_at, node.at(clue.at)) if clue and clue.at else ended_at
+        at = ended_at = node.at(end.offset)
+        if clue is not None and clue.at is not None and not _is_old(end, clue):
+            at = min(at, node.at(clue.at))
         one = Suspect(node.slot, row, at, proof, rank, end.code, clue, known, ended_at)
         found.append(one)
     return found
+
+
+def _recent(end: End, clues: Sequence[Clue]) -> Sequence[Clue]:
+    """Without what it has got over, as long as anything remains."""
+    return [clue for clue in clues if not _is_old(end, clue)] or clues
+
+
+def _is_old(end: End, clue: Clue) -> bool:
+    return not clue.last and clue.at is not None and end.offset - clue.at > _OLD_SECONDS
 
 
 def _as_a_whole(node: NodeSeen, clues: Sequence[Clue]) -> End:
@@ -86,9 +102,16 @@ def _telling(clues: Iterable[Clue]) -> Clue | None:
     known = [clue for clue in clues if clue.id in BY_ID]
     order = sorted(
         enumerate(known),
-        key=lambda each: (not _is_consequence(each[1]), _weight(each[1]), each[0]),
+        key=lambda each: (_explains(each[1]), _weight(each[1]), each[0]),
     )
     return order[-1][1] if order else None
+
+
+def _explains(clue: Clue) -> int:
+    """Native code gives up of what it has suffered, too: that alone explains nothing."""
+    if clue.id == "abort" and _ABORTED.match(clue.line.lstrip()):
+        return 0
+    return 1 if _is_consequence(clue) else 2
 
 
 def _weight(clue: Clue) -> int:
@@ -139,7 +162,9 @@ def _by_facts(row: str, clue: Clue | None, facts: Sequence[Fact]) -> tuple[str, 
     ecc = [fact for fact in kinds.get(FactKind.GPU, []) if fact.words.startswith("ecc")]
     if row in _MAY_BE_A_DEVICE and (sick or (ecc and row != "exception")):
         return ("gpu_xid", tuple(sick)) if sick else ("gpu_ecc", tuple(ecc))
-    if row == "killed" or (row == "loader_worker" and "Killed" in line):
+    if row == "loader_worker" and _OTHER_SIGNAL.search(line) is None:
+        return _of_memory("killed" if "signal: Killed" in line else row, kinds)
+    if row == "killed":
         return _of_memory(row, kinds)
     full = [f for f in kinds.get(FactKind.SHARED_MEMORY, []) if _is_full(f)]
     if row == "bus_error" and full:

@@ -1,0 +1,155 @@
+"""Which row a failed rank fits, by value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from rendezvous.cause.facts import FactKind
+from rendezvous.cause.seen import NodeSeen, Proof, Suspect
+from rendezvous.cause.telling import suspects_of
+from rendezvous.wire.evidence import Clue, Evidence, Fact, RankEnd
+from rendezvous.wire.reports import ExitReport
+
+
+def node(
+    ends: Sequence[RankEnd], clues: Sequence[Clue] = (), facts: Sequence[Fact] = (), words: str = ""
+) -> NodeSeen:
+    evidence = Evidence(ranks=list(ends), clues=list(clues), facts=list(facts))
+    code = max((end.exit_code or 0 for end in ends), default=1)
+    report = ExitReport(epoch=1, exit_code=code, evidence=evidence)
+    return NodeSeen(0, 100.0, report, failed=True, ranks=range(len(ends)), scheduler=words)
+
+
+def one(code: int, clues: Sequence[Clue] = (), *facts: Fact, words: str = "") -> Suspect:
+    (suspect,) = suspects_of(
+        node([RankEnd(rank=0, exit_code=code, ended=0.0)], clues, facts, words)
+    )
+    return suspect
+
+
+def said(row: str, line: str = "words", at: float | None = None, last: bool = False) -> Clue:
+    return Clue(id=row, line=line, rank=0, at=at, raised=last, last=last)
+
+
+SHM = FactKind.SHARED_MEMORY
+
+
+@pytest.mark.parametrize(
+    ("code", "clue", "fact", "row", "proof"),
+    [
+        (137, None, Fact(kind=FactKind.OOM_KILL, value=1), "memory_limit", Proof.FACT),
+        (137, None, Fact(kind=FactKind.OOM_MACHINE, value=1), "machine_memory", Proof.FACT),
+        (137, "exception", None, "killed", Proof.CODE),
+        (135, None, Fact(kind=SHM, value=0, limit=64 << 20), "shared_memory", Proof.FACT),
+        (135, None, Fact(kind=SHM, value=2 << 20, limit=64 << 20), "bus_error", Proof.CODE),
+        (135, None, Fact(kind=FactKind.SPACE, path="/d"), "disk_full", Proof.FACT),
+        (1, "disk_full", Fact(kind=FactKind.INODES, path="/d"), "inodes", Proof.FACT),
+        (1, "open_files", Fact(kind=FactKind.RLIMIT, path="nofile"), "open_files", Proof.FACT),
+        (1, "cuda_fault", Fact(kind=FactKind.GPU, words="ecc"), "gpu_ecc", Proof.FACT),
+        (1, "exception", Fact(kind=FactKind.GPU, words="ecc"), "exception", Proof.LINE),
+        (1, "exception", Fact(kind="of a newer worker", value=7), "exception", Proof.LINE),
+        (1, "of_a_newer_worker", None, "exit_code", Proof.CODE),
+        (1, "arguments", None, "exit_code", Proof.CODE),
+        (2, "arguments", None, "arguments", Proof.LINE),
+    ],
+)
+def test_a_fact_beats_a_line_and_a_line_a_code(
+    code: int, clue: str | None, fact: Fact | None, row: str, proof: Proof
+) -> None:
+    suspect = one(code, [said(clue)] if clue else [], *([fact] if fact else []))
+    assert (suspect.row, suspect.proof) == (row, proof)
+
+
+@pytest.mark.parametrize(
+    ("xid", "row"), [(79, "gpu_xid"), (31, "cuda_fault"), (143, "gpu_xid"), (13, "cuda_fault")]
+)
+def test_only_some_of_the_drivers_errors_are_of_the_device(xid: int, row: str) -> None:
+    line = f"NVRM: Xid (PCI:0000:4b:00): {xid}, pid=1"
+    assert one(1, [said("cuda_fault")], Fact(kind=FactKind.KERNEL, words=line)).row == row
+
+
+@pytest.mark.parametrize(
+    ("words", "oom", "row"),
+    [
+        ("(pid 7) is killed by signal: Killed.", False, "killed"),
+        ("(pid 7) is killed by signal: Killed.", True, "memory_limit"),
+        ("(pid(s) 7) exited unexpectedly", True, "memory_limit"),
+        ("(pid(s) 7) exited unexpectedly", False, "loader_worker"),
+        ("(pid 7) is killed by signal: Segmentation fault.", True, "loader_worker"),
+    ],
+)
+def test_a_loaders_worker_may_be_what_the_kernel_killed(words: str, oom: bool, row: str) -> None:
+    facts = [Fact(kind=FactKind.OOM_KILL, value=1)] * oom
+    assert (
+        one(1, [said("loader_worker", f"RuntimeError: DataLoader worker {words}")], *facts).row
+        == row
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "row"),
+    [
+        ("Evicted: low on memory", "evicted"),
+        ("TIMEOUT", "time_limit"),
+        ("PREEMPTED", "preempted"),
+        ("OOMKilled", "memory_limit"),
+        ("", "terminated"),
+    ],
+)
+def test_what_a_scheduler_ends_it_explains(words: str, row: str) -> None:
+    assert one(143, words=words).row == row
+
+
+@pytest.mark.parametrize("line", ["terminate called after throwing", "Fatal Python error: Aborted"])
+def test_native_code_that_gives_up_of_what_it_suffered_is_no_cause(line: str) -> None:
+    assert one(134, [said("watchdog_timeout"), said("abort", line)]).row == "watchdog_timeout"
+    assert one(134, [said("abort", line)]).row == "abort"
+    assert one(134, [said("waited"), said("abort", "  what():  my own error")]).row == "abort"
+
+
+def test_what_a_rank_got_over_long_before_is_not_its_cause() -> None:
+    early = said("port_taken", at=-3600.0)
+    lost = said("peer_gone", at=0.0, last=True)
+    assert one(1, [early, lost]).row == "peer_gone"
+    near = said("port_taken", at=-20.0)
+    assert (one(1, [near, lost]).row, one(1, [near, lost]).at) == ("port_taken", 80.0)
+    # Where it has said nothing else, it may be that; but it failed only when it ended.
+    assert (one(1, [early]).row, one(1, [early]).at) == ("port_taken", 100.0)
+
+
+def test_an_exception_before_a_long_silence_is_when_it_failed() -> None:
+    suspect = one(1, [said("exception", at=-600.0, last=True)])
+    assert (suspect.row, suspect.at) == ("exception", -500.0)
+
+
+def test_of_words_that_several_ranks_mix_nobody_knows_whose_they_are() -> None:
+    ends = [RankEnd(rank=rank, exit_code=1, ended=rank / 10) for rank in range(3)]
+    shared = Clue(id="waited", line="wait timeout after 6000ms", raised=True)
+    found = suspects_of(node(ends, [shared]))
+    assert [(one.row, one.rank) for one in found] == [("waited", None)] * 3
+
+
+def test_what_the_launcher_ended_did_not_fail() -> None:
+    codes = {0: (1, 0.0), 1: (143, 0.1), 2: (137, 9.0), 3: (137, 1.0), 4: (130, 0.2)}
+    ends = [RankEnd(rank=rank, exit_code=code, ended=at) for rank, (code, at) in codes.items()]
+    assert [one.rank for one in suspects_of(node(ends))] == [0, 3]
+
+
+def test_a_node_that_was_lost_or_ended_by_its_agent_is_told_as_such() -> None:
+    assert [one.row for one in suspects_of(NodeSeen(0, lost_at=3.0))] == ["node_lost"]
+    lost = NodeSeen(0, lost_at=3.0, scheduler="PREEMPTED")
+    assert [one.row for one in suspects_of(lost)] == ["preempted"]
+    report = ExitReport(epoch=1, exit_code=1, by_agent=True)
+    assert [one.row for one in suspects_of(NodeSeen(0, 1.0, report, failed=True))] == [
+        "node_failed"
+    ]
+    assert suspects_of(NodeSeen(0)) == suspects_of(NodeSeen(0, 1.0, report)) == []
+
+
+def test_without_evidence_the_last_lines_are_read() -> None:
+    tail = ["Traceback (most recent call last):", '  File "a.py", line 1', "KeyError: 1"]
+    report = ExitReport(epoch=1, exit_code=1, worker_rank=2, tail=tail)
+    (suspect,) = suspects_of(NodeSeen(0, 1.0, report, failed=True, ranks=range(2, 4)))
+    assert (suspect.row, suspect.rank) == ("exception", 2)
