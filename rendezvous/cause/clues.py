@@ -15,6 +15,8 @@ from rendezvous.frozen import frozen
 from rendezvous.wire.evidence import MAX_CLUES, Clue
 from rendezvous.wire.words import printable
 
+_READ_WIDTH = 2000
+"""Of a line, no more is looked at: some patterns take the square of its length."""
 _LINE_WIDTH = 400
 _WHERE_WIDTH = 200
 _MORE_LINES = 12
@@ -46,6 +48,8 @@ _ADDED = re.compile(
     r"Extension modules|.*(Warning|warn\()|Process \w+-\d+|.*DataLoader worker"
 )
 """What a process may still say of itself once it has failed."""
+_SIGNAL = re.compile(r"DataLoader worker .*is killed by signal")
+"""It says more than that a worker "exited unexpectedly", which torch raises from it."""
 _OTHERS_CODE = re.compile(r"(site|dist)-packages/|/lib/python3|/torch/|<frozen |<string>")
 
 Patterns = tuple[tuple[str, re.Pattern[str]], ...]
@@ -120,7 +124,8 @@ class _Traceback:
         rows = [one.row(known) for one in reversed(self.raised)]
         for name, line in rows:
             if name is not None and name not in _CONSEQUENCES:
-                return name, line
+                more = (text for one, text in rows if one == name and _SIGNAL.search(text))
+                return name, next(more, line)
         if rows[-1][0] is not None:
             return rows[-1][0], rows[-1][1]
         return "exception", next(line for name, line in rows if name is None)
@@ -212,6 +217,7 @@ def find_clues(lines: Iterable[Line], most: int = MAX_CLUES) -> list[Clue]:
 
 def _source(line: Line) -> tuple[tuple[int | None, str], Line]:
     """Whose line it is, and the line without the prefix that says so."""
+    line = Line(line.text[:_READ_WIDTH], line.rank, line.at)
     if (match := _OF_RANK.match(line.text)) is not None:
         rank = int(match[1])
         return (rank, ""), Line(line.text[match.end() :], rank, line.at)

@@ -136,7 +136,7 @@ DEVICES = (
         "NCCL's completion error (status 12: the retries are used up)",
         "check the cable, the switch port and the flow control of both ends: `rdzv doctor` on both",
         (
-            r"Got completion from peer .*status=\S+",
+            r"Got completion from peer .*(status=|error )\d+",
             r"(IBV_WC_RETRY_EXC_ERR|IBV_WC_RNR_RETRY_EXC_ERR|transport retry counter exceeded)",
         ),
         kind=Kind.BETWEEN,

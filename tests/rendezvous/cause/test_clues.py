@@ -1,0 +1,173 @@
+"""What lines of output tell, by value."""
+
+from __future__ import annotations
+
+import pytest
+
+from rendezvous.cause.clues import Line, find_clues, row_of
+from rendezvous.wire.evidence import Clue
+
+TRACEBACK = "Traceback (most recent call last):"
+FRAME = '  File "/app/train.py", line 7, in step'
+CHILD = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: "
+LOST = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.1]:5"
+
+
+def clues(*lines: str, rank: int | None = 0) -> list[Clue]:
+    return find_clues(Line(line, rank) for line in lines)
+
+
+def the_clue(*lines: str, rank: int | None = 0) -> Clue:
+    (clue,) = clues(*lines, rank=rank)
+    return clue
+
+
+def test_a_traceback_tells_its_last_line_and_the_users_own_frame() -> None:
+    library = '  File "/usr/lib/python3/site-packages/torch/nn.py", line 9, in forward'
+    clue = the_clue("step 1", TRACEBACK, FRAME, "    go()", library, "ValueError: no")
+    assert (clue.id, clue.line, clue.where) == ("exception", "ValueError: no", "train.py:7 in step")
+    assert (clue.rank, clue.raised, clue.last) == (0, True, True)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "During handling of the above exception, another exception occurred:",
+        "The above exception was the direct cause of the following exception:",
+    ],
+)
+def test_of_chained_exceptions_the_special_one_counts(words: str) -> None:
+    missing = "FileNotFoundError: [Errno 2] No such file or directory: '/data/x'"
+    clue = the_clue(
+        TRACEBACK, FRAME, missing, "", words, "", TRACEBACK, FRAME, "RuntimeError: cannot load"
+    )
+    assert (clue.id, clue.line) == ("file_missing", missing)
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "row"),
+    [
+        ("KeyError: 'x'", LOST, "exception"),
+        (LOST, "KeyError: 'x'", "peer_gone"),
+        (LOST, "OSError: [Errno 28] No space left on device", "disk_full"),
+        ("OSError: [Errno 28] No space left on device", LOST, "disk_full"),
+    ],
+)
+def test_of_chained_exceptions_what_happened_first_counts(first: str, then: str, row: str) -> None:
+    words = "During handling of the above exception, another exception occurred:"
+    assert the_clue(TRACEBACK, FRAME, first, "", words, "", TRACEBACK, FRAME, then).id == row
+
+
+def test_a_loaders_exception_is_its_workers() -> None:
+    _, clue = clues(
+        TRACEBACK,
+        FRAME,
+        "PermissionError: Caught PermissionError in DataLoader worker process 0.",
+        "Original Traceback (most recent call last):",
+        '  File "/app/data.py", line 3, in __getitem__',
+        "PermissionError: [Errno 13] Permission denied: '/data/7'",
+    )
+    assert clue.id == "permission"
+    assert (clue.where, clue.raised, clue.last) == ("data.py:3 in __getitem__", True, True)
+
+
+def test_a_worker_that_was_killed_says_so_though_torch_raises_more_from_it() -> None:
+    killed = "RuntimeError: DataLoader worker (pid 4844) is killed by signal: Killed. "
+    words = "The above exception was the direct cause of the following exception:"
+    gone = "RuntimeError: DataLoader worker (pid(s) 4844) exited unexpectedly"
+    clue = the_clue(TRACEBACK, FRAME, killed, "", words, "", TRACEBACK, FRAME, gone)
+    assert (clue.id, clue.line) == ("loader_worker", killed.strip())
+
+
+def test_torchruns_own_words_are_no_clue() -> None:
+    assert clues(TRACEBACK, FRAME, CHILD, "train.py FAILED", rank=None) == []
+    found = clues(TRACEBACK, FRAME, "ValueError: no", TRACEBACK, FRAME, CHILD, rank=None)
+    assert [clue.line for clue in found] == ["ValueError: no"]
+
+
+@pytest.mark.parametrize(
+    ("line", "last"),
+    [
+        ("step 2, loss 0.1", False),
+        ("", True),
+        ("  indented words of the exception", True),
+        ("W1125 11:02:16.430000 4416 torch/distributed: closing", True),
+        ("Exception ignored in: <function f>", True),
+        ("/app/x.py:3: UserWarning: leaked", True),
+    ],
+)
+def test_what_was_got_over_is_not_the_last(line: str, last: bool) -> None:
+    assert the_clue(TRACEBACK, FRAME, "ValueError: no", line).last is last
+
+
+def test_of_two_tracebacks_the_first_is_not_the_last() -> None:
+    found = clues(TRACEBACK, FRAME, "ValueError: 1", TRACEBACK, FRAME, "ValueError: 2")
+    assert [(clue.line, clue.last) for clue in found] == [
+        ("ValueError: 1", False),
+        ("ValueError: 2", True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("prefix", "ranks"), [("[rank{}]: ", [3, 12]), ("[default{}]:", [None, None])]
+)
+def test_prefixes_tell_sources_apart(prefix: str, ranks: list[int | None]) -> None:
+    lines = [TRACEBACK, FRAME, "ValueError: {}"]
+    mixed = [prefix.format(rank) + line.format(rank) for line in lines for rank in (3, 12)]
+    found = clues(*mixed, rank=None)
+    assert [clue.rank for clue in found] == ranks
+    assert [clue.line for clue in found] == ["ValueError: 3", "ValueError: 12"]
+
+
+def test_the_interpreters_last_words_name_the_innermost_line() -> None:
+    clue = the_clue(
+        "Fatal Python error: Segmentation fault",
+        "",
+        "Current thread 0x00007f (most recent call first):",
+        '  File "/usr/lib/python3/ctypes/__init__.py", line 1 in string_at',
+        '  File "/app/train.py", line 9 in step',
+        '  File "/app/train.py", line 20 in <module>',
+    )
+    assert (clue.id, clue.where, clue.raised) == ("segfault", "train.py:9 in step", False)
+
+
+def test_of_single_lines_the_first_consequence_and_the_last_of_others_count() -> None:
+    found = clues(
+        "[c10d] TCPStore.cpp Connection 1 closed",
+        "[c10d] TCPStore.cpp Connection 2 closed",
+        "write: No space left on device 1",
+        "write: No space left on device 2",
+    )
+    assert [clue.line[-8:] for clue in found] == ["1 closed", "device 2"]
+
+
+JUNK = {
+    "NUL": "\x00" * 50,
+    "ESC": "\x1b[31mred\x1b[0m",
+    "separators": "\u2028\u2029\u202e\x85",
+    "half a character": "\ud800",
+    "long": "gloo::" * 2000,
+    "dots": "a." * 5000,
+    "rank": "[rank99999999999999]: x",
+    "negative": "[rank-1]: x",
+}
+
+
+@pytest.mark.parametrize("junk", JUNK.values(), ids=JUNK.keys())
+def test_hostile_lines_do_no_harm(junk: str) -> None:
+    error = f"OSError: [Errno 28] No space left on device {junk}"
+    found = clues(junk, f"[rank1]: {junk}", TRACEBACK, f'  File "{junk}", line 1, in {junk}', error)
+    full = next(clue for clue in found if clue.id == "disk_full")
+    assert len(full.line) <= 400
+    for clue in found:
+        assert Clue.model_validate(clue.model_dump()) == clue
+
+
+def test_there_are_never_more_clues_than_may_be_sent() -> None:
+    lines = [f"[rank{rank}]: OSError: [Errno 28] x" for rank in range(100)]
+    assert len(find_clues(map(Line, lines))) == 32
+
+
+@pytest.mark.parametrize("words", ["error 12, opcode 0", "status=12 opcode=0"])
+def test_an_infiniband_error_is_known_in_both_of_nccls_forms(words: str) -> None:
+    assert row_of(f"NET/IB : Got completion from peer 10.0.0.2<3> with {words}") == "ib_path"
