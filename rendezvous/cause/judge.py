@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from rendezvous.cause.seen import TOLD, NodeSeen, Proof, Suspect
+from rendezvous.cause.seen import NodeSeen, Proof, Suspect, ended_by_itself
 from rendezvous.cause.table import BY_ID, Kind
 from rendezvous.cause.telling import suspects_of
 from rendezvous.frozen import frozen
@@ -22,12 +22,12 @@ CONSEQUENCE_SECONDS = 30.0
 """By how much something else may fail after what it has caused elsewhere."""
 
 _WAITING = ("waited", "watchdog_timeout")
-_MISSED = (
-    re.compile(r"Ranks? ([\d, ]+) failed to pass monitoredBarrier"),
-    re.compile(r"wait timeout after \d+ ?ms, keys: /default_pg/0//\w+//\d+/(\d+)$"),
+_NAMED = re.compile(
+    r"Ranks? ([\d, ]+) failed to pass monitoredBarrier|keys: /default_pg/\d+//cpu//\d+/(\d+)\b"
 )
-"""Lines that name the ranks that have not come: torch's monitored barrier, and its store, where the
-key that is awaited at the start ends with the rank that has to set it."""
+"""The ranks that torch's monitored barrier has missed, and the one whose address Gloo waits for."""
+_TIDY_SECONDS = 2.0
+"""A rank that ends tidily has closed its connections before: so much later it may be gone."""
 _AT_START = re.compile(r"DistStoreError|/default_pg/0|waiting for clients|client socket has|c10d")
 _PEER = re.compile(r"(?:\[|\bpeer |<)(\d+\.\d+\.\d+\.\d+|[0-9a-fA-F:]*:[0-9a-fA-F:]+)[\]<:]")
 
@@ -60,6 +60,7 @@ class Judged:
 
 def judge(nodes: Sequence[NodeSeen]) -> Judged | None:
     """The first cause; None where nothing has failed."""
+    nodes = sorted(nodes, key=lambda node: node.slot)
     suspects = sorted(
         (one for node in nodes for one in suspects_of(node)), key=lambda one: (one.at, one.slot)
     )
@@ -72,23 +73,25 @@ def judge(nodes: Sequence[NodeSeen]) -> Judged | None:
         alike = {one.slot for one in own if one.row == cause.row} - {cause.slot}
         blames = BY_ID[cause.row].kind is not Kind.BETWEEN
         return Judged(cause, first, blames, alike=len(alike), others=len(nodes) - 1)
-    ends = [one.ended_at for one in suspects if one.ended_at is not None]
-    return _Ranks(nodes, min(ends, default=first.at)).judge(first)
+    return _Ranks(nodes).judge(first)
 
 
 class _Ranks:
     """All ranks of a run in which nothing but consequences has failed."""
 
-    def __init__(self, nodes: Sequence[NodeSeen], first_end: float) -> None:
+    def __init__(self, nodes: Sequence[NodeSeen]) -> None:
         self._nodes = nodes
-        self._first_end = first_end
         self._ends: dict[int, RankEnd] = {}
         self._slots: dict[int, NodeSeen] = {}
         self._clues: dict[int, list[Clue]] = {}
+        self._failed: set[int | None] = set()
+        self._told = all(node.report is not None for node in nodes)
         for node in nodes:
             evidence = node.evidence()
             self._slots |= dict.fromkeys(node.ranks, node)
-            self._ends |= {end.rank: end for end in evidence.ranks or _implied(node)}
+            ends = evidence.ranks or _one_rank(node)
+            self._ends |= {end.rank: end for end in ends if end.rank in node.ranks}
+            self._failed |= {end.rank for end in ended_by_itself(ends)}
             for clue in evidence.clues:
                 rank = node.ranks[0] if len(node.ranks) == 1 else clue.rank
                 if rank is not None:
@@ -110,6 +113,8 @@ class _Ranks:
         return Judged(first, first, blames=False, **known)  # type: ignore[arg-type]
 
     def _suffers(self, rank: int) -> bool:
+        if self._succeeded(rank):
+            return False
         rows = [BY_ID[clue.id] for clue in self._clues.get(rank, []) if clue.id in BY_ID]
         return any(row.kind is Kind.CONSEQUENCE for row in rows)
 
@@ -121,32 +126,48 @@ class _Ranks:
         others = [rank for rank in self._slots if not self._suffers(rank)]
         alive = [rank for rank in others if self._lives(rank)]
         stopped = [rank for rank in alive if self._ends[rank].state in ("T", "t")]
+        named = self._named_by_others()
         if stopped:
             yield [self._named(rank, "stopped_process", first.at, Proof.FACT) for rank in stopped]
         if raised := [one for rank in alive for one in self._raised(rank)]:
             yield [min(raised, key=lambda one: one.at)]
+        early = [rank for rank in others if self._ended_early(rank, first.at)]
+        if early and (not alive or set(early) & set(named)):
+            early.sort(key=lambda rank: self._ended_at(rank))
+            yield [
+                self._named(rank, "early_end", self._ended_at(rank), Proof.FACT) for rank in early
+            ]
         row = "late_rank" if self._was_starting() else "absent_rank"
-        if named := self._named_by_lines():
-            yield [self._not_come(rank, row, first) for rank in named]
-        early = [rank for rank in others if self._ended_early(rank)]
-        if early:
-            yield [self._not_come(rank, row, first) for rank in sorted(early, key=self._ended_at)]
-        told = all(node.report is not None for node in self._nodes)
-        waits = [rank for rank in self._slots if self._waits(rank)]
-        few = 0 < len(alive) <= len(self._slots) // 2
-        if told and few and len(alive) + len(waits) == len(self._slots):
+        if named:
+            yield [self._named(rank, row, first.at, Proof.LINE) for rank in named]
+        if self._told and self._are_missed(alive):
             yield [self._named(rank, row, first.at, Proof.LINE) for rank in alive]
+        if early:
+            yield [
+                self._named(rank, "early_end", self._ended_at(rank), Proof.FACT) for rank in early
+            ]
 
-    def _not_come(self, rank: int, row: str, first: Suspect) -> Suspect:
-        """A rank that others have missed: it has ended well before, or it goes on."""
-        if self._ended_early(rank):
-            return self._named(rank, "early_end", self._ended_at(rank), Proof.FACT)
-        return self._named(rank, row, first.at, Proof.LINE)
+    def _are_missed(self, alive: Sequence[int]) -> bool:
+        """Whether all others have waited for these: one rank, or all of one node.
+
+        Of several among those that waited, some may only have been ended before their time-out.
+        """
+        waits = sum(1 for rank in self._slots if self._waits(rank) and rank not in alive)
+        nodes = {self._slots[rank].slot: self._slots[rank] for rank in alive}
+        whole = len(nodes) == 1 and len(next(iter(nodes.values())).ranks) == len(alive)
+        few = (len(alive) == 1 or whole) and len(alive) <= waits
+        return few and len(alive) + waits == len(self._slots)
 
     def _lives(self, rank: int) -> bool:
-        """Whether it went on until its launcher, or the run, told it to end."""
+        """Whether it went on until its launcher, or its agent, ended it."""
         end = self._ends.get(rank)
-        return end is not None and (end.ended is None or end.exit_code in TOLD)
+        if end is None:
+            return False
+        return end.ended is None or (bool(end.exit_code) and rank not in self._failed)
+
+    def _succeeded(self, rank: int) -> bool:
+        end = self._ends.get(rank)
+        return end is not None and end.exit_code == 0 and end.ended is not None
 
     def _named(self, rank: int, row: str, at: float, proof: Proof) -> Suspect:
         return Suspect(self._slots[rank].slot, row, at, proof, rank)
@@ -158,38 +179,33 @@ class _Ranks:
             if clue.raised and clue.last and clue.rank == rank and clue.id in BY_ID:
                 yield Suspect(node.slot, clue.id, node.at(clue.at), Proof.LINE, rank, None, clue)
 
-    def _ended_early(self, rank: int) -> bool:
-        """Whether it ended well, before the first process that failed was over: whoever ends well
-        later may have been told to."""
-        end = self._ends.get(rank)
-        if end is None or end.exit_code != 0 or end.ended is None:
-            return False
-        return self._ended_at(rank) < self._first_end
+    def _ended_early(self, rank: int, before: float) -> bool:
+        later = _TIDY_SECONDS if self._told else 0.0
+        return self._succeeded(rank) and self._ended_at(rank) < before + later
 
     def _ended_at(self, rank: int) -> float:
         return self._slots[rank].at(self._ends[rank].ended)
 
     def _was_starting(self) -> bool:
-        clues = (clue for node in self._nodes for clue in node.evidence().clues)
-        return any(clue.id in _WAITING and _AT_START.search(clue.line) for clue in clues)
+        clues = [clue for clue in self._all_clues() if clue.id in _WAITING]
+        return any(_AT_START.search(clue.line) for clue in clues)
 
-    def _named_by_lines(self) -> list[int]:
-        """The ranks of which others say that they have not come."""
-        lines = [clue.line for node in self._nodes for clue in node.evidence().clues]
-        tried = (pattern.search(line) for line in lines for pattern in _MISSED)
-        found = [match[1] for match in tried if match is not None]
-        ranks = {int(word) for words in found for word in words.replace(",", " ").split()}
+    def _all_clues(self) -> Iterator[Clue]:
+        """Those too of which nobody knows whose they are."""
+        return (clue for node in self._nodes for clue in node.evidence().clues)
+
+    def _named_by_others(self) -> list[int]:
+        """The ranks that the words of those that waited name."""
+        found = [match for clue in self._all_clues() for match in _NAMED.finditer(clue.line)]
+        words = [match[1] or match[2] for match in found]
+        ranks = {int(word) for each in words for word in each.replace(",", " ").split()}
         return sorted(ranks & self._slots.keys())
 
 
-def _implied(node: NodeSeen) -> list[RankEnd]:
-    """The ranks of a node that tells nothing of them: all ended well, or all were stopped; of one
-    that has a single rank, its program's end is the rank's."""
-    report = node.report
-    if report is None:
+def _one_rank(node: NodeSeen) -> list[RankEnd]:
+    """Of a node with one rank, of which only the program's end is known."""
+    if len(node.ranks) != 1 or node.report is None:
         return []
-    if report.stopped:
-        return [RankEnd(rank=rank) for rank in node.ranks]
-    if report.exit_code == 0 or len(node.ranks) == 1:
-        return [RankEnd(rank=rank, exit_code=report.exit_code, ended=0.0) for rank in node.ranks]
-    return []
+    if node.report.stopped:
+        return [RankEnd(rank=node.ranks[0])]
+    return [RankEnd(rank=node.ranks[0], exit_code=node.report.exit_code, ended=0.0)]

@@ -1,0 +1,225 @@
+"""The first cause among all nodes, by value."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from rendezvous.cause.judge import Judged, judge
+from rendezvous.cause.seen import NodeSeen
+from rendezvous.wire.evidence import Clue, Evidence, RankEnd
+from rendezvous.wire.reports import ExitReport
+
+CLOSED = "RuntimeError: gloo/transport: Connection closed by peer [10.0.0.1]"
+TIMED_OUT = "RuntimeError: gloo/transport/unbound_buffer: Timed out waiting 6000ms for recv"
+AT_START = "DistStoreError: wait timeout after 6000ms, keys: /default_pg/0//cpu//0/"
+
+
+def lives(rank: int, state: str = "S") -> RankEnd:
+    return RankEnd(rank=rank, state=state)
+
+
+def ended(rank: int, code: int, at: float = 0.0) -> RankEnd:
+    return RankEnd(rank=rank, exit_code=code, ended=at)
+
+
+def said(rank: int | None, row: str, line: str = "words", at: float | None = None) -> Clue:
+    return Clue(id=row, line=line, rank=rank, at=at, raised=True, last=True)
+
+
+def waited(*ranks: int, line: str = TIMED_OUT) -> list[Clue]:
+    return [said(rank, "waited", line) for rank in ranks]
+
+
+def lost(*ranks: int) -> list[Clue]:
+    return [said(rank, "peer_gone", CLOSED) for rank in ranks]
+
+
+def node(
+    slot: int, ends: Sequence[RankEnd], clues: Sequence[Clue] = (), began_at: float = 100.0
+) -> NodeSeen:
+    """One that failed where a rank of it did."""
+    code = max((end.exit_code or 0 for end in ends), default=0)
+    evidence = Evidence(ranks=list(ends), clues=list(clues))
+    report = ExitReport(epoch=1, exit_code=code, evidence=evidence)
+    ranks = range(ends[0].rank, ends[-1].rank + 1)
+    return NodeSeen(slot, began_at, report, code > 0, ranks, f"10.0.0.{slot + 1}")
+
+
+def verdict(*nodes: NodeSeen) -> tuple[str, int, int | None, bool]:
+    judged = judge(nodes)
+    assert judged is not None
+    assert judge(nodes[::-1]) == judged
+    return judged.cause.row, judged.cause.slot, judged.cause.rank, judged.blames
+
+
+def together(*nodes: NodeSeen) -> tuple[int | None, ...]:
+    judged = judge(nodes)
+    assert judged is not None
+    return (judged.cause.rank, *judged.together)
+
+
+def test_nothing_is_said_where_nothing_failed() -> None:
+    assert judge([]) is None
+    assert judge([NodeSeen(0), node(1, [ended(0, 0)])]) is None
+
+
+@pytest.mark.parametrize(("later", "row"), [(0.0, "killed"), (30.0, "killed"), (30.1, "peer_gone")])
+def test_a_consequence_is_no_cause_for_thirty_seconds(later: float, row: str) -> None:
+    suffers = node(0, [ended(0, 1)], lost(0))
+    killed = node(1, [ended(1, 137)], began_at=100.0 + later)
+    assert verdict(suffers, killed)[0] == row
+    assert verdict(suffers, killed)[3] is (row == "killed")
+
+
+def test_of_causes_the_first_counts_whoever_was_heard_of_first() -> None:
+    full = node(0, [ended(0, 1)], [said(0, "disk_full", "OSError", at=-0.2)], began_at=100.3)
+    killed = node(1, [ended(1, 137)], began_at=100.2)
+    assert verdict(killed, full) == ("disk_full", 0, 0, True)
+
+
+def test_between_two_ranks_nobody_is_blamed() -> None:
+    nodes = [node(0, [ended(0, 134)], [said(0, "size_mismatch")]), node(1, [ended(1, 1)], lost(1))]
+    assert verdict(*nodes) == ("size_mismatch", 0, 0, False)
+
+
+def test_how_many_nodes_failed_of_the_same_is_counted() -> None:
+    nodes = [node(n, [ended(n, 1)], [said(n, "import_error")]) for n in range(3)]
+    judged = judge([*nodes, node(3, [ended(3, 0)])])
+    assert judged is not None
+    assert (judged.cause.slot, judged.alike, judged.others) == (0, 2, 3)
+
+
+@pytest.mark.parametrize("later", [-0.3, 0.1, 1.9])
+def test_an_early_end_is_named_though_it_closed_its_connections_first(later: float) -> None:
+    suffers = node(0, [ended(0, 1)], lost(0))
+    early = node(1, [ended(1, 0)], began_at=100.0 + later)
+    assert verdict(suffers, early) == ("early_end", 1, 1, True)
+
+
+def test_who_ended_with_0_long_after_is_not_early() -> None:
+    nodes = node(0, [ended(0, 1)], lost(0)), node(1, [ended(1, 0)], began_at=103.0)
+    assert verdict(*nodes) == ("peer_gone", 0, 0, False)
+
+
+def test_who_ended_with_0_has_suffered_nothing() -> None:
+    suffers = node(0, [ended(0, 1)], lost(0), began_at=100.3)
+    assert verdict(suffers, node(1, [ended(1, 0)], lost(1))) == ("early_end", 1, 1, True)
+
+
+def test_an_end_shortly_after_is_no_early_one_while_a_node_is_silent() -> None:
+    suffers, silent = node(0, [ended(0, 1)], lost(0)), NodeSeen(2, ranks=range(2, 3))
+    assert verdict(suffers, node(1, [ended(1, 0)], began_at=100.1), silent)[3] is False
+    assert verdict(suffers, node(1, [ended(1, 0)], began_at=99.0), silent)[0] == "early_end"
+
+
+def test_of_several_early_ends_the_first_is_the_cause() -> None:
+    ends = [ended(0, 0, -0.5), ended(1, 0, -0.7), ended(2, 1)]
+    assert together(node(0, ends, lost(2))) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "after", [lives(1, "T"), RankEnd(rank=1, exit_code=137, ended=30.1, state="T")]
+)
+def test_a_stopped_process_is_named_even_once_its_launcher_killed_it(after: RankEnd) -> None:
+    assert verdict(node(0, [ended(0, 1), after], waited(0))) == ("stopped_process", 0, 1, True)
+
+
+@pytest.mark.parametrize("end", [lives(2), ended(2, 143, 0.1)], ids=["lives", "told"])
+def test_the_one_that_did_not_wait_is_missed(end: RankEnd) -> None:
+    ends = [ended(0, 1), ended(1, 1, 0.01), end, ended(3, 1, 0.02)]
+    assert verdict(node(0, ends, waited(0, 1, 3))) == ("absent_rank", 0, 2, True)
+    started = waited(0, 1, 3, line="DistStoreError: wait timeout after 6000ms")
+    assert verdict(node(0, ends, started)) == ("late_rank", 0, 2, True)
+
+
+def test_of_several_that_did_not_wait_nobody_is_blamed() -> None:
+    ends = [ended(0, 1), ended(1, 1, 0.01), lives(2), lives(3)]
+    assert verdict(node(0, ends, waited(0, 1)))[3] is False
+
+
+def test_a_whole_node_may_be_missed() -> None:
+    nodes = node(0, [ended(0, 1), ended(1, 1)], waited(0, 1)), node(1, [lives(2), lives(3)])
+    assert verdict(*nodes) == ("absent_rank", 1, 2, True)
+    assert together(*nodes) == (2, 3)
+
+
+def test_nobody_is_missed_while_a_node_is_silent() -> None:
+    nodes = [node(0, [ended(0, 1), lives(1)], waited(0)), NodeSeen(1, ranks=range(2, 3))]
+    assert verdict(*nodes) == ("waited", 0, 0, False)
+    judged = judge(nodes)
+    assert judged is not None
+    assert (judged.silent, judged.waiting, judged.of) == ((1,), 1, 3)
+
+
+def test_an_exception_after_which_a_rank_hangs_is_the_cause() -> None:
+    clues = [*waited(0), said(1, "exception", "KeyError: 1", at=-300.0)]
+    assert verdict(node(0, [ended(0, 1), lives(1)], clues)) == ("exception", 0, 1, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "row"),
+    [
+        (
+            "RuntimeError: [Rank 0]: Ranks 2, 3 failed to pass monitoredBarrier in 4000 ms",
+            "absent_rank",
+        ),
+        (f"{AT_START}2", "late_rank"),
+    ],
+)
+def test_a_line_may_name_who_is_missed(line: str, row: str) -> None:
+    ends = [ended(0, 1), lives(1), lives(2), lives(3)]
+    nodes = node(0, ends, waited(0, line=line))
+    assert verdict(nodes) == (row, 0, 2, True)
+    assert verdict(node(0, ends, [said(None, "waited", line)]))[2] == 2
+    assert together(nodes) == ((2, 3) if row == "absent_rank" else (2,))
+    assert (
+        verdict(node(0, ends, waited(0, line=line.replace("2", "9").replace("3", "9"))))[3] is False
+    )
+
+
+def test_who_is_named_by_a_line_but_had_ended_is_an_early_end() -> None:
+    ends = [ended(0, 1), lives(1), ended(2, 0, -6.0)]
+    assert verdict(node(0, ends, waited(0, line=f"{AT_START}2"))) == ("early_end", 0, 2, True)
+
+
+def test_where_all_wait_nobody_is_blamed() -> None:
+    nodes = [node(n, [ended(n, 1)], waited(n)) for n in range(4)]
+    assert verdict(*nodes) == ("desync", 0, None, False)
+    mixed = [*nodes, node(4, [ended(4, 1)], lost(4))]
+    assert verdict(*mixed) == ("waited", 0, 0, False)
+
+
+def test_a_lost_node_is_the_cause_of_what_the_others_suffer() -> None:
+    gone = NodeSeen(1, ranks=range(1, 2), lost_at=110.0)
+    assert verdict(node(0, [ended(0, 1)], lost(0)), gone) == ("node_lost", 1, None, True)
+
+
+def test_what_a_node_says_of_ranks_of_another_does_not_count() -> None:
+    foreign = node(1, [lives(2)])
+    assert foreign.report is not None
+    evidence = Evidence(ranks=[lives(2), lives(0, "T")])
+    foreign = replace(foreign, report=foreign.report.model_copy(update={"evidence": evidence}))
+    nodes = node(0, [ended(0, 1), ended(1, 1)], waited(0, 1)), foreign
+    assert verdict(*nodes) == ("absent_rank", 1, 2, True)
+
+
+def _many(count: int, each: int) -> list[NodeSeen]:
+    found = []
+    for slot in range(count):
+        ranks = range(slot * each, (slot + 1) * each)
+        ends = [ended(rank, 1, (rank % each) / 100) for rank in ranks]
+        found.append(node(slot, ends, waited(*ranks), began_at=100.0 + slot / 1000))
+    return found
+
+
+def test_the_largest_run_is_judged_soon() -> None:
+    nodes = _many(2048, 8)
+    began = time.perf_counter()
+    judged: Judged | None = judge(nodes)
+    print(f"2,048 nodes x 8 ranks: {time.perf_counter() - began:.2f} s")
+    assert judged is not None
+    assert (judged.cause.row, judged.blames, judged.of) == ("desync", False, 16384)
