@@ -41,7 +41,7 @@ _OF_LAUNCHERS = re.compile(
     r"|(torch\.multiprocessing\.\S*\.)?ProcessExitedException\b"
 )
 """How launchers say that one of their ranks has failed."""
-_RECORD = re.compile(r"\[?[IWEFC]\d{4} [\d:.]+ |\[rank\d+\]:\[[IWEF]")
+_RECORD = re.compile(r"\[?[IWEFC]\d{3,4} [\d:.]+ |\[rank\d+\]:\[[IWEF]")
 """What torch's own logging begins a line with."""
 _ADDED = re.compile(
     r"\s|$|terminate called|Exception ignored|Fatal Python error|Current thread|Thread 0x|"
@@ -171,8 +171,16 @@ class _Reader:
             if not self._in_frames:
                 self._read_other(line)
         else:
-            self._in_frames = False
-            if _EXCEPTION.match(text) is None or _OF_LAUNCHERS.match(text):
+            is_exception = _EXCEPTION.match(text) is not None
+            if not is_exception:
+                # Another thread may write between its lines.
+                self.others.append(line)
+            self._in_frames = not is_exception and (
+                _RECORD.match(text) is not None or row_of(text) is not None
+            )
+            if self._in_frames:
+                return
+            if not is_exception or _OF_LAUNCHERS.match(text):
                 self._current = None
                 return
             current.raised.append(_Raised(text.strip()))

@@ -79,6 +79,18 @@ def test_a_worker_that_was_killed_says_so_though_torch_raises_more_from_it() -> 
     assert (clue.id, clue.line) == ("loader_worker", killed.strip())
 
 
+def test_native_code_may_write_between_the_lines_of_a_traceback() -> None:
+    nccl = "h:9:9 [0] NCCL WARN NET/IB: Got completion from peer 10.0.0.2<1> with status=12"
+    found = clues(
+        TRACEBACK, FRAME, nccl, "[rank0]:[E612 06:24:44.9 x.cpp:7] y", FRAME, "ValueError: no"
+    )
+    assert [(clue.id, clue.line) for clue in found] == [
+        ("ib_path", nccl),
+        ("exception", "ValueError: no"),
+    ]
+    assert clues(TRACEBACK, FRAME, "it is over", "INFO: done") == []
+
+
 def test_torchruns_own_words_are_no_clue() -> None:
     assert clues(TRACEBACK, FRAME, CHILD, "train.py FAILED", rank=None) == []
     found = clues(TRACEBACK, FRAME, "ValueError: no", TRACEBACK, FRAME, CHILD, rank=None)
@@ -92,6 +104,7 @@ def test_torchruns_own_words_are_no_clue() -> None:
         ("", True),
         ("  indented words of the exception", True),
         ("W1125 11:02:16.430000 4416 torch/distributed: closing", True),
+        ("[rank0]:[E612 06:24:44.903800913 ProcessGroupNCCL.cpp:757] destroyed", True),
         ("Exception ignored in: <function f>", True),
         ("/app/x.py:3: UserWarning: leaked", True),
     ],
