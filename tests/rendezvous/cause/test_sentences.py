@@ -1,0 +1,132 @@
+"""What is said of a cause, by value."""
+
+from __future__ import annotations
+
+import pytest
+
+from rendezvous.cause.facts import FactKind
+from rendezvous.cause.judge import Judged
+from rendezvous.cause.seen import Proof, Suspect
+from rendezvous.cause.sentences import bytes_text, fact_words, sentence_of
+from rendezvous.cause.table import BY_ID, CAUSES, Row
+from rendezvous.wire.evidence import Clue, Fact
+from rendezvous.wire.words import PRINTABLE
+
+OOM = Fact(kind=FactKind.OOM_KILL, value=2, limit=1536 << 20)
+FULL = Fact(kind=FactKind.SPACE, path="/data", value=0, limit=1 << 40)
+
+
+def suspect(
+    row: str, code: int | None = 1, clue: Clue | None = None, *facts: Fact, at: float = 100.0
+) -> Suspect:
+    return Suspect(0, row, at, Proof.LINE, 3, code, clue, facts)
+
+
+def clause(one: Suspect, **more: object) -> str:
+    return sentence_of(Judged(one, one, **more)).clause  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        *[(0, "0 bytes"), (1023, "1023 bytes"), (1024, "1 KiB"), (700 << 20, "700 MiB")],
+        *[(1536 << 20, "1.5 GiB"), (5 << 40, "5 TiB")],
+    ],
+)
+def test_amounts_are_told_in_powers_of_two(count: int, text: str) -> None:
+    assert bytes_text(count) == text
+
+
+@pytest.mark.parametrize(
+    ("fact", "words"),
+    [
+        (OOM, "limit 1.5 GiB, 2 killed"),
+        (Fact(kind=FactKind.OOM_KILL, value=1), "no limit is known, 1 killed"),
+        (Fact(kind=FactKind.OOM_MACHINE, limit=1 << 34, words="Out"), "16 GiB of memory; Out"),
+        (Fact(kind=FactKind.OOM_MACHINE), ""),
+        (Fact(kind=FactKind.PIDS, value=3, limit=512), "limit of processes: 512"),
+        (FULL, "/data: 0 bytes of 1 TiB free"),
+        (Fact(kind=FactKind.INODES, path="/d", limit=9), "/d: none of 9 inodes is free"),
+        (Fact(kind=FactKind.RLIMIT, path="nofile", limit=1024), "limit of open files: 1024"),
+        (Fact(kind=FactKind.RLIMIT, path="as", limit=1 << 30), "limit of address space: 1 GiB"),
+        (Fact(kind=FactKind.RLIMIT, path="new", limit=5), "limit of new: 5"),
+        (Fact(kind=FactKind.PORT, value=80, words="nginx"), "port 80 is held by nginx"),
+        (Fact(kind="of a newer worker", value=1, words="x"), ""),
+    ],
+)
+def test_facts_have_words(fact: Fact, words: str) -> None:
+    assert fact_words(fact) == words
+
+
+def test_every_kind_of_fact_has_words() -> None:
+    for kind in FactKind:
+        assert fact_words(Fact(kind=kind, path="/p", value=1, limit=2, words="w"))
+
+
+def test_a_clause_has_the_meaning_the_numbers_the_line_and_the_place() -> None:
+    line = "OSError: [Errno 28] No space left on device"
+    clue = Clue(id="disk_full", line=line, where="train.py:7 in save")
+    assert clause(suspect("disk_full", 1, clue, FULL)) == (
+        f"a file system is full (/data: 0 bytes of 1 TiB free): {line} (train.py:7 in save)"
+    )
+
+
+def test_what_the_end_says_already_is_not_said_again() -> None:
+    assert clause(suspect("killed", 137)) == ""
+    clue = Clue(id="exception", line="KeyError: 1", where="a.py:1")
+    assert clause(suspect("exception", 1, clue)) == "KeyError: 1 (a.py:1)"
+    assert clause(suspect("memory_limit", 137, None, OOM)) == (
+        "the kernel killed it at the memory limit of its control group (limit 1.5 GiB, 2 killed)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("alike", "others", "words"),
+    [
+        (0, 0, ""),
+        (0, 1, "; the other 1 node did not fail of this"),
+        (0, 3, "; the other 3 nodes did not fail of this"),
+        (2, 3, "; 2 of the other 3 nodes failed of the same"),
+    ],
+)
+def test_other_nodes_are_compared(alike: int, others: int, words: str) -> None:
+    said = clause(suspect("import_error"), alike=alike, others=others)
+    assert said == BY_ID["import_error"].says + words
+
+
+def test_ranks_of_which_the_same_is_true_are_named() -> None:
+    said = clause(suspect("stopped_process", None), together=(4, 5))
+    assert said.endswith("; so did ranks 4, 5")
+    assert clause(suspect("stopped_process", None), together=(4,)).endswith("; so did rank 4")
+
+
+def test_where_nobody_is_blamed_it_says_so_and_what_to_look_at() -> None:
+    one = suspect("waited", 1, Clue(id="waited", line="Timed out"))
+    said = sentence_of(Judged(one, one, blames=False, waiting=2, of=4, silent=(1, 3)))
+    assert said.clause.startswith(f"{BY_ID['waited'].says}: Timed out; which one is not known")
+    assert said.hint == "look at the last words of all ranks: rdzv logs RUN"
+    assert said.evidence == (
+        "rank 3 said: Timed out",
+        "rank 3 ended with exit code 1",
+        "2 of 4 ranks waited for another one, or lost it",
+        "slots 1, 3 have not told how they ended",
+    )
+
+
+@pytest.mark.parametrize(("at", "when"), [(98.0, "2.0 s earlier"), (101.5, "1.5 s later")])
+def test_the_evidence_tells_who_was_seen_to_fail_first(at: float, when: str) -> None:
+    first = Suspect(1, "peer_gone", at, Proof.LINE, None, 1, Clue(id="peer_gone", line="closed"))
+    said = sentence_of(Judged(suspect("killed", 137), first))
+    assert said.evidence == ("rank 3 ended with exit code 137", f"slot 1 failed {when}: closed")
+
+
+@pytest.mark.parametrize("row", CAUSES, ids=lambda row: row.id)
+@pytest.mark.parametrize("blames", [True, False])
+def test_every_row_can_be_said_in_one_line(row: Row, blames: bool) -> None:
+    name = row.id
+    clue = Clue(id=name, line="x" * 400, where="y" * 100)
+    one = suspect(name, 1, clue, OOM, FULL)
+    said = sentence_of(Judged(one, one, blames, (4, 5, 6, 7, 8, 9, 10), 1, 2, 3, 4, (5,)))
+    for text in (said.clause, said.hint, *said.evidence):
+        assert PRINTABLE.match(text)
+    assert 0 < len(said.clause) < 1000

@@ -1,0 +1,156 @@
+"""The table of causes is whole, and each of its rows can be judged."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from rendezvous.cause.facts import FactKind
+from rendezvous.cause.judge import judge
+from rendezvous.cause.seen import NodeSeen
+from rendezvous.cause.table import BY_CODE, BY_ID, CAUSES, Kind, Row, Then
+from rendezvous.wire.evidence import Clue, Evidence, Fact, RankEnd
+from rendezvous.wire.reports import ExitReport
+
+LINES = {
+    "gpu_ecc": "RuntimeError: CUDA error: uncorrectable ECC error encountered",
+    "gpu_xid": "NVRM: Xid (PCI:0000:4b:00): 79, pid=1, GPU has fallen off the bus.",
+    "cuda_memory": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB",
+    "cuda_fault": "RuntimeError: CUDA error: an illegal memory access was encountered",
+    "cuda_setup": "RuntimeError: CUDA error: invalid device ordinal",
+    "waited": "RuntimeError: gloo/transport: Timed out waiting 6000ms for recv operation",
+    "peer_gone": "RuntimeError: gloo/transport: Connection closed by peer [10.0.0.1]:5",
+    "shared_memory": "RuntimeError: unable to allocate shared memory(shm) for file",
+    "address_space": "RuntimeError: DefaultCPUAllocator: can't allocate memory: 4 bytes",
+    "file_limit": "OSError: [Errno 27] File too large",
+    "quota": "OSError: [Errno 122] Disk quota exceeded",
+    "disk_full": "OSError: [Errno 28] No space left on device",
+    "open_files": "OSError: [Errno 24] Too many open files: '/data/1'",
+    "filesystem_gone": "OSError: [Errno 116] Stale file handle",
+    "read_only": "OSError: [Errno 30] Read-only file system: '/data'",
+    "file_missing": "FileNotFoundError: [Errno 2] No such file or directory: '/data'",
+    "permission": "PermissionError: [Errno 13] Permission denied: '/data'",
+    "threads": "RuntimeError: can't start new thread",
+    "port_taken": "OSError: [Errno 98] Address already in use",
+    "name_resolution": "socket.gaierror: [Errno -2] Name or service not known",
+    "unreachable": "urllib.error.URLError: <urlopen error timed out>",
+    "shared_library": "ImportError: libx.so.1: cannot open shared object file: No such file",
+    "import_error": "ModuleNotFoundError: No module named 'x'",
+    "syntax_error": "SyntaxError: invalid syntax",
+    "loader_worker": "RuntimeError: DataLoader worker (pid(s) 7) exited unexpectedly",
+    "exception": "ValueError: no",
+}
+"""The last line of a traceback, of a program that ends with 1."""
+NATIVE = {
+    "watchdog_stuck": "ProcessGroupNCCL watchdog got stuck for 480 seconds",
+    "ib_path": "NCCL WARN NET/IB: Got completion from peer 10.0.0.2<1> with status=12 opcode=0",
+    "ib_queue_pair": "NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out",
+    "locked_memory": "NCCL WARN Call to ibv_reg_mr failed with error Cannot allocate memory",
+    "size_mismatch": "[enforce fail at pair.cc] op.preamble.length <= op.nbytes. 16 vs 8",
+    "watchdog_timeout": "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL",
+}
+"""A line of native code."""
+ENDS = {
+    "killed": (137, ""),
+    "terminated": (143, ""),
+    "interrupted": (130, ""),
+    "cpu_limit": (152, ""),
+    "bus_error": (135, "Fatal Python error: Bus error"),
+    "segfault": (139, "Fatal Python error: Segmentation fault"),
+    "crash": (132, ""),
+    "abort": (134, "terminate called after throwing an instance of 'std::logic_error'"),
+    "exit_code": (7, "step 3"),
+    "not_started": (127, "sh: train: not found"),
+    "arguments": (2, "train.py: error: unrecognized arguments: --x"),
+    "time_limit": (143, "slurmstepd: error: JOB 1 CANCELLED AT x DUE TO TIME LIMIT ***"),
+    "preempted": (143, "slurmstepd: error: JOB 1 CANCELLED AT x DUE TO PREEMPTION ***"),
+    "job_cancelled": (143, "slurmstepd: error: *** JOB 1 ON node CANCELLED AT x ***"),
+    "evicted": (143, "The node was low on resource: memory."),
+}
+"""Exit codes, with a last line."""
+FACTS = {
+    "memory_limit": (137, Fact(kind=FactKind.OOM_KILL, value=1)),
+    "machine_memory": (137, Fact(kind=FactKind.OOM_MACHINE, value=1)),
+    "inodes": (1, Fact(kind=FactKind.INODES, path="/data")),
+}
+WAITED = Clue(id="waited", line="Timed out", rank=0)
+JUDGED = {
+    "stopped_process": ([RankEnd(rank=1, state="T")], [WAITED]),
+    "early_end": ([RankEnd(rank=1, exit_code=0, ended=-1.0)], [WAITED]),
+    "absent_rank": ([RankEnd(rank=1)], [WAITED]),
+    "late_rank": ([RankEnd(rank=1)], [WAITED.model_copy(update={"line": "DistStoreError"})]),
+    "desync": (
+        [RankEnd(rank=1, exit_code=1, ended=0.0)],
+        [WAITED, Clue(id="waited", line="", rank=1)],
+    ),
+}
+"""What the second of two ranks did while the first one waited."""
+
+
+def one(code: int, *tail: str) -> NodeSeen:
+    report = ExitReport(epoch=1, exit_code=code, worker_rank=0, tail=list(tail))
+    return NodeSeen(0, 100.0, report, failed=True, ranks=range(1))
+
+
+def of_fact(code: int, fact: Fact) -> NodeSeen:
+    ends, clues = [RankEnd(rank=0, exit_code=code, ended=0.0)], []
+    if code == 1:
+        clues = [Clue(id="disk_full", line=LINES["disk_full"], rank=0, raised=True)]
+    evidence = Evidence(ranks=ends, clues=clues, facts=[fact])
+    report = ExitReport(epoch=1, exit_code=code, evidence=evidence)
+    return NodeSeen(0, 100.0, report, failed=True, ranks=range(1))
+
+
+def of_two(end: list[RankEnd], clues: list[Clue]) -> NodeSeen:
+    evidence = Evidence(ranks=[RankEnd(rank=0, exit_code=1, ended=0.0), *end], clues=clues)
+    report = ExitReport(epoch=1, exit_code=1, evidence=evidence)
+    return NodeSeen(0, 100.0, report, failed=True, ranks=range(2))
+
+
+BY_AGENT = ExitReport(epoch=1, exit_code=1, by_agent=True)
+SEEN = {
+    **{row: one(1, line) for row, line in NATIVE.items()},
+    **{
+        row: one(1, "Traceback (most recent call last):", '  File "a.py", line 1', line)
+        for row, line in LINES.items()
+    },
+    **{row: one(code, line) for row, (code, line) in ENDS.items()},
+    **{row: of_fact(*told) for row, told in FACTS.items()},
+    **{row: of_two(*told) for row, told in JUDGED.items()},
+    "node_lost": NodeSeen(0, lost_at=100.0),
+    "node_failed": NodeSeen(0, 100.0, BY_AGENT, failed=True),
+}
+
+
+@pytest.mark.parametrize("row", CAUSES, ids=lambda row: row.id)
+def test_every_row_is_whole_and_reached(row: Row) -> None:
+    assert row.says
+    assert row.shown_by
+    assert (
+        row.hint
+        or row.kind is Kind.CONSEQUENCE
+        or row.id in ("exception", "exit_code", "node_failed")
+    )
+    assert re.fullmatch(r"[a-z_]+", row.id)
+    for text in (row.says, row.hint, row.shown_by):
+        assert text == text.strip().removesuffix(".")
+    for pattern in row.patterns:
+        assert re.compile(pattern).search("") is None
+    judged = judge([SEEN[row.id]])
+    assert judged is not None
+    assert judged.cause.row == row.id
+
+
+def test_names_and_codes_are_unique() -> None:
+    assert len(BY_ID) == len(CAUSES)
+    assert len(BY_CODE) == sum(len(row.codes) for row in CAUSES)
+    assert SEEN.keys() == BY_ID.keys()
+
+
+def test_a_consequence_is_told_by_words_alone_and_blames_nothing_of_its_node() -> None:
+    for row in CAUSES:
+        if row.kind is Kind.CONSEQUENCE:
+            assert row.patterns
+            assert not row.codes
+            assert row.then is Then.MAY_HELP
