@@ -11,7 +11,7 @@ WAITING ?= 4
 SCHEDULES ?= 200000
 SHARE := not faults and not frameworks and not fuzz and not planted and not schedulers and not wheel and not nightly
 # Where the tests of each other share are; tests/test_shares.py holds them to it.
-FAULTS := tests/faults tests/path tests/attack tests/test_netlab.py
+FAULTS := tests/causes tests/faults tests/path tests/attack tests/test_netlab.py
 SCHEDULERS := tests/azureml tests/docker tests/kubernetes tests/slurm tests/ssh tests/vessl
 FRAMEWORKS := tests/frameworks tests/path
 FUZZ := tests/attack

@@ -185,7 +185,7 @@ def _remove_cgroup(group: Path) -> None:
 
 @contextmanager
 def missing_library(folder: Path) -> Iterator[By]:
-    """A module of Python, `FOLDER/modules/fused_optimizer`, linked to a library that is not there."""
+    """A module of Python, `FOLDER/modules/fused_optimizer`, linked to what is not there."""
     modules = folder / "modules"
     modules.mkdir()
     (modules / "empty.c").write_text("int libempty;\n")
@@ -223,7 +223,14 @@ class Case:
         env: Variables of the launch.
         needs: Programs.
         guilty: The one to blame, of two and of four ranks.
-        torch: Whether the ranks themselves use torch.
+        controller: The cgroups that it needs.
+        cause: What a result must name, where it is not the row's cause.
+        says: Printed on the node of the guilty one; empty where nothing is.
+        code: The guilty rank's exit code; 0 where it ends well, or is told to end.
+        each: Ranks on each of two nodes.
+        bare: Whether it is started by rdzv itself, without torchrun.
+        shows_whom: Whether anything tells the guilty from the others.
+        alone: Whether it can happen without rdzv.
     """
 
     row: int
@@ -236,6 +243,12 @@ class Case:
     controller: str = ""
     guilty: dict[int, int] = field(default_factory=lambda: {2: 1, 4: 2})
     cause: str = ""
+    says: str = ""
+    code: int = 1
+    each: int = 1
+    bare: bool = False
+    shows_whom: bool = True
+    alone: bool = True
 
     @property
     def expected(self) -> str:
@@ -243,9 +256,9 @@ class Case:
         return self.cause or CAUSES[self.row]
 
     @property
-    def torch(self) -> bool:
-        """Whether the ranks import torch themselves."""
-        return "import torch" in self.program
+    def has_rank(self) -> bool:
+        """Whether it is a rank of torchrun that fails, whose number is known."""
+        return not self.bare and self.row != 46
 
     def why_not(self) -> str | None:
         """Why this machine cannot make it; None when it can."""
@@ -265,8 +278,13 @@ TWO_MB = small_disk("size=2m")
 TIMED_OUT = "timed out waiting in gloo"
 CLOSED = "connection closed by peer, in gloo"
 STORE = "DistStoreError: wait timeout"
+MISMATCH = "size mismatch, or connection reset by peer, in gloo"
+MONITORED = "failed to pass monitoredBarrier"
+PREAMBLE = "op.preamble.length <= op.nbytes"
+FIRST = {2: 0, 4: 0}
 
 CASES = [
+<<<<<<< HEAD
     Case(1, "memory-limit", programs.MEMORY_LIMIT, by=memory_limit(1000), controller="memory"),
     Case(3, "killed", programs.KILLED),
     Case(4, "terminated", programs.TERMINATED),
@@ -278,6 +296,58 @@ CASES = [
     Case(9, "loader-killed", programs.LOADER_WORKER, cause="killed"),
     Case(9, "loader-segfault", programs.LOADER_SEGFAULT),
     Case(9, "loader-exception", programs.LOADER_EXCEPTION, cause="exception"),
+=======
+    Case(
+        1,
+        "memory-limit",
+        programs.MEMORY_LIMIT,
+        by=memory_limit(1000),
+        controller="memory",
+        code=137,
+        bare=True,
+    ),
+    Case(3, "killed", programs.KILLED, code=137, bare=True),
+    Case(4, "terminated", programs.TERMINATED, code=143),
+    Case(7, "bus-error", programs.BUS_ERROR, by=TWO_MB, needs=MOUNTS, code=135),
+    Case(
+        7,
+        "bus-error-faulthandler",
+        programs.BUS_ERROR,
+        by=TWO_MB,
+        needs=MOUNTS,
+        env=FAULTHANDLER,
+        code=135,
+        says="Fatal Python error: Bus error",
+    ),
+    Case(
+        8,
+        "shared-memory",
+        programs.SHARED_MEMORY,
+        by=small_shm("size=4m"),
+        needs=MOUNTS,
+        says="unable to allocate shared memory(shm)",
+    ),
+    Case(
+        9,
+        "loader-killed",
+        programs.LOADER_WORKER,
+        cause="killed",
+        says="is killed by signal: Killed",
+    ),
+    Case(
+        9,
+        "loader-segfault",
+        programs.LOADER_SEGFAULT,
+        says="is killed by signal: Segmentation fault",
+    ),
+    Case(
+        9,
+        "loader-exception",
+        programs.LOADER_EXCEPTION,
+        cause="exception",
+        says="Caught OSError in DataLoader worker process",
+    ),
+>>>>>>> 0a0d0dc (Inject 61 faults into real launches, of 35 rows of the catalogue)
     Case(
         9,
         "loader-memory",
@@ -285,7 +355,9 @@ CASES = [
         by=memory_limit(3000),
         controller="memory",
         cause="memory_limit",
+        says="is killed by signal: Killed",
     ),
+<<<<<<< HEAD
     Case(10, "segfault", programs.SEGFAULT),
     Case(10, "segfault-faulthandler", programs.SEGFAULT, env=FAULTHANDLER),
     Case(11, "abort", programs.ABORT),
@@ -334,5 +406,190 @@ CASES = [
     Case(47, "nan-guard", programs.NAN_GUARD),
     Case(48, "late-rank", programs.LATE, others=STORE),
     Case(48, "late-rank-0", programs.LATE, others=STORE, guilty={2: 0, 4: 0}),
+=======
+    Case(10, "segfault", programs.SEGFAULT, code=139, bare=True),
+    Case(
+        10,
+        "segfault-faulthandler",
+        programs.SEGFAULT,
+        env=FAULTHANDLER,
+        code=139,
+        says="Fatal Python error: Segmentation fault",
+    ),
+    Case(11, "abort", programs.ABORT, code=134),
+    Case(
+        11,
+        "cpp-exception",
+        programs.CPP_EXCEPTION,
+        code=134,
+        says="what():  tokenizer: vocabulary is empty",
+    ),
+    Case(
+        12,
+        "exception-gloo",
+        programs.EXCEPTION_GLOO,
+        CLOSED,
+        each=2,
+        says="ValueError: loss is nan",
+    ),
+    Case(
+        12,
+        "exception-async",
+        programs.EXCEPTION_ASYNC,
+        CLOSED,
+        each=2,
+        says="ValueError: loss is nan",
+    ),
+    Case(
+        12,
+        "exception-abort",
+        programs.EXCEPTION_ABORT,
+        code=134,
+        says="terminate called without an active exception",
+    ),
+    Case(13, "exception", programs.EXCEPTION, bare=True, says="ValueError: sample 17"),
+    Case(14, "import-error", programs.IMPORT_ERROR, says="ModuleNotFoundError: No module named"),
+    Case(
+        15,
+        "shared-library",
+        programs.SHARED_LIBRARY,
+        by=missing_library,
+        needs=("gcc",),
+        says="ImportError: libcudart.so.12",
+    ),
+    Case(16, "file-missing", programs.FILE_MISSING, says="FileNotFoundError: [Errno 2]"),
+    Case(17, "permission", programs.PERMISSION, by=secret_file, says="PermissionError: [Errno 13]"),
+    Case(
+        18,
+        "disk-full-save",
+        programs.DISK_FULL_SAVE,
+        by=TWO_MB,
+        needs=MOUNTS,
+        says="unexpected pos",
+    ),
+    Case(
+        19,
+        "disk-full",
+        programs.DISK_FULL,
+        by=TWO_MB,
+        needs=MOUNTS,
+        bare=True,
+        says="[Errno 28] No space left",
+    ),
+    Case(20, "file-limit", programs.FILE_LIMIT, says="[Errno 27] File too large"),
+    Case(20, "file-limit-save", programs.FILE_LIMIT_SAVE, says="unexpected pos"),
+    Case(
+        21,
+        "inodes",
+        programs.INODES,
+        by=small_disk("nr_inodes=100"),
+        needs=MOUNTS,
+        says="[Errno 28] No space left",
+    ),
+    Case(22, "open-files", programs.OPEN_FILES, says="[Errno 24] Too many open files"),
+    Case(
+        23,
+        "threads",
+        programs.THREADS,
+        by=few_threads,
+        controller="pids",
+        says="can't start new thread",
+    ),
+    Case(
+        24,
+        "address-space",
+        programs.ADDRESS_SPACE,
+        says="DefaultCPUAllocator: can't allocate memory",
+    ),
+    Case(24, "address-space-python", programs.ADDRESS_SPACE_PYTHON, says="MemoryError"),
+    Case(26, "port-taken", programs.PORT_TAKEN, says="[Errno 98] Address already in use"),
+    Case(26, "port-taken-http", programs.PORT_TAKEN_HTTP, says="[Errno 98] Address already in use"),
+    Case(
+        27,
+        "name-resolution",
+        programs.NAME_RESOLUTION,
+        by=no_resolver,
+        needs=MOUNTS,
+        says="socket.gaierror: [Errno -3]",
+    ),
+    Case(
+        27,
+        "name-url",
+        programs.NAME_URL,
+        by=no_resolver,
+        needs=MOUNTS,
+        says="<urlopen error [Errno -3]",
+    ),
+    Case(28, "recursion", programs.RECURSION, says="RecursionError: maximum recursion depth"),
+    Case(
+        29,
+        "size-mismatch",
+        programs.SIZE_MISMATCH,
+        MISMATCH,
+        each=2,
+        code=134,
+        says=PREAMBLE,
+        shows_whom=False,
+    ),
+    Case(
+        29,
+        "size-mismatch-larger",
+        programs.SIZE_MISMATCH_LARGER,
+        MISMATCH,
+        each=2,
+        code=0,
+        shows_whom=False,
+    ),
+    Case(
+        29,
+        "shape-mismatch",
+        programs.SHAPE_MISMATCH,
+        MISMATCH,
+        each=2,
+        code=134,
+        says=PREAMBLE,
+        shows_whom=False,
+    ),
+    Case(30, "desync-barrier", programs.DESYNC, TIMED_OUT, each=2, code=0),
+    Case(30, "desync-broadcast", programs.DESYNC_BROADCAST, TIMED_OUT, each=2, code=0),
+    Case(31, "absent-rank", programs.ABSENT_SLEEP, TIMED_OUT, each=2, code=0),
+    Case(31, "absent-lock", programs.ABSENT_LOCK, TIMED_OUT, each=2, code=0),
+    Case(31, "absent-monitored", programs.ABSENT_MONITORED, MONITORED, each=2, code=0),
+    Case(32, "early-end", programs.EARLY_END, CLOSED, each=2, code=0),
+    Case(32, "early-end-tidy", programs.EARLY_END_TIDY, CLOSED, each=2, code=0),
+    Case(32, "early-end-before", programs.EARLY_END_BEFORE, STORE, each=2, code=0),
+    Case(32, "early-end-before-0", programs.EARLY_END_BEFORE, STORE, each=2, code=0, guilty=FIRST),
+    Case(35, "peer-killed", programs.PEER_KILLED, CLOSED, each=2, cause="killed", code=137),
+    Case(
+        35,
+        "peer-killed-0",
+        programs.PEER_KILLED,
+        CLOSED,
+        each=2,
+        cause="killed",
+        code=137,
+        guilty=FIRST,
+    ),
+    Case(35, "peer-exit", programs.PEER_EXIT, CLOSED, each=2, cause="exit_code", code=7),
+    Case(35, "peer-segfault", programs.PEER_SEGFAULT, CLOSED, each=2, cause="segfault", code=139),
+    Case(
+        43,
+        "disk-error",
+        programs.DISK_ERROR,
+        by=broken_disk,
+        needs=(*MOUNTS, "mkfs.ext4"),
+        says="[Errno 5] Input/output error",
+    ),
+    Case(44, "exit-code", programs.EXIT_CODE, code=7),
+    Case(44, "sys-exit", programs.SYS_EXIT, bare=True, says="no checkpoint to resume from"),
+    Case(45, "stopped", programs.STOPPED, TIMED_OUT, each=2, code=0),
+    Case(46, "torchrun-killed", programs.PARENT_KILLED, code=137, cause="killed"),
+    Case(46, "keeper-killed", programs.PARENT_KILLED, code=137, bare=True, alone=False),
+    Case(47, "nan-guard", programs.NAN_GUARD, says="FloatingPointError: loss is nan"),
+    Case(48, "late-rank", programs.LATE, STORE, each=2, code=0),
+    Case(48, "late-rank-0", programs.LATE, STORE, each=2, code=0, guilty=FIRST),
+>>>>>>> 0a0d0dc (Inject 61 faults into real launches, of 35 rows of the catalogue)
 ]
 """Each is one row of the catalogue, in one of the ways in which it happens."""
+QUICK = ("memory-limit", "killed", "segfault", "exception", "disk-full", "sys-exit")
+"""Without torch: they run whenever faults are tested; all others by night."""

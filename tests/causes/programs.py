@@ -82,6 +82,14 @@ library["_ZSt21__throw_runtime_errorPKc"](b"tokenizer: vocabulary is empty")
 """
 )
 EXCEPTION = alone('raise ValueError(f"sample 17 has 3 labels, expected 4")')
+EXCEPTION_ABORT = alone(
+    """
+import atexit, ctypes
+library = ctypes.CDLL("libstdc++.so.6")
+atexit.register(library["_ZSt9terminatev"])
+raise ValueError("loss is nan")
+"""
+)
 NAN_GUARD = alone(
     """
 loss = float("nan")
@@ -166,7 +174,7 @@ RECURSION = alone("def visit(node):\n    return visit(node)\n\nvisit(1)")
 EXIT_CODE = alone("os._exit(7)")
 SYS_EXIT = alone('sys.exit("no checkpoint to resume from")')
 DISK_ERROR = alone('open(f"{folder}/disk/batches", "rb").read()')
-KEEPER = alone("os.kill(os.getppid(), signal.SIGKILL)\ntrain()")
+PARENT_KILLED = alone("os.kill(os.getppid(), signal.SIGKILL)\ntrain()")
 
 SHARED_MEMORY = torch_only(
     """
@@ -249,6 +257,7 @@ SIZE_MISMATCH = gloo(
     "batch = torch.ones(2048)\nfor _ in range(100):\n    dist.all_reduce(batch)",
     innocent="batch = torch.ones(4096)\nfor _ in range(100):\n    dist.all_reduce(batch)",
 )
+SIZE_MISMATCH_LARGER = SIZE_MISMATCH.replace("torch.ones(2048)", "torch.ones(8192)")
 SHAPE_MISMATCH = gloo(
     "parts = [torch.ones(1024) for _ in range(world)]\ndist.all_gather(parts, torch.ones(1024))",
     innocent=(
