@@ -28,6 +28,8 @@ _NAMED = re.compile(
 """The ranks that torch's monitored barrier has missed, and the one whose address Gloo waits for."""
 _TIDY_SECONDS = 2.0
 """A rank that ends tidily has closed its connections before: so much later it may be gone."""
+_REACTION_SECONDS = 0.1
+"""How often torchrun looks whether a rank has failed, to end the others."""
 _AT_START = re.compile(r"DistStoreError|/default_pg/0|waiting for clients|client socket has|c10d")
 _PEER = re.compile(r"(?:\[|\bpeer |<)(\d+\.\d+\.\d+\.\d+|[0-9a-fA-F:]*:[0-9a-fA-F:]+)[\]<:]")
 
@@ -73,13 +75,19 @@ def judge(nodes: Sequence[NodeSeen]) -> Judged | None:
         alike = {one.slot for one in own if one.row == cause.row} - {cause.slot}
         blames = BY_ID[cause.row].kind is not Kind.BETWEEN
         return Judged(cause, first, blames, alike=len(alike), others=len(nodes) - 1)
-    return _Ranks(nodes).judge(first)
+    return _Ranks(nodes, suspects).judge(first)
 
 
 class _Ranks:
     """All ranks of a run in which nothing but consequences has failed."""
 
-    def __init__(self, nodes: Sequence[NodeSeen]) -> None:
+    def __init__(self, nodes: Sequence[NodeSeen], suspects: Sequence[Suspect]) -> None:
+        self._failed_at: dict[int, float] = {}
+        """When the first process of a node that failed was over."""
+        for one in suspects:
+            if one.ended_at is not None:
+                earlier = self._failed_at.get(one.slot, one.ended_at)
+                self._failed_at[one.slot] = min(earlier, one.ended_at)
         self._nodes = nodes
         self._ends: dict[int, RankEnd] = {}
         self._slots: dict[int, NodeSeen] = {}
@@ -89,7 +97,7 @@ class _Ranks:
         for node in nodes:
             evidence = node.evidence()
             self._slots |= dict.fromkeys(node.ranks, node)
-            ends = evidence.ranks or _one_rank(node)
+            ends = evidence.ranks or _implied(node)
             self._ends |= {end.rank: end for end in ends if end.rank in node.ranks}
             self._failed |= {end.rank for end in ended_by_itself(ends)}
             for clue in evidence.clues:
@@ -180,8 +188,14 @@ class _Ranks:
                 yield Suspect(node.slot, clue.id, node.at(clue.at), Proof.LINE, rank, None, clue)
 
     def _ended_early(self, rank: int, before: float) -> bool:
-        later = _TIDY_SECONDS if self._told else 0.0
-        return self._succeeded(rank) and self._ended_at(rank) < before + later
+        if not self._succeeded(rank):
+            return False
+        # Who ends well after another one of its node has failed may have been told to.
+        failed_at = self._failed_at.get(self._slots[rank].slot)
+        latest = before + _TIDY_SECONDS if self._told else before
+        if failed_at is not None:
+            latest = min(latest, failed_at + _REACTION_SECONDS)
+        return self._ended_at(rank) < latest
 
     def _ended_at(self, rank: int) -> float:
         return self._slots[rank].at(self._ends[rank].ended)
@@ -202,10 +216,14 @@ class _Ranks:
         return sorted(ranks & self._slots.keys())
 
 
-def _one_rank(node: NodeSeen) -> list[RankEnd]:
-    """Of a node with one rank, of which only the program's end is known."""
-    if len(node.ranks) != 1 or node.report is None:
+def _implied(node: NodeSeen) -> list[RankEnd]:
+    """The ranks of a node that says nothing of them: all ended well, or all were stopped; of one
+    that has a single rank, its program's end is the rank's."""
+    report = node.report
+    if report is None:
         return []
-    if node.report.stopped:
-        return [RankEnd(rank=node.ranks[0])]
-    return [RankEnd(rank=node.ranks[0], exit_code=node.report.exit_code, ended=0.0)]
+    if report.stopped:
+        return [RankEnd(rank=rank) for rank in node.ranks]
+    if report.exit_code == 0 or len(node.ranks) == 1:
+        return [RankEnd(rank=rank, exit_code=report.exit_code, ended=0.0) for rank in node.ranks]
+    return []

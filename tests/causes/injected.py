@@ -284,19 +284,6 @@ PREAMBLE = "op.preamble.length <= op.nbytes"
 FIRST = {2: 0, 4: 0}
 
 CASES = [
-<<<<<<< HEAD
-    Case(1, "memory-limit", programs.MEMORY_LIMIT, by=memory_limit(1000), controller="memory"),
-    Case(3, "killed", programs.KILLED),
-    Case(4, "terminated", programs.TERMINATED),
-    Case(7, "bus-error", programs.BUS_ERROR, by=TWO_MB, needs=MOUNTS),
-    Case(
-        7, "bus-error-faulthandler", programs.BUS_ERROR, by=TWO_MB, needs=MOUNTS, env=FAULTHANDLER
-    ),
-    Case(8, "shared-memory", programs.SHARED_MEMORY, by=small_shm("size=4m"), needs=MOUNTS),
-    Case(9, "loader-killed", programs.LOADER_WORKER, cause="killed"),
-    Case(9, "loader-segfault", programs.LOADER_SEGFAULT),
-    Case(9, "loader-exception", programs.LOADER_EXCEPTION, cause="exception"),
-=======
     Case(
         1,
         "memory-limit",
@@ -347,7 +334,6 @@ CASES = [
         cause="exception",
         says="Caught OSError in DataLoader worker process",
     ),
->>>>>>> 0a0d0dc (Inject 61 faults into real launches, of 35 rows of the catalogue)
     Case(
         9,
         "loader-memory",
@@ -357,56 +343,6 @@ CASES = [
         cause="memory_limit",
         says="is killed by signal: Killed",
     ),
-<<<<<<< HEAD
-    Case(10, "segfault", programs.SEGFAULT),
-    Case(10, "segfault-faulthandler", programs.SEGFAULT, env=FAULTHANDLER),
-    Case(11, "abort", programs.ABORT),
-    Case(11, "cpp-exception", programs.CPP_EXCEPTION),
-    Case(12, "exception-gloo", programs.EXCEPTION_GLOO, others=CLOSED),
-    Case(12, "exception-async", programs.EXCEPTION_ASYNC, others=CLOSED),
-    Case(13, "exception", programs.EXCEPTION),
-    Case(14, "import-error", programs.IMPORT_ERROR),
-    Case(15, "shared-library", programs.SHARED_LIBRARY, by=missing_library, needs=("gcc",)),
-    Case(16, "file-missing", programs.FILE_MISSING),
-    Case(17, "permission", programs.PERMISSION, by=secret_file),
-    Case(18, "disk-full-save", programs.DISK_FULL_SAVE, by=TWO_MB, needs=MOUNTS),
-    Case(19, "disk-full", programs.DISK_FULL, by=TWO_MB, needs=MOUNTS),
-    Case(20, "file-limit", programs.FILE_LIMIT),
-    Case(20, "file-limit-save", programs.FILE_LIMIT_SAVE),
-    Case(21, "inodes", programs.INODES, by=small_disk("nr_inodes=100"), needs=MOUNTS),
-    Case(22, "open-files", programs.OPEN_FILES),
-    Case(23, "threads", programs.THREADS, by=few_threads, controller="pids"),
-    Case(24, "address-space", programs.ADDRESS_SPACE),
-    Case(24, "address-space-python", programs.ADDRESS_SPACE_PYTHON),
-    Case(26, "port-taken", programs.PORT_TAKEN),
-    Case(26, "port-taken-http", programs.PORT_TAKEN_HTTP),
-    Case(27, "name-resolution", programs.NAME_RESOLUTION, by=no_resolver, needs=MOUNTS),
-    Case(27, "name-url", programs.NAME_URL, by=no_resolver, needs=MOUNTS),
-    Case(28, "recursion", programs.RECURSION),
-    Case(29, "size-mismatch", programs.SIZE_MISMATCH, others="size mismatch, in gloo"),
-    Case(29, "shape-mismatch", programs.SHAPE_MISMATCH, others="size mismatch, in gloo"),
-    Case(30, "desync-barrier", programs.DESYNC, others=TIMED_OUT),
-    Case(30, "desync-broadcast", programs.DESYNC_BROADCAST, others=TIMED_OUT),
-    Case(31, "absent-rank", programs.ABSENT_SLEEP, others=TIMED_OUT),
-    Case(31, "absent-lock", programs.ABSENT_LOCK, others=TIMED_OUT),
-    Case(31, "absent-monitored", programs.ABSENT_MONITORED, others="monitored barrier"),
-    Case(32, "early-end", programs.EARLY_END, others=CLOSED),
-    Case(32, "early-end-tidy", programs.EARLY_END_TIDY, others=CLOSED),
-    Case(32, "early-end-before", programs.EARLY_END_BEFORE, others=STORE),
-    Case(32, "early-end-before-0", programs.EARLY_END_BEFORE, others=STORE, guilty={2: 0, 4: 0}),
-    Case(35, "peer-killed", programs.PEER_KILLED, others=CLOSED, cause="killed"),
-    Case(35, "peer-killed-0", programs.PEER_KILLED, CLOSED, cause="killed", guilty={2: 0, 4: 0}),
-    Case(35, "peer-exit", programs.PEER_EXIT, others=CLOSED, cause="exit_code"),
-    Case(35, "peer-segfault", programs.PEER_SEGFAULT, others=CLOSED, cause="segfault"),
-    Case(43, "disk-error", programs.DISK_ERROR, by=broken_disk, needs=(*MOUNTS, "mkfs.ext4")),
-    Case(44, "exit-code", programs.EXIT_CODE),
-    Case(44, "sys-exit", programs.SYS_EXIT),
-    Case(45, "stopped", programs.STOPPED, others=TIMED_OUT),
-    Case(46, "torchrun-killed", programs.KEEPER),
-    Case(47, "nan-guard", programs.NAN_GUARD),
-    Case(48, "late-rank", programs.LATE, others=STORE),
-    Case(48, "late-rank-0", programs.LATE, others=STORE, guilty={2: 0, 4: 0}),
-=======
     Case(10, "segfault", programs.SEGFAULT, code=139, bare=True),
     Case(
         10,
@@ -588,7 +524,6 @@ CASES = [
     Case(47, "nan-guard", programs.NAN_GUARD, says="FloatingPointError: loss is nan"),
     Case(48, "late-rank", programs.LATE, STORE, each=2, code=0),
     Case(48, "late-rank-0", programs.LATE, STORE, each=2, code=0, guilty=FIRST),
->>>>>>> 0a0d0dc (Inject 61 faults into real launches, of 35 rows of the catalogue)
 ]
 """Each is one row of the catalogue, in one of the ways in which it happens."""
 QUICK = ("memory-limit", "killed", "segfault", "exception", "disk-full", "sys-exit")

@@ -266,17 +266,6 @@ def main() -> None:
                 run for run in read_index() if (run["row"], run["name"], run["layout"]) != key
             ]
             write_index([*others, run])
-<<<<<<< HEAD
-            ends = [
-                (rank["rank"], rank.get("exit"), rank.get("said"), rank["after"])
-                for rank in run["ranks"]
-            ]
-            seconds = time.monotonic() - began
-            print(
-                f"{key} guilty {run['guilty']} blamed {run['torchrun_blames']} {ends} {seconds:.0f}s",
-                flush=True,
-            )
-=======
             print(_line(run), f"{time.monotonic() - began:.0f} s", flush=True)
 
 
@@ -284,7 +273,6 @@ def _line(run: dict[str, Any]) -> str:
     ends = [f"{rank['rank']}: {rank.get('exit')}, {rank['after']} s" for rank in run["ranks"]]
     blames = f"guilty {run['guilty']}, torchrun blames {run['torchrun_blames']}"
     return f"{run['row']} {run['name']} {run['layout']}: {blames}; {'; '.join(ends)};"
->>>>>>> 0a0d0dc (Inject 61 faults into real launches, of 35 rows of the catalogue)
 
 
 if __name__ == "__main__":
