@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from rendezvous.compat import tomllib
 from tests.causes.injected import CASES, CAUSES, QUICK
 from tests.causes.record import OUTPUTS, read_index
 
@@ -51,3 +52,15 @@ def test_six_cases_run_with_every_test_of_faults() -> None:
     quick = [case for case in CASES if case.name in QUICK]
     assert len(quick) == 6
     assert all(case.bare for case in quick)
+
+
+def test_the_port_that_gloo_prints_is_the_lost_ranks_own_with_its_bytes_swapped() -> None:
+    runs = tomllib.loads((OUTPUTS / "gloo-ports.toml").read_text())["run"]
+    found = []
+    for run in runs:
+        owners = {own: row["rank"] for row in run["ranks"] for own, _ in row["sockets"]}
+        for row in run["ranks"]:
+            for printed in map(int, re.findall(r"\]:(\d+)", row["printed"])):
+                found.append((run["killed"], owners[(printed & 0xFF) << 8 | printed >> 8]))
+    assert len(found) == 6
+    assert all(killed == owner for killed, owner in found)
