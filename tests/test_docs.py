@@ -20,6 +20,7 @@ from launcher.plan.plan import Site, Spec, make_plan
 from launcher.plan.template import Form
 from launcher.schedulers.catalog import known_schedulers
 from launcher.settings import LaunchSettings
+from rendezvous.cause.table import CAUSES, Kind, Row, Then
 from rendezvous.secret_variables import SECRET_VARIABLES
 from rendezvous.wire.errors import Cause, ExitCode
 from rendezvous.wire.table import EndpointTable
@@ -105,6 +106,7 @@ def blocks() -> dict[str, str]:
     return {
         "others": of_other_commands(),
         "exit codes": exit_codes(),
+        "causes": causes(),
         "node": entries(known["rdzv worker"], of_a_node=True),
         "launch": entries(known["rdzv launch"], of_a_node=False),
         "worker": entries(known["rdzv worker"], of_a_node=False),
@@ -116,6 +118,18 @@ def exit_codes() -> str:
     rows = ("| code | meaning | requeue |\n", "| --- | --- | --- |\n")
     codes = (f"| **{c.value}** | {c.help} | {'yes' if c.requeue else 'no'} |\n" for c in ExitCode)
     return "".join((*rows, *codes))
+
+
+def causes() -> str:
+    return "".join(map(cause_entry, CAUSES))
+
+
+def cause_entry(row: Row) -> str:
+    """A line: the id, what it means, what shows it, and what to do."""
+    nobody = " Names no rank by itself." if row.kind in (Kind.BETWEEN, Kind.CONSEQUENCE) else ""
+    stays = " Not started again." if row.then is Then.HOPELESS else ""
+    hint = f" To do: {row.hint}." if row.hint else ""
+    return f"- **`{row.id}`**: {row.says}. Shown by: {row.shown_by}.{nobody}{stays}{hint}\n"
 
 
 def with_blocks(text: str, written: Mapping[str, str]) -> str:

@@ -1,0 +1,227 @@
+"""Causes in a node's memory, files and processes. Pure."""
+
+from __future__ import annotations
+
+from rendezvous.cause.row import Row, Then
+
+MEMORY = (
+    Row(
+        "memory_limit",
+        "the kernel killed it at the memory limit of its control group",
+        "SIGKILL, and the control group's own count of such kills",
+        "ask the scheduler for more memory, or use fewer data-loading workers",
+    ),
+    Row(
+        "machine_memory",
+        "the kernel killed it because the machine's memory was used up",
+        "SIGKILL, and the kernel's count or line",
+        "use fewer processes or data-loading workers on this machine, or one with more memory",
+    ),
+    Row(
+        "shared_memory",
+        "its shared memory (/dev/shm) is full",
+        "the error of torch's shared memory, or SIGBUS where /dev/shm has nothing free",
+        "give the container more (docker: --shm-size=16g or --ipc=host; Kubernetes: an emptyDir "
+        "with medium Memory at /dev/shm); it is not the disk",
+        (
+            r"unable to allocate shared memory",
+            r"unable to (mmap|write|resize|open) .*</?torch_\S*>.*No space left",
+            r"DataLoader worker \(pid \d+\) is killed by signal: Bus error",
+            r"workers? (are|is) out of shared memory",
+            r"(Error while creating|posix_fallocate of) shared memory",
+        ),
+    ),
+    Row(
+        "address_space",
+        "it could not have the memory that it asked for",
+        "the allocator's error",
+        "lift the limit of address space (ulimit -v), or ask for less memory at a time",
+        (
+            r"DefaultCPUAllocator: (can't allocate|not enough) memory",
+            r"^(numpy\S*\.)?(_ArrayMemoryError|MemoryError)\b",
+            r"std::bad_alloc",
+            r"\[Errno 12\]|OSError.*Cannot allocate memory",
+        ),
+    ),
+)
+
+
+FILES = (
+    Row(
+        "inodes",
+        "a file system has no inode left",
+        "the error for a full disk, while bytes are free",
+        "delete small files there, or write fewer of them",
+    ),
+    Row(
+        "file_limit",
+        "a file cannot become as large as it tried",
+        "EFBIG or SIGXFSZ, or a torn write with a limit of file size",
+        "lift the limit (ulimit -f)",
+        (r"\[Errno 27\]", r"\bFile too large\b"),
+        (128 + 25,),
+    ),
+    Row(
+        "quota",
+        "the quota of a file system is used up",
+        "EDQUOT",
+        "delete something there, or ask for a larger quota",
+        (r"\[Errno 122\]", r"Disk quota exceeded"),
+    ),
+    Row(
+        "disk_full",
+        "a file system is full",
+        "ENOSPC, or the torn write of torch.save",
+        "free space there, keep fewer checkpoints, or write somewhere else",
+        (
+            r"\[Errno 28\]",
+            r"No space left on device",
+            r"basic_ios::clear: iostream error",
+            r"unexpected pos \d+ vs\.? \d+",
+            r"PytorchStreamWriter failed writing",
+        ),
+    ),
+    Row(
+        "open_files",
+        "it has reached the limit of open files",
+        "EMFILE",
+        "raise the limit (ulimit -n), or use torch.multiprocessing's file_system sharing",
+        (r"\[Errno 2[34]\]", r"Too many open files"),
+    ),
+    Row(
+        "filesystem_gone",
+        "a file system does not answer",
+        "ESTALE, EIO or a device that is gone",
+        "look at the mount on this node; the server behind it may be down",
+        (
+            r"\[Errno (5|107|108|112|116|121)\]",
+            r"Stale file handle",
+            r"OSError.*Input/output error",
+            r"Transport endpoint is not connected",
+        ),
+    ),
+    Row(
+        "read_only",
+        "it cannot write there: the file system is read-only",
+        "EROFS",
+        "write somewhere else, or mount it for writing on this node",
+        (r"\[Errno 30\]",),
+        then=Then.MAY_HELP,
+    ),
+    Row(
+        "file_missing",
+        "a file is missing on its node",
+        "ENOENT",
+        "is the path on every node? A folder that is not shared must be copied",
+        (r"\[Errno 2\]", r"^(\S+\.)?FileNotFoundError\b"),
+    ),
+    Row(
+        "permission",
+        "it is not allowed to read or write a file",
+        "EACCES or EPERM",
+        "compare the owner and the mode with the user of this node's processes",
+        (r"\[Errno (13|1)\]", r"^(\S+\.)?PermissionError\b"),
+    ),
+)
+
+
+PROCESSES = (
+    Row(
+        "threads",
+        "it could start no more threads or processes",
+        "EAGAIN of fork or of a thread, and the count of the control group",
+        "raise the limit of processes (ulimit -u, the container's pids limit), or set "
+        "OMP_NUM_THREADS and use fewer data-loading workers",
+        (
+            r"can't start new thread",
+            r"pthread_create",
+            r"(fork|thread|std::system_error).*Resource temporarily unavailable",
+            r"BlockingIOError: \[Errno 11\]",
+        ),
+    ),
+    Row(
+        "port_taken",
+        "a port that it needs is taken",
+        "EADDRINUSE",
+        "end what holds the port, or choose another one",
+        (r"\[Errno 98\]", r"EADDRINUSE", r"[Aa]ddress already in use"),
+    ),
+    Row(
+        "name_resolution",
+        "a name cannot be resolved on its node",
+        "the resolver's error",
+        "look at /etc/resolv.conf of this node, or give an address",
+        (
+            r"gaierror",
+            r"Name or service not known",
+            r"(Temporary failure in name resolution|NameResolutionError)",
+            r"nodename nor servname",
+        ),
+    ),
+    Row(
+        "unreachable",
+        "a service cannot be reached from its node",
+        "the error of an HTTP client, or of a connection that the program makes itself",
+        "can this node reach it? Download before the run, or set the proxy on every node",
+        (
+            r"MaxRetryError",
+            r"urlopen error",
+            r"^(\S+\.)?(ConnectionRefusedError|ConnectTimeout|ConnectError|URLError|HTTPError)\b",
+            r"LocalEntryNotFoundError|OfflineModeIsEnabled",
+        ),
+    ),
+    Row(
+        "shared_library",
+        "a shared library is missing on its node, or does not fit",
+        "the loader's error",
+        "compare the image and LD_LIBRARY_PATH of this node with the others'",
+        (
+            r"cannot open shared object file",
+            r"undefined symbol",
+            r"version `\S+' not found",
+        ),
+        then=Then.MAY_HELP,
+    ),
+    Row(
+        "import_error",
+        "a Python module is missing on its node, or does not fit",
+        "ModuleNotFoundError or ImportError",
+        "install it into the environment of every node; `rdzv doctor` shows which Python is used",
+        (r"^(\S+\.)?ModuleNotFoundError\b", r"^(\S+\.)?ImportError\b", r": No module named '?\w"),
+        then=Then.HOPELESS,
+    ),
+    Row(
+        "syntax_error",
+        "a Python file cannot be read",
+        "SyntaxError, IndentationError or TabError",
+        "fix the file; an older Python on this node does not know newer syntax",
+        (r"^(\S+\.)?(SyntaxError|IndentationError|TabError)\b",),
+        then=Then.HOPELESS,
+    ),
+    Row(
+        "arguments",
+        "the program does not take its arguments",
+        "exit code 2 with the words of an argument parser",
+        "compare COMMAND with the program's --help",
+        (r"^(\S+: )?error: .*argument|^\S+: error: ", r"^usage: "),
+        then=Then.HOPELESS,
+    ),
+    Row(
+        "not_started",
+        "the program could not be started",
+        "exit code 126 or 127",
+        "is it on the PATH of this node, and executable?",
+        codes=(126, 127),
+        then=Then.HOPELESS,
+    ),
+    Row(
+        "loader_worker",
+        "a data-loading worker of it ended",
+        "torch's DataLoader",
+        "try num_workers=0 to see the worker's own error",
+        (
+            r"DataLoader worker \(pid \d+\) is killed by signal",
+            r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpectedly",
+        ),
+    ),
+)
