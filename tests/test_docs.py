@@ -104,9 +104,9 @@ def blocks() -> dict[str, str]:
     """What is written, by the name of its place."""
     known = dict(commands())
     return {
+        "causes": causes(),
         "others": of_other_commands(),
         "exit codes": exit_codes(),
-        "causes": causes(),
         "node": entries(known["rdzv worker"], of_a_node=True),
         "launch": entries(known["rdzv launch"], of_a_node=False),
         "worker": entries(known["rdzv worker"], of_a_node=False),

@@ -118,7 +118,7 @@ class Result(Wire):
     hostname: str = ""
     worker_rank: int | None = Field(None, description="Global rank of the process that failed.")
     cause: str = Field(
-        "", description="Of a failure: its row in docs/causes.md; before the start, the code."
+        "", description="Of a failure: see 'rdzv docs causes'; before the start, the code."
     )
     certain: bool = Field(
         True,

@@ -103,13 +103,13 @@ def test_ranks_of_which_the_same_is_true_are_named() -> None:
 def test_where_nobody_is_blamed_it_says_so_and_what_to_look_at() -> None:
     one = suspect("waited", 1, Clue(id="waited", line="Timed out"))
     said = sentence_of(Judged(one, one, blames=False, waiting=2, of=4, silent=(1, 3)))
-    assert said.clause.startswith(f"{BY_ID['waited'].says}: Timed out; which one is not known")
+    assert said.clause.startswith(f"{BY_ID['waited'].says}, and which one is not known: Timed out")
     assert said.hint == "look at the last words of all ranks: rdzv logs RUN"
     assert said.evidence == (
         "rank 3 said: Timed out",
         "rank 3 ended with exit code 1",
         "2 of 4 ranks waited for another one, or lost it",
-        "slots 1, 3 have not told how they ended",
+        "no report of their end from slots 1, 3",
     )
 
 
