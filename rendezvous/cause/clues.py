@@ -44,8 +44,8 @@ _OF_LAUNCHERS = re.compile(
 _RECORD = re.compile(r"\[?[IWEFC]\d{3,4} [\d:.]+ |\[rank\d+\]:\[[IWEF]")
 """What torch's own logging begins a line with."""
 _ADDED = re.compile(
-    r"\s|$|terminate called|Exception ignored|Fatal Python error|Current thread|Thread 0x|"
-    r"Extension modules|.*(Warning|warn\()|Process \w+-\d+|.*DataLoader worker"
+    r"\s|$|terminate called|Exception (ignored|in thread)|Fatal Python error|Current thread|"
+    r"Thread 0x|Extension modules|.*(Warning|warn\()|Process \w+-\d+|.*DataLoader worker"
 )
 """What a process may still say of itself once it has failed."""
 _SIGNAL = re.compile(r"DataLoader worker .*is killed by signal")
@@ -249,6 +249,9 @@ def _clues_of(rank: int | None, lines: Sequence[Line]) -> list[Clue]:
             single[name] = _clue(name, line.text, rank, line.at)
     found = list(single.values())
     for traceback in reader.tracebacks[-2:]:
+        went_on = traceback.after > _MORE_LINES and traceback is not reader.tracebacks[-1]
+        if went_on and rank is not None:
+            continue  # It was logged, and got over.
         name, words = traceback.told(known)
         clue = _clue(name, words, rank, traceback.at)
         is_last = traceback is reader.tracebacks[-1] and traceback.after == 0

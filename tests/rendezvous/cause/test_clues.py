@@ -79,6 +79,16 @@ def test_a_worker_that_was_killed_says_so_though_torch_raises_more_from_it() -> 
     assert (clue.id, clue.line) == ("loader_worker", killed.strip())
 
 
+@pytest.mark.parametrize(("rank", "lines"), [(0, ["closed"]), (None, ["no", "closed"])])
+def test_an_exception_after_which_a_rank_went_on_does_not_explain_its_end(
+    rank: int | None, lines: list[str]
+) -> None:
+    steps = [f"step {step}" for step in range(20)]
+    last = "RuntimeError: gloo/transport: Connection closed"
+    found = clues(TRACEBACK, FRAME, "ValueError: no", *steps, TRACEBACK, FRAME, last, rank=rank)
+    assert [clue.line.split()[-1] for clue in found] == lines
+
+
 def test_native_code_may_write_between_the_lines_of_a_traceback() -> None:
     nccl = "h:9:9 [0] NCCL WARN NET/IB: Got completion from peer 10.0.0.2<1> with status=12"
     found = clues(
