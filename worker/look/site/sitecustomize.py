@@ -14,10 +14,9 @@ agent says what the hook has to know in the folder that RDZV_LOOK_FOLDER names:
     RANK.stderr
 
 It is the user's interpreter that runs this, of any version from 3.8, at each of its starts: it
-imports what is there already, never raises and prints nothing. What it cannot do it leaves.
+imports what is there already (not even `__future__`), never raises and prints nothing. What it
+cannot do it leaves.
 """
-
-from __future__ import annotations
 
 import os
 import sys
@@ -54,7 +53,7 @@ def _move_streams(folder: str) -> None:
             os.close(new)
 
 
-def read_streams(folder: str) -> tuple[list[str], list[str]]:
+def read_streams(folder: str) -> "tuple[list[str], list[str]]":
     """The pipes, stdout first, and the names of variables. Raises OSError where nobody reads."""
     fd = os.open(os.path.join(folder, STREAMS_FILE), os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -64,7 +63,7 @@ def read_streams(folder: str) -> tuple[list[str], list[str]]:
     return pipes.split(), names.split()
 
 
-def open_own(folder: str, pipes: list[str], rank: str, fd: int) -> int:
+def open_own(folder: str, pipes: "list[str]", rank: str, fd: int) -> int:
     """A rank's own stream for what `fd` is now; -1 where that is none of the pipes, or it has none.
 
     With 2>&1 both are the same pipe, and stay one stream.
