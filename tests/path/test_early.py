@@ -31,7 +31,7 @@ parents = [(parent / "comm").read_text(), os.readlink(parent / "fd" / "0")]
 print("a line of", rank)
 """
 _OTHER_EACH_TIME = (
-    *("MASTER_PORT", "TORCHELASTIC_ERROR_FILE", "RDZV_SOCKET"),
+    *("MASTER_PORT", "TORCHELASTIC_ERROR_FILE", "RDZV_SOCKET", "RDZV_LOOK_FOLDER"),
     *("TORCHELASTIC_RUN_ID", "RDZV_LAUNCH_ID", "NCCL_DEBUG_FILE"),
 )
 
@@ -48,6 +48,8 @@ def seen_by_ranks(folder: Path, *options: str) -> tuple[list[dict[str, Any]], li
     found = [json.loads((folder / f"seen-{rank}").read_text()) for rank in range(2)]
     for one in found:
         del one["c environ"]  # the same, but in one piece
+        for name in "12":  # its own streams: their names alone
+            one["files"][name][0] = Path(one["files"][name][0]).name
         for name in _OTHER_EACH_TIME:
             one["environ"].pop(name, None)
     begun = [b"early_torchrun.py" in (folder / f"parent-{r}").read_bytes() for r in range(2)]

@@ -456,3 +456,67 @@ def test_a_program_starts_though_the_disk_of_its_logs_hangs() -> None:
 
     assert bench.lives(steps, 2.0 + 2.0 + 0.5 + 0.01) == replace(GONE, words=replace(WORDS, log=""))
     assert bench.notes == [Note.NO_NCCL_LOG, Note.NO_LOG_FILE]
+
+
+# --- its ranks ------------------------------------------------------------------------------------
+
+
+LOOK = replace(PROGRAM, variables={"RDZV_LOOK_FOLDER": "/run/look-1"})
+
+
+class Streams:
+    """Streams of the ranks; see `worker.program.rank_streams.RankStreams`."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[Path, int]] = []
+        self.given: list[object] = []
+        self.closed = 0
+
+    def make(self, folder: Path, count: int) -> Streams:
+        self.made.append((folder, count))
+        return self
+
+    async def start(self, *args: Any, **options: Any) -> Program:
+        self.given.append(options["ranks"])
+        return Program()
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_the_ranks_have_streams_for_as_long_as_the_program_runs() -> None:
+    streams = Streams()
+    bench = Bench(LOOK, rank_streams=streams.make, start=streams.start)
+    assert bench.lives() == GONE
+    count = table().rows[1].nproc_per_node
+    assert streams.made == [(Path("/run/look-1"), count)]
+    assert (streams.given, streams.closed, bench.notes) == ([streams], 1, [])
+
+
+def test_without_a_folder_the_ranks_have_none() -> None:
+    streams = Streams()
+    assert Bench(rank_streams=streams.make, start=streams.start).lives() == GONE
+    assert (streams.made, streams.given) == ([], [None])
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_program_whose_ranks_can_have_none_starts_without(hangs: bool) -> None:
+    async def in_thread(work: Callable[..., Any], *args: Any) -> Any:
+        if hangs and work == make:
+            await forever()
+        return work(*args)
+
+    streams, make = Streams(), fails(OSError(28, "No space left on device"))
+    bench = Bench(LOOK, rank_streams=make, start=streams.start, in_thread=in_thread)
+    assert bench.lives(after=4.0) == GONE
+    problem = "its disk hangs" if hangs else "No space left on device"
+    assert bench.said == [notice(Note.NO_RANK_STREAMS, folder="/run/look-1", problem=problem)]
+    assert streams.given == [None]
+
+
+def test_a_program_that_cannot_be_started_leaves_no_streams() -> None:
+    streams = Streams()
+    bench = Bench(LOOK, rank_streams=streams.make, start=fails(RunError("no more processes")))
+    with pytest.raises(RunError):
+        bench.lives()
+    assert streams.closed == 1
