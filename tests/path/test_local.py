@@ -24,6 +24,7 @@ from tests.support.launching import (
     shell,
 )
 from tests.support.waiting import until
+from worker.contracts.framework import HOOK
 from worker.offer.ports import find_free
 
 COMMAND = ("--framework", "command")
@@ -66,7 +67,7 @@ def test_every_node_gets_one_table_its_own_rank_and_the_words_of_command(tmp_pat
     assert [s["NODE_RANK"] for s in seen] == ["0", "1", "2"]
     assert [s["NPROC_PER_NODE"] for s in seen] == ["2", "1", "1"]
     same = {(s["MASTER_ADDR"], s["NNODES"], s["RDZV_ID"], s["PYTHONPATH"]) for s in seen}
-    assert same == {("127.0.0.1", "3", "r", ".")}
+    assert same == {("127.0.0.1", "3", "r", f"{HOOK}:.")}
     assert len({s["MASTER_PORT"] for s in seen}) == 1
     assert not any(name in s for s in seen for name in ("RDZV_JOIN", "RDZV_JOIN_FILE", "RANK"))
     for rank in range(3):
