@@ -14,6 +14,9 @@ from tests.simulation.planted_departures import DEPARTURES
 # again is a further edit of the same bug.
 # fmt: off
 _EDITS = {
+    "rendezvous/cause/judge.py": [
+        ("the lowest slot", "key=lambda one: (one.at, one.slot)", "key=lambda one: one.slot"),
+    ],
     "rendezvous/run/admission.py": [
         ("no fencing", "node is None or node.incarnation != incarnation", "node is None"),
         ("old generations join", "request.generation < slot.wanted", "request.generation < 0"),
@@ -147,8 +150,8 @@ _EDITS = {
         ("restarts: no back-off", "wait = _backoff(run, first)", "wait = 0.0"),
         ("restarts: the back-off is not begun anew", "starts.short = 0 if got_on else starts.short", "starts.short = starts.short"),
         ("restarts: the back-off stays as it is", "2.0 ** min(run.starts.short - 1, 16)", "1.0"),
-        ("restarts: hopeless is not seen", "quick and starts.alike and starts.alike == alike(report)", "False"),
-        ("restarts: what cannot be started is", "code in _NOT_FOUND", "False"),
+        ("restarts: hopeless is not seen", "quick and starts.alike and starts.alike == alike(found, report)", "False"),
+        ("restarts: what cannot be started is", "found.then is Then.HOPELESS", "False"),
         ("restarts: no progress is not seen", "stalled and starts.stalled + 1 >= MOST_STALLED", "False"),
         ("restarts: without a lost node", "if slot.node is None or _goes(run, slot)", "if False"),
         ("restarts: who leaves starts again", "node.exit is not None and node.exit.leaves", "False"),
@@ -172,8 +175,8 @@ _EDITS = {
          "run.phase is Phase.FINISHED:\n        words = report.message"),
         ("verdict by arrival", "node.failed_at = now - report.age_seconds", "node.failed_at = now"),
         ("lost when noticed", "node.failed_at = now - silent", "node.failed_at = now"),
-        ("another's exit code", "report = first.its_node.exit",
-         "report = max((s.node.exit for s in run.slots if s.node and s.node.exit), key=lambda r: r.exit_code, default=None)"),
+        ("another's exit code", "code = found.exit_code",
+         "code = max(s.node.exit.exit_code for s in run.slots if s.node and s.node.exit)"),
         ("stopped is no failure", "not (report.stopped and run.stop)", "not report.stopped"),
         ("no failure after the stop", "not (report.stopped and run.stop)", "not run.stop"),
         ("leader cuts the verdict", "leader_ended and not run.stop", "leader_ended"),
@@ -205,7 +208,6 @@ _EDITS = {
         ("restarts: no time to stop in", "self.phase is Phase.ARMING and bool(self.starts.ended)", "False"),
         ("restarts: a node is left out", "if self.starts.ended:\n            return False", "if False:\n            return False"),
         ("the last cause", "run.slots[min(found)[1]] if found else None", "run.slots[max(found)[1]] if found else None"),
-        ("the lowest slot", "(slot.node.failed_at, slot.index)", "(slot.index, slot.index)"),
     ],
     "rendezvous/run/verifying.py": [
         ("epoch stays", "run.epoch += 1\n    run.attempt.probing", "run.epoch += number > 0 or run.epoch == 0\n    run.attempt.probing"),

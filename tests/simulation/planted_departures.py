@@ -28,7 +28,7 @@ DEPARTURES: dict[str, list[tuple[str, str, str]]] = {
         ("departures: a restart answers one", "says_so or node.departure is not None", "says_so"),
     ],
     "rendezvous/run/running.py": [
-        ("departures: ok after one", "first is None and is_told and restarts.was_stopped(run)", "False"),
+        ("departures: ok after one", "is_told and restarts.was_stopped(run)", "False"),
         ("departures: for who has ended well", "        departures.ended_well(run, slot)", "        pass"),
     ],
     "rendezvous/run/views.py": [
