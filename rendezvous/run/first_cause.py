@@ -130,8 +130,11 @@ def _rows(run: Run) -> Iterator[tuple[Slot, range, str]]:
 
 
 def _seen(run: Run) -> list[NodeSeen]:
-    rows = _rows(run)
-    return [_node_seen(slot, ranks, address) for slot, ranks, address in rows if slot.node]
+    rows = [row for row in _rows(run) if row[0].node is not None]
+    known = {slot.index for slot, _, _ in rows}
+    failed = (s for s in run.slots if s.node is not None and s.node.failed_at is not None)
+    rows += [(slot, range(0), "") for slot in failed if slot.index not in known]
+    return [_node_seen(slot, ranks, address) for slot, ranks, address in rows]
 
 
 def _node_seen(slot: Slot, ranks: range, address: str) -> NodeSeen:

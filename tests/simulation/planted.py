@@ -16,6 +16,7 @@ from tests.simulation.planted_departures import DEPARTURES
 _EDITS = {
     "rendezvous/cause/judge.py": [
         ("the lowest slot", "key=lambda one: (one.at, one.slot)", "key=lambda one: one.slot"),
+        ("the last cause", "cause = own[0]", "cause = own[-1]"),
     ],
     "rendezvous/run/admission.py": [
         ("no fencing", "node is None or node.incarnation != incarnation", "node is None"),
@@ -162,7 +163,7 @@ _EDITS = {
         ("restarts: the late are failures", "and not report.leaves", "and report.stopped"),
         ("restarts: a newcomer proves nothing", "any(slot.its_node.rank is None for slot in run.taking_part())", "False"),
         ("restarts: who is slow to stop has ended well", "report is None or report.stopped", "report is not None and report.stopped"),
-        ("restarts: a late cause is a restart", "starts.failed_at = failed_at\n", "starts.failed_at = failed_at\n        starts.used += 1\n"),
+        ("restarts: a late cause is a restart", "starts.failed_at = failed_at\n", "starts.failed_at = failed_at\n            starts.used += 1\n"),
     ],
     "rendezvous/run/rounds.py": [
         ("silence is good", 'PairProbe(slot=peer, outcome="error", detail="it was not probed")',
@@ -207,7 +208,6 @@ _EDITS = {
         ("arming has no end", "if limit is None:", 'if limit in (None, "arm_timeout_seconds"):'),
         ("restarts: no time to stop in", "self.phase is Phase.ARMING and bool(self.starts.ended)", "False"),
         ("restarts: a node is left out", "if self.starts.ended:\n            return False", "if False:\n            return False"),
-        ("the last cause", "run.slots[min(found)[1]] if found else None", "run.slots[max(found)[1]] if found else None"),
     ],
     "rendezvous/run/verifying.py": [
         ("epoch stays", "run.epoch += 1\n    run.attempt.probing", "run.epoch += number > 0 or run.epoch == 0\n    run.attempt.probing"),
