@@ -164,7 +164,6 @@ COLLECTIVES = (
             r"NCCL communicator was aborted",
             r"coordination service.*(unavailable|disconnected|heartbeat)",
             r"MPI_ABORT was invoked|An MPI communication peer process has unexpectedly disconnect",
-            r"^(\S+\.)?(BrokenPipeError|ConnectionResetError|ConnectionAbortedError|EOFError)\b",
             r"HorovodInternalError",
         ),
     ),

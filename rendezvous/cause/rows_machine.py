@@ -171,6 +171,13 @@ PROCESSES = (
         ),
     ),
     Row(
+        "connection_lost",
+        "a connection that it uses itself was closed",
+        "the exception of a socket or of a pipe",
+        "what is at its other end: a service, or a process that this rank has started?",
+        (r"^(\S+\.)?(BrokenPipeError|ConnectionResetError|ConnectionAbortedError)\b",),
+    ),
+    Row(
         "shared_library",
         "a shared library is missing on its node, or does not fit",
         "the loader's error",

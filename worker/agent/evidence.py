@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rendezvous.cause.clues import Line, find_clues
 from rendezvous.cause.facts import FactKind
-from rendezvous.wire.evidence import MAX_RANKS, Evidence, RankEnd
+from rendezvous.wire.evidence import Clue, Evidence, Fact, RankEnd
 from rendezvous.wire.words import printable
 from worker.agent.inputs import OwnWords
 from worker.agent.state import ProgramState
@@ -18,6 +18,9 @@ _PATH = re.compile(r"""['"](/[^'"]{1,200})['"]""")
 _PORT = re.compile(r"(?:port[ =:]+|[\])\w]:|', )(\d{2,5})\b")
 _ADDRESS = re.compile(r"address already in use|EADDRINUSE|Errno 98", re.IGNORECASE)
 _LAST_LINES = 60
+_MOST_RANKS = 128
+_MOST_BYTES = 16 << 10
+"""A request has 64 KiB, and half of that may be the last lines."""
 _WIDTH = 400
 
 
@@ -44,11 +47,30 @@ def evidence_of(
         for line in words.lines
         if until is None or line.at is None or line.at <= until
     ]
-    clues = find_clues(lines)
+    clues, facts = _within(find_clues(lines), words.facts)
     ended = sum(end.ended is not None for end in ranks)
-    if not clues and not words.facts and ended <= 1 and not any(end.state for end in ranks):
+    if not clues and not facts and ended <= 1 and not any(end.state for end in ranks):
         return None
-    return Evidence(ranks=ranks[:MAX_RANKS], clues=clues, facts=list(words.facts))
+    return Evidence(ranks=ranks[:_MOST_RANKS], clues=clues, facts=facts)
+
+
+def _within(clues: Sequence[Clue], facts: Sequence[Fact]) -> tuple[list[Clue], list[Fact]]:
+    """As many of them as a request has room for, facts first: they say more in less."""
+    room = _MOST_BYTES
+    kept: tuple[list[Clue], list[Fact]] = ([], [])
+    for fact in facts:
+        room -= _size(fact)
+        if room >= 0:
+            kept[1].append(fact)
+    for clue in clues:
+        room -= _size(clue)
+        if room >= 0:
+            kept[0].append(clue)
+    return kept
+
+
+def _size(one: Clue | Fact) -> int:
+    return len(one.model_dump_json().encode())
 
 
 def _end(child: Child, since: float, states: dict[int | None, str]) -> RankEnd:

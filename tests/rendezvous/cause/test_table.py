@@ -34,6 +34,7 @@ LINES = {
     "threads": "RuntimeError: can't start new thread",
     "port_taken": "OSError: [Errno 98] Address already in use",
     "name_resolution": "socket.gaierror: [Errno -2] Name or service not known",
+    "connection_lost": "ConnectionResetError: [Errno 104] Connection reset by peer",
     "unreachable": "urllib.error.URLError: <urlopen error timed out>",
     "shared_library": "ImportError: libx.so.1: cannot open shared object file: No such file",
     "import_error": "ModuleNotFoundError: No module named 'x'",
