@@ -248,6 +248,34 @@ def test_a_program_that_does_not_end_itself_is_killed_after_the_grace(keep: Keep
     assert kept.process.wait(30) == 137
 
 
+STOPPED_RANK = """
+import os, signal, subprocess, sys
+if len(sys.argv) > 1:
+    os.kill(os.getpid(), signal.SIGSTOP)
+    os.write(1, b"goes on\\n")
+    signal.pause()
+own = {**os.environ, "TORCHELASTIC_RUN_ID": "r"}
+rank = subprocess.Popen([sys.executable, "-IS", __file__, "rank"], env=own, start_new_session=True)
+signal.signal(signal.SIGTERM, lambda *_: rank.terminate())
+os.waitid(os.P_PID, rank.pid, os.WSTOPPED)
+os.write(1, b"stopped\\n")
+if os.environ["HOW"] == "ends itself":
+    rank.terminate()
+os._exit(-rank.wait())
+"""
+
+
+@pytest.mark.parametrize(("how", "word"), [("ends itself", b"L"), ("is told", b"T")])
+def test_a_stopped_rank_is_woken_to_heed_its_launchers_sigterm(
+    keep: Keep, tmp_path: Path, how: str, word: bytes
+) -> None:
+    (tmp_path / "launcher").write_text(STOPPED_RANK)
+    kept = keep(*PYTHON, str(tmp_path / "launcher"), env={**os.environ, "HOW": how}, grace=50)
+    assert kept.read_line() == "stopped"
+    kept.lifeline.send(word)
+    assert kept.result()[0] == signal.SIGTERM
+
+
 LAUNCHER = """
 import os, signal, subprocess, sys, time
 depth, name = int(sys.argv[1]), sys.argv[2]

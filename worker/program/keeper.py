@@ -48,6 +48,7 @@ from worker.program.process_table import (
     send,
     still_there,
     terminate,
+    wake,
 )
 from worker.program.telling import Order, forsaken, order_of
 
@@ -188,6 +189,7 @@ class Keeper:
     def _await_end(self) -> None:
         """Let the program end what it is ending; what it then leaves has the rest of the grace."""
         deadline = time.monotonic() + self._grace_seconds
+        wake(descendants(os.getpid()))
         while self._code is None and not self._told_to_kill:
             self._turn(deadline - time.monotonic())
             self._told_to_kill |= time.monotonic() >= deadline
@@ -212,8 +214,9 @@ class Keeper:
                 # Who loses its parent to another child of ours does so without a word to us.
                 following = half if time.monotonic() < half else deadline
                 self._turn(min(LOOK_SECONDS, following - time.monotonic()))
-                is_late = time.monotonic() >= half
-                terminate(forsaken(descendants(os.getpid()), order, os.getpid(), is_late))
+                is_late, everyone = time.monotonic() >= half, descendants(os.getpid())
+                terminate(forsaken(everyone, order, os.getpid(), is_late))
+                wake(everyone)
         deadline = time.monotonic() + KILL_SECONDS
         while not self._alone and time.monotonic() < deadline:
             kill(descendants(os.getpid()))

@@ -148,6 +148,12 @@ def terminate(everyone: list[Process]) -> None:
     """SIGTERM to all; a stopped process is woken, or it would never see it."""
     for process in everyone:
         send(process.pid, signal.SIGTERM)
+    wake(everyone)
+
+
+def wake(everyone: list[Process]) -> None:
+    """SIGCONT to what is stopped: whoever has told it to end would wait for it until the kill."""
+    for process in everyone:
         if process.state == "T":
             send(process.pid, signal.SIGCONT)
 
