@@ -108,7 +108,8 @@ def first_cause(run: Run) -> FirstCause | None:
     if judged is None:
         return None
     slot, first = run.slots[judged.cause.slot], run.slots[judged.first.slot]
-    failed = first if judged.cause.code is None and slot.its_node.failed_at is None else slot
+    is_lost = slot.its_node.exit is None
+    failed = slot if judged.cause.code is not None or is_lost else first
     return FirstCause(slot, failed, failed.its_node.exit, judged, sentence_of(judged))
 
 
