@@ -31,10 +31,11 @@ PURE = {
     ),
     "tests/rendezvous": (
         *("admission", "before_the_go", "blame", "certificate", "compare", "credentials"),
-        *("departures", "errors", "events", "join_string", "leases", "networks"),
+        *("departures", "errors", "events", "first_cause", "join_string", "leases", "networks"),
         *("path_findings", "protocol", "replay", "request_head", "restarts", "run_metrics"),
         *("schema", "verdict", "verifying", "views"),
     ),
+    "tests/rendezvous/cause": ("clues", "corpus", "judge", "sentences", "table", "telling"),
     "tests/worker": (
         *("address", "choice", "contracts", "family", "frameworks", "frameworks_mpi"),
         *("frameworks_page", "hosts", "hosts_plan", "hosts_text", "metrics", "nccl", "needs"),
@@ -42,9 +43,10 @@ PURE = {
         "variables",
     ),
     "tests/worker/agent": (
-        *("attempt", "departing", "following", "held_watch", "joining", "leaving", "node"),
-        *("reports", "restarting", "watching"),
+        *("attempt", "departing", "evidence", "following", "held_watch", "joining", "leaving"),
+        *("node", "reports", "restarting", "watching"),
     ),
+    "tests/worker/evidence": ("groups", "kernel_log", "places", "rank_processes"),
 }
 WHOLE = (
     "tests/launcher/test_processes.py",
