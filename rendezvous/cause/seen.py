@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from enum import IntEnum
 
@@ -101,9 +102,15 @@ class End:
 
 
 def ended_by_itself(ends: Iterable[RankEnd]) -> list[End]:
-    """The ranks that have failed, in order, without those that their launcher has then ended."""
+    """The ranks that have failed, in order, without those that their launcher has then ended; none
+    where one ended before them in a way that nobody has read: it may be what they were ended for.
+    """
+    ends = list(ends)
     failed = [End(end.rank, end.exit_code, end.ended or 0.0) for end in ends if end.exit_code]
     failed.sort(key=lambda end: end.offset)
+    unread = [end.ended for end in ends if end.ended is not None and end.exit_code is None]
+    if not failed or min(unread, default=math.inf) <= failed[0].offset:
+        return []
     return [end for end in failed if end is failed[0] or not _was_told(end, failed[0])]
 
 

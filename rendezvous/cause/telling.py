@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from rendezvous.cause.facts import FactKind
-from rendezvous.cause.seen import End, NodeSeen, Proof, Suspect, ended_by_itself
+from rendezvous.cause.seen import TOLD, End, NodeSeen, Proof, Suspect, ended_by_itself
 from rendezvous.cause.table import BY_CODE, BY_ID, SICK_XID, Kind
 from rendezvous.wire.evidence import Clue, Fact
 
@@ -53,7 +53,9 @@ def suspects_of(node: NodeSeen) -> list[Suspect]:
         row, code = "node_failed", report.exit_code
         return [Suspect(node.slot, row, node.began_at, Proof.FACT, code=code)]
     clues, facts = node.evidence().clues, node.evidence().facts
-    failed = ended_by_itself(node.evidence().ranks) or [_as_a_whole(node, clues)]
+    failed = ended_by_itself(node.evidence().ranks)
+    if not failed or (failed[0].code in TOLD and report.exit_code not in TOLD):
+        failed = [_as_a_whole(node, clues)]  # the rank that failed has not been seen
     shared = [clue for clue in clues if clue.rank is None]
     suffered = [clue for clue in shared if _is_consequence(clue)]
     mixed = len(failed) > 1 and bool(suffered)

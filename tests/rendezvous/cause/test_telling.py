@@ -153,3 +153,26 @@ def test_without_evidence_the_last_lines_are_read() -> None:
     report = ExitReport(epoch=1, exit_code=1, worker_rank=2, tail=tail)
     (suspect,) = suspects_of(NodeSeen(0, 1.0, report, failed=True, ranks=range(2, 4)))
     assert (suspect.row, suspect.rank) == ("exception", 2)
+
+
+def test_who_was_ended_for_a_rank_that_was_never_seen_is_not_blamed() -> None:
+    """It lived for less than a look takes."""
+    ends = [RankEnd(rank=2, exit_code=143, ended=0.0), RankEnd(rank=3, exit_code=143, ended=0.1)]
+    report = ExitReport(epoch=1, exit_code=1, evidence=Evidence(ranks=ends))
+    (found,) = suspects_of(NodeSeen(0, 100.0, report, failed=True, ranks=range(4)))
+    assert (found.row, found.rank, found.code) == ("exit_code", None, 1)
+
+
+@pytest.mark.parametrize(("read", "named"), [(1, 1), (None, None)])
+def test_who_was_ended_for_an_end_that_nobody_has_read_is_not_blamed(
+    read: int | None, named: int | None
+) -> None:
+    """torchrun reaps a rank as soon as it has ended, and then ends the others."""
+    ends = [
+        RankEnd(rank=1, exit_code=read, ended=0.0),
+        RankEnd(rank=2, exit_code=143, ended=0.2),
+    ]
+    report = ExitReport(epoch=1, exit_code=1, evidence=Evidence(ranks=ends))
+    node = NodeSeen(0, 100.0, report, failed=True, ranks=range(4))
+    (found,) = suspects_of(node)
+    assert (found.row, found.rank, found.code) == ("exit_code", named, 1)
