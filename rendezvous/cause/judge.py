@@ -156,11 +156,13 @@ class _Ranks:
             ]
 
     def _are_missed(self, alive: Sequence[int]) -> bool:
-        """Whether all others have waited for these: one rank, or all of one node.
+        """Whether all others have waited for these, or lost who did: one rank, or all of one node.
 
         Of several among those that waited, some may only have been ended before their time-out.
         """
-        waits = sum(1 for rank in self._slots if self._waits(rank) and rank not in alive)
+        missed = set(alive)
+        others = [rank for rank in self._slots if rank not in missed and self._suffers(rank)]
+        waits = len(others) if any(map(self._waits, others)) else 0
         nodes = {self._slots[rank].slot: self._slots[rank] for rank in alive}
         whole = len(nodes) == 1 and len(next(iter(nodes.values())).ranks) == len(alive)
         few = (len(alive) == 1 or whole) and len(alive) <= waits
