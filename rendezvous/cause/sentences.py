@@ -121,7 +121,8 @@ def bytes_text(count: float) -> str:
     """`700 MiB`, `1.5 GiB`, `12 bytes`."""
     for unit, size in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= size:
-            return f"{count / size:.3g} {unit}"
+            amount = count / size
+            return f"{amount:.0f} {unit}" if amount >= 100 else f"{amount:.3g} {unit}"
     return f"{count:.0f} bytes"
 
 

@@ -30,7 +30,7 @@ def clause(one: Suspect, **more: object) -> str:
     ("count", "text"),
     [
         *[(0, "0 bytes"), (1023, "1023 bytes"), (1024, "1 KiB"), (700 << 20, "700 MiB")],
-        *[(1536 << 20, "1.5 GiB"), (5 << 40, "5 TiB")],
+        *[(1010 << 20, "1010 MiB"), (1536 << 20, "1.5 GiB"), (5 << 40, "5 TiB")],
     ],
 )
 def test_amounts_are_told_in_powers_of_two(count: int, text: str) -> None:
