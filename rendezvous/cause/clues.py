@@ -31,7 +31,7 @@ _FRAME = re.compile(r'\s+File "(?P<file>[^"]*)", line (?P<line>\d+)(?:,? in (?P<
 _CHAIN = re.compile(
     r"(During handling of the above exception|The above exception was the direct cause)"
 )
-_EXCEPTION = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?::(?P<words> .*)?)?$")
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:: .*|:)?$")
 _BOX = "\u2502\u256d\u2570"
 """What rich draws around the frames of a traceback."""
 _FATAL = re.compile(r"Fatal Python error: ")

@@ -31,7 +31,6 @@ _TIDY_SECONDS = 2.0
 _REACTION_SECONDS = 0.1
 """How often torchrun looks whether a rank has failed, to end the others."""
 _AT_START = re.compile(r"DistStoreError|/default_pg/0|waiting for clients|client socket has|c10d")
-_PEER = re.compile(r"(?:\[|\bpeer |<)(\d+\.\d+\.\d+\.\d+|[0-9a-fA-F:]*:[0-9a-fA-F:]+)[\]<:]")
 
 
 @frozen
@@ -139,21 +138,20 @@ class _Ranks:
             yield [self._named(rank, "stopped_process", first.at, Proof.FACT) for rank in stopped]
         if raised := [one for rank in alive for one in self._raised(rank)]:
             yield [min(raised, key=lambda one: one.at)]
-        early = [rank for rank in others if self._ended_early(rank, first.at)]
-        if early and (not alive or set(early) & set(named)):
-            early.sort(key=lambda rank: self._ended_at(rank))
-            yield [
-                self._named(rank, "early_end", self._ended_at(rank), Proof.FACT) for rank in early
-            ]
+        ended = [rank for rank in others if self._ended_early(rank, first.at)]
+        early = [
+            self._named(rank, "early_end", self._ended_at(rank), Proof.FACT)
+            for rank in sorted(ended, key=self._ended_at)
+        ]
+        if early and (not alive or set(ended) & set(named)):
+            yield early
         row = "late_rank" if self._was_starting() else "absent_rank"
         if named:
             yield [self._named(rank, row, first.at, Proof.LINE) for rank in named]
         if self._told and self._are_missed(alive):
             yield [self._named(rank, row, first.at, Proof.LINE) for rank in alive]
         if early:
-            yield [
-                self._named(rank, "early_end", self._ended_at(rank), Proof.FACT) for rank in early
-            ]
+            yield early
 
     def _are_missed(self, alive: Sequence[int]) -> bool:
         """Whether all others have waited for these, or lost who did: one rank, or all of one node.

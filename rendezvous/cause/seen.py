@@ -36,7 +36,6 @@ class NodeSeen:
         report: How its program ended; None: nothing is known.
         failed: Whether it failed by itself, or was lost.
         ranks: The global ranks that it has.
-        address: In the table.
         lost_at: Since when it is silent, if it was lost.
         scheduler: What the scheduler says of its worker run.
     """
@@ -46,7 +45,6 @@ class NodeSeen:
     report: ExitReport | None = None
     failed: bool = False
     ranks: range = range(0)
-    address: str = ""
     lost_at: float | None = None
     scheduler: str = ""
 

@@ -70,10 +70,11 @@ class FirstCause:
         cause, report, clause = self.judged.cause, self.report, self.said.clause
         if report is None or report.by_agent:
             return f"{words_of_failure(self.failed)}{clause and f'; {clause}'}"
+        more = f"; {report.message}" if report.message else ""
         if self.judged.blames and cause.code is None:
             rank = "its program" if cause.rank is None else f"rank {cause.rank}"
             return f"{who(self.slot)}: {rank}: {clause}; then {self._words_of_failed()}"
-        return f"{self._words_of_failed()}{clause and f': {clause}'}{self._more(report)}"
+        return f"{self._words_of_failed()}{clause and f': {clause}'}{more}"
 
     def _words_of_failed(self) -> str:
         one = self.judged.first if self.judged.cause.code is None else self.judged.cause
@@ -82,9 +83,6 @@ class FirstCause:
         if rank is None and report is not None:
             rank = report.worker_rank
         return f"{who(self.failed)} failed: {words_of_end(one.code or self.exit_code, rank)}"
-
-    def _more(self, report: ExitReport) -> str:
-        return f"; {report.message}" if report.message else ""
 
     def fields(self) -> dict[str, Any]:
         """What a result, or the end of an epoch, says of it."""
@@ -115,30 +113,30 @@ def first_cause(run: Run) -> FirstCause | None:
 
 def cause_of_late(run: Run, slot: Slot, report: ExitReport, failed_at: float) -> FirstCause | None:
     """What a report alone tells, which comes when its epoch is over."""
-    ranks = next((ranks for one, ranks, _ in _rows(run) if one is slot), range(0))
+    ranks = next((ranks for one, ranks in _rows(run) if one is slot), range(0))
     judged = judge([NodeSeen(slot.index, failed_at, report, failed=True, ranks=ranks)])
     if judged is None:
         return None
     return FirstCause(slot, slot, report, judged, sentence_of(judged))
 
 
-def _rows(run: Run) -> Iterator[tuple[Slot, range, str]]:
-    """The slots of the table, with their global ranks and their address."""
+def _rows(run: Run) -> Iterator[tuple[Slot, range]]:
+    """The slots of the table, with their global ranks."""
     rank = 0
     for row in run.table.rows if run.table is not None else []:
-        yield run.slots[row.slot], range(rank, rank + row.nproc_per_node), row.address
+        yield run.slots[row.slot], range(rank, rank + row.nproc_per_node)
         rank += row.nproc_per_node
 
 
 def _seen(run: Run) -> list[NodeSeen]:
     rows = [row for row in _rows(run) if row[0].node is not None]
-    known = {slot.index for slot, _, _ in rows}
+    known = {slot.index for slot, _ in rows}
     failed = (s for s in run.slots if s.node is not None and s.node.failed_at is not None)
-    rows += [(slot, range(0), "") for slot in failed if slot.index not in known]
-    return [_node_seen(slot, ranks, address) for slot, ranks, address in rows]
+    rows += [(slot, range(0)) for slot in failed if slot.index not in known]
+    return [_node_seen(slot, ranks) for slot, ranks in rows]
 
 
-def _node_seen(slot: Slot, ranks: range, address: str) -> NodeSeen:
+def _node_seen(slot: Slot, ranks: range) -> NodeSeen:
     node = slot.its_node
     report, failed_at = node.exit, node.failed_at
     began_at = failed_at
@@ -151,7 +149,6 @@ def _node_seen(slot: Slot, ranks: range, address: str) -> NodeSeen:
         report=report,
         failed=failed_at is not None,
         ranks=ranks,
-        address=address,
         lost_at=failed_at if lost else None,
         scheduler=f"{slot.cause} {slot.detail}",
     )

@@ -242,11 +242,10 @@ def _count(run: Run, step: Again, found: FirstCause | None, seconds: float) -> N
     """What the next decision looks at."""
     starts, got_on = run.starts, _got_on(run, seconds)
     report = found.report if found is not None else None
-    counts = found and report and seconds <= QUICK_SECONDS and not got_on
+    is_quick = seconds <= QUICK_SECONDS and not got_on
     starts.used += step.counted
-    starts.alike = alike(found, report) if counts and found and report else ""
-    is_sick = found is not None and found.then is Then.SICK
-    starts.sick = found.slot.index if found is not None and is_sick else None
+    starts.alike = alike(found, report) if found and report and is_quick else ""
+    starts.sick = found.slot.index if found and found.then is Then.SICK else None
     starts.short = 0 if got_on else starts.short + (seconds < SHORT_SECONDS and step.counted)
     starts.stalled = 0 if got_on else starts.stalled + step.counted
     starts.progress = max(

@@ -131,7 +131,7 @@ def _node(entry: Entry, slot: int, ranks: range, how: Seeing) -> NodeSeen:
         began -= how.early
     fails = bool(failed) or whole
     words = SCHEDULERS.get(entry.name, "")
-    return NodeSeen(slot, BEGAN + began, report, fails, ranks, f"10.0.0.{slot + 1}", None, words)
+    return NodeSeen(slot, BEGAN + began, report, fails, ranks, None, words)
 
 
 def _end(

@@ -46,7 +46,7 @@ def node(
     evidence = Evidence(ranks=list(ends), clues=list(clues))
     report = ExitReport(epoch=1, exit_code=code, evidence=evidence)
     ranks = range(ends[0].rank, ends[-1].rank + 1)
-    return NodeSeen(slot, began_at, report, code > 0, ranks, f"10.0.0.{slot + 1}")
+    return NodeSeen(slot, began_at, report, code > 0, ranks)
 
 
 def verdict(*nodes: NodeSeen) -> tuple[str, int, int | None, bool]:
