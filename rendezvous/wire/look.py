@@ -1,0 +1,136 @@
+"""Where the ranks of a run are just now, as their nodes see it: the answers to one look. Pure.
+
+Ages are seconds on the node's own clocks, up to the moment of its look: the clocks of several nodes
+are never compared.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field
+
+from rendezvous.wire.evidence import Rank
+from rendezvous.wire.types import OutputLine, ShortWords, SlotIndex, Wire, Words
+
+MAX_LOOK_RANKS = 64
+MAX_STACKS = 512
+MAX_FRAMES = 128
+MAX_GROUPS = 64
+MAX_CALLS = 4
+
+LookNumber = Annotated[int, Field(ge=1, lt=1 << 53)]
+Age = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=-1, lt=1 << 62)]
+Stage = Literal["unknown", "starting", "importing", "imported", "groups"]
+Answer = Literal["read", "none", "silent", "absent"]
+
+
+class Frame(NamedTuple):
+    """One call of a stack."""
+
+    function: ShortWords
+    file: ShortWords
+    line: Annotated[int, Field(ge=0, lt=1 << 31)]
+
+
+class Stack(Wire):
+    """What one thread is in, the newest call first. Equal ones of a node are told once."""
+
+    frames: Annotated[list[Frame], Field(max_length=MAX_FRAMES)]
+    cut: bool = Field(False, description="There are more, older ones.")
+
+
+class Call(Wire):
+    """A collective, or a send or receive, that a rank has called."""
+
+    number: Count = Field(description="Counts those of its process group, from 1.")
+    operation: ShortWords = Field(description="Such as `all_reduce`.")
+    what: ShortWords = Field("", description="Such as `float32[1024]`; of several, the first.")
+    age: Age = Field(description="Seconds since it was called.")
+    done: bool | None = Field(None, description="Whether it has ended; none: nobody knows.")
+
+
+class ProcessGroup(Wire):
+    """A process group as one rank's recorder has it."""
+
+    name: ShortWords = Field(description="The same on all of its ranks.")
+    words: ShortWords = Field("", description="How the program calls it.")
+    members: OutputLine = Field("", description="Global ranks, `0-3,8`; empty: not known.")
+    called: Count = Field(description="The number of the newest collective that it has called.")
+    ended: Count = Field(-1, description="The newest that has ended; -1: not known.")
+    calls: Annotated[list[Call], Field(max_length=MAX_CALLS)] = Field(
+        [], description="The newest ones, the oldest of them first."
+    )
+    usual: Age = Field(0.0, description="The longest pause between the calls before; 0: unknown.")
+
+
+class RankLook(Wire):
+    """One rank."""
+
+    rank: Rank
+    pid: Annotated[int, Field(ge=0, lt=1 << 31)] = 0
+    state: Annotated[str, Field(max_length=1)] = Field(
+        "", description="The letter of `/proc/PID/stat`; empty: there is no such process."
+    )
+    waits_in: ShortWords = Field("", description="What it waits for in the kernel, by wchan.")
+    lives: Age = Field(0.0, description="Seconds since it was started.")
+    cpu: Age = Field(0.0, description="Seconds of CPU that it used during the look.")
+    bytes: Annotated[int, Field(ge=0, lt=1 << 62)] = Field(
+        0, description="That it read and wrote during the look."
+    )
+    called: Annotated[int, Field(ge=0, lt=1 << 31)] = Field(
+        0, description="Collectives that it called, or that ended, during the look."
+    )
+    stage: Stage = Field("unknown", description="How far it is with torch and its process groups.")
+    recorder: Answer = Field(
+        "absent",
+        description="Its flight recorder was read; it has none; the rank does not answer, as while "
+        "it holds the GIL; or there is no hook in it.",
+    )
+    stack: Annotated[int, Field(ge=0, lt=MAX_STACKS)] | None = Field(
+        None, description="Of its main thread, in `stacks`."
+    )
+    threads: Annotated[list[Annotated[int, Field(ge=0, lt=MAX_STACKS)]], Field(max_length=64)] = (
+        Field([], description="Those of its other threads.")
+    )
+    groups: Annotated[list[ProcessGroup], Field(max_length=MAX_GROUPS)] = []
+
+
+class LookReport(Wire):
+    """`POST /v1/runs/{run}/nodes/{node}/looks`: what a node has seen of its ranks."""
+
+    look: LookNumber
+    epoch: Annotated[int, Field(ge=0)]
+    seconds: Age = Field(0.0, description="How long the look has taken.")
+    ranks: Annotated[list[RankLook], Field(max_length=MAX_LOOK_RANKS)] = []
+    stacks: Annotated[list[Stack], Field(max_length=MAX_STACKS)] = []
+    left_out: Annotated[int, Field(ge=0, lt=1 << 31)] = Field(
+        0, description="Stacks, groups and ranks that did not fit into the report."
+    )
+    words: Words = Field("", description="Why nothing could be seen; empty: it could.")
+
+
+class LookCall(Wire):
+    """What was asked for: its number; the same for who asks while one is under way."""
+
+    look: LookNumber
+
+
+class NodeLook(Wire):
+    """What one node has answered."""
+
+    slot: SlotIndex
+    rank: int | None = None
+    hostname: ShortWords = ""
+    report: LookReport | None = Field(None, description="None: it has not answered yet.")
+
+
+class RunLook(Wire):
+    """`GET /v1/runs/{run}/looks`: what has come of the look until now."""
+
+    look: int = Field(description="0: nobody has looked.")
+    epoch: int = 0
+    age: float = Field(0.0, description="Seconds since it was asked for.")
+    over: bool = Field(False, description="Every node has answered, or its time is over.")
+    nodes: list[NodeLook] = []
