@@ -8,12 +8,26 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Mapping
+from typing import Literal
 
 from rendezvous.run.leases import Key
 from rendezvous.run.state import Run
 from rendezvous.server.live_run import LiveRun
-from rendezvous.talk.credentials import Credential, node_credential
+from rendezvous.talk.credentials import Credential, look_credential, node_credential
 from rendezvous.wire.errors import Fenced, Forbidden, NotFound, RunOver, Unauthorized, Unavailable
+
+Scope = Literal["read", "look", "write"]
+"""What is asked of a run: its state, the state of its program, or to change it."""
+_MAY: dict[Scope, tuple[str, ...]] = {
+    "read": ("admin", "read", "node"),
+    "look": ("admin", "look"),
+    "write": ("admin",),
+}
+_REFUSALS: dict[Scope, str] = {
+    "read": "cannot read the state of a run",
+    "look": "cannot look at the program of a run",
+    "write": "cannot change a run",
+}
 
 
 class NotYours(NotFound):
@@ -37,8 +51,8 @@ class Access:
         if not shown.matches(self._admin_sha256):
             raise Unauthorized("this is not the credential of this registry's operator")
 
-    def run(self, name: str, credential: Credential | None, *, write: bool) -> LiveRun:
-        """The run, for its readers, its nodes (to look), its admin and the operator."""
+    def run(self, name: str, credential: Credential | None, scope: Scope) -> LiveRun:
+        """The run, for its admin and the operator, and for whom the scope is open to."""
         shown = required(credential)
         live = self._runs.get(name)
         if shown.kind == "registry":
@@ -47,8 +61,8 @@ class Access:
                 raise NotFound(f"there is no run '{name}' here")
         elif live is None or not self._knows(live, shown):
             raise NotYours(f"there is no run '{name}' here, or it is not yours")
-        elif write and shown.kind != "admin":
-            raise Forbidden(f"a {shown.kind} credential cannot change a run")
+        elif shown.kind not in _MAY[scope]:
+            raise Forbidden(f"a {shown.kind} credential {_REFUSALS[scope]}")
         return live
 
     def _knows(self, live: LiveRun, shown: Credential) -> bool:
@@ -57,6 +71,9 @@ class Access:
             return shown.matches(spec.admin_sha256)
         if shown.kind == "read":
             return shown.matches(spec.read_sha256)
+        if shown.kind == "look":
+            known = look_credential(spec.admin_sha256, live.run.id, spec.launch_id)
+            return hmac.compare_digest(known.secret, shown.secret)
         return shown.kind == "node" and self._is_node(live, shown)
 
     def joiner(

@@ -88,7 +88,7 @@ def asks_what_is_wrong(service: Service) -> Callable[[Scope], bool]:
             if shown.kind == "registry":
                 service.access.registry(shown)
             else:
-                service.access.run(run, shown, write=False)
+                service.access.run(run, shown, "look" if shown.kind == "look" else "read")
         except RdzvError:
             return False
         return True

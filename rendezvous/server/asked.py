@@ -115,13 +115,19 @@ def operator(service: Service, asked: Asked) -> None:
 
 def reader(service: Service, asked: Asked) -> None:
     """Whoever may look at the run."""
-    asked.live = service.access.run(asked.run, asked.credential, write=False)
+    asked.live = service.access.run(asked.run, asked.credential, "read")
     asked.proven()
 
 
 def maker(service: Service, asked: Asked) -> None:
     """The maker of the run, and the operator."""
-    asked.live = service.access.run(asked.run, asked.credential, write=True)
+    asked.live = service.access.run(asked.run, asked.credential, "write")
+    asked.proven()
+
+
+def looker(service: Service, asked: Asked) -> None:
+    """Whoever may look at the program of the run: its source lines, and the state of processes."""
+    asked.live = service.access.run(asked.run, asked.credential, "look")
     asked.proven()
 
 

@@ -25,11 +25,13 @@ from rendezvous.run.views import (
 )
 from rendezvous.server.answers import Body
 from rendezvous.server.journal import Record
+from rendezvous.server.looks import Looks
 from rendezvous.server.metrics import Metrics
 from rendezvous.server.news import News
 from rendezvous.server.relay import Relay
 from rendezvous.server.trouble import Trouble
 from rendezvous.server.waiters import Waiters
+from rendezvous.wire.look import LookCall
 from rendezvous.wire.run import EventLine, NodeState, Phase, RunSpec, RunStatus
 
 _EVENT_LINES = 20_000
@@ -82,6 +84,9 @@ class LiveRun:
         self._has_ended = False
         self._idle = Body(b"")
         self._idle_at = float("-inf")
+        self.looks = Looks()
+        self._look_told = 0
+        """Of the look in what a poll without news answers."""
 
     def with_former(self) -> dict[str, str]:
         """How the launches of this name ended, this one too; the last of them."""
@@ -162,8 +167,20 @@ class LiveRun:
         """Answer everyone who waits: this run is replaced, or the registry closes."""
         self.nodes.wake_all()
         self.people.wake_all()
+        self.looks.close()
         if self.relay is not None:
             self.relay.close()
+
+    def begin_look(self, now: float) -> LookCall:
+        """Ask the nodes where their ranks are; see `Looks.begin`."""
+        call = self.looks.begin(self.run, now)
+        self.nodes.wake_all()
+        return call
+
+    def look_to_tell(self, now: float) -> int:
+        """The number of the look that a poll without news is answered with now; 0: none."""
+        self.idle(now)
+        return self._look_told
 
     @property
     def has_ended(self) -> bool:
@@ -198,10 +215,13 @@ class LiveRun:
 
     def idle(self, now: float) -> Body:
         """What a poll without news answers: the reason of the moment, made twice a second."""
-        fresh = now - self._idle_at < _IDLE_SECONDS
+        look = self.looks.open(now)
+        fresh = now - self._idle_at < _IDLE_SECONDS and look == self._look_told
         if self.news is not None and self.is_durable and not fresh:
             words, topic = reason_and_topic(self.run, now, self.trouble(now))
+            self._look_told = look
             changed: dict[str, Any] = {
+                "look": self._look_told or None,
                 "plan": None,
                 "table": None,
                 "why_released": {},

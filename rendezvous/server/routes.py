@@ -24,6 +24,7 @@ from rendezvous.server.asked import (
     anyone,
     bad_request,
     command_of_node,
+    looker,
     maker,
     newcomer,
     newcomer_of_slot,
@@ -35,6 +36,7 @@ from rendezvous.server.live_run import LiveRun
 from rendezvous.server.service import Service
 from rendezvous.version import rdzv_version
 from rendezvous.wire.errors import NotFound
+from rendezvous.wire.look import LookCall, LookReport, RunLook
 from rendezvous.wire.metrics import MetricBatch, MetricReply, RunMetrics
 from rendezvous.wire.node import JoinReply, JoinRequest, Refusal
 from rendezvous.wire.relay import RelayMail, RelayPost, RelayReply
@@ -70,13 +72,14 @@ async def _watch(service: Service, asked: Asked) -> Body:
     if query.ack is not None:
         ack = _ack(query.epoch, query.ack)
         await service.report(asked.live, asked.slot, asked.number, ack, watches=True)
-    return await service.watch(asked.live, query.after, query.has)
+    return await service.watch(asked.live, query.after, query.has, query.look)
 
 
 async def _end_and_watch(service: Service, asked: Asked) -> Body:
     """The same of a program's end."""
     await service.report(asked.live, asked.slot, asked.number, asked.said, watches=True)
-    return await service.watch(asked.live, asked.query.after, asked.query.has)
+    query = asked.query
+    return await service.watch(asked.live, query.after, query.has, query.look)
 
 
 @functools.lru_cache(64)  # all nodes acknowledge the same
@@ -125,6 +128,23 @@ async def _curves(service: Service, asked: Asked) -> Body:
     elapsed = service.now() - live.run.created_at
     rows = live.metrics.newest(elapsed) if after is None else live.metrics.after(after, elapsed)
     return Body(rows)
+
+
+async def _look(service: Service, asked: Asked) -> LookCall:
+    service.counters["looks"] += 1
+    return asked.live.begin_look(service.now())
+
+
+async def _looked(service: Service, asked: Asked) -> Body:
+    looks, number = asked.live.looks, asked.query.look
+    if not service.closing.is_set():
+        await looks.wait(number, asked.query.wait, service.now())
+    return looks.written(number, service.now())
+
+
+async def _answer_look(service: Service, asked: Asked) -> ReportReply:
+    asked.live.looks.take(asked.slot, asked.said, service.now())
+    return ReportReply(seq=asked.live.news_seq)
 
 
 # --- the table
@@ -189,6 +209,7 @@ _RUN = "/v1/runs/{run}"
 _NODE, _SLOT = f"{_RUN}/nodes/{{node}}", f"{_RUN}/slots/{{slot}}"
 _AFTER = (int, 0)
 _DIGEST = (Digest | None, None)
+_LOOK = (_Sequence, 0)
 
 # fmt: off
 ROUTES = (
@@ -196,13 +217,15 @@ ROUTES = (
     Route("watch", "GET", f"{_NODE}/watch",
           "News newer than `after`, else the reason of the moment after the poll length; "
           "before it waits, it acknowledges the table of `epoch` with the digest `ack`. `has` is "
-          "the digest of the table that the node has: of one that renews it only the port is sent.",
+          "the digest of the table that the node has: of one that renews it only the port is sent. "
+          "`look` is the number of the look that it knows: it is answered early for another one.",
           node, _watch, NodeView,
-          query={"after": _AFTER, "epoch": (int, 0), "ack": _DIGEST, "has": _DIGEST}, lean=True),
+          query={"after": _AFTER, "epoch": (int, 0), "ack": _DIGEST, "has": _DIGEST,
+                 "look": _LOOK}, lean=True),
     Route("end_and_watch", "POST", f"{_NODE}/watch",
           "The same; before it waits, it takes in how the program has ended.",
           node, _end_and_watch, NodeView, takes=ExitReport,
-          query={"after": _AFTER, "has": _DIGEST}, lean=True),
+          query={"after": _AFTER, "has": _DIGEST, "look": _LOOK}, lean=True),
     Route("report", "POST", f"{_NODE}/reports",
           "Probe results, acknowledgement or refusal, progress, exit, leave.",
           node,
@@ -269,6 +292,14 @@ ROUTES = (
           command_of_node, lambda service, asked: service.relay_take(
               asked.live, asked.slot, asked.query.after, asked.query.session),
           RelayMail, query={"after": (_Sequence, 0), "session": (_Session, "")}),
+    Route("look", "POST", f"{_RUN}/looks",
+          "Ask all nodes where their ranks are; the look that is under way, where there is one.",
+          looker, _look, LookCall),
+    Route("looked", "GET", f"{_RUN}/looks",
+          "What has come of the look with this number, 0 for the newest; waits for the rest.",
+          looker, _looked, RunLook, query={"look": _LOOK, "wait": (_Wait, 0.0)}),
+    Route("answer_look", "POST", f"{_NODE}/looks", "Where the ranks of this node are.",
+          node, _answer_look, ReportReply, takes=LookReport, lean=True),
     Route("runs", "GET", "/v1/runs", "All runs, without their slots.",
           operator, lambda service, asked: service.statuses(), RunList),
     Route("metrics", "GET", "/metrics", "Counters and gauges, as Prometheus text.",

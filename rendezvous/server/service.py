@@ -327,10 +327,11 @@ class Service:
             by_peer = how in (CloseReason.FIN, CloseReason.RST) and is_new
             live.leases.closed(key, now, number, by_peer=by_peer)
 
-    async def watch(self, live: LiveRun, after: int, has: str | None = None) -> Body:
-        """News newer than `after` for who has the table `has`, else the reason after the poll."""
+    async def watch(self, live: LiveRun, after: int, has: str | None = None, look: int = 0) -> Body:
+        """What is new to who knows so much, has this table and was told of this look."""
         self.counters["watches"] += 1
-        if live.news_seq <= after and not self.closing.is_set():
+        knows = live.news_seq <= after and live.look_to_tell(self.now()) in (0, look)
+        if knows and not self.closing.is_set():
             await live.nodes.wait(live.leases.poll)
         if self.closing.is_set():
             raise Unavailable("the registry is closing")

@@ -179,7 +179,7 @@ class RegistryClient:
             raise _refusal(answer.status, answer.body)
         return answer.body
 
-    async def _ask(
+    async def ask(
         self, model: type[Model], method: str, path: str, body: object = None, **how: Any
     ) -> Model:
         """What comes of `request`, read as that model."""
@@ -241,7 +241,7 @@ class RegistryClient:
 
     async def refuse(self, run: str, slot: int, refusal: Refusal) -> ReportReply:
         """Tell why this node does not join."""
-        return await self._ask(ReportReply, "POST", f"/v1/runs/{run}/slots/{slot}/refusal", refusal)
+        return await self.ask(ReportReply, "POST", f"/v1/runs/{run}/slots/{slot}/refusal", refusal)
 
     async def watch(
         self,
@@ -250,6 +250,7 @@ class RegistryClient:
         after: int,
         poll: float,
         brings: AckReport | ExitReport | None = None,
+        look: int = 0,
     ) -> NodeView:
         """The next news, or the present reason when there is none.
 
@@ -257,7 +258,7 @@ class RegistryClient:
         `JoinReply` has `acks_in_watch` reads an acknowledgement, and only one that tells of
         restarts the end of a program.
         """
-        path = f"/v1/runs/{run}/nodes/{slot}/watch?after={after}"
+        path = f"/v1/runs/{run}/nodes/{slot}/watch?after={after}" + f"&look={look}" * bool(look)
         late = poll + self._seconds
         if isinstance(brings, AckReport):
             path += f"&epoch={brings.epoch}&ack={brings.digest}"
@@ -284,16 +285,16 @@ class RegistryClient:
     async def send_metrics(self, run: str, slot: int, batch: MetricBatch) -> MetricReply:
         """Tell how this node's processes get on; what is lost on the way may be sent again."""
         path = f"/v1/runs/{run}/nodes/{slot}/metrics"
-        return await self._ask(MetricReply, "POST", path, batch)
+        return await self.ask(MetricReply, "POST", path, batch)
 
     async def relay_give(self, run: str, slot: int, parcels: list[Parcel]) -> RelayReply:
         """Send frames of remote commands to other nodes."""
         path = f"/v1/runs/{run}/nodes/{slot}/relay"
-        return await self._ask(RelayReply, "POST", path, RelayPost(parcels=parcels))
+        return await self.ask(RelayReply, "POST", path, RelayPost(parcels=parcels))
 
     async def relay_take(self, run: str, slot: int, after: int, session: str) -> RelayMail:
         """The frames of remote commands for this node after those that it has; waits for one."""
-        return await self._ask(
+        return await self.ask(
             RelayMail,
             "GET",
             f"/v1/runs/{run}/nodes/{slot}/relay",
@@ -312,47 +313,47 @@ class RegistryClient:
         told = spec.model_dump(mode="json")
         if not spec.limits.max_restarts:
             del told["limits"]["max_restarts"]
-        return await self._ask(RunStatus, "PUT", f"/v1/runs/{run}", told)
+        return await self.ask(RunStatus, "PUT", f"/v1/runs/{run}", told)
 
     async def cancel(self, run: str, reason: str) -> RunStatus:
         """End a run."""
-        return await self._ask(RunStatus, "DELETE", f"/v1/runs/{run}", params={"reason": reason})
+        return await self.ask(RunStatus, "DELETE", f"/v1/runs/{run}", params={"reason": reason})
 
     async def restart(self, run: str, reason: str) -> RunStatus:
         """Start the programs of a run again."""
         asked = RestartRequest(reason=reason)
-        return await self._ask(RunStatus, "POST", f"/v1/runs/{run}/restart", asked)
+        return await self.ask(RunStatus, "POST", f"/v1/runs/{run}/restart", asked)
 
     async def drain(self, run: str, slot: int, seconds: float, reason: str) -> RunStatus:
         """Have a node leave, after so many seconds."""
         asked = DrainRequest(seconds=seconds, reason=reason)
-        return await self._ask(RunStatus, "POST", f"/v1/runs/{run}/slots/{slot}/drain", asked)
+        return await self.ask(RunStatus, "POST", f"/v1/runs/{run}/slots/{slot}/drain", asked)
 
     async def slot_news(self, run: str, slot: int, news: SlotNews) -> RunStatus:
         """Tell what the scheduler says of a slot."""
-        return await self._ask(RunStatus, "POST", f"/v1/runs/{run}/slots/{slot}", news)
+        return await self.ask(RunStatus, "POST", f"/v1/runs/{run}/slots/{slot}", news)
 
     async def status(self, run: str, *, after: int = -1, wait: float = 0.0) -> RunStatus:
         """The run's state; with `wait`, once its version is above `after`."""
         path = f"/v1/runs/{run}?after={after}&wait={wait}"
-        return await self._ask(RunStatus, "GET", path, seconds=wait + self._seconds)
+        return await self.ask(RunStatus, "GET", path, seconds=wait + self._seconds)
 
     async def checks(self, run: str) -> RunReport:
         """What was checked before the go, and what was found."""
-        return await self._ask(RunReport, "GET", f"/v1/runs/{run}/report")
+        return await self.ask(RunReport, "GET", f"/v1/runs/{run}/report")
 
     async def metrics(self, run: str, after: int | None = None) -> RunMetrics:
         """The newest row of each process; with `after`, the rows numbered above it."""
         params = None if after is None else {"after": after}
-        return await self._ask(RunMetrics, "GET", f"/v1/runs/{run}/metrics", params=params)
+        return await self.ask(RunMetrics, "GET", f"/v1/runs/{run}/metrics", params=params)
 
     async def table(self, run: str, digest: str) -> EndpointTable:
         """The run's endpoint table with this digest."""
-        return await self._ask(EndpointTable, "GET", f"/v1/runs/{run}/tables/{digest}")
+        return await self.ask(EndpointTable, "GET", f"/v1/runs/{run}/tables/{digest}")
 
     async def runs(self) -> list[RunStatus]:
         """All runs of the registry."""
-        return (await self._ask(RunList, "GET", "/v1/runs")).runs
+        return (await self.ask(RunList, "GET", "/v1/runs")).runs
 
     async def events(self, run: str, after: int = 0) -> AsyncGenerator[EventLine, None]:
         """The run's events as they happen, until the run is over."""

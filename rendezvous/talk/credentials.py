@@ -50,17 +50,18 @@ def from_base64url(text: str) -> bytes:
     return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
 
 
-CredentialKind = Literal["join", "node", "read", "admin", "registry"]
+CredentialKind = Literal["join", "node", "read", "look", "admin", "registry"]
 _LETTERS: dict[str, CredentialKind] = {
     "j": "join",
     "n": "node",
     "r": "read",
+    "l": "look",
     "a": "admin",
     "g": "registry",
 }
 _LETTER_OF = {kind: letter for letter, kind in _LETTERS.items()}
 _CREDENTIAL = re.compile(
-    r"([rag]|[jn]\.(0|[1-9][0-9]{0,6})\.(0|[1-9][0-9]{0,6}))"
+    r"([rlag]|[jn]\.(0|[1-9][0-9]{0,6})\.(0|[1-9][0-9]{0,6}))"
     r"\.([A-Za-z0-9_-]{42}[AEIMQUYcgkosw048])\Z"
 )
 
@@ -133,6 +134,11 @@ class RunKeys:
         return Credential("admin", self._derive("admin"))
 
     @property
+    def look(self) -> Credential:
+        """May ask where the ranks are, and nothing else."""
+        return look_credential(self.admin.sha256(), self.run, self.launch_id)
+
+    @property
     def row_key(self) -> bytes:
         """Nodes sign their rows with it."""
         return self._derive("row")
@@ -141,6 +147,15 @@ class RunKeys:
     def probe_key(self) -> bytes:
         """Nodes prove who they are to each other with it."""
         return self._derive("probe")
+
+
+def look_credential(admin_sha256: str, run: str, launch_id: str) -> Credential:
+    """Lets its holder look at the program's state, source lines among it.
+
+    Who has the admin credential can make it, and so can the registry, which does not have to be
+    given anything for it: a registry of any age makes runs of which it is good for.
+    """
+    return Credential("look", hkdf(bytes.fromhex(admin_sha256), f"look|{run}|{launch_id}"))
 
 
 def registry_credential(secret: bytes) -> Credential:

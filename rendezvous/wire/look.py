@@ -48,7 +48,7 @@ class Call(Wire):
     operation: ShortWords = Field(description="Such as `all_reduce`.")
     what: ShortWords = Field("", description="Such as `float32[1024]`; of several, the first.")
     age: Age = Field(description="Seconds since it was called.")
-    done: bool | None = Field(None, description="Whether it has ended; none: nobody knows.")
+    done: bool | None = Field(None, description="Whether it has ended; none: not known.")
 
 
 class ProcessGroup(Wire):
@@ -129,8 +129,8 @@ class NodeLook(Wire):
 class RunLook(Wire):
     """`GET /v1/runs/{run}/looks`: what has come of the look until now."""
 
-    look: int = Field(description="0: nobody has looked.")
+    look: int = Field(description="0: there was none.")
     epoch: int = 0
     age: float = Field(0.0, description="Seconds since it was asked for.")
-    over: bool = Field(False, description="Every node has answered, or its time is over.")
+    over: bool = Field(False, description="Every node has answered, or its time has passed.")
     nodes: list[NodeLook] = []

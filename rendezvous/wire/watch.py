@@ -53,6 +53,9 @@ class NodeView(Wire):
     notice: DepartureNotice | None = Field(
         None, description="A node will go; programs may save their state."
     )
+    look: int | None = Field(
+        None, description="The number of a look: the node answers where its ranks are."
+    )
 
 
 _TABLE = b',"table":'

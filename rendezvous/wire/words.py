@@ -66,6 +66,11 @@ def listed(names: Iterable[str], limit: int = 5, *, of: int | None = None) -> st
 
 def slots_text(indices: Sequence[int]) -> str:
     """`slot 5`, or `slots 1-3, 5`; the indices are in order."""
+    return f"slot{'s' * (len(indices) > 1)} {spans_text(indices)}"
+
+
+def spans_text(indices: Sequence[int]) -> str:
+    """`1-3, 5`; the indices are in order."""
     spans: list[tuple[int, int]] = []
     for index in indices:
         if spans and spans[-1][1] == index - 1:
@@ -73,7 +78,7 @@ def slots_text(indices: Sequence[int]) -> str:
         else:
             spans.append((index, index))
     names = [str(low) if low == high else f"{low}-{high}" for low, high in spans]
-    return f"slot{'s' * (len(indices) > 1)} {listed(names)}"
+    return listed(names)
 
 
 def node_name(slot: int, hostnames: Mapping[int, str]) -> str:

@@ -30,6 +30,8 @@ from tests.support.registry import Launch
 from tests.support.served import OPERATOR, SECRET, FakeClock, Served, ask
 
 GENERATION_2: dict[str, Any] = {"generation": 2, "join_id": "join-0-of-generation-2"}
+LOOK = 1
+"""No look has this number: an answer to it changes nothing."""
 SILENCE = 0.4
 RUNS = ("demo", "other", "over")
 
@@ -110,6 +112,7 @@ class Stage:
             "join": self.mine.token(0, 2),
             "node": self.node(self.mine, 0, 2),
             "read": self.mine.keys.read,
+            "look": self.mine.keys.look,
             "admin": self.mine.keys.admin,
             "operator": OPERATOR,
         }
@@ -122,6 +125,7 @@ class Stage:
             f"{whose} join": launch.token(0, generation),
             f"{whose} node": node,
             f"{whose} read": launch.keys.read,
+            f"{whose} look": launch.keys.look,
             f"{whose} admin": launch.keys.admin,
         }
 
@@ -153,6 +157,7 @@ class Stage:
                 "first": 1,
                 "rows": [{"rank": 0, "step": 1, "values": {"loss": 0.5}}],
             },
+            ("POST", "/v1/runs/{run}/nodes/{node}/looks"): {"look": LOOK, "epoch": 2},
             ("POST", "/v1/runs/{run}/nodes/{node}/relay"): {
                 "parcels": [{"peer": 1, "frame": {"kind": "end", "number": 1}}]
             },
@@ -172,6 +177,7 @@ class Stage:
             for incarnation in (1, 2, 3)
         ]
         told = [host.metrics.newest(0.0) for host in hosts]
+        told += [host.looks.written(0, now).plain for host in hosts]
         told += [b"%d" % host.relay.held_bytes if host.relay else b"" for host in hosts]
         states = [repr(host.run) for host in hosts]
         return list(self.journal.read()), states, silence, told, self._runs()
@@ -181,7 +187,7 @@ class Stage:
         found = []
         for name in (*RUNS, "nosuch", "new"):
             try:
-                self.served.service.access.run(name, OPERATOR, write=True)
+                self.served.service.access.run(name, OPERATOR, "write")
             except NotFound:
                 continue
             found.append(name)

@@ -30,7 +30,8 @@ MODELS = [path for path in STORED if path not in EVENTS]
 REPORTS = [
     path
     for path in MODELS
-    if path.name.split(".")[0].endswith("Report") and not path.name.startswith("RunReport.")
+    if path.name.split(".")[0].endswith("Report")
+    and not path.name.startswith(("RunReport.", "LookReport."))
 ]
 WIRE = {
     name: value

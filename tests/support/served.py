@@ -114,7 +114,7 @@ class Served:
 
     def is_what_the_journal_says(self, launch: Launch, other: Service | None = None) -> bool:
         """Whether a registry that is started now would have the same run."""
-        there = (other or self.recovered()).access.run(launch.run, OPERATOR, write=True)
+        there = (other or self.recovered()).access.run(launch.run, OPERATOR, "write")
         return there.run == self.host(launch).run
 
     async def restart(self, away: float = 0.0) -> None:
@@ -149,7 +149,7 @@ class Served:
 
     def host(self, launch: Launch) -> LiveRun:
         """A run as the service has it; raises NotFound."""
-        return self.service.access.run(launch.run, OPERATOR, write=True)
+        return self.service.access.run(launch.run, OPERATOR, "write")
 
     async def create(self, launch: Launch, nodes: int = 2, **changes: Any) -> RunStatus:
         """Make a run."""

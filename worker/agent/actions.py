@@ -90,6 +90,7 @@ class Watch(Effect):
     Attributes:
         brings: What the registry is told with it.
         since: When what an exit report tells of began; its age is counted from then.
+        look: The newest look that this node has heard of.
     """
 
     after: int
@@ -98,6 +99,7 @@ class Watch(Effect):
     pause: bool = False
     brings: AckReport | ExitReport | None = None
     since: float | None = None
+    look: int = 0
 
 
 @frozen
@@ -297,6 +299,24 @@ class LookAtProgram:
 
 
 @frozen
+class AnswerLook:
+    """See where the ranks are, and tell it: many nodes one after the other.
+
+    Attributes:
+        look: Its number.
+        epoch: Of the table.
+        program: That is looked at; None: none runs, for the reason `why`.
+        delay: Seconds from now until it is told.
+    """
+
+    look: int
+    epoch: int
+    program: int | None
+    delay: float
+    why: str = ""
+
+
+@frozen
 class End:
     """The node is over: exit with the code, or with the error."""
 
@@ -318,5 +338,6 @@ Action = (
     | PassSignal
     | ShowDeparture
     | LookAtProgram
+    | AnswerLook
     | End
 )

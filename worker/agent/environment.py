@@ -19,7 +19,7 @@ from collections.abc import (
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rendezvous.background import in_background
 from rendezvous.shell import Recorder
@@ -60,6 +60,9 @@ from worker.program.progress_file import read_progress
 from worker.program.rank_streams import RankStreams
 from worker.program.rank_words import RankWords
 from worker.rsh.shims import write_shims
+
+if TYPE_CHECKING:
+    from worker.look.collect import Seen
 
 
 def dial(place: RegistryPlace, credential: Credential | str | None) -> RegistryClient:
@@ -184,6 +187,12 @@ def _recorder(path: Path) -> Recorder:
     return record_into(path)
 
 
+def _where_ranks_are(folder: str, pids: Mapping[int, int | None], first_rank: int) -> Seen:
+    from worker.look.collect import collect  # seldom wanted
+
+    return collect(Path(folder or os.devnull), pids, first_rank)
+
+
 @dataclass(frozen=True)
 class AgentEnvironment:
     """Everything of the outer world that one agent uses.
@@ -232,6 +241,7 @@ class AgentEnvironment:
     folders: Callable[[Mapping[str, str]], tuple[str, ...]] = folders_of
     look_before: Callable[[int | None], Counters] = look_before
     look_after: Callable[[Counters, Asked], list[Fact]] = look_after
+    where_ranks_are: Callable[[str, Mapping[int, int | None], int], Seen] = _where_ranks_are
     local_socket: Callable[..., AgentSocket] = LocalSocket
     nccl_log: Callable[..., NetworkLog] = NcclLog
     sink: Callable[..., Sink] = OutputSink

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rendezvous.compat import timeout
+from rendezvous.wire.look import LookReport
 from rendezvous.wire.watch import DepartureNotice
 from worker.agent import inputs
 from worker.agent.actions import ReadTrouble, Start
@@ -20,6 +21,7 @@ from worker.agent.environment import (
     RunningProgram,
     Sink,
 )
+from worker.agent.looking import pids_by_local_rank
 from worker.agent.looks import Looks
 from worker.agent.notices import Note, Notice, notice
 from worker.contracts.files import NOTICE_VARIABLE, notice_text
@@ -178,6 +180,15 @@ class Running:
     def look(self) -> None:
         """Tell the machine how it is, and what it has said."""
         self._see(self._words())
+
+    async def look_at_ranks(self, report: LookReport) -> LookReport:
+        """Add where its ranks are; why not, where that cannot be seen."""
+        if (program := self._program) is None:
+            return report.model_copy(update={"words": "its program has not been started yet"})
+        count = self._spec.row(self._asked.table).nproc_per_node
+        folder = self._asked.contract.variables.get(LOOK_VARIABLE, "")
+        pids = pids_by_local_rank(program.family, program.main_pid, count)
+        return await self._looks.at_ranks(report, folder, pids)
 
     def _changed(self) -> None:
         """Something of it has ended: its failure is reported a moment later, and how far it came

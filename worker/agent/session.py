@@ -50,7 +50,9 @@ async def talk(asked: do.Effect, client: RegistryClient, join: JoinString) -> in
             await refuse(client, join, asked.error)
         case do.Watch():
             brings = asked.brings and _with_age(asked.brings, asked.since)
-            view = await client.watch(join.run, join.slot, asked.after, asked.poll, brings)
+            view = await client.watch(
+                join.run, join.slot, asked.after, asked.poll, brings, asked.look
+            )
             return inputs.Viewed(asked.number, view)
         case do.Tell():
             since = asked.began_at if asked.since is None else asked.since

@@ -7,6 +7,7 @@ them (remote commands, metrics, the program) feeds the machine when it has somet
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Coroutine, Sequence
 from functools import partial
@@ -14,7 +15,9 @@ from typing import Any
 
 from rendezvous.shell import Recorder, Shell
 from rendezvous.talk.client import REQUEST_SECONDS, RegistryClient
-from rendezvous.wire.errors import ArmingFailed
+from rendezvous.talk.looks import answer_look
+from rendezvous.wire.errors import ArmingFailed, RdzvError
+from rendezvous.wire.look import LookReport
 from worker.agent import actions as do
 from worker.agent import inputs, node
 from worker.agent.arming import NodeSpec, arm
@@ -136,6 +139,8 @@ class NodeShell:
                 self._stop_listening()
             case do.OpenRemote():
                 self._open_remote(action)
+            case do.AnswerLook():
+                self._begin_beside("answering a look", self._answer_look(action))
             case do.SendMetrics():
                 self._begin_beside("sending metrics", self._metrics.send(nodes=action.nodes))
             case do.Stop() | do.Kill() | do.PassSignal() | do.ShowDeparture() | do.LookAtProgram():
@@ -210,6 +215,16 @@ class NodeShell:
                 self._begin_beside("showing a notice", showing)
             case do.LookAtProgram():
                 running.look()
+
+    async def _answer_look(self, asked: do.AnswerLook) -> None:
+        """Look now, and tell it when it is this node's turn."""
+        due = asyncio.get_running_loop().time() + asked.delay
+        report = LookReport(look=asked.look, epoch=asked.epoch, words=asked.why)
+        if asked.program is not None and (running := self._running.get(asked.program)):
+            report = await running.look_at_ranks(report)
+        await asyncio.sleep(due - asyncio.get_running_loop().time())
+        with contextlib.suppress(RdzvError):  # whoever asks sees that this node has not answered
+            await answer_look(self._client, self._spec.join.run, self._spec.join.slot, report)
 
     def _end(self, asked: do.End) -> None:
         if asked.error is not None:

@@ -71,6 +71,7 @@ class Member:
         held_at: Since when the next watch waits for what it is to bring; None: it does not wait.
         had_last_try: Whether the try with which the orphan time-out ends was made since.
         why_silent: What the last try that failed has shown.
+        look: The number of the newest look that it has heard of.
     """
 
     offered: frozenset[str]
@@ -82,6 +83,7 @@ class Member:
     held_at: float | None = None
     had_last_try: bool = False
     why_silent: str = ""
+    look: int = 0
 
 
 @dataclass(frozen=True)

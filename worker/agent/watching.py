@@ -17,7 +17,7 @@ from rendezvous.wire.errors import RegistryError, StorageFull, TooManyRequests
 from rendezvous.wire.reports import AckReport, ExitReport
 from rendezvous.wire.run import Phase
 from rendezvous.wire.watch import NodeView
-from worker.agent import attempt, following, inputs, reports
+from worker.agent import attempt, following, inputs, looking, reports
 from worker.agent.actions import Arm, Watch
 from worker.agent.faults import SILENT, registry_lost
 from worker.agent.notices import Note
@@ -48,6 +48,7 @@ def watch(turn: Turn, *, pause: bool = False) -> None:
         pause=pause,
         brings=brings,
         since=since,
+        look=member.look,
     )
 
 
@@ -130,6 +131,7 @@ def _member(turn: Turn) -> Member:
 def _viewed(turn: Turn, said: inputs.Viewed) -> None:
     view = said.view
     is_new = view.seq != _member(turn).after
+    looking.asked(turn, view)
     turn.set_member(
         after=view.seq,
         poll=view.poll_seconds,

@@ -1,0 +1,28 @@
+"""The calls of a look: to ask for one, to answer it, and to see what has come of it."""
+
+from __future__ import annotations
+
+from rendezvous.talk.client import REQUEST_SECONDS, RegistryClient
+from rendezvous.wire.look import LookCall, LookReport, RunLook
+from rendezvous.wire.reports import ReportReply
+
+
+async def begin_look(client: RegistryClient, run: str) -> LookCall:
+    """Ask all nodes where their ranks are."""
+    return await client.ask(LookCall, "POST", f"/v1/runs/{run}/looks")
+
+
+async def look_so_far(client: RegistryClient, run: str, look: int, wait: float) -> RunLook:
+    """What has come of a look; waits for the rest, at most so many seconds."""
+    return await client.ask(
+        RunLook,
+        "GET",
+        f"/v1/runs/{run}/looks",
+        params={"look": look, "wait": wait},
+        seconds=wait + 2 * REQUEST_SECONDS,
+    )
+
+
+async def answer_look(client: RegistryClient, run: str, slot: int, report: LookReport) -> None:
+    """Tell where the ranks of this node are; what is lost on the way is not sent again."""
+    await client.ask(ReportReply, "POST", f"/v1/runs/{run}/nodes/{slot}/looks", report)
