@@ -15,7 +15,7 @@ from worker.settings import GROUPS
 _COLUMN = 22
 
 SECTIONS = {
-    "Run a program": ("launch", "status", "logs", "cancel", "restart", "drain", "prune"),
+    "Run a program": ("launch", "status", "logs", "look", "cancel", "restart", "drain", "prune"),
     "Check machines": ("doctor", "bench", "schedulers"),
     "Look closer": ("metrics", "replay", "docs"),
     "Build on rdzv": ("serve", "worker", "token", "rsh", "completion"),
