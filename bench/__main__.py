@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from bench import agents, idle, mesh, restarts, starts
+from bench import agents, idle, looks, mesh, restarts, starts
 from bench.hosts import name_mapped_loopback
 from bench.machine import describe, watching
 from bench.meeting import Times, meeting
@@ -41,6 +41,7 @@ class Plan:
     restarts: tuple[int, ...]
     restart_rounds: int
     killed: int
+    looks: tuple[int, ...]
 
 
 FULL = Plan(
@@ -61,6 +62,7 @@ FULL = Plan(
     restarts=(64, 512, 2_048),
     restart_rounds=5,
     killed=5,
+    looks=(4, 64, 1_024),
 )
 QUICK = Plan(
     mode="quick",
@@ -80,6 +82,7 @@ QUICK = Plan(
     restarts=(8, 64),
     restart_rounds=1,
     killed=1,
+    looks=(4, 64),
 )
 
 
@@ -174,6 +177,8 @@ def run(plan: Plan) -> None:
     peers = not plan.mode
     for work in restarts.works(plan.restarts, plan.restart_rounds, plan.killed, peers=peers):
         _measure(report, work)
+    for nodes in plan.looks:
+        _measure(report, partial(looks.of_registry, nodes, plan.agent_rounds))
     _figures(report, plan)
 
 

@@ -29,6 +29,7 @@ from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.reports import ExitReport, LeaveReport, Report
 from rendezvous.wire.run import Phase
 from rendezvous.wire.watch import NodeView, OtherDigest, read_view
+from worker.agent.looking import ANSWERS_A_SECOND
 
 _HEADERS = (
     f"Host: {SERVER_NAME}\r\nAccept: */*\r\nAccept-Encoding: gzip\r\nConnection: keep-alive\r\n"
@@ -108,6 +109,8 @@ class SimulatedNode:
     """The digest of the table that it has, as a watch tells it."""
     epoch: int = 0
     """Of the program that runs; 0 once its end was told."""
+    look: int = 0
+    """The newest that it was told of."""
     report: bytes = b""
     """What waits until a second connection is open."""
     received: bytearray = field(default_factory=bytearray)
@@ -179,6 +182,9 @@ class Crowd:
         self.nodes = {slot: SimulatedNode(slot) for slot in slots}
         self._tellers = {slot: SimulatedNode(slot) for slot in self.nodes}
         self.progress = Progress()
+        self._answers: deque[tuple[float, SimulatedNode]] = deque()
+        """Of a look, with the moment at which each is told."""
+        self.look_answer: Callable[[int], bytes] = lambda slot: b""
         self.ends_at_once = True
         """Programs that are told to stop end while their node holds its next watch back."""
 
@@ -238,6 +244,10 @@ class Crowd:
         """Serve who can be served; returns whether the file `watched` has something."""
         while self._to_open and len(self._starting) < _STARTS_AT_ONCE:
             self._open(self._to_open.popleft())
+        while self._answers and self._answers[0][0] <= time.monotonic():
+            self._answer_look(self._answers.popleft()[1])
+        if self._answers:
+            seconds = min(seconds, max(0.0, self._answers[0][0] - time.monotonic()))
         seen = False
         for file, _ in self._epoll.poll(seconds):
             node = self._by_file.get(file)
@@ -336,6 +346,7 @@ class Crowd:
 
     def _watch(self, node: SimulatedNode) -> None:
         more, node.ack = node.ack or node.has, b""
+        more += b"&look=%d" % node.look if node.look else b""
         self._send(node, node.watch % (node.after, more), State.WATCHING)
 
     def _act(self, node: SimulatedNode, answer: Answer) -> None:
@@ -366,6 +377,9 @@ class Crowd:
         progress, now = self.progress, time.monotonic()
         news = view.seq != node.after
         node.after = view.seq
+        if view.look is not None and view.look != node.look:
+            node.look = view.look
+            self._answers.append((now + node.slot / ANSWERS_A_SECOND, node))
         if view.phase is Phase.FINISHED:
             self._send(node, self._report(node, LeaveReport()), State.LEAVING)
             return
@@ -398,13 +412,20 @@ class Crowd:
     def _tell_end(self, node: SimulatedNode, report: ExitReport) -> None:
         """Tell the end of the program beside the watch."""
         self._note_told(node)
+        self._tell_beside(node, self._report(node, report))
+
+    def _tell_beside(self, node: SimulatedNode, request: bytes) -> None:
+        """Send it on the node's second connection, opened for it."""
         teller = self._tellers[node.slot]
-        request = self._report(node, report)
         if teller.state is State.CLOSED:
             teller.report = request
             self._to_open.append(teller)
         else:
             self._send(teller, request, State.TELLING)
+
+    def _answer_look(self, node: SimulatedNode) -> None:
+        body = self.look_answer(node.slot) % node.look
+        self._tell_beside(node, self._request("POST", f"/{node.slot}/looks", node.credential, body))
 
     def _note_told(self, node: SimulatedNode) -> None:
         node.epoch = 0

@@ -12,6 +12,7 @@ from typing import Any
 from bench.process import Crowds, crowds
 from bench.registry import Registry, serving
 from rendezvous.talk.credentials import RunKeys
+from rendezvous.wire.look import RunLook
 from rendezvous.wire.run import Limits
 
 PAUSE_SECONDS = (0.05, 0.15)
@@ -43,6 +44,19 @@ class Restart:
     go: float
     cpu: float
     first_go: float
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """One look: seconds until its last answer has come, the registry's CPU, and what was seen."""
+
+    seconds: float
+    cpu: float
+    seen: RunLook
+
+
+_BETWEEN_LOOKS_SECONDS = 6.0
+"""A registry has a look in 5 s."""
 
 
 class Meeting:
@@ -99,6 +113,21 @@ class Meeting:
                     found.append(self._restart(number, started.go[0]))
         return found
 
+    def looks(self, rounds: int) -> list[Looked]:
+        """All run, and somebody looks at their ranks, so many times."""
+        found, started = [], Times()
+        with self._round(started) as keys:
+            self._crowd.order("gather", last=self.nodes - 1)
+            self._meet(started, [self.nodes - 1])
+            self._crowd.order("looks", nodes=self.nodes)
+            for _ in range(rounds):
+                time.sleep(_BETWEEN_LOOKS_SECONDS)
+                before, began = self.registry.cpu_seconds(), time.monotonic()
+                seen = self.registry.look(keys)
+                seconds = time.monotonic() - began
+                found.append(Looked(seconds, self.registry.cpu_seconds() - before, seen))
+        return found
+
     def _restart(self, number: int, first_go: float) -> Restart:
         before = self.registry.cpu_seconds()
         slot = random.randrange(self.nodes)
@@ -146,11 +175,11 @@ class Meeting:
         return keys
 
     @contextlib.contextmanager
-    def _round(self, times: Times, **more: Any) -> Iterator[None]:
+    def _round(self, times: Times, **more: Any) -> Iterator[RunKeys]:
         """A run of its own, which everybody has left at the end."""
         keys = self._begin(**more)
         before = self.registry.cpu_seconds()
-        yield
+        yield keys
         times.cpu.append(self.registry.cpu_seconds() - before)
         self.registry.cancel(keys)
         self._crowd.order("leave")

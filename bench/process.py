@@ -12,6 +12,7 @@ from typing import Any
 
 from bench.children import forked, heard
 from bench.crowd import Crowd
+from bench.look_answer import answer_of
 from bench.registry import raise_file_limit
 from rendezvous.talk.credentials import RunKeys
 from rendezvous.talk.join_string import RegistryPlace
@@ -61,6 +62,9 @@ def _obey(crowd: Crowd, order: dict[str, Any]) -> dict[str, float]:
             table, go = progress.table_at, progress.running_at
             times = {"told": progress.told_at, "table": table, "go": go}
             return {"from": began, **times} if mine else times
+        case "looks":
+            written = {slot: answer_of(slot, order["nodes"]) for slot in crowd.nodes}
+            crowd.look_answer = written.__getitem__
         case "leave":
             crowd.pump(lambda: progress.left == everyone)
     return {}

@@ -21,6 +21,8 @@ from launcher.state.state_dir import StateDir
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import RunKeys, registry_credential
 from rendezvous.talk.join_string import RegistryPlace
+from rendezvous.talk.looks import begin_look, look_so_far
+from rendezvous.wire.look import RunLook
 from rendezvous.wire.run import EventLine, RunSpec, RunStatus
 
 _LIMIT_SECONDS = 60.0
@@ -75,6 +77,19 @@ class Registry:
             return [line async for line in client.events(keys.run)]
 
         return self._call(reading)
+
+    def look(self, keys: RunKeys) -> RunLook:
+        """What a look finds, once all nodes have answered."""
+
+        async def looking(client: RegistryClient) -> RunLook:
+            client.credential = keys.look.text()
+            number = (await begin_look(client, keys.run)).look
+            seen = await look_so_far(client, keys.run, number, 20.0)
+            assert seen.over
+            assert all(node.report is not None for node in seen.nodes)
+            return seen
+
+        return self._call(looking)
 
     def wait_until_it_serves(self) -> None:
         """Connections wait in the socket's queue until it does."""
