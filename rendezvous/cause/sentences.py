@@ -14,7 +14,7 @@ from rendezvous.cause.seen import Suspect
 from rendezvous.cause.table import BY_ID, Kind, Row
 from rendezvous.frozen import frozen
 from rendezvous.wire.evidence import Clue, Fact
-from rendezvous.wire.words import listed, printable, seconds_text
+from rendezvous.wire.words import bytes_text, listed, printable, seconds_text
 
 _LINE_WIDTH = 240
 _SOURCE = re.compile(r"\[(enforce fail at )?/?\S+\.(cc|cpp|h):\d+\] (\. )?")
@@ -115,15 +115,6 @@ def _evidence(judged: Judged) -> list[str]:
 
 def _rank(one: Suspect) -> str:
     return f"slot {one.slot}" if one.rank is None else f"rank {one.rank}"
-
-
-def bytes_text(count: float) -> str:
-    """`700 MiB`, `1.5 GiB`, `12 bytes`."""
-    for unit, size in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if count >= size:
-            amount = count / size
-            return f"{amount:.0f} {unit}" if amount >= 100 else f"{amount:.3g} {unit}"
-    return f"{count:.0f} bytes"
 
 
 def fact_words(fact: Fact) -> str:

@@ -108,3 +108,12 @@ def seconds_text(seconds: float) -> str:
 def ms_text(milliseconds: float) -> str:
     """`0.12 ms`, `230 ms`."""
     return f"{milliseconds:.0f} ms" if milliseconds >= 10 else f"{milliseconds:.2g} ms"
+
+
+def bytes_text(count: float) -> str:
+    """`700 MiB`, `1.5 GiB`, `12 bytes`."""
+    for unit, size in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= size:
+            amount = count / size
+            return f"{amount:.0f} {unit}" if amount >= 100 else f"{amount:.3g} {unit}"
+    return f"{count:.0f} bytes"

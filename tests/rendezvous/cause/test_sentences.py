@@ -7,10 +7,10 @@ import pytest
 from rendezvous.cause.facts import FactKind
 from rendezvous.cause.judge import Judged
 from rendezvous.cause.seen import Proof, Suspect
-from rendezvous.cause.sentences import bytes_text, fact_words, sentence_of
+from rendezvous.cause.sentences import fact_words, sentence_of
 from rendezvous.cause.table import BY_ID, CAUSES, Row
 from rendezvous.wire.evidence import Clue, Fact
-from rendezvous.wire.words import PRINTABLE
+from rendezvous.wire.words import PRINTABLE, bytes_text
 
 OOM = Fact(kind=FactKind.OOM_KILL, value=2, limit=1536 << 20)
 FULL = Fact(kind=FactKind.SPACE, path="/data", value=0, limit=1 << 40)
