@@ -1,32 +1,82 @@
-"""Where every rank of a run is, which is odd, and what to say of it. Pure."""
+"""Where every rank of a run is, which is odd, and what to say of it. Pure.
+
+The first rule that fits is the verdict. A wrong name costs more than none: where something that was
+seen, or was not, leaves room for another explanation, it is not certain; where that other one is
+as likely, no rank is odd.
+"""
 
 from __future__ import annotations
 
-from rendezvous.hang.verdict import Verdict
+from collections.abc import Callable, Sequence
+
+from rendezvous.hang.by_calls import all_inside, behind, cycle, different, moving
+from rendezvous.hang.by_places import nothing, odd_stack, unclear
+from rendezvous.hang.by_state import starting, stopped
+from rendezvous.hang.evidence import Evidence
+from rendezvous.hang.finding import Finding
+from rendezvous.hang.seen import see
+from rendezvous.hang.sentences import NEXT_STEPS, tail_text
+from rendezvous.hang.verdict import MOST_ODD, Verdict
 from rendezvous.wire.look import RunLook, Stack
+
+_RULES: Sequence[Callable[[Evidence], Finding | None]] = (
+    nothing,
+    stopped,
+    moving,
+    starting,
+    cycle,
+    behind,
+    different,
+    all_inside,
+    odd_stack,
+)
 
 
 def look_at(run_look: RunLook, before: RunLook | None = None) -> Verdict:
     """What a look has found; `before` is an earlier look at the same ranks."""
-    answered = [node for node in run_look.nodes if node.report is not None]
-    silent = tuple(node.slot for node in run_look.nodes if node.report is None)
-    if not answered:
-        return Verdict("nothing", "no node has answered", silent_nodes=silent)
-    ranks = sum(len(node.report.ranks) for node in answered if node.report)
-    return Verdict("unclear", f"{ranks} ranks were seen", of=ranks, silent_nodes=silent)
+    evidence = Evidence(see(run_look), see(before) if before is not None else None)
+    for rule in _RULES:
+        found = rule(evidence)
+        if found is not None:
+            return _verdict(evidence, found)
+    return _verdict(evidence, unclear(evidence))
+
+
+def _verdict(evidence: Evidence, found: Finding) -> Verdict:
+    of = evidence.of
+    silent_nodes = tuple(node.slot for node in evidence.seen.silent_nodes)
+    tail = tail_text(found.made_from, of, evidence.silent, silent_nodes)
+    answered = not silent_nodes and set(evidence.silent) <= set(found.odd)
+    return Verdict(
+        found.rule,
+        found.sentence + tail,
+        found.next_step or NEXT_STEPS[found.rule],
+        tuple(sorted(found.odd)[:MOST_ODD]),
+        len(found.odd),
+        len(evidence.waiting),
+        of,
+        found.certain and answered,
+        found.made_from,
+        evidence.silent,
+        silent_nodes,
+    )
 
 
 def groups_of(run_look: RunLook) -> list[tuple[tuple[int, ...], Stack | None]]:
-    """The ranks whose main threads have equal stacks, the odd ones first; None: without a stack."""
-    groups: dict[tuple[object, ...] | None, tuple[list[int], Stack | None]] = {}
-    for node in run_look.nodes:
-        if node.report is None:
-            continue
-        stacks = node.report.stacks
-        for one in node.report.ranks:
-            known = one.stack is not None and one.stack < len(stacks)
-            stack = stacks[one.stack or 0] if known else None
-            key = tuple(stack.frames) if stack is not None else None
-            groups.setdefault(key, ([], stack))[0].append(one.rank)
-    found = [(tuple(sorted(ranks)), stack) for ranks, stack in groups.values()]
-    return sorted(found, key=lambda group: (len(group[0]), group[0]))
+    """The ranks whose main threads have equal stacks, the odd ones first; None: without a stack.
+
+    After the ranks that the verdict names come those that do not wait, then the smaller groups.
+    """
+    evidence = Evidence(see(run_look), None)
+    odd = set(look_at(run_look).odd)
+    groups: dict[tuple[object, ...], tuple[list[int], Stack | None]] = {}
+    for rank, seen in evidence.ranks.items():
+        key = (*seen.stack.frames, seen.stack.cut) if seen.stack is not None else (None,)
+        groups.setdefault(key, ([], seen.stack))[0].append(rank)
+
+    def order(group: tuple[list[int], Stack | None]) -> tuple[bool, bool, int, int]:
+        ranks, stack = group
+        waits = evidence.waiting.issuperset(ranks) or stack is None
+        return odd.isdisjoint(ranks), waits, len(ranks), ranks[0]
+
+    return [(tuple(ranks), stack) for ranks, stack in sorted(groups.values(), key=order)]

@@ -35,7 +35,7 @@ class Verdict:
         odd: The odd ranks by their global numbers, the first few; none where no rank is blamed.
         odd_count: How many there are.
         waiting: How many ranks wait.
-        of: How many ranks have been seen.
+        of: How many ranks there are, as far as that is known.
         certain: Whether nothing that was seen speaks against it, and nothing that would count
             is missing.
         made_from: What it was made from.

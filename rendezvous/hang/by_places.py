@@ -1,0 +1,141 @@
+"""What stacks alone show, where no recorder has anything that ranks wait in. Pure."""
+
+from __future__ import annotations
+
+from rendezvous.hang.evidence import Evidence
+from rendezvous.hang.finding import Finding
+from rendezvous.hang.sentences import duration_text, of_text, place_text, ranks_text, spans_text
+from rendezvous.hang.stacks import Kind
+from rendezvous.hang.verdict import Source
+from rendezvous.wire.words import listed
+
+_MOST_PLACES = 3
+
+
+def nothing(evidence: Evidence) -> Finding | None:
+    """No rank has answered: why."""
+    if any(seen.answers for seen in evidence.ranks.values()):
+        return None
+    stopped = [seen for seen in evidence.ranks.values() if seen.look.state in ("T", "t")]
+    if stopped and len(stopped) == len(evidence.ranks):
+        return None
+    words = [*evidence.seen.words]
+    if evidence.ranks and not words:
+        words.append(_why(evidence))
+    if evidence.seen.silent_nodes:
+        count = len(evidence.seen.silent_nodes)
+        words.append(f"{count} node{'s' * (count > 1)} did not answer")
+    why = "; ".join(words) if words else "no node has looked yet"
+    return Finding("nothing", f"where the ranks are is not known: {why}")
+
+
+def _why(evidence: Evidence) -> str:
+    if any(seen.look.recorder == "silent" for seen in evidence.ranks.values()):
+        return "no rank answered: each may hold Python's global lock, or be stopped"
+    if all(seen.look.state == "" for seen in evidence.ranks.values()):
+        return "no process of a rank was found"
+    return "no hook runs in the ranks: --look off, or COMMAND is not a Python program"
+
+
+def odd_stack(evidence: Evidence) -> Finding | None:
+    """The ranks that are in no collective, while most others are in one."""
+    shown = {rank for rank, seen in evidence.ranks.items() if seen.place.kind is not Kind.UNKNOWN}
+    waiting = evidence.waiting & (shown | evidence.calls.waiting)
+    others = sorted(shown - waiting)
+    if waiting and not others and len(waiting) > 1:
+        return _moved(evidence, shown) or _all_wait(evidence, waiting)
+    if not others or len(waiting) <= len(others):
+        return None
+    if moved := _moved(evidence, shown):
+        return moved
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for rank in others:
+        stack = evidence.ranks[rank].stack
+        groups.setdefault(tuple(stack.frames) if stack is not None else (), []).append(rank)
+    smallest = min(groups.values(), key=lambda ranks: (len(ranks), ranks))
+    found = [evidence.ranks[rank] for rank in smallest]
+    does = _waits_in(evidence, waiting)
+    sentence = f"{of_text(waiting, evidence.of)} {does}; {_are(evidence, smallest)}"
+    if len(groups) > 1:
+        rest = sorted(set(others) - set(smallest))
+        sentence += f"; {spans_text(rest)} {_verb(rest)} elsewhere too, so none is blamed"
+        return Finding("odd_stack", sentence, _sources(evidence))
+    sentence += _since_before(evidence, shown)
+    named = smallest if len(found) == 1 or len(found) * 2 <= len(waiting) else ()
+    return Finding("odd_stack", sentence, _sources(evidence), named)
+
+
+def _moved(evidence: Evidence, ranks: set[int]) -> Finding | None:
+    """Stacks have changed since the look before."""
+    moved = sorted(rank for rank in ranks if evidence.has_turned(rank))
+    if not moved:
+        return None
+    has = "has" if len(moved) == 1 else "have"
+    sentence = f"not stuck: {spans_text(moved)} {has} moved since the look before"
+    if len(moved) == 1:
+        sentence += f"; {place_text(evidence.ranks[moved[0]])}"
+    return Finding("moving", sentence, ("stacks",))
+
+
+def _since_before(evidence: Evidence, ranks: set[int]) -> str:
+    between = evidence.between(ranks)
+    if between is None:
+        return "; one look does not show whether this lasts"
+    return f"; it was so in the look {duration_text(between)} before"
+
+
+def _are(evidence: Evidence, ranks: list[int]) -> str:
+    found = [evidence.ranks[rank] for rank in ranks]
+    if len(found) == 1:
+        return f"{ranks_text(found)} is not: {place_text(found[0])}"
+    return f"{ranks_text(found)} are not: they are in {found[0].place.words}"
+
+
+def _waits_in(evidence: Evidence, waiting: set[int]) -> str:
+    functions: dict[str, int] = {}
+    for rank in waiting:
+        function = evidence.ranks[rank].place.function or "a collective"
+        functions[function] = functions.get(function, 0) + 1
+    names = sorted(functions, key=lambda name: (-functions[name], name))
+    verb = "is" if len(waiting) == 1 else "are"
+    return f"{verb} in {listed(names, 3)}"
+
+
+def _all_wait(evidence: Evidence, waiting: set[int]) -> Finding | None:
+    """All that were seen wait; by their stacks alone nobody knows for what."""
+    if len(waiting) < len(evidence.ranks):
+        return None
+    kinds = {evidence.ranks[rank].place.function for rank in waiting}
+    sentence = f"{of_text(waiting, evidence.of)} {_waits_in(evidence, waiting)}"
+    if len(kinds) > 1:
+        return Finding(
+            "unclear", f"{sentence}: which one waits for which is not recorded", _sources(evidence)
+        )
+    sentence += ": the network, a device or a rank that is not seen may hold it"
+    sentence += _since_before(evidence, waiting)
+    return Finding("all_inside", sentence, _sources(evidence))
+
+
+def unclear(evidence: Evidence) -> Finding:
+    """Nothing distinguishes a rank: the places, the biggest first."""
+    places: dict[str, list[int]] = {}
+    for rank, seen in evidence.ranks.items():
+        places.setdefault(seen.place.words, []).append(rank)
+    unknown = places.pop("", [])
+    order = sorted(places.items(), key=lambda item: (-len(item[1]), item[1]))
+    words = [f"{spans_text(ranks)} {_verb(ranks)} in {place}" for place, ranks in order]
+    if unknown:
+        words.append(f"where {spans_text(unknown)} {_verb(unknown)} was not seen")
+    number = len(order)
+    head = f"no rank stands out: the ranks are in {number} place{'s' * (number != 1)}"
+    more = f" and {len(words) - _MOST_PLACES} more" * (len(words) > _MOST_PLACES)
+    shown = "; ".join(words[:_MOST_PLACES])
+    return Finding("unclear", f"{head}: {shown}{more}", _sources(evidence))
+
+
+def _verb(ranks: list[int]) -> str:
+    return "is" if len(ranks) == 1 else "are"
+
+
+def _sources(evidence: Evidence) -> tuple[Source, ...]:
+    return ("recorder", "stacks") if evidence.calls.points else ("stacks",)

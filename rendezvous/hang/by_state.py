@@ -1,0 +1,188 @@
+"""Ranks that are stopped, have ended or have not begun while others wait. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rendezvous.hang.evidence import Evidence
+from rendezvous.hang.finding import Finding
+from rendezvous.hang.seen import Seen
+from rendezvous.hang.sentences import (
+    disk_text,
+    duration_text,
+    is_at_work,
+    of_text,
+    place_text,
+    ranks_text,
+    work_text,
+)
+from rendezvous.hang.stacks import Kind
+from rendezvous.hang.verdict import Source
+
+_LONG_START_SECONDS = 60.0
+"""How long a rank that is well may take to begin."""
+_SEE_ENDS = "see how it ended: rdzv logs RUN"
+
+
+def stopped(evidence: Evidence) -> Finding | None:
+    """Ranks that cannot continue: a signal, a debugger, their end or a disk holds them."""
+    held = [seen for seen in evidence.ranks.values() if seen.look.state in ("T", "t")]
+    if held and len(held) == len(evidence.ranks):
+        sentence = f"{of_text(evidence.ranks, len(held))} are stopped (SIGSTOP, or a debugger)"
+        return Finding("stopped", sentence, ("/proc",), (), True)
+    gone = [seen for seen in evidence.ranks.values() if seen.is_gone]
+    return _held(evidence, held) or _gone(evidence, gone) or _on_disk(evidence)
+
+
+def _held(evidence: Evidence, held: Sequence[Seen]) -> Finding | None:
+    numbers = [seen.rank for seen in held]
+    waiting = evidence.waiting - set(numbers)
+    if not held or not waiting:
+        return None
+    traced = all(seen.look.state == "t" for seen in held)
+    if traced and _may_move(evidence, numbers):
+        return None
+    how = "by a debugger or tracer" if traced else "SIGSTOP, or a debugger"
+    verb = "are" if len(held) > 1 else "is"
+    sentence = f"{ranks_text(held)} {verb} stopped ({how}); {_waiters(evidence, waiting)}"
+    return _finding(evidence, sentence, numbers)
+
+
+def _gone(evidence: Evidence, gone: Sequence[Seen]) -> Finding | None:
+    numbers = [seen.rank for seen in gone]
+    waiting = evidence.waiting - set(numbers)
+    if not gone or not waiting or _may_move(evidence, numbers):
+        return None
+    zombies = all(seen.look.state == "Z" for seen in gone)
+    verb = "have" if len(gone) > 1 else "has"
+    how = " (Z: its parent has not collected it)" if zombies and len(gone) == 1 else ""
+    sentence = f"{ranks_text(gone)} {verb} ended{how}; {_waiters(evidence, waiting)}"
+    if len(gone) >= len(waiting):
+        sentence += ": either some ended early, or those that wait call more than the others"
+        sources = _sources(evidence, "/proc")
+        return Finding("stopped", sentence, sources, (), False, _SEE_ENDS)
+    return _finding(evidence, sentence, numbers, _SEE_ENDS)
+
+
+def _on_disk(evidence: Evidence) -> Finding | None:
+    """A rank that waits for a disk in both looks, or for which exactly all others wait."""
+    asleep = [
+        seen
+        for rank, seen in evidence.ranks.items()
+        if seen.look.state == "D" and not is_at_work(seen) and rank not in evidence.calls.waiting
+    ]
+    numbers = [seen.rank for seen in asleep]
+    waiting = evidence.waiting - set(numbers)
+    if not asleep or not waiting or _may_move(evidence, numbers):
+        return None
+    was = [evidence.before.get(rank) for rank in numbers]
+    in_both = all(seen is not None and seen.look.state == "D" for seen in was)
+    missed = evidence.roots == numbers and len(numbers) == 1
+    others = set(evidence.roots) - set(numbers)
+    if not (in_both or missed) or others:
+        return None
+    verb = "wait" if len(asleep) > 1 else "waits"
+    where = f", in {asleep[0].place.words}" if asleep[0].place.words and len(asleep) == 1 else ""
+    sentence = (
+        f"{ranks_text(asleep)} {verb} for a disk or file system ({disk_text(asleep[0])}){where}; "
+        f"{_waiters(evidence, waiting)}"
+    )
+    next_step = "check the file systems of this node (NFS, Lustre, a full or failing disk)"
+    return _finding(evidence, sentence, numbers, next_step)
+
+
+def _may_move(evidence: Evidence, numbers: Sequence[int]) -> bool:
+    """Whether those that wait may only wait for a moment."""
+    if evidence.calls.points:
+        return evidence.quiet(evidence.calls.points).is_moving
+    # Without a recorder only a look before shows that they were as they are.
+    same = all(
+        rank in evidence.before
+        and evidence.before[rank].look.state == evidence.ranks[rank].look.state
+        for rank in numbers
+    )
+    return not same
+
+
+def _finding(
+    evidence: Evidence, sentence: str, numbers: Sequence[int], next_step: str = ""
+) -> Finding:
+    others = set(evidence.roots) | set(evidence.veiled)
+    sources = _sources(evidence, "/proc")
+    if late := evidence.roots_but(numbers):
+        found = [evidence.ranks[rank] for rank in late]
+        sentence += (
+            f"; {ranks_text(found)} {'have' if len(late) > 1 else 'has'} not called it either"
+        )
+        return Finding("stopped", sentence, sources, (), False, next_step)
+    lacked = any(
+        point.unseen or point.open or not set(numbers).isdisjoint(point.lacking)
+        for point in evidence.calls.points
+    )
+    certain = lacked and others <= set(numbers) and set(evidence.silent) <= set(numbers)
+    return Finding("stopped", sentence, sources, numbers, certain, next_step)
+
+
+def _waiters(evidence: Evidence, waiting: set[int]) -> str:
+    verb = "wait" if len(waiting) > 1 else "waits"
+    sentence = f"{of_text(waiting, evidence.of)} {verb} for others"
+    waited = evidence.waited(evidence.calls.points)
+    return f"{sentence}, for {duration_text(waited)}" if waited is not None else sentence
+
+
+def _sources(evidence: Evidence, *more: Source) -> tuple[Source, ...]:
+    first: Source = "recorder" if evidence.calls.points else "stacks"
+    return (first, *more)
+
+
+def starting(evidence: Evidence) -> Finding | None:
+    """Ranks that are not as far as a process group, for which others wait."""
+    late = [evidence.ranks[rank] for rank in evidence.starting]
+    waiting = evidence.waiting - set(evidence.starting)
+    if not late:
+        return None
+    if not waiting:
+        if len(late) < len(evidence.ranks):
+            return None
+        sentence = f"{of_text(evidence.ranks, len(late))} are starting: none has a process group"
+        return Finding("starting", sentence, ("recorder",))
+    if not _are_missed(evidence):
+        return None
+    since = max(seen.look.lives for seen in late)
+    age = f"{duration_text(since)} after its start" if len(late) == 1 else ""
+    does = _does(late[0]) if len({_does(seen) for seen in late}) == 1 else "not yet begun"
+    verb = "are" if len(late) > 1 else "is"
+    what = f"{verb} {does}" if does != "not yet begun" else f"{verb} at the beginning"
+    work = work_text(late[0]) if len(late) == 1 else ""
+    where = f": {place_text(late[0])}" if len(late) == 1 and _shows_place(late[0]) else work
+    sentence = f"{ranks_text(late)} {what}" + (f", {age}" if age else "") + where
+    has = "has" if len(waiting) == 1 else "have"
+    sentence += f"; {of_text(waiting, evidence.of)} {has} begun and wait for others"
+    known = since >= _LONG_START_SECONDS and len(late) < len(waiting)
+    certain = known and not evidence.roots_but(evidence.starting)
+    return Finding(
+        "starting", sentence, _sources(evidence), evidence.starting if known else (), certain
+    )
+
+
+def _are_missed(evidence: Evidence) -> bool:
+    """Whether others may wait for those that start: some make their first process group, or a call
+    lacks one of these, or a rank that was not seen in it."""
+    if any(seen.place.kind is Kind.INIT for seen in evidence.ranks.values()):
+        return True
+    starting = set(evidence.starting)
+    return any(
+        point.unseen or not starting.isdisjoint(point.lacking) for point in evidence.calls.points
+    )
+
+
+def _does(seen: Seen) -> str:
+    if seen.look.stage == "starting":
+        return "still starting Python"
+    if seen.look.stage == "importing":
+        return "still importing torch"
+    return "before its first process group"
+
+
+def _shows_place(seen: Seen) -> bool:
+    return seen.place.kind not in (Kind.UNKNOWN, Kind.IMPORTING)

@@ -1,0 +1,20 @@
+"""What a rule has found, before it is said what it lacks. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from rendezvous.frozen import frozen
+from rendezvous.hang.verdict import Rule, Source
+
+
+@frozen
+class Finding:
+    """A verdict without what is the same after every rule; see there."""
+
+    rule: Rule
+    sentence: str
+    made_from: tuple[Source, ...] = ()
+    odd: Collection[int] = ()
+    certain: bool = False
+    next_step: str = ""

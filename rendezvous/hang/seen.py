@@ -1,0 +1,109 @@
+"""The ranks of all nodes side by side, as one look has found them. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rendezvous.hang.stacks import Kind, Place, place_of
+from rendezvous.wire.look import NodeLook, RankLook, RunLook, Stack
+
+_NOWHERE = Place(Kind.UNKNOWN)
+
+
+class Seen(NamedTuple):
+    """One rank.
+
+    Attributes:
+        node: What its node has answered.
+        place: Where its main thread is.
+        whole: Whether its node has reported all that it saw.
+    """
+
+    rank: int
+    node: NodeLook
+    look: RankLook
+    stack: Stack | None
+    place: Place
+    whole: bool
+
+    @property
+    def is_read(self) -> bool:
+        """Whether its flight recorder was read."""
+        return self.look.recorder == "read"
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether its process has ended; one whose process is not known may live."""
+        return self.look.pid > 0 and self.look.state in ("", "Z", "X", "x")
+
+    @property
+    def answers(self) -> bool:
+        """Whether anything but its process state is known."""
+        return self.is_read or self.stack is not None
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it should have answered, and has not."""
+        return self.look.recorder == "silent" or not (self.answers or self.is_gone)
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether it has not made its first process group, and waits for none to do so."""
+        if self.look.groups or self.is_gone or self.place.kind.waits:
+            return False
+        # Without a stack, one that has imported torch may wait for others to begin.
+        seen = self.look.stage == "imported" and self.place.kind is not Kind.UNKNOWN
+        return seen or self.look.stage in ("starting", "importing")
+
+
+class Ranks(NamedTuple):
+    """All ranks that were seen, by their numbers; and the nodes that have not answered."""
+
+    by_number: dict[int, Seen]
+    silent_nodes: tuple[NodeLook, ...]
+    words: tuple[str, ...]
+    """Why nodes could see nothing."""
+
+    def silent(self) -> tuple[int, ...]:
+        """The ranks that have not answered, as far as their numbers can be known."""
+        found = {seen.rank for seen in self.by_number.values() if seen.is_silent}
+        return tuple(sorted(found | self._of_silent_nodes()))
+
+    def _of_silent_nodes(self) -> set[int]:
+        """Where every other node has the same number of ranks, in the order of the nodes."""
+        counts: dict[int | None, list[int]] = {}
+        for seen in self.by_number.values():
+            counts.setdefault(seen.node.rank, []).append(seen.rank)
+        sizes = {len(ranks) for ranks in counts.values()}
+        if len(sizes) != 1 or None in counts:
+            return set()
+        [size] = sizes
+        if any(ranks[0] != (node or 0) * size for node, ranks in counts.items()):
+            return set()
+        silent = [node.rank for node in self.silent_nodes if node.rank is not None]
+        found = {rank for node in silent for rank in range(node * size, (node + 1) * size)}
+        return found - self.by_number.keys()
+
+
+def see(run_look: RunLook) -> Ranks:
+    """The ranks that the nodes have reported, sorted; of two with one number, the first node's."""
+    found: dict[int, Seen] = {}
+    silent: list[NodeLook] = []
+    words: list[str] = []
+    for node in sorted(run_look.nodes, key=lambda node: node.slot):
+        report = node.report
+        if report is None or (run_look.epoch and report.epoch != run_look.epoch):
+            silent.append(node)
+            continue
+        if report.words and report.words not in words:
+            words.append(report.words)
+        places = [place_of(stack) for stack in report.stacks]
+        for look in report.ranks:
+            number = look.stack
+            known = number is not None and number < len(places)
+            stack = report.stacks[number or 0] if known else None
+            place = places[number or 0] if known else _NOWHERE
+            found.setdefault(
+                look.rank, Seen(look.rank, node, look, stack, place, not report.left_out)
+            )
+    return Ranks(dict(sorted(found.items())), tuple(silent), tuple(words))

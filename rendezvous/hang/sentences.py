@@ -1,0 +1,165 @@
+"""The words of a verdict: ranks, calls, places and times, and what to try. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from rendezvous.hang.calls import Group, Point, call_of
+from rendezvous.hang.seen import Seen
+from rendezvous.hang.stacks import Kind
+from rendezvous.hang.verdict import Rule, Source
+from rendezvous.wire.words import bytes_text, listed
+
+_BUSY_CPU_SECONDS = 0.05
+_BUSY_BYTES = 1 << 20
+
+NEXT_STEPS: Mapping[Rule, str] = {
+    "stopped": "continue it (kill -CONT PID), or detach its debugger",
+    "moving": "look again in some seconds: what hangs is in the same place then",
+    "starting": "check how fast this node reads the environment's files, and what this rank prints "
+    "(rdzv logs RUN)",
+    "cycle": "let all ranks call the collectives of both process groups in the same order",
+    "behind": "see what this rank does there, and what it printed last: rdzv logs RUN",
+    "different": "compare what the program does on these ranks before this call: a condition, a "
+    "shape or a number of steps differs",
+    "all_inside": "check the network (rdzv status --checks), the NCCL log (NCCL_DEBUG=INFO), and "
+    "each node's kernel log for Xid errors (dmesg)",
+    "odd_stack": "look again: what hangs is in the same place then",
+    "unclear": "look again, and compare the places and the last words of the ranks: rdzv logs RUN",
+    "nothing": "start the run with --look auto, and COMMAND as a Python program",
+}
+"""What to try after each rule."""
+
+
+def duration_text(seconds: float) -> str:
+    """`4.2 s`, `45 s`, `2 min 10 s`, `40 min`, `3 h`."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 120:
+        return f"{whole} s"
+    if whole < 600:
+        return f"{whole // 60} min {whole % 60} s" if whole % 60 else f"{whole // 60} min"
+    return f"{whole // 60} min" if whole < 7200 else f"{whole // 3600} h"
+
+
+def spans_text(ranks: Collection[int]) -> str:
+    """`rank 5`, or `ranks 0-3, 8`."""
+    spans: list[tuple[int, int]] = []
+    for rank in sorted(ranks):
+        if spans and spans[-1][1] == rank - 1:
+            spans[-1] = (spans[-1][0], rank)
+        else:
+            spans.append((rank, rank))
+    names = [str(low) if low == high else f"{low}-{high}" for low, high in spans]
+    return f"rank{'s' * (len(ranks) > 1)} {listed(names)}"
+
+
+def of_text(ranks: Collection[int], of: int) -> str:
+    """`7 of 8 ranks`, or `all 8 ranks`."""
+    if len(ranks) == of:
+        return f"all {of} ranks" if of > 1 else "the only rank"
+    return f"{len(ranks)} of {of} ranks"
+
+
+def rank_text(seen: Seen) -> str:
+    """`rank 5 (node 2, gpu-17)`."""
+    return f"rank {seen.rank} ({_node_text(seen)})"
+
+
+def ranks_text(found: Sequence[Seen]) -> str:
+    """`ranks 5, 6 (node 2, gpu-17)`; of several nodes each with its own."""
+    if len(found) == 1:
+        return rank_text(found[0])
+    if len({seen.node.slot for seen in found}) == 1:
+        return f"{spans_text([seen.rank for seen in found])} ({_node_text(found[0])})"
+    if len(found) > 3:
+        nodes = len({seen.node.slot for seen in found})
+        return f"{spans_text([seen.rank for seen in found])} (of {nodes} nodes)"
+    return listed(map(rank_text, found))
+
+
+def _node_text(seen: Seen) -> str:
+    node = seen.node
+    name = f"slot {node.slot}" if node.rank is None else f"node {node.rank}"
+    return f"{name}, {node.hostname}" if node.hostname else name
+
+
+def call_text(group: Group, point: Point, function: str = "") -> str:
+    """`all_reduce #21 (float32[1024]) of default_pg`; `function`: as stacks name it."""
+    if point.peer:
+        return f"a send or receive of {group.words}"
+    call = None
+    for rank in point.waiting:
+        if call := call_of(group.parts[rank].group, point.number):
+            break
+    operation = operation_of(call.operation) if call else function or "call"
+    what = f" ({call.what})" if call and call.what else ""
+    return f"{operation} #{point.number}{what} of {group.words}"
+
+
+def operation_of(operation: str) -> str:
+    """Without the library's name: `nccl:all_reduce` is `all_reduce`."""
+    return operation.rpartition(":")[2].strip("_")
+
+
+def place_text(seen: Seen) -> str:
+    """Where a rank is, and whether it is at work."""
+    place, look = seen.place, seen.look
+    if place.kind is Kind.UNKNOWN:
+        where = "where it is was not seen"
+    elif place.kind is Kind.IMPORTING:
+        name = f" {place.function}" if place.function else ""
+        where = f"it is importing{name}, in {place.words}"
+    else:
+        where = f"it is in {place.words}"
+    if look.state == "D":
+        where += f" and waits for a disk or file system ({disk_text(seen)})"
+    return where + work_text(seen)
+
+
+def disk_text(seen: Seen) -> str:
+    """`D, nfs_wait_bit_killable`."""
+    return f"D, {seen.look.waits_in}" if seen.look.waits_in else "D"
+
+
+def is_at_work(seen: Seen) -> bool:
+    """Whether it used the CPU, or read or wrote, during the look."""
+    return seen.look.cpu >= _BUSY_CPU_SECONDS or seen.look.bytes >= _BUSY_BYTES
+
+
+def work_text(seen: Seen) -> str:
+    """`; it is at work: it used 2.1 s of CPU during the look`; empty for one that is not."""
+    if not is_at_work(seen):
+        return ""
+    done = []
+    if seen.look.cpu >= _BUSY_CPU_SECONDS:
+        done.append(f"used {duration_text(seen.look.cpu)} of CPU")
+    if seen.look.bytes >= _BUSY_BYTES:
+        done.append(f"read and wrote {bytes_text(seen.look.bytes)}")
+    return f"; it is at work: it {' and '.join(done)} during the look"
+
+
+_SOURCES: Mapping[Source, str] = {
+    "recorder": "flight recorders",
+    "stacks": "stacks",
+    "/proc": "/proc",
+}
+
+
+def tail_text(
+    sources: Sequence[Source], of: int, silent: Sequence[int], silent_nodes: Sequence[int]
+) -> str:
+    """What a sentence was made from, and who did not answer."""
+    if not sources:
+        return ""
+    *names, last = [_SOURCES[source] for source in sources]
+    parts = [f"from {', '.join(names)} and {last}" if names else f"from {last}"]
+    if silent:
+        parts.append(f"{spans_text(silent)} did not answer")
+    elif silent_nodes:
+        nodes = f"slot{'s' * (len(silent_nodes) > 1)} {listed(map(str, silent_nodes))}"
+        parts.append(f"no answer from {nodes}")
+    else:
+        parts.append(f"all {of} ranks answered" if of > 1 else "the only rank answered")
+    return f" ({'; '.join(parts)})"
