@@ -29,7 +29,9 @@ def answer_of(slot: int, nodes: int) -> bytes:
         for calls in (_WAITS, _LOADS)
     ]
     report = LookReport(look=1, epoch=1, seconds=0.25, ranks=ranks, stacks=stacks)
-    return report.model_dump_json().encode().replace(b'"look":1', b'"look":%d', 1)
+    return (
+        report.model_dump_json(exclude_defaults=True).encode().replace(b'"look":1', b'"look":%d', 1)
+    )
 
 
 def _rank(rank: int, world: int) -> RankLook:

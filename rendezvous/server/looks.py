@@ -91,7 +91,7 @@ class Looks:
             return
         if slot not in look.expected or slot in look.answers:
             return
-        written = to_json(look.expected[slot].model_copy(update={"report": report}))
+        written = _written(look.expected[slot].model_copy(update={"report": report}))
         if look.size + len(written) > MOST_BYTES:
             raise TooLarge(f"the answers to this look have more than {MOST_BYTES >> 20} MiB")
         look.answers[slot] = written
@@ -117,7 +117,7 @@ class Looks:
             over=look.is_over(now),
         )
         missing = (node for slot, node in look.expected.items() if slot not in look.answers)
-        nodes = [*look.answers.values(), *map(to_json, missing)]
+        nodes = [*look.answers.values(), *map(_written, missing)]
         written = head.model_dump_json(exclude={"nodes"}).encode()
         return Body(written[:-1] + b',"nodes":[' + b",".join(nodes) + b"]}")
 
@@ -133,6 +133,11 @@ class Looks:
         """Answer everyone who waits."""
         for look in self._kept:
             look.waiters.wake_all()
+
+
+def _written(node: NodeLook) -> bytes:
+    """What has its default is left out: of thousands of ranks it is most."""
+    return node.model_dump_json(exclude_defaults=True).encode()
 
 
 def _check(run: Run) -> None:

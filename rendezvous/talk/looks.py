@@ -25,4 +25,5 @@ async def look_so_far(client: RegistryClient, run: str, look: int, wait: float) 
 
 async def answer_look(client: RegistryClient, run: str, slot: int, report: LookReport) -> None:
     """Tell where the ranks of this node are; what is lost on the way is not sent again."""
-    await client.ask(ReportReply, "POST", f"/v1/runs/{run}/nodes/{slot}/looks", report)
+    said = report.model_dump(mode="json", exclude_defaults=True)
+    await client.ask(ReportReply, "POST", f"/v1/runs/{run}/nodes/{slot}/looks", said)

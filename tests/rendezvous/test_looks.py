@@ -150,7 +150,7 @@ async def test_the_newest_three_are_kept(served: Served) -> None:
 
 
 async def test_answers_are_bounded(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looks, "MOST_BYTES", 2_000)
+    monkeypatch.setattr(looks, "MOST_BYTES", 400)
     await running(served)
     number = await begin(served)
     with pytest.raises(TooLarge):
@@ -193,7 +193,7 @@ async def test_who_may_only_look_looks_and_does_nothing_else(served: Served) -> 
     said = {"look": number, "epoch": 1, "ranks": [{"rank": 0, "state": "S"}]}
     assert (await call(served, "POST", "nodes/0/looks", node, said)).status == 200
     seen = (await call(served, "GET", f"looks?look={number}", shown)).json
-    assert [node["report"] is not None for node in seen["nodes"]] == [True, False]
+    assert ["report" in node for node in seen["nodes"]] == [True, False]
     for method, path in (("GET", "events"), ("GET", "report"), ("POST", "restart")):
         body = {"reason": ""} if method == "POST" else b""
         answer = await call(served, method, path, shown, body)

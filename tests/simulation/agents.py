@@ -140,7 +140,7 @@ class Process:
         self.needs_hosts = self.parent_is_gone = self.spoke_without_parent = self.told_end = False
         self.keeps_names = False
         self.fault = self.acked = self.unfit = self.unready = self.go_digest = ""
-        self.incarnation = self.seq = self.epoch = self.signal = self.signals_told = 0
+        self.incarnation = self.seq = self.epoch = self.look = self.signal = self.signals_told = 0
         self.armed: EndpointTable | None = None
         self.armed_for: dict[str, int] = {}
         self.result: Result | None = None
@@ -299,7 +299,7 @@ class Process:
         self.heard_at = self.world.loop.time()
         self.views_at.append(self.heard_at)
         self.world.history.judge(process=self, view=view)
-        self.seq, self.epoch = view.seq, view.epoch
+        self.seq, self.epoch, self.look = view.seq, view.epoch, view.look or self.look
         if view.result is not None and self.result is None:
             self.result = view.result
             self.facts.told.append(view.result)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rendezvous.wire.errors import AddressError, ArmingFailed, RunError, UsageError
+from rendezvous.wire.look import RankLook
 from rendezvous.wire.table import EndpointTable
 from tests.simulation.schedule import BREAKING, HANGING, Fault, names
 from tests.support.virtual_time import forever
@@ -25,6 +26,7 @@ from worker.agent.recorded import CODEC
 from worker.contracts.files import NOTICE
 from worker.evidence.look import Counters
 from worker.hosts.resolver import NO_SUCH_NAME, Resolver
+from worker.look.collect import Seen
 from worker.machine.notice_file import LOOK_SECONDS
 from worker.nccl.verdict import NetworkVerdict
 from worker.program.rank_words import RankWords
@@ -85,6 +87,7 @@ class Doors:
             folders=lambda _: (),
             look_before=lambda _: Counters(),
             look_after=lambda *_: [],
+            where_ranks_are=lambda *_: Seen([RankLook(rank=0)], [], 0),
             early=lambda *_: _Early(),
             recorder=lambda _: world.recorder(CODEC, process.machine.name),
             **others,

@@ -72,6 +72,8 @@ def an_empty_poll_takes_its_time(history: History, process: Process, view: NodeV
         return None
     if [x for x in history.facts.values() if x.launch.run == launch.run][-1] is not facts:
         return None  # a later launch may replace it, which ends all polls
+    if view.look not in (None, process.look):
+        return None  # somebody looks, which ends a poll once
     facts.idle_at[process.number] = now
     if last is not None and now - last < poll(launch) / 2 and not history.gaps:
         return f"{process.name} was told nothing twice within {now - last:.3f} s"

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 Wrong = str | None
 Judge = Callable[..., Wrong]
 _NOT_JUDGED = ("/nodes", "/healthz", "/reports", "/refusal", "/report", "/relay", "/metrics")
+_NOT_JUDGED += ("/looks",)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,87 @@
+"""Looks at runs in the midst of all that goes wrong: they change nothing of how these end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from dataclasses import replace as changed
+
+import pytest
+
+from launcher.state.state_dir import StateDir
+from rendezvous.server.looks import ANSWERS_A_SECOND, LOOK_SECONDS
+from rendezvous.talk.looks import begin_look, look_so_far
+from rendezvous.wire.errors import RdzvError
+from rendezvous.wire.look import RunLook
+from tests.simulation.generate import generate
+from tests.simulation.schedule import Schedule
+from tests.simulation.world import World
+
+_EVERY_SECONDS = 1.3
+_MOST = 200
+_SLACK_SECONDS = 0.5
+"""For the network, and for what a node has to do before it looks."""
+
+
+@dataclass
+class Person:
+    """Somebody who looks at a run every few seconds."""
+
+    world: World
+    seen: list[RunLook] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+
+    def begin(self) -> None:
+        for number in range(1, _MOST):
+            self.world.loop.call_later(
+                number * _EVERY_SECONDS, self._look, context=self.world.loop.nobody
+            )
+
+    def _look(self) -> None:
+        self.world.spawn(self._looking())
+
+    async def _looking(self) -> None:
+        run = self.world.schedule.launches[0].run
+        state = StateDir(self.world.folder / "0", run)
+        record, keys = state.record(), state.keys()
+        if record is None or keys is None:
+            return
+        path = self.world.network.path(0, -2)
+        door = self.world.network.door(path)
+        try:
+            async with self.world.client(record.registry_place(), path, door, keys.look) as client:
+                number = (await begin_look(client, run)).look
+                self.seen.append(await look_so_far(client, run, number, 20.0))
+        except RdzvError as exc:
+            self.refused.append(exc.code)
+
+
+def looked_at(schedule: Schedule) -> Person:
+    """Simulate the schedule, and somebody who looks."""
+    person = Person(World(schedule))
+    person.begin()
+    report = person.world.run()
+    assert report.violation is None, report.violation
+    return person
+
+
+@pytest.mark.parametrize("seed", [3, 7, 21, 52, 133_662, 601_801])
+def test_a_look_changes_nothing_whatever_goes_wrong(seed: int) -> None:
+    person = looked_at(generate(seed))
+    assert person.seen or person.refused
+    assert set(person.refused) <= {
+        *("forbidden", "run_over", "not_found", "unauthorized"),
+        *("unavailable", "too_many_requests", "internal"),
+    }
+
+
+def test_where_nothing_goes_wrong_all_nodes_answer_in_time() -> None:
+    calm = generate(3).without(())
+    launch = calm.launches[0]
+    longer = tuple((200.0, code) for _, code in launch.program)
+    person = looked_at(changed(calm, launches=(changed(launch, program=longer),)))
+    running = [one for one in person.seen if one.nodes]
+    assert len(running) >= 10
+    for one in running:
+        assert one.over
+        assert one.age < LOOK_SECONDS + len(one.nodes) / ANSWERS_A_SECOND + _SLACK_SECONDS
+        assert all(node.report is not None for node in one.nodes)
