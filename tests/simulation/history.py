@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 Wrong = str | None
 Judge = Callable[..., Wrong]
-_NOT_JUDGED = ("/nodes", "/healthz", "/reports", "/refusal", "/report", "/relay", "/metrics")
-_NOT_JUDGED += ("/looks",)
+_PARTS = ("nodes", "healthz", "reports", "refusal", "report", "relay", "metrics", "looks")
+_NOT_JUDGED = tuple(f"/{part}" for part in _PARTS)
 
 
 @dataclass(frozen=True)
