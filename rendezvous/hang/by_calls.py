@@ -154,12 +154,13 @@ def behind(evidence: Evidence) -> Finding | None:
     ):
         sentence += "; they are in several places, so none of them is blamed"
         return Finding("behind", sentence, sources)
-    if others := _other_explanations(evidence):
+    if others := _unseen_waits(evidence) or _other_explanations(evidence):
         sentence += f"; {others}"
         return Finding("behind", sentence, sources)
     at_work = all(is_at_work(seen) for seen in found)
     next_step = "wait until it has done this, or see what it does: rdzv logs RUN" * at_work
-    return Finding("behind", sentence, sources, roots, not evidence.veiled, next_step)
+    certain = not evidence.veiled and not any(map(evidence.has_no_stack, roots))
+    return Finding("behind", sentence, sources, roots, certain, next_step)
 
 
 def _waiting_text(evidence: Evidence, main: Point, points: Sequence[Point]) -> str:
@@ -186,6 +187,18 @@ def _missing(evidence: Evidence, found: Sequence[Seen]) -> str:
     words = {seen.place.words for seen in found}
     where = f": they are in {words.pop()}" if len(words) == 1 and "" not in words else ""
     return f"{ranks_text(found)} have not called it{where}"
+
+
+def _unseen_waits(evidence: Evidence) -> str:
+    """Whether those that are behind may wait themselves, for a rank that waits for none: a receive
+    that no recorder has, in a line of the program's own."""
+    idle = evidence.idle()
+    if idle:
+        verb = "waits" if len(idle) == 1 else "wait"
+        return f"{spans_text(idle)} {verb} for none either, so none is blamed"
+    unseen = any(evidence.has_no_stack(rank) for rank in evidence.roots)
+    known = len(evidence.waiting | set(evidence.roots)) == evidence.of
+    return "" if known or not unseen else "others were not seen, so none is blamed"
 
 
 def _other_explanations(evidence: Evidence) -> str:
@@ -219,7 +232,7 @@ def _veiled(evidence: Evidence) -> Finding | None:
     sources: tuple[Source, ...] = ("recorder", "stacks")
     found = [evidence.ranks[rank] for rank in evidence.veiled]
     sentence = f"{_waiting_text(evidence, main, points)}; {_missing(evidence, found)}"
-    idle = [rank for rank in evidence.ranks if rank not in evidence.waiting]
+    idle = evidence.idle()
     messages = all(seen.place.kind is Kind.MESSAGE for seen in found)
     if len(idle) == 1 and messages and evidence.is_complete and not evidence.has_no_stack(idle[0]):
         one = evidence.ranks[idle[0]]

@@ -10,6 +10,7 @@ from rendezvous.hang.verdict import Source
 from rendezvous.wire.words import listed
 
 _MOST_PLACES = 3
+_NOT_ALL = "; not all stacks were read, so none is blamed"
 
 
 def nothing(evidence: Evidence) -> Finding | None:
@@ -61,6 +62,8 @@ def odd_stack(evidence: Evidence) -> Finding | None:
         sentence += f"; {spans_text(rest)} {_verb(rest)} elsewhere too, so none is blamed"
         return Finding("odd_stack", sentence, _sources(evidence))
     sentence += _since_before(evidence, shown)
+    if len(shown | waiting) < evidence.of:
+        return Finding("odd_stack", sentence + _NOT_ALL, _sources(evidence))
     named = smallest if len(found) == 1 or len(found) * 2 <= len(waiting) else ()
     return Finding("odd_stack", sentence, _sources(evidence), named)
 

@@ -163,6 +163,11 @@ class Evidence:
             return None
         return min(ages, default=seen.look.lives)
 
+    def idle(self) -> list[int]:
+        """The ranks that wait for none, and for which none is known to wait."""
+        busy = self.waiting | set(self.roots)
+        return [rank for rank, one in self.ranks.items() if one.answers and rank not in busy]
+
     def is_inside(self, rank: int) -> bool:
         """Whether its main thread is seen to wait."""
         return self.ranks[rank].place.kind.waits

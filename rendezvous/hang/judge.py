@@ -34,7 +34,10 @@ _RULES: Sequence[Callable[[Evidence], Finding | None]] = (
 
 def look_at(run_look: RunLook, before: RunLook | None = None) -> Verdict:
     """What a look has found; `before` is an earlier look at the same ranks."""
-    evidence = Evidence(see(run_look), see(before) if before is not None else None)
+    return _judged(Evidence(see(run_look), see(before) if before is not None else None))
+
+
+def _judged(evidence: Evidence) -> Verdict:
     for rule in _RULES:
         found = rule(evidence)
         if found is not None:
@@ -68,11 +71,16 @@ def groups_of(run_look: RunLook) -> list[tuple[tuple[int, ...], Stack | None]]:
     After the ranks that the verdict names come those that do not wait, then the smaller groups.
     """
     evidence = Evidence(see(run_look), None)
-    odd = set(look_at(run_look).odd)
+    odd = set(_judged(evidence).odd)
     groups: dict[tuple[object, ...], tuple[list[int], Stack | None]] = {}
+    keys: dict[int, tuple[object, ...]] = {id(None): ()}
     for rank, seen in evidence.ranks.items():
-        key = (*seen.stack.frames, seen.stack.cut) if seen.stack is not None else (None,)
-        groups.setdefault(key, ([], seen.stack))[0].append(rank)
+        stack = seen.stack
+        key = keys.get(id(stack))
+        if key is None:
+            assert stack is not None
+            key = keys[id(stack)] = (*stack.frames, stack.cut)
+        groups.setdefault(key, ([], stack))[0].append(rank)
 
     def order(group: tuple[list[int], Stack | None]) -> tuple[bool, bool, int, int]:
         ranks, stack = group

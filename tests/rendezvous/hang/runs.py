@@ -33,6 +33,8 @@ RECV, INIT = torch("recv"), torch("init_process_group")
 LOAD: Frames = (("load_batch", "/home/u/hang.py", 3), MAIN)
 SAVE: Frames = (("save", "/home/u/ckpt.py", 8), MAIN)
 FORWARD: Frames = (("forward", "/home/u/model.py", 10), MAIN)
+LINE: Frames = (("exchange", "/home/u/pipe.py", 33), MAIN)
+"""A line that waits in C, as `irecv(...).wait()` does."""
 IMPORT: Frames = (
     ("_find_and_load", "<frozen importlib._bootstrap>", 1176),
     ("<module>", "/usr/lib/python3.11/site-packages/torch/__init__.py", 20),
