@@ -11,6 +11,7 @@ from rendezvous.hang.seen import Seen
 from rendezvous.hang.sentences import (
     call_text,
     duration_text,
+    gone_text,
     is_at_work,
     of_text,
     operation_of,
@@ -25,6 +26,8 @@ from rendezvous.wire.words import listed
 
 _SIZED = frozenset({"all_reduce", "allreduce", "broadcast", "reduce"})
 """Collectives that take the same sizes on all ranks; all others may differ in them."""
+_FEWEST = 3
+"""Of two ranks, one that waits may as well be the odd one."""
 
 
 def moving(evidence: Evidence) -> Finding | None:
@@ -36,8 +39,8 @@ def moving(evidence: Evidence) -> Finding | None:
     if not quiet.is_moving:
         return None
     sentence = _how_it_moves(evidence, quiet, points[0])
-    if gone := [seen for seen in evidence.ranks.values() if seen.is_gone]:
-        sentence += f"; {ranks_text(gone)} {'have' if len(gone) > 1 else 'has'} ended"
+    if evidence.gone:
+        sentence += f"; {gone_text(evidence.gone)}"
     if evidence.roots and len(evidence.roots) <= len(evidence.calls.waiting):
         found = [evidence.ranks[rank] for rank in evidence.roots]
         has = "have" if len(found) > 1 else "has"
@@ -139,15 +142,18 @@ def behind(evidence: Evidence) -> Finding | None:
     """Ranks that wait for none have not called what others wait in."""
     roots = evidence.roots
     if not roots:
-        return _veiled(evidence) or _unread(evidence)
+        return _veiled(evidence) or _unread(evidence) or _unlisted(evidence)
     points = evidence.points_on(roots)
     main = max(points, key=lambda point: len(point.waiting))
     found = [evidence.ranks[rank] for rank in roots]
     sentence = f"{_waiting_text(evidence, main, points)}; {_missing(evidence, found)}"
+    if evidence.gone:
+        sentence += f"; {gone_text(evidence.gone)}"
     sources = _sources(evidence)
     all_waiting = evidence.calls.waiting
     if len(roots) >= len(all_waiting):
-        sentence += ": either they are late, or those that wait call more than the others"
+        it = "they are" if len(roots) > 1 else "it is"
+        sentence += f"; either {it} late, or those that wait call more than the others"
         return Finding("behind", sentence, sources)
     if len({seen.place.words for seen in found}) > 1 or (
         len(found) > 1 and not found[0].place.words
@@ -159,7 +165,7 @@ def behind(evidence: Evidence) -> Finding | None:
         return Finding("behind", sentence, sources)
     at_work = all(is_at_work(seen) for seen in found)
     next_step = "wait until it has done this, or see what it does: rdzv logs RUN" * at_work
-    certain = not evidence.veiled and not any(map(evidence.has_no_stack, roots))
+    certain = not (evidence.veiled or evidence.gone) and not any(map(evidence.has_no_stack, roots))
     return Finding("behind", sentence, sources, roots, certain, next_step)
 
 
@@ -206,7 +212,7 @@ def _other_explanations(evidence: Evidence) -> str:
     if trapped := evidence.calls.trapped():
         return f"{spans_text(trapped)} wait for each other too, so none is blamed"
     blocking = {rank for point in evidence.calls.points for rank in point.lacking}
-    for point in _inside(evidence):
+    for point in evidence.calls.inside():
         if point.open or point.unseen or blocking.isdisjoint(point.waiting):
             continue
         if not evidence.quiet([point]).is_moving:
@@ -215,12 +221,6 @@ def _other_explanations(evidence: Evidence) -> str:
                 f"{who} wait in {_call(evidence, point)}, which all have called, so none is blamed"
             )
     return ""
-
-
-def _inside(evidence: Evidence) -> list[Point]:
-    """The calls in which ranks wait though no member that was seen lacks them."""
-    points = evidence.calls.points
-    return [point for index, point in enumerate(points) if not evidence.calls.lacks(index)]
 
 
 def _veiled(evidence: Evidence) -> Finding | None:
@@ -260,6 +260,24 @@ def _unread(evidence: Evidence) -> Finding | None:
         f"recorder does not answer: {place_text(one)}"
     )
     return Finding("behind", sentence, ("recorder", "stacks"), unread)
+
+
+def _unlisted(evidence: Evidence) -> Finding | None:
+    """The one rank that waits for none, where the members of a group are not known: a recorder that
+    does not have them shows only those that have called something in it."""
+    points = [point for point in evidence.calls.inside() if point.open]
+    idle = evidence.idle()
+    if not points or len(idle) != 1 or len(evidence.waiting) != evidence.of - 1:
+        return None
+    one = evidence.ranks[idle[0]]
+    if evidence.of < _FEWEST or evidence.has_no_stack(one.rank) or evidence.calls.trapped():
+        return None
+    main = max(points, key=lambda point: len(point.waiting))
+    sentence = (
+        f"{_waiting_text(evidence, main, points)}; of all ranks only {rank_text(one)} waits for "
+        f"none: {place_text(one)}"
+    )
+    return Finding("behind", sentence, _sources(evidence), idle)
 
 
 def different(evidence: Evidence) -> Finding | None:
@@ -307,7 +325,7 @@ def _differ(
 
 def all_inside(evidence: Evidence) -> Finding | None:
     """All that were seen are in the same call, or wait for those that are."""
-    inside = _inside(evidence)
+    inside = evidence.calls.inside()
     if not inside:
         return None
     main = max(inside, key=lambda point: len(point.waiting))
@@ -318,14 +336,15 @@ def all_inside(evidence: Evidence) -> Finding | None:
         who = ranks_text([evidence.ranks[rank] for rank in main.waiting])
     verb = "is" if len(main.waiting) == 1 else "are"
     sentence = f"{who} {verb} in {_call(evidence, main)}{since}"
-    rest = len(evidence.calls.waiting - set(main.waiting))
-    if rest:
-        sentence += f", and {rest} wait{'s' * (rest == 1)} in other calls"
-    if main.unseen or main.open:
-        sentence += ": members that were not seen might not have called it"
-        return Finding("all_inside", sentence, _sources(evidence))
-    sentence += ", which all have called: the network, a device or the library holds it"
-    return Finding("all_inside", sentence, _sources(evidence), (), len(inside) == 1)
+    closed = not (main.unseen or main.open)
+    sentence += (
+        ": all of its members have called it; the network, a device or the library holds it"
+        if closed
+        else ": members that were not seen might not have called it"
+    )
+    if rest := len(evidence.calls.waiting - set(main.waiting)):
+        sentence += f"; {rest} other{'s wait' if rest > 1 else ' waits'} in other calls"
+    return Finding("all_inside", sentence, _sources(evidence), (), closed and len(inside) == 1)
 
 
 def _call(evidence: Evidence, point: Point) -> str:

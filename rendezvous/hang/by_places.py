@@ -122,11 +122,14 @@ def _all_wait(evidence: Evidence, waiting: set[int]) -> Finding | None:
 def unclear(evidence: Evidence) -> Finding:
     """Nothing distinguishes a rank: the places, the biggest first."""
     places: dict[str, list[int]] = {}
+    gone: list[int] = []
     for rank, seen in evidence.ranks.items():
-        places.setdefault(seen.place.words, []).append(rank)
+        (gone if seen.is_gone else places.setdefault(seen.place.words, [])).append(rank)
     unknown = places.pop("", [])
     order = sorted(places.items(), key=lambda item: (-len(item[1]), item[1]))
     words = [f"{spans_text(ranks)} {_verb(ranks)} in {place}" for place, ranks in order]
+    if gone:
+        words.insert(0, f"{spans_text(gone)} {'has' if len(gone) == 1 else 'have'} ended")
     if unknown:
         words.append(f"where {spans_text(unknown)} {_verb(unknown)} was not seen")
     number = len(order)

@@ -10,6 +10,7 @@ from rendezvous.hang.seen import Seen
 from rendezvous.hang.sentences import (
     disk_text,
     duration_text,
+    gone_text,
     is_at_work,
     of_text,
     place_text,
@@ -30,8 +31,7 @@ def stopped(evidence: Evidence) -> Finding | None:
     if held and len(held) == len(evidence.ranks):
         sentence = f"{of_text(evidence.ranks, len(held))} are stopped (SIGSTOP, or a debugger)"
         return Finding("stopped", sentence, ("/proc",), (), True)
-    gone = [seen for seen in evidence.ranks.values() if seen.is_gone]
-    return _held(evidence, held) or _gone(evidence, gone) or _on_disk(evidence)
+    return _held(evidence, held) or _gone(evidence, evidence.gone) or _on_disk(evidence)
 
 
 def _held(evidence: Evidence, held: Sequence[Seen]) -> Finding | None:
@@ -51,17 +51,29 @@ def _held(evidence: Evidence, held: Sequence[Seen]) -> Finding | None:
 def _gone(evidence: Evidence, gone: Sequence[Seen]) -> Finding | None:
     numbers = [seen.rank for seen in gone]
     waiting = evidence.waiting - set(numbers)
-    if not gone or not waiting or _may_move(evidence, numbers):
+    if not gone or not waiting or evidence.roots or _may_move(evidence, numbers):
         return None
     zombies = all(seen.look.state == "Z" for seen in gone)
-    verb = "have" if len(gone) > 1 else "has"
     how = " (Z: its parent has not collected it)" if zombies and len(gone) == 1 else ""
-    sentence = f"{ranks_text(gone)} {verb} ended{how}; {_waiters(evidence, waiting)}"
+    sentence = f"{gone_text(gone)}{how}; {_waiters(evidence, waiting)}"
     if len(gone) >= len(waiting):
-        sentence += ": either some ended early, or those that wait call more than the others"
+        sentence += "; either it ended early, or those that wait call more than the others"
         sources = _sources(evidence, "/proc")
         return Finding("stopped", sentence, sources, (), False, _SEE_ENDS)
-    return _finding(evidence, sentence, numbers, _SEE_ENDS)
+    missed = _misses(evidence, numbers)
+    odd = numbers if missed or (not evidence.calls.points and len(gone) == 1) else ()
+    certain = missed and set(evidence.silent) <= set(numbers)
+    sources = _sources(evidence, "/proc")
+    return Finding("stopped", sentence, sources, odd, certain, _SEE_ENDS)
+
+
+def _misses(evidence: Evidence, numbers: Sequence[int]) -> bool:
+    """Whether nothing but this rank's end explains why the others wait: what ended well has called
+    all that it had to."""
+    if len(numbers) > 1 or evidence.veiled or evidence.idle():
+        return False
+    inside = [point for point in evidence.calls.inside() if point.unseen]
+    return any(evidence.calls.groups[point.key].has(numbers[0]) for point in inside)
 
 
 def _on_disk(evidence: Evidence) -> Finding | None:
@@ -116,10 +128,11 @@ def _finding(
         )
         return Finding("stopped", sentence, sources, (), False, next_step)
     lacked = any(
-        point.unseen or point.open or not set(numbers).isdisjoint(point.lacking)
+        point.unseen or not set(numbers).isdisjoint(point.lacking)
         for point in evidence.calls.points
     )
-    certain = lacked and others <= set(numbers) and set(evidence.silent) <= set(numbers)
+    known = others <= set(numbers) and set(evidence.silent) <= set(numbers)
+    certain = lacked and known and set(evidence.idle()) <= set(numbers)
     return Finding("stopped", sentence, sources, numbers, certain, next_step)
 
 

@@ -166,9 +166,9 @@ class Calls:
             found += self.points[number].lacking
         return sorted(found)
 
-    def lacks(self, number: int) -> bool:
-        """Whether the point with this index lacks a rank that was seen."""
-        return self._lacks[number]
+    def inside(self) -> list[Point]:
+        """The calls in which ranks wait though no member that was read lacks them."""
+        return [point for point, lacks in zip(self.points, self._lacks, strict=True) if not lacks]
 
     def trapped(self) -> set[int]:
         """The waiting ranks from which every way leads to a rank that waits: they are in a

@@ -46,6 +46,8 @@ class Evidence:
         roots: Ranks for which others wait, and which wait for none.
         veiled: Ranks for which others wait, and which wait for what no recorder has.
         waiting: Ranks that wait, by their recorder or their stack.
+        gone: Ranks whose process has ended.
+        starting: Ranks that have no process group yet.
     """
 
     def __init__(self, ranks: Ranks, before: Ranks | None) -> None:
@@ -62,6 +64,7 @@ class Evidence:
         self.roots = sorted(lacking - waits)
         by_stack = {rank for rank, seen in self.ranks.items() if seen.place.kind.waits}
         self.waiting = self.calls.waiting | by_stack
+        self.gone = [seen for seen in self.ranks.values() if seen.is_gone]
         self.starting = [rank for rank, seen in self.ranks.items() if seen.is_starting]
 
     @property

@@ -79,6 +79,11 @@ def ranks_text(found: Sequence[Seen]) -> str:
     return listed(map(rank_text, found))
 
 
+def gone_text(found: Sequence[Seen]) -> str:
+    """`rank 5 (node 2, gpu-17) has ended`."""
+    return f"{ranks_text(found)} {'have' if len(found) > 1 else 'has'} ended"
+
+
 def _node_text(seen: Seen) -> str:
     node = seen.node
     name = f"slot {node.slot}" if node.rank is None else f"node {node.rank}"

@@ -1,7 +1,8 @@
 """Programs of many ranks that run until each waits or is at its end: what a look then finds.
 
-A program is a list of steps for each rank. Collectives end when all members have called them, a
-receive when its send was made; a rank that is planted never comes past one of its steps.
+A program is a list of steps for each rank. Collectives end when all members have called them, and
+the same one; a receive when its send was made. At its end a rank is gone.
+A rank that is planted stays at one of its steps, or takes other ones.
 """
 
 from __future__ import annotations
@@ -93,6 +94,8 @@ class Program:
         count = len(called)
         if any(len(self.ranks[r].called.get(step.group, [])) < count for r in self._of(step)):
             return False
+        if len({self.ranks[r].called[step.group][count - 1] for r in self._of(step)}) > 1:
+            return False
         one.ended[step.group] = count
         one.inside = False
         one.at += 1
@@ -107,6 +110,8 @@ class Program:
         return [one.but(stack=receive) if one.stack is RECV else one for one in found]
 
     def _seen(self, one: Member, with_members: bool, age: float) -> One:
+        if one.at == len(one.steps):
+            return One((), None, "absent", "")
         groups = []
         for name, called in one.called.items():
             number, ended = len(called), one.ended.get(name, 0)
@@ -132,7 +137,7 @@ class Program:
                     usual=0.1,
                 )
             )
-        step = one.steps[one.at] if one.at < len(one.steps) else None
+        step = one.steps[one.at]
         stack = FORWARD
         if isinstance(step, Stuck):
             stack = LOAD

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rendezvous.hang import look_at
 from tests.rendezvous.hang.runs import LINE, RECV, One, run, without
-from tests.rendezvous.hang.simulated import Program, Step, Stuck, grid, pipeline
+from tests.rendezvous.hang.simulated import Collective, Program, Step, Stuck, grid, pipeline
 
 Planted = tuple[list[One], int]
 
 
 @st.composite
-def planted(draw: st.DrawFn, *, hidden: bool = False) -> Planted:
+def planted(draw: st.DrawFn, *, hidden: bool = False, others: bool = False) -> Planted:
     """Ranks of which one is stuck in its own code, and which. `hidden`: who waits for a message may
-    show a line of its own."""
+    show a line of its own; `others`: it may take other steps instead."""
     steps, members = draw(
         st.one_of(
             st.builds(grid, st.integers(1, 3), st.integers(2, 4), st.integers(1, 3)),
@@ -26,11 +27,25 @@ def planted(draw: st.DrawFn, *, hidden: bool = False) -> Planted:
     )
     odd = draw(st.integers(0, len(steps) - 1))
     at = draw(st.integers(0, len(steps[odd]) - 1))
-    one: list[Step] = [*steps[odd][:at], Stuck(), *steps[odd][at:]]
+    own = steps[odd]
+    kinds = st.sampled_from(["stuck", "skips", "more", "other", "size"])
+    kind = draw(kinds) if others else "stuck"
+    change: dict[str, list[Step]] = {
+        "stuck": [Stuck(), *own[at:]],
+        "skips": own[at + 1 :],
+        "more": [own[at], *own[at:]],
+        "other": [_changed(own[at], operation="reduce"), *own[at + 1 :]],
+        "size": [_changed(own[at], what="float32[9]"), *own[at + 1 :]],
+    }
+    one = [*own[:at], *change[kind]]
     program = Program([*steps[:odd], one, *steps[odd + 1 :]], members)
     program.run()
     receive = draw(st.sampled_from([RECV, LINE])) if hidden else RECV
     return program.seen(with_members=draw(st.booleans()), receive=receive), odd
+
+
+def _changed(step: Step, **values: str) -> Step:
+    return replace(step, **values) if isinstance(step, Collective) else Stuck()
 
 
 def lose(ranks: list[One], seed: int, share: float) -> list[One]:
@@ -66,6 +81,14 @@ def test_lost_answers_name_no_innocent_rank(
     lost = without(look, data.draw(st.sets(st.sampled_from(slots))))
     for each in (look, lost):
         assert set(look_at(each).odd) <= {odd}, look_at(each)
+
+
+@given(planted(others=True), st.integers(1, 3))
+@settings(max_examples=600, deadline=None)
+def test_a_rank_that_takes_other_steps_is_named_or_none(plan: Planted, per_node: int) -> None:
+    ranks, odd = plan
+    found = look_at(run(*ranks, per_node=per_node))
+    assert set(found.odd) <= {odd}, found
 
 
 @given(planted(), st.integers(1, 3), st.randoms(use_true_random=False))
