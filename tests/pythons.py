@@ -36,6 +36,7 @@ PURE = {
         *("schema", "verdict", "verifying", "views"),
     ),
     "tests/rendezvous/cause": ("clues", "corpus", "judge", "sentences", "table", "telling"),
+    "tests/rendezvous/hang": ("blame", "calls", "judge", "sentences", "stacks"),
     "tests/worker": (
         *("address", "choice", "contracts", "family", "frameworks", "frameworks_mpi"),
         *("frameworks_page", "hosts", "hosts_plan", "hosts_text", "metrics", "nccl", "needs"),

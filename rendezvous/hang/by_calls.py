@@ -209,8 +209,6 @@ def _unseen_waits(evidence: Evidence) -> str:
 
 def _other_explanations(evidence: Evidence) -> str:
     """What else may hold the ranks, as far as it is seen; empty: nothing."""
-    if trapped := evidence.calls.trapped():
-        return f"{spans_text(trapped)} wait for each other too, so none is blamed"
     blocking = {rank for point in evidence.calls.points for rank in point.lacking}
     for point in evidence.calls.inside():
         if point.open or point.unseen or blocking.isdisjoint(point.waiting):
@@ -250,7 +248,7 @@ def _unread(evidence: Evidence) -> Finding | None:
         return None
     one = evidence.ranks[unread[0]]
     others = [rank for rank in evidence.ranks if rank != one.rank]
-    if one.place.kind not in (Kind.OTHER, Kind.IMPORTING) or evidence.calls.trapped():
+    if one.place.kind not in (Kind.OTHER, Kind.IMPORTING):
         return None
     if not all(evidence.is_inside(rank) and rank in evidence.calls.waiting for rank in others):
         return None
@@ -270,7 +268,7 @@ def _unlisted(evidence: Evidence) -> Finding | None:
     if not points or len(idle) != 1 or len(evidence.waiting) != evidence.of - 1:
         return None
     one = evidence.ranks[idle[0]]
-    if evidence.of < _FEWEST or evidence.has_no_stack(one.rank) or evidence.calls.trapped():
+    if evidence.of < _FEWEST or evidence.has_no_stack(one.rank):
         return None
     main = max(points, key=lambda point: len(point.waiting))
     sentence = (

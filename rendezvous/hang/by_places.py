@@ -133,7 +133,7 @@ def unclear(evidence: Evidence) -> Finding:
     if unknown:
         words.append(f"where {spans_text(unknown)} {_verb(unknown)} was not seen")
     number = len(order)
-    head = f"no rank stands out: the ranks are in {number} place{'s' * (number != 1)}"
+    head = f"nothing distinguishes a rank: the ranks are in {number} place{'s' * (number != 1)}"
     more = f" and {len(words) - _MOST_PLACES} more" * (len(words) > _MOST_PLACES)
     shown = "; ".join(words[:_MOST_PLACES])
     return Finding("unclear", f"{head}: {shown}{more}", _sources(evidence))

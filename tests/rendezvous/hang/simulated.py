@@ -7,6 +7,7 @@ A rank that is planted stays at one of its steps, or takes other ones.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -64,6 +65,11 @@ class Program:
         moves = True
         while moves:
             moves = sum(map(self._advance, range(len(self.ranks)))) > 0
+
+    def run_for(self, moves: int, chance: random.Random) -> None:
+        """For so many tries of ranks to move: it is well, and seen in the midst of it."""
+        for _ in range(moves):
+            self._advance(chance.randrange(len(self.ranks)))
 
     def _advance(self, number: int) -> bool:
         """Let a rank do its next step, or leave it."""
