@@ -753,8 +753,9 @@ def test_different_waits_of_all_ranks_say_nothing() -> None:
 def test_where_nothing_distinguishes_a_rank_the_places_are_said() -> None:
     ranks = [NO_RECORDER.but(stack=stack) for stack in (LOAD, FORWARD, FORWARD, SAVE, LINE)]
     says = (
-        "nothing distinguishes a rank: the ranks are in 4 places: ranks 1-2 are in forward (model.py:10); "
-        "rank 0 is in load_batch (hang.py:3); rank 3 is in save (ckpt.py:8) and 1 more (from stacks"
+        "nothing distinguishes a rank: the ranks are in 4 places: ranks 1-2 are in forward "
+        "(model.py:10); rank 0 is in load_batch (hang.py:3); rank 3 is in save (ckpt.py:8) and 1 "
+        "more (from stacks"
     )
     check(look_at(run(*ranks)), "unclear", (), certain=False, says=says)
 
