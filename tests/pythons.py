@@ -31,7 +31,8 @@ PURE = {
     ),
     "tests/rendezvous": (
         *("admission", "before_the_go", "blame", "certificate", "compare", "credentials"),
-        *("departures", "errors", "events", "first_cause", "join_string", "leases", "networks"),
+        *("departures", "errors", "events", "first_cause", "join_string", "last_words"),
+        *("leases", "networks"),
         *("path_findings", "protocol", "replay", "request_head", "restarts", "run_metrics"),
         *("schema", "verdict", "verifying", "views"),
     ),
@@ -44,8 +45,8 @@ PURE = {
         "variables",
     ),
     "tests/worker/agent": (
-        *("attempt", "departing", "evidence", "following", "held_watch", "joining", "leaving"),
-        *("node", "reports", "restarting", "watching"),
+        *("attempt", "departing", "evidence", "following", "held_watch", "joining", "last_words"),
+        *("leaving", "node", "reports", "restarting", "watching"),
     ),
     "tests/worker/evidence": ("groups", "kernel_log", "places", "rank_processes"),
 }

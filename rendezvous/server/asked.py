@@ -131,6 +131,11 @@ def looker(service: Service, asked: Asked) -> None:
     asked.proven()
 
 
+def log_reader(service: Service, asked: Asked) -> None:
+    """Whoever may read what the programs have printed, which may hold secrets."""
+    maker(service, asked)
+
+
 def newcomer(service: Service, asked: Asked) -> None:
     """A node that has not joined; which join token it needs, the body says: see `Service.join`."""
     required(asked.credential)

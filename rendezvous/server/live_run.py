@@ -25,6 +25,7 @@ from rendezvous.run.views import (
 )
 from rendezvous.server.answers import Body
 from rendezvous.server.journal import Record
+from rendezvous.server.last_words import KeptWords
 from rendezvous.server.looks import Looks
 from rendezvous.server.metrics import Metrics
 from rendezvous.server.news import News
@@ -76,6 +77,7 @@ class LiveRun:
         self.nodes = Waiters()
         self.people = Waiters()
         self.metrics = Metrics()
+        self.last_words = KeptWords()
         self._end_told: set[int] = set()
         self.relay: Relay | None = None
         self.news: News | None = None

@@ -24,6 +24,7 @@ from rendezvous.server.asked import (
     anyone,
     bad_request,
     command_of_node,
+    log_reader,
     looker,
     maker,
     newcomer,
@@ -36,6 +37,7 @@ from rendezvous.server.live_run import LiveRun
 from rendezvous.server.service import Service
 from rendezvous.version import rdzv_version
 from rendezvous.wire.errors import NotFound
+from rendezvous.wire.last_words import LastWords, LastWordsReply, RunLastWords
 from rendezvous.wire.look import LookCall, LookReport, RunLook
 from rendezvous.wire.metrics import MetricBatch, MetricReply, RunMetrics
 from rendezvous.wire.node import JoinReply, JoinRequest, Refusal
@@ -147,6 +149,16 @@ async def _answer_look(service: Service, asked: Asked) -> ReportReply:
     return ReportReply(seq=asked.live.news_seq)
 
 
+async def _take_words(service: Service, asked: Asked) -> LastWordsReply:
+    live, said = asked.live, asked.said
+    service.counters["last_words"] += len(said.texts)
+    return live.last_words.take(live.run, asked.slot, said)
+
+
+async def _words(service: Service, asked: Asked) -> Body:
+    return Body(asked.live.last_words.after(asked.query.after))
+
+
 # --- the table
 
 Reply = Body | BaseModel | Response
@@ -238,6 +250,9 @@ ROUTES = (
           node, lambda service, asked: service.take_metrics(
               asked.live, asked.slot, asked.number, asked.said),
           MetricReply, takes=MetricBatch, lean=True),
+    Route("send_words", "POST", f"{_NODE}/words",
+          "What the ranks of a failed program have printed last, before their node leaves.",
+          node, _take_words, LastWordsReply, takes=LastWords, lean=True),
     Route("healthz", "GET", "/healthz", "Whether a registry answers; needs no credential.",
           anyone, _health, str, media=_TEXT, lean=True),
     # What each launch says and asks.
@@ -268,6 +283,9 @@ ROUTES = (
     Route("run_metrics", "GET", f"{_RUN}/metrics",
           "The processes' metrics: the newest row of each, or with `after` the rows above it.",
           reader, _curves, RunMetrics, query={"after": (int | None, None)}, lean=True),
+    Route("last_words", "GET", f"{_RUN}/words",
+          "What the ranks of failed programs have printed last, numbered above `after`.",
+          log_reader, _words, RunLastWords, query={"after": (_Sequence, 0)}, lean=True),
     # The rest.
     Route("restart", "POST", f"{_RUN}/restart",
           "Stop the programs of a run, and start them again on the same nodes.",

@@ -46,7 +46,17 @@ _KEEP_FINISHED_SECONDS = 3_600.0
 _LAUNCHER_SECONDS = 120.0
 _LEAST_PAUSE_SECONDS = 0.01
 _FAILED = "the registry failed; see its log"
-_COUNTERS = ("joins", "watches", "looks", "reports", "metrics", "events", "commits", "refusals")
+_COUNTERS = (
+    "joins",
+    "watches",
+    "looks",
+    "reports",
+    "metrics",
+    "last_words",
+    "events",
+    "commits",
+    "refusals",
+)
 
 
 @dataclass(frozen=True, slots=True)

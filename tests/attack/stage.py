@@ -158,6 +158,11 @@ class Stage:
                 "rows": [{"rank": 0, "step": 1, "values": {"loss": 0.5}}],
             },
             ("POST", "/v1/runs/{run}/nodes/{node}/looks"): {"look": LOOK, "epoch": 2},
+            ("POST", "/v1/runs/{run}/nodes/{node}/words"): {
+                "epoch": 1,
+                "node": 0,
+                "texts": [{"rank": 0, "text": "out of memory"}],
+            },
             ("POST", "/v1/runs/{run}/nodes/{node}/relay"): {
                 "parcels": [{"peer": 1, "frame": {"kind": "end", "number": 1}}]
             },
@@ -179,6 +184,7 @@ class Stage:
         told = [host.metrics.newest(0.0) for host in hosts]
         told += [host.looks.written(0, now).plain for host in hosts]
         told += [b"%d" % host.relay.held_bytes if host.relay else b"" for host in hosts]
+        told += [host.last_words.after(0) for host in hosts]
         states = [repr(host.run) for host in hosts]
         return list(self.journal.read()), states, silence, told, self._runs()
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Wrong = str | None
 Judge = Callable[..., Wrong]
-_PARTS = ("nodes", "healthz", "reports", "refusal", "report", "relay", "metrics", "looks")
+_PARTS = ("nodes", "healthz", "reports", "refusal", "report", "relay", "metrics", "looks", "words")
 _NOT_JUDGED = tuple(f"/{part}" for part in _PARTS)
 
 

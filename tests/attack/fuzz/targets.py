@@ -34,6 +34,7 @@ from rendezvous.talk.join_string import (
     parse_group_token,
 )
 from rendezvous.wire.errors import ArmingFailed, BadRequest, TemplateError, UsageError
+from rendezvous.wire.last_words import LastWords
 from rendezvous.wire.metrics import MetricBatch
 from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.relay import RelayPost
@@ -364,6 +365,7 @@ TARGETS: dict[str, Target] = {
     "report": _message(Report, "Ack", "Exit", "Leave", "Probe", "Progress", "Refuse"),
     "relay": _message(RelayPost, "RelayPost"),
     "metrics": _message(MetricBatch, "MetricBatch"),
+    "last words": _message(LastWords, "LastWords."),
     "run spec": _message(RunSpec, "RunSpec"),
     "slot news": _message(SlotNews, "SlotNews"),
     "settings": Target(check_settings, lambda: SETTINGS, ("auto", "gpu", "cpu"), is_json=True),
