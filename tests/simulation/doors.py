@@ -365,6 +365,11 @@ class _Sink:
     tail: list[str] = field(default_factory=lambda: ["step 1", "Traceback: boom"])
     words: RankWords = field(default_factory=RankWords)
 
+    def __post_init__(self) -> None:
+        """What its node sends, where the run fails."""
+        for rank in (None, 0):
+            self.words.take(rank, b"step 1\nTraceback: boom\n")
+
     def write(self, stream: Any, data: bytes, rank: int | None = None) -> None:
         """Take it."""
 

@@ -181,6 +181,22 @@ class ReadTrouble(Effect):
 
 
 @frozen
+class SendWords(Effect):
+    """Send what the ranks of a program that has ended have printed last, for a moment.
+
+    Attributes:
+        rank: Whose end is the first here, as far as this node knows.
+        wait: Seconds until it is this node's turn.
+    """
+
+    program: int
+    epoch: int
+    rank: int | None
+    wait: float
+    limit: float
+
+
+@frozen
 class CloseRemote(Effect):
     """End what runs here for other nodes, and tell those who wait for theirs why."""
 

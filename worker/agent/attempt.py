@@ -19,7 +19,7 @@ from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.verify import ProbePlan, ProbeReport
 from rendezvous.wire.watch import NodeView
 from worker.agent import actions as do
-from worker.agent import departing, following, inputs, reports
+from worker.agent import departing, following, inputs, last_words, reports
 from worker.agent.faults import not_acknowledged, port_taken
 from worker.agent.notices import Note
 from worker.agent.state import Agreed, Cause, Epoch, ProgramState, ResultKnown, Turn
@@ -65,7 +65,8 @@ def _leave_behind(turn: Turn, view: NodeView) -> None:
     if program is None or program.left_behind:
         return
     if view.phase is not Phase.RUNNING or view.epoch > program.epoch:
-        turn.set_program(left_behind=True)
+        failed = view.restarts is not None and view.restarts.restarts > program.restarts
+        turn.set_program(left_behind=True, epoch_failed=failed)
         following.stop_all(turn)
         _begin_early(turn)
 
@@ -88,6 +89,7 @@ def go_on(turn: Turn) -> None:
     """Do what waited for a program of an epoch before, or for what was begun for another table."""
     program = turn.node.program
     if program is not None and program.left_behind and following.is_over(turn, program):
+        last_words.begin_between(turn, program)
         turn.set(program=None)
     _arm_next(turn)
 
@@ -265,6 +267,7 @@ def _go(turn: Turn, view: NodeView) -> None:
         serves=not contract.argv,
         ends_all=contract.fatal_workers,
         follows_network=bool(contract.nccl_log),
+        restarts=facts.restarts,
     )
     turn.set(epoch=_epoch(turn, view.epoch), program=program, starts=turn.node.starts + 1)
     departing.tell(turn)

@@ -1,7 +1,7 @@
 """How a node ends: what is under way is finished or broken off, and nothing of it is left. Pure.
 
-    programs end -> their end is reported -> socket closed -> own fault told -> leave told
-        -> connections closed -> hosts file put back -> exit
+    programs end -> their end is reported -> socket closed -> own fault told -> last words sent
+        -> leave told -> connections closed -> hosts file put back -> exit
 
 The hosts file is put back last, and whatever failed before.
 """
@@ -15,7 +15,7 @@ from rendezvous.wire.errors import Fenced, RegistryError, RunOver
 from rendezvous.wire.reports import AckReport, LeaveReport, RefuseReport, Report
 from rendezvous.wire.verify import ProbeReport
 from worker.agent import actions as do
-from worker.agent import departing, following, inputs, reports
+from worker.agent import departing, following, inputs, last_words, reports
 from worker.agent.faults import fault_report
 from worker.agent.notices import Note
 from worker.agent.state import IN_ORDER, Cause, Ends, SignalTold, Step, Turn
@@ -140,6 +140,8 @@ def _at(turn: Turn, step: Step) -> None:
         case Step.FAULT if ends.error and _is_own_fault(ends) and _may_speak(turn):
             epoch = turn.node.agreed.table.epoch if turn.node.agreed else 0
             reports.tell_once(turn, fault_report(ends.error, epoch), since=ends.at)
+        case Step.WORDS if _may_speak(turn) and last_words.begin_at_end(turn):
+            pass
         case Step.LEAVE if _may_speak(turn):
             reports.tell_once(turn, LeaveReport())
         case Step.CLIENT:

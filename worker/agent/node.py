@@ -24,6 +24,7 @@ _DONE_WITHOUT: dict[type[do.Effect], str] = {
     do.Flush: "sending metrics",
     do.ReadTrouble: "reading NCCL's log",
     do.CloseRemote: "ending remote commands",
+    do.SendWords: "sending the last words of the ranks",
     do.CloseSocket: "closing the program's socket",
     do.CloseClient: "closing the connections",
 }
@@ -97,7 +98,7 @@ def _answered(turn: Turn, asked: do.Effect, said: inputs.Input) -> None:
             following.trouble_read(turn, said)
         case do.CloseRemote():
             following.remote_closed(turn)
-        case do.CloseSocket() | do.CloseClient() | do.RemoveHosts():
+        case do.SendWords() | do.CloseSocket() | do.CloseClient() | do.RemoveHosts():
             leaving.answered(turn, asked, said)
         case (
             do.RestoreHosts()

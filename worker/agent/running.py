@@ -21,9 +21,11 @@ from worker.agent.environment import (
     RunningProgram,
     Sink,
 )
+from worker.agent.last_words import Printed
 from worker.agent.looking import pids_by_local_rank
 from worker.agent.looks import Looks
 from worker.agent.notices import Note, Notice, notice
+from worker.agent.words_sender import printed_by
 from worker.contracts.files import NOTICE_VARIABLE, notice_text
 from worker.contracts.looking import LOOK_VARIABLE
 from worker.contracts.words import rank_of_failure
@@ -210,6 +212,10 @@ class Running:
         rank, facts = rank_of_failure(tail), self._looks.facts
         lines = self._looks.lines(self._said())
         return inputs.OwnWords(tuple(tail), rank, self._log, progress, lines, facts)
+
+    def printed(self) -> Printed:
+        """What its ranks have printed last, as far as it is kept."""
+        return printed_by(self._said(), self._spec.row(self._asked.table).rank, self._first_rank())
 
     def _said(self) -> RankWords | None:
         return self._sink.words if self._sink is not None else None

@@ -29,6 +29,7 @@ from worker.agent.running import Running
 from worker.agent.session import one_try, talk
 from worker.agent.state import Node, Rules
 from worker.agent.visiting import visit
+from worker.agent.words_sender import send_last_words
 from worker.contracts import FRAMEWORKS
 from worker.probe.packets import Identity
 from worker.program.local_socket import Caller, Request
@@ -266,6 +267,9 @@ class NodeShell:
                 await self._metrics.flush()
             case do.ReadTrouble():
                 return await self._running[asked.program].read_trouble(asked)
+            case do.SendWords():
+                if (program := self._running.get(asked.program)) is not None:
+                    await send_last_words(asked, program.printed(), self._client, spec.join)
             case do.CloseRemote():
                 await self._close_remote(asked)
             case do.CloseSocket():

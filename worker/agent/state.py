@@ -117,7 +117,9 @@ class ProgramState:
         notice: What it is to be shown once it runs.
         stop_at: When it was told to stop.
         followed: What the launcher of the next one can do before its go is begun.
+        restarts: How many there had been at its go.
         left_behind: The run has gone on from its epoch: once it is over, another may start.
+        epoch_failed: It has, because a program had failed.
         gone: Whether nothing of it is left. `ending` is then how it ended, None of one that only
             served, and `words` what it said.
         end: What the next watch is to bring, and when that began: not taken in yet.
@@ -142,7 +144,9 @@ class ProgramState:
     notice: DepartureNotice | None = None
     stop_at: float | None = None
     followed: bool = False
+    restarts: int = 0
     left_behind: bool = False
+    epoch_failed: bool = False
     gone: bool = False
     ending: Ending | None = None
     words: OwnWords = NO_WORDS
@@ -220,6 +224,7 @@ class Step(Enum):
 
     SOCKET = "close the program's socket"
     FAULT = "report its own failure"
+    WORDS = "send the last words of its ranks"
     LEAVE = "report that it leaves"
     CLIENT = "close the connections"
     HOSTS = "restore the hosts file"

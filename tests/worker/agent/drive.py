@@ -243,8 +243,8 @@ class Drive:
     def closes(self, *kinds: type[do.Effect]) -> tuple[do.Action, ...]:
         """Answer its last steps, without any all, and what is under way before them."""
         actions: tuple[do.Action, ...] = ()
-        every = (do.Flush, do.CloseSocket, do.Tell, do.Tell, do.CloseClient, do.RemoveHosts)
-        for kind in kinds or every:
+        steps = (do.CloseSocket, do.Tell, do.SendWords, do.Tell, do.CloseClient, do.RemoveHosts)
+        for kind in kinds or (do.Flush, *steps):
             if self.all(kind):
                 actions = self.answer(kind)
         return actions

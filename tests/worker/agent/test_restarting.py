@@ -61,17 +61,17 @@ def restarted(*, led: bool = False) -> Drive:
     ("begin", "steps", "does"),
     [
         # A program that has ended, and was reported, is in nobody's way.
-        ("running", [ENDED, TAKEN, ARMS], "Watch Arm"),
-        ("running", [m.stop(), ENDED, TAKEN, WAITS], "Watch"),
+        ("running", [ENDED, TAKEN, ARMS], "Watch SendWords Arm"),
+        ("running", [m.stop(), ENDED, TAKEN, WAITS], "Watch SendWords"),
         ("running", [m.stop(), ENDED, TAKEN, WAITS, ARMS], "Watch Arm"),
         # Nothing is armed for before nothing of it is left, and the registry knows how it ended.
         ("running", [ARMS], "Watch Stop"),
         ("running", [m.stop(), ARMS], "Watch"),
         ("running", [ARMS, ENDS], "TOLD Flush"),
         ("running", [ARMS, ENDED], "Tell:Exit(1,stopped)@0"),
-        ("running", [ARMS, ENDED, TAKEN], "Arm"),
+        ("running", [ARMS, ENDED, TAKEN], "SendWords Arm"),
         ("running", [ENDED, ARMS], "Watch"),
-        ("running", [ENDED, ARMS, TAKEN], "Arm"),
+        ("running", [ENDED, ARMS, TAKEN], "SendWords Arm"),
         # A node that has heard neither of the stop nor of the new table ends its program late.
         ("running", [WAITS], "Watch Stop"),
         ("running", [m.verify(epoch=2)], "Watch Stop Listen Visit"),

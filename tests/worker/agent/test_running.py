@@ -22,6 +22,7 @@ from tests.worker.test_table import join, table
 from worker.agent import AgentEnvironment, inputs
 from worker.agent.actions import ReadTrouble, Start
 from worker.agent.arming import NodeSpec
+from worker.agent.last_words import Printed
 from worker.agent.notices import Note, Notice, notice
 from worker.agent.running import Running
 from worker.contracts import Contract
@@ -183,6 +184,17 @@ def test_it_runs_is_seen_at_once_is_stopped_once_and_is_gone_with_its_last_words
 
     assert bench.lives(steps) == GONE
     assert (bench.fed, bench.program.told, bench.notes) == (SEEN, ["stop"], [])
+
+
+def test_what_its_ranks_have_printed_last_is_known_by_global_rank_also_once_it_is_gone() -> None:
+    words = RankWords()
+    for rank, data in ((1, b"one\ntwo"), (None, b"torchrun\n")):
+        words.take(rank, data)
+    sink: Any = SimpleNamespace(tail=(), words=words, close=lambda: None)
+    bench = Bench(sink=lambda *args, **options: sink)
+    assert bench.running.printed() == Printed(1, {})
+    bench.lives()
+    assert bench.running.printed() == Printed(1, {None: ["torchrun"], 9: ["one", "two"]})
 
 
 def test_what_was_begun_before_the_go_is_the_program() -> None:
