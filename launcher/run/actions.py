@@ -108,6 +108,11 @@ class FetchMetrics(Answerable):
     """Keep what the programs have sent. `Done`, whatever comes of it."""
 
 
+@frozen
+class FetchWords(Answerable):
+    """Keep what the ranks of failed programs have printed last. `Done`, whatever comes of it."""
+
+
 # --- files
 
 

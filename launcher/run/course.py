@@ -76,7 +76,7 @@ class Course:
         verdict: How the launch ended.
         refused: Why it never began.
         fault: The action that failed as nobody expected; its error is the shell's to raise.
-        fetching: The last metrics are under way.
+        fetching: How many are under way of the last metrics, and the last words of the ranks.
     """
 
     facts: LaunchFacts
@@ -91,7 +91,7 @@ class Course:
     verdict: Verdict | None = None
     refused: Trouble | None = None
     fault: int | None = None
-    fetching: bool = False
+    fetching: int = 0
 
     def begin(self, ground: Ground, own: tuple[Left, ...], now: float) -> None:
         """The ground is made; `own` is what a former launcher of this launch has submitted."""
@@ -166,10 +166,20 @@ class Course:
         """Fetch what is left to fetch, once the nodes may be left alone; whether they may."""
         if not self.leaving.may_go(now):
             return False
-        self.stage, self.fetching = Stage.PARTING, True
+        self.stage, self.fetching = Stage.PARTING, 1
         self.following.stop_asking()
         self.desk.send("last metrics", do.FetchMetrics)
+        if self._has_last_words():
+            self.fetching += 1
+            self.desk.send("last words", do.FetchWords)
         return True
+
+    def _has_last_words(self) -> bool:
+        """Whether programs were started, and have failed."""
+        assert self.verdict is not None
+        result, status = self.verdict.result, self.following.status
+        has_failed = result is not None and result.status == "failed"
+        return has_failed and status is not None and bool(status.digest)
 
     def _part(self, now: float) -> None:
         """Where everyone left the events end, and are shown to the last."""
@@ -226,7 +236,8 @@ class Course:
         """Nothing that this launch has started is left, whatever failed on the way."""
         self.stage = Stage.ENDING
         self.following.stop()
-        self.desk.drop("create", "cancel", "tell failure", "last metrics", "leave", "parted")
+        self.desk.drop("create", "cancel", "tell failure", "last metrics", "last words")
+        self.desk.drop("leave", "parted")
         self.child.let_go()
         self.slots.end.begin(now)
 

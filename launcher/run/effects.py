@@ -11,7 +11,13 @@ from dataclasses import dataclass
 
 from launcher.run import actions as do
 from launcher.run import inputs
-from launcher.run.environment import Child, LaunchEnvironment, MetricsKeeper, registry_log
+from launcher.run.environment import (
+    Child,
+    LaunchEnvironment,
+    MetricsKeeper,
+    WordsKeeper,
+    registry_log,
+)
 from launcher.run.footing import Footing, Surveyor
 from launcher.run.inputs import Input
 from launcher.run.preparation import Preparation
@@ -86,6 +92,7 @@ class Effects:
         self._clients: Clients | None = None
         self._footing: Footing | None = None
         self._keeper: MetricsKeeper | None = None
+        self._words: WordsKeeper | None = None
         self._child: Child | None = None
         self._said_end = False
         self._starting = asyncio.Lock()
@@ -146,6 +153,8 @@ class Effects:
                 return await self._follow_events(action)
             case do.FetchMetrics():
                 return await self._fetch_metrics(action)
+            case do.FetchWords():
+                return await self._fetch_words(action)
             case do.WriteResult():
                 return self._write_result(action.id, action.verdict)
         try:
@@ -195,7 +204,7 @@ class Effects:
         if self._clients is not None:
             await self._clients.close()
         self._footing, self._clients = footing, Clients.of(footing, self._world)
-        self._keeper = None
+        self._keeper = self._words = None
         self._scheduling.begin(footing, self._feed)
 
     # --- the registry -------------------------------------------------------------------------
@@ -231,6 +240,14 @@ class Effects:
             viewer = self._clients.viewer
             self._keeper = self._world.keeper(viewer, self._state, self._board.say)
         await self._keeper.fetch()
+        return inputs.Done(action.id)
+
+    async def _fetch_words(self, action: do.FetchWords) -> Input:
+        if self._words is None:
+            assert self._clients is not None
+            admin = self._clients.admin
+            self._words = self._world.words_keeper(admin, self._state, self._board.say)
+        await self._words.fetch()
         return inputs.Done(action.id)
 
     # --- files --------------------------------------------------------------------------------

@@ -74,6 +74,13 @@ class MetricsKeeper(Protocol):
         """Keep what is new at the registry; what fails here ends nothing."""
 
 
+class WordsKeeper(Protocol):
+    """What keeps the last words of the ranks."""
+
+    async def fetch(self) -> None:
+        """Keep what is new at the registry, for a moment; what fails here ends nothing."""
+
+
 class LaunchEnvironment:
     """This machine, as a launch sees it.
 
@@ -150,6 +157,14 @@ class LaunchEnvironment:
         from launcher.run.metrics_file import MetricsFile  # not needed before the go
 
         return MetricsFile(viewer, state, say)
+
+    def words_keeper(
+        self, admin: RegistryClient, state: StateDir, say: Callable[[str], None]
+    ) -> WordsKeeper:
+        """What writes the last words of the ranks into the run's folder."""
+        from launcher.run.last_words_files import LastWordsFiles  # needed where a run fails
+
+        return LastWordsFiles(admin, state.run, state.last_words, say)
 
     def recorder(self, state: StateDir) -> Recorder | None:
         """What writes down all that the launch's machine hears; None: nothing does."""

@@ -15,6 +15,9 @@ from rendezvous.wire.run import Phase, RunStatus
 
 STATUS_WAIT_SECONDS: Final = 2.0
 METRICS_SECONDS: Final = 1.0
+WORDS_SECONDS: Final = 5.0
+"""From the end of an epoch until what its ranks have printed last is fetched: their nodes send it
+once their programs are gone, beside the next start."""
 ERRAND_SECONDS: Final = 1.0
 MOST_ERRANDS: Final = 3
 """How often the end waits for what could not be kept, until it goes without."""
@@ -88,11 +91,11 @@ class Following:
 
     def stop(self) -> None:
         """Follow it no longer."""
-        self.desk.drop("status", "keep", "checks", "events", "metrics", "errands")
+        self.desk.drop("status", "keep", "checks", "events", "metrics", "words", "errands")
 
     def stop_asking(self) -> None:
         """What is known is enough; the events go on."""
-        self.desk.drop("status", "keep", "checks", "metrics", "errands")
+        self.desk.drop("status", "keep", "checks", "metrics", "words", "errands")
 
     def say_once(self, sentence: sentences.Sentence) -> None:
         """Say it, unless it was said."""
@@ -117,17 +120,18 @@ class Following:
         before = self.status
         self.status, self.asked_since, self.last_try = status, now, False
         self.desk.do(do.Show(status))
-        self._say_ended(before, status)
+        self._say_ended(before, status, now)
         if status.trouble:
             self.say_once(sentences.RegistryTrouble(status.trouble))
 
-    def _say_ended(self, before: RunStatus | None, status: RunStatus) -> None:
+    def _say_ended(self, before: RunStatus | None, status: RunStatus, now: float) -> None:
         """A line for each epoch that has ended since; what a former launch has said is known."""
         known = status.ended if before is None else before.ended
         last = known[-1].epoch if known else 0
         for end in status.ended:
             if end.epoch > last:
                 self.desk.do(do.Say(sentences.EpochEnded(end)))
+                self.desk.look_at("words", now + WORDS_SECONDS)
 
     def errands(self, now: float) -> None:
         """Once the nodes have their ranks, `rdzv logs` and `rdzv status --env` have to know them;
@@ -238,5 +242,7 @@ class Following:
             self.desk.send("events", do.FollowEvents, self.events_after)
         elif name == "metrics":
             self.desk.send("metrics", do.FetchMetrics)
+        elif name == "words":
+            self.desk.send("words", do.FetchWords)
         elif name == "errands":
             self.errands(now)

@@ -29,6 +29,9 @@ from launcher.run.slots import Slots
 from launcher.run.values import EndedAtOnce, EndedBeforeBegun, LaunchFacts, Refusal
 from rendezvous.wire.run import Phase
 
+_SHOWN = ("events", "metrics", "last metrics", "words", "last words")
+"""What is shown or kept for people alone."""
+
 CANCEL_SECONDS: Final = 10.0
 CANCEL_PAUSE_SECONDS: Final = 0.1
 CANCEL_AGAIN_SECONDS: Final = 1.0
@@ -131,8 +134,10 @@ class Machine:
                 self.following.events_ended(said, now)
             case "metrics", _:
                 self.following.metrics_kept(now)
-            case "last metrics", _:
-                self.course.fetching = False
+            case "words", _:
+                pass  # those of the next epoch are fetched when it has ended
+            case "last metrics" | "last words", _:
+                self.course.fetching -= 1
             case "cancel", _:
                 self._cancelled(said, now)
             case "tell failure", _:
@@ -145,7 +150,7 @@ class Machine:
 
     def _is_fault(self, owner: object, said: inputs.PartFailed, now: float) -> bool:
         """Whether it ends the launch: not what is only shown, and not one scheduler's command."""
-        if owner in ("events", "metrics", "last metrics") or isinstance(owner, tuple):
+        if owner in _SHOWN or isinstance(owner, tuple):
             return False
         self.course.fault = said.id if self.course.fault is None else self.course.fault
         if self.course.stage is Stage.GROUND:

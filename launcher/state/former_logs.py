@@ -7,6 +7,8 @@ import os
 import re
 from pathlib import Path
 
+from launcher.state.last_words import LAST_WORDS, WORDS_FILES, WORDS_FOLDERS
+
 FORMER_LOGS = "former-logs"
 """The folder for them, next to `logs`; those of the launch before that are removed."""
 
@@ -20,6 +22,7 @@ OWN_LOGS = (
 OWN_LOG_FOLDERS = r"nccl-[^/]+|node-\d+(/bin)?"
 """The folders that it makes there."""
 
+_WORDS, _OF_WORDS = re.compile(WORDS_FILES), re.compile(WORDS_FOLDERS)
 _FILE = re.compile(OWN_LOGS)
 _FOLDER = re.compile(OWN_LOG_FOLDERS)
 
@@ -37,12 +40,33 @@ def set_aside(run: Path) -> None:
     with contextlib.suppress(OSError):
         for path in files_like(_FILE, former):
             (former / path).unlink(missing_ok=True)
-        for path in files:
-            to = former / path
-            to.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            (logs / path).replace(to)
+        _move(logs, former, files)
     for folder in (logs, former):
         drop_empty_folders(_FOLDER, folder)
+
+
+def _move(folder: Path, to: Path, files: list[str]) -> None:
+    for path in files:
+        (to / path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (folder / path).replace(to / path)
+
+
+def set_words_aside(run: Path) -> None:
+    """Move the last words of the former launch's ranks to its logs, in place of older ones; a new
+    launch's own are not to be taken for them."""
+    words, former = run / LAST_WORDS, run / FORMER_LOGS / LAST_WORDS
+    _remove_words(former)
+    with contextlib.suppress(OSError):
+        _move(words, former, files_like(_WORDS, words))
+    _remove_words(words)
+
+
+def _remove_words(folder: Path) -> None:
+    for path in files_like(_WORDS, folder):
+        (folder / path).unlink(missing_ok=True)
+    drop_empty_folders(_OF_WORDS, folder)
+    with contextlib.suppress(OSError):
+        folder.rmdir()
 
 
 def files_like(names: re.Pattern[str], folder: Path) -> list[str]:

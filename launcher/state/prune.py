@@ -16,6 +16,7 @@ from launcher.state.former_logs import (
     drop_empty_folders,
     files_like,
 )
+from launcher.state.last_words import LAST_WORDS, WORDS_FILES, WORDS_FOLDERS
 from launcher.state.state_dir import StateDir
 from rendezvous.frozen import frozen
 from rendezvous.wire.words import listed
@@ -31,9 +32,12 @@ _FILES = re.compile(
     r"(launch|registry|result|status|table|report)\.json|secret|key\.pem|certificate\.(pem|der)"
     r"|(worker-runs|metrics)\.jsonl|recording\.jsonl(\.first|\.1)?|\.[^/]+\.new"
     r"|journal\.sqlite(-wal|-shm|-journal)?|submissions/[^/]+"
-    rf"|(logs|{FORMER_LOGS})/({OWN_LOGS})"
+    rf"|(logs|{FORMER_LOGS})/({OWN_LOGS})|({FORMER_LOGS}/)?{LAST_WORDS}/{WORDS_FILES}"
 )
-_FOLDERS = re.compile(rf"submissions|(logs|{FORMER_LOGS})(/({OWN_LOG_FOLDERS}))?")
+_FOLDERS = re.compile(
+    rf"submissions|(logs|{FORMER_LOGS})(/({OWN_LOG_FOLDERS}))?"
+    rf"|({FORMER_LOGS}/)?{LAST_WORDS}(/{WORDS_FOLDERS})?"
+)
 
 _LIVES = "its launcher runs"
 _AGAIN = "it was launched again just now"

@@ -12,6 +12,7 @@
     report.json      what was checked before that
     metrics.jsonl    what the programs have told of their progress, a row a line
     recording.jsonl  what the launcher has heard, for `rdzv replay`
+    last-words/      what the ranks of programs that failed have printed last
     result.json      how the launch ended
     logs/            one file for each node, and the registry's own
     former-logs/     those of the former launch
@@ -36,7 +37,8 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from launcher.state.former_logs import FORMER_LOGS, set_aside
+from launcher.state.former_logs import FORMER_LOGS, set_aside, set_words_aside
+from launcher.state.last_words import LAST_WORDS, LastWordsFolder
 from launcher.state.ledger import Ledger
 from rendezvous.talk.credentials import RunKeys, new_secret
 from rendezvous.talk.join_string import RegistryPlace
@@ -97,6 +99,7 @@ class KeptResult(Result):
     """`result.json`: how the launch ended, and when by the wall clock."""
 
     ended_at: float = 0.0
+    last_words: str = Field("", description="The folder with the last words of its ranks.")
 
 
 class StateDir:
@@ -131,6 +134,11 @@ class StateDir:
     def metrics(self) -> Path:
         """What the programs have told of themselves, a line for each row."""
         return self.path / "metrics.jsonl"
+
+    @property
+    def last_words(self) -> LastWordsFolder:
+        """What the ranks of programs that failed have printed last."""
+        return LastWordsFolder(self.path / LAST_WORDS)
 
     @property
     def ledger(self) -> Ledger:
@@ -280,7 +288,9 @@ class StateDir:
     def write_result(self, result: Result) -> None:
         """Write down how this launch ended."""
         now = time.time()  # noqa: TID251 (for people: when it ended)
-        kept = KeptResult(**result.model_dump(), ended_at=now)
+        words = self.last_words
+        where = str(words.path) if words.epochs() else ""
+        kept = KeptResult(**result.model_dump(), ended_at=now, last_words=where)
         self.write("result.json", kept.model_dump_json(indent=1).encode())
 
     def write_record(self, record: LaunchRecord) -> None:
@@ -347,6 +357,7 @@ class StateDir:
         """
         if log_dir is None or not _is_within(log_dir, self.path):
             set_aside(self.path)
+        set_words_aside(self.path)
         left = [entry for entry in self.ledger.left() if entry.name in kept]
         names = ["launch.json", "secret", "registry.json", "key.pem", "certificate.pem"]
         names += ["result.json", "status.json", "table.json", "report.json", "metrics.jsonl"]

@@ -26,6 +26,8 @@ logs/node-0/hostfile.mpich logs/node-0/table.json logs/node-0/notice.json
 logs/node-0/bin/rdzv-rsh logs/node-0/bin/ssh
 former-logs/registry.log former-logs/node-0.log former-logs/node-0.e3.log
 former-logs/nccl-k7f2/node-0.4711.log
+last-words/epoch-2/rank-5.txt last-words/epoch-2/node-1.txt
+former-logs/last-words/epoch-1/rank-0.txt
 former-logs/node-0/hostfile submissions/slot-1.sh"""
 
 

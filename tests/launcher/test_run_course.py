@@ -59,6 +59,9 @@ STEPS: Steps = {
     "goes-again": lambda drive, _: drive.status(**ENDED, phase=GO, digest="d2", epoch=2),
     "over": lambda drive, _: drive.came(over(HERE)),
     "over-sealed": lambda drive, _: drive.came(over(digest="d1", epoch=1)),
+    "over-sealed-well": lambda drive, _: drive.came(
+        over(digest="d1", epoch=1, result=result(status="ok"))
+    ),
     "over-here": lambda drive, _: drive.came(over(*BOTH, left=False)),
     "over-untold": lambda drive, _: drive.came(over(untold=[0, 2])),
     "over-untold-late": lambda drive, _: drive.came(over(untold=[2], result=TOO_LATE)),
@@ -84,6 +87,8 @@ STEPS: Steps = {
     "board-fails": lambda drive, _: drive.take(said.PartFailed(said.NO_ACTION, "no terminal")),
     "metrics": lambda drive, _: drive.answer(do.FetchMetrics),
     "metrics-fail": lambda drive, _: drive.fails(do.FetchMetrics),
+    "words": lambda drive, _: drive.answer(do.FetchWords),
+    "words-fail": lambda drive, _: drive.fails(do.FetchWords),
     "events-broken": lambda drive, _: drive.take(
         said.EventsOver(drive.id(do.FollowEvents), 17, broken=True, jitter=0.0)
     ),
@@ -98,6 +103,7 @@ DOWN = "close board; write result "
 ASKS, SEES = "ask status 1 2.0", "show; ask status 1 2.0"
 FAILS = "break off FollowEvents; cancel run ByFailure"
 ON_FULL = DOWN + "StorageLost 120.5 the disk is full make room"
+PARTS = "break off AskStatus; fetch words"
 CHILD_LOST = DOWN + "ChildLost 5 30.0 no room"
 NOT_CREATED = DOWN + "NotCreated 20.0 unavailable False"
 BOARD_FAULT = "close board; end fault NoneType"
@@ -176,8 +182,8 @@ FAILED_RESULT = DOWN + "program_failed"
         (OWN, BEGUN + "go kept", "say Warnings"),
         (OWN, BEGUN + "go kept go", SEES),
         (OWN, BEGUN + "go kept go-again", f"show; keep; {ASKS}"),
-        (OWN, BEGUN + "over-sealed unkept 1 kept", "say Warnings; break off AskStatus"),
-        (OWN, BEGUN + "over-sealed 18", "18: break off AskStatus; break off Keep"),
+        (OWN, BEGUN + "over-sealed unkept 1 kept", f"say Warnings; {PARTS}"),
+        (OWN, BEGUN + "over-sealed 18", "18: break off AskStatus; break off Keep; fetch words"),
         (OWN, BEGUN + "go forgets", f"break off Keep; {FAILS}"),
         # an epoch that has ended is said once; the next one is kept at its go, and what its checks
         # have found is said where it is new
@@ -215,6 +221,20 @@ FAILED_RESULT = DOWN + "program_failed"
         (OWN, BEGUN + "events-over over metrics", "follow events 9"),
         (OWN, BEGUN + "events-over over metrics events-over", "close child"),
         (OWN, BEGUN + "events-over over metrics events-broken 0.2", "0.2: follow events 17"),
+        # of a run whose programs were started, and failed, their ranks' last words are kept as well
+        (OWN, BEGUN + "go kept over-sealed", "show; fetch words"),
+        (OWN, BEGUN + "go kept over-sealed-well", "show"),
+        (OWN, BEGUN + "go kept over-sealed metrics", ""),
+        (OWN, BEGUN + "go kept over-sealed words", ""),
+        (OWN, BEGUN + "go kept events-over over-sealed words metrics", "follow events 9"),
+        (OWN, BEGUN + "go kept events-over over-sealed metrics words-fail", "follow events 9"),
+        (OWN, BEGUN + "go kept over-sealed metrics words events-over", "close child"),
+        # and of an epoch a while after it has ended
+        (OWN, BEGUN + "go kept restarts 4.9", ""),
+        (OWN, BEGUN + "go kept restarts 5", "5: fetch words"),
+        (OWN, BEGUN + "go kept restarts 5 words restarts 9", ""),
+        (OWN, BEGUN + "go kept restarts 5 words-fail 9", ""),
+        (OWN, BEGUN + "go kept restarts forgets", FAILS),
         # 51: events go on after the last one that was shown, and end nothing
         (OWN, BEGUN + "events-broken 0.2", "0.2: follow events 17"),
         (OWN, BEGUN + "events-fail 0.2", "0.2: follow events 0"),

@@ -28,6 +28,7 @@ from launcher.state.state_dir import StateDir, known_runs
 from rendezvous.talk.credentials import RunKeys
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.errors import RunExists, UsageError
+from rendezvous.wire.run import Result
 from tests.launcher.command import record_of
 
 PLACE = RegistryPlace(("10.0.0.1", "fd00::1"), 29600, "certificate", b"\x30\x82der")
@@ -271,6 +272,30 @@ def test_only_the_former_launchs_logs_are_kept_next_to_the_newest(state: StateDi
     assert (state.former_logs / "node-0.log").read_bytes() == b"second"
     assert not (state.former_logs / "node-0").exists()
     assert list(state.logs.iterdir()) == []
+
+
+def test_the_former_launchs_last_words_are_kept_with_its_logs(state: StateDir) -> None:
+    state.write("last-words/epoch-1/rank-0.txt", b"first")
+    state.write("last-words/epoch-2/rank-0.txt", b"first")
+    state.forget_launch()
+    assert not state.last_words.path.exists()
+    assert len(files_of(state.former_logs)) == 2
+    state.write("last-words/epoch-1/rank-1.txt", b"second")
+    state.write("former-logs/last-words/mine", b"x")
+    state.forget_launch()
+    former = {"last-words/mine", "last-words/epoch-1/rank-1.txt"}
+    assert files_of(state.path) == {"lock"} | {f"former-logs/{name}" for name in former}
+    state.forget_launch()
+    assert files_of(state.former_logs) == {"last-words/mine"}
+
+
+def test_the_result_names_the_folder_of_last_words_where_there_is_one(state: StateDir) -> None:
+    for words in ("", str(state.last_words.path)):
+        state.write_result(Result(status="failed", exit_code=1, message="boom"))
+        kept = state.result()
+        assert kept is not None
+        assert kept.last_words == words
+        state.write("last-words/epoch-1/rank-0.txt", b"x")
 
 
 def test_what_rdzv_did_not_write_among_the_logs_stays_there(state: StateDir) -> None:
