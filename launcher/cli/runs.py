@@ -298,7 +298,8 @@ def logs(
     """Show the last lines that the programs of a run printed.
 
     Reads the log files on this machine and those of the run's scheduler. If the run failed, the
-    error that ended it comes last.
+    error that ended it comes last. Where a node and its log are gone, shows the last lines that it
+    sent before it left.
 
     \b
     Examples:

@@ -45,6 +45,9 @@ def last_line(run: str, result: Result, state: StateDir) -> str:
     if log and result.status != "ok":
         local = Path(log).exists()
         text += f"; log: {log if local or not result.hostname else f'{result.hostname}:{log}'}"
+    if result.status == "failed" and not (result.log and Path(result.log).exists()):
+        words = state.last_words
+        text += f"; last output kept in {words.path}" if words.epochs() else ""
     return "\n".join(f"rdzv: {line}" for line in [*lines, text])
 
 

@@ -1,9 +1,9 @@
 """`rdzv logs`: what a run's programs print, from this machine's files and from its scheduler.
 
 A node that was started here writes into the run's folder, and into another file when its program
-starts again. What a node elsewhere prints is what its scheduler keeps of it. What rdzv's own
-processes log is shown where it is asked for, and where a run failed before any program printed a
-line.
+starts again. What a node elsewhere prints is what its scheduler keeps of it; where that cannot be
+had, the last words are shown that it sent before it left. What rdzv's own processes log is shown
+where it is asked for, and where a run failed before any program printed a line.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import click
 
 from launcher.schedulers.catalog import scheduler_entry
 from launcher.schedulers.contract import Scheduler, SchedulerContext
+from launcher.show.last_words import kept_words
 from launcher.show.log_lines import file_lines
 from launcher.state.ledger import LedgerEntry
 from launcher.state.state_dir import StateDir
@@ -81,7 +82,10 @@ async def show_logs(
     all_newest = node is None and rank is None and epoch is None
     if result is not None and result.status == "failed" and all_newest:
         return await _print_failed(which, result, lines)
-    return (await _print(which.sources(), lines)).exit_code
+    printed = await _print(which.sources(), lines)
+    if printed.exit_code and not printed.lines:
+        await _print(which.last_words(), lines)
+    return printed.exit_code
 
 
 # --- which ------------------------------------------------------------------------------------
@@ -121,6 +125,8 @@ class _Which:
             sources += elsewhere
         if sources or own:
             return own + sources
+        if words := self.last_words():
+            return words
         logs = self.state.logs
         name = "node-*.log" if node is None else f"node-{node}.log"
         here = ", ".join(sorted(path.name for path in logs.glob("*.log"))) or "none"
@@ -133,6 +139,15 @@ class _Which:
             f"there is no {name} in {logs}" + "".join(f", and {words}" for words in missing[:1]),
             hint=f"there are: {here}; a node on another machine keeps its log there",
         )
+
+    def last_words(self) -> list[Source]:
+        """What is kept here of the end of what is asked for, where its nodes have sent it."""
+        slots = _slots(self.state)
+        node, rank = self._node, self._rank
+        if rank is not None:
+            node = _node_of(rank, slots, self.state.run)
+        paths = kept_words(self.state, slots, node=node, rank=rank, epoch=self._epoch)
+        return [_of_file(path) for path in paths]
 
     def own(self, slot: int | None = None) -> list[Source]:
         """What rdzv's own processes have logged here; of the agents only this slot's."""
@@ -277,7 +292,13 @@ async def _print_failed(which: _Which, result: Result, lines: int) -> int:
         click.echo(f"rdzv: no program has printed a line here: {result.message}", err=True)
         own = which.own(result.slot) or which.own()
         return max(printed.exit_code, (await _print(own, lines)).exit_code)
-    if not {line.strip() for line in result.tail} <= {line.strip() for line in printed.lines}:
+    if {line.strip() for line in result.tail} <= {line.strip() for line in printed.lines}:
+        return printed.exit_code
+    shown = {source.name for source in sources}
+    words = which.last_words()
+    if words:
+        await _print([one for one in words if one.name not in shown], lines)
+    else:
         rank = "" if result.worker_rank is None else f", rank {result.worker_rank}"
         click.echo(f"==> last output of node {result.rank} ({result.hostname}){rank}")
         for line in result.tail:

@@ -15,6 +15,7 @@ from rich.console import Console, RenderableType
 
 from launcher.show.board import JsonBoard, LiveBoard, PlainBoard, draw, make_board
 from launcher.show.last_line import last_line
+from launcher.state.last_words import RankWords
 from launcher.state.state_dir import StateDir
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.run import (
@@ -516,6 +517,19 @@ def test_of_many_epochs_the_newest_three_are_told_each_in_few_words(state: State
     long = EpochEnd(epoch=1, message="x" * 600)
     assert len(said(state, "ok", epochs=[long] * 32)) < 1_200
     assert "ok after at least 32 restarts: " in said(state, "ok", epochs=[long] * 32)
+
+
+def test_96_where_the_log_is_elsewhere_the_last_words_that_are_kept_here_are_named(
+    state: StateDir, tmp_path: Path
+) -> None:
+    log, words = tmp_path / "node-1.log", state.last_words
+    words.write([RankWords(1, 1, 3, "boom")])
+    end = f"; last output kept in {words.path}"
+    assert said(state, log=str(log), hostname="n1").endswith(f"; log: n1:{log}{end}")
+    assert said(state).endswith(end)
+    assert end not in said(state, "cancelled", log=str(log))
+    log.touch()
+    assert said(state, log=str(log), hostname="n1").endswith(f"; log: {log}")
 
 
 def test_96_of_a_cancelled_run_the_message_and_the_code_are_told(

@@ -15,6 +15,7 @@ import pytest
 from launcher.plan.plan import WorkerRun
 from launcher.show.log_lines import file_lines
 from launcher.show.logs import show_logs
+from launcher.state.last_words import RankWords
 from launcher.state.ledger import LedgerEntry
 from launcher.state.state_dir import StateDir
 from rendezvous.compat import timeout
@@ -384,6 +385,57 @@ async def test_what_rdzv_logs_is_shown_where_it_is_asked_for(
     assert said == ["registry", "agent-0", "agent-1", "node-0"]
     await show(state)
     assert capsys.readouterr().out == f"==> {state.logs}/node-0.log\nsaid node-0\n"
+
+
+def sent(state: StateDir, *words: RankWords) -> None:
+    """What nodes have sent of their ranks before they left."""
+    state.last_words.write(words)
+
+
+async def test_where_a_nodes_log_is_gone_its_last_words_are_shown(
+    state: StateDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sealed(state)
+    failed(state, log="/gone/node-1.log", hostname="gpu-17", slot=2, rank=1, worker_rank=4)
+    sent(state, RankWords(1, 1, 4, "old"))
+    sent(state, *(RankWords(2, 1, rank, f"begin {rank}\nend {rank}") for rank in (2, 4)))
+    sent(state, RankWords(2, 1, None, "torchrun"))
+    folder = state.last_words.path / "epoch-2"
+    rank_4 = f"==> {folder}/rank-4.txt\nbegin 4\nend 4\n"
+    node = f"==> {folder}/node-1.txt\ntorchrun\n"
+    for which, words in (
+        ({}, rank_4),
+        ({"rank": 4}, rank_4 + node),
+        ({"rank": 3}, node),  # it shares its output
+        ({"node": 1}, f"==> {folder}/rank-2.txt\nbegin 2\nend 2\n{rank_4}{node}"),
+        ({"rank": 4, "epoch": 1}, f"==> {folder.parent}/epoch-1/rank-4.txt\nold\n"),
+    ):
+        assert await show(state, **which) == 0
+        assert capsys.readouterr().out == words
+    with pytest.raises(UsageError, match=r"there is no node-0.log"):
+        await show(state, rank=1)
+
+
+async def test_the_log_of_another_node_is_followed_by_the_last_words_of_the_first_cause(
+    state: StateDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sealed(state)
+    failed(state, log="/gone/node-1.log", hostname="gpu-17", slot=2, rank=1, worker_rank=4)
+    sent(state, RankWords(1, 1, 4, "begin\nend"))
+    (state.logs / "node-0.log").write_text("stopped\n")
+    assert await show(state) == 0
+    words = f"==> {state.last_words.path}/epoch-1/rank-4.txt\nbegin\nend\n"
+    assert capsys.readouterr().out == f"==> {state.logs}/node-0.log\nstopped\n{words}"
+
+
+async def test_a_log_that_its_scheduler_cannot_give_is_replaced_by_last_words(
+    state: StateDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sealed(state)
+    submitted(state, 2, "unknown", starter="local")
+    sent(state, RankWords(1, 1, 4, "end"))
+    await show(state, rank=4)
+    assert capsys.readouterr().out.endswith("/rank-4.txt\nend\n")
 
 
 # ---- the lines of a long log across its parts, while it is written and afterwards ----------------

@@ -1,0 +1,74 @@
+"""The last words of a failed run's ranks on their whole way, and without the logs of its nodes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from rendezvous.wire.last_words import LAST_LINES, WHOLE_BYTES
+from tests.support.launching import launch, rdzv
+
+PROGRAM = """
+import os, sys, time
+rank = int(os.environ["NODE_RANK"])
+for line in range(3000):
+    print(f"rank {rank}, line {line} of the {os.environ['RDZV_EPOCH']}. epoch")
+sys.stdout.flush()
+if rank == 1:
+    raise RuntimeError("the disk of rank 1 is gone")
+time.sleep(600)
+"""
+COMMAND = [sys.executable, "-c", PROGRAM]
+OPTIONS = ("--nnodes", "2", "--framework", "command", "--nproc-per-node", "1")
+
+pytestmark = [pytest.mark.real_time, pytest.mark.timeout(120)]
+
+
+def test_the_first_cause_is_read_when_the_logs_of_all_nodes_are_gone(tmp_path: Path) -> None:
+    state, logs = tmp_path / "s", tmp_path / "logs"
+    outcome = launch(state, *OPTIONS, "--log-dir", str(logs), command=COMMAND)
+    assert outcome.code == 1, outcome.err
+    assert "last output kept" not in outcome.last_line  # its log is here
+    shutil.rmtree(logs)
+    words = state / "r" / "last-words"
+    assert json.loads((state / "r" / "result.json").read_text())["last_words"] == str(words)
+    sent = {path.relative_to(words).as_posix(): path.read_text() for path in words.rglob("*.txt")}
+    assert sorted(sent) == ["epoch-1/node-0.txt", "epoch-1/node-1.txt"]
+    first, other = sent["epoch-1/node-1.txt"], sent["epoch-1/node-0.txt"]
+    assert first.endswith("RuntimeError: the disk of rank 1 is gone\n")
+    assert WHOLE_BYTES - 100 < len(first) <= WHOLE_BYTES + 1
+    assert other.splitlines() == [
+        f"rank 0, line {line} of the 1. epoch" for line in range(3000 - LAST_LINES, 3000)
+    ]
+    assert f"last output kept in {words}" in " ".join(rdzv(state, "status", "r").split())
+    for which in ((), ("--rank", "1"), ("--node", "1")):
+        shown = rdzv(state, "logs", "r", *which, "--lines", "1").splitlines()
+        assert shown == [
+            f"==> {words}/epoch-1/node-1.txt",
+            "RuntimeError: the disk of rank 1 is gone",
+        ]
+
+
+def test_each_epoch_that_has_failed_is_kept(tmp_path: Path) -> None:
+    state, logs = tmp_path / "s", tmp_path / "logs"
+    script = "import os, sys; print('epoch', e := os.environ['RDZV_EPOCH']); sys.exit(1 + int(e))"
+    outcome = launch(
+        state,
+        *(*OPTIONS, "--log-dir", str(logs), "--max-restarts", "1"),
+        command=[sys.executable, "-c", script],
+    )
+    assert outcome.code == 3, outcome.err
+    words = state / "r" / "last-words"
+    for epoch in (1, 2):
+        for node in (0, 1):
+            assert (words / f"epoch-{epoch}/node-{node}.txt").read_text() == f"epoch {epoch}\n"
+
+
+def test_of_a_run_that_ends_well_nothing_is_kept(tmp_path: Path) -> None:
+    outcome = launch(tmp_path, *OPTIONS, command=["echo", "well"])
+    assert outcome.code == 0, outcome.err
+    assert not (tmp_path / "r" / "last-words").exists()
