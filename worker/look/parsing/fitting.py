@@ -1,0 +1,102 @@
+"""Makes what was seen fit into a message: what says least is left out first. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rendezvous.wire.look import MAX_FRAMES, MAX_GROUPS, MAX_STACKS, RankLook, Stack
+
+MOST_BYTES = 48 * 1024
+
+
+class Seen(NamedTuple):
+    """What a node has seen of its ranks; see `LookReport`."""
+
+    ranks: list[RankLook]
+    stacks: list[Stack]
+    left_out: int
+
+
+class Part(NamedTuple):
+    """One rank, and the stacks of its threads."""
+
+    rank: RankLook
+    main: Stack | None = None
+    others: Sequence[Stack] = ()
+
+
+class Limits(NamedTuple):
+    """How much of a rank is told: of other threads, of frames, and of groups."""
+
+    threads: int = 64
+    frames: int = MAX_FRAMES
+    groups: int = MAX_GROUPS
+    stacks: int = MAX_STACKS
+
+
+STEPS = (
+    Limits(),
+    Limits(threads=8),
+    Limits(threads=0),
+    Limits(threads=0, frames=40),
+    Limits(threads=0, frames=40, groups=16),
+    Limits(threads=0, frames=20, groups=4),
+    Limits(threads=0, frames=10, groups=4),
+    Limits(threads=0, frames=5, groups=1),
+    Limits(threads=0, frames=1, groups=1),
+    Limits(threads=0, frames=1, groups=0),
+    Limits(threads=0, groups=0, stacks=0),
+)
+
+
+def fitted(parts: Sequence[Part], left_out: int = 0, most: int = MOST_BYTES) -> Seen:
+    """As much as fits; of groups those are left out first that come last.
+
+    Args:
+        parts: The ranks.
+        left_out: What was left out before.
+        most: Bytes of JSON.
+    """
+    seen = Seen([], [], left_out)
+    for limits in STEPS:
+        seen = _within(parts, limits, left_out)
+        if _size(seen) <= most:
+            break
+    return seen
+
+
+def _within(parts: Sequence[Part], limits: Limits, left_out: int) -> Seen:
+    ranks: list[RankLook] = []
+    stacks: list[Stack] = []
+    indices: dict[str, int] = {}
+
+    def index(stack: Stack) -> int | None:
+        short = _shorter(stack, limits.frames)
+        key = short.model_dump_json()
+        if key not in indices and len(stacks) < limits.stacks:
+            indices[key] = len(stacks)
+            stacks.append(short)
+        return indices.get(key)
+
+    # The main threads come first, so that they are in when there are too many.
+    mains = [index(part.main) if part.main else None for part in parts]
+    for part, main in zip(parts, mains, strict=True):
+        others = [index(stack) for stack in part.others[: limits.threads]]
+        threads = [number for number in others if number is not None]
+        groups = part.rank.groups[: limits.groups]
+        left_out += len(part.others) - len(threads) + len(part.rank.groups) - len(groups)
+        left_out += part.main is not None and main is None
+        told = {"stack": main, "threads": threads, "groups": groups}
+        ranks.append(part.rank.model_copy(update=told))
+    return Seen(ranks, stacks, left_out)
+
+
+def _shorter(stack: Stack, frames: int) -> Stack:
+    if len(stack.frames) <= frames:
+        return stack
+    return Stack(frames=stack.frames[:frames], cut=True)
+
+
+def _size(seen: Seen) -> int:
+    return sum(len(each.model_dump_json().encode()) + 1 for each in (*seen.ranks, *seen.stacks))
