@@ -1,32 +1,58 @@
 """Looks at the ranks of a node: where each of them is, and whether it moves.
 
-It looks twice, a moment apart. Nothing here waits for a rank that does not answer longer than the
-limits below, and no rank is stopped or waits for it.
+It looks twice, a moment apart, and never longer than the limits below. A rank whose thread answers
+tells its stacks and its flight recorder by it. One that holds the GIL, or has no torch and so no
+thread, is asked by a signal for the stack of its main thread, where that is safe. No rank is
+stopped, and none waits for this.
 """
 
 from __future__ import annotations
 
+import os
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from rendezvous.wire.look import MAX_LOOK_RANKS, RankLook, Stack
+from rendezvous.wire.look import MAX_LOOK_RANKS, RankLook
 from rendezvous.wire.words import printable
 from worker.look import proc as processes
+from worker.look.asking import Asked, ask
+from worker.look.parsing.answer import Answer
+from worker.look.parsing.fitting import Part, Seen, fitted
+from worker.look.parsing.recorder import groups_in, moved, progress_in, recorders_in
+from worker.look.parsing.stacks import Stacks, stacks_in
+from worker.look.proc import Process
+from worker.look.signalling import Suspect, stacks_by_signal
+
+__all__ = ["Sample", "Seen", "collect", "sample"]
 
 BETWEEN_SECONDS = 0.2
-"""From one look to the next: what moves shows it."""
+"""From one look to the next: what moves shows it; and who holds the GIL is silent so long."""
+
+ENTRIES_SECONDS = 0.5
 
 _MOST_LETTERS = 100
+_HERE = re.compile(r"([0-9]{1,10}) ([0-9]{1,20}) ([0-9]{1,3})\Z")
 
 
-class Seen(NamedTuple):
-    """What a node has seen of its ranks; see `LookReport`."""
+class Known(NamedTuple):
+    """The process of a rank; `signal` is 0 where there is no hook in it."""
 
-    ranks: list[RankLook]
-    stacks: list[Stack]
-    left_out: int
+    pid: int
+    signal: int = 0
+
+
+class Sample(NamedTuple):
+    """A rank at one moment: how many collectives it has called, and how many have ended, in all of
+    its process groups (-1: not known), its CPU time, what it has read and written, its state."""
+
+    called: int
+    ended: int
+    cpu: float
+    bytes: int
+    state: str
 
 
 def collect(
@@ -40,21 +66,107 @@ def collect(
         first_rank: The global rank of local rank 0.
         proc: Where /proc is.
     """
-    chosen = {rank: pid or 0 for rank, pid in sorted(ranks.items())[:MAX_LOOK_RANKS]}
-    before = {rank: processes.read_process(proc, pid) for rank, pid in chosen.items()}
-    time.sleep(BETWEEN_SECONDS)
-    found = []
-    for rank, pid in chosen.items():
-        now, was = processes.read_process(proc, pid), before[rank]
-        found.append(
-            RankLook(
-                rank=first_rank + rank,
-                pid=pid,
-                state=now.state,
-                waits_in=printable(processes.waits_in(proc, pid), _MOST_LETTERS),
-                lives=processes.seconds_since(proc, now.started) if now.state else 0.0,
-                cpu=max(0.0, now.cpu - was.cpu),
-                bytes=max(0, now.bytes - was.bytes),
-            )
+    began = time.monotonic()
+    chosen = sorted(ranks.items())[:MAX_LOOK_RANKS]
+    known = {rank: find(folder, rank, pid, proc) for rank, pid in chosen}
+    before = _processes(proc, known)
+    hooked = [rank for rank in known if known[rank].signal and before[rank].can_run]
+    first = ask(folder, hooked, b"status", BETWEEN_SECONDS)
+    suspects = {
+        rank: Suspect(known[rank].pid, known[rank].signal, silent=rank in first.silent, proc=proc)
+        for rank in hooked
+        if rank not in first.answers
+    }
+    time.sleep(max(0.0, began + BETWEEN_SECONDS - time.monotonic()))
+    after = _processes(proc, known)
+    waits = {rank: processes.waits_in(proc, each.pid) for rank, each in known.items()}
+    second = ask(folder, first.answers, b"entries", ENTRIES_SECONDS)
+    by_signal = stacks_by_signal(folder, suspects, proc)
+    parts = []
+    for rank, each in known.items():
+        now, was = after[rank], before[rank]
+        look = RankLook(
+            rank=first_rank + rank,
+            pid=each.pid,
+            state=now.state,
+            waits_in=printable(waits[rank], _MOST_LETTERS),
+            lives=processes.seconds_since(proc, now.started) if now.state else 0.0,
+            cpu=max(0.0, now.cpu - was.cpu),
+            bytes=max(0, now.bytes - was.bytes),
         )
-    return Seen(found, [], len(ranks) - len(chosen))
+        parts.append(_part(look, each, rank, first, second, by_signal.get(rank)))
+    return fitted(parts, len(ranks) - len(chosen))
+
+
+def sample(
+    folder: Path, ranks: Mapping[int, int | None], proc: Path = Path("/proc")
+) -> dict[int, Sample]:
+    """Look at the ranks once and cheaply; those that do not answer cost 0.2 s together.
+
+    Args:
+        folder: What RDZV_LOOK_FOLDER names for these ranks.
+        ranks: The processes of the local ranks; None where nobody knows it.
+        proc: Where /proc is.
+    """
+    known = {rank: find(folder, rank, pid, proc) for rank, pid in ranks.items()}
+    now = _processes(proc, known)
+    hooked = [rank for rank in known if known[rank].signal and now[rank].can_run]
+    asked = ask(folder, hooked, b"status", BETWEEN_SECONDS)
+    return {
+        rank: Sample(*_sums(asked.answers.get(rank)), each.cpu, each.bytes, each.state)
+        for rank, each in now.items()
+    }
+
+
+def find(folder: Path, rank: int, pid: int | None, proc: Path) -> Known:
+    """The process that is a local rank: what says so of itself, if it is the one that is known, or
+    was started by it, as by a shell; else that one."""
+    try:
+        words = _HERE.match(os.readlink(folder / f"{rank}.here"))
+    except OSError:
+        words = None
+    if words is not None:
+        own, started, number = map(int, words.groups())
+        process = processes.read_process(proc, own)
+        is_it = process.lives and process.started == started
+        if is_it and (pid is None or processes.is_below(proc, own, pid)):
+            return Known(own, number)
+    return Known(pid or 0)
+
+
+def _processes(proc: Path, known: Mapping[int, Known]) -> dict[int, Process]:
+    return {
+        rank: processes.read_process(proc, each.pid) if each.pid else Process()
+        for rank, each in known.items()
+    }
+
+
+def _sums(answer: Answer | None) -> tuple[int, int]:
+    found = progress_in(recorders_in(answer)) if answer else {}
+    if not found:
+        return -1, -1
+    called, ended = zip(*found.values(), strict=True)
+    return sum(max(0, one) for one in called), sum(max(0, one) for one in ended)
+
+
+def _part(
+    look: RankLook, known: Known, rank: int, first: Asked, second: Asked, read: Stacks | None
+) -> Part:
+    """One rank, by what it has answered."""
+    early, late = first.answers.get(rank), second.answers.get(rank)
+    stacks = read or Stacks(None, [])
+    found: dict[str, object] = {"recorder": "absent"}
+    if known.signal:
+        found["recorder"] = "none" if rank in first.without else "silent"
+        found["stage"] = "starting" if rank in first.without else "unknown"
+    if early is not None:
+        found["stage"] = early.stage
+    if late is not None:
+        recorders = recorders_in(late)
+        was = progress_in(recorders_in(early)) if early else {}
+        found["recorder"] = "read" if any(recorders) else "none"
+        found["stage"] = late.stage
+        found["groups"] = groups_in(late, recorders)
+        found["called"] = moved(was, progress_in(recorders)) if early else 0
+        stacks = stacks_in(late.stacks)
+    return Part(look.model_copy(update=found), stacks.main, stacks.others)

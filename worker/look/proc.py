@@ -36,6 +36,11 @@ class Process(NamedTuple):
         """Whether it is there, and not only waits to be reaped."""
         return self.state not in ("", "Z", "X", "x")
 
+    @property
+    def can_run(self) -> bool:
+        """Whether it lives, and nobody has stopped it."""
+        return self.lives and self.state not in ("T", "t")
+
 
 class Signals(NamedTuple):
     """What becomes of signals; bit n - 1 stands for signal n."""
@@ -43,6 +48,14 @@ class Signals(NamedTuple):
     pending: int = 0
     blocked: int = 0
     caught: int = 0
+
+
+class Thread(NamedTuple):
+    """A thread at one moment: its state, how often it has stopped running, and its CPU time."""
+
+    state: str
+    switches: int
+    cpu: float
 
 
 def read_process(proc: Path, pid: int) -> Process:
@@ -93,20 +106,48 @@ def read_signals(proc: Path, pid: int) -> Signals:
 def blocked_by_thread(proc: Path, pid: int) -> dict[str, int]:
     """Which signals each thread of a process blocks just now."""
     folder = proc / f"{pid}/task"
+    return {
+        name: _signals_in(_read(folder / name / "status")).blocked for name in _threads(proc, pid)
+    }
+
+
+def read_threads(proc: Path, pid: int) -> dict[str, Thread]:
+    """The threads of a process, by number."""
+    found = {}
+    for name in _threads(proc, pid):
+        folder = proc / f"{pid}/task/{name}"
+        fields = _read(folder / "stat").rpartition(b")")[2].split()
+        status = _lines(_read(folder / "status"))
+        counts = [status.get(kind + b"voluntary_ctxt_switches") for kind in (b"", b"non")]
+        try:
+            cpu = (int(fields[11]) + int(fields[12])) / _TICKS
+            switches = sum(int(count or b"0") for count in counts)
+            found[name] = Thread(fields[0].decode()[:1], switches, cpu)
+        except (IndexError, ValueError):  # it has ended
+            continue
+    return found
+
+
+def _threads(proc: Path, pid: int) -> list[str]:
     try:
-        threads = os.listdir(folder)
+        return os.listdir(proc / f"{pid}/task")
     except OSError:
-        return {}
-    return {name: _signals_in(_read(folder / name / "status")).blocked for name in threads}
+        return []
+
+
+def _lines(text: bytes) -> dict[bytes, bytes]:
+    # The program's name, the first line's, may hold anything but a line's end.
+    return {
+        name: value for name, _, value in (line.partition(b":\t") for line in text.split(b"\n"))
+    }
 
 
 def _signals_in(text: bytes) -> Signals:
-    # The program's name, the first line's, may hold anything but a line's end.
-    masks = {name: mask for name, _, mask in (line.partition(b":\t") for line in text.split(b"\n"))}
+    lines = _lines(text)
 
     def mask(name: bytes) -> int:
         try:
-            return int(masks.get(name, b"0"), 16)
+            return int(lines.get(name, b"0"), 16)
         except ValueError:
             return 0
 

@@ -63,11 +63,16 @@ def test_the_largest_report_fits() -> None:
         Part(
             rank(n, 64),
             stack(f"{n}-", 128, 180),
-            [stack(f"{n}-{k}-", 128, 180) for k in range(64)],
+            [stack(f"{n}-{k}-", 128, 180) for k in range(9)],
         )
         for n in range(64)
     ]
     seen = fitted(parts, left_out=3)
     assert size(seen) < MOST_BYTES + 1024
     assert len(seen.ranks) == 64
-    assert seen.left_out > 64 * 64
+    assert seen.left_out > 64 * 9
+
+
+def test_at_last_there_are_the_ranks_alone() -> None:
+    seen = fitted([Part(rank(0, 3), stack("a"), [stack("b")])], most=0)
+    assert seen == Seen([RankLook(rank=0)], [], 5)

@@ -96,6 +96,13 @@ def test_sends_count_for_themselves() -> None:
     assert (group.called, [call.number for call in group.calls]) == (2, [2, 40])
 
 
+def test_what_has_ended_is_known_by_the_entries_too() -> None:
+    """gloo's threads end calls in any order, and the last of them has the last word."""
+    calls = [entry(n, n, retired=n < 3) for n in range(1, 4)]
+    [group] = groups(answer(recording(*calls, g0=(3, 1))))
+    assert (group.called, group.ended) == (3, 2)
+
+
 def test_a_group_that_was_not_called_yet_is_told() -> None:
     found = groups(answer(recording(entry(3, 0), g0=(3, 3)), groups={"0": "0-3", "1": "0,2"}))
     told = [(g.name, g.members, g.called, g.ended) for g in found]

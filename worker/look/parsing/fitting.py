@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rendezvous.wire.look import MAX_FRAMES, MAX_GROUPS, MAX_STACKS, RankLook, Stack
+from rendezvous.wire.look import MAX_FRAMES, MAX_GROUPS, MAX_STACKS, Frame, RankLook, Stack
 
 MOST_BYTES = 48 * 1024
 
@@ -58,22 +58,21 @@ def fitted(parts: Sequence[Part], left_out: int = 0, most: int = MOST_BYTES) -> 
         left_out: What was left out before.
         most: Bytes of JSON.
     """
-    seen = Seen([], [], left_out)
-    for limits in STEPS:
+    for limits in STEPS[:-1]:
         seen = _within(parts, limits, left_out)
         if _size(seen) <= most:
-            break
-    return seen
+            return seen
+    return _within(parts, STEPS[-1], left_out)
 
 
 def _within(parts: Sequence[Part], limits: Limits, left_out: int) -> Seen:
     ranks: list[RankLook] = []
     stacks: list[Stack] = []
-    indices: dict[str, int] = {}
+    indices: dict[tuple[bool, tuple[Frame, ...]], int] = {}
 
     def index(stack: Stack) -> int | None:
         short = _shorter(stack, limits.frames)
-        key = short.model_dump_json()
+        key = (short.cut, tuple(short.frames))
         if key not in indices and len(stacks) < limits.stacks:
             indices[key] = len(stacks)
             stacks.append(short)
@@ -95,7 +94,7 @@ def _within(parts: Sequence[Part], limits: Limits, left_out: int) -> Seen:
 def _shorter(stack: Stack, frames: int) -> Stack:
     if len(stack.frames) <= frames:
         return stack
-    return Stack(frames=stack.frames[:frames], cut=True)
+    return stack.model_copy(update={"frames": stack.frames[:frames], "cut": True})
 
 
 def _size(seen: Seen) -> int:

@@ -130,13 +130,15 @@ def _groups(recorder: Recorder, answer: Answer, suffix: str) -> Iterator[Process
         progress = recorder.progress.get(ids[name], Progress())
         newest = entries[-USUAL_CALLS - 1 :]
         calls = [call for entry in newest if (call := _call(entry, answer.now))]
+        counted = [call for call in calls if not _is_single(call)]
         group = _list(entries[-1].get("process_group"))
         yield ProcessGroup(
             name=name + suffix,
             words=_text(group[1] if len(group) > 1 else ""),
             members=answer.groups.get(name, ""),
-            called=max([progress.called, *(c.number for c in calls if not _is_single(c))]),
-            ended=progress.ended,
+            called=max([progress.called, *(call.number for call in counted)]),
+            # gloo's own count is that of the thread which came last, not the highest.
+            ended=max([progress.ended, *(call.number for call in counted if call.done)]),
             calls=calls[-MAX_CALLS:],
             usual=_longest_pause([call.age for call in calls]),
         )

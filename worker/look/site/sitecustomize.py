@@ -1,17 +1,28 @@
-"""The hook: what runs first in each Python process of a program, and gives a rank its own streams.
+"""The hook: what runs first in each Python process of a program, and lets a rank be seen by itself.
 
 Python imports `sitecustomize` from the first folder of its path that has one. Ours does its work in
 a rank, takes this folder off the path again, and then the user's own is imported as if there were
 no other. Children find this folder by PYTHONPATH once more. With -I, -E or -S nothing of it runs.
 
 A rank's stdout (stderr) is moved to a FIFO of its own only where it still is the very pipe that the
-agent has made for the program: what somebody has redirected, or reads himself, stays as it is. The
-agent says what the hook has to know in the folder that RDZV_LOOK_FOLDER names:
+agent has made for the program: what somebody has redirected, or reads himself, stays as it is.
+
+One process of a local rank is the rank: the first that lives. Its loader workers and helpers have
+the same variables, and are left alone. The rank can be asked where it is: its thread, from when it
+imports torch (see `worker.look.answering`), and else by a signal, for which faulthandler writes the
+stack of the main thread. That needs no GIL, but it also takes no care: while any thread runs Python
+code it may crash the process, so who sends the signal has to know that none does.
+
+The agent says what the hook has to know in the folder that RDZV_LOOK_FOLDER names:
 
     streams          DEVICE:INODE of both pipes, and on a second line the variables that number a
                      rank here: those that the program has not been started with itself
     RANK.stdout      a FIFO for each local rank; the agent reads it
     RANK.stderr
+    RANK.here        made by the rank: a link to no file but the words PID STARTED SIGNAL, which is
+                     there with all of its text or not at all
+    RANK.stacks      what faulthandler writes
+    RANK.socket      where the thread answers
 
 It is the user's interpreter that runs this, of any version from 3.8, at each of its starts: it
 imports what is there already (not even `__future__`), never raises and prints nothing. What it
@@ -20,6 +31,10 @@ cannot do it leaves.
 
 import os
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 FOLDER_VARIABLE = "RDZV_LOOK_FOLDER"
 STREAMS_FILE = "streams"
@@ -33,24 +48,145 @@ RANK_VARIABLES = (
 """What numbers the ranks of a node, the surest first."""
 
 
+SIGNAL = 7
+"""Behind SIGRTMIN: the first two are taken by the C library, SIGUSR1 and SIGUSR2 by frameworks."""
+
+HIGH_FILES = (1000, 250, 60)
+"""Where the open file for stacks is put, and the socket after it: out of the program's way, which
+may count on the numbers of what it opens, and close all that it does not know."""
+
+
 def install() -> None:
     """Do the work of the hook in this process; once more in a rank that was forked from it."""
     try:
         folder = os.environ.get(FOLDER_VARIABLE)
         if folder and any(name in os.environ for name in RANK_VARIABLES):
-            _move_streams(folder)
+            pipes, names = read_streams(folder)
+            rank = next((os.environ[name] for name in names if name in os.environ), "")
+            _move_streams(folder, pipes, rank)
+            if _is_number(rank) and _claim(folder, rank):
+                _let_look(folder, rank)
     except Exception:  # noqa: BLE001, S110 (the user's program is more important)
         pass
 
 
-def _move_streams(folder: str) -> None:
-    pipes, names = read_streams(folder)
-    rank = next((os.environ[name] for name in names if name in os.environ), "")
+def _move_streams(folder: str, pipes: "list[str]", rank: str) -> None:
     for fd in (1, 2):
         new = open_own(folder, pipes, rank, fd)
         if new >= 0:
             os.dup2(new, fd, os.get_inheritable(fd))
             os.close(new)
+
+
+def _is_number(rank: str) -> bool:
+    return rank.isascii() and rank.isdigit() and len(rank) < 5
+
+
+def _claim(folder: str, rank: str) -> bool:
+    """Whether this process is the rank. torchrun starts another one where it has ended."""
+    import _signal  # type: ignore[import-not-found]  # `signal` imports much
+
+    own, here = os.getpid(), os.path.join(folder, rank + ".here")
+    words = f"{own} {started(own)} {_signal.SIGRTMIN + SIGNAL}"
+    try:
+        os.symlink(words, here)
+    except FileExistsError:
+        pid, then = os.readlink(here).split()[:2]
+        if int(pid) != own and started(int(pid)) == then:
+            return False
+        os.symlink(words, f"{here}.{own}")
+        os.replace(f"{here}.{own}", here)
+    return True
+
+
+def started(pid: int) -> str:
+    """When a process was started; empty where it is gone, or only waits to be reaped."""
+    try:
+        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fields = os.read(fd, 4096).rpartition(b")")[2].split()
+        finally:
+            os.close(fd)
+    except OSError:
+        return ""
+    return "" if fields[0] in (b"Z", b"X") else fields[19].decode()
+
+
+def _let_look(folder: str, rank: str) -> None:
+    import _thread
+
+    answers = Answers(folder, rank, _thread.get_ident())
+    if TORCH in sys.modules:
+        answers.start()
+    else:
+        sys.meta_path.insert(0, answers)
+    _catch_signal(os.path.join(folder, rank + ".stacks"))
+
+
+def _catch_signal(path: str) -> None:
+    """Let faulthandler write the main thread's stack, if nobody else handles the signal."""
+    import _signal
+    import faulthandler
+
+    number = _signal.SIGRTMIN + SIGNAL
+    with_gil = getattr(sys, "_is_gil_enabled", lambda: True)()
+    if with_gil and _signal.getsignal(number) == _signal.SIG_DFL:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        fd = put_high(os.open(path, flags, 0o600), 0)
+        faulthandler.register(number, file=fd, all_threads=False, chain=False)
+
+
+def put_high(fd: int, offset: int) -> int:
+    """The open file, moved to one of the high numbers; that offset is for this kind alone.
+
+    Raises:
+        OSError: There is no room for it.
+    """
+    try:
+        for number in HIGH_FILES:
+            try:
+                os.fstat(number + offset)
+            except OSError:
+                try:
+                    return os.dup2(fd, number + offset, False)
+                except OSError:  # more than the process may open
+                    pass
+    finally:
+        os.close(fd)
+    raise OSError
+
+
+TORCH = "torch.distributed"
+
+
+class Answers:
+    """Begins to answer when torch is imported, whose processes have threads anyway.
+
+    Not before: a process that forks is warned of any thread that it has, since Python 3.12.
+    """
+
+    def __init__(self, folder: str, rank: str, main_thread: int) -> None:
+        self.where = (folder, rank, main_thread)
+        self.pid = os.getpid()
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """Sees what is imported, and finds nothing."""
+        if name == TORCH and self in sys.meta_path:
+            sys.meta_path.remove(self)
+            self.start()
+
+    def start(self) -> None:
+        """Begin, unless this is a child that was forked."""
+        try:
+            if os.getpid() == self.pid:
+                path = os.path.join(os.path.dirname(os.path.dirname(__file__)), "answering.py")
+                with open(path, "rb") as file:
+                    code = compile(file.read(), path, "exec")
+                names: dict[str, Any] = {"__name__": "rdzv_answering"}
+                exec(code, names)  # noqa: S102 (a name to import would be seen by the program)
+                names["start"](*self.where, put_high)
+        except Exception:  # noqa: BLE001, S110 (as above)
+            pass
 
 
 def read_streams(folder: str) -> "tuple[list[str], list[str]]":
@@ -70,7 +206,7 @@ def open_own(folder: str, pipes: "list[str]", rank: str, fd: int) -> int:
     """
     try:
         pipe = identity(fd)
-        if pipe not in pipes or not (rank.isdigit() and len(rank) < 5):
+        if pipe not in pipes or not _is_number(rank):
             return -1
         name = f"{rank}.{('stdout', 'stderr')[pipes.index(pipe)]}"
         # Without a reader this fails at once, and does not wait for one.
