@@ -93,17 +93,18 @@ def stacks_by_signal(
 
     Args:
         folder: Where the files are.
-        suspects: By local rank.
+        suspects: By local rank; those that are not silent were made some tenths of a second ago.
         proc: Where /proc is.
     """
     watched, sent = dict(suspects), dict[int, _Writing]()
     deadline = time.monotonic() + WATCH_SECONDS
     while watched and time.monotonic() < deadline:
-        for rank, each in suspects.items():
-            if rank in watched and each.may_signal():
+        for rank, each in list(watched.items()):
+            asked = each.may_signal()
+            if asked or not each.silent:  # the others have been watched long enough
                 del watched[rank]
-                writing = _send(folder / f"{rank}.stacks", each, proc)
-                sent |= {rank: writing} if writing else {}
+            writing = _send(folder / f"{rank}.stacks", each, proc) if asked else None
+            sent |= {rank: writing} if writing else {}
         time.sleep(_WATCH_PAUSE_SECONDS if watched else 0.0)
     waiting, deadline = dict(sent), time.monotonic() + WRITE_SECONDS
     while waiting and time.monotonic() < deadline:
