@@ -49,7 +49,7 @@ PURE = {
         *("leaving", "node", "reports", "restarting", "watching"),
     ),
     "tests/worker/evidence": ("groups", "kernel_log", "places", "rank_processes"),
-    "tests/worker/look": ("fitting", "recorder", "stacks"),
+    "tests/worker/look": ("fitting", "recorder", "signalling", "stacks"),
 }
 WHOLE = (
     "tests/launcher/test_processes.py",

@@ -7,8 +7,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from tests.worker.look.ranks import (
     started,
     until,
 )
+from worker.look.asking import ask
 from worker.look.collect import Sample, Seen, collect, sample
 
 SIGNAL = signal.SIGRTMIN + 7
@@ -365,3 +367,56 @@ def test_a_look_that_nobody_waits_for_does_no_harm(folder: Path) -> None:
                 client.connect(str(folder / "0.socket"))
                 client.send(b"entries\n")
         assert alone(collect(folder, {0: process.pid}, 0))[0].recorder == "read"
+
+
+def test_a_rank_may_end_while_it_answers(folder: Path) -> None:
+    code = f"{TORCH}import time\nend = time.time() + 0.1\nwhile time.time() < end: pass"
+    over, answered = threading.Event(), 0
+
+    def ask_on() -> None:
+        nonlocal answered
+        while not over.is_set():
+            answered += len(ask(folder, [0], b"entries", 0.1).answers)
+
+    asking = threading.Thread(target=ask_on)
+    asking.start()
+    try:
+        for _ in range(5):
+            flags, env = ["-X", "dev"], environment(folder, 0)
+            done = subprocess.run(
+                [sys.executable, *flags, "-c", code], capture_output=True, env=env
+            )
+            assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    finally:
+        over.set()
+        asking.join()
+    assert answered
+
+
+def test_an_answer_that_is_none_is_no_recorder(folder: Path) -> None:
+    """Of what listens there, and of a recorder that fails."""
+    broken = folder.parent / "site-packages/torch/_C/_distributed_c10d.py"
+    for text in ("", "_dump_fr_trace_json = 1", "def _dump_fr_trace_json(*_): return b'{'"):
+        broken.write_text(text)
+        with started(folder, TORCH + SLEEPS) as process:
+            rank, stack = alone(collect(folder, {0: process.pid}, 0))
+            assert (rank.recorder, rank.stage, rank.groups) == ("none", "groups", [])
+            assert names(stack)[0] == "load_batch"
+            (folder / "0.socket").unlink()
+            with socket.socket(socket.AF_UNIX) as other:
+                other.bind(str(folder / "0.socket"))
+                other.listen()
+                other.settimeout(1)
+                answering = threading.Thread(target=say_nonsense, args=[other])
+                answering.start()
+                rank, _ = alone(collect(folder, {0: process.pid}, 0))
+                answering.join()
+            assert (rank.recorder, rank.stage) == ("silent", "unknown")
+
+
+def say_nonsense(listener: socket.socket) -> None:
+    with suppress(TimeoutError):
+        while True:
+            client, _ = listener.accept()
+            with client, suppress(OSError):
+                client.sendall(b"\xff" * 99)
