@@ -16,7 +16,7 @@ many bytes as it says of each of these parts:
     GROUPS    lines NAME, a tab, and the ranks of a process group; empty for `status`
     STACKS    of all threads, as faulthandler writes them, the main thread last; empty for `status`
     RECORDER  JSON of torch's flight recorders, the general one and NCCL's; without entries for
-              `status`
+              `status`, and where these would be too many
 """
 
 import _signal  # type: ignore[import-not-found]
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 
 DUMPS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
 MOST_GROUPS, MOST_THREADS, MOST_FRAMES, MOST_LETTERS = 512, 64, 100, 400
+MOST_RECORDER, MOST_STACKS = 7 << 18, 1 << 18
+"""Bytes: of a recorder with more, the entries are left out; of stacks, the first, so that an answer
+keeps below 4 MiB."""
+
 MOST_PATH = 100
 """Bytes of a socket's path; more than 107 do not fit into its address."""
 _CLIENT_SECONDS = 1.0
@@ -134,12 +138,17 @@ def answer(request: bytes, main_thread: int) -> bytes:
     module = sys.modules.get("torch._C._distributed_c10d")
     for name in DUMPS:
         try:
-            found.append(bytes(getattr(module, name)(everything, False)))
+            found.append(_dump(getattr(module, name), everything))
         except Exception:  # noqa: BLE001 (there is none, or of another form)
             found.append(b"")
     sizes = " ".join(str(len(part)) for part in found)
     head = f"{_stage()} {time.time_ns()} {sizes}\n"  # noqa: TID251 (the recorder's clock)
     return head.encode() + b"".join(found)
+
+
+def _dump(dump: "Callable[[bool, bool], bytes]", everything: bool) -> bytes:
+    data = bytes(dump(everything, False))
+    return data if len(data) <= MOST_RECORDER else bytes(dump(False, False))
 
 
 def _stage() -> str:
@@ -187,7 +196,7 @@ def stacks(main_thread: int) -> str:
     # Quickly and first: what a frame holds is not to be freed by this thread.
     taken = [(ident, _calls(frames.pop(ident))) for ident in kept]
     frames.clear()
-    return "\n".join(_stack(ident, calls) for ident, calls in taken)
+    return "\n".join(_stack(ident, calls) for ident, calls in taken)[-MOST_STACKS:]
 
 
 def _calls(frame: "Any") -> "list[tuple[Any, int]]":

@@ -414,6 +414,18 @@ def test_an_answer_that_is_none_is_no_recorder(folder: Path) -> None:
             assert (rank.recorder, rank.stage) == ("silent", "unknown")
 
 
+def test_a_recorder_of_too_many_entries_still_tells_how_far_it_is(folder: Path) -> None:
+    fake = folder.parent / "site-packages/torch/_C/_distributed_c10d.py"
+    more = "    if entries:\n        found['entries'] *= 9_000\n    return"
+    fake.write_text(fake.read_text().replace("    return", more))
+    code = f"{TORCH}del torch.distributed.distributed_c10d._world.pg_names['other']\n{SLEEPS}"
+    with started(folder, code) as process:
+        rank, stack = alone(collect(folder, {0: process.pid}, 0))
+        assert (rank.recorder, names(stack)[0]) == ("read", "load_batch")
+        told = [(g.name, g.members, g.called, g.ended, g.calls) for g in rank.groups]
+        assert told == [("0", "0-3", 7, 4, [])]
+
+
 def say_nonsense(listener: socket.socket) -> None:
     with suppress(TimeoutError):
         while True:
