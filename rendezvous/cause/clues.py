@@ -37,10 +37,13 @@ _BOX = "\u2502\u256d\u2570"
 _FATAL = re.compile(r"Fatal Python error: ")
 _OF_LAUNCHERS = re.compile(
     r"(torch\.distributed\.elastic\.\S*\.)?(ChildFailedError|SignalException)\b"
-    r"|(subprocess\.)?CalledProcessError\b.*(torch|accelerate|deepspeed|python)"
     r"|(torch\.multiprocessing\.\S*\.)?ProcessExitedException\b"
 )
 """How launchers say that one of their ranks has failed."""
+_OF_A_COMMAND = re.compile(
+    r"(subprocess\.)?CalledProcessError\b.*(torch|accelerate|deepspeed|python)"
+)
+"""So they do, too; but a rank may have started a Python itself."""
 _RECORD = re.compile(r"\[?[IWEFC]\d{3,4} [\d:.]+ |\[rank\d+\]:\[[IWEF]")
 """What torch's own logging begins a line with."""
 _ADDED = re.compile(
@@ -48,6 +51,12 @@ _ADDED = re.compile(
     r"Thread 0x|Extension modules|.*(Warning|warn\()|Process \w+-\d+|.*DataLoader worker"
 )
 """What a process may still say of itself once it has failed."""
+_ASIDE = re.compile(r"Exception in thread |Process \S+-\d+:$")
+"""What stands before the traceback in which a thread, or a child of `multiprocessing`, ended."""
+_IN_VAIN = re.compile(
+    r"(\S+\.)?((Empty|Full|BrokenBarrierError|EOFError|TimeoutError)$|BrokenProcessPool\b)"
+)
+"""How one fails that has waited for another thread, or for a child: most of it without words."""
 _SIGNAL = re.compile(r"DataLoader worker .*is killed by signal")
 """It says more than that a worker "exited unexpectedly", which torch raises from it."""
 _OTHERS_CODE = re.compile(r"(site|dist)-packages/|/lib/python3|/torch/|<frozen |<string>")
@@ -77,13 +86,15 @@ class _Raised:
     more: list[str] = field(default_factory=list)
 
     def row(self, known: Patterns) -> tuple[str | None, str]:
-        """The row that it tells of, and the line that does."""
+        """The row that it tells of, and the line that does, with what its colon announces."""
         if (name := _special(self.line, known)) is not None:
             return name, self.line
         if _LONG_WINDED.match(self.line):
             for text in self.more:
                 if (name := _special(text, known)) is not None:
                     return name, f"{self.line} {text.strip()}"
+        if self.line.endswith(":") and self.more:
+            return None, f"{self.line} {self.more[0].strip()}"
         return None, self.line
 
 
@@ -96,6 +107,7 @@ class _Traceback:
         is_own: Whether it is.
         after: How many lines of the program's own stand behind it.
         fatal: It is the interpreter's own, of a crash: the innermost frame comes first.
+        aside: A thread or a child ended in it, and not the program.
     """
 
     at: float | None
@@ -104,6 +116,7 @@ class _Traceback:
     raised: list[_Raised] = field(default_factory=list)
     after: int = 0
     fatal: str = ""
+    aside: bool = False
 
     def look_at(self, text: str) -> None:
         """Take in a frame."""
@@ -132,14 +145,20 @@ class _Traceback:
 
 
 class _Reader:
-    """Takes the lines of one source, and finds its tracebacks among them."""
+    """Takes the lines of one source, and finds its tracebacks among them.
 
-    def __init__(self, known: Patterns) -> None:
+    Args:
+        known: What is worth looking for.
+        of_rank: Whether a rank has said them, and no launcher.
+    """
+
+    def __init__(self, known: Patterns, *, of_rank: bool) -> None:
         self._known = known
+        self._of_rank = of_rank
         self.tracebacks: list[_Traceback] = []
         self.others: list[Line] = []
         self._current: _Traceback | None = None
-        self._in_frames = self._chained = False
+        self._in_frames = self._chained = self._aside = False
         self._more = 0
 
     def read(self, line: Line) -> None:
@@ -156,11 +175,12 @@ class _Reader:
 
     def _begin(self, line: Line, fatal: str) -> None:
         if self._current is None or fatal or not self._chained:
-            self._current = _Traceback(line.at, fatal=fatal)
+            self._current = _Traceback(line.at, fatal=fatal, aside=self._aside)
         if fatal:
             self.tracebacks.append(self._current)
         self._current.where, self._current.is_own, self._current.after = "", False, 0
         self._in_frames, self._chained, self._more = True, False, 0
+        self._aside = False
 
     def _read_frame(self, current: _Traceback, line: Line) -> None:
         text = line.text
@@ -180,7 +200,7 @@ class _Reader:
             )
             if self._in_frames:
                 return
-            if not is_exception or _OF_LAUNCHERS.match(text):
+            if not is_exception or self._is_of_launcher(text):
                 self._current = None
                 return
             current.raised.append(_Raised(text.strip()))
@@ -188,8 +208,16 @@ class _Reader:
             if current not in self.tracebacks[-1:]:
                 self.tracebacks.append(current)
 
+    def _is_of_launcher(self, text: str) -> bool:
+        """Whether it only tells that another process has failed, whose own words are somewhere."""
+        if _OF_LAUNCHERS.match(text):
+            return True
+        before = any(one.after <= _MORE_LINES for one in self.tracebacks[-1:])
+        return (before or not self._of_rank) and _OF_A_COMMAND.match(text) is not None
+
     def _read_other(self, line: Line) -> None:
         text, current = line.text, self._current
+        self._aside = _ASIDE.match(text) is not None
         if current is not None and _CHAIN.match(text):
             self._chained, self._more = True, 0
             return
@@ -238,7 +266,7 @@ def _clues_of(rank: int | None, lines: Sequence[Line]) -> list[Clue]:
     # Most patterns are nowhere in it, which is found out at once.
     text = "\n".join(line.text for line in lines)
     known = tuple(each for each in _PATTERNS if each[1].search(text))
-    reader = _Reader(known)
+    reader = _Reader(known, of_rank=rank is not None)
     for line in lines:
         reader.read(line)
     single: dict[str, Clue] = {}
@@ -248,13 +276,15 @@ def _clues_of(rank: int | None, lines: Sequence[Line]) -> list[Clue]:
         if name is not None and (name not in single or name not in _CONSEQUENCES):
             single[name] = _clue(name, line.text, rank, line.at)
     found = list(single.values())
-    for traceback in reader.tracebacks[-2:]:
-        went_on = traceback.after > _MORE_LINES and traceback is not reader.tracebacks[-1]
+    tracebacks = _that_tell(reader.tracebacks, known)
+    for traceback in tracebacks:
+        went_on = traceback.after > _MORE_LINES and traceback is not tracebacks[-1]
         if went_on and rank is not None:
             continue  # It was logged, and got over.
         name, words = traceback.told(known)
         clue = _clue(name, words, rank, traceback.at)
-        is_last = traceback is reader.tracebacks[-1] and traceback.after == 0
+        in_vain = tracebacks[-1] is not reader.tracebacks[-1]
+        is_last = traceback is tracebacks[-1] and (in_vain or traceback.after == 0)
         changes = {
             "where": printable(traceback.where, _WHERE_WIDTH),
             "raised": not traceback.fatal,
@@ -262,6 +292,14 @@ def _clues_of(rank: int | None, lines: Sequence[Line]) -> list[Clue]:
         }
         found.append(clue.model_copy(update=changes))
     return found
+
+
+def _that_tell(found: Sequence[_Traceback], known: Patterns) -> Sequence[_Traceback]:
+    """The last two; where the last one has waited in vain for what ended aside, that."""
+    aside = [one for one in found[:-1] if one.aside]
+    if aside and _IN_VAIN.match(found[-1].told(known)[1]):
+        return aside[-1:]
+    return found[-2:]
 
 
 def _clue(name: str, line: str, rank: int | None, at: float | None) -> Clue:

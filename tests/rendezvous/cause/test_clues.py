@@ -107,6 +107,54 @@ def test_torchruns_own_words_are_no_clue() -> None:
     assert [clue.line for clue in found] == ["ValueError: no"]
 
 
+CALLED = "subprocess.CalledProcessError: Command '['/usr/bin/python', 'x.py']' returned 1."
+
+
+def test_a_command_that_a_rank_has_run_is_its_own_and_a_launchers_is_not() -> None:
+    assert the_clue(TRACEBACK, FRAME, CALLED).line == CALLED
+    assert clues(TRACEBACK, FRAME, CALLED, rank=None) == []
+
+
+@pytest.mark.parametrize(("steps", "told"), [(0, ["ValueError: no"]), (20, [CALLED])])
+def test_what_a_ranks_command_has_raised_says_more_than_that_it_failed(
+    steps: int, told: list[str]
+) -> None:
+    between = [f"step {step}" for step in range(steps)]
+    found = clues(TRACEBACK, FRAME, "ValueError: no", *between, TRACEBACK, FRAME, CALLED)
+    assert [clue.line for clue in found] == told
+
+
+def test_what_the_colon_of_an_exception_announces_belongs_to_it() -> None:
+    words = ("RuntimeError: Error(s) in loading state_dict for Net:", "\tMissing key(s): 'a'")
+    clue = the_clue(TRACEBACK, FRAME, *words, "\tUnexpected key(s): 'b'")
+    assert clue.line == f"{words[0]} Missing key(s): 'a'"
+    assert the_clue(TRACEBACK, FRAME, words[0]).line == words[0]
+    assert the_clue(TRACEBACK, FRAME, "ValueError: no", "step 2").line == "ValueError: no"
+
+
+@pytest.mark.parametrize("aside", ["Exception in thread Thread-1 (fetch):", "Process Spawn-1:"])
+@pytest.mark.parametrize(
+    ("then", "told"),
+    [
+        ("_queue.Empty", ["ValueError: no"]),
+        ("EOFError", ["ValueError: no"]),
+        ("EOFError: Ran out of input", ["ValueError: no", "EOFError: Ran out of input"]),
+        ("KeyError: 'x'", ["ValueError: no", "KeyError: 'x'"]),
+    ],
+)
+def test_who_waits_in_vain_for_a_thread_or_a_child_is_not_the_cause(
+    aside: str, then: str, told: list[str]
+) -> None:
+    found = clues(aside, TRACEBACK, FRAME, "ValueError: no", "step 2", TRACEBACK, FRAME, then)
+    assert [clue.line for clue in found] == told
+    assert found[-1].last
+
+
+def test_who_waits_in_vain_for_nobody_that_is_known_is_told() -> None:
+    found = clues(TRACEBACK, FRAME, "ValueError: no", TRACEBACK, FRAME, "_queue.Empty")
+    assert [clue.line for clue in found] == ["ValueError: no", "_queue.Empty"]
+
+
 @pytest.mark.parametrize(
     ("line", "last"),
     [
