@@ -81,9 +81,10 @@ ENDS = (
     ),
     Row(
         "bus_error",
-        "it wrote into memory that the machine could not give",
+        "it used mapped memory that has nothing behind it",
         "SIGBUS",
-        "a full /dev/shm or a full file system below a mapped file is the usual cause",
+        "is a file that it maps shorter than before, or written again? Else a full /dev/shm, or a "
+        "full file system below a mapped file, is the usual cause",
         (r"Fatal Python error: Bus error",),
         (128 + 7,),
     ),
@@ -111,15 +112,16 @@ ENDS = (
     Row(
         "abort",
         "native code of it gave up",
-        "SIGABRT, and what C++ said",
-        "a gloo job may abort like this after it has succeeded: end the script with os._exit",
+        "SIGABRT, and what C++ or the program's last line said",
+        "compare the native libraries of this node with the others'; a gloo job may abort like "
+        "this after it has succeeded: end the script with os._exit",
         patterns=(r"^\s*what\(\):", r"Fatal Python error: Aborted", r"^terminate called"),
         codes=(128 + 6,),
     ),
     Row(
         "exit_code",
         "its program ended by itself",
-        "an exit code without any words",
+        "an exit code without a known reason; the program's last line is quoted",
     ),
 )
 

@@ -89,8 +89,9 @@ def _unknown(judged: Judged, row: Row) -> str:
 
 
 def _line(clue: Clue) -> str:
-    """The line, without the place in torch's own sources."""
-    return printable(_SOURCE.sub("", clue.line), _LINE_WIDTH)
+    """The line, without the place in torch's own sources; the last one need not be the reason."""
+    line = printable(_SOURCE.sub("", clue.line), _LINE_WIDTH)
+    return f"its last line was '{line}'" if clue.id == "exit_code" else line
 
 
 def _evidence(judged: Judged) -> list[str]:

@@ -13,6 +13,7 @@ from rendezvous.cause.facts import FactKind
 from rendezvous.cause.seen import TOLD, End, NodeSeen, Proof, Suspect, ended_by_itself
 from rendezvous.cause.table import BY_CODE, BY_ID, SICK_XID, Kind
 from rendezvous.wire.evidence import Clue, Fact
+from rendezvous.wire.reports import ExitReport
 
 _USAGE = 2
 _BY_SIGNAL = tuple(128 + number for number in (1, 2, 9, 15, 24, 25))
@@ -33,6 +34,13 @@ _MAY_BE_A_DEVICE = (
 _ABORTED = re.compile(r"terminate called|Fatal Python error: Aborted")
 """That native code gave up, without why: what has been said before may tell that."""
 _OTHER_SIGNAL = re.compile(r"is killed by signal: (?!Killed)")
+_OF_LAUNCHERS = re.compile(
+    r"torch[./]distributed[./]|pytorch\.org/docs/stable/elastic|Root Cause \(first observed"
+    r"|\b(mpirun|mpiexec|prterun|srun|slurmstepd|horovodrun)\b|BAD TERMINATION"
+)
+"""Where last words hold this, a launcher's follow the program's, or stand for them."""
+_WITHOUT_WORDS = ("exit_code", "abort")
+"""Rows of programs that end by themselves, and may have said why."""
 _OLD_SECONDS = 30.0
 """What a rank said so long before its end it has got over, unless it said nothing after that."""
 _TORN = re.compile(r"iostream error|unexpected pos|PytorchStreamWriter")
@@ -70,9 +78,20 @@ def suspects_of(node: NodeSeen) -> list[Suspect]:
         at = ended_at = node.at(end.offset)
         if clue is not None and clue.at is not None and not _is_old(end, clue):
             at = min(at, node.at(clue.at))
+        if clue is None and row in _WITHOUT_WORDS and end.rank == report.worker_rank:
+            clue = _last_line(report)
         one = Suspect(node.slot, row, at, proof, rank, end.code, clue, known, ended_at)
         found.append(one)
     return found
+
+
+def _last_line(report: ExitReport) -> Clue | None:
+    """The last that it said, if that is its own: `sys.exit` with words, an assertion in C."""
+    if any(map(_OF_LAUNCHERS.search, report.tail)):
+        return None
+    lines = (line.strip() for line in reversed(report.tail) if any(map(str.isalpha, line)))
+    line = next(lines, "")
+    return Clue(id="exit_code", line=line, rank=report.worker_rank) if line else None
 
 
 def _recent(end: End, clues: Sequence[Clue]) -> Sequence[Clue]:

@@ -131,6 +131,40 @@ def test_of_words_that_several_ranks_mix_nobody_knows_whose_they_are() -> None:
     assert [(one.row, one.rank) for one in found] == [("waited", None)] * 3
 
 
+@pytest.mark.parametrize(
+    ("code", "tail", "line"),
+    [
+        (1, ["step 2", "train.py: no such folder: /data", ""], "train.py: no such folder: /data"),
+        (
+            134,
+            ["free(): double free detected in tcache 2"],
+            "free(): double free detected in tcache 2",
+        ),
+        (1, ["that is all", "======"], "that is all"),
+        (1, ["======"], None),
+        (1, [], None),
+        (137, ["step 2"], None),
+        (1, ["torch.distributed.elastic.multiprocessing.errors.ChildFailedError: "], None),
+        (1, ["step 2", "mpirun noticed that process rank 1 exited"], None),
+    ],
+)
+def test_who_ended_by_itself_and_gave_no_reason_is_quoted(
+    code: int, tail: list[str], line: str | None
+) -> None:
+    report = ExitReport(epoch=1, exit_code=code, worker_rank=0, tail=tail, evidence=Evidence())
+    (suspect,) = suspects_of(NodeSeen(0, 100.0, report, failed=True, ranks=range(1)))
+    assert suspect.row == {1: "exit_code", 134: "abort", 137: "killed"}[code]
+    assert (suspect.clue.line if suspect.clue else None) == line
+
+
+def test_the_last_words_of_one_rank_are_not_anothers() -> None:
+    ends = [RankEnd(rank=rank, exit_code=1, ended=0.0) for rank in range(2)]
+    evidence = Evidence(ranks=ends)
+    report = ExitReport(epoch=1, exit_code=1, worker_rank=1, tail=["no"], evidence=evidence)
+    found = suspects_of(NodeSeen(0, 100.0, report, failed=True, ranks=range(2)))
+    assert [one.clue.line if one.clue else None for one in found] == [None, "no"]
+
+
 def test_what_the_launcher_ended_did_not_fail() -> None:
     codes = {0: (1, 0.0), 1: (143, 0.1), 2: (137, 9.0), 3: (137, 1.0), 4: (130, 0.2)}
     ends = [RankEnd(rank=rank, exit_code=code, ended=at) for rank, (code, at) in codes.items()]
