@@ -187,7 +187,11 @@ _PACKAGES = "/usr/lib/python3/dist-packages"
 
 def _read(folder: Path, node: int) -> str:
     """What was printed, with no word of this machine."""
-    text = (folder / f"out-{node}").read_text(errors="replace")
+    return without_machine((folder / f"out-{node}").read_text(errors="replace"), folder)
+
+
+def without_machine(text: str, folder: Path) -> str:
+    """The text of a run in this folder, as if it had been in `/app` of some image."""
     ours, base = Path(sys.prefix).resolve(), sysconfig.get_path("stdlib")
     real = Path(sys.executable).resolve()
     places = {folder: "/app"}
@@ -197,6 +201,7 @@ def _read(folder: Path, node: int) -> str:
     places |= {real: "/usr/bin/python3", Path(base): "/usr/lib/python3"}
     for place, instead in places.items():
         text = text.replace(str(place), instead)
+    text = re.sub(r"\.venv/lib/python3\S*/site-packages/", "", text)  # torch's own shortened paths
     return re.sub(rf"\b{re.escape(socket.gethostname())}\b", "node", text)
 
 

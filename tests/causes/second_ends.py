@@ -32,6 +32,7 @@ if rank == 0:
     sys.exit("train.py: --data: no such folder: /data/imagenet")
 train(Net())
 """,
+        at_first="unknown",
     ),
     Fault(
         "nccl-without-gpu",
@@ -133,6 +134,7 @@ for clip in range(12):
     dist.barrier()
 train(Net())
 """,
+        at_first="unknown",
     ),
     Fault(
         "rich-traceback",
@@ -170,6 +172,7 @@ for step, _ in enumerate(steps(Net(), random_batches())):
     if rank == 0 and step == 20:
         native_kernel()
 """,
+        at_first="unknown",
     ),
 )
 ENDED = (

@@ -14,7 +14,7 @@ RUNS = read_index()
 FILES = {name for run in RUNS for name in (*run["files"], *filter(None, [run.get("kernel")]))}
 # Of a kernel alone; no program has printed it.
 ASIDE = {"41-gpu-xid-others.kernel.txt"}
-_OURS = re.compile(r"/(work|tmp|root|home)/|\.venv|pyenv")
+OURS = re.compile(r"/(work|tmp|root|home)/|\.venv|pyenv")
 
 
 def test_every_row_of_the_catalogue_has_an_output() -> None:
@@ -40,7 +40,7 @@ def test_what_is_recorded_is_what_is_injected() -> None:
 def test_an_output_tells_nothing_of_a_machine(name: str) -> None:
     text = (OUTPUTS / name).read_text(errors="replace")
     text = text.replace("site-packages/torch/_", "")
-    assert [line for line in text.splitlines() if _OURS.search(line)] == []
+    assert [line for line in text.splitlines() if OURS.search(line)] == []
 
 
 def test_most_rows_of_the_catalogue_are_made() -> None:

@@ -1,0 +1,120 @@
+"""Writes down what the nodes of the second corpus see: `python -m tests.causes.second_record`.
+
+Of each fault that is how the registry saw its nodes, and what those that failed have printed: the
+judge is asked again without any of them, by `tests/rendezvous/cause/test_second_corpus.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from rendezvous.cause.seen import NodeSeen
+from rendezvous.run import events, first_cause
+from rendezvous.run.events import load_event
+from rendezvous.run.protocol import apply
+from rendezvous.run.state import Run, create
+from rendezvous.server.journal import read_journal
+from rendezvous.wire.reports import ExitReport
+from tests.causes.record import without_machine
+from tests.causes.second import Fault
+from tests.causes.second_ends import FAULTS
+from tests.support.launching import launching
+
+OUTPUTS = Path(__file__).parent / "second_outputs"
+LIMIT_SECONDS = 100.0
+
+
+def start(fault: Fault, folder: Path) -> dict[str, Any]:
+    """Run it to its end; its `result.json`."""
+    (folder / "train.py").write_text(fault.program)
+    options = ["--nnodes", str(fault.nodes), "--framework", fault.framework]
+    if fault.framework != "command":
+        options += ["--nproc-per-node", str(fault.each)]
+    env = {"FOLDER": str(folder), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    state = folder / "state"
+    with launching(state, *options, command=[*fault.command], env=env, cwd=folder) as launched:
+        launched.finish(LIMIT_SECONDS)
+    result: dict[str, Any] = json.loads((state / "r" / "result.json").read_text())
+    return result
+
+
+def record(fault: Fault) -> str:
+    """Run it, and keep what was seen; its message."""
+    with tempfile.TemporaryDirectory(prefix="rdzv-causes-") as name:
+        folder = Path(name)
+        message: str = start(fault, folder)["message"]
+        nodes = first_cause._seen(_replayed(folder / "state" / "r" / "journal.sqlite"))
+        began = min(node.began_at for node in nodes)
+        kept = [_node(node, began) for node in nodes]
+        text = without_machine(json.dumps(kept, indent=1, ensure_ascii=False), folder)
+        (OUTPUTS / f"{fault.name}.json").write_text(text + "\n")
+        for node in nodes:
+            if node.failed:
+                log = folder / "state" / "r" / "logs" / f"node-{node.slot}.log"
+                text = without_machine(log.read_text(errors="replace"), folder)
+                output_of(fault, node.slot).write_text(text)
+    return message
+
+
+def output_of(fault: Fault, slot: int) -> Path:
+    """Where the output of a node is kept."""
+    return OUTPUTS / f"{fault.name}.node{slot}.txt"
+
+
+def read(fault: Fault) -> list[NodeSeen]:
+    """What is recorded of it."""
+    kept = json.loads((OUTPUTS / f"{fault.name}.json").read_text())
+    return [
+        NodeSeen(
+            slot=node["slot"],
+            began_at=node["began_at"],
+            report=ExitReport.model_validate(node["report"]),
+            failed=node["failed"],
+            ranks=range(*node["ranks"]),
+        )
+        for node in kept
+    ]
+
+
+def _replayed(journal: Path) -> Run:
+    run: Run | None = None
+    for one in read_journal(journal):
+        event = load_event(one.body)
+        if isinstance(event, events.Created):
+            run = create(one.run, event.spec, one.at)
+        assert run is not None
+        apply(run, event, one.at)
+    assert run is not None
+    return run
+
+
+def _node(node: NodeSeen, began: float) -> dict[str, Any]:
+    """For JSON. The last words of a node that did not fail count for nothing."""
+    assert node.report is not None
+    unread = {"log"} if node.failed else {"log", "tail"}
+    return {
+        "slot": node.slot,
+        "began_at": round(node.began_at - began, 3),
+        "failed": node.failed,
+        "ranks": [node.ranks.start, node.ranks.stop],
+        "report": node.report.model_dump(exclude_defaults=True, exclude=unread),
+    }
+
+
+def main() -> None:
+    """Record."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*")
+    names = parser.parse_args().names
+    OUTPUTS.mkdir(exist_ok=True)
+    for fault in FAULTS:
+        if not names or fault.name in names:
+            print(f"{fault.name}: {record(fault)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""The second corpus, as its nodes have seen it: who is named, and why, without running anything."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from itertools import takewhile
+
+import pytest
+
+from rendezvous.cause.clues import Line, find_clues
+from rendezvous.cause.judge import judge
+from rendezvous.cause.seen import NodeSeen, ended_by_itself
+from rendezvous.cause.sentences import sentence_of
+from rendezvous.run.state import words_of_end
+from tests.causes.second import Fault
+from tests.causes.second_ends import FAULTS
+from tests.causes.second_record import OUTPUTS, output_of, read
+from tests.causes.test_outputs import OURS
+
+_OF_TORCHRUN = re.compile(r"[WE]\d{4} \S+ \d+ (\S*/)?torch/")
+_PREFIX = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)
+each_fault = pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+
+
+def objections(fault: Fault, nodes: list[NodeSeen]) -> list[str]:
+    judged = judge(nodes)
+    assert judged is not None
+    cause, clause = judged.cause, sentence_of(judged).clause
+    end = f"rank {cause.rank}" if cause.code is None else words_of_end(cause.code, cause.rank)
+    message = f"{end}: {clause}"
+    return fault.objections(cause.slot, cause.rank, certain=judged.blames, message=message)
+
+
+def read_again(fault: Fault, node: NodeSeen, *, bare: bool = False) -> NodeSeen:
+    """The node, with the clues that its output has today.
+
+    Whose a line without a rank is counts as known where one rank has failed; `bare`, of none.
+    """
+    if not node.failed:
+        return node
+    assert node.report is not None
+    assert node.report.evidence is not None
+    text = output_of(fault, node.slot).read_text()
+    lines = (_PREFIX.sub("", text) if bare else text).split("\n")
+    failed = ended_by_itself(node.report.evidence.ranks)
+    rank = failed[0].rank if len(failed) == 1 and not bare else None
+    own = [*takewhile(lambda line: not _OF_TORCHRUN.match(line), lines)]
+    found = find_clues([*(Line(line, rank) for line in own), *map(Line, lines[len(own) :])])
+    evidence = node.report.evidence.model_copy(update={"clues": found})
+    return replace(node, report=node.report.model_copy(update={"evidence": evidence}))
+
+
+@each_fault
+def test_the_sentence_names_who_and_why_in_any_order_of_arrival(fault: Fault) -> None:
+    nodes = read(fault)
+    assert objections(fault, nodes) == objections(fault, nodes[::-1]) == []
+
+
+@each_fault
+def test_it_does_so_from_what_was_printed(fault: Fault) -> None:
+    assert objections(fault, [read_again(fault, node) for node in read(fault)]) == []
+
+
+@each_fault
+def test_words_without_a_rank_blame_no_other(fault: Fault) -> None:
+    nodes = [read_again(fault, node, bare=True) for node in read(fault)]
+    judged = judge(nodes)
+    assert judged is not None
+    found = objections(fault, nodes)
+    whom = [one for one in found if one.startswith(("slot", "rank"))]
+    assert not judged.blames or not whom or whom == ["rank None is blamed"], found
+
+
+def test_all_is_recorded_and_nothing_of_a_machine() -> None:
+    expected = {OUTPUTS / f"{fault.name}.json" for fault in FAULTS}
+    expected |= {
+        output_of(fault, node.slot) for fault in FAULTS for node in read(fault) if node.failed
+    }
+    assert {*OUTPUTS.iterdir()} == expected
+    for path in expected:
+        text = path.read_text().replace("site-packages/torch/_", "")
+        assert [line for line in text.splitlines() if OURS.search(line)] == [], path.name
+
+
+def test_how_it_did_at_first_is_not_forgotten() -> None:
+    told = [fault.at_first for fault in FAULTS]
+    assert {name: told.count(name) for name in told} == {"right": 24, "unknown": 5, "wrong": 1}
