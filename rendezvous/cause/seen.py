@@ -12,6 +12,8 @@ from rendezvous.frozen import frozen
 from rendezvous.wire.evidence import Clue, Evidence, Fact, RankEnd
 from rendezvous.wire.reports import ExitReport
 
+LAST_LINE = "exit_code"
+"""The id of a clue that is only the last line of who gave no reason."""
 TOLD = (128 + 15, 128 + 2)
 """What ranks end with that were told to end."""
 _KILLED = 128 + 9

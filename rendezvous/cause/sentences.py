@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from rendezvous.cause.facts import FactKind
 from rendezvous.cause.judge import Judged
-from rendezvous.cause.seen import Suspect
+from rendezvous.cause.seen import LAST_LINE, Suspect
 from rendezvous.cause.table import BY_ID, Kind, Row
 from rendezvous.frozen import frozen
 from rendezvous.wire.evidence import Clue, Fact
@@ -91,7 +91,7 @@ def _unknown(judged: Judged, row: Row) -> str:
 def _line(clue: Clue) -> str:
     """The line, without the place in torch's own sources; the last one need not be the reason."""
     line = printable(_SOURCE.sub("", clue.line), _LINE_WIDTH)
-    return f"its last line was '{line}'" if clue.id == "exit_code" else line
+    return f"its last line was '{line}'" if clue.id == LAST_LINE else line
 
 
 def _evidence(judged: Judged) -> list[str]:

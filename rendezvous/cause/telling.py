@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from rendezvous.cause.facts import FactKind
-from rendezvous.cause.seen import TOLD, End, NodeSeen, Proof, Suspect, ended_by_itself
+from rendezvous.cause.seen import LAST_LINE, TOLD, End, NodeSeen, Proof, Suspect, ended_by_itself
 from rendezvous.cause.table import BY_CODE, BY_ID, SICK_XID, Kind
 from rendezvous.wire.evidence import Clue, Fact
 from rendezvous.wire.reports import ExitReport
@@ -36,7 +36,7 @@ _ABORTED = re.compile(r"terminate called|Fatal Python error: Aborted")
 _OTHER_SIGNAL = re.compile(r"is killed by signal: (?!Killed)")
 _OF_LAUNCHERS = re.compile(
     r"torch[./]distributed[./]|pytorch\.org/docs/stable/elastic|Root Cause \(first observed"
-    r"|\b(mpirun|mpiexec|prterun|srun|slurmstepd|horovodrun)\b|BAD TERMINATION"
+    r"|\b(mpirun|mpiexec|prterun|srun|slurmstepd|horovodrun|sigkill_handler)\b|BAD TERMINATION"
 )
 """Where last words hold this, a launcher's follow the program's, or stand for them."""
 _WITHOUT_WORDS = ("exit_code", "abort")
@@ -91,7 +91,7 @@ def _last_line(report: ExitReport) -> Clue | None:
         return None
     lines = (line.strip() for line in reversed(report.tail) if any(map(str.isalpha, line)))
     line = next(lines, "")
-    return Clue(id="exit_code", line=line, rank=report.worker_rank) if line else None
+    return Clue(id=LAST_LINE, line=line, rank=report.worker_rank) if line else None
 
 
 def _recent(end: End, clues: Sequence[Clue]) -> Sequence[Clue]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from rendezvous.cause.seen import LAST_LINE
 from rendezvous.cause.table import BY_ID, Kind, Then
 from rendezvous.frozen import frozen
 from rendezvous.run import events
@@ -186,7 +187,7 @@ def alike(found: FirstCause, report: ExitReport) -> str:
     if cause.is_consequence:
         return ""
     words = "\n".join([report.message, *report.tail])
-    if cause.clue is not None:
+    if cause.clue is not None and cause.clue.id != LAST_LINE:
         words = cause.clue.line
     return f"{report.exit_code} {cause.row} {_CHANGING.sub('#', words)}"
 

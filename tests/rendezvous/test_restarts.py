@@ -76,8 +76,8 @@ ten minutes or progress begin the back-off anew
 the same end twice within 30 s is not started a third time
     running 2 max_restarts=9; wait 3; exit 1 1 tail='at 0x7f1 step 3'; stop 0 143 -> arming
     arm; wait 4; exit 0 1 tail='at 0x8aa step 4'; stop 1 143 -> status=failed exit=1 used=1
-    "node 0 (host0, slot 0) failed: the program ended with exit code 1; it failed the same way
-    twice, 4 s after the start; it is not started again"
+    "node 0 (host0, slot 0) failed: the program ended with exit code 1: its last line was 'at 0x8aa
+    step 4'; it failed the same way twice, 4 s after the start; it is not started again"
 the same end later is started again
     running 1 max_restarts=9; wait 31; exit 0 1; arm; wait 3; exit 0 1 -> restarting
     wait 1; arm; wait 31; exit 0 1 -> restarting
@@ -274,6 +274,7 @@ def test_nodes_are_not_told_of_each_epoch_at_the_end() -> None:
         (["step 3 of 9"], ["step 17 of 9"], True),
         (["at 0x7ffe12"], ["at 0xabc"], True),
         (["out of memory"], ["no such file"], False),
+        (["out of memory", "the end"], ["no such file", "the end"], False),
         ([], [], True),
     ],
 )
