@@ -23,7 +23,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # ONCE_MORE=FILE runs a failed real-time test once more, alone: tests/once_more.py.
 PYTEST := -m $(if $(ONCE_MORE),tests.once_more $(abspath $(ONCE_MORE)),pytest)
 
-.PHONY: demo demo-restart test coverage test-planted test-faults test-schedulers test-frameworks test-pythons fuzz nightly simulate bench plot profile mutate check format openapi reference wheel test-wheel release-check constraints clean
+.PHONY: demo demo-restart demo-hang test coverage test-planted test-faults test-schedulers test-frameworks test-pythons fuzz nightly simulate bench plot profile mutate check format openapi reference wheel test-wheel release-check constraints clean
 
 $(DEMO_INSTALLED): pyproject.toml constraints.txt
 	@echo "1/3 Creating a virtual environment in $(VENV) (about 5 s)"
@@ -53,6 +53,12 @@ demo-restart: $(DEMO_INSTALLED)
 	@echo "Training on 4 nodes of this machine, twice (about 25 s, the first time 45 s)"
 	@PATH="$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python examples/demo_restart.py
 	@echo "Your own script: examples/resume.py shows what it has to save, docs/elastic.md what rdzv does"
+
+## Train while a process hangs; it is named, looked at, and all start again: about 35 s, after `make demo`.
+demo-hang: $(DEMO_INSTALLED)
+	@echo "Training on 4 nodes of this machine while a process hangs (about 35 s)"
+	@PATH="$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python examples/demo_hang.py
+	@echo "Of your own run: rdzv look RUN; docs/look.md says what is looked at"
 
 ## The everyday suite.
 test: $(INSTALLED)

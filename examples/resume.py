@@ -7,8 +7,9 @@
 has only a disk of its own, add `--per-node`: then one rank of each node saves. Either way the ranks
 go on from the newest checkpoint that all of them have: what one node did not finish does no harm.
 
-`--kill-rank 3 --kill-step 60` loses a process once, to try it, as `make demo-restart` does. However
-often it is lost, a run ends with the loss of one that nothing has disturbed, to the last bit.
+`--kill-rank 3 --kill-step 60` loses a process once, to try it, as `make demo-restart` does; with
+`--hang-rank` and `--hang-step` it hangs, as in `make demo-hang`. However often it is lost, a run
+ends with the loss of one that nothing has disturbed, to the last bit.
 """
 
 import argparse
@@ -85,6 +86,13 @@ def target(x: Tensor) -> Tensor:
     return (3 * x).sin().sum(1, keepdim=True)
 
 
+def load_batch(step: int, options: argparse.Namespace, restarts: int) -> Tensor:
+    """The rows of a step; once, to try it, they never come, as where a file server is away."""
+    if step == options.hang_step and dist.get_rank() == options.hang_rank and restarts == 0:
+        time.sleep(3_600)
+    return torch.rand(BATCH, 4)
+
+
 def train(options: argparse.Namespace) -> float:
     """Train, from wherever the run is; the loss at the end is of rows that no rank has drawn."""
     rank, restarts = dist.get_rank(), int(os.environ.get("RDZV_RESTARTS", "0"))
@@ -98,7 +106,7 @@ def train(options: argparse.Namespace) -> float:
     if rank == 0:
         print(f"resume: start {restarts + 1} begins after step {begun}", flush=True)
     for step in range(begun + 1, options.steps + 1):
-        x = torch.rand(BATCH, 4)
+        x = load_batch(step, options, restarts)
         loss = nn.functional.mse_loss(model(x), target(x))
         optimizer.zero_grad()
         loss.backward()
@@ -123,6 +131,8 @@ def main() -> None:
     parser.add_argument("--step-seconds", type=float, default=0.0, help="make a step take longer")
     parser.add_argument("--kill-rank", type=int, default=-1)
     parser.add_argument("--kill-step", type=int, default=-1)
+    parser.add_argument("--hang-rank", type=int, default=-1)
+    parser.add_argument("--hang-step", type=int, default=-1)
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)  # a sum over threads has no order of its own

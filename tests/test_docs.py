@@ -9,7 +9,7 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 import pytest
@@ -21,6 +21,8 @@ from launcher.plan.template import Form
 from launcher.schedulers.catalog import known_schedulers
 from launcher.settings import LaunchSettings
 from rendezvous.cause.table import CAUSES, Kind, Row, Then
+from rendezvous.hang import Rule
+from rendezvous.hang.sentences import NEXT_STEPS
 from rendezvous.secret_variables import SECRET_VARIABLES
 from rendezvous.wire.errors import Cause, ExitCode
 from rendezvous.wire.table import EndpointTable
@@ -271,3 +273,10 @@ def test_every_file_that_the_architecture_names_is_there() -> None:
 if __name__ == "__main__":
     for page in set(places().values()):
         page.write_text(with_blocks(text_of(page), blocks()), encoding="utf-8")
+
+
+def test_the_page_on_looks_has_every_rule() -> None:
+    rows = text_of(DOCS / "look.md").partition("| rule |")[2].partition("\n\n")[0]
+    named = [row.split("`")[1] for row in rows.splitlines()[2:]]
+    assert sorted(named) == sorted(get_args(Rule))
+    assert NEXT_STEPS.keys() == set(named)

@@ -349,6 +349,18 @@ class NodeSettings(Settings):
         "output.",
         group=OUTPUT,
     )
+    stall: Literal["warn", "end", "off"] = option(
+        "warn",
+        "What to do when nothing moves any more on any node: say which rank the others wait for, "
+        "also end the programs after --stall-timeout, or do nothing. See 'rdzv docs look'.",
+        group=OUTPUT,
+    )
+    stall_timeout: Annotated[float, Field(ge=1, le=1_000_000)] | None = option(
+        None,
+        "With --stall end: for how long nothing may move on any node.",
+        group=LIMITS,
+        metavar="SECONDS",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = option(
         "info", "Least important messages of rdzv to print on standard error.", group=OUTPUT
     )

@@ -138,6 +138,7 @@ class Plan:
             grace_seconds=settings.grace,
             submit_retries=settings.submit_retries,
             max_restarts=settings.max_restarts,
+            stall_timeout_seconds=settings.stall_timeout if settings.stall == "end" else None,
         )
 
     def submission(self, slot: int, generation: int) -> Submission:

@@ -164,6 +164,7 @@ def prepare(
     """
     settings, choice = settle_framework(settings, command)
     check_command(command, settings.framework)
+    _check_stall(settings)
     refuse_two_counts(settings.max_restarts, command, settings.framework, environ)
     settings, hosts = on_named_hosts(settings)
     parse_nnodes(settings.nnodes, command)
@@ -221,3 +222,17 @@ def read_spec(path: Path) -> Spec:
         why = exc.strerror if isinstance(exc, OSError) else exc
         hint = f"the specs of rdzv are in {specs_folder()}" if path.parts[:1] == ("specs",) else ""
         raise UsageError(f"the worker spec {path} cannot be read: {why}", hint=hint) from exc
+
+
+def _check_stall(settings: LaunchSettings) -> None:
+    """Raise UsageError where a run would be ended without a time, or a time has no use."""
+    if settings.stall == "end" and settings.stall_timeout is None:
+        raise UsageError(
+            "--stall end needs --stall-timeout: for how long nothing may move on any node",
+            hint="more than your longest checkpoint, evaluation or compilation takes, "
+            "such as --stall-timeout 1800",
+        )
+    if settings.stall != "end" and settings.stall_timeout is not None:
+        raise UsageError(
+            f"--stall-timeout has no use with --stall {settings.stall}", hint="add --stall end"
+        )

@@ -8,6 +8,32 @@
 """
 
 from rendezvous.hang.judge import groups_of, look_at
+from rendezvous.hang.stall import (
+    AGAIN_SECONDS,
+    Ask,
+    Judge,
+    StallWatch,
+    asked,
+    at_work,
+    forgotten,
+    is_stuck,
+    step,
+)
 from rendezvous.hang.verdict import Rule, Source, Verdict
 
-__all__ = ["Rule", "Source", "Verdict", "groups_of", "look_at"]
+__all__ = [
+    "AGAIN_SECONDS",
+    "Ask",
+    "Judge",
+    "Rule",
+    "Source",
+    "StallWatch",
+    "Verdict",
+    "asked",
+    "at_work",
+    "forgotten",
+    "groups_of",
+    "is_stuck",
+    "look_at",
+    "step",
+]

@@ -34,6 +34,7 @@ from rendezvous.wire.reports import (
     ExitReport,
     LeaveReport,
     ProgressReport,
+    QuietReport,
     RefuseReport,
     Report,
 )
@@ -276,6 +277,10 @@ def decide_report(
         if node.state in OVER or departures.is_known(run, slot, report, now):
             return None
         return events.Departs(slot=slot_index, incarnation=incarnation, report=report)
+    if isinstance(report, QuietReport):
+        if node.state in OVER or (report.seconds is None) == (node.quiet_since is None):
+            return None
+        return events.Quieted(slot=slot_index, incarnation=incarnation, report=report)
     if slot_index not in run.waiting_for:
         return None
     if isinstance(report, ProbeReport):

@@ -95,13 +95,14 @@ def acked(run: Run, event: events.Acked, now: float) -> Outcome:
         for member in run.members():
             spare = member.index in run.attempt.left_out
             member.its_node.state = NodeState.RELEASED if spare else NodeState.RUNNING
+            member.its_node.quiet_since = None
             if spare:
                 member.problem = run.attempt.left_out[member.index].words
         assert run.table is not None
         run.starts.went_at = now
         run.starts.port = run.table.master_port
         run.starts.ranks = {row.slot: row.rank for row in run.table.rows}
-        run.port_tries = 0
+        run.port_tries, run.stall = 0, None
         enter(run, Phase.RUNNING, now)
         reason += "; all nodes are ready: go"
         if run.attempt.left_out:

@@ -19,6 +19,7 @@ from rendezvous.wire.reports import (
     DepartReport,
     ExitReport,
     ProgressReport,
+    QuietReport,
     RefuseReport,
 )
 from rendezvous.wire.run import Phase, RunSpec, SlotNews
@@ -123,6 +124,40 @@ class DepartureDue(Wire):
     kind: Literal["departure_due"] = "departure_due"
 
 
+class Quieted(NodeEvent):
+    """Nothing moves on a node, or something does again."""
+
+    kind: Literal["quiet"] = "quiet"
+    report: QuietReport
+
+
+class StallFound(Wire):
+    """What looks have found while nothing moved on any node.
+
+    Attributes:
+        seconds: Since something moved.
+        rule: By which it was found, see `rendezvous.hang`.
+        at_work: The rank for which the others wait does something itself.
+        slot: Of that rank's node.
+    """
+
+    kind: Literal["stall"] = "stall"
+    seconds: float
+    rule: str
+    sentence: Annotated[str, Field(max_length=600)]
+    next_step: Annotated[str, Field(max_length=600)] = ""
+    at_work: bool = False
+    certain: bool = False
+    slot: int | None = None
+    worker_rank: int | None = None
+
+
+class StallOver(Wire):
+    """A stall has lasted for as long as it may: the programs are ended."""
+
+    kind: Literal["stall_over"] = "stall_over"
+
+
 class Left(NodeEvent):
     """A node knows the result and has gone."""
 
@@ -202,6 +237,9 @@ Event = Annotated[
     | Exited
     | Departs
     | DepartureDue
+    | Quieted
+    | StallFound
+    | StallOver
     | Left
     | Lost
     | TimedOut

@@ -14,14 +14,12 @@ from rendezvous.run.state import (
     Run,
     Slot,
     nodes_text,
-    overdue_slots,
-    what_is_known,
     who,
 )
 from rendezvous.run.verifying import carry_out, plan_checks
 from rendezvous.wire.errors import PREEMPTED_HINT, Cause, ExitCode
 from rendezvous.wire.reports import ExitReport
-from rendezvous.wire.run import NodeState, SlotNews, SlotState
+from rendezvous.wire.run import NodeState, RunSpec, SlotNews, SlotState
 
 
 def worker_run_is_over(slot: Slot) -> bool:
@@ -317,3 +315,33 @@ def last_call_over(run: Run, event: events.LastCallOver, now: float) -> Outcome:
     """Go on with those that are in."""
     words = f"the last call ended with {run.present} nodes"
     return Outcome(words + _end_gathering(run, now))
+
+
+def what_is_known(spec: RunSpec, slot: Slot) -> str:
+    """A missing slot, with all that is known of its worker run."""
+    detail = f": {slot.detail}" if slot.detail else ""
+    if slot.generation == 0 and spec.managed:
+        known = "was never submitted"
+    elif slot.state in (SlotState.NONE, SlotState.UNKNOWN):
+        known = "never reached the registry"
+    elif slot.state is SlotState.SUBMITTING:
+        known = f"was still being submitted{detail}"
+    else:
+        known = f"never reached the registry; the scheduler reports {slot.state}{detail}"
+    name = f" (worker run {slot.name}, generation {slot.generation})" if slot.name else ""
+    problem = f"; before that: {slot.problem}" if slot.problem else ""
+    return f"slot {slot.index}{name} {known}{problem}"
+
+
+def overdue_slots(run: Run, now: float) -> list[Slot]:
+    """The slots without which the run cannot be, once they have had the join time-out; else none.
+
+    With min:max or spares a slot above the minimum is nobody's fault: the run waits as long as
+    enough others may still come.
+    """
+    limit = run.spec.limits.join_timeout_seconds
+    missing = [run.slots[index] for index in sorted(run.missing)]
+    lost = [slot for slot in missing if slot.given_up or slot.wait_seconds(now) >= limit]
+    may_be_there = run.spec.slots - len(lost)
+    needed = may_be_there < run.spec.min_nodes or any(slot.index == 0 for slot in lost)
+    return lost if needed else []

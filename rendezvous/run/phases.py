@@ -7,7 +7,13 @@ from enum import Enum, auto
 from typing import Final, Literal
 
 from rendezvous.wire.errors import Cause
-from rendezvous.wire.reports import AckReport, DepartReport, ProgressReport, RefuseReport
+from rendezvous.wire.reports import (
+    AckReport,
+    DepartReport,
+    ProgressReport,
+    QuietReport,
+    RefuseReport,
+)
 from rendezvous.wire.run import Phase
 from rendezvous.wire.verify import ProbeReport
 
@@ -56,7 +62,8 @@ class PhaseRules:
     admits: Admits = Admits.NOBODY
     is_forming: bool = False
     reports: tuple[
-        type[AckReport | DepartReport | ProbeReport | ProgressReport | RefuseReport], ...
+        type[AckReport | DepartReport | ProbeReport | ProgressReport | QuietReport | RefuseReport],
+        ...,
     ] = ()
     task: str = ""
     task_alone: str = ""
@@ -90,7 +97,7 @@ RULES: Final = {
         limit="arm_timeout_seconds",
         cause=Cause.ARMING_FAILED,
     ),
-    Phase.RUNNING: PhaseRules(Awaits.PROGRAMS, reports=(ProgressReport, DepartReport)),
+    Phase.RUNNING: PhaseRules(Awaits.PROGRAMS, reports=(ProgressReport, DepartReport, QuietReport)),
     Phase.RESTARTING: PhaseRules(Awaits.TIME, Admits.REPLACEMENTS, is_forming=True),
     Phase.FINISHED: PhaseRules(Awaits.NOTHING),
 }

@@ -39,12 +39,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rendezvous.run import arming, departures, events, gathering, restarts, running, verifying
+from rendezvous.run import (
+    arming,
+    departures,
+    events,
+    gathering,
+    restarts,
+    running,
+    stalls,
+    verifying,
+)
 from rendezvous.run.events import Event
 from rendezvous.run.leases import Leases, Silence
 from rendezvous.run.moves import Outcome, failure, finish
 from rendezvous.run.phases import RULES, Awaits
-from rendezvous.run.state import GONE, LeftOut, Run, Slot, names_of, nodes_text, overdue_slots, who
+from rendezvous.run.state import GONE, LeftOut, Run, Slot, names_of, nodes_text, who
 from rendezvous.wire.run import Phase, SlotNews, SlotState
 
 
@@ -118,7 +127,7 @@ def _words_of_silence(slot: Slot, silence: Silence) -> str:
 def _phase_due(run: Run, now: float) -> Event | None:
     limits = run.spec.limits
     if run.rules.awaits is Awaits.NODES:
-        if overdue_slots(run, now):
+        if gathering.overdue_slots(run, now):
             return events.TimedOut(phase=run.phase)
         since = run.attempt.enough_since
         if since is not None and now - since >= limits.last_call_seconds:
@@ -182,6 +191,9 @@ _MOVES: dict[str, Callable[[Run, Any, float], Outcome]] = {
     "exited": running.exited,
     "departs": departures.departs,
     "departure_due": departures.departure_due,
+    "quiet": stalls.quieted,
+    "stall": stalls.found,
+    "stall_over": stalls.over,
     "left": running.left,
     "lost": running.lost,
     "timed_out": _timed_out,

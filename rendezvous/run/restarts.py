@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from rendezvous.cause.seen import LAST_LINE
 from rendezvous.cause.table import BY_ID, Kind, Then
 from rendezvous.frozen import frozen
-from rendezvous.run import events
+from rendezvous.run import events, stalls
 from rendezvous.run.arming import renew_table
 from rendezvous.run.first_cause import FirstCause, cause_of_late
 from rendezvous.run.gathering import check_gathered
@@ -80,6 +80,8 @@ def next_step(run: Run, found: FirstCause | None, now: float) -> Again | Enough:
         if lost:
             return Enough(_because_lost(first, lost))
         return Again(0.0, False, by_hand)
+    if found is None and run.stall is not None and run.stall.ends and most:
+        return _after_stall(run, lost)
     if found is None or first is None or not most:
         return Enough()
     report = found.report
@@ -92,8 +94,22 @@ def next_step(run: Run, found: FirstCause | None, now: float) -> Again | Enough:
     if why := _hopeless(run, found, report):
         return Enough(why)
     wait = _backoff(run, first)
+    return Again(wait, True, _counted(run, wait))
+
+
+def _counted(run: Run, wait: float) -> str:
     after = f"after {wait:.0f} s" if wait else "at once"
-    return Again(wait, True, f"restart {starts.used + 1} of {most} {after}")
+    return f"restart {run.starts.used + 1} of {run.spec.limits.max_restarts} {after}"
+
+
+def _after_stall(run: Run, lost: list[Slot]) -> Again | Enough:
+    """What follows programs that were ended because nothing moved any more."""
+    starts, most = run.starts, run.spec.limits.max_restarts
+    if lost:
+        return Enough(_because_lost(None, lost))
+    if starts.used >= most:
+        return Enough(_all_used(most))
+    return Again(0.0, True, _counted(run, 0.0))
 
 
 def was_stopped(run: Run) -> bool:
@@ -136,11 +152,14 @@ def _because(first: Slot | None, lost: Sequence[Slot]) -> str:
 
 
 def _used_up(run: Run, report: ExitReport) -> str:
-    most = run.spec.limits.max_restarts
-    used = f"restart {most} of {most} is used up" if most > 1 else "the only restart is used up"
+    used = _all_used(run.spec.limits.max_restarts)
     codes = {end.exit_code for end in run.starts.ended if end.code}
     alike = codes == {report.exit_code} and len(run.starts.ended) > 1
     return f"{used}; every epoch ended with exit code {report.exit_code}" if alike else used
+
+
+def _all_used(most: int) -> str:
+    return f"restart {most} of {most} is used up" if most > 1 else "the only restart is used up"
 
 
 def _hopeless(run: Run, found: FirstCause, report: ExitReport) -> str:
@@ -263,7 +282,7 @@ def _end_of(run: Run, step: Again, found: FirstCause | None, seconds: float) -> 
         then=step.then,
     )
     if found is None or found.report is None:
-        return end
+        return stalls.end_of(run, end)
     return _with_cause(end, found).model_copy(update={"code": Cause.PROGRAM_FAILED})
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rendezvous.cause.table import BY_ID
 from rendezvous.proof.interfaces import words_of_odd
-from rendezvous.run import departures, events, restarts
+from rendezvous.run import departures, events, restarts, stalls
 from rendezvous.run.first_cause import FirstCause, first_cause
 from rendezvous.run.gathering import before_go_failed
 from rendezvous.run.leases import Leases
@@ -83,15 +83,18 @@ def _give_verdict(run: Run, now: float, silent: Sequence[int] = ()) -> str:
         hint = BY_ID["node_lost"].hint
         finish(run, now, failure(Cause.NODE_LOST, step.why, step.gone, hint))
     elif found is None:
-        _end_unfailed(run, now)
+        _end_unfailed(run, now, step.why)
     else:
         _end(run, now, found, silent, step.why)
     return ""
 
 
-def _end_unfailed(run: Run, now: float) -> None:
-    """End a run in which nothing has failed."""
+def _end_unfailed(run: Run, now: float, why: str) -> None:
+    """End a run in which no program has failed; `why` no restart follows a stall."""
     is_told = run.stop or run.departure is not None
+    if (stalled := stalls.result_of(run, why)) is not None:
+        finish(run, now, stalled)
+        return
     if is_told and restarts.was_stopped(run):
         finish(run, now, _result_of_stopped(run))
         return

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from rendezvous.frozen import frozen
 from rendezvous.proof.networks import NetworkClass
-from rendezvous.run.events import Refused
+from rendezvous.run.events import Refused, StallFound
 from rendezvous.run.phases import RULES, PhaseRules
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.node import Finding, JoinRequest
@@ -61,6 +61,7 @@ class Node:
     Attributes:
         reported: The last epoch whose end it has told.
         departure: What it has said of its departure, if it will go.
+        quiet_since: Since when nothing moves on it, as it has said; None: something does.
     """
 
     incarnation: int
@@ -73,6 +74,7 @@ class Node:
     progress: str = ""
     reported: int = -1
     departure: Departure | None = None
+    quiet_since: float | None = None
 
 
 @dataclass(slots=True)
@@ -197,6 +199,21 @@ class Starts:
     sick: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """What looks have found while nothing moves on any node.
+
+    Attributes:
+        since: When something moved last.
+        found: What they have found last.
+        ends: The programs are ended for it: it counts as a failure.
+    """
+
+    since: float
+    found: StallFound
+    ends: bool = False
+
+
 @dataclass(slots=True)
 class Run:
     """The state of one run; changed by `apply` alone.
@@ -230,6 +247,7 @@ class Run:
     finished_at: float | None = None
     starts: Starts = field(default_factory=Starts)
     departure: Departure | None = None
+    stall: Stall | None = None
 
     def members(self) -> list[Slot]:
         """The slots whose node is alive and has not ended."""
@@ -410,22 +428,6 @@ def words_of_failure(slot: Slot) -> str:
     return f"{who(slot)} {words_of_exit(report)}"
 
 
-def what_is_known(spec: RunSpec, slot: Slot) -> str:
-    """A missing slot, with all that is known of its worker run."""
-    detail = f": {slot.detail}" if slot.detail else ""
-    if slot.generation == 0 and spec.managed:
-        known = "was never submitted"
-    elif slot.state in (SlotState.NONE, SlotState.UNKNOWN):
-        known = "never reached the registry"
-    elif slot.state is SlotState.SUBMITTING:
-        known = f"was still being submitted{detail}"
-    else:
-        known = f"never reached the registry; the scheduler reports {slot.state}{detail}"
-    name = f" (worker run {slot.name}, generation {slot.generation})" if slot.name else ""
-    problem = f"; before that: {slot.problem}" if slot.problem else ""
-    return f"slot {slot.index}{name} {known}{problem}"
-
-
 def first_failed(run: Run) -> Slot | None:
     """The slot whose node failed first after the go: by age, whoever was heard of first."""
     found = [
@@ -434,17 +436,3 @@ def first_failed(run: Run) -> Slot | None:
         if slot.node is not None and slot.node.failed_at is not None
     ]
     return run.slots[min(found)[1]] if found else None
-
-
-def overdue_slots(run: Run, now: float) -> list[Slot]:
-    """The slots without which the run cannot be, once they have had the join time-out; else none.
-
-    With min:max or spares a slot above the minimum is nobody's fault: the run waits as long as
-    enough others may still come.
-    """
-    limit = run.spec.limits.join_timeout_seconds
-    missing = [run.slots[index] for index in sorted(run.missing)]
-    lost = [slot for slot in missing if slot.given_up or slot.wait_seconds(now) >= limit]
-    may_be_there = run.spec.slots - len(lost)
-    needed = may_be_there < run.spec.min_nodes or any(slot.index == 0 for slot in lost)
-    return lost if needed else []

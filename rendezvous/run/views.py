@@ -6,6 +6,7 @@ import math
 import zlib
 from collections.abc import Mapping, Sequence
 
+from rendezvous.run import stalls
 from rendezvous.run.departures import notice_of
 from rendezvous.run.events import Event
 from rendezvous.run.leases import Leases
@@ -114,6 +115,8 @@ def _reason_running(run: Run, now: float, times: bool) -> str:
     failed = first_failed(run) if run.stop else None
     if failed is not None:
         return f"{words_of_failure(failed)}; the others are being stopped"
+    if run.stop and run.stall is not None and run.stall.ends:
+        return f"stalled: {run.stall.found.sentence}; the programs are being stopped"
     if run.stop and run.starts.asked:
         return f"restarted by hand: {run.starts.asked}; the programs are being stopped"
     if run.departure is not None:
@@ -121,7 +124,8 @@ def _reason_running(run: Run, now: float, times: bool) -> str:
     count = len(run.table.rows) if run.table else 0
     late = late_to_end(run, now)
     if not late:
-        return f"running on {count} node{'s' * (count != 1)}"
+        quiet = stalls.words_of(run, now, times=times)
+        return f"running on {count} node{'s' * (count != 1)}{quiet}"
     return (
         f"{count - len(late)} of {count} nodes ended with exit code 0; waiting for "
         f"{names_of(run, late, 3)} to end{_passed(now - _last_end(run), ' for {}', times)}"

@@ -30,6 +30,7 @@ from rendezvous.server.looks import Looks
 from rendezvous.server.metrics import Metrics
 from rendezvous.server.news import News
 from rendezvous.server.relay import Relay
+from rendezvous.server.stalling import Stalling
 from rendezvous.server.trouble import Trouble
 from rendezvous.server.waiters import Waiters
 from rendezvous.wire.look import LookCall
@@ -87,6 +88,7 @@ class LiveRun:
         self._idle = Body(b"")
         self._idle_at = float("-inf")
         self.looks = Looks()
+        self.stalling = Stalling(self.looks, self.begin_look)
         self._look_told = 0
         """Of the look in what a poll without news answers."""
 

@@ -84,6 +84,11 @@ class Looks:
         self._kept = [*self._kept[1 - _KEPT :], _Look(self._number, run.epoch, now, _nodes(run))]
         return LookCall(look=self._number)
 
+    def is_over(self, number: int, now: float) -> bool:
+        """Whether this look has been answered, as far as it will be; also of one not known."""
+        found = [look for look in self._kept if look.number == number]
+        return not found or found[0].is_over(now)
+
     def take(self, slot: int, report: LookReport, now: float) -> None:
         """Keep what a node answers; what comes late, or again, is left out. Raises TooLarge."""
         look = self._newest
@@ -120,6 +125,10 @@ class Looks:
         nodes = [*look.answers.values(), *map(_written, missing)]
         written = head.model_dump_json(exclude={"nodes"}).encode()
         return Body(written[:-1] + b',"nodes":[' + b",".join(nodes) + b"]}")
+
+    def read(self, number: int, now: float) -> RunLook:
+        """The same, as it is read. Raises NotFound."""
+        return RunLook.model_validate_json(self.written(number, now).plain)
 
     def _find(self, number: int) -> _Look | None:
         if number == 0:

@@ -297,6 +297,7 @@ class Sequencer:
             found = [_with_trouble(event, live, now) for event in due(live.run, now, live.leases)]
             if now - live.launcher_at > _LAUNCHER_SECONDS:
                 found += launcher_gone(live.run)
+            found += live.stalling.events(live.run, now)
             changes += [Change(live, event) for event in found]
         self._retire(ended, now)
         return changes

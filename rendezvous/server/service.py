@@ -256,8 +256,7 @@ class Service:
         return live, self._join_reply(live, request)
 
     def _join_reply(self, live: LiveRun, request: JoinRequest) -> JoinReply:
-        run = live.run
-        incarnation = run.slots[request.slot].joins[request.join_id]
+        run, incarnation = live.run, live.run.slots[request.slot].joins[request.join_id]
         return JoinReply(
             credential=self.access.node_credential(live, request.slot, incarnation).text(),
             incarnation=incarnation,
@@ -269,6 +268,7 @@ class Service:
             arm_timeout_seconds=run.spec.limits.arm_timeout_seconds,
             acks_in_watch=True,
             takes_departures=True,
+            takes_quiet=True,
         )
 
     async def refuse(

@@ -30,7 +30,14 @@ from rendezvous.wire.errors import Mismatch, RdzvError, Unavailable, error_from_
 from rendezvous.wire.metrics import MetricBatch, MetricReply, RunMetrics
 from rendezvous.wire.node import JoinReply, JoinRequest, Refusal
 from rendezvous.wire.relay import RELAY_POLL_SECONDS, Parcel, RelayMail, RelayPost, RelayReply
-from rendezvous.wire.reports import AckReport, DepartReport, ExitReport, Report, ReportReply
+from rendezvous.wire.reports import (
+    AckReport,
+    DepartReport,
+    ExitReport,
+    QuietReport,
+    Report,
+    ReportReply,
+)
 from rendezvous.wire.run import (
     DrainRequest,
     EventLine,
@@ -49,6 +56,7 @@ from rendezvous.wire.words import printable
 REQUEST_SECONDS = 2.0
 """Seconds. A short time-out with a new connection beats the kernel's retries, which double."""
 
+_NEWER_LIMITS = ("max_restarts", "stall_timeout_seconds")
 _QUIET_SECONDS = 30.0
 """A stream of events has an empty line now and then."""
 
@@ -59,6 +67,8 @@ R = TypeVar("R", bound=Report)
 def aged(report: R, seconds: float) -> R:
     """The report as it is told so much later: the registry judges by age who failed first, and a
     node that will go has so much less time."""
+    if isinstance(report, QuietReport) and report.seconds is not None:
+        return report.model_copy(update={"seconds": report.seconds + seconds})
     if isinstance(report, DepartReport):
         return report.model_copy(update={"seconds": max(0.0, report.seconds - seconds)})
     if not isinstance(report, ExitReport):
@@ -308,11 +318,10 @@ class RegistryClient:
         """Make a run.
 
         A registry refuses what it does not know of a run: an older one is not told of restarts
-        where nobody wants any.
+        or stalls where nobody wants any.
         """
         told = spec.model_dump(mode="json")
-        if not spec.limits.max_restarts:
-            del told["limits"]["max_restarts"]
+        told["limits"] = {k: v for k, v in told["limits"].items() if v or k not in _NEWER_LIMITS}
         return await self.ask(RunStatus, "PUT", f"/v1/runs/{run}", told)
 
     async def cancel(self, run: str, reason: str) -> RunStatus:

@@ -99,6 +99,7 @@ class ExitCode(IntEnum):
         "a check failed: on a node, between the nodes, or of the network that NCCL uses",
     )
     PREEMPTED = 88, "the scheduler preempted a worker run: it took the machine back", True
+    STALLED = 89, "nothing moved any more on any node for as long as '--stall-timeout' allows", True
 
 
 class Cause(StrEnum):
@@ -126,6 +127,7 @@ class Cause(StrEnum):
     PROGRAM_FAILED = "program_failed", ExitCode.FAILED
     NODE_LOST = "node_lost", ExitCode.NODE_LOST
     PREEMPTED = "preempted", ExitCode.PREEMPTED
+    STALLED = "stalled", ExitCode.STALLED
     CANCELLED = "cancelled", ExitCode.CANCELLED
     REGISTRY_LOST = "registry_lost", ExitCode.REGISTRY_LOST
     STORAGE_FULL = "storage_full", ExitCode.REGISTRY_LOST

@@ -79,6 +79,10 @@ class RankLook(Wire):
     bytes: Annotated[int, Field(ge=0, lt=1 << 62)] = Field(
         0, description="That it read and wrote during the look."
     )
+    cpu_total: Age = Field(0.0, description="Seconds of CPU that it has used in all.")
+    bytes_total: Annotated[int, Field(ge=0, lt=1 << 62)] = Field(
+        0, description="That it has read and written in all."
+    )
     called: Annotated[int, Field(ge=0, lt=1 << 31)] = Field(
         0, description="Collectives that it called, or that ended, during the look."
     )

@@ -258,3 +258,4 @@ class JoinReply(Wire):
     takes_departures: bool = Field(
         False, description="A node may say that it will go before it does."
     )
+    takes_quiet: bool = Field(False, description="A node may say that nothing moves on it.")

@@ -74,6 +74,14 @@ class DepartReport(Wire):
     words: Words = Field("", description="Why, as a sentence continues after the node's name.")
 
 
+class QuietReport(Wire):
+    """Nothing moves on this node, or something does again: see `worker.agent.quiet`."""
+
+    kind: Literal["quiet"] = "quiet"
+    epoch: int
+    seconds: Seconds | None = Field(None, description="For so long; none: it moves again.")
+
+
 class LeaveReport(Wire):
     """This node knows the result and goes away."""
 
@@ -87,6 +95,7 @@ Report = Annotated[
     | ProgressReport
     | ExitReport
     | DepartReport
+    | QuietReport
     | LeaveReport,
     Field(discriminator="kind"),
 ]

@@ -183,6 +183,7 @@ class Limits(BaseModel):
     grace_seconds: Seconds = 10.0
     submit_retries: Annotated[int, Field(ge=0, le=100)] = 1
     max_restarts: Annotated[int, Field(ge=0, le=10_000)] = 0
+    stall_timeout_seconds: Seconds | None = None
 
 
 class RunSpec(BaseModel):

@@ -10,7 +10,8 @@ from rendezvous.wire import errors
 from rendezvous.wire.errors import Cause, ExitCode, RdzvError, UsageError, error_from_code
 
 ALL = [cls for cls in errors.with_children(RdzvError) if cls.__module__ == errors.__name__]
-OF_NO_ERROR = (Cause.REFUSED, Cause.AGENT_FAILED, Cause.PROGRAM_FAILED, Cause.PREEMPTED)
+_BY_OTHERS = (Cause.PREEMPTED, Cause.STALLED)
+OF_NO_ERROR = (Cause.REFUSED, Cause.AGENT_FAILED, Cause.PROGRAM_FAILED, *_BY_OTHERS)
 
 
 def test_a_cause_that_an_error_has_too_is_its_code_and_exits_alike() -> None:

@@ -77,6 +77,8 @@ _EDITS = {
         ("the free port is ignored", "port = report.free_port or next_port", "port = next_port"),
     ],
     "rendezvous/run/gathering.py": [
+        ("slot 0 is never late", " or any(slot.index == 0 for slot in lost)", ""),
+        ("everybody is needed", "lost if needed else []", "lost"),
         ("refusals do not last", "again=event.retryable and run.spec.managed", "again=run.spec.managed"),
         ("lost node stays", "was_in and run.rules.awaits is not Awaits.NODES:\n        gather_again(run, now)",
          "was_in and run.rules.awaits is not Awaits.NODES:\n        run.waiting_for.discard(slot.index)"),
@@ -146,7 +148,7 @@ _EDITS = {
     "rendezvous/run/restarts.py": [
         ("restarts: none is counted", "starts.used += step.counted", "pass"),
         ("restarts: each node counts", "starts.used += step.counted", "starts.used += step.counted * len(run.of_table())"),
-        ("restarts: one more", "starts.used >= most", "starts.used > most"),
+        ("restarts: one more", "starts.used >= most:\n        return Enough(_used_up", "starts.used > most:\n        return Enough(_used_up"),
         ("restarts: a person's is counted", "return Again(0.0, False,", "return Again(0.0, True,"),
         ("restarts: no back-off", "wait = _backoff(run, first)", "wait = 0.0"),
         ("restarts: the back-off is not begun anew", "starts.short = 0 if got_on else starts.short", "starts.short = starts.short"),
@@ -200,8 +202,6 @@ _EDITS = {
     ],
     "rendezvous/run/state.py": [
         ("time before the queue is lost", "self.waited + (0.0", "(0.0"),
-        ("slot 0 is never late", " or any(slot.index == 0 for slot in lost)", ""),
-        ("everybody is needed", "lost if needed else []", "lost"),
         ("too few is enough", "len(self.taking_part()) - len(guilty) >= self.spec.min_nodes", "len(self.taking_part()) - len(guilty) >= 1"),
         ("without slot 0", "bool(guilty) and 0 not in guilty and enough", "bool(guilty) and enough"),
         ("verifying has no end", "if limit is None:", 'if limit in (None, "verify_timeout_seconds"):'),
@@ -274,8 +274,7 @@ _EDITS = {
         ("a FIN after a stall kills", "is_new = self._clock.awake_seconds() >= live.leases.suspect_after", "is_new = True"),
         ("a resumed launch is refused", "old is not None and _is_same(old.run.spec, spec)", "False"),
         ("cancel does not look", "not live.leases.is_in_doubt(self.now())", "True"),
-        ("busy polls", "live.news_seq <= after and not self.closing.is_set():\n            await live.nodes",
-         "live.news_seq < after and not self.closing.is_set():\n            await live.nodes"),
+        ("busy polls", "knows = live.news_seq <= after", "knows = live.news_seq < after"),
     ],
     "worker/agent/arming.py": [
         ("node: any table is good", "problem:", "False:"),

@@ -47,6 +47,11 @@ class NodeSpec:
     command: Sequence[str]
     remote: bool
 
+    def first_rank(self, table: EndpointTable) -> int:
+        """The global rank of this node's first process."""
+        own = self.row(table).rank
+        return sum(row.nproc_per_node for row in table.rows if row.rank < own)
+
     def row(self, table: EndpointTable) -> TableRow:
         """This node's row of a table that was judged."""
         row = table.row_of_slot(self.join.slot)

@@ -177,6 +177,10 @@ class Sink(Output, Protocol):
     def words(self) -> RankWords:
         """What each of its ranks has said last."""
 
+    @property
+    def printed(self) -> int:
+        """How many bytes it has written."""
+
     def close(self) -> None:
         """Nothing more comes."""
 
@@ -191,6 +195,12 @@ def _where_ranks_are(folder: str, pids: Mapping[int, int | None], first_rank: in
     from worker.look.collect import collect  # seldom wanted
 
     return collect(Path(folder or os.devnull), pids, first_rank)
+
+
+def _sample_ranks(folder: str, pids: Mapping[int, int | None]) -> Sequence[tuple[int, int]]:
+    from worker.look.collect import sample  # once the program has run for a while
+
+    return [(one.called, one.ended) for _, one in sorted(sample(Path(folder), pids).items())]
 
 
 @dataclass(frozen=True)
@@ -241,6 +251,9 @@ class AgentEnvironment:
     folders: Callable[[Mapping[str, str]], tuple[str, ...]] = folders_of
     look_before: Callable[[int | None], Counters] = look_before
     look_after: Callable[[Counters, Asked], list[Fact]] = look_after
+    sample_ranks: Callable[[str, Mapping[int, int | None]], Sequence[tuple[int, int]]] = (
+        _sample_ranks
+    )
     where_ranks_are: Callable[[str, Mapping[int, int | None], int], Seen] = _where_ranks_are
     local_socket: Callable[..., AgentSocket] = LocalSocket
     nccl_log: Callable[..., NetworkLog] = NcclLog

@@ -14,6 +14,7 @@ from rendezvous.wire.reports import RefuseReport
 from rendezvous.wire.verify import PairProbe
 from rendezvous.wire.watch import NodeView
 from worker.agent.notices import Notice
+from worker.agent.quiet import Sample
 from worker.contracts import Contract
 from worker.nccl.verdict import NetworkVerdict
 from worker.program.ending import Ending
@@ -187,6 +188,13 @@ class ProgramSeen(Answer):
     family: Family
     main: MainEnd | None = None
     words: OwnWords | None = None
+
+
+@frozen
+class RanksSampled(Answer):
+    """How far the program's ranks have come."""
+
+    sample: Sample
 
 
 @frozen

@@ -100,6 +100,7 @@ def _joined(turn: Turn, said: inputs.Joined, offer: JoinRequest) -> None:
             heard_at=turn.now,
             acks_in_watch=reply.acks_in_watch,
             takes_departures=reply.takes_departures,
+            takes_quiet=reply.takes_quiet,
         ),
     )
     turn.say(

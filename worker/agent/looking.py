@@ -1,9 +1,14 @@
-"""A look: somebody asks where the ranks of a run are, and each node answers once. Pure."""
+"""Where the ranks are: a look is answered once, and a node in which nothing moves says so. Pure."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from rendezvous.wire.reports import QuietReport
 from rendezvous.wire.watch import NodeView
-from worker.agent.actions import AnswerLook
+from worker.agent import inputs, reports
+from worker.agent.actions import AnswerLook, Effect, Tell
+from worker.agent.quiet import LEAST_SECONDS, Quiet, Sample, seen
 from worker.agent.state import Turn
 from worker.program.family import Family, ranks_of
 
@@ -39,6 +44,33 @@ def pids_by_local_rank(family: Family, main: int | None, count: int) -> dict[int
     if not known and count == 1:
         known = {0: main} if main is not None else {}
     return {local: known.get(local) for local in range(count)}
+
+
+def sampled(turn: Turn, said: inputs.RanksSampled) -> None:
+    """Tell when nothing has moved for long, and when something does again.
+
+    A program that is being stopped, or has told its end, moves as it likes.
+    """
+    program, member = turn.node.program, turn.node.member
+    if program is None or program.number != said.number or program.gone or program.told:
+        return
+    if member is None or not member.takes_quiet or program.stop_at is not None:
+        return
+    since = program.started_at if program.started_at is not None else turn.now
+    least = min(LEAST_SECONDS, turn.node.rules.stall_timeout or LEAST_SECONDS)
+    before = program.quiet or Quiet(Sample(), since, least=least)
+    now = seen(before, said.sample, turn.now)
+    silent = turn.now - now.moved_at
+    told = silent >= now.limit
+    if told != now.told:
+        turn.drop(_tells_quiet)  # what it says is no longer so
+        report = QuietReport(epoch=program.epoch, seconds=silent if told else None)
+        reports.tell(turn, report, needed=False)
+    turn.set_program(quiet=replace(now, told=told))
+
+
+def _tells_quiet(effect: Effect) -> bool:
+    return isinstance(effect, Tell) and isinstance(effect.report, QuietReport)
 
 
 def _program(turn: Turn) -> tuple[int | None, str]:

@@ -15,7 +15,17 @@ from __future__ import annotations
 import itertools
 
 from worker.agent import actions as do
-from worker.agent import attempt, departing, following, inputs, joining, leaving, reports, watching
+from worker.agent import (
+    attempt,
+    departing,
+    following,
+    inputs,
+    joining,
+    leaving,
+    looking,
+    reports,
+    watching,
+)
 from worker.agent.notices import Note
 from worker.agent.state import Node, Rules, Step, Turn
 
@@ -54,6 +64,8 @@ def step(node: Node, said: inputs.Input, now: float) -> tuple[Node, tuple[do.Act
             following.started(turn, said.number)
         case inputs.ProgramSeen():
             following.seen(turn, said)
+        case inputs.RanksSampled():
+            looking.sampled(turn, said)
         case inputs.NetworkSaid():
             following.network_said(turn, said)
         case inputs.PartBroken():

@@ -25,6 +25,7 @@ from worker.agent.last_words import Printed
 from worker.agent.looking import pids_by_local_rank
 from worker.agent.looks import Looks
 from worker.agent.notices import Note, Notice, notice
+from worker.agent.sampling import Going, sample_ranks
 from worker.agent.words_sender import printed_by
 from worker.contracts.files import NOTICE_VARIABLE, notice_text
 from worker.contracts.looking import LOOK_VARIABLE
@@ -77,7 +78,7 @@ class Running:
         self._kept: int | None = None
         self._said_progress = False
         self._reading: asyncio.Task[None] | None = None
-        self._looks = Looks(environment, self._first_rank())
+        self._looks = Looks(environment, spec.first_rank(asked.table))
         self._shown = 0
 
     async def run(self, step: Callable[[], int | None] = lambda: None) -> inputs.Input:
@@ -89,7 +90,10 @@ class Running:
         self._step = step
         number, contract = self._asked.number, self._asked.contract
         await self._find_nccl_log()
-        following = asyncio.create_task(self._follow_network())
+        sampling = sample_ranks(
+            self._asked, self._spec.settings, self._environment, self._feed, self._goes_on
+        )
+        beside = [asyncio.create_task(work) for work in (self._follow_network(), sampling)]
         try:
             if contract.argv:
                 return await self._run_program()
@@ -97,7 +101,8 @@ class Running:
             await self._enough.wait()
             return inputs.ProgramGone(number)
         finally:
-            following.cancel()
+            for task in beside:
+                task.cancel()
             self._enough.set()
             if self._reading is not None:
                 self._reading.cancel()
@@ -183,14 +188,21 @@ class Running:
         """Tell the machine how it is, and what it has said."""
         self._see(self._words())
 
+    def _goes_on(self) -> Going | None:
+        """What can be seen of it; None: nothing runs yet."""
+        program, sink = self._program, self._sink
+        if program is None or sink is None:
+            return None
+        count = self._spec.row(self._asked.table).nproc_per_node
+        pids = pids_by_local_rank(program.family, program.main_pid, count)
+        return Going(pids, sink.printed, self._step())
+
     async def look_at_ranks(self, report: LookReport) -> LookReport:
         """Add where its ranks are; why not, where that cannot be seen."""
-        if (program := self._program) is None:
+        if (going := self._goes_on()) is None:
             return report.model_copy(update={"words": "its program has not been started yet"})
-        count = self._spec.row(self._asked.table).nproc_per_node
         folder = self._asked.contract.variables.get(LOOK_VARIABLE, "")
-        pids = pids_by_local_rank(program.family, program.main_pid, count)
-        return await self._looks.at_ranks(report, folder, pids)
+        return await self._looks.at_ranks(report, folder, going.pids)
 
     def _changed(self) -> None:
         """Something of it has ended: its failure is reported a moment later, and how far it came
@@ -215,16 +227,11 @@ class Running:
 
     def printed(self) -> Printed:
         """What its ranks have printed last, as far as it is kept."""
-        return printed_by(self._said(), self._spec.row(self._asked.table).rank, self._first_rank())
+        spec, table = self._spec, self._asked.table
+        return printed_by(self._said(), spec.row(table).rank, spec.first_rank(table))
 
     def _said(self) -> RankWords | None:
         return self._sink.words if self._sink is not None else None
-
-    def _first_rank(self) -> int:
-        """The global rank of this node's first process."""
-        rows = self._asked.table.rows
-        own = self._spec.row(self._asked.table).rank
-        return sum(row.nproc_per_node for row in rows if row.rank < own)
 
     async def _read_progress(self) -> None:
         """Keep the step of its last checkpoint, where it has one and that can be read in time."""
@@ -299,29 +306,12 @@ class Running:
     async def _find_nccl_log(self) -> None:
         """Begin to keep NCCL's log; the program starts without it where that fails or hangs."""
         try:
-            self._nccl = await self._in_time(self._open_nccl_log)
+            opening = partial(_open_nccl_log, self._asked, self._spec, self._environment, self._say)
+            self._nccl = await self._in_time(opening)
         except TimeoutError:
             self._say(notice(Note.NO_NCCL_LOG, problem=_HANGS))
         except Exception as exc:  # noqa: BLE001 (the run does without)
             self._feed(inputs.PartBroken("opening NCCL's log", exc))
-
-    def _open_nccl_log(self) -> NetworkLog | None:
-        """What NCCL's processes will say of their network; None when nobody keeps it."""
-        contract = self._asked.contract
-        if not contract.nccl_log:
-            return None
-        if "NCCL_DEBUG_FILE" in contract.variables | contract.withheld:
-            folder = Path(contract.nccl_log.replace("%%", "%")).parent
-            try:
-                self._environment.make_private(folder)
-            except OSError as exc:
-                self._say(notice(Note.NO_NCCL_LOG, problem=exc.strerror))
-                return None
-        self._say(notice(Note.NCCL_LOG, file=contract.nccl_log))
-        required = self._spec.settings.require_rdma
-        return self._environment.nccl_log(
-            contract.nccl_log, self._asked.table.transport, required=required
-        )
 
     async def _follow_network(self) -> None:
         """Tell what NCCL uses, for as long as the program runs."""
@@ -337,3 +327,22 @@ class Running:
         """What NCCL's log has of the end."""
         trouble = await self._environment.in_thread(self._nccl.trouble) if self._nccl else ""
         return inputs.TroubleRead(asked.number, trouble)
+
+
+def _open_nccl_log(
+    asked: Start, spec: NodeSpec, environment: AgentEnvironment, say: Callable[[Notice], None]
+) -> NetworkLog | None:
+    """What NCCL's processes will say of their network; None when nobody keeps it."""
+    contract = asked.contract
+    if not contract.nccl_log:
+        return None
+    if "NCCL_DEBUG_FILE" in contract.variables | contract.withheld:
+        folder = Path(contract.nccl_log.replace("%%", "%")).parent
+        try:
+            environment.make_private(folder)
+        except OSError as exc:
+            say(notice(Note.NO_NCCL_LOG, problem=exc.strerror))
+            return None
+    say(notice(Note.NCCL_LOG, file=contract.nccl_log))
+    required = spec.settings.require_rdma
+    return environment.nccl_log(contract.nccl_log, asked.table.transport, required=required)

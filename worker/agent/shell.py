@@ -355,6 +355,7 @@ def rules_of(spec: NodeSpec, environment: AgentEnvironment) -> Rules:
         remote=spec.remote,
         early=bool(_begun_early(spec)),
         notice_signal=signal_number(settings.notice_signal),
+        stall_timeout=settings.stall_timeout,
     )
 
 

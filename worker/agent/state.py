@@ -19,6 +19,7 @@ from rendezvous.wire.watch import DepartureNotice
 from worker.agent.actions import Action, Drop, Effect, Say
 from worker.agent.inputs import NO_WORDS, MainEnd, OwnWords
 from worker.agent.notices import Note, Notice, notice
+from worker.agent.quiet import Quiet
 from worker.contracts import Contract
 from worker.program.ending import Ending
 from worker.program.family import Family
@@ -35,6 +36,7 @@ class Rules:
         remote: Whether this run allows commands of other nodes.
         early: Whether the program's launcher can be begun before the go.
         notice_signal: What the ranks of a program are sent when a node will go; 0: nothing.
+        stall_timeout: After how long a person wants a stall to end the programs; None: never.
     """
 
     run: str
@@ -47,6 +49,7 @@ class Rules:
     remote: bool = False
     early: bool = False
     notice_signal: int = 0
+    stall_timeout: float | None = None
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,8 @@ class Member:
         poll: Seconds that the registry holds a watch.
         heard_at: When the registry last answered a watch.
         acks_in_watch: Whether the registry takes an acknowledgement with a watch.
-        takes_departures: Whether it can be told that this node will go.
+        takes_departures: Whether it can be told that this node will go, and `takes_quiet` that
+            nothing moves on it.
         held_at: Since when the next watch waits for what it is to bring; None: it does not wait.
         had_last_try: Whether the try with which the orphan time-out ends was made since.
         why_silent: What the last try that failed has shown.
@@ -80,6 +84,7 @@ class Member:
     heard_at: float
     acks_in_watch: bool = False
     takes_departures: bool = False
+    takes_quiet: bool = False
     held_at: float | None = None
     had_last_try: bool = False
     why_silent: str = ""
@@ -122,6 +127,7 @@ class ProgramState:
         epoch_failed: It has, because a program had failed.
         gone: Whether nothing of it is left. `ending` is then how it ended, None of one that only
             served, and `words` what it said.
+        quiet: What is known of its silences; None: nothing has been seen of it.
         end: What the next watch is to bring, and when that began: not taken in yet.
     """
 
@@ -150,6 +156,7 @@ class ProgramState:
     gone: bool = False
     ending: Ending | None = None
     words: OwnWords = NO_WORDS
+    quiet: Quiet | None = None
     end: tuple[ExitReport, float] | None = None
 
 

@@ -91,6 +91,8 @@ def collect(
             state=now.state,
             waits_in=printable(waits[rank], _MOST_LETTERS),
             lives=processes.seconds_since(proc, now.started) if now.state else 0.0,
+            cpu_total=max(0.0, now.cpu),
+            bytes_total=max(0, now.bytes),
             cpu=max(0.0, now.cpu - was.cpu),
             bytes=max(0, now.bytes - was.bytes),
         )

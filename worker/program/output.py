@@ -132,6 +132,7 @@ class OutputSink:
     ) -> None:
         self._tail = Tail()
         self._words = RankWords()
+        self._printed = 0
         self._log = _open_log(log, log_limit) if log is not None else None
         self._log_works = True
         if divider and self._log is not None and self._log.has_content:
@@ -152,8 +153,14 @@ class OutputSink:
         """What each rank has said last."""
         return self._words
 
+    @property
+    def printed(self) -> int:
+        """How many bytes the program has written."""
+        return self._printed
+
     def write(self, stream: Stream, data: bytes, rank: int | None = None) -> None:
         """See the protocol."""
+        self._printed += len(data)
         self._words.take(rank, data)
         self._append(data)
         self._tail.write(stream, data)

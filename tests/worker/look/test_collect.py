@@ -83,7 +83,7 @@ def test_a_rank_with_torch_answers_by_its_thread(folder: Path) -> None:
         assert names(stack)[0] == "load_batch"
         assert rank.threads == []
         told = [(g.name, g.words, g.members, g.called, g.ended) for g in rank.groups]
-        assert told == [("0", "default_pg", "0-3", 6, 5), ("1", "", "0,2-3", 0, 0)]
+        assert told == [("0", "default_pg", "0-3", 5, 5), ("1", "", "0,2-3", 0, 0)]
         [call] = rank.groups[0].calls
         assert (call.number, call.operation, call.what) == (5, "all_reduce", "float32[1024]")
         assert call.age < 60

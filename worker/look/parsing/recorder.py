@@ -130,15 +130,14 @@ def _groups(recorder: Recorder, answer: Answer, suffix: str) -> Iterator[Process
         progress = recorder.progress.get(ids[name], Progress())
         newest = entries[-USUAL_CALLS - 1 :]
         calls = [call for entry in newest if (call := _call(entry, answer.now))]
-        counted = [call for call in calls if not _is_single(call)]
+        called, ended = _counted(entries, answer.now, progress)
         group = _list(entries[-1].get("process_group"))
         yield ProcessGroup(
             name=name + suffix,
             words=_text(group[1] if len(group) > 1 else ""),
             members=answer.groups.get(name, ""),
-            called=max([progress.called, *(call.number for call in counted)]),
-            # gloo's own count is that of the thread which came last, not the highest.
-            ended=max([progress.ended, *(call.number for call in counted if call.done)]),
+            called=called,
+            ended=ended,
             calls=calls[-MAX_CALLS:],
             usual=_longest_pause([call.age for call in calls]),
         )
@@ -160,9 +159,21 @@ def _groups(recorder: Recorder, answer: Answer, suffix: str) -> Iterator[Process
         )
 
 
-def _is_single(call: Call) -> bool:
-    """Sends and receives are counted for themselves."""
-    return call.operation.startswith(("send", "recv"))
+def _counted(entries: list[dict[str, Any]], now: int, progress: Progress) -> Progress:
+    """How many collectives were called, and how many have ended, as the entries have it.
+
+    gloo's own numbers count sends and receives as well, which differ from rank to rank, and what
+    has ended is that of the thread which came last.
+    """
+    collectives = [entry for entry in entries if not entry.get("is_p2p")]
+    calls = [call for entry in collectives[-USUAL_CALLS:] if (call := _call(entry, now))]
+    if not calls:
+        return progress
+    called = max(call.number for call in calls)
+    if any(call.done is None for call in calls):
+        return Progress(called, min(called, progress.ended))
+    waiting = [call.number for call in calls if not call.done]
+    return Progress(called, min(waiting, default=called + 1) - 1)
 
 
 def _longest_pause(ages: list[float]) -> float:

@@ -1,0 +1,146 @@
+"""While nothing moves on any node: when to look at the ranks, and what two looks say. Pure.
+
+One look shows where the ranks are, and a second one 10 s later whether the rank for which the
+others wait does something itself: uses CPU, reads or writes, or is at another place. Then it is at
+work, however long that takes, and no stall. Looks go on once a minute while nothing moves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rendezvous.frozen import frozen
+from rendezvous.hang.verdict import Rule, Verdict
+from rendezvous.wire.look import RankLook, RunLook, Stack
+
+AGAIN_SECONDS = 10.0
+REPEAT_SECONDS = 60.0
+CPU_SHARE = 0.01
+"""Of a core, between two looks: threads that only watch use less."""
+MOVED_BYTES = 256 << 10
+"""Read or written between two looks; what a look itself writes is less."""
+STUCK: frozenset[Rule] = frozenset(
+    {"stopped", "starting", "cycle", "behind", "different", "all_inside", "odd_stack"}
+)
+"""The rules that say what the ranks wait for."""
+
+
+@frozen
+class StallWatch:
+    """Where the registry is with its looks at a run.
+
+    Attributes:
+        since: Since when nothing moves; None: something does.
+        former: The number of the look before the newest; 0: there was none.
+        newest: The number of the newest look, and `asked_at` when it was asked for.
+        former_at: When the one before it was.
+        judged: The newest look that was judged.
+        worked_at: When a rank for which the others wait was last seen to be at work.
+        told: What was said last: nothing is said twice.
+    """
+
+    since: float | None = None
+    former: int = 0
+    newest: int = 0
+    asked_at: float = 0.0
+    former_at: float = 0.0
+    judged: int = 0
+    worked_at: float | None = None
+    told: tuple[object, ...] = ()
+
+
+@frozen
+class Ask:
+    """Look at the ranks."""
+
+
+@frozen
+class Judge:
+    """Judge by these two looks."""
+
+    former: int
+    newest: int
+
+
+def step(
+    watch: StallWatch,
+    since: float | None,
+    now: float,
+    *,
+    is_over: bool,
+    again: float = AGAIN_SECONDS,
+    hurry: bool = False,
+) -> tuple[StallWatch, Ask | Judge | None]:
+    """What to do now.
+
+    Args:
+        watch: Where the registry is.
+        since: Since when nothing moves on any node; None: something does.
+        now: In seconds, as `since`.
+        is_over: Whether the newest look has been answered.
+        again: Seconds from the first look to the second.
+        hurry: The programs are to be ended if another look finds the same.
+    """
+    if since != watch.since:
+        return StallWatch(since), (Ask() if since is not None else None)
+    if since is None:
+        return watch, None
+    if not watch.newest:
+        return watch, Ask()
+    if is_over and watch.former and watch.judged != watch.newest:
+        return replace(watch, judged=watch.newest), Judge(watch.former, watch.newest)
+    pause = REPEAT_SECONDS if watch.former and not hurry else again
+    if is_over and now - watch.asked_at >= pause:
+        return watch, Ask()
+    return watch, None
+
+
+def asked(watch: StallWatch, number: int, now: float) -> StallWatch:
+    """A look was begun."""
+    return replace(
+        watch, former=watch.newest, newest=number, asked_at=now, former_at=watch.asked_at
+    )
+
+
+def forgotten(watch: StallWatch) -> StallWatch:
+    """A look is no longer known: others have looked since."""
+    return replace(watch, former=0, newest=0)
+
+
+def is_stuck(verdict: Verdict) -> bool:
+    """Whether it says what the ranks wait for."""
+    return verdict.rule in STUCK
+
+
+def at_work(verdict: Verdict, former: RunLook, newest: RunLook, seconds: float) -> bool:
+    """Whether a rank for which the others wait has done something between two looks, so many
+    seconds apart; where it is not known which one they wait for, any of them."""
+    before, after = _ranks(former), _ranks(newest)
+    none_is_waited_for = verdict.rule in ("cycle", "all_inside")
+    candidates = verdict.odd or (() if none_is_waited_for else after)
+    return any(
+        _has_moved(before[rank], after[rank], seconds)
+        for rank in candidates
+        if rank in before and rank in after
+    )
+
+
+def _has_moved(
+    before: tuple[RankLook, Stack | None], after: tuple[RankLook, Stack | None], seconds: float
+) -> bool:
+    (was, old), (now, new) = before, after
+    if was.pid != now.pid:
+        return True
+    is_elsewhere = old is not None and new is not None and old.frames != new.frames
+    cpu = now.cpu_total - was.cpu_total > CPU_SHARE * seconds
+    return is_elsewhere or cpu or now.bytes_total - was.bytes_total > MOVED_BYTES
+
+
+def _ranks(look: RunLook) -> dict[int, tuple[RankLook, Stack | None]]:
+    found: dict[int, tuple[RankLook, Stack | None]] = {}
+    for node in look.nodes:
+        stacks = node.report.stacks if node.report is not None else []
+        for one in node.report.ranks if node.report is not None else []:
+            known = one.stack is not None and one.stack < len(stacks)
+            found[one.rank] = one, stacks[one.stack or 0] if known else None
+    return found

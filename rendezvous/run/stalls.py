@@ -1,0 +1,157 @@
+"""Nothing moves any more on any node: what is known of it, and when it ends the programs. Pure.
+
+A node says when nothing has moved on it for long, and when something does again. Where that is so
+on all nodes the registry looks at their ranks, twice, and what it finds is an event here. It ends
+the programs only where a person has given a time for it, and only while the rank for which the
+others wait does nothing itself: whoever writes a checkpoint for 20 minutes is at work.
+"""
+
+from __future__ import annotations
+
+from rendezvous.hang import AGAIN_SECONDS, Verdict
+from rendezvous.run import events
+from rendezvous.run.moves import Outcome, begin_stop, failure
+from rendezvous.run.state import Run, Slot, Stall, who
+from rendezvous.wire.errors import Cause
+from rendezvous.wire.run import EpochEnd, NodeState, Phase, Result
+from rendezvous.wire.words import printable, time_text
+
+
+def _duration(seconds: float) -> str:
+    """As precise as the sentence that follows it."""
+    return f"{seconds:.0f} s" if seconds < 120 else time_text(seconds)
+
+
+def quiet_since(run: Run) -> float | None:
+    """Since when nothing moves on any node whose program runs; None: something does."""
+    if run.phase is not Phase.RUNNING or run.stop or run.departure is not None:
+        return None
+    nodes = [slot.its_node for slot in run.members()]
+    own = [n for n in nodes if n.state is NodeState.RUNNING and (not run.spec.led or n.rank == 0)]
+    times = [node.quiet_since for node in own]
+    if not times or None in times:
+        return None
+    return max(filter(None, times))
+
+
+def quieted(run: Run, event: events.Quieted, now: float) -> Outcome:
+    """Keep since when nothing moves on a node."""
+    slot, seconds = run.slots[event.slot], event.report.seconds
+    slot.its_node.quiet_since = None if seconds is None else now - seconds
+    if seconds is not None:
+        words = f"{who(slot)}: nothing has moved for {_duration(seconds)}"
+        return Outcome(words, slot.index, usual=True)
+    stall, run.stall = run.stall, None
+    if stall is None or stall.ends:
+        run.stall = stall
+        return Outcome(f"{who(slot)}: its ranks move again", slot.index, usual=True)
+    after = _duration(now - stall.since)
+    return Outcome(f"the ranks move again, after {after} in which nothing did", slot.index)
+
+
+def found(run: Run, event: events.StallFound, now: float) -> Outcome:
+    """Keep what the looks at the ranks have found."""
+    run.stall = Stall(now - event.seconds, event)
+    words = f"nothing has moved for {_duration(event.seconds)}: {event.sentence}"
+    hint = f"; try: {event.next_step}" if event.next_step and not event.at_work else ""
+    return Outcome(words + hint, event.slot, usual=event.at_work)
+
+
+def stall_event(run: Run, verdict: Verdict, at_work: bool, now: float) -> events.StallFound:
+    """What looks have found, as it is kept."""
+    rank = verdict.odd[0] if verdict.odd_count == 1 else None
+    since = quiet_since(run)
+    return events.StallFound(
+        seconds=0.0 if since is None else now - since,
+        rule=verdict.rule,
+        sentence=printable(verdict.sentence, 600),
+        next_step=printable(verdict.next_step, 600),
+        at_work=at_work,
+        certain=verdict.certain,
+        slot=_slot_of(run, rank),
+        worker_rank=rank,
+    )
+
+
+def _slot_of(run: Run, rank: int | None) -> int | None:
+    """Of the node that runs this rank."""
+    first = 0
+    for row in run.table.rows if run.table is not None and rank is not None else []:
+        if rank is not None and rank < first + row.nproc_per_node:
+            return row.slot
+        first += row.nproc_per_node
+    return None
+
+
+def is_overdue(run: Run, now: float, worked_at: float | None) -> bool:
+    """Whether the programs are to be ended, if a look finds what they wait for: nothing has moved,
+    and no rank for which the others wait was at work, for as long as a person has given."""
+    limit, since = run.spec.limits.stall_timeout_seconds, quiet_since(run)
+    if limit is None or since is None:
+        return False
+    return now - (since if worked_at is None else max(since, worked_at)) >= limit
+
+
+def again_seconds(run: Run, least: float) -> float:
+    """From the first look to the second: who gives a short time is not kept waiting for longer."""
+    limit = run.spec.limits.stall_timeout_seconds
+    return AGAIN_SECONDS if limit is None else max(least, min(AGAIN_SECONDS, limit / 2))
+
+
+def over(run: Run, event: events.StallOver, now: float) -> Outcome:
+    """End the programs: a stall is a failure now."""
+    stall = run.stall
+    assert stall is not None
+    run.stall = Stall(stall.since, stall.found, ends=True)
+    begin_stop(run, now)
+    after = _duration(now - stall.since)
+    words = f"the programs are stopped, because nothing has moved for {after}"
+    return Outcome(f"{words}: {stall.found.sentence}", stall.found.slot)
+
+
+def words_of(run: Run, now: float, *, times: bool) -> str:
+    """What the reason of a run says of it, in front of which the number of nodes stands."""
+    if (since := quiet_since(run)) is None:
+        return ""
+    passed = time_text(now - since) if times else ""
+    words = f"; nothing has moved for {passed}" if passed else "; nothing moves"
+    return f"{words}: {run.stall.found.sentence}" if run.stall is not None else words
+
+
+def _where(run: Run, stall: Stall) -> Slot | None:
+    slot = stall.found.slot
+    return None if slot is None else run.slots[slot]
+
+
+def result_of(run: Run, why: str) -> Result | None:
+    """Of a run whose programs were ended for a stall; None: they were not."""
+    stall = run.stall
+    if stall is None or not stall.ends:
+        return None
+    words = f"stalled: {stall.found.sentence}" + (f"; {why}" if why else "")
+    result = failure(Cause.STALLED, words, _where(run, stall), stall.found.next_step)
+    return result.model_copy(update=_facts(stall))
+
+
+def end_of(run: Run, end: EpochEnd) -> EpochEnd:
+    """The end of an epoch, with the stall that has ended it, if one has."""
+    stall = run.stall
+    if stall is None or not stall.ends:
+        return end
+    slot = _where(run, stall)
+    node = slot.node if slot is not None else None
+    about = {
+        "code": Cause.STALLED,
+        "cause": Cause.STALLED,
+        "message": printable(f"stalled: {stall.found.sentence}", 600),
+        "exit_code": int(Cause.STALLED.exit_code),
+        "slot": slot.index if slot is not None else None,
+        "rank": node.rank if node is not None else None,
+        "hostname": node.join.hostname if node is not None else "",
+    }
+    return end.model_copy(update=about | _facts(stall))
+
+
+def _facts(stall: Stall) -> dict[str, object]:
+    found = stall.found
+    return {"worker_rank": found.worker_rank, "certain": found.certain}

@@ -1,0 +1,183 @@
+"""Two hours of silences that are none: no stall is told while the ranks are at work, and a real
+hang after them is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from rendezvous.run.events import StallFound
+from rendezvous.run.stalls import quiet_since
+from rendezvous.server.looks import Looks
+from rendezvous.server.stalling import Stalling
+from rendezvous.wire.look import LookCall, LookReport
+from rendezvous.wire.reports import QuietReport
+from tests.rendezvous.hang.runs import FORWARD, REDUCE, SAVE, Frames, One, group, node
+from tests.support.driver import Drive, make_spec
+from worker.agent.quiet import SAMPLE_SECONDS, Quiet, Sample, seen
+
+NODES, RANKS = 4, 2
+STEP_SECONDS = 2.0
+HOURS = 2 * 3_600.0
+COMPILE: Frames = (("compile", "/usr/lib/python3.11/site-packages/torch/_inductor/a.py", 9),)
+EVALUATE: Frames = (("evaluate", "/home/u/eval.py", 12),)
+
+
+@dataclass
+class Rank:
+    """What one rank has done until now."""
+
+    called: int = 0
+    called_at: float = 0.0
+    waits: bool = False
+    cpu: float = 0.0
+    bytes: int = 0
+    place: Frames = FORWARD
+
+    def as_seen(self, now: float) -> One:
+        ended = self.called - self.waits
+        groups = (group(self.called, ended, age=now - self.called_at, usual=STEP_SECONDS),)
+        more: dict[str, object] = {"cpu_total": self.cpu, "bytes_total": self.bytes}
+        return One(groups, REDUCE if self.waits else self.place, more=more)
+
+
+def going(**limits: Any) -> Drive:
+    """A run of these nodes whose programs run."""
+    drive = Drive(make_spec(NODES, **limits))
+    for slot in range(NODES):
+        drive.join(slot, nproc_per_node=RANKS)
+    return drive.verify().arm()
+
+
+@dataclass
+class Training:
+    """A program on four nodes, its nodes' samples, and the registry that watches it."""
+
+    drive: Drive = field(default_factory=going)
+    ranks: list[Rank] = field(default_factory=lambda: [Rank() for _ in range(NODES * RANKS)])
+    told: list[StallFound] = field(default_factory=list)
+    quiet: dict[int, Quiet] = field(default_factory=dict)
+    looks: Looks = field(default_factory=Looks)
+
+    def __post_init__(self) -> None:
+        self.stalling = Stalling(self.looks, self._begin)
+        self.quiet = {slot: Quiet(Sample(), self.drive.now) for slot in range(NODES)}
+
+    def _begin(self, now: float) -> LookCall:
+        return self.looks.begin(self.drive.run, now)
+
+    def runs(self, phase: Iterator[float]) -> None:
+        """Let a phase of the program pass; it yields how long each of its steps takes."""
+        for seconds in phase:
+            self.drive.wait(seconds)
+            self._watch()
+
+    def _watch(self) -> None:
+        now = self.drive.now
+        for slot in range(NODES):
+            self._sample(slot, now)
+        self._answer(now)
+        for event in self.stalling.events(self.drive.run, now):
+            self.drive.apply(event)
+            if isinstance(event, StallFound):
+                self.told.append(event)
+        self._answer(now)
+
+    def _sample(self, slot: int, now: float) -> None:
+        own = self.ranks[slot * RANKS : (slot + 1) * RANKS]
+        calls = tuple((rank.called, rank.called - rank.waits) for rank in own)
+        known = seen(self.quiet[slot], Sample(calls), now)
+        silent = now - known.moved_at
+        told = silent >= known.limit
+        if told != known.told:
+            self.drive.report(slot, QuietReport(epoch=1, seconds=silent if told else None))
+        self.quiet[slot] = Quiet(known.last, known.moved_at, known.longest, known.steps, told)
+
+    def _answer(self, now: float) -> None:
+        number = self.looks.open(now)
+        for slot in range(NODES if number else 0):
+            own = self.ranks[slot * RANKS : (slot + 1) * RANKS]
+            said = node(slot, [rank.as_seen(now) for rank in own], slot * RANKS).report
+            assert said is not None
+            answer: LookReport = said.model_copy(update={"look": number, "epoch": 1})
+            self.looks.take(slot, answer, now)
+
+    # --- what programs do -------------------------------------------------------------------------
+
+    def trains(self, seconds: float) -> Iterator[float]:
+        for _ in range(round(seconds / SAMPLE_SECONDS)):
+            called = max(rank.called for rank in self.ranks)
+            for rank in self.ranks:
+                rank.called = called + round(SAMPLE_SECONDS / STEP_SECONDS)
+                rank.called_at, rank.waits = self.drive.now, False
+                rank.cpu, rank.place = rank.cpu + SAMPLE_SECONDS / 2, FORWARD
+            yield SAMPLE_SECONDS
+
+    def silent(self, seconds: float, place: Frames, *at_work: int, **does: Any) -> Iterator[float]:
+        """These ranks are at a place; the others have called a collective, and wait."""
+        for number, rank in enumerate(self.ranks):
+            rank.waits = number not in at_work
+            rank.called += rank.waits
+            rank.called_at = self.drive.now if rank.waits else rank.called_at
+            rank.place = place
+        for _ in range(round(seconds / SAMPLE_SECONDS)):
+            for number in at_work:
+                self.ranks[number].cpu += does.get("cpu", 0.0)
+                self.ranks[number].bytes += does.get("bytes", 0)
+            yield SAMPLE_SECONDS
+
+    @property
+    def alarms(self) -> list[StallFound]:
+        """What a person was warned of."""
+        return [one for one in self.told if not one.at_work]
+
+
+EVERYBODY = range(NODES * RANKS)
+
+
+def silences(training: Training) -> None:
+    """An hour of a training with a compiler, checkpoints, evaluations and slow data."""
+    training.runs(training.silent(600.0, COMPILE, *EVERYBODY, cpu=9.0))
+    training.runs(training.trains(300.0))
+    training.runs(training.silent(1_200.0, SAVE, 0, bytes=50 << 20))
+    training.runs(training.trains(300.0))
+    training.runs(training.silent(900.0, EVALUATE, 3, cpu=8.0))
+    training.runs(training.trains(60.0))
+    training.runs(training.silent(240.0, SAVE, 0, cpu=0.3))
+
+
+@pytest.mark.parametrize("timeout", [None, 130.0])
+def test_no_silence_of_two_hours_is_a_stall(timeout: float | None) -> None:
+    limits: dict[str, Any] = {} if timeout is None else {"stall_timeout_seconds": timeout}
+    training = Training(going(**limits))
+    began = training.drive.now
+    while training.drive.now - began < HOURS:
+        silences(training)
+        assert training.alarms == []
+        assert not training.drive.run.stop
+    assert any(one.at_work for one in training.told), "no silence was looked at"
+
+
+def test_a_hang_after_short_steps_is_named_within_150_seconds() -> None:
+    training = Training()
+    training.runs(training.trains(600.0))
+    began = training.drive.now
+    for seconds in training.silent(600.0, FORWARD, 5):
+        training.runs(iter([seconds]))
+        if training.alarms:
+            break
+    (alarm,) = training.alarms
+    assert (alarm.rule, alarm.worker_rank, alarm.slot) == ("behind", 5, 2)
+    assert training.drive.now - began <= 150.0
+
+
+def test_a_hang_after_a_checkpoint_of_20_minutes_is_named_in_the_end() -> None:
+    training = Training()
+    silences(training)
+    training.runs(training.trains(300.0))
+    training.runs(training.silent(4 * 3_600.0, FORWARD, 5))
+    assert [one.worker_rank for one in training.alarms] == [5]
+    assert quiet_since(training.drive.run) is not None

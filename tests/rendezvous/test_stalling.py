@@ -1,0 +1,167 @@
+"""A silent run in its registry: it is looked at, and what is found becomes events."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rendezvous.server.live_run import LiveRun
+from rendezvous.wire.look import LookReport
+from rendezvous.wire.reports import QuietReport
+from rendezvous.wire.run import Limits, Phase
+from tests.rendezvous.hang.runs import One, late, node, waits
+from tests.support.registry import Launch
+from tests.support.served import Served, serving
+
+DEMO = Launch("demo")
+
+served = pytest.fixture(serving)
+
+WAITS, LATE = [waits(), waits()], [waits(), late()]
+
+
+async def running(served: Served, **limits: float) -> LiveRun:
+    """A run of two nodes that goes."""
+    await served.bring_to(Phase.RUNNING, DEMO, 2, limits=Limits(**limits))
+    return served.host(DEMO)
+
+
+async def quiet(served: Served, seconds: float | None = 120.0) -> None:
+    """Nothing moves on any node, or something does again on the first one."""
+    for slot in (0, 1) if seconds is not None else (0,):
+        await served.report(DEMO, slot, QuietReport(epoch=1, seconds=seconds))
+    await sweeps()
+
+
+async def sweeps() -> None:
+    """Some of the registry's."""
+    await asyncio.sleep(0.05)
+
+
+async def passes(served: Served, seconds: float) -> None:
+    """So much time, in which both nodes are heard of."""
+    for _ in range(round(seconds / 5.0)):
+        await served.clock.move(5.0)
+        for slot in (0, 1):
+            served.service.heard(served.host(DEMO), slot, 1, None)
+
+
+async def answer(served: Served, host: LiveRun, *ranks: list[One]) -> bool:
+    """The nodes answer the look that is under way, if there is one."""
+    number = host.looks.open(served.service.now())
+    for slot, found in enumerate(ranks if number else []):
+        report = node(slot, found, 2 * slot).report
+        assert report is not None
+        said: LookReport = report.model_copy(update={"look": number, "epoch": 1})
+        host.looks.take(slot, said, served.service.now())
+    await sweeps()
+    return bool(number)
+
+
+async def two_looks(served: Served, host: LiveRun, last: list[One] | None = None) -> None:
+    """Both are answered, 10 s apart."""
+    assert await answer(served, host, WAITS, LATE)
+    assert not await answer(served, host, WAITS, LATE)
+    await passes(served, 10.0)
+    assert await answer(served, host, WAITS, last or LATE)
+
+
+def found(served: Served) -> list[str]:
+    """What was said of it."""
+    return [words for words in served.reasons(DEMO) if "nothing has moved" in words]
+
+
+async def test_a_run_that_moves_is_not_looked_at(served: Served) -> None:
+    host = await running(served)
+    await passes(served, 300.0)
+    assert not await answer(served, host, WAITS, LATE)
+
+
+async def test_two_looks_name_the_rank_that_all_wait_for(served: Served) -> None:
+    host = await running(served)
+    await quiet(served)
+    await two_looks(served, host)
+    *_, last = found(served)
+    assert "rank 3" in last
+    assert "load_batch" in last
+    status = await served.service.status(host)
+    assert "nothing has moved for 2 min: 3 of 4 ranks" in status.reason
+    assert served.is_what_the_journal_says(DEMO)
+
+
+async def test_the_same_is_said_once(served: Served) -> None:
+    host = await running(served)
+    await quiet(served)
+    await two_looks(served, host)
+    count = len(found(served))
+    for _ in range(3):
+        await passes(served, 60.0)
+        assert await answer(served, host, WAITS, LATE)
+    assert len(found(served)) == count
+    assert host.run.stop is False
+
+
+async def test_a_rank_that_is_at_work_is_never_ended(served: Served) -> None:
+    """One rank saves a checkpoint for 20 minutes, and the others wait: that is no stall."""
+    host = await running(served, stall_timeout_seconds=130.0)
+    await quiet(served)
+    answers = 0
+    for n in range(30):
+        saves = late().but(more={"cpu_total": 10.0 + n, "bytes_total": n << 20})
+        answers += await answer(served, host, WAITS, [waits(), saves])
+        await passes(served, 10.0)
+    assert answers >= 6
+    assert host.run.stop is False
+    assert all(line.usual for line in host.lines_after(0) if "load_batch" in line.reason)
+
+
+async def test_a_stall_that_lasts_ends_the_programs(served: Served) -> None:
+    host = await running(served, stall_timeout_seconds=125.0)
+    await quiet(served)
+    await two_looks(served, host)
+    assert host.run.stop
+    assert host.run.stall is not None
+    assert host.run.stall.ends
+
+
+async def test_who_had_worked_has_the_whole_time_from_then(served: Served) -> None:
+    host = await running(served, stall_timeout_seconds=125.0)
+    await quiet(served)
+    worked = late().but(more={"cpu_total": 10.0})
+    await two_looks(served, host, [waits(), worked])
+    for _ in range(2):
+        await passes(served, 60.0)
+        assert await answer(served, host, WAITS, [waits(), worked])
+        assert host.run.stop is False
+    await passes(served, 10.0)
+    assert await answer(served, host, WAITS, [waits(), worked])
+    assert host.run.stop
+
+
+async def test_a_movement_takes_it_back(served: Served) -> None:
+    host = await running(served)
+    await quiet(served)
+    await two_looks(served, host)
+    await quiet(served, None)
+    assert "move again" in served.reasons(DEMO)[-1]
+    await passes(served, 60.0)
+    assert not await answer(served, host, WAITS, LATE)
+
+
+async def test_a_registry_that_comes_back_looks_anew(served: Served) -> None:
+    await running(served)
+    await quiet(served)
+    await served.restart()
+    await sweeps()
+    host = served.host(DEMO)
+    await two_looks(served, host)
+    assert "rank 3" in found(served)[-1]
+
+
+async def test_nodes_that_do_not_answer_make_no_stall(served: Served) -> None:
+    host = await running(served, stall_timeout_seconds=125.0)
+    await quiet(served)
+    for _ in range(30):
+        await passes(served, 5.0)
+    assert host.run.stop is False
