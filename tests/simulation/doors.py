@@ -364,6 +364,7 @@ class _Sink:
 
     tail: list[str] = field(default_factory=lambda: ["step 1", "Traceback: boom"])
     words: RankWords = field(default_factory=RankWords)
+    printed: int = 0
 
     def __post_init__(self) -> None:
         """What its node sends, where the run fails."""

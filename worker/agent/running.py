@@ -306,12 +306,14 @@ class Running:
     async def _find_nccl_log(self) -> None:
         """Begin to keep NCCL's log; the program starts without it where that fails or hangs."""
         try:
-            opening = partial(_open_nccl_log, self._asked, self._spec, self._environment, self._say)
-            self._nccl = await self._in_time(opening)
+            self._nccl = await self._in_time(self._open_nccl_log)
         except TimeoutError:
             self._say(notice(Note.NO_NCCL_LOG, problem=_HANGS))
         except Exception as exc:  # noqa: BLE001 (the run does without)
             self._feed(inputs.PartBroken("opening NCCL's log", exc))
+
+    def _open_nccl_log(self) -> NetworkLog | None:
+        return open_nccl_log(self._asked, self._spec, self._environment, self._say)
 
     async def _follow_network(self) -> None:
         """Tell what NCCL uses, for as long as the program runs."""
@@ -329,7 +331,7 @@ class Running:
         return inputs.TroubleRead(asked.number, trouble)
 
 
-def _open_nccl_log(
+def open_nccl_log(
     asked: Start, spec: NodeSpec, environment: AgentEnvironment, say: Callable[[Notice], None]
 ) -> NetworkLog | None:
     """What NCCL's processes will say of their network; None when nobody keeps it."""
