@@ -48,7 +48,8 @@ def seen_by_ranks(folder: Path, *options: str) -> tuple[list[dict[str, Any]], li
     found = [json.loads((folder / f"seen-{rank}").read_text()) for rank in range(2)]
     for one in found:
         del one["c environ"]  # the same, but in one piece
-        for name in "12":  # its own streams: their names alone
+        own = ("1", "2", *(name for name in one["files"] if int(name) >= 1_000))
+        for name in own:  # its own streams, and the hook's files: their names alone
             one["files"][name][0] = Path(one["files"][name][0]).name
         for name in _OTHER_EACH_TIME:
             one["environ"].pop(name, None)
