@@ -155,10 +155,12 @@ def starting(evidence: Evidence) -> Finding | None:
     if not late:
         return None
     if not waiting:
-        if len(late) < len(evidence.ranks):
+        # Where no rank has imported torch the program may have none, and be anywhere.
+        has_torch = any(seen.look.stage != "starting" for seen in late)
+        if len(late) < len(evidence.ranks) or not has_torch:
             return None
         sentence = f"{of_text(evidence.ranks, len(late))} are starting: none has a process group"
-        return Finding("starting", sentence, ("recorder",))
+        return Finding("starting", sentence, ("stacks",))
     if not _are_missed(evidence):
         return None
     since = max(seen.look.lives for seen in late)

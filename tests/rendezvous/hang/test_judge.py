@@ -481,6 +481,12 @@ def test_a_start_of_less_than_a_minute_is_no_fault() -> None:
 def test_all_may_be_starting() -> None:
     found = look_at(run(*[importing()] * 4))
     check(found, "starting", (), certain=False, says="all 4 ranks are starting")
+
+
+def test_a_program_without_torch_is_not_starting_for_ever() -> None:
+    found = look_at(run(*[One((), LOAD, "none", stage="starting")] * 4))
+    says = "the ranks are in 1 place: ranks 0-3 are in load_batch"
+    check(found, "unclear", (), certain=False, says=says)
     found = look_at(run(importing(), late(stack=FORWARD), late(stack=LOAD)))
     check(found, "unclear", (), certain=False)
 
