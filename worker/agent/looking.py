@@ -12,7 +12,7 @@ from worker.agent.quiet import LEAST_SECONDS, Quiet, Sample, seen
 from worker.agent.state import Turn
 from worker.program.family import Family, ranks_of
 
-ANSWERS_A_SECOND = 500
+ANSWERS_A_SECOND = 1_000
 """Of all nodes together: the registry has other things to do."""
 
 
