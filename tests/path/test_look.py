@@ -36,6 +36,11 @@ def seen(folder: Path, script: str, *options: str, words: tuple[str, ...] = ()) 
     assert {f"{start}err {n}" for n, start in _starts(words)} <= {*err}
     [log] = (folder / "s" / "r" / "logs").glob("node-0.log")
     assert {*out} <= {*log.read_text().splitlines()}
+    kept = {path.name: {*path.read_text().splitlines()} for path in log.parent.glob("rank-*.log")}
+    moved = "--look" not in options and not words
+    assert {*kept} == ({"rank-0.log", "rank-1.log"} if moved else set())
+    for number in range(2 if moved else 0):
+        assert {f"out {number}", f"err {number}"} <= kept[f"rank-{number}.log"]
     return [json.loads((folder / f"seen-{n}").read_text()) for n in range(2)]
 
 

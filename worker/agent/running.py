@@ -22,6 +22,7 @@ from worker.agent.environment import (
     Sink,
 )
 from worker.agent.last_words import Printed
+from worker.agent.log_places import log_places
 from worker.agent.looking import pids_by_local_rank
 from worker.agent.looks import Looks
 from worker.agent.notices import Note, Notice, notice
@@ -30,10 +31,9 @@ from worker.agent.words_sender import printed_by
 from worker.contracts.files import NOTICE_VARIABLE, notice_text
 from worker.contracts.looking import LOOK_VARIABLE
 from worker.contracts.words import rank_of_failure
-from worker.program.log_file import log_name
+from worker.program.rank_logs import RankLogs
 from worker.program.rank_streams import RankStreams
 from worker.program.rank_words import RankWords
-from worker.settings import read_bytes
 
 _LOG_SECONDS = 2.0
 _INFORM_SECONDS = 1.0
@@ -70,6 +70,8 @@ class Running:
         self._log = ""
         self._sink: Sink | None = None
         self._ranks: RankStreams | None = None
+        self._rank_logs: RankLogs | None = None
+        self._places = log_places(asked, spec, environment.environ)
         self._program: RunningProgram | None = None
         self._nccl: NetworkLog | None = None
         self._enough = asyncio.Event()
@@ -106,8 +108,9 @@ class Running:
             self._enough.set()
             if self._reading is not None:
                 self._reading.cancel()
-            if self._ranks is not None:
-                self._ranks.close()
+            for part in (self._ranks, self._rank_logs):
+                if part is not None:
+                    part.close()
             if self._sink is not None:
                 self._sink.close()
 
@@ -117,7 +120,10 @@ class Running:
         self._sink = await self._open_sink()
         environ = contract.environment(self._environment.environ)
         self._ranks = await self._open_rank_streams()
-        takes: dict[str, Any] = {"output": self._sink, "ranks": self._ranks}
+        if self._log and self._ranks is not None:
+            self._rank_logs = self._places.keep_ranks(self._sink)
+        output = self._rank_logs or self._sink
+        takes: dict[str, Any] = {"output": output, "ranks": self._ranks}
         program = await self._early.start(contract.argv, environ, **takes)
         if program is None:
             program = await self._environment.start(
@@ -135,17 +141,13 @@ class Running:
 
     async def _open_sink(self) -> Sink:
         """Open the log file; the program starts without one where that fails or hangs."""
-        settings, table = self._spec.settings, self._asked.table
-        rank = self._spec.row(table).rank
-        folder = self._spec.log_folder(self._environment.environ)
-        file = folder / log_name(rank, table.epoch if self._asked.again else 0)
-        prefix = f"[{rank}] " if settings.prefix else ""
-        join = self._spec.join
+        places = self._places
+        folder, file = places.folder, places.file
         sink = partial(
             self._environment.sink,
-            log_limit=read_bytes(settings.log_limit),
-            divider=f"--- rdzv: node {rank} of run '{join.run}', launch {join.launch_id}",
-            prefix=prefix,
+            log_limit=places.limit,
+            divider=places.divider,
+            prefix=f"[{places.rank}] " if self._spec.settings.prefix else "",
         )
 
         def open_in_folder() -> Sink:

@@ -53,6 +53,9 @@ class LogFile:
         limit: Bytes of it and its older parts together; 0 for none.
     """
 
+    _limit_words = "--log-limit"
+    """What limits it, as the line says that counts what has fallen out."""
+
     def __init__(self, path: Path, limit: int) -> None:
         self.path = path
         self._fd, self._size = -1, 0
@@ -124,7 +127,7 @@ class LogFile:
     def _count(self, left_out: int) -> None:
         """Say in one line behind the beginning how much has fallen out; the same line each time."""
         self._left_out += left_out
-        words = f"rdzv: {self._left_out} bytes of output are omitted here (--log-limit)"
+        words = f"rdzv: {self._left_out} bytes of output are omitted here ({self._limit_words})"
         with first_part(self.path).open("r+b", buffering=0) as file:
             if self._line_at is None:
                 self._line_at = _end_whole(file)

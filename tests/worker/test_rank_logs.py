@@ -1,0 +1,203 @@
+"""The log of each rank: what is kept of it, beside what the node's log has, and its index."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from tests.worker.programs.started import Recording
+from worker.program.log_file import first_part, older_part
+from worker.program.rank_logs import (
+    MARK_BYTES,
+    MARK_SECONDS,
+    RankLog,
+    RankLogs,
+    RankPlace,
+    index_of,
+    offset_at,
+    rank_log_name,
+    read_rank_log_name,
+)
+
+LIMIT = 1 << 20
+
+
+class Clock:
+    """Seconds that are moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "rank-3.log"
+
+
+def logs(folder: Path, **more: int | str) -> tuple[RankLogs, Recording]:
+    """Those of a node whose first rank is 2, and what is passed on."""
+    behind = Recording()
+    return RankLogs(behind, RankPlace(folder, 2, **more)), behind  # type: ignore[arg-type]
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.glob("*.log")}
+
+
+def test_each_rank_has_a_file_by_its_global_number_and_all_is_passed_on(tmp_path: Path) -> None:
+    kept, behind = logs(tmp_path)
+    kept.write("stdout", b"loss 3\n", 1)
+    kept.write("stderr", b"oh\n", 1)
+    kept.write("stdout", b"torchrun says\n")
+    kept.write("stdout", b"loss 2\n", 0)
+    kept.close()
+    assert files(tmp_path) == {"rank-2.log": b"loss 2\n", "rank-3.log": b"loss 3\noh\n"}
+    assert behind.of("stdout") == b"loss 3\ntorchrun says\nloss 2\n"
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in tmp_path.iterdir())
+
+
+def test_who_says_nothing_has_no_file(tmp_path: Path) -> None:
+    kept, _ = logs(tmp_path)
+    kept.write("stdout", b"words\n")
+    kept.idle()
+    kept.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_launch_and_another_epoch(tmp_path: Path) -> None:
+    for words in (b"one", b"two\n"):
+        kept, _ = logs(tmp_path, divider="--- next")
+        kept.write("stdout", words, 0)
+        kept.close()
+    kept, _ = logs(tmp_path, epoch=4, divider="--- next")
+    kept.write("stdout", b"again\n", 0)
+    kept.close()
+    assert files(tmp_path) == {
+        "rank-2.log": b"one\n--- next\ntwo\n",
+        "rank-2.e4.log": b"again\n",
+    }
+
+
+def test_the_names() -> None:
+    for rank, epoch in ((0, 0), (37, 0), (1_048_575, 12)):
+        assert read_rank_log_name(rank_log_name(rank, epoch)) == (rank, epoch)
+    for name in ("rank-.log", "rank-1.e0.log", "rank-1.log.1", "node-1.log", "rank-01.e1.logs"):
+        assert read_rank_log_name(name) is None
+
+
+def test_a_full_disk_is_said_once_and_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    kept, behind = logs(tmp_path)
+    kept.write("stdout", b"one\n", 0)
+    monkeypatch.setattr(RankLog, "_put", full)
+    for rank in (0, 1, 0):
+        kept.write("stdout", b"two\n", rank)
+    kept.close()
+    assert [record.getMessage() for record in caplog.records] == [
+        f"the log file {tmp_path}/rank-2.log has gaps from here on: No space left on device"
+    ]
+    assert behind.of("stdout") == b"one\ntwo\ntwo\ntwo\n"
+
+
+def test_a_log_that_cannot_be_opened_is_not_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept, behind = logs(tmp_path / "missing")
+    kept.write("stdout", b"one\n", 0)
+    (tmp_path / "missing").mkdir()
+    kept.write("stdout", b"two\n", 0)
+    kept.close()
+    assert len(caplog.records) == 1
+    assert behind.of("stdout") == b"one\ntwo\n"
+    assert files(tmp_path / "missing") == {}
+
+
+def test_a_long_log_keeps_its_beginning_and_the_newest(log: Path) -> None:
+    file = RankLog(log, LIMIT)
+    lines = [b"%07d %s\n" % (number, b"x" * 90) for number in range(40_000)]
+    for number in range(0, len(lines), 500):
+        file.write(b"".join(lines[number : number + 500]))
+        parts = [path for path in log.parent.iterdir() if path.suffix != ".index"]
+        assert sum(path.stat().st_size for path in parts) <= LIMIT
+    file.close()
+    assert first_part(log).read_bytes().startswith(lines[0])
+    assert (
+        b"bytes of output are omitted here (limit of a rank's log)"
+        in (first_part(log).read_bytes()[-100:])
+    )
+    newest = older_part(log).read_bytes() + log.read_bytes()
+    assert newest == b"".join(lines)[-len(newest) :]
+    assert len(newest) > LIMIT // 3
+    assert sorted(path.name for path in log.parent.glob("*.index")) == [
+        "rank-3.log.1.index",
+        "rank-3.log.index",
+    ]
+
+
+def test_the_index_leads_to_what_was_written_at_a_time(log: Path) -> None:
+    clock = Clock()
+    file = RankLog(log, 0, clock)
+    for _ in range(40):
+        file.write(b"x" * (MARK_BYTES // 2 - 1) + b"\n")
+        clock.now += 1.0
+    file.close()
+    assert index_of(log).stat().st_size == 20 * 32
+    assert offset_at(log, 0.0) == 0
+    for second in range(40):
+        place = offset_at(log, 1_000.0 + second)
+        assert place <= second * MARK_BYTES // 2
+        assert place >= (second - 2) * MARK_BYTES // 2
+    assert offset_at(log, 9_999.0) == 38 * MARK_BYTES // 2
+
+
+def test_a_rank_that_says_little_has_a_mark_a_minute(log: Path) -> None:
+    clock = Clock()
+    file = RankLog(log, 0, clock)
+    for _ in range(10):
+        file.write(b"loss\n")
+        clock.now += MARK_SECONDS / 2
+    file.close()
+    assert index_of(log).stat().st_size == 5 * 32
+    assert offset_at(log, clock.now) == 40
+
+
+@pytest.mark.parametrize("damage", [b"", b"x" * 64, b"\xff" * 32, b"1" * 31])
+def test_without_an_index_or_with_a_damaged_one_all_is_read(log: Path, damage: bytes) -> None:
+    log.write_bytes(b"words\n")
+    assert offset_at(log, 5.0) == 0
+    index_of(log).write_bytes(damage)
+    assert offset_at(log, 5.0) == 0
+
+
+@given(some.integers(0, 1 << 30), some.floats(0.0, 60.0))
+def test_nothing_of_a_time_is_before_the_place_that_the_index_gives(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, at: float
+) -> None:
+    dice, clock = random.Random(seed), Clock()
+    log = tmp_path_factory.mktemp("logs") / "rank-0.log"
+    file = RankLog(log, 0, clock)
+    began: list[tuple[float, int]] = []
+    size = 0
+    for _ in range(12):
+        piece = b"x" * dice.randrange(2 * MARK_BYTES)
+        began.append((clock.now, size))
+        file.write(piece)
+        size += len(piece)
+        clock.now += dice.random() * 10
+    file.close()
+    place = offset_at(log, 1_000.0 + at)
+    first = next((offset for when, offset in began if when >= 1_000.0 + at), size)
+    assert place <= first
