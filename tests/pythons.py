@@ -42,7 +42,7 @@ PURE = {
         *("address", "choice", "contracts", "family", "frameworks", "frameworks_mpi"),
         *("frameworks_page", "hosts", "hosts_plan", "hosts_text", "metrics", "nccl", "needs"),
         *("own_restarts", "probe_packets", "rsh_command_line", "settings", "table", "telling"),
-        "variables",
+        *("variables", "wanted"),
     ),
     "tests/worker/agent": (
         *("attempt", "departing", "evidence", "following", "held_watch", "joining", "last_words"),

@@ -14,6 +14,8 @@ import contextlib
 import os
 import re
 import stat
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
@@ -33,6 +35,29 @@ def read_log_name(name: str) -> tuple[int, int] | None:
     """What `log_name` was given; None where it made no such name."""
     found = _NAME.fullmatch(name)
     return found and (int(found[1]), int(found[2] or 0))
+
+
+def epoch_of_log(paths: Mapping[int, Path], epoch: int | None, newest: int) -> int:
+    """Which of the logs of a node or rank is meant, by its epoch; perhaps one that is not there.
+
+    A folder of the user's may have those of a former launch, with higher epochs.
+
+    Args:
+        paths: By epoch; 0: of the first start, of whichever epoch that was.
+        epoch: The one that is asked for; None: the newest.
+        newest: Of the run.
+    """
+    if epoch is None:
+        return max(paths, key=lambda one: (_written_at(paths[one]), one))
+    again = min((one for one in paths if one), default=newest + 1)
+    return epoch if epoch >= again else 0
+
+
+def _written_at(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:  # it has just become its older part
+        return sys.maxsize
 
 
 def first_part(log: Path) -> Path:

@@ -1,0 +1,215 @@
+"""Reading a log beside who writes it: its newest lines, what comes, and what has fallen out."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from worker.program import log_reader
+from worker.program.log_file import LogFile, first_part, older_part
+from worker.program.log_reader import LogReader
+from worker.program.rank_logs import RankLog
+from worker.program.wanted import Wanted
+
+LIMIT = 1 << 20
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "rank-0.log"
+
+
+_OPENED: list[LogReader] = []
+
+
+@pytest.fixture(autouse=True)
+def _close() -> Iterator[None]:
+    yield
+    while _OPENED:
+        _OPENED.pop().close()
+
+
+def opened(log: Path, wanted: Wanted, lines: int | None, **more: Any) -> LogReader:
+    _OPENED.append(LogReader(log, wanted, lines, **more))
+    return _OPENED[-1]
+
+
+def rest(reader: LogReader, most: int = 100_000) -> list[str]:
+    """All that there is now."""
+    found: list[str] = []
+    for _ in range(most):
+        found += reader.step()
+        if reader.at_end:
+            return found
+    raise AssertionError("it comes to no end")
+
+
+def newest(log: Path, lines: int, *grep: str, follow: bool = False) -> list[str]:
+    reader = opened(log, Wanted(grep), lines, follow=follow)
+    found = rest(reader)
+    assert rest(reader) == []
+    reader.close()
+    return found
+
+
+def test_the_newest_lines_and_those_that_are_wanted(log: Path) -> None:
+    log.write_text("".join(f"{'loss' if n % 3 else 'acc'} {n}\n" for n in range(20_000)))
+    assert newest(log, 3) == ["loss 19997", "acc 19998", "loss 19999"]
+    assert newest(log, 2, "acc") == ["acc 19995", "acc 19998"]
+    assert newest(log, 5, "acc 3\n"[:-1])[0].startswith("acc 3")
+    assert newest(log, 5, "nothing like it") == []
+    assert newest(log, 0) == []
+    assert len(newest(log, 10_000, "loss")) == 10_000
+
+
+def test_an_unfinished_line_is_the_last_one_or_is_waited_for(log: Path) -> None:
+    log.write_bytes(b"one\ntwo\nthr")
+    assert newest(log, 2) == ["two", "thr"]
+    reader = opened(log, Wanted(), 2, follow=True)
+    assert rest(reader) == ["one", "two"]
+    with log.open("ab") as file:
+        file.write(b"ee\nfour\nfi")
+    assert rest(reader) == ["three", "four"]
+
+
+def test_a_log_that_is_not_there_yet(log: Path) -> None:
+    reader = opened(log, Wanted(), 5, follow=True)
+    assert (rest(reader), reader.is_there) == ([], False)
+    log.write_bytes(b"one\n")
+    assert (rest(reader), reader.is_there) == (["one"], True)
+
+
+def test_all_from_the_first(log: Path) -> None:
+    log.write_bytes(b"".join(b"%d\n" % n for n in range(50_000)))
+    reader = opened(log, Wanted(), None, follow=True)
+    assert rest(reader) == [str(n) for n in range(50_000)]
+
+
+def test_a_progress_bar_shows_states(log: Path) -> None:
+    reader = opened(log, Wanted(), 5, follow=True)
+    log.write_bytes(b"\r 10%\r 20%\r 30%")
+    assert rest(reader) == [" 20%"]
+    with log.open("ab") as file:
+        file.write(b"\r100%\n")
+    assert rest(reader) == ["100%"]
+
+
+def test_a_line_without_an_end_is_cut(log: Path) -> None:
+    log.write_bytes(b"begin " + b"x" * 3_000_000 + b"\nlast\n")
+    found = newest(log, 5)
+    assert [line[:8] for line in found] == ["begin xx", "last"]
+    reader = opened(log, Wanted(), None, follow=True)
+    assert rest(reader)[-1] == "last"
+
+
+def test_a_log_that_is_begun_anew_is_followed(log: Path) -> None:
+    file = LogFile(log, LIMIT)
+    reader = opened(log, Wanted(), 5, follow=True)
+    rest(reader)
+    found = []
+    for number in range(40_000):
+        file.write(b"%07d %s\n" % (number, b"x" * 40))
+        if number % 500 == 0:
+            found += rest(reader)
+    found += rest(reader)
+    assert [int(line.split()[0]) for line in found] == list(range(40_000))
+
+
+def test_the_parts_of_a_long_log_are_one(log: Path) -> None:
+    file = LogFile(log, LIMIT)
+    for number in range(15_000):
+        file.write(b"%07d %s\n" % (number, b"x" * 40))
+    assert older_part(log).exists()
+    assert not first_part(log).exists()
+    found = newest(log, 10_000)
+    assert [int(line.split()[0]) for line in found] == list(range(5_000, 15_000))
+
+
+def test_what_was_lost_is_passed_over(log: Path) -> None:
+    file = RankLog(log, LIMIT)
+    reader = opened(log, Wanted(), 5, follow=True)
+    for number in range(100):
+        file.write(b"%07d %s\n" % (number, b"x" * 40))
+    assert len(rest(reader)) == 5
+    for number in range(100, 100_000):
+        file.write(b"%07d %s\n" % (number, b"x" * 40))
+    lines = rest(reader)
+    omitted = [line for line in lines if line.startswith("rdzv: ")]
+    assert [line.strip()[-52:] for line in omitted] == [
+        "bytes of output are omitted here (limit of a rank's log)"[-52:]
+    ]
+    found = [int(line.split()[0]) for line in lines if line not in omitted]
+    assert found[-1] == 99_999
+    assert found == sorted(found)
+
+
+def test_who_is_far_behind_goes_on_with_the_newest(log: Path) -> None:
+    log.write_bytes(b"one\n")
+    reader = opened(log, Wanted(), 5, follow=True)
+    assert rest(reader) == ["one"]
+    assert reader.skip() == 0
+    with log.open("ab") as file:
+        file.write(b"".join(b"%09d\n" % n for n in range(1_000_000)))
+    skipped = reader.skip()
+    found = rest(reader)
+    assert found[-1] == "000999999"
+    assert skipped + len(found) in (1_000_000, 1_000_001)
+    assert len(found) < 20_000
+
+
+def test_what_is_older_is_not_read(log: Path) -> None:
+    now = 1_000.0
+    file = RankLog(log, 0, lambda: now)
+    for _ in range(10):
+        file.write(b"".join(b"%d %d\n" % (now, n) for n in range(10_000)))
+        now += 60.0
+    reader = opened(log, Wanted(), 100_000, since=now - 130.0)
+    assert {line.split()[0] for line in rest(reader)} == {"1420", "1480", "1540"}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    some.lists(some.binary(max_size=60), max_size=40),
+    some.integers(0, 12),
+    some.integers(1, 40),
+    some.booleans(),
+)
+def test_the_newest_are_those_of_the_whole_file(
+    tmp_path_factory: pytest.TempPathFactory,
+    pieces: list[bytes],
+    lines: int,
+    step: int,
+    follow: bool,
+) -> None:
+    """However small the steps are."""
+    log = tmp_path_factory.mktemp("logs") / "rank-0.log"
+    data = b"\n".join(piece.replace(b"\r", b" ") for piece in pieces)
+    log.write_bytes(data)
+    whole, _, unfinished = data.rpartition(b"\n")
+    every = whole.split(b"\n") if b"\n" in data else []
+    if unfinished and not follow:
+        every.append(unfinished)
+    wanted = Wanted()
+    expected = [wanted.line(line) for line in every][-lines:] if lines else []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log_reader, "STEP_BYTES", step)
+        assert newest(log, lines, follow=follow) == expected
+
+
+def test_a_reader_beside_a_writer_sees_every_line_once(log: Path) -> None:
+    dice = random.Random(5)
+    reader = opened(log, Wanted(("7",)), None, follow=True)
+    file = LogFile(log, LIMIT)
+    found: list[str] = []
+    for number in range(30_000):
+        file.write(b"%d\n" % number)
+        if dice.random() < 0.01:
+            found += reader.step()
+    found += rest(reader)
+    assert found == [str(n) for n in range(30_000) if "7" in str(n)]
