@@ -46,7 +46,7 @@ PURE = {
     ),
     "tests/worker/agent": (
         *("attempt", "departing", "evidence", "following", "held_watch", "joining", "last_words"),
-        *("leaving", "node", "reports", "restarting", "watching"),
+        *("leaving", "node", "reports", "restarting", "viewing", "watching"),
     ),
     "tests/worker/evidence": ("groups", "kernel_log", "places", "rank_processes"),
     "tests/worker/look": ("fitting", "recorder", "signalling", "stacks"),

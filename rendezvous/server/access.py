@@ -13,21 +13,31 @@ from typing import Literal
 from rendezvous.run.leases import Key
 from rendezvous.run.state import Run
 from rendezvous.server.live_run import LiveRun
-from rendezvous.talk.credentials import Credential, look_credential, node_credential
+from rendezvous.talk.credentials import (
+    Credential,
+    logs_credential,
+    look_credential,
+    node_credential,
+)
 from rendezvous.wire.errors import Fenced, Forbidden, NotFound, RunOver, Unauthorized, Unavailable
 
-Scope = Literal["read", "look", "write"]
-"""What is asked of a run: its state, the state of its program, or to change it."""
+Scope = Literal["read", "look", "logs", "write"]
+"""What is asked of a run: its state, the state of its program, its output, or to change it."""
 _MAY: dict[Scope, tuple[str, ...]] = {
     "read": ("admin", "read", "node"),
     "look": ("admin", "look"),
+    "logs": ("admin", "logs"),
     "write": ("admin",),
 }
 _REFUSALS: dict[Scope, str] = {
     "read": "cannot read the state of a run",
     "look": "cannot look at the program of a run",
+    "logs": "cannot read the output of a run",
     "write": "cannot change a run",
 }
+
+
+_DERIVED = {"look": look_credential, "logs": logs_credential}
 
 
 class NotYours(NotFound):
@@ -71,8 +81,8 @@ class Access:
             return shown.matches(spec.admin_sha256)
         if shown.kind == "read":
             return shown.matches(spec.read_sha256)
-        if shown.kind == "look":
-            known = look_credential(spec.admin_sha256, live.run.id, spec.launch_id)
+        if (derive := _DERIVED.get(shown.kind)) is not None:
+            known = derive(spec.admin_sha256, live.run.id, spec.launch_id)
             return hmac.compare_digest(known.secret, shown.secret)
         return shown.kind == "node" and self._is_node(live, shown)
 

@@ -15,7 +15,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 
 from starlette.requests import Request
@@ -24,6 +24,7 @@ from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rendezvous.compat import timeout
+from rendezvous.server import access
 from rendezvous.server.access import NotYours
 from rendezvous.server.answers import Body, send_body
 from rendezvous.server.asked import Asked, credential_of, newcomer, node, parse
@@ -74,6 +75,10 @@ def _body_limit(scope: Scope) -> int:
     return _MAX_RELAY_BYTES if relays and scope["path"].endswith("/relay") else MAX_BODY_BYTES
 
 
+_OWN_SCOPES: Mapping[str, access.Scope] = {"look": "look", "logs": "logs"}
+"""Of the credentials that are good for one thing alone."""
+
+
 def asks_what_is_wrong(service: Service) -> Callable[[Scope], bool]:
     """Whether a request is one of a run's launcher, its readers or the operator.
 
@@ -88,7 +93,7 @@ def asks_what_is_wrong(service: Service) -> Callable[[Scope], bool]:
             if shown.kind == "registry":
                 service.access.registry(shown)
             else:
-                service.access.run(run, shown, "look" if shown.kind == "look" else "read")
+                service.access.run(run, shown, _OWN_SCOPES.get(shown.kind, "read"))
         except RdzvError:
             return False
         return True

@@ -132,8 +132,9 @@ def looker(service: Service, asked: Asked) -> None:
 
 
 def log_reader(service: Service, asked: Asked) -> None:
-    """Whoever may read what the programs have printed, which may hold secrets."""
-    maker(service, asked)
+    """Whoever may read what the programs print, which may hold secrets."""
+    asked.live = service.access.run(asked.run, asked.credential, "logs")
+    asked.proven()
 
 
 def newcomer(service: Service, asked: Asked) -> None:

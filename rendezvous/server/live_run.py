@@ -26,6 +26,7 @@ from rendezvous.run.views import (
 from rendezvous.server.answers import Body
 from rendezvous.server.journal import Record
 from rendezvous.server.last_words import KeptWords
+from rendezvous.server.log_views import Limits, LogViews
 from rendezvous.server.looks import Looks
 from rendezvous.server.metrics import Metrics
 from rendezvous.server.news import News
@@ -33,6 +34,7 @@ from rendezvous.server.relay import Relay
 from rendezvous.server.stalling import Stalling
 from rendezvous.server.trouble import Trouble
 from rendezvous.server.waiters import Waiters
+from rendezvous.wire.log_view import ViewCall, ViewRequest
 from rendezvous.wire.look import LookCall
 from rendezvous.wire.run import EventLine, NodeState, Phase, RunSpec, RunStatus
 
@@ -91,6 +93,9 @@ class LiveRun:
         self.stalling = Stalling(self.looks, self.begin_look)
         self._look_told = 0
         """Of the look in what a poll without news answers."""
+        self.views = LogViews()
+        self._view_told = 0
+        """Of the newest view in that."""
 
     def with_former(self) -> dict[str, str]:
         """How the launches of this name ended, this one too; the last of them."""
@@ -166,12 +171,14 @@ class LiveRun:
             self.idle(now)
             self.nodes.wake_all()
         self.people.wake_all()
+        self.views.wake_all()
 
     def wake_all(self) -> None:
         """Answer everyone who waits: this run is replaced, or the registry closes."""
         self.nodes.wake_all()
         self.people.wake_all()
         self.looks.close()
+        self.views.close()
         if self.relay is not None:
             self.relay.close()
 
@@ -181,10 +188,17 @@ class LiveRun:
         self.nodes.wake_all()
         return call
 
-    def look_to_tell(self, now: float) -> int:
-        """The number of the look that a poll without news is answered with now; 0: none."""
+    def open_view(self, request: ViewRequest, now: float, shared: Limits) -> ViewCall:
+        """Ask nodes for their output; see `LogViews.open`."""
+        call = self.views.open(self.run, request, now, shared)
+        self.nodes.wake_all()
+        return call
+
+    def knows(self, after: int, look: int, views: int, now: float) -> bool:
+        """Whether who knows these news, this look and this view is told nothing new now."""
         self.idle(now)
-        return self._look_told
+        asked = self._look_told in (0, look) and self._view_told in (0, views)
+        return asked and self.news_seq <= after
 
     @property
     def has_ended(self) -> bool:
@@ -220,12 +234,15 @@ class LiveRun:
     def idle(self, now: float) -> Body:
         """What a poll without news answers: the reason of the moment, made twice a second."""
         look = self.looks.open(now)
-        fresh = now - self._idle_at < _IDLE_SECONDS and look == self._look_told
+        newest = self.views.newest(now)
+        asked = (look, newest) == (self._look_told, self._view_told)
+        fresh = now - self._idle_at < _IDLE_SECONDS and asked
         if self.news is not None and self.is_durable and not fresh:
             words, topic = reason_and_topic(self.run, now, self.trouble(now))
-            self._look_told = look
+            self._look_told, self._view_told = look, newest
             changed: dict[str, Any] = {
                 "look": self._look_told or None,
+                "views": self.views.orders(now) or None,
                 "plan": None,
                 "table": None,
                 "why_released": {},

@@ -38,6 +38,7 @@ from rendezvous.server.service import Service
 from rendezvous.version import rdzv_version
 from rendezvous.wire.errors import NotFound
 from rendezvous.wire.last_words import LastWords, LastWordsReply, RunLastWords
+from rendezvous.wire.log_view import RunView, ViewCall, ViewPost, ViewReply, ViewRequest
 from rendezvous.wire.look import LookCall, LookReport, RunLook
 from rendezvous.wire.metrics import MetricBatch, MetricReply, RunMetrics
 from rendezvous.wire.node import JoinReply, JoinRequest, Refusal
@@ -74,14 +75,14 @@ async def _watch(service: Service, asked: Asked) -> Body:
     if query.ack is not None:
         ack = _ack(query.epoch, query.ack)
         await service.report(asked.live, asked.slot, asked.number, ack, watches=True)
-    return await service.watch(asked.live, query.after, query.has, query.look)
+    return await service.watch(asked.live, query.after, query.has, query.look, query.views)
 
 
 async def _end_and_watch(service: Service, asked: Asked) -> Body:
     """The same of a program's end."""
     await service.report(asked.live, asked.slot, asked.number, asked.said, watches=True)
     query = asked.query
-    return await service.watch(asked.live, query.after, query.has, query.look)
+    return await service.watch(asked.live, query.after, query.has, query.look, query.views)
 
 
 @functools.lru_cache(64)  # all nodes acknowledge the same
@@ -159,6 +160,22 @@ async def _words(service: Service, asked: Asked) -> Body:
     return Body(asked.live.last_words.after(asked.query.after))
 
 
+async def _view(service: Service, asked: Asked) -> ViewCall:
+    service.counters["views"] += 1
+    return asked.live.open_view(asked.said, service.now(), service.sequencer.view_limits)
+
+
+async def _viewed(service: Service, asked: Asked) -> Body:
+    live, query = asked.live, asked.query
+    if not service.closing.is_set():
+        await live.views.wait(live.run, query.view, query.after, query.wait, service.now())
+    return live.views.written(live.run, query.view, query.after, service.now())
+
+
+async def _serve_view(service: Service, asked: Asked) -> ViewReply:
+    return asked.live.views.take((asked.slot, asked.number), asked.said, service.now())
+
+
 # --- the table
 
 Reply = Body | BaseModel | Response
@@ -223,6 +240,7 @@ _AFTER = (int, 0)
 _DIGEST = (Digest | None, None)
 _LOOK = (_Sequence, 0)
 
+
 # fmt: off
 ROUTES = (
     # What every node asks and says.
@@ -230,14 +248,15 @@ ROUTES = (
           "News newer than `after`, else the reason of the moment after the poll length; "
           "before it waits, it acknowledges the table of `epoch` with the digest `ack`. `has` is "
           "the digest of the table that the node has: of one that renews it only the port is sent. "
-          "`look` is the number of the look that it knows: it is answered early for another one.",
+          "`look` and `views` are the numbers of the look and the newest view that it knows: it is "
+          "answered early for another one.",
           node, _watch, NodeView,
           query={"after": _AFTER, "epoch": (int, 0), "ack": _DIGEST, "has": _DIGEST,
-                 "look": _LOOK}, lean=True),
+                 "look": _LOOK, "views": _LOOK}, lean=True),
     Route("end_and_watch", "POST", f"{_NODE}/watch",
           "The same; before it waits, it takes in how the program has ended.",
           node, _end_and_watch, NodeView, takes=ExitReport,
-          query={"after": _AFTER, "has": _DIGEST, "look": _LOOK}, lean=True),
+          query={"after": _AFTER, "has": _DIGEST, "look": _LOOK, "views": _LOOK}, lean=True),
     Route("report", "POST", f"{_NODE}/reports",
           "Probe results, acknowledgement or refusal, progress, exit, leave.",
           node,
@@ -318,6 +337,15 @@ ROUTES = (
           looker, _looked, RunLook, query={"look": _LOOK, "wait": (_Wait, 0.0)}),
     Route("answer_look", "POST", f"{_NODE}/looks", "Where the ranks of this node are.",
           node, _answer_look, ReportReply, takes=LookReport, lean=True),
+    Route("view", "POST", f"{_RUN}/views",
+          "Look at what the programs print: asks the nodes that have it.",
+          log_reader, _view, ViewCall, takes=ViewRequest),
+    Route("viewed", "GET", f"{_RUN}/views",
+          "What has come of this view after the piece `after`, which is let go; waits for more.",
+          log_reader, _viewed, RunView,
+          query={"view": (_Sequence, 0), "after": (_Sequence, 0), "wait": (_Wait, 0.0)}),
+    Route("serve_view", "POST", f"{_NODE}/views", "Lines of a node's logs for one view.",
+          node, _serve_view, ViewReply, takes=ViewPost, lean=True),
     Route("runs", "GET", "/v1/runs", "All runs, without their slots.",
           operator, lambda service, asked: service.statuses(), RunList),
     Route("metrics", "GET", "/metrics", "Counters and gauges, as Prometheus text.",

@@ -23,6 +23,7 @@ from rendezvous.run.protocol import due, launcher_gone
 from rendezvous.server.clock import RegistryClock
 from rendezvous.server.journal import Journal, Record, applying
 from rendezvous.server.live_run import LiveRun
+from rendezvous.server.log_views import Limits
 from rendezvous.wire.errors import (
     InternalError,
     RdzvError,
@@ -50,6 +51,7 @@ _COUNTERS = (
     "joins",
     "watches",
     "looks",
+    "views",
     "reports",
     "metrics",
     "last_words",
@@ -103,6 +105,7 @@ class Sequencer:
         self.runs: dict[str, LiveRun] = {}
         self.closing = asyncio.Event()
         self.counters = dict.fromkeys(_COUNTERS, 0)
+        self.view_limits = Limits()
 
     def _stalled(self) -> None:
         for live in self.runs.values():

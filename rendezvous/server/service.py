@@ -73,9 +73,8 @@ class Service:
         clock: Callable[[], float] = time.monotonic,
         options: Options | None = None,
     ) -> None:
-        options = options or Options()
+        self.sequencer = Sequencer(journal, clock, options := options or Options())
         self._max_runs = options.max_runs
-        self.sequencer = Sequencer(journal, clock, options)
         self._clock = self.sequencer.clock
         self.now = self._clock.now
         self._runs = self.sequencer.runs
@@ -327,11 +326,12 @@ class Service:
             by_peer = how in (CloseReason.FIN, CloseReason.RST) and is_new
             live.leases.closed(key, now, number, by_peer=by_peer)
 
-    async def watch(self, live: LiveRun, after: int, has: str | None = None, look: int = 0) -> Body:
-        """What is new to who knows so much, has this table and was told of this look."""
+    async def watch(
+        self, live: LiveRun, after: int, has: str | None = None, look: int = 0, views: int = 0
+    ) -> Body:
+        """What is new to who knows so much, has this table, and was told of this look and view."""
         self.counters["watches"] += 1
-        knows = live.news_seq <= after and live.look_to_tell(self.now()) in (0, look)
-        if knows and not self.closing.is_set():
+        if live.knows(after, look, views, self.now()) and not self.closing.is_set():
             await live.nodes.wait(live.leases.poll)
         if self.closing.is_set():
             raise Unavailable("the registry is closing")

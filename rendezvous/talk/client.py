@@ -261,6 +261,7 @@ class RegistryClient:
         poll: float,
         brings: AckReport | ExitReport | None = None,
         look: int = 0,
+        views: int = 0,
     ) -> NodeView:
         """The next news, or the present reason when there is none.
 
@@ -268,7 +269,8 @@ class RegistryClient:
         `JoinReply` has `acks_in_watch` reads an acknowledgement, and only one that tells of
         restarts the end of a program.
         """
-        path = f"/v1/runs/{run}/nodes/{slot}/watch?after={after}" + f"&look={look}" * bool(look)
+        asked = f"&look={look}" * bool(look) + f"&views={views}" * bool(views)
+        path = f"/v1/runs/{run}/nodes/{slot}/watch?after={after}{asked}"
         late = poll + self._seconds
         if isinstance(brings, AckReport):
             path += f"&epoch={brings.epoch}&ack={brings.digest}"
@@ -294,13 +296,12 @@ class RegistryClient:
 
     async def send_metrics(self, run: str, slot: int, batch: MetricBatch) -> MetricReply:
         """Tell how this node's processes get on; what is lost on the way may be sent again."""
-        path = f"/v1/runs/{run}/nodes/{slot}/metrics"
-        return await self.ask(MetricReply, "POST", path, batch)
+        return await self.ask(MetricReply, "POST", f"/v1/runs/{run}/nodes/{slot}/metrics", batch)
 
     async def relay_give(self, run: str, slot: int, parcels: list[Parcel]) -> RelayReply:
         """Send frames of remote commands to other nodes."""
-        path = f"/v1/runs/{run}/nodes/{slot}/relay"
-        return await self.ask(RelayReply, "POST", path, RelayPost(parcels=parcels))
+        post = RelayPost(parcels=parcels)
+        return await self.ask(RelayReply, "POST", f"/v1/runs/{run}/nodes/{slot}/relay", post)
 
     async def relay_take(self, run: str, slot: int, after: int, session: str) -> RelayMail:
         """The frames of remote commands for this node after those that it has; waits for one."""
@@ -366,9 +367,8 @@ class RegistryClient:
 
     async def events(self, run: str, after: int = 0) -> AsyncGenerator[EventLine, None]:
         """The run's events as they happen, until the run is over."""
-        line = await self._ready()
         request = self._request("GET", f"/v1/runs/{run}/events", None, {"after": after})
-        with self._waiting(line):
+        with self._waiting(line := await self._ready()):
             async with line.stream(request, _QUIET_SECONDS) as answer:
                 if answer.status >= 400:
                     raise _refusal(answer.status, await answer.read())

@@ -50,18 +50,19 @@ def from_base64url(text: str) -> bytes:
     return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
 
 
-CredentialKind = Literal["join", "node", "read", "look", "admin", "registry"]
+CredentialKind = Literal["join", "node", "read", "look", "logs", "admin", "registry"]
 _LETTERS: dict[str, CredentialKind] = {
     "j": "join",
     "n": "node",
     "r": "read",
     "l": "look",
+    "o": "logs",
     "a": "admin",
     "g": "registry",
 }
 _LETTER_OF = {kind: letter for letter, kind in _LETTERS.items()}
 _CREDENTIAL = re.compile(
-    r"([rlag]|[jn]\.(0|[1-9][0-9]{0,6})\.(0|[1-9][0-9]{0,6}))"
+    r"([rloag]|[jn]\.(0|[1-9][0-9]{0,6})\.(0|[1-9][0-9]{0,6}))"
     r"\.([A-Za-z0-9_-]{42}[AEIMQUYcgkosw048])\Z"
 )
 
@@ -139,6 +140,11 @@ class RunKeys:
         return look_credential(self.admin.sha256(), self.run, self.launch_id)
 
     @property
+    def logs(self) -> Credential:
+        """May read what the programs print, and nothing else."""
+        return logs_credential(self.admin.sha256(), self.run, self.launch_id)
+
+    @property
     def row_key(self) -> bytes:
         """Nodes sign their rows with it."""
         return self._derive("row")
@@ -156,6 +162,12 @@ def look_credential(admin_sha256: str, run: str, launch_id: str) -> Credential:
     given anything for it: a registry of any age makes runs of which it is good for.
     """
     return Credential("look", hkdf(bytes.fromhex(admin_sha256), f"look|{run}|{launch_id}"))
+
+
+def logs_credential(admin_sha256: str, run: str, launch_id: str) -> Credential:
+    """Lets its holder read what the programs print: as `look_credential`, for the other thing that
+    a program may show."""
+    return Credential("logs", hkdf(bytes.fromhex(admin_sha256), f"logs|{run}|{launch_id}"))
 
 
 def registry_credential(secret: bytes) -> Credential:

@@ -6,6 +6,7 @@ import json
 
 from pydantic import Field, TypeAdapter
 
+from rendezvous.wire.log_view import ViewOrder
 from rendezvous.wire.run import Phase, RestartFacts, Result
 from rendezvous.wire.table import EndpointTable, canonical_json, digest_of
 from rendezvous.wire.types import Wire, Words
@@ -55,6 +56,9 @@ class NodeView(Wire):
     )
     look: int | None = Field(
         None, description="The number of a look: the node answers where its ranks are."
+    )
+    views: list[ViewOrder] | None = Field(
+        None, description="Who looks at output now: nodes that have it send it, the newest last."
     )
 
 

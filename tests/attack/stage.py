@@ -32,6 +32,8 @@ from tests.support.served import OPERATOR, SECRET, FakeClock, Served, ask
 GENERATION_2: dict[str, Any] = {"generation": 2, "join_id": "join-0-of-generation-2"}
 LOOK = 1
 """No look has this number: an answer to it changes nothing."""
+VIEW = 1
+"""Nor has any view this one."""
 SILENCE = 0.4
 RUNS = ("demo", "other", "over")
 
@@ -113,6 +115,7 @@ class Stage:
             "node": self.node(self.mine, 0, 2),
             "read": self.mine.keys.read,
             "look": self.mine.keys.look,
+            "logs": self.mine.keys.logs,
             "admin": self.mine.keys.admin,
             "operator": OPERATOR,
         }
@@ -126,6 +129,7 @@ class Stage:
             f"{whose} node": node,
             f"{whose} read": launch.keys.read,
             f"{whose} look": launch.keys.look,
+            f"{whose} logs": launch.keys.logs,
             f"{whose} admin": launch.keys.admin,
         }
 
@@ -163,6 +167,8 @@ class Stage:
                 "node": 0,
                 "texts": [{"rank": 0, "text": "out of memory"}],
             },
+            ("POST", "/v1/runs/{run}/views"): {"rank": 0, "grep": ["loss"]},
+            ("POST", "/v1/runs/{run}/nodes/{node}/views"): {"view": VIEW, "number": 1},
             ("POST", "/v1/runs/{run}/nodes/{node}/relay"): {
                 "parcels": [{"peer": 1, "frame": {"kind": "end", "number": 1}}]
             },
@@ -183,6 +189,7 @@ class Stage:
         ]
         told = [host.metrics.newest(0.0) for host in hosts]
         told += [host.looks.written(0, now).plain for host in hosts]
+        told += [repr(host.views.orders(now)).encode() for host in hosts]
         told += [b"%d" % host.relay.held_bytes if host.relay else b"" for host in hosts]
         told += [host.last_words.after(0) for host in hosts]
         states = [repr(host.run) for host in hosts]

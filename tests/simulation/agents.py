@@ -91,6 +91,7 @@ class RecordingClient(RegistryClient):
         poll: float,
         brings: AckReport | ExitReport | None = None,
         look: int = 0,
+        views: int = 0,
     ) -> NodeView:
         """See the base class; a node that is stuck has nothing to acknowledge."""
         if self.process.stuck and isinstance(brings, AckReport):
@@ -100,7 +101,7 @@ class RecordingClient(RegistryClient):
             told = self.process.world.told_by(self.process, brings)
             brings = cast("AckReport | ExitReport", told)
             self.process.note_report(brings)
-        view = await super().watch(run, slot, after, poll, brings, look)
+        view = await super().watch(run, slot, after, poll, brings, look, views)
         if brings is not None:
             self.process.note_answered(brings)
         self.process.note_view(view)

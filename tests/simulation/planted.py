@@ -234,6 +234,7 @@ _EDITS = {
         ("clock begins anew", "self._before = latest", "self._before = 0.0"),
     ],
     "rendezvous/server/live_run.py": [
+        ("busy polls", "asked and self.news_seq <= after", "asked and self.news_seq < after"),
         ("full leases on a full disk", "self.leases.keep(self._nodes(), now)", "self.leases.grant_all(self._nodes(), now)"),
         ("the gone are forgotten", "self._gone.clear()\n        self.leases.keep", "self.leases.keep"),
         ("a join is no beat", "            self.leases.heard((slot.index, slot.incarnations), now)\n", ""),
@@ -274,7 +275,6 @@ _EDITS = {
         ("a FIN after a stall kills", "is_new = self._clock.awake_seconds() >= live.leases.suspect_after", "is_new = True"),
         ("a resumed launch is refused", "old is not None and _is_same(old.run.spec, spec)", "False"),
         ("cancel does not look", "not live.leases.is_in_doubt(self.now())", "True"),
-        ("busy polls", "knows = live.news_seq <= after", "knows = live.news_seq < after"),
     ],
     "worker/agent/arming.py": [
         ("node: any table is good", "problem:", "False:"),

@@ -91,6 +91,11 @@ def test_a_line_is_wanted_that_has_one_of_the_texts_and_the_level(
     assert wanted.line(b"WARNING: loss is nan\n") == ("WARNING: loss is nan" if has else None)
 
 
+def test_whether_every_line_is_wanted() -> None:
+    wanted = [Wanted(), Wanted(("a",)), Wanted((), "error")]
+    assert [one.all for one in wanted] == [True, False, False]
+
+
 @given(some.lists(some.binary(max_size=30)), some.text(min_size=1, max_size=3))
 def test_a_block_that_is_left_out_has_no_wanted_line(lines: list[bytes], text: str) -> None:
     wanted = Wanted((text,))

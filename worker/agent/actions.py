@@ -8,6 +8,7 @@ answered by `Late`.
 from __future__ import annotations
 
 from rendezvous.frozen import frozen
+from rendezvous.wire.log_view import ViewOrder
 from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.reports import AckReport, ExitReport, Report
 from rendezvous.wire.run import NO_RESTARTS, RestartFacts
@@ -91,6 +92,7 @@ class Watch(Effect):
         brings: What the registry is told with it.
         since: When what an exit report tells of began; its age is counted from then.
         look: The newest look that this node has heard of.
+        views: The newest view of output that it has heard of; None: of none.
     """
 
     after: int
@@ -100,6 +102,7 @@ class Watch(Effect):
     brings: AckReport | ExitReport | None = None
     since: float | None = None
     look: int = 0
+    views: int | None = None
 
 
 @frozen
@@ -333,6 +336,27 @@ class AnswerLook:
 
 
 @frozen
+class ServeView:
+    """Send lines of this node's logs for as long as somebody looks at them.
+
+    Attributes:
+        order: Which lines.
+        node: The rank of this node.
+        ranks: Those whose logs are read; none: the node's log.
+        siblings: All that this node has.
+        epoch: The newest.
+        delay: Seconds from now until the first are sent.
+    """
+
+    order: ViewOrder
+    node: int
+    ranks: tuple[int, ...]
+    siblings: tuple[int, ...]
+    epoch: int
+    delay: float
+
+
+@frozen
 class End:
     """The node is over: exit with the code, or with the error."""
 
@@ -355,5 +379,6 @@ Action = (
     | ShowDeparture
     | LookAtProgram
     | AnswerLook
+    | ServeView
     | End
 )

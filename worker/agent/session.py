@@ -50,9 +50,8 @@ async def talk(asked: do.Effect, client: RegistryClient, join: JoinString) -> in
             await refuse(client, join, asked.error)
         case do.Watch():
             brings = asked.brings and _with_age(asked.brings, asked.since)
-            view = await client.watch(
-                join.run, join.slot, asked.after, asked.poll, brings, asked.look
-            )
+            knows = asked.look, asked.views or 0
+            view = await client.watch(join.run, join.slot, asked.after, asked.poll, brings, *knows)
             return inputs.Viewed(asked.number, view)
         case do.Tell():
             since = asked.began_at if asked.since is None else asked.since

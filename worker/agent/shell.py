@@ -28,6 +28,7 @@ from worker.agent.own_words import own_word
 from worker.agent.running import Running
 from worker.agent.session import one_try, talk
 from worker.agent.state import Node, Rules
+from worker.agent.views import Views
 from worker.agent.visiting import visit
 from worker.agent.words_sender import send_last_words
 from worker.contracts import FRAMEWORKS
@@ -69,6 +70,7 @@ class NodeShell:
         self._socket = environment.local_socket(
             take={"metrics": self._metrics.take}, serve={"exec": self._serve_remote}
         )
+        self._views = Views(client, join, environment, spec.log_folder(environment.environ))
         self._early = self._new_early()
         self._running: dict[int, Running] = {}
         self._beside: set[asyncio.Task[None]] = set()
@@ -142,6 +144,8 @@ class NodeShell:
                 self._open_remote(action)
             case do.AnswerLook():
                 self._begin_beside("answering a look", self._answer_look(action))
+            case do.ServeView():
+                self._begin_beside("sending output to a reader", self._views.serve(action))
             case do.SendMetrics():
                 self._begin_beside("sending metrics", self._metrics.send(nodes=action.nodes))
             case do.Stop() | do.Kill() | do.PassSignal() | do.ShowDeparture() | do.LookAtProgram():
@@ -265,6 +269,7 @@ class NodeShell:
             case do.Flush():
                 await self._socket.hear_out(_HEAR_SECONDS)
                 await self._metrics.flush()
+                await self._views.flush()
             case do.ReadTrouble():
                 return await self._running[asked.program].read_trouble(asked)
             case do.SendWords():

@@ -76,6 +76,7 @@ class Member:
         had_last_try: Whether the try with which the orphan time-out ends was made since.
         why_silent: What the last try that failed has shown.
         look: The number of the newest look that it has heard of.
+        views: Those of the views of output that it has heard of, the newest last.
     """
 
     offered: frozenset[str]
@@ -89,6 +90,7 @@ class Member:
     had_last_try: bool = False
     why_silent: str = ""
     look: int = 0
+    views: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

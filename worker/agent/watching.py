@@ -17,7 +17,7 @@ from rendezvous.wire.errors import RegistryError, StorageFull, TooManyRequests
 from rendezvous.wire.reports import AckReport, ExitReport
 from rendezvous.wire.run import Phase
 from rendezvous.wire.watch import NodeView
-from worker.agent import attempt, following, inputs, looking, reports
+from worker.agent import attempt, following, inputs, looking, reports, viewing
 from worker.agent.actions import Arm, Watch
 from worker.agent.faults import SILENT, registry_lost
 from worker.agent.notices import Note
@@ -49,6 +49,7 @@ def watch(turn: Turn, *, pause: bool = False) -> None:
         brings=brings,
         since=since,
         look=member.look,
+        views=member.views[-1] if member.views else None,
     )
 
 
@@ -132,6 +133,7 @@ def _viewed(turn: Turn, said: inputs.Viewed) -> None:
     view = said.view
     is_new = view.seq != _member(turn).after
     looking.asked(turn, view)
+    viewing.asked(turn, view)
     turn.set_member(
         after=view.seq,
         poll=view.poll_seconds,

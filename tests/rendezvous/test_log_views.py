@@ -1,0 +1,349 @@
+"""The views of a run's output in its registry: who is asked, what is kept, and what it may cost."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from rendezvous.run.state import Run
+from rendezvous.server import log_views
+from rendezvous.server.app import make_app
+from rendezvous.server.log_views import (
+    MOST_VIEWS,
+    READER_SECONDS,
+    RUN_RATE,
+    SILENT_SECONDS,
+    Budget,
+    Limits,
+)
+from rendezvous.talk.credentials import SERVER_NAME, Credential
+from rendezvous.wire.errors import NotFound, TooManyRequests
+from rendezvous.wire.log_view import RunView, ViewPart, ViewPost, ViewReply, ViewRequest
+from rendezvous.wire.run import Phase
+from rendezvous.wire.watch import NodeView
+from tests.support.registry import Launch
+from tests.support.served import Answer, Served, ask, serving
+
+DEMO = Launch("demo")
+
+served = pytest.fixture(serving)
+
+
+async def running(served: Served, nodes: int = 2, launch: Launch = DEMO) -> Run:
+    """A run that goes."""
+    await served.bring_to(Phase.RUNNING, launch, nodes)
+    return served.host(launch).run
+
+
+def view(served: Served, launch: Launch = DEMO, **asked: Any) -> int:
+    """Somebody looks."""
+    host, limits = served.host(launch), served.service.sequencer.view_limits
+    return host.open_view(ViewRequest(**asked), served.service.now(), limits).view
+
+
+def post(number: int, count: int, *lines: str, rank: int | None = 0, **more: Any) -> ViewPost:
+    """What a node sends."""
+    parts = [ViewPart(rank=rank, lines=list(lines))] if lines else []
+    return ViewPost(view=number, number=count, parts=parts, **more)
+
+
+def sent(served: Served, slot: int, said: ViewPost, launch: Launch = DEMO) -> ViewReply:
+    """What a node is answered that sends this."""
+    return served.host(launch).views.take((slot, 1), said, served.service.now())
+
+
+def read(served: Served, number: int, after: int = 0, launch: Launch = DEMO) -> RunView:
+    """What has come of it until now."""
+    host = served.host(launch)
+    body = host.views.written(host.run, number, after, served.service.now())
+    return RunView.model_validate_json(body.plain)
+
+
+def lines(found: RunView) -> list[str]:
+    return [line for piece in found.pieces for part in piece.parts for line in part.lines]
+
+
+async def watched(served: Served, views: int) -> NodeView:
+    """What a node is told that knows all news, and this view."""
+    host = served.host(DEMO)
+    body = await served.service.watch(host, host.news_seq, None, 0, views)
+    return NodeView.model_validate_json(body.plain)
+
+
+async def test_lines_come_in_the_order_in_which_they_were_sent(served: Served) -> None:
+    await running(served)
+    number = view(served, grep=["loss"])
+    assert sent(served, 0, post(number, 1, "a", "b")) == ViewReply(goes_on=True)
+    assert sent(served, 1, post(number, 1, "c", rank=1)).goes_on
+    found = read(served, number)
+    assert [(piece.seq, piece.node, piece.hostname) for piece in found.pieces] == [
+        (1, 0, "host0"),
+        (2, 1, "host1"),
+    ]
+    assert (lines(found), found.over) == (["a", "b", "c"], False)
+    assert read(served, number) == found  # the answer was lost
+    assert lines(read(served, number, 1)) == ["c"]
+    assert lines(read(served, number)) == ["c"]  # what was read is not kept
+    assert not sent(served, 0, post(number, 2, done=True)).goes_on
+    sent(served, 1, post(number, 2, "d", rank=1, done=True))
+    found = read(served, number, 2)
+    assert (lines(found), found.over, found.nodes) == (["d"], True, [])
+
+
+async def test_a_watch_is_answered_early_and_once(served: Served) -> None:
+    await running(served)
+    served.poll_long(DEMO)
+    waits = asyncio.create_task(watched(served, 0))
+    await asyncio.sleep(0.01)
+    number = view(served, rank=1, level="error", follow=True)
+    (order,) = (await asyncio.wait_for(waits, 5)).views or []
+    assert (order.view, order.rank, order.level, order.follow) == (number, 1, "error", True)
+    knows = asyncio.create_task(watched(served, number))
+    await asyncio.sleep(0.01)
+    assert not knows.done()
+    other = view(served)
+    told = await asyncio.wait_for(knows, 5)
+    assert [each.view for each in told.views or []] == [number, other]
+    served.let_pass(READER_SECONDS + 1)
+    assert served.host(DEMO).views.newest(served.service.now()) == 0  # no node is asked any more
+
+
+async def test_only_who_has_the_rank_is_waited_for(served: Served) -> None:
+    await running(served)
+    choices: list[dict[str, Any]] = [{"rank": 1}, {"node": 1}]
+    for asked in choices:
+        number = view(served, **asked)
+        assert not sent(served, 0, post(number, 1, "a")).goes_on
+        sent(served, 1, post(number, 1, done=True, words="there is no log of rank 1 on this node"))
+        found = read(served, number)
+        assert found.over
+        assert [(node.node, node.words) for node in found.nodes] == [
+            (1, "there is no log of rank 1 on this node")
+        ]
+    with pytest.raises(NotFound, match=r"has the ranks 0 to \d+, but not 99"):
+        view(served, rank=99)
+    with pytest.raises(NotFound, match="has the nodes 0 to 1, but not 7"):
+        view(served, node=7)
+
+
+async def test_what_is_sent_again_counts_once(served: Served) -> None:
+    await running(served)
+    number = view(served)
+    for _ in range(3):
+        assert sent(served, 0, post(number, 1, "a")).goes_on
+    assert lines(read(served, number)) == ["a"]
+
+
+async def test_a_node_that_is_silent_is_not_waited_for_for_ever(served: Served) -> None:
+    await running(served)
+    number = view(served)
+    sent(served, 0, post(number, 1, "a", done=True))
+    served.let_pass(SILENT_SECONDS - 1)
+    assert not read(served, number).over
+    served.let_pass(1.5)
+    found = read(served, number)
+    assert found.over
+    assert [(node.node, node.words) for node in found.nodes] == [(1, "it did not answer")]
+
+
+async def test_a_view_ends_with_its_reader(served: Served) -> None:
+    await running(served)
+    number = view(served)
+    sent(served, 0, post(number, 1, "x" * 1_000))
+    host, limits = served.host(DEMO), served.service.sequencer.view_limits
+    assert host.views.held_bytes == limits.held > 1_000
+    served.let_pass(READER_SECONDS + 1)
+    assert not sent(served, 0, post(number, 2, "b")).goes_on
+    with pytest.raises(NotFound, match=f"no view {number} any more"):
+        read(served, number)
+    assert host.views.held_bytes == limits.held == 0
+
+
+async def test_a_run_has_a_few_views(served: Served) -> None:
+    await running(served)
+    for _ in range(MOST_VIEWS):
+        view(served)
+    with pytest.raises(TooManyRequests, match="has 8 views of its output"):
+        view(served)
+    served.let_pass(READER_SECONDS + 1)
+    view(served)
+
+
+async def test_memory_is_bounded_by_run_and_for_all(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Launch("other")
+    await running(served)
+    await running(served, launch=other)
+    monkeypatch.setattr(served.service.sequencer, "view_limits", Limits(3_000, 1e9))
+    number, second = view(served), view(served, other)
+    served.host(DEMO).views._limits.most = 2_000
+    assert sent(served, 0, post(number, 1, "x" * 1_500)).taken
+    assert sent(served, 0, post(number, 2, "x" * 1_500)) == ViewReply(
+        goes_on=True, taken=False, wait=1.0
+    )
+    assert sent(served, 0, post(second, 1, "x" * 1_000), other).taken
+    assert not sent(served, 0, post(second, 2, "x" * 1_000), other).taken
+    read(served, number, 1)
+    assert sent(served, 0, post(second, 2, "x" * 1_000), other).taken
+    assert sent(served, 0, post(number, 2, "x" * 500)).taken
+
+
+async def test_who_sends_fast_is_told_to_wait(served: Served) -> None:
+    await running(served)
+    number = view(served, follow=True)
+    waits = [
+        sent(served, 0, post(number, count, "x" * 16_000, "x" * 16_000, "x" * 16_000)).wait
+        for count in range(1, 30)
+    ]
+    assert waits[0] == 0
+    assert sorted(waits) == waits
+    assert waits[-1] == pytest.approx(29 * 48_100 / RUN_RATE - 1, abs=0.05)
+
+
+async def test_an_answer_to_the_reader_is_bounded(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_views, "_ANSWER_BYTES", 2_500)
+    await running(served, 1)
+    number = view(served)
+    for count in range(1, 5):
+        sent(served, 0, post(number, count, "x" * 1_000, done=count == 4))
+    found = read(served, number)
+    assert ([piece.seq for piece in found.pieces], found.over) == ([1, 2], False)
+    found = read(served, number, 2)
+    assert ([piece.seq for piece in found.pieces], found.over) == ([3, 4], True)
+
+
+async def test_who_reads_is_woken(served: Served) -> None:
+    await running(served)
+    number = view(served)
+    path = f"views?view={number}&wait=20"
+    waits = asyncio.create_task(call(served, "GET", path, DEMO.keys.logs))
+    await asyncio.sleep(0.01)
+    assert not waits.done()
+    sent(served, 0, post(number, 1, "a"))
+    assert lines(RunView.model_validate_json((await asyncio.wait_for(waits, 5)).body)) == ["a"]
+    waits = asyncio.create_task(call(served, "GET", f"{path}&after=1", DEMO.keys.logs))
+    await asyncio.sleep(0.01)
+    served.service.closing.set()
+    await asyncio.wait_for(waits, 5)
+
+
+async def test_with_the_run_a_view_is_over(served: Served) -> None:
+    await running(served)
+    number = view(served, follow=True)
+    sent(served, 0, post(number, 1, "a"))
+    await served.service.cancel(served.host(DEMO), "enough")
+    found = read(served, number)
+    assert (lines(found), found.over) == (["a"], False)  # its nodes may still have something
+    answer = await call(served, "POST", "views", DEMO.keys.logs, {})
+    assert answer.problem == (410, "run_over")
+
+
+async def test_there_is_nothing_to_read_before_the_programs_run(served: Served) -> None:
+    await served.bring_to(Phase.VERIFYING, DEMO, 2)
+    answer = await call(served, "POST", "views", DEMO.keys.logs, {})
+    assert answer.problem == (403, "forbidden")
+    assert answer.json["hint"] == "'rdzv status demo' shows what it waits for"
+
+
+@given(some.lists(some.tuples(some.floats(0, 3), some.integers(0, 1 << 20)), max_size=50))
+def test_who_waits_as_told_stays_within_the_rate(steps: list[tuple[float, int]]) -> None:
+    """Over any time: what was taken is the rate, one second's more, and the last piece."""
+    budget, now, taken = Budget(1_000_000), 5.0, 0
+    for pause, size in steps:
+        assert taken <= 1_000_000 * (now - 5.0 + 1) + 1e-6 * now
+        taken += size
+        now += budget.take(size, now) + pause
+    assert taken <= 1_000_000 * (now - 5.0 + 1) + 1
+
+
+# --- over HTTP ------------------------------------------------------------------------------------
+
+
+async def call(
+    served: Served, method: str, path: str, shown: Credential, body: object = b""
+) -> Answer:
+    """A request of somebody with this credential."""
+    app = make_app(served.service, allowed_hosts=[SERVER_NAME])
+    return await ask(app, method, f"/v1/runs/demo/{path}", shown, body)
+
+
+async def test_who_may_only_read_output_does_nothing_else(served: Served) -> None:
+    await running(served)
+    shown = DEMO.keys.logs
+    assert shown.text().startswith("o.")
+    number = (await call(served, "POST", "views", shown, {"rank": 0, "grep": ["l"]})).json["view"]
+    node = served.service.access.node_credential(served.host(DEMO), 0, 1)
+    said = {"view": number, "number": 1, "parts": [{"rank": 0, "lines": ["loss </script>"]}]}
+    answer = await call(served, "POST", "nodes/0/views", node, said)
+    assert (answer.status, answer.json["goes_on"]) == (200, True)
+    seen = (await call(served, "GET", f"views?view={number}", shown)).json
+    assert seen["pieces"][0]["parts"][0]["lines"] == ["loss </script>"]
+    for method, path in (("GET", "events"), ("POST", "looks"), ("POST", "restart")):
+        body = {"reason": ""} if path == "restart" else b""
+        answer = await call(served, method, path, shown, body)
+        assert answer.problem == (403, "forbidden"), path
+    for other in (DEMO.keys.read, DEMO.keys.look, node):
+        answer = await call(served, "POST", "views", other, {})
+        assert answer.problem == (403, "forbidden")
+        assert "cannot read the output of a run" in answer.json["message"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rank": -1},
+        {"rank": "0"},
+        {"grep": [""]},
+        {"grep": ["x" * 101]},
+        {"grep": ["x"] * 9},
+        {"grep": ["\x1b[2J"]},
+        {"level": "info"},
+        {"lines": 10_001},
+        {"epoch": 0},
+        {"since": -1.0},
+    ],
+)
+async def test_what_is_asked_for_is_bounded(served: Served, wrong: dict[str, Any]) -> None:
+    await running(served)
+    answer = await call(served, "POST", "views", DEMO.keys.logs, wrong)
+    assert answer.problem == (400, "bad_request")
+
+
+async def test_a_request_names_no_file(served: Served) -> None:
+    """What is not in the model is left out, and reaches no node."""
+    await running(served)
+    asked = {"rank": 0, "path": "/etc/shadow", "file": "../secret"}
+    number = (await call(served, "POST", "views", DEMO.keys.logs, asked)).json["view"]
+    (order,) = (await watched(served, 0)).views or []
+    assert order.view == number
+    assert "shadow" not in order.model_dump_json()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"parts": [{"rank": 0, "lines": ["\x1b[2J"]}]},
+        {"parts": [{"rank": 0, "lines": ["x" * 20_000]}]},
+        {"parts": [{"rank": 0, "lines": ["x"] * 4_097}]},
+        {"parts": [{"rank": -1, "lines": []}]},
+        {"parts": [{"rank": 0}] * 66},
+        {"parts": [{"rank": 0, "skipped": -1}]},
+        {"number": 0},
+        {"words": "\x07"},
+    ],
+)
+async def test_what_a_node_sends_is_bounded_and_plain(
+    served: Served, wrong: dict[str, Any]
+) -> None:
+    await running(served)
+    node = served.service.access.node_credential(served.host(DEMO), 0, 1)
+    said = {"view": view(served), "number": 1} | wrong
+    answer = await call(served, "POST", "nodes/0/views", node, said)
+    assert answer.problem == (400, "bad_request")
