@@ -23,6 +23,7 @@ from launcher.cli import runs as cli_runs
 from launcher.cli.completion import COMPLETE, completion, files
 from launcher.cli.docs import docs
 from launcher.cli.help import EXIT_CODES, SettingsCommand
+from launcher.cli.logs import logs
 from launcher.cli.look import look
 from launcher.cli.process import (
     Group,
@@ -294,5 +295,5 @@ def _show_version(context: click.Context) -> None:
 
 
 _OTHERS = (rsh, *cli_checks.COMMANDS, cli_runs.replay, docs, completion)
-for _command in (*cli_runs.COMMANDS, look, *_OTHERS):
+for _command in (*cli_runs.COMMANDS, logs, look, *_OTHERS):
     main.add_command(_command)

@@ -1,4 +1,4 @@
-"""The commands for runs that are there: status, metrics, cancel, restart, drain, logs, replay."""
+"""The commands for runs that are there: status, metrics, cancel, restart, drain, replay."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 
 from launcher.cli.completion import run_ids
 from launcher.cli.process import exit_with, need_launcher_packages
-from launcher.options import NotANumber, WholeNumber, WholeNumberFrom
+from launcher.options import NotANumber, WholeNumberFrom
 from rendezvous.door import own_command
 from rendezvous.wire.errors import ExitCode, UsageError
 from rendezvous.wire.words import printable
@@ -258,66 +258,6 @@ def drain(run: str, node: int, state_dir: Path | None, seconds: float, reason: s
     exit_with(drain_node(root_folder(state_dir, run), run, node, seconds, reason))
 
 
-@click.command()
-@click.argument("run", shell_complete=run_ids)
-@STATE_DIR
-@click.option(
-    "--node",
-    type=WholeNumber(),
-    help="Only this node rank's log; before the start, this slot's.",
-)
-@click.option(
-    "--rank", type=WholeNumber(), help="Only the log of the node that runs this process rank."
-)
-@click.option(
-    "--epoch",
-    type=WholeNumberFrom(min=1),
-    metavar="N",
-    help="Only what the programs of this epoch printed. When not set, those that started last.",
-)
-@click.option(
-    "--lines",
-    type=WholeNumberFrom(min=0),
-    default=20,
-    show_default=True,
-    metavar="N",
-    help="How many lines of each log to show.",
-)
-@click.option("--follow", is_flag=True, help="Keep streaming new lines until the run ends.")
-@click.option("--registry", is_flag=True, help="Also show what the registry and the agents log.")
-def logs(
-    run: str,
-    state_dir: Path | None,
-    node: int | None,
-    rank: int | None,
-    epoch: int | None,
-    lines: int,
-    follow: bool,
-    registry: bool,
-) -> None:
-    """Show the last lines that the programs of a run printed.
-
-    Reads the log files on this machine and those of the run's scheduler. If the run failed, the
-    error that ended it comes last. Where a node and its log are gone, shows the last lines that it
-    sent before it left.
-
-    \b
-    Examples:
-      rdzv logs llama-7b --follow
-      rdzv logs llama-7b --rank 3 --lines 100
-      rdzv logs llama-7b --epoch 1
-    """
-    need_launcher_packages()
-    if node is not None and rank is not None:
-        raise UsageError("--node and --rank both name a node", hint="give one of them")
-    from launcher.show.logs import show_logs
-    from launcher.state.find_run import find_run
-
-    state = find_run(root_folder(state_dir, run), run)
-    which: dict[str, Any] = {"node": node, "rank": rank, "epoch": epoch, "registry": registry}
-    exit_with(show_logs(state, os.environ, lines=lines, follow=follow, **which))
-
-
 class _Age(click.ParamType[float]):
     """A time with its unit, in seconds."""
 
@@ -443,4 +383,4 @@ def _journal(word: str, state_dir: Path | None) -> Path:
     return find_run(root, word).journal
 
 
-COMMANDS: tuple[click.Command, ...] = (status, metrics, cancel, restart, drain, logs, prune)
+COMMANDS: tuple[click.Command, ...] = (status, metrics, cancel, restart, drain, prune)

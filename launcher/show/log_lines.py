@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TextIO
@@ -17,13 +17,22 @@ _LOOK_SECONDS = 0.2
 _TOO_FAST = "rdzv: output may be missing here: it came faster than it was read"
 
 
-async def file_lines(path: Path, lines: int, *, follow: bool) -> AsyncIterator[str]:
-    """The newest lines of a log, and then those that come, in whatever file they are written."""
+async def file_lines(
+    path: Path, lines: int, *, follow: bool, keep: Callable[[str], bool] = lambda line: True
+) -> AsyncIterator[str]:
+    """The newest lines of a log, and then those that come, in whatever file they are written.
+
+    Only those to `keep` count, and are given.
+    """
+
+    def counts(line: str) -> bool:
+        return keep(line) or (follow and line[-1:] != "\n")
+
     file = _open_newest(path)
     try:
-        newest = deque(file, lines)
+        newest = deque(filter(counts, file), lines)
         if len(newest) < lines:
-            newest = _with_older(path, file, lines)
+            newest = _with_older(path, file, lines, counts)
         begun = newest.pop() if follow and newest and newest[-1][-1:] != "\n" else ""
         for line in newest:
             yield line.removesuffix("\n")
@@ -32,15 +41,16 @@ async def file_lines(path: Path, lines: int, *, follow: bool) -> AsyncIterator[s
             more = file.readline()
             begun += more
             if begun.endswith("\n"):
-                yield begun[:-1]
+                if keep(begun):
+                    yield begun[:-1]
                 begun = ""
             elif is_over and not more:
                 is_next, file = _next(path, file)
                 is_over = False
                 if not is_next:
-                    if begun:
+                    if begun and keep(begun):
                         yield begun
-                        begun = ""
+                    begun = ""
                     yield _TOO_FAST
             else:  # whatever was written before it was replaced is read once more
                 is_over = _is_replaced(path, file)
@@ -60,7 +70,7 @@ def _open_newest(path: Path) -> TextIO:
         return _open(older_part(path))
 
 
-def _with_older(path: Path, file: TextIO, lines: int) -> deque[str]:
+def _with_older(path: Path, file: TextIO, lines: int, counts: Callable[[str], bool]) -> deque[str]:
     """The newest lines of the whole log; `file` is its end, and is read to its end."""
     with ExitStack() as opened:
         parts = []
@@ -69,7 +79,7 @@ def _with_older(path: Path, file: TextIO, lines: int) -> deque[str]:
                 parts.append(opened.enter_context(_open(part)))
         file.seek(0)
         older = [part for part in parts if not _is_same(part, file)]
-        return deque(_joined([*older, file]), lines)
+        return deque(filter(counts, _joined([*older, file])), lines)
 
 
 def _joined(files: Iterable[TextIO]) -> Iterator[str]:

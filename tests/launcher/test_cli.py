@@ -207,7 +207,20 @@ def test_without_a_command_the_help_is_shown_and_the_version_is_told() -> None:
             "see rdzv",
         ),
         ("logs", {}, "Missing argument 'RUN'", "see rdzv logs --help"),
-        ("logs x --node 1 --rank 1", {}, "--node and --rank both name a node", "give one of them"),
+        (
+            "logs x --node 1 --rank 1",
+            {},
+            "--node, --rank and --all exclude each other",
+            "give one of",
+        ),
+        ("logs x --all --rank 1", {}, "--node, --rank and --all exclude each other", "give one of"),
+        ("logs x" + " --grep a" * 9, {}, "--grep was given 9 times, and 8 is the limit", "a line"),
+        (
+            "logs x --grep \x1b",
+            {},
+            "Invalid value for '--grep': it takes 1 to 100 printable",
+            "see",
+        ),
     ],
 )
 def test_a_wrong_command_line_is_two_lines_and_exit_code_2(

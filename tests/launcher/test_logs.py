@@ -23,6 +23,7 @@ from rendezvous.wire.errors import UsageError
 from rendezvous.wire.run import Phase, Result, RunStatus
 from tests.launcher.test_board import run_status, slot
 from worker.program.log_file import LogFile, first_part, older_part
+from worker.program.wanted import Wanted
 
 PROFILE = """
 summary = "logs for tests"
@@ -104,8 +105,8 @@ class Following:
 
 
 async def show(state: StateDir, **which: Any) -> int:
-    asked = {"node": None, "rank": None, "follow": False, **which}
-    return await show_logs(state, os.environ, lines=2, **asked)
+    asked = {"node": None, "rank": None, "follow": False, "lines": 2, **which}
+    return await show_logs(state, os.environ, **asked)
 
 
 async def test_files_of_this_machine_come_first_and_then_what_the_scheduler_keeps(
@@ -538,3 +539,64 @@ async def test_who_follows_too_slowly_is_told_and_sees_the_newest(tmp_path: Path
     newest = numbers(lines[told[0] :])
     assert newest == list(range(newest[0], 3_000))
     await following.aclose()  # type: ignore[attr-defined]
+
+
+# --- of ranks ---------------------------------------------------------------------------------
+
+
+def told(text: str) -> list[str]:
+    return [line.replace("==> ", "").rpartition("/")[2] for line in text.splitlines()]
+
+
+async def test_a_rank_has_its_own_log_and_without_one_that_of_its_node(
+    state: StateDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sealed(state)
+    written(state, "node-0.log", "node-2.log", "rank-1.log", "rank-7.log")
+    assert await show(state, rank=1) == 0
+    assert told(capsys.readouterr().out) == ["rank-1.log", "begin rank-1.log", "end rank-1.log"]
+    assert await show(state, rank=0) == 0
+    assert told(capsys.readouterr().out)[0].startswith("node-0.log")
+
+
+async def test_all_ranks_are_told_apart(
+    state: StateDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sealed(state)
+    written(state, "node-0.log", "node-1.log", "node-2.log", "rank-0.log", "rank-1.log")
+    assert await show(state, everyone=True, lines=1) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["[rank 0] end rank-0.log", "[rank 1] end rank-1.log"]
+    assert {*lines[2:]} == {f"[node {n}] end node-{n}.log" for n in (1, 2)}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "lines", "shown"),
+    [
+        (Wanted(("begin",)), 20, ["begin node-2.log"]),
+        (Wanted(("begin", "end")), 1, ["end node-2.log"]),
+        (Wanted((), "error"), 20, []),
+    ],
+)
+async def test_only_lines_that_are_wanted_are_shown_and_count(
+    state: StateDir,
+    capsys: pytest.CaptureFixture[str],
+    wanted: Wanted,
+    lines: int,
+    shown: list[str],
+) -> None:
+    sealed(state)
+    written(state, "node-2.log")
+    assert await show(state, node=2, wanted=wanted, lines=lines) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == shown
+
+
+async def test_of_a_log_that_is_followed_only_wanted_lines_are_shown(state: StateDir) -> None:
+    log = state.logs / "rank-0.log"
+    log.write_text("loss 1\nstep 1\nlo")
+    lines = file_lines(log, 5, follow=True, keep=Wanted(("loss",)).has)
+    assert await anext(lines) == "loss 1"
+    with log.open("a") as file:
+        file.write("ss 2\nstep 2\nloss 3\n")
+    assert [await anext(lines), await anext(lines)] == ["loss 2", "loss 3"]
+    await lines.aclose()  # type: ignore[attr-defined]

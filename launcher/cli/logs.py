@@ -1,0 +1,112 @@
+"""The command that shows what the programs of a run print."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from launcher.cli.completion import run_ids
+from launcher.cli.process import exit_with, need_launcher_packages
+from launcher.cli.runs import STATE_DIR, root_folder
+from launcher.options import WholeNumber, WholeNumberFrom
+from rendezvous.wire.errors import UsageError
+
+_MOST_TEXTS, _MOST_LETTERS = 8, 100
+
+
+class _Text(click.ParamType[str]):
+    """What a line must have in it: as long as the registry takes it."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """See the base class."""
+        if not value or len(value) > _MOST_LETTERS or not value.isprintable():
+            self.fail(f"it takes 1 to {_MOST_LETTERS} printable characters", param, ctx)
+        return str(value)
+
+
+@click.command()
+@click.argument("run", shell_complete=run_ids)
+@STATE_DIR
+@click.option(
+    "--node",
+    type=WholeNumber(),
+    help="Only this node rank's log; before the start, this slot's.",
+)
+@click.option(
+    "--rank",
+    type=WholeNumber(),
+    help="Only the lines of this process rank; if it has no separate log, those of its node.",
+)
+@click.option("--all", "everyone", is_flag=True, help="Each rank's lines, behind '[rank N]'.")
+@click.option(
+    "--grep",
+    "texts",
+    type=_Text(),
+    multiple=True,
+    metavar="TEXT",
+    help="Only lines that contain TEXT, as it is written. Repeatable: one of them is enough.",
+)
+@click.option(
+    "--level",
+    type=click.Choice(["warning", "error"]),
+    help="Only lines that look like a warning or an error, or only like an error.",
+)
+@click.option(
+    "--epoch",
+    type=WholeNumberFrom(min=1),
+    metavar="N",
+    help="Only what the programs of this epoch printed. When not set, those that started last.",
+)
+@click.option(
+    "--lines",
+    type=WholeNumberFrom(min=0),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="How many lines of each log to show.",
+)
+@click.option("--follow", is_flag=True, help="Keep streaming new lines until the run ends.")
+@click.option("--registry", is_flag=True, help="Also show what the registry and the agents log.")
+def logs(
+    run: str,
+    state_dir: Path | None,
+    texts: tuple[str, ...],
+    level: Any,
+    lines: int,
+    follow: bool,
+    **chosen: Any,
+) -> None:
+    """Show the last lines that the programs of a run printed.
+
+    Reads the log files on this machine and those of the run's scheduler. What neither has, the
+    nodes send while the run is in progress. If the run failed, the error that ended it comes last.
+    Where a node and its log are gone, shows the last lines that it sent before it left.
+
+    \b
+    Examples:
+      rdzv logs llama-7b --follow
+      rdzv logs llama-7b --rank 37 --grep loss --lines 100
+      rdzv logs llama-7b --all --level error
+      rdzv logs llama-7b --epoch 1
+    """
+    need_launcher_packages()
+    named = [chosen["node"] is not None, chosen["rank"] is not None, chosen["everyone"]]
+    if sum(named) > 1:
+        raise UsageError("--node, --rank and --all exclude each other", hint="give one of them")
+    if len(texts) > _MOST_TEXTS:
+        raise UsageError(
+            f"--grep was given {len(texts)} times, and {_MOST_TEXTS} is the limit",
+            hint="a line that contains one of the texts is shown",
+        )
+    from launcher.show.logs import show_logs
+    from launcher.state.find_run import find_run
+    from worker.program.wanted import Wanted
+
+    state = find_run(root_folder(state_dir, run), run)
+    wanted = Wanted(texts, level)
+    exit_with(show_logs(state, os.environ, lines=lines, follow=follow, wanted=wanted, **chosen))

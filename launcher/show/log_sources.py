@@ -1,0 +1,335 @@
+"""The logs of a run: which there are, for what is asked for, and how each is read.
+
+A node that was started here writes into the run's folder, and into another file when its program
+starts again; so does each of its ranks. What a node elsewhere prints is what its scheduler keeps of
+it, or what it sends by way of the registry while the run lives.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from launcher.schedulers.catalog import scheduler_entry
+from launcher.schedulers.contract import Scheduler, SchedulerContext
+from launcher.show.last_words import kept_words
+from launcher.show.log_lines import file_lines
+from launcher.show.log_views import view_lines
+from launcher.state.ledger import LedgerEntry
+from launcher.state.state_dir import StateDir
+from rendezvous.frozen import frozen
+from rendezvous.wire.errors import UsageError
+from rendezvous.wire.run import RunStatus, SlotStatus
+from rendezvous.wire.words import printable
+from worker.program.log_file import epoch_of_log, read_log_name
+from worker.program.rank_logs import read_rank_log_name
+from worker.program.wanted import Wanted
+
+_MOST_VIEWS = 4
+"""Of single nodes; --all needs one alone."""
+_MOST_SEARCHED = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One log.
+
+    Attributes:
+        name: Which one it is, also where its title has changed.
+        title: What stands above it, with the host's name once that is known.
+        epoch: Of a program that has started again, whose file it is; 0: it is another log.
+    """
+
+    name: str
+    title: str
+    read: Callable[..., AsyncIterator[str]]
+    """Takes how many `lines`, and whether to `follow`."""
+    epoch: int = 0
+
+
+@frozen
+class Chosen:
+    """What of a run's output is shown.
+
+    Attributes:
+        node: Only this node rank.
+        rank: Only this global rank; where it has no log of its own, the node that runs it.
+        epoch: What the programs of this epoch have printed; None: those that started last.
+        everyone: Every rank, each line behind its name.
+        wanted: Only these lines.
+        registry: Also what the registry and the agents have logged.
+    """
+
+    node: int | None = None
+    rank: int | None = None
+    epoch: int | None = None
+    everyone: bool = False
+    wanted: Wanted = Wanted()
+    registry: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is all that the programs have printed last."""
+        picked = self.node, self.rank, self.epoch
+        return picked == (None, None, None) and self.wanted.all and not self.everyone
+
+
+class Which:
+    """The logs that are asked for; there are more of them as the run goes on."""
+
+    def __init__(self, state: StateDir, environ: Mapping[str, str], chosen: Chosen) -> None:
+        self.state = state
+        self._context = SchedulerContext(state.path / "submissions", environ)
+        self._chosen = chosen
+        self._made: dict[str, Scheduler] = {}
+        self.unshown = 0
+        """How many nodes have no log here, and are not asked for it."""
+        self._by_view: bool | None = None
+        self._has_ranks: dict[int, bool] = {}
+        """By node. What was chosen first stays: more files may be there later."""
+
+    def sources(self) -> list[Source]:
+        """Those that there are. Raises UsageError when there is none, and says why."""
+        slots, chosen = _slots(self.state), self._chosen
+        node = chosen.node
+        if chosen.rank is not None:
+            node = _node_of(chosen.rank, slots, self.state.run)
+        sources = self._of_ranks(slots, node) or self._of_nodes(slots, node)
+        own = self.own(_slot_of(node, slots)) if chosen.registry else []
+        if sources or own:
+            return own + sources
+        if words := self.last_words():
+            return words
+        logs = self.state.logs
+        name = "node-*.log" if node is None else f"node-{node}.log"
+        here = ", ".join(sorted(path.name for path in logs.glob("*.log"))) or "none"
+        if chosen.epoch is not None:
+            raise UsageError(
+                f"there is no {name} of epoch {chosen.epoch} in {logs}",
+                hint=f"there are: {here}; what a scheduler keeps of a node has all its epochs",
+            )
+        _, missing = self._elsewhere(_slot_of(node, slots), slots)
+        raise UsageError(
+            f"there is no {name} in {logs}" + "".join(f", and {words}" for words in missing[:1]),
+            hint=f"there are: {here}; a node on another machine keeps its log there",
+        )
+
+    def _of_nodes(self, slots: list[SlotStatus], node: int | None) -> list[Source]:
+        """The logs of nodes: files here, what schedulers keep, and what the others send."""
+        chosen = self._chosen
+        files = _files(self.state, node, chosen.epoch)
+        sources = [_only(_of_file(*file), chosen.wanted) for file in files.values()]
+        elsewhere: dict[int, Source] = {}
+        if chosen.epoch is None and (node is None or not sources):
+            elsewhere, _ = self._elsewhere(_slot_of(node, slots), slots)
+            sources += [_only(source, chosen.wanted) for source in elsewhere.values()]
+        if self.state.is_held():
+            away = [one for one in _ranked(slots) if node in (None, one.rank)]
+            away = [one for one in away if one.rank not in files and one.slot not in elsewhere]
+            sources += [self._view(node=one.rank) for one in away[:_MOST_VIEWS]]
+            self.unshown = len(away[_MOST_VIEWS:])
+        return sources
+
+    def _of_ranks(self, slots: list[SlotStatus], node: int | None) -> list[Source]:
+        """The logs of ranks, where they have some: files here, or what the others send."""
+        chosen = self._chosen
+        if chosen.rank is None and not chosen.everyone:
+            return []
+        paths, logs = _rank_files(self.state, chosen), _files(self.state, None, chosen.epoch)
+        here: dict[int, list[int]] = {}
+        first = 0
+        for number, processes in sorted((one.rank, one.nproc_per_node) for one in _ranked(slots)):
+            if node in (None, number):
+                here[number] = [n for n in range(first, first + processes) if n in paths]
+            first += processes
+        if self._by_view is None:
+            away = [number for number, ranks in here.items() if not ranks and number not in logs]
+            self._by_view = bool(away) and self.state.is_held()
+        if self._by_view:
+            return [self._view(rank=chosen.rank)]
+        sources = []
+        for number, ranks in here.items():
+            if self._has_ranks.setdefault(number, bool(ranks)):
+                files = {f"[rank {rank}] ": _of_file(paths[rank]) for rank in ranks}
+            elif number in logs:
+                files = {f"[node {number}] ": _of_file(*logs[number])}
+            else:
+                kept = self._elsewhere(_slot_of(number, slots), slots)[0].values()
+                named = ((f"[node {number}] ", source) for source in kept)
+                files = dict(named) if chosen.epoch is None else {}
+            its = ((name, _only(source, chosen.wanted)) for name, source in files.items())
+            sources += [_named(one, name) if chosen.everyone else one for name, one in its]
+        return sources
+
+    def _view(self, *, node: int | None = None, rank: int | None = None) -> Source:
+        """What nodes send while they live."""
+        chosen = self._chosen
+        about = f"rank {rank}" if rank is not None else f"node {node}"
+        asked: dict[str, Any] = {"node": node, "rank": rank, "epoch": chosen.epoch}
+        asked |= {"grep": list(chosen.wanted.grep), "level": chosen.wanted.level}
+        read = partial(view_lines, self.state, asked, prefix=chosen.everyone)
+        title = "" if chosen.everyone else f"{about}, by way of the registry"
+        return Source(f"view of {about}", title, read)
+
+    def last_words(self) -> list[Source]:
+        """What is kept here of the end of what is asked for, where its nodes have sent it."""
+        slots, chosen = _slots(self.state), self._chosen
+        node = chosen.node
+        if chosen.rank is not None:
+            node = _node_of(chosen.rank, slots, self.state.run)
+        paths = kept_words(self.state, slots, node=node, rank=chosen.rank, epoch=chosen.epoch)
+        return [_only(_of_file(path), chosen.wanted) for path in paths]
+
+    def own(self, slot: int | None = None) -> list[Source]:
+        """What rdzv's own processes have logged here; of the agents only this slot's."""
+        agent = f"agent-{'*' if slot is None else slot}.log"
+        paths = [self.state.logs / "registry.log", *_numbered(self.state.logs, agent)]
+        return [_of_file(path) for path in paths if path.exists()]
+
+    def _elsewhere(
+        self, slot: int | None, slots: list[SlotStatus]
+    ) -> tuple[dict[int, Source], list[str]]:
+        """What schedulers keep of each slot's newest worker run; and why there is no more."""
+        hosts = {slot.slot: slot.hostname for slot in slots}
+        newest = {one.run.slot: one for one in self.state.ledger.entries() if not one.former}
+        sources, missing = dict[int, Source](), []
+        for entry in newest.values():
+            if slot not in (None, entry.run.slot):
+                continue
+            scheduler = self._scheduler(entry.starter)
+            if not scheduler.keeps_logs:
+                missing.append(f"the scheduler '{scheduler.name}' keeps no logs of {entry.name}")
+            elif not entry.handle:
+                missing.append(f"rdzv does not know the id of {entry.name} at '{scheduler.name}'")
+            else:
+                host = hosts.get(entry.run.slot, "")
+                sources[entry.run.slot] = _of_scheduler(entry, scheduler, host)
+        return sources, missing
+
+    def _scheduler(self, starter: str) -> Scheduler:
+        if starter not in self._made:
+            self._made[starter] = scheduler_entry(starter).make(self._context)
+        return self._made[starter]
+
+
+def _slots(state: StateDir) -> list[SlotStatus]:
+    """The slots with their ranks, as far as they are known."""
+    status = state.read("status.json", RunStatus)
+    return status.slots if status else []
+
+
+def _node_of(rank: int, slots: list[SlotStatus], run: str) -> int:
+    """The node rank that runs a global rank."""
+    nodes = sorted((slot.rank, slot.nproc_per_node) for slot in slots if slot.rank is not None)
+    first = 0
+    for node, processes in nodes:
+        if first <= rank < first + processes:
+            return node
+        first += processes
+    if not nodes:
+        raise UsageError(
+            f"the node with rank {rank} of run '{run}' is known once all nodes have joined",
+            hint="name the node with --node",
+        )
+    raise UsageError(f"run '{run}' has the ranks 0 to {first - 1}, but not rank {rank}")
+
+
+def _ranked(slots: list[SlotStatus]) -> list[Any]:
+    """Those whose nodes have a rank."""
+    return [slot for slot in slots if slot.rank is not None]
+
+
+def _slot_of(node: int | None, slots: list[SlotStatus]) -> int | None:
+    """The slot of a node rank; before the ranks are given, the slot of that number."""
+    return next((slot.slot for slot in slots if slot.rank == node and node is not None), node)
+
+
+def _files(
+    state: StateDir, node: int | None, epoch: int | None
+) -> dict[int, tuple[Path, str, int]]:
+    """By node its file, host and epoch: that of this epoch, or the one that was written last."""
+    status = state.read("status.json", RunStatus)
+    hosts = {slot.rank: slot.hostname for slot in status.slots} if status else {}
+    chosen = _newest(state, read_log_name, epoch)
+    return {
+        rank: (path, hosts.get(rank, ""), its)
+        for rank, (path, its) in chosen.items()
+        if node in (None, rank)
+    }
+
+
+def _rank_files(state: StateDir, chosen: Chosen) -> dict[int, Path]:
+    """By global rank its file, of those that are asked for."""
+    found = _newest(state, read_rank_log_name, chosen.epoch)
+    return {rank: path for rank, (path, _) in found.items() if chosen.rank in (None, rank)}
+
+
+def _newest(
+    state: StateDir, read_name: Callable[[str], tuple[int, int] | None], epoch: int | None
+) -> dict[int, tuple[Path, int]]:
+    """By number the file that is meant, and its epoch."""
+    status = state.read("status.json", RunStatus)
+    found: dict[int, dict[int, Path]] = {}
+    for path in state.logs.glob("*-*.log"):
+        if known := read_name(path.name):
+            found.setdefault(known[0], {})[known[1]] = path
+    chosen = {}
+    for number, paths in sorted(found.items()):
+        its = epoch_of_log(paths, epoch, status.epoch if status else 1)
+        if its in paths:
+            chosen[number] = (paths[its], its)
+    return chosen
+
+
+def _numbered(folder: Path, pattern: str) -> list[Path]:
+    """The files `NAME-N.log`, by their numbers."""
+    numbers = {path: path.stem.rpartition("-")[2] for path in folder.glob(pattern)}
+    return sorted(
+        (path for path in numbers if numbers[path].isdigit()), key=lambda p: int(numbers[p])
+    )
+
+
+def _of_file(path: Path, hostname: str = "", epoch: int = 0) -> Source:
+    host = printable(hostname, 253)
+    title = f"{path} ({host})" if host else str(path)
+    return Source(str(path), title, partial(file_lines, path), epoch)
+
+
+def _only(source: Source, wanted: Wanted) -> Source:
+    """The lines that are wanted; of a scheduler's log, among the newest where it has very many."""
+    if wanted.all:
+        return source
+    if isinstance(source.read, partial) and source.read.func is file_lines:
+        return replace(source, read=partial(source.read, keep=wanted.has))
+
+    async def read(lines: int, *, follow: bool) -> AsyncIterator[str]:
+        newest: deque[str] = deque(maxlen=lines)
+        async for line in source.read(lines=_MOST_SEARCHED, follow=follow):
+            if wanted.has(line):
+                if follow:
+                    yield line
+                newest.append(line)
+        for line in () if follow else newest:
+            yield line
+
+    return replace(source, read=read)
+
+
+def _named(source: Source, name: str) -> Source:
+    """Its lines, each behind its name in place of a title above them."""
+
+    async def read(lines: int, *, follow: bool) -> AsyncIterator[str]:
+        async for line in source.read(lines=lines, follow=follow):
+            yield f"{name}{line}"
+
+    return replace(source, read=read, title="")
+
+
+def _of_scheduler(entry: LedgerEntry, scheduler: Scheduler, host: str) -> Source:
+    about = (f"slot {entry.run.slot}", printable(host, 253), f"{scheduler.name} {entry.handle}")
+    title = f"{entry.name} ({', '.join(filter(None, about))})"
+    return Source(entry.name, title, partial(scheduler.logs, entry.run, entry.handle))

@@ -1,0 +1,88 @@
+"""`rdzv logs` of nodes whose folders the reader does not see, while the programs run and after."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.launching import RDZV, environment, launch, launching, rdzv
+from tests.support.waiting import until
+
+pytestmark = [pytest.mark.real_time, pytest.mark.torch, pytest.mark.timeout(120)]
+
+TRAIN = """
+import os, pathlib, sys, time
+rank = os.environ["RANK"]
+for number in range(10_000):
+    print(f"rank {rank} loss {number}", flush=True)
+    print(f"rank {rank} step {number}", flush=True)
+    if number % 10 == 0:
+        print(f"WARNING: rank {rank} is slow", file=sys.stderr, flush=True)
+    if pathlib.Path(sys.argv[1], "stop").exists():
+        break
+    time.sleep(0.05)
+print(f"rank {rank} loss is final", flush=True)
+"""
+
+
+def test_output_is_read_where_no_disk_is_shared(tmp_path: Path) -> None:
+    state, elsewhere = tmp_path / "s", tmp_path / "elsewhere"
+    (tmp_path / "train.py").write_text(TRAIN)
+    command = ["torchrun", str(tmp_path / "train.py"), str(tmp_path)]
+    options = ("--nnodes", "2", "--nproc-per-node", "2", "--log-dir", str(elsewhere))
+    with launching(state, *options, command=command) as launched:
+        launched.wait_for_phase("running")
+        until(lambda: len([*elsewhere.glob("rank-*.log")]) == 4)
+        assert not [*(state / "r" / "logs").glob("*-[0-9]*.log")]
+        title, *lines = rdzv(state, "logs", "r", "--rank", "3", "--grep", "loss").splitlines()
+        assert title == "==> rank 3, by way of the registry"
+        numbers = [int(line.removeprefix("rank 3 loss ")) for line in lines]
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+        lines = rdzv(state, "logs", "r", "--all", "--level", "warning", "--lines", "1").splitlines()
+        assert lines == [f"[rank {rank}] WARNING: rank {rank} is slow" for rank in range(4)]
+        text = rdzv(state, "logs", "r", "--node", "1", "--grep", "rank 2 loss", "--lines", "1")
+        assert text.splitlines()[0] == "==> node 1, by way of the registry"
+        assert text.splitlines()[1].startswith("rank 2 loss ")
+        follower = subprocess.Popen(
+            [RDZV, "logs", "r", "--rank", "3", "--grep", "loss", "--lines", "2", "--follow"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment(state),
+        )
+        assert follower.stdout is not None
+        assert follower.stdout.readline() == "==> rank 3, by way of the registry\n"
+        first = int(follower.stdout.readline().removeprefix("rank 3 loss "))
+        (tmp_path / "stop").touch()
+        outcome = launched.finish()
+        assert outcome.code == 0, outcome.err
+        *numbers_then, last = follower.stdout.read().splitlines()
+        follower.stdout.close()
+        assert last == "rank 3 loss is final"
+        assert [int(line.removeprefix("rank 3 loss ")) for line in numbers_then] == list(
+            range(first + 1, first + 1 + len(numbers_then))
+        )
+        assert follower.wait(20) == 0
+
+
+def test_output_is_read_from_files_here(tmp_path: Path) -> None:
+    state = tmp_path / "s"
+    (tmp_path / "train.py").write_text(TRAIN)
+    (tmp_path / "stop").touch()
+    command = ["torchrun", str(tmp_path / "train.py"), str(tmp_path)]
+    outcome = launch(state, "--nnodes", "2", "--nproc-per-node", "2", command=command)
+    assert outcome.code == 0, outcome.err
+    logs = state / "r" / "logs"
+    text = rdzv(state, "logs", "r", "--rank", "3")
+    title, *lines = text.splitlines()
+    assert title == f"==> {logs}/rank-3.log"
+    assert sorted(lines) == [
+        "WARNING: rank 3 is slow",
+        "rank 3 loss 0",
+        "rank 3 loss is final",
+        "rank 3 step 0",
+    ]
+    text = rdzv(state, "logs", "r", "--all", "--grep", "final")
+    assert text.splitlines() == [f"[rank {rank}] rank {rank} loss is final" for rank in range(4)]
