@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from bench import agents, idle, looks, mesh, restarts, starts
+from bench import agents, idle, looks, mesh, output, restarts, starts
 from bench.hosts import name_mapped_loopback
 from bench.machine import describe, watching
 from bench.meeting import Times, meeting
@@ -192,6 +192,7 @@ def _figures(report: Report, plan: Plan) -> None:
     _measure(report, partial(agents.killed, plan.pairs))
     _measure(report, partial(agents.launch_to_exec, plan.agent_rounds))
     _measure(report, partial(starts.figures, plan.starts))
+    _measure(report, partial(output.beside_torchrun, plan.pairs))
 
 
 def main() -> None:
