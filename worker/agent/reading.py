@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from worker.agent.actions import ServeView
-from worker.agent.viewing import LAG_LETTERS, Backlog
+from worker.agent.viewing import LAG_LETTERS, LAST_LETTERS, Backlog
 from worker.program.log_file import epoch_of_log, read_log_name
-from worker.program.log_reader import LogReader
+from worker.program.log_reader import BEHIND_BYTES, LogReader
 from worker.program.rank_logs import read_rank_log_name
 from worker.program.wanted import Wanted
 
@@ -49,6 +49,8 @@ class Reading:
         """What is read once that has been read to its end."""
         self._found_at = float("-inf")
         self._began = False
+        self.hurries = False
+        """Whether this node leaves soon: of what comes too fast the last lines are shown."""
         self.backlog = Backlog()
 
     @property
@@ -84,10 +86,11 @@ class Reading:
             self._find()
             self._found_at, self._began = now, True
         for key, reader in [*self._readers.items()]:
+            most = None
             if self.drops:
-                self.backlog.skip(key, reader.skip())
-            lines = reader.step()
-            self.backlog.add(key, lines, most=LAG_LETTERS if self.drops else None)
+                behind, most = (0, LAST_LETTERS) if self.hurries else (BEHIND_BYTES, LAG_LETTERS)
+                self.backlog.skip(key, reader.skip(behind))
+            self.backlog.add(key, reader.step(), most=most)
             if reader.at_end and key in self._next:
                 reader.close()
                 self._readers[key] = self._reader(self._next.pop(key))

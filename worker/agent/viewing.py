@@ -16,6 +16,10 @@ from worker.agent.state import Turn
 
 LAG_LETTERS = 256 << 10
 """What a view that follows holds of lines that cannot be sent yet: the newest."""
+LAST_LETTERS = 32 << 10
+"""The same once its node is about to leave: what one post takes."""
+MOST_VIEWS = 8
+"""A node serves no more at a time, whatever a registry asks for."""
 
 
 def asked(turn: Turn, view: NodeView) -> None:
@@ -30,7 +34,7 @@ def asked(turn: Turn, view: NodeView) -> None:
     row = next(row for row in agreed.table.rows if row.slot == turn.node.rules.slot)
     first = first_rank(agreed.table, row.rank)
     everyone = range(first, first + row.nproc_per_node)
-    for order in new:
+    for order in new[-MOST_VIEWS:]:
         if (ranks := ranks_shown(order, row.rank, everyone)) is not None:
             turn.do(
                 ServeView(

@@ -19,6 +19,7 @@ from rendezvous.wire.log_view import ViewPost, ViewReply
 from worker.agent.actions import ServeView
 from worker.agent.environment import AgentEnvironment
 from worker.agent.reading import Reading
+from worker.agent.viewing import MOST_VIEWS
 
 LOOK_SECONDS = 0.25
 """How often a log is looked at in which nothing was new."""
@@ -57,6 +58,8 @@ class Views:
     async def serve(self, asked: ServeView) -> None:
         """Send lines until nobody looks any more, or all that there is was sent."""
         await asyncio.sleep(asked.delay)
+        if len(self._served) >= MOST_VIEWS:
+            return
         reading, view = Reading(asked, self._folder), asked.order.view
         self._served.add(view)
         try:
@@ -70,7 +73,7 @@ class Views:
         clock = asyncio.get_running_loop().time
         number, sent_at = 0, clock()
         while True:
-            flushes = self._flushes
+            flushes, reading.hurries = self._flushes, self._hurry.is_set()
             await self._in_thread(reading.step)
             done = reading.is_done
             parts = reading.backlog.take()
@@ -102,10 +105,12 @@ class Views:
         """Until more may be sent; what comes too fast for that is left out meanwhile."""
         clock = asyncio.get_running_loop().time
         until = clock() + seconds
-        while (left := until - clock()) > 0:
+        while (left := until - clock()) > 0 and not self._hurry.is_set():
             if reading.drops:
                 await self._in_thread(reading.step)
-            await asyncio.sleep(min(left, LOOK_SECONDS))
+            with contextlib.suppress(TimeoutError):
+                async with timeout(min(left, LOOK_SECONDS)):
+                    await self._hurry.wait()
 
     async def _send(self, post: ViewPost) -> ViewReply | None:
         """Send it, again where there was no room for it; None: the registry does not answer."""

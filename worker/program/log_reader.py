@@ -76,14 +76,15 @@ class LogReader:
             self.at_end = True
             return []
 
-    def skip(self) -> int:
-        """Go on with the newest where that is far from here; returns how many lines are skipped."""
+    def skip(self, behind: int = BEHIND_BYTES) -> int:
+        """Go on with the newest where that is so far from here; returns how many lines are skipped,
+        which have not been looked at."""
         if self._file is None:
             return 0
         try:
             left = os.fstat(self._file.fileno()).st_size - self._file.tell()
             skipped = 0
-            if left > BEHIND_BYTES:
+            if left > max(behind, STEP_BYTES):
                 left -= STEP_BYTES
                 while left > 0 and (data := self._file.read(min(left, 1 << 20))):
                     left -= len(data)
