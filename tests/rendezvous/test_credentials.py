@@ -42,11 +42,12 @@ def test_every_use_has_a_key_of_its_own() -> None:
     secrets: list[bytes] = []
     for keys in runs:
         secrets += [keys.read.secret, keys.admin.secret, keys.row_key, keys.probe_key]
+        secrets += [keys.look.secret, keys.logs.secret]
         for slot, number in itertools.product((1, 11), (1, 11)):
             node = node_credential(keys.secret, keys.run, keys.launch_id, slot, number)
             secrets += [keys.join_token(slot, number).secret, node.secret]
     secrets.append(registry_credential(SECRET).secret)
-    assert len(set(secrets)) == len(secrets) == 49
+    assert len(set(secrets)) == len(secrets) == 57
     assert {len(secret) for secret in secrets} == {32}
 
 
@@ -58,6 +59,8 @@ def test_what_is_derived_from_a_secret_is_the_same_in_every_version_and_read_bac
         KEYS.read,
         KEYS.admin,
         registry_credential(SECRET),
+        KEYS.look,
+        KEYS.logs,
     ]
     of_most = node_credential(SECRET, "r", "launch", 19_999, 7)
     assert all(parse_credential(one.text()) == one for one in (*credentials, of_most))
@@ -67,6 +70,8 @@ def test_what_is_derived_from_a_secret_is_the_same_in_every_version_and_read_bac
         "r._H10aGuvmIHFfZm_IcoC_cvy9ClJRYMMyTNrZMoIdUg",
         "a.wehuy8wyti4oXqRwK9QW76MW7IV15WIP1Sps_PR7_Oo",
         "g.IWBfVATKzZj8cJ3kxQpGFlPdJohGfOzrYILPsD3mqF4",
+        "l.5zefkIdSfsE1dWdzCcjNXMbh8s5HYVqifTg0L1JaoBI",
+        "o.Q7QKpraumWL0Hv0Ce7qASGApH3vmCKjmxqxVs5oelKM",
     ]
     assert [KEYS.row_key.hex(), KEYS.probe_key.hex()] == [
         "50160274b8a87da3defd647fca3776972072d4e96cca2133df6099238bc2ec16",
