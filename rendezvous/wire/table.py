@@ -71,6 +71,10 @@ class EndpointTable(Wire):
         """Processes over all nodes."""
         return sum(row.nproc_per_node for row in self.rows)
 
+    def first_process(self, node: int) -> int:
+        """The global rank of the first process of the node with this rank."""
+        return sum(row.nproc_per_node for row in self.rows if row.rank < node)
+
     def canonical(self) -> bytes:
         """The one byte form of this table: sorted keys, no spaces, ASCII.
 

@@ -49,8 +49,7 @@ class NodeSpec:
 
     def first_rank(self, table: EndpointTable) -> int:
         """The global rank of this node's first process."""
-        own = self.row(table).rank
-        return sum(row.nproc_per_node for row in table.rows if row.rank < own)
+        return table.first_process(self.row(table).rank)
 
     def row(self, table: EndpointTable) -> TableRow:
         """This node's row of a table that was judged."""

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pydantic_core import to_json
 
 from rendezvous.wire.log_view import MAX_PARTS, MAX_POST_LINES, POST_BYTES, ViewOrder, ViewPart
-from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.watch import NodeView
 from worker.agent.actions import ServeView
 from worker.agent.looking import ANSWERS_A_SECOND
@@ -32,7 +31,7 @@ def asked(turn: Turn, view: NodeView) -> None:
     if agreed is None:
         return
     row = next(row for row in agreed.table.rows if row.slot == turn.node.rules.slot)
-    first = first_rank(agreed.table, row.rank)
+    first = agreed.table.first_process(row.rank)
     everyone = range(first, first + row.nproc_per_node)
     for order in new[-MOST_VIEWS:]:
         if (ranks := ranks_shown(order, row.rank, everyone)) is not None:
@@ -46,11 +45,6 @@ def asked(turn: Turn, view: NodeView) -> None:
                     delay=row.rank / ANSWERS_A_SECOND,
                 )
             )
-
-
-def first_rank(table: EndpointTable, node: int) -> int:
-    """The global rank of the first process of the node with this rank."""
-    return sum(row.nproc_per_node for row in table.rows if row.rank < node)
 
 
 def ranks_shown(order: ViewOrder, node: int, ranks: range) -> tuple[int, ...] | None:

@@ -123,7 +123,7 @@ class StartRequest:
     @property
     def first_rank(self) -> int:
         """The global rank of this node's first process."""
-        return sum(row.nproc_per_node for row in self.table.rows if row.rank < self.row.rank)
+        return self.table.first_process(self.row.rank)
 
     @property
     def is_even(self) -> bool:
