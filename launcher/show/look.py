@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import click
@@ -54,6 +54,7 @@ async def show_look(
         raise RdzvError(f"run '{run}' has ended, so there is no rank to look at")
     before, found = await _look(state, again)
     verdict = look_at(found, before)
+    verdict = replace(verdict, next_step=verdict.next_step.replace("logs RUN", f"logs {run}"))
     if save is not None:
         _save(save, as_text(run, found, verdict))
     if as_json:

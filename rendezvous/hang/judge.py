@@ -53,7 +53,7 @@ def _verdict(evidence: Evidence, found: Finding) -> Verdict:
     return Verdict(
         found.rule,
         found.sentence + tail,
-        found.next_step or NEXT_STEPS[found.rule],
+        _next_step(found),
         tuple(sorted(found.odd)[:MOST_ODD]),
         len(found.odd),
         len(evidence.waiting),
@@ -63,6 +63,15 @@ def _verdict(evidence: Evidence, found: Finding) -> Verdict:
         evidence.silent,
         silent_nodes,
     )
+
+
+def _next_step(found: Finding) -> str:
+    """What to try; of one rank, with its own log."""
+    step = found.next_step or NEXT_STEPS[found.rule]
+    if len(found.odd) != 1:
+        return step
+    (rank,) = found.odd
+    return step.replace("rdzv logs RUN", f"rdzv logs RUN --rank {rank}")
 
 
 def groups_of(run_look: RunLook) -> list[tuple[tuple[int, ...], Stack | None]]:

@@ -65,7 +65,7 @@ def stall_event(run: Run, verdict: Verdict, at_work: bool, now: float) -> events
         seconds=0.0 if since is None else now - since,
         rule=verdict.rule,
         sentence=printable(verdict.sentence, 600),
-        next_step=printable(verdict.next_step, 600),
+        next_step=printable(verdict.next_step.replace("logs RUN", f"logs {run.id}"), 600),
         at_work=at_work,
         certain=verdict.certain,
         slot=_slot_of(run, rank),

@@ -53,7 +53,7 @@ def test_the_rank_that_has_not_called_it_is_behind() -> None:
     assert found == Verdict(
         "behind",
         f"{SEVEN}; {FIVE} has not called it: it is in load_batch (hang.py:3){FROM_BOTH}",
-        "see what this rank does there, and what it printed last: rdzv logs RUN",
+        "see what this rank does there, and what it printed last: rdzv logs RUN --rank 5",
         (5,),
         1,
         7,
@@ -300,7 +300,7 @@ def test_a_stopped_rank_that_none_waits_for_is_not_the_verdict() -> None:
 def test_a_rank_that_has_ended_is_named(state: str, says: str) -> None:
     found = look_at(run(*with_one(EIGHT, 5, One((), None, "absent", state))))
     check(found, "stopped", (5,), certain=True, says=says)
-    assert found.next_step == "see how it ended: rdzv logs RUN"
+    assert found.next_step == "see how it ended: rdzv logs RUN --rank 5"
 
 
 def test_where_most_have_ended_none_is_blamed() -> None:
