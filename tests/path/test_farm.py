@@ -68,7 +68,7 @@ def test_the_scheduler_starts_all_nodes_but_the_first_and_keeps_their_logs(
     env = {"NCCL_NET_X": "a 'b' c", "UCX_X": "all"}
     with farm.launching("--nnodes", "3", command=shell(script), env=env) as launched:
         launched.wait_for_phase("running")
-        follower = farm.start_rdzv("logs", "r", "--rank", "2", "--follow")
+        follower = farm.start_rdzv("logs", "r", "--node", "2", "--follow")
         assert follower.stdout is not None
         title, *_ = list(iter(follower.stdout.readline, "2 has a 'b' c and all\n"))
         (tmp_path / "end").touch()
