@@ -32,12 +32,14 @@ PURE = {
     "tests/rendezvous": (
         *("admission", "before_the_go", "blame", "certificate", "compare", "credentials"),
         *("departures", "errors", "events", "first_cause", "join_string", "last_words"),
-        *("leases", "networks"),
-        *("path_findings", "protocol", "replay", "request_head", "restarts", "run_metrics"),
-        *("schema", "verdict", "verifying", "views"),
+        *("leases", "networks", "no_false_stall", "path_findings", "protocol", "replay"),
+        *("request_head", "restarts", "run_metrics", "schema", "stalls", "verdict", "verifying"),
+        "views",
     ),
-    "tests/rendezvous/cause": ("clues", "corpus", "judge", "sentences", "table", "telling"),
-    "tests/rendezvous/hang": ("blame", "calls", "judge", "sentences", "stacks"),
+    "tests/rendezvous/cause": (
+        *("clues", "corpus", "judge", "second_corpus", "sentences", "table", "telling"),
+    ),
+    "tests/rendezvous/hang": ("blame", "calls", "judge", "sentences", "stacks", "stall"),
     "tests/worker": (
         *("address", "choice", "contracts", "family", "frameworks", "frameworks_mpi"),
         *("frameworks_page", "hosts", "hosts_plan", "hosts_text", "metrics", "nccl", "needs"),
@@ -46,7 +48,7 @@ PURE = {
     ),
     "tests/worker/agent": (
         *("attempt", "departing", "evidence", "following", "held_watch", "joining", "last_words"),
-        *("leaving", "node", "reports", "restarting", "viewing", "watching"),
+        *("leaving", "looking", "node", "quiet", "reports", "restarting", "viewing", "watching"),
     ),
     "tests/worker/evidence": ("groups", "kernel_log", "places", "rank_processes"),
     "tests/worker/look": ("fitting", "recorder", "signalling", "stacks"),
