@@ -268,7 +268,7 @@ def test_followed_logs_leave_nothing_on_the_hosts_when_nobody_reads_on(tmp_path:
         wait_for_programs(made)
         reader = made.hosts[0].start(
             # What a suite in the background of a shell starts is deaf to SIGINT like itself.
-            ["env", "--default-signal=INT", RDZV, "logs", RUN, "--rank", "1", "--follow"],
+            ["env", "--default-signal=INT", RDZV, "logs", RUN, "--node", "1", "--follow"],
             env=environment(made.state),
             stdout=subprocess.PIPE,
         )
