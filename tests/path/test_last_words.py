@@ -12,17 +12,30 @@ import pytest
 from rendezvous.wire.last_words import LAST_LINES, WHOLE_BYTES
 from tests.support.launching import launch, rdzv
 
-PROGRAM = """
-import os, sys, time
-rank = int(os.environ["NODE_RANK"])
+BOTH = """
+import os, pathlib, sys, time
+folder, rank, epoch = pathlib.Path(sys.argv[1]), os.environ["NODE_RANK"], os.environ["RDZV_EPOCH"]
+
+def wait_for_both():
+    # Who is stopped before it has printed has no last words.
+    sys.stdout.flush()
+    (folder / f"printed-{epoch}-{rank}").touch()
+    while len([*folder.glob(f"printed-{epoch}-*")]) < 2:
+        time.sleep(0.01)
+"""
+PROGRAM = f"""{BOTH}
 for line in range(3000):
-    print(f"rank {rank}, line {line} of the {os.environ['RDZV_EPOCH']}. epoch")
-sys.stdout.flush()
-if rank == 1:
+    print(f"rank {{rank}}, line {{line}} of the {{epoch}}. epoch")
+wait_for_both()
+if rank == "1":
     raise RuntimeError("the disk of rank 1 is gone")
 time.sleep(600)
 """
-COMMAND = [sys.executable, "-c", PROGRAM]
+AGAIN = f"""{BOTH}
+print("epoch", epoch)
+wait_for_both()
+sys.exit(1 + int(epoch))
+"""
 OPTIONS = ("--nnodes", "2", "--framework", "command", "--nproc-per-node", "1")
 
 pytestmark = [pytest.mark.real_time, pytest.mark.timeout(120)]
@@ -30,7 +43,8 @@ pytestmark = [pytest.mark.real_time, pytest.mark.timeout(120)]
 
 def test_the_first_cause_is_read_when_the_logs_of_all_nodes_are_gone(tmp_path: Path) -> None:
     state, logs = tmp_path / "s", tmp_path / "logs"
-    outcome = launch(state, *OPTIONS, "--log-dir", str(logs), command=COMMAND)
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
+    outcome = launch(state, *OPTIONS, "--log-dir", str(logs), command=command)
     assert outcome.code == 1, outcome.err
     assert "last output kept" not in outcome.last_line  # its log is here
     shutil.rmtree(logs)
@@ -55,11 +69,10 @@ def test_the_first_cause_is_read_when_the_logs_of_all_nodes_are_gone(tmp_path: P
 
 def test_each_epoch_that_has_failed_is_kept(tmp_path: Path) -> None:
     state, logs = tmp_path / "s", tmp_path / "logs"
-    script = "import os, sys; print('epoch', e := os.environ['RDZV_EPOCH']); sys.exit(1 + int(e))"
     outcome = launch(
         state,
         *(*OPTIONS, "--log-dir", str(logs), "--max-restarts", "1"),
-        command=[sys.executable, "-c", script],
+        command=[sys.executable, "-c", AGAIN, str(tmp_path)],
     )
     assert outcome.code == 3, outcome.err
     words = state / "r" / "last-words"

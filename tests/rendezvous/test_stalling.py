@@ -74,7 +74,7 @@ def found(served: Served) -> list[str]:
 
 async def test_a_run_that_moves_is_not_looked_at(served: Served) -> None:
     host = await running(served)
-    await passes(served, 300.0)
+    await passes(served, 60.0)
     assert not await answer(served, host, WAITS, LATE)
 
 
