@@ -13,12 +13,12 @@ from rendezvous.hang.sentences import (
     duration_text,
     gone_text,
     is_at_work,
+    numbers_text,
     of_text,
     operation_of,
     place_text,
     rank_text,
     ranks_text,
-    spans_text,
 )
 from rendezvous.hang.stacks import Kind
 from rendezvous.hang.verdict import Source
@@ -113,7 +113,7 @@ def _in_group(words: str, calls: dict[str, list[int]]) -> str:
     """`ranks 0-3 in all_reduce #5 of tp`; of several such groups in different calls, `in tp`."""
     ranks = {rank for found in calls.values() for rank in found}
     call = next(iter(calls)) if len(calls) == 1 else f"calls of {words}"
-    return f"{spans_text(ranks)} in {call}"
+    return f"{numbers_text(ranks)} in {call}"
 
 
 def _of(point: Point, ranks: set[int]) -> list[int]:
@@ -176,7 +176,7 @@ def _waiting_text(evidence: Evidence, main: Point, points: Sequence[Point]) -> s
     have = "has" if len(ranks) == 1 else "have"
     verb = "waits" if len(ranks) == 1 else "wait"
     does = f"{have} waited {duration_text(waited)}" if waited is not None else verb
-    who = of_text(ranks, evidence.of) if len(ranks) > 2 else spans_text(ranks)
+    who = of_text(ranks, evidence.of) if len(ranks) > 2 else numbers_text(ranks)
     call = _call(evidence, main)
     return f"{who} {does} in {call}{_rest(evidence, main)}"
 
@@ -201,7 +201,7 @@ def _unseen_waits(evidence: Evidence) -> str:
     idle = evidence.idle()
     if idle:
         verb = "waits" if len(idle) == 1 else "wait"
-        return f"{spans_text(idle)} {verb} for none either, so none is blamed"
+        return f"{numbers_text(idle)} {verb} for none either, so none is blamed"
     unseen = any(evidence.has_no_stack(rank) for rank in evidence.roots)
     known = len(evidence.waiting | set(evidence.roots)) == evidence.of
     return "" if known or not unseen else "others were not seen, so none is blamed"
@@ -214,7 +214,7 @@ def _other_explanations(evidence: Evidence) -> str:
         if point.open or point.unseen or blocking.isdisjoint(point.waiting):
             continue
         if not evidence.quiet([point]).is_moving:
-            who = spans_text(point.waiting)
+            who = numbers_text(point.waiting)
             return (
                 f"{who} wait in {_call(evidence, point)}, which all have called, so none is blamed"
             )
@@ -316,7 +316,7 @@ def _differ(
         calls = "calls" if len(few) == 1 else "call"
         sentence = f"{ranks_text(found)} {calls} {others[0][0]} as {name}, the others {most}: {end}"
         return Finding("different", sentence, ("recorder",), few, complete)
-    forms = [f"{spans_text(ranks)} {form}" for form, ranks in by_form.items()]
+    forms = [f"{numbers_text(ranks)} {form}" for form, ranks in by_form.items()]
     sentence = f"as {name} call {listed(sorted(forms), 3)}: {end}"
     return Finding("different", sentence, ("recorder",), (), complete)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rendezvous.hang.evidence import Evidence
 from rendezvous.hang.finding import Finding
-from rendezvous.hang.sentences import duration_text, of_text, place_text, ranks_text, spans_text
+from rendezvous.hang.sentences import duration_text, numbers_text, of_text, place_text, ranks_text
 from rendezvous.hang.stacks import Kind
 from rendezvous.hang.verdict import Source
 from rendezvous.wire.words import listed
@@ -59,7 +59,7 @@ def odd_stack(evidence: Evidence) -> Finding | None:
     sentence = f"{of_text(waiting, evidence.of)} {does}; {_are(evidence, smallest)}"
     if len(groups) > 1:
         rest = sorted(set(others) - set(smallest))
-        sentence += f"; {spans_text(rest)} {_verb(rest)} elsewhere too, so none is blamed"
+        sentence += f"; {numbers_text(rest)} {_verb(rest)} elsewhere too, so none is blamed"
         return Finding("odd_stack", sentence, _sources(evidence))
     sentence += _since_before(evidence, shown)
     if len(shown | waiting) < evidence.of:
@@ -74,7 +74,7 @@ def _moved(evidence: Evidence, ranks: set[int]) -> Finding | None:
     if not moved:
         return None
     has = "has" if len(moved) == 1 else "have"
-    sentence = f"not stuck: {spans_text(moved)} {has} moved since the look before"
+    sentence = f"not stuck: {numbers_text(moved)} {has} moved since the look before"
     if len(moved) == 1:
         sentence += f"; {place_text(evidence.ranks[moved[0]])}"
     return Finding("moving", sentence, ("stacks",))
@@ -127,11 +127,11 @@ def unclear(evidence: Evidence) -> Finding:
         (gone if seen.is_gone else places.setdefault(seen.place.words, [])).append(rank)
     unknown = places.pop("", [])
     order = sorted(places.items(), key=lambda item: (-len(item[1]), item[1]))
-    words = [f"{spans_text(ranks)} {_verb(ranks)} in {place}" for place, ranks in order]
+    words = [f"{numbers_text(ranks)} {_verb(ranks)} in {place}" for place, ranks in order]
     if gone:
-        words.insert(0, f"{spans_text(gone)} {'has' if len(gone) == 1 else 'have'} ended")
+        words.insert(0, f"{numbers_text(gone)} {'has' if len(gone) == 1 else 'have'} ended")
     if unknown:
-        words.append(f"where {spans_text(unknown)} {_verb(unknown)} was not seen")
+        words.append(f"where {numbers_text(unknown)} {_verb(unknown)} was not seen")
     number = len(order)
     head = f"nothing distinguishes a rank: the ranks are in {number} place{'s' * (number != 1)}"
     more = f" and {len(words) - _MOST_PLACES} more" * (len(words) > _MOST_PLACES)

@@ -8,7 +8,7 @@ from rendezvous.hang.calls import Group, Point, call_of
 from rendezvous.hang.seen import Seen
 from rendezvous.hang.stacks import Kind
 from rendezvous.hang.verdict import Rule, Source
-from rendezvous.wire.words import bytes_text, listed
+from rendezvous.wire.words import bytes_text, listed, spans_text
 
 _BUSY_CPU_SECONDS = 0.05
 _BUSY_BYTES = 1 << 20
@@ -43,16 +43,9 @@ def duration_text(seconds: float) -> str:
     return f"{whole // 60} min" if whole < 7200 else f"{whole // 3600} h"
 
 
-def spans_text(ranks: Collection[int]) -> str:
+def numbers_text(ranks: Collection[int]) -> str:
     """`rank 5`, or `ranks 0-3, 8`."""
-    spans: list[tuple[int, int]] = []
-    for rank in sorted(ranks):
-        if spans and spans[-1][1] == rank - 1:
-            spans[-1] = (spans[-1][0], rank)
-        else:
-            spans.append((rank, rank))
-    names = [str(low) if low == high else f"{low}-{high}" for low, high in spans]
-    return f"rank{'s' * (len(ranks) > 1)} {listed(names)}"
+    return f"rank{'s' * (len(ranks) > 1)} {spans_text(sorted(ranks))}"
 
 
 def of_text(ranks: Collection[int], of: int) -> str:
@@ -72,10 +65,10 @@ def ranks_text(found: Sequence[Seen]) -> str:
     if len(found) == 1:
         return rank_text(found[0])
     if len({seen.node.slot for seen in found}) == 1:
-        return f"{spans_text([seen.rank for seen in found])} ({_node_text(found[0])})"
+        return f"{numbers_text([seen.rank for seen in found])} ({_node_text(found[0])})"
     if len(found) > 3:
         nodes = len({seen.node.slot for seen in found})
-        return f"{spans_text([seen.rank for seen in found])} (of {nodes} nodes)"
+        return f"{numbers_text([seen.rank for seen in found])} (of {nodes} nodes)"
     return listed(map(rank_text, found))
 
 
@@ -161,7 +154,7 @@ def tail_text(
     *names, last = [_SOURCES[source] for source in sources]
     parts = [f"from {', '.join(names)} and {last}" if names else f"from {last}"]
     if silent:
-        parts.append(f"{spans_text(silent)} did not answer")
+        parts.append(f"{numbers_text(silent)} did not answer")
     elif silent_nodes:
         nodes = f"slot{'s' * (len(silent_nodes) > 1)} {listed(map(str, silent_nodes))}"
         parts.append(f"no answer from {nodes}")

@@ -122,10 +122,8 @@ def cause_of_late(run: Run, slot: Slot, report: ExitReport, failed_at: float) ->
 
 def _rows(run: Run) -> Iterator[tuple[Slot, range]]:
     """The slots of the table, with their global ranks."""
-    rank = 0
-    for row in run.table.rows if run.table is not None else []:
-        yield run.slots[row.slot], range(rank, rank + row.nproc_per_node)
-        rank += row.nproc_per_node
+    for row, ranks in run.table.processes() if run.table is not None else ():
+        yield run.slots[row.slot], ranks
 
 
 def _seen(run: Run) -> list[NodeSeen]:

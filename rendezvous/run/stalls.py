@@ -75,12 +75,8 @@ def stall_event(run: Run, verdict: Verdict, at_work: bool, now: float) -> events
 
 def _slot_of(run: Run, rank: int | None) -> int | None:
     """Of the node that runs this rank."""
-    first = 0
-    for row in run.table.rows if run.table is not None and rank is not None else []:
-        if rank is not None and rank < first + row.nproc_per_node:
-            return row.slot
-        first += row.nproc_per_node
-    return None
+    rows = run.table.processes() if run.table is not None else ()
+    return next((row.slot for row, ranks in rows if rank in ranks), None)
 
 
 def is_overdue(run: Run, now: float, worked_at: float | None) -> bool:

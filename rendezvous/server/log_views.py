@@ -284,15 +284,14 @@ def _asked(run: Run, request: ViewRequest) -> dict[int, _Asked]:
             f"run '{run.id}' is {run.phase}: no program runs whose output could be read",
             hint=f"'rdzv status {run.id}' shows what it waits for",
         )
-    chosen = []
-    first = 0
-    for row in rows:
-        has = request.rank is None or first <= request.rank < first + row.nproc_per_node
-        if has and request.node in (None, row.rank):
-            chosen.append(row)
-        first += row.nproc_per_node
+    chosen = [
+        row
+        for row, ranks in (run.table.processes() if run.table is not None else ())
+        if (request.rank is None or request.rank in ranks) and request.node in (None, row.rank)
+    ]
     if not chosen and request.rank is not None:
-        raise NotFound(f"run '{run.id}' has the ranks 0 to {first - 1}, but not {request.rank}")
+        last = run.table.world_size - 1 if run.table is not None else -1
+        raise NotFound(f"run '{run.id}' has the ranks 0 to {last}, but not {request.rank}")
     if not chosen:
         raise NotFound(f"run '{run.id}' has the nodes 0 to {len(rows) - 1}, but not {request.node}")
     return {row.slot: _Asked(row.rank, row.hostname) for row in chosen if _is_here(run, row.slot)}

@@ -25,7 +25,8 @@ REST_SECONDS = 5.0
 """From the beginning of one look to the next."""
 MOST_BYTES = 8 << 20
 """What the answers to one look may take."""
-ANSWERS_A_SECOND = 500
+SECONDS_EACH = 0.002
+"""More for each node: they answer one after the other, twice as fast."""
 _KEPT = 3
 
 
@@ -45,7 +46,7 @@ class _Look:
         return len(self.answers) == len(self.expected) or self.left(now) <= 0
 
     def left(self, now: float) -> float:
-        return self.began_at + LOOK_SECONDS + len(self.expected) / ANSWERS_A_SECOND - now
+        return self.began_at + LOOK_SECONDS + len(self.expected) * SECONDS_EACH - now
 
 
 class Looks:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from pydantic import Field
@@ -70,6 +71,13 @@ class EndpointTable(Wire):
     def world_size(self) -> int:
         """Processes over all nodes."""
         return sum(row.nproc_per_node for row in self.rows)
+
+    def processes(self) -> Iterator[tuple[TableRow, range]]:
+        """The rows in their order, each with the global ranks of its processes."""
+        first = 0
+        for row in self.rows:
+            yield row, range(first, first + row.nproc_per_node)
+            first += row.nproc_per_node
 
     def first_process(self, node: int) -> int:
         """The global rank of the first process of the node with this rank."""

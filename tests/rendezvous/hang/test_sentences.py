@@ -10,11 +10,11 @@ from rendezvous.hang.seen import see
 from rendezvous.hang.sentences import (
     NEXT_STEPS,
     duration_text,
+    numbers_text,
     of_text,
     operation_of,
     place_text,
     ranks_text,
-    spans_text,
     tail_text,
 )
 from rendezvous.hang.verdict import Rule
@@ -34,8 +34,8 @@ def test_durations(seconds: float, text: str) -> None:
 
 
 def test_ranks_are_named_by_their_spans_and_nodes() -> None:
-    assert [spans_text(ranks) for ranks in ([5], [8, 0, 1, 2])] == ["rank 5", "ranks 0-2, 8"]
-    assert spans_text(range(0, 20, 2)) == "ranks 0, 2, 4, 6, 8 and 5 more"
+    assert [numbers_text(ranks) for ranks in ([5], [8, 0, 1, 2])] == ["rank 5", "ranks 0-2, 8"]
+    assert numbers_text(range(0, 20, 2)) == "ranks 0, 2, 4, 6, 8 and 5 more"
     assert [of_text([1], 8), of_text(range(8), 8), of_text([0], 1)] == [
         "1 of 8 ranks",
         "all 8 ranks",
