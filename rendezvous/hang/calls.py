@@ -15,10 +15,10 @@ from typing import NamedTuple
 from rendezvous.hang.seen import Seen
 from rendezvous.hang.stacks import Kind
 from rendezvous.wire.look import Call, ProcessGroup
+from rendezvous.wire.words import spans_of
 
 _UNNAMED = ("", "undefined")
 _P2P = re.compile(r"(?:.*:)?i?(send|recv)\b(?: (\d+)(?:->|<-)(\d+))?")
-_SPAN = re.compile(r"(\d{1,10})(?:-(\d{1,10}))?")
 GroupKey = tuple[str, str]
 """Name and members, as they are written."""
 
@@ -205,17 +205,6 @@ def _looks_default(group: Group) -> bool:
 
 def _size(group: Group) -> int:
     return len(group.parts)
-
-
-def spans_of(members: str) -> list[range]:
-    """`0-3,8` as ranges; nothing where it is not of this form."""
-    found = []
-    for word in members.replace(" ", "").split(","):
-        span = _SPAN.fullmatch(word)
-        if span is None:
-            return []
-        found.append(range(int(span[1]), int(span[2] or span[1]) + 1))
-    return found
 
 
 def is_message(operation: str) -> bool:

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field
 
 from rendezvous.wire.evidence import Rank
+from rendezvous.wire.pace import Pace
 from rendezvous.wire.types import OutputLine, ShortWords, SlotIndex, Wire, Words
 
 MAX_LOOK_RANKS = 64
@@ -113,6 +114,7 @@ class LookReport(Wire):
         0, description="Stacks, groups and ranks that did not fit into the report."
     )
     words: Words = Field("", description="Why nothing could be seen; empty: it could.")
+    pace: Pace | None = Field(None, description="All there is, where only that was asked for.")
 
 
 class LookCall(Wire):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+_SPAN = re.compile(r"(\d{1,10})(?:-(\d{1,10}))?")
 PRINTABLE = re.compile(
     r"[^\x00-\x1f\x7f\x80-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]*\Z"
 )
@@ -79,6 +80,17 @@ def spans_text(indices: Sequence[int]) -> str:
             spans.append((index, index))
     names = [str(low) if low == high else f"{low}-{high}" for low, high in spans]
     return listed(names)
+
+
+def spans_of(members: str) -> list[range]:
+    """`0-3,8` as ranges; nothing where it is not of this form."""
+    found = []
+    for word in members.replace(" ", "").split(","):
+        span = _SPAN.fullmatch(word)
+        if span is None:
+            return []
+        found.append(range(int(span[1]), int(span[2] or span[1]) + 1))
+    return found
 
 
 def node_name(slot: int, hostnames: Mapping[int, str]) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from rendezvous.hang import look_at
-from rendezvous.hang.calls import Calls, is_message, spans_of, waits_in
+from rendezvous.hang.calls import Calls, is_message, waits_in
 from rendezvous.hang.seen import see
 from rendezvous.wire.look import Call, ProcessGroup
+from rendezvous.wire.words import spans_of
 from tests.rendezvous.hang.runs import LINE, LOAD, REDUCE, One, group, late, run, waits
 
 
