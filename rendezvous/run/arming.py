@@ -102,7 +102,7 @@ def acked(run: Run, event: events.Acked, now: float) -> Outcome:
         run.starts.went_at = now
         run.starts.port = run.table.master_port
         run.starts.ranks = {row.slot: row.rank for row in run.table.rows}
-        run.port_tries, run.stall = 0, None
+        run.port_tries, run.stall, run.straggler = 0, None, None
         enter(run, Phase.RUNNING, now)
         reason += "; all nodes are ready: go"
         if run.attempt.left_out:

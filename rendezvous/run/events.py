@@ -152,6 +152,33 @@ class StallFound(Wire):
     worker_rank: int | None = None
 
 
+class StragglerFound(Wire):
+    """A rank makes the others wait, or all ranks of a node do.
+
+    Attributes:
+        slot: Of its node.
+        worker_rank: None: all ranks of the node.
+        cost_seconds: For how long in each step, at most.
+        step_seconds: How long a step takes.
+        last: In how many collectives it was the last one.
+        of: Of how many.
+    """
+
+    kind: Literal["straggler"] = "straggler"
+    slot: int
+    worker_rank: int | None = None
+    cost_seconds: float
+    step_seconds: float
+    last: int
+    of: int
+
+
+class StragglerGone(Wire):
+    """The one that was found makes nobody wait any more."""
+
+    kind: Literal["straggler_gone"] = "straggler_gone"
+
+
 class StallOver(Wire):
     """A stall has lasted for as long as it may: the programs are ended."""
 
@@ -240,6 +267,8 @@ Event = Annotated[
     | Quieted
     | StallFound
     | StallOver
+    | StragglerFound
+    | StragglerGone
     | Left
     | Lost
     | TimedOut

@@ -47,6 +47,7 @@ from rendezvous.run import (
     restarts,
     running,
     stalls,
+    stragglers,
     verifying,
 )
 from rendezvous.run.events import Event
@@ -194,6 +195,8 @@ _MOVES: dict[str, Callable[[Run, Any, float], Outcome]] = {
     "quiet": stalls.quieted,
     "stall": stalls.found,
     "stall_over": stalls.over,
+    "straggler": stragglers.found,
+    "straggler_gone": stragglers.gone,
     "left": running.left,
     "lost": running.lost,
     "timed_out": _timed_out,

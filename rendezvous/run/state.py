@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from rendezvous.frozen import frozen
 from rendezvous.proof.networks import NetworkClass
-from rendezvous.run.events import Refused, StallFound
+from rendezvous.run.events import Refused, StallFound, StragglerFound
 from rendezvous.run.phases import RULES, PhaseRules
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.node import Finding, JoinRequest
@@ -248,6 +248,7 @@ class Run:
     starts: Starts = field(default_factory=Starts)
     departure: Departure | None = None
     stall: Stall | None = None
+    straggler: StragglerFound | None = None
 
     def members(self) -> list[Slot]:
         """The slots whose node is alive and has not ended."""

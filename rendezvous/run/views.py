@@ -6,7 +6,7 @@ import math
 import zlib
 from collections.abc import Mapping, Sequence
 
-from rendezvous.run import stalls
+from rendezvous.run import stalls, stragglers
 from rendezvous.run.departures import notice_of
 from rendezvous.run.events import Event
 from rendezvous.run.leases import Leases
@@ -125,7 +125,8 @@ def _reason_running(run: Run, now: float, times: bool) -> str:
     late = late_to_end(run, now)
     if not late:
         quiet = stalls.words_of(run, now, times=times)
-        return f"running on {count} node{'s' * (count != 1)}{quiet}"
+        more = quiet or stragglers.words_of(run)
+        return f"running on {count} node{'s' * (count != 1)}{more}"
     return (
         f"{count - len(late)} of {count} nodes ended with exit code 0; waiting for "
         f"{names_of(run, late, 3)} to end{_passed(now - _last_end(run), ' for {}', times)}"

@@ -85,6 +85,10 @@ class Looks:
         self._kept = [*self._kept[1 - _KEPT :], _Look(self._number, run.epoch, now, _nodes(run))]
         return LookCall(look=self._number)
 
+    def began_at(self, number: int) -> float | None:
+        """When the look of this number was begun; None: it is not known."""
+        return next((look.began_at for look in self._kept if look.number == number), None)
+
     def is_over(self, number: int, now: float) -> bool:
         """Whether this look has been answered, as far as it will be; also of one not known."""
         found = [look for look in self._kept if look.number == number]

@@ -42,6 +42,7 @@ from rendezvous.wire.log_view import RunView, ViewCall, ViewPost, ViewReply, Vie
 from rendezvous.wire.look import LookCall, LookReport, RunLook
 from rendezvous.wire.metrics import MetricBatch, MetricReply, RunMetrics
 from rendezvous.wire.node import JoinReply, JoinRequest, Refusal
+from rendezvous.wire.pace import ClockReply
 from rendezvous.wire.relay import RelayMail, RelayPost, RelayReply
 from rendezvous.wire.reports import AckReport, ExitReport, Report, ReportReply
 from rendezvous.wire.run import (
@@ -146,8 +147,13 @@ async def _looked(service: Service, asked: Asked) -> Body:
 
 
 async def _answer_look(service: Service, asked: Asked) -> ReportReply:
-    asked.live.looks.take(asked.slot, asked.said, service.now())
+    for looks in (asked.live.looks, asked.live.paces):
+        looks.take(asked.slot, asked.said, service.now())
     return ReportReply(seq=asked.live.news_seq)
+
+
+async def _clock(service: Service, asked: Asked) -> ClockReply:
+    return ClockReply(now=service.now())
 
 
 async def _take_words(service: Service, asked: Asked) -> LastWordsReply:
@@ -337,6 +343,8 @@ ROUTES = (
           looker, _looked, RunLook, query={"look": _LOOK, "wait": (_Wait, 0.0)}),
     Route("answer_look", "POST", f"{_NODE}/looks", "Where the ranks of this node are.",
           node, _answer_look, ReportReply, takes=LookReport, lean=True),
+    Route("clock", "GET", f"{_NODE}/clock", "The registry's clock, for times of several nodes.",
+          node, _clock, ClockReply, lean=True),
     Route("view", "POST", f"{_RUN}/views",
           "Look at what the programs print: asks the nodes that have it.",
           log_reader, _view, ViewCall, takes=ViewRequest),

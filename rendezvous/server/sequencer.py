@@ -301,6 +301,7 @@ class Sequencer:
             if now - live.launcher_at > _LAUNCHER_SECONDS:
                 found += launcher_gone(live.run)
             found += live.stalling.events(live.run, now)
+            found += live.pacing.events(live.run, now)
             changes += [Change(live, event) for event in found]
         self._retire(ended, now)
         return changes

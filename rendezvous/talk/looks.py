@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rendezvous.talk.client import REQUEST_SECONDS, RegistryClient
 from rendezvous.wire.look import LookCall, LookReport, RunLook
+from rendezvous.wire.pace import ClockReply
 from rendezvous.wire.reports import ReportReply
 
 
@@ -21,6 +22,12 @@ async def look_so_far(client: RegistryClient, run: str, look: int, wait: float) 
         params={"look": look, "wait": wait},
         seconds=wait + 2 * REQUEST_SECONDS,
     )
+
+
+async def registry_clock(client: RegistryClient, run: str, slot: int) -> float:
+    """The registry's clock, in seconds, at a moment between the question and the answer."""
+    found = await client.ask(ClockReply, "GET", f"/v1/runs/{run}/nodes/{slot}/clock")
+    return found.now
 
 
 async def answer_look(client: RegistryClient, run: str, slot: int, report: LookReport) -> None:

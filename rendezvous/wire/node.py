@@ -212,6 +212,9 @@ class JoinRequest:
     )
     probe_port: Port | None = Field(default=None, description="Where it answers its peers' probes.")
     restarts: bool = Field(default=False, description="It can start its program again.")
+    reports_pace: bool = Field(
+        default=False, description="It can report when its ranks called their collectives."
+    )
 
     def row(self, candidate: Candidate, rank: int = 0, hcas: Sequence[str] = ()) -> TableRow:
         """This node's row of the table, at one of its addresses."""

@@ -47,7 +47,7 @@ class Arrivals(Wire):
         each = count if len(self.ranks) > 1 else 0
         between = {len(self.steps), len(self.gaps)}
         if between != {count - 1} or {len(self.late), len(self.second), len(self.last)} != {each}:
-            raise ValueError("there are not as many times as calls")
+            raise ValueError("the lists of times do not fit the calls")
         if any(index not in range(len(self.ranks)) for index in self.last):
             raise ValueError("a last one that is not among the ranks")
         if min(self.steps, default=1) < 1:

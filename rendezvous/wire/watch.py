@@ -57,6 +57,11 @@ class NodeView(Wire):
     look: int | None = Field(
         None, description="The number of a look: the node answers where its ranks are."
     )
+    pace_before: float | None = Field(
+        None,
+        description="Of a look: the node answers only when its ranks called their collectives "
+        "before this moment of the registry's clock.",
+    )
     views: list[ViewOrder] | None = Field(
         None, description="Who looks at output now: nodes that have it send it, the newest last."
     )

@@ -26,7 +26,8 @@ from worker.agent.recorded import CODEC
 from worker.contracts.files import NOTICE
 from worker.evidence.look import Counters
 from worker.hosts.resolver import NO_SUCH_NAME, Resolver
-from worker.look.collect import Seen
+from worker.look.collect import RankCalls, Seen
+from worker.look.parsing.arrivals import Called
 from worker.machine.notice_file import LOOK_SECONDS
 from worker.nccl.verdict import NetworkVerdict
 from worker.program.rank_words import RankWords
@@ -88,6 +89,8 @@ class Doors:
             look_before=lambda _: Counters(),
             look_after=lambda *_: [],
             where_ranks_are=lambda *_: Seen([RankLook(rank=0)], [], 0),
+            calls=self._calls,
+            wall=world.loop.time,
             early=lambda *_: _Early(),
             recorder=lambda _: world.recorder(CODEC, process.machine.name),
             **others,
@@ -146,6 +149,15 @@ class Doors:
         self.process.troubled |= name in _COST_WHEN_LATE
         self.process.was_slow |= name in ("arm", "remove")
         return fault
+
+    def _calls(self, folder: str, pids: Any, first_rank: int) -> dict[int, RankCalls]:
+        """What the one rank of this node has called."""
+        late = self.process.world.late
+        if late is None:
+            return {}
+        times = late.calls(first_rank, self.process.world.loop.time())
+        calls = [Called(n, "a", round(at * 1e9)) for n, at in enumerate(times)]
+        return {first_rank: RankCalls({("0", late.members): calls}, set())}
 
     async def _in_thread(self, work: Callable[..., Any], *args: Any, **options: Any) -> Any:
         name = getattr(work, "__name__", "").lstrip("_")

@@ -32,7 +32,18 @@ if TYPE_CHECKING:
 
 Wrong = str | None
 Judge = Callable[..., Wrong]
-_PARTS = ("nodes", "healthz", "reports", "refusal", "report", "relay", "metrics", "looks", "words")
+_PARTS = (
+    "nodes",
+    "healthz",
+    "reports",
+    "refusal",
+    "report",
+    "relay",
+    "metrics",
+    "looks",
+    "clock",
+    "words",
+)
 _NOT_JUDGED = tuple(f"/{part}" for part in _PARTS)
 
 

@@ -326,6 +326,9 @@ class AnswerLook:
         epoch: Of the table.
         program: That is looked at; None: none runs, for the reason `why`.
         delay: Seconds from now until it is told.
+        pace_before: Tell only when they called their collectives, before this moment of the
+            registry's clock; None: all that can be seen.
+        nodes: How many there are in the table.
     """
 
     look: int
@@ -333,6 +336,8 @@ class AnswerLook:
     program: int | None
     delay: float
     why: str = ""
+    pace_before: float | None = None
+    nodes: int = 1
 
 
 @frozen

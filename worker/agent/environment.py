@@ -7,6 +7,7 @@ The clock is the event loop's.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -62,7 +63,7 @@ from worker.program.rank_words import RankWords
 from worker.rsh.shims import write_shims
 
 if TYPE_CHECKING:
-    from worker.look.collect import Seen
+    from worker.look.collect import RankCalls, Seen
 
 
 def dial(place: RegistryPlace, credential: Credential | str | None) -> RegistryClient:
@@ -203,6 +204,12 @@ def _sample_ranks(folder: str, pids: Mapping[int, int | None]) -> Sequence[tuple
     return [(one.called, one.ended) for _, one in sorted(sample(Path(folder), pids).items())]
 
 
+def _calls(folder: str, pids: Mapping[int, int | None], first_rank: int) -> Mapping[int, RankCalls]:
+    from worker.look.collect import calls  # seldom wanted
+
+    return calls(Path(folder or os.devnull), pids, first_rank)
+
+
 @dataclass(frozen=True)
 class AgentEnvironment:
     """Everything of the outer world that one agent uses.
@@ -254,6 +261,8 @@ class AgentEnvironment:
     sample_ranks: Callable[[str, Mapping[int, int | None]], Sequence[tuple[int, int]]] = (
         _sample_ranks
     )
+    calls: Callable[[str, Mapping[int, int | None], int], Mapping[int, RankCalls]] = _calls
+    wall: Callable[[], float] = time.time  # noqa: TID251 (as the stamps of a program's calls)
     where_ranks_are: Callable[[str, Mapping[int, int | None], int], Seen] = _where_ranks_are
     local_socket: Callable[..., AgentSocket] = LocalSocket
     nccl_log: Callable[..., NetworkLog] = NcclLog

@@ -33,6 +33,8 @@ def asked(turn: Turn, view: NodeView) -> None:
             program=number,
             delay=row.rank / ANSWERS_A_SECOND,
             why=why,
+            pace_before=view.pace_before,
+            nodes=len(agreed.table.rows),
         )
     )
 

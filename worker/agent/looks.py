@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from rendezvous.cause.clues import Line
 from rendezvous.wire.evidence import Fact
-from rendezvous.wire.look import LookReport
 from worker.agent.environment import AgentEnvironment
 from worker.agent.evidence import has_failed, named_in, pids_of
 from worker.evidence.look import Asked, Counters
@@ -76,22 +75,6 @@ class Looks:
         for task in (self._before, self._after):
             if task is not None:
                 task.cancel()
-
-    async def at_ranks(
-        self, report: LookReport, folder: str, pids: Mapping[int, int | None]
-    ) -> LookReport:
-        """Add to the report where the ranks with these processes are, or why it is not known."""
-        began = asyncio.get_running_loop().time()
-        try:
-            seen = await self._environment.in_thread(
-                self._environment.where_ranks_are, folder, pids, self._first_rank
-            )
-        except Exception as exc:  # noqa: BLE001 (who looks is shown why there is nothing to see)
-            words = f"looking at its processes failed: {type(exc).__name__}"
-            return report.model_copy(update={"words": words})
-        seconds = asyncio.get_running_loop().time() - began
-        found = {"ranks": seen.ranks, "stacks": seen.stacks, "left_out": seen.left_out}
-        return report.model_copy(update={"seconds": seconds, **found})
 
     def lines(self, said: RankWords | None) -> tuple[Line, ...]:
         """The last lines of each rank."""

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from rendezvous.compat import timeout
-from rendezvous.wire.look import LookReport
 from rendezvous.wire.watch import DepartureNotice
 from worker.agent import inputs
 from worker.agent.actions import ReadTrouble, Start
+from worker.agent.answering import RanksToSee
 from worker.agent.arming import NodeSpec
 from worker.agent.environment import (
     AgentEnvironment,
@@ -199,12 +199,12 @@ class Running:
         pids = pids_by_local_rank(program.family, program.main_pid, count)
         return Going(pids, sink.printed, self._step())
 
-    async def look_at_ranks(self, report: LookReport) -> LookReport:
-        """Add where its ranks are; why not, where that cannot be seen."""
+    def ranks(self) -> RanksToSee | None:
+        """Its ranks, as somebody finds them who looks at them; None: nothing runs yet."""
         if (going := self._goes_on()) is None:
-            return report.model_copy(update={"words": "its program has not been started yet"})
+            return None
         folder = self._asked.contract.variables.get(LOOK_VARIABLE, "")
-        return await self._looks.at_ranks(report, folder, going.pids)
+        return RanksToSee(folder, going.pids, self._spec.first_rank(self._asked.table))
 
     def _changed(self) -> None:
         """Something of it has ended: its failure is reported a moment later, and how far it came

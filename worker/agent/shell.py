@@ -7,7 +7,6 @@ them (remote commands, metrics, the program) feeds the machine when it has somet
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Coroutine, Sequence
 from functools import partial
@@ -15,11 +14,10 @@ from typing import Any
 
 from rendezvous.shell import Recorder, Shell
 from rendezvous.talk.client import REQUEST_SECONDS, RegistryClient
-from rendezvous.talk.looks import answer_look
-from rendezvous.wire.errors import ArmingFailed, RdzvError
-from rendezvous.wire.look import LookReport
+from rendezvous.wire.errors import ArmingFailed
 from worker.agent import actions as do
 from worker.agent import inputs, node
+from worker.agent.answering import Answering
 from worker.agent.arming import NodeSpec, arm
 from worker.agent.environment import AgentEnvironment, EarlyProgram, Listener
 from worker.agent.metrics import Metrics
@@ -71,6 +69,7 @@ class NodeShell:
             take={"metrics": self._metrics.take}, serve={"exec": self._serve_remote}
         )
         self._views = Views(client, join, environment, spec.log_folder(environment.environ))
+        self._answering = Answering(environment, client, join)
         self._early = self._new_early()
         self._running: dict[int, Running] = {}
         self._beside: set[asyncio.Task[None]] = set()
@@ -222,14 +221,8 @@ class NodeShell:
                 running.look()
 
     async def _answer_look(self, asked: do.AnswerLook) -> None:
-        """Look now, and tell it when it is this node's turn."""
-        due = asyncio.get_running_loop().time() + asked.delay
-        report = LookReport(look=asked.look, epoch=asked.epoch, words=asked.why)
-        if asked.program is not None and (running := self._running.get(asked.program)):
-            report = await running.look_at_ranks(report)
-        await asyncio.sleep(due - asyncio.get_running_loop().time())
-        with contextlib.suppress(RdzvError):  # whoever asks sees that this node has not answered
-            await answer_look(self._client, self._spec.join.run, self._spec.join.slot, report)
+        running = self._running.get(asked.program) if asked.program is not None else None
+        await self._answering.answer(asked, running.ranks() if running is not None else None)
 
     def _end(self, asked: do.End) -> None:
         if asked.error is not None:

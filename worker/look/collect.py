@@ -20,13 +20,14 @@ from rendezvous.wire.words import printable
 from worker.look import proc as processes
 from worker.look.asking import Asked, ask
 from worker.look.parsing.answer import Answer
+from worker.look.parsing.arrivals import RankCalls, calls_in
 from worker.look.parsing.fitting import Part, Seen, fitted
 from worker.look.parsing.recorder import groups_in, moved, progress_in, recorders_in
 from worker.look.parsing.stacks import Stacks, stacks_in
 from worker.look.proc import Process
 from worker.look.signalling import Suspect, stacks_by_signal
 
-__all__ = ["Sample", "Seen", "collect", "sample"]
+__all__ = ["RankCalls", "Sample", "Seen", "calls", "collect", "sample"]
 
 BETWEEN_SECONDS = 0.2
 """From one look to the next: what moves shows it; and who holds the GIL is silent so long."""
@@ -118,6 +119,23 @@ def sample(
         rank: Sample(*_sums(asked.answers.get(rank)), each.cpu, each.bytes, each.state)
         for rank, each in now.items()
     }
+
+
+def calls(
+    folder: Path, ranks: Mapping[int, int | None], first_rank: int, proc: Path = Path("/proc")
+) -> dict[int, RankCalls]:
+    """What the ranks have called, by their global numbers; at most 0.5 s, and nothing is signalled.
+
+    Args:
+        folder: What RDZV_LOOK_FOLDER names for these ranks.
+        ranks: The processes of the local ranks; None where nobody knows it.
+        first_rank: The global rank of local rank 0.
+        proc: Where /proc is.
+    """
+    known = {rank: find(folder, rank, pid, proc) for rank, pid in ranks.items()}
+    hooked = [rank for rank, each in known.items() if each.signal]
+    asked = ask(folder, hooked, b"calls", ENTRIES_SECONDS)
+    return {first_rank + rank: calls_in(answer) for rank, answer in asked.answers.items()}
 
 
 def find(folder: Path, rank: int, pid: int | None, proc: Path) -> Known:

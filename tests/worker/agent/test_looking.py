@@ -24,7 +24,7 @@ def looked(drive: Drive, number: int | None = NUMBER) -> list[AnswerLook]:
 def test_a_look_is_answered_once_at_the_nodes_turn() -> None:
     drive = to("running")
     (asked,) = looked(drive)
-    assert asked == AnswerLook(NUMBER, 1, drive.program, 1 / ANSWERS_A_SECOND)
+    assert asked == AnswerLook(NUMBER, 1, drive.program, 1 / ANSWERS_A_SECOND, nodes=2)
     assert drive.the(Watch).look == NUMBER
     assert looked(drive) == []
     assert looked(drive, None) == []

@@ -26,7 +26,7 @@ from tests.worker.look.ranks import (
     until,
 )
 from worker.look.asking import ask
-from worker.look.collect import Sample, Seen, collect, sample
+from worker.look.collect import Sample, Seen, calls, collect, sample
 
 SIGNAL = signal.SIGRTMIN + 7
 
@@ -432,3 +432,26 @@ def say_nonsense(listener: socket.socket) -> None:
             client, _ = listener.accept()
             with client, suppress(OSError):
                 client.sendall(b"\xff" * 99)
+
+
+def test_calls_are_read_without_a_stack_and_without_a_signal(folder: Path) -> None:
+    with started(folder, TORCH + SLEEPS) as process:
+        [(rank, told)] = calls(folder, {0: process.pid}, 4).items()
+    [(key, [called])] = told.calls.items()
+    assert (rank, key, called.number) == (4, ("0", "0-3"), 5)
+    assert not (folder / "0.stacks").read_bytes()
+
+
+def test_more_entries_than_are_usual_are_left_alone(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for size in ("20000", "many"):
+        monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", size)
+        with started(folder, TORCH + SLEEPS) as process:
+            [told] = calls(folder, {0: process.pid}, 0).values()
+        assert told.calls == {}
+
+
+def test_a_rank_without_a_thread_has_called_nothing(folder: Path) -> None:
+    with started(folder, SLEEPS) as process:
+        assert calls(folder, {0: process.pid, 1: None}, 0) == {}

@@ -182,8 +182,7 @@ def _longest_pause(ages: list[float]) -> float:
 
 
 def _call(entry: dict[str, Any], now: int) -> Call | None:
-    number = _count(entry.get("p2p_seq_id" if entry.get("is_p2p") else "collective_seq_id"))
-    created = _count(entry.get("time_created_ns"))
+    number, created = call_number(entry), created_ns(entry)
     if number < 0 or created < 0:
         return None
     name = _text(entry.get("profiling_name"))
@@ -196,6 +195,16 @@ def _call(entry: dict[str, Any], now: int) -> Call | None:
         age=min(max(0.0, (now - created) / 1e9), _MOST_AGE),
         done=done,
     )
+
+
+def call_number(entry: Mapping[str, Any]) -> int:
+    """Of an entry, among those of its kind in its group; -1: not known."""
+    return _count(entry.get("p2p_seq_id" if entry.get("is_p2p") else "collective_seq_id"))
+
+
+def created_ns(entry: Mapping[str, Any]) -> int:
+    """When it was called, in nanoseconds since 1970; -1: not known."""
+    return _count(entry.get("time_created_ns"))
 
 
 def _what(entry: dict[str, Any]) -> str:

@@ -1,0 +1,80 @@
+"""A run whose ranks wait for one of them: what it says, and for how long."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rendezvous.pace import Straggler
+from rendezvous.run import events
+from rendezvous.run.stragglers import found_event, watched_epoch
+from rendezvous.run.views import run_status
+from rendezvous.wire.run import Phase
+from tests.support.driver import Drive, in_phase
+
+LATE = Straggler(slot=1, rank=2, cost=0.0189, step=0.0778, last=1365, of=1744)
+WORDS = (
+    "rank 2 on node 1 (host1, slot 1) makes the others wait, up to 18.9 ms of each step of 77.8 ms "
+    "(24 %): the last in 1365 of 1744 collectives"
+)
+
+
+def running(**changes: Any) -> Drive:
+    """A run that goes."""
+    return in_phase(Phase.RUNNING, 2, **changes)
+
+
+def reason(drive: Drive) -> str:
+    """What the run says that it does."""
+    return run_status(drive.run, drive.now, drive.leases).reason
+
+
+def test_it_is_told_once_and_shown_while_it_is_one() -> None:
+    drive = running()
+    outcome = drive.apply(found_event(LATE))
+    assert outcome.reason.startswith(f"{WORDS}; try: see where it is")
+    assert "'rdzv logs r --rank 2'" in outcome.reason
+    assert not outcome.usual
+    assert reason(drive) == f"running on 2 nodes; {WORDS}"
+    outcome = drive.apply(found_event(None))
+    assert outcome.reason == "rank 2 on node 1 (host1, slot 1) no longer makes the others wait"
+    assert reason(drive) == "running on 2 nodes"
+    assert drive.apply(events.StragglerGone()).usual
+
+
+def test_all_ranks_of_a_node_are_named_by_it() -> None:
+    drive = running()
+    outcome = drive.apply(found_event(replace(LATE, rank=None)))
+    assert outcome.reason.startswith("node 1 (host1, slot 1) makes the others wait")
+    assert "'rdzv logs r --node 1'" in outcome.reason
+
+
+def test_another_epoch_begins_without() -> None:
+    drive = running(max_restarts=1)
+    drive.apply(found_event(LATE))
+    drive.restart("by hand")
+    for slot in sorted(drive.run.waiting_for):
+        drive.exit(slot, 143, stopped=True)
+    drive.arm()
+    assert drive.run.phase is Phase.RUNNING
+    assert drive.run.straggler is None
+
+
+@pytest.mark.parametrize("can", [True, False])
+def test_nodes_are_asked_only_if_all_of_them_can_answer(can: bool) -> None:
+    drive = running()
+    for slot in drive.run.members():
+        slot.its_node.join = replace(slot.its_node.join, reports_pace=can or slot.index == 0)
+    assert watched_epoch(drive.run) == (drive.run.epoch if can else -1)
+
+
+def test_nobody_is_asked_while_programs_are_stopped() -> None:
+    drive = running()
+    for slot in drive.run.members():
+        slot.its_node.join = replace(slot.its_node.join, reports_pace=True)
+    drive.exit(0, 3)
+    assert drive.run.stop
+    assert watched_epoch(drive.run) == -1
+    assert watched_epoch(in_phase(Phase.ARMING, 2).run) == -1
