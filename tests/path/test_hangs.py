@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,37 @@ def test_a_rank_that_saves_for_long_is_never_ended(tmp_path: Path) -> None:
         outcome = launched.finish(90.0)
     assert outcome.code == 0, outcome.err
     assert "nothing has moved" not in outcome.err
+
+
+SLOW = """
+import random, sys, time
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+go, late = torch.ones(1), 0.02 * (dist.get_rank() == int(sys.argv[1]))
+until = time.monotonic() + 100
+while go.item():
+    time.sleep(0.05 + 0.005 * random.random() + late)
+    dist.all_reduce(torch.ones(1024))
+    go.fill_(time.monotonic() < until)
+    dist.all_reduce(go, op=dist.ReduceOp.MIN)
+dist.barrier()
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.faults
+@pytest.mark.torch
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("slow", [2, -1])
+def test_a_slow_rank_is_named_with_its_cost_and_no_other(tmp_path: Path, slow: int) -> None:
+    (tmp_path / "train.py").write_text(SLOW)
+    options = ("--nnodes", "2", "--nproc-per-node", "2")
+    command = ["torchrun", str(tmp_path / "train.py"), str(slow)]
+    with launching(tmp_path / "s", *options, command=command) as launched:
+        outcome = launched.finish(150.0)
+    assert outcome.code == 0, outcome.err
+    named = re.findall(r"(rank \d+|node \d+) .* makes the others wait, up to (\S+) ms", outcome.err)
+    assert [who for who, _ in named] == ["rank 2"] * (slow == 2)
+    assert all(10 < float(cost) < 40 for _, cost in named)
