@@ -22,6 +22,7 @@ recording.jsonl.1 worker-runs.jsonl journal.sqlite journal.sqlite-wal journal.sq
 logs/registry.log logs/agent-0.log logs/node-10.log logs/node-10.log.first logs/node-10.log.1
 logs/rank-19.log logs/rank-19.log.first logs/rank-19.log.1 logs/rank-19.e2.log logs/rank-7.log.index
 logs/rank-7.log.1.index logs/rank-7.e2.log.index
+logs/node-10.log.index logs/node-10.log.first.index logs/node-10.e2.log.1.index
 logs/node-10.e2.log logs/node-10.e2.log.first logs/node-10.e2.log.1 logs/nccl-k7f2/node-0.e2.47.log
 logs/recording-slot-1-2.jsonl logs/nccl-k7f2/node-0.4711.log logs/node-0/hostfile
 logs/node-0/hostfile.mpich logs/node-0/table.json logs/node-0/notice.json

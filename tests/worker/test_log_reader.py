@@ -170,8 +170,38 @@ def test_what_is_older_is_not_read(log: Path) -> None:
     for _ in range(10):
         file.write(b"".join(b"%d %d\n" % (now, n) for n in range(10_000)))
         now += 60.0
-    reader = opened(log, Wanted(), 100_000, since=now - 130.0)
-    assert {line.split()[0] for line in rest(reader)} == {"1420", "1480", "1540"}
+    reader = opened(log, Wanted(), 100_000, since=now - 120.0)
+    found = rest(reader)
+    assert {line.split()[0] for line in found} == {"1480", "1540"}
+    assert found[0] == "1480 0"
+    assert len(found) == 20_000
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_of_a_rank_that_was_silent_only_what_came_since_is_read(log: Path, follow: bool) -> None:
+    now = 1_000.0
+    file = RankLog(log, 0, lambda: now)
+    file.write(b"one\ntwo\nth")
+    reader = opened(log, Wanted(), 20, since=now + 600.0, follow=follow)
+    assert rest(reader) == []
+    now += 660.0
+    file.write(b"ree\nfour\n")
+    assert rest(reader) == (["three", "four"] if follow else [])
+    assert rest(opened(log, Wanted(), 20, since=now - 60.0)) == ["three", "four"]
+    file.close()
+
+
+def test_the_older_parts_of_a_log_are_older(log: Path) -> None:
+    now = 1_000.0
+    file = RankLog(log, LIMIT, lambda: now)
+    while not older_part(log).exists():
+        now += 1.0
+        file.write(b"%d %s\n" % (now, b"x" * 1_000))
+    found = rest(opened(log, Wanted(), 100_000, since=now - 200.0))
+    first = int(found[0].split()[0])
+    assert now - 200.0 - 66 <= first <= now - 200.0
+    assert [int(line.split()[0]) for line in found] == list(range(first, int(now) + 1))
+    file.close()
 
 
 @settings(max_examples=60, deadline=None)

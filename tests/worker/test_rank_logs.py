@@ -4,38 +4,21 @@ from __future__ import annotations
 
 import errno
 import os
-import random
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as some
 
 from tests.worker.programs.started import Recording
 from worker.program.log_file import first_part, older_part
 from worker.program.rank_logs import (
-    MARK_BYTES,
-    MARK_SECONDS,
     RankLog,
     RankLogs,
     RankPlace,
-    index_of,
-    offset_at,
     rank_log_name,
     read_rank_log_name,
 )
 
 LIMIT = 1 << 20
-
-
-class Clock:
-    """Seconds that are moved by hand."""
-
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
@@ -143,61 +126,6 @@ def test_a_long_log_keeps_its_beginning_and_the_newest(log: Path) -> None:
     assert len(newest) > LIMIT // 3
     assert sorted(path.name for path in log.parent.glob("*.index")) == [
         "rank-3.log.1.index",
+        "rank-3.log.first.index",
         "rank-3.log.index",
     ]
-
-
-def test_the_index_leads_to_what_was_written_at_a_time(log: Path) -> None:
-    clock = Clock()
-    file = RankLog(log, 0, clock)
-    for _ in range(40):
-        file.write(b"x" * (MARK_BYTES // 2 - 1) + b"\n")
-        clock.now += 1.0
-    file.close()
-    assert index_of(log).stat().st_size == 20 * 32
-    assert offset_at(log, 0.0) == 0
-    for second in range(40):
-        place = offset_at(log, 1_000.0 + second)
-        assert place <= second * MARK_BYTES // 2
-        assert place >= (second - 2) * MARK_BYTES // 2
-    assert offset_at(log, 9_999.0) == 38 * MARK_BYTES // 2
-
-
-def test_a_rank_that_says_little_has_a_mark_a_minute(log: Path) -> None:
-    clock = Clock()
-    file = RankLog(log, 0, clock)
-    for _ in range(10):
-        file.write(b"loss\n")
-        clock.now += MARK_SECONDS / 2
-    file.close()
-    assert index_of(log).stat().st_size == 5 * 32
-    assert offset_at(log, clock.now) == 40
-
-
-@pytest.mark.parametrize("damage", [b"", b"x" * 64, b"\xff" * 32, b"1" * 31])
-def test_without_an_index_or_with_a_damaged_one_all_is_read(log: Path, damage: bytes) -> None:
-    log.write_bytes(b"words\n")
-    assert offset_at(log, 5.0) == 0
-    index_of(log).write_bytes(damage)
-    assert offset_at(log, 5.0) == 0
-
-
-@given(some.integers(0, 1 << 30), some.floats(0.0, 60.0))
-def test_nothing_of_a_time_is_before_the_place_that_the_index_gives(
-    tmp_path_factory: pytest.TempPathFactory, seed: int, at: float
-) -> None:
-    dice, clock = random.Random(seed), Clock()
-    log = tmp_path_factory.mktemp("logs") / "rank-0.log"
-    file = RankLog(log, 0, clock)
-    began: list[tuple[float, int]] = []
-    size = 0
-    for _ in range(12):
-        piece = b"x" * dice.randrange(2 * MARK_BYTES)
-        began.append((clock.now, size))
-        file.write(piece)
-        size += len(piece)
-        clock.now += dice.random() * 10
-    file.close()
-    place = offset_at(log, 1_000.0 + at)
-    first = next((offset for when, offset in began if when >= 1_000.0 + at), size)
-    assert place <= first

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from worker.program.log_file import first_part, older_part
-from worker.program.rank_logs import offset_at
+from worker.program.log_index import young_from
 from worker.program.wanted import Wanted
 
 STEP_BYTES = 128 << 10
@@ -127,8 +127,8 @@ class LogReader:
         for part in reversed(parts):
             place = end if part is parts[-1] else part.seek(0, os.SEEK_END)
             floor = self._floor(part)
-            while place > floor:
-                begin = max(floor, place - STEP_BYTES)
+            while place > (floor or 0):
+                begin = max(floor or 0, place - STEP_BYTES)
                 part.seek(begin)
                 block = part.read(place - begin) + carry
                 place = begin
@@ -141,8 +141,7 @@ class LogReader:
                 if self._keep(lines, found):
                     return
                 yield
-            if floor:  # what is before is older
-                carry = b""
+            if floor is not None:  # what is before is older
                 break
         self._keep(carry, found)
 
@@ -159,11 +158,9 @@ class LogReader:
                     return True
         return False
 
-    def _floor(self, part: IO[bytes]) -> int:
-        """Where this part begins to be young enough."""
-        if self._since is None:
-            return 0
-        return offset_at(Path(part.name), self._since)
+    def _floor(self, part: IO[bytes]) -> int | None:
+        """The line with which this part begins to be young enough; None: older ones may be."""
+        return None if self._since is None else young_from(part, self._since, follow=self._follow)
 
     def _parts(self) -> list[IO[bytes]]:
         """Its files, the oldest first; one that was renamed meanwhile is there once."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
 from rendezvous.wire.words import printable
-from worker.program.log_file import LogFile
+from worker.program.log_index import IndexedLog
 from worker.program.rank_words import COLOURS, RankWords
 
 logger = logging.getLogger(__name__)
@@ -244,9 +244,9 @@ class OutputSink:
             self._log_works = False
 
 
-def _open_log(log: Path, limit: int) -> LogFile | None:
+def _open_log(log: Path, limit: int) -> IndexedLog | None:
     try:
-        return LogFile(log, limit)
+        return IndexedLog(log, limit)
     except OSError as error:
         logger.warning(
             "cannot write the log file %s: %s; the program continues without it",
