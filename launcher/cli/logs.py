@@ -11,6 +11,7 @@ import click
 from launcher.cli.completion import run_ids
 from launcher.cli.process import exit_with, need_launcher_packages
 from launcher.cli.runs import STATE_DIR, root_folder
+from launcher.cli.since import Since
 from launcher.options import WholeNumber, WholeNumberFrom
 from rendezvous.wire.errors import UsageError
 
@@ -63,12 +64,19 @@ class _Text(click.ParamType[str]):
     help="Only what the programs of this epoch printed. When not set, those that started last.",
 )
 @click.option(
+    "--since",
+    type=Since(),
+    metavar="TIME",
+    help="Only what was printed in the last 90s, 10m, 2h or 1d, or from a date and time such as "
+    "2026-11-25T14:30, accurate to a minute.",
+)
+@click.option(
     "--lines",
     type=WholeNumberFrom(min=0),
     default=20,
     show_default=True,
     metavar="N",
-    help="How many lines of each log to show.",
+    help="How many lines of each log to show. With --since, all when not set, at most 10000.",
 )
 @click.option("--follow", is_flag=True, help="Keep streaming new lines until the run ends.")
 @click.option("--registry", is_flag=True, help="Also show what the registry and the agents log.")
@@ -77,7 +85,7 @@ def logs(
     state_dir: Path | None,
     texts: tuple[str, ...],
     level: Any,
-    lines: int,
+    lines: int | None,
     follow: bool,
     **chosen: Any,
 ) -> None:
@@ -92,6 +100,7 @@ def logs(
       rdzv logs llama-7b --follow
       rdzv logs llama-7b --rank 37 --grep loss --lines 100
       rdzv logs llama-7b --all --level error
+      rdzv logs llama-7b --since 10m
       rdzv logs llama-7b --epoch 1
     """
     need_launcher_packages()
@@ -103,6 +112,9 @@ def logs(
             f"--grep was given {len(texts)} times, and {_MOST_TEXTS} is the limit",
             hint="a line that contains one of the texts is shown",
         )
+    source = click.get_current_context().get_parameter_source("lines")
+    if chosen["since"] is not None and source is click.core.ParameterSource.DEFAULT:
+        lines = None
     from launcher.show.logs import show_logs
     from launcher.state.find_run import find_run
     from worker.program.wanted import Wanted

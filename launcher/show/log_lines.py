@@ -9,20 +9,27 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TextIO
+from typing import IO, TextIO, cast
 
 from worker.program.log_file import first_part, older_part
+from worker.program.log_index import young_from
 
 _LOOK_SECONDS = 0.2
 _TOO_FAST = "rdzv: output may be missing here: it came faster than it was read"
 
 
 async def file_lines(
-    path: Path, lines: int, *, follow: bool, keep: Callable[[str], bool] = lambda line: True
+    path: Path,
+    lines: int,
+    *,
+    follow: bool,
+    keep: Callable[[str], bool] = lambda line: True,
+    since: float | None = None,
 ) -> AsyncIterator[str]:
     """The newest lines of a log, and then those that come, in whatever file they are written.
 
-    Only those to `keep` count, and are given.
+    Only those to `keep` count, and are given; of older ones than `since`, as `time.time`, only
+    those that may be younger.
     """
 
     def counts(line: str) -> bool:
@@ -30,9 +37,10 @@ async def file_lines(
 
     file = _open_newest(path)
     try:
+        is_whole = since is None or _go_to(file, since, follow=follow)
         newest = deque(filter(counts, file), lines)
-        if len(newest) < lines:
-            newest = _with_older(path, file, lines, counts)
+        if is_whole and len(newest) < lines:
+            newest = _with_older(path, file, lines, counts, since)
         begun = newest.pop() if follow and newest and newest[-1][-1:] != "\n" else ""
         for line in newest:
             yield line.removesuffix("\n")
@@ -70,16 +78,29 @@ def _open_newest(path: Path) -> TextIO:
         return _open(older_part(path))
 
 
-def _with_older(path: Path, file: TextIO, lines: int, counts: Callable[[str], bool]) -> deque[str]:
+def _go_to(file: TextIO, since: float, *, follow: bool) -> bool:
+    """Go to where it begins to be young enough; whether older parts of its log may be as well."""
+    place = young_from(cast("IO[bytes]", file.buffer), since, follow=follow)
+    file.seek(place or 0)
+    return place is None
+
+
+def _with_older(
+    path: Path, file: TextIO, lines: int, counts: Callable[[str], bool], since: float | None
+) -> deque[str]:
     """The newest lines of the whole log; `file` is its end, and is read to its end."""
     with ExitStack() as opened:
-        parts = []
-        for part in (first_part(path), older_part(path)):
+        parts: list[TextIO] = []
+        for part in (older_part(path), first_part(path)):
             with suppress(FileNotFoundError):
-                parts.append(opened.enter_context(_open(part)))
+                older = opened.enter_context(_open(part))
+                if _is_same(older, file):
+                    continue
+                parts.insert(0, older)
+                if since is not None and not _go_to(older, since, follow=False):
+                    break
         file.seek(0)
-        older = [part for part in parts if not _is_same(part, file)]
-        return deque(filter(counts, _joined([*older, file])), lines)
+        return deque(filter(counts, _joined([*parts, file])), lines)
 
 
 def _joined(files: Iterable[TextIO]) -> Iterator[str]:

@@ -7,6 +7,7 @@ it, or what it sends by way of the registry while the run lives.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from rendezvous.wire.errors import UsageError
 from rendezvous.wire.run import RunStatus, SlotStatus
 from rendezvous.wire.words import printable
 from worker.program.log_file import epoch_of_log, read_log_name
+from worker.program.log_index import has_times, offset_at
 from worker.program.rank_logs import read_rank_log_name
 from worker.program.wanted import Wanted
 
@@ -49,6 +51,8 @@ class Source:
     read: Callable[..., AsyncIterator[str]]
     """Takes how many `lines`, and whether to `follow`."""
     epoch: int = 0
+    timeless: bool = False
+    """Whether it has lines of which nothing shows when they were printed."""
 
 
 @frozen
@@ -61,6 +65,7 @@ class Chosen:
         epoch: What the programs of this epoch have printed; None: those that started last.
         everyone: Every rank, each line behind its name.
         wanted: Only these lines.
+        since: Nothing that is known to have been printed before, as `time.time`.
         registry: Also what the registry and the agents have logged.
     """
 
@@ -69,13 +74,14 @@ class Chosen:
     epoch: int | None = None
     everyone: bool = False
     wanted: Wanted = Wanted()
+    since: float | None = None
     registry: bool = False
 
     @property
     def is_whole(self) -> bool:
         """Whether it is all that the programs have printed last."""
-        picked = self.node, self.rank, self.epoch
-        return picked == (None, None, None) and self.wanted.all and not self.everyone
+        picked = {self.node, self.rank, self.epoch, self.since}
+        return picked == {None} and self.wanted.all and not self.everyone
 
 
 class Which:
@@ -122,11 +128,11 @@ class Which:
         """The logs of nodes: files here, what schedulers keep, and what the others send."""
         chosen = self._chosen
         files = _files(self.state, node, chosen.epoch)
-        sources = [_only(_of_file(*file), chosen.wanted) for file in files.values()]
+        sources = [_only(_of_file(*file), chosen) for file in files.values()]
         elsewhere: dict[int, Source] = {}
         if chosen.epoch is None and (node is None or not sources):
             elsewhere, _ = self._elsewhere(_slot_of(node, slots), slots)
-            sources += [_only(source, chosen.wanted) for source in elsewhere.values()]
+            sources += [_only(source, chosen) for source in elsewhere.values()]
         if self.state.is_held():
             away = [one for one in _ranked(slots) if node in (None, one.rank)]
             away = [one for one in away if one.rank not in files and one.slot not in elsewhere]
@@ -161,7 +167,7 @@ class Which:
                 kept = self._elsewhere(_slot_of(number, slots), slots)[0].values()
                 named = ((f"[node {number}] ", source) for source in kept)
                 files = dict(named) if chosen.epoch is None else {}
-            its = ((name, _only(source, chosen.wanted)) for name, source in files.items())
+            its = ((name, _only(source, chosen)) for name, source in files.items())
             sources += [_named(one, name) if chosen.everyone else one for name, one in its]
         return sources
 
@@ -171,6 +177,8 @@ class Which:
         about = f"rank {rank}" if rank is not None else f"node {node}"
         asked: dict[str, Any] = {"node": node, "rank": rank, "epoch": chosen.epoch}
         asked |= {"grep": list(chosen.wanted.grep), "level": chosen.wanted.level}
+        if chosen.since is not None:
+            asked["since"] = max(0.0, time.time() - chosen.since)  # noqa: TID251 (as a log's index)
         read = partial(view_lines, self.state, asked, prefix=chosen.everyone)
         title = "" if chosen.everyone else f"{about}, by way of the registry"
         return Source(f"view of {about}", title, read)
@@ -182,13 +190,14 @@ class Which:
         if chosen.rank is not None:
             node = _node_of(chosen.rank, slots, self.state.run)
         paths = kept_words(self.state, slots, node=node, rank=chosen.rank, epoch=chosen.epoch)
-        return [_only(_of_file(path), chosen.wanted) for path in paths]
+        return [_only(_of_file(path), chosen) for path in paths]
 
     def own(self, slot: int | None = None) -> list[Source]:
         """What rdzv's own processes have logged here; of the agents only this slot's."""
         agent = f"agent-{'*' if slot is None else slot}.log"
         paths = [self.state.logs / "registry.log", *_numbered(self.state.logs, agent)]
-        return [_of_file(path) for path in paths if path.exists()]
+        since = replace(self._chosen, wanted=Wanted())
+        return [_only(_of_file(path), since) for path in paths if path.exists()]
 
     def _elsewhere(
         self, slot: int | None, slots: list[SlotStatus]
@@ -299,14 +308,17 @@ def _of_file(path: Path, hostname: str = "", epoch: int = 0) -> Source:
     return Source(str(path), title, partial(file_lines, path), epoch)
 
 
-def _only(source: Source, wanted: Wanted) -> Source:
+def _only(source: Source, chosen: Chosen) -> Source:
     """The lines that are wanted; of a scheduler's log, among the newest where it has very many."""
-    if wanted.all:
-        return source
+    wanted, since = chosen.wanted, chosen.since
     if isinstance(source.read, partial) and source.read.func is file_lines:
-        return replace(source, read=partial(source.read, keep=wanted.has))
+        kept: dict[str, Any] = {} if wanted.all else {"keep": wanted.has}
+        read = partial(source.read, since=since, **kept)
+        return replace(source, read=read, timeless=_is_timeless(Path(source.name), since))
+    if wanted.all:
+        return replace(source, timeless=since is not None)
 
-    async def read(lines: int, *, follow: bool) -> AsyncIterator[str]:
+    async def search(lines: int, *, follow: bool) -> AsyncIterator[str]:
         newest: deque[str] = deque(maxlen=lines)
         async for line in source.read(lines=_MOST_SEARCHED, follow=follow):
             if wanted.has(line):
@@ -316,7 +328,12 @@ def _only(source: Source, wanted: Wanted) -> Source:
         for line in () if follow else newest:
             yield line
 
-    return replace(source, read=read)
+    return replace(source, read=search, timeless=since is not None)
+
+
+def _is_timeless(path: Path, since: float | None) -> bool:
+    """Whether a file has no index, and may have been written into since."""
+    return since is not None and not has_times(path) and offset_at(path, since) is None
 
 
 def _named(source: Source, name: str) -> Source:

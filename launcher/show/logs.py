@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,18 @@ import click
 from launcher.show.log_sources import Chosen, Source, Which
 from launcher.state.state_dir import StateDir
 from rendezvous.wire.errors import RdzvError, UsageError
+from rendezvous.wire.log_view import MAX_LINES
 from rendezvous.wire.run import Result
+from rendezvous.wire.words import listed
 
+LINES = 20
+"""Of each log, where nothing else is asked for."""
 _LOOK_AGAIN_SECONDS = 1.0
 _AT_ONCE = 8
 
 
 async def show_logs(
-    state: StateDir, environ: Mapping[str, str], *, lines: int, follow: bool, **chosen: Any
+    state: StateDir, environ: Mapping[str, str], *, lines: int | None, follow: bool, **chosen: Any
 ) -> int:
     """Print the newest lines of each log of a run, or of one node; returns the exit code.
 
@@ -37,28 +41,55 @@ async def show_logs(
     Args:
         state: Of the run.
         environ: For the scheduler's commands.
-        lines: How many of each.
+        lines: How many of each; None: 20, or where `since` is given all that it leaves.
         follow: Go on with what comes, until the run is over.
         chosen: As `Chosen` has it.
     """
     asked = Chosen(**chosen)
     which = Which(state, environ, asked)
+    most = _Most(lines, asked.since)
     if follow:
-        await _follow(which, lines)
+        await _follow(which, most)
         return 0
     result = None if state.is_held() else state.result()
     if result is not None and result.status == "failed" and asked.is_whole:
-        return await _print_failed(which, result, lines)
-    printed = await _print(which.sources(), lines)
+        return await _print_failed(which, result, most)
+    printed = await _print(which.sources(), most)
     if which.unshown:
         nodes = f"{which.unshown} more nodes have no log here"
         click.echo(f"rdzv: {nodes}; --node or --all shows them", err=True)
     if printed.exit_code and not printed.lines:
-        await _print(which.last_words(), lines)
+        await _print(which.last_words(), most)
     return printed.exit_code
 
 
 # --- showing ----------------------------------------------------------------------------------
+
+
+@dataclass
+class _Most:
+    """How many lines of a log are shown; and of which of them that was said."""
+
+    lines: int | None
+    since: float | None
+    said: set[str] = field(default_factory=set)
+
+    def of(self, source: Source) -> int:
+        """Of this log, unless more were asked for."""
+        if self.lines is not None:
+            return self.lines
+        return LINES if self.since is None or source.timeless else MAX_LINES
+
+    def say_timeless(self, sources: Sequence[Source]) -> None:
+        """Say once of which logs lines are shown whenever they were printed."""
+        names = [one.name for one in sources if one.timeless and one.name not in self.said]
+        self.said.update(names)
+        if names:
+            click.echo(
+                f"rdzv: --since does not apply to {listed(names)}: without the times of the lines "
+                "there, the newest ones are shown",
+                err=True,
+            )
 
 
 @dataclass
@@ -69,7 +100,7 @@ class _Printed:
     exit_code: int = 0
 
 
-async def _print_failed(which: Which, result: Result, lines: int) -> int:
+async def _print_failed(which: Which, result: Result, most: _Most) -> int:
     """The log of the node that failed first comes last, and if that does not show it, the error."""
     try:
         sources = which.sources()
@@ -78,17 +109,17 @@ async def _print_failed(which: Which, result: Result, lines: int) -> int:
     if not (which.state.path / "status.json").exists():  # without ranks no program was started:
         sources = [one for one in sources if not Path(one.name).exists()]  # a former launch's
     sources.sort(key=lambda source: source.name == result.log)
-    printed = await _print(sources, lines)
-    if lines and not printed.lines:
+    printed = await _print(sources, most)
+    if most.lines != 0 and not printed.lines:
         click.echo(f"rdzv: no program has printed a line here: {result.message}", err=True)
         own = which.own(result.slot) or which.own()
-        return max(printed.exit_code, (await _print(own, lines)).exit_code)
+        return max(printed.exit_code, (await _print(own, most)).exit_code)
     if {line.strip() for line in result.tail} <= {line.strip() for line in printed.lines}:
         return printed.exit_code
     shown = {source.name for source in sources}
     words = which.last_words()
     if words:
-        await _print([one for one in words if one.name not in shown], lines)
+        await _print([one for one in words if one.name not in shown], most)
     else:
         rank = "" if result.worker_rank is None else f", rank {result.worker_rank}"
         click.echo(f"==> last output of node {result.rank} ({result.hostname}){rank}")
@@ -97,14 +128,14 @@ async def _print_failed(which: Which, result: Result, lines: int) -> int:
     return printed.exit_code
 
 
-async def _print(sources: list[Source], lines: int) -> _Printed:
+async def _print(sources: list[Source], most: _Most) -> _Printed:
     """Print one after another; what cannot be had is said, and makes the exit code."""
     gate = asyncio.Semaphore(_AT_ONCE)
 
     async def read(source: Source) -> list[str] | RdzvError:
         async with gate:
             try:
-                return [line async for line in source.read(lines=lines, follow=False)]
+                return [line async for line in source.read(lines=most.of(source), follow=False)]
             except RdzvError as exc:
                 return exc
 
@@ -121,10 +152,11 @@ async def _print(sources: list[Source], lines: int) -> _Printed:
         printed.lines += found
         for line in found:
             click.echo(line)
+    most.say_timeless(sources)
     return printed
 
 
-async def _follow(which: Which, lines: int) -> None:
+async def _follow(which: Which, most: _Most) -> None:
     """Print what comes, under its source's title whenever that changes, until the run is over."""
     last = ""
     titles: dict[str, str] = {}
@@ -146,12 +178,14 @@ async def _follow(which: Which, lines: int) -> None:
         lives = which.state.is_held()
         is_first = not shown
         try:
-            for source in which.sources():
+            sources = which.sources()
+            most.say_timeless(sources)
+            for source in sources:
                 titles[source.name] = source.title
                 if source.name not in shown:
                     # What has started again meanwhile is shown from its first line.
-                    most = sys.maxsize if source.epoch and not is_first else lines
-                    shown[source.name] = asyncio.create_task(show(source, most))
+                    count = sys.maxsize if source.epoch and not is_first else most.of(source)
+                    shown[source.name] = asyncio.create_task(show(source, count))
         except UsageError:
             if not lives and not shown:
                 raise

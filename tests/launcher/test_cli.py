@@ -216,6 +216,18 @@ def test_without_a_command_the_help_is_shown_and_the_version_is_told() -> None:
         ("logs x --all --rank 1", {}, "--node, --rank and --all exclude each other", "give one of"),
         ("logs x" + " --grep a" * 9, {}, "--grep was given 9 times, and 8 is the limit", "a line"),
         (
+            "logs x --since yesterday",
+            {},
+            "Invalid value for '--since': it takes how long ago (90s, 10m, 2h, 1d or 1h30m) or a ",
+            "see rdzv logs --help",
+        ),
+        (
+            "logs x --since 3000-01-01",
+            {},
+            "Invalid value for '--since': '3000-01-01' is in the future",
+            "see rdzv logs --help",
+        ),
+        (
             "logs x --grep \x1b",
             {},
             "Invalid value for '--grep': it takes 1 to 100 printable",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from rendezvous.wire.errors import UsageError
 from rendezvous.wire.run import Phase, Result, RunStatus
 from tests.launcher.test_board import run_status, slot
 from worker.program.log_file import LogFile, first_part, older_part
+from worker.program.log_index import IndexedLog
 from worker.program.wanted import Wanted
 
 PROFILE = """
@@ -539,6 +541,99 @@ async def test_who_follows_too_slowly_is_told_and_sees_the_newest(tmp_path: Path
     newest = numbers(lines[told[0] :])
     assert newest == list(range(newest[0], 3_000))
     await following.aclose()  # type: ignore[attr-defined]
+
+
+# --- of a time --------------------------------------------------------------------------------
+
+
+def printed(log: Path, *ages: float) -> None:
+    """A line of each age in seconds, by the clock of its index."""
+    now = time.time()
+    at = now
+    file = IndexedLog(log, 0, lambda: at)
+    for age in ages:
+        at = now - age
+        file.write(f"{age:.0f} s ago\n".encode())
+    file.close()
+
+
+@pytest.mark.parametrize("name", ["node-0.log", "rank-1.log"])
+async def test_only_what_was_printed_since_is_shown(
+    state: StateDir, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    sealed(state)
+    printed(state.logs / name, 9_000, 900, 500, 5)
+    since = time.time() - 600
+    assert await show(state, rank=1, since=since, lines=None) == 0
+    assert told(capsys.readouterr().out) == [name, "500 s ago", "5 s ago"]
+    assert await show(state, rank=1, since=since, lines=1) == 0
+    assert told(capsys.readouterr().out) == [name, "5 s ago"]
+    wanted = Wanted(("00 s",))
+    assert await show(state, rank=1, since=since, wanted=wanted) == 0
+    assert told(capsys.readouterr().out) == [name, "500 s ago"]
+    assert await show(state, rank=1, since=time.time()) == 0
+    assert told(capsys.readouterr().out)[:1] == [name]
+
+
+async def test_with_a_time_all_its_lines_are_shown(
+    state: StateDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed(state.logs / "node-0.log", *range(700, 0, -1))
+    assert await show(state, since=time.time() - 300, lines=None) == 0
+    shown = capsys.readouterr()
+    lines = shown.out.splitlines()[1:]
+    assert 299 <= len(lines) <= 361
+    assert lines[-1] == "1 s ago"
+    assert shown.err == ""
+
+
+async def test_who_follows_sees_what_was_printed_since_and_what_comes(
+    state: StateDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = state.logs / "node-0.log"
+    printed(log, 900, 500)
+    state.acquire()
+    task = asyncio.create_task(show(state, follow=True, lines=None, since=time.time() - 600))
+    await asyncio.sleep(0.1)
+    printed(log, 0)
+    await asyncio.sleep(0.1)
+    state.release()
+    assert await asyncio.wait_for(task, 20) == 0
+    assert told(capsys.readouterr().out) == ["node-0.log", "500 s ago", "0 s ago"]
+
+
+async def test_of_the_older_parts_of_a_log_only_what_is_young_enough_is_read(
+    tmp_path: Path,
+) -> None:
+    log, at = tmp_path / "node-0.log", 1_000.0
+    file = IndexedLog(log, LIMIT, lambda: at)
+    for number in range(2_000):
+        at += 1.0
+        file.write(f"{number} {PADDING}\n".encode())
+    file.close()
+    assert first_part(log).exists()
+    for ago in (50, 300):
+        found = [n async for n in file_lines(log, 9_999, follow=False, since=at - ago)]
+        assert numbers(found) == list(range(2_000 - len(found), 2_000))
+        assert ago <= len(found) <= ago + 70
+
+
+async def test_what_has_no_times_is_named(
+    state: StateDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    submitted(state, 1, "17")
+    (state.logs / "node-0.log").write_text("of an older version\n")
+    (state.logs / "node-2.log").write_text("old\n")
+    os.utime(state.logs / "node-2.log", (1_000, 1_000))
+    assert await show(state, since=time.time() - 60, lines=None) == 0
+    shown = capsys.readouterr()
+    assert "of an older version\n" in shown.out
+    assert "old\n" not in shown.out
+    assert "20 lines of 17\n" in shown.out
+    assert shown.err == (
+        f"rdzv: --since does not apply to {state.logs}/node-0.log, rdzv-k7f2-1-1: without the "
+        "times of the lines there, the newest ones are shown\n"
+    )
 
 
 # --- of ranks ---------------------------------------------------------------------------------
