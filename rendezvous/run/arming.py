@@ -7,6 +7,7 @@ from collections.abc import Collection
 from rendezvous.proof.rdma import rdma_of
 from rendezvous.run import events
 from rendezvous.run.moves import Outcome, enter, failure, finish
+from rendezvous.run.placement import with_go
 from rendezvous.run.rounds import joins_of
 from rendezvous.run.seal import make_table
 from rendezvous.run.state import NOT_NEEDED, LeftOut, Run, names_of, who
@@ -102,6 +103,8 @@ def acked(run: Run, event: events.Acked, now: float) -> Outcome:
         run.starts.went_at = now
         run.starts.port = run.table.master_port
         run.starts.ranks = {row.slot: row.rank for row in run.table.rows}
+        incarnations = {slot: run.slots[slot].its_node.incarnation for slot in run.starts.ranks}
+        run.starts.placements = with_go(run.starts.placements, run.table, incarnations)
         run.port_tries, run.stall, run.straggler = 0, None, None
         enter(run, Phase.RUNNING, now)
         reason += "; all nodes are ready: go"

@@ -10,6 +10,7 @@ from rendezvous.frozen import frozen
 from rendezvous.proof.networks import NetworkClass
 from rendezvous.run.events import Refused, StallFound, StragglerFound
 from rendezvous.run.phases import RULES, PhaseRules
+from rendezvous.run.placement import Placement
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.node import Finding, JoinRequest
 from rendezvous.wire.reports import ExitReport
@@ -172,6 +173,7 @@ class Starts:
         went_at: When the programs of the newest table were let go.
         port: The master's in it: the next one has another, which no program of it may still use.
         ranks: The rank of each slot in it.
+        placements: Which nodes have run which ranks, by epoch.
         used: How many restarts are used up.
         asked: Why somebody wants the programs to start again; empty: nobody does.
         due_at: When they start again; None: nothing waits for it.
@@ -187,6 +189,7 @@ class Starts:
     went_at: float | None = None
     port: int | None = None
     ranks: dict[int, int] = field(default_factory=dict)
+    placements: list[Placement] = field(default_factory=list)
     used: int = 0
     asked: str = ""
     due_at: float | None = None
