@@ -175,7 +175,7 @@ class LiveRun:
             self.idle(now)
             self.nodes.wake_all()
         self.people.wake_all()
-        self.views.wake_all()
+        self.views.run_changed(self.run)
 
     def wake_all(self) -> None:
         """Answer everyone who waits: this run is replaced, or the registry closes."""

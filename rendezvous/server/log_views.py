@@ -3,6 +3,10 @@
 Nodes hear of a view with their watch, and send lines for as long as somebody reads them. All is
 kept in memory until it is read, and no more than the limits below: a node that is told to wait
 skips what comes too fast. The registry never dials a node, and nothing of it is journalled.
+
+A view that follows outlives an epoch: where another node takes a slot, it is asked as well. A view
+of an older epoch asks who is in the slots of those that ran it, as a folder may be shared; where
+that is another node which has nothing, it is said who is gone.
 """
 
 from __future__ import annotations
@@ -10,13 +14,16 @@ from __future__ import annotations
 import secrets
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pydantic_core import to_json
 
 from rendezvous.run.leases import Key
+from rendezvous.run.placement import Placed, Placement, in_epoch
 from rendezvous.run.state import GONE, Run
 from rendezvous.server.answers import Body
+from rendezvous.server.last_words import has_failed
 from rendezvous.server.waiters import Waiters
 from rendezvous.wire.errors import Forbidden, NotFound, RunOver, TooManyRequests
 from rendezvous.wire.log_view import (
@@ -30,6 +37,7 @@ from rendezvous.wire.log_view import (
     ViewRequest,
 )
 from rendezvous.wire.run import Phase
+from rendezvous.wire.words import spans_text
 
 READER_SECONDS = 30.0
 """A view whose reader has not asked for so long is over."""
@@ -82,18 +90,11 @@ class Limits:
                 self._users.discard(each)
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A node that is to answer."""
-
-    rank: int
-    hostname: str
-
-
 @dataclass
 class _View:
     order: ViewOrder
-    asked: Mapping[int, _Asked]
+    asked: Mapping[int, Placed]
+    newest: Placement | None
     began_at: float
     read_at: float
     numbers: dict[Key, int] = field(default_factory=dict)
@@ -110,11 +111,24 @@ class _View:
 
     def silent_in(self, run: Run, now: float) -> float:
         """Seconds until nobody is waited for any more, if nothing comes."""
-        heard = [self.heard_at.get(slot, self.began_at) for slot in self.left(run)]
+        if self.order.follow and run.rules.is_forming:
+            return SILENT_SECONDS  # who has no ranks yet has nothing to send
+        began_at = self.began_at
+        if run.phase is Phase.RUNNING:
+            began_at = max(began_at, run.phase_since)
+        heard = [max(self.heard_at.get(slot, began_at), began_at) for slot in self.left(run)]
         return max(heard, default=float("-inf")) + SILENT_SECONDS - now
 
     def is_over(self, run: Run, now: float) -> bool:
         return self.silent_in(run, now) <= 0
+
+    def go_on(self, run: Run) -> None:
+        """Ask also the nodes that have taken the places of others."""
+        newest = in_epoch(run.starts.placements, None)
+        if self.order.follow and newest is not self.newest:
+            self.newest = newest
+            with suppress(NotFound, RunOver):
+                self.asked = {**self.asked, **_asked(run, self.order)}
 
 
 class LogViews:
@@ -143,7 +157,8 @@ class LogViews:
             )
         self._number += 1
         order = ViewOrder(view=self._number, **dict(request))
-        self._open[self._number] = _View(order, asked, now, now)
+        newest = in_epoch(run.starts.placements, None)
+        self._open[self._number] = _View(order, asked, newest, now, now)
         return ViewCall(view=self._number)
 
     def newest(self, now: float) -> int:
@@ -235,9 +250,10 @@ class LogViews:
         self._limits.held -= size
         self._shared.held -= size
 
-    def wake_all(self) -> None:
-        """Answer everyone who waits: something has changed for the nodes, or nothing will come."""
+    def run_changed(self, run: Run) -> None:
+        """Answer everyone who waits: there may be other nodes, or nothing will come."""
         for view in self._open.values():
+            view.go_on(run)
             view.waiters.wake_all()
 
     def close(self) -> None:
@@ -269,29 +285,54 @@ def _without(view: _View, run: Run) -> list[ViewNode]:
             words = view.done.get(slot, "it did not answer")
         else:  # that it leaves a run that has ended is no news
             words = view.done.get(slot, "" if over and slot in sent else "it has left")
+        if words and view.order.epoch is not None and not _is_same(run, node):
+            words = _words_of_gone(run, view.order, node)
         if words:
             found.append(ViewNode(node=node.rank, hostname=node.hostname, words=words))
     return found[:_MOST_NODES]
 
 
-def _asked(run: Run, request: ViewRequest) -> dict[int, _Asked]:
-    """The nodes that have what is wanted, by slot."""
+def _is_same(run: Run, placed: Placed) -> bool:
+    """Whether the node that ran these ranks is still in its slot."""
+    node = run.slots[placed.slot].node
+    return (
+        _is_here(run, placed.slot) and node is not None and node.incarnation == placed.incarnation
+    )
+
+
+def _words_of_gone(run: Run, order: ViewOrder, placed: Placed) -> str:
+    """Who ran it, and what there is in place of its log."""
+    ranks = [order.rank] if order.rank is not None else placed.ranks
+    words = f"it ran rank{'s' * (len(ranks) > 1)} {spans_text(ranks)} in epoch {order.epoch}"
+    words += f" (slot {placed.slot}), and has left with its log; "
+    if order.epoch is not None and has_failed(run, order.epoch):
+        folder = f"last-words/epoch-{order.epoch}"
+        return f"{words}if it sent its last lines, they are in {folder} of the run's state folder"
+    return f"{words}nodes send their last lines only in an epoch that fails"
+
+
+def _asked(run: Run, request: ViewRequest) -> dict[int, Placed]:
+    """The nodes that ran what is wanted, by slot."""
     if run.phase is Phase.FINISHED:
         raise RunOver(f"run '{run.id}' has ended: {run.result.message if run.result else ''}")
-    rows = run.table.rows if run.table is not None else []
-    if run.phase is not Phase.RUNNING:
+    placement = in_epoch(run.starts.placements, request.epoch)
+    if placement is None:
         raise Forbidden(
             f"run '{run.id}' is {run.phase}: no program runs whose output could be read",
             hint=f"'rdzv status {run.id}' shows what it waits for",
         )
+    nodes = placement.nodes
     chosen = [
-        row
-        for row, ranks in (run.table.processes() if run.table is not None else ())
-        if (request.rank is None or request.rank in ranks) and request.node in (None, row.rank)
+        node
+        for node in nodes
+        if (request.rank is None or request.rank in node.ranks)
+        and request.node in (None, node.rank)
     ]
+    then = "" if request.epoch is None else f" in epoch {request.epoch}"
     if not chosen and request.rank is not None:
-        last = run.table.world_size - 1 if run.table is not None else -1
-        raise NotFound(f"run '{run.id}' has the ranks 0 to {last}, but not {request.rank}")
+        last = nodes[-1].ranks[-1]
+        raise NotFound(f"run '{run.id}' has the ranks 0 to {last}{then}, but not {request.rank}")
     if not chosen:
-        raise NotFound(f"run '{run.id}' has the nodes 0 to {len(rows) - 1}, but not {request.node}")
-    return {row.slot: _Asked(row.rank, row.hostname) for row in chosen if _is_here(run, row.slot)}
+        last = nodes[-1].rank
+        raise NotFound(f"run '{run.id}' has the nodes 0 to {last}{then}, but not {request.node}")
+    return {node.slot: node for node in chosen}

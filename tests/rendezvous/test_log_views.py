@@ -23,8 +23,10 @@ from rendezvous.server.log_views import (
 from rendezvous.talk.credentials import SERVER_NAME, Credential
 from rendezvous.wire.errors import NotFound, TooManyRequests
 from rendezvous.wire.log_view import RunView, ViewPart, ViewPost, ViewReply, ViewRequest
-from rendezvous.wire.run import Phase
+from rendezvous.wire.reports import AckReport, ExitReport, LeaveReport
+from rendezvous.wire.run import Phase, SlotNews, SlotState
 from rendezvous.wire.watch import NodeView
+from tests.support.driver import make_probe
 from tests.support.registry import Launch
 from tests.support.served import Answer, Served, ask, serving
 
@@ -261,6 +263,183 @@ def test_who_waits_as_told_stays_within_the_rate(steps: list[tuple[float, int]])
         taken += size
         now += budget.take(size, now) + pause
     assert taken <= 1_000_000 * (now - 5.0 + 1) + 1
+
+
+# --- other nodes, and older epochs ------------------------------------------------------------
+
+
+async def go(served: Served, **incarnations: int) -> None:
+    """All nodes of the run come to the go; slots that were filled again have other incarnations."""
+    run, number = served.host(DEMO).run, {"s0": 1, "s1": 1} | incarnations
+    slots = range(2)
+    if run.phase is Phase.VERIFYING:
+        for slot in slots:
+            await served.report(DEMO, slot, make_probe(run.epoch, slot, slots), number[f"s{slot}"])
+    ack = AckReport(epoch=run.epoch, digest=run.digest)
+    for slot in slots:
+        await served.report(DEMO, slot, ack, number[f"s{slot}"])
+    assert run.phase is Phase.RUNNING
+
+
+async def begun(served: Served) -> Run:
+    """A run that goes, whose programs may start again."""
+    await served.create(DEMO, 2, max_restarts=9)
+    for slot in range(2):
+        await served.join(DEMO, slot, restarts=True)
+    await go(served)
+    return served.host(DEMO).run
+
+
+async def failed(served: Served, **incarnations: int) -> None:
+    """The program of node 1 has failed, and that of node 0 was stopped for it."""
+    epoch, number = served.host(DEMO).run.epoch, {"s1": 1} | incarnations
+    await served.report(DEMO, 1, ExitReport(epoch=epoch, exit_code=7), number["s1"])
+    await served.report(DEMO, 0, ExitReport(epoch=epoch, exit_code=143, stopped=True))
+
+
+async def replaced(served: Served, generation: int = 2, **changes: Any) -> None:
+    """Another node is in slot 1."""
+    digest = DEMO.token(1, generation).sha256()
+    news = SlotNews(generation=generation, state=SlotState.SUBMITTING, token_sha256=digest)
+    await served.service.slot_news(served.host(DEMO), 1, news)
+    values: dict[str, Any] = {"generation": generation, "hostname": "spare", "restarts": True}
+    await served.join(DEMO, 1, generation, **values | changes)
+
+
+def let_pass(served: Served, seconds: float, incarnation: int) -> None:
+    """Time passes in which no node is silent."""
+    for _ in range(int(seconds)):
+        served.let_pass(1.0)
+        for slot, number in ((0, 1), (1, incarnation)):
+            served.service.heard(served.host(DEMO), slot, number, None)
+
+
+def missing(found: RunView) -> list[tuple[int, str, str]]:
+    return [(node.node, node.hostname, node.words) for node in found.nodes]
+
+
+async def test_a_view_goes_on_with_the_node_that_has_taken_a_place(served: Served) -> None:
+    run = await begun(served)
+    number = view(served, rank=1, follow=True)
+    sent(served, 1, post(number, 1, "one", rank=1))
+    await failed(served)
+    await replaced(served)
+    assert run.phase is Phase.VERIFYING
+    let_pass(served, SILENT_SECONDS + 5, 2)
+    assert not read(served, number).over
+    await go(served, s1=2)
+    let_pass(served, SILENT_SECONDS - 1, 2)
+    assert not read(served, number).over
+    host = served.host(DEMO)
+    said = post(number, 1, "two", rank=1)
+    assert host.views.take((1, 2), said, served.service.now()).goes_on
+    found = read(served, number, 1)
+    assert [(piece.hostname, piece.parts[0].lines) for piece in found.pieces] == [
+        ("spare", ["two"])
+    ]
+    let_pass(served, SILENT_SECONDS + 1, 2)
+    assert read(served, number, 2).over
+
+
+async def test_a_view_may_be_opened_while_the_nodes_gather_again(served: Served) -> None:
+    await begun(served)
+    await failed(served)
+    await replaced(served)
+    number = view(served, follow=True)
+    assert [one.view for one in (await watched(served, 0)).views or []] == [number]
+    await go(served, s1=2)
+    host = served.host(DEMO)
+    assert host.views.take((1, 2), post(number, 1, "a"), served.service.now()).goes_on
+    assert read(served, number).pieces[0].hostname == "spare"
+
+
+async def test_a_view_is_that_of_who_has_the_rank_after_a_node_with_more_of_them(
+    served: Served,
+) -> None:
+    await begun(served)
+    number = view(served, rank=2, follow=True)
+    await failed(served)
+    await replaced(served, nproc_per_node=1)
+    await go(served, s1=2)
+    with pytest.raises(NotFound, match="has the ranks 0 to 1, but not 2"):
+        view(served, rank=2)
+    with pytest.raises(NotFound, match="has the nodes 0 to 1 in epoch 1, but not 2"):
+        view(served, node=2, epoch=1)
+    assert not read(served, number).over  # the rank is gone, and what it has printed is not
+    assert view(served, rank=2, epoch=1) > number
+
+
+@pytest.mark.parametrize(
+    ("asked", "ran"), [({"rank": 2}, "rank 2"), ({"node": 1}, "ranks 1-2"), ({}, "ranks 1-2")]
+)
+async def test_of_an_older_epoch_it_is_said_who_ran_a_rank_and_is_gone(
+    served: Served, asked: dict[str, Any], ran: str
+) -> None:
+    run = await begun(served)
+    await failed(served)
+    await replaced(served)
+    await go(served, s1=2)
+    first, now = run.starts.ended[0].epoch, served.service.now()
+    number = view(served, epoch=first, **asked)
+    host = served.host(DEMO)
+    if not asked:
+        sent(served, 0, post(number, 1, "a", done=True))
+    none = post(number, 1, done=True, words=f"there is no log of rank 2 of epoch {first} here")
+    host.views.take((1, 2), none, now)
+    found = read(served, number)
+    assert found.over
+    words = f"it ran {ran} in epoch {first} (slot 1), and has left with its log; "
+    words += f"if it sent its last lines, they are in last-words/epoch-{first} of the run's state"
+    assert missing(found) == [(1, "host1", f"{words} folder")]
+    number = view(served, epoch=run.epoch, rank=1)
+    host.views.take((1, 2), post(number, 1, "b", rank=1, done=True), now)
+    assert missing(read(served, number)) == []
+
+
+async def test_who_has_taken_a_place_may_read_the_same_folder(served: Served) -> None:
+    await begun(served)
+    await failed(served)
+    await replaced(served, hostname="host1")
+    await go(served, s1=2)
+    number = view(served, rank=1, epoch=1)
+    said = post(number, 1, "of epoch 1", rank=1, done=True)
+    served.host(DEMO).views.take((1, 2), said, served.service.now())
+    found = read(served, number)
+    assert (lines(found), found.over, found.nodes) == (["of epoch 1"], True, [])
+
+
+async def test_the_node_that_ran_a_rank_is_asked_while_it_is_here(served: Served) -> None:
+    run = await begun(served)
+    await failed(served)
+    await go(served)
+    assert run.epoch == 2
+    number = view(served, rank=1, epoch=1)
+    sent(served, 1, post(number, 1, done=True, words="there is no log of rank 1 on this node"))
+    assert missing(read(served, number)) == [(1, "host1", "there is no log of rank 1 on this node")]
+
+
+async def test_of_an_epoch_that_did_not_fail_there_are_no_last_words(served: Served) -> None:
+    run = await begun(served)
+    await served.service.restart(served.host(DEMO), "new weights")
+    for slot in range(2):
+        report = ExitReport(epoch=1, exit_code=143, stopped=True)
+        await served.report(DEMO, slot, report)
+    await replaced(served)
+    await go(served, s1=2)
+    number = view(served, rank=1, epoch=1)
+    let_pass(served, SILENT_SECONDS + 1, 2)
+    [(node, host, words)] = missing(read(served, number))
+    assert (node, host) == (1, "host1")
+    assert words.endswith("; nodes send their last lines only in an epoch that fails")
+    assert run.starts.placements[0].nodes[1].incarnation == 1
+
+
+async def test_a_node_that_was_lost_is_named(served: Served) -> None:
+    await running(served)
+    await served.report(DEMO, 1, LeaveReport())
+    number = view(served, rank=1)
+    found = read(served, number)
+    assert (found.over, missing(found)) == (True, [(1, "host1", "it has left")])
 
 
 # --- over HTTP ------------------------------------------------------------------------------------

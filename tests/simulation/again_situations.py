@@ -205,7 +205,7 @@ def _soon_over(draw: random.Random, nodes: int) -> Launch:
     return replace(launch, program=programs[0], later=tuple(programs[1:]))
 
 
-def _newcomers(draw: random.Random, schedule: Schedule) -> Schedule:
+def newcomers(draw: random.Random, schedule: Schedule) -> Schedule:
     """A container is started anew while the programs are to start again, or wait for it."""
     nodes = draw.randint(2, 5)
     launch = _soon_over(draw, nodes) if draw.random() < 0.7 else _again(draw, nodes)

@@ -23,6 +23,7 @@ from rendezvous.wire.types import Problem
 from rendezvous.wire.watch import NodeView
 from tests.simulation.epochs import Epochs, note_epochs
 from tests.simulation.leaving import Departures, note_departures
+from tests.simulation.schedule import names
 
 if TYPE_CHECKING:
     from tests.simulation.agents import Process
@@ -32,18 +33,9 @@ if TYPE_CHECKING:
 
 Wrong = str | None
 Judge = Callable[..., Wrong]
-_PARTS = (
-    "nodes",
-    "healthz",
-    "reports",
-    "refusal",
-    "report",
-    "relay",
-    "metrics",
-    "looks",
-    "clock",
-    "words",
-)
+_PARTS = names("""
+nodes, healthz, reports, refusal, report, relay, metrics, looks, views, words
+""")
 _NOT_JUDGED = tuple(f"/{part}" for part in _PARTS)
 
 

@@ -19,7 +19,7 @@ from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.verify import ProbePlan, ProbeReport
 from rendezvous.wire.watch import NodeView
 from worker.agent import actions as do
-from worker.agent import departing, following, inputs, last_words, reports
+from worker.agent import departing, following, inputs, last_words, reports, viewing
 from worker.agent.faults import not_acknowledged, port_taken
 from worker.agent.notices import Note
 from worker.agent.state import Agreed, Cause, Epoch, ProgramState, ResultKnown, Turn
@@ -270,5 +270,6 @@ def _go(turn: Turn, view: NodeView) -> None:
         restarts=facts.restarts,
     )
     turn.set(epoch=_epoch(turn, view.epoch), program=program, starts=turn.node.starts + 1)
+    viewing.placed(turn, table)
     departing.tell(turn)
     departing.show(turn, view)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
+from rendezvous.wire.log_view import ViewOrder
 from rendezvous.wire.reports import AckReport, ExitReport
 from rendezvous.wire.run import NO_RESTARTS, RestartFacts, Result
 from rendezvous.wire.table import EndpointTable
@@ -77,6 +78,7 @@ class Member:
         why_silent: What the last try that failed has shown.
         look: The number of the newest look that it has heard of.
         views: Those of the views of output that it has heard of, the newest last.
+        waiting: What of them this node has nothing for yet: it has no ranks, or others.
     """
 
     offered: frozenset[str]
@@ -91,6 +93,21 @@ class Member:
     why_silent: str = ""
     look: int = 0
     views: tuple[int, ...] = ()
+    waiting: tuple[ViewOrder, ...] = ()
+
+
+@dataclass(frozen=True)
+class Place:
+    """What this node ran from an epoch on.
+
+    Attributes:
+        node: Its rank.
+        ranks: The global ranks of its processes.
+    """
+
+    epoch: int
+    node: int
+    ranks: range
 
 
 @dataclass(frozen=True)
@@ -272,6 +289,7 @@ class Node:
         agreed: The table that was acknowledged last.
         program: What was started, once in an epoch.
         starts: How many programs were started.
+        places: What they were, as far as that has changed; the newest last.
         parent_lives: False once a signal has shown that the launcher is gone.
         said: What it was last said to wait for, and when.
     """
@@ -283,6 +301,7 @@ class Node:
     agreed: Agreed | None = None
     program: ProgramState | None = None
     starts: int = 0
+    places: tuple[Place, ...] = ()
     effects: Mapping[int, Effect] = field(default_factory=dict)
     count: int = 0
     signal: SignalTold | None = None

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pydantic_core import to_json
 
 from rendezvous.wire.log_view import MAX_PARTS, MAX_POST_LINES, POST_BYTES, ViewOrder, ViewPart
+from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.watch import NodeView
 from worker.agent.actions import ServeView
 from worker.agent.looking import ANSWERS_A_SECOND
-from worker.agent.state import Turn
+from worker.agent.state import Place, Turn
 
 LAG_LETTERS = 256 << 10
 """What a view that follows holds of lines that cannot be sent yet: the newest."""
@@ -19,32 +21,66 @@ LAST_LETTERS = 32 << 10
 """The same once its node is about to leave: what one post takes."""
 MOST_VIEWS = 8
 """A node serves no more at a time, whatever a registry asks for."""
+MOST_PLACES = 32
+"""The newest: they change only where a node that takes another's place has more or fewer ranks."""
 
 
 def asked(turn: Turn, view: NodeView) -> None:
-    """Serve the views that this node has not heard of before, where it has what they show."""
-    member, agreed = turn.node.member, turn.node.agreed
+    """Serve the views that this node has not heard of before, where it has what they show; the
+    others wait until it has."""
+    member = turn.node.member
     if member is None or not view.views:
         return
-    new = [order for order in view.views if order.view not in member.views]
-    turn.set_member(views=tuple(order.view for order in view.views))
-    if agreed is None:
+    known = {order.view for order in member.waiting}
+    fresh = [o for o in view.views if o.view in known or o.view not in member.views]
+    numbers = tuple(order.view for order in view.views)
+    turn.set_member(views=numbers, waiting=tuple(fresh[-MOST_VIEWS:]))
+    _serve(turn)
+
+
+def placed(turn: Turn, table: EndpointTable) -> None:
+    """The programs go on this table: know what this node runs of it, and serve who waits for that.
+
+    A node that has taken another's place has heard of views before it had any rank.
+    """
+    row = table.row_of_slot(turn.node.rules.slot)
+    assert row is not None
+    first = table.first_process(row.rank)
+    place = Place(table.epoch, row.rank, range(first, first + row.nproc_per_node))
+    places = turn.node.places
+    if not places or replace(places[-1], epoch=place.epoch) != place:
+        turn.set(places=(*places, place)[-MOST_PLACES:])
+    _serve(turn)
+
+
+def _serve(turn: Turn) -> None:
+    member, places, agreed = turn.node.member, turn.node.places, turn.node.agreed
+    if member is None or agreed is None or not places:
         return
-    row = next(row for row in agreed.table.rows if row.slot == turn.node.rules.slot)
-    first = agreed.table.first_process(row.rank)
-    everyone = range(first, first + row.nproc_per_node)
-    for order in new[-MOST_VIEWS:]:
-        if (ranks := ranks_shown(order, row.rank, everyone)) is not None:
-            turn.do(
-                ServeView(
-                    order=order,
-                    node=row.rank,
-                    ranks=ranks,
-                    siblings=tuple(everyone),
-                    epoch=agreed.table.epoch,
-                    delay=row.rank / ANSWERS_A_SECOND,
-                )
+    waiting: list[ViewOrder] = []
+    for order in member.waiting:
+        place = place_in(places, order.epoch)
+        ranks = ranks_shown(order, place.node, place.ranks)
+        if ranks is None:
+            waiting.append(order)
+            continue
+        turn.do(
+            ServeView(
+                order=order,
+                node=place.node,
+                ranks=ranks,
+                siblings=tuple(place.ranks),
+                epoch=agreed.table.epoch,
+                delay=place.node / ANSWERS_A_SECOND,
             )
+        )
+    turn.set_member(waiting=tuple(waiting))
+
+
+def place_in(places: Sequence[Place], epoch: int | None) -> Place:
+    """What a node ran in an epoch, None: in the newest; what it ran first, if that was later."""
+    known = [place for place in places if epoch is None or place.epoch <= epoch]
+    return known[-1] if known else places[0]
 
 
 def ranks_shown(order: ViewOrder, node: int, ranks: range) -> tuple[int, ...] | None:

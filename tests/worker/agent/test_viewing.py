@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,25 +13,22 @@ from pydantic_core import to_json
 
 from rendezvous.wire.log_view import MAX_PARTS, MAX_POST_LINES, POST_BYTES, ViewOrder, ViewPart
 from rendezvous.wire.run import Phase
-from tests.worker.agent.drive import DIGEST, Drive, in_words, to
-from worker.agent.actions import ServeView, Watch
+from rendezvous.wire.table import EndpointTable
+from tests.worker.agent.drive import DIGEST, TABLE, Drive, in_words, table, to
+from worker.agent.actions import Action, ServeView, Watch
 from worker.agent.looking import ANSWERS_A_SECOND
-from worker.agent.viewing import LAG_LETTERS, Backlog, ranks_shown
+from worker.agent.state import Place
+from worker.agent.viewing import LAG_LETTERS, Backlog, place_in, ranks_shown
 
 
 def order(number: int, **more: Any) -> ViewOrder:
     return ViewOrder(view=number, **more)
 
 
-def served(drive: Drive, *orders: ViewOrder) -> list[ServeView]:
+def served(drive: Drive, *orders: ViewOrder, **more: Any) -> list[ServeView]:
     """What it does about views that come with the same news as before."""
-    done = drive.view(
-        Phase.RUNNING,
-        seq=drive.the(Watch).after,
-        digest=DIGEST,
-        epoch=1,
-        views=list(orders) or None,
-    )
+    values = {"seq": drive.the(Watch).after, "digest": DIGEST, "epoch": 1} | more
+    done = drive.view(Phase.RUNNING, views=list(orders) or None, **values)
     return [action for action in done if isinstance(action, ServeView)]
 
 
@@ -61,10 +59,64 @@ def test_what_others_have_is_only_known() -> None:
     assert drive.the(Watch).views == 8
 
 
-def test_a_node_that_has_no_table_serves_nothing() -> None:
+def come_to_the_go(drive: Drive, given: EndpointTable = TABLE) -> list[ServeView]:
+    """What a node does about views on its way to the go of a table."""
+    steps: tuple[Callable[[], tuple[Action, ...]], ...] = (
+        lambda: drive.verify(given.epoch),
+        drive.visited,
+        drive.taken,
+        lambda: drive.arm(given),
+        drive.readied,
+        drive.taken,
+        lambda: drive.go(given),
+    )
+    done = [action for step in steps for action in step()]
+    return [action for action in done if isinstance(action, ServeView)]
+
+
+def test_a_node_without_ranks_serves_a_view_once_it_has_them() -> None:
     drive = to("joined")
-    done = drive.view(Phase.GATHERING, views=[order(7)])
+    done = drive.view(Phase.RESTARTING, views=[order(7, rank=1), order(8, rank=0)])
     assert not any(isinstance(action, ServeView) for action in done)
+    assert drive.the(Watch).views == 8
+    assert come_to_the_go(drive) == [
+        ServeView(order(7, rank=1), 1, (1,), (1,), 1, 1 / ANSWERS_A_SECOND)
+    ]
+    assert served(drive, order(7, rank=1), order(8, rank=0)) == []
+
+
+def test_a_view_that_is_over_by_then_is_not_served() -> None:
+    drive = to("joined")
+    drive.view(Phase.RESTARTING, views=[order(7), order(8)])
+    drive.view(Phase.RESTARTING, seq=drive.the(Watch).after, views=[order(8)])
+    assert [one.order.view for one in come_to_the_go(drive)] == [8]
+
+
+def again(drive: Drive, epoch: int, processes: int) -> tuple[EndpointTable, list[ServeView]]:
+    """The programs start again, and the other node, which has the first ranks, with so many."""
+    rows = [replace(TABLE.rows[0], nproc_per_node=processes), TABLE.rows[1]]
+    given = table(epoch).model_copy(update={"rows": rows})
+    drive.stop()
+    drive.ended()
+    return given, come_to_the_go(drive, given)
+
+
+def test_who_has_other_ranks_than_before_serves_what_waits_for_them() -> None:
+    drive = to("running")
+    assert served(drive, order(7, rank=2), order(8, node=1)) == [
+        ServeView(order(8, node=1), 1, (), (1,), 1, 1 / ANSWERS_A_SECOND)
+    ]
+    given, done = again(drive, 2, processes=2)
+    assert done == [ServeView(order(7, rank=2), 1, (2,), (2,), 2, 1 / ANSWERS_A_SECOND)]
+    asked = [order(7, rank=2), *(order(9 + n, rank=1, epoch=n or None) for n in range(3))]
+    done = served(drive, *asked, digest=given.digest(), epoch=2)
+    assert [(one.order.view, one.ranks, one.siblings) for one in done] == [(10, (1,), (1,))]
+
+
+def test_what_a_node_ran_in_an_epoch() -> None:
+    places = [Place(1, 4, range(8, 10)), Place(5, 4, range(9, 11))]
+    assert [place_in(places, epoch).ranks[0] for epoch in (None, 1, 4, 5, 9)] == [9, 8, 8, 9, 9]
+    assert place_in(places[1:], 2) == places[1]
 
 
 @pytest.mark.parametrize(
