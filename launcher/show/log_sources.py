@@ -101,9 +101,9 @@ class Which:
     def sources(self) -> list[Source]:
         """Those that there are. Raises UsageError when there is none, and says why."""
         slots, chosen = _slots(self.state), self._chosen
-        node = chosen.node
-        if chosen.rank is not None:
-            node = _node_of(chosen.rank, slots, self.state.run)
+        node = self._node(slots)
+        if chosen.rank is not None and node is None:
+            return [self._view(rank=chosen.rank)]
         sources = self._of_ranks(slots, node) or self._of_nodes(slots, node)
         own = self.own(_slot_of(node, slots)) if chosen.registry else []
         if sources or own:
@@ -123,6 +123,16 @@ class Which:
             f"there is no {name} in {logs}" + "".join(f", and {words}" for words in missing[:1]),
             hint=f"there are: {here}; a node on another machine keeps its log there",
         )
+
+    def _node(self, slots: list[SlotStatus]) -> int | None:
+        """The node rank that has what is asked for; None: all have, or of a rank of an older epoch
+        the registry alone knows it."""
+        chosen = self._chosen
+        if chosen.rank is None:
+            return chosen.node
+        if chosen.epoch is not None and self.state.is_held() and not _has(chosen.rank, slots):
+            return None
+        return _node_of(chosen.rank, slots, self.state.run)
 
     def _of_nodes(self, slots: list[SlotStatus], node: int | None) -> list[Source]:
         """The logs of nodes: files here, what schedulers keep, and what the others send."""
@@ -186,9 +196,7 @@ class Which:
     def last_words(self) -> list[Source]:
         """What is kept here of the end of what is asked for, where its nodes have sent it."""
         slots, chosen = _slots(self.state), self._chosen
-        node = chosen.node
-        if chosen.rank is not None:
-            node = _node_of(chosen.rank, slots, self.state.run)
+        node = self._node(slots)
         paths = kept_words(self.state, slots, node=node, rank=chosen.rank, epoch=chosen.epoch)
         return [_only(_of_file(path), chosen) for path in paths]
 
@@ -245,6 +253,12 @@ def _node_of(rank: int, slots: list[SlotStatus], run: str) -> int:
             hint="name the node with --node",
         )
     raise UsageError(f"run '{run}' has the ranks 0 to {first - 1}, but not rank {rank}")
+
+
+def _has(rank: int, slots: list[SlotStatus]) -> bool:
+    """Whether the nodes that have ranks have this global one."""
+    count: int = sum(slot.nproc_per_node for slot in _ranked(slots))
+    return rank < count
 
 
 def _ranked(slots: list[SlotStatus]) -> list[Any]:

@@ -39,7 +39,7 @@ async def view_lines(
         prefix: Whether each is behind its rank.
 
     Raises:
-        RdzvError: The registry does not answer, or refuses.
+        RdzvError: The registry does not answer, or refuses, or no node has such a log.
     """
     request = ViewRequest(**asked, lines=min(lines, MAX_LINES), follow=follow)
     async with registry_of(state) as client:
@@ -64,7 +64,7 @@ async def _parts(
     client: RegistryClient, run: str, request: ViewRequest
 ) -> AsyncGenerator[tuple[int, ViewPart], None]:
     view = (await _open(client, run, request)).view
-    after, over = 0, False
+    after, over, shown = 0, False, False
     while not over:
         try:
             found = await read_view(client, run, view, after, _WAIT_SECONDS)
@@ -75,9 +75,14 @@ async def _parts(
         for piece in found.pieces:
             after = piece.seq
             for part in piece.parts:
+                shown = True
                 yield piece.node, part
         over = found.over
-    _say_missing(found)
+    missing = _missing(found)
+    for words in missing if shown else missing[:-1]:
+        click.echo(f"rdzv: {words}", err=True)
+    if missing and not shown:
+        raise RdzvError(missing[-1])
 
 
 async def _open(client: RegistryClient, run: str, request: ViewRequest) -> ViewCall:
@@ -92,10 +97,9 @@ async def _open(client: RegistryClient, run: str, request: ViewRequest) -> ViewC
         ) from exc
 
 
-def _say_missing(found: RunView) -> None:
-    for node in found.nodes:
-        host = printable(node.hostname, 253)
-        click.echo(f"rdzv: node {node.node} ({host}): {node.words}", err=True)
+def _missing(found: RunView) -> list[str]:
+    """The nodes that have shown nothing, and why."""
+    return [f"node {n.node} ({printable(n.hostname, 253)}): {n.words}" for n in found.nodes]
 
 
 def _lines(node: int, part: ViewPart, *, prefix: bool) -> list[str]:
