@@ -45,6 +45,8 @@ def test_output_is_read_where_no_disk_is_shared(tmp_path: Path) -> None:
         text = rdzv(state, "logs", "r", "--node", "1", "--grep", "rank 2 loss", "--lines", "1")
         assert text.splitlines()[0] == "==> node 1, by way of the registry"
         assert text.splitlines()[1].startswith("rank 2 loss ")
+        text = rdzv(state, "logs", "r", "--rank", "3", "--grep", "loss 0", "--since", "1h")
+        assert text.splitlines()[1:] == ["rank 3 loss 0"]
         follower = subprocess.Popen(
             [RDZV, "logs", "r", "--rank", "3", "--grep", "loss", "--lines", "2", "--follow"],
             stdout=subprocess.PIPE,
@@ -84,5 +86,13 @@ def test_output_is_read_from_files_here(tmp_path: Path) -> None:
         "rank 3 loss is final",
         "rank 3 step 0",
     ]
+    for ago, count in (("1h", 1), ("0s", 1)):  # it is known to a minute
+        text = rdzv(state, "logs", "r", "--rank", "3", "--grep", "final", "--since", ago)
+        assert len(text.splitlines()[1:]) == count
+    for path in logs.glob("*.index"):
+        offset, _, _ = path.read_text().partition(" ")
+        path.write_text(f"{offset} {1_000.0:015.3f}\n")
+    text = rdzv(state, "logs", "r", "--rank", "3", "--since", "1h")
+    assert text.splitlines() == [f"==> {logs}/rank-3.log"]
     text = rdzv(state, "logs", "r", "--all", "--grep", "final")
     assert text.splitlines() == [f"[rank {rank}] rank {rank} loss is final" for rank in range(4)]
