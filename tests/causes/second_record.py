@@ -1,7 +1,10 @@
-"""Writes down what the nodes of the second corpus see: `python -m tests.causes.second_record`.
+"""Writes down what the nodes of the second corpus, and of the third, see.
+
+    python -m tests.causes.second_record [NAME...]
 
 Of each fault that is how the registry saw its nodes, and what those that failed have printed: the
-judge is asked again without any of them, by `tests/rendezvous/cause/test_second_corpus.py`.
+judge is asked again without any of them, by `tests/rendezvous/cause/test_second_corpus.py`. What is
+to be objected to the sentence of this run is printed below it.
 """
 
 from __future__ import annotations
@@ -19,12 +22,17 @@ from rendezvous.run.protocol import apply
 from rendezvous.run.state import Run, create
 from rendezvous.server.journal import read_journal
 from rendezvous.wire.reports import ExitReport
+from tests.causes import second_ends, third_ends
 from tests.causes.record import without_machine
 from tests.causes.second import Fault
-from tests.causes.second_ends import FAULTS
 from tests.support.launching import launching
 
-OUTPUTS = Path(__file__).parent / "second_outputs"
+HERE = Path(__file__).parent
+OUTPUTS = {
+    **dict.fromkeys(second_ends.FAULTS, HERE / "second_outputs"),
+    **dict.fromkeys(third_ends.FAULTS, HERE / "third_outputs"),
+}
+"""Of each fault of both, where what was seen of it is kept."""
 LIMIT_SECONDS = 100.0
 
 
@@ -42,32 +50,39 @@ def start(fault: Fault, folder: Path) -> dict[str, Any]:
     return result
 
 
-def record(fault: Fault) -> str:
-    """Run it, and keep what was seen; its message."""
+def objections(fault: Fault, result: dict[str, Any]) -> list[str]:
+    """What is wrong with the result of a run."""
+    told = {name: result[name] for name in ("certain", "message")}
+    return fault.objections(result["slot"], result["worker_rank"], **told)
+
+
+def record(fault: Fault) -> dict[str, Any]:
+    """Run it, and keep what was seen; its `result.json`."""
     with tempfile.TemporaryDirectory(prefix="rdzv-causes-") as name:
         folder = Path(name)
-        message: str = start(fault, folder)["message"]
+        result = start(fault, folder)
         nodes = first_cause._seen(_replayed(folder / "state" / "r" / "journal.sqlite"))
         began = min(node.began_at for node in nodes)
         kept = [_node(node, began) for node in nodes]
         text = without_machine(json.dumps(kept, indent=1, ensure_ascii=False), folder)
-        (OUTPUTS / f"{fault.name}.json").write_text(text + "\n")
+        OUTPUTS[fault].mkdir(exist_ok=True)
+        _seen_of(fault).write_text(text + "\n")
         for node in nodes:
             if node.failed:
                 log = folder / "state" / "r" / "logs" / f"node-{node.slot}.log"
                 text = without_machine(log.read_text(errors="replace"), folder)
                 output_of(fault, node.slot).write_text(text)
-    return message
+    return result
 
 
 def output_of(fault: Fault, slot: int) -> Path:
     """Where the output of a node is kept."""
-    return OUTPUTS / f"{fault.name}.node{slot}.txt"
+    return OUTPUTS[fault] / f"{fault.name}.node{slot}.txt"
 
 
 def read(fault: Fault) -> list[NodeSeen]:
     """What is recorded of it."""
-    kept = json.loads((OUTPUTS / f"{fault.name}.json").read_text())
+    kept = json.loads(_seen_of(fault).read_text())
     return [
         NodeSeen(
             slot=node["slot"],
@@ -78,6 +93,10 @@ def read(fault: Fault) -> list[NodeSeen]:
         )
         for node in kept
     ]
+
+
+def _seen_of(fault: Fault) -> Path:
+    return OUTPUTS[fault] / f"{fault.name}.json"
 
 
 def _replayed(journal: Path) -> Run:
@@ -110,10 +129,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
     names = parser.parse_args().names
-    OUTPUTS.mkdir(exist_ok=True)
-    for fault in FAULTS:
+    for fault in OUTPUTS:
         if not names or fault.name in names:
-            print(f"{fault.name}: {record(fault)}", flush=True)
+            result = record(fault)
+            print(f"{fault.name}: {result['message']}", flush=True)
+            for one in objections(fault, result):
+                print(f"  {one}", flush=True)
 
 
 if __name__ == "__main__":

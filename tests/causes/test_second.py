@@ -1,4 +1,4 @@
-"""The second corpus, in `rdzv launch`: the result names who is to blame, and why, in its words."""
+"""The second corpus and the third, in `rdzv launch`: the result names who is to blame, and why."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.causes.second import Fault
-from tests.causes.second_ends import FAULTS
-from tests.causes.second_record import start
+from tests.causes.second_record import OUTPUTS, objections, start
 
 pytestmark = [pytest.mark.faults, pytest.mark.nightly, pytest.mark.timeout(150)]
 
@@ -18,11 +17,9 @@ def _marks(fault: Fault) -> list[pytest.MarkDecorator]:
 
 
 @pytest.mark.parametrize(
-    "fault", [pytest.param(fault, id=fault.name, marks=_marks(fault)) for fault in FAULTS]
+    "fault", [pytest.param(fault, id=fault.name, marks=_marks(fault)) for fault in OUTPUTS]
 )
 def test_the_result_names_who_and_why(fault: Fault, tmp_path: Path) -> None:
     result = start(fault, tmp_path)
     assert result["status"] == "failed", result
-    who = (result["slot"], result["worker_rank"])
-    told = {name: result[name] for name in ("certain", "message")}
-    assert not fault.objections(*who, **told), (who, told)
+    assert not objections(fault, result), result
