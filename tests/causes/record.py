@@ -199,6 +199,7 @@ def without_machine(text: str, folder: Path) -> str:
         places[prefix / Path(sysconfig.get_path("purelib")).relative_to(sys.prefix)] = _PACKAGES
         places[prefix / "bin"] = "/usr/bin"
     places |= {real: "/usr/bin/python3", Path(base): "/usr/lib/python3"}
+    places[Path(__file__).parents[2]] = f"{_PACKAGES}/rdzv/_app"  # as the wheel puts it
     for place, instead in places.items():
         text = text.replace(str(place), instead)
     text = re.sub(r"\.venv/lib/python3\S*/site-packages/", "", text)  # torch's own shortened paths

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.causes.second import Fault
-from tests.causes.second_record import OUTPUTS, objections, start
+from tests.causes.second_record import OUTPUTS, marks_of, objections, start
 
 pytestmark = [pytest.mark.faults, pytest.mark.nightly, pytest.mark.timeout(150)]
 
 
 def _marks(fault: Fault) -> list[pytest.MarkDecorator]:
-    return [pytest.mark.torch] if fault.framework == "torchrun" else []
+    torch = [pytest.mark.torch] if fault.framework == "torchrun" else []
+    return [*torch, *marks_of(fault)]
 
 
 @pytest.mark.parametrize(

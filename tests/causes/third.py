@@ -2,7 +2,8 @@
 
 Who wrote them had read neither the table, nor what judges, nor the first corpus. Everything else is
 as in the second: who is to blame and which words a correct sentence holds was said before a fault
-was ever run by rdzv, and `at_first` is how it was told then.
+was ever run by rdzv. The first time, 23 were named right, 5 without their reason and two wrongly:
+`at_first`.
 """
 
 from __future__ import annotations
@@ -110,6 +111,7 @@ while True:
 """,
         framework="env",
         command=("python", "train.py"),
+        at_first="unknown",
     ),
     Fault(
         "overrides-rejected",
@@ -230,6 +232,7 @@ async def download_all():
 asyncio.run(download_all())
 train(Net())
 """,
+        at_first="unknown",
     ),
     Fault(
         "progress-bar",
@@ -265,6 +268,7 @@ except Exception:
     torch.save(model.state_dict(), f"{{folder}}/emergency/rank-{{rank}}.pt")
     raise
 """,
+        at_first="wrong",
     ),
     Fault(
         "crash-report",

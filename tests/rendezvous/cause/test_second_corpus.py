@@ -1,4 +1,7 @@
-"""The second corpus, as its nodes have seen it: who is named, and why, without running anything."""
+"""The second corpus and the third, as their nodes have seen them: who is named, and why.
+
+Nothing is run.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,19 @@ from rendezvous.cause.judge import judge
 from rendezvous.cause.seen import NodeSeen, ended_by_itself
 from rendezvous.cause.sentences import sentence_of
 from rendezvous.run.state import words_of_end
+from tests.causes import second_ends, third_ends
 from tests.causes.second import Fault
-from tests.causes.second_ends import FAULTS
-from tests.causes.second_record import OUTPUTS, output_of, read
+from tests.causes.second_record import OUTPUTS, marks_of, output_of, read, seen_of
 from tests.causes.test_outputs import OURS
 
 _OF_TORCHRUN = re.compile(r"[WE]\d{4} \S+ \d+ (\S*/)?torch/")
 _PREFIX = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)
-each_fault = pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+each_fault = pytest.mark.parametrize(
+    "fault", [pytest.param(fault, id=fault.name) for fault in OUTPUTS]
+)
+each_told = pytest.mark.parametrize(
+    "fault", [pytest.param(fault, id=fault.name, marks=marks_of(fault)) for fault in OUTPUTS]
+)
 
 
 def objections(fault: Fault, nodes: list[NodeSeen]) -> list[str]:
@@ -51,13 +59,13 @@ def read_again(fault: Fault, node: NodeSeen, *, bare: bool = False) -> NodeSeen:
     return replace(node, report=node.report.model_copy(update={"evidence": evidence}))
 
 
-@each_fault
+@each_told
 def test_the_sentence_names_who_and_why_in_any_order_of_arrival(fault: Fault) -> None:
     nodes = read(fault)
     assert objections(fault, nodes) == objections(fault, nodes[::-1]) == []
 
 
-@each_fault
+@each_told
 def test_it_does_so_from_what_was_printed(fault: Fault) -> None:
     assert objections(fault, [read_again(fault, node) for node in read(fault)]) == []
 
@@ -73,16 +81,26 @@ def test_words_without_a_rank_blame_no_other(fault: Fault) -> None:
 
 
 def test_all_is_recorded_and_nothing_of_a_machine() -> None:
-    expected = {OUTPUTS / f"{fault.name}.json" for fault in FAULTS}
+    expected = {seen_of(fault) for fault in OUTPUTS}
     expected |= {
-        output_of(fault, node.slot) for fault in FAULTS for node in read(fault) if node.failed
+        output_of(fault, node.slot) for fault in OUTPUTS for node in read(fault) if node.failed
     }
-    assert {*OUTPUTS.iterdir()} == expected
+    assert {path for folder in {*OUTPUTS.values()} for path in folder.iterdir()} == expected
     for path in expected:
         text = path.read_text().replace("site-packages/torch/_", "")
         assert [line for line in text.splitlines() if OURS.search(line)] == [], path.name
 
 
-def test_how_it_did_at_first_is_not_forgotten() -> None:
-    told = [fault.at_first for fault in FAULTS]
-    assert {name: told.count(name) for name in told} == {"right": 24, "unknown": 5, "wrong": 1}
+@pytest.mark.parametrize(
+    ("faults", "counts"),
+    [
+        (second_ends.FAULTS, {"right": 24, "unknown": 5, "wrong": 1}),
+        (third_ends.FAULTS, {"right": 23, "unknown": 5, "wrong": 2}),
+    ],
+    ids=["second", "third"],
+)
+def test_how_it_did_at_first_is_not_forgotten(
+    faults: tuple[Fault, ...], counts: dict[str, int]
+) -> None:
+    told = [fault.at_first for fault in faults]
+    assert {name: told.count(name) for name in told} == counts
