@@ -43,7 +43,7 @@ async def asked(served: Served, most: float) -> float | None:
             served.service.heard(host, slot, 1, None)
         await asyncio.sleep(0)
         if host.paces.open(served.service.now()):
-            return served.clock.seconds - began
+            return float(served.clock.seconds - began)
     return None
 
 
