@@ -352,7 +352,8 @@ class NodeSettings(Settings):
     stall: Literal["warn", "end", "off"] = option(
         "warn",
         "What to do when nothing moves any more on any node: say which rank the others wait for, "
-        "also end the programs after --stall-timeout, or do nothing. See 'rdzv docs look'.",
+        "also end the programs after --stall-timeout, or do nothing. Unless off, a rank that makes "
+        "the others wait in each step is named too. See 'rdzv docs look'.",
         group=OUTPUT,
     )
     stall_timeout: Annotated[float, Field(ge=1, le=1_000_000)] | None = option(

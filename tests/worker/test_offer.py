@@ -69,9 +69,15 @@ def test_a_node_offers_all_that_the_registry_must_know_of_it() -> None:
         "requested_rank": 3,
         "job": job,
         "restarts": True,
+        "reports_pace": True,
     }
     assert made == JoinRequest(**own, **found, **asked)
     assert made.join_id != offer().join_id
+
+
+@pytest.mark.parametrize("settings", [{"look": "off"}, {"stall": "off"}])
+def test_a_node_that_is_not_to_look_reports_no_calls(settings: dict[str, Any]) -> None:
+    assert not offer(**settings).reports_pace
 
 
 def test_the_nodes_have_to_agree_on_the_roles_of_tensorflows_cluster() -> None:
