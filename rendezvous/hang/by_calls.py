@@ -10,7 +10,6 @@ from rendezvous.hang.finding import Finding
 from rendezvous.hang.seen import Seen
 from rendezvous.hang.sentences import (
     call_text,
-    duration_text,
     gone_text,
     is_at_work,
     numbers_text,
@@ -22,7 +21,7 @@ from rendezvous.hang.sentences import (
 )
 from rendezvous.hang.stacks import Kind
 from rendezvous.hang.verdict import Source
-from rendezvous.wire.words import listed
+from rendezvous.wire.words import duration_text, listed
 
 _SIZED = frozenset({"all_reduce", "allreduce", "broadcast", "reduce"})
 """Collectives that take the same sizes on all ranks; all others may differ in them."""

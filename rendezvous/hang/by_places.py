@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from rendezvous.hang.evidence import Evidence
 from rendezvous.hang.finding import Finding
-from rendezvous.hang.sentences import duration_text, numbers_text, of_text, place_text, ranks_text
+from rendezvous.hang.sentences import numbers_text, of_text, place_text, ranks_text
 from rendezvous.hang.stacks import Kind
 from rendezvous.hang.verdict import Source
-from rendezvous.wire.words import listed
+from rendezvous.wire.words import duration_text, listed
 
 _MOST_PLACES = 3
 _NOT_ALL = "; not all stacks were read, so none is blamed"

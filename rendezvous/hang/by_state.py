@@ -9,7 +9,6 @@ from rendezvous.hang.finding import Finding
 from rendezvous.hang.seen import Seen
 from rendezvous.hang.sentences import (
     disk_text,
-    duration_text,
     gone_text,
     is_at_work,
     of_text,
@@ -19,6 +18,7 @@ from rendezvous.hang.sentences import (
 )
 from rendezvous.hang.stacks import Kind
 from rendezvous.hang.verdict import Source
+from rendezvous.wire.words import duration_text
 
 _LONG_START_SECONDS = 60.0
 """How long a rank that is well may take to begin."""

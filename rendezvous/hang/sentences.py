@@ -8,7 +8,7 @@ from rendezvous.hang.calls import Group, Point, call_of
 from rendezvous.hang.seen import Seen
 from rendezvous.hang.stacks import Kind
 from rendezvous.hang.verdict import Rule, Source
-from rendezvous.wire.words import bytes_text, listed, spans_text
+from rendezvous.wire.words import bytes_text, duration_text, listed, spans_text
 
 _BUSY_CPU_SECONDS = 0.05
 _BUSY_BYTES = 1 << 20
@@ -29,18 +29,6 @@ NEXT_STEPS: Mapping[Rule, str] = {
     "nothing": "start the run with --look auto, and COMMAND as a Python program",
 }
 """What to try after each rule."""
-
-
-def duration_text(seconds: float) -> str:
-    """`4.2 s`, `45 s`, `2 min 10 s`, `40 min`, `3 h`."""
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 120:
-        return f"{whole} s"
-    if whole < 600:
-        return f"{whole // 60} min {whole % 60} s" if whole % 60 else f"{whole // 60} min"
-    return f"{whole // 60} min" if whole < 7200 else f"{whole // 3600} h"
 
 
 def numbers_text(ranks: Collection[int]) -> str:

@@ -14,12 +14,7 @@ from rendezvous.run.moves import Outcome, begin_stop, failure
 from rendezvous.run.state import Run, Slot, Stall, who
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.run import EpochEnd, NodeState, Phase, Result
-from rendezvous.wire.words import printable, time_text
-
-
-def _duration(seconds: float) -> str:
-    """As precise as the sentence that follows it."""
-    return f"{seconds:.0f} s" if seconds < 120 else time_text(seconds)
+from rendezvous.wire.words import duration_text, printable, time_text
 
 
 def quiet_since(run: Run) -> float | None:
@@ -39,20 +34,20 @@ def quieted(run: Run, event: events.Quieted, now: float) -> Outcome:
     slot, seconds = run.slots[event.slot], event.report.seconds
     slot.its_node.quiet_since = None if seconds is None else now - seconds
     if seconds is not None:
-        words = f"{who(slot)}: nothing has moved for {_duration(seconds)}"
+        words = f"{who(slot)}: nothing has moved for {duration_text(seconds)}"
         return Outcome(words, slot.index, usual=True)
     stall, run.stall = run.stall, None
     if stall is None or stall.ends:
         run.stall = stall
         return Outcome(f"{who(slot)}: its ranks move again", slot.index, usual=True)
-    after = _duration(now - stall.since)
+    after = duration_text(now - stall.since)
     return Outcome(f"the ranks move again, after {after} in which nothing did", slot.index)
 
 
 def found(run: Run, event: events.StallFound, now: float) -> Outcome:
     """Keep what the looks at the ranks have found."""
     run.stall = Stall(now - event.seconds, event)
-    words = f"nothing has moved for {_duration(event.seconds)}: {event.sentence}"
+    words = f"nothing has moved for {duration_text(event.seconds)}: {event.sentence}"
     hint = f"; try: {event.next_step}" if event.next_step and not event.at_work else ""
     return Outcome(words + hint, event.slot, usual=event.at_work)
 
@@ -100,7 +95,7 @@ def over(run: Run, event: events.StallOver, now: float) -> Outcome:
     assert stall is not None
     run.stall = Stall(stall.since, stall.found, ends=True)
     begin_stop(run, now)
-    after = _duration(now - stall.since)
+    after = duration_text(now - stall.since)
     words = f"the programs are stopped, because nothing has moved for {after}"
     return Outcome(f"{words}: {stall.found.sentence}", stall.found.slot)
 

@@ -110,6 +110,18 @@ def bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
+def duration_text(seconds: float) -> str:
+    """`4.2 s`, `45 s`, `2 min 10 s`, `40 min`, `3 h`."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 120:
+        return f"{whole} s"
+    if whole < 600:
+        return f"{whole // 60} min {whole % 60} s" if whole % 60 else f"{whole // 60} min"
+    return f"{whole // 60} min" if whole < 7200 else f"{whole // 3600} h"
+
+
 def seconds_text(seconds: float) -> str:
     """`12 ms`, `1.5 s`, `40 min`."""
     if seconds < 1:

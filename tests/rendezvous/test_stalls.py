@@ -96,12 +96,12 @@ def test_what_was_found_is_said_once_and_shown_while_it_lasts() -> None:
     drive = running()
     quiet(drive, 0, 1)
     drive.wait(10)
-    assert find(drive) == f"nothing has moved for 2 min: {SENTENCE}; try: see what it does"
+    assert find(drive) == f"nothing has moved for 2 min 10 s: {SENTENCE}; try: see what it does"
     assert not drive.outcomes[-1].usual
     assert reason(drive) == f"running on 2 nodes; nothing has moved for 2 min: {SENTENCE}"
     drive.wait(60)
     quiet(drive, 0, seconds=None)
-    assert drive.reasons[-1] == "the ranks move again, after 3 min in which nothing did"
+    assert drive.reasons[-1] == "the ranks move again, after 3 min 10 s in which nothing did"
     assert reason(drive) == "running on 2 nodes"
     quiet(drive, 1, seconds=None)
     assert drive.outcomes[-1].usual

@@ -9,7 +9,6 @@ import pytest
 from rendezvous.hang.seen import see
 from rendezvous.hang.sentences import (
     NEXT_STEPS,
-    duration_text,
     numbers_text,
     of_text,
     operation_of,
@@ -18,6 +17,7 @@ from rendezvous.hang.sentences import (
     tail_text,
 )
 from rendezvous.hang.verdict import Rule
+from rendezvous.wire.words import duration_text
 from tests.rendezvous.hang.runs import IMPORT, One, late, run
 
 
