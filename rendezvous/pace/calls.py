@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 from itertools import accumulate
+from operator import add
 from typing import NamedTuple
 
 from rendezvous.wire.look import RunLook
@@ -13,7 +15,7 @@ from rendezvous.wire.words import spans_of
 
 
 class Call(NamedTuple):
-    """One call; times in seconds.
+    """One call; times in seconds since the first one.
 
     Attributes:
         kind: Equal for the same operation on the same sizes.
@@ -39,26 +41,50 @@ class Node(NamedTuple):
     arrivals: Arrivals
 
 
-class Group(NamedTuple):
+class Group:
     """A process group all of whose ranks have told when they called.
 
     Attributes:
         name: The same on all ranks.
         nodes: Those with ranks in it.
+        ranks: Its members.
         calls: That all of its ranks have made, the oldest first.
     """
 
-    name: str
-    nodes: Sequence[Node]
-    calls: Sequence[Call]
+    def __init__(self, name: str, nodes: Sequence[Node], calls: Sequence[Call]) -> None:
+        self.name = name
+        self.nodes = nodes
+        self.calls = calls
+        self.ranks = frozenset(rank for node in nodes for rank in node.arrivals.ranks)
 
-    def has(self, rank: int) -> bool:
-        """Whether it is a member."""
-        return any(rank in node.arrivals.ranks for node in self.nodes)
+    @cached_property
+    def span(self) -> float:
+        """Seconds from its first call to its last one."""
+        return max(1e-9, self.calls[-1].first - self.calls[0].first) if self.calls else math.inf
 
-    def slot_of(self, rank: int) -> int:
-        """Of the node of a member."""
-        return next(node.slot for node in self.nodes if rank in node.arrivals.ranks)
+    @cached_property
+    def _waited(self) -> dict[int | None, float]:
+        """Seconds from the first rank's call to the last one's, by who was last; None: of all."""
+        found: dict[int | None, float] = {None: 0.0}
+        for call in self.calls:
+            found[call.rank] = found.get(call.rank, 0.0) + call.last - call.first
+            found[None] += call.last - call.first
+        return found
+
+    def waited(self, ranks: Iterable[int]) -> float:
+        """For which share of the time these may have waited in it for others, at most."""
+        own = sum(self._waited.get(rank, 0.0) for rank in ranks)
+        return (self._waited[None] - own) / self.span
+
+    def count(self, slot: int) -> int:
+        """How many of its ranks are on this node."""
+        return sum(len(node.arrivals.ranks) for node in self.nodes if node.slot == slot)
+
+    def error(self, slot: int) -> float:
+        """Seconds by which the lateness of this node's ranks may be wrong: by two clocks."""
+        errors = {node.slot: node.error for node in self.nodes}
+        own = errors.pop(slot)
+        return own + max(errors.values()) if errors else 0.0
 
 
 class Groups(NamedTuple):
@@ -68,17 +94,20 @@ class Groups(NamedTuple):
         whole: Those all of whose ranks have told when they called.
         unknown: The ranks of the others: what they have waited for is not known.
         receivers: Those that may have waited for a single rank, by the group; empty: by a message.
+        of_slot: The ranks of each node.
     """
 
     whole: list[Group]
     unknown: set[int]
     receivers: dict[str, set[int]]
+    of_slot: dict[int, set[int]]
 
 
 def groups_in(look: RunLook) -> Groups:
     """The groups, as the nodes have told of them."""
     found: dict[tuple[str, str], list[Node]] = {}
     receivers: dict[str, set[int]] = {}
+    of_slot: dict[int, set[int]] = {}
     for node in look.nodes:
         report = node.report
         if report is None or report.pace is None or report.epoch != look.epoch:
@@ -87,6 +116,7 @@ def groups_in(look: RunLook) -> Groups:
             key = arrivals.group, arrivals.members
             part = Node(node.slot, report.pace.clock_error, arrivals)
             found.setdefault(key, []).append(part)
+            of_slot.setdefault(node.slot, set()).update(arrivals.ranks)
         for one in report.pace.receives:
             receivers.setdefault(one.group, set()).add(one.rank)
     whole, unknown = [], set[int]()
@@ -96,7 +126,7 @@ def groups_in(look: RunLook) -> Groups:
             unknown.update(ranks)
         elif len(ranks) > 1:
             whole.append(Group(name, nodes, _calls(nodes)))
-    return Groups(whole, unknown, receivers)
+    return Groups(whole, unknown, receivers, of_slot)
 
 
 def _are_all(ranks: list[int], members: str) -> bool:
@@ -106,57 +136,75 @@ def _are_all(ranks: list[int], members: str) -> bool:
     return sorted(ranks) == [rank for span in spans for rank in span]
 
 
+class _Rows(NamedTuple):
+    """The common calls on one node, in microseconds: when its first rank made each of them, the
+    last but one, and the last."""
+
+    slot: int
+    firsts: list[int]
+    seconds: Sequence[float]
+    lasts: list[int]
+    ranks: list[int]
+
+
 def _calls(nodes: Sequence[Node]) -> list[Call]:
-    """The calls that all nodes have told."""
+    """The calls that all nodes have told; by columns, as there may be a thousand nodes."""
     numbers = [_numbers(node.arrivals) for node in nodes]
     common = sorted(set(numbers[0]).intersection(*numbers[1:]))
+    if not common:
+        return []
     rows = [_rows(node, own, common) for node, own in zip(nodes, numbers, strict=True)]
-    return [_call(parts) for parts in zip(*rows, strict=True)]
+    kept = set(common)
+    kinds = [
+        kind
+        for kind, number in zip(nodes[0].arrivals.kinds, numbers[0], strict=True)
+        if number in kept
+    ]
+    firsts = list(map(min, zip(*(one.firsts for one in rows), strict=True)))
+    return [
+        _call(kind, first, firsts[0], lasts, rows, index)
+        for index, (kind, first, lasts) in enumerate(
+            zip(kinds, firsts, zip(*(one.lasts for one in rows), strict=True), strict=True)
+        )
+    ]
 
 
 def _numbers(arrivals: Arrivals) -> list[int]:
     return list(accumulate(arrivals.steps, initial=arrivals.number))
 
 
-class _Part(NamedTuple):
-    """One call on one node: when its first rank made it, the last but one, and the last."""
-
-    kind: str
-    first: float
-    second: float
-    last: float
-    rank: int
-    slot: int
-
-
-def _rows(node: Node, numbers: list[int], common: list[int]) -> list[_Part]:
+def _rows(node: Node, numbers: list[int], common: list[int]) -> _Rows:
     """What a node tells of the common calls."""
     arrivals = node.arrivals
-    at = {number: index for index, number in enumerate(numbers)}
     firsts = list(accumulate(arrivals.gaps, initial=arrivals.began))
-    rows = []
-    for number in common:
-        index = at[number]
-        kind, first = arrivals.kinds[index], firsts[index]
-        if not arrivals.late:
-            [rank] = arrivals.ranks
-            rows.append(_Part(kind, first / 1e6, -math.inf, first / 1e6, rank, node.slot))
-            continue
-        second, last = first + arrivals.second[index], first + arrivals.late[index]
-        rank = arrivals.ranks[arrivals.last[index]]
-        rows.append(_Part(kind, first / 1e6, second / 1e6, last / 1e6, rank, node.slot))
-    return rows
+    if arrivals.late:
+        seconds: list[float] = list(map(add, firsts, arrivals.second))
+        lasts = list(map(add, firsts, arrivals.late))
+        ranks = list(map(arrivals.ranks.__getitem__, arrivals.last))
+    else:
+        seconds, lasts = [-math.inf] * len(firsts), firsts
+        ranks = arrivals.ranks * len(firsts)
+    if numbers != common:
+        at = {number: index for index, number in enumerate(numbers)}
+        chosen = [at[number] for number in common]
+        firsts, lasts = [firsts[i] for i in chosen], [lasts[i] for i in chosen]
+        seconds, ranks = [seconds[i] for i in chosen], [ranks[i] for i in chosen]
+    return _Rows(node.slot, firsts, seconds, lasts, ranks)
 
 
-def _call(parts: Sequence[_Part]) -> Call:
-    late = max(parts, key=lambda part: part.last)
-    elsewhere = max((part.last for part in parts if part is not late), default=-math.inf)
+def _call(
+    kind: str, first: int, origin: int, lasts: tuple[int, ...], rows: list[_Rows], index: int
+) -> Call:
+    last = max(lasts)
+    at = lasts.index(last)
+    late = rows[at]
+    elsewhere = max(max(lasts[:at], default=-math.inf), max(lasts[at + 1 :], default=-math.inf))
     return Call(
-        kind=late.kind,
-        first=min(part.first for part in parts),
-        last=late.last,
-        rank=late.rank,
-        others=max(late.second, elsewhere),
+        kind=kind,
+        first=(first - origin) / 1e6,
+        last=(last - origin) / 1e6,
+        rank=late.ranks[index],
+        others=(max(late.seconds[index], elsewhere) - origin) / 1e6,
         slot=late.slot,
-        elsewhere=elsewhere,
+        elsewhere=(elsewhere - origin) / 1e6,
     )

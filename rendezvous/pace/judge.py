@@ -1,41 +1,33 @@
 """Names the straggler of a run, if it has one. Pure.
 
 Being late is not enough. Where a rank lags behind the others by a fixed time and none of them waits
-for it, as in a program that looks at a result only a step later, it costs nothing. So what
-the others do next is looked at: where they wait, their next call follows the late one, and scatters
-less as seen from there than as seen from their own. Where nobody waits it scatters more, by as much
-as the lateness itself does.
+for it, as in a program that looks at a result only a step later, it costs nothing: see `waits`.
 
 And a rank may be late because it has waited itself, in another process group or for a message. It
-is not named then, nor where a group of its is not known in full.
+is not named then, nor where a group of its is not known in full. Where it has waited for others of
+its node only, the node is.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
 from rendezvous.frozen import frozen
-from rendezvous.pace.calls import Group, Groups, groups_in
-from rendezvous.pace.steps import spread, steps_in
+from rendezvous.pace.calls import Call, Group, Groups, groups_in
+from rendezvous.pace.steps import steps_in
+from rendezvous.pace.waits import Wait, wait_for
 from rendezvous.wire.look import RunLook
 
-LAST_SHARE = 0.6
-"""Of the calls: who makes the others wait is the last one in so many."""
 COST_SHARE = 0.05
 """Of a step: what costs less is not told."""
 TIMES_ERROR = 3.0
 """So much larger than what the clocks are wrong by is a lateness."""
 LEAST_LATE = 0.0002
 """Seconds: what is less is how the system wakes processes."""
-MAY_WAIT, DOES_WAIT = 1.3, 0.8
-"""Up to which ratio of spreads the others may wait for a late call, and surely do. Where nobody
-waits, a lateness wanders from step to step: it is 2 after 20 steps, and grows."""
-MOST_BEFORE = 0.05
 EXPLAINS = 0.5
 """Who loses half as much waiting for another one is late because of that one."""
 
@@ -46,10 +38,10 @@ class Straggler:
 
     Attributes:
         slot: Of its node.
-        rank: Its global number; None: all ranks of the node alike.
+        rank: Its global number; None: its node, of which it is several ranks or not known which.
         cost: For how many seconds of each step, at most: they may have had something to do.
         step: How long a step takes, in seconds.
-        last: In how many calls it was the last one.
+        last: In how many calls it was the last one, of those that cost this.
         of: Of how many.
     """
 
@@ -67,130 +59,146 @@ class Straggler:
 
 
 class _Late(NamedTuple):
-    """Who is the last one of a group in most of its calls.
-
-    Attributes:
-        group: The group.
-        slot: Of its node.
-        ranks: Its ranks in the group: one, or all that the node has.
-        is_node: Whether it is the whole node.
-        late: By how many seconds, in each call; 0: it was not the last.
-        others: When all others had made each call.
-    """
+    """Who makes a group wait, and at which places of its steps; `rank`: None: a whole node."""
 
     group: Group
     slot: int
-    ranks: tuple[int, ...]
-    is_node: bool
-    late: list[float]
-    others: list[float]
-
-    @property
-    def last(self) -> int:
-        """In how many calls it was the last one."""
-        return sum(late > 0 for late in self.late)
+    rank: int | None
+    waits: list[Wait]
+    step: float
 
     @property
     def share(self) -> float:
-        """Of the time, that the others would wait if they waited for it in each call."""
-        calls = self.group.calls
-        return sum(self.late) / max(1e-9, calls[-1].first - calls[0].first)
-
-    @property
-    def error(self) -> float:
-        """Seconds that its lateness may be wrong by: other nodes have other clocks."""
-        errors = {node.slot: node.error for node in self.group.nodes}
-        if len(errors) == 1:
-            return 0.0
-        own = errors.pop(self.slot)
-        return own + max(errors.values())
+        """Of the time, that it is late."""
+        return sum(wait.seconds for wait in self.waits) / self.step
 
 
 def judge(look: RunLook) -> Straggler | None:
     """The straggler that costs most, by what all nodes tell of their calls; None: there is none, or
     too little is known."""
     groups = groups_in(look)
-    candidates = [late for group in groups.whole if (late := _late_in(group)) is not None]
-    named = []
-    for late in candidates:
-        if not _is_excused(late, candidates, groups) and (found := _judged(late)) is not None:
-            named.append(found)
-    if not named:
+    lates = (late for group in groups.whole for late in _lates_in(group))
+    found = [one for late in lates if (one := _named(late, groups)) is not None]
+    if not found:
         return None
-    worst = max(named, key=lambda one: one.cost / one.step)
-    ranks = {one.rank for one in named if one.slot == worst.slot}
-    if len(ranks) == 1:
-        return worst
+    worst = max(found, key=_share)
+    # Of its node, the rank that costs about as much by itself.
+    alike = [one for one in found if one.slot == worst.slot and one.rank is not None]
+    alike = [one for one in alike if _share(one) >= EXPLAINS * _share(worst)]
+    if len({one.rank for one in alike}) == 1:
+        return max(alike, key=_share)
     return Straggler(worst.slot, None, worst.cost, worst.step, worst.last, worst.of)
 
 
-def _late_in(group: Group) -> _Late | None:
+def _share(one: Straggler) -> float:
+    return one.cost / one.step
+
+
+# ---- who is late in a group ---------------------------------------------------------------------
+
+
+def _lates_in(group: Group) -> Iterator[_Late]:
     calls = group.calls
-    if not calls:
+    most = sum(call.last - min(call.others, max(call.elsewhere, call.first)) for call in calls)
+    if most < COST_SHARE * group.span / 2:
+        return
+    steps = steps_in("".join(call.kind for call in calls), [call.first for call in calls])
+    if steps is None:
+        return
+    starts = [calls[steps.kept[start]].first for start in steps.starts]
+    step = median(after - one for one, after in pairwise(starts))
+    if step <= 0:
+        return
+    waits: dict[tuple[int, int | None], list[Wait]] = {}
+    for place in range(steps.size):
+        at = [(calls[one], calls[after]) for one, after in steps.at(place)]
+        who, wait = _wait_at(group, at)
+        if wait is not None:
+            waits.setdefault(who, []).append(wait)
+    for (slot, rank), own in waits.items():
+        yield _Late(group, slot, rank, own, step)
+
+
+def _wait_at(
+    group: Group, calls: Sequence[tuple[Call, Call]]
+) -> tuple[tuple[int, int | None], Wait | None]:
+    """For whom the others may wait at this place: the rank that is the last one most often, or the
+    node if only together its ranks are as late."""
+    [(who, _)] = Counter((call.slot, call.rank) for call, _ in calls).most_common(1)
+    late = _lateness(calls, *who)
+    [(slot, _)] = Counter(call.slot for call, _ in calls).most_common(1)
+    if len(group.nodes) > 1 and group.count(slot) > 1:
+        of_node = _lateness(calls, slot, None)
+        if slot != who[0] or median(late) < EXPLAINS * median(of_node):
+            return (slot, None), _wait(group, calls, (slot, None), of_node)
+    return who, _wait(group, calls, who, late)
+
+
+def _lateness(calls: Sequence[tuple[Call, Call]], slot: int, rank: int | None) -> list[float]:
+    return [call.last - _others(call, slot, rank) for call, _ in calls]
+
+
+def _wait(
+    group: Group,
+    calls: Sequence[tuple[Call, Call]],
+    who: tuple[int, int | None],
+    late: Sequence[float],
+) -> Wait | None:
+    """Whether they may wait; None where it is not late enough, or they do not."""
+    error = group.error(who[0])
+    least = max(LEAST_LATE, TIMES_ERROR * error)
+    if median(late) < least:
         return None
-    [(rank, times)] = Counter(call.rank for call in calls).most_common(1)
-    if times >= LAST_SHARE * len(calls):
-        late = [max(0.0, call.last - call.others) * (call.rank == rank) for call in calls]
-        others = [call.others if call.rank == rank else call.last for call in calls]
-        return _Late(group, group.slot_of(rank), (rank,), False, late, others)
-    [(slot, times)] = Counter(call.slot for call in calls).most_common(1)
-    if len(group.nodes) > 1 and times >= LAST_SHARE * len(calls):
-        late = [max(0.0, call.last - call.elsewhere) * (call.slot == slot) for call in calls]
-        others = [call.elsewhere if call.slot == slot else call.last for call in calls]
-        [node] = [node for node in group.nodes if node.slot == slot]
-        return _Late(group, slot, tuple(node.arrivals.ranks), True, late, others)
+    others = [(_others(call, *who), _others(after, *who)) for call, after in calls]
+    then = [after.last - at for (_, after), (_, at) in zip(calls, others, strict=True)]
+    wait = wait_for(late, then, [after - at for at, after in others], error)
+    return wait if wait.may and wait.least >= least / 2 else None
+
+
+def _others(call: Call, slot: int, rank: int | None) -> float:
+    """When all others had made it."""
+    if rank is None:
+        return call.elsewhere if call.slot == slot else call.last
+    return call.others if call.rank == rank else call.last
+
+
+# ---- who is to blame ----------------------------------------------------------------------------
+
+
+def _named(late: _Late, groups: Groups) -> Straggler | None:
+    """What it costs, if that is worth telling and nobody else has made it late."""
+    sure = [wait for wait in late.waits if wait.ends]
+    most = max(late.waits, key=lambda wait: wait.seconds)
+    counted = sure if sum(wait.seconds for wait in sure) >= most.seconds else [most]
+    cost = sum(wait.seconds for wait in counted)
+    if cost < COST_SHARE * late.step:
+        return None
+    last, of = sum(wait.last for wait in counted), sum(wait.of for wait in counted)
+    if late.rank is not None and not _is_excused(late, {late.rank}, groups):
+        return Straggler(late.slot, late.rank, cost, late.step, last, of)
+    node = groups.of_slot[late.slot]
+    if len(node) > 1 and not _is_excused(late, node, groups):
+        return Straggler(late.slot, None, cost, late.step, last, of)
     return None
 
 
-def _is_excused(late: _Late, candidates: Sequence[_Late], groups: Groups) -> bool:
-    """Whether something else may have made it late."""
-    own = set(late.ranks)
+def _is_excused(late: _Late, own: set[int], groups: Groups) -> bool:
+    """Whether something else may have made these late."""
     if not own.isdisjoint(groups.unknown):
         return True
     receives = {name for name, ranks in groups.receivers.items() if not own.isdisjoint(ranks)}
-    if receives - {late.group.name}:
+    if receives - {late.group.name} or (receives and not _is_one_of_many(late.group, own)):
         return True
     return any(
-        own.isdisjoint(other.ranks)
-        and any(other.group.has(rank) for rank in own)
-        and other.share >= EXPLAINS * late.share
-        for other in candidates
-        if other is not late
+        group.waited(own) >= EXPLAINS * late.share
+        for group in groups.whole
+        if group is not late.group and not own.isdisjoint(group.ranks)
     )
 
 
-def _judged(late: _Late) -> Straggler | None:
-    """What it costs, if that is worth telling."""
-    calls = late.group.calls
-    steps = steps_in("".join(call.kind for call in calls), [call.first for call in calls])
-    if steps is None:
-        return None
-    step = median(calls[b].first - calls[a].first for a, b in pairwise(steps.starts))
-    least = max(LEAST_LATE, TIMES_ERROR * late.error)
-    waits = [_wait_at(late, steps.at(offset, len(calls))) for offset in range(steps.size)]
-    waits = [wait for wait in waits if wait.seconds >= least and wait.ratio <= MAY_WAIT]
-    sure = sum(wait.seconds for wait in waits if wait.ratio <= DOES_WAIT)
-    cost = max([sure, *(wait.seconds for wait in waits)])
-    if step <= 0 or cost < COST_SHARE * step:
-        return None
-    rank = None if late.is_node else late.ranks[0]
-    return Straggler(late.slot, rank, cost, step, late.last, len(calls))
-
-
-class _Wait(NamedTuple):
-    """A call at the same place of each step: by how many seconds it is late, in the middle; and how
-    much the others' next call scatters as seen from it, to how much from their own."""
-
-    seconds: float
-    ratio: float
-
-
-def _wait_at(late: _Late, at: Sequence[int]) -> _Wait:
-    if not at:
-        return _Wait(0.0, math.inf)
-    from_own = [late.others[i + 1] - late.others[i] for i in at]
-    from_late = [own - late.late[i] for own, i in zip(from_own, at, strict=True)]
-    seconds = median(late.late[i] for i in at)
-    if sum(pause < 0 for pause in from_late) > MOST_BEFORE * len(at):
-        return _Wait(seconds, math.inf)  # they go on before it has come
-    return _Wait(seconds, spread(from_late) / max(1e-9, spread(from_own)))
+def _is_one_of_many(group: Group, own: set[int]) -> bool:
+    """Whether others get values in this group as these do: its first rank gives or collects them,
+    and is earlier or later for that."""
+    others = group.ranks - own
+    alike = [node for node in group.nodes if not own.issuperset(node.arrivals.ranks)]
+    return min(group.ranks) not in own and len(others) > 1 and (len(own) == 1 or len(alike) > 1)
