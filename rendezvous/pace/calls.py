@@ -48,14 +48,27 @@ class Group:
         name: The same on all ranks.
         nodes: Those with ranks in it.
         ranks: Its members.
-        calls: That all of its ranks have made, the oldest first.
     """
 
-    def __init__(self, name: str, nodes: Sequence[Node], calls: Sequence[Call]) -> None:
+    def __init__(self, name: str, nodes: Sequence[Node]) -> None:
         self.name = name
         self.nodes = nodes
-        self.calls = calls
         self.ranks = frozenset(rank for node in nodes for rank in node.arrivals.ranks)
+
+    @cached_property
+    def calls(self) -> list[Call]:
+        """Those that all of its ranks have made, the oldest first."""
+        return _calls(self.nodes)
+
+    @property
+    def late(self) -> float:
+        """For which share of the time a rank or a node is later than all others, at most; of one
+        node without its calls, as there may be a thousand of such groups."""
+        if len(self.nodes) == 1:
+            told = self.nodes[0].arrivals
+            return (sum(told.late) - sum(told.second)) / max(1, sum(told.gaps))
+        calls = self.calls
+        return sum(call.last - min(call.others, call.elsewhere) for call in calls) / self.span
 
     @cached_property
     def span(self) -> float:
@@ -125,7 +138,7 @@ def groups_in(look: RunLook) -> Groups:
         if not _are_all(ranks, members):
             unknown.update(ranks)
         elif len(ranks) > 1:
-            whole.append(Group(name, nodes, _calls(nodes)))
+            whole.append(Group(name, nodes))
     return Groups(whole, unknown, receivers, of_slot)
 
 

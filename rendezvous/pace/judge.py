@@ -98,10 +98,9 @@ def _share(one: Straggler) -> float:
 
 
 def _lates_in(group: Group) -> Iterator[_Late]:
-    calls = group.calls
-    most = sum(call.last - min(call.others, max(call.elsewhere, call.first)) for call in calls)
-    if most < COST_SHARE * group.span / 2:
+    if group.late < COST_SHARE / 2:
         return
+    calls = group.calls
     steps = steps_in("".join(call.kind for call in calls), [call.first for call in calls])
     if steps is None:
         return
