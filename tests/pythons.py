@@ -40,6 +40,7 @@ PURE = {
         *("clues", "corpus", "judge", "second_corpus", "sentences", "table", "telling"),
     ),
     "tests/rendezvous/hang": ("blame", "calls", "judge", "sentences", "stacks", "stall"),
+    "tests/rendezvous/pace": ("judge", "steps", "waits", "watch"),
     "tests/worker": (
         *("address", "choice", "contracts", "family", "frameworks", "frameworks_mpi"),
         *("frameworks_page", "hosts", "hosts_plan", "hosts_text", "metrics", "nccl", "needs"),
