@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from operator import add
 from typing import NamedTuple
 
@@ -18,12 +18,14 @@ class Call(NamedTuple):
     """One call; times in seconds since the first one.
 
     Attributes:
+        number: Among all calls of the group, other ones included.
         kind: Equal for the same operation on the same sizes.
         first: When the first rank made it.
         rank: The rank that made it last, at `last`; all others had made it at `others`.
         slot: Of the node of that rank; all other nodes had made it at `elsewhere`.
     """
 
+    number: int
     kind: str
     first: float
     last: float
@@ -74,6 +76,11 @@ class Group:
     def span(self) -> float:
         """Seconds from its first call to its last one."""
         return max(1e-9, self.calls[-1].first - self.calls[0].first) if self.calls else math.inf
+
+    @cached_property
+    def breaks(self) -> int:
+        """How often its ranks have called something else in it between two of the calls."""
+        return sum(after.number - one.number > 1 for one, after in pairwise(self.calls))
 
     @cached_property
     def _waited(self) -> dict[int | None, float]:
@@ -174,12 +181,9 @@ def _calls(nodes: Sequence[Node]) -> list[Call]:
         if number in kept
     ]
     firsts = list(map(min, zip(*(one.firsts for one in rows), strict=True)))
-    return [
-        _call(kind, first, firsts[0], lasts, rows, index)
-        for index, (kind, first, lasts) in enumerate(
-            zip(kinds, firsts, zip(*(one.lasts for one in rows), strict=True), strict=True)
-        )
-    ]
+    last_ones = zip(*(one.lasts for one in rows), strict=True)
+    parts = zip(common, kinds, firsts, last_ones, strict=True)
+    return [_call(*part, firsts[0], rows, index) for index, part in enumerate(parts)]
 
 
 def _numbers(arrivals: Arrivals) -> list[int]:
@@ -206,13 +210,20 @@ def _rows(node: Node, numbers: list[int], common: list[int]) -> _Rows:
 
 
 def _call(
-    kind: str, first: int, origin: int, lasts: tuple[int, ...], rows: list[_Rows], index: int
+    number: int,
+    kind: str,
+    first: int,
+    lasts: tuple[int, ...],
+    origin: int,
+    rows: list[_Rows],
+    index: int,
 ) -> Call:
     last = max(lasts)
     at = lasts.index(last)
     late = rows[at]
     elsewhere = max(max(lasts[:at], default=-math.inf), max(lasts[at + 1 :], default=-math.inf))
     return Call(
+        number=number,
         kind=kind,
         first=(first - origin) / 1e6,
         last=(last - origin) / 1e6,

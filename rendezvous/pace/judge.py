@@ -28,6 +28,8 @@ TIMES_ERROR = 3.0
 """So much larger than what the clocks are wrong by is a lateness."""
 LEAST_LATE = 0.0002
 """Seconds: what is less is how the system wakes processes."""
+NOW_AND_THEN = 0.1
+"""Of the steps: what is called in fewer, as at the start, does not make it late in the others."""
 EXPLAINS = 0.5
 """Who loses half as much waiting for another one is late because of that one."""
 
@@ -186,7 +188,10 @@ def _is_excused(late: _Late, own: set[int], groups: Groups) -> bool:
     if not own.isdisjoint(groups.unknown):
         return True
     receives = {name for name, ranks in groups.receivers.items() if not own.isdisjoint(ranks)}
-    if receives - {late.group.name} or (receives and not _is_one_of_many(late.group, own)):
+    if receives - {late.group.name}:
+        return True
+    often = late.group.breaks > NOW_AND_THEN * late.waits[0].of
+    if receives and often and not _is_one_of_many(late.group, own):
         return True
     return any(
         group.waited(own) >= EXPLAINS * late.share

@@ -149,7 +149,8 @@ class World:
             for rank in own
         }
         kinds = "".join(group.kinds[own[0]][begin:end])
-        return arrivals(name, group.members, times, kinds, number=begin + 1)
+        every = 2 if self.job.program is copies else 1  # a copy has a number, too
+        return arrivals(name, group.members, times, kinds, every * begin + 1, every)
 
 
 def arrivals(
@@ -158,6 +159,7 @@ def arrivals(
     times: Mapping[int, list[int]],
     kinds: str,
     number: int = 1,
+    every: int = 1,
 ) -> Arrivals:
     """What a node tells of the times, in microseconds, at which its ranks have made their calls."""
     ranks = list(times)
@@ -175,7 +177,7 @@ def arrivals(
         members=",".join(map(str, members or [])),
         ranks=ranks,
         number=number,
-        steps=[1] * (len(rows) - 1),
+        steps=[every] * (len(rows) - 1),
         kinds=kinds,
         began=firsts[0],
         gaps=[after - before for before, after in pairwise(firsts)],
