@@ -33,14 +33,14 @@ PURE = {
         *("admission", "before_the_go", "blame", "certificate", "compare", "credentials"),
         *("departures", "errors", "events", "first_cause", "join_string", "last_words"),
         *("leases", "networks", "no_false_stall", "path_findings", "protocol", "replay"),
-        *("request_head", "restarts", "run_metrics", "schema", "stalls", "verdict", "verifying"),
-        "views",
+        *("request_head", "restarts", "run_metrics", "schema", "stalls", "stragglers", "verdict"),
+        *("verifying", "views"),
     ),
     "tests/rendezvous/cause": (
         *("clues", "corpus", "judge", "second_corpus", "sentences", "table", "telling"),
     ),
     "tests/rendezvous/hang": ("blame", "calls", "judge", "sentences", "stacks", "stall"),
-    "tests/rendezvous/pace": ("judge", "steps", "waits", "watch"),
+    "tests/rendezvous/pace": ("judge", "steps", "timeline", "waits", "watch"),
     "tests/worker": (
         *("address", "choice", "contracts", "family", "frameworks", "frameworks_mpi"),
         *("frameworks_page", "hosts", "hosts_plan", "hosts_text", "metrics", "nccl", "needs"),
@@ -52,7 +52,7 @@ PURE = {
         *("leaving", "looking", "node", "quiet", "reports", "restarting", "viewing", "watching"),
     ),
     "tests/worker/evidence": ("groups", "kernel_log", "places", "rank_processes"),
-    "tests/worker/look": ("fitting", "recorder", "signalling", "stacks"),
+    "tests/worker/look": ("arrivals", "fitting", "recorder", "signalling", "stacks"),
 }
 WHOLE = (
     "tests/launcher/test_processes.py",

@@ -6,6 +6,7 @@
 """
 
 from rendezvous.pace.judge import Straggler, judge
+from rendezvous.pace.timeline import Timeline
 from rendezvous.pace.watch import Ask, Found, Judge, PaceWatch, Who, asked, judged, step
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Judge",
     "PaceWatch",
     "Straggler",
+    "Timeline",
     "Who",
     "asked",
     "judge",

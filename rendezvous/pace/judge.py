@@ -17,10 +17,9 @@ from statistics import median
 from typing import NamedTuple
 
 from rendezvous.frozen import frozen
-from rendezvous.pace.calls import Call, Group, Groups, groups_in
+from rendezvous.pace.calls import Call, Group, Groups
 from rendezvous.pace.steps import steps_in
 from rendezvous.pace.waits import Wait, wait_for
-from rendezvous.wire.look import RunLook
 
 COST_SHARE = 0.05
 """Of a step: what costs less is not told."""
@@ -75,10 +74,9 @@ class _Late(NamedTuple):
         return sum(wait.seconds for wait in self.waits) / self.step
 
 
-def judge(look: RunLook) -> Straggler | None:
+def judge(groups: Groups) -> Straggler | None:
     """The straggler that costs most, by what all nodes tell of their calls; None: there is none, or
     too little is known."""
-    groups = groups_in(look)
     lates = (late for group in groups.whole for late in _lates_in(group))
     found = [one for late in lates if (one := _named(late, groups)) is not None]
     if not found:
@@ -128,7 +126,7 @@ def _wait_at(
     [(who, _)] = Counter((call.slot, call.rank) for call, _ in calls).most_common(1)
     late = _lateness(calls, *who)
     [(slot, _)] = Counter(call.slot for call, _ in calls).most_common(1)
-    if len(group.nodes) > 1 and group.count(slot) > 1:
+    if group.nodes > 1 and group.count(slot) > 1:
         of_node = _lateness(calls, slot, None)
         if slot != who[0] or median(late) < EXPLAINS * median(of_node):
             return (slot, None), _wait(group, calls, (slot, None), of_node)
@@ -204,5 +202,5 @@ def _is_one_of_many(group: Group, own: set[int]) -> bool:
     """Whether others get values in this group as these do: its first rank gives or collects them,
     and is earlier or later for that."""
     others = group.ranks - own
-    alike = [node for node in group.nodes if not own.issuperset(node.arrivals.ranks)]
-    return min(group.ranks) not in own and len(others) > 1 and (len(own) == 1 or len(alike) > 1)
+    are_alike = len(own) == 1 or group.nodes_of(others) > 1
+    return min(group.ranks) not in own and len(others) > 1 and are_alike

@@ -28,14 +28,14 @@ class PaceWatch:
 
     Attributes:
         epoch: Whose programs are watched; -1: none.
-        look: The number of the newest look; 0: none was answered since the last one was judged.
+        waits: Whether the nodes have been asked, and their answers not been judged yet.
         ask_at: When to ask next.
         pause: Seconds from then until the time after.
         suspect: Who was found last, where that was news and has to be found once more.
     """
 
     epoch: int = -1
-    look: int = 0
+    waits: bool = False
     ask_at: float = 0.0
     pause: float = FIRST_SECONDS
     suspect: Who | None = None
@@ -48,9 +48,7 @@ class Ask:
 
 @frozen
 class Judge:
-    """Judge by this look."""
-
-    look: int
+    """Judge by what they have answered."""
 
 
 @frozen
@@ -69,21 +67,21 @@ def step(
         watch: Where the registry is.
         epoch: Whose programs run and are well; -1: none do.
         now: In seconds.
-        is_over: Whether the newest look has been answered.
+        is_over: Whether all nodes have answered, or had the time for it.
     """
     if epoch != watch.epoch:
         return PaceWatch(epoch, ask_at=now + FIRST_SECONDS), None
     if epoch < 0:
         return watch, None
-    if watch.look:
-        return (replace(watch, look=0), Judge(watch.look)) if is_over else (watch, None)
+    if watch.waits:
+        return (replace(watch, waits=False), Judge()) if is_over else (watch, None)
     return watch, Ask() if now >= watch.ask_at else None
 
 
-def asked(watch: PaceWatch, number: int, now: float) -> PaceWatch:
-    """A look was begun."""
+def asked(watch: PaceWatch, now: float) -> PaceWatch:
+    """The nodes were asked."""
     pause = min(MOST_SECONDS, 2 * watch.pause)
-    return replace(watch, look=number, ask_at=now + watch.pause, pause=pause)
+    return replace(watch, waits=True, ask_at=now + watch.pause, pause=pause)
 
 
 def judged(
@@ -96,7 +94,7 @@ def judged(
 
     Args:
         watch: Where the registry is.
-        found: The straggler of the look.
+        found: The straggler.
         told: Who has been told to be one.
         now: In seconds.
     """
@@ -105,5 +103,6 @@ def judged(
         return replace(watch, suspect=None), None
     if who == watch.suspect:
         return replace(watch, suspect=None), Found(found)
-    soon = min(watch.ask_at, now + AGAIN_SECONDS)
+    # Where it is one and then another there is no hurry.
+    soon = watch.ask_at if watch.suspect else min(watch.ask_at, now + AGAIN_SECONDS)
     return replace(watch, suspect=who, ask_at=soon), None

@@ -92,9 +92,7 @@ class LiveRun:
         self._idle_at = float("-inf")
         self.looks = Looks()
         self.stalling = Stalling(self.looks, self.begin_look)
-        self.paces = Looks()
-        """Those that only ask when the ranks called their collectives; a person's go first."""
-        self.pacing = Pacing(self.paces, self.begin_pace)
+        self.pacing = Pacing(self.nodes.wake_all)
         self._look_told = 0
         """Of the look in what a poll without news answers."""
         self.views = LogViews()
@@ -182,7 +180,6 @@ class LiveRun:
         self.nodes.wake_all()
         self.people.wake_all()
         self.looks.close()
-        self.paces.close()
         self.views.close()
         if self.relay is not None:
             self.relay.close()
@@ -190,12 +187,6 @@ class LiveRun:
     def begin_look(self, now: float) -> LookCall:
         """Ask the nodes where their ranks are; see `Looks.begin`."""
         call = self.looks.begin(self.run, now)
-        self.nodes.wake_all()
-        return call
-
-    def begin_pace(self, now: float) -> LookCall:
-        """Ask the nodes when their ranks called; see `Looks.begin`."""
-        call = self.paces.begin(self.run, now)
         self.nodes.wake_all()
         return call
 
@@ -244,7 +235,7 @@ class LiveRun:
 
     def idle(self, now: float) -> Body:
         """What a poll without news answers: the reason of the moment, made twice a second."""
-        look = self.looks.open(now) or self.paces.open(now)
+        look = self.looks.open(now) or self.pacing.open(now)
         newest = self.views.newest(now)
         asked = (look, newest) == (self._look_told, self._view_told)
         fresh = now - self._idle_at < _IDLE_SECONDS and asked
@@ -253,7 +244,7 @@ class LiveRun:
             self._look_told, self._view_told = look, newest
             changed: dict[str, Any] = {
                 "look": self._look_told or None,
-                "pace_before": self.paces.began_at(look),
+                "pace_before": self.pacing.asked_at(look),
                 "views": self.views.orders(now) or None,
                 "plan": None,
                 "table": None,

@@ -82,12 +82,8 @@ class Looks:
                 hint=f"look again in {rest:.0f} s",
             )
         self._number += 1
-        self._kept = [*self._kept[1 - _KEPT :], _Look(self._number, run.epoch, now, _nodes(run))]
+        self._kept = [*self._kept[1 - _KEPT :], _Look(self._number, run.epoch, now, nodes_of(run))]
         return LookCall(look=self._number)
-
-    def began_at(self, number: int) -> float | None:
-        """When the look of this number was begun; None: it is not known."""
-        return next((look.began_at for look in self._kept if look.number == number), None)
 
     def is_over(self, number: int, now: float) -> bool:
         """Whether this look has been answered, as far as it will be; also of one not known."""
@@ -164,7 +160,7 @@ def _check(run: Run) -> None:
         )
 
 
-def _nodes(run: Run) -> dict[int, NodeLook]:
+def nodes_of(run: Run) -> dict[int, NodeLook]:
     """Those whose programs run, by slot."""
     found = {}
     for slot in run.slots:

@@ -147,8 +147,8 @@ async def _looked(service: Service, asked: Asked) -> Body:
 
 
 async def _answer_look(service: Service, asked: Asked) -> ReportReply:
-    for looks in (asked.live.looks, asked.live.paces):
-        looks.take(asked.slot, asked.said, service.now())
+    for taker in (asked.live.looks, asked.live.pacing):
+        taker.take(asked.slot, asked.said, service.now())
     return ReportReply(seq=asked.live.news_seq)
 
 

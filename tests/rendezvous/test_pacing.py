@@ -42,7 +42,7 @@ async def asked(served: Served, most: float) -> float | None:
         for slot in (0, 1):
             served.service.heard(host, slot, 1, None)
         await asyncio.sleep(0)
-        if host.paces.open(served.service.now()):
+        if host.pacing.open(served.service.now()):
             return float(served.clock.seconds - began)
     return None
 
@@ -74,10 +74,10 @@ async def answer(served: Served, host: LiveRun, late: float, most: float) -> boo
     if await asked(served, most) is None:
         return False
     now = served.service.now()
-    number = host.paces.open(now)
+    number = host.pacing.open(now)
     for slot in (0, 1):
         report = LookReport(look=number, epoch=1, pace=called(slot, late))
-        host.paces.take(slot, report, now)
+        host.pacing.take(slot, report, now)
     await served.clock.move(1.0)
     await asyncio.sleep(0.01)
     return True
@@ -118,7 +118,7 @@ async def test_who_looks_himself_does_not_wait_for_it(served: Served) -> None:
     host = await running(served)
     assert await asked(served, 65.0)
     now = served.service.now()
-    pace = host.paces.open(now)
+    pace = host.pacing.open(now)
     view = host.idle(now).plain
     assert b'"look":%d' % pace in view
     assert b'"pace_before":' in view
@@ -126,7 +126,7 @@ async def test_who_looks_himself_does_not_wait_for_it(served: Served) -> None:
     view = host.idle(now).plain
     assert b'"look":%d' % look in view
     assert b"pace_before" not in view
-    assert host.paces.open(now) == pace
+    assert host.pacing.open(now) == pace
 
 
 async def test_nodes_that_cannot_answer_are_not_asked(served: Served) -> None:

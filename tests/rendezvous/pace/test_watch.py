@@ -23,25 +23,25 @@ def test_programs_are_first_asked_a_minute_after_they_have_started() -> None:
 
 
 def test_other_programs_begin_anew() -> None:
-    watch = replace(WATCH, look=7, suspect=(1, 2))
+    watch = replace(WATCH, waits=True, suspect=(1, 2))
     assert step(watch, 4, 500.0, is_over=True) == (PaceWatch(4, ask_at=560.0), None)
     assert step(watch, -1, 500.0, is_over=True) == (PaceWatch(-1, ask_at=560.0), None)
 
 
 def test_pauses_double_up_to_ten_minutes() -> None:
     watch, pauses = PaceWatch(0, ask_at=60.0), []
-    for number in range(1, 7):
+    for _ in range(6):
         now = watch.ask_at
-        watch = replace(asked(watch, number, now), look=0)
+        watch = replace(asked(watch, now), waits=False)
         pauses.append(watch.ask_at - now)
     assert pauses == [60.0, 120.0, 240.0, 480.0, 600.0, 600.0]
 
 
 def test_answers_are_judged_once_when_all_are_there() -> None:
-    watch = asked(WATCH, 9, 1000.0)
-    assert watch == PaceWatch(3, look=9, ask_at=1240.0, pause=480.0)
+    watch = asked(WATCH, 1000.0)
+    assert watch == PaceWatch(3, waits=True, ask_at=1240.0, pause=480.0)
     assert step(watch, 3, 1300.0, is_over=False) == (watch, None)
-    assert step(watch, 3, 1001.0, is_over=True) == (replace(watch, look=0), Judge(9))
+    assert step(watch, 3, 1001.0, is_over=True) == (replace(watch, waits=False), Judge())
 
 
 def test_who_is_found_twice_is_told() -> None:
@@ -64,7 +64,7 @@ def test_who_was_told_is_not_told_again() -> None:
 
 def test_another_one_has_to_be_found_twice() -> None:
     watch, news = judged(replace(WATCH, suspect=(2, 5)), NODE, "nobody", 900.0)
-    assert (watch.suspect, news) == ((2, None), None)
+    assert (watch.suspect, watch.ask_at, news) == ((2, None), 1000.0, None)
 
 
 def test_that_it_is_over_is_told_after_two_as_well() -> None:

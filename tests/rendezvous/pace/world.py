@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from rendezvous.pace import Straggler, Timeline
+from rendezvous.pace import judge as judge_groups
 from rendezvous.wire.look import LookReport, NodeLook, RunLook
 from rendezvous.wire.pace import Arrivals, Pace, Receives
 from tests.rendezvous.pace.programs import (
@@ -198,3 +200,12 @@ def true_cost(job: Job, seed: int) -> float:
     took = max(World(job, seed).now)
     without = max(World(replace(job, slow=()), seed).now)
     return (took - without) / job.steps
+
+
+def judge(look: RunLook) -> Straggler | None:
+    """The straggler, by what the nodes have told, in the order in which they are given."""
+    timeline = Timeline()
+    for node in look.nodes:
+        if node.report is not None and node.report.pace is not None:
+            timeline.add(node.slot, node.report.pace)
+    return judge_groups(timeline.groups())
