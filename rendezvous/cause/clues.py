@@ -8,26 +8,40 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
-from rendezvous.cause.table import CAUSES, Kind
-from rendezvous.frozen import frozen
+from rendezvous.cause.lines import is_logged, last_error
+from rendezvous.cause.tracebacks import (
+    CONSEQUENCES,
+    MORE_LINES,
+    PATTERNS,
+    Dump,
+    GroupReader,
+    Line,
+    Patterns,
+    Raised,
+    Traceback,
+    begins_group,
+    counts,
+    row_of,
+)
 from rendezvous.wire.evidence import MAX_CLUES, Clue
 from rendezvous.wire.words import printable
+
+__all__ = ["LOGGED", "Line", "find_clues", "row_of", "without_tracebacks"]
+
+LOGGED = "logged"
+"""The id of a clue that is only the last error that was written, of who raised nothing."""
 
 _READ_WIDTH = 2000
 """Of a line, no more is looked at: some patterns take the square of its length."""
 _LINE_WIDTH = 400
 _WHERE_WIDTH = 200
-_MORE_LINES = 12
-"""Of a message that an exception has beyond its first line."""
-_LONG_WINDED = re.compile(r"(\S+\.)?(RuntimeError|OSError|ImportError|\w*Dist\w*Error)\b")
-"""Exceptions of native code, whose messages have several lines."""
+_MOST_AFTER = 40
+"""After so many lines that count, a rank has got over the last thing that it raised, too."""
 
 _OF_RANK = re.compile(r"\[rank(\d{1,9})\]: ?")
 _OF_LOCAL = re.compile(r"\[\w+?(\d{1,6})\]: ?")
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\)")
-_FRAME = re.compile(r'\s+File "(?P<file>[^"]*)", line (?P<line>\d+)(?:,? in (?P<name>.*))?')
 _CHAIN = re.compile(
     r"(During handling of the above exception|The above exception was the direct cause)"
 )
@@ -35,17 +49,25 @@ _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:: .*|:)?$")
 _BOX = "\u2502\u256d\u2570"
 """What rich draws around the frames of a traceback."""
 _FATAL = re.compile(r"Fatal Python error: ")
+_WATCHDOG = re.compile(r"Timeout \(\d+:\d\d:\d\d(\.\d+)?\)!$")
+"""What faulthandler says when a program's own time-out is over."""
 _OF_LAUNCHERS = re.compile(
     r"(torch\.distributed\.elastic\.\S*\.)?(ChildFailedError|SignalException)\b"
     r"|(torch\.multiprocessing\.\S*\.)?ProcessExitedException\b"
 )
 """How launchers say that one of their ranks has failed."""
+_BY_LAUNCHERS = re.compile(
+    r"torch/distributed/elastic/|^rdzv: |^(srun|slurmstepd|mpirun)\b|^\S+ FAILED$"
+)
+"""What launchers write, after what failed."""
 _OF_A_COMMAND = re.compile(
     r"(subprocess\.)?CalledProcessError\b.*(torch|accelerate|deepspeed|python)"
 )
 """So they do, too; but a rank may have started a Python itself."""
 _RECORD = re.compile(r"\[?[IWEFC]\d{3,4} [\d:.]+ |\[rank\d+\]:\[[IWEF]")
 """What torch's own logging begins a line with."""
+_PASSING = re.compile(r"\[W\d{3,4} .*(client socket has failed|TCP client failed)")
+"""Somebody tries again: no consequence, if anything else is said after that."""
 _ADDED = re.compile(
     r"\s|$|terminate called|Exception (ignored|in thread)|Fatal Python error|Current thread|"
     r"Thread 0x|Extension modules|.*(Warning|warn\()|Process \w+-\d+|.*DataLoader worker"
@@ -53,95 +75,15 @@ _ADDED = re.compile(
 """What a process may still say of itself once it has failed."""
 _ASIDE = re.compile(r"Exception in thread |Process \S+-\d+:$")
 """What stands before the traceback in which a thread, or a child of `multiprocessing`, ended."""
+_IGNORED = re.compile(r"Exception ignored |Error in atexit\b")
+"""What stands before one that ends nothing."""
 _IN_VAIN = re.compile(
     r"(\S+\.)?((Empty|Full|BrokenBarrierError|EOFError|TimeoutError)$|BrokenProcessPool\b)"
 )
 """How one fails that has waited for another thread, or for a child: most of it without words."""
-_SIGNAL = re.compile(r"DataLoader worker .*is killed by signal")
-"""It says more than that a worker "exited unexpectedly", which torch raises from it."""
-_OTHERS_CODE = re.compile(r"(site|dist)-packages/|/lib/python3|/torch/|<frozen |<string>")
-
-Patterns = tuple[tuple[str, re.Pattern[str]], ...]
-_PATTERNS: Patterns = tuple(
-    (row.id, re.compile("|".join(row.patterns), re.MULTILINE)) for row in CAUSES if row.patterns
-)
-_CONSEQUENCES = frozenset(row.id for row in CAUSES if row.kind is Kind.CONSEQUENCE)
-_ONLY_NATIVE = frozenset({"abort", "segfault", "bus_error", "crash"})
-
-
-@frozen
-class Line:
-    """A line of output; `at` is when it was read, on whichever clock."""
-
-    text: str
-    rank: int | None = None
-    at: float | None = None
-
-
-@dataclass
-class _Raised:
-    """One exception: its line, and what its message has beyond that."""
-
-    line: str
-    more: list[str] = field(default_factory=list)
-
-    def row(self, known: Patterns) -> tuple[str | None, str]:
-        """The row that it tells of, and the line that does, with what its colon announces."""
-        if (name := _special(self.line, known)) is not None:
-            return name, self.line
-        if _LONG_WINDED.match(self.line):
-            for text in self.more:
-                if (name := _special(text, known)) is not None:
-                    return name, f"{self.line} {text.strip()}"
-        if self.line.endswith(":") and self.more:
-            return None, f"{self.line} {self.more[0].strip()}"
-        return None, self.line
-
-
-@dataclass
-class _Traceback:
-    """An exception with all that it was raised from, which come first.
-
-    Attributes:
-        where: The innermost frame of the last one, of the user's own code where there is one.
-        is_own: Whether it is.
-        after: How many lines of the program's own stand behind it.
-        fatal: It is the interpreter's own, of a crash: the innermost frame comes first.
-        aside: A thread or a child ended in it, and not the program.
-    """
-
-    at: float | None
-    where: str = ""
-    is_own: bool = False
-    raised: list[_Raised] = field(default_factory=list)
-    after: int = 0
-    fatal: str = ""
-    aside: bool = False
-
-    def look_at(self, text: str) -> None:
-        """Take in a frame."""
-        if (frame := _FRAME.match(text)) is None:
-            return
-        is_own = _OTHERS_CODE.search(frame["file"]) is None
-        if self.fatal:
-            if not self.where or (is_own and not self.is_own):
-                self.where, self.is_own = _place(frame), is_own
-        elif is_own or not self.is_own:
-            self.where, self.is_own = _place(frame), is_own
-
-    def told(self, known: Patterns) -> tuple[str, str]:
-        """Its row and line: what has happened rather than what followed of it, what is special
-        rather than what is not, and the last one rather than the first."""
-        if self.fatal:
-            return row_of(self.fatal, known) or "abort", self.fatal
-        rows = [one.row(known) for one in reversed(self.raised)]
-        for name, line in rows:
-            if name is not None and name not in _CONSEQUENCES:
-                more = (text for one, text in rows if one == name and _SIGNAL.search(text))
-                return name, next(more, line)
-        if rows[-1][0] is not None:
-            return rows[-1][0], rows[-1][1]
-        return "exception", next(line for name, line in rows if name is None)
+_COMMAND = re.compile(r"(subprocess\.)?CalledProcessError\b")
+_NEAR_LINES = 6
+_VERBOSE = re.compile(r", TensorDeviceTypes=.*?\(nullopt\)\)(?=\))")
 
 
 class _Reader:
@@ -155,89 +97,128 @@ class _Reader:
     def __init__(self, known: Patterns, *, of_rank: bool) -> None:
         self._known = known
         self._of_rank = of_rank
-        self.tracebacks: list[_Traceback] = []
+        self.tracebacks: list[Traceback | Dump] = []
         self.others: list[Line] = []
-        self._current: _Traceback | None = None
-        self._in_frames = self._chained = self._aside = False
+        self._current: Traceback | Dump | None = None
+        self._group: GroupReader | None = None
+        self._in_frames = self._chained = self._direct = self._aside = self._ignored = False
         self._more = 0
 
-    def read(self, line: Line) -> None:
-        """Take the next line."""
+    def read_all(self, lines: Iterable[Line]) -> list[Traceback | Dump]:
+        """Take all of them; the tracebacks that ended something."""
+        for line in lines:
+            self._read(line)
+        self._end_group()
+        return [one for one in self.tracebacks if not one.ignored]
+
+    def _read(self, line: Line) -> None:
         text = line.text
-        if _TRACEBACK.search(text):
-            self._begin(line, "")
-        elif _FATAL.match(text):
-            self._begin(line, text.strip())
+        if self._group is not None:
+            if self._group.takes(text):
+                return
+            self._end_group()
+        if begins_group(text):
+            self._begin(line)
+            self._in_frames, self._group = False, GroupReader(line)
+        elif _TRACEBACK.search(text):
+            self._begin(line)
+        elif _FATAL.match(text) or _WATCHDOG.match(text):
+            ends = "" if _FATAL.match(text) else "own_watchdog"
+            self._current = Dump(line.at, text.strip(), ends)
+            self.tracebacks.append(self._current)
+            self._in_frames, self._chained, self._more = True, False, 0
         elif self._in_frames and self._current is not None:
             self._read_frame(self._current, line)
         else:
             self._read_other(line)
 
-    def _begin(self, line: Line, fatal: str) -> None:
-        if self._current is None or fatal or not self._chained:
-            self._current = _Traceback(line.at, fatal=fatal, aside=self._aside)
-        if fatal:
-            self.tracebacks.append(self._current)
-        self._current.where, self._current.is_own, self._current.after = "", False, 0
+    def _begin(self, line: Line) -> None:
+        if not isinstance(self._current, Traceback) or not self._chained:
+            self._current = Traceback(line.at, aside=self._aside, ignored=self._ignored)
+        self._current.next = Raised("", direct=self._chained and self._direct)
+        self._current.after = 0
         self._in_frames, self._chained, self._more = True, False, 0
-        self._aside = False
+        self._aside = self._ignored = False
 
-    def _read_frame(self, current: _Traceback, line: Line) -> None:
+    def _end_group(self) -> None:
+        """Of a group the first exception counts, as if it had been raised alone."""
+        group, self._group, current = self._group, None, self._current
+        if group is None or not isinstance(current, Traceback):
+            return
+        found = group.traceback(
+            lambda lines: _Reader(self._known, of_rank=self._of_rank).read_all(lines), self._known
+        )
+        if found is None:
+            return
+        found.raised[0].direct = current.next.direct
+        current.raised += found.raised
+        current.alike = found.alike
+        if current not in self.tracebacks[-1:]:
+            self.tracebacks.append(current)
+
+    def _read_frame(self, current: Traceback | Dump, line: Line) -> None:
         text = line.text
         if text[:1].isspace() or not text.strip() or text[0] in _BOX:
             current.look_at(text)
-        elif current.fatal:
+        elif isinstance(current, Dump):
+            current.look_at(text)
             self._in_frames = text.startswith(("Current thread", "Thread 0x"))
             if not self._in_frames:
                 self._read_other(line)
         else:
-            is_exception = _EXCEPTION.match(text) is not None
-            if not is_exception:
-                # Another thread may write between its lines.
+            self._read_exception(current, line)
+
+    def _read_exception(self, current: Traceback, line: Line) -> None:
+        text = line.text
+        is_exception = _EXCEPTION.match(text) is not None
+        if not is_exception:
+            # Another thread may write between its lines.
+            self.others.append(line)
+        self._in_frames = not is_exception and (
+            _RECORD.match(text) is not None or row_of(text) is not None
+        )
+        if self._in_frames:
+            return
+        if not is_exception or self._is_of_launcher(text):
+            if "SignalException" in text:
                 self.others.append(line)
-            self._in_frames = not is_exception and (
-                _RECORD.match(text) is not None or row_of(text) is not None
-            )
-            if self._in_frames:
-                return
-            if not is_exception or self._is_of_launcher(text):
-                self._current = None
-                return
-            current.raised.append(_Raised(text.strip()))
-            current.at, self._more = line.at, _MORE_LINES
-            if current not in self.tracebacks[-1:]:
-                self.tracebacks.append(current)
+            self._current = None
+            return
+        one = current.next
+        one.line, one.whole = text.strip(), line.whole
+        if _COMMAND.match(text):
+            one.said = last_error([other.text for other in self.others[-_NEAR_LINES:]])
+        current.raised.append(one)
+        current.at, self._more = line.at, MORE_LINES
+        if current not in self.tracebacks[-1:]:
+            self.tracebacks.append(current)
 
     def _is_of_launcher(self, text: str) -> bool:
         """Whether it only tells that another process has failed, whose own words are somewhere."""
         if _OF_LAUNCHERS.match(text):
             return True
-        before = any(one.after <= _MORE_LINES for one in self.tracebacks[-1:])
+        before = any(one.after <= MORE_LINES for one in self.tracebacks[-1:])
         return (before or not self._of_rank) and _OF_A_COMMAND.match(text) is not None
 
     def _read_other(self, line: Line) -> None:
         text, current = line.text, self._current
         self._aside = _ASIDE.match(text) is not None
-        if current is not None and _CHAIN.match(text):
-            self._chained, self._more = True, 0
-            return
-        if current is not None and current.raised and self._more:
-            self._more = self._more - 1 if text.strip() else 0
-            if text.strip() and not _RECORD.match(text):
-                current.raised[-1].more.append(text)
+        self._ignored = _IGNORED.match(text) is not None
+        if isinstance(current, Traceback):
+            if (chain := _CHAIN.match(text)) is not None:
+                self._chained, self._direct, self._more = True, "direct" in chain[1], 0
+                return
+            if current.raised and self._more:
+                self._more = 0 if _ends_message(text) else self._more - 1
+                if self._more:
+                    current.raised[-1].more.append(text)
         if current is not None and not _RECORD.match(text) and not _ADDED.match(text):
-            current.after += row_of(text, self._known) is None
+            current.after += counts(text, self._known)
         self.others.append(line)
 
 
-def row_of(line: str, known: Patterns = _PATTERNS) -> str | None:
-    """The row that a line tells of; None: none."""
-    return next((name for name, pattern in known if pattern.search(line)), None)
-
-
-def _special(line: str, known: Patterns) -> str | None:
-    name = row_of(line, known)
-    return None if name in _ONLY_NATIVE else name
+def _ends_message(text: str) -> bool:
+    return not text[:1].isspace() and (_RECORD.match(text) is not None or is_logged(text))
 
 
 def find_clues(lines: Iterable[Line], most: int = MAX_CLUES) -> list[Clue]:
@@ -251,12 +232,19 @@ def find_clues(lines: Iterable[Line], most: int = MAX_CLUES) -> list[Clue]:
     return [clue for found in each for clue in found[-share:]][:most]
 
 
+def without_tracebacks(texts: Iterable[str]) -> list[str]:
+    """What else was said, without the prefixes of ranks."""
+    reader = _Reader((), of_rank=True)
+    reader.read_all(_source(Line(text))[1] for text in texts)
+    return [line.text for line in reader.others]
+
+
 def _source(line: Line) -> tuple[tuple[int | None, str], Line]:
     """Whose line it is, and the line without the prefix that says so."""
     line = Line(line.text[:_READ_WIDTH], line.rank, line.at)
     if (match := _OF_RANK.match(line.text)) is not None:
         rank = int(match[1])
-        return (rank, ""), Line(line.text[match.end() :], rank, line.at)
+        return (rank, ""), Line(line.text[match.end() :], rank, line.at, whole=True)
     if line.rank is None and (match := _OF_LOCAL.match(line.text)) is not None:
         return (None, match[1]), Line(line.text[match.end() :], None, line.at)
     return (line.rank, ""), line
@@ -265,48 +253,73 @@ def _source(line: Line) -> tuple[tuple[int | None, str], Line]:
 def _clues_of(rank: int | None, lines: Sequence[Line]) -> list[Clue]:
     # Most patterns are nowhere in it, which is found out at once.
     text = "\n".join(line.text for line in lines)
-    known = tuple(each for each in _PATTERNS if each[1].search(text))
+    known = tuple(each for each in PATTERNS if each[1].search(text))
     reader = _Reader(known, of_rank=rank is not None)
+    found = reader.read_all(lines)
+    error = _logged(rank, reader.others)
+    told = _raised_in(rank, found, known, error)
+    single = _single(rank, reader.others, known)
+    return [*([error] if error is not None and not told else []), *single, *told]
+
+
+def _single(rank: int | None, lines: Sequence[Line], known: Patterns) -> list[Clue]:
+    """Of what follows from another failure the first word counts, else the last."""
+    found: dict[str, Clue] = {}
+    passing: Clue | None = None
     for line in lines:
-        reader.read(line)
-    single: dict[str, Clue] = {}
-    for line in reader.others:
-        # Of what follows from another failure the first word counts, else the last.
         name = row_of(line.text, known)
-        if name is not None and (name not in single or name not in _CONSEQUENCES):
-            single[name] = _clue(name, line.text, rank, line.at)
-    found = list(single.values())
-    tracebacks = _that_tell(reader.tracebacks, known)
+        if name in CONSEQUENCES and _PASSING.match(line.text):
+            passing = passing or _clue(name, line.text, rank, line.at)
+        elif name is not None and (name not in found or name not in CONSEQUENCES):
+            found[name] = _clue(name, line.text, rank, line.at)
+        elif name is None and not _RECORD.match(line.text) and not _ADDED.match(line.text):
+            passing = None
+    if passing is not None:
+        found.setdefault(passing.id, passing)
+    return [*found.values()]
+
+
+def _logged(rank: int | None, lines: Sequence[Line]) -> Clue | None:
+    """The last error that was written, before a launcher's own words."""
+    own = [line for line in lines if not _BY_LAUNCHERS.search(line.text)]
+    if rank is None:
+        until = next((n for n, one in enumerate(lines) if _BY_LAUNCHERS.search(one.text)), None)
+        own = [*lines[:until]]
+    words = last_error([line.text for line in own])
+    at = next((line.at for line in own if line.text.strip() and line.text.strip() in words), None)
+    return _clue(LOGGED, words, rank, at) if words else None
+
+
+def _raised_in(
+    rank: int | None, found: Sequence[Traceback | Dump], known: Patterns, error: Clue | None
+) -> list[Clue]:
+    """The last tracebacks; not what was logged and got over."""
+    clues = []
+    tracebacks = _that_tell(found, known)
     for traceback in tracebacks:
-        went_on = traceback.after > _MORE_LINES and traceback is not tracebacks[-1]
-        if went_on and rank is not None:
-            continue  # It was logged, and got over.
-        name, words = traceback.told(known)
-        clue = _clue(name, words, rank, traceback.at)
-        in_vain = tracebacks[-1] is not reader.tracebacks[-1]
-        is_last = traceback is tracebacks[-1] and (in_vain or traceback.after == 0)
+        is_last = traceback is tracebacks[-1]
+        most = _MOST_AFTER if is_last and error is None else MORE_LINES
+        if rank is not None and traceback.after > most:
+            continue
+        told = traceback.told(known)
+        in_vain = tracebacks[-1] is not found[-1]
         changes = {
-            "where": printable(traceback.where, _WHERE_WIDTH),
-            "raised": not traceback.fatal,
-            "last": is_last,
+            "where": printable(told.where, _WHERE_WIDTH),
+            "raised": not traceback.by_code,
+            "last": is_last and (in_vain or traceback.after == 0),
         }
-        found.append(clue.model_copy(update=changes))
-    return found
+        clues.append(_clue(told.row, told.line, rank, traceback.at).model_copy(update=changes))
+    return clues
 
 
-def _that_tell(found: Sequence[_Traceback], known: Patterns) -> Sequence[_Traceback]:
+def _that_tell(found: Sequence[Traceback | Dump], known: Patterns) -> Sequence[Traceback | Dump]:
     """The last two; where the last one has waited in vain for what ended aside, that."""
     aside = [one for one in found[:-1] if one.aside]
-    if aside and _IN_VAIN.match(found[-1].told(known)[1]):
+    if aside and _IN_VAIN.match(found[-1].told(known).line):
         return aside[-1:]
     return found[-2:]
 
 
 def _clue(name: str, line: str, rank: int | None, at: float | None) -> Clue:
-    return Clue(id=name, line=printable(line.strip(), _LINE_WIDTH), rank=rank, at=at)
-
-
-def _place(frame: re.Match[str]) -> str:
-    name = (frame["name"] or "").strip()
-    file = frame["file"].rpartition("/")[2]
-    return f"{file}:{frame['line']}" + (f" in {name}" if name and name != "<module>" else "")
+    line = _VERBOSE.sub("", line.strip())
+    return Clue(id=name, line=printable(line, _LINE_WIDTH), rank=rank, at=at)

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+from rendezvous.cause.collectives import is_of_calls, odd_one
 from rendezvous.cause.seen import NodeSeen, Proof, Suspect, ended_by_itself
 from rendezvous.cause.table import BY_ID, Kind
 from rendezvous.cause.telling import suspects_of
@@ -30,6 +32,13 @@ _TIDY_SECONDS = 2.0
 """A rank that ends tidily has closed its connections before: so much later it may be gone."""
 _REACTION_SECONDS = 0.1
 """How often torchrun looks whether a rank has failed, to end the others."""
+_UNREACHED = re.compile(
+    r"client socket has (timed out|failed)|TCP client failed to connect|trying to connect to \("
+)
+"""What torch says of a store that it cannot reach; a warning of it may be got over."""
+_UNREACHED_AT_LAST = re.compile(r"client socket has timed out|trying to connect to \(")
+_NUMBER = re.compile(r"\d+")
+_THEN = "; then "
 _AT_START = re.compile(r"DistStoreError|/default_pg/0|waiting for clients|client socket has|c10d")
 
 
@@ -69,12 +78,47 @@ def judge(nodes: Sequence[NodeSeen]) -> Judged | None:
         return None
     first = suspects[0]
     own = [one for one in suspects if not one.is_consequence]
+    own = [one for one in own if not _only_follows(one, own)]
+    if own and own[0].at - first.at <= CONSEQUENCE_SECONDS and _is_of_calls(own[0]):
+        return _differing(nodes, own, first)
     if own and own[0].at - first.at <= CONSEQUENCE_SECONDS:
         cause = own[0]
         alike = {one.slot for one in own if one.row == cause.row} - {cause.slot}
         blames = BY_ID[cause.row].kind is not Kind.BETWEEN
         return Judged(cause, first, blames, alike=len(alike), others=len(nodes) - 1)
     return _Ranks(nodes, suspects).judge(first)
+
+
+def _only_follows(one: Suspect, others: Sequence[Suspect]) -> bool:
+    """Whether another rank has failed alike, and says what that came of."""
+    if one.clue is None or not one.clue.raised or _THEN in one.clue.line:
+        return False
+    end = _THEN + _NUMBER.sub("", one.clue.line)
+    return any(
+        other.clue is not None and _NUMBER.sub("", other.clue.line).endswith(end)
+        for other in others
+    )
+
+
+def _is_of_calls(one: Suspect) -> bool:
+    return one.clue is not None and is_of_calls(one.clue.line)
+
+
+def _differing(nodes: Sequence[NodeSeen], own: Sequence[Suspect], first: Suspect) -> Judged:
+    """The rank that calls another collective than most."""
+    slots = {rank: node.slot for node in nodes for rank in node.ranks}
+    lines = [clue.line for node in nodes for clue in node.evidence().clues]
+    odd = odd_one(filter(is_of_calls, lines))
+    ranks = [rank for rank in odd.ranks if rank in slots]
+    cause = next((one for one in own if one.rank in ranks and _is_of_calls(one)), own[0])
+    if ranks and cause.rank not in ranks:
+        cause = Suspect(slots[ranks[0]], cause.row, cause.at, Proof.LINE, ranks[0])
+    where = cause.clue.where if cause.clue is not None and cause.rank in ranks else ""
+    line = odd.words or (cause.clue.line if cause.clue is not None else "")
+    clue = Clue(id="collectives_differ", line=line, rank=cause.rank, where=where)
+    cause = replace(cause, row="collectives_differ", clue=clue)
+    first = first if ranks else cause
+    return Judged(cause, first, blames=bool(ranks), others=len(nodes) - 1)
 
 
 class _Ranks:
@@ -132,6 +176,7 @@ class _Ranks:
         """Who may be missed, what is most certain first."""
         others = [rank for rank in self._slots if not self._suffers(rank)]
         alive = [rank for rank in others if self._lives(rank)]
+        yield from self._unreached(first)
         stopped = [rank for rank in alive if self._ends[rank].state in ("T", "t")]
         named = self._named_by_others()
         if stopped:
@@ -152,6 +197,34 @@ class _Ranks:
             yield [self._named(rank, row, first.at, Proof.LINE) for rank in alive]
         if early:
             yield early
+
+    def _unreached(self, first: Suspect) -> Iterator[list[Suspect]]:
+        """Those that could not reach the store, where at least as many others have."""
+        named = self._named_by_others()
+        found = {}
+        for rank, node in self._slots.items():
+            own, form = self._clues.get(rank, []), _UNREACHED_AT_LAST
+            if rank in named:
+                own, form = own or node.evidence().clues, _UNREACHED
+            clue = next((one for one in reversed(own) if form.search(one.line)), None)
+            has_reached = any(one.raised and not form.search(one.line) for one in own)
+            if (
+                clue is not None
+                and not self._succeeded(rank)
+                and (rank in named or not has_reached)
+            ):
+                one = self._named(rank, "store_unreachable", first.at, Proof.LINE)
+                found[rank] = replace(one, clue=clue)
+        for node in self._nodes:
+            evidence = node.evidence()
+            said = [one for one in evidence.clues if _UNREACHED_AT_LAST.search(one.line)]
+            if node.failed and said and not evidence.ranks and node.report is not None:
+                # A launcher, whose ranks have never been.
+                one = Suspect(node.slot, "store_unreachable", first.at, Proof.LINE)
+                one = replace(one, clue=said[-1], code=node.report.exit_code)
+                found |= dict.fromkeys(node.ranks, one)
+        if found and len(found) * 2 <= len(self._slots):
+            yield [*dict.fromkeys(found.values())]
 
     def _are_missed(self, alive: Sequence[int]) -> bool:
         """Whether all others have waited for these, or lost who did: one rank, or all of one node.

@@ -113,11 +113,16 @@ COLLECTIVES = (
         "two ranks call a collective with tensors of different sizes",
         "Gloo's size check, or torch's with TORCH_DISTRIBUTED_DEBUG=DETAIL",
         "the programs differ there: compare what each rank passes (last batch, uneven shards)",
-        (
-            r"op\.preamble\.length <= op\.nbytes",
-            r"distributed collective mismatch",
-            r"Detected mismatch between collectives",
-        ),
+        (r"op\.preamble\.length <= op\.nbytes",),
+        kind=Kind.BETWEEN,
+    ),
+    Row(
+        "collectives_differ",
+        "the collectives of the ranks differ",
+        "what each rank reports about itself, with TORCH_DISTRIBUTED_DEBUG=DETAIL; where one rank "
+        "differs from most, it is named",
+        "see which branch depends on the rank, and compare what each rank passes there",
+        (r"distributed collective mismatch", r"Detected mismatch between collectives"),
         kind=Kind.BETWEEN,
     ),
     Row(

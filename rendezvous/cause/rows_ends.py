@@ -30,6 +30,14 @@ OUTSIDE = (
         kind=Kind.OUTSIDE,
     ),
     Row(
+        "launcher_ended",
+        "its launcher got a signal to end, and passed it on",
+        "the signal, and torchrun's own words of it",
+        "it often comes from the scheduler, a terminal that was closed, or a person",
+        (r"Received \S+ death signal", r"SignalException: Process \d+ got signal"),
+        kind=Kind.OUTSIDE,
+    ),
+    Row(
         "job_cancelled",
         "its job was cancelled at the scheduler",
         "the scheduler's own words",
@@ -105,6 +113,12 @@ ENDS = (
         (128 + 4, 128 + 5, 128 + 8, 128 + 31),
     ),
     Row(
+        "own_watchdog",
+        "its own watchdog's time-out has ended it",
+        "faulthandler's `Timeout`, and where its main thread was",
+        "what is it doing there? It may load data, wait for a lock or hang",
+    ),
+    Row(
         "exception",
         "its program raised an exception",
         "the last line of its traceback",
@@ -121,7 +135,8 @@ ENDS = (
     Row(
         "exit_code",
         "its program ended by itself",
-        "an exit code without a known reason; the program's last line is quoted",
+        "an exit code without a known reason; the last error that it wrote is quoted, or its last "
+        "line",
     ),
 )
 
@@ -143,6 +158,13 @@ NODES = (
 
 
 JUDGED = (
+    Row(
+        "store_unreachable",
+        "it could not reach the store in which the ranks meet, where the others have",
+        "the words of torch's socket, and the time-outs of the others",
+        "compare MASTER_ADDR and MASTER_PORT of this rank with the others', and see whether its "
+        "node can reach that address",
+    ),
     Row(
         "early_end",
         "it ended with exit code 0 while others continued, which then waited for it",

@@ -210,7 +210,7 @@ PROCESSES = (
         "the program does not take its arguments",
         "exit code 2 with the words of an argument parser",
         "compare COMMAND with the program's --help",
-        (r"^(\S+: )?error: .*argument|^\S+: error: ", r"^usage: "),
+        (r"^(\S+: )?error: .*argument|^[^\s:]+: error: ", r"^usage: "),
         then=Then.HOPELESS,
     ),
     Row(

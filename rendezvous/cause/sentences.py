@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
+from rendezvous.cause.clues import LOGGED
 from rendezvous.cause.facts import FactKind
 from rendezvous.cause.judge import Judged
 from rendezvous.cause.seen import LAST_LINE, Suspect
@@ -17,7 +18,10 @@ from rendezvous.wire.evidence import Clue, Fact
 from rendezvous.wire.words import bytes_text, listed, printable, seconds_text
 
 _LINE_WIDTH = 240
-_SOURCE = re.compile(r"\[(enforce fail at )?/?\S+\.(cc|cpp|h):\d+\] (\. )?")
+_SOURCE = re.compile(
+    r"\[(enforce fail at )?/?\S+\.(cc|cpp|h):\d+\] (\. )?"
+    r"|\[[IWEF]\d{3,4} [\d:.]+ \S+\.(cc|cpp|h):\d+\] (\[c10d\] )?"
+)
 _UNSAID = frozenset(
     {
         *("exit_code", "killed", "terminated", "interrupted", "exception"),
@@ -59,7 +63,9 @@ def sentence_of(judged: Judged) -> Sentence:
 def _clause(judged: Judged, row: Row) -> str:
     cause = judged.cause
     says = "" if row.id in _UNSAID and not cause.facts else row.says
-    numbers = "; ".join(filter(None, map(fact_words, cause.facts[:2])))
+    numbers = "; ".join(
+        dict.fromkeys(filter(None, (_amount(fact, says) for fact in cause.facts[:2])))
+    )
     if numbers:
         says = f"{says} ({numbers})" if says else numbers
     if cause.clue is not None:
@@ -72,6 +78,12 @@ def _clause(judged: Judged, row: Row) -> str:
     if row.id in _OF_ONE_NODE and judged.others:
         says += _compared(judged)
     return says
+
+
+def _amount(fact: Fact, says: str) -> str:
+    """What a fact says, without what is said already."""
+    name, colon, amount = fact_words(fact).partition(": ")
+    return amount if colon and name in says else f"{name}{colon}{amount}"
 
 
 def _compared(judged: Judged) -> str:
@@ -91,7 +103,8 @@ def _unknown(judged: Judged, row: Row) -> str:
 def _line(clue: Clue) -> str:
     """The line, without the place in torch's own sources; the last one need not be the reason."""
     line = printable(_SOURCE.sub("", clue.line), _LINE_WIDTH)
-    return f"its last line was '{line}'" if clue.id == LAST_LINE else line
+    form = {LAST_LINE: "its last line was '{}'", LOGGED: "its last error was '{}'"}
+    return form.get(clue.id, "{}").format(line)
 
 
 def _evidence(judged: Judged) -> list[str]:

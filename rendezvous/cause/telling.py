@@ -9,16 +9,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from rendezvous.cause.clues import LOGGED, without_tracebacks
 from rendezvous.cause.facts import FactKind
+from rendezvous.cause.lines import last_error, last_line
 from rendezvous.cause.seen import LAST_LINE, TOLD, End, NodeSeen, Proof, Suspect, ended_by_itself
 from rendezvous.cause.table import BY_CODE, BY_ID, SICK_XID, Kind
 from rendezvous.wire.evidence import Clue, Fact
 from rendezvous.wire.reports import ExitReport
+from rendezvous.wire.words import printable
 
 _USAGE = 2
 _BY_SIGNAL = tuple(128 + number for number in (1, 2, 9, 15, 24, 25))
 """Signals that others send: what a rank has said before does not explain them."""
 _ENDED = (128 + 1, 128 + 2, 128 + 9, 128 + 15)
+_PASSED_ON = (128 + 1, 128 + 2, 128 + 15)
 _SCHEDULERS = (
     ("memory_limit", re.compile(r"OOM_?Killed|OUT_OF_ME|out-of-memory", re.IGNORECASE)),
     ("time_limit", re.compile(r"\bTIMEOUT\b|TIME LIMIT|DeadlineExceeded")),
@@ -27,6 +31,7 @@ _SCHEDULERS = (
 )
 """What schedulers say of a worker run that they end."""
 _BY_SCHEDULER = (*(row for row, _ in _SCHEDULERS), "job_cancelled")
+_LAUNCHER_ENDED = "launcher_ended"
 _MAY_BE_A_DEVICE = (
     *("cuda_fault", "cuda_setup", "watchdog_stuck", "abort", "exception", "exit_code"),
     *("watchdog_timeout", "peer_gone"),
@@ -39,12 +44,13 @@ _OF_LAUNCHERS = re.compile(
     r"|\b(mpirun|mpiexec|prterun|srun|slurmstepd|horovodrun|sigkill_handler)\b|BAD TERMINATION"
 )
 """Where last words hold this, a launcher's follow the program's, or stand for them."""
-_WITHOUT_WORDS = ("exit_code", "abort")
+_WITHOUT_WORDS = ("exit_code", "abort", "not_started")
 """Rows of programs that end by themselves, and may have said why."""
 _OLD_SECONDS = 30.0
 """What a rank said so long before its end it has got over, unless it said nothing after that."""
 _TORN = re.compile(r"iostream error|unexpected pos|PytorchStreamWriter")
 _LEAST_BYTES = 1 << 20
+_LINE_WIDTH = 400
 
 
 def suspects_of(node: NodeSeen) -> list[Suspect]:
@@ -70,6 +76,8 @@ def suspects_of(node: NodeSeen) -> list[Suspect]:
     found = []
     for end in failed:
         own = [clue for clue in clues if clue.rank == end.rank and end.rank is not None]
+        if end.code in _ENDED:
+            own += [clue for clue in shared if clue.id in (*_BY_SCHEDULER, _LAUNCHER_ENDED)]
         # Of those whose words are not told apart, only the first may have failed by itself.
         said = own or (shared if end is failed[0] else suffered)
         row, proof, clue, known = _told(end, _recent(end, said), facts, node.scheduler)
@@ -78,20 +86,26 @@ def suspects_of(node: NodeSeen) -> list[Suspect]:
         at = ended_at = node.at(end.offset)
         if clue is not None and clue.at is not None and not _is_old(end, clue):
             at = min(at, node.at(clue.at))
-        if clue is None and row in _WITHOUT_WORDS and end.rank == report.worker_rank:
-            clue = _last_line(report)
+        if clue is None and row in _WITHOUT_WORDS:
+            clue = _quoted(end, said, report)
         one = Suspect(node.slot, row, at, proof, rank, end.code, clue, known, ended_at)
         found.append(one)
     return found
 
 
-def _last_line(report: ExitReport) -> Clue | None:
-    """The last that it said, if that is its own: `sys.exit` with words, an assertion in C."""
-    if any(map(_OF_LAUNCHERS.search, report.tail)):
+def _quoted(end: End, said: Sequence[Clue], report: ExitReport) -> Clue | None:
+    """The last error that it has written, or else the last line, if that is its own: `sys.exit`
+    with words, an assertion in C."""
+    errors = [clue for clue in _recent(end, said) if clue.id == LOGGED]
+    if errors:
+        return errors[-1]
+    if end.rank != report.worker_rank or any(map(_OF_LAUNCHERS.search, report.tail)):
         return None
-    lines = (line.strip() for line in reversed(report.tail) if any(map(str.isalpha, line)))
-    line = next(lines, "")
-    return Clue(id=LAST_LINE, line=line, rank=report.worker_rank) if line else None
+    tail = without_tracebacks(report.tail)
+    error = last_error(tail)
+    line = error or last_line(tail)
+    name = LOGGED if error else LAST_LINE
+    return Clue(id=name, line=printable(line, _LINE_WIDTH), rank=end.rank) if line else None
 
 
 def _recent(end: End, clues: Sequence[Clue]) -> Sequence[Clue]:
@@ -154,18 +168,22 @@ def _told(
         return said[-1].id, Proof.LINE, said[-1], ()
     if end.code in _ENDED and (row := _by_scheduler(scheduler)) is not None:
         return row, Proof.FACT, None, ()
+    passed_on = [clue for clue in clues if clue.id == _LAUNCHER_ENDED]
+    if end.code in _PASSED_ON and passed_on:
+        return _LAUNCHER_ENDED, Proof.LINE, passed_on[-1], ()
+    clues = [clue for clue in clues if clue.id != _LAUNCHER_ENDED]
     by_code = BY_CODE.get(end.code)
     if end.code in _BY_SIGNAL:
         assert by_code is not None
-        row, shown = _by_facts(by_code, None, facts)
+        row, shown = _by_facts(by_code, None, facts, end.rank)
         return row, Proof.FACT if shown else Proof.CODE, None, shown
     clue = _telling(clue for clue in clues if clue.id != "arguments" or end.code == _USAGE)
     if clue is None or (by_code is not None and by_code not in ("abort", clue.id)):
         # A crash is told by its signal; the interpreter's last words name the line.
         last = next((each for each in reversed(clues) if each.id == by_code), None)
-        row, shown = _by_facts(by_code or "exit_code", None, facts)
+        row, shown = _by_facts(by_code or "exit_code", None, facts, end.rank)
         return row, Proof.FACT if shown else Proof.CODE, last, shown
-    row, shown = _by_facts(clue.id, clue, facts)
+    row, shown = _by_facts(clue.id, clue, facts, end.rank)
     return row, Proof.FACT if shown else Proof.LINE, clue, shown
 
 
@@ -173,8 +191,11 @@ def _by_scheduler(words: str) -> str | None:
     return next((row for row, pattern in _SCHEDULERS if pattern.search(words)), None)
 
 
-def _by_facts(row: str, clue: Clue | None, facts: Sequence[Fact]) -> tuple[str, tuple[Fact, ...]]:
+def _by_facts(
+    row: str, clue: Clue | None, facts: Sequence[Fact], rank: int | None
+) -> tuple[str, tuple[Fact, ...]]:
     """The row that the facts make of it, and those that show it."""
+    facts = _without_others_limits(facts, rank)
     kinds: dict[str, list[Fact]] = {}
     for fact in facts:
         kinds.setdefault(fact.kind, []).append(fact)
@@ -197,6 +218,18 @@ def _by_facts(row: str, clue: Clue | None, facts: Sequence[Fact]) -> tuple[str, 
         return _of_disk(line, kinds, space)
     shows = _SHOWS.get(row)
     return row, tuple(f for f in facts if shows and f.kind == shows[0] and f.path in shows[1:])
+
+
+def _without_others_limits(facts: Sequence[Fact], rank: int | None) -> list[Fact]:
+    """Of limits those of this rank, where they are known."""
+    known = {fact.path for fact in facts if fact.kind == FactKind.RLIMIT and fact.rank == rank}
+    return [
+        fact
+        for fact in facts
+        if fact.kind != FactKind.RLIMIT
+        or fact.rank == rank
+        or (fact.rank is None and fact.path not in known)
+    ]
 
 
 _SHOWS = {

@@ -49,7 +49,7 @@ def test_of_chained_exceptions_the_special_one_counts(words: str) -> None:
     [
         ("KeyError: 'x'", LOST, "exception"),
         (LOST, "KeyError: 'x'", "peer_gone"),
-        (LOST, "OSError: [Errno 28] No space left on device", "disk_full"),
+        (LOST, "OSError: [Errno 28] No space left on device", "peer_gone"),
         ("OSError: [Errno 28] No space left on device", LOST, "disk_full"),
     ],
 )
@@ -127,7 +127,7 @@ def test_what_a_ranks_command_has_raised_says_more_than_that_it_failed(
 def test_what_the_colon_of_an_exception_announces_belongs_to_it() -> None:
     words = ("RuntimeError: Error(s) in loading state_dict for Net:", "\tMissing key(s): 'a'")
     clue = the_clue(TRACEBACK, FRAME, *words, "\tUnexpected key(s): 'b'")
-    assert clue.line == f"{words[0]} Missing key(s): 'a'"
+    assert clue.line == f"{words[0]} Missing key(s): 'a'; Unexpected key(s): 'b'"
     assert the_clue(TRACEBACK, FRAME, words[0]).line == words[0]
     assert the_clue(TRACEBACK, FRAME, "ValueError: no", "step 2").line == "ValueError: no"
 

@@ -10,6 +10,7 @@ import pytest
 
 from rendezvous.cause.judge import Judged, judge
 from rendezvous.cause.seen import NodeSeen
+from rendezvous.cause.sentences import sentence_of
 from rendezvous.wire.evidence import Clue, Evidence, RankEnd
 from rendezvous.wire.reports import ExitReport
 
@@ -223,3 +224,61 @@ def test_the_largest_run_is_judged_soon() -> None:
     print(f"2,048 nodes x 8 ranks: {time.perf_counter() - began:.2f} s")
     assert judged is not None
     assert (judged.cause.row, judged.blames, judged.of) == ("desync", False, 16384)
+
+
+UNREACHED = (
+    "The client socket has timed out after 10000ms while trying to connect to (10.0.0.9, 9)."
+)
+RETRIES = "[W1125 1:2:3.4 socket.cpp:764] [c10d] The client socket has failed to connect to [h]:9"
+
+
+def clause(*nodes: NodeSeen) -> str:
+    judged = judge(nodes)
+    assert judged is not None
+    return sentence_of(judged).clause
+
+
+@pytest.mark.parametrize("name", ["waited", "store_unreachable of a newer worker"])
+def test_who_could_not_reach_the_store_is_why_others_waited(name: str) -> None:
+    waits = waited(0, 1, 2, line=f"{AT_START}3")
+    first = node(0, [ended(0, 1), ended(1, 1)], waits[:2])
+    lost = Clue(id=name, line=RETRIES if name != "waited" else UNREACHED, rank=3)
+    second = node(1, [ended(2, 1), lives(3)], [waits[2], lost])
+    assert verdict(first, second) == ("store_unreachable", 1, 3, True)
+    assert "9" in clause(first, second)
+    # It may fail of it itself, before the others or after them.
+    for at in (-5.0, 5.0):
+        failed = said(3, "waited", f"torch.distributed.DistNetworkError: {UNREACHED}", at)
+        second = node(1, [ended(2, 1), ended(3, 1, at)], [waits[2], failed])
+        assert verdict(first, second) == ("store_unreachable", 1, 3, True)
+        assert "(10.0.0.9, 9)" in clause(first, second)
+
+
+def test_a_launcher_that_could_not_reach_the_store_is_told_without_a_rank() -> None:
+    first = node(0, [ended(0, 1), ended(1, 1)], waited(0, 1, line="waiting for clients"))
+    evidence = Evidence(clues=[said(None, "waited", f"DistNetworkError: {UNREACHED}")])
+    report = ExitReport(epoch=1, exit_code=1, evidence=evidence)
+    second = NodeSeen(1, 100.0, report, failed=True, ranks=range(2, 4))
+    assert verdict(first, second) == ("store_unreachable", 1, None, True)
+
+
+def test_where_most_could_not_reach_the_store_none_of_them_is_blamed() -> None:
+    unreached = [said(rank, "waited", f"DistNetworkError: {UNREACHED}") for rank in (1, 2, 3)]
+    first = node(0, [lives(0), ended(1, 1)], unreached[:1])
+    second = node(1, [ended(2, 1), ended(3, 1)], unreached[1:])
+    assert verdict(first, second) == ("late_rank", 0, 0, True)
+
+
+def test_who_reached_the_store_later_is_not_blamed_for_a_warning() -> None:
+    warned = [Clue(id="waited", line=UNREACHED, rank=2), *waited(2, line=AT_START + "1")]
+    first = node(0, [ended(0, 1), lives(1)], waited(0, line=AT_START + "1"))
+    assert verdict(first, node(1, [ended(2, 1)], warned))[2] == 1
+
+
+def test_who_fails_alike_without_what_that_came_of_is_not_the_first() -> None:
+    last = "RuntimeError: Parent directory /out/{} does not exist"
+    first = node(0, [ended(0, 1)], [said(0, "exception", last.format(0), -1.0)])
+    root = "ValueError: label 17 (train.py:3); then " + last.format(1)
+    second = node(1, [ended(1, 1)], [said(1, "exception", root, 0.0)])
+    assert verdict(first, second) == ("exception", 1, 1, True)
+    assert verdict(first, node(1, [ended(1, 0)])) == ("exception", 0, 0, True)

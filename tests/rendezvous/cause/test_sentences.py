@@ -132,3 +132,26 @@ def test_every_row_can_be_said_in_one_line(row: Row, blames: bool) -> None:
     for text in (said.clause, said.hint, *said.evidence):
         assert PRINTABLE.match(text)
     assert 0 < len(said.clause) < 1000
+
+
+def test_a_fact_is_not_told_twice() -> None:
+    limit = Fact(kind=FactKind.RLIMIT, path="nofile", limit=128)
+    words = clause(suspect("open_files", 1, None, limit, limit))
+    assert words.startswith("it has reached the limit of open files (128)")
+    words = clause(
+        suspect("address_space", 1, None, Fact(kind=FactKind.RLIMIT, path="as", limit=1024))
+    )
+    assert "(limit of address space: 1 KiB)" in words
+
+
+def test_an_error_that_was_written_is_quoted_as_such() -> None:
+    assert clause(suspect("exit_code", 1, Clue(id="logged", line="ERROR {no}"))) == (
+        "its last error was 'ERROR {no}'"
+    )
+
+
+def test_where_torch_logs_is_left_out() -> None:
+    line = "[E1125 17:55:58.2 socket.cpp:1028] [c10d] The client socket has timed out"
+    assert clause(suspect("store_unreachable", None, Clue(id="waited", line=line))).endswith(
+        ": The client socket has timed out"
+    )

@@ -41,6 +41,7 @@ LINES = {
     "syntax_error": "SyntaxError: invalid syntax",
     "loader_worker": "RuntimeError: DataLoader worker (pid(s) 7) exited unexpectedly",
     "exception": "ValueError: no",
+    "collectives_differ": "RuntimeError: Detected mismatch between collectives on ranks.",
 }
 """The last line of a traceback, of a program that ends with 1."""
 NATIVE = {
@@ -62,6 +63,8 @@ ENDS = {
     "crash": (132, ""),
     "abort": (134, "terminate called after throwing an instance of 'std::logic_error'"),
     "exit_code": (7, "step 3"),
+    "own_watchdog": (1, "Timeout (0:00:04)!"),
+    "launcher_ended": (129, "W1125 17:57:35 1 torch/x.py:753] Received 1 death signal, shutting"),
     "not_started": (127, "sh: train: not found"),
     "arguments": (2, "train.py: error: unrecognized arguments: --x"),
     "time_limit": (143, "slurmstepd: error: JOB 1 CANCELLED AT x DUE TO TIME LIMIT ***"),
@@ -81,6 +84,10 @@ JUDGED = {
     "early_end": ([RankEnd(rank=1, exit_code=0, ended=-1.0)], [WAITED]),
     "absent_rank": ([RankEnd(rank=1)], [WAITED]),
     "late_rank": ([RankEnd(rank=1)], [WAITED.model_copy(update={"line": "DistStoreError"})]),
+    "store_unreachable": (
+        [RankEnd(rank=1)],
+        [WAITED, Clue(id="waited", line="trying to connect to (host, 9)", rank=1)],
+    ),
     "desync": (
         [RankEnd(rank=1, exit_code=1, ended=0.0)],
         [WAITED, Clue(id="waited", line="", rank=1)],

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from rendezvous.cause.clues import LOGGED
 from rendezvous.cause.facts import FactKind
-from rendezvous.cause.seen import NodeSeen, Proof, Suspect
+from rendezvous.cause.seen import LAST_LINE, NodeSeen, Proof, Suspect
 from rendezvous.cause.telling import suspects_of
 from rendezvous.wire.evidence import Clue, Evidence, Fact, RankEnd
 from rendezvous.wire.reports import ExitReport
@@ -33,6 +34,8 @@ def said(row: str, line: str = "words", at: float | None = None, last: bool = Fa
     return Clue(id=row, line=line, rank=0, at=at, raised=last, last=last)
 
 
+TRACEBACK = "Traceback (most recent call last):"
+FRAME = '  File "/app/train.py", line 7, in step'
 SHM = FactKind.SHARED_MEMORY
 
 
@@ -155,6 +158,71 @@ def test_who_ended_by_itself_and_gave_no_reason_is_quoted(
     (suspect,) = suspects_of(NodeSeen(0, 100.0, report, failed=True, ranks=range(1)))
     assert suspect.row == {1: "exit_code", 134: "abort", 137: "killed"}[code]
     assert (suspect.clue.line if suspect.clue else None) == line
+
+
+@pytest.mark.parametrize(
+    ("tail", "name", "line"),
+    [
+        (["data ERROR no shard", "data INFO bye", "Exiting"], LOGGED, "data ERROR no shard"),
+        (
+            ["use 4 GPUs or more", " 37%|###  | 3/9", "wandb: a: b"],
+            LAST_LINE,
+            "use 4 GPUs or more",
+        ),
+        (
+            ["Exception ignored in: <f>", TRACEBACK, FRAME, "KeyError: 1", "that is all"],
+            LAST_LINE,
+            "that is all",
+        ),
+        (
+            ["[rank0]: sh: line 3: trainx: command not found"],
+            LOGGED,
+            "sh: line 3: trainx: command not found",
+        ),
+    ],
+)
+def test_an_error_near_the_end_is_quoted_rather_than_the_last_line(
+    tail: list[str], name: str, line: str
+) -> None:
+    report = ExitReport(epoch=1, exit_code=1, worker_rank=0, tail=tail, evidence=Evidence())
+    (suspect,) = suspects_of(NodeSeen(0, 100.0, report, failed=True, ranks=range(1)))
+    assert suspect.clue is not None
+    assert (suspect.clue.id, suspect.clue.line) == (name, line)
+
+
+def test_an_error_that_was_written_explains_an_end_only_where_nothing_else_does() -> None:
+    assert one(1, [said(LOGGED, "ERROR no")]).clue == said(LOGGED, "ERROR no")
+    assert one(127, [said(LOGGED, "sh: x: not found")]).row == "not_started"
+    assert one(1, [said("peer_gone", last=True), said(LOGGED)]).row == "peer_gone"
+    assert one(139, [said(LOGGED)]).clue is None
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "row"),
+    [
+        (129, "", "launcher_ended"),
+        (143, "", "launcher_ended"),
+        (143, "PREEMPTED", "preempted"),
+        (1, "", "exit_code"),
+        (137, "", "killed"),
+    ],
+)
+def test_a_signal_that_a_launcher_passed_on_was_meant_for_it(
+    code: int, words: str, row: str
+) -> None:
+    told = Clue(id="launcher_ended", line="Received 1 death signal")
+    assert one(code, [told], words=words).row == row
+    assert one(code, [said("peer_gone"), told], words=words).row != "terminated"
+
+
+@pytest.mark.parametrize(("ranks", "limit"), [([0, 1], 128), ([None], 20_000), ([1], None)])
+def test_the_limit_of_a_rank_is_its_own(ranks: list[int | None], limit: float | None) -> None:
+    limits = {0: 128, 1: 20_000, None: 20_000}
+    facts = [
+        Fact(kind=FactKind.RLIMIT, path="nofile", limit=limits[rank], rank=rank) for rank in ranks
+    ]
+    found = one(1, [said("open_files", last=True)], *facts).facts
+    assert [fact.limit for fact in found] == ([] if limit is None else [limit])
 
 
 def test_the_last_words_of_one_rank_are_not_anothers() -> None:

@@ -1,0 +1,185 @@
+"""Which lines tell most where no row knows them: told by their form. Pure.
+
+An error is preferred to what a program still says after it: levels of logging, the words with which
+languages and tools announce an error, then words that errors have. Progress bars, summaries and
+goodbyes are no last words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+
+_LEVELS = r"error|critical|fatal|severe|emerg|emergency|panic|alert"
+_QUIET_LEVELS = r"info|debug|trace|notice|warning|warn|success"
+_UPPER = re.compile(
+    rf"(?<![\w'\"./-])(?:(?P<error>{_LEVELS.upper()})|(?:{_QUIET_LEVELS.upper()}))(?![\w'\"./-])"
+)
+_FIELD = re.compile(
+    rf"""["']?(?:level|levelname|severity|lvl|log\.level)["']?\s*[:=]\s*["']?"""
+    rf"(?:(?P<error>{_LEVELS}|err|[45]0\b)|(?:{_QUIET_LEVELS}|[123]0\b))",
+    re.IGNORECASE,
+)
+_BRACKET = re.compile(
+    rf"\[\s*(?:(?P<error>{_LEVELS})|(?:{_QUIET_LEVELS}))\s*\]|^(?:(?:{_QUIET_LEVELS}))\s?[:|-]",
+    re.IGNORECASE,
+)
+_GLOG = re.compile(r"\[?(?:(?P<error>[EF])|[IWDV])\d{4,8} [\d:.]{6,}")
+_HEAD_WIDTH = 160
+"""A level stands before the message."""
+_ANNOUNCED = re.compile(
+    r"^(?:\S+[:,] )?(?:fatal|fatal error|error|critical|panic)(?:\[\w+\])?: "
+    r"|^(?:[\w.]+[.])?\w*(?:Error|Exception|Failure|Panic)\b(?:: |$)"
+    r"|\bpanicked at |^panic: |^Exception in thread |^Caused by: |\bwhat\(\):|\bUncaught \w"
+    r"|: command not found$|: line \d+: .*: |Assertion .*failed|\bCheck failed: "
+    r"|^(?:\[rank\d+\]: )?\s*[|+ ]*(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception): ",
+    re.IGNORECASE,
+)
+"""How languages, shells and tools announce the error that ends them."""
+_WORDS = re.compile(
+    r"error|fail|cannot|can't|could not|couldn't|unable|invalid|denied|not found|no such|exceed"
+    r"|abort|panic|fatal|missing|unexpected|unsupported|refused|must be|not allowed|expired"
+    r"|does not exist|not supported|illegal|mismatch|giving up|gave up|\bnan\b|diverge|crash|broken"
+    r"|corrupt|wrong|lost|violat|overflow|out of|not enough|\bneeds? |expected|required|undefined"
+    r"|unknown|unbound|too (?:many|large|few|small)|timed? ?-?out",
+    re.IGNORECASE,
+)
+_NOISE = re.compile(
+    r"^[\W\d_]*$|^\s*[\^~]+\s*$"
+    r"|\d+%\s*[|\u2588\u2501\u258f-\u2590#=>\[]|\b(?:it|s|B|batch|step|example|sample)s?/(?:it|s)\b"
+    r"|^(?:wandb|rdzv|mlflow|comet|COMET)\b.*: |resource_tracker|\w*Warning: |warnings?\.warn\("
+    r"|^Exception ignored|^Extension modules: |^(?:Current thread|Thread) 0x|^\s+File \"|^\s+at \S"
+    r"|^\s*\.\.\. \d+ more|^Node\.js v|^\s*\[\d+\] \S+ "
+    r"|^goroutine \d|^(?:[\w.*()/]+)\(.*\)$|^\t/|^exit status |^note: run with|^stack backtrace"
+    r"|^frame #|^\s*\d+: +(?:0x|\w+::)|^\*\*\* |^    @ |^(?:Stack trace|Backtrace)\b"
+    r"|^usage: |^(?:=|-|\*|#){4,}|^Set the environment variable |further information|https?://\S+$",
+)
+_GOODBYE = re.compile(
+    r"\b(?:good)?bye\b|^\W*(?:exit(?:ing|ed)?|quit(?:ting)?|done|finished|closed|stopped)\b"
+    r"|shutting down|shut down|cleaning up|cleaned up|cleanup|tear(?:ing)? ?down|total time|elapsed"
+    r"|^\W*(?:sav|writ|upload)ing\b"
+    r"|\b(?:closing|stopping|terminating|releasing|flush(?:ing|ed))\b|\bsee (?:the )?(?:log|http)",
+    re.IGNORECASE,
+)
+_NEAR_ERROR = 40
+"""What was said so many lines that count before the end has been got over, though an error."""
+_NEAR_WORDS = 8
+_MOST_LINES = 5
+_LONG = 160
+_COUNTED = re.compile(
+    r"\b(?:\d+|some|several|multiple|following) (?:[\w-]+ ){0,2}"
+    r"(?:errors?|problems?|issues?|failures?|violations?)\b"
+)
+_NO_PART = re.compile(
+    r"Exception raised from |frame #\d|Traceback |CUDA kernel errors might|For debugging consider"
+    r"|at \S+ ?\(|\.\.\. \d+ more|\*\*\* |@ +0x|#\d+ |[Ss]tack ?trace|Node\.js v|note: "
+    r"|Compile with |\w*Warning: |rdzv: |wandb: |During handling|The above exception|\"\"\"$"
+)
+_IDLE = re.compile(r"^[\W_]*$|further information|https?://\S+$")
+_ITEM = re.compile(r"\s|[-*\u2022] |\d{1,3}[.)] ")
+
+
+class Tells(IntEnum):
+    """How much a line tells."""
+
+    NOISE = 0
+    QUIET = 1
+    PLAIN = 2
+    WORDS = 3
+    ERROR = 4
+
+
+def tells(text: str) -> Tells:
+    """How much this line tells."""
+    if (level := _level(text)) is not None:
+        return Tells.ERROR if level else Tells.QUIET
+    if _NOISE.search(text):
+        return Tells.NOISE
+    if _ANNOUNCED.search(text):
+        return Tells.ERROR
+    if _WORDS.search(text):
+        return Tells.WORDS
+    return Tells.QUIET if _GOODBYE.search(text) else Tells.PLAIN
+
+
+def is_logged(text: str) -> bool:
+    """Whether it has a level."""
+    return _level(text) is not None
+
+
+def _level(text: str) -> bool | None:
+    """Whether it is logged as an error; None where it has no level."""
+    head = text[:_HEAD_WIDTH]
+    if (match := _GLOG.match(head)) is not None:
+        return match["error"] is not None
+    found = [match for form in (_UPPER, _FIELD, _BRACKET) if (match := form.search(head))]
+    if not found:
+        return None
+    return min(found, key=lambda match: match.start())["error"] is not None
+
+
+def last_error(texts: Sequence[str]) -> str:
+    """The last error, with what it announces and the plain words that end it all; or nothing."""
+    last, plain, passed = -1, -1, 0
+    least = Tells.WORDS
+    for index in range(len(texts) - 1, -1, -1):
+        told = tells(texts[index])
+        if told is Tells.ERROR or (told is least and passed < _NEAR_WORDS):
+            if told is Tells.ERROR or last < 0:
+                last = index
+            if told is Tells.ERROR:
+                break
+        if told is Tells.PLAIN and plain < 0 and last < 0:
+            plain = index
+        passed += told is not Tells.NOISE
+        if passed > _NEAR_ERROR:
+            break
+    if last < 0:
+        return ""
+    words = message(texts[last], texts[last + 1 :])
+    return (
+        words if plain < 0 or texts[plain].strip() in words else f"{words}; {texts[plain].strip()}"
+    )
+
+
+def last_line(texts: Sequence[str]) -> str:
+    """The last line that is no noise, and else one that has words at all."""
+    for least in (Tells.PLAIN, Tells.QUIET):
+        for text in reversed(texts):
+            if tells(text) >= least:
+                return text.strip()
+    return next((text.strip() for text in reversed(texts) if any(map(str.isalpha, text))), "")
+
+
+def message(header: str, more: Iterable[str], *, whole: bool = False) -> str:
+    """An error with the first lines that its message still has, in one.
+
+    They are indented, or items of a list, or above such; and the first one too where the header
+    only announces it. `whole`: all are known to belong to it.
+    """
+    lines = [*more]
+    words, indent = header.rstrip(), 0
+    announces = words.endswith(":") or _COUNTED.search(words) is not None
+    if len(words) > _LONG and not announces:
+        return words
+    kept = 0
+    for index, line in enumerate(lines):
+        following = lines[index + 1] if index + 1 < len(lines) else ""
+        first = announces and not kept
+        if not line.strip():
+            if first:
+                continue
+            break
+        belongs = _ITEM.match(line) or whole or first or following[:1].isspace()
+        if kept == _MOST_LINES or not belongs or _NO_PART.match(line.strip()):
+            break
+        if _IDLE.search(line.strip()):
+            continue
+        if _NOISE.search(line):
+            break
+        deep = len(line) - len(line.lstrip())
+        between = "; " if deep <= indent else ": "
+        words += (" " if words.endswith((":", ";", ",", ".", "!", "?")) else between) + line.strip()
+        indent, kept = deep, kept + 1
+    return words

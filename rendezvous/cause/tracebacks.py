@@ -1,0 +1,317 @@
+"""Exceptions, and the interpreter's own dumps, among the lines of one source. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from rendezvous.cause.lines import Tells, message, tells
+from rendezvous.cause.table import CAUSES, Kind
+from rendezvous.frozen import frozen
+
+MORE_LINES = 12
+"""Of a message that an exception has beyond its first line; and so many lines that count after an
+exception its program has got over it."""
+
+_LONG_WINDED = re.compile(r"(\S+\.)?(RuntimeError|OSError|ImportError|\w*Dist\w*Error)\b")
+"""Exceptions of native code, whose messages have several lines."""
+_FRAME = re.compile(r'\s+File "(?P<file>[^"]*)", line (?P<line>\d+)(?:,? in (?P<name>.*))?')
+_OTHERS_CODE = re.compile(r"(site|dist)-packages/|/lib/python3|/torch/|<frozen |<string>")
+_OF_RDZV = re.compile(r"/worker/look/|/rdzv/_app/")
+_WAITS = re.compile(r"torch/(distributed/|autograd/graph|cuda/|nn/parallel/)")
+"""Where a rank is that waits for others."""
+_SIGNAL = re.compile(r"DataLoader worker .*is killed by signal")
+"""It says more than that a worker "exited unexpectedly", which torch raises from it."""
+_LOOKUP = re.compile(
+    r"(\S+\.)?(\w*(KeyError|IndexError|AttributeError|LookupError|ImportError|ModuleNotFoundError)"
+    r"|StopIteration|StopAsyncIteration|Empty|FileNotFoundError|CancelledError)\b"
+)
+"""What programs try, and then do otherwise: what fails in handling it is as likely the reason."""
+_CLEANS = re.compile(
+    r"\b\w*(save|dump|checkpoint|emergency|clos(e|ing)|clean|finish|shut_?down|destroy|report"
+    r"|notify|upload|rollback|terminat|stop|flush|release|unlink|rmtree|remove|delete)\w*\(",
+    re.IGNORECASE,
+)
+"""A call that saves or tidies up."""
+_PART_WIDTH = 180
+_GROUP = re.compile(r"\s*\+ Exception Group Traceback \(most recent call last\)")
+_MARGIN = re.compile(r"\s*(?:\| ?|\+(?= Exception Group))")
+_SEPARATOR = re.compile(r"\s*\+-(?P<opens>\+-)?-{3,}(?: (?:\d+|\.\.\.) -{3,})?\s*$")
+_TRACEBACK = "Traceback (most recent call last):"
+
+Patterns = tuple[tuple[str, re.Pattern[str]], ...]
+PATTERNS: Patterns = tuple(
+    (row.id, re.compile("|".join(row.patterns), re.MULTILINE)) for row in CAUSES if row.patterns
+)
+CONSEQUENCES = frozenset(row.id for row in CAUSES if row.kind is Kind.CONSEQUENCE)
+_ONLY_NATIVE = frozenset({"abort", "segfault", "bus_error", "crash"})
+
+
+def row_of(line: str, known: Patterns = PATTERNS) -> str | None:
+    """The row that a line tells of; None: none."""
+    return next((name for name, pattern in known if pattern.search(line)), None)
+
+
+def _special(line: str, known: Patterns) -> str | None:
+    name = row_of(line, known)
+    return None if name in _ONLY_NATIVE else name
+
+
+@frozen
+class Line:
+    """A line of output; `at` is when it was read, on whichever clock; `whole`: it had a prefix that
+    only tracebacks have."""
+
+    text: str
+    rank: int | None = None
+    at: float | None = None
+    whole: bool = False
+
+
+@frozen
+class Told:
+    """What a traceback tells: the row, the line and the place."""
+
+    row: str
+    line: str
+    where: str
+
+
+@dataclass
+class Raised:
+    """One exception: its line, what its message has beyond that, and its frames.
+
+    Attributes:
+        where: Its innermost frame, of the user's own code where there is one (`is_own`).
+        direct: It was raised from the one before, and not only while that was handled.
+        cleans: It was raised where something was saved or tidied up.
+        said: Of a command that has failed, what it wrote last.
+    """
+
+    line: str
+    where: str = ""
+    is_own: bool = False
+    direct: bool = False
+    cleans: bool = False
+    whole: bool = False
+    said: str = ""
+    more: list[str] = field(default_factory=list)
+
+    def row(self, known: Patterns) -> tuple[str | None, str]:
+        """The row that it tells of, and its words."""
+        if (name := _special(self.line, known)) is not None:
+            return name, self.words() if self.line.endswith(":") else self.line
+        if _LONG_WINDED.match(self.line):
+            for text in self.more:
+                if not text.strip():
+                    break
+                if (name := _special(text, known)) is not None:
+                    return name, f"{self.line} {text.strip()}"
+        return None, self.words()
+
+    def words(self) -> str:
+        """Its line, with the first ones that its message still has."""
+        words = message(self.line, self.more, whole=self.whole)
+        return f"{words}; its command said '{_cut(self.said)}'" if self.said else words
+
+
+@dataclass
+class Traceback:
+    """An exception with all that it was raised from, which come first.
+
+    Attributes:
+        after: How many lines of the program's own stand behind it.
+        aside: A thread or a child ended in it, and not the program.
+        ignored: The interpreter went on after it.
+        alike: How many other exceptions its group has.
+    """
+
+    at: float | None
+    after: int = 0
+    aside: bool = False
+    ignored: bool = False
+    alike: int = 0
+    raised: list[Raised] = field(default_factory=list)
+    next: Raised = field(default_factory=lambda: Raised(""))
+    """What its frames are of, which come before its line."""
+
+    by_code = False
+    """Whether an exit code says more."""
+
+    def look_at(self, text: str) -> None:
+        """Take in a frame, or a line of its source."""
+        one = self.next
+        if (frame := _FRAME.match(text)) is None:
+            one.cleans |= _CLEANS.search(text) is not None
+            return
+        is_own = _OTHERS_CODE.search(frame["file"]) is None
+        if is_own or not one.is_own:
+            one.where, one.is_own = place(frame), is_own
+        one.cleans |= _CLEANS.search(f"{frame['name']}(") is not None
+
+    def told(self, known: Patterns) -> Told:
+        """What has happened rather than what followed of it."""
+        each = [(one, *one.row(known)) for one in self.raised]
+        first, name, words = each[0]
+        if name in CONSEQUENCES:
+            return Told(name, words, self._where(first))
+        own = [one for one in each if one[1] not in CONSEQUENCES]
+        told = self._of_own(own)
+        more = f" (and {self.alike} more)" if self.alike else ""
+        return Told(told.row, told.line + more, told.where)
+
+    def _of_own(self, own: Sequence[tuple[Raised, str | None, str]]) -> Told:
+        """What was raised first, unless only a library has seen it, or something is special.
+
+        Of what failed in handling it, both are told.
+        """
+        first, name, words = own[0]
+        last = own[-1]
+        pick = next((one for one in reversed(own) if one[1] is not None), None)
+        handled = first.is_own or not first.where or not any(one.is_own for one in self.raised)
+        if pick is None or (
+            handled and pick[0] is not first and not pick[0].direct and self._is_reason(own)
+        ):
+            if len(own) == 1 or not handled or words == last[2]:
+                one = own[0] if handled else last
+                return Told(one[1] or "exception", one[2], self._where(one[0]))
+            line = f"{self._part(first, words)}; then {_cut(last[2])}"
+            return Told(name or "exception", line, self._where(last[0]))
+        if handled and name == pick[1]:
+            pick = own[0]
+        of_signal = (one for one in own if one[1] == pick[1] and _SIGNAL.search(one[2]))
+        pick = next(of_signal, pick)
+        line, where = pick[2], self._where(pick[0])
+        if handled and pick[0] is not first and not pick[0].direct:
+            line = f"{self._part(first, words)}; then {_cut(line)}"
+        return Told(pick[1] or "exception", line, where)
+
+    def _is_reason(self, own: Sequence[tuple[Raised, str | None, str]]) -> bool:
+        """Whether the first one is why the program ended."""
+        return own[-1][0].cleans or _LOOKUP.match(own[0][0].line) is None
+
+    def _part(self, one: Raised, words: str) -> str:
+        where = self._where(one)
+        return _cut(words) + (f" ({where})" if where else "")
+
+    def _where(self, one: Raised) -> str:
+        """Its own place, and where that is of a library the user's last one."""
+        own = [each for each in self.raised if each.is_own]
+        return one.where if one.is_own or not own else own[-1].where
+
+
+@dataclass
+class Dump:
+    """What the interpreter says of all threads when it crashes, or its watchdog's time is over.
+
+    Attributes:
+        header: Its first line.
+        ends: The row of a watchdog; empty for a crash.
+    """
+
+    at: float | None
+    header: str
+    ends: str = ""
+    after: int = 0
+    aside = False
+    ignored = False
+    threads: list[tuple[bool, list[re.Match[str]]]] = field(default_factory=list)
+
+    @property
+    def by_code(self) -> bool:
+        """Whether an exit code says more."""
+        return not self.ends
+
+    def look_at(self, text: str) -> None:
+        """Take in a thread, or a frame of one."""
+        if text.startswith(("Current thread", "Thread 0x")):
+            self.threads.append((text.startswith("Current"), []))
+        elif (frame := _FRAME.match(text)) is not None and not _OF_RDZV.search(frame["file"]):
+            if not self.threads:
+                self.threads.append((True, []))
+            self.threads[-1][1].append(frame)
+
+    def told(self, known: Patterns) -> Told:
+        """Its row, and where its own thread was: the main one is the last."""
+        with_frames = [one for one in self.threads if one[1]]
+        current = [one for one in with_frames if one[0]]
+        frames = (current or with_frames[-1:] or [(True, [])])[0][1]
+        own = (frame for frame in frames if _OTHERS_CODE.search(frame["file"]) is None)
+        frame = next(own, frames[0] if frames else None)
+        row = self.ends or row_of(self.header, known) or "abort"
+        if self.ends and frames and _WAITS.search(frames[0]["file"]):
+            row = "waited"
+        return Told(row, self.header, place(frame) if frame is not None else "")
+
+
+class GroupReader:
+    """Takes the lines of an exception group, and tells the exceptions that are in it."""
+
+    def __init__(self, line: Line) -> None:
+        self._parts: list[list[str]] = [[_TRACEBACK]]
+        self._line = line
+        self._parents: set[int] = set()
+
+    def takes(self, text: str) -> bool:
+        """Whether it is one of its lines, which is read then."""
+        if (bar := _SEPARATOR.match(text)) is not None:
+            if bar["opens"]:
+                self._parents.add(len(self._parts) - 1)
+            self._parts.append([])
+        elif (margin := _MARGIN.match(text)) is not None:
+            self._parts[-1].append(text[margin.end() :])
+        else:
+            return False
+        return True
+
+    def traceback(
+        self, read: Callable[[list[Line]], list[Traceback | Dump]], known: Patterns
+    ) -> Traceback | None:
+        """The first exception that is none but of a consequence, or of being cancelled."""
+        found = []
+        where, is_own = "", False
+        for index, part in enumerate(self._parts):
+            lines = part if "Traceback (most" in "".join(part[:1]) else [_TRACEBACK, *part]
+            told = read([Line(text, self._line.rank, self._line.at, True) for text in lines])
+            for one in told[-1:]:
+                if not isinstance(one, Traceback):
+                    continue
+                last = one.raised[-1]
+                if index in self._parents and len(self._parts) > 1:
+                    where, is_own = last.where or where, last.is_own or is_own
+                    continue
+                if not last.where:
+                    last.where, last.is_own = where, is_own
+                found.append(one)
+        own = [
+            one
+            for one in found
+            if one.told(known).row not in CONSEQUENCES
+            and "CancelledError" not in one.raised[-1].line
+        ]
+        first = next(iter(own or found), None)
+        if first is not None:
+            first.alike = len(found) - 1
+        return first
+
+
+def begins_group(text: str) -> bool:
+    """Whether it is the first line of an exception group."""
+    return _GROUP.match(text) is not None
+
+
+def counts(text: str, known: Patterns) -> bool:
+    """Whether a line shows that its program went on."""
+    return tells(text) is not Tells.NOISE and row_of(text, known) is None
+
+
+def _cut(words: str) -> str:
+    return words if len(words) <= _PART_WIDTH else words[: _PART_WIDTH - 1] + "\u2026"
+
+
+def place(frame: re.Match[str]) -> str:
+    """A frame, for people."""
+    name = (frame["name"] or "").strip()
+    file = frame["file"].rpartition("/")[2]
+    return f"{file}:{frame['line']}" + (f" in {name}" if name and name != "<module>" else "")

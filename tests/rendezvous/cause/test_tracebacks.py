@@ -1,0 +1,216 @@
+"""Groups, chains, dumps and messages of several lines, by value."""
+
+from __future__ import annotations
+
+import pytest
+
+from rendezvous.cause.clues import LOGGED, Line, find_clues
+from rendezvous.wire.evidence import Clue
+
+TRACEBACK = "Traceback (most recent call last):"
+HANDLING = "During handling of the above exception, another exception occurred:"
+DIRECT = "The above exception was the direct cause of the following exception:"
+LOST = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.1]:5"
+MISSING = "FileNotFoundError: [Errno 2] No such file or directory: '/out/emergency.pt'"
+GROUP = """\
+  + Exception Group Traceback (most recent call last):
+  |   File "/app/train.py", line 9, in load
+  |     raise ExceptionGroup("outer", errors)
+  | ExceptionGroup: outer (2 sub-exceptions)
+  +-+---------------- 1 ----------------
+    | ExceptionGroup: inner (2 sub-exceptions)
+    +-+---------------- 1 ----------------
+      | Traceback (most recent call last):
+      |   File "/app/data.py", line 3, in fetch
+      |     check(shard)
+      | {first}
+      +---------------- 2 ----------------
+      | TypeError: second
+      +------------------------------------
+    +---------------- 2 ----------------
+    | ValueError: third
+    +------------------------------------"""
+
+
+def clues(*lines: str, rank: int | None = 0) -> list[Clue]:
+    return find_clues(Line(line, rank) for text in lines for line in text.split("\n"))
+
+
+def frame(line: int, source: str = "go()", file: str = "/app/train.py") -> str:
+    return f'  File "{file}", line {line}, in step\n    {source}'
+
+
+def raised(line: int, words: str, source: str = "go()") -> str:
+    return f"{TRACEBACK}\n{frame(line, source)}\n{words}"
+
+
+@pytest.mark.parametrize(("prefix", "rank"), [("", 0), ("[rank0]: ", 0), ("[rank0]: ", None)])
+def test_of_a_group_the_innermost_first_exception_counts(prefix: str, rank: int | None) -> None:
+    text = GROUP.format(first="OSError: shard-5: checksum is 9c, expected 77")
+    (clue,) = clues(*(prefix + line for line in text.split("\n")), rank=rank)
+    assert clue.line == "OSError: shard-5: checksum is 9c, expected 77 (and 2 more)"
+    assert (clue.where, clue.rank, clue.last) == ("data.py:3 in fetch", 0, True)
+
+
+@pytest.mark.parametrize("first", [LOST, "asyncio.exceptions.CancelledError"])
+def test_of_a_group_what_only_follows_does_not_count(first: str) -> None:
+    (clue,) = clues(GROUP.format(first=first))
+    assert (clue.line, clue.where) == ("TypeError: second (and 2 more)", "train.py:9 in load")
+
+
+def test_a_group_is_a_part_of_a_chain() -> None:
+    group = GROUP.format(first="KeyError: 'x'").split("\n      +--")[0]
+    (clue,) = clues(group, "", HANDLING, "", raised(20, MISSING, "save(state)"))
+    assert clue.line.startswith("KeyError: 'x' (data.py:3 in fetch); then FileNotFoundError")
+    (clue,) = clues(raised(4, "ValueError: root"), "", HANDLING, "", group)
+    assert clue.line == "ValueError: root (train.py:4 in step); then KeyError: 'x'"
+
+
+@pytest.mark.parametrize(
+    ("first", "link", "last", "source", "row", "told"),
+    [
+        (
+            "ValueError: 17",
+            HANDLING,
+            "RuntimeError: no folder",
+            "go()",
+            "exception",
+            ("17", "folder"),
+        ),
+        ("ValueError: 17", HANDLING, MISSING, "go()", "exception", ("17", "emergency")),
+        ("KeyError: 'x'", HANDLING, MISSING, "torch.save(x)", "exception", ("'x'", "emergency")),
+        ("KeyError: 'x'", HANDLING, MISSING, "open(path)", "file_missing", ("'x'", "emergency")),
+        ("KeyError: 'x'", HANDLING, "ValueError: no adamz", "go()", "exception", ("'x'", "adamz")),
+        ("KeyError: 'x'", DIRECT, "ValueError: no adamz", "go()", "exception", ("'x'", "adamz")),
+        (MISSING, DIRECT, "RuntimeError: cannot load", "go()", "file_missing", ("emergency",)),
+        (
+            "OSError: [Errno 28] x",
+            HANDLING,
+            "PermissionError: [Errno 13] y",
+            "go()",
+            "disk_full",
+            ("28", "13"),
+        ),
+        (LOST, HANDLING, MISSING, "go()", "peer_gone", ("closed",)),
+        (LOST, DIRECT, "RuntimeError: step failed", "go()", "peer_gone", ("closed",)),
+    ],
+)
+def test_of_a_chain_what_happened_first_is_told_and_what_failed_then(
+    first: str, link: str, last: str, source: str, row: str, told: tuple[str, ...]
+) -> None:
+    (clue,) = clues(raised(3, first), "", link, "", raised(7, last, source))
+    assert clue.id == row
+    assert all(words in clue.line for words in told)
+    assert ("; then " in clue.line) == (len(told) > 1)
+
+
+def test_what_only_a_library_has_seen_is_not_what_happened_first() -> None:
+    library = frame(3, file="/usr/lib/python3/urllib/request.py")
+    refused = "ConnectionRefusedError: [Errno 111] Connection refused"
+    last = "ValueError: the service is not there"
+    (clue,) = clues(TRACEBACK, library, "KeyError: 1", "", HANDLING, "", raised(7, last))
+    assert (clue.line, clue.where) == (last, "train.py:7 in step")
+    last = "urllib.error.URLError: <urlopen error [Errno 111] Connection refused>"
+    (clue,) = clues(TRACEBACK, library, refused, "", HANDLING, "", raised(7, last))
+    assert clue.line == last
+
+
+def test_what_a_childs_exception_is_raised_from_tells_where() -> None:
+    words = "ValueError: row 4 is empty"
+    remote = ["multiprocessing.pool.RemoteTraceback: ", '"""', raised(3, words), '"""']
+    (clue,) = clues(*remote, "", DIRECT, "", raised(9, words))
+    assert (clue.line, clue.where) == (words, "train.py:3 in step")
+
+
+def test_what_a_command_wrote_is_told_with_its_failure() -> None:
+    failed = "subprocess.CalledProcessError: Command '['ls']' returned non-zero exit status 2."
+    (clue,) = [one for one in clues("ls: cannot access '/x'", raised(3, failed)) if one.raised]
+    assert clue.line == f"{failed}; its command said 'ls: cannot access '/x''"
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["Exception ignored in: <function A.__del__ at 0x7f>", "Exception ignored in atexit callback:"],
+)
+def test_what_the_interpreter_ignores_ends_nothing(words: str) -> None:
+    ignored = f"{words}\n{raised(9, 'OSError: [Errno 24] Too many open files')}"
+    (clue,) = clues(raised(3, "OSError: [Errno 24] Too many open files: 'a'"), ignored)
+    assert (clue.line[-5:], clue.where) == (": 'a'", "train.py:3 in step")
+    assert clues("step 1", ignored) == []
+
+
+def dump(header: str, *threads: str) -> str:
+    return "\n".join((header, *threads))
+
+
+OURS = """\
+Thread 0x00007f560aa666c0 (most recent call first):
+  File "/usr/lib/python3/dist-packages/rdzv/_app/worker/look/answering.py", line 107 in _serve
+"""
+MAIN = """\
+{} 0x00007f5627a5ab80 (most recent call first):
+  File "/app/train.py", line 46 in read_shard
+  File "/app/train.py", line 49 in <module>"""
+OTHER = """\
+{} 0x00007f560aa666c1 (most recent call first):
+  File "/app/train.py", line 12 in prefetch
+"""
+IN_TORCH = """\
+Thread 0x00007f5627a5ab80 (most recent call first):
+  File "/usr/lib/python3/dist-packages/torch/distributed/distributed_c10d.py", line 9 in all_reduce
+  File "/app/train.py", line 49 in <module>"""
+
+
+@pytest.mark.parametrize("time", ["0:00:04", "0:00:00.300000", "1:30:00"])
+def test_a_programs_own_watchdog_tells_where_its_main_thread_was(time: str) -> None:
+    (clue,) = clues(dump(f"Timeout ({time})!", OURS, OTHER.format("Thread"), MAIN.format("Thread")))
+    assert (clue.id, clue.line) == ("own_watchdog", f"Timeout ({time})!")
+    assert (clue.where, clue.last) == ("train.py:46 in read_shard", True)
+
+
+def test_a_watchdog_of_who_waits_for_others_only_shows_that() -> None:
+    (clue,) = clues(dump("Timeout (0:00:04)!", OURS, IN_TORCH))
+    assert (clue.id, clue.where) == ("waited", "train.py:49")
+
+
+def test_a_watchdog_after_which_its_program_went_on_did_not_end_it() -> None:
+    dumped = dump("Timeout (0:00:04)!", OURS, MAIN.format("Thread"))
+    assert clues(dumped, *(f"step {n}" for n in range(60))) == []
+
+
+@pytest.mark.parametrize(
+    ("threads", "where"),
+    [
+        ((OURS, MAIN.format("Current thread")), "train.py:46 in read_shard"),
+        ((OTHER.format("Current thread"), OURS, MAIN.format("Thread")), "train.py:12 in prefetch"),
+        ((OURS, OTHER.format("Thread"), MAIN.format("Thread")), "train.py:46 in read_shard"),
+        (
+            ("Current thread 0x7f:\n  <no Python frame>\n", MAIN.format("Thread")),
+            "train.py:46 in read_shard",
+        ),
+        ((OURS,), ""),
+    ],
+)
+def test_a_crash_is_where_its_current_thread_was(threads: tuple[str, ...], where: str) -> None:
+    (clue,) = clues(dump("Fatal Python error: Segmentation fault", "", *threads))
+    assert (clue.id, clue.where) == ("segfault", where)
+
+
+def test_an_error_is_a_clue_where_nothing_was_raised() -> None:
+    error = "2026-11-25 data ERROR shard 7 is gone"
+    (clue,) = clues("step 1", error, "2026-11-25 data INFO bye")
+    assert (clue.id, clue.line, clue.raised) == (LOGGED, error, False)
+    assert [one.id for one in clues(error, raised(3, "ValueError: no"))] == ["exception"]
+    steps = (f"step {n}" for n in range(20))
+    (clue,) = clues(raised(3, "ValueError: got over"), *steps, error)
+    assert clue.id == LOGGED
+
+
+def test_a_warning_of_a_store_that_answers_later_is_none() -> None:
+    warning = (
+        "[W1125 17:56:01.66 socket.cpp:764] [c10d] The client socket has failed to connect to "
+        "[localhost]:29500 (errno: 111 - Connection refused)."
+    )
+    assert [one.id for one in clues(warning)] == ["waited"]
+    assert clues(warning, "step 1") == []
+    assert [one.id for one in clues(warning, "ERROR: no shard")] == [LOGGED]
