@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from rendezvous.cause.lines import is_logged, last_error
+from rendezvous.cause.lines import Tells, is_logged, last_error, tells
 from rendezvous.cause.tracebacks import (
     CONSEQUENCES,
     MORE_LINES,
@@ -41,7 +41,10 @@ _MOST_AFTER = 40
 
 _OF_RANK = re.compile(r"\[rank(\d{1,9})\]: ?")
 _OF_LOCAL = re.compile(r"\[\w+?(\d{1,6})\]: ?")
-_TRACEBACK = re.compile(r"Traceback \(most recent call last\)")
+_ANSI = re.compile(r"(\x1b|\?)\[[\d;]*[mK]")
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\)(?!:?\\n)")
+_IN_JSON = re.compile(r"Traceback \(most recent call last\):\\n.*?(?<!\\)(?=\"|$)")
+"""One in a record whose ends of lines are written as such."""
 _CHAIN = re.compile(
     r"(During handling of the above exception|The above exception was the direct cause)"
 )
@@ -66,7 +69,9 @@ _OF_A_COMMAND = re.compile(
 """So they do, too; but a rank may have started a Python itself."""
 _RECORD = re.compile(r"\[?[IWEFC]\d{3,4} [\d:.]+ |\[rank\d+\]:\[[IWEF]")
 """What torch's own logging begins a line with."""
-_PASSING = re.compile(r"\[W\d{3,4} .*(client socket has failed|TCP client failed)")
+_PASSING = re.compile(
+    r"\[W\d{3,4} .*(client socket has failed|TCP client failed|cannot be retrieved)"
+)
 """Somebody tries again: no consequence, if anything else is said after that."""
 _ADDED = re.compile(
     r"\s|$|terminate called|Exception (ignored|in thread)|Fatal Python error|Current thread|"
@@ -83,6 +88,12 @@ _IN_VAIN = re.compile(
 """How one fails that has waited for another thread, or for a child: most of it without words."""
 _COMMAND = re.compile(r"(subprocess\.)?CalledProcessError\b")
 _NEAR_LINES = 6
+_OF_CHILD = re.compile(
+    r"\b(sub)?process|\bchild|\bworker|exit(ed)? (with )?(code|status)|non-?zero"
+    r"|\bcommand\b|\bscript\b",
+    re.IGNORECASE,
+)
+_PART_WIDTH = 160
 _VERBOSE = re.compile(r", TensorDeviceTypes=.*?\(nullopt\)\)(?=\))")
 
 
@@ -157,7 +168,7 @@ class _Reader:
             self.tracebacks.append(current)
 
     def _read_frame(self, current: Traceback | Dump, line: Line) -> None:
-        text = line.text
+        text = line.text.replace("> File", "  File", 1) if line.text[:6] == "> File" else line.text
         if text[:1].isspace() or not text.strip() or text[0] in _BOX:
             current.look_at(text)
         elif isinstance(current, Dump):
@@ -227,9 +238,18 @@ def find_clues(lines: Iterable[Line], most: int = MAX_CLUES) -> list[Clue]:
     for line in lines:
         key, bare = _source(line)
         sources.setdefault(key, []).append(bare)
+        for text in _in_json(line.text):
+            sources[key].append(Line(text, bare.rank, bare.at, whole=True))
     each = [_clues_of(rank, found) for (rank, _), found in sources.items()]
     share = max(2, most // max(1, len(each)))
     return [clue for found in each for clue in found[-share:]][:most]
+
+
+def _in_json(text: str) -> list[str]:
+    """The traceback that is in a line."""
+    if "Traceback" not in text or (match := _IN_JSON.search(text)) is None:
+        return []
+    return match[0].replace('\\"', '"').split("\\n")
 
 
 def without_tracebacks(texts: Iterable[str]) -> list[str]:
@@ -241,7 +261,7 @@ def without_tracebacks(texts: Iterable[str]) -> list[str]:
 
 def _source(line: Line) -> tuple[tuple[int | None, str], Line]:
     """Whose line it is, and the line without the prefix that says so."""
-    line = Line(line.text[:_READ_WIDTH], line.rank, line.at)
+    line = Line(_ANSI.sub("", line.text[:_READ_WIDTH]), line.rank, line.at)
     if (match := _OF_RANK.match(line.text)) is not None:
         rank = int(match[1])
         return (rank, ""), Line(line.text[match.end() :], rank, line.at, whole=True)
@@ -268,7 +288,7 @@ def _single(rank: int | None, lines: Sequence[Line], known: Patterns) -> list[Cl
     passing: Clue | None = None
     for line in lines:
         name = row_of(line.text, known)
-        if name in CONSEQUENCES and _PASSING.match(line.text):
+        if name is not None and _PASSING.match(line.text):
             passing = passing or _clue(name, line.text, rank, line.at)
         elif name is not None and (name not in found or name not in CONSEQUENCES):
             found[name] = _clue(name, line.text, rank, line.at)
@@ -294,11 +314,12 @@ def _raised_in(
     rank: int | None, found: Sequence[Traceback | Dump], known: Patterns, error: Clue | None
 ) -> list[Clue]:
     """The last tracebacks; not what was logged and got over."""
-    clues = []
+    clues: list[Clue] = []
     tracebacks = _that_tell(found, known)
+    was_error = error is not None and tells(error.line) is Tells.ERROR
     for traceback in tracebacks:
         is_last = traceback is tracebacks[-1]
-        most = _MOST_AFTER if is_last and error is None else MORE_LINES
+        most = MORE_LINES if was_error or not is_last else _MOST_AFTER
         if rank is not None and traceback.after > most:
             continue
         told = traceback.told(known)
@@ -308,8 +329,19 @@ def _raised_in(
             "raised": not traceback.by_code,
             "last": is_last and (in_vain or traceback.after == 0),
         }
-        clues.append(_clue(told.row, told.line, rank, traceback.at).model_copy(update=changes))
+        words = told.line
+        if clues and rank is not None and told.row == "exception" and tracebacks[0].after <= 1:
+            words = _with_childs(clues[-1], words)
+        clues.append(_clue(told.row, words, rank, traceback.at).model_copy(update=changes))
     return clues
+
+
+def _with_childs(before: Clue, words: str) -> str:
+    """What was raised at once before, where the last one says that another process has failed."""
+    if before.id in CONSEQUENCES or before.line == words or not _OF_CHILD.search(words):
+        return words
+    where = f" ({before.where})" if before.where else ""
+    return f"{before.line[:_PART_WIDTH]}{where}; then {words}"
 
 
 def _that_tell(found: Sequence[Traceback | Dump], known: Patterns) -> Sequence[Traceback | Dump]:

@@ -137,6 +137,7 @@ def last_error(texts: Sequence[str]) -> str:
             break
     if last < 0:
         return ""
+    last = _head(texts, last)
     words = message(texts[last], texts[last + 1 :])
     return (
         words if plain < 0 or texts[plain].strip() in words else f"{words}; {texts[plain].strip()}"
@@ -146,10 +147,19 @@ def last_error(texts: Sequence[str]) -> str:
 def last_line(texts: Sequence[str]) -> str:
     """The last line that is no noise, and else one that has words at all."""
     for least in (Tells.PLAIN, Tells.QUIET):
-        for text in reversed(texts):
-            if tells(text) >= least:
-                return text.strip()
+        for index in range(len(texts) - 1, -1, -1):
+            if tells(texts[index]) >= least:
+                head = _head(texts, index)
+                return message(texts[head], texts[head + 1 :]).strip()
     return next((text.strip() for text in reversed(texts) if any(map(str.isalpha, text))), "")
+
+
+def _head(texts: Sequence[str], index: int) -> int:
+    """The line below which this one is indented, if it is near."""
+    for above in range(index, max(-1, index - _MOST_LINES - 2), -1):
+        if not _ITEM.match(texts[above]):
+            return above if tells(texts[above]) > Tells.QUIET else index
+    return index
 
 
 def message(header: str, more: Iterable[str], *, whole: bool = False) -> str:

@@ -87,6 +87,7 @@ class Raised:
         direct: It was raised from the one before, and not only while that was handled.
         cleans: It was raised where something was saved or tidied up.
         said: Of a command that has failed, what it wrote last.
+        source: Of its innermost frame, the line of the program.
     """
 
     line: str
@@ -96,6 +97,7 @@ class Raised:
     cleans: bool = False
     whole: bool = False
     said: str = ""
+    source: str = ""
     more: list[str] = field(default_factory=list)
 
     def row(self, known: Patterns) -> tuple[str | None, str]:
@@ -113,6 +115,8 @@ class Raised:
     def words(self) -> str:
         """Its line, with the first ones that its message still has."""
         words = message(self.line, self.more, whole=self.whole)
+        if words == self.line and ": " not in words and self.source.startswith("assert "):
+            words = f"{words}: {self.source}"
         return f"{words}; its command said '{_cut(self.said)}'" if self.said else words
 
 
@@ -144,7 +148,9 @@ class Traceback:
         one = self.next
         if (frame := _FRAME.match(text)) is None:
             one.cleans |= _CLEANS.search(text) is not None
+            one.source = one.source or text.strip()
             return
+        one.source = ""
         is_own = _OTHERS_CODE.search(frame["file"]) is None
         if is_own or not one.is_own:
             one.where, one.is_own = place(frame), is_own

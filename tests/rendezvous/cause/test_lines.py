@@ -93,6 +93,14 @@ def test_an_error_near_the_end_is_told_with_the_plain_words_after_it(
     assert last_error(texts) == told
 
 
+def test_a_part_is_told_with_what_it_is_part_of() -> None:
+    texts = ["settings are not right:", "  rate: -0.1 is invalid", "  layers: x"]
+    assert last_error(texts) == "settings are not right: rate: -0.1 is invalid; layers: x"
+    assert last_line(["Key 'a' is not there", "    full_key: o.a"]) == (
+        "Key 'a' is not there: full_key: o.a"
+    )
+
+
 def test_rust_and_cpp_announce_a_line() -> None:
     panic = "thread 'main' panicked at src/main.rs:4:5:"
     texts = [panic, "index out of bounds", NOISE["of Rust"]]

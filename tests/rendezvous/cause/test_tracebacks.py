@@ -122,6 +122,44 @@ def test_what_a_childs_exception_is_raised_from_tells_where() -> None:
     assert (clue.line, clue.where) == (words, "train.py:3 in step")
 
 
+def test_what_a_child_has_raised_is_told_with_who_says_that_a_process_failed() -> None:
+    child = raised(3, "ValueError: row 3 is empty")
+    found = clues(child, raised(9, "RuntimeError: the script exited with code 1"))
+    assert found[-1].line == (
+        "ValueError: row 3 is empty (train.py:3 in step); "
+        "then RuntimeError: the script exited with code 1"
+    )
+    assert clues(child, raised(9, "RuntimeError: no"))[-1].line == "RuntimeError: no"
+
+
+def test_an_assertion_without_words_is_told_by_its_source() -> None:
+    (clue,) = clues(raised(3, "AssertionError", "assert batch % world == 0"))
+    assert clue.line == "AssertionError: assert batch % world == 0"
+    (clue,) = clues(raised(3, "AssertionError: no", "assert batch % world == 0"))
+    assert clue.line == "AssertionError: no"
+
+
+def test_a_traceback_in_a_record_of_json_is_read() -> None:
+    text = raised(3, 'ValueError: label 17 is "bad"').replace('"', '\\"').replace("\n", "\\n")
+    record = f'{{"level":"ERROR","exc_info":"{text}","rank":0}}'
+    (clue,) = clues('{"level":"INFO"}', record, '{"level":"INFO","msg":"bye"}')
+    assert (clue.line, clue.where) == ('ValueError: label 17 is "bad"', "train.py:3 in step")
+
+
+def test_the_tracebacks_of_loguru_have_a_mark() -> None:
+    marked = f'{TRACEBACK}\n\n> File "/app/train.py", line 10, in <module>\n    main()\n'
+    (clue,) = clues(marked, frame(7), "    \u2514 0", "", "ZeroDivisionError: division by zero")
+    assert (clue.line, clue.where) == (
+        "ZeroDivisionError: division by zero",
+        "train.py:7 in step",
+    )
+
+
+def test_colours_do_not_hide_a_level() -> None:
+    (clue,) = clues("\x1b[31mERROR\x1b[0m shard 7 is gone", "\x1b[32mINFO\x1b[0m bye")
+    assert (clue.id, clue.line) == (LOGGED, "ERROR shard 7 is gone")
+
+
 def test_what_a_command_wrote_is_told_with_its_failure() -> None:
     failed = "subprocess.CalledProcessError: Command '['ls']' returned non-zero exit status 2."
     (clue,) = [one for one in clues("ls: cannot access '/x'", raised(3, failed)) if one.raised]
