@@ -69,6 +69,7 @@ _OF_A_COMMAND = re.compile(
 """So they do, too; but a rank may have started a Python itself."""
 _RECORD = re.compile(r"\[?[IWEFC]\d{3,4} [\d:.]+ |\[rank\d+\]:\[[IWEF]")
 """What torch's own logging begins a line with."""
+_NATIVE_FRAME = re.compile(r"frame #\d+: |Exception raised from |<omitting python frames>")
 _PASSING = re.compile(
     r"\[W\d{3,4} .*(client socket has failed|TCP client failed|cannot be retrieved)"
 )
@@ -287,6 +288,8 @@ def _single(rank: int | None, lines: Sequence[Line], known: Patterns) -> list[Cl
     found: dict[str, Clue] = {}
     passing: Clue | None = None
     for line in lines:
+        if _NATIVE_FRAME.match(line.text):
+            continue
         name = row_of(line.text, known)
         if name is not None and _PASSING.match(line.text):
             passing = passing or _clue(name, line.text, rank, line.at)

@@ -14,7 +14,8 @@ from rendezvous.wire.words import listed
 _SAYS = re.compile(
     r"Rank (?P<rank>\d{1,9}) is running collective: CollectiveFingerPrint\("
     r"(?:SequenceNumber=(?P<number>\d+),? ?)?OpType=(?P<call>\w+)"
-    r"(?:, ?TensorShape=\[(?P<size>[^\]]*)\]?)?(?:, ?TensorDtypes=(?P<type>[\w ,]*?), ?Tensor)?"
+    r"(?:, ?TensorShape=\[(?P<size>[^\]]*)\]?)?"
+    r"(?:, ?TensorDtypes=(?P<type>[\w ,]*?)(?:, ?Tensor|\)|$))?"
 )
 _NAMES = re.compile(r"but Rank (\d{1,9}) is running collective")
 
@@ -61,8 +62,10 @@ def odd_one(lines: Iterable[str]) -> Odd:
     if not others:
         # The odd one has said nothing itself.
         silent = tuple(named - calls.keys()) if len(usual) > 1 and len(named) == 1 else ()
-        words = f"ranks {listed(map(str, usual))} call {most.call}" if len(usual) > 1 else ""
-        return Odd(silent, f"rank {silent[0]} does not where {words}" if silent else words)
+        if not silent:
+            return Odd((), "")
+        usual_words = f"ranks {listed(map(str, usual))} call {most.call}"
+        return Odd(silent, f"rank {silent[0]} calls something else where {usual_words}")
     ranks = tuple(rank for call in others for rank in groups[call])
     words = _difference(most, usual, others[0], groups[others[0]])
     return Odd(ranks if len(usual) > len(ranks) else (), words)

@@ -26,6 +26,8 @@ _BRACKET = re.compile(
     re.IGNORECASE,
 )
 _GLOG = re.compile(r"\[?(?:(?P<error>[EF])|[IWDV])\d{4,8} [\d:.]{6,}")
+_READ_WIDTH = 400
+"""Of a line, no more is looked at: some patterns take the square of its length."""
 _HEAD_WIDTH = 160
 """A level stands before the message."""
 _ANNOUNCED = re.compile(
@@ -51,7 +53,7 @@ _NOISE = re.compile(
     r"|^(?:wandb|rdzv|mlflow|comet|COMET)\b.*: |resource_tracker|\w*Warning: |warnings?\.warn\("
     r"|^Exception ignored|^Extension modules: |^(?:Current thread|Thread) 0x|^\s+File \"|^\s+at \S"
     r"|^\s*\.\.\. \d+ more|^Node\.js v|^\s*\[\d+\] \S+ "
-    r"|^goroutine \d|^(?:[\w.*()/]+)\(.*\)$|^\t/|^exit status |^note: run with|^stack backtrace"
+    r"|^goroutine \d|^[\w.*/]+\(.*\)$|^\t/|^exit status |^note: run with|^stack backtrace"
     r"|^frame #|^\s*\d+: +(?:0x|\w+::)|^\*\*\* |^    @ |^(?:Stack trace|Backtrace)\b"
     r"|^usage: |^(?:=|-|\*|#){4,}|^Set the environment variable |further information|https?://\S+$",
 )
@@ -92,6 +94,7 @@ class Tells(IntEnum):
 
 def tells(text: str) -> Tells:
     """How much this line tells."""
+    text = text[:_READ_WIDTH]
     if (level := _level(text)) is not None:
         return Tells.ERROR if level else Tells.QUIET
     if _NOISE.search(text):

@@ -43,6 +43,17 @@ def test_the_odd_one_of_three_is_named_with_what_differs(call: str, words: str) 
     assert odd_one(lines[::-1]) == found
 
 
+def test_a_type_is_read_without_what_torch_says_of_devices() -> None:
+    short, half = (call.replace(", TensorDeviceTypes=x", ")") for call in (SUM, HALF))
+    found = odd_one([says(0, short, 1), says(1, half, 0), says(2, short, 1)])
+    assert found.ranks == (1,)
+
+
+def test_where_all_seem_to_call_the_same_nothing_is_said_of_it() -> None:
+    found = odd_one([says(0, SUM, 1), says(1, SUM, 0)])
+    assert (found.ranks, found.words) == ((), "")
+
+
 def test_of_two_nobody_is_odd() -> None:
     found = odd_one([says(0, SUM, 1), says(1, BARRIER, 0)])
     assert found.ranks == ()

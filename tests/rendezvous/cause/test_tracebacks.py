@@ -250,5 +250,7 @@ def test_a_warning_of_a_store_that_answers_later_is_none() -> None:
         "[localhost]:29500 (errno: 111 - Connection refused)."
     )
     assert [one.id for one in clues(warning)] == ["waited"]
+    native = ["Exception raised from ping at x.cpp:4", "frame #2: c10::DistNetworkError()", ""]
+    assert [one.line for one in clues(warning, *native)] == [warning]
     assert clues(warning, "step 1") == []
     assert [one.id for one in clues(warning, "ERROR: no shard")] == [LOGGED]
