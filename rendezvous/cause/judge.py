@@ -10,10 +10,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from rendezvous.cause.clues import LOGGED
 from rendezvous.cause.collectives import is_of_calls, odd_one
+from rendezvous.cause.lines import Tells, tells
 from rendezvous.cause.seen import NodeSeen, Proof, Suspect, ended_by_itself
 from rendezvous.cause.table import BY_ID, Kind
 from rendezvous.cause.telling import suspects_of
@@ -78,7 +81,7 @@ def judge(nodes: Sequence[NodeSeen]) -> Judged | None:
         return None
     first = suspects[0]
     own = [one for one in suspects if not one.is_consequence]
-    own = [one for one in own if not _only_follows(one, own)]
+    own = _stuck_elsewhere([one for one in own if not _only_follows(one, own)])
     if own and own[0].at - first.at <= CONSEQUENCE_SECONDS and _is_of_calls(own[0]):
         return _differing(nodes, own, first)
     if own and own[0].at - first.at <= CONSEQUENCE_SECONDS:
@@ -98,6 +101,16 @@ def _only_follows(one: Suspect, others: Sequence[Suspect]) -> bool:
         other.clue is not None and _NUMBER.sub("", other.clue.line).endswith(end)
         for other in others
     )
+
+
+def _stuck_elsewhere(own: list[Suspect]) -> list[Suspect]:
+    """Without the ranks whose watchdogs have ended them where most others were: they waited."""
+    dogs = [one for one in own if one.row == "own_watchdog" and one.clue is not None]
+    places = Counter(one.clue.where for one in dogs if one.clue is not None)
+    usual, count = places.most_common(1)[0] if places else ("", 0)
+    if len(places) < 2 or count * 2 <= len(dogs):
+        return own
+    return [one for one in own if one not in dogs or (one.clue and one.clue.where != usual)]
 
 
 def _is_of_calls(one: Suspect) -> bool:
@@ -183,9 +196,15 @@ class _Ranks:
             yield [self._named(rank, "stopped_process", first.at, Proof.FACT) for rank in stopped]
         if raised := [one for rank in alive for one in self._raised(rank)]:
             yield [min(raised, key=lambda one: one.at)]
+        logged = [one for rank in alive for one in self._logged(rank)]
+        if len(logged) == 1:
+            yield logged
         ended = [rank for rank in others if self._ended_early(rank, first.at)]
         early = [
-            self._named(rank, "early_end", self._ended_at(rank), Proof.FACT)
+            replace(
+                self._named(rank, "early_end", self._ended_at(rank), Proof.FACT),
+                clue=self._last_said(rank),
+            )
             for rank in sorted(ended, key=self._ended_at)
         ]
         if early and (not alive or set(ended) & set(named)):
@@ -259,6 +278,18 @@ class _Ranks:
         for clue in self._clues.get(rank, []):
             if clue.raised and clue.last and clue.rank == rank and clue.id in BY_ID:
                 yield Suspect(node.slot, clue.id, node.at(clue.at), Proof.LINE, rank, None, clue)
+
+    def _logged(self, rank: int) -> Iterator[Suspect]:
+        """An error that a rank has written, which raised nothing and may be cleaning up."""
+        for clue in self._clues.get(rank, []):
+            if clue.id == LOGGED and clue.rank == rank and tells(clue.line) is Tells.ERROR:
+                at = self._slots[rank].at(clue.at)
+                yield replace(self._named(rank, "exit_code", at, Proof.LINE), clue=clue)
+
+    def _last_said(self, rank: int) -> Clue | None:
+        """Why a rank may have ended, though with exit code 0."""
+        own = [clue for clue in self._clues.get(rank, []) if clue.rank == rank]
+        return next((one for one in reversed(own) if one.last or one.id == LOGGED), None)
 
     def _ended_early(self, rank: int, before: float) -> bool:
         if not self._succeeded(rank):

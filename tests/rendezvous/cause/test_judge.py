@@ -282,3 +282,34 @@ def test_who_fails_alike_without_what_that_came_of_is_not_the_first() -> None:
     second = node(1, [ended(1, 1)], [said(1, "exception", root, 0.0)])
     assert verdict(first, second) == ("exception", 1, 1, True)
     assert verdict(first, node(1, [ended(1, 0)])) == ("exception", 0, 0, True)
+
+
+def test_of_watchdogs_the_one_elsewhere_is_the_cause() -> None:
+    def dog(rank: int, where: str, at: float) -> Clue:
+        clue = said(rank, "own_watchdog", "Timeout (0:00:04)!", at)
+        return clue.model_copy(update={"where": where})
+
+    usual = [dog(0, "a.py:9", -0.3), dog(1, "a.py:9", -0.2), dog(3, "a.py:9", -0.1)]
+    first = node(0, [ended(0, 1), ended(1, 1)], usual[:2])
+    second = node(1, [ended(2, 1), ended(3, 1)], [dog(2, "a.py:4 in read", 0.0), usual[2]])
+    assert verdict(first, second) == ("own_watchdog", 1, 2, True)
+    assert verdict(first)[2] == 0
+
+
+def test_who_wrote_an_error_and_was_ended_while_it_tidied_up_is_told() -> None:
+    error = Clue(id="logged", line="ERROR label 17 is bad", rank=2, at=-1.0)
+    first = node(0, [ended(0, 1), lives(1)], lost(0))
+    assert verdict(first, node(1, [lives(2), lives(3)], [error])) == ("exit_code", 1, 2, True)
+    assert clause(first, node(1, [lives(2), lives(3)], [error])).endswith("'ERROR label 17 is bad'")
+    two = [error, error.model_copy(update={"rank": 3})]
+    assert not verdict(first, node(1, [lives(2), lives(3)], two))[3]
+    passing = error.model_copy(update={"line": "the cache is missing"})
+    assert not verdict(first, node(1, [lives(2), lives(3)], [passing]))[3]
+
+
+def test_who_ended_early_after_an_error_is_told_with_it() -> None:
+    first = node(0, [ended(0, 1), lives(1)], lost(0))
+    error = said(2, "exception", "ValueError: label 17", -2.0)
+    second = node(1, [ended(2, 0, -1.0), lives(3)], [error])
+    assert verdict(first, second) == ("early_end", 1, 2, True)
+    assert clause(first, second).endswith(": ValueError: label 17")
