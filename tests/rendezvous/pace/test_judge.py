@@ -91,9 +91,9 @@ def innocents(program: Callable[..., Any], seeds: range, steps: int) -> tuple[in
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_nobody_is_named_where_nobody_is_slow(program: Callable[..., Any]) -> None:
-    """2,100 looks in all; a single one may be wrong now and then."""
-    single, double = innocents(program, range(5), 60)
-    assert single <= MOST.get(program, 0.015) * 140
+    """840 looks in all; a single one may be wrong now and then."""
+    single, double = innocents(program, range(2), 60)
+    assert single <= max(1, MOST.get(program, 0.015) * 56)
     assert double == 0
 
 
@@ -170,8 +170,8 @@ def tried(job: Job, who: tuple[int, int | None], seeds: range) -> tuple[int, lis
 
 @pytest.mark.parametrize("case", CASES)
 def test_who_is_slow_is_named_with_the_cost(case: str) -> None:
-    found, costs = tried(*CASES[case], range(6))
-    assert found >= 5
+    found, costs = tried(*CASES[case], range(4))
+    assert found >= 3
     assert all(0.65 <= cost <= 1.35 for cost in costs), costs
 
 
@@ -204,18 +204,18 @@ SOMETIMES: dict[str, Case] = {
 
 @pytest.mark.parametrize("case", SOMETIMES)
 def test_at_most_who_is_slow_is_named(case: str) -> None:
-    tried(*SOMETIMES[case], range(10))
+    tried(*SOMETIMES[case], range(4))
 
 
 def test_the_later_one_of_two_is_named() -> None:
-    found, _ = tried(*SOMETIMES["two on two nodes"], range(10))
-    assert found == 10
+    found, _ = tried(*SOMETIMES["two on two nodes"], range(4))
+    assert found == 4
 
 
 @pytest.mark.parametrize("program", [plain, buckets, grid])
 def test_of_two_that_are_alike_none_or_either_is_named(program: Callable[..., Any]) -> None:
     job = Job(program, slow=(Slow((1, 5), 0.3),), ranks=8)
-    for seed in range(10):
+    for seed in range(4):
         for look in looks(job, seed):
             found = judge(look)
             assert found is None or found.who in ((0, 1), (2, 5))
