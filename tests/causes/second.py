@@ -76,6 +76,7 @@ class Fault:
         ranks_known: Whether rdzv can know ranks: not of what a program starts itself.
         never: Regular expressions of what is wrong, added when that had been told.
         at_first: How it was told when it was first run: right; unknown (without its reason); wrong.
+        may_be_unsure: Whether nobody need be blamed, as what is seen may not tell who it is.
     """
 
     name: str
@@ -90,11 +91,14 @@ class Fault:
     ranks_known: bool = True
     never: tuple[str, ...] = ()
     at_first: str = "right"
+    may_be_unsure: bool = False
 
     def objections(self, slot: int, rank: int | None, *, certain: bool, message: str) -> list[str]:
         """What is wrong with what is told of it."""
         found = [f"not said: {one}" for one in self.says if re.search(one, message) is None]
         found += [f"said: {one}" for one in self.never if re.search(one, message)]
+        if not certain and self.may_be_unsure:
+            return found
         if not certain:
             found.append("nobody is blamed")
         if self.guilty and slot not in {one // self.each for one in self.guilty}:

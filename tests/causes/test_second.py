@@ -1,4 +1,4 @@
-"""The second corpus and the third, in `rdzv launch`: the result names who is to blame, and why."""
+"""The second corpus and later ones in `rdzv launch`: the result names who is to blame, and why."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.causes.second import Fault
-from tests.causes.second_record import OUTPUTS, marks_of, objections, start
+from tests.causes.second_record import FOLDERS, marks_of, objections, start
 
 pytestmark = [pytest.mark.faults, pytest.mark.nightly, pytest.mark.timeout(150)]
 
@@ -18,7 +18,7 @@ def _marks(fault: Fault) -> list[pytest.MarkDecorator]:
 
 
 @pytest.mark.parametrize(
-    "fault", [pytest.param(fault, id=fault.name, marks=_marks(fault)) for fault in OUTPUTS]
+    "fault", [pytest.param(fault, id=fault.name, marks=_marks(fault)) for fault in FOLDERS]
 )
 def test_the_result_names_who_and_why(fault: Fault, tmp_path: Path) -> None:
     result = start(fault, tmp_path)
