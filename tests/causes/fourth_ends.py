@@ -68,6 +68,7 @@ for step in range(100):
     dist.all_reduce(torch.ones(classes))
     time.sleep(0.01)
 """,
+        at_first="unknown",
     ),
     Fault(
         "early-stopping",
