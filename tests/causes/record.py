@@ -203,6 +203,8 @@ def without_machine(text: str, folder: Path) -> str:
     for place, instead in places.items():
         text = text.replace(str(place), instead)
     text = re.sub(r"\.venv/lib/python3\S*/site-packages/", "", text)  # torch's own shortened paths
+    text = re.sub(r"[^\s\"\\]*\.venv/lib/python3[\d.]*/[a-z-]*\u2026", f"{_PACKAGES}\u2026", text)
+    text = re.sub(r"/tmp/torchelastic_\w+/\w+?_\w+/", "/run/torchelastic/", text)
     return re.sub(rf"\b{re.escape(socket.gethostname())}\b", "node", text)
 
 

@@ -1,4 +1,4 @@
-"""The second corpus and the third, as their nodes have seen them: who is named, and why.
+"""The later corpora, as their nodes have seen them: who is named, and why.
 
 Nothing is run.
 """
@@ -16,7 +16,7 @@ from rendezvous.cause.judge import judge
 from rendezvous.cause.seen import NodeSeen, ended_by_itself
 from rendezvous.cause.sentences import sentence_of
 from rendezvous.run.state import words_of_end
-from tests.causes import second_ends, third_ends
+from tests.causes import fourth_ends, second_ends, third_ends
 from tests.causes.second import Fault
 from tests.causes.second_record import OUTPUTS, marks_of, output_of, read, seen_of
 from tests.causes.test_outputs import OURS
@@ -96,8 +96,9 @@ def test_all_is_recorded_and_nothing_of_a_machine() -> None:
     [
         (second_ends.FAULTS, {"right": 24, "unknown": 5, "wrong": 1}),
         (third_ends.FAULTS, {"right": 23, "unknown": 5, "wrong": 2}),
+        (fourth_ends.FAULTS, {"right": 26, "unknown": 2, "wrong": 2}),
     ],
-    ids=["second", "third"],
+    ids=["second", "third", "fourth"],
 )
 def test_how_it_did_at_first_is_not_forgotten(
     faults: tuple[Fault, ...], counts: dict[str, int]
