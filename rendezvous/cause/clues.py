@@ -43,6 +43,8 @@ _OF_RANK = re.compile(r"\[rank(\d{1,9})\]: ?")
 _OF_LOCAL = re.compile(r"\[\w+?(\d{1,6})\]: ?")
 _ANSI = re.compile(r"(\x1b|\?)\[[\d;]*[mK]")
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\)(?!:?\\n)")
+_TOLD_OF = re.compile(r"Traceback \(most recent call last\): \(RANK (\d{1,9})\)")
+"""What stands in the message of an exception before what another rank has raised."""
 _IN_JSON = re.compile(r"Traceback \(most recent call last\):\\n.*?(?<!\\)(?=\"|$)")
 """One in a record whose ends of lines are written as such."""
 _CHAIN = re.compile(
@@ -115,6 +117,7 @@ class _Reader:
         self._group: GroupReader | None = None
         self._in_frames = self._chained = self._direct = self._aside = self._ignored = False
         self._more = 0
+        self._last = Raised("")
 
     def read_all(self, lines: Iterable[Line]) -> list[Traceback | Dump]:
         """Take all of them; the tracebacks that ended something."""
@@ -132,6 +135,9 @@ class _Reader:
         if begins_group(text):
             self._begin(line)
             self._in_frames, self._group = False, GroupReader(line)
+        elif (of := _TOLD_OF.match(text)) and isinstance(self._current, Traceback) and self._more:
+            self._current.next = Raised("", of_rank=of[1])
+            self._in_frames, self._more = True, 0
         elif _TRACEBACK.search(text):
             self._begin(line)
         elif _FATAL.match(text) or _WATCHDOG.match(text):
@@ -200,7 +206,12 @@ class _Reader:
         one.line, one.whole = text.strip(), line.whole
         if _COMMAND.match(text):
             one.said = last_error([other.text for other in self.others[-_NEAR_LINES:]])
-        current.raised.append(one)
+        if one.of_rank:
+            current.raised[-1].told.append(one)
+        else:
+            current.raised.append(one)
+        self._last = one
+        current.uncaught = line.uncaught
         current.at, self._more = line.at, MORE_LINES
         if current not in self.tracebacks[-1:]:
             self.tracebacks.append(current)
@@ -223,7 +234,7 @@ class _Reader:
             if current.raised and self._more:
                 self._more = 0 if _ends_message(text) else self._more - 1
                 if self._more:
-                    current.raised[-1].more.append(text)
+                    self._last.more.append(text)
         if current is not None and not _RECORD.match(text) and not _ADDED.match(text):
             current.after += counts(text, self._known)
         self.others.append(line)

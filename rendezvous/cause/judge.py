@@ -14,23 +14,27 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from rendezvous.cause.clues import LOGGED
+from rendezvous.cause.clues import LOGGED, row_of
 from rendezvous.cause.collectives import is_of_calls, odd_one
 from rendezvous.cause.lines import Tells, tells
 from rendezvous.cause.seen import NodeSeen, Proof, Suspect, ended_by_itself
 from rendezvous.cause.table import BY_ID, Kind
-from rendezvous.cause.telling import suspects_of
+from rendezvous.cause.telling import WAITING, by_facts, suspects_of
+from rendezvous.cause.tracebacks import CONSEQUENCES, TOLD_OF_RANK
 from rendezvous.frozen import frozen
 from rendezvous.wire.evidence import Clue, RankEnd
 
 CONSEQUENCE_SECONDS = 30.0
 """By how much something else may fail after what it has caused elsewhere."""
 
-_WAITING = ("waited", "watchdog_timeout")
 _NAMED = re.compile(
     r"Ranks? ([\d, ]+) failed to pass monitoredBarrier|keys: /default_pg/\d+//cpu//\d+/(\d+)\b"
 )
 """The ranks that torch's monitored barrier has missed, and the one whose address Gloo waits for."""
+_TOLD_OF = re.compile(
+    r"\(RANK (?P<rank>\d{1,9})\) (?P<words>.*)|ranks:dict_keys\(\[(?P<key>\d{1,9})[\d, ]*\]\)$"
+)
+"""What another rank has raised, in the words of all."""
 _TIDY_SECONDS = 2.0
 """A rank that ends tidily has closed its connections before: so much later it may be gone."""
 _REACTION_SECONDS = 0.1
@@ -183,12 +187,13 @@ class _Ranks:
         return any(row.kind is Kind.CONSEQUENCE for row in rows)
 
     def _waits(self, rank: int) -> bool:
-        return any(clue.id in _WAITING for clue in self._clues.get(rank, []))
+        return any(clue.id in WAITING for clue in self._clues.get(rank, []))
 
     def _missed(self, first: Suspect) -> Iterator[list[Suspect]]:
         """Who may be missed, what is most certain first."""
         others = [rank for rank in self._slots if not self._suffers(rank)]
         alive = [rank for rank in others if self._lives(rank)]
+        yield from self._told_of(first)
         yield from self._unreached(first)
         stopped = [rank for rank in alive if self._ends[rank].state in ("T", "t")]
         named = self._named_by_others()
@@ -216,6 +221,23 @@ class _Ranks:
             yield [self._named(rank, row, first.at, Proof.LINE) for rank in alive]
         if early:
             yield early
+
+    def _told_of(self, first: Suspect) -> Iterator[list[Suspect]]:
+        """The rank of which others say what it has raised; its own words tell where.
+
+        One that says something else has not taken part: ranks of another group are meant.
+        """
+        told = [clue for clue in self._all_clues() if clue.id == TOLD_OF_RANK]
+        named = [(clue, match) for clue in told if (match := _TOLD_OF.search(clue.line))]
+        for clue, match in sorted(named, key=lambda each: each[0].rank != _rank_in(each[1])):
+            rank, words = _rank_in(match), match["words"] or clue.line
+            own = self._clues.get(rank, [])
+            row = (row_of(match["words"]) if match["words"] else None) or "exception"
+            elsewhere = bool(own) and all(one.id != TOLD_OF_RANK for one in own)
+            if rank in self._slots and row not in CONSEQUENCES and not elsewhere:
+                one = self._named(rank, row, first.at, Proof.LINE)
+                said = clue.model_copy(update={"id": row, "line": words, "rank": rank})
+                yield [replace(one, clue=said)]
 
     def _unreached(self, first: Suspect) -> Iterator[list[Suspect]]:
         """Those that could not reach the store, where at least as many others have."""
@@ -277,7 +299,9 @@ class _Ranks:
         node = self._slots[rank]
         for clue in self._clues.get(rank, []):
             if clue.raised and clue.last and clue.rank == rank and clue.id in BY_ID:
-                yield Suspect(node.slot, clue.id, node.at(clue.at), Proof.LINE, rank, None, clue)
+                row, known = by_facts(clue.id, clue, node.evidence().facts, rank)
+                one = self._named(rank, row, node.at(clue.at), Proof.FACT if known else Proof.LINE)
+                yield replace(one, clue=clue, facts=known)
 
     def _logged(self, rank: int) -> Iterator[Suspect]:
         """An error that a rank has written, which raised nothing and may be cleaning up."""
@@ -305,7 +329,7 @@ class _Ranks:
         return self._slots[rank].at(self._ends[rank].ended)
 
     def _was_starting(self) -> bool:
-        clues = [clue for clue in self._all_clues() if clue.id in _WAITING]
+        clues = [clue for clue in self._all_clues() if clue.id in WAITING]
         return any(_AT_START.search(clue.line) for clue in clues)
 
     def _all_clues(self) -> Iterator[Clue]:
@@ -318,6 +342,10 @@ class _Ranks:
         words = [match[1] or match[2] for match in found]
         ranks = {int(word) for each in words for word in each.replace(",", " ").split()}
         return sorted(ranks & self._slots.keys())
+
+
+def _rank_in(match: re.Match[str]) -> int:
+    return int(match["rank"] or match["key"])
 
 
 def _implied(node: NodeSeen) -> list[RankEnd]:

@@ -126,6 +126,13 @@ COLLECTIVES = (
         kind=Kind.BETWEEN,
     ),
     Row(
+        "told_of_rank",
+        "another rank has failed in what all of them do together",
+        "torch's CheckpointException, which names the rank and what that has raised",
+        kind=Kind.CONSEQUENCE,
+        patterns=(r"\bCheckpointException ranks:",),
+    ),
+    Row(
         "watchdog_timeout",
         "it waited in a collective until NCCL's time-out",
         "Watchdog caught collective operation timeout",

@@ -18,6 +18,8 @@ from rendezvous.wire.evidence import Clue, Fact
 from rendezvous.wire.reports import ExitReport
 from rendezvous.wire.words import printable
 
+WAITING = ("waited", "watchdog_timeout")
+"""Rows of who waits for another rank until a time-out."""
 _USAGE = 2
 _BY_SIGNAL = tuple(128 + number for number in (1, 2, 9, 15, 24, 25))
 """Signals that others send: what a rank has said before does not explain them."""
@@ -175,15 +177,15 @@ def _told(
     by_code = BY_CODE.get(end.code)
     if end.code in _BY_SIGNAL:
         assert by_code is not None
-        row, shown = _by_facts(by_code, None, facts, end.rank)
+        row, shown = by_facts(by_code, None, facts, end.rank)
         return row, Proof.FACT if shown else Proof.CODE, None, shown
     clue = _telling(clue for clue in clues if clue.id != "arguments" or end.code == _USAGE)
     if clue is None or (by_code is not None and by_code not in ("abort", clue.id)):
         # A crash is told by its signal; the interpreter's last words name the line.
         last = next((each for each in reversed(clues) if each.id == by_code), None)
-        row, shown = _by_facts(by_code or "exit_code", None, facts, end.rank)
+        row, shown = by_facts(by_code or "exit_code", None, facts, end.rank)
         return row, Proof.FACT if shown else Proof.CODE, last, shown
-    row, shown = _by_facts(clue.id, clue, facts, end.rank)
+    row, shown = by_facts(clue.id, clue, facts, end.rank)
     return row, Proof.FACT if shown else Proof.LINE, clue, shown
 
 
@@ -191,7 +193,7 @@ def _by_scheduler(words: str) -> str | None:
     return next((row for row, pattern in _SCHEDULERS if pattern.search(words)), None)
 
 
-def _by_facts(
+def by_facts(
     row: str, clue: Clue | None, facts: Sequence[Fact], rank: int | None
 ) -> tuple[str, tuple[Fact, ...]]:
     """The row that the facts make of it, and those that show it."""

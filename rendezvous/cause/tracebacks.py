@@ -45,6 +45,7 @@ PATTERNS: Patterns = tuple(
     (row.id, re.compile("|".join(row.patterns), re.MULTILINE)) for row in CAUSES if row.patterns
 )
 CONSEQUENCES = frozenset(row.id for row in CAUSES if row.kind is Kind.CONSEQUENCE)
+TOLD_OF_RANK = "told_of_rank"
 _ONLY_NATIVE = frozenset({"abort", "segfault", "bus_error", "crash"})
 
 
@@ -60,13 +61,14 @@ def _special(line: str, known: Patterns) -> str | None:
 
 @frozen
 class Line:
-    """A line of output; `at` is when it was read, on whichever clock; `whole`: it had a prefix that
-    only tracebacks have."""
+    """A line of output; `at` is when it was read, on whichever clock; `whole`: it is known to be of
+    a traceback; `uncaught`: it had the prefix with which torch writes what ends a rank."""
 
     text: str
     rank: int | None = None
     at: float | None = None
     whole: bool = False
+    uncaught: bool = False
 
 
 @frozen
@@ -88,6 +90,8 @@ class Raised:
         cleans: It was raised where something was saved or tidied up.
         said: Of a command that has failed, what it wrote last.
         source: Of its innermost frame, the line of the program.
+        of_rank: Of which rank it is, where it stands in the message of another one.
+        told: What stands so in its own message.
     """
 
     line: str
@@ -98,10 +102,14 @@ class Raised:
     whole: bool = False
     said: str = ""
     source: str = ""
+    of_rank: str = ""
+    told: list[Raised] = field(default_factory=list)
     more: list[str] = field(default_factory=list)
 
     def row(self, known: Patterns) -> tuple[str | None, str]:
         """The row that it tells of, and its words."""
+        if self.told:
+            return TOLD_OF_RANK, self.words()
         if (name := _special(self.line, known)) is not None:
             return name, self.words() if self.line.endswith(":") else self.line
         if _LONG_WINDED.match(self.line):
@@ -113,7 +121,10 @@ class Raised:
         return None, self.words()
 
     def words(self) -> str:
-        """Its line, with the first ones that its message still has."""
+        """Its line, with the first ones that its message still has, or the rank that it names."""
+        if self.told:
+            first = self.told[0]
+            return f"{_cut(self.line)}: (RANK {first.of_rank}) {first.words()}"
         words = message(self.line, self.more, whole=self.whole)
         if words == self.line and ": " not in words and self.source.startswith("assert "):
             words = f"{words}: {self.source}"
@@ -125,7 +136,8 @@ class Traceback:
     """An exception with all that it was raised from, which come first.
 
     Attributes:
-        after: How many lines of the program's own stand behind it.
+        after: How many lines of the program's own stand behind it, and until when.
+        uncaught: It is known to have ended its program.
         aside: A thread or a child ended in it, and not the program.
         ignored: The interpreter went on after it.
         alike: How many other exceptions its group has.
@@ -133,6 +145,8 @@ class Traceback:
 
     at: float | None
     after: int = 0
+    until: float | None = None
+    uncaught: bool = False
     aside: bool = False
     ignored: bool = False
     alike: int = 0
@@ -220,6 +234,8 @@ class Dump:
     header: str
     ends: str = ""
     after: int = 0
+    until: float | None = None
+    uncaught = False
     aside = False
     ignored = False
     threads: list[tuple[bool, list[re.Match[str]]]] = field(default_factory=list)

@@ -313,3 +313,38 @@ def test_who_ended_early_after_an_error_is_told_with_it() -> None:
     second = node(1, [ended(2, 0, -1.0), lives(3)], [error])
     assert verdict(first, second) == ("early_end", 1, 2, True)
     assert clause(first, second).endswith(": ValueError: label 17")
+
+
+OF_ALL = "CheckpointException ranks:dict_keys([3]): (RANK 3) {}"
+
+
+@pytest.mark.parametrize(
+    ("words", "row"),
+    [
+        ("RuntimeError: Missing key", "exception"),
+        ("OSError: [Errno 28] No space left on device", "disk_full"),
+    ],
+)
+def test_of_what_all_say_of_one_rank_that_rank_is_the_cause(words: str, row: str) -> None:
+    told = [said(rank, "told_of_rank", OF_ALL.format(words)) for rank in range(4)]
+    aborted = node(0, [ended(0, 134), ended(1, 143)], told[:2])
+    lived = replace(node(1, [lives(2), lives(3)], told[2:]), failed=False)
+    assert verdict(aborted, lived) == (row, 1, 3, True)
+    judged = judge([aborted, node(1, [lives(2), lives(3)])])
+    assert judged is not None
+    assert sentence_of(judged).clause.endswith(words)
+    assert verdict(node(1, [lives(2), ended(3, 1)], told[2:]), aborted) == (row, 1, 3, True)
+
+
+def test_what_is_said_of_a_rank_that_only_follows_blames_nobody() -> None:
+    told = [said(rank, "told_of_rank", OF_ALL.format(CLOSED)) for rank in range(4)]
+    all_of_it = [ended(0, 1), ended(1, 1), ended(2, 1), ended(3, 1)]
+    assert verdict(node(0, all_of_it, told))[3] is False
+
+
+def test_a_rank_that_is_named_without_its_words_is_the_cause_and_one_elsewhere_is_not() -> None:
+    told = [said(rank, "told_of_rank", OF_ALL.format("")[:-11]) for rank in range(2)]
+    aborted = node(0, [ended(0, 1), ended(1, 1)], told)
+    assert verdict(aborted, node(1, [lives(2), lives(3)])) == ("exception", 1, 3, True)
+    busy = node(1, [lives(2), lives(3)], lost(3))
+    assert verdict(aborted, busy)[2:] != (3, True)

@@ -20,6 +20,7 @@ LINES = {
     "cuda_fault": "RuntimeError: CUDA error: an illegal memory access was encountered",
     "cuda_setup": "RuntimeError: CUDA error: invalid device ordinal",
     "waited": "RuntimeError: gloo/transport: Timed out waiting 6000ms for recv operation",
+    "told_of_rank": "x.CheckpointException: CheckpointException ranks:dict_keys([3])",
     "peer_gone": "RuntimeError: gloo/transport: Connection closed by peer [10.0.0.1]:5",
     "shared_memory": "RuntimeError: unable to allocate shared memory(shm) for file",
     "address_space": "RuntimeError: DefaultCPUAllocator: can't allocate memory: 4 bytes",
