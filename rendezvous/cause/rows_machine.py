@@ -56,7 +56,7 @@ FILES = (
     Row(
         "file_limit",
         "a file cannot become as large as it tried",
-        "EFBIG or SIGXFSZ, or a torn write with a limit of file size",
+        "EFBIG or SIGXFSZ, or a write that was cut off where file size is limited",
         "lift the limit (ulimit -f)",
         (r"\[Errno 27\]", r"\bFile too large\b"),
         (128 + 25,),
@@ -71,11 +71,17 @@ FILES = (
     Row(
         "disk_full",
         "a file system is full",
-        "ENOSPC, or the torn write of torch.save",
+        "ENOSPC, or a write that was cut off where a file system has nothing free",
         "free space there, keep fewer checkpoints, or write somewhere else",
+        (r"\[Errno 28\]", r"No space left on device"),
+    ),
+    Row(
+        "write_failed",
+        "a file could not be written to its end",
+        "the write of torch.save that was cut off, without what it met",
+        "it met a limit of file size (ulimit -f), a quota or a full file system: compare this "
+        "node's with the others'",
         (
-            r"\[Errno 28\]",
-            r"No space left on device",
             r"basic_ios::clear: iostream error",
             r"unexpected pos \d+ vs\.? \d+",
             r"PytorchStreamWriter failed writing",

@@ -50,7 +50,6 @@ _WITHOUT_WORDS = ("exit_code", "abort", "not_started")
 """Rows of programs that end by themselves, and may have said why."""
 _OLD_SECONDS = 30.0
 """What a rank said so long before its end it has got over, unless it said nothing after that."""
-_TORN = re.compile(r"iostream error|unexpected pos|PytorchStreamWriter")
 _LEAST_BYTES = 1 << 20
 _LINE_WIDTH = 400
 
@@ -216,8 +215,8 @@ def by_facts(
     space = tuple(kinds.get(FactKind.SPACE, []))
     if row == "bus_error" and space:
         return "disk_full", space
-    if row == "disk_full":
-        return _of_disk(line, kinds, space)
+    if row in ("disk_full", "write_failed"):
+        return _of_disk(row, kinds, space)
     shows = _SHOWS.get(row)
     return row, tuple(f for f in facts if shows and f.kind == shows[0] and f.path in shows[1:])
 
@@ -255,15 +254,15 @@ def _of_memory(row: str, kinds: dict[str, list[Fact]]) -> tuple[str, tuple[Fact,
 
 
 def _of_disk(
-    line: str, kinds: dict[str, list[Fact]], space: tuple[Fact, ...]
+    row: str, kinds: dict[str, list[Fact]], space: tuple[Fact, ...]
 ) -> tuple[str, tuple[Fact, ...]]:
     """What torch.save says is the same for a full disk and for a limit of file size."""
     if inodes := kinds.get(FactKind.INODES):
         return "inodes", tuple(inodes[:1])
+    if row == "disk_full" or space:
+        return "disk_full", space[:1]
     sizes = [fact for fact in kinds.get(FactKind.RLIMIT, []) if fact.path == "fsize"]
-    if _TORN.search(line) and sizes and not space:
-        return "file_limit", tuple(sizes[:1])
-    return "disk_full", space[:1]
+    return ("file_limit", tuple(sizes[:1])) if sizes else (row, ())
 
 
 def _is_full(fact: Fact) -> bool:

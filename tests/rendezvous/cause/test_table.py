@@ -27,6 +27,7 @@ LINES = {
     "file_limit": "OSError: [Errno 27] File too large",
     "quota": "OSError: [Errno 122] Disk quota exceeded",
     "disk_full": "OSError: [Errno 28] No space left on device",
+    "write_failed": "RuntimeError: unexpected pos 1024 vs 918",
     "open_files": "OSError: [Errno 24] Too many open files: '/data/1'",
     "filesystem_gone": "OSError: [Errno 116] Stale file handle",
     "read_only": "OSError: [Errno 30] Read-only file system: '/data'",
