@@ -4,6 +4,19 @@ from __future__ import annotations
 
 from rendezvous.cause.row import Row, Then
 
+
+def _http(codes: str) -> tuple[str, ...]:
+    """How exceptions of HTTP clients tell a status; a warning of one may be got over."""
+    forms = (
+        rf"HTTP Error {codes}\b",
+        rf"\b{codes} (Client|Server) Error\b",
+        rf"(Client|Server) error '{codes}\b",
+        rf"An error occurred \({codes}\)",
+        rf"\b{codes}, message=",
+    )
+    return (rf"^(\S+\.)?\w*(Error|Exception): .*?({'|'.join(forms)})",)
+
+
 MEMORY = (
     Row(
         "memory_limit",
@@ -163,6 +176,29 @@ PROCESSES = (
             r"(Temporary failure in name resolution|NameResolutionError)",
             r"nodename nor servname",
         ),
+    ),
+    Row(
+        "service_refuses",
+        "a service refuses what its node asks for",
+        "the exception of an HTTP client: 401, 403 or 407",
+        "which token or key has this node, and may that have it? Compare with the other nodes, or "
+        "download before the run",
+        _http("40[137]"),
+    ),
+    Row(
+        "service_lacks",
+        "a service does not have what its node asks for",
+        "the exception of an HTTP client: 404 or 410",
+        "compare the name and the revision with what is there; some services say so, too, where "
+        "a token is missing",
+        _http("4(04|10)"),
+    ),
+    Row(
+        "service_fails",
+        "a service that it needs is overloaded or fails",
+        "the exception of an HTTP client: 429, or 500 and more",
+        "try again with longer pauses, ask from fewer ranks, or download before the run",
+        (*_http(r"(429|5\d\d)"), r"^(\S+\.)?RetryError: .*too many (429|5\d\d) error responses"),
     ),
     Row(
         "unreachable",

@@ -34,6 +34,7 @@ _OF_ONE_NODE = frozenset(
         *("import_error", "shared_library", "file_missing", "permission", "name_resolution"),
         *("unreachable", "read_only", "filesystem_gone", "open_files", "threads", "cuda_setup"),
         *("locked_memory", "not_started", "port_taken"),
+        *("service_refuses", "service_lacks", "service_fails"),
     }
 )
 """Rows for which it counts whether other nodes have the same."""
