@@ -38,6 +38,9 @@ _LINE_WIDTH = 400
 _WHERE_WIDTH = 200
 _MOST_AFTER = 40
 """After so many lines that count, a rank has got over the last thing that it raised, too."""
+_LONGEST_END = 1000
+"""So many, where it is known to have ended its program or all came within `_AT_ONCE_SECONDS`."""
+_AT_ONCE_SECONDS = 1.0
 
 _OF_RANK = re.compile(r"\[rank(\d{1,9})\]: ?")
 _OF_LOCAL = re.compile(r"\[\w+?(\d{1,6})\]: ?")
@@ -232,11 +235,13 @@ class _Reader:
                 self._chained, self._direct, self._more = True, "direct" in chain[1], 0
                 return
             if current.raised and self._more:
-                self._more = 0 if _ends_message(text) else self._more - 1
+                others = self._last.whole and not line.whole and text.strip() != ""
+                self._more = 0 if others or _ends_message(text) else self._more - 1
                 if self._more:
                     self._last.more.append(text)
         if current is not None and not _RECORD.match(text) and not _ADDED.match(text):
             current.after += counts(text, self._known)
+            current.until = line.at
         self.others.append(line)
 
 
@@ -276,7 +281,8 @@ def _source(line: Line) -> tuple[tuple[int | None, str], Line]:
     line = Line(_ANSI.sub("", line.text[:_READ_WIDTH]), line.rank, line.at)
     if (match := _OF_RANK.match(line.text)) is not None:
         rank = int(match[1])
-        return (rank, ""), Line(line.text[match.end() :], rank, line.at, whole=True)
+        text = line.text[match.end() :]
+        return (rank, ""), Line(text, rank, line.at, whole=True, uncaught=True)
     if line.rank is None and (match := _OF_LOCAL.match(line.text)) is not None:
         return (None, match[1]), Line(line.text[match.end() :], None, line.at)
     return (line.rank, ""), line
@@ -334,6 +340,8 @@ def _raised_in(
     for traceback in tracebacks:
         is_last = traceback is tracebacks[-1]
         most = MORE_LINES if was_error or not is_last else _MOST_AFTER
+        if is_last and (traceback.uncaught or (not was_error and _is_at_end(traceback))):
+            most = _LONGEST_END
         if rank is not None and traceback.after > most:
             continue
         told = traceback.told(known)
@@ -341,13 +349,20 @@ def _raised_in(
         changes = {
             "where": printable(told.where, _WHERE_WIDTH),
             "raised": not traceback.by_code,
-            "last": is_last and (in_vain or traceback.after == 0),
+            "last": is_last and (in_vain or traceback.after == 0 or traceback.uncaught),
         }
         words = told.line
         if clues and rank is not None and told.row == "exception" and tracebacks[0].after <= 1:
             words = _with_childs(clues[-1], words)
         clues.append(_clue(told.row, words, rank, traceback.at).model_copy(update=changes))
     return clues
+
+
+def _is_at_end(one: Traceback | Dump) -> bool:
+    """Whether all that was said after it came at once, like a summary that is written at exit."""
+    if one.at is None or one.until is None:
+        return False
+    return one.until - one.at <= _AT_ONCE_SECONDS
 
 
 def _with_childs(before: Clue, words: str) -> str:
