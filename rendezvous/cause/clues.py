@@ -335,7 +335,7 @@ def _raised_in(
 ) -> list[Clue]:
     """The last tracebacks; not what was logged and got over."""
     clues: list[Clue] = []
-    tracebacks = _that_tell(found, known)
+    tracebacks = _that_tell(found, known, of_many=rank is None)
     was_error = error is not None and tells(error.line) is Tells.ERROR
     for traceback in tracebacks:
         is_last = traceback is tracebacks[-1]
@@ -373,12 +373,21 @@ def _with_childs(before: Clue, words: str) -> str:
     return f"{before.line[:_PART_WIDTH]}{where}; then {words}"
 
 
-def _that_tell(found: Sequence[Traceback | Dump], known: Patterns) -> Sequence[Traceback | Dump]:
-    """The last two; where the last one has waited in vain for what ended aside, that."""
+def _that_tell(
+    found: Sequence[Traceback | Dump], known: Patterns, *, of_many: bool
+) -> Sequence[Traceback | Dump]:
+    """The last two; where the last one has waited in vain for what ended aside, that.
+
+    `of_many`: ranks share the stream. Where the last ones only follow, what did not stands before.
+    """
     aside = [one for one in found[:-1] if one.aside]
     if aside and _IN_VAIN.match(found[-1].told(known).line):
         return aside[-1:]
-    return found[-2:]
+    last = found[-2:]
+    if of_many and all(one.told(known).row in CONSEQUENCES for one in last):
+        own = [one for one in found if one.told(known).row not in CONSEQUENCES]
+        return [*(one for one in own[-1:] if one.after <= MORE_LINES), *last]
+    return last
 
 
 def _clue(name: str, line: str, rank: int | None, at: float | None) -> Clue:

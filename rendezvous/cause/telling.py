@@ -74,6 +74,8 @@ def suspects_of(node: NodeSeen) -> list[Suspect]:
     shared = [clue for clue in clues if clue.rank is None]
     suffered = [clue for clue in shared if _is_consequence(clue)]
     mixed = len(failed) > 1 and bool(suffered)
+    # Who has ended is lost, and not waited for: who has raised something then may live on.
+    lives_on = len(node.ranks) > 1 and any(one.id in WAITING for one in suffered)
     found = []
     for end in failed:
         own = [clue for clue in clues if clue.rank == end.rank and end.rank is not None]
@@ -83,7 +85,9 @@ def suspects_of(node: NodeSeen) -> list[Suspect]:
         said = own or (shared if end is failed[0] else suffered)
         row, proof, clue, known = _told(end, _recent(end, said), facts, node.scheduler)
         # Of what several ranks have said in one stream nobody knows whose it is.
-        rank = None if clue is not None and clue.rank is None and mixed else end.rank
+        rank = end.rank
+        if clue is not None and clue.rank is None:
+            rank = None if mixed or (lives_on and not _is_consequence(clue)) else rank
         at = ended_at = node.at(end.offset)
         if clue is not None and clue.at is not None and not _is_old(end, clue):
             at = min(at, node.at(clue.at))

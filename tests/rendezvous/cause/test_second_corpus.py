@@ -43,7 +43,8 @@ def objections(fault: Fault, nodes: list[NodeSeen]) -> list[str]:
 def read_again(fault: Fault, node: NodeSeen, *, bare: bool = False) -> NodeSeen:
     """The node, with the clues that its output has today.
 
-    Whose a line without a rank is counts as known where one rank has failed; `bare`, of none.
+    Whose a line without a rank is counts as known where one rank has failed, or where the report
+    has it among the last ones of a rank; `bare`, of none.
     """
     if not node.failed:
         return node
@@ -54,9 +55,21 @@ def read_again(fault: Fault, node: NodeSeen, *, bare: bool = False) -> NodeSeen:
     failed = ended_by_itself(node.report.evidence.ranks)
     rank = failed[0].rank if len(failed) == 1 and not bare else None
     own = [*takewhile(lambda line: not _OF_TORCHRUN.match(line), lines)]
-    found = find_clues([*(Line(line, rank) for line in own), *map(Line, lines[len(own) :])])
+    of_tail = set() if bare or rank is not None else last_of_its_rank(own, node.report.tail)
+    ranks = [node.report.worker_rank if n in of_tail else rank for n in range(len(own))]
+    found = find_clues([*map(Line, own, ranks), *map(Line, lines[len(own) :])])
     evidence = node.report.evidence.model_copy(update={"clues": found})
     return replace(node, report=node.report.model_copy(update={"evidence": evidence}))
+
+
+def last_of_its_rank(lines: list[str], tail: list[str]) -> set[int]:
+    """Where the report's last lines stand, which are those of the rank that failed first."""
+    said = [number for number, line in enumerate(lines) if line.strip()]
+    for begin in range(len(said) - len(tail) + 1):
+        found = said[begin : begin + len(tail)]
+        if [lines[number].rstrip() for number in found] == tail:
+            return {*found}
+    return set()
 
 
 @each_told

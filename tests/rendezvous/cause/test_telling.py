@@ -283,3 +283,18 @@ def test_who_was_ended_for_an_end_that_nobody_has_read_is_not_blamed(
     node = NodeSeen(0, 100.0, report, failed=True, ranks=range(4))
     (found,) = suspects_of(node)
     assert (found.row, found.rank, found.code) == ("exit_code", named, 1)
+
+
+@pytest.mark.parametrize(
+    ("row", "ranks"), [("waited", [None, None]), ("peer_gone", [0, 0]), ("exception", [0, 0])]
+)
+def test_beside_a_time_out_what_was_raised_may_be_of_a_rank_that_lives_on(
+    row: str, ranks: list[int | None]
+) -> None:
+    clues = [said("exception"), said(row, last=True)]
+    shared = [clue.model_copy(update={"rank": None}) for clue in clues[::-1]]
+    ends = [RankEnd(rank=0, exit_code=1, ended=0.0), RankEnd(rank=1)]
+    (found,) = suspects_of(node(ends, shared))
+    (alone,) = suspects_of(node(ends[:1], shared))
+    assert (found.row, alone.row) == ("exception", "exception")
+    assert [found.rank, alone.rank] == [ranks[0], 0]

@@ -254,3 +254,73 @@ def test_a_warning_of_a_store_that_answers_later_is_none() -> None:
     assert [one.line for one in clues(warning, *native)] == [warning]
     assert clues(warning, "step 1") == []
     assert [one.id for one in clues(warning, "ERROR: no shard")] == [LOGGED]
+
+
+OF_ALL = f"""\
+x.CheckpointException: CheckpointException ranks:dict_keys([3, 5])
+{TRACEBACK} (RANK 3)
+{frame(90, file="/usr/lib/python3/dist-packages/torch/distributed/checkpoint/utils.py")}
+RuntimeError: Missing key in checkpoint state_dict: ema.
+{TRACEBACK} (RANK 5)
+{frame(91, file="/usr/lib/python3/dist-packages/torch/distributed/checkpoint/utils.py")}
+ValueError: no"""
+
+
+@pytest.mark.parametrize("rank", [None, 2, 3])
+def test_what_all_say_of_one_rank_is_one_exception_that_names_it(rank: int | None) -> None:
+    (clue,) = clues(raised(7, OF_ALL), rank=rank)
+    assert (clue.id, clue.where, clue.rank) == ("told_of_rank", "train.py:7 in step", rank)
+    assert clue.line.endswith("(RANK 3) RuntimeError: Missing key in checkpoint state_dict: ema.")
+
+
+SUMMARY = [f"track: layer{number}/gradient_error 0.1" for number in range(200)]
+
+
+def test_what_torch_says_of_an_uncaught_exception_ended_its_rank_whatever_follows() -> None:
+    lines = raised(7, "AssertionError", source="assert len(tokens) == len(mask)").split("\n")
+    (clue,) = clues(*(f"[rank0]: {line}" for line in lines), *SUMMARY)
+    assert clue.line == "AssertionError: assert len(tokens) == len(mask)"
+    assert (clue.where, clue.last) == ("train.py:7 in step", True)
+    assert [one.id for one in clues(*lines, *SUMMARY)] == [LOGGED]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "last", "told"),
+    [
+        (0.9, "", ["exception"]),
+        (1.1, "", []),
+        (0.9, "data ERROR shard 7 is gone", [LOGGED]),
+    ],
+)
+def test_what_is_said_at_once_after_an_exception_is_said_at_its_end(
+    seconds: float, last: str, told: list[str]
+) -> None:
+    lines = [*raised(7, "ValueError: no").split("\n"), *(f"layer {n}: 1" for n in range(80)), last]
+    times = [0.0] * 4 + [seconds] * 81
+    found = find_clues(Line(text, 0, at) for text, at in zip(lines, times, strict=True))
+    assert [one.id for one in found] == told
+
+
+def test_in_a_stream_of_several_ranks_what_only_follows_hides_no_reason() -> None:
+    said = [raised(7, "ValueError: no"), *(raised(line, LOST) for line in (8, 9, 10))]
+    assert [one.id for one in clues(*said, rank=None)] == ["exception", "peer_gone", "peer_gone"]
+    assert [one.id for one in clues(*said)] == ["peer_gone", "peer_gone"]
+    went_on = [said[0], *(f"step {number}" for number in range(20)), *said[1:]]
+    assert [one.id for one in clues(*went_on, rank=None)] == ["peer_gone", "peer_gone"]
+
+
+@pytest.mark.parametrize(
+    ("words", "row"),
+    [
+        ("urllib.error.HTTPError: HTTP Error 403: Forbidden", "service_refuses"),
+        ("acme.GatedRepoError: 401 Client Error. (Request ID: 5a)", "service_refuses"),
+        ("botocore.exceptions.ClientError: An error occurred (404) when", "service_lacks"),
+        ("requests.exceptions.HTTPError: 429 Client Error: Too Many", "service_fails"),
+        ("aiohttp.ClientResponseError: 403, message='Forbidden'", "service_refuses"),
+        ("requests.exceptions.RetryError: x: too many 503 error responses", "service_fails"),
+        ("urllib.error.URLError: <urlopen error timed out>", "unreachable"),
+    ],
+)
+def test_a_service_that_answers_is_reached(words: str, row: str) -> None:
+    assert [one.id for one in clues(raised(7, words))] == [row]
+    assert row == "unreachable" or clues(f"WARNING {words}, trying again", "step 1") == []
