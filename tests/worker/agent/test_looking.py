@@ -7,16 +7,16 @@ import pytest
 from rendezvous.wire.run import Phase
 from tests.worker.agent.drive import DIGEST, Drive, in_words, rank, to
 from worker.agent.actions import AnswerLook, Watch
-from worker.agent.looking import ANSWERS_A_SECOND, pids_by_local_rank
+from worker.agent.looking import ANSWERS_A_SECOND, PACES_A_SECOND, pids_by_local_rank
 from worker.program.family import Child, Family
 
 NUMBER = 1_000
 
 
-def looked(drive: Drive, number: int | None = NUMBER) -> list[AnswerLook]:
+def looked(drive: Drive, number: int | None = NUMBER, **more: object) -> list[AnswerLook]:
     """What it does about a look that comes with the same news as before."""
     done = drive.view(
-        Phase.RUNNING, seq=drive.the(Watch).after, digest=DIGEST, epoch=1, look=number
+        Phase.RUNNING, seq=drive.the(Watch).after, digest=DIGEST, epoch=1, look=number, **more
     )
     return [action for action in done if isinstance(action, AnswerLook)]
 
@@ -30,6 +30,11 @@ def test_a_look_is_answered_once_at_the_nodes_turn() -> None:
     assert looked(drive, None) == []
     assert drive.the(Watch).look == NUMBER
     assert [one.look for one in looked(drive, NUMBER + 1)] == [NUMBER + 1]
+
+
+def test_when_its_ranks_called_is_told_more_slowly() -> None:
+    (asked,) = looked(to("running"), pace_before=61.25)
+    assert (asked.pace_before, asked.delay) == (61.25, 1 / PACES_A_SECOND)
 
 
 def test_the_node_watches_on_at_the_same_moment() -> None:
