@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from bench.rows import Figure
 from rendezvous.pace import Timeline, judge
 from rendezvous.wire.look import LookReport
-from worker.agent.answering import LEAST_TIMES, MOST_OWN_TIMES, MOST_TIMES
-from worker.look.parsing.arrivals import Called, Clock, RankCalls, pace_of
+from worker.agent.answering import bytes_told
+from worker.look.parsing.arrivals import BYTES_OF_SEVERAL, Called, Clock, RankCalls, pace_of
 
 RANKS = 8
 """Of each node."""
@@ -24,9 +24,9 @@ def answers(nodes: int, steps: int = 2_000, seed: int = 7) -> list[bytes]:
     chance = random.Random(seed)
     ranks = nodes * RANKS
     calls: list[list[Called]] = [[] for _ in range(ranks)]
-    most = max(LEAST_TIMES, min(MOST_OWN_TIMES, MOST_TIMES // nodes))
+    most = bytes_told(nodes)
     began = 0.0
-    for number in range(max(1, steps - most // 4), steps):
+    for number in range(max(1, steps - most // BYTES_OF_SEVERAL), steps):
         times = [began + 0.08 + 0.002 * chance.random() for _ in range(ranks)]
         times[SLOW] += 0.015 + 0.01 * chance.random()
         began = max(times)

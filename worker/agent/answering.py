@@ -16,10 +16,10 @@ from worker.agent.actions import AnswerLook
 from worker.agent.environment import AgentEnvironment
 from worker.look.parsing.arrivals import Clock, pace_of
 
-MOST_TIMES = 1 << 20
+MOST_BYTES = 8 << 20
 """Of calls, that all nodes of a run tell together."""
-LEAST_TIMES, MOST_OWN_TIMES = 800, 8_000
-"""That each node may tell in any case, and at most: 200 and 2,000 calls of 8 ranks in a group."""
+LEAST_OWN_BYTES, MOST_OWN_BYTES = 6 << 10, 48 << 10
+"""That each node may tell in any case, and at most: a request may have 64 KiB."""
 _CLOCK_TRIES = 5
 
 
@@ -64,8 +64,7 @@ class Answering:
         report = LookReport(look=asked.look, epoch=asked.epoch, words=asked.why)
         with contextlib.suppress(RdzvError):  # whoever asks sees that this node has not answered
             if asked.pace_before is not None:
-                most = max(LEAST_TIMES, min(MOST_OWN_TIMES, MOST_TIMES // max(1, asked.nodes)))
-                report = await self._with_pace(report, ranks, due, asked.pace_before, most)
+                report = await self._with_pace(report, ranks, due, asked)
             elif ranks is not None:
                 report = await self._with_ranks(report, ranks)
             elif asked.program is not None:
@@ -87,15 +86,17 @@ class Answering:
         return report.model_copy(update={"seconds": seconds, **found})
 
     async def _with_pace(
-        self, report: LookReport, ranks: RanksToSee | None, due: float, before: float, most: int
+        self, report: LookReport, ranks: RanksToSee | None, due: float, asked: AnswerLook
     ) -> LookReport:
         """Add when the ranks called. Raises RdzvError."""
-        if ranks is None or not ranks.folder:
+        before = asked.pace_before
+        if ranks is None or not ranks.folder or before is None:
             return report
         # At once: all ranks of the run are held for a moment, and better at the same one.
         calls = await self._environment.in_thread(self._environment.calls, *ranks)
         await asyncio.sleep(due - asyncio.get_running_loop().time())
         clock = await self._clock()
+        most = bytes_told(asked.nodes)
         pace = await self._environment.in_thread(pace_of, calls, clock, before, most)
         return report.model_copy(update={"pace": pace})
 
@@ -109,3 +110,8 @@ class Answering:
             found.append(((heard - sent) / 2, now - (sent + heard) / 2))
         error, ahead = min(found)
         return Clock(ahead, max(0.0, error))
+
+
+def bytes_told(nodes: int) -> int:
+    """How many bytes one of so many nodes may tell of its calls with."""
+    return max(LEAST_OWN_BYTES, min(MOST_OWN_BYTES, MOST_BYTES // nodes))

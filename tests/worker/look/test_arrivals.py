@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from rendezvous.wire.pace import Arrivals, Pace, Receives
 from tests.worker.look.ranks import recording
 from worker.look.parsing.answer import Answer
-from worker.look.parsing.arrivals import Called, Clock, RankCalls, calls_in, pace_of
+from worker.look.parsing.arrivals import (
+    BYTES_ALONE,
+    BYTES_OF_SEVERAL,
+    Called,
+    Clock,
+    RankCalls,
+    calls_in,
+    pace_of,
+)
 
 MILLISECOND = 1_000_000
 SAME = Clock(0.0, 0.0)
@@ -34,7 +42,7 @@ def at(*milliseconds: float, first: int = 1) -> RankCalls:
     return RankCalls({WORLD: calls}, set())
 
 
-def told(*ranks: RankCalls, clock: Clock = SAME, before: float = 1e6, most: int = 8_000) -> Pace:
+def told(*ranks: RankCalls, clock: Clock = SAME, before: float = 1e6, most: int = 48 << 10) -> Pace:
     return pace_of(dict(enumerate(ranks)), clock, before, most)
 
 
@@ -129,11 +137,27 @@ def test_what_was_called_later_than_asked_for_is_left_out() -> None:
 
 def test_of_many_calls_the_newest_are_told() -> None:
     calls = [float(n) for n in range(100)]
-    [arrivals] = told(at(*calls), most=30).arrivals
+    [arrivals] = told(at(*calls), most=30 * BYTES_ALONE).arrivals
     assert (arrivals.number, len(arrivals.kinds)) == (71, 30)
-    [arrivals] = told(at(*calls), at(*calls), most=80).arrivals
+    [arrivals] = told(at(*calls), at(*calls), most=20 * BYTES_OF_SEVERAL).arrivals
     assert len(arrivals.kinds) == 20
     assert told(at(*calls), most=0).arrivals == []
+
+
+def test_what_is_told_of_many_groups_fits_into_a_request() -> None:
+    """8 ranks together in one, and each in one with ranks of other nodes."""
+    times = [1e6 + 12_345.678 * n for n in range(2_000)]
+    own = [Called(1_000_000 + n, "a", round(at * MILLISECOND)) for n, at in enumerate(times)]
+    late = [Called(1_000_000 + n, "a", one.at + 9_876_543_210) for n, one in enumerate(own)]
+    ranks = {
+        8 + n: RankCalls(
+            {("1", "8-15"): late if n == 5 else own, (f"{2 + n}", "3,9,17"): own}, set()
+        )
+        for n in range(8)
+    }
+    pace = pace_of(ranks, SAME, 1e6, 48 << 10)
+    assert len(pace.arrivals) == 9
+    assert 32_000 < len(pace.model_dump_json(exclude_defaults=True)) < 60_000
 
 
 def test_who_may_have_waited_for_one_is_told_by_its_number() -> None:

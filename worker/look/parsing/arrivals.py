@@ -21,6 +21,8 @@ _FOR_ALL = re.compile(r"gloo:_?(?:all_?reduce|all_?gather|reduce_?scatter|all_?t
 """Each rank waits in it for all others."""
 _LETTERS = string.ascii_letters + string.digits
 _MOST_RECEIVES = 512
+BYTES_ALONE, BYTES_OF_SEVERAL = 12, 33
+"""Of what one call is told with, for a lone rank of a group, and for several."""
 
 
 class Called(NamedTuple):
@@ -91,7 +93,7 @@ def pace_of(ranks: Mapping[int, RankCalls], clock: Clock, before: float, most: i
         clock: From this machine's to the registry's.
         before: In the registry's seconds: later calls are left out, which other nodes may not have
             told of.
-        most: How many times it may tell of, over all groups.
+        most: About how many bytes of JSON, over all groups.
     """
     groups: dict[tuple[str, str], dict[int, list[Called]]] = {}
     for rank, told in sorted(ranks.items()):
@@ -104,7 +106,7 @@ def pace_of(ranks: Mapping[int, RankCalls], clock: Clock, before: float, most: i
         for group in sorted(told.receives)
     ]
     last = round((before - clock.ahead) * 1e9)
-    each = min(MAX_PACE_CALLS, most // max(1, sum(map(_columns, groups.values()))))
+    each = min(MAX_PACE_CALLS, most // max(1, sum(map(_bytes, groups.values()))))
     chosen = list(groups.items())[:MAX_PACE_GROUPS]
     found = (_arrivals(*key, calls, clock, last, each) for key, calls in chosen)
     return Pace(
@@ -114,9 +116,9 @@ def pace_of(ranks: Mapping[int, RankCalls], clock: Clock, before: float, most: i
     )
 
 
-def _columns(calls: Mapping[int, object]) -> int:
-    """How many times are told of each call."""
-    return 1 if len(calls) == 1 else 4
+def _bytes(calls: Mapping[int, object]) -> int:
+    """Of a call, with times of some ten seconds."""
+    return BYTES_ALONE if len(calls) == 1 else BYTES_OF_SEVERAL
 
 
 def _arrivals(
