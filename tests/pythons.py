@@ -32,12 +32,13 @@ PURE = {
     "tests/rendezvous": (
         *("admission", "before_the_go", "blame", "certificate", "compare", "credentials"),
         *("departures", "errors", "events", "first_cause", "join_string", "last_words"),
-        *("leases", "networks", "no_false_stall", "path_findings", "protocol", "replay"),
-        *("request_head", "restarts", "run_metrics", "schema", "stalls", "stragglers", "verdict"),
-        *("verifying", "views"),
+        *("leases", "networks", "no_false_stall", "path_findings", "placement", "protocol"),
+        *("replay", "request_head", "restarts", "run_metrics", "schema", "stalls"),
+        *("stragglers", "verdict", "verifying", "views"),
     ),
     "tests/rendezvous/cause": (
-        *("clues", "corpus", "judge", "second_corpus", "sentences", "table", "telling"),
+        *("clues", "collectives", "corpus", "judge", "lines", "second_corpus", "sentences"),
+        *("table", "telling", "tracebacks"),
     ),
     "tests/rendezvous/hang": ("blame", "calls", "judge", "sentences", "stacks", "stall"),
     "tests/rendezvous/pace": ("judge", "steps", "timeline", "waits", "watch"),

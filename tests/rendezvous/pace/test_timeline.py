@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import permutations
+from typing import Any
 
 import pytest
 
@@ -97,3 +98,19 @@ def test_more_calls_than_there_is_room_for_make_a_group_unknown(
     assert (found.whole, found.unknown) == ([], {0, 1, 2, 3})
     monkeypatch.setattr(timeline, "MOST_CALLS", 4)
     assert isinstance(merged(PAIR, LATE, EARLY).whole[0], Group)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"gaps": []},
+        {"steps": [1, 1]},
+        {"late": [1, 1]},
+        {"ranks": [0, 1]},
+        {"ranks": [0, 1], "late": [1, 1], "second": [0, 0], "last": [0, 2]},
+        {"steps": [0]},
+    ],
+)
+def test_what_cannot_be_is_not_taken(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"calls|ranks"):
+        told(1, **wrong)
