@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tests.worker.test_frameworks import even, of
 from worker.contracts import FRAMEWORKS
-from worker.program.ending import Ending, LeftBehind, code_words, signal_name
+from worker.contracts.words import end_by_torchrun
+from worker.program.ending import Ending, LeftBehind, code_words, signal_name, with_told_end
 from worker.program.family import (
     Child,
     Failure,
@@ -305,3 +306,52 @@ def test_a_signal_has_its_name_if_there_is_one(number: int, name: str) -> None:
 
 def test_a_code_is_told_with_its_signal() -> None:
     assert (code_words(2), code_words(139)) == ("exit code 2", "exit code 139 (SIGSEGV)")
+
+
+REPORT = """\
+Failures:
+[1]:
+  rank      : 3 (local_rank: 1)
+  exitcode  : -15 (pid: 101)
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  rank      : 2 (local_rank: 0)
+  exitcode  : {} (pid: 100)
+"""
+"""As torchrun 2.13 ends."""
+MISSED = Family(None, (rank(0, 20.0), rank(1, 21.0, 143)))
+"""torchrun has reaped the rank that failed before its exit code could be read."""
+
+
+def test_the_end_of_a_rank_that_was_reaped_unread_is_torchruns_word_for_it() -> None:
+    ending = Ending(1, 22.0, likely_cause(MISSED))
+    assert ending.first_failure is None
+    told = end_by_torchrun(REPORT.format(7).splitlines())
+    assert with_told_end(ending, MISSED, told).failed_rank == Failure(20.0, 100, 7, 2, 0)
+    told = end_by_torchrun(REPORT.format(-9).splitlines())
+    assert with_told_end(ending, MISSED, told).failed_rank == Failure(20.0, 100, 137, 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("ending", "told"),
+    [
+        (Ending(1, 22.0), None),
+        (Ending(1, 22.0), (55, 7)),  # of no child
+        (Ending(0, 22.0), (100, 7)),
+        (Ending(1, 22.0, was_told=True), (100, 7)),
+        (Ending(1, 22.0, Failure(19.0, 101, 3)), (100, 7)),
+    ],
+)
+def test_where_that_explains_nothing_it_stays_as_it_was(
+    ending: Ending, told: tuple[int, int] | None
+) -> None:
+    assert with_told_end(ending, MISSED, told) == ending
+
+
+def test_what_was_read_is_not_what_somebody_prints() -> None:
+    read = Family(None, (rank(0, 20.0, 5), rank(1)))
+    assert with_told_end(Ending(1, 22.0), read, (100, 7)).first_failure == Failure(
+        20.0, 100, 5, 2, 0
+    )
+    assert end_by_torchrun(["exitcode: 7", "exitcode  : 7"]) is None

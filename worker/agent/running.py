@@ -30,7 +30,8 @@ from worker.agent.sampling import Going, sample_ranks
 from worker.agent.words_sender import printed_by
 from worker.contracts.files import NOTICE_VARIABLE, notice_text
 from worker.contracts.looking import LOOK_VARIABLE
-from worker.contracts.words import rank_of_failure
+from worker.contracts.words import end_by_torchrun, rank_of_failure
+from worker.program.ending import with_told_end
 from worker.program.rank_logs import RankLogs
 from worker.program.rank_streams import RankStreams
 from worker.program.rank_words import RankWords
@@ -135,6 +136,7 @@ class Running:
         self._looks.begin(program.main_pid)
         self._see()  # what has happened before is known now
         ending = await program.wait()
+        ending = with_told_end(ending, program.family, end_by_torchrun(self._sink.tail))
         await self._read_progress()
         await self._looks.finish(program.family, ending, self._said())
         return inputs.ProgramGone(number, ending, self._words())

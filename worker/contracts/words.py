@@ -10,6 +10,7 @@ _TORCHRUN_RECORD = re.compile(r"[A-Z]\d{4} [\d:.]+ +\d+ (?:\S*/)?torch/distribut
 _WORKER_FAILED = re.compile(_TORCHRUN_RECORD.pattern + r".*\] failed \(exitcode: ")
 
 _STARTER = re.compile(r"rdzv: process (?P<rank>\d{1,9}) \(local rank \d+\) failed first")
+_TORCHRUN_END = re.compile(r"\bexitcode +: (?P<code>-?\d{1,3}) +\(pid: (?P<pid>\d{1,9})\)")
 
 
 def last_words(lines: Sequence[str], *, most: int = 20) -> list[str]:
@@ -34,3 +35,13 @@ def rank_of_failure(lines: Sequence[str]) -> int | None:
     """The process that rdzv's own starter has named as the first that failed, if it did."""
     found = [match for line in lines if (match := _STARTER.match(line))]
     return int(found[-1]["rank"]) if found else None
+
+
+def end_by_torchrun(lines: Sequence[str]) -> tuple[int, int] | None:
+    """The process that torchrun's report names as the root cause, and its exit code, 128 + n for
+    signal n."""
+    found = [match for line in lines if (match := _TORCHRUN_END.search(line))]
+    if not found:
+        return None
+    code = int(found[-1]["code"])
+    return int(found[-1]["pid"]), code if code >= 0 else 128 - code

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 
 from rendezvous.frozen import frozen
-from worker.program.family import Failure
+from worker.program.family import Failure, Family, likely_cause, with_end
 
 _KILLED = 128 + signal.SIGKILL
 
@@ -93,6 +94,19 @@ class Ending:
         if code != _KILLED or self.was_told:
             return ""
         return "rdzv did not send this SIGKILL"
+
+
+def with_told_end(ending: Ending, family: Family, told: tuple[int, int] | None) -> Ending:
+    """The same, where no end of a child was seen that explains it, and its launcher has told one.
+
+    Args:
+        ending: Of the program.
+        family: Its children.
+        told: The process that failed first, and its exit code; None: nothing was told.
+    """
+    if told is None or ending.first_failure or ending.was_told or not ending.exit_code:
+        return ending
+    return replace(ending, first_failure=likely_cause(with_end(family, *told)))
 
 
 def code_words(code: int) -> str:

@@ -161,6 +161,18 @@ def likely_cause(family: Family) -> Failure | None:
     return found if found and not _is_missed(ranks, found.ended_at) else None
 
 
+def with_end(family: Family, pid: int, exit_code: int) -> Family:
+    """The same, where a launcher has told how a child ended which it reaped before that could be
+    read."""
+    children = (
+        replace(child, exit_code=exit_code)
+        if child.pid == pid and child.ended_at is not None and child.exit_code is None
+        else child
+        for child in family.children
+    )
+    return replace(family, children=tuple(children))
+
+
 def _earliest(*failures: Failure | None) -> Failure | None:
     """The first of equals where they are at the same time."""
     found = [failure for failure in failures if failure is not None]
