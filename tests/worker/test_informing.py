@@ -86,8 +86,9 @@ def test_a_script_and_a_rank_that_starts_live_on_and_those_that_handle_it_end(
         until(lambda: all((tmp_path / name).exists() for name in "abc"))
         assert USR1 in read_details(shells[1].pid).caught
         told = inform(USR1, Told())
-        until(lambda: all((tmp_path / f"{name}.code").exists() for name in "ab"))
-        assert [(tmp_path / f"{name}.code").read_text() for name in "ab"] == ["7\n", "7\n"]
+        codes = [tmp_path / f"{name}.code" for name in "ab"]
+        until(lambda: all(code.exists() and code.read_text() for code in codes))
+        assert [code.read_text() for code in codes] == ["7\n", "7\n"]
         assert len(told) == 2
         assert not (tmp_path / "c.code").exists()
         assert inform(USR1, told) == told
