@@ -221,6 +221,7 @@ def test_four_hosts_form_run_and_are_left_as_they_were(tmp_path: Path) -> None:
         *(
             [
                 f".local/state/rdzv/{RUN}/logs/node-{rank}.log",
+                f".local/state/rdzv/{RUN}/logs/node-{rank}.log.index",
                 f".local/state/rdzv/{RUN}/logs/node-{rank}/hostfile",
                 f".local/state/rdzv/{RUN}/logs/node-{rank}/hostfile.mpich",
                 f".local/state/rdzv/{RUN}/logs/node-{rank}/table.json",
