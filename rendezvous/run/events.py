@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter
 
 from rendezvous.wire.errors import Cause
+from rendezvous.wire.look import Age
 from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.reports import (
     AckReport,
@@ -142,7 +143,7 @@ class StallFound(Wire):
     """
 
     kind: Literal["stall"] = "stall"
-    seconds: float
+    seconds: Age
     rule: str
     sentence: Annotated[str, Field(max_length=600)]
     next_step: Annotated[str, Field(max_length=600)] = ""
@@ -167,8 +168,8 @@ class StragglerFound(Wire):
     kind: Literal["straggler"] = "straggler"
     slot: int
     worker_rank: int | None = None
-    cost_seconds: float
-    step_seconds: float
+    cost_seconds: Age
+    step_seconds: Annotated[Age, Field(gt=0)]
     last: int
     of: int
 
