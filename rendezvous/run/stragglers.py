@@ -41,7 +41,8 @@ def found(run: Run, event: events.StragglerFound, now: float) -> Outcome:
     """Keep who makes the others wait."""
     run.straggler = event
     rank = event.worker_rank
-    option = f"--node {event.slot}" if rank is None else f"--rank {rank}"
+    node = run.slots[event.slot].its_node.rank
+    option = f"--node {node}" if rank is None else f"--rank {rank}"
     words = f"{_sentence(run, event)}; try: {_TRY.format(run=run.id, option=option)}"
     return Outcome(words, event.slot)
 

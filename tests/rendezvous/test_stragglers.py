@@ -51,6 +51,13 @@ def test_all_ranks_of_a_node_are_named_by_it() -> None:
     assert "'rdzv logs r --node 1'" in outcome.reason
 
 
+def test_a_node_is_read_by_its_rank_and_not_by_its_slot() -> None:
+    drive = running()
+    drive.node(1).rank = 5
+    outcome = drive.apply(found_event(replace(LATE, rank=None)))
+    assert "'rdzv logs r --node 5'" in outcome.reason
+
+
 def test_another_epoch_begins_without() -> None:
     drive = running(max_restarts=1)
     drive.apply(found_event(LATE))
