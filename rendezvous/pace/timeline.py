@@ -64,8 +64,13 @@ class _Told:
         self._first = arrivals
         self._merged: dict[int, _Merged] = {}
 
-    def add(self, slot: int, arrivals: Arrivals, room: int) -> int:
-        """One more node tells of so many calls, at most; returns how many there are now."""
+    @property
+    def size(self) -> int:
+        """How many calls are merged."""
+        return len(self._merged)
+
+    def add(self, slot: int, arrivals: Arrivals, room: int) -> None:
+        """One more node tells; there is room for so many calls in all."""
         if not self._merged and self.is_whole:
             self._merge(self._slot, self._first)
         self.slots.update(dict.fromkeys(arrivals.ranks, slot))
@@ -74,7 +79,6 @@ class _Told:
             self._merged.clear()
         elif self.is_whole:
             self._merge(slot, arrivals)
-        return len(self._merged)
 
     def _merge(self, slot: int, arrivals: Arrivals) -> None:
         told = zip(
@@ -128,7 +132,7 @@ class Timeline:
 
     def __init__(self) -> None:
         self._groups: dict[tuple[str, str], _Told] = {}
-        self._counts: dict[tuple[str, str], int] = {}
+        self._calls = 0
         self._receivers: dict[str, set[int]] = {}
         self._of_slot: dict[int, set[int]] = {}
 
@@ -140,9 +144,9 @@ class Timeline:
             if told is None:
                 told = self._groups[key] = _Told(slot, arrivals)
             else:
-                self._counts.pop(key, 0)
-                room = MOST_CALLS - sum(self._counts.values())
-                self._counts[key] = told.add(slot, arrivals, room)
+                before = told.size
+                told.add(slot, arrivals, MOST_CALLS - self._calls + before)
+                self._calls += told.size - before
             told.errors[slot] = pace.clock_error
             self._of_slot.setdefault(slot, set()).update(arrivals.ranks)
         for one in pace.receives:
