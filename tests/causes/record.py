@@ -204,6 +204,7 @@ def without_machine(text: str, folder: Path) -> str:
         text = text.replace(str(place), instead)
     text = re.sub(r"\.venv/lib/python3\S*/site-packages/", "", text)  # torch's own shortened paths
     text = re.sub(r"[^\s\"\\]*\.venv/lib/python3[\d.]*/[a-z-]*\u2026", f"{_PACKAGES}\u2026", text)
+    text = re.sub(r"(Looking in links: )\S+", r"\1/wheels", text)
     text = re.sub(r"/tmp/torchelastic_\w+/\w+?_\w+/", "/run/torchelastic/", text)
     return re.sub(rf"\b{re.escape(socket.gethostname())}\b", "node", text)
 
