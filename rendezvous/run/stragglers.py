@@ -41,7 +41,7 @@ def found(run: Run, event: events.StragglerFound, now: float) -> Outcome:
     """Keep who makes the others wait."""
     run.straggler = event
     rank = event.worker_rank
-    node = run.slots[event.slot].its_node.rank
+    node = run.starts.ranks.get(event.slot)  # also of one that has just been lost
     option = f"--node {node}" if rank is None else f"--rank {rank}"
     words = f"{_sentence(run, event)}; try: {_TRY.format(run=run.id, option=option)}"
     return Outcome(words, event.slot)

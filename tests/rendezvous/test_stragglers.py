@@ -53,9 +53,16 @@ def test_all_ranks_of_a_node_are_named_by_it() -> None:
 
 def test_a_node_is_read_by_its_rank_and_not_by_its_slot() -> None:
     drive = running()
-    drive.node(1).rank = 5
+    drive.run.starts.ranks[1] = 5
     outcome = drive.apply(found_event(replace(LATE, rank=None)))
     assert "'rdzv logs r --node 5'" in outcome.reason
+
+
+def test_one_that_has_just_been_lost_can_still_be_named() -> None:
+    drive = running()
+    drive.run.slots[1].node = None
+    for rank in (2, None):
+        assert drive.apply(found_event(replace(LATE, rank=rank))).reason
 
 
 def test_another_epoch_begins_without() -> None:
