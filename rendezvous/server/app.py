@@ -26,13 +26,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from rendezvous.compat import timeout
 from rendezvous.server import access
 from rendezvous.server.access import NotYours
-from rendezvous.server.answers import Body, send_body
 from rendezvous.server.asked import Asked, credential_of, newcomer, node, parse
-from rendezvous.server.connection import Connection
-from rendezvous.server.guard import MAX_BODY_BYTES, Guard, read_body
-from rendezvous.server.limiter import FailedLogins, Strangers
 from rendezvous.server.routes import ROUTES, Route, find
 from rendezvous.server.service import Service
+from rendezvous.serving.answers import Body, send_body
+from rendezvous.serving.connection import Connection
+from rendezvous.serving.guard import MAX_BODY_BYTES, Guard, read_body
+from rendezvous.serving.limiter import FailedLogins, Strangers
 from rendezvous.wire.errors import (
     MethodNotAllowed,
     NotFound,

@@ -8,9 +8,9 @@ from pydantic import TypeAdapter, ValidationError
 from starlette.types import Scope
 
 from rendezvous.server.access import required
-from rendezvous.server.connection import Connection
 from rendezvous.server.live_run import LiveRun
 from rendezvous.server.service import Service
+from rendezvous.serving.connection import Connection
 from rendezvous.talk.credentials import Credential, parse_credential
 from rendezvous.wire.errors import BadRequest
 from rendezvous.wire.words import printable

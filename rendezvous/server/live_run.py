@@ -23,7 +23,6 @@ from rendezvous.run.views import (
     reason_and_topic,
     run_status,
 )
-from rendezvous.server.answers import Body
 from rendezvous.server.journal import Record
 from rendezvous.server.last_words import KeptWords
 from rendezvous.server.log_views import Limits, LogViews
@@ -33,8 +32,9 @@ from rendezvous.server.news import News
 from rendezvous.server.pacing import Pacing
 from rendezvous.server.relay import Relay
 from rendezvous.server.stalling import Stalling
-from rendezvous.server.trouble import Trouble
 from rendezvous.server.waiters import Waiters
+from rendezvous.serving.answers import Body
+from rendezvous.serving.trouble import Trouble
 from rendezvous.wire.log_view import ViewCall, ViewRequest
 from rendezvous.wire.look import LookCall
 from rendezvous.wire.run import EventLine, NodeState, Phase, RunSpec, RunStatus

@@ -22,9 +22,9 @@ from pydantic_core import to_json
 from rendezvous.run.leases import Key
 from rendezvous.run.placement import Placed, Placement, in_epoch
 from rendezvous.run.state import GONE, Run
-from rendezvous.server.answers import Body
 from rendezvous.server.last_words import has_failed
 from rendezvous.server.waiters import Waiters
+from rendezvous.serving.answers import Body
 from rendezvous.wire.errors import Forbidden, NotFound, RunOver, TooManyRequests
 from rendezvous.wire.log_view import (
     RunView,

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pydantic_core import to_json
 
 from rendezvous.run.state import GONE, Run
-from rendezvous.server.answers import Body
 from rendezvous.server.waiters import Waiters
+from rendezvous.serving.answers import Body
 from rendezvous.wire.errors import Forbidden, NotFound, RunOver, TooLarge, TooManyRequests
 from rendezvous.wire.look import LookCall, LookReport, NodeLook, RunLook
 from rendezvous.wire.run import Phase

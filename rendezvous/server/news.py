@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from rendezvous.server.answers import Body
+from rendezvous.serving.answers import Body
 from rendezvous.wire.watch import NodeView, write_view
 
 

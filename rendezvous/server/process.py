@@ -23,12 +23,12 @@ import uvloop
 from pydantic import BaseModel, ConfigDict
 
 from rendezvous.server.app import asks_what_is_wrong, make_app
-from rendezvous.server.connection_rules import ConnectionRules
 from rendezvous.server.journal import Journal, MemoryJournal, SqliteJournal
-from rendezvous.server.room import Room
 from rendezvous.server.sequencer import Options
 from rendezvous.server.service import Service
-from rendezvous.server.uvicorn_server import GuardedServer
+from rendezvous.serving.connection_rules import ConnectionRules
+from rendezvous.serving.room import Room
+from rendezvous.serving.uvicorn_server import GuardedServer
 from rendezvous.talk.credentials import SERVER_NAME
 from rendezvous.wire.errors import RdzvError
 from rendezvous.wire.run import DEFAULT_MAX_RUNS

@@ -18,7 +18,6 @@ from pydantic_core import to_json
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from rendezvous.run.rounds import run_report
-from rendezvous.server.answers import Body
 from rendezvous.server.asked import (
     Asked,
     anyone,
@@ -35,6 +34,7 @@ from rendezvous.server.asked import (
 )
 from rendezvous.server.live_run import LiveRun
 from rendezvous.server.service import Service
+from rendezvous.serving.answers import Body
 from rendezvous.version import rdzv_version
 from rendezvous.wire.errors import NotFound
 from rendezvous.wire.last_words import LastWords, LastWordsReply, RunLastWords

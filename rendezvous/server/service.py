@@ -25,12 +25,12 @@ from rendezvous.run.events import Event
 from rendezvous.run.leases import DOUBT_SWEEPS, SWEEP_SECONDS, Key
 from rendezvous.run.views import everyone_left
 from rendezvous.server.access import Access
-from rendezvous.server.answers import Body
-from rendezvous.server.connection import CloseReason, Connection
 from rendezvous.server.journal import Journal
 from rendezvous.server.live_run import LiveRun
 from rendezvous.server.relay import Relay, check_member, only_living
 from rendezvous.server.sequencer import Change, Options, Sequencer
+from rendezvous.serving.answers import Body
+from rendezvous.serving.connection import CloseReason, Connection
 from rendezvous.talk.credentials import Credential
 from rendezvous.version import rdzv_version
 from rendezvous.wire.errors import Mismatch, NotFound, RunExists, RunOver, TooManyRuns, Unavailable

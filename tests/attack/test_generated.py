@@ -22,7 +22,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rendezvous.server.limiter import BURST
+from rendezvous.serving.limiter import BURST
 from rendezvous.talk.credentials import SERVER_NAME, Credential, parse_credential
 from rendezvous.wire.types import Problem
 from tests.attack.fuzz.targets import TARGETS

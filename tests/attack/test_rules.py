@@ -159,11 +159,11 @@ _GUARDS = {
     "rendezvous/wire/table.py",
     "rendezvous/server/access.py",
     "rendezvous/server/asked.py",
-    "rendezvous/server/guard.py",
-    "rendezvous/server/exchange.py",
-    "rendezvous/server/http11.py",
-    "rendezvous/server/limiter.py",
-    "rendezvous/server/request_head.py",
+    "rendezvous/serving/guard.py",
+    "rendezvous/serving/exchange.py",
+    "rendezvous/serving/http11.py",
+    "rendezvous/serving/limiter.py",
+    "rendezvous/serving/request_head.py",
     "worker/agent/table.py",
 }
 

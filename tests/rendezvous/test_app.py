@@ -15,9 +15,9 @@ from pydantic_core import to_json
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rendezvous.server.app import make_app
-from rendezvous.server.connection import Connection
 from rendezvous.server.journal import MemoryJournal
-from rendezvous.server.limiter import Pace, Strangers
+from rendezvous.serving.connection import Connection
+from rendezvous.serving.limiter import Pace, Strangers
 from rendezvous.talk.credentials import SERVER_NAME, Credential, parse_credential
 from rendezvous.wire.errors import InternalError
 from rendezvous.wire.reports import AckReport, ExitReport, ProgressReport

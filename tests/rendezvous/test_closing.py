@@ -17,8 +17,8 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from rendezvous.server.connection import CloseReason
-from rendezvous.server.http11 import GuardedProtocol
+from rendezvous.serving.connection import CloseReason
+from rendezvous.serving.http11 import GuardedProtocol
 from tests.support.guarded import (
     MEGABYTE,
     PATIENT,

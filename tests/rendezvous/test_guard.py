@@ -12,12 +12,12 @@ from dataclasses import replace
 
 import pytest
 
-from rendezvous.server.connection import CloseReason
-from rendezvous.server.connection_rules import Timeouts
-from rendezvous.server.guard import MAX_BODY_BYTES
-from rendezvous.server.http11 import GuardedProtocol
-from rendezvous.server.request_head import MAX_HEADER_BYTES, MAX_HEADERS
-from rendezvous.server.room import MAX_REFUSALS
+from rendezvous.serving.connection import CloseReason
+from rendezvous.serving.connection_rules import Timeouts
+from rendezvous.serving.guard import MAX_BODY_BYTES
+from rendezvous.serving.http11 import GuardedProtocol
+from rendezvous.serving.request_head import MAX_HEADER_BYTES, MAX_HEADERS
+from rendezvous.serving.room import MAX_REFUSALS
 from tests.attack.fuzz.door import Wire
 from tests.support.guarded import (
     MEGABYTE,

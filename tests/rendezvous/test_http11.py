@@ -16,12 +16,12 @@ import pytest
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from rendezvous.server.answers import whole_answer
 from rendezvous.server.asked import credential_of
-from rendezvous.server.connection import CloseReason
-from rendezvous.server.connection_rules import ConnectionRules, Timeouts
-from rendezvous.server.http11 import GuardedProtocol
-from rendezvous.server.room import Room
+from rendezvous.serving.answers import whole_answer
+from rendezvous.serving.connection import CloseReason
+from rendezvous.serving.connection_rules import ConnectionRules, Timeouts
+from rendezvous.serving.http11 import GuardedProtocol
+from rendezvous.serving.room import Room
 from rendezvous.talk.credentials import node_credential
 from tests.attack.fuzz.door import Wire
 from tests.support.guarded import body_of, post, request, status_of

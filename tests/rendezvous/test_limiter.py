@@ -9,12 +9,12 @@ import logging
 import pytest
 
 from rendezvous.compat import TaskGroup
-from rendezvous.server.answers import Body, problem_response
-from rendezvous.server.connection import CloseReason, Connection
-from rendezvous.server.limiter import MAX_SOURCES, FailedLogins, Strangers
-from rendezvous.server.room import MAX_REFUSALS, RESERVE, Room, Seat
-from rendezvous.server.trouble import Trouble
 from rendezvous.server.waiters import Waiters
+from rendezvous.serving.answers import Body, problem_response
+from rendezvous.serving.connection import CloseReason, Connection
+from rendezvous.serving.limiter import MAX_SOURCES, FailedLogins, Strangers
+from rendezvous.serving.room import MAX_REFUSALS, RESERVE, Room, Seat
+from rendezvous.serving.trouble import Trouble
 from rendezvous.wire.errors import Mismatch
 from tests.support.served import FakeClock
 from tests.support.virtual_time import run_virtually

@@ -11,9 +11,9 @@ from pydantic import ValidationError
 from rendezvous.server import relay
 from rendezvous.server.app import make_app
 from rendezvous.server.asked import Asked, command_of_node
-from rendezvous.server.connection import CloseReason, Connection
 from rendezvous.server.live_run import LiveRun
 from rendezvous.server.relay import Relay
+from rendezvous.serving.connection import CloseReason, Connection
 from rendezvous.talk.credentials import SERVER_NAME
 from rendezvous.wire.errors import TooManyRequests
 from rendezvous.wire.relay import (

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rendezvous.server.request_head import MAX_HEADERS, NO_FIELDS, BadHead, Head, read_head
+from rendezvous.serving.request_head import MAX_HEADERS, NO_FIELDS, BadHead, Head, read_head
 from tests.support.driver import FEW
 from tests.support.mangle import mangled_text
 

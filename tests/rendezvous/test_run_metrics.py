@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from rendezvous.server import metrics
 from rendezvous.server.app import make_app
-from rendezvous.server.guard import MAX_BODY_BYTES
 from rendezvous.server.metrics import Metrics
+from rendezvous.serving.guard import MAX_BODY_BYTES
 from rendezvous.talk.credentials import SERVER_NAME
 from rendezvous.wire.metrics import MOST_METRIC_ROWS, MetricBatch, MetricRow, RunMetrics
 from rendezvous.wire.run import Phase

@@ -20,7 +20,7 @@ import pytest
 
 from rendezvous.compat import timeout
 from rendezvous.server.journal import read_journal
-from rendezvous.server.room import RESERVE
+from rendezvous.serving.room import RESERVE
 from rendezvous.talk.credentials import SERVER_NAME
 from rendezvous.wire.errors import Unavailable
 from rendezvous.wire.reports import ExitReport, LeaveReport

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rendezvous.server import sequencer
-from rendezvous.server.connection import CloseReason, Connection
 from rendezvous.server.journal import Record
+from rendezvous.serving.connection import CloseReason, Connection
 from rendezvous.wire.errors import InternalError, NotFound, StorageFull
 from rendezvous.wire.reports import AckReport, ExitReport, ProgressReport, ReportReply
 from rendezvous.wire.run import Phase, SlotNews, SlotState

@@ -1,4 +1,4 @@
-"""What `rendezvous/server/uvicorn_server.py` uses of uvicorn's inside: each name, and no other.
+"""What `rendezvous/serving/uvicorn_server.py` uses of uvicorn's inside: each name, and no other.
 
 None of it is documented, so that any version of uvicorn may lack it: pyproject.toml states the
 range in which all of it is there and means what it means here.
@@ -17,7 +17,7 @@ import uvicorn
 from uvicorn.lifespan.on import LifespanOn
 from uvicorn.server import ServerState
 
-from rendezvous.server import http11, uvicorn_server
+from rendezvous.serving import http11, uvicorn_server
 
 FILE = Path(uvicorn_server.__file__)
 SERVER = FILE.parent

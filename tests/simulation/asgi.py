@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message
 
-from rendezvous.server.connection import CloseReason, Connection
+from rendezvous.serving.connection import CloseReason, Connection
 from rendezvous.talk.network import HEADERS, Answer, Request
 from tests.support.served import scope_of
 from tests.support.virtual_time import forever

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rendezvous.server.connection import CloseReason, Connection
+from rendezvous.serving.connection import CloseReason, Connection
 from rendezvous.talk.failures import Fault, NetworkFailure
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.talk.network import Answer, Line, Request

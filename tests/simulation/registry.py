@@ -14,8 +14,8 @@ from starlette.types import ASGIApp
 
 from launcher.state.state_dir import StateDir
 from rendezvous.server.app import make_app
-from rendezvous.server.connection import Connection
 from rendezvous.server.service import Service
+from rendezvous.serving.connection import Connection
 from rendezvous.talk.credentials import SERVER_NAME, hkdf, registry_credential
 from rendezvous.wire.errors import RdzvError, UsageError
 from tests.simulation.disk import SimulatedJournal

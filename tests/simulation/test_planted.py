@@ -11,7 +11,8 @@ from zlib import crc32
 import pytest
 
 from rendezvous.run import leases
-from rendezvous.server import answers, service
+from rendezvous.server import service
+from rendezvous.serving import answers
 from tests.simulation.patching import Bug, Edit, patched
 from tests.simulation.planted import BUGS
 from tests.simulation.search import is_good, shown, stored
@@ -64,8 +65,8 @@ def test_a_constant_is_changed_with_what_was_made_of_it_and_its_copies() -> None
 
 def test_methods_properties_and_static_methods_are_changed() -> None:
     edits = (
-        Edit("rendezvous/server/answers.py", "return Body(data, gzip", "return Body(b'', gzip"),
-        Edit("rendezvous/server/answers.py", "return whole_answer(self.plain)", "return b'no'"),
+        Edit("rendezvous/serving/answers.py", "return Body(data, gzip", "return Body(b'', gzip"),
+        Edit("rendezvous/serving/answers.py", "return whole_answer(self.plain)", "return b'no'"),
     )
     with Bug("a bug", edits).planted():
         assert answers.Body.of(b"x") == answers.Body(b"")

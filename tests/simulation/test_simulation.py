@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from rendezvous.server.connection import CloseReason, Connection
 from rendezvous.server.journal import read_journal
+from rendezvous.serving.connection import CloseReason, Connection
 from rendezvous.talk.network import Answer, Request
 from rendezvous.wire.errors import Unavailable
 from tests.simulation import __main__ as command

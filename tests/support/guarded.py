@@ -20,13 +20,13 @@ from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
-from rendezvous.server.answers import whole_answer
-from rendezvous.server.connection import CloseReason
-from rendezvous.server.connection_rules import ConnectionRules, Timeouts
-from rendezvous.server.guard import MAX_BODY_BYTES, Guard, read_body
-from rendezvous.server.http11 import GuardedProtocol
-from rendezvous.server.room import Room
-from rendezvous.server.uvicorn_server import GuardedServer
+from rendezvous.serving.answers import whole_answer
+from rendezvous.serving.connection import CloseReason
+from rendezvous.serving.connection_rules import ConnectionRules, Timeouts
+from rendezvous.serving.guard import MAX_BODY_BYTES, Guard, read_body
+from rendezvous.serving.http11 import GuardedProtocol
+from rendezvous.serving.room import Room
+from rendezvous.serving.uvicorn_server import GuardedServer
 from rendezvous.talk.certificate import make_certificate
 from rendezvous.talk.credentials import SERVER_NAME
 from rendezvous.talk.http_network import client_context

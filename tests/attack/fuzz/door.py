@@ -12,13 +12,13 @@ from uvicorn.server import ServerState
 
 from rendezvous.run.events import Created, Joined, dump_event
 from rendezvous.server.app import make_app
-from rendezvous.server.connection_rules import ConnectionRules
-from rendezvous.server.http11 import GuardedProtocol
 from rendezvous.server.journal import MemoryJournal, Record
-from rendezvous.server.limiter import Strangers
-from rendezvous.server.room import Room
 from rendezvous.server.sequencer import Options
 from rendezvous.server.service import Service
+from rendezvous.serving.connection_rules import ConnectionRules
+from rendezvous.serving.http11 import GuardedProtocol
+from rendezvous.serving.limiter import Strangers
+from rendezvous.serving.room import Room
 from rendezvous.talk.credentials import SERVER_NAME, node_credential
 from tests.support.registry import Launch
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic_core import to_json
 
-from rendezvous.server.guard import MAX_BODY_BYTES
+from rendezvous.serving.guard import MAX_BODY_BYTES
 from rendezvous.wire.errors import NotFound, RdzvError
 from rendezvous.wire.last_words import (
     LAST_LINES,

@@ -1,6 +1,6 @@
 """One request that is being answered, as an ASGI application has it: `receive` and `send`.
 
-The connection that it came on is `Carrier`; `rendezvous.server.http11` is the one there is.
+The connection that it came on is `Carrier`; `rendezvous.serving.http11` is the one there is.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Protocol
 
 from starlette.types import ASGIApp, Message, Scope
 
-from rendezvous.server.answers import send_problem
-from rendezvous.server.request_head import Head
+from rendezvous.serving.answers import send_problem
+from rendezvous.serving.request_head import Head
 from rendezvous.wire.errors import InternalError
 
 logger = logging.getLogger(__name__)

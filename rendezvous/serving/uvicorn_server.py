@@ -18,9 +18,9 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from rendezvous.compat import timeout
-from rendezvous.server.answers import SECURITY_HEADERS
-from rendezvous.server.connection_rules import ConnectionRules
-from rendezvous.server.http11 import GuardedProtocol
+from rendezvous.serving.answers import SECURITY_HEADERS
+from rendezvous.serving.connection_rules import ConnectionRules
+from rendezvous.serving.http11 import GuardedProtocol
 
 # How often the date of the answers is made anew.
 _TICK_SECONDS = 1.0

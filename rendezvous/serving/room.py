@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from enum import Enum
 
-from rendezvous.server.trouble import Trouble
+from rendezvous.serving.trouble import Trouble
 from rendezvous.wire.errors import Unavailable
 
 logger = logging.getLogger(__name__)

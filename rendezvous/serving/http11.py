@@ -19,12 +19,12 @@ from typing import Any, Protocol
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rendezvous.server.answers import problem_response, send_problem
-from rendezvous.server.connection import CloseReason, Connection
-from rendezvous.server.connection_rules import ConnectionRules
-from rendezvous.server.deadline import Awaited, Deadline
-from rendezvous.server.exchange import Exchange, head_of
-from rendezvous.server.request_head import (
+from rendezvous.serving.answers import problem_response, send_problem
+from rendezvous.serving.connection import CloseReason, Connection
+from rendezvous.serving.connection_rules import ConnectionRules
+from rendezvous.serving.deadline import Awaited, Deadline
+from rendezvous.serving.exchange import Exchange, head_of
+from rendezvous.serving.request_head import (
     END,
     MAX_HEADER_BYTES,
     MAX_HEADERS,
@@ -33,7 +33,7 @@ from rendezvous.server.request_head import (
     Head,
     read_head,
 )
-from rendezvous.server.room import Seat
+from rendezvous.serving.room import Seat
 from rendezvous.wire.errors import BadRequest, RdzvError, Unavailable
 
 # A connection in one of the last seats goes soon when it asks for nothing.

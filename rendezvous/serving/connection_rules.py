@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from starlette.types import Scope
 
-from rendezvous.server.room import Room
+from rendezvous.serving.room import Room
 
 
 @dataclass(frozen=True, slots=True)

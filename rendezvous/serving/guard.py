@@ -1,4 +1,4 @@
-"""Hardens the application: size limit, host names, no browsers, one error format."""
+"""Hardens an application: size limit, host names, no strangers' web pages, one error format."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rendezvous.server.answers import send_problem
+from rendezvous.serving.answers import send_problem
 from rendezvous.wire.errors import BadRequest, Forbidden, InternalError, RdzvError, TooLarge
 from rendezvous.wire.words import printable
 
@@ -20,14 +20,22 @@ class PeerGone(Exception):
     """The peer closed its connection in the middle of a request; nobody waits for an answer."""
 
 
+def no_web_pages(scope: Scope) -> RdzvError | None:
+    """The registry has none: whatever a browser sends on a page's behalf is a stranger's."""
+    return Forbidden("The registry does not answer requests made by web pages.")
+
+
 class Guard:
-    """ASGI middleware in front of everything: size, host name, no browsers, errors in one shape.
+    """ASGI middleware in front of everything: size, host name, web pages, errors in one shape.
 
     Args:
         app: May raise any `RdzvError`; it is answered as its Problem.
         allowed_hosts: The names under which clients may call, without port.
         body_limit: The most bytes of body for a request that has more than `MAX_BODY_BYTES`;
             called before any of it is read, so that it can look at the credential first.
+        of_web_page: Asked about each request that a browser sends on behalf of a web page: why it
+            is refused, or None.
+        name: Of what is hardened, for people.
     """
 
     def __init__(
@@ -36,10 +44,14 @@ class Guard:
         *,
         allowed_hosts: Collection[str],
         body_limit: Callable[[Scope], int] = lambda scope: MAX_BODY_BYTES,
+        of_web_page: Callable[[Scope], RdzvError | None] = no_web_pages,
+        name: str = "registry",
     ) -> None:
         self._app = app
         self._allowed_hosts = frozenset(name.lower().encode() for name in allowed_hosts)
         self._body_limit = body_limit
+        self._of_web_page = of_web_page
+        self._name = name
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -57,17 +69,19 @@ class Guard:
             await send_problem(send, error)
         except Exception:
             logger.exception("%s %s failed", scope["method"], printable(scope["path"], 200))
-            await send_problem(send, InternalError("The registry failed; see its log."))
+            await send_problem(send, InternalError(f"The {self._name} failed; see its log."))
 
     def _refusal(self, scope: Scope) -> RdzvError | None:
-        length, host = 0, b""
+        length, host, is_of_page = 0, b"", False
         for name, value in scope["headers"]:
             if name == b"content-length":
                 length = int(value)
             elif name == b"host":
                 host = value
             elif name == b"origin" or (name == b"sec-fetch-site" and value != b"none"):
-                return Forbidden("The registry does not answer requests made by web pages.")
+                is_of_page = True
+        if is_of_page and (refusal := self._of_web_page(scope)) is not None:
+            return refusal
         if length > MAX_BODY_BYTES and length > (limit := self._body_limit(scope)):
             return TooLarge(f"The request body has {length} bytes; the limit here is {limit}.")
         if host in self._allowed_hosts or scope["path"] == "/healthz":
@@ -75,8 +89,9 @@ class Guard:
         if _host_name(host) in self._allowed_hosts:
             return None
         return BadRequest(
-            f"The registry does not have the host name {printable(host.decode('latin-1'), 100)!r}.",
-            hint="Send the host name with which the registry was started.",
+            f"The {self._name} does not have the host name "
+            f"{printable(host.decode('latin-1'), 100)!r}.",
+            hint=f"Send the host name with which the {self._name} was started.",
         )
 
 
