@@ -17,6 +17,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from launcher.show.epochs import used_text
+from launcher.show.slot_words import state_words, worker_run_words
 from launcher.terminal import can_redraw
 from rendezvous.wire.run import (
     EventLine,
@@ -24,10 +25,9 @@ from rendezvous.wire.run import (
     Phase,
     Result,
     RunStatus,
-    SlotState,
     SlotStatus,
 )
-from rendezvous.wire.words import printable, time_text
+from rendezvous.wire.words import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, Group, RenderableType
@@ -308,37 +308,16 @@ def _row(slot: SlotStatus) -> dict[str, Text]:
     cells = {
         "slot": str(slot.slot),
         "rank": "" if slot.rank is None else str(slot.rank),
-        "worker run": _worker_run(slot),
+        "worker run": worker_run_words(slot),
         "node": slot.hostname,
         "address": slot.address,
         "procs": str(slot.nproc_per_node or ""),
-        "state": _state(slot),
+        "state": state_words(slot),
     }
     texts = {name: Text(_line(cell)) for name, cell in cells.items()}
     if slot.node_state is None and not slot.problem:
         texts["state"].stylize("dim")
     return texts
-
-
-def _worker_run(slot: SlotStatus) -> str:
-    if slot.state is SlotState.NONE:
-        return "-"
-    again = f" (generation {slot.generation})" if slot.generation > 1 else ""
-    again += f", {slot.cause}" if slot.cause else ""
-    if slot.node_state is not None:
-        return f"{slot.state}{again}"
-    time = time_text(slot.state_seconds)
-    detail = f": {slot.detail}" if slot.detail and slot.detail not in slot.problem else ""
-    return f"{slot.state}{' ' * bool(time)}{time}{again}{detail}"
-
-
-def _state(slot: SlotStatus) -> str:
-    if slot.node_state is None:
-        return slot.problem or "not joined yet"
-    text = "ended" if slot.node_state is NodeState.EXITED else str(slot.node_state)
-    if slot.exit_code is not None:
-        text += f", exit code {slot.exit_code}"
-    return f"{text}: {slot.problem}" if slot.problem else text
 
 
 def _line(text: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from rendezvous.run import stalls, stragglers
 from rendezvous.run.departures import notice_of
-from rendezvous.run.events import Event
+from rendezvous.run.events import Event, SlotChanged
 from rendezvous.run.leases import Leases
 from rendezvous.run.moves import Outcome
 from rendezvous.run.phases import Awaits
@@ -253,6 +253,7 @@ def event_line(run: Run, number: int, event: Event, outcome: Outcome, now: float
         epoch=run.epoch,
         slot=outcome.slot,
         usual=outcome.usual,
+        state=event.news.state if isinstance(event, SlotChanged) else None,
     )
 
 

@@ -13,9 +13,10 @@ from pathlib import Path
 
 from rendezvous.run import events
 from rendezvous.run.events import load_event
+from rendezvous.run.leases import Leases
 from rendezvous.run.protocol import apply
 from rendezvous.run.state import Run, create
-from rendezvous.run.views import event_line
+from rendezvous.run.views import event_line, run_status
 from rendezvous.server.journal import Record, applying, read_journal
 from rendezvous.wire.errors import ExitCode, RdzvError
 from rendezvous.wire.run import EventLine
@@ -24,12 +25,16 @@ from rendezvous.wire.words import printable
 _MAX_LINE = 10_000
 
 
-def replay(records: list[Record]) -> Iterator[tuple[str, EventLine]]:
+def replay(
+    records: list[Record], runs: dict[str, Run] | None = None
+) -> Iterator[tuple[str, EventLine]]:
     """Apply the records in their order; yields the run and what each event did.
+
+    `runs` gets the runs by name, as they stand after it.
 
     Raises UsageError for one of another version, or that does not follow from those before it.
     """
-    runs: dict[str, Run] = {}
+    runs = {} if runs is None else runs
     for record in records:
         with applying(record):
             event = load_event(record.body)
@@ -45,11 +50,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="rdzv replay", description=__doc__)
     parser.add_argument("journal", type=Path)
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
+    parser.add_argument("--status", action="store_true", help="then a line for each run's status")
     arguments = parser.parse_args()
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-        happened = replay(read_journal(arguments.journal))
+        records, runs = read_journal(arguments.journal), dict[str, Run]()
+        happened = replay(records, runs)
         _print(_text(run, line, as_json=arguments.json) for run, line in happened)
+        if arguments.status:
+            _print(_status(run, records) for run in runs.values())
     except RdzvError as exc:
         sys.stderr.write(f"rdzv: {exc}\n")
         raise SystemExit(int(exc.exit_code)) from exc
@@ -67,6 +76,12 @@ def _print(lines: Iterable[str]) -> None:
         if isinstance(exc, BrokenPipeError):  # the reader has seen enough
             raise SystemExit(int(ExitCode.FAILED)) from None
         raise RdzvError(f"standard output cannot be written: {exc.strerror}") from exc
+
+
+def _status(run: Run, records: list[Record]) -> str:
+    """As its registry would have told it after the last of these records, as JSON."""
+    last = max(record.at for record in records if record.run == run.id)
+    return run_status(run, last, Leases(run.spec.limits.lease_seconds, 1.0)).model_dump_json()
 
 
 def _text(run: str, line: EventLine, *, as_json: bool) -> str:

@@ -337,3 +337,6 @@ class EventLine:
     epoch: int
     slot: int | None = None
     usual: bool = Field(default=False, description="Every node does the same.")
+    state: SlotState | None = Field(
+        default=None, description="Kind `slot`: what the scheduler says of its worker run."
+    )

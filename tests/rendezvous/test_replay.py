@@ -16,7 +16,7 @@ from rendezvous.server.journal import Record, SqliteJournal, read_journal
 from rendezvous.server.replay import main, replay
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.reports import ExitReport
-from rendezvous.wire.run import EventLine, Phase, SlotNews, SlotState
+from rendezvous.wire.run import EventLine, Phase, RunStatus, SlotNews, SlotState
 from tests.support.registry import Launch
 from tests.support.served import FakeClock, Served
 
@@ -86,6 +86,21 @@ async def test_a_replay_says_what_the_registry_said(path: Path, printed: Print) 
     for run, expected in told.items():
         of_run = [line for line in for_programs if json.loads(line)["run"] == run]
         assert [TypeAdapter(EventLine).validate_json(line) for line in of_run] == expected
+
+
+async def test_with_status_it_ends_with_how_each_run_stands(path: Path, printed: Print) -> None:
+    told = await two_runs(path)
+    *_, second, first = printed("--json", "--status")
+    runs = {one.run: one for one in map(RunStatus.model_validate_json, (first, second))}
+    assert runs.keys() == told.keys()
+    slots = runs["first"].slots
+    assert [(slot.node_state, slot.exit_code) for slot in slots[:2]] == [
+        ("exited", 143),
+        ("exited", 3),
+    ]
+    assert runs["first"].elapsed_seconds == pytest.approx(10, abs=1)
+    assert runs["second"].result is not None
+    assert runs["second"].result.status == "cancelled"
 
 
 def test_an_event_of_another_version_is_told() -> None:

@@ -1,0 +1,143 @@
+"""The values that a program sends, as curves of a bounded size, however long it runs. Pure."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from array import array
+from collections.abc import Iterator
+
+from launcher.ui.shapes import Curve, Curves
+from rendezvous.wire.metrics import MetricLine, decoded
+
+MOST_POINTS = 2_000
+"""Of one curve: as many as a wide screen has columns."""
+MOST_RANKS = 8
+"""Each has a curve of its own; of more, the median and the range are shown."""
+MOST_NAMES = 64
+_OPEN_STEPS = 64
+"""Ranks do not get on alike: so many of the newest steps wait for those that are late."""
+
+
+class _Line:
+    """Columns over the steps; with too many points every second one goes, here and from now on."""
+
+    def __init__(self, columns: int) -> None:
+        self.steps = array("q")
+        self.columns = [array("d") for _ in range(columns)]
+        self._every = 1
+
+    def add(self, step: int, *values: float) -> None:
+        """A point behind the others; a step that is told again counts as it was told last."""
+        if self.steps and step <= self.steps[-1]:
+            if step < self.steps[-1]:  # the program has begun again from what it had saved
+                self._cut(step)
+            else:
+                self._drop(1)
+        if self.steps and step - self.steps[-1] < self._every:
+            return
+        self.steps.append(step)
+        for column, value in zip(self.columns, values, strict=True):
+            column.append(value)
+        if len(self.steps) > MOST_POINTS:
+            self._thin()
+
+    def _cut(self, step: int) -> None:
+        count = len(self.steps)
+        while count and self.steps[count - 1] >= step:
+            count -= 1
+        self._drop(len(self.steps) - count)
+
+    def _drop(self, count: int) -> None:
+        for column in (self.steps, *self.columns):
+            del column[len(column) - count :]
+
+    def _thin(self) -> None:
+        self.steps = self.steps[::2]
+        self.columns = [column[::2] for column in self.columns]
+        gaps = len(self.steps) - 1
+        self._every = max(1, (self.steps[-1] - self.steps[0]) // max(1, gaps))
+
+
+class _Value:
+    """One value of a program: of each of a few ranks, and of all."""
+
+    def __init__(self) -> None:
+        self.ranks: dict[int, _Line] = {}
+        self.all = _Line(3)
+        self._open: dict[int, list[float]] = {}
+
+    def add(self, rank: int, step: int, value: float) -> None:
+        if rank in self.ranks or len(self.ranks) < MOST_RANKS:
+            self.ranks.setdefault(rank, _Line(1)).add(step, value)
+        self._open.setdefault(step, []).append(value)
+        if len(self._open) > _OPEN_STEPS:
+            oldest = min(self._open)
+            self.all.add(oldest, *_range_of(self._open.pop(oldest)))
+
+    def of_all(self) -> Iterator[tuple[int, tuple[float, float, float]]]:
+        """Median, least and most by step."""
+        line = self.all
+        for step, *values in zip(line.steps, *line.columns, strict=True):
+            yield step, (values[0], values[1], values[2])
+        for step, found in sorted(self._open.items()):
+            yield step, _range_of(found)
+
+
+class CurveStore:
+    """The curves of one run."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, _Value] = {}
+        self._ranks = set[int]()
+        self._rows = 0
+
+    def take(self, row: MetricLine) -> None:
+        """Take in what a process has told."""
+        self._rows += 1
+        self._ranks.add(row.rank)
+        for name, value in decoded(row.values).items():
+            if name in self._values or len(self._values) < MOST_NAMES:
+                self._values.setdefault(name, _Value()).add(row.rank, row.step, value)
+
+    def curves(self) -> Curves:
+        """As the page draws them."""
+        many = len(self._ranks) > MOST_RANKS
+        shown = {
+            name: [self._median(value)] if many else list(_each(value))
+            for name, value in self._values.items()
+        }
+        return {"rows": self._rows, "curves": shown}
+
+    def _median(self, value: _Value) -> Curve:
+        points = list(value.of_all())
+        return {
+            "label": f"median of {len(self._ranks)} ranks",
+            "steps": [step for step, _ in points],
+            "values": [_number(found[0]) for _, found in points],
+            "low": [_number(found[1]) for _, found in points],
+            "high": [_number(found[2]) for _, found in points],
+        }
+
+
+def _each(value: _Value) -> Iterator[Curve]:
+    for rank, line in sorted(value.ranks.items()):
+        yield {
+            "label": f"rank {rank}",
+            "steps": line.steps.tolist(),
+            "values": [_number(one) for one in line.columns[0]],
+            "low": None,
+            "high": None,
+        }
+
+
+def _range_of(values: list[float]) -> tuple[float, float, float]:
+    finite = [value for value in values if math.isfinite(value)]
+    if not finite:
+        return math.nan, math.nan, math.nan
+    return statistics.median(finite), min(finite), max(finite)
+
+
+def _number(value: float) -> float | None:
+    """JSON has no word for what is not finite: the curve has a gap there."""
+    return value if math.isfinite(value) else None

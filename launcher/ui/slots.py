@@ -1,0 +1,85 @@
+"""A slot as the page shows it: in words, how it is meant, and whether it is looked for. Pure."""
+
+from __future__ import annotations
+
+from launcher.show.slot_words import state_words, worker_run_words
+from launcher.ui.shapes import Slot, Span, Tone
+from rendezvous.wire.run import NodeState, SlotState, SlotStatus
+from rendezvous.wire.words import printable
+
+LONG_SILENCE_SECONDS = 6.0
+"""Nodes poll each two seconds, or less often where there are very many."""
+_MOST_CHARACTERS = 600
+
+_WORSE = {
+    NodeState.JOINED: 50,
+    NodeState.VERIFIED: 40,
+    NodeState.ARMED: 30,
+    NodeState.RUNNING: 20,
+    NodeState.EXITED: 10,
+}
+_FAILED, _ODD, _SILENT, _AWAITED = 100, 80, 70, 60
+
+
+def slot_row(slot: SlotStatus, spans: list[Span]) -> Slot:
+    """The row of a slot, of what its registry says and of its phases."""
+    silent = slot.silent_seconds
+    is_silent = silent is not None and silent >= LONG_SILENCE_SECONDS
+    tone = _tone(slot, is_silent=is_silent)
+    return {
+        "slot": slot.slot,
+        "rank": slot.rank,
+        "host": printable(slot.hostname, 253),
+        "address": slot.address,
+        "processes": slot.nproc_per_node,
+        "generation": slot.generation,
+        "state": _state(slot),
+        "tone": tone,
+        "words": printable(_words(slot), _MOST_CHARACTERS),
+        "problem": printable(slot.problem, _MOST_CHARACTERS),
+        "progress": printable(slot.progress, _MOST_CHARACTERS),
+        "worse": _worse(slot, tone, is_silent=is_silent),
+        "exit_code": slot.exit_code,
+        "silent": float(round(silent)) if silent is not None and is_silent else None,
+        "spans": spans,
+    }
+
+
+def _state(slot: SlotStatus) -> str:
+    if slot.node_state is NodeState.EXITED:
+        return "ended"
+    if slot.node_state is not None:
+        return str(slot.node_state)
+    return "not submitted" if slot.state is SlotState.NONE else str(slot.state)
+
+
+def _words(slot: SlotStatus) -> str:
+    """What its scheduler says as long as it is all that is known."""
+    if slot.node_state is not None or slot.state is SlotState.NONE:
+        return state_words(slot)
+    words = worker_run_words(slot, times=False)
+    return f"{words}; {slot.problem}" if slot.problem else words
+
+
+def _tone(slot: SlotStatus, *, is_silent: bool) -> Tone:
+    if slot.exit_code or slot.node_state is NodeState.LOST or slot.state is SlotState.FAILED:
+        return "bad"
+    match slot.node_state:
+        case NodeState.EXITED | NodeState.LEFT | NodeState.RELEASED:
+            return "off"
+        case NodeState.RUNNING if not (is_silent or slot.problem):
+            return "good"
+        case _:
+            return "wait"
+
+
+def _worse(slot: SlotStatus, tone: Tone, *, is_silent: bool) -> int:
+    if tone == "bad":
+        return _FAILED
+    if tone == "off":
+        return 0
+    if slot.problem:
+        return _ODD
+    if is_silent:
+        return _SILENT
+    return _AWAITED if slot.node_state is None else _WORSE.get(slot.node_state, 0)
