@@ -35,7 +35,7 @@ def lines_of(report: RunReport, *, lasts: bool = True) -> list[str]:
         report: What was found.
         lasts: Whether `rdzv status` can show the rest afterwards.
     """
-    bad = _told((f for f in report.findings if f.level in ("fail", "warn")), report)
+    bad = in_words((f for f in report.findings if f.level in ("fail", "warn")), report)
     lines = [line for one in bad[:_MOST_FINDINGS] for line in _finding_lines(*one)]
     if len(bad) > _MOST_FINDINGS:
         more = len(bad) - _MOST_FINDINGS
@@ -49,7 +49,7 @@ def warning_lines(report: RunReport, *, lasts: bool = True) -> list[str]:
     What a node finds odd about itself is often so on every start; it is counted, and told only
     where `rdzv status` cannot show it afterwards, or where its program may reach nobody.
     """
-    told = _told((f for f in report.findings if f.level == "warn"), report)
+    told = in_words((f for f in report.findings if f.level == "warn"), report)
     told.sort(key=lambda one: (not is_odd(one[0]), not names_nodes(one[0].check)))
     shown = [
         f"warning: {text} ({f.check})" + (f"; {f.fix}" if is_odd(f) else "")
@@ -84,14 +84,18 @@ def matrix_lines(report: RunReport) -> list[str]:
 
 def check_lines(report: RunReport) -> list[str]:
     """All findings, the worst first."""
-    lines = [line for one in _told(report.findings, report) for line in _finding_lines(*one)]
+    lines = [line for one in in_words(report.findings, report) for line in _finding_lines(*one)]
+    return [*lines, total_words(report) or "the checks have not found anything yet"]
+
+
+def total_words(report: RunReport) -> str:
+    """`1 failed, 2 warnings, 40 ok`; empty: nothing was checked."""
     count = {level: sum(f.level == level for f in report.findings) for level in _ORDER}
     names = {"fail": "failed", "warn": "warnings", "skipped": "skipped", "ok": "ok"}
-    total = ", ".join(f"{number} {names[level]}" for level, number in count.items() if number)
-    return [*lines, total or "the checks have not found anything yet"]
+    return ", ".join(f"{number} {names[level]}" for level, number in count.items() if number)
 
 
-def _told(findings: Iterable[Finding], report: RunReport) -> list[tuple[Finding, str]]:
+def in_words(findings: Iterable[Finding], report: RunReport) -> list[tuple[Finding, str]]:
     """With their sentences, the worst first."""
 
     def key(finding: Finding) -> tuple[int, str, int]:

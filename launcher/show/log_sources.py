@@ -19,7 +19,7 @@ from launcher.schedulers.catalog import scheduler_entry
 from launcher.schedulers.contract import Scheduler, SchedulerContext
 from launcher.show.last_words import kept_words
 from launcher.show.log_lines import file_lines
-from launcher.show.log_views import view_lines
+from launcher.show.log_views import Connect, log_reader, view_lines
 from launcher.state.ledger import LedgerEntry
 from launcher.state.state_dir import StateDir
 from rendezvous.frozen import frozen
@@ -85,10 +85,24 @@ class Chosen:
 
 
 class Which:
-    """The logs that are asked for; there are more of them as the run goes on."""
+    """The logs that are asked for; there are more of them as the run goes on.
 
-    def __init__(self, state: StateDir, environ: Mapping[str, str], chosen: Chosen) -> None:
+    Args:
+        state: Of the run.
+        environ: For its scheduler.
+        chosen: What is asked for.
+        connect: Its registry, where no file is here; with the run's own secret if not given.
+    """
+
+    def __init__(
+        self,
+        state: StateDir,
+        environ: Mapping[str, str],
+        chosen: Chosen,
+        connect: Connect | None = None,
+    ) -> None:
         self.state = state
+        self._connect = connect or partial(log_reader, state)
         self._context = SchedulerContext(state.path / "submissions", environ)
         self._chosen = chosen
         self._made: dict[str, Scheduler] = {}
@@ -189,7 +203,7 @@ class Which:
         asked |= {"grep": list(chosen.wanted.grep), "level": chosen.wanted.level}
         if chosen.since is not None:
             asked["since"] = max(0.0, time.time() - chosen.since)  # noqa: TID251 (as a log's index)
-        read = partial(view_lines, self.state, asked, prefix=chosen.everyone)
+        read = partial(view_lines, self._connect, self.state.run, asked, prefix=chosen.everyone)
         title = "" if chosen.everyone else f"{about}, by way of the registry"
         return Source(f"view of {about}", title, read)
 

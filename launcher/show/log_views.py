@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from typing import Any
 
 import click
@@ -24,15 +24,36 @@ def skipped_text(count: int) -> str:
     return f"... {count:,} line{'s' * (count != 1)} skipped ..."
 
 
+Connect = Callable[[], AbstractAsyncContextManager[RegistryClient]]
+"""The registry, for somebody who may read what programs print."""
+
+
+@asynccontextmanager
+async def log_reader(state: StateDir) -> AsyncIterator[RegistryClient]:
+    """The registry of a run that was launched here, for reading output and nothing else."""
+    async with registry_of(state) as client:
+        keys = state.keys()
+        assert keys is not None
+        client.credential = keys.logs.text()
+        yield client
+
+
 async def view_lines(
-    state: StateDir, asked: Mapping[str, Any], *, lines: int, follow: bool, prefix: bool
+    connect: Connect,
+    run: str,
+    asked: Mapping[str, Any],
+    *,
+    lines: int,
+    follow: bool,
+    prefix: bool,
 ) -> AsyncIterator[str]:
     """The lines that nodes send, until there are no more of them.
 
     Those of a view that does not follow come rank by rank.
 
     Args:
-        state: Of the run.
+        connect: The registry.
+        run: The run id.
         asked: Which lines, as `ViewRequest` has it.
         lines: How many of each log.
         follow: Also those that come, until the run is over.
@@ -42,12 +63,9 @@ async def view_lines(
         RdzvError: The registry does not answer, or refuses, or no node has such a log.
     """
     request = ViewRequest(**asked, lines=min(lines, MAX_LINES), follow=follow)
-    async with registry_of(state) as client:
-        keys = state.keys()
-        assert keys is not None
-        client.credential = keys.logs.text()  # it may read output, and do nothing else
+    async with connect() as client:
         held: dict[int, list[str]] = {}
-        async with aclosing(_parts(client, state.run, request)) as parts:
+        async with aclosing(_parts(client, run, request)) as parts:
             async for node, part in parts:
                 shown = _lines(node, part, prefix=prefix)
                 if request.follow:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -74,14 +74,15 @@ async def _look(state: StateDir, again: float | None) -> tuple[RunLook | None, R
     assert keys is not None
     async with registry_of(state) as client:
         client.credential = keys.look.text()  # it may look, and do nothing else
-        first = await _one_look(client, state.run)
+        first = await one_look(client, state.run)
         if again is None:
             return None, first
         await asyncio.sleep(again)
-        return first, await _one_look(client, state.run)
+        return first, await one_look(client, state.run)
 
 
-async def _one_look(client: RegistryClient, run: str) -> RunLook:
+async def one_look(client: RegistryClient, run: str) -> RunLook:
+    """Ask all nodes where their ranks are, and wait for what they answer. Raises RdzvError."""
     number = (await _begin(client, run)).look
     for _ in range(_MOST_TRIES):
         found = await look_so_far(client, run, number, _WAIT_SECONDS)
@@ -131,35 +132,44 @@ def lines_of(found: RunLook, verdict: Verdict, *, everything: bool) -> Iterator[
     yield verdict.sentence
     if verdict.next_step:
         yield f"try: {verdict.next_step}"
-    ranks = {one.rank: one for node in found.nodes if node.report for one in node.report.ranks}
-    groups = groups_of(found)
+    ranks, groups = ranks_of(found), groups_of(found)
     shown = groups if everything else groups[:_SHOWN_GROUPS]
     for members, stack in shown:
         yield ""
-        yield _head(members, found, ranks)
+        yield f"{head_words(members, found, ranks)}:"
         yield from _stack_lines(stack, everything=everything)
         if everything:
             yield from _thread_lines(members[0], found)
     if left := len(groups) - len(shown):
         yield ""
         yield f"and {left} more places, shown by --all"
+    yield from unseen_lines(found)
+
+
+def ranks_of(found: RunLook) -> dict[int, RankLook]:
+    """By global rank what was seen of it."""
+    return {one.rank: one for node in found.nodes if node.report for one in node.report.ranks}
+
+
+def unseen_lines(found: RunLook) -> Iterator[str]:
+    """Of which nodes nothing was seen, and why."""
     for node in found.nodes:
         if node.report is None or node.report.words:
             why = node.report.words if node.report is not None else "it has not answered"
             yield f"node {node.rank} ({node.hostname}): {why}"
 
 
-def _head(members: tuple[int, ...], found: RunLook, ranks: dict[int, RankLook]) -> str:
-    """`rank 5 (node 2, gpu-17), in state S, 4.2 s of CPU during the look:`."""
+def head_words(members: tuple[int, ...], found: RunLook, ranks: Mapping[int, RankLook]) -> str:
+    """`rank 5 (node 2, gpu-17), in state S, 4.2 s of CPU during the look`."""
     if len(members) > 1:
-        return f"{len(members)} ranks, {spans_text(members)}:"
+        return f"{len(members)} ranks, {spans_text(members)}"
     one = ranks[members[0]]
     nodes = (node for node in found.nodes if node.report and one in node.report.ranks)
     where = ", ".join(f"node {node.rank}, {node.hostname}" for node in nodes)
     facts = [f"state {one.state}" if one.state else "no such process"]
     if one.cpu >= 0.01:
         facts.append(f"{seconds_text(one.cpu)} of CPU during the look")
-    return f"rank {one.rank} ({where}), {listed(facts)}:"
+    return f"rank {one.rank} ({where}), {listed(facts)}"
 
 
 def _stack_lines(stack: Stack | None, *, everything: bool) -> Iterator[str]:

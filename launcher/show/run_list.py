@@ -8,9 +8,11 @@ import shlex
 import sys
 import time
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,6 +22,9 @@ from launcher.terminal import width_of
 from rendezvous.frozen import frozen
 from rendezvous.wire.errors import RdzvError
 from rendezvous.wire.words import printable
+
+if TYPE_CHECKING:
+    from rendezvous.talk.client import RegistryClient
 
 NEWEST = 20
 FACTS_AT = 9
@@ -77,17 +82,24 @@ async def show_runs(root: Path, *, everything: bool, as_json: bool) -> int:
     return 0
 
 
+Connect = Callable[[StateDir, float], AbstractAsyncContextManager[RegistryClient]]
+"""The registry of a run that lives, for somebody who may read; a request takes so many seconds."""
+
+
 async def row_of(
-    state: StateDir, record: LaunchRecord | None, gate: asyncio.Semaphore | None = None
+    state: StateDir,
+    record: LaunchRecord | None,
+    gate: asyncio.Semaphore | None = None,
+    connect: Connect = registry_of,
 ) -> Row:
     """How a run stands; the registry of one that lives is asked."""
     held, result = state.is_held(), state.result()
     if not held:
         return _row(state, record, result, "killed", "its launcher was killed")
     try:
-        if state.keys() is None:
+        if record is None or not state.has_secret():
             return _row(state, record, None, "starting", "its launcher has just begun")
-        async with gate or asyncio.Semaphore(), registry_of(state, _ASK_SECONDS) as client:
+        async with gate or asyncio.Semaphore(), connect(state, _ASK_SECONDS) as client:
             status = await client.status(state.run)
     except RdzvError as exc:  # a launch that is just ending has its result, and no registry
         return _row(state, record, result, "silent", exc.message)

@@ -38,12 +38,12 @@ def table_lines(
     Raises:
         UsageError: There is no such node, or nothing can be started like this.
     """
-    row = _row(table, rank)
+    row = row_of_rank(table, rank)
     name = printable(row.hostname, 253)
     yield f"# node {rank} ({name}, slot {row.slot}) of run '{table.run}', table {digest[:12]}"
     if table.transport:
         yield f"# NCCL should say: Using network {table.transport}"
-    yield from variable_lines(_of_row(table, rank, kept, restarts))
+    yield from variable_lines(variables_of(table, rank, kept, restarts))
     yield from KEPT
 
 
@@ -54,10 +54,10 @@ async def show_environment(root: Path, run: str, rank: int, *, as_json: bool) ->
     kept = record.options if record else {}
     table, digest, restarts = await _table(state)
     if as_json:
-        row = _row(table, rank)
+        row = row_of_rank(table, rank)
         found = [
             {"name": one.name, "value": one.value, "reason": one.reason}
-            for one in _of_row(table, rank, kept, restarts)
+            for one in variables_of(table, rank, kept, restarts)
         ]
         known = {"run": run, "table": digest, "transport": table.transport}
         node = {"node_rank": rank, "hostname": row.hostname, "variables": found}
@@ -77,11 +77,11 @@ async def _table(state: StateDir) -> tuple[EndpointTable, str, RestartFacts]:
                 raise NotFound(f"its nodes gather again: {status.reason}")
             if status.digest:
                 table = await client.table(state.run, status.digest)
-                return table, status.digest, _facts(status)
+                return table, status.digest, restart_facts(status)
             why = f"it is {status.phase}: {status.reason}"
     except RdzvError as exc:
         if (kept := state.read("table.json", EndpointTable)) is not None:
-            return kept, kept.digest(), _facts(state.read("status.json", RunStatus))
+            return kept, kept.digest(), restart_facts(state.read("status.json", RunStatus))
         why = exc.message
     raise UsageError(
         f"run '{state.run}' has no endpoint table: {why}",
@@ -90,7 +90,7 @@ async def _table(state: StateDir) -> tuple[EndpointTable, str, RestartFacts]:
     )
 
 
-def _facts(status: RunStatus | None) -> RestartFacts:
+def restart_facts(status: RunStatus | None) -> RestartFacts:
     """What the newest programs were told of those before them."""
     if status is None:
         return NO_RESTARTS
@@ -100,14 +100,16 @@ def _facts(status: RunStatus | None) -> RestartFacts:
     )
 
 
-def _of_row(
+def variables_of(
     table: EndpointTable, rank: int, kept: Mapping[str, Any], restarts: RestartFacts
 ) -> list[Variable]:
+    """What the program of a node is given, each with its reason; as `table_lines`."""
     command = kept.get("command", ["COMMAND"])
-    return contract_of(command, table, _row(table, rank), kept, {}, restarts).explained
+    return contract_of(command, table, row_of_rank(table, rank), kept, {}, restarts).explained
 
 
-def _row(table: EndpointTable, rank: int) -> TableRow:
+def row_of_rank(table: EndpointTable, rank: int) -> TableRow:
+    """The row of the node with this rank; raises UsageError."""
     for row in table.rows:
         if row.rank == rank:
             return row

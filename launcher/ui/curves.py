@@ -49,8 +49,10 @@ class _Line:
         self._drop(len(self.steps) - count)
 
     def _drop(self, count: int) -> None:
-        for column in (self.steps, *self.columns):
-            del column[len(column) - count :]
+        left = len(self.steps) - count
+        del self.steps[left:]
+        for column in self.columns:
+            del column[left:]
 
     def _thin(self) -> None:
         self.steps = self.steps[::2]

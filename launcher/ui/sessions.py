@@ -1,6 +1,6 @@
 """Who may see the page: tickets in links, keys that a person chose, and sessions. Pure.
 
-A ticket opens one session and is good for two minutes; it stands in the fragment of a link, which no
+A ticket opens one session and is good for two minutes; it stands in a link's fragment, which no
 browser sends and no proxy logs. A session's key goes in a header of the page's own: no cookie, so
 that no other page can use it. Only hashes are kept. Times are monotonic seconds.
 """
@@ -80,5 +80,5 @@ class Sessions:
 
 
 def _hashed(text: str) -> bytes:
-    """What is compared and looked up: equal for equal texts alone, and of no use to who reads it."""
+    """What is compared and looked up; of no use to who reads this process's memory."""
     return hashlib.sha256(text.encode("utf-8", "replace")).digest()

@@ -297,11 +297,20 @@ def run_status(
         result=run.result,
         everyone_left=everyone_left(run),
         ending=bool(late_to_end(run, now)),
+        stall=_stall(run, now),
         restarts=run.starts.used,
         max_restarts=run.spec.limits.max_restarts,
         ended=run.starts.ended,
         untold=list(untold),
     )
+
+
+def _stall(run: Run, now: float) -> str:
+    """What looks have found while the programs run, with the next step where there is one."""
+    words = stalls.words_of(run, now, times=True) or stragglers.words_of(run)
+    found = run.stall.found if words and run.stall is not None else None
+    hint = f"; try: {found.next_step}" if found is not None and found.next_step else ""
+    return f"{words.removeprefix('; ')}{hint}"
 
 
 def _slot_status(slot: Slot, now: float, leases: Leases, sealed: Mapping[int, str]) -> SlotStatus:

@@ -287,6 +287,9 @@ class RunStatus(Wire):
         False,
         description="Running: some programs ended well; `reason` names the nodes that did not.",
     )
+    stall: str = Field(
+        "", description="Running: that nothing moves, or who makes the others wait; and what to do."
+    )
     restarts: int = Field(0, description="How many of `max_restarts` are used up.")
     max_restarts: int = 0
     ended: list[EpochEnd] = Field([], description="The epochs that have ended; the newest 32.")

@@ -1,0 +1,49 @@
+"""What a person may do to a run from the page, where the process was started with acts."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from launcher.run.requests import after_drain, after_restart, slot_of
+from launcher.ui.asked import look_of
+from launcher.ui.shapes import Done, Look
+from launcher.ui.viewed import Viewed
+from rendezvous.wire.errors import Forbidden
+
+_FROM_PAGE = "asked for on the page"
+
+
+class Act(BaseModel):
+    """The body of a request to act."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    act: Literal["look", "cancel", "restart", "drain"]
+    node: Annotated[int, Field(ge=0, lt=1 << 20)] | None = None
+    seconds: Annotated[float, Field(ge=0, le=86_400)] = 0.0
+    reason: Annotated[str, Field(max_length=300)] = ""
+
+
+async def carry_out(viewed: Viewed, act: Act) -> Done | Look:
+    """Do it; raises RdzvError where that is refused.
+
+    Whoever may see the page without acts holds no credential for any of these.
+    """
+    keys, run = viewed.keys, viewed.state_dir.run
+    if keys.admin is None:
+        raise Forbidden(
+            "this page was started without acts",
+            hint=f"start it with: rdzv ui {run} --ui-actions",
+        )
+    if act.act == "look":
+        return await look_of(viewed)
+    why = act.reason or _FROM_PAGE
+    async with viewed.registry(keys.admin) as client:
+        if act.act == "cancel":
+            return {"words": (await client.cancel(run, why)).reason}
+        if act.act == "restart":
+            return {"words": after_restart(await client.restart(run, why))}
+        slot = slot_of(await client.status(run), act.node if act.node is not None else -1)
+        return {"words": after_drain(await client.drain(run, slot, act.seconds, why))}

@@ -1,0 +1,176 @@
+"""What the page asks for one view at a time: checks, the matrix, a node's environment, a look."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import functools
+import math
+from collections.abc import Mapping
+
+from launcher.show.checks import in_words, rtt_line, total_words
+from launcher.show.look import frame_text, head_words, one_look, ranks_of, unseen_lines
+from launcher.show.variables import restart_facts, row_of_rank, variables_of
+from launcher.ui.shapes import Checks, Environment, Look, Matrix, Place
+from launcher.ui.viewed import Viewed
+from rendezvous.hang import groups_of, look_at
+from rendezvous.proof.blame import nearest
+from rendezvous.wire.errors import NotFound, RdzvError
+from rendezvous.wire.look import RunLook
+from rendezvous.wire.run import Round, RunReport, RunStatus
+from rendezvous.wire.table import EndpointTable
+from rendezvous.wire.words import node_name, printable, spans_text
+
+OUTCOMES = (
+    "not probed",
+    "ok",
+    "refused",
+    "timeout",
+    "no_route",
+    "self",
+    "wrong_node",
+    "stranger",
+    "black_hole",
+    "error",
+)
+"""What a byte of the matrix means; `rendezvous.wire.verify` says more of each."""
+_MOST_FRAMES = 32
+_MOST_PLACES = 64
+_MOST_CHARACTERS = 600
+_OF_OUTCOME = {name: number for number, name in enumerate(OUTCOMES)}
+
+
+async def report_of(viewed: Viewed) -> RunReport | None:
+    """What was checked: as its registry has it, or its launcher has kept it; None: nothing is."""
+    if viewed.state_dir.is_held():
+        try:
+            async with viewed.registry(viewed.keys.read) as client:
+                return await client.checks(viewed.state_dir.run)
+        except RdzvError:
+            pass
+    return await asyncio.to_thread(viewed.state_dir.read, "report.json", RunReport)
+
+
+async def checks_of(viewed: Viewed) -> Checks:
+    """The findings, the worst first."""
+    report = await report_of(viewed)
+    if report is None:
+        return {"findings": [], "total": ""}
+    return {
+        "findings": [
+            {
+                "level": finding.level,
+                "check": finding.check,
+                "text": printable(text, _MOST_CHARACTERS),
+                "fix": finding.fix if finding.level in ("fail", "warn") else "",
+            }
+            for finding, text in in_words(report.findings, report)
+        ],
+        "total": total_words(report),
+    }
+
+
+async def matrix_of(viewed: Viewed) -> Matrix:
+    """Who reaches whom."""
+    report = await report_of(viewed)
+    if report is None or not report.rounds:
+        return _matrix(RunReport(run=viewed.state_dir.run), None)
+    return await asyncio.to_thread(_matrix, report, nearest(report.rounds))
+
+
+def _matrix(report: RunReport, shown: Round | None) -> Matrix:
+    slots = shown.slots if shown is not None else []
+    place = {slot: number for number, slot in enumerate(slots)}
+    size = len(slots)
+    cells, rtts = bytearray(size * size), bytearray(size * size)
+    for slot, probes in shown.reports.items() if shown is not None else ():
+        if (row := place.get(slot)) is None:
+            continue
+        for probe in probes:
+            if (column := place.get(probe.slot)) is not None:
+                cells[row * size + column] = _OF_OUTCOME.get(probe.outcome, _OF_OUTCOME["error"])
+                rtts[row * size + column] = _rtt_byte(probe.rtt_ms)
+    return {
+        "networks": [
+            {"network": one.network, "verdict": printable(one.verdict, _MOST_CHARACTERS)}
+            for one in report.rounds
+        ],
+        "shown": None if shown is None else report.rounds.index(shown),
+        "names": [node_name(slot, report.hostnames) for slot in slots],
+        "outcomes": list(OUTCOMES),
+        "cells": base64.b64encode(cells).decode(),
+        "rtts": base64.b64encode(rtts).decode(),
+        "rtt_words": rtt_line(shown, report) if shown is not None else "",
+    }
+
+
+@functools.lru_cache(4_096)
+def _rtt_byte(rtt_ms: float | None) -> int:
+    """From 1 µs to 47 s, to 7 %; 0: not known."""
+    if rtt_ms is None:
+        return 0
+    return max(1, min(255, round(10 * math.log2(max(rtt_ms, 0.001) / 0.001)) + 1))
+
+
+async def environment_of(viewed: Viewed, rank: int) -> Environment:
+    """What the program of the node with this rank is given. Raises UsageError, NotFound."""
+    state = viewed.state_dir
+    record = state.record()
+    table, status = await _table(viewed)
+    row = row_of_rank(table, rank)
+    given = variables_of(table, rank, record.options if record else {}, restart_facts(status))
+    return {
+        "node": rank,
+        "host": row.hostname,
+        "table": table.digest(),
+        "transport": table.transport,
+        "variables": [
+            {"name": one.name, "value": one.value, "reason": one.reason} for one in given
+        ],
+    }
+
+
+async def _table(viewed: Viewed) -> tuple[EndpointTable, RunStatus | None]:
+    state, digest = viewed.state_dir, viewed.told.head["digest"]
+    if digest and state.is_held():
+        try:
+            async with viewed.registry(viewed.keys.read) as client:
+                status = await client.status(state.run)
+                return await client.table(state.run, status.digest), status
+        except RdzvError:
+            pass
+    if (kept := state.read("table.json", EndpointTable)) is not None:
+        return kept, state.read("status.json", RunStatus)
+    raise NotFound(
+        f"run '{state.run}' has no endpoint table yet",
+        hint="it is sealed when all nodes have joined",
+    )
+
+
+async def look_of(viewed: Viewed) -> Look:
+    """Where all ranks are now; the caller may ask for it. Raises RdzvError."""
+    run = viewed.state_dir.run
+    async with viewed.registry(viewed.keys.look) as client:
+        found = await one_look(client, run)
+    verdict = look_at(found, None)
+    return {
+        "sentence": printable(verdict.sentence, _MOST_CHARACTERS),
+        "next_step": printable(verdict.next_step.replace("logs RUN", f"logs {run}"), 600),
+        "places": _places(found),
+        "notes": [printable(line, _MOST_CHARACTERS) for line in unseen_lines(found)],
+    }
+
+
+def _places(found: RunLook) -> list[Place]:
+    """Those with the fewest ranks first, as whoever is alone is looked for."""
+    ranks: Mapping[int, object] = ranks_of(found)
+    groups = sorted(groups_of(found), key=lambda group: (len(group[0]), group[0]))
+    return [
+        {
+            "ranks": spans_text(members),
+            "head": printable(head_words(members, found, ranks_of(found)), _MOST_CHARACTERS),
+            "frames": [frame_text(one) for one in (stack.frames if stack else [])[:_MOST_FRAMES]],
+        }
+        for members, stack in groups[:_MOST_PLACES]
+        if set(members) <= ranks.keys()
+    ]

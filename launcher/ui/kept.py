@@ -1,0 +1,145 @@
+"""Reads one run from what its launch has kept on this machine, after it has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from launcher.state.state_dir import StateDir
+from launcher.ui.curves import CurveStore
+from launcher.ui.shapes import Curves
+from launcher.ui.told import End, LaunchFacts, Told
+from rendezvous.door import own_command
+from rendezvous.wire.metrics import MetricLine
+from rendezvous.wire.run import EventLine, RunStatus
+
+_EVENT: TypeAdapter[EventLine] = TypeAdapter(EventLine)
+_LINE_BYTES = 64 << 20
+"""Of a status of very many nodes."""
+_CHUNK_BYTES = 1 << 20
+
+
+def facts_of(state: StateDir) -> LaunchFacts:
+    """What the newest launch's record says."""
+    record = state.record()
+    if record is None:
+        return LaunchFacts(state.run)
+    return LaunchFacts(
+        run=state.run,
+        launch_id=record.launch_id,
+        command=record.command,
+        nodes=record.nodes,
+        scheduler=record.scheduler,
+        host=record.host,
+        started_at=record.started_at,
+    )
+
+
+async def read_journal(state: StateDir, told: Told) -> None:
+    """Tell what happened in a run, and how it stood at last; where its journal cannot be read, what
+    its launcher has kept of it."""
+    if await _replayed(state.journal, told):
+        return
+    if (kept := state.read("status.json", RunStatus)) is not None:
+        told.status(kept)
+
+
+async def _replayed(journal: Path, told: Told) -> bool:
+    """By a process of its own: what a journal means is the registry's to know."""
+    if not journal.is_file():
+        return False
+    reader = await asyncio.create_subprocess_exec(
+        *own_command("_replay", str(journal), "--json", "--status"),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        limit=_LINE_BYTES,
+    )
+    assert reader.stdout is not None
+    status: RunStatus | None = None
+    try:
+        async for text in reader.stdout:
+            if (line := _event(text)) is not None:
+                told.event(line)
+            else:
+                with contextlib.suppress(ValidationError):
+                    status = RunStatus.model_validate_json(text)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            reader.kill()
+        await reader.wait()
+    if status is not None:
+        told.status(status)
+    return status is not None
+
+
+def _event(text: bytes) -> EventLine | None:
+    try:
+        return _EVENT.validate_json(text)
+    except ValidationError:
+        return None
+
+
+def end_of(state: StateDir) -> End:
+    """How a launch has ended that holds its folder no longer."""
+    result, run = state.result(), state.run
+    if result is None:
+        left = f"clean up with: rdzv cancel {run}" if state.ledger.left() else ""
+        return End("killed", "its launcher was killed", left)
+    return End(result.status, result.message, result.hint, result)
+
+
+class KeptRows:
+    """Reads `metrics.jsonl` as it grows: each process's newest row, and the curves.
+
+    Args:
+        path: The file; it need not be there yet.
+        told: What is told of the run.
+    """
+
+    def __init__(self, path: Path, told: Told) -> None:
+        self._path = path
+        self._told = told
+        self._curves = CurveStore()
+        self._one_reads = asyncio.Lock()
+        self._offset = 0
+        self._rest = b""
+
+    async def read(self) -> bool:
+        """Take in what is new; whether there was anything."""
+        found = False
+        async with self._one_reads:
+            while rows := await asyncio.to_thread(self._next):
+                self._told.rows(rows)
+                found = True
+        return found
+
+    async def curves(self) -> Curves:
+        """As the page draws them."""
+        async with self._one_reads:
+            return await asyncio.to_thread(self._curves.curves)
+
+    def _next(self) -> list[MetricLine]:
+        """In a thread: the file may be long, and the page is served meanwhile."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read(_CHUNK_BYTES)
+        except OSError:
+            return []
+        self._offset += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        rows = list(_rows(lines))
+        for row in rows:
+            self._curves.take(row)
+        return rows
+
+
+def _rows(lines: list[bytes]) -> Iterator[MetricLine]:
+    for line in lines:
+        with contextlib.suppress(ValidationError):  # cut off by a kill or a full disk
+            yield MetricLine.model_validate_json(line)

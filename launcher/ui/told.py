@@ -1,0 +1,306 @@
+"""What viewers of one run are told: its state, and what has changed since they were told. Pure.
+
+Every part remembers at which number it last changed. Whoever was told everything up to a number is
+told what has changed since, each part as it is now: who reads slowly misses what was replaced,
+costs nothing, and ends up with the same.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from launcher.show.epochs import epoch_words
+from launcher.ui.phases import Phases
+from launcher.ui.shapes import Change, Epoch, Event, Head, Rank, Slot, State, Tone
+from launcher.ui.slots import slot_row
+from rendezvous.frozen import frozen
+from rendezvous.wire.metrics import MetricLine, decoded
+from rendezvous.wire.run import EventLine, Phase, Result, RunStatus, SlotStatus
+from rendezvous.wire.words import printable
+
+EVENTS_TOLD = 200
+MOST_EVENTS = 20_000
+"""As many as a registry keeps."""
+_MOST_CHARACTERS = 4_000
+_FORMING = (Phase.GATHERING, Phase.VERIFYING, Phase.ARMING, Phase.RESTARTING)
+
+
+@frozen
+class LaunchFacts:
+    """What the launch's own record says.
+
+    Attributes:
+        nodes: As --nnodes has it.
+        host: The launcher's.
+        started_at: Seconds since 1970; 0: not known.
+    """
+
+    run: str
+    launch_id: str = ""
+    command: Sequence[str] = ()
+    nodes: str = ""
+    scheduler: str = ""
+    host: str = ""
+    started_at: float = 0.0
+
+
+@frozen
+class End:
+    """How the launch has ended, where its registry no longer tells it.
+
+    Attributes:
+        state: ok, failed, cancelled; killed: its launcher was.
+    """
+
+    state: str
+    sentence: str
+    next_step: str = ""
+    result: Result | None = None
+
+
+class Told:
+    """One run.
+
+    Args:
+        facts: Of its launch.
+        first: Where the numbers begin: above those of whatever was told of this run before.
+        waits_for: The sentence, as long as nothing is known.
+    """
+
+    def __init__(self, facts: LaunchFacts, first: int, waits_for: str) -> None:
+        self.facts = facts
+        self._first = self.n = first
+        self._head: Head = _first_head(facts, waits_for)
+        self._head_n = first
+        self._slots: dict[int, tuple[int, Slot]] = {}
+        self._status: dict[int, SlotStatus] = {}
+        self._events: deque[tuple[int, Event]] = deque(maxlen=MOST_EVENTS)
+        self._ranks: dict[int, tuple[int, Rank]] = {}
+        self._epochs: tuple[int, list[Epoch]] = (first, [])
+        self._phases = Phases()
+
+    # --- what comes in ------------------------------------------------------------------------
+
+    def status(self, status: RunStatus) -> None:
+        """The registry says how the run stands."""
+        self._take_head(_head_of(self.facts, status))
+        ended: list[Epoch] = [
+            {
+                "epoch": end.epoch,
+                "ran_seconds": end.ran_seconds,
+                "words": epoch_words(end, _MOST_CHARACTERS),
+                "then": printable(end.then, _MOST_CHARACTERS),
+                "exit_code": end.exit_code,
+                "evidence": [printable(line, _MOST_CHARACTERS) for line in end.evidence],
+            }
+            for end in status.ended
+        ]
+        if ended != self._epochs[1]:
+            self._epochs = (self._next(), ended)
+        for slot in status.slots:
+            self._status[slot.slot] = slot
+        self._take_slots(self._status)
+
+    def event(self, line: EventLine) -> None:
+        """Something has happened."""
+        event: Event = {
+            "number": line.number,
+            "at": line.at_seconds,
+            "kind": line.kind,
+            "reason": printable(line.reason, _MOST_CHARACTERS),
+            "phase": str(line.phase),
+            "epoch": line.epoch,
+            "slot": line.slot,
+            "usual": line.usual,
+        }
+        self._events.append((self._next(), event))
+        changed = self._phases.take(line)
+        self._take_slots([slot for slot in changed if slot in self._status])
+
+    def rows(self, rows: Iterable[MetricLine]) -> None:
+        """Processes have told how they get on."""
+        newest = {row.rank: row for row in rows}
+        if newest:
+            n = self._next()
+            for rank, row in newest.items():
+                self._ranks[rank] = (n, _rank_of(row))
+
+    def forget_ranks(self) -> None:
+        """What is told from here on is of other programs."""
+        self._ranks.clear()
+
+    def silent(self, seconds: float | None, words: str) -> None:
+        """The registry has not answered for so long; None: it answers again."""
+        head = self._head.copy()
+        if not head["over"]:
+            whole = None if seconds is None else float(round(seconds))
+            head["silent_seconds"], head["trouble"] = whole, words
+            self._take_head(head)
+
+    def ended(self, end: End, elapsed: float | None = None) -> None:
+        """The launch has ended; nothing more comes."""
+        head = self._head.copy()
+        head["state"], head["tone"] = end.state, _tone_of(end.state)
+        head["sentence"] = printable(end.sentence, _MOST_CHARACTERS)
+        head["next_step"] = printable(end.next_step, _MOST_CHARACTERS)
+        head["result"] = end.result.model_dump(mode="json") if end.result is not None else None
+        head["over"], head["stall"], head["trouble"] = True, "", ""
+        head["remaining"] = head["silent_seconds"] = None
+        if elapsed is not None:
+            head["elapsed"] = elapsed
+        self._take_head(head)
+
+    def _next(self) -> int:
+        self.n += 1
+        return self.n
+
+    def _take_head(self, head: Head) -> None:
+        """The page runs the clock itself: that alone is no change."""
+        before = self._head
+        if head | {"elapsed": 0.0, "remaining": 0.0} != before | {"elapsed": 0.0, "remaining": 0.0}:
+            self._head_n = self._next()
+        self._head = head
+
+    def _take_slots(self, slots: Iterable[int]) -> None:
+        n = self.n + 1
+        for slot in slots:
+            row = slot_row(self._status[slot], self._phases.spans(slot))
+            known = self._slots.get(slot)
+            if known is None or known[1] != row:
+                self._slots[slot] = (n, row)
+                self.n = n
+
+    # --- what goes out ------------------------------------------------------------------------
+
+    @property
+    def head(self) -> Head:
+        """How it stands."""
+        return self._head
+
+    @property
+    def newest_event(self) -> int:
+        """The number of the newest event."""
+        return self._events[-1][1]["number"] if self._events else 0
+
+    @property
+    def hostnames(self) -> dict[int, str]:
+        """By slot."""
+        return {slot: row["host"] for slot, (_, row) in self._slots.items()}
+
+    def state(self) -> State:
+        """Everything."""
+        return {
+            "n": self.n,
+            "head": self._head,
+            "slots": [row for _, (_, row) in sorted(self._slots.items())],
+            "events": [event for _, event in list(self._events)[-EVENTS_TOLD:]],
+            "ranks": [row for _, (_, row) in sorted(self._ranks.items())],
+            "epochs": self._epochs[1],
+        }
+
+    def changes(self, after: int) -> Change | None:
+        """What has changed since the number; None: nothing has."""
+        if after < self._first or after > self.n:
+            return {"n": self.n, "reset": True}
+        if after == self.n:
+            return None
+        change: Change = {"n": self.n}
+        if self._head_n > after:
+            change["head"] = self._head
+        if slots := [row for n, row in self._slots.values() if n > after]:
+            change["slots"] = slots
+        if ranks := [row for n, row in self._ranks.values() if n > after]:
+            change["ranks"] = ranks
+        if self._epochs[0] > after:
+            change["epochs"] = self._epochs[1]
+        newer = []
+        for n, event in reversed(self._events):
+            if n <= after:
+                break
+            newer.append(event)
+        if len(newer) > EVENTS_TOLD:  # it was away for long: the rest it may ask for
+            return {"n": self.n, "reset": True}
+        if newer:
+            change["events"] = newer[::-1]
+        return change
+
+    def events_before(self, number: int) -> list[Event]:
+        """Older events, oldest first."""
+        older = [event for _, event in self._events if event["number"] < number]
+        return older[-EVENTS_TOLD:]
+
+
+def _first_head(facts: LaunchFacts, waits_for: str) -> Head:
+    return {
+        "run": facts.run,
+        "launch_id": facts.launch_id,
+        "state": "starting",
+        "tone": "wait",
+        "sentence": waits_for,
+        "next_step": "",
+        "over": False,
+        "elapsed": 0.0,
+        "remaining": None,
+        "epoch": 0,
+        "restarts": 0,
+        "max_restarts": 0,
+        "nodes": facts.nodes,
+        "trouble": "",
+        "silent_seconds": None,
+        "stall": "",
+        "command": printable(shlex.join(facts.command), _MOST_CHARACTERS),
+        "scheduler": facts.scheduler,
+        "host": facts.host,
+        "started_at": facts.started_at,
+        "digest": "",
+        "result": None,
+    }
+
+
+def _head_of(facts: LaunchFacts, status: RunStatus) -> Head:
+    head, result = _first_head(facts, ""), status.result
+    size = f"{status.min_nodes}:{status.max_nodes}"
+    head["state"] = result.status if result is not None else str(status.phase)
+    head["tone"] = _tone(status)
+    head["sentence"] = printable(status.reason, _MOST_CHARACTERS)
+    head["next_step"] = printable(result.hint, _MOST_CHARACTERS) if result is not None else ""
+    head["over"] = status.phase is Phase.FINISHED
+    head["elapsed"] = status.elapsed_seconds
+    head["remaining"] = status.remaining_seconds
+    head["epoch"], head["digest"] = status.epoch, status.digest
+    head["restarts"], head["max_restarts"] = status.restarts, status.max_restarts
+    same = status.min_nodes == status.max_nodes
+    head["nodes"] = facts.nodes or (str(status.max_nodes) if same else size)
+    head["trouble"] = printable(status.trouble, _MOST_CHARACTERS)
+    head["stall"] = printable(status.stall, _MOST_CHARACTERS)
+    head["launch_id"] = status.launch_id
+    head["result"] = result.model_dump(mode="json") if result is not None else None
+    return head
+
+
+def _tone(status: RunStatus) -> Tone:
+    if status.result is not None:
+        return _tone_of(status.result.status)
+    return "wait" if status.phase in _FORMING or status.stall or status.ending else "good"
+
+
+def _tone_of(state: str) -> Tone:
+    """Of a run that has ended."""
+    return {"ok": "good", "cancelled": "off"}.get(state, "bad")  # type: ignore[return-value]
+
+
+def _rank_of(row: MetricLine) -> Rank:
+    values: dict[str, float | str] = {}
+    for name, value in decoded(row.values).items():
+        is_finite = value - value == 0
+        word = "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+        values[name] = value if is_finite else word
+    return {
+        "rank": row.rank,
+        "slot": row.slot,
+        "step": row.step,
+        "at": row.at_seconds,
+        "values": values,
+    }

@@ -1,0 +1,159 @@
+"""A run that somebody looks at: what is told of it, and who reads it meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+from launcher.state.state_dir import StateDir
+from launcher.ui.clerk import Clerk, Keys
+from launcher.ui.kept import KeptRows, end_of, facts_of, read_journal
+from launcher.ui.live import LiveReader
+from launcher.ui.shapes import Change, State
+from launcher.ui.told import Told
+from rendezvous.compat import timeout
+from rendezvous.talk.client import RegistryClient
+from rendezvous.talk.credentials import Credential
+from rendezvous.wire.errors import RdzvError, Unavailable
+
+IDLE_SECONDS = 60.0
+"""A run at which nobody looks any more is read so much longer."""
+_LOOK_SECONDS = 1.0
+_REQUEST_SECONDS = 5.0
+_FIRST_SECONDS = 5.0
+
+
+class Viewed:
+    """One run of a state folder.
+
+    Args:
+        state: Its folder.
+        clerk: Who has its credentials.
+    """
+
+    def __init__(self, state: StateDir, clerk: Clerk) -> None:
+        self.state_dir = state
+        self.keys = Keys()
+        self._clerk = clerk
+        self._changed = asyncio.Event()
+        self._begin()
+        self._ready = asyncio.Event()
+        self._task = asyncio.create_task(self._read())
+        self._viewers = 0
+        self._seen_at = time.monotonic()
+
+    def _begin(self) -> None:
+        """Another launch: all that is known is of a former one. Whoever has been told that starts
+        anew, as the numbers do."""
+        first = time.monotonic_ns() // 1_000
+        self.told = Told(facts_of(self.state_dir), first, "reading what is known of this run")
+        self.rows = KeptRows(self.state_dir.metrics, self.told)
+
+    # --- reading ------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        """Whatever becomes of the run, until nobody looks at it any more."""
+        while True:
+            self.keys = self._clerk.keys(self.state_dir.run)
+            tail = asyncio.create_task(self._follow_rows())
+            try:
+                if self.state_dir.is_held() and self.keys.read is not None:
+                    await self._read_live()
+                await self._read_kept()
+            finally:
+                tail.cancel()
+            await self.rows.read()
+            self._publish()
+            launch = self.told.facts.launch_id
+            while True:
+                await asyncio.sleep(_LOOK_SECONDS)
+                now = facts_of(self.state_dir).launch_id
+                if now not in ("", launch) or self._begins_again():
+                    break
+            self._begin()
+
+    def _begins_again(self) -> bool:
+        """Whether the same launch has been taken up again, after its launcher was killed."""
+        return self.told.head["state"] == "killed" and self.state_dir.is_held()
+
+    async def _read_live(self) -> None:
+        async with self.registry(self.keys.read) as client:
+            reader = LiveReader(client, self.told, self._publish, self.state_dir.is_held)
+            await reader.read()
+
+    async def _read_kept(self) -> None:
+        while self.state_dir.is_held():  # its result is being written
+            if not self._is_same():
+                return
+            await asyncio.sleep(_LOOK_SECONDS / 10)
+        end = end_of(self.state_dir)
+        if self.told.newest_event == 0 or end.state == "killed":
+            await read_journal(self.state_dir, self.told)
+        self.told.ended(end)
+
+    def _is_same(self) -> bool:
+        return facts_of(self.state_dir).launch_id == self.told.facts.launch_id
+
+    async def _follow_rows(self) -> None:
+        while True:
+            if await self.rows.read():
+                self._publish()
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def _publish(self) -> None:
+        self._ready.set()
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    @asynccontextmanager
+    async def registry(self, credential: Credential | None) -> AsyncIterator[RegistryClient]:
+        """Its registry, as long as its launch lives; raises Unavailable."""
+        record = self.state_dir.record()
+        if record is None or credential is None:
+            raise Unavailable(f"the registry of run '{self.state_dir.run}' is not known here")
+        place = record.registry_place()
+        async with RegistryClient(place, credential, request_seconds=_REQUEST_SECONDS) as client:
+            yield client
+
+    # --- looking ------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def looking(self) -> Iterator[None]:
+        """Somebody looks at it."""
+        self._viewers += 1
+        try:
+            yield
+        finally:
+            self._viewers -= 1
+            self._seen_at = time.monotonic()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody has looked at it for a while."""
+        return self._viewers == 0 and time.monotonic() - self._seen_at > IDLE_SECONDS
+
+    async def state(self) -> State:
+        """Everything; the first answers of its registry or files are waited for."""
+        with contextlib.suppress(TimeoutError):
+            async with timeout(_FIRST_SECONDS):
+                await self._ready.wait()
+        return self.told.state()
+
+    async def changes(self, after: int, seconds: float) -> Change | None:
+        """What has changed since that number; waits so long for something. None: nothing has."""
+        changed = self._changed
+        if (change := self.told.changes(after)) is None:
+            with contextlib.suppress(TimeoutError):
+                async with timeout(seconds):
+                    await changed.wait()
+            change = self.told.changes(after)
+        return change
+
+    async def close(self) -> None:
+        """Read it no longer."""
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError, RdzvError):
+            await self._task
