@@ -36,6 +36,7 @@ from launcher.cli.process import (
     shown,
 )
 from launcher.cli.streams import endure_closed_streams
+from launcher.cli.ui import ui
 from launcher.options import options_from, read, sources
 from launcher.processes import Become
 from launcher.settings import BenchSettings, Launching, LaunchSettings, ServeSettings
@@ -295,5 +296,5 @@ def _show_version(context: click.Context) -> None:
 
 
 _OTHERS = (rsh, *cli_checks.COMMANDS, cli_runs.replay, docs, completion)
-for _command in (*cli_runs.COMMANDS, logs, look, *_OTHERS):
+for _command in (*cli_runs.COMMANDS, logs, look, ui, *_OTHERS):
     main.add_command(_command)

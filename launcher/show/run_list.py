@@ -82,7 +82,7 @@ async def show_runs(root: Path, *, everything: bool, as_json: bool) -> int:
     return 0
 
 
-Connect = Callable[[StateDir, float], AbstractAsyncContextManager[RegistryClient]]
+Connect = Callable[[StateDir, float], "AbstractAsyncContextManager[RegistryClient]"]
 """The registry of a run that lives, for somebody who may read; a request takes so many seconds."""
 
 

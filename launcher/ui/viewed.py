@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from typing import NamedTuple
 
 from launcher.state.state_dir import StateDir
 from launcher.ui.clerk import Clerk, Keys
@@ -26,6 +28,19 @@ _REQUEST_SECONDS = 5.0
 _FIRST_SECONDS = 5.0
 
 
+class Line(NamedTuple):
+    """A change as a viewer is sent it.
+
+    Attributes:
+        n: Its number.
+        is_last: The viewer has to ask for the state again.
+    """
+
+    n: int
+    data: bytes
+    is_last: bool
+
+
 class Viewed:
     """One run of a state folder.
 
@@ -39,6 +54,7 @@ class Viewed:
         self.keys = Keys()
         self._clerk = clerk
         self._changed = asyncio.Event()
+        self._lines: dict[tuple[int, int], Line] = {}
         self._begin()
         self._ready = asyncio.Event()
         self._task = asyncio.create_task(self._read())
@@ -104,6 +120,7 @@ class Viewed:
             await asyncio.sleep(_LOOK_SECONDS)
 
     def _publish(self) -> None:
+        self._lines.clear()
         self._ready.set()
         self._changed.set()
         self._changed = asyncio.Event()
@@ -151,6 +168,16 @@ class Viewed:
                     await changed.wait()
             change = self.told.changes(after)
         return change
+
+    async def line(self, after: int, seconds: float) -> Line | None:
+        """The same as a line of JSON; viewers who know the same are given the same bytes."""
+        if (change := await self.changes(after, seconds)) is None:
+            return None
+        key = (after, change["n"])
+        if key not in self._lines:
+            data = json.dumps(change, separators=(",", ":")).encode() + b"\n"
+            self._lines[key] = Line(change["n"], data, "reset" in change)
+        return self._lines[key]
 
     async def close(self) -> None:
         """Read it no longer."""

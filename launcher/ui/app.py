@@ -1,0 +1,315 @@
+"""The page's application: the page itself for everybody, and what it shows for an open session.
+
+Paths are read from their end, so that the page works under any prefix that a proxy leaves in them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from urllib.parse import parse_qs, unquote
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Router
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from launcher.ui import asked
+from launcher.ui.acts import Act, carry_out
+from launcher.ui.door import session_of
+from launcher.ui.log_pieces import chosen_of, log_pieces
+from launcher.ui.page import Page
+from launcher.ui.runs import Runs
+from launcher.ui.sessions import Sessions
+from launcher.ui.shapes import Opened
+from launcher.ui.viewed import Viewed
+from rendezvous.serving.guard import read_body
+from rendezvous.serving.limiter import FailedLogins
+from rendezvous.version import rdzv_version
+from rendezvous.wire.errors import (
+    BadRequest,
+    MethodNotAllowed,
+    NotFound,
+    RdzvError,
+    TooManyRequests,
+    Unauthorized,
+    Unavailable,
+)
+from rendezvous.wire.words import printable
+
+logger = logging.getLogger(__name__)
+
+MOST_STREAMS = 64
+BEAT_SECONDS = 10.0
+_CHANGES_SECONDS = 1.0
+_PAUSE_SECONDS = 0.02
+"""Between two changes that a viewer is sent: what has come meanwhile goes with the second."""
+_ZIPPED_FROM = 1_024
+_API = "/ui-api/"
+_LINES = "application/x-ndjson"
+_HEADERS = {
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "x-frame-options": "DENY",
+}
+
+
+class _Login(BaseModel):
+    """What opens a session."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
+
+    ticket: str | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True)
+class Served:
+    """What one process serves.
+
+    Attributes:
+        run: The run that is shown first; None: the list.
+        actions: Whether the page may act.
+        closing: Set when the process ends.
+    """
+
+    runs: Runs
+    sessions: Sessions
+    page: Page
+    run: str | None
+    actions: bool
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class App:
+    """ASGI application; may raise any RdzvError."""
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+        self._failed = FailedLogins()
+        self._streams = 0
+        self._lifespan = Router(lifespan=self._live)
+
+    @asynccontextmanager
+    async def _live(self, _: object) -> AsyncIterator[None]:
+        task = asyncio.create_task(self._served.runs.close_idle())
+        yield
+        task.cancel()
+        await self._served.runs.close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._lifespan(scope, receive, send)
+            return
+        response = await self._answer(scope, receive)
+        response.headers.update(_HEADERS)
+        await response(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Response:
+        path: str = scope["path"]
+        _, api, rest = path.partition(_API)
+        if not api:
+            return self._static(scope)
+        if rest == "session":
+            _need(scope, "POST")
+            return await self._open(scope, receive)
+        now = asyncio.get_running_loop().time()
+        if not self._served.sessions.is_good(session_of(scope), now):
+            raise Unauthorized(
+                "this request needs an open session",
+                hint="open the link that 'rdzv ui' has printed, or its newest one",
+            )
+        if rest == "runs":
+            _need(scope, "GET")
+            return _json(scope, await self._served.runs.rows())
+        runs, run, what = (*rest.split("/"), "", "")[:3]
+        if runs != "runs" or rest.count("/") != 2:
+            raise NotFound(f"there is no {printable(path, 100)} here")
+        viewed = self._served.runs.viewed(unquote(run))
+        return await self._of_run(viewed, what, scope, receive)
+
+    # --- the page and its sessions ------------------------------------------------------------
+
+    def _static(self, scope: Scope) -> Response:
+        """Nothing of a run is in it."""
+        name = scope["path"].rpartition("/")[2]
+        found = _files(self._served.page).get(name)
+        if found is None:
+            raise NotFound(f"there is no {printable(scope['path'], 100)} here")
+        _need(scope, "GET")
+        body, media = found
+        response = _sent(scope, body, media)
+        response.headers["content-security-policy"] = self._served.page.security_policy
+        return response
+
+    async def _open(self, scope: Scope, receive: Receive) -> Response:
+        body = await read_body(receive)
+        try:
+            login = _Login.model_validate_json(body)
+        except ValidationError:
+            raise BadRequest("a session is opened with a ticket or a key") from None
+        now = asyncio.get_running_loop().time()
+        sessions = self._served.sessions
+        if login.ticket is not None:
+            session, what = sessions.open_by_ticket(login.ticket, now), "link was used, or is old"
+        else:
+            session, what = sessions.open_by_key(login.key or "", now), "key is not the one"
+        if session is None:
+            self._refuse(scope, what, now)
+        opened: Opened = {
+            "session": session or "",
+            "run": self._served.run,
+            "actions": self._served.actions,
+            "version": rdzv_version(),
+        }
+        return _json(scope, opened)
+
+    def _refuse(self, scope: Scope, what: str, now: float) -> None:
+        source = scope["client"][0] if scope.get("client") else ""
+        wait = self._failed.failed(source, now)
+        if wait > 0:
+            raise TooManyRequests(
+                f"too many wrong keys from {source}", hint=f"wait {max(1.0, wait):.0f} s"
+            )
+        raise Unauthorized(
+            f"this {what}",
+            hint="press Enter where 'rdzv ui' runs for a new link; with RDZV_UI_KEY set, give "
+            "that key",
+        )
+
+    # --- one run ------------------------------------------------------------------------------
+
+    async def _of_run(self, viewed: Viewed, what: str, scope: Scope, receive: Receive) -> Response:
+        query = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=32)
+        if what == "acts":
+            _need(scope, "POST")
+            try:
+                act = Act.model_validate_json(await read_body(receive))
+            except ValidationError as exc:
+                raise BadRequest(f"this is no act: {exc.errors()[0]['msg']}") from None
+            with viewed.looking():
+                return _json(scope, await carry_out(viewed, act))
+        _need(scope, "GET")
+        if what == "stream":
+            return self._stream(_changes(viewed, _number(query, "after"), self._served.closing))
+        if what == "logs":
+            chosen, lines, follow = chosen_of(query)
+            return self._stream(_logs(viewed, log_pieces(viewed, chosen, lines, follow=follow)))
+        with viewed.looking():
+            if what in _VIEWS:
+                return _json(scope, await _VIEWS[what](viewed))
+            if what == "changes":
+                change = await viewed.changes(_number(query, "after"), _CHANGES_SECONDS)
+                return _json(scope, [] if change is None else [change])
+            if what == "events":
+                return _json(scope, viewed.told.events_before(_number(query, "before")))
+            if what == "environment":
+                return _json(scope, await asked.environment_of(viewed, _number(query, "node")))
+        raise NotFound(f"there is no {printable(scope['path'], 100)} here")
+
+    def _stream(self, pieces: AsyncIterator[bytes]) -> Response:
+        """It lasts; a proxy is asked not to hold it back."""
+        if self._streams >= MOST_STREAMS:
+            raise Unavailable(
+                f"{self._streams} streams are open, which is the limit of this page",
+                hint="close other windows of it",
+            )
+        return StreamingResponse(
+            self._counted(pieces), media_type=_LINES, headers={"x-accel-buffering": "no"}
+        )
+
+    async def _counted(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        with self._one_stream():
+            async with contextlib.aclosing(pieces) as opened:  # type: ignore[type-var]
+                async for piece in opened:
+                    yield piece
+
+    @contextlib.contextmanager
+    def _one_stream(self) -> Iterator[None]:
+        self._streams += 1
+        try:
+            yield
+        finally:
+            self._streams -= 1
+
+
+_VIEWS: dict[str, Callable[[Viewed], Awaitable[object]]] = {
+    "state": Viewed.state,
+    "checks": asked.checks_of,
+    "matrix": asked.matrix_of,
+    "curves": lambda viewed: viewed.rows.curves(),
+}
+
+
+def _files(page: Page) -> dict[str, tuple[bytes, str]]:
+    """By the last part of a path."""
+    return {
+        "": (page.index, "text/html"),
+        "app.css": (page.app_css, "text/css"),
+        "app.js": (page.app_js, "text/javascript"),
+    }
+
+
+async def _changes(viewed: Viewed, after: int, closing: asyncio.Event) -> AsyncIterator[bytes]:
+    with viewed.looking():
+        yield _line({"n": after, "beat": True})  # at once: whoever gets none is behind a proxy
+        while not closing.is_set():
+            line = await viewed.line(after, BEAT_SECONDS)
+            if line is None:
+                yield _line({"n": after, "beat": True})
+                continue
+            after = line.n
+            yield line.data
+            if line.is_last:
+                return
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+
+async def _logs(viewed: Viewed, pieces: AsyncIterator[object]) -> AsyncIterator[bytes]:
+    with viewed.looking():
+        try:
+            async for piece in pieces:
+                yield _line(piece)
+        except RdzvError as exc:
+            yield _line({"note": exc.message})
+            yield _line({"over": True})
+
+
+def _line(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode() + b"\n"
+
+
+def _json(scope: Scope, value: object) -> Response:
+    return _sent(scope, _line(value), "application/json")
+
+
+def _sent(scope: Scope, body: bytes, media: str) -> Response:
+    zips = any(k == b"accept-encoding" and b"gzip" in v for k, v in scope["headers"])
+    headers = {"vary": "accept-encoding"}
+    if zips and len(body) >= _ZIPPED_FROM:
+        body, headers["content-encoding"] = gzip.compress(body, 1, mtime=0), "gzip"
+    return Response(body, media_type=media, headers=headers)
+
+
+def _need(scope: Scope, method: str) -> None:
+    if scope["method"] != method:
+        raise MethodNotAllowed(f"{printable(scope['path'], 100)} takes {method}")
+
+
+def _number(query: dict[str, list[str]], name: str) -> int:
+    text = query.get(name, ["0"])[-1]
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise BadRequest(f"{name} has to be a whole number")
+    return int(text)
+
+
+def make_app(served: Served) -> ASGIApp:
+    """The application, as it is served behind the guard."""
+    return App(served)

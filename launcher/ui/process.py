@@ -1,0 +1,174 @@
+"""The process that serves the page: `rdzv ui`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import secrets
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import click
+import uvloop
+
+from launcher.ui.app import Served, make_app
+from launcher.ui.clerk import Clerk
+from launcher.ui.door import LOOPBACK_NAMES, own_pages
+from launcher.ui.page import load
+from launcher.ui.runs import Runs
+from launcher.ui.sessions import LEAST_KEY_LETTERS, Sessions
+from rendezvous.frozen import frozen
+from rendezvous.serving.connection_rules import ConnectionRules
+from rendezvous.serving.guard import Guard
+from rendezvous.serving.room import Room
+from rendezvous.serving.uvicorn_server import GuardedServer
+from rendezvous.wire.errors import UsageError
+from rendezvous.wire.words import bracketed
+
+DEFAULT_PORT = 29_610
+_PORT_TRIES = 50
+_MOST_CONNECTIONS = 512
+
+
+@frozen
+class UiSettings:
+    """How the page is served.
+
+    Attributes:
+        run: The run that is shown; None: the list of runs.
+        listen: The address.
+        port: The first port that is tried; with `exact`, the only one.
+        hosts: Host names beside those of this machine's loopback.
+        actions: Whether the page may act.
+        behind_ingress: Whether a proxy in front speaks TLS.
+    """
+
+    run: str | None = None
+    listen: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    exact: bool = False
+    hosts: Sequence[str] = ()
+    actions: bool = False
+    behind_ingress: bool = False
+
+
+def check(settings: UiSettings, key: str) -> None:
+    """Raises UsageError for what would show a run to strangers, or could be guessed."""
+    if not is_loopback(settings.listen) and not settings.behind_ingress:
+        raise UsageError(
+            f"the page is served as plain HTTP, and everybody on the path to {settings.listen} "
+            "could read it",
+            hint="leave --ui-listen out and use 'ssh -L', or add --behind-ingress where a proxy "
+            "in front of it speaks TLS",
+        )
+    if key and len(key) < LEAST_KEY_LETTERS:
+        raise UsageError(
+            f"RDZV_UI_KEY has {len(key)} characters, and could be guessed",
+            hint=f"take at least {LEAST_KEY_LETTERS}, such as what this prints: "
+            "openssl rand -hex 16",
+        )
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine itself can reach it."""
+    return address.startswith("127.") or address in ("::1", "localhost")
+
+
+def listen(settings: UiSettings) -> socket.socket:
+    """A listening socket, on the next free port unless one was asked for. Raises UsageError."""
+    last = settings.port if settings.exact else settings.port + _PORT_TRIES
+    for port in range(settings.port, last + 1):
+        try:
+            family = socket.AF_INET6 if ":" in settings.listen else socket.AF_INET
+            return socket.create_server((settings.listen, port), family=family, backlog=128)
+        except OSError as exc:
+            if exc.errno == errno.EADDRINUSE and port < last:
+                continue
+            reason = os.strerror(exc.errno) if exc.errno else str(exc)
+            raise UsageError(
+                f"the page cannot be served on port {port} of {settings.listen}: {reason}",
+                hint="choose another port with --ui-port, or another address with --ui-listen",
+            ) from exc
+    raise AssertionError("a range of ports is never empty")
+
+
+def serve(root: Path, settings: UiSettings, key: str, say: Callable[[str], None]) -> int:
+    """Serve the page until told to end; returns the exit code.
+
+    Args:
+        root: The folder of all runs.
+        settings: How.
+        key: That a person chose to open sessions with; empty: none.
+        say: Shows a line to the person; the links among them.
+
+    Raises:
+        UsageError: It cannot be served so.
+    """
+    check(settings, key)
+    sock = listen(settings)
+    clerk = Clerk(root, acts=settings.actions)  # before there is a thread or a loop
+    try:
+        uvloop.run(_serve(root, settings, key, say, sock, clerk))
+    except KeyboardInterrupt:  # the server has closed, and raised the signal again
+        return 128 + signal.SIGINT
+    finally:
+        clerk.close()
+    return 0
+
+
+async def _serve(
+    root: Path,
+    settings: UiSettings,
+    key: str,
+    say: Callable[[str], None],
+    sock: socket.socket,
+    clerk: Clerk,
+) -> None:
+    sessions = Sessions(secrets.token_urlsafe, key)
+    runs = Runs(root, clerk)
+    served = Served(runs, sessions, load(), settings.run, settings.actions)
+    names = [*LOOPBACK_NAMES, *settings.hosts]
+    app = Guard(
+        make_app(served),
+        allowed_hosts=names,
+        of_web_page=own_pages(settings.hosts),
+        name="page",
+    )
+    rules = ConnectionRules(Room(_MOST_CONNECTIONS))
+    server = GuardedServer(app, rules, closing=served.closing)
+    loop = asyncio.get_running_loop()
+    port = sock.getsockname()[1]
+    base = f"http://{bracketed(settings.listen)}:{port}/"
+
+    def show_link() -> None:
+        say(f"{base}#t={sessions.ticket(loop.time())}")
+
+    if settings.run is not None:
+        with contextlib.suppress(Exception):
+            runs.viewed(settings.run)  # what is known is read before somebody asks
+    show_link()
+    if sys.stdin is not None and sys.stdin.isatty():
+        say("the link opens the page once, within 2 minutes; press Enter for another one")
+        loop.add_reader(sys.stdin.fileno(), _on_enter(show_link))
+    await server.serve(sockets=[sock])
+
+
+def _on_enter(show_link: Callable[[], None]) -> Callable[[], None]:
+    def entered() -> None:
+        if os.read(sys.stdin.fileno(), 1_024):
+            show_link()
+        else:
+            asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+
+    return entered
+
+
+def print_line(text: str) -> None:
+    """For a person who has started it: on standard output."""
+    click.echo(text)
+    sys.stdout.flush()
