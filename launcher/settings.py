@@ -206,6 +206,34 @@ class LaunchSettings(NodeSettings):
         group=OUTPUT,
         flag="--json",
     )
+    ui: bool = option(
+        False,
+        "Show the run in a browser; prints the link. See 'rdzv docs ui'.",
+        group=OUTPUT,
+        basic=True,
+    )
+    ui_actions: bool = option(False, "Let the page look, cancel, restart and drain.", group=OUTPUT)
+    ui_listen: str = option(
+        "127.0.0.1",
+        "Address to serve the page on. Beyond this machine it needs --ui-behind-ingress.",
+        group=OUTPUT,
+        metavar="ADDRESS",
+    )
+    ui_port: Port | None = option(
+        None,
+        "Port to serve the page on. When not set, the first free one from 29610.",
+        group=OUTPUT,
+        metavar="PORT",
+    )
+    ui_host: list[str] = option(
+        [],
+        "Host name under which a proxy serves the page. Repeatable.",
+        group=OUTPUT,
+        metavar="NAME",
+    )
+    ui_behind_ingress: bool = option(
+        False, "A proxy in front of the page speaks TLS.", group=OUTPUT
+    )
     role: str | None = option(
         None,
         "Role of this container. 'worker': join a run; anything else: launch one.",

@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from launcher.run.environment import LaunchEnvironment
+from launcher.run.page_child import page_beside
 from launcher.run.preparation import Preparation, prepare
 from launcher.run.values import SIGNALS
 from launcher.settings import LaunchSettings
@@ -104,7 +105,8 @@ async def _launch(
     plan = prepared.plan
     try:
         work = Launch(prepared, state, board, world)
-        outcome = await work.go()
+        async with page_beside(prepared.settings, state, world.echo):
+            outcome = await work.go()
         if work.result is not None and work.result.status == "ok":
             from launcher.run.recorded import drop_if_long
 

@@ -19,20 +19,25 @@ import uvloop
 from launcher.ui.app import Served, make_app
 from launcher.ui.clerk import Clerk
 from launcher.ui.door import LOOPBACK_NAMES, own_pages
-from launcher.ui.page import load
+from launcher.ui.page import load, saved_page
 from launcher.ui.runs import Runs
+from launcher.ui.save import saved_of
 from launcher.ui.sessions import LEAST_KEY_LETTERS, Sessions
+from rendezvous.compat import timeout
 from rendezvous.frozen import frozen
 from rendezvous.serving.connection_rules import ConnectionRules
 from rendezvous.serving.guard import Guard
 from rendezvous.serving.room import Room
 from rendezvous.serving.uvicorn_server import GuardedServer
-from rendezvous.wire.errors import UsageError
+from rendezvous.wire.errors import RdzvError, UsageError
 from rendezvous.wire.words import bracketed
+from worker.program.process import die_with_parent
 
 DEFAULT_PORT = 29_610
 _PORT_TRIES = 50
 _MOST_CONNECTIONS = 512
+_NICE = 5
+_FAREWELL_SECONDS = 2.0
 
 
 @frozen
@@ -46,6 +51,7 @@ class UiSettings:
         hosts: Host names beside those of this machine's loopback.
         actions: Whether the page may act.
         behind_ingress: Whether a proxy in front speaks TLS.
+        parent: The launch whose page it is; it ends soon after that.
     """
 
     run: str | None = None
@@ -55,6 +61,7 @@ class UiSettings:
     hosts: Sequence[str] = ()
     actions: bool = False
     behind_ingress: bool = False
+    parent: int | None = None
 
 
 def check(settings: UiSettings, key: str) -> None:
@@ -63,7 +70,7 @@ def check(settings: UiSettings, key: str) -> None:
         raise UsageError(
             f"the page is served as plain HTTP, and everybody on the path to {settings.listen} "
             "could read it",
-            hint="leave --ui-listen out and use 'ssh -L', or add --behind-ingress where a proxy "
+            hint="leave --ui-listen out and use 'ssh -L', or add --ui-behind-ingress where a proxy "
             "in front of it speaks TLS",
         )
     if key and len(key) < LEAST_KEY_LETTERS:
@@ -110,6 +117,9 @@ def serve(root: Path, settings: UiSettings, key: str, say: Callable[[str], None]
         UsageError: It cannot be served so.
     """
     check(settings, key)
+    if settings.parent is not None:
+        die_with_parent(signal.SIGUSR1, settings.parent)
+        os.nice(_NICE)
     sock = listen(settings)
     clerk = Clerk(root, acts=settings.actions)  # before there is a thread or a loop
     try:
@@ -119,6 +129,28 @@ def serve(root: Path, settings: UiSettings, key: str, say: Callable[[str], None]
     finally:
         clerk.close()
     return 0
+
+
+def save(root: Path, run: str, path: Path) -> None:
+    """Write all of a run into one file that a browser shows. Raises RdzvError."""
+    clerk = Clerk(root, acts=False)
+    try:
+        page = asyncio.run(_saved(root, run, clerk))
+    finally:
+        clerk.close()
+    try:
+        path.touch(mode=0o600)
+        path.write_bytes(page)
+    except OSError as exc:
+        raise RdzvError(f"{path} cannot be written: {exc.strerror}") from exc
+
+
+async def _saved(root: Path, run: str, clerk: Clerk) -> bytes:
+    runs = Runs(root, clerk)
+    try:
+        return saved_page(await saved_of(runs.viewed(run)))
+    finally:
+        await runs.close()
 
 
 async def _serve(
@@ -155,7 +187,21 @@ async def _serve(
     if sys.stdin is not None and sys.stdin.isatty():
         say("the link opens the page once, within 2 minutes; press Enter for another one")
         loop.add_reader(sys.stdin.fileno(), _on_enter(show_link))
+    farewell: list[asyncio.Task[None]] = []
+
+    def launch_ended() -> None:
+        farewell.append(asyncio.create_task(_say_farewell(runs)))
+
+    loop.add_signal_handler(signal.SIGUSR1, launch_ended)
     await server.serve(sockets=[sock])
+
+
+async def _say_farewell(runs: Runs) -> None:
+    """Show those who look how the run has ended, and how they see it again; then end."""
+    with contextlib.suppress(TimeoutError):
+        async with timeout(_FAREWELL_SECONDS):
+            await runs.say_farewell()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _on_enter(show_link: Callable[[], None]) -> Callable[[], None]:

@@ -86,6 +86,10 @@ class Runs:
                     del self._viewed[run]
                     await viewed.close()
 
+    async def say_farewell(self) -> None:
+        """Show those who look that this page ends with its launch; returns once they have been."""
+        await asyncio.gather(*(one.say_farewell() for one in self._viewed.values()))
+
     async def close(self) -> None:
         """Stop reading all of them."""
         for viewed in self._viewed.values():

@@ -152,6 +152,12 @@ class Told:
             head["elapsed"] = elapsed
         self._take_head(head)
 
+    def say(self, words: str) -> None:
+        """What to do next, behind what is said already."""
+        head = self._head.copy()
+        head["next_step"] = "; ".join(filter(None, (head["next_step"], words)))
+        self._take_head(head)
+
     def _next(self) -> int:
         self.n += 1
         return self.n

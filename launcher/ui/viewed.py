@@ -26,6 +26,9 @@ IDLE_SECONDS = 60.0
 _LOOK_SECONDS = 1.0
 _REQUEST_SECONDS = 5.0
 _FIRST_SECONDS = 5.0
+_SETTLE_SECONDS = 0.3
+_FLUSH_SECONDS = 0.2
+_MOST_LOOKS = 100
 
 
 class Line(NamedTuple):
@@ -158,6 +161,27 @@ class Viewed:
             async with timeout(_FIRST_SECONDS):
                 await self._ready.wait()
         return self.told.state()
+
+    async def settled(self) -> None:
+        """Once everything is known of a run that has ended; of one that goes on, after a moment."""
+        await self.state()
+        for _ in range(_MOST_LOOKS):
+            if self.told.head["over"] and not self.state_dir.is_held():
+                break
+            before = self.told.n
+            await asyncio.sleep(_SETTLE_SECONDS)
+            if self.told.n == before and self.state_dir.is_held():
+                break
+        await self.rows.read()
+
+    async def say_farewell(self) -> None:
+        """The launch ends, and the page with it: show who looks how it ended, and what opens it."""
+        if not self._viewers:
+            return
+        await self.settled()
+        self.told.say(f"to see this again: rdzv ui {self.state_dir.run}")
+        self._publish()
+        await asyncio.sleep(_FLUSH_SECONDS)
 
     async def changes(self, after: int, seconds: float) -> Change | None:
         """What has changed since that number; waits so long for something. None: nothing has."""
