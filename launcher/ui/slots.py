@@ -45,8 +45,15 @@ def slot_row(slot: SlotStatus, spans: list[Span]) -> Slot:
     }
 
 
+def _has_ended(slot: SlotStatus) -> bool:
+    """Whether its program has: that its node has left as well is nothing to anybody."""
+    return slot.node_state is NodeState.EXITED or (
+        slot.node_state is NodeState.LEFT and slot.exit_code is not None
+    )
+
+
 def _state(slot: SlotStatus) -> str:
-    if slot.node_state is NodeState.EXITED:
+    if _has_ended(slot):
         return "ended"
     if slot.node_state is not None:
         return str(slot.node_state)
@@ -55,6 +62,8 @@ def _state(slot: SlotStatus) -> str:
 
 def _words(slot: SlotStatus) -> str:
     """What its scheduler says as long as it is all that is known."""
+    if _has_ended(slot):
+        return state_words(slot.model_copy(update={"node_state": NodeState.EXITED}))
     if slot.node_state is not None or slot.state is SlotState.NONE:
         return state_words(slot)
     words = worker_run_words(slot, times=False)

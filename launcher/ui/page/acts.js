@@ -68,7 +68,7 @@ export function acts(ctx) {
     show(came, true);
   };
   const buttons = Object.entries(ACTS).map(([act, { title }]) => button(`${title} …`, () => ask(act, ctx, heard)));
-  const box = section("Acts", el("div", { class: "buttons" }, buttons), came);
+  const box = section("Actions", el("div", { class: "buttons" }, buttons), came);
   const update = () => show(box, ctx.actions && !ctx.store.head.over);
   update();
   return { box, update };

@@ -30,7 +30,7 @@ export function el(tag, attributes = {}, ...children) {
 
 /** Append elements and texts. */
 export function add(parent, ...children) {
-  for (const child of children.flat()) {
+  for (const child of children.flat(Infinity)) {
     if (child == null || child === false) continue;
     parent.append(child instanceof Node ? child : document.createTextNode(clean(child)));
   }

@@ -15,7 +15,7 @@ const PHASES = [
   ["ended", "its program has ended"],
 ];
 const MOST_BARS = 64;
-const HIGH = 360; // of the lines of all slots together, where they are many
+const HIGH = 384; // of all slots together, where they are many
 const FOOT = 18;
 const REST_MS = 250;
 
@@ -50,8 +50,9 @@ export function timeline(ctx) {
     slots = ctx.store.worstFirst();
     if (slots.length <= MOST_BARS) slots.sort((a, b) => a.slot - b.slot);
     const bars = slots.length <= MOST_BARS;
-    high = bars ? 14 : HIGH / slots.length;
+    high = Math.min(14, HIGH / slots.length);
     const left = bars ? 34 : 0;
+    const named = Math.ceil(12 / high);
     const brush = sized(canvas, width, Math.max(14, high * slots.length) + FOOT);
     const elapsed = Math.max(1, ctx.elapsed());
     const scale = (width - left) / elapsed;
@@ -62,18 +63,18 @@ export function timeline(ctx) {
     for (const at of marks(elapsed, width / 110)) {
       const x = left + at * scale;
       brush.fillRect(x, 0, 1, high * slots.length + 4);
-      if (x < width - 30) brush.fillText(duration(at), x + 3, high * slots.length + 14);
+      if (x < width - 30) brush.fillText(at ? duration(at) : "0", x + 3, high * slots.length + 14);
     }
     slots.forEach((slot, row) => {
-      if (bars) {
+      if (bars && row % named === 0) {
         brush.fillStyle = dim;
-        brush.fillText(slot.slot, 2, row * high + 11);
+        brush.fillText(slot.slot, 2, row * high + 10);
       }
       for (const span of slot.spans) {
         const x = left + span.start * scale;
         brush.fillStyle = colours.get(span.phase) ?? colours.get("submitted");
         const wide = Math.max(1, ((span.end ?? elapsed) - span.start) * scale);
-        brush.fillRect(x, row * high, Math.min(wide, width - x), bars ? high - 3 : high);
+        brush.fillRect(x, row * high, Math.min(wide, width - x), bars ? high - Math.ceil(high / 6) : high);
       }
     });
     canvas.setAttribute("aria-label", `Phases of ${counted(slots.length, "slot")} over ${duration(elapsed)}`);
