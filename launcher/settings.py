@@ -288,6 +288,7 @@ class BenchSettings(LaunchSettings):
     """Options of `rdzv bench`: those of `rdzv launch`, and what is measured."""
 
     framework: Name = option("bench", "Always bench.", group=RUN, hidden=True)
+    ui: bool = option(False, "Show it in a browser.", group=OUTPUT, hidden=True)
     sizes: Annotated[str, AfterValidator(_check_bytes)] | None = option(
         None,
         "Sizes to all-reduce, in bytes. When not set, 4K,64K,1M,16M on CPUs and 1M,16M,128M,1G on "

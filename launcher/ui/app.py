@@ -193,7 +193,7 @@ class App:
             try:
                 act = Act.model_validate_json(await read_body(receive))
             except ValidationError as exc:
-                raise BadRequest(f"this is no act: {exc.errors()[0]['msg']}") from None
+                raise BadRequest(f"this is not an act: {exc.errors()[0]['msg']}") from None
             with viewed.looking():
                 return _json(scope, await carry_out(viewed, act))
         _need(scope, "GET")
@@ -306,7 +306,7 @@ def _need(scope: Scope, method: str) -> None:
 def _number(query: dict[str, list[str]], name: str) -> int:
     text = query.get(name, ["0"])[-1]
     if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise BadRequest(f"{name} has to be a whole number")
+        raise BadRequest(f"{name} must be a whole number")
     return int(text)
 
 

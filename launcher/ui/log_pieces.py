@@ -38,7 +38,7 @@ def chosen_of(query: Mapping[str, list[str]]) -> tuple[Chosen, int, bool]:
         if not text:
             return None
         if not text.isascii() or not text.isdigit() or int(text[:12]) > most:
-            raise BadRequest(f"{name} has to be a whole number of at most {most}")
+            raise BadRequest(f"{name} must be a whole number of at most {most}")
         return int(text)
 
     texts = tuple(text for text in query.get("grep", []) if text)
@@ -77,7 +77,7 @@ async def log_pieces(
     if which.unshown:
         yield {"note": f"{which.unshown} more nodes are not shown: choose one of them"}
     if not sources:
-        yield {"note": "no program has printed anything yet"}
+        yield {"note": "no program has printed a line yet"}
     async for piece in _read_all(sources, lines, follow=follow):
         yield piece
     yield {"over": True}

@@ -68,7 +68,7 @@ def check(settings: UiSettings, key: str) -> None:
     """Raises UsageError for what would show a run to strangers, or could be guessed."""
     if not is_loopback(settings.listen) and not settings.behind_ingress:
         raise UsageError(
-            f"the page is served as plain HTTP, and everybody on the path to {settings.listen} "
+            f"the page is served as plain HTTP, and every machine on the path to {settings.listen} "
             "could read it",
             hint="leave --ui-listen out and use 'ssh -L', or add --ui-behind-ingress where a proxy "
             "in front of it speaks TLS",

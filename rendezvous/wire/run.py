@@ -341,5 +341,5 @@ class EventLine:
     slot: int | None = None
     usual: bool = Field(default=False, description="Every node does the same.")
     state: SlotState | None = Field(
-        default=None, description="Kind `slot`: what the scheduler says of its worker run."
+        default=None, description="Kind `slot`: what the scheduler reports about its worker run."
     )
