@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import MutableMapping
     from typing import BinaryIO
 
-SECRETS = ("RDZV_JOIN", "RDZV_TOKEN", "RDZV_REGISTRY", "RDZV_UI_KEY")
+SECRETS = ("RDZV_JOIN", "RDZV_TOKEN", "RDZV_REGISTRY", "RDZV_UI_KEY", "RDZV_VIEW")
 SECRET_VARIABLES = tuple(name + end for name in SECRETS for end in ("", "_FILE"))
 """The secrets, and those that name the file of one: no program of the user's gets them."""
 

@@ -36,7 +36,7 @@ from launcher.cli.process import (
     shown,
 )
 from launcher.cli.streams import endure_closed_streams
-from launcher.cli.ui import ui
+from launcher.cli.ui import token_view, ui
 from launcher.options import options_from, read, sources
 from launcher.processes import Become
 from launcher.settings import BenchSettings, Launching, LaunchSettings, ServeSettings
@@ -295,6 +295,7 @@ def _show_version(context: click.Context) -> None:
     context.exit()
 
 
+token.add_command(token_view)
 _OTHERS = (rsh, *cli_checks.COMMANDS, cli_runs.replay, docs, completion)
 for _command in (*cli_runs.COMMANDS, logs, look, ui, *_OTHERS):
     main.add_command(_command)

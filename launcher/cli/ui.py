@@ -11,6 +11,7 @@ from launcher.cli.completion import run_ids
 from launcher.cli.process import need_launcher_packages, secret_text
 from launcher.cli.runs import STATE_DIR, root_folder
 from launcher.options import WholeNumberFrom
+from rendezvous.talk.join_string import ViewString
 from rendezvous.wire.errors import UsageError
 
 
@@ -36,6 +37,11 @@ from rendezvous.wire.errors import UsageError
     metavar="NAME",
     help="Host name under which a proxy serves the page. May be given several times.",
 )
+@click.option(
+    "--url",
+    metavar="URL",
+    help="Where the registry of RDZV_VIEW is reached from here, such as https://localhost:29600.",
+)
 @click.option("--ui-actions", is_flag=True, help="Let the page look, cancel, restart and drain.")
 @click.option("--ui-behind-ingress", is_flag=True, help="A proxy in front of the page speaks TLS.")
 @click.option("--parent", type=int, hidden=True, help="The launch whose page it is.")
@@ -52,6 +58,7 @@ def ui(
     ui_listen: str,
     ui_port: int | None,
     ui_host: tuple[str, ...],
+    url: str | None,
     ui_actions: bool,
     ui_behind_ingress: bool,
     parent: int | None,
@@ -70,11 +77,13 @@ def ui(
     need_launcher_packages()
     from launcher.ui import process
 
-    root = root_folder(state_dir, run)
+    view, root = _view(run, url), root_folder(state_dir, run)
+    run = run if view is None else view.run
     if save is not None:
         if run is None:
             raise UsageError("--save needs a RUN", hint="rdzv ui RUN --save run.html")
-        process.save(root, run, save)
+        with process.ground(root, view, url, acts=False) as here:
+            process.save(here, run, save)
         click.echo(f"saved: {save}")
         return
     settings = process.UiSettings(
@@ -88,4 +97,49 @@ def ui(
         parent=parent,
     )
     key = (secret_text("RDZV_UI_KEY") or "").strip()
-    sys.exit(process.serve(root, settings, key, process.print_line))
+    process.check(settings, key)
+    with process.ground(root, view, url, acts=ui_actions) as here:
+        code = process.serve(here, settings, key, process.print_line)
+    sys.exit(code)
+
+
+def _view(run: str | None, url: str | None) -> ViewString | None:
+    """What RDZV_VIEW says; raises UsageError."""
+    text = secret_text("RDZV_VIEW")
+    if text is None:
+        if url is not None:
+            raise UsageError(
+                "--url needs RDZV_VIEW: without a credential a registry shows nothing",
+                hint="where the run was launched, 'rdzv token view RUN' prints its value",
+            )
+        return None
+    view = ViewString.parse(text)
+    if run not in (None, view.run):
+        raise UsageError(
+            f"RDZV_VIEW is for run '{view.run}', and '{run}' was asked for",
+            hint="leave RUN out, or unset RDZV_VIEW for a run that was launched here",
+        )
+    return view
+
+
+@click.command("view")
+@click.argument("run", shell_complete=run_ids)
+@STATE_DIR
+def token_view(run: str, state_dir: Path | None) -> None:
+    """Print what lets somebody elsewhere see RUN and its output, and do nothing to it.
+
+    Set it as RDZV_VIEW for 'rdzv ui'. It is good as long as the run.
+
+    \b
+    Example:
+      rdzv token view llama-7b > view
+    """
+    need_launcher_packages()
+    from launcher.state.find_run import find_run
+
+    state = find_run(root_folder(state_dir, run), run)
+    record, keys = state.record(), state.keys()
+    assert record is not None
+    assert keys is not None
+    place = record.registry_place()
+    click.echo(ViewString(place, run, record.launch_id, keys.read, keys.logs).text())

@@ -116,9 +116,14 @@ async def environment_of(viewed: Viewed, rank: int) -> Environment:
     """What the program of the node with this rank is given. Raises UsageError, NotFound."""
     state = viewed.state_dir
     record = state.record()
+    if record is None or not record.options:
+        raise NotFound(
+            f"what the programs of run '{state.run}' are given is known where it was launched",
+            hint=f"rdzv status {state.run} --env {rank}, on that machine",
+        )
     table, status = await _table(viewed)
     row = row_of_rank(table, rank)
-    given = variables_of(table, rank, record.options if record else {}, restart_facts(status))
+    given = variables_of(table, rank, record.options, restart_facts(status))
     return {
         "node": rank,
         "host": row.hostname,

@@ -12,7 +12,7 @@ import json
 import os
 import socket
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from launcher.state.state_dir import StateDir
 from rendezvous.frozen import frozen
@@ -30,6 +30,13 @@ class Keys:
     logs: Credential | None = None
     look: Credential | None = None
     admin: Credential | None = None
+
+
+class HandsOut(Protocol):
+    """Where credentials are asked for."""
+
+    def keys(self, run: str) -> Keys:
+        """Of the newest launch of a run; none where there is none."""
 
 
 class Clerk:

@@ -10,7 +10,8 @@ import secrets
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -19,6 +20,7 @@ import uvloop
 from launcher.ui.app import Served, make_app
 from launcher.ui.clerk import Clerk
 from launcher.ui.door import LOOPBACK_NAMES, own_pages
+from launcher.ui.elsewhere import Elsewhere, ViewKeys, place_at
 from launcher.ui.page import load, saved_page
 from launcher.ui.runs import Runs
 from launcher.ui.save import saved_of
@@ -29,6 +31,7 @@ from rendezvous.serving.connection_rules import ConnectionRules
 from rendezvous.serving.guard import Guard
 from rendezvous.serving.room import Room
 from rendezvous.serving.uvicorn_server import GuardedServer
+from rendezvous.talk.join_string import ViewString
 from rendezvous.wire.errors import RdzvError, UsageError
 from rendezvous.wire.words import bracketed
 from worker.program.process import die_with_parent
@@ -104,40 +107,76 @@ def listen(settings: UiSettings) -> socket.socket:
     raise AssertionError("a range of ports is never empty")
 
 
-def serve(root: Path, settings: UiSettings, key: str, say: Callable[[str], None]) -> int:
+@frozen
+class Ground:
+    """Where runs are read from.
+
+    Attributes:
+        root: The folder of all of them.
+        clerk: Who has their credentials.
+        elsewhere: What keeps that folder up to date, of a run on another machine.
+    """
+
+    root: Path
+    clerk: Clerk | ViewKeys
+    elsewhere: Elsewhere | None = None
+
+
+@contextlib.contextmanager
+def ground(root: Path, view: ViewString | None, url: str | None, *, acts: bool) -> Iterator[Ground]:
+    """The runs of a folder, or the one of RDZV_VIEW.
+
+    Args:
+        root: The folder of all runs that were launched here.
+        view: What lets us see a run that was launched elsewhere.
+        url: Where its registry is reached from here; None: where it says itself.
+        acts: Whether credentials that look and change are held.
+
+    Raises:
+        UsageError: Nothing can be seen so.
+    """
+    if view is None:
+        clerk = Clerk(root, acts=acts)  # before there is a thread or a loop
+        try:
+            yield Ground(root, clerk)
+        finally:
+            clerk.close()
+        return
+    if acts:
+        raise UsageError(
+            "RDZV_VIEW lets a page see a run, and not act",
+            hint="use --ui-actions on the machine that launched the run",
+        )
+    place = view.place if url is None else place_at(view, url)
+    with tempfile.TemporaryDirectory(prefix="rdzv-ui-") as folder:
+        yield Ground(Path(folder), ViewKeys(view), Elsewhere(Path(folder), view, place))
+
+
+def serve(here: Ground, settings: UiSettings, key: str, say: Callable[[str], None]) -> int:
     """Serve the page until told to end; returns the exit code.
 
     Args:
-        root: The folder of all runs.
-        settings: How.
+        here: Where runs are read from.
+        settings: How it is served.
         key: That a person chose to open sessions with; empty: none.
         say: Shows a line to the person; the links among them.
 
     Raises:
         UsageError: It cannot be served so.
     """
-    check(settings, key)
     if settings.parent is not None:
         die_with_parent(signal.SIGUSR1, settings.parent)
         os.nice(_NICE)
-    sock = listen(settings)
-    clerk = Clerk(root, acts=settings.actions)  # before there is a thread or a loop
     try:
-        uvloop.run(_serve(root, settings, key, say, sock, clerk))
+        uvloop.run(_serve(here, settings, key, say, listen(settings)))
     except KeyboardInterrupt:  # the server has closed, and raised the signal again
         return 128 + signal.SIGINT
-    finally:
-        clerk.close()
     return 0
 
 
-def save(root: Path, run: str, path: Path) -> None:
+def save(here: Ground, run: str, path: Path) -> None:
     """Write all of a run into one file that a browser shows. Raises RdzvError."""
-    clerk = Clerk(root, acts=False)
-    try:
-        page = asyncio.run(_saved(root, run, clerk))
-    finally:
-        clerk.close()
+    page = asyncio.run(_saved(here, run))
     try:
         path.touch(mode=0o600)
         path.write_bytes(page)
@@ -145,24 +184,36 @@ def save(root: Path, run: str, path: Path) -> None:
         raise RdzvError(f"{path} cannot be written: {exc.strerror}") from exc
 
 
-async def _saved(root: Path, run: str, clerk: Clerk) -> bytes:
-    runs = Runs(root, clerk)
+async def _saved(here: Ground, run: str) -> bytes:
+    runs = Runs(here.root, here.clerk)
+    async with _kept_up_to_date(here):
+        try:
+            return saved_page(await saved_of(runs.viewed(run)))
+        finally:
+            await runs.close()
+
+
+@contextlib.asynccontextmanager
+async def _kept_up_to_date(here: Ground) -> AsyncIterator[None]:
+    if here.elsewhere is None:
+        yield
+        return
+    following = asyncio.create_task(here.elsewhere.follow())
     try:
-        return saved_page(await saved_of(runs.viewed(run)))
+        yield
     finally:
-        await runs.close()
+        following.cancel()
 
 
 async def _serve(
-    root: Path,
+    here: Ground,
     settings: UiSettings,
     key: str,
     say: Callable[[str], None],
     sock: socket.socket,
-    clerk: Clerk,
 ) -> None:
     sessions = Sessions(secrets.token_urlsafe, key)
-    runs = Runs(root, clerk)
+    runs = Runs(here.root, here.clerk)
     served = Served(runs, sessions, load(), settings.run, settings.actions)
     names = [*LOOPBACK_NAMES, *settings.hosts]
     app = Guard(
@@ -193,7 +244,8 @@ async def _serve(
         farewell.append(asyncio.create_task(_say_farewell(runs)))
 
     loop.add_signal_handler(signal.SIGUSR1, launch_ended)
-    await server.serve(sockets=[sock])
+    async with _kept_up_to_date(here):
+        await server.serve(sockets=[sock])
 
 
 async def _say_farewell(runs: Runs) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from launcher.show.run_list import Row, row_of
 from launcher.state.state_dir import StateDir, recorded_runs
-from launcher.ui.clerk import Clerk
+from launcher.ui.clerk import HandsOut
 from launcher.ui.shapes import RunRow, Tone
 from launcher.ui.viewed import Viewed
 from rendezvous.talk.client import RegistryClient
@@ -35,7 +35,7 @@ class Runs:
         clerk: Who has their credentials.
     """
 
-    def __init__(self, root: Path, clerk: Clerk) -> None:
+    def __init__(self, root: Path, clerk: HandsOut) -> None:
         self._root = root
         self._clerk = clerk
         self._viewed: dict[str, Viewed] = {}

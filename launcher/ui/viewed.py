@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from launcher.state.state_dir import StateDir
-from launcher.ui.clerk import Clerk, Keys
+from launcher.ui.clerk import HandsOut, Keys
 from launcher.ui.kept import KeptRows, end_of, facts_of, read_journal
 from launcher.ui.live import LiveReader
 from launcher.ui.shapes import Change, State
@@ -52,7 +52,7 @@ class Viewed:
         clerk: Who has its credentials.
     """
 
-    def __init__(self, state: StateDir, clerk: Clerk) -> None:
+    def __init__(self, state: StateDir, clerk: HandsOut) -> None:
         self.state_dir = state
         self.keys = Keys()
         self._clerk = clerk

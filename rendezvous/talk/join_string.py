@@ -1,4 +1,4 @@
-"""The words that carry everything: RDZV_JOIN, RDZV_REGISTRY and RDZV_TOKEN.
+"""The words that carry everything: RDZV_JOIN, RDZV_REGISTRY, RDZV_TOKEN and RDZV_VIEW.
 
 Each is one word that begins with a letter and has no character that YAML or a shell touches: what
 it is, and packed JSON with a checksum.
@@ -80,8 +80,9 @@ class Word:
 _JOIN = Word("RDZV_JOIN", "rdzv1-")
 _REGISTRY = Word("RDZV_REGISTRY", "rdzvreg1-")
 _TOKEN = Word("RDZV_TOKEN", "rdzvtok1-")
+_VIEW = Word("RDZV_VIEW", "rdzvview1-")
 _ANY_WORD = re.compile(
-    rf"\b(?:{'|'.join(word.prefix for word in (_JOIN, _REGISTRY, _TOKEN))})[\w-]+", re.ASCII
+    rf"\b(?:{'|'.join(word.prefix for word in (_JOIN, _REGISTRY, _TOKEN, _VIEW))})[\w-]+", re.ASCII
 )
 
 
@@ -205,6 +206,45 @@ class RegistryString:
             text, lambda value: (RegistryPlace.from_json(value["w"]), _key(value["g"]))
         )
         return RegistryString(place, Credential("registry", credential))
+
+
+@frozen
+class ViewString:
+    """What lets somebody elsewhere see a run and what it prints, and do nothing to it; travels as
+    `RDZV_VIEW`."""
+
+    place: RegistryPlace
+    run: str
+    launch_id: str
+    read: Credential
+    logs: Credential
+
+    def text(self) -> str:
+        """One word, as `JoinString.text`."""
+        return _VIEW.pack(
+            {
+                "w": self.place.to_json(),
+                "r": self.run,
+                "l": self.launch_id,
+                "s": base64url(self.read.secret),
+                "o": base64url(self.logs.secret),
+            }
+        )
+
+    @staticmethod
+    def parse(text: str) -> ViewString:
+        """The inverse of `text`; raises UsageError."""
+        return _VIEW.read(text, ViewString._from_json)
+
+    @staticmethod
+    def _from_json(value: dict[str, Any]) -> ViewString:
+        return ViewString(
+            RegistryPlace.from_json(value["w"]),
+            _RUN_ID.validate_python(value["r"]),
+            str(value["l"]),
+            Credential("read", _key(value["s"])),
+            Credential("logs", _key(value["o"])),
+        )
 
 
 def group_token_text(secret: bytes) -> str:

@@ -1,0 +1,103 @@
+"""A run that was launched on another machine: kept up to date in a folder of this one while it is
+looked at, so that it is read as if it had been launched here.
+
+The folder has what its registry tells: the record, the nodes and their ranks, and the metrics. It
+has no secret, and goes with this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from launcher.run.metrics_file import MetricsFile
+from launcher.state.state_dir import LaunchRecord, StateDir
+from launcher.ui.clerk import Keys
+from rendezvous.frozen import frozen
+from rendezvous.talk.client import RegistryClient
+from rendezvous.talk.join_string import RegistryPlace, ViewString
+from rendezvous.wire.errors import RdzvError, UsageError
+from rendezvous.wire.run import Phase, RunStatus
+
+_LOOK_SECONDS = 2.0
+_GONE_SECONDS = 10.0
+"""A registry that has told the end of its run and does not answer for so long has ended, too."""
+
+
+def place_at(view: ViewString, url: str) -> RegistryPlace:
+    """Where its registry is reached from here; it proves itself as it does elsewhere.
+
+    Raises UsageError for what is not the URL of one.
+    """
+    try:
+        parts = urlsplit(url if "//" in url else f"//{url}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = port = None
+    if not host or parts.scheme not in ("", "http", "https") or parts.path not in ("", "/"):
+        raise UsageError(
+            f"--url is {url!r}, which is not an address of a registry",
+            hint="give a host and a port, such as https://localhost:29600",
+        )
+    return RegistryPlace((host,), port or view.place.port, view.place.trust, view.place.proof)
+
+
+@frozen
+class ViewKeys:
+    """What stands in for the clerk: the word has the credentials."""
+
+    view: ViewString
+
+    def keys(self, run: str) -> Keys:
+        """See `Clerk`."""
+        return Keys(read=self.view.read, logs=self.view.logs) if run == self.view.run else Keys()
+
+    def close(self) -> None:
+        """See `Clerk`."""
+
+
+class Elsewhere:
+    """The folder of one run that was launched elsewhere.
+
+    Args:
+        root: Where its folder is made.
+        view: What lets us see it.
+        place: Where its registry is reached from here.
+    """
+
+    def __init__(self, root: Path, view: ViewString, place: RegistryPlace) -> None:
+        self._view = view
+        self._place = place
+        self.state = StateDir(root, view.run)
+        self.state.acquire()  # as its launcher would: the run goes on
+        self.state.write_record(
+            LaunchRecord(
+                run=view.run,
+                launch_id=view.launch_id,
+                scheduler="",
+                place=place.to_json(),
+                owns_registry=False,
+            )
+        )
+
+    async def follow(self) -> None:
+        """Keep the folder up to date until the run has ended."""
+        run, clock = self._view.run, asyncio.get_running_loop().time
+        last: RunStatus | None = None
+        answered_at = clock()
+        async with RegistryClient(self._place, self._view.read) as client:
+            rows = MetricsFile(client, self.state, lambda _: None)
+            while True:
+                with contextlib.suppress(RdzvError):
+                    last, answered_at = await client.status(run), clock()
+                    self.state.write("status.json", last.model_dump_json().encode())
+                    await rows.fetch()
+                silent = clock() - answered_at
+                if last is not None and last.phase is Phase.FINISHED and silent > _GONE_SECONDS:
+                    break
+                await asyncio.sleep(_LOOK_SECONDS)
+        if last.result is not None:
+            self.state.write_result(last.result)
+        self.state.release()
