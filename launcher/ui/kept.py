@@ -64,7 +64,8 @@ async def _replayed(journal: Path, told: Told) -> bool:
     try:
         async for text in reader.stdout:
             if (line := _event(text)) is not None:
-                told.event(line)
+                if line.number > told.newest_event:  # some may have been told while it lived
+                    told.event(line)
             else:
                 with contextlib.suppress(ValidationError):
                     status = RunStatus.model_validate_json(text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -20,6 +21,8 @@ from rendezvous.compat import timeout
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import Credential
 from rendezvous.wire.errors import RdzvError, Unavailable
+
+logger = logging.getLogger(__name__)
 
 IDLE_SECONDS = 60.0
 """A run at which nobody looks any more is read so much longer."""
@@ -61,6 +64,7 @@ class Viewed:
         self._begin()
         self._ready = asyncio.Event()
         self._task = asyncio.create_task(self._read())
+        self._task.add_done_callback(self._reading_ended)
         self._viewers = 0
         self._seen_at = time.monotonic()
 
@@ -93,6 +97,13 @@ class Viewed:
                 if now not in ("", launch) or self._begins_again():
                     break
             self._begin()
+
+    def _reading_ended(self, task: asyncio.Task[None]) -> None:
+        """It only ends when it is told to, or by a fault of ours: whoever looks is to know."""
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            logger.error("reading run '%s' failed", self.state_dir.run, exc_info=fault)
+            self.told.silent(0.0, "the page cannot read this run any more; see what it has printed")
+            self._publish()
 
     def _begins_again(self) -> bool:
         """Whether the same launch has been taken up again, after its launcher was killed."""
