@@ -27,6 +27,7 @@ from rendezvous.server.journal import Record
 from rendezvous.server.last_words import KeptWords
 from rendezvous.server.log_views import Limits, LogViews
 from rendezvous.server.looks import Looks
+from rendezvous.server.machines import Machines
 from rendezvous.server.metrics import Metrics
 from rendezvous.server.news import News
 from rendezvous.server.pacing import Pacing
@@ -82,6 +83,7 @@ class LiveRun:
         self.people = Waiters()
         self.metrics = Metrics()
         self.last_words = KeptWords()
+        self.machines = Machines()
         self._end_told: set[int] = set()
         self.relay: Relay | None = None
         self.news: News | None = None

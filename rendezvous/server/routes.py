@@ -40,6 +40,7 @@ from rendezvous.wire.errors import NotFound
 from rendezvous.wire.last_words import LastWords, LastWordsReply, RunLastWords
 from rendezvous.wire.log_view import RunView, ViewCall, ViewPost, ViewReply, ViewRequest
 from rendezvous.wire.look import LookCall, LookReport, RunLook
+from rendezvous.wire.machine import MachineSample, RunMachines
 from rendezvous.wire.metrics import MetricBatch, MetricReply, RunMetrics
 from rendezvous.wire.node import JoinReply, JoinRequest, Refusal
 from rendezvous.wire.pace import ClockReply
@@ -154,6 +155,16 @@ async def _answer_look(service: Service, asked: Asked) -> ReportReply:
 
 async def _clock(service: Service, asked: Asked) -> ClockReply:
     return ClockReply(now=service.now())
+
+
+async def _take_machine(service: Service, asked: Asked) -> ReportReply:
+    live = asked.live
+    live.machines.take(live.run, asked.slot, asked.number, asked.said, service.now())
+    return ReportReply(seq=live.news_seq)
+
+
+async def _machines(service: Service, asked: Asked) -> Body:
+    return asked.live.machines.written(asked.live.run, service.now())
 
 
 async def _take_words(service: Service, asked: Asked) -> LastWordsReply:
@@ -275,6 +286,8 @@ ROUTES = (
           node, lambda service, asked: service.take_metrics(
               asked.live, asked.slot, asked.number, asked.said),
           MetricReply, takes=MetricBatch, lean=True),
+    Route("send_machine", "POST", f"{_NODE}/machine", "The state of this node's machine.",
+          node, _take_machine, ReportReply, takes=MachineSample, lean=True),
     Route("send_words", "POST", f"{_NODE}/words",
           "What the ranks of a failed program have printed last, before their node leaves.",
           node, _take_words, LastWordsReply, takes=LastWords, lean=True),
@@ -305,6 +318,9 @@ ROUTES = (
           reader,
           lambda service, asked: service.sequencer.look(lambda _: run_report(asked.live.run)),
           RunReport, lean=True),
+    Route("machines", "GET", f"{_RUN}/machines",
+          "The nodes' machines: what each is, and its newest state.",
+          reader, _machines, RunMachines, lean=True),
     Route("run_metrics", "GET", f"{_RUN}/metrics",
           "The processes' metrics: the newest row of each, or with `after` the rows above it.",
           reader, _curves, RunMetrics, query={"after": (int | None, None)}, lean=True),

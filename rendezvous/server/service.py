@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 from rendezvous.compat import TaskGroup, timeout
 from rendezvous.run import events
@@ -49,6 +50,13 @@ from rendezvous.wire.run import (
 )
 from rendezvous.wire.words import printable
 
+_TAKES: dict[str, Any] = {
+    "acks_in_watch": True,
+    "takes_departures": True,
+    "takes_quiet": True,
+    "takes_machine": True,
+}
+"""What a node may tell this registry that older ones do not know."""
 _QUIET_SECONDS = 10.0
 _CLOSES_SECONDS = 0.05
 """For the ends of connections that came before a cancel to be read before it counts."""
@@ -265,9 +273,7 @@ class Service:
             nnodes=run.spec.max_nodes,
             join_timeout_seconds=run.spec.limits.join_timeout_seconds,
             arm_timeout_seconds=run.spec.limits.arm_timeout_seconds,
-            acks_in_watch=True,
-            takes_departures=True,
-            takes_quiet=True,
+            **_TAKES,
         )
 
     async def refuse(

@@ -262,3 +262,6 @@ class JoinReply(Wire):
         False, description="A node may say that it will go before it does."
     )
     takes_quiet: bool = Field(False, description="A node may say that nothing moves on it.")
+    takes_machine: bool = Field(
+        False, description="A node may report the state of its machine now and then."
+    )

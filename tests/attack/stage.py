@@ -162,6 +162,7 @@ class Stage:
                 "rows": [{"rank": 0, "step": 1, "values": {"loss": 0.5}}],
             },
             ("POST", "/v1/runs/{run}/nodes/{node}/looks"): {"look": LOOK, "epoch": 2},
+            ("POST", "/v1/runs/{run}/nodes/{node}/machine"): {"load": 1.5},
             ("POST", "/v1/runs/{run}/nodes/{node}/words"): {
                 "epoch": 1,
                 "node": 0,
@@ -189,6 +190,7 @@ class Stage:
         ]
         told = [host.metrics.newest(0.0) for host in hosts]
         told += [host.looks.written(0, now).plain for host in hosts]
+        told += [host.machines.written(host.run, now).plain for host in hosts]
         told += [repr(host.views.orders(now)).encode() for host in hosts]
         told += [b"%d" % host.relay.held_bytes if host.relay else b"" for host in hosts]
         told += [host.last_words.after(0) for host in hosts]

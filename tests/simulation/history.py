@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 Wrong = str | None
 Judge = Callable[..., Wrong]
 _PARTS = names("""
-nodes, healthz, reports, refusal, report, relay, metrics, looks, clock, views, words
+nodes, healthz, reports, refusal, report, relay, metrics, looks, clock, views, words,
+machine, machines
 """)
 _NOT_JUDGED = tuple(f"/{part}" for part in _PARTS)
 

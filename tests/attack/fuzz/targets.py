@@ -35,6 +35,7 @@ from rendezvous.talk.join_string import (
 )
 from rendezvous.wire.errors import ArmingFailed, BadRequest, TemplateError, UsageError
 from rendezvous.wire.last_words import LastWords
+from rendezvous.wire.machine import MachineSample
 from rendezvous.wire.metrics import MetricBatch
 from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.relay import RelayPost
@@ -365,6 +366,7 @@ TARGETS: dict[str, Target] = {
     "report": _message(Report, "Ack", "Exit", "Leave", "Probe", "Progress", "Refuse"),
     "relay": _message(RelayPost, "RelayPost"),
     "metrics": _message(MetricBatch, "MetricBatch"),
+    "machine": _message(MachineSample, "MachineSample"),
     "last words": _message(LastWords, "LastWords."),
     "run spec": _message(RunSpec, "RunSpec"),
     "slot news": _message(SlotNews, "SlotNews"),
