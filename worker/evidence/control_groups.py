@@ -11,6 +11,7 @@ from worker.evidence.parsing.groups import (
     Watched,
     chains_of,
     counter_in,
+    droppable_in,
     limit_in,
     mounts_in,
 )
@@ -36,6 +37,7 @@ MEMORY = Controller(
     ("memory.peak", "memory.max_usage_in_bytes"),
 )
 PIDS = Controller("pids", ("pids.events",), "max", ("pids.max",), ("pids.peak",))
+_USED = ("memory.current", "memory.usage_in_bytes")
 _MOST_GROUPS = 64
 
 
@@ -73,3 +75,25 @@ def _first(folder: Path, names: Iterable[str]) -> str:
 
 def _known(values: dict[str, int | None]) -> dict[str, int]:
     return {folder: value for folder, value in values.items() if value is not None}
+
+
+def memory_chain(root: Path = Path("/")) -> Chain:
+    """The groups that may limit the memory of this process, its own first; none that can be seen:
+    empty."""
+    mounts = mounts_in(sysfs.content(root / "proc/self/mountinfo"))
+    chains = chains_of(sysfs.content(root / "proc/self/cgroup"), mounts, MEMORY.name)
+    return chains[0] if chains else ()
+
+
+def limited_memory(chain: Chain, root: Path = Path("/")) -> tuple[int, int] | None:
+    """What is used of the narrowest limit above a group, and the limit; None: there is none."""
+    limits = []
+    for folder in chain:
+        place = root / folder.lstrip("/")
+        if (limit := limit_in(_first(place, MEMORY.limit))) is not None:
+            limits.append((limit, place))
+    if not limits:
+        return None
+    limit, place = min(limits, key=lambda one: one[0])
+    used = limit_in(_first(place, _USED)) or 0
+    return max(0, used - droppable_in(sysfs.content(place / "memory.stat"))), limit

@@ -57,6 +57,9 @@ class Gpu:
         remap_failed: A row could not be replaced: it needs to be exchanged.
         recovery: What the driver asks, such as `to reset the GPU`; empty when nothing or not known.
         fabric: Whether it has joined its NVSwitch fabric: `completed` when so, empty without one.
+        memory_used: With the others below, how it is used, where that was asked for: bytes.
+        utilisation: Percent of the time in which it computed.
+        temperature: Degrees Celsius.
     """
 
     index: int
@@ -71,6 +74,10 @@ class Gpu:
     remap_failed: bool = False
     recovery: Annotated[str, BeforeValidator(_asked)] = ""
     fabric: Annotated[str, BeforeValidator(_joining)] = ""
+    memory_used: int = 0
+    memory_total: int = 0
+    utilisation: int | None = None
+    temperature: int | None = None
 
     @property
     def problems(self) -> list[tuple[str, Severity]]:
@@ -123,9 +130,10 @@ class Gpus:
 _ANSWER = TypeAdapter(Gpus)
 
 
-def look_gpus(limit_seconds: float) -> Gpus:
-    """Ask the driver for the GPUs and their health, in at most `limit_seconds`; never raises."""
-    answer = aside.ask(Path(nvml.__file__), limit_seconds=limit_seconds, site=True)
+def look_gpus(limit_seconds: float, what: Literal["health", "use"] = "health") -> Gpus:
+    """Ask the driver for the GPUs, and for their health or how they are used, in at most
+    `limit_seconds`; never raises."""
+    answer = aside.ask(Path(nvml.__file__), what, limit_seconds=limit_seconds, site=True)
     try:
         return _ANSWER.validate_json(answer.text)
     except ValidationError:

@@ -24,6 +24,7 @@ _PEER_MEMORY = (
 )
 _DRIVER = re.compile(r"Kernel Module\b.*?\s([0-9]+\.[0-9.]+)")
 _MEMORY = re.compile(r"^MemTotal: +([0-9]+) kB", re.MULTILINE)
+_AVAILABLE = re.compile(r"^MemAvailable: +([0-9]+) kB", re.MULTILINE)
 
 
 @frozen
@@ -109,8 +110,14 @@ def driver_version(root: Path = Path("/")) -> str:
 
 def memory_bytes(root: Path = Path("/")) -> int:
     """The machine's memory; 0 when unknown."""
-    found = _MEMORY.search(sysfs.content(root / "proc/meminfo"))
-    return int(found[1]) * 1024 if found else 0
+    return memory_and_available(root)[0]
+
+
+def memory_and_available(root: Path = Path("/")) -> tuple[int, int]:
+    """The machine's memory in bytes, and what of it programs can still get; 0 when unknown."""
+    text = sysfs.content(root / "proc/meminfo")
+    total, free = _MEMORY.search(text), _AVAILABLE.search(text)
+    return (int(total[1]) * 1024 if total else 0), (int(free[1]) * 1024 if free else 0)
 
 
 def vendor(root: Path = Path("/")) -> str:

@@ -1,12 +1,14 @@
 """A program of its own: ask NVML for this machine's GPUs, and print them as JSON.
 
-It is started as `python -I nvml.py` by `worker.machine.gpus`; nvidia-ml-py may be missing.
+It is started as `python -I nvml.py health|use` by `worker.machine.gpus`; nvidia-ml-py may be
+missing.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import importlib
 import json
 import sys
@@ -16,8 +18,13 @@ from typing import Any, TypeVar
 _T = TypeVar("_T")
 
 
-def main() -> None:
-    """Print what `gpus` reads: the driver's version and the GPUs, or why there is none."""
+def main(what: str) -> None:
+    """Print what `gpus` reads: the driver's version and the GPUs, or why there is none.
+
+    Args:
+        what: Also wanted of each GPU: its `health`, or how it is in `use`.
+    """
+    more = _use if what == "use" else _health
     try:
         pynvml: Any = importlib.import_module("pynvml")  # optional, and untyped
     except ImportError:
@@ -26,7 +33,7 @@ def main() -> None:
     try:
         pynvml.nvmlInit()
         driver = _plain(pynvml.nvmlSystemGetDriverVersion())
-        gpus = [_gpu(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]
+        gpus = [_gpu(pynvml, index, more) for index in range(pynvml.nvmlDeviceGetCount())]
     except pynvml.NVMLError as error:
         is_absent = error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
         _say({"problem": f"NVML: {error}", "is_absent": is_absent})
@@ -34,7 +41,7 @@ def main() -> None:
     _say({"driver": driver, "gpus": gpus})
 
 
-def _gpu(nvml: Any, index: int) -> dict[str, Any]:
+def _gpu(nvml: Any, index: int, more: Callable[[Any, Any], dict[str, Any]]) -> dict[str, Any]:
     try:
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
         gpu = {"index": index, "model": _plain(nvml.nvmlDeviceGetName(handle))}
@@ -42,7 +49,7 @@ def _gpu(nvml: Any, index: int) -> dict[str, Any]:
     except nvml.NVMLError as error:
         is_foreign = error.value == nvml.NVML_ERROR_NO_PERMISSION
         return {"index": index, "problem": str(error), "is_foreign": is_foreign}
-    return gpu | {"slices": _slices(nvml, handle)} | _health(nvml, handle)
+    return gpu | {"slices": _slices(nvml, handle)} | more(nvml, handle)
 
 
 def _slices(nvml: Any, gpu: Any) -> list[str] | None:
@@ -61,14 +68,30 @@ def _slices(nvml: Any, gpu: Any) -> list[str] | None:
     return found
 
 
-def _health(nvml: Any, handle: Any) -> dict[str, Any]:
-    def known(question: Callable[[], _T]) -> _T | None:
-        """The answer; None where the driver or this package is too old, or the GPU has it not."""
-        try:
-            return question()
-        except (nvml.NVMLError, AttributeError):
-            return None
+def _known(nvml: Any, question: Callable[[], _T]) -> _T | None:
+    """The answer; None where the driver or this package is too old, or the GPU has it not."""
+    try:
+        return question()
+    except (nvml.NVMLError, AttributeError):
+        return None
 
+
+def _use(nvml: Any, handle: Any) -> dict[str, Any]:
+    known = functools.partial(_known, nvml)
+    memory = known(lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
+    rates = known(lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
+    return {
+        "memory_used": int(memory.used) if memory else 0,
+        "memory_total": int(memory.total) if memory else 0,
+        "utilisation": int(rates.gpu) if rates else None,
+        "temperature": known(
+            lambda: int(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
+        ),
+    }
+
+
+def _health(nvml: Any, handle: Any) -> dict[str, Any]:
+    known = functools.partial(_known, nvml)
     uncorrected, volatile = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
     remapped = known(lambda: nvml.nvmlDeviceGetRemappedRows(handle))
     return {
@@ -103,4 +126,4 @@ def _plain(text: str | bytes) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

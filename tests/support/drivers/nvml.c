@@ -1,6 +1,7 @@
 /* An NVML whose GPUs are in FAKE_NVML, a word for each: ok, lost, ecc=2, pending, failed, fabric=2,
    recovery=1, throttled=128, old (a driver that knows no health), hang, mig=2 (in slices, of which
-   those with numbers 0 and 2 may be used). "error=18" alone: no start.
+   those with numbers 0 and 2 may be used), used=60 (GiB of 80, percent, degrees).
+   "error=18" alone: no start.
    FAKE_NODE becomes part of their UUIDs. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,12 @@ typedef struct {
     unsigned type, result;
     union { unsigned number; unsigned long long wide; } value;
 } field_t;
+typedef struct {
+    unsigned long long total, free, used;
+} memory_t;
+typedef struct {
+    unsigned gpu, memory;
+} rates_t;
 typedef struct {
     unsigned char cluster[16];
     unsigned status, clique;
@@ -112,5 +119,22 @@ int nvmlDeviceGetFieldValues(char **gpu, int length, field_t *values) {
 
 int nvmlDeviceGetGpuFabricInfo(char **gpu, fabric_t *info) {
     info->state = number(*gpu, "fabric", 3);
+    return strcmp(*gpu, "old") ? 0 : NOT_SUPPORTED;
+}
+
+int nvmlDeviceGetMemoryInfo(char **gpu, memory_t *memory) {
+    memory->total = 80ull << 30;
+    memory->used = (unsigned long long)number(*gpu, "used", 0) << 30;
+    memory->free = memory->total - memory->used;
+    return strcmp(*gpu, "old") ? 0 : NOT_SUPPORTED;
+}
+
+int nvmlDeviceGetUtilizationRates(char **gpu, rates_t *rates) {
+    rates->gpu = rates->memory = number(*gpu, "used", 0);
+    return strcmp(*gpu, "old") && strncmp(*gpu, "mig=", 4) ? 0 : NOT_SUPPORTED;
+}
+
+int nvmlDeviceGetTemperature(char **gpu, int sensor, unsigned *degrees) {
+    *degrees = number(*gpu, "used", 30);
     return strcmp(*gpu, "old") ? 0 : NOT_SUPPORTED;
 }

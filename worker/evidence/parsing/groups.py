@@ -95,6 +95,13 @@ def limit_in(text: str) -> int | None:
     return int(word) if word.isdecimal() and int(word) < UNLIMITED else None
 
 
+def droppable_in(stat: str) -> int:
+    """Bytes of files that the kernel drops before it is short of memory, from memory.stat: what a
+    group below it holds of them counts in version 1 only in the total."""
+    total = counter_in(stat, "total_inactive_file")
+    return (counter_in(stat, "inactive_file") or 0) if total is None else total
+
+
 def rises(before: Watched, after: Watched) -> list[Rise]:
     """The groups of the program that have counted since, each told once.
 
