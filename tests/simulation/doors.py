@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from rendezvous.wire.errors import AddressError, ArmingFailed, RunError, UsageError
 from rendezvous.wire.look import RankLook
+from rendezvous.wire.machine import MachineSample
 from rendezvous.wire.table import EndpointTable
 from tests.simulation.schedule import BREAKING, HANGING, Fault, names
 from tests.support.virtual_time import forever
@@ -90,6 +91,7 @@ class Doors:
             look_after=lambda *_: [],
             where_ranks_are=lambda *_: Seen([RankLook(rank=0)], [], 0),
             calls=self._calls,
+            machine_reader=lambda *_: self,
             wall=world.loop.time,
             early=lambda *_: _Early(),
             recorder=lambda _: world.recorder(CODEC, process.machine.name),
@@ -158,6 +160,10 @@ class Doors:
         times = late.calls(first_rank, self.process.world.loop.time())
         calls = [Called(n, "a", round(at * 1e9)) for n, at in enumerate(times)]
         return {first_rank: RankCalls({("0", late.members): calls}, set())}
+
+    def read(self) -> MachineSample:
+        """How this machine stands."""
+        return MachineSample(load=1.5, memory_used=1 << 30, memory_total=4 << 30)
 
     async def _in_thread(self, work: Callable[..., Any], *args: Any, **options: Any) -> Any:
         name = getattr(work, "__name__", "").lstrip("_")

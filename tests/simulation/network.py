@@ -50,6 +50,7 @@ class Path:
 
     def __init__(self, seed: str, peer: str) -> None:
         self.random = random.Random(seed)
+        self._aside = random.Random(f"{seed} aside")
         self.peer = peer
         self.lose_up = self.lose_down = self.double = self.late = self.light = 0
         self.late_seconds = self.cut_up_until = self.cut_down_until = self.loss = 0.0
@@ -67,9 +68,9 @@ class Path:
         """Whether more went wrong than a single lost message or broken connection."""
         return self.light > 1
 
-    def delay(self) -> float:
-        seconds = 0.0003 + 0.002 * self.random.random()
-        if self.late:
+    def delay(self, *, aside: bool = False) -> float:
+        seconds = 0.0003 + 0.002 * (self._aside if aside else self.random).random()
+        if self.late and not aside:
             self.late -= 1
             seconds += self.late_seconds * self.random.random()
         return seconds
@@ -86,10 +87,12 @@ class Path:
         """Whether the registry may not see that a process's connections are closed."""
         return any(now < until for until in self.address_cut_until.values())
 
-    def loses(self, way: str, now: float) -> bool:
+    def loses(self, way: str, now: float, *, aside: bool = False) -> bool:
         """Whether the next message of this way, `up` to the registry or `down`, is lost."""
         if now < getattr(self, f"cut_{way}_until"):
             return True
+        if aside:
+            return now < self.loss_until and self._aside.random() < self.loss
         left = f"lose_{way}"
         if getattr(self, left) > 0:
             setattr(self, left, getattr(self, left) - 1)
@@ -163,23 +166,24 @@ class Network:
             return False
         return now < self.isolated_until or path.is_cut(now) or path.has_lost(address, now)
 
-    def _is_lost(self, wire: Wire, way: str) -> bool:
+    def _is_lost(self, wire: Wire, way: str, *, aside: bool = False) -> bool:
         now, path = self._loop.time(), wire.path
         if path.is_local:
             return False
-        lost = now < self.isolated_until or path.has_lost(wire.address, now) or path.loses(way, now)
-        if lost:
+        lost = now < self.isolated_until or path.has_lost(wire.address, now)
+        if lost := lost or path.loses(way, now, aside=aside):
             self.counts[f"message lost {way}"] += 1
         return lost
 
     def send(self, wire: Wire, request: Request, waiting: asyncio.Future[Answer]) -> None:
-        path = wire.path
+        path, aside = wire.path, _is_aside(request)
         wire.waiting.append(waiting)
-        path.sent.append(request)
-        if wire.forgotten or self._is_lost(wire, "up"):
+        if not aside:
+            path.sent.append(request)
+        if wire.forgotten or self._is_lost(wire, "up", aside=aside):
             return
-        self._later(path.delay(), self._arrive, wire, request, waiting)
-        if path.double:
+        self._later(path.delay(aside=aside), self._arrive, wire, request, waiting)
+        if path.double and not aside:
             path.double -= 1
             self.counts["message doubled"] += 1
             self._later(path.delay() + 0.01, self._arrive_again, path, request)
@@ -256,8 +260,9 @@ class Network:
             return
         if answer.headers.get("connection") == "close" and not wire.far_end.closed:
             wire.far_end.end(CloseReason.LOCAL)
-        if not self._is_lost(wire, "down"):
-            self._later(wire.path.delay(), _deliver, wire, waiting, answer)
+        aside = _is_aside(request)
+        if not self._is_lost(wire, "down", aside=aside):
+            self._later(wire.path.delay(aside=aside), _deliver, wire, waiting, answer)
 
     async def _serve_echo(self, registry: Registry, request: Request, path: Path) -> None:
         """In the registry's process: what is asked on no connection is answered as well."""
@@ -300,6 +305,12 @@ class Network:
             for wire in list(path.open):
                 if not self._is_lost(wire, "down"):
                     self._later(path.delay(), wire.fail)
+
+
+def _is_aside(request: Request) -> bool:
+    """Whether nobody waits for it: it takes none of the faults and the draws of other messages, so
+    that a seed is the same schedule with it and without."""
+    return request.target.endswith(("/machine", "/machines"))
 
 
 def _deliver(wire: Wire, waiting: asyncio.Future[Answer], answer: Answer) -> None:

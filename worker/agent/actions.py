@@ -200,6 +200,12 @@ class SendWords(Effect):
 
 
 @frozen
+class SampleMachine(Effect):
+    """See how this machine stands, and tell it; without a limit, so that there is one at a time,
+    whatever hangs."""
+
+
+@frozen
 class CloseRemote(Effect):
     """End what runs here for other nodes, and tell those who wait for theirs why."""
 

@@ -29,6 +29,7 @@ from rendezvous.talk.credentials import Credential
 from rendezvous.talk.http_network import HttpNetwork
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.evidence import Fact
+from rendezvous.wire.machine import MachineSample
 from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.verify import PairProbe, ProbePlan
@@ -36,6 +37,7 @@ from worker.agent.early import EarlyTorchrun
 from worker.agent.node_files import remove_file, write_files
 from worker.contracts.framework import Need
 from worker.evidence.look import Asked, Counters, folders_of, look_after, look_before
+from worker.evidence.machine_reader import MachineReader
 from worker.hosts.file import HostsBlock, known_names, restore_stale
 from worker.hosts.resolver import Resolver
 from worker.machine.interfaces import why_unusable
@@ -167,6 +169,13 @@ class NetworkLog(Protocol):
         """What stands between the program and its network."""
 
 
+class ReadsMachine(Protocol):
+    """What an agent needs of `worker.evidence.machine_reader.MachineReader`."""
+
+    def read(self) -> MachineSample:
+        """How this machine stands now; takes a moment, and is called in a thread."""
+
+
 class Sink(Output, Protocol):
     """What an agent needs of `worker.program.output.OutputSink`."""
 
@@ -262,6 +271,7 @@ class AgentEnvironment:
         _sample_ranks
     )
     calls: Callable[[str, Mapping[int, int | None], int], Mapping[int, RankCalls]] = _calls
+    machine_reader: Callable[[Path, Mapping[str, str]], ReadsMachine] = MachineReader
     wall: Callable[[], float] = time.time  # noqa: TID251 (as the stamps of a program's calls)
     where_ranks_are: Callable[[str, Mapping[int, int | None], int], Seen] = _where_ranks_are
     local_socket: Callable[..., AgentSocket] = LocalSocket

@@ -101,6 +101,7 @@ def _joined(turn: Turn, said: inputs.Joined, offer: JoinRequest) -> None:
             acks_in_watch=reply.acks_in_watch,
             takes_departures=reply.takes_departures,
             takes_quiet=reply.takes_quiet,
+            takes_machine=reply.takes_machine,
         ),
     )
     turn.say(

@@ -23,6 +23,7 @@ from worker.agent import (
     joining,
     leaving,
     looking,
+    machine_samples,
     reports,
     watching,
 )
@@ -83,6 +84,7 @@ def step(node: Node, said: inputs.Input, now: float) -> tuple[Node, tuple[do.Act
     attempt.go_on(turn)
     following.look(turn)
     leaving.go_on(turn)
+    machine_samples.go_on(turn)
     watching.go_on(turn)
     leaving.put_hosts_back(turn)
     return turn.node, tuple(turn.actions)
@@ -110,6 +112,8 @@ def _answered(turn: Turn, asked: do.Effect, said: inputs.Input) -> None:
             following.trouble_read(turn, said)
         case do.CloseRemote():
             following.remote_closed(turn)
+        case do.SampleMachine():
+            machine_samples.answered(turn, said)
         case do.SendWords() | do.CloseSocket() | do.CloseClient() | do.RemoveHosts():
             leaving.answered(turn, asked, said)
         case (
@@ -127,5 +131,5 @@ def _answered(turn: Turn, asked: do.Effect, said: inputs.Input) -> None:
 def due(node: Node, now: float) -> float | None:
     """When the machine wants to look at its clock; None: not before the next input."""
     turn = Turn(node, now)
-    times = watching.due(turn), reports.due(turn), following.due(turn), leaving.due(turn)
-    return min(itertools.chain(*times), default=None)
+    parts = watching, reports, following, leaving, machine_samples
+    return min(itertools.chain(*(part.due(turn) for part in parts)), default=None)

@@ -14,6 +14,7 @@ from typing import Any
 
 from rendezvous.shell import Recorder, Shell
 from rendezvous.talk.client import REQUEST_SECONDS, RegistryClient
+from rendezvous.talk.machines import post_machine
 from rendezvous.wire.errors import ArmingFailed
 from worker.agent import actions as do
 from worker.agent import inputs, node
@@ -70,6 +71,9 @@ class NodeShell:
         )
         self._views = Views(client, join, environment, spec.log_folder(environment.environ))
         self._answering = Answering(environment, client, join)
+        self._machine = environment.machine_reader(
+            spec.log_folder(environment.environ), environment.environ
+        )
         self._early = self._new_early()
         self._running: dict[int, Running] = {}
         self._beside: set[asyncio.Task[None]] = set()
@@ -268,6 +272,9 @@ class NodeShell:
             case do.SendWords():
                 if (program := self._running.get(asked.program)) is not None:
                     await send_last_words(asked, program.printed(), self._client, spec.join)
+            case do.SampleMachine():
+                sample = await environment.in_thread(self._machine.read)
+                await post_machine(self._client, spec.join.run, spec.join.slot, sample)
             case do.CloseRemote():
                 await self._close_remote(asked)
             case do.CloseSocket():
@@ -354,6 +361,7 @@ def rules_of(spec: NodeSpec, environment: AgentEnvironment) -> Rules:
         early=bool(_begun_early(spec)),
         notice_signal=signal_number(settings.notice_signal),
         stall_timeout=settings.stall_timeout,
+        samples=settings.stall != "off",
     )
 
 

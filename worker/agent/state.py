@@ -38,6 +38,7 @@ class Rules:
         early: Whether the program's launcher can be begun before the go.
         notice_signal: What the ranks of a program are sent when a node will go; 0: nothing.
         stall_timeout: After how long a person wants a stall to end the programs; None: never.
+        samples: Whether a person wants this machine to be looked at while a program runs.
     """
 
     run: str
@@ -51,6 +52,7 @@ class Rules:
     early: bool = False
     notice_signal: int = 0
     stall_timeout: float | None = None
+    samples: bool = True
 
 
 @dataclass(frozen=True)
@@ -71,8 +73,8 @@ class Member:
         poll: Seconds that the registry holds a watch.
         heard_at: When the registry last answered a watch.
         acks_in_watch: Whether the registry takes an acknowledgement with a watch.
-        takes_departures: Whether it can be told that this node will go, and `takes_quiet` that
-            nothing moves on it.
+        takes_departures: Whether it can be told that this node will go, `takes_quiet` that
+            nothing moves on it, and `takes_machine` how its machine stands.
         held_at: Since when the next watch waits for what it is to bring; None: it does not wait.
         had_last_try: Whether the try with which the orphan time-out ends was made since.
         why_silent: What the last try that failed has shown.
@@ -88,6 +90,7 @@ class Member:
     acks_in_watch: bool = False
     takes_departures: bool = False
     takes_quiet: bool = False
+    takes_machine: bool = False
     held_at: float | None = None
     had_last_try: bool = False
     why_silent: str = ""
@@ -147,6 +150,7 @@ class ProgramState:
         gone: Whether nothing of it is left. `ending` is then how it ended, None of one that only
             served, and `words` what it said.
         quiet: What is known of its silences; None: nothing has been seen of it.
+        sampled_at: When a sample of the machine was last begun for it; None: there was none.
         end: What the next watch is to bring, and when that began: not taken in yet.
     """
 
@@ -176,6 +180,7 @@ class ProgramState:
     ending: Ending | None = None
     words: OwnWords = NO_WORDS
     quiet: Quiet | None = None
+    sampled_at: float | None = None
     end: tuple[ExitReport, float] | None = None
 
 
