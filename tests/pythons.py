@@ -25,7 +25,7 @@ PACKAGES = ("hypothesis", "matplotlib", "nvidia-ml-py", "psutil", "pytest", "pyy
 """Of the extra `test`, those whose names begin so."""
 PURE = {
     "tests/launcher": (
-        *("adopt", "dry_run", "hostlist", "metrics", "options", "plan"),
+        *("adopt", "dry_run", "hostlist", "machines", "metrics", "options", "plan"),
         *("recordings", "run_course", "run_ending", "run_ground", "run_slots"),
         *("run_words", "specs", "symmetric", "template"),
     ),
@@ -50,7 +50,8 @@ PURE = {
     ),
     "tests/worker/agent": (
         *("attempt", "departing", "evidence", "following", "held_watch", "joining", "last_words"),
-        *("leaving", "looking", "node", "quiet", "reports", "restarting", "viewing", "watching"),
+        *("leaving", "looking", "machine_samples", "node", "quiet", "reports", "restarting"),
+        *("viewing", "watching"),
     ),
     "tests/worker/evidence": ("groups", "kernel_log", "places", "rank_processes"),
     "tests/worker/look": ("arrivals", "fitting", "recorder", "signalling", "stacks"),

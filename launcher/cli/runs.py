@@ -73,6 +73,11 @@ def _look_into(folder: Path) -> None:
     help="Show instead which nodes reach each other. With FILE (.svg, .png or .pdf), draw it.",
 )
 @click.option("--epochs", is_flag=True, help="Show instead how each epoch of the run ended.")
+@click.option(
+    "--machines",
+    is_flag=True,
+    help="Show instead each node's machine: CPUs, memory, disks, GPUs and versions.",
+)
 @click.option("--all", "everything", is_flag=True, help="List every run, not only the newest 20.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(
@@ -82,6 +87,7 @@ def status(
     checks: bool,
     matrix: str | None,
     epochs: bool,
+    machines: bool,
     everything: bool,
     as_json: bool,
 ) -> None:
@@ -110,6 +116,12 @@ def status(
         if run is None:
             raise UsageError("--epochs needs a RUN", hint="rdzv status RUN --epochs")
         exit_with(show_epochs(root, run, as_json=as_json))
+    elif machines:
+        from launcher.show.run_machines import show_machines
+
+        if run is None:
+            raise UsageError("--machines needs a RUN", hint="rdzv status RUN --machines")
+        exit_with(show_machines(root, run, as_json=as_json))
     elif env_rank is not None:
         from launcher.show.variables import show_environment
 

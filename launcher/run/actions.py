@@ -117,6 +117,11 @@ class FetchWords(Answerable):
 
 
 @frozen
+class KeepMachines(Answerable):
+    """Write down how the nodes' machines stood last. `Done`, whatever comes of it."""
+
+
+@frozen
 class WriteIntent(OfWorkerRun):
     """Write down a worker run that is about to be submitted. `Done`."""
 

@@ -76,7 +76,8 @@ class Course:
         verdict: How the launch ended.
         refused: Why it never began.
         fault: The action that failed as nobody expected; its error is the shell's to raise.
-        fetching: How many are under way of the last metrics, and the last words of the ranks.
+        fetching: How many are under way of the last metrics, how the machines stood last, and the
+            last words of the ranks.
     """
 
     facts: LaunchFacts
@@ -166,9 +167,10 @@ class Course:
         """Fetch what is left to fetch, once the nodes may be left alone; whether they may."""
         if not self.leaving.may_go(now):
             return False
-        self.stage, self.fetching = Stage.PARTING, 1
+        self.stage, self.fetching = Stage.PARTING, 2
         self.following.stop_asking()
         self.desk.send("last metrics", do.FetchMetrics)
+        self.desk.send("last machines", do.KeepMachines)
         if self._has_last_words():
             self.fetching += 1
             self.desk.send("last words", do.FetchWords)
@@ -236,8 +238,8 @@ class Course:
         """Nothing that this launch has started is left, whatever failed on the way."""
         self.stage = Stage.ENDING
         self.following.stop()
-        self.desk.drop("create", "cancel", "tell failure", "last metrics", "last words")
-        self.desk.drop("leave", "parted")
+        self.desk.drop("create", "cancel", "tell failure", "leave", "parted")
+        self.desk.drop("last metrics", "last machines", "last words")
         self.child.let_go()
         self.slots.end.begin(now)
 

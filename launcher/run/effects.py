@@ -6,6 +6,7 @@ Nothing is decided: whether to try again, what comes first and when to give up i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -26,8 +27,9 @@ from launcher.run.sentences import EndsRun
 from launcher.run.values import ErrorKind, Fresh, Trouble, Verdict
 from launcher.run.words import Names, cancel_reason, detail_of, lines, result_of
 from launcher.show.board import Board
-from launcher.state.state_dir import StateDir, outlives_launch
+from launcher.state.state_dir import MACHINES, StateDir, outlives_launch
 from rendezvous.talk.client import RegistryClient
+from rendezvous.talk.machines import run_machines
 from rendezvous.wire.errors import Cause, RdzvError
 from rendezvous.wire.run import Result, RunReport, SlotNews, SlotState
 from rendezvous.wire.words import printable
@@ -155,6 +157,8 @@ class Effects:
                 return await self._fetch_metrics(action)
             case do.FetchWords():
                 return await self._fetch_words(action)
+            case do.KeepMachines():
+                return await self._keep_machines(action)
             case do.WriteResult():
                 return self._write_result(action.id, action.verdict)
         try:
@@ -267,6 +271,14 @@ class Effects:
         report = await self._clients.viewer.checks(self._state.run)
         self._state.write("report.json", report.model_dump_json().encode())
         return report
+
+    async def _keep_machines(self, action: do.KeepMachines) -> Input:
+        """They are gone when somebody asks; a registry that knows none ends nothing."""
+        assert self._clients is not None
+        with contextlib.suppress(RdzvError):
+            found = await run_machines(self._clients.viewer, self._state.run)
+            self._state.write(MACHINES, found.model_dump_json(exclude_defaults=True).encode())
+        return inputs.Done(action.id)
 
     def _write_result(self, number: int, verdict: Verdict) -> Input:
         self.result = result_of(verdict, self._names)

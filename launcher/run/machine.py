@@ -29,7 +29,8 @@ from launcher.run.slots import Slots
 from launcher.run.values import EndedAtOnce, EndedBeforeBegun, LaunchFacts, Refusal
 from rendezvous.wire.run import Phase
 
-_SHOWN = ("events", "metrics", "last metrics", "words", "last words")
+_LAST = ("last metrics", "last machines", "last words")
+_SHOWN = ("events", "metrics", "words", *_LAST)
 """What is shown or kept for people alone."""
 
 CANCEL_SECONDS: Final = 10.0
@@ -136,7 +137,7 @@ class Machine:
                 self.following.metrics_kept(now)
             case "words", _:
                 pass  # those of the next epoch are fetched when it has ended
-            case "last metrics" | "last words", _:
+            case part, _ if part in _LAST:
                 self.course.fetching -= 1
             case "cancel", _:
                 self._cancelled(said, now)

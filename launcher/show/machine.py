@@ -7,20 +7,20 @@ import os
 import platform
 import sys
 import time
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 import click
 
 from launcher.settings import known_check
+from launcher.show.machines import gpu_words, rdma_words
 from launcher.terminal import fold, width_of
 from rendezvous.frozen import frozen
 from rendezvous.version import rdzv_version
 from rendezvous.wire.errors import ExitCode, UsageError
-from rendezvous.wire.node import Finding, RdmaPort
+from rendezvous.wire.node import Finding
 from rendezvous.wire.run import DEFAULT_MASTER_PORT
-from rendezvous.wire.words import listed, printable
+from rendezvous.wire.words import printable
 from worker.machine.kernel import memory_bytes
 from worker.machine.surroundings import Surroundings
 from worker.offer.join_request import survey
@@ -141,7 +141,7 @@ def _machine(here: Surroundings, absent: Sequence[str]) -> Iterator[_Row]:
             if python.executable
             else "no torchrun or Python on PATH: activate the environment of your program"
         ],
-        "RDMA": [*_rdma(here.rdma)] or ["none"],
+        "RDMA": [*rdma_words(here.rdma)] or ["none"],
         "GPUs": [_gpus(here)],
     }
     for label, lines in rows.items():
@@ -157,29 +157,13 @@ def _program(here: Surroundings) -> str:
     return f"Python {python.version} ({python.executable}): {torch}{built}{nccl}"
 
 
-def _rdma(ports: Sequence[RdmaPort]) -> Iterator[str]:
-    """The usable ports, alike ones together; and the others, each with its reason."""
-    usable = Counter((p.rate, p.link_layer, p.hca_type) for p in ports if not p.problem)
-    for (rate, layer, chip), count in usable.items():
-        kind = {"Ethernet": "RoCE", "Unknown": "EFA"}.get(layer, layer)
-        yield " ".join(filter(None, (f"{count} x {rate} {kind}", chip)))
-    problems: dict[str, list[str]] = {}
-    for port in ports:
-        if port.problem:
-            problems.setdefault(port.problem, []).append(f"{port.device}:{port.port}")
-    for problem, names in problems.items():
-        yield f"not {listed(names)} ({problem})"
-
-
 def _gpus(here: Surroundings) -> str:
     if not here.gpu_nodes:
         return "none"
-    models = Counter(here.facts.gpu_models)
-    words = ", ".join(f"{count} x {model}" for model, count in models.items())
     driver = f", driver {here.facts.driver_version}" if here.facts.driver_version else ""
     hidden = here.gpu_nodes - here.facts.gpus
     more = f", {hidden} hidden by CUDA_VISIBLE_DEVICES" if hidden > 0 else ""
-    return (words or str(here.facts.gpus)) + driver + more
+    return (gpu_words(here.facts) or "0") + driver + more
 
 
 def _addresses(here: Surroundings) -> Iterator[_Row]:

@@ -10,6 +10,7 @@
     status.json      the nodes and their ranks, once they are known
     table.json       the endpoint table on which the programs were started
     report.json      what was checked before that
+    machines.json    what the nodes' machines are, and how they stood last
     metrics.jsonl    what the programs have told of their progress, a row a line
     recording.jsonl  what the launcher has heard, for `rdzv replay`
     last-words/      what the ranks of programs that failed have printed last
@@ -48,6 +49,8 @@ from rendezvous.wire.words import printable
 from worker.program.output import make_private
 
 Model = TypeVar("Model", bound=BaseModel)
+
+MACHINES = "machines.json"
 
 _SECRET_BYTES = 32
 _LEAST_ROOM = 8 << 20
@@ -361,7 +364,7 @@ class StateDir:
         left = [entry for entry in self.ledger.left() if entry.name in kept]
         names = ["launch.json", "secret", "registry.json", "key.pem", "certificate.pem"]
         names += ["result.json", "status.json", "table.json", "report.json", "metrics.jsonl"]
-        names += ["certificate.der"]
+        names += ["certificate.der", MACHINES]
         names += [f"journal.sqlite{suffix}" for suffix in ("", "-wal", "-shm")]
         for name in names:
             (self.path / name).unlink(missing_ok=True)

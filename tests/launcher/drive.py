@@ -65,7 +65,7 @@ def over(*slots: SlotStatus, left: bool = True, **more: Any) -> RunStatus:
     return status(*slots, phase=Phase.FINISHED, result=ended, everyone_left=left, **more)
 
 
-NOISE: tuple[type[Any], ...] = (do.Show, do.FetchMetrics)
+NOISE: tuple[type[Any], ...] = (do.Show, do.FetchMetrics, do.KeepMachines)
 """What is done at every turn, and is no part of what a script leads to."""
 
 
@@ -243,6 +243,11 @@ class Drive:
     def submitted(self, key: Key, handle: str) -> list[Action]:
         return self.take(said.Submitted(self.id(do.Submit, key), key, handle))
 
+    def kept(self) -> list[Action]:
+        """The metrics are kept, and at the end how the machines stood last."""
+        done = self.answer(do.FetchMetrics)
+        return self.answer(do.KeepMachines) if self.all_open(do.KeepMachines) else done
+
     def submit_failed(
         self, key: Key, words: str = "full", *, certain: bool = False, hint: str = ""
     ) -> list[Action]:
@@ -303,7 +308,7 @@ class Drive:
     def end(self, *slots: SlotStatus, **more: Any) -> list[Action]:
         """The run is over, its nodes have left, and the last metrics and events have come."""
         self.came(over(*slots, **more))
-        self.answer(do.FetchMetrics)
+        self.kept()
         if self.all_open(do.FollowEvents):
             self.take(said.EventsOver(self.id(do.FollowEvents), 9, broken=False))
         return self.last

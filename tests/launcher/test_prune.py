@@ -17,8 +17,9 @@ from rendezvous.wire.errors import ExitCode, RunExists
 from tests.launcher.command import NOWHERE, rdzv, record_of
 
 OURS = """launch.json result.json secret key.pem certificate.pem certificate.der registry.json
-status.json table.json report.json metrics.jsonl recording.jsonl recording.jsonl.first
-recording.jsonl.1 worker-runs.jsonl journal.sqlite journal.sqlite-wal journal.sqlite-shm .secret.new
+status.json table.json report.json machines.json metrics.jsonl recording.jsonl
+recording.jsonl.first recording.jsonl.1
+worker-runs.jsonl journal.sqlite journal.sqlite-wal journal.sqlite-shm .secret.new
 logs/registry.log logs/agent-0.log logs/node-10.log logs/node-10.log.first logs/node-10.log.1
 logs/rank-19.log logs/rank-19.log.first logs/rank-19.log.1 logs/rank-19.e2.log logs/rank-7.log.index
 logs/rank-7.log.1.index logs/rank-7.e2.log.index

@@ -85,8 +85,8 @@ STEPS: Steps = {
     "result-fails": lambda drive, _: drive.fails(do.WriteResult),
     "cancel-fails": lambda drive, _: drive.fails(do.CancelRun),
     "board-fails": lambda drive, _: drive.take(said.PartFailed(said.NO_ACTION, "no terminal")),
-    "metrics": lambda drive, _: drive.answer(do.FetchMetrics),
-    "metrics-fail": lambda drive, _: drive.fails(do.FetchMetrics),
+    "metrics": lambda drive, _: drive.kept(),
+    "metrics-fail": lambda drive, _: drive.fails(do.KeepMachines) + drive.fails(do.FetchMetrics),
     "words": lambda drive, _: drive.answer(do.FetchWords),
     "words-fail": lambda drive, _: drive.fails(do.FetchWords),
     "events-broken": lambda drive, _: drive.take(
@@ -96,6 +96,7 @@ STEPS: Steps = {
         said.EventsOver(drive.id(do.FollowEvents), 9, broken=False)
     ),
 }
+QUIET = (do.FetchMetrics, do.KeepMachines)
 OWN, STANDING, SYMMETRIC = facts(), facts(owns=False), facts(others=None)
 BEGUN = "begin made created "
 GIVES_UP = " uncancelled closed"
@@ -258,7 +259,7 @@ FAILED_RESULT = DOWN + "program_failed"
     ],
 )
 def test_33_to_53_what_is_done_at_each_step(of: LaunchFacts, script: str, then: str) -> None:
-    assert Drive.new(of).play(script, STEPS, (do.FetchMetrics,)) == then
+    assert Drive.new(of).play(script, STEPS, QUIET) == then
 
 
 def test_what_a_launcher_fails_with_names_the_epochs_that_have_ended() -> None:

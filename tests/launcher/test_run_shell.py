@@ -225,7 +225,8 @@ async def test_14_a_launch_from_its_port_to_its_result_and_its_last_line(world: 
     assert first.startswith("rdzv: launching run 'r' on 2 nodes with --scheduler ")
     assert held
     assert last == (f"rdzv: run 'r' ok: {OK.message}", False)  # the folder is free
-    kept = [world.state().path / f"{name}.json" for name in ("status", "table", "report")]
+    names = ("status", "table", "report", "machines")
+    kept = [world.state().path / f"{name}.json" for name in names]
     assert {path.stat().st_mode & 0o777 for path in kept} == {0o600}
 
 

@@ -227,6 +227,10 @@ class Registry:
     async def checks(self, run: str) -> RunReport:
         return RunReport(run="r")
 
+    async def ask(self, model: Callable[[], Any], method: str, path: str) -> Any:
+        await self._reach(f"{method} {path}")
+        return model()
+
     async def metrics(self, run: str, after: int | None = None) -> RunMetrics:
         await self._reach("metrics")
         return RunMetrics(session="s", newest=0, elapsed_seconds=0.0)
