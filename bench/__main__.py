@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from bench import agents, idle, looks, mesh, output, paces, restarts, starts
+from bench import agents, idle, looks, machines, mesh, output, paces, restarts, starts
 from bench.hosts import name_mapped_loopback
 from bench.machine import describe, watching
 from bench.meeting import Times, meeting
@@ -180,6 +180,7 @@ def run(plan: Plan) -> None:
     for nodes in plan.looks:
         _measure(report, partial(looks.of_registry, nodes, plan.agent_rounds))
         _measure(report, partial(paces.of_judge, nodes, plan.agent_rounds))
+    _measure(report, partial(machines.of_registry, plan.looks[-1], plan.agent_rounds))
     _figures(report, plan)
 
 

@@ -232,6 +232,14 @@ class Crowd:
             ),
         )
 
+    def tell_machines(self, body: bytes) -> None:
+        """Have each node tell how its machine is, on its second connection."""
+        for node in self.nodes.values():
+            request = self._request("POST", f"/{node.slot}/machine", node.credential, body)
+            self._tell_beside(node, request)
+        tellers = self._tellers.values()
+        self.pump(lambda: not self._to_open and all(one.state is State.READY for one in tellers))
+
     def pump(self, done: Callable[[], bool]) -> None:
         """Serve all nodes until something is true."""
         deadline = time.monotonic() + _LIMIT_SECONDS

@@ -128,6 +128,19 @@ class Meeting:
                 found.append(Looked(seconds, self.registry.cpu_seconds() - before, seen))
         return found
 
+    def machines(self, rounds: int, body: str) -> list[float]:
+        """All run, and each tells how its machine is, so many times: the registry's CPU seconds."""
+        found = []
+        with self._round(Times()):
+            self._crowd.order("gather", last=self.nodes - 1)
+            self._meet(Times(), [self.nodes - 1])
+            self._crowd.order("machines", body=body)  # on connections that are opened for it
+            for _ in range(rounds):
+                before = self.registry.cpu_seconds()
+                self._crowd.order("machines", body=body)
+                found.append(self.registry.cpu_seconds() - before)
+        return found
+
     def _restart(self, number: int, first_go: float) -> Restart:
         before = self.registry.cpu_seconds()
         slot = random.randrange(self.nodes)

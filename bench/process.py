@@ -65,6 +65,8 @@ def _obey(crowd: Crowd, order: dict[str, Any]) -> dict[str, float]:
         case "looks":
             written = {slot: answer_of(slot, order["nodes"]) for slot in crowd.nodes}
             crowd.look_answer = written.__getitem__
+        case "machines":
+            crowd.tell_machines(order["body"].encode())
         case "leave":
             crowd.pump(lambda: progress.left == everyone)
     return {}
