@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from rendezvous.frozen import frozen
 from rendezvous.wire.log_view import ViewOrder
+from rendezvous.wire.machine import MachineSample
 from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.reports import AckReport, ExitReport, Report
 from rendezvous.wire.run import NO_RESTARTS, RestartFacts
@@ -200,9 +201,15 @@ class SendWords(Effect):
 
 
 @frozen
-class SampleMachine(Effect):
-    """See how this machine stands, and tell it; without a limit, so that there is one at a time,
-    whatever hangs."""
+class ReadMachine(Effect):
+    """See how this machine is; without a limit, so that there is one at a time, whatever hangs."""
+
+
+@frozen
+class TellMachine(Effect):
+    """Tell the registry how this machine is."""
+
+    sample: MachineSample
 
 
 @frozen

@@ -9,6 +9,7 @@ from rendezvous.cause.clues import Line
 from rendezvous.frozen import frozen
 from rendezvous.wire.errors import RdzvError
 from rendezvous.wire.evidence import Fact
+from rendezvous.wire.machine import MachineSample
 from rendezvous.wire.node import JoinReply, JoinRequest
 from rendezvous.wire.reports import RefuseReport
 from rendezvous.wire.verify import PairProbe
@@ -195,6 +196,13 @@ class RanksSampled(Answer):
     """How far the program's ranks have come."""
 
     sample: Sample
+
+
+@frozen
+class MachineRead(Answer):
+    """How this machine is."""
+
+    sample: MachineSample
 
 
 @frozen

@@ -1,13 +1,15 @@
-"""How this node's machine stands: told when its program starts, and now and then after. Pure.
+"""How this node's machine is: read when its program starts, and now and then after; and told. Pure.
 
-Nobody waits for it: a registry that does not answer is told the next time. The nodes of a run tell
-it one after the other, and the more there are, the less often each does.
+It is told between two watches, on the connection that is free then: another one for each node would
+cost the registry more than all else that it keeps of it. Nobody waits for it, and what is not taken
+in is told the next time. The nodes of a run do it one after the other, and the more there are, the
+less often each does.
 """
 
 from __future__ import annotations
 
 from worker.agent import inputs
-from worker.agent.actions import Effect, SampleMachine
+from worker.agent.actions import Effect, ReadMachine, TellMachine
 from worker.agent.notices import Note
 from worker.agent.state import Turn
 
@@ -18,19 +20,18 @@ SAMPLES_A_SECOND = 30
 
 
 def go_on(turn: Turn) -> None:
-    """Begin a sample that is due; one that is under way is dropped once it is not wanted."""
+    """Read the machine when that is due; what is under way is dropped once nobody wants it."""
     if not _is_wanted(turn):
         turn.drop(_is_sample)
     elif any(at <= turn.now for at in due(turn)):
-        assert turn.node.program is not None
         turn.set_program(sampled_at=turn.now)
-        turn.begin(SampleMachine)
+        turn.begin(ReadMachine)
 
 
 def due(turn: Turn) -> list[float]:
-    """When to take the next sample: not before the last one is told."""
+    """When to read it next: not before the last look at it has come back."""
     program, agreed = turn.node.program, turn.node.agreed
-    if not _is_wanted(turn) or any(turn.under_way(SampleMachine)):
+    if not _is_wanted(turn) or any(turn.under_way(ReadMachine)):
         return []
     assert program is not None
     assert program.started_at is not None
@@ -41,11 +42,23 @@ def due(turn: Turn) -> list[float]:
     return [program.started_at + rank / SAMPLES_A_SECOND]
 
 
-def answered(turn: Turn, said: inputs.Input) -> None:
-    """It is told, or is not; where this machine cannot be read there are no more of them."""
-    if isinstance(said, inputs.Broken):
+def read(turn: Turn, said: inputs.Input) -> None:
+    """Keep it until it can be told; a machine that cannot be read is left alone from now on."""
+    if isinstance(said, inputs.MachineRead):
+        turn.set_program(sample=said.sample)
+    elif isinstance(said, inputs.Broken):
         turn.say(Note.PART_BROKEN, what="reading this machine", error=repr(said.error))
         turn.set_member(takes_machine=False)
+
+
+def tell(turn: Turn) -> bool:
+    """Tell what was read, in front of the next watch; whether there is something to tell."""
+    program = turn.node.program
+    if program is None or program.sample is None or not _is_wanted(turn):
+        return False
+    turn.set_program(sample=None)
+    turn.begin(TellMachine, sample=program.sample)
+    return True
 
 
 def _is_wanted(turn: Turn) -> bool:
@@ -60,4 +73,4 @@ def _is_wanted(turn: Turn) -> bool:
 
 
 def _is_sample(effect: Effect) -> bool:
-    return isinstance(effect, SampleMachine)
+    return isinstance(effect, ReadMachine | TellMachine)

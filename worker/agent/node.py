@@ -112,8 +112,8 @@ def _answered(turn: Turn, asked: do.Effect, said: inputs.Input) -> None:
             following.trouble_read(turn, said)
         case do.CloseRemote():
             following.remote_closed(turn)
-        case do.SampleMachine():
-            machine_samples.answered(turn, said)
+        case do.ReadMachine():
+            machine_samples.read(turn, said)
         case do.SendWords() | do.CloseSocket() | do.CloseClient() | do.RemoveHosts():
             leaving.answered(turn, asked, said)
         case (

@@ -272,9 +272,11 @@ class NodeShell:
             case do.SendWords():
                 if (program := self._running.get(asked.program)) is not None:
                     await send_last_words(asked, program.printed(), self._client, spec.join)
-            case do.SampleMachine():
+            case do.ReadMachine():
                 sample = await environment.in_thread(self._machine.read)
-                await post_machine(self._client, spec.join.run, spec.join.slot, sample)
+                return inputs.MachineRead(asked.number, sample)
+            case do.TellMachine():
+                await post_machine(self._client, spec.join.run, spec.join.slot, asked.sample)
             case do.CloseRemote():
                 await self._close_remote(asked)
             case do.CloseSocket():

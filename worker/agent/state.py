@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from rendezvous.wire.log_view import ViewOrder
+from rendezvous.wire.machine import MachineSample
 from rendezvous.wire.reports import AckReport, ExitReport
 from rendezvous.wire.run import NO_RESTARTS, RestartFacts, Result
 from rendezvous.wire.table import EndpointTable
@@ -150,7 +151,8 @@ class ProgramState:
         gone: Whether nothing of it is left. `ending` is then how it ended, None of one that only
             served, and `words` what it said.
         quiet: What is known of its silences; None: nothing has been seen of it.
-        sampled_at: When a sample of the machine was last begun for it; None: there was none.
+        sampled_at: When the machine was last looked at for it; None: it was not yet. `sample` is
+            what was seen, until it is told.
         end: What the next watch is to bring, and when that began: not taken in yet.
     """
 
@@ -181,6 +183,7 @@ class ProgramState:
     words: OwnWords = NO_WORDS
     quiet: Quiet | None = None
     sampled_at: float | None = None
+    sample: MachineSample | None = None
     end: tuple[ExitReport, float] | None = None
 
 
