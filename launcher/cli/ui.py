@@ -76,7 +76,9 @@ def ui(
     """
     need_launcher_packages()
     from launcher.ui import process
+    from worker.program.process import hide_memory
 
+    hide_memory()
     view, root = _view(run, url), root_folder(state_dir, run)
     run = run if view is None else view.run
     if save is not None:
