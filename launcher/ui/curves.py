@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 import statistics
 from array import array
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 
 from launcher.ui.shapes import Curve, Curves
-from rendezvous.wire.metrics import MetricLine, decoded
+from rendezvous.wire.metrics import MOST_METRIC_ROWS, MetricLine, decoded
 
 MOST_POINTS = 2_000
 """Of one curve: as many as a wide screen has columns."""
 MOST_RANKS = 8
 """Each has a curve of its own; of more, the median and the range are shown."""
 MOST_NAMES = 64
-_OPEN_STEPS = 64
-"""Ranks do not get on alike: so many of the newest steps wait for those that are late."""
+_OPEN_STEPS = MOST_METRIC_ROWS + 64
+"""Ranks do not get on alike, and a node may tell a whole batch before the others tell theirs: so
+many of the newest steps wait for those that are late."""
 
 
 class _Line:
@@ -28,12 +30,10 @@ class _Line:
         self._every = 1
 
     def add(self, step: int, *values: float) -> None:
-        """A point behind the others; a step that is told again counts as it was told last."""
+        """A point behind the others; of steps that are told again counts what was told last: the
+        program has begun again from what it had saved."""
         if self.steps and step <= self.steps[-1]:
-            if step < self.steps[-1]:  # the program has begun again from what it had saved
-                self._cut(step)
-            else:
-                self._drop(1)
+            self.cut(step)
         if self.steps and step - self.steps[-1] < self._every:
             return
         self.steps.append(step)
@@ -42,14 +42,9 @@ class _Line:
         if len(self.steps) > MOST_POINTS:
             self._thin()
 
-    def _cut(self, step: int) -> None:
-        count = len(self.steps)
-        while count and self.steps[count - 1] >= step:
-            count -= 1
-        self._drop(len(self.steps) - count)
-
-    def _drop(self, count: int) -> None:
-        left = len(self.steps) - count
+    def cut(self, step: int) -> None:
+        """Forget this step and all behind it."""
+        left = bisect_left(self.steps, step)
         del self.steps[left:]
         for column in self.columns:
             del column[left:]
@@ -67,15 +62,33 @@ class _Value:
     def __init__(self) -> None:
         self.ranks: dict[int, _Line] = {}
         self.all = _Line(3)
-        self._open: dict[int, list[float]] = {}
+        self._open: dict[int, array[float]] = {}
+        self._closed = -1
+        """The newest step of `all`: what is told of it or an older one comes too late."""
+        self._begun = 0
+        self._told: dict[int, tuple[int, int]] = {}
+        """By rank: its newest step, and how often the program had begun again by then."""
 
     def add(self, rank: int, step: int, value: float) -> None:
         if rank in self.ranks or len(self.ranks) < MOST_RANKS:
             self.ranks.setdefault(rank, _Line(1)).add(step, value)
-        self._open.setdefault(step, []).append(value)
+        before, begun = self._told.get(rank, (step, self._begun))
+        if step < before and begun == self._begun:
+            self._begin_again(step)  # the first of its ranks
+        self._told[rank] = (step, self._begun)
+        if step <= self._closed:
+            return
+        self._open.setdefault(step, array("d")).append(value)
         if len(self._open) > _OPEN_STEPS:
-            oldest = min(self._open)
-            self.all.add(oldest, *_range_of(self._open.pop(oldest)))
+            self._closed = min(self._open)
+            self.all.add(self._closed, *_range_of(self._open.pop(self._closed)))
+
+    def _begin_again(self, step: int) -> None:
+        """The program has, from what it had saved."""
+        self._begun += 1
+        self.all.cut(step)
+        self._open = {one: values for one, values in self._open.items() if one < step}
+        self._closed = min(self._closed, step - 1)
 
     def of_all(self) -> Iterator[tuple[int, tuple[float, float, float]]]:
         """Median, least and most by step."""
@@ -133,7 +146,7 @@ def _each(value: _Value) -> Iterator[Curve]:
         }
 
 
-def _range_of(values: list[float]) -> tuple[float, float, float]:
+def _range_of(values: Iterable[float]) -> tuple[float, float, float]:
     finite = [value for value in values if math.isfinite(value)]
     if not finite:
         return math.nan, math.nan, math.nan

@@ -34,7 +34,6 @@ class Phases:
     def __init__(self) -> None:
         self._begun: dict[int, list[tuple[PhaseName, float]]] = {}
         self._phase = Phase.GATHERING
-        self._over_at: float | None = None
 
     def take(self, line: EventLine) -> Iterable[int]:
         """Take in what has happened; returns the slots of which that has changed something."""
@@ -58,7 +57,6 @@ class Phases:
             case Phase.RESTARTING:
                 return self._each([s for s in slots if self._now(s) == "running"], "ended", at)
             case Phase.FINISHED:
-                self._over_at = at
                 return self._each([s for s in slots if self._now(s) != "ended"], "ended", at)
             case _:
                 return set()

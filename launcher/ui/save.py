@@ -25,7 +25,15 @@ Part = TypeVar("Part")
 LOG_LINES = 200
 MOST_ENVIRONMENTS = 64
 _MOST_LOG_LETTERS = 4 << 20
-_OPTION = re.compile(r"(?<!\S)(-{1,2}[\w-]+)\s+([^\s-]\S*)")
+_WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|\S)+""")
+"""Of a command line, with its quotes."""
+_NAMED = (
+    (re.compile(r"(?<!\S)(-{1,2}[\w-]+)\s+(?!--)"), _WORD),  # --api-key abc
+    (re.compile(r"(?<![\w.-])([\w.-]+)=(?=['\"])"), _WORD),  # API_KEY='a b'
+    (re.compile(r"(?<=')([\w.-]+)="), re.compile(r"""[^']*(?:'"'"'[^']*)*(?=')""")),
+)
+"""Names and values that `text_without_secrets` does not know, or of which it leaves the end: the
+last ones are '--api-key=a b' with quotes around all of it."""
 
 
 async def saved_of(viewed: Viewed) -> Saved:
@@ -90,10 +98,17 @@ def without_secrets(value: Part, name: str = "") -> Part:
 
 
 def _hidden_in(text: str) -> str:
-    """`--api-key abc` has its name in a word of its own."""
+    text = text_without_secrets(text)
+    for name, value in _NAMED:
+        text = _without_values(text, name, value)
+    return text
 
-    def without_value(found: re.Match[str]) -> str:
-        named = is_secret(found[1].lstrip("-").replace("-", "_"))
-        return f"{found[1]} {HIDDEN}" if named else found[0]
 
-    return _OPTION.sub(without_value, text_without_secrets(text))
+def _without_values(text: str, name: re.Pattern[str], value: re.Pattern[str]) -> str:
+    """What follows the name of no secret is looked through as well."""
+    parts, at = list[str](), 0
+    for found in name.finditer(text):
+        if found.start() >= at and is_secret(found[1]) and (hit := value.match(text, found.end())):
+            parts += [text[at : found.end()], HIDDEN]
+            at = hit.end()
+    return "".join([*parts, text[at:]])

@@ -127,10 +127,6 @@ class Told:
             for rank, row in newest.items():
                 self._ranks[rank] = (n, _rank_of(row))
 
-    def forget_ranks(self) -> None:
-        """What is told from here on is of other programs."""
-        self._ranks.clear()
-
     def silent(self, seconds: float | None, words: str) -> None:
         """The registry has not answered for so long; None: it answers again."""
         head = self._head.copy()

@@ -1,0 +1,92 @@
+"""A slot as a row: in words, how it is meant, and whether it is looked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from launcher.ui.shapes import Slot
+from launcher.ui.slots import LONG_SILENCE_SECONDS, slot_row
+from rendezvous.wire.run import NodeState, SlotState, SlotStatus
+
+
+def row(**known: Any) -> Slot:
+    """Of a slot that runs, but for what is given."""
+    usual: dict[str, Any] = {
+        "slot": 3,
+        "generation": 1,
+        "wanted_generation": 1,
+        "state": SlotState.RUNNING,
+        "node_state": NodeState.RUNNING,
+        "rank": 2,
+        "hostname": "gpu-3",
+    }
+    return slot_row(SlotStatus(**usual | known), [])
+
+
+FAILED = {"node_state": NodeState.EXITED, "exit_code": 1, "problem": "out of memory"}
+ABSENT = {"node_state": None, "rank": None, "hostname": ""}
+
+
+@pytest.mark.parametrize(
+    ("known", "state", "tone", "words"),
+    [
+        ({}, "running", "good", "running"),
+        ({"problem": "a GPU is lost"}, "running", "wait", "running: a GPU is lost"),
+        ({"silent_seconds": LONG_SILENCE_SECONDS}, "running", "wait", "running"),
+        ({"silent_seconds": LONG_SILENCE_SECONDS - 0.1}, "running", "good", "running"),
+        ({"node_state": NodeState.JOINED}, "joined", "wait", "joined"),
+        ({"node_state": NodeState.VERIFIED}, "verified", "wait", "verified"),
+        ({"node_state": NodeState.ARMED}, "armed", "wait", "armed"),
+        (FAILED, "ended", "bad", "ended, exit code 1: out of memory"),
+        (FAILED | {"node_state": NodeState.LEFT}, "ended", "bad", "ended, exit code 1: out of m"),
+        ({"node_state": NodeState.EXITED, "exit_code": 0}, "ended", "off", "ended, exit code 0"),
+        ({"node_state": NodeState.LEFT, "exit_code": 0}, "ended", "off", "ended, exit code 0"),
+        ({"node_state": NodeState.LEFT}, "left", "off", "left"),
+        ({"node_state": NodeState.RELEASED}, "released", "off", "released"),
+        ({"node_state": NodeState.LOST}, "lost", "bad", "lost"),
+        (ABSENT | {"state": SlotState.NONE}, "not submitted", "wait", "not joined yet"),
+        (ABSENT | {"state": SlotState.QUEUED, "detail": "Priority"}, "queued", "wait", "queued: P"),
+        (ABSENT | {"state": SlotState.FAILED, "problem": "no such image"}, "failed", "bad", ""),
+    ],
+)
+def test_a_slot_in_words(known: dict[str, Any], state: str, tone: str, words: str) -> None:
+    found = row(**known)
+    assert (found["state"], found["tone"]) == (state, tone)
+    assert found["words"].startswith(words)
+
+
+def test_what_the_scheduler_says_stands_beside_what_is_wrong() -> None:
+    found = row(**ABSENT, state=SlotState.FAILED, detail="ImagePullBackOff", problem="no image")
+    assert found["words"] == "failed: ImagePullBackOff; no image"
+
+
+def test_who_is_looked_for_comes_first() -> None:
+    in_order: list[dict[str, Any]] = [
+        FAILED,
+        {"problem": "a GPU is lost"},
+        {"silent_seconds": 9.0},
+        ABSENT | {"state": SlotState.QUEUED},
+        {"node_state": NodeState.JOINED},
+        {"node_state": NodeState.VERIFIED},
+        {"node_state": NodeState.ARMED},
+        {},
+        {"node_state": NodeState.LEFT},
+    ]
+    worse = [row(**known)["worse"] for known in in_order]
+    assert worse == sorted(set(worse), reverse=True)
+
+
+def test_silence_is_told_in_whole_seconds_once_it_is_long() -> None:
+    assert row(silent_seconds=7.4)["silent"] == 7.0
+    assert row(silent_seconds=2.0)["silent"] is None
+    assert row()["silent"] is None
+
+
+def test_what_peers_have_said_is_printable_and_bounded() -> None:
+    found = row(hostname="a\x1b[2Jb\u202e", problem="<b>\n" * 1_000, progress="\0" * 1_000)
+    assert found["host"] == "a?[2Jb?"
+    for text in (found["problem"], found["progress"], found["words"]):
+        assert text.isprintable()
+        assert len(text) <= 600

@@ -1,0 +1,365 @@
+"""What viewers are told: whoever applies the changes, in whatever rhythm, ends with the state."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from launcher.ui import told as told_module
+from launcher.ui.shapes import State
+from launcher.ui.told import EVENTS_TOLD, End, LaunchFacts, Told
+from rendezvous.wire.metrics import MetricLine, encoded
+from rendezvous.wire.run import (
+    EpochEnd,
+    EventLine,
+    NodeState,
+    Phase,
+    Result,
+    RunStatus,
+    SlotState,
+    SlotStatus,
+)
+
+FIRST = 1_000
+FACTS = LaunchFacts("llama", "k7f2a9c1xy", ["train.py", "a b"], "2", "slurm", "login", 5.0)
+OK = Result(status="ok", exit_code=0, message="all nodes ended", hint="")
+
+
+def made() -> Told:
+    return Told(FACTS, FIRST, "reading")
+
+
+def slot(number: int, **known: Any) -> SlotStatus:
+    usual: dict[str, Any] = {"generation": 1, "wanted_generation": 1, "state": SlotState.RUNNING}
+    return SlotStatus(slot=number, **usual | known)
+
+
+def status(*slots: SlotStatus, **known: Any) -> RunStatus:
+    usual: dict[str, Any] = {
+        "run": "llama",
+        "launch_id": "k7f2a9c1xy",
+        "version": 1,
+        "phase": Phase.RUNNING,
+        "epoch": 1,
+        "reason": "running",
+        "min_nodes": 2,
+        "max_nodes": 2,
+        "elapsed_seconds": 1.0,
+        "slots": list(slots),
+    }
+    return RunStatus(**usual | known)
+
+
+def event(number: int, **known: Any) -> EventLine:
+    usual: dict[str, Any] = {"kind": "joined", "reason": "", "phase": Phase.GATHERING, "epoch": 0}
+    return EventLine(number=number, at_seconds=float(number), **usual | known)
+
+
+def row(rank: int, step: int, **values: float) -> MetricLine:
+    numbers = {"number": step + 1, "slot": 0, "at_seconds": 0.5}
+    return MetricLine.model_validate(
+        numbers | {"rank": rank, "step": step, "values": encoded(values)}
+    )
+
+
+class Viewer:
+    """As the page does: takes the state, then applies changes."""
+
+    def __init__(self, told: Told) -> None:
+        self.told = told
+        self.resets = 0
+        self.state: State = copy.deepcopy(told.state())
+
+    def look(self) -> None:
+        change = copy.deepcopy(self.told.changes(self.state["n"]))
+        if change is None:
+            return
+        if change.get("reset"):
+            self.resets += 1
+            self.state = copy.deepcopy(self.told.state())
+            return
+        state = cast(dict[str, Any], self.state)
+        state["n"] = change["n"]
+        state |= {part: change[part] for part in ("head", "epochs") if part in change}
+        for part, name in (("slots", "slot"), ("ranks", "rank")):
+            known = {one[name]: one for one in [*state[part], *cast(Any, change).get(part, [])]}
+            state[part] = [known[number] for number in sorted(known)]
+        state["events"] = [*state["events"], *change.get("events", [])][-EVENTS_TOLD:]
+
+
+def seen(state: State) -> dict[str, Any]:
+    """What counts: the page runs the clock itself."""
+    whole: dict[str, Any] = json.loads(json.dumps(state))
+    whole["head"] |= {"elapsed": 0, "remaining": 0}
+    return whole
+
+
+# ---- one after another ---------------------------------------------------------------------------
+
+
+def test_at_first_it_says_what_it_waits_for_and_what_the_launch_is() -> None:
+    state = made().state()
+    head = state["head"]
+    assert (head["state"], head["tone"], head["sentence"]) == ("starting", "wait", "reading")
+    assert (head["command"], head["nodes"], head["host"]) == ("train.py 'a b'", "2", "login")
+    assert not any((state["slots"], state["events"], state["ranks"], state["epochs"]))
+    assert state["n"] == FIRST
+
+
+def test_the_head_says_how_the_run_stands() -> None:
+    told = made()
+    told.status(status(slot(0), remaining_seconds=30.0, trouble="disk full", stall="rank 3"))
+    head = told.head
+    assert (head["state"], head["tone"], head["over"]) == ("running", "wait", False)
+    assert (head["trouble"], head["stall"], head["remaining"]) == ("disk full", "rank 3", 30.0)
+
+
+@pytest.mark.parametrize(
+    ("known", "tone"),
+    [
+        ({}, "good"),
+        ({"ending": True}, "wait"),
+        ({"stall": "nothing moves"}, "wait"),
+        ({"phase": Phase.GATHERING}, "wait"),
+        ({"phase": Phase.RESTARTING}, "wait"),
+    ],
+)
+def test_a_run_that_does_not_just_run_is_awaited(known: dict[str, Any], tone: str) -> None:
+    told = made()
+    told.status(status(**known))
+    assert told.head["tone"] == tone
+
+
+@pytest.mark.parametrize(
+    ("result", "tone"), [("ok", "good"), ("failed", "bad"), ("cancelled", "off")]
+)
+def test_a_run_that_has_ended_says_how(result: str, tone: str) -> None:
+    told = made()
+    how = {"status": result, "message": "so", "hint": "do this"}
+    end = Result.model_validate(OK.model_dump() | how)
+    told.status(status(phase=Phase.FINISHED, reason="so", result=end))
+    head = told.head
+    assert (head["state"], head["tone"], head["over"]) == (result, tone, True)
+    assert (head["next_step"], head["result"]) == ("do this", end.model_dump(mode="json"))
+
+
+def test_sizes_are_as_the_person_gave_them_or_as_the_registry_has_them() -> None:
+    for nodes, least, found in (("1:2", 1, "1:2"), ("", 1, "1:2"), ("", 2, "2")):
+        told = Told(LaunchFacts("llama", nodes=nodes), FIRST, "")
+        told.status(status(min_nodes=least))
+        assert told.head["nodes"] == found
+
+
+def test_a_silent_registry_is_said_in_whole_seconds_until_it_answers() -> None:
+    told = made()
+    told.status(status())
+    told.silent(3.2, "its registry does not answer")
+    n, whole = told.n, 3.0
+    assert told.head["silent_seconds"] == whole
+    told.silent(3.4, "its registry does not answer")
+    assert told.n == n
+    told.silent(None, "")
+    head = told.head
+    assert (head["silent_seconds"], head["trouble"]) == (None, "")
+
+
+def test_after_the_end_nobody_is_silent() -> None:
+    told = made()
+    told.ended(End("killed", "its launcher was killed", "cancel it"), 7.0)
+    told.silent(9.0, "it does not answer")
+    head = told.head
+    assert (head["state"], head["tone"], head["silent_seconds"]) == ("killed", "bad", None)
+    assert (head["elapsed"], head["next_step"], head["result"]) == (7.0, "cancel it", None)
+    told.say("then this")
+    assert told.head["next_step"] == "cancel it; then this"
+
+
+def test_how_it_ended_replaces_what_was_wrong() -> None:
+    told = made()
+    told.status(status(trouble="disk full", stall="rank 3", remaining_seconds=3.0))
+    told.ended(End("ok", "all ended", result=OK))
+    head = told.head
+    assert (head["state"], head["trouble"], head["stall"], head["remaining"]) == (
+        "ok",
+        "",
+        "",
+        None,
+    )
+    assert head["result"] == OK.model_dump(mode="json")
+    assert head["elapsed"] == 1.0
+
+
+def test_a_slot_comes_with_its_phases_and_again_when_one_of_both_changes() -> None:
+    told = made()
+    told.event(event(1, slot=0))
+    told.status(status(slot(0, node_state=NodeState.JOINED, hostname="h0"), slot(1)))
+    assert [one["phase"] for one in told.state()["slots"][0]["spans"]] == ["joined"]
+    assert told.hostnames == {0: "h0", 1: ""}
+    n = told.n
+    told.event(event(2, kind="lost", slot=0))
+    change = told.changes(n)
+    assert change is not None
+    assert [one["slot"] for one in change["slots"]] == [0]
+    assert [one["number"] for one in change["events"]] == [2]
+    n = told.n
+    told.status(status(slot(0, node_state=NodeState.JOINED, hostname="h0"), slot(1)))
+    assert told.changes(n) is None
+
+
+def test_the_clock_alone_is_no_change() -> None:
+    told = made()
+    told.status(status(remaining_seconds=9.0))
+    n = told.n
+    told.status(status(remaining_seconds=8.0, elapsed_seconds=2.0))
+    assert (told.n, told.head["elapsed"], told.head["remaining"]) == (n, 2.0, 8.0)
+
+
+def test_epochs_that_have_ended_are_in_words() -> None:
+    told = made()
+    end = EpochEnd(
+        epoch=1, message="rank 3 \x1b[2J", exit_code=1, then="restart 1", evidence=["\0"]
+    )
+    told.status(status(ended=[end]))
+    [epoch] = told.state()["epochs"]
+    assert (epoch["epoch"], epoch["then"], epoch["evidence"]) == (1, "restart 1", ["?"])
+    assert epoch["words"].isprintable()
+
+
+def test_a_rank_is_as_it_was_told_last_and_what_is_not_finite_is_a_word() -> None:
+    told = made()
+    told.rows([])
+    assert told.n == FIRST
+    rows = [row(1, 0, loss=9.0), row(0, 4, loss=float("nan"), lr=float("inf"))]
+    told.rows([*rows, row(1, 5, loss=float("-inf"))])
+    first, second = told.state()["ranks"]
+    assert (first["rank"], first["step"]) == (0, 4)
+    assert first["values"] == {"loss": "NaN", "lr": "Infinity"}
+    assert (second["step"], second["values"]) == (5, {"loss": "-Infinity"})
+
+
+def test_events_are_bounded_and_older_ones_are_told_on_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(told_module, "MOST_EVENTS", 500)
+    told = made()
+    assert told.newest_event == 0
+    for number in range(1, 701):
+        told.event(event(number))
+    assert told.newest_event == 700
+    assert [one["number"] for one in told.state()["events"]] == list(range(501, 701))
+    assert [one["number"] for one in told.events_before(501)] == list(range(301, 501))
+    assert [one["number"] for one in told.events_before(250)] == list(range(201, 250))
+    assert told.events_before(201) == []
+
+
+def test_who_was_away_for_long_starts_anew() -> None:
+    told = made()
+    n = told.n
+    for number in range(EVENTS_TOLD):
+        told.event(event(number + 1))
+    change = told.changes(n)
+    assert change is not None
+    assert len(change["events"]) == EVENTS_TOLD
+    told.event(event(EVENTS_TOLD + 1))
+    assert told.changes(n) == {"n": told.n, "reset": True}
+
+
+@pytest.mark.parametrize("after", [0, FIRST - 1, FIRST + 1, 1 << 60])
+def test_a_number_of_somebody_else_is_told_to_start_anew(after: int) -> None:
+    told = made()
+    assert told.changes(after) == {"n": FIRST, "reset": True}
+    assert told.changes(FIRST) is None
+
+
+def test_what_peers_have_said_is_printable_and_bounded() -> None:
+    told, bad = made(), "\x1b[2J\u202e</script>" * 1_000
+    told.status(status(slot(0, hostname=bad, problem=bad), reason=bad, trouble=bad, stall=bad))
+    told.event(event(1, reason=bad))
+    told.ended(End("failed", bad, bad))
+    texts = [told.head["sentence"], told.head["next_step"], told.state()["events"][0]["reason"]]
+    assert all(text.isprintable() and len(text) <= 4_000 for text in texts)
+
+
+# ---- in whatever rhythm --------------------------------------------------------------------------
+
+PHASES = st.sampled_from(list(Phase))
+SLOTS = st.lists(
+    st.builds(
+        slot,
+        st.integers(0, 3),
+        node_state=st.none() | st.sampled_from(list(NodeState)),
+        exit_code=st.none() | st.integers(0, 2),
+        silent_seconds=st.none() | st.floats(0, 20),
+    ),
+    max_size=4,
+    unique_by=lambda one: one.slot,
+)
+ENDED = st.lists(st.builds(EpochEnd, epoch=st.integers(1, 3), message=st.just("so")), max_size=2)
+
+
+def doing(name: str, *values: st.SearchStrategy[Any]) -> st.SearchStrategy[Callable[[Told], None]]:
+    return st.tuples(*values).map(lambda given: lambda told: getattr(told, name)(*given))
+
+
+def with_slots(slots: Iterable[SlotStatus], **known: Any) -> RunStatus:
+    return status(*slots, **known)
+
+
+COMES = st.one_of(
+    doing(
+        "status",
+        st.builds(
+            with_slots,
+            SLOTS,
+            phase=PHASES,
+            ended=ENDED,
+            elapsed_seconds=st.floats(0, 100),
+            result=st.none() | st.just(OK),
+        ),
+    ),
+    doing("rows", st.lists(st.builds(row, st.integers(0, 3), st.integers(0, 9)), max_size=3)),
+    doing("silent", st.none() | st.floats(0, 9), st.sampled_from(["", "it does not answer"])),
+    doing("ended", st.just(End("ok", "all ended", result=OK))),
+    doing("say", st.just("see it again")),
+)
+EVENTS = st.tuples(
+    st.sampled_from(["joined", "acked", "exited", "lost", "slot"]),
+    st.integers(0, 3),
+    PHASES,
+    st.sampled_from([1, 1, 1, 90, EVENTS_TOLD + 1]),
+)
+LOOKS = st.sets(st.integers(0, 2))
+
+
+@given(st.lists(st.tuples(COMES | EVENTS, LOOKS), max_size=40), st.integers(0, 5))
+@settings(max_examples=150)
+def test_a_viewer_ends_with_the_state_in_whatever_rhythm_it_looks(
+    story: list[tuple[Any, set[int]]], late: int
+) -> None:
+    told, number = made(), 0
+    viewers = [Viewer(told) for _ in range(3)]
+    for at, (what, looks) in enumerate(story):
+        if at == late:
+            viewers.append(Viewer(told))
+        before = told.n
+        if callable(what):
+            what(told)
+        else:
+            kind, where, phase, times = what
+            for _ in range(times):
+                number += 1
+                told.event(event(number, kind=kind, slot=where, phase=phase))
+        assert told.n >= before
+        for index in looks:
+            viewers[index].look()
+            assert seen(viewers[index].state) == seen(told.state())
+    for viewer in viewers:
+        viewer.look()
+        assert seen(viewer.state) == seen(told.state())
+        assert told.changes(viewer.state["n"]) is None
