@@ -7,13 +7,15 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 from launcher.settings import LaunchSettings
 from launcher.state.state_dir import StateDir
 from rendezvous.compat import timeout
 from rendezvous.door import own_command
+from rendezvous.secret_variables import SECRET_VARIABLES, descriptor_of
 
 _FAREWELL_SECONDS = 3.0
 """Those who look at the page are shown how the run ended; nobody else is waited for."""
@@ -36,6 +38,7 @@ async def page_beside(
     try:
         child = await asyncio.create_subprocess_exec(
             *_command(settings, state),
+            **_secrets(os.environ),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             start_new_session=True,  # a terminal's Ctrl-C is for the launch
@@ -59,6 +62,16 @@ def _command(settings: LaunchSettings, state: StateDir) -> list[str]:
     words += [word for name in settings.ui_host for word in ("--ui-host", name)]
     words += ["--ui-actions"] if settings.ui_actions else []
     return words + (["--ui-behind-ingress"] if settings.ui_behind_ingress else [])
+
+
+def _secrets(environ: Mapping[str, str]) -> dict[str, Any]:
+    """Of all secrets it is given its key alone, in the file without a name that holds it."""
+    held = [name for name in SECRET_VARIABLES if not name.startswith("RDZV_UI_KEY")]
+    fd = descriptor_of(environ.get("RDZV_UI_KEY_FILE", ""))
+    return {
+        "env": {name: value for name, value in environ.items() if name not in held},
+        "pass_fds": () if fd is None else (fd,),
+    }
 
 
 async def _tell(child: asyncio.subprocess.Process, run: str, say: Callable[[str], None]) -> None:

@@ -6,14 +6,13 @@ Paths are read from their end, so that the page works under any prefix that a pr
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gzip
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.responses import Response, StreamingResponse
@@ -22,14 +21,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from launcher.ui import asked
 from launcher.ui.acts import Act, carry_out
-from launcher.ui.door import session_of
+from launcher.ui.door import LOOPBACK_NAMES, own_pages, session_of
 from launcher.ui.log_pieces import chosen_of, log_pieces
-from launcher.ui.page import Page
+from launcher.ui.page import SECURITY_POLICY, Page
 from launcher.ui.runs import Runs
 from launcher.ui.sessions import Sessions
 from launcher.ui.shapes import Opened
 from launcher.ui.viewed import Viewed
-from rendezvous.serving.guard import read_body
+from rendezvous.serving.answers import SECURITY_HEADERS
+from rendezvous.serving.guard import Guard, read_body
 from rendezvous.serving.limiter import FailedLogins
 from rendezvous.version import rdzv_version
 from rendezvous.wire.errors import (
@@ -51,14 +51,18 @@ _CHANGES_SECONDS = 1.0
 _PAUSE_SECONDS = 0.02
 """Between two changes that a viewer is sent: what has come meanwhile goes with the second."""
 _ZIPPED_FROM = 1_024
+_MOST_FIELDS = 32
 _API = "/ui-api/"
 _LINES = "application/x-ndjson"
-_HEADERS = {
-    "referrer-policy": "no-referrer",
-    "cross-origin-opener-policy": "same-origin",
-    "cross-origin-resource-policy": "same-origin",
-    "x-frame-options": "DENY",
-}
+HEADERS = (
+    *SECURITY_HEADERS,
+    ("content-security-policy", SECURITY_POLICY),
+    ("referrer-policy", "no-referrer"),
+    ("cross-origin-opener-policy", "same-origin"),
+    ("cross-origin-resource-policy", "same-origin"),
+    ("x-frame-options", "DENY"),
+)
+"""Of every answer, also of one that a browser should never see."""
 
 
 class _Login(BaseModel):
@@ -109,8 +113,15 @@ class App:
             await self._lifespan(scope, receive, send)
             return
         response = await self._answer(scope, receive)
-        response.headers.update(_HEADERS)
-        await response(scope, receive, send)
+        if not isinstance(response, StreamingResponse):
+            await response(scope, receive, send)
+            return
+        self._streams += 1
+        try:
+            await response(scope, receive, send)
+        finally:
+            self._streams -= 1
+            await response.body_iterator.aclose()  # type: ignore[attr-defined]
 
     async def _answer(self, scope: Scope, receive: Receive) -> Response:
         path: str = scope["path"]
@@ -132,7 +143,7 @@ class App:
         runs, run, what = (*rest.split("/"), "", "")[:3]
         if runs != "runs" or rest.count("/") != 2:
             raise NotFound(f"there is no {printable(path, 100)} here")
-        viewed = self._served.runs.viewed(unquote(run))
+        viewed = self._served.runs.viewed(run)
         return await self._of_run(viewed, what, scope, receive)
 
     # --- the page and its sessions ------------------------------------------------------------
@@ -145,9 +156,7 @@ class App:
             raise NotFound(f"there is no {printable(scope['path'], 100)} here")
         _need(scope, "GET")
         body, media = found
-        response = _sent(scope, body, media)
-        response.headers["content-security-policy"] = self._served.page.security_policy
-        return response
+        return _sent(scope, body, media)
 
     async def _open(self, scope: Scope, receive: Receive) -> Response:
         body = await read_body(receive)
@@ -187,7 +196,7 @@ class App:
     # --- one run ------------------------------------------------------------------------------
 
     async def _of_run(self, viewed: Viewed, what: str, scope: Scope, receive: Receive) -> Response:
-        query = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=32)
+        query = _query(scope)
         if what == "acts":
             _need(scope, "POST")
             try:
@@ -221,23 +230,7 @@ class App:
                 f"{self._streams} streams are open, which is the limit of this page",
                 hint="close other windows of it",
             )
-        return StreamingResponse(
-            self._counted(pieces), media_type=_LINES, headers={"x-accel-buffering": "no"}
-        )
-
-    async def _counted(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        with self._one_stream():
-            async with contextlib.aclosing(pieces) as opened:  # type: ignore[type-var]
-                async for piece in opened:
-                    yield piece
-
-    @contextlib.contextmanager
-    def _one_stream(self) -> Iterator[None]:
-        self._streams += 1
-        try:
-            yield
-        finally:
-            self._streams -= 1
+        return StreamingResponse(pieces, media_type=_LINES, headers={"x-accel-buffering": "no"})
 
 
 _VIEWS: dict[str, Callable[[Viewed], Awaitable[object]]] = {
@@ -303,6 +296,13 @@ def _need(scope: Scope, method: str) -> None:
         raise MethodNotAllowed(f"{printable(scope['path'], 100)} takes {method}")
 
 
+def _query(scope: Scope) -> dict[str, list[str]]:
+    try:
+        return parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=_MOST_FIELDS)
+    except ValueError:
+        raise BadRequest(f"a query has at most {_MOST_FIELDS} fields") from None
+
+
 def _number(query: dict[str, list[str]], name: str) -> int:
     text = query.get(name, ["0"])[-1]
     if not (text.isascii() and text.isdigit() and len(text) < 19):
@@ -310,6 +310,11 @@ def _number(query: dict[str, list[str]], name: str) -> int:
     return int(text)
 
 
-def make_app(served: Served) -> ASGIApp:
-    """The application, as it is served behind the guard."""
-    return App(served)
+def make_app(served: Served, hosts: Collection[str] = ()) -> ASGIApp:
+    """The application behind its guard; `hosts` are names beside those of the loopback."""
+    return Guard(
+        App(served),
+        allowed_hosts=[*LOOPBACK_NAMES, *hosts],
+        of_web_page=own_pages(hosts),
+        name="page",
+    )

@@ -87,7 +87,7 @@ def _serve(asked: socket.socket, root: Path, *, acts: bool) -> None:
 def _handed_out(root: Path, run: str, *, acts: bool) -> dict[str, Any]:
     try:
         keys = StateDir(root, run).keys()
-    except RdzvError:
+    except (RdzvError, OSError):  # one run's folder may be somebody else's
         return {}
     if keys is None:
         return {}

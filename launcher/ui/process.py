@@ -17,9 +17,8 @@ from pathlib import Path
 import click
 import uvloop
 
-from launcher.ui.app import Served, make_app
+from launcher.ui.app import HEADERS, Served, make_app
 from launcher.ui.clerk import Clerk
-from launcher.ui.door import LOOPBACK_NAMES, own_pages
 from launcher.ui.elsewhere import Elsewhere, ViewKeys, place_at
 from launcher.ui.page import load, saved_page
 from launcher.ui.runs import Runs
@@ -28,7 +27,6 @@ from launcher.ui.sessions import LEAST_KEY_LETTERS, Sessions
 from rendezvous.compat import timeout
 from rendezvous.frozen import frozen
 from rendezvous.serving.connection_rules import ConnectionRules
-from rendezvous.serving.guard import Guard
 from rendezvous.serving.room import Room
 from rendezvous.serving.uvicorn_server import GuardedServer
 from rendezvous.talk.join_string import ViewString
@@ -215,15 +213,9 @@ async def _serve(
     sessions = Sessions(secrets.token_urlsafe, key)
     runs = Runs(here.root, here.clerk)
     served = Served(runs, sessions, load(), settings.run, settings.actions)
-    names = [*LOOPBACK_NAMES, *settings.hosts]
-    app = Guard(
-        make_app(served),
-        allowed_hosts=names,
-        of_web_page=own_pages(settings.hosts),
-        name="page",
-    )
+    app = make_app(served, settings.hosts)
     rules = ConnectionRules(Room(_MOST_CONNECTIONS))
-    server = GuardedServer(app, rules, closing=served.closing)
+    server = GuardedServer(app, rules, closing=served.closing, headers=HEADERS)
     loop = asyncio.get_running_loop()
     port = sock.getsockname()[1]
     base = f"http://{bracketed(settings.listen)}:{port}/"

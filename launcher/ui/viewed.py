@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from launcher.state.state_dir import StateDir
-from launcher.ui.clerk import HandsOut, Keys
+from launcher.ui.clerk import HandsOut
 from launcher.ui.kept import KeptRows, end_of, facts_of, read_journal
 from launcher.ui.live import LiveReader
 from launcher.ui.shapes import Change, State
@@ -57,7 +57,6 @@ class Viewed:
 
     def __init__(self, state: StateDir, clerk: HandsOut) -> None:
         self.state_dir = state
-        self.keys = Keys()
         self._clerk = clerk
         self._changed = asyncio.Event()
         self._lines: dict[tuple[int, int], Line] = {}
@@ -71,6 +70,7 @@ class Viewed:
     def _begin(self) -> None:
         """Another launch: all that is known is of a former one. Whoever has been told that starts
         anew, as the numbers do."""
+        self.keys = self._clerk.keys(self.state_dir.run)
         first = time.monotonic_ns() // 1_000
         self.told = Told(facts_of(self.state_dir), first, "reading what is known of this run")
         self.rows = KeptRows(self.state_dir.metrics, self.told)
@@ -80,7 +80,6 @@ class Viewed:
     async def _read(self) -> None:
         """Whatever becomes of the run, until nobody looks at it any more."""
         while True:
-            self.keys = self._clerk.keys(self.state_dir.run)
             tail = asyncio.create_task(self._follow_rows())
             try:
                 if self.state_dir.is_held() and self.keys.read is not None:

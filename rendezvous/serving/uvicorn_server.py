@@ -11,6 +11,7 @@ import functools
 import socket
 import ssl
 import sys
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
@@ -37,7 +38,7 @@ class GuardedServer(uvicorn.Server):
     SIGTERM and SIGINT end it: `closing` is set, the app ends its long polls, and after the app's
     own shutdown uvicorn raises the signal again, so that the process ends by it.
 
-    With an `ssl_context` the server speaks TLS and nothing else.
+    With an `ssl_context` the server speaks TLS and nothing else. Every answer has the `headers`.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class GuardedServer(uvicorn.Server):
         *,
         closing: asyncio.Event,
         ssl_context: ssl.SSLContext | None = None,
+        headers: Sequence[tuple[str, str]] = SECURITY_HEADERS,
     ) -> None:
         config = uvicorn.Config(
             app,
@@ -57,7 +59,7 @@ class GuardedServer(uvicorn.Server):
             log_level="error",
             proxy_headers=False,
             server_header=False,
-            headers=SECURITY_HEADERS,
+            headers=list(headers),
         )
         super().__init__(config)
         self._rules = rules
