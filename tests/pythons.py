@@ -21,7 +21,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "build" / "pythons"
-PACKAGES = ("hypothesis", "matplotlib", "nvidia-ml-py", "psutil", "pytest", "pyyaml")
+PACKAGES = (
+    *("hypothesis", "matplotlib", "nvidia-ml-py", "prometheus-client", "psutil", "pytest"),
+    "pyyaml",
+)
 """Of the extra `test`, those whose names begin so."""
 PURE = {
     "tests/launcher": (

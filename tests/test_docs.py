@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -20,10 +20,13 @@ from launcher.plan.plan import Site, Spec, make_plan
 from launcher.plan.template import Form
 from launcher.schedulers.catalog import known_schedulers
 from launcher.settings import LaunchSettings
+from launcher.ui import prometheus as ui_prometheus
 from rendezvous.cause.table import CAUSES, Kind, Row, Then
 from rendezvous.hang import Rule
 from rendezvous.hang.sentences import NEXT_STEPS
+from rendezvous.prometheus import Family
 from rendezvous.secret_variables import SECRET_VARIABLES
+from rendezvous.server import prometheus
 from rendezvous.wire.errors import Cause, ExitCode
 from rendezvous.wire.table import EndpointTable
 from tests.test_packages import modules, tree
@@ -113,7 +116,20 @@ def blocks() -> dict[str, str]:
         "launch": entries(known["rdzv launch"], of_a_node=False),
         "worker": entries(known["rdzv worker"], of_a_node=False),
         "serve": entries(known["rdzv serve"]),
+        "registry series": series(prometheus.FAMILIES),
+        "run series": series(ui_prometheus.FAMILIES),
+        "rank series": series(ui_prometheus.FAMILIES_BY_RANK),
     }
+
+
+def series(families: Iterable[Family]) -> str:
+    """A row for each: its name with its labels, its type, what it means."""
+    rows = ("| series | type | meaning |\n", "| --- | --- | --- |\n")
+    return "".join((*rows, *(f"| `{named(f)}` | {f.kind} | {f.help} |\n" for f in families)))
+
+
+def named(family: Family) -> str:
+    return family.name + (f"{{{','.join(family.labels)}}}" if family.labels else "")
 
 
 def exit_codes() -> str:

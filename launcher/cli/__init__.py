@@ -36,6 +36,7 @@ from launcher.cli.process import (
     shown,
 )
 from launcher.cli.streams import endure_closed_streams
+from launcher.cli.tokens import token
 from launcher.cli.ui import token_view, ui
 from launcher.options import options_from, read, sources
 from launcher.processes import Become
@@ -235,32 +236,6 @@ def serve(**values: Any) -> None:
     serve_registry(read(ServeSettings, values), os.environ)
 
 
-@main.group()
-def token() -> None:
-    """Make tokens for symmetric starts.
-
-    \b
-    Example:
-      export RDZV_TOKEN=$(rdzv token new)
-    """
-
-
-@token.command("new")
-def token_new() -> None:
-    """Print a new group token.
-
-    Set it as RDZV_TOKEN on all nodes of a symmetric start.
-
-    \b
-    Example:
-      export RDZV_TOKEN=$(rdzv token new)
-    """
-    from rendezvous.talk.credentials import new_secret
-    from rendezvous.talk.join_string import group_token_text
-
-    click.echo(group_token_text(new_secret()))
-
-
 @click.command(
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
     epilog="Exit codes: the command's own; 255 if it could not run, or if its end is unknown.",
@@ -296,6 +271,6 @@ def _show_version(context: click.Context) -> None:
 
 
 token.add_command(token_view)
-_OTHERS = (rsh, *cli_checks.COMMANDS, cli_runs.replay, docs, completion)
+_OTHERS = (token, rsh, *cli_checks.COMMANDS, cli_runs.replay, docs, completion)
 for _command in (*cli_runs.COMMANDS, logs, look, ui, *_OTHERS):
     main.add_command(_command)

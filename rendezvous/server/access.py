@@ -17,6 +17,7 @@ from rendezvous.talk.credentials import (
     Credential,
     logs_credential,
     look_credential,
+    metrics_credential,
     node_credential,
 )
 from rendezvous.wire.errors import Fenced, Forbidden, NotFound, RunOver, Unauthorized, Unavailable
@@ -50,6 +51,7 @@ class Access:
     def __init__(self, key: bytes, admin_sha256: str, runs: Mapping[str, LiveRun]) -> None:
         self._key = key
         self._admin_sha256 = admin_sha256
+        self._metrics = metrics_credential(admin_sha256)
         self._runs = runs
         self._had_a_run = False
 
@@ -60,6 +62,18 @@ class Access:
             raise Forbidden("this request needs the credential of the registry's operator")
         if not shown.matches(self._admin_sha256):
             raise Unauthorized("this is not the credential of this registry's operator")
+
+    def metrics(self, credential: Credential | None) -> None:
+        """Who may read what the registry measures of itself; raises as `registry` does."""
+        shown = required(credential)
+        if shown.kind == "registry":
+            self.registry(shown)
+        elif shown.kind != "metrics":
+            raise Forbidden(
+                "this request needs the metrics credential of the registry, or its operator's"
+            )
+        elif not hmac.compare_digest(shown.secret, self._metrics.secret):
+            raise Unauthorized("this is not the metrics credential of this registry")
 
     def run(self, name: str, credential: Credential | None, scope: Scope) -> LiveRun:
         """The run, for its admin and the operator, and for whom the scope is open to."""

@@ -80,7 +80,7 @@ _OWN_SCOPES: Mapping[str, access.Scope] = {"look": "look", "logs": "logs"}
 
 
 def asks_what_is_wrong(service: Service) -> Callable[[Scope], bool]:
-    """Whether a request is one of a run's launcher, its readers or the operator.
+    """Whether a request is one of a run's launcher, its readers, the operator or Prometheus.
 
     They are few, and are served where there is no room for a further node.
     """
@@ -90,8 +90,8 @@ def asks_what_is_wrong(service: Service) -> Callable[[Scope], bool]:
         if shown is None or shown.kind == "node":
             return False
         try:
-            if shown.kind == "registry":
-                service.access.registry(shown)
+            if shown.kind in ("registry", "metrics"):
+                service.access.metrics(shown)
             else:
                 service.access.run(run, shown, _OWN_SCOPES.get(shown.kind, "read"))
         except RdzvError:

@@ -113,6 +113,12 @@ def operator(service: Service, asked: Asked) -> None:
     asked.proven()
 
 
+def scraper(service: Service, asked: Asked) -> None:
+    """Who collects what the registry measures, and the operator."""
+    service.access.metrics(asked.credential)
+    asked.proven()
+
+
 def reader(service: Service, asked: Asked) -> None:
     """Whoever may look at the run."""
     asked.live = service.access.run(asked.run, asked.credential, "read")

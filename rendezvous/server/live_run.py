@@ -33,6 +33,7 @@ from rendezvous.server.news import News
 from rendezvous.server.pacing import Pacing
 from rendezvous.server.relay import Relay
 from rendezvous.server.stalling import Stalling
+from rendezvous.server.starts import StartTimes
 from rendezvous.server.waiters import Waiters
 from rendezvous.serving.answers import Body
 from rendezvous.serving.trouble import Trouble
@@ -81,12 +82,15 @@ class LiveRun:
         self.lines: deque[EventLine] = deque(maxlen=_EVENT_LINES)
         self.nodes = Waiters()
         self.people = Waiters()
+        self.starts = StartTimes(now)
         self.metrics = Metrics()
         self.last_words = KeptWords()
         self.machines = Machines()
         self._end_told: set[int] = set()
         self.relay: Relay | None = None
         self.news: News | None = None
+        self.news_at = 0.0
+        """When they became durable, as `Meters` counts."""
         self.version = 0
         self._next: News | None = None
         self._has_ended = False
@@ -114,6 +118,7 @@ class LiveRun:
     def apply(self, event: Event, now: float) -> Record:
         """Change the run; returns the record to journal."""
         outcome = apply(self.run, event, now)
+        self.starts.moved(self.run.phase, now)
         self.number += 1
         self._lease(event, now)
         self.lines.append(event_line(self.run, self.number, event, outcome, now))
@@ -144,6 +149,7 @@ class LiveRun:
         """Give every node that is here a full lease: the registry has come back."""
         self.leases.grant_all(self._nodes(), now)
         self.launcher_at = now
+        self.starts.take()  # the process before this one has counted them
 
     def prepare(self, now: float) -> None:
         """Write what the nodes are to be told next; while the journal is written, there is time."""
@@ -296,6 +302,8 @@ class LiveRun:
     def take_over(self, fresh: LiveRun, now: float) -> None:
         """Become what the journal says; those who wait stay, and so does who was heard of when."""
         self.run, self.number, self.lines = fresh.run, fresh.number, fresh.lines
+        self.starts = fresh.starts
+        self.starts.take()
         self._has_ended, self._next = False, None
         self.secrets.clear()
         self._gone.clear()

@@ -106,7 +106,12 @@ async def _serve(config: ServerConfig, sock: socket.socket) -> None:
         journal,
         bytes.fromhex(config.key),
         config.admin_sha256,
-        options=Options(config.trust_close, config.max_runs, crowded=room.words),
+        options=Options(
+            config.trust_close,
+            config.max_runs,
+            crowded=room.words,
+            connections=lambda: len(server.server_state.connections),
+        ),
     )
     count = service.sequencer.recover()
     if count:

@@ -17,6 +17,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError, create_mode
 from pydantic_core import to_json
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
+from rendezvous.prometheus import CONTENT_TYPE
 from rendezvous.run.rounds import run_report
 from rendezvous.server.asked import (
     Asked,
@@ -31,8 +32,10 @@ from rendezvous.server.asked import (
     node,
     operator,
     reader,
+    scraper,
 )
 from rendezvous.server.live_run import LiveRun
+from rendezvous.server.prometheus import metrics_text
 from rendezvous.server.service import Service
 from rendezvous.serving.answers import Body
 from rendezvous.version import rdzv_version
@@ -65,26 +68,45 @@ from rendezvous.wire.words import printable
 
 
 async def _join(service: Service, asked: Asked) -> JoinReply:
+    meters = service.sequencer.meters
+    began = meters.clock()
     live, reply = await service.join(asked.run, asked.credential, asked.said)
     asked.proven()
     service.heard(live, asked.said.slot, reply.incarnation, asked.connection)
+    meters.joins.observe(meters.clock() - began)
+    return reply
+
+
+async def _report(service: Service, asked: Asked) -> ReportReply:
+    meters = service.sequencer.meters
+    began = meters.clock()
+    reply = await service.report(asked.live, asked.slot, asked.number, asked.said)
+    meters.reports.observe(meters.clock() - began)
     return reply
 
 
 async def _watch(service: Service, asked: Asked) -> Body:
     """A watch that brings an acknowledgement is answered once that is durable, as a report is."""
-    query = asked.query
+    began, query = service.sequencer.meters.clock(), asked.query
     if query.ack is not None:
         ack = _ack(query.epoch, query.ack)
         await service.report(asked.live, asked.slot, asked.number, ack, watches=True)
-    return await service.watch(asked.live, query.after, query.has, query.look, query.views)
+    return await _news(service, asked, began)
 
 
 async def _end_and_watch(service: Service, asked: Asked) -> Body:
     """The same of a program's end."""
+    began = service.sequencer.meters.clock()
     await service.report(asked.live, asked.slot, asked.number, asked.said, watches=True)
-    query = asked.query
-    return await service.watch(asked.live, query.after, query.has, query.look, query.views)
+    return await _news(service, asked, began)
+
+
+async def _news(service: Service, asked: Asked, began: float) -> Body:
+    live, query = asked.live, asked.query
+    body = await service.watch(live, query.after, query.has, query.look, query.views)
+    if live.news_seq > query.after:
+        service.sequencer.meters.told(began, live)
+    return body
 
 
 @functools.lru_cache(64)  # all nodes acknowledge the same
@@ -99,14 +121,8 @@ async def _health(service: Service, asked: Asked) -> Response:
 _HEALTHY = PlainTextResponse("ok\n", headers={"x-rdzv": rdzv_version()})
 
 
-async def _counters(service: Service, asked: Asked) -> Response:
-    lines = []
-    for name, value in service.counters.items():
-        lines += [f"# TYPE rdzv_{name}_total counter", f"rdzv_{name}_total {value}"]
-    lines.append("# TYPE rdzv_runs gauge")
-    for phase, count in service.phases().items():
-        lines.append(f'rdzv_runs{{phase="{phase}"}} {count}')
-    return PlainTextResponse("\n".join(lines) + "\n")
+async def _measured(service: Service, asked: Asked) -> Response:
+    return Response(metrics_text(service), media_type=CONTENT_TYPE)
 
 
 async def _events(service: Service, asked: Asked) -> Response:
@@ -277,8 +293,7 @@ ROUTES = (
     Route("report", "POST", f"{_NODE}/reports",
           "Probe results, acknowledgement or refusal, progress, exit, leave.",
           node,
-          lambda service, asked: service.report(asked.live, asked.slot, asked.number, asked.said),
-          ReportReply, takes=Report, lean=True),
+          _report, ReportReply, takes=Report, lean=True),
     Route("join", "POST", f"{_RUN}/nodes", "Join.",
           newcomer, _join, JoinReply, takes=JoinRequest, lean=True),
     Route("metrics", "POST", f"{_NODE}/metrics",
@@ -372,8 +387,8 @@ ROUTES = (
           node, _serve_view, ViewReply, takes=ViewPost, lean=True),
     Route("runs", "GET", "/v1/runs", "All runs, without their slots.",
           operator, lambda service, asked: service.statuses(), RunList),
-    Route("metrics", "GET", "/metrics", "Counters and gauges, as Prometheus text.",
-          operator, _counters, str, media=_TEXT),
+    Route("metrics", "GET", "/metrics", "What the registry measures, as Prometheus text.",
+          scraper, _measured, str, media=_TEXT, lean=True),
 )
 # fmt: on
 

@@ -24,6 +24,7 @@ from rendezvous.server.clock import RegistryClock
 from rendezvous.server.journal import Journal, Record, applying
 from rendezvous.server.live_run import LiveRun
 from rendezvous.server.log_views import Limits
+from rendezvous.server.meters import Meters
 from rendezvous.wire.errors import (
     InternalError,
     RdzvError,
@@ -69,11 +70,13 @@ class Options:
         trust_close: Whether a closed connection speaks of the node (not behind an ingress).
         max_runs: How many runs may be in progress at once; those that have ended do not count.
         crowded: Says why further nodes cannot call; empty when they can.
+        connections: How many are open.
     """
 
     trust_close: bool = True
     max_runs: int = DEFAULT_MAX_RUNS
     crowded: Callable[[], str] = lambda: ""
+    connections: Callable[[], int] = lambda: 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,7 @@ class Sequencer:
 
     def __init__(self, journal: Journal, clock: Callable[[], float], options: Options) -> None:
         self._journal = journal
-        self._options = options
+        self.options = options
         self._retired: list[LiveRun] = []
         self._queue: deque[_Command] = deque()
         self._queued = asyncio.Event()
@@ -105,6 +108,7 @@ class Sequencer:
         self.runs: dict[str, LiveRun] = {}
         self.closing = asyncio.Event()
         self.counters = dict.fromkeys(_COUNTERS, 0)
+        self.meters = Meters(clock)
         self.view_limits = Limits()
 
     def _stalled(self) -> None:
@@ -191,6 +195,7 @@ class Sequencer:
                 await self._write(records, touched)
             for name in touched:
                 self.runs[name].unwritten.over()
+                self.meters.durable(self.runs[name])
                 self.runs[name].publish(self.clock.now())
             error = None
         except Exception as exc:
@@ -233,6 +238,7 @@ class Sequencer:
 
     async def _write(self, records: list[Record], touched: Collection[str]) -> None:
         """Make the records durable; what is to be told of them is put into words meanwhile."""
+        began = self.meters.clock()
         writing = asyncio.ensure_future(self._journal.append(records))
         try:
             await asyncio.sleep(0)
@@ -240,6 +246,7 @@ class Sequencer:
                 self.runs[name].prepare(self.clock.now())
         finally:
             await writing
+        self.meters.committed(began, len(records))
         self.counters["commits"] += 1
         self.counters["events"] += len(records)
 
@@ -279,7 +286,9 @@ class Sequencer:
 
     async def _sweep(self) -> None:
         while True:
-            await asyncio.sleep(self._pause())
+            pause, began = self._pause(), self.meters.clock()
+            await asyncio.sleep(pause)
+            self.meters.woke(began + pause)
             with contextlib.suppress(RegistryError):  # logged; the next sweep decides again
                 await self.change(self._decide_sweep)
 
@@ -337,8 +346,8 @@ class Sequencer:
             spec,
             now,
             replaced=self.runs.get(name),
-            trust_close=self._options.trust_close,
-            crowded=self._options.crowded,
+            trust_close=self.options.trust_close,
+            crowded=self.options.crowded,
         )
         self.runs[name] = live
         return live

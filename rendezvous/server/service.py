@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -204,11 +203,6 @@ class Service:
     async def status(self, live: LiveRun, *, slots: bool = True) -> RunStatus:
         """The state of a run."""
         return await self.sequencer.look(lambda now: live.status(now, slots=slots))
-
-    def phases(self) -> dict[Phase, int]:
-        """How many runs are in each phase."""
-        found = Counter(live.run.phase for live in self._runs.values())
-        return {phase: found[phase] for phase in Phase}
 
     async def statuses(self) -> RunList:
         """All runs, without their slots."""

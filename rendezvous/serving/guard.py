@@ -15,6 +15,11 @@ logger = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 64 * 1024
 
+_ANY_HOST = ("/healthz", "/metrics")
+"""Paths of machines that name a host as they dial it, by its address: probes, and Prometheus, which
+has no setting for it. A web page that has had a name resolve to us gets nothing there: the first
+tells nothing, and the other one needs a credential in a header that no browser sends by itself."""
+
 
 class PeerGone(Exception):
     """The peer closed its connection in the middle of a request; nobody waits for an answer."""
@@ -84,7 +89,7 @@ class Guard:
             return refusal
         if length > MAX_BODY_BYTES and length > (limit := self._body_limit(scope)):
             return TooLarge(f"The request body has {length} bytes; the limit here is {limit}.")
-        if host in self._allowed_hosts or scope["path"] == "/healthz":
+        if host in self._allowed_hosts or scope["path"] in _ANY_HOST:
             return None
         if _host_name(host) in self._allowed_hosts:
             return None

@@ -50,7 +50,7 @@ def from_base64url(text: str) -> bytes:
     return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
 
 
-CredentialKind = Literal["join", "node", "read", "look", "logs", "admin", "registry"]
+CredentialKind = Literal["join", "node", "read", "look", "logs", "admin", "registry", "metrics"]
 _LETTERS: dict[str, CredentialKind] = {
     "j": "join",
     "n": "node",
@@ -59,10 +59,11 @@ _LETTERS: dict[str, CredentialKind] = {
     "o": "logs",
     "a": "admin",
     "g": "registry",
+    "m": "metrics",
 }
 _LETTER_OF = {kind: letter for letter, kind in _LETTERS.items()}
 _CREDENTIAL = re.compile(
-    r"([rloag]|[jn]\.(0|[1-9][0-9]{0,6})\.(0|[1-9][0-9]{0,6}))"
+    r"([rloagm]|[jn]\.(0|[1-9][0-9]{0,6})\.(0|[1-9][0-9]{0,6}))"
     r"\.([A-Za-z0-9_-]{42}[AEIMQUYcgkosw048])\Z"
 )
 
@@ -173,6 +174,15 @@ def logs_credential(admin_sha256: str, run: str, launch_id: str) -> Credential:
 def registry_credential(secret: bytes) -> Credential:
     """The credential of a registry's operator: may create runs and see them all."""
     return Credential("registry", hkdf(secret, "registry admin"))
+
+
+def metrics_credential(admin_sha256: str) -> Credential:
+    """Lets its holder read what a registry measures of itself, and nothing else.
+
+    It comes from the hash of the operator's credential: a registry knows no more of that, and needs
+    to be given nothing for it. One machine stores it for years, in a file of Prometheus.
+    """
+    return Credential("metrics", hkdf(bytes.fromhex(admin_sha256), "metrics"))
 
 
 def node_credential(

@@ -19,6 +19,7 @@ from rendezvous.talk.credentials import (
     SERVER_NAME,
     Credential,
     hkdf,
+    metrics_credential,
     node_credential,
     parse_credential,
 )
@@ -103,6 +104,7 @@ class Stage:
             "none": None,
             "garbage": "\x7f{}' OR 1=1 --",
             **self._of("wrong", stranger, node_credential(SECRET, "demo", "launch01", 0, 2), 2),
+            "wrong metrics": Credential("metrics", bytes(32)),
             "wrong operator": Credential("registry", bytes(32)),
             **self._of("replaced launch's", replaced, self.node(replaced, 0)),
             "old generation's join": self.mine.token(0, 1),
@@ -117,6 +119,7 @@ class Stage:
             "look": self.mine.keys.look,
             "logs": self.mine.keys.logs,
             "admin": self.mine.keys.admin,
+            "metrics": metrics_credential(OPERATOR.sha256()),
             "operator": OPERATOR,
         }
 

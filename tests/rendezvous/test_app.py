@@ -26,6 +26,7 @@ from rendezvous.wire.table import EndpointTable, canonical_json
 from rendezvous.wire.verify import ProbeReport
 from rendezvous.wire.watch import NodeView
 from tests.support.driver import make_probe, make_refusal
+from tests.support.exposition import parsed, value
 from tests.support.mangle import CANARY, mangled
 from tests.support.registry import Launch, is_waiting
 from tests.support.served import OPERATOR, Answer, FakeClock, Served, ask, serving
@@ -235,12 +236,9 @@ async def test_metrics_are_prometheus_text(door: Door) -> None:
     await door.join(0)
     answer = await ask(door.app, "GET", "/metrics", OPERATOR)
     assert answer.headers["content-type"].startswith("text/plain")
-    lines = answer.body.decode().splitlines()
-    assert answer.body.endswith(b"\n")
-    assert "rdzv_joins_total 1" in lines
-    assert 'rdzv_runs{phase="gathering"} 1' in lines
-    for line in lines:
-        assert line.startswith("# TYPE rdzv_") or line.rpartition(" ")[2].isdigit()
+    found = parsed(answer.body.decode())
+    assert value(found, "rdzv_joins_total") == 1
+    assert value(found, "rdzv_runs", phase="gathering") == 1
 
 
 # Refusals

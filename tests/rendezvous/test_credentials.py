@@ -11,6 +11,7 @@ import pytest
 from rendezvous.talk.credentials import (
     RunKeys,
     hkdf,
+    metrics_credential,
     new_secret,
     node_credential,
     parse_credential,
@@ -46,8 +47,9 @@ def test_every_use_has_a_key_of_its_own() -> None:
         for slot, number in itertools.product((1, 11), (1, 11)):
             node = node_credential(keys.secret, keys.run, keys.launch_id, slot, number)
             secrets += [keys.join_token(slot, number).secret, node.secret]
-    secrets.append(registry_credential(SECRET).secret)
-    assert len(set(secrets)) == len(secrets) == 57
+    operator = registry_credential(SECRET)
+    secrets += [operator.secret, metrics_credential(operator.sha256()).secret]
+    assert len(set(secrets)) == len(secrets) == 58
     assert {len(secret) for secret in secrets} == {32}
 
 
@@ -61,6 +63,7 @@ def test_what_is_derived_from_a_secret_is_the_same_in_every_version_and_read_bac
         registry_credential(SECRET),
         KEYS.look,
         KEYS.logs,
+        metrics_credential(registry_credential(SECRET).sha256()),
     ]
     of_most = node_credential(SECRET, "r", "launch", 19_999, 7)
     assert all(parse_credential(one.text()) == one for one in (*credentials, of_most))
@@ -72,6 +75,7 @@ def test_what_is_derived_from_a_secret_is_the_same_in_every_version_and_read_bac
         "g.IWBfVATKzZj8cJ3kxQpGFlPdJohGfOzrYILPsD3mqF4",
         "l.5zefkIdSfsE1dWdzCcjNXMbh8s5HYVqifTg0L1JaoBI",
         "o.Q7QKpraumWL0Hv0Ce7qASGApH3vmCKjmxqxVs5oelKM",
+        "m.TVBa3jKnVqrXOqApgPQIiG4sDil45Vj0-ivTx2LkC74",
     ]
     assert [KEYS.row_key.hex(), KEYS.probe_key.hex()] == [
         "50160274b8a87da3defd647fca3776972072d4e96cca2133df6099238bc2ec16",
