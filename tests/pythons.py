@@ -30,12 +30,20 @@ PURE = {
     "tests/launcher": (
         *("adopt", "dry_run", "hostlist", "machines", "metrics", "options", "plan"),
         *("recordings", "run_course", "run_ending", "run_ground", "run_slots"),
-        *("run_words", "specs", "symmetric", "template"),
+        *("run_words", "specs", "symmetric", "template", "ui_prometheus"),
     ),
     "tests/rendezvous": (
         *("admission", "before_the_go", "blame", "certificate", "compare", "credentials"),
         *("departures", "errors", "events", "first_cause", "join_string", "last_words"),
-        *("leases", "networks", "no_false_stall", "path_findings", "placement", "protocol"),
+        *(
+            "leases",
+            "networks",
+            "no_false_stall",
+            "path_findings",
+            "placement",
+            "prometheus",
+            "protocol",
+        ),
         *("replay", "request_head", "restarts", "run_metrics", "schema", "stalls"),
         *("stragglers", "verdict", "verifying", "views"),
     ),
