@@ -12,7 +12,7 @@ SCHEDULES ?= 200000
 SHARE := not faults and not frameworks and not fuzz and not planted and not schedulers and not wheel and not nightly
 # Where the tests of each other share are; tests/test_shares.py holds them to it.
 FAULTS := tests/causes tests/faults tests/path tests/attack tests/test_netlab.py
-SCHEDULERS := tests/azureml tests/docker tests/kubernetes tests/slurm tests/ssh tests/vessl
+SCHEDULERS := tests/azureml tests/docker tests/kubernetes tests/prometheus tests/slurm tests/ssh tests/vessl
 FRAMEWORKS := tests/frameworks tests/path
 FUZZ := tests/attack
 PLANTED := tests/simulation
@@ -82,7 +82,7 @@ test-planted: $(INSTALLED)
 test-faults: $(INSTALLED)
 	$(BIN)/python $(PYTEST) -n $(WAITING) -m "faults and not nightly" $(FAULTS) $(PYTEST_ARGS)
 
-## Real schedulers: a Docker engine, Slurm, sshd, the vendors' own tools.
+## Real schedulers: a Docker engine, Slurm, sshd, the vendors' own tools; and Prometheus.
 test-schedulers: $(INSTALLED)
 	$(BIN)/python $(PYTEST) -n $(WAITING) --dist loadgroup -m "schedulers and not nightly" \
 	  $(SCHEDULERS) $(PYTEST_ARGS)

@@ -227,6 +227,13 @@ def test_the_reference_has_every_cause() -> None:
     assert [row.split("`")[1] for row in rows.splitlines()[2:]] == list(Cause)
 
 
+def test_the_questions_to_prometheus_name_series_that_a_registry_has() -> None:
+    [block] = re.findall(r"^```promql\n(.*?)^```$", text_of(DOCS / "prometheus.md"), re.M | re.S)
+    named = {re.sub("_(bucket|sum|count)$", "", name) for name in re.findall(r"\brdzv_\w+", block)}
+    assert len(named) >= 6
+    assert named <= {family.name for family in prometheus.FAMILIES}
+
+
 # ---- what the pages name ------------------------------------------------------------------------
 
 

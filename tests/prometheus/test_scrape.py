@@ -1,0 +1,136 @@
+"""A real Prometheus reads a real registry, by the job that the documentation shows."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.ui import prometheus as of_page
+from rendezvous.prometheus import Family, Histogram
+from rendezvous.server import prometheus as of_registry
+from tests.support.launching import Launched, launching, rdzv, shell
+from tests.support.waiting import until
+
+pytestmark = [pytest.mark.schedulers("prometheus", "promtool"), pytest.mark.timeout(120)]
+
+PAGE = (Path(__file__).parents[2] / "docs" / "prometheus.md").read_text(encoding="utf-8")
+[JOB] = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+[QUESTIONS] = re.findall(r"^```promql\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+QUERIES = [line for line in QUESTIONS.splitlines() if not line.startswith("#")]
+OFTEN = "global:\n  scrape_interval: 500ms\n  scrape_timeout: 500ms\n"
+PLAIN = re.sub(r"    tls_config:\n(      .*\n)+", "", JOB).replace("https", "http")
+
+RUN = "llama-7b"
+STARTED = 'rdzv_gang_start_seconds_count{start="first"}'
+
+
+class Prometheus:
+    """One that runs, asked as a dashboard asks it."""
+
+    def __init__(self, port: int, log: Path) -> None:
+        self._port = port
+        self._log = log
+
+    def ask(self, query: str) -> list[dict[str, Any]]:
+        """The series that a query gives; raises HTTPError for one that cannot be read."""
+        words = urllib.parse.urlencode({"query": query})
+        url = f"http://127.0.0.1:{self._port}/api/v1/query?{words}"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
+        return found
+
+    def value(self, query: str) -> float | None:
+        """The value of the one series; None while there is none, or nobody answers."""
+        try:
+            found = self.ask(query)
+        except OSError:
+            return None
+        return float(found[0]["value"][1]) if found else None
+
+    def wait_for(self, query: str, value: float) -> None:
+        """Until the query has this value."""
+        try:
+            until(lambda: self.value(query) == value)
+        except AssertionError:
+            raise AssertionError(
+                f"{query} is {self.value(query)}:\n{self._log.read_text()}"
+            ) from None
+
+
+@contextmanager
+def prometheus(folder: Path, launched: Launched, job: str) -> Iterator[Prometheus]:
+    """A Prometheus with this job, its files where the documentation has them put."""
+    place = json.loads((launched.folder / "launch.json").read_text())["place"]
+    target = f"{place['a'][0]}:{place['p']}"
+    assert "10.0.0.1:29600" in job
+    config, log = folder / "prometheus.yml", folder / "log"
+    config.write_text(OFTEN + job.replace("10.0.0.1:29600", target))
+    (folder / "rdzv-token").write_text(rdzv(launched.state, "token", "metrics", RUN))
+    if (certificate := launched.folder / "certificate.pem").exists():
+        (folder / "rdzv.pem").write_bytes(certificate.read_bytes())
+    subprocess.run(["promtool", "check", "config", config], check=True, stdout=subprocess.DEVNULL)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    argv = ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}"]
+    with log.open("wb") as said:
+        process = subprocess.Popen(
+            [*argv, f"--web.listen-address=127.0.0.1:{port}"], stdout=said, stderr=said
+        )
+    try:
+        yield Prometheus(port, log)
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "job"), [("manual", JOB), ("local", PLAIN)], ids=["tls", "plain"]
+)
+def test_a_launch_is_scraped_by_its_address_with_the_token(
+    scheduler: str, job: str, tmp_path: Path
+) -> None:
+    options = ("--nnodes", "1", "--framework", "command", "--scheduler", scheduler)
+    state = tmp_path / "state"
+    with launching(state, *options, run=RUN, command=shell("sleep 100")) as launched:
+        launched.wait_for_phase("running")
+        assert (launched.folder / "certificate.pem").exists() == (scheduler == "manual")
+        with prometheus(tmp_path, launched, job) as one:
+            one.wait_for('up{job="rdzv"}', 1)
+            one.wait_for(STARTED, 1)
+            [start] = one.ask('sum by (start) (rdzv_start_seconds_sum{phase="gathering"})')
+            assert start["metric"] == {"start": "first"}
+            assert 0 < float(start["value"][1]) < 60
+            [running] = one.ask("rdzv_run_phase_seconds")
+            assert (running["metric"]["run"], running["metric"]["phase"]) == (RUN, "running")
+            for query in QUERIES:
+                one.ask(query)
+        rdzv(state, "cancel", RUN)
+        launched.finish()
+
+
+@pytest.mark.parametrize(
+    "families",
+    [of_registry.FAMILIES, (*of_page.FAMILIES, *of_page.FAMILIES_BY_RANK)],
+    ids=["registry", "page"],
+)
+def test_the_names_are_as_prometheus_wants_them(families: tuple[Family, ...]) -> None:
+    text = "".join(f.text([(("x",) * len(f.labels), value_of(f))]) for f in families)
+    done = subprocess.run(
+        ["promtool", "check", "metrics"], input=text, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def value_of(family: Family) -> float | Histogram:
+    """Any value that such a family may have."""
+    return Histogram((1.0,)) if family.kind == "histogram" else 1
