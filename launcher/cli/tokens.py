@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 
 from launcher.cli.completion import run_ids
-from launcher.cli.process import secret_text
+from launcher.cli.process import Group, secret_text
 from launcher.cli.runs import STATE_DIR, root_folder
 from rendezvous.wire.errors import UsageError
 
 
-@click.group()
+@click.group(cls=Group)
 def token() -> None:
     """Make tokens for symmetric starts and for Prometheus.
 
