@@ -29,6 +29,7 @@ from rendezvous.secret_variables import SECRET_VARIABLES
 from rendezvous.server import prometheus
 from rendezvous.wire.errors import Cause, ExitCode
 from rendezvous.wire.table import EndpointTable
+from tests.support.exposition import queries_of_dashboard
 from tests.test_packages import modules, tree
 from worker.contracts import make_contract
 from worker.contracts.framework import Paths
@@ -229,9 +230,11 @@ def test_the_reference_has_every_cause() -> None:
 
 def test_the_questions_to_prometheus_name_series_that_a_registry_has() -> None:
     [block] = re.findall(r"^```promql\n(.*?)^```$", text_of(DOCS / "prometheus.md"), re.M | re.S)
-    named = {re.sub("_(bucket|sum|count)$", "", name) for name in re.findall(r"\brdzv_\w+", block)}
-    assert len(named) >= 6
-    assert named <= {family.name for family in prometheus.FAMILIES}
+    for text in (block, *queries_of_dashboard()):
+        names = re.findall(r"\brdzv_\w+", text)
+        assert names
+        named = {re.sub("_(bucket|sum|count)$", "", name) for name in names}
+        assert named <= {family.name for family in prometheus.FAMILIES}
 
 
 # ---- what the pages name ------------------------------------------------------------------------

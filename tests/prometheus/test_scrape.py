@@ -18,6 +18,7 @@ import pytest
 from launcher.ui import prometheus as of_page
 from rendezvous.prometheus import Family, Histogram
 from rendezvous.server import prometheus as of_registry
+from tests.support.exposition import queries_of_dashboard
 from tests.support.launching import Launched, launching, rdzv, shell
 from tests.support.waiting import until
 
@@ -112,7 +113,8 @@ def test_a_launch_is_scraped_by_its_address_with_the_token(
             assert 0 < float(start["value"][1]) < 60
             [running] = one.ask("rdzv_run_phase_seconds")
             assert (running["metric"]["run"], running["metric"]["phase"]) == (RUN, "running")
-            for query in QUERIES:
+            assert (one.value("rdzv_connections") or 0) >= 2  # its own, and the node's
+            for query in (*QUERIES, *queries_of_dashboard()):
                 one.ask(query)
         rdzv(state, "cancel", RUN)
         launched.finish()

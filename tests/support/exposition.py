@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
+from pathlib import Path
 
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from rendezvous.prometheus import Family
+
+DASHBOARD = Path(__file__).parents[2] / "specs" / "grafana.json"
 
 
 def parsed(text: str, declared: Iterable[Family] = ()) -> dict[str, Metric]:
@@ -45,3 +49,10 @@ def value(found: dict[str, Metric], sample: str, **labels: str) -> float:
         if one.name == sample and one.labels == labels
     ]
     return one
+
+
+def queries_of_dashboard() -> list[str]:
+    """What the dashboard asks Prometheus, as Grafana would send it."""
+    panels = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
+    queries = [target["expr"] for panel in panels for target in panel["targets"]]
+    return [query.replace("$__rate_interval", "1m") for query in queries]
