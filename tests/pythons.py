@@ -44,7 +44,7 @@ PURE = {
             "prometheus",
             "protocol",
         ),
-        *("replay", "request_head", "restarts", "run_metrics", "schema", "stalls"),
+        *("replay", "request_head", "restarts", "run_metrics", "schema", "spans", "stalls"),
         *("stragglers", "verdict", "verifying", "views"),
     ),
     "tests/rendezvous/cause": (

@@ -350,7 +350,13 @@ def prune(
 @click.argument("journal", shell_complete=run_ids)
 @STATE_DIR
 @click.option("--json", "as_json", is_flag=True, help="Print JSON objects, one per line.")
-def replay(journal: str, state_dir: Path | None, as_json: bool) -> None:
+@click.option(
+    "--otlp",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write instead the phases of each slot to this file, as OpenTelemetry spans (OTLP JSON).",
+)
+def replay(journal: str, state_dir: Path | None, as_json: bool, otlp: Path | None) -> None:
     """Show what happened in a run, event by event, with reasons.
 
     JOURNAL is the ID of a run that was launched on this machine, or a journal file (./NAME if a run
@@ -365,13 +371,17 @@ def replay(journal: str, state_dir: Path | None, as_json: bool) -> None:
     from worker.program.recording_file import parts_of_recording
 
     if parts := parts_of_recording(path):
+        if otlp is not None:
+            raise UsageError(f"{path} is a recording; --otlp needs a run or its journal")
         from launcher.run.replaying import show_recording
 
         raise SystemExit(show_recording(parts, click.echo, as_json=as_json))
-    words = own_command("_replay", str(path))
+    options = ["--json"] if as_json else []
+    options += ["--otlp", str(otlp.absolute())] if otlp is not None else []
+    words = own_command("_replay", str(path), *options)
     # A Ctrl-C waits until the new interpreter is here: before, it would show a traceback.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    os.execv(sys.executable, [*words, "--json"] if as_json else words)  # noqa: S606
+    os.execv(sys.executable, words)  # noqa: S606
 
 
 def _journal(word: str, state_dir: Path | None) -> Path:

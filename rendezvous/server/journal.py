@@ -129,7 +129,7 @@ class SqliteJournal:
         if str(exc) == DISK_FULL:
             return "free space on that disk"
         limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
-        files = filter(Path.exists, (self._path, _log_of(self._path)))
+        files = filter(Path.exists, (self._path, log_of(self._path)))
         largest = max((path.stat().st_size for path in files), default=0)
         # SQLite takes what goes beyond the limit for an error of the disk.
         if limit != resource.RLIM_INFINITY and limit < largest + _RESERVE_BYTES:
@@ -169,7 +169,7 @@ def _open(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
     try:
         if not readonly:
             path.touch(mode=0o600)
-        elif not _log_of(path).exists():
+        elif not log_of(path).exists():
             mode += "&immutable=1"  # nobody writes it; else a read-only folder could not be read
         with contextlib.ExitStack() as undo:
             connection = sqlite3.connect(
@@ -188,7 +188,7 @@ def _open(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
     return connection
 
 
-def _log_of(path: Path) -> Path:
+def log_of(path: Path) -> Path:
     """What SQLite has written and not yet put into the database."""
     return path.with_name(path.name + "-wal")
 

@@ -29,7 +29,7 @@ from rendezvous.recording.reading import Recording, inputs_of, read, replay
 from rendezvous.recording.recorder import Codec, DirectRecorder
 from rendezvous.talk.join_string import group_token_text
 from rendezvous.talk.secret_words import HIDDEN
-from rendezvous.wire.errors import Unavailable
+from rendezvous.wire.errors import ExitCode, Unavailable
 from rendezvous.wire.node import JoinReply, JoinRequest
 from tests.launcher.command import rdzv
 from tests.support.recordings import (
@@ -164,6 +164,12 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     copy = tmp_path / f"{request.param}.jsonl"
     copy.write_bytes((STORED / copy.name).read_bytes())
     return copy
+
+
+def test_a_recording_has_no_spans(path: Path, tmp_path: Path) -> None:
+    done = run_replay(path, "--otlp", str(tmp_path / "spans.json"))
+    assert done.exit_code == ExitCode.USAGE
+    assert done.stderr == f"rdzv: {path} is a recording; --otlp needs a run or its journal\n"
 
 
 def test_a_replay_shows_each_input_and_what_was_done(path: Path) -> None:

@@ -93,6 +93,8 @@ def test_a_failing_node_stops_the_others_and_is_named_and_all_can_be_replayed(
     kept = [path for path in (tmp_path / "r").iterdir() if path.is_file()]
     assert sum(path.stat().st_size for path in kept) < 200_000
     assert "exit code 7" in rdzv(tmp_path, "replay", "r")
+    assert rdzv(tmp_path, "replay", "r", "--otlp", str(tmp_path / "spans.json")) == ""
+    assert "exit code 7" in (tmp_path / "spans.json").read_text()
     assert json.loads((tmp_path / "r" / "launch.json").read_text())["place"]["p"] > port
     log = tmp_path / "r" / "logs" / "node-1.log"
     node = f"node 1 ({socket.gethostname()}, slot 1)"
