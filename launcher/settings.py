@@ -234,6 +234,12 @@ class LaunchSettings(NodeSettings):
     ui_behind_ingress: bool = option(
         False, "A proxy in front of the page speaks TLS.", group=OUTPUT
     )
+    parent: int | None = option(
+        None,
+        "Process ID: end the run when this process, its parent, exits.",
+        group=RUN,
+        hidden=True,
+    )
     role: str | None = option(
         None,
         "Role of this container. 'worker': join a run; anything else: launch one.",

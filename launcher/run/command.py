@@ -11,6 +11,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
@@ -21,13 +24,14 @@ from launcher.run.page_child import page_beside
 from launcher.run.preparation import Preparation, prepare
 from launcher.run.values import SIGNALS
 from launcher.settings import LaunchSettings
-from launcher.show.board import Board
+from launcher.show.board import Board, JsonBoard
 from launcher.show.first_line import first_line
 from launcher.show.last_line import last_line
 from launcher.state.prune import prune_after_launch
 from launcher.state.state_dir import StateDir
 from rendezvous.wire.errors import ArmingFailed, error_from_code
 
+_PARENT_SECONDS = 0.5
 _HINT = "this launch submitted nothing: slot 0 starts COMMAND on this machine, in this folder"
 _HINT_OTHERS = "; if only the other machines have it, add --no-local-node"
 
@@ -83,6 +87,8 @@ def _begin(prepared: Preparation, world: LaunchEnvironment) -> Coroutine[Any, An
     state = world.state(prepared.root, plan.run)
     state.acquire()
     try:
+        if isinstance(board, JsonBoard):
+            board.begin(plan.run, state.path)
         if _nothing_refuses(prepared, state, world):
             world.echo(first_line(plan, state))
         world.fork("_registry", int(prepared.standing is None))
@@ -102,7 +108,8 @@ async def _launch(
     # Not before the first line: the machine's modules and the client's take as long again.
     from launcher.run.shell import Launch
 
-    plan = prepared.plan
+    plan, parent = prepared.plan, prepared.settings.parent
+    watch = asyncio.create_task(_end_with(parent)) if parent is not None else None
     try:
         work = Launch(prepared, state, board, world)
         async with page_beside(prepared.settings, state, world.echo):
@@ -113,6 +120,8 @@ async def _launch(
             drop_if_long(state.path)
     finally:
         state.release()
+        if watch is not None:
+            watch.cancel()
     if outcome.refused is not None:
         why = outcome.refused
         raise error_from_code(why.code, why.message, why.hint)
@@ -122,6 +131,17 @@ async def _launch(
     world.echo(last_line(plan.run, result, state))
     prune_after_launch(prepared.root)
     return result.exit_code
+
+
+async def _end_with(parent: int) -> None:
+    """End the launch in order when the process that started it has ended.
+
+    The kernel's own signal for this is one for each of that process's threads, as they end one
+    after another: and a second signal ends a launch without its grace.
+    """
+    while os.getppid() == parent:  # noqa: ASYNC110 (another process sets no event)
+        await asyncio.sleep(_PARENT_SECONDS)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _nothing_refuses(prepared: Preparation, state: StateDir, world: LaunchEnvironment) -> bool:

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from launcher.show.epochs import used_text
@@ -150,6 +151,10 @@ class JsonBoard:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._result: Result | None = None
+
+    def begin(self, run: str, folder: Path) -> None:
+        """The launch has its name, which rdzv may have made, and its state folder."""
+        self._write({"kind": "launch", "run": run, "folder": os.path.abspath(folder)})
 
     def status(self, status: RunStatus) -> None:
         """Only the end is told, and when the board is closed; what leads there are events."""

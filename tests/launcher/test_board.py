@@ -433,6 +433,7 @@ def test_the_json_board_writes_one_object_a_line_and_the_result_last_and_once(
 ) -> None:
     stream = io.StringIO()
     board = JsonBoard(stream)
+    board.begin("llama", Path("/state/llama"))
     result = Result(status="failed", exit_code=3, message="node 1 failed", slot=1, tail=["\x1b"])
     board.status(run_status())
     board.event(event("slot 0\njoined"))
@@ -443,6 +444,7 @@ def test_the_json_board_writes_one_object_a_line_and_the_result_last_and_once(
     board.close()
     joined = {"number": 7, "at_seconds": 1.25, "kind": "joined", "reason": "slot 0\njoined"}
     assert [json.loads(line) for line in stream.getvalue().splitlines()] == [
+        {"kind": "launch", "run": "llama", "folder": "/state/llama"},
         joined | {"phase": "running", "epoch": 1, "slot": None, "usual": False, "state": None},
         {"kind": "launcher", "reason": "a worker run could not be cancelled"},
         {"kind": "result", **result.model_dump()},
