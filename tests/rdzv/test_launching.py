@@ -1,0 +1,354 @@
+"""`rdzv.launch` and `rdzv.attach`, with real runs on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rdzv
+from rdzv.command import error_of
+from rdzv.run import option_words, state_home
+from tests.support.launching import environment, launching, processes_with, shell
+from tests.support.waiting import until
+from worker.settings import state_home as of_the_command
+
+SECONDS = 40.0
+SH: Mapping[str, Any] = {"nnodes": 2, "framework": "command"}
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of all runs, in an environment without anything of a launch's."""
+    for name in set(os.environ) - environment(tmp_path).keys():
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("RDZV_STATE_DIR", str(tmp_path / "s"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "s"
+
+
+def until_file(path: Path) -> list[str]:
+    """COMMAND that ends well once there is this file."""
+    return shell(f"until [ -e {path} ]; do sleep 0.05; done")
+
+
+def open_files() -> set[str]:
+    return {f"{fd} {os.readlink(f'/proc/self/fd/{fd}')}" for fd in _descriptors()}
+
+
+def _descriptors() -> list[str]:
+    found = os.listdir("/proc/self/fd")
+    return [fd for fd in found if os.path.lexists(f"/proc/self/fd/{fd}")]  # not that of the list
+
+
+# ---- a run, from its launch to its end ----------------------------------------------------------
+
+
+@pytest.mark.real_time
+def test_a_run_is_launched_followed_and_leaves_nothing(tmp_path: Path, state: Path) -> None:
+    files, threads = open_files(), threading.active_count()
+    events: list[Mapping[str, Any]] = []
+    output: list[str] = []
+    script = f"echo hi $NODE_RANK; until [ -e {tmp_path}/go ]; do sleep 0.05; done; echo bye"
+    run = rdzv.launch(
+        shell(script), **SH, rdzv_id="r", on_event=events.append, on_output=output.append
+    )
+    assert (run.name, run.folder, repr(run)) == ("r", str(state / "r"), "<rdzv.Run 'r'>")
+    assert not run.done
+    until(lambda: {"[0] hi 0", "[1] hi 1"} <= set(output))
+    stands = run.status()
+    assert (stands.phase, stands.epoch, stands.result) == ("running", 1, None)
+    assert len(stands.details["slots"]) == 2
+    assert list(run.logs(node=1)) == ["hi 1"]
+    assert sorted(run.logs()) == ["[node 0] hi 0", "[node 1] hi 1"]
+    with pytest.raises(ValueError, match="not both"):
+        run.logs(rank=0, node=1)
+    table = run.table()
+    assert [(node.rank, node.nproc_per_node) for node in table] == [(0, 1), (1, 1)]
+    assert [node.address for node in table] == ["127.0.0.1", "127.0.0.2"]
+    with pytest.raises(TimeoutError, match=r"^run 'r' has not ended after 0.01 s; it continues$"):
+        run.wait(0.01)
+
+    lines = run.logs(node=0, follow=True)  # of a run that is in progress
+    assert next(lines) == "hi 0"
+    (tmp_path / "go").touch()
+    assert list(lines) == ["bye"]
+    result = run.wait(check=True)
+    assert (result.ok, result.exit_code, result.exit_code_of) == (True, 0, "program")
+    assert (run.done, run.status().phase, run.status().result) == (True, "finished", result)
+    run.cancel()  # of a run that has ended: nothing
+    kinds = [event["kind"] for event in events]
+    assert (kinds[0], kinds[-1]) == ("launch", "result")
+    assert kinds.count("joined") == 2
+    assert output[0].startswith("rdzv: launching run 'r' on 2 nodes")
+    assert output[-1].startswith("rdzv: run 'r' ok")
+    until(lambda: threading.active_count() == threads)
+    del lines, run
+    assert open_files() == files
+
+
+@pytest.mark.real_time
+def test_a_run_that_fails_has_its_exit_code_and_its_cause(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    Path("train.py").write_text("import os\nif os.environ['RANK'] == '1':\n    open('/nowhere')\n")
+    run = rdzv.launch("train.py", nnodes=1, nproc_per_node=2, framework="env")
+    result = run.wait()
+    assert (result.status, result.exit_code, result.exit_code_of) == ("failed", 1, "program")
+    assert (result.code, result.rank, result.node) == ("program_failed", 1, 0)
+    assert result.cause == "file_missing"
+    assert "No such file or directory: '/nowhere'" in result.message
+    assert result.tail[-1].startswith("FileNotFoundError")
+    assert Path(result.log).is_file()
+    assert result.details["last_words"] == f"{run.folder}/last-words"
+    with pytest.raises(rdzv.RunFailed, match="/nowhere") as raised:
+        run.wait(check=True)
+    assert (raised.value.exit_code, raised.value.result) == (1, result)
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "FileNotFoundError" in err  # what the programs print is on standard error
+
+
+@pytest.mark.real_time
+def test_two_runs_at_once_and_one_is_cancelled_by_another_thread(tmp_path: Path) -> None:
+    go = until_file(tmp_path / "go")
+    quiet: Mapping[str, Any] = {"on_output": lambda _: None}
+    first, second = (rdzv.launch(go, **SH, rdzv_id=name, **quiet) for name in ("a", "b"))
+
+    async def follow() -> rdzv.Result:
+        waits = asyncio.create_task(asyncio.to_thread(first.wait))
+        await asyncio.to_thread(first.cancel, "enough")
+        return await waits
+
+    result = asyncio.run(follow())
+    assert (result.status, result.exit_code, result.code) == ("cancelled", 84, "cancelled")
+    assert "enough" in result.message
+    assert not second.done
+    (tmp_path / "go").touch()
+    assert second.wait(SECONDS).ok
+
+
+@pytest.mark.real_time
+def test_an_exception_cancels_the_run_that_a_with_block_launched() -> None:
+    run = rdzv.launch(["sleep", "99"], **SH)
+    until(lambda: run.status().phase == "running")
+    with pytest.raises(KeyError), run:
+        raise KeyError
+    assert run.done
+    assert "KeyError in the program that launched it" in run.wait().message
+    with rdzv.launch("true", nnodes=1, framework="command") as run:
+        pass
+    assert run.wait().ok
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("seconds", [0.0, 0.1, 0.3])
+def test_a_run_is_cancelled_however_soon(seconds: float) -> None:
+    run = rdzv.launch(["sleep", "99"], **SH, on_output=lambda _: None)
+    with pytest.raises(TimeoutError):
+        run.wait(seconds)
+    run.cancel()
+    result = run.wait(SECONDS)
+    assert (result.status, result.code) == ("cancelled", "cancelled")
+    assert result.exit_code in (84, 143)  # as `rdzv cancel`, or as SIGTERM before that is possible
+
+
+@pytest.mark.real_time
+def test_no_output_is_lost_and_a_listener_that_raises_ends_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    output: list[str] = []
+    run = rdzv.launch(
+        "seq 100000 300000",  # more than any pipe holds
+        nnodes=1,
+        framework="command",
+        on_event=lambda event: event["nothing"],
+        on_output=output.append,
+    )
+    assert run.wait(SECONDS).ok
+    assert [line for line in output if line.isdigit()] == [str(n) for n in range(100_000, 300_001)]
+    assert "failed; the run continues" in caplog.text
+
+
+# ---- what is refused, and what is killed --------------------------------------------------------
+
+
+def test_a_launch_that_is_refused_says_what_the_command_says(
+    capfd: pytest.CaptureFixture[str], state: Path
+) -> None:
+    with pytest.raises(rdzv.RdzvError) as raised:
+        rdzv.launch("train.py", nnodes=2, options={"join_time_out": 3})
+    error = raised.value
+    assert error.message == "No such option '--join-time-out'"
+    assert error.hint.startswith("did you mean '--join-timeout'")
+    assert (error.exit_code, str(error)) == (64, f"{error.message}\n{error.hint}")
+    with pytest.raises(rdzv.RdzvError, match="started no run"):
+        rdzv.launch("train.py", nnodes=1, options=["--dry-run"])
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        rdzv.launch("train.py", nnodes=1, cwd="nowhere")
+    assert capfd.readouterr() == ("", "")  # the exception has it all
+    assert not list(state.glob("*"))
+
+
+def test_in_a_symmetric_start_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RDZV_TOKEN", "secret")
+    with pytest.raises(rdzv.RdzvError, match="RDZV_TOKEN is set"):
+        rdzv.launch("train.py")
+
+
+@pytest.mark.real_time
+def test_a_launcher_that_is_killed_is_no_reason_to_wait_for_ever(tmp_path: Path) -> None:
+    run = rdzv.launch(until_file(tmp_path / "go"), **SH, rdzv_id="r", on_output=lambda _: None)
+    until(run.table)
+    lock = Path(run.folder, "lock").read_text()
+    os.kill(int(lock.split()[1]), signal.SIGKILL)
+    result = run.wait(SECONDS)
+    assert (result.status, result.exit_code) == ("failed", 137)
+    assert result.message == "run 'r' has ended without a result: its launcher was killed"
+    assert result.hint == "clean up with: rdzv cancel r"
+    assert rdzv.attach("r").wait().message == result.message
+    until(lambda: not processes_with(str(tmp_path / "go")))
+
+
+# ---- with the end of the process that launched it, the run ends --------------------------------
+
+LAUNCHES = """
+import rdzv, sys, threading, time
+def start():
+    global run
+    run = rdzv.launch(["{sleep}", "99"], nnodes=2, framework="command", rdzv_id="r")
+thread = threading.Thread(target=start)  # the run does not end with the thread that launched it
+thread.start()
+thread.join()
+while run.status().phase != "running":
+    time.sleep(0.1)
+print("running", flush=True)
+"""
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize(
+    ("then", "number"),
+    [
+        ("time.sleep(99)", signal.SIGKILL),
+        ("with run: run.wait()", signal.SIGINT),
+        ("sys.exit(3)", None),
+    ],
+    ids=["killed", "Ctrl-C", "exits"],
+)
+def test_no_run_outlives_the_process_that_launched_it(
+    tmp_path: Path, state: Path, then: str, number: signal.Signals | None
+) -> None:
+    sleep = tmp_path / "my-sleep"
+    sleep.symlink_to("/bin/sleep")
+    script = LAUNCHES.replace("{sleep}", str(sleep)) + then
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "running\n"
+    assert processes_with(str(sleep))
+    if number is not None:
+        os.killpg(process.pid, number)  # as a terminal does
+    _, err = process.communicate(timeout=SECONDS)
+    if number is signal.SIGKILL:  # the launch ends its run in order, which takes a moment
+        until(lambda: (state / "r" / "result.json").exists())
+        until(lambda: not processes_with(str(tmp_path)))
+    assert processes_with(str(tmp_path)) == []
+    assert process.returncode == (3 if number is None else -number)
+    result = rdzv.attach("r").wait(SECONDS)
+    assert result.status == "cancelled"
+    reason = "KeyboardInterrupt in the program" if number is signal.SIGINT else "SIGTERM"
+    assert reason in result.message, err
+
+
+# ---- runs that others have launched -------------------------------------------------------------
+
+
+@pytest.mark.real_time
+def test_a_run_that_another_process_launched_is_followed_and_cancelled(state: Path) -> None:
+    options = ("--nnodes", "2", "--framework", "command")
+    with launching(state, *options, command=shell("echo hi; sleep 99")) as launched:
+        launched.wait_for_phase("running")
+        run = rdzv.attach("r")
+        assert not run.done
+        assert (run.status().phase, len(run.table())) == ("running", 2)
+        until(lambda: list(run.logs(node=1)) == ["hi"])
+        with pytest.raises(TimeoutError):
+            run.wait(0.3)
+        run.cancel("from elsewhere")
+        result = run.wait(SECONDS)
+        assert launched.finish().code == result.exit_code == 84
+    assert "from elsewhere" in result.message
+    assert run.status().result == rdzv.attach("r").wait() == result
+
+
+def test_a_run_that_was_never_launched_is_not_found(state: Path) -> None:
+    for name in ("nosuch", "../s/nosuch", ""):
+        with pytest.raises(rdzv.RdzvError, match=f"looked in {state}") as raised:
+            rdzv.attach(name)
+        assert raised.value.exit_code == 64
+    with pytest.raises(rdzv.RdzvError, match=f"looked in {state}/other"):
+        rdzv.attach("nosuch", state_dir=state / "other")
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [{"RDZV_STATE_DIR": "/a"}, {"XDG_STATE_HOME": "/b"}, {"RDZV_STATE_DIR": ""}, {}],
+)
+def test_runs_are_looked_for_where_the_command_keeps_them(environ: dict[str, str]) -> None:
+    home = {"HOME": os.path.expanduser("~"), **environ}
+    assert state_home(environ) == str(of_the_command(home))
+
+
+# ---- words --------------------------------------------------------------------------------------
+
+
+def test_options_become_words() -> None:
+    given = {
+        "join_timeout": 60,
+        "--log-dir": Path("/logs"),
+        "strict": True,
+        "local_node": False,
+        "port": None,
+        "pass_env": ["A", "B"],
+        "set": {"QUEUE": "a b", "N": -1},
+    }
+    assert option_words(given) == [
+        *("--join-timeout=60", "--log-dir=/logs", "--strict", "--no-local-node"),
+        *("--pass-env=A", "--pass-env=B", "--set=QUEUE=a b", "--set=N=-1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "message", "hint"),
+    [
+        ("rdzv: no run 'x'\n      the newest: y\n", 64, "no run 'x'", "the newest: y"),
+        ("[0] hi\nrdzv: a\nrdzv: b\nand c\n", 1, "b\nand c", ""),
+        ("python: no such file\n", 2, "python: no such file", ""),
+        ("", 5, "the command ended with exit code 5", ""),
+        (
+            "Traceback\nKeyError\nrdzv: this is a bug\n",
+            70,
+            "Traceback\nKeyError\nrdzv: this is a bug",
+            "",
+        ),
+    ],
+)
+def test_what_a_command_said_becomes_an_exception(
+    said: str, code: int, message: str, hint: str
+) -> None:
+    error = error_of(said, code)
+    assert (error.message, error.hint, error.exit_code) == (message, hint, code)
