@@ -246,7 +246,7 @@ class Run:
 
     def _finished(self) -> Status:
         result = self._result()
-        epoch = self._launcher.event.get("epoch", 0) if self._launcher else 0
+        epoch = _read(os.path.join(self.folder, "table.json")).get("epoch", 0)
         return Status("finished", result.message, epoch, result, result.details)
 
     def _result(self) -> Result:
