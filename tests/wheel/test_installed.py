@@ -37,6 +37,21 @@ TRAIN = """
 import launcher, rdzv.metrics, rendezvous, worker
 print(launcher.OWNER, rendezvous.OWNER, worker.OWNER, rdzv.metrics.own_rank())
 """
+USES = """
+import sys
+import rdzv
+me = rdzv.current()
+if me is not None:
+    print("rank", me.rank, "of", me.world_size, "restarts", me.restarts)
+    sys.exit()
+output: list[str] = []
+words = [sys.executable, __file__]
+with rdzv.launch(words, nnodes=2, framework="command", on_output=output.append) as run:
+    pass
+result = run.wait(check=True)
+code: int = result.exit_code
+print(code, *sorted(run.logs()), *[node.address for node in run.table()], sep="\\n")
+"""
 
 
 def run(*words: str | Path, cwd: Path = Path("/"), env: Mapping[str, str] = {}) -> str:
@@ -143,6 +158,24 @@ def test_it_is_installed_from_an_sdist_in_an_environment_of_its_own(
     assert sorted(out.splitlines()) == ["[0] user", "[1] user"]
     run(built.uv, "tool", "uninstall", "--quiet", "rdzv", env=tool)
     assert not list(tmp_path.rglob("*rdzv_command*"))
+
+
+def test_its_python_api_has_types_and_launches_beside_a_users_modules(
+    tmp_path: Path, built: Built
+) -> None:
+    commands = built.venv(tmp_path / "venv")
+    built.install(commands, f"{built.wheel}[launcher]")
+    folder = tmp_path / "project"
+    folder.mkdir()
+    for name in OURS:
+        (folder / f"{name}.py").write_text("raise SystemExit('of the user')\n")
+    (folder / "uses.py").write_text(USES)
+    own = commands / "python"
+    words = ("-I", "-m", "mypy", "--strict", "--cache-dir", tmp_path, "--python-executable", own)
+    run(sys.executable, *words, "uses.py", cwd=folder)
+    out = run(own, "uses.py", cwd=folder, env={"PYTHONPATH": ".", "PATH": "/usr/bin:/bin"})
+    ranks = [f"[node {node}] rank {node} of 2 restarts 0" for node in range(2)]
+    assert out.splitlines() == ["0", *ranks, "127.0.0.1", "127.0.0.2"]
 
 
 def test_pipx_installs_it(tmp_path: Path, built: Built) -> None:
