@@ -104,7 +104,9 @@ class Launcher:
             process = self._process = start(self._words, subprocess.PIPE, self._cwd)
             if self._stopped:
                 process.terminate()
-            other = threading.Thread(target=self._read_output, args=(process,), daemon=True)
+            other = threading.Thread(
+                target=self._read_output, args=(process,), name="rdzv-output", daemon=True
+            )
             other.start()
             assert process.stdout is not None
             with process.stdout as lines:

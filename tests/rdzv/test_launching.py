@@ -222,13 +222,16 @@ def test_a_launcher_that_is_killed_is_no_reason_to_wait_for_ever(tmp_path: Path)
 
 LAUNCHES = """
 import rdzv, sys, threading, time
+said = []
 def start():
     global run
-    run = rdzv.launch(["{sleep}", "99"], nnodes=2, framework="command", rdzv_id="r")
+    run = rdzv.launch(
+        sys.argv[1:], nnodes=2, framework="command", rdzv_id="r", on_output=said.append
+    )
 thread = threading.Thread(target=start)  # the run does not end with the thread that launched it
 thread.start()
 thread.join()
-while run.status().phase != "running":
+while len({"[0] ready", "[1] ready"} & set(said)) < 2:
     time.sleep(0.1)
 print("running", flush=True)
 """
@@ -247,11 +250,9 @@ print("running", flush=True)
 def test_no_run_outlives_the_process_that_launched_it(
     tmp_path: Path, state: Path, then: str, number: signal.Signals | None
 ) -> None:
-    sleep = tmp_path / "my-sleep"
-    sleep.symlink_to("/bin/sleep")
-    script = LAUNCHES.replace("{sleep}", str(sleep)) + then
+    saves = f"trap 'sleep 0.3; touch {tmp_path}/saved-$NODE_RANK; exit 1' TERM; echo ready"
     process = subprocess.Popen(
-        [sys.executable, "-c", script],
+        [sys.executable, "-c", LAUNCHES + then, *shell(f"{saves}; while :; do sleep 0.1; done")],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -259,7 +260,7 @@ def test_no_run_outlives_the_process_that_launched_it(
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "running\n"
-    assert processes_with(str(sleep))
+    assert processes_with(str(tmp_path))
     if number is not None:
         os.killpg(process.pid, number)  # as a terminal does
     _, err = process.communicate(timeout=SECONDS)
@@ -272,6 +273,7 @@ def test_no_run_outlives_the_process_that_launched_it(
     assert result.status == "cancelled"
     reason = "KeyboardInterrupt in the program" if number is signal.SIGINT else "SIGTERM"
     assert reason in result.message, err
+    assert len(list(tmp_path.glob("saved-*"))) == 2  # each program had its grace
 
 
 # ---- runs that others have launched -------------------------------------------------------------
