@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import IO
 
 _MAIN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py")
@@ -43,8 +43,8 @@ class RdzvError(Exception):
 
 def start(
     words: list[str], stderr: int | IO[bytes], cwd: str | os.PathLike[str] | None = None
-) -> subprocess.Popen[str]:
-    """Start `rdzv` with these words; its standard output is a pipe of lines."""
+) -> subprocess.Popen[bytes]:
+    """Start `rdzv` with these words; its standard output is a pipe."""
     if not sys.executable:
         raise RdzvError(
             "this Python does not know its own path, so it cannot start 'rdzv'",
@@ -57,8 +57,6 @@ def start(
         stderr=stderr,
         cwd=cwd,
         env={**os.environ, "PATH": _path()},
-        encoding="utf-8",
-        errors="replace",
         start_new_session=True,
     )
 
@@ -78,14 +76,19 @@ def lines_of(words: list[str]) -> Iterator[str]:
         with start(words, said) as process:
             try:
                 assert process.stdout is not None
-                for line in process.stdout:
-                    yield line.rstrip("\n")
+                yield from text_of(process.stdout)
             except BaseException:
                 process.kill()
                 raise
         if process.returncode:
             said.seek(0)
-            raise error_of(said.read().decode("utf-8", "replace"), process.returncode)
+            raise error_of("\n".join(text_of(said)), process.returncode)
+
+
+def text_of(lines: Iterable[bytes]) -> Iterator[str]:
+    """The lines as text; a carriage return is a progress bar's, and ends none."""
+    for line in lines:
+        yield line.decode("utf-8", "replace").rstrip("\n")
 
 
 def error_of(said: str, exit_code: int) -> RdzvError:

@@ -15,13 +15,13 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rdzv.command import RdzvError, error_of, start
+from rdzv.command import RdzvError, error_of, start, text_of
 
 OnEvent = Callable[[Mapping[str, Any]], object]
 OnOutput = Callable[[str], object]
 
 _logger = logging.getLogger("rdzv")
-_KEPT_LINES = 50
+_KEPT_LINES = 200
 _LAST_LINES_SECONDS = 1.0
 
 
@@ -55,8 +55,8 @@ class Launcher:
         self._said: deque[str] = deque(maxlen=_KEPT_LINES)
         self._unsaid: list[str] = []
         self._saying = threading.Lock()
-        self._process: subprocess.Popen[str] | None = None
-        self._failure: BaseException | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._failure: Exception | None = None
         self._owner = os.getpid()
         self._stopped = False
         self.begun = threading.Event()
@@ -86,7 +86,7 @@ class Launcher:
         """Whether it was ended by the signal of `stop`, and did not end in order."""
         return self._stopped and self.exit_code == -signal.SIGTERM
 
-    def refusal(self) -> BaseException:
+    def refusal(self) -> Exception:
         """Why it has ended without a result."""
         if self._failure is not None:
             return self._failure
@@ -110,29 +110,29 @@ class Launcher:
             other.start()
             assert process.stdout is not None
             with process.stdout as lines:
-                for line in lines:
+                for line in text_of(lines):
                     self._hear(line)
             self.exit_code = process.wait()
             other.join(_LAST_LINES_SECONDS)  # a stray process may still have that pipe
-        except BaseException as exc:  # noqa: BLE001 (the caller's thread raises it)
+        except Exception as exc:  # noqa: BLE001 (the caller's thread raises it)
             self._failure = exc
         finally:
             _living.discard(self)
             self.ended.set()
             self.begun.set()
 
-    def _read_output(self, process: subprocess.Popen[str]) -> None:
+    def _read_output(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stderr is not None
         with process.stderr as lines:
-            for line in lines:
-                self._say(line.rstrip("\n"))
+            for line in text_of(lines):
+                self._say(line)
 
     def _hear(self, line: str) -> None:
         try:
             event = json.loads(line)
             kind = event["kind"]
         except (ValueError, KeyError, TypeError):  # a help text, a dry run
-            self._say(line.rstrip("\n"))
+            self._say(line)
             return
         if kind == "launch":
             with self._saying:
@@ -163,7 +163,7 @@ class Launcher:
         """What a listener raises must not end the run: it is logged."""
         try:
             listener(what)
-        except Exception:
+        except BaseException:  # also what exits: nobody would read on
             _logger.exception("%r failed; the run continues", listener)
 
 

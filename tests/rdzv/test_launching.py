@@ -167,13 +167,14 @@ def test_no_output_is_lost_and_a_listener_that_raises_ends_nothing(
 ) -> None:
     output: list[str] = []
     run = rdzv.launch(
-        "seq 100000 300000",  # more than any pipe holds
+        shell("printf '1 %%\\r2 %%\\n'; seq 100000 300000"),  # more than any pipe holds
         nnodes=1,
         framework="command",
-        on_event=lambda event: event["nothing"],
+        on_event=lambda event: sys.exit("nobody exits here"),
         on_output=output.append,
     )
     assert run.wait(SECONDS).ok
+    assert output[1] == "1 %\r2 %"
     assert [line for line in output if line.isdigit()] == [str(n) for n in range(100_000, 300_001)]
     assert "failed; the run continues" in caplog.text
 
