@@ -1,0 +1,54 @@
+// What happened, the newest first.
+
+import { button, clip, el, failed, field, fill, say, scrolls, show, table } from "./dom.js";
+import { counted, duration } from "./words.js";
+
+const SHOWN = 500;
+
+/** See `views` in main.js. */
+export function eventsView(place, ctx) {
+  let usual = false;
+  let most = SHOWN;
+  let allThere = Boolean(ctx.source.saved);
+  const { whole, body } = table("Events, the newest first", ["At", "Event", "Slot", "Phase", "Why"]);
+  const box = el("input", { type: "checkbox", on: { change: () => {
+    usual = box.checked;
+    draw();
+  } } });
+  const none = el("p", { class: "note nothing" });
+  const wrong = el("div");
+  const older = button("Older", async () => {
+    older.disabled = true;
+    fill(wrong);
+    try {
+      const [first] = ctx.store.events;
+      const found = first ? await ctx.source.get(ctx.run, "events", { before: first.number }) : [];
+      allThere = !found.length;
+      ctx.store.prepend(found);
+      most += found.length;
+      draw();
+    } catch (error) {
+      fill(wrong, failed("older events", error, () => older.click()));
+    }
+    older.disabled = false;
+  });
+  const end = el("p", { class: "note" }, "There are no older events.");
+  place.append(el("div", { class: "controls" }, field("Show also what every node does", box)), none,
+    scrolls("Events", whole), older, end, wrong);
+
+  function draw() {
+    const all = ctx.store.events.filter((event) => usual || !event.usual);
+    const shown = all.slice(-most).reverse();
+    fill(body, shown.map((event) => el("tr", {}, [duration(event.at), clip(event.kind, 80), event.slot ?? "",
+      `${clip(event.phase, 40)}${event.epoch > 1 ? `, epoch ${event.epoch}` : ""}`, clip(event.reason)]
+      .map((cell) => el("td", {}, cell)))));
+    const hidden = ctx.store.events.length - all.length;
+    say(none, hidden ? `Only usual events so far: ${counted(hidden, "event")} not shown.` : "Nothing has happened yet.");
+    show(none, !shown.length);
+    show(whole.parentElement, shown.length > 0);
+    show(older, !allThere);
+    show(end, allThere);
+  }
+  draw();
+  return { update: (touched) => touched.events && draw() };
+}

@@ -1,0 +1,137 @@
+// Keeps the state of a run up to date: by a stream, or where a proxy holds that back, by asking.
+
+const SILENCE_MS = 15000; // the server beats each 10 s
+const AGAIN_MS = 1000;
+const HIDDEN_MS = 300000; // a page that nobody sees for so long stops its stream
+
+function pause(ms) {
+  return new Promise((done) => setTimeout(done, ms));
+}
+
+/**
+ * The connection of the page to one run.
+ *
+ * `on` has: state(state), change(change), link(up, error), closed() when the session is over,
+ * failed(error).
+ */
+export class Feed {
+  polls = false;
+  #stopped = false;
+  #quiet = 0;
+  #after = null;
+  #over = false;
+  #abort = null;
+  #hidden = null;
+  #wake = null;
+
+  constructor(source, run, on) {
+    Object.assign(this, { source, run, on });
+    this.seen = () => this.#look();
+    document.addEventListener("visibilitychange", this.seen);
+    this.#keep();
+  }
+
+  stop() {
+    this.#stopped = true;
+    this.#abort?.abort();
+    clearTimeout(this.#hidden);
+    this.#wake?.();
+    document.removeEventListener("visibilitychange", this.seen);
+  }
+
+  async #keep() {
+    while (!this.#stopped && !this.#over) {
+      try {
+        if (this.#wake) await this.#sleep;
+        else if (this.#after === null) await this.#begin();
+        else if (this.polls) await this.#poll();
+        else await this.#stream();
+      } catch (error) {
+        if (this.#stopped) return;
+        if (error.status === 401) return this.on.closed();
+        if (error.status === 404 || error.status === 403) return this.on.failed(error);
+        if (error.name !== "AbortError") {
+          this.on.link(false, error);
+          await pause(AGAIN_MS);
+        }
+      }
+    }
+  }
+
+  async #begin() {
+    const state = await this.source.get(this.run, "state");
+    if (this.#stopped) return;
+    this.#after = state.n;
+    this.#over = state.head.over;
+    this.on.state(state);
+    this.on.link(true);
+  }
+
+  async #poll() {
+    const found = await this.source.get(this.run, "changes", { after: this.#after }, this.#signal());
+    this.on.link(true);
+    found.forEach((change) => this.#take(change));
+    await pause(AGAIN_MS / 4);
+  }
+
+  async #stream() {
+    const signal = this.#signal();
+    const mine = this.#abort;
+    let beats = 0;
+    let watch = setTimeout(() => mine.abort(), SILENCE_MS);
+    const beat = () => {
+      beats += 1;
+      this.#quiet = 0;
+      this.on.link(true);
+      clearTimeout(watch);
+      watch = setTimeout(() => mine.abort(), SILENCE_MS);
+    };
+    const began = performance.now();
+    try {
+      const pieces = this.source.lines(this.run, "stream", { after: this.#after }, signal, beat);
+      for await (const change of pieces) {
+        if (this.#stopped || this.#take(change)) return;
+      }
+      if (performance.now() - began < AGAIN_MS) await pause(AGAIN_MS);
+    } finally {
+      clearTimeout(watch);
+      const waited = performance.now() - began >= SILENCE_MS - AGAIN_MS;
+      if (!beats && waited && ++this.#quiet >= 2) this.polls = true;
+    }
+  }
+
+  /** Whether this stream is to be left. */
+  #take(change) {
+    if (change.reset) {
+      this.#after = null;
+      return true;
+    }
+    if (change.n !== undefined) this.#after = change.n;
+    if (change.head) this.#over = change.head.over;
+    if (!change.beat) this.on.change(change);
+    return this.#over;
+  }
+
+  #signal() {
+    this.#abort = new AbortController();
+    return this.#abort.signal;
+  }
+
+  #sleep = null;
+
+  #look() {
+    clearTimeout(this.#hidden);
+    if (document.hidden) {
+      this.#hidden = setTimeout(() => {
+        this.#sleep = new Promise((done) => {
+          this.#wake = done;
+        });
+        this.#abort?.abort();
+      }, HIDDEN_MS);
+    } else if (this.#wake) {
+      const wake = this.#wake;
+      this.#wake = null;
+      wake();
+    }
+  }
+}

@@ -1,0 +1,48 @@
+// Where the ranks are when nothing moves: what was found, and a look on request.
+
+import { button, clip, el, failed, fill, say, section, show } from "./dom.js";
+
+const MOST_PLACES = 100;
+
+function lookOf(look) {
+  return [
+    el("p", { class: "sentence" }, clip(look.sentence, 1000)),
+    look.next_step ? el("p", { class: "next" }, `try: ${clip(look.next_step, 1000)}`) : null,
+    look.places.length ? null : el("p", { class: "note nothing" }, "No rank could be seen."),
+    look.places.slice(0, MOST_PLACES).map((one, number) => el("details", { open: number < 2 },
+      el("summary", {}, `${clip(one.head, 200)} `, el("span", { class: "dim" }, `ranks ${clip(one.ranks, 80)}`)),
+      el("pre", { tabindex: "0" }, one.frames.map((frame) => `${clip(frame)}\n`)))),
+    look.places.length > MOST_PLACES ? el("p", {}, `and ${look.places.length - MOST_PLACES} more places`) : null,
+    look.notes.length ? section("Not seen", el("ul", {}, look.notes.map((note) => el("li", {}, clip(note))))) : null,
+  ];
+}
+
+/** See `views` in main.js. */
+export function hangView(place, ctx) {
+  const stall = el("p", { class: "current" });
+  const found = el("div", { "aria-live": "polite" });
+  const look = async () => {
+    again.disabled = true;
+    fill(found, el("p", { class: "note loading" }, "Looking at all ranks; this takes up to 7 s …"));
+    try {
+      fill(found, lookOf(await ctx.source.act(ctx.run, { act: "look" })));
+    } catch (error) {
+      fill(found, failed("what the ranks do", error, look));
+    }
+    again.disabled = false;
+    say(again, "Look again");
+  };
+  const again = button("Look at all ranks", look);
+  const may = el("p", { class: "note" }, "A look shows where every rank is now and stops nothing: run ",
+    el("code", {}, `rdzv look ${clip(ctx.run, 80)}`), ", or start this page with ", el("code", {}, "rdzv ui --ui-actions"), ".");
+  fill(place, stall, el("p", {}, again), may, found);
+  const head = () => {
+    const now = ctx.store.head;
+    say(stall, clip(now.stall, 1000) || (now.over ? "Nothing was found: no stall and no slow rank."
+      : "Nothing found: no stall and no slow rank so far."));
+    show(again, ctx.actions && !now.over);
+    show(may, !ctx.actions && !now.over);
+  };
+  head();
+  return { update: (touched) => touched.head && head() };
+}

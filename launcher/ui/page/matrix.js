@@ -1,0 +1,124 @@
+// Who reaches whom: a cell for each pair of nodes, up to 1,024 x 1,024.
+
+import { picks, sized } from "./canvas.js";
+import { badge, clip, el, fill, loaded, say, scrolls, section } from "./dom.js";
+import { counted, grouped, milliseconds } from "./words.js";
+
+const MOST_PAIRS = 50;
+const GOOD = 1; // the number of the outcome that every pair is to have; 0 is: not probed
+const SLOW_MS = 1; // below this, no difference matters
+const FAILED = [[196, 30, 42], [232, 112, 18], [124, 58, 190], [190, 30, 120], [110, 60, 30], [0, 110, 150], [90, 90, 0]];
+
+function bytes(text) {
+  return Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+}
+
+function rtt(byte) {
+  return byte ? 0.001 * 2 ** (byte / 10) : 0;
+}
+
+/** The colour of a cell: good ones from green to yellow by their time, failed ones by outcome. */
+function shade(outcome, byte) {
+  if (!outcome) return [128, 136, 146];
+  if (outcome !== GOOD) return FAILED[(outcome - 2) % FAILED.length];
+  const slow = byte ? Math.min(1, Math.max(0, Math.log2(rtt(byte) / SLOW_MS) / 6)) : 0;
+  return [46 + slow * 190, 157 + slow * 20, 79 - slow * 40];
+}
+
+class Cells {
+  constructor(found) {
+    this.names = found.names;
+    this.side = found.names.length;
+    this.outcomes = found.outcomes;
+    this.cells = bytes(found.cells);
+    this.rtts = bytes(found.rtts);
+    this.counts = found.outcomes.map(() => 0);
+    this.failed = [];
+    this.failures = 0;
+    this.cells.forEach((outcome, at) => {
+      this.counts[outcome] += 1;
+      if (outcome > GOOD && ++this.failures <= MOST_PAIRS) this.failed.push(at);
+    });
+    this.counts[0] -= Math.min(this.counts[0], this.side); // a node does not probe itself
+  }
+
+  words(at) {
+    const [row, column] = [Math.floor(at / this.side), at % this.side];
+    if (row === column) return `${clip(this.names[row], 80)}: the node itself`;
+    const time = this.rtts[at] ? `, ${milliseconds(rtt(this.rtts[at]))}` : "";
+    const found = this.outcomes[this.cells[at]] ?? "not known";
+    return `${clip(this.names[row], 80)} to ${clip(this.names[column], 80)}: ${clip(found, 80)}${time}`;
+  }
+
+  picture() {
+    const image = new ImageData(this.side, this.side);
+    this.cells.forEach((outcome, at) => {
+      const self = at % (this.side + 1) === 0;
+      image.data.set([...shade(outcome, this.rtts[at]), self ? 60 : 255], at * 4);
+    });
+    const canvas = el("canvas");
+    canvas.width = canvas.height = this.side;
+    canvas.getContext("2d").putImageData(image, 0, 0);
+    return canvas;
+  }
+}
+
+function legend(cells) {
+  return el("ul", { class: "legend" }, cells.outcomes.map((words, outcome) => {
+    const swatch = el("span", { class: "swatch" });
+    swatch.style.background = `rgb(${shade(outcome, 0)})`;
+    const text = outcome === GOOD ? `${words}; the more yellow, the slower` : words;
+    return cells.counts[outcome] || outcome === GOOD
+      ? el("li", {}, swatch, `${clip(text, 80)}: ${grouped(cells.counts[outcome])}`) : null;
+  }));
+}
+
+function drawn(found, shape) {
+  const cells = new Cells(found);
+  const canvas = el("canvas", { tabindex: "0", role: "img",
+    "aria-label": `${grouped(cells.side)} by ${grouped(cells.side)} nodes, ${counted(cells.failures, "failed pair")}` });
+  const words = el("p", { class: "picked", "aria-live": "polite" }, "Rows probe, columns are probed. Point at a cell, or press the arrow keys, to read it.");
+  const picture = cells.picture();
+  const whole = el("div", { class: "matrix" }, canvas);
+  let size = 1;
+  shape.draw = () => {
+    const room = Math.min(whole.clientWidth, 768);
+    if (!room || !cells.side) return;
+    size = Math.min(24, cells.side > room ? room / cells.side : Math.floor(room / cells.side));
+    const brush = sized(canvas, size * cells.side, size * cells.side);
+    brush.imageSmoothingEnabled = false;
+    brush.drawImage(picture, 0, 0, size * cells.side, size * cells.side);
+  };
+  picks(canvas, () => [cells.side, cells.side], (x, y) => [Math.floor(x / size), Math.floor(y / size)], (column, row) =>
+    say(words, cells.words(row * cells.side + column)));
+  const left = cells.failures - cells.failed.length;
+  const pairs = cells.failures ? el("ul", { class: "pairs" }, cells.failed.map((at) => el("li", {}, cells.words(at))),
+    left ? el("li", {}, `and ${grouped(left)} more`) : null) : el("p", {}, "No pair has failed.");
+  requestAnimationFrame(shape.draw);
+  return [
+    el("ul", { class: "networks" }, found.networks.map((one, number) => el("li", {},
+      number === found.shown ? badge("shown", "good") : null, ` ${clip(one.network)}: ${clip(one.verdict)}`))),
+    el("p", {}, clip(found.rtt_words)), words, whole, legend(cells),
+    section("Failed pairs", scrolls("Failed pairs", pairs)),
+  ];
+}
+
+/** See `views` in main.js. */
+export function matrixView(place, ctx) {
+  const shape = { draw: () => {} };
+  const box = el("div");
+  fill(place, box);
+  const again = loaded(box, "the matrix", () => ctx.source.get(ctx.run, "matrix"),
+    (found) => found.shown === null ? "No network was probed yet; with one node, none is." : "",
+    (found) => drawn(found, shape));
+  again();
+  let phase = ctx.store.head.state;
+  return {
+    resized: () => shape.draw(),
+    update(touched) {
+      if (!touched.head || ctx.store.head.state === phase) return;
+      phase = ctx.store.head.state;
+      again();
+    },
+  };
+}

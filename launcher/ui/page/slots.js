@@ -1,0 +1,65 @@
+// The table of slots: the worst first, 200 of them and then more on request.
+
+import { badge, button, clip, el, fill, say, scrolls, show, table } from "./dom.js";
+import { counted, duration } from "./words.js";
+
+const MORE = 200;
+const COLUMNS = ["Slot", "Rank", "Node", "State", "How it is", "Progress", "Log"];
+
+function cellsOf(slot, ctx) {
+  const quiet = slot.silent === null ? "" : `silent for ${duration(slot.silent)}`;
+  const exit = slot.exit_code === null ? "" : `exit code ${slot.exit_code}`;
+  const words = [slot.problem, slot.words, exit, quiet].filter(Boolean).join("; ");
+  const log = slot.rank === null ? "" : el("a", { href: ctx.address({ view: "logs", node: slot.rank, rank: null }),
+    "aria-label": `Log of node ${slot.rank}` }, "log");
+  return [
+    slot.slot,
+    slot.rank ?? "",
+    el("span", { title: clip(slot.address, 200) }, clip(slot.host, 80) || "not known"),
+    badge(slot.state, slot.tone),
+    clip(words),
+    clip(slot.progress, 120),
+    log,
+  ];
+}
+
+/** The table; `update(touched)` draws only what has changed. */
+export function slotTable(ctx) {
+  const { whole, body } = table("Slots, the worst first", COLUMNS);
+  const more = button("", () => {
+    most += MORE;
+    update();
+  });
+  const none = el("p", { class: "note nothing" }, "This run has no slots yet.");
+  const box = el("div", {}, none, scrolls("Slots", whole), more);
+  const rows = new Map();
+  let most = MORE;
+
+  function rowOf(slot) {
+    const known = rows.get(slot.slot);
+    if (known?.slot === slot) return known.row;
+    const row = known?.row ?? el("tr");
+    row.className = `is-${slot.tone}`;
+    fill(row, cellsOf(slot, ctx).map((cell) => el("td", {}, cell)));
+    rows.set(slot.slot, { slot, row });
+    return row;
+  }
+
+  function update() {
+    const all = ctx.store.worstFirst();
+    const shown = all.slice(0, most);
+    shown.forEach((slot, place) => {
+      const row = rowOf(slot);
+      if (body.children[place] !== row) body.insertBefore(row, body.children[place] ?? null);
+    });
+    while (body.children.length > shown.length) body.lastChild.remove();
+    const left = all.length - shown.length;
+    show(more, left > 0);
+    say(more, `Show ${Math.min(MORE, left)} more of ${counted(left, "slot")}`);
+    show(none, !all.length);
+    show(whole.parentElement, all.length > 0);
+  }
+
+  update();
+  return { box, update };
+}

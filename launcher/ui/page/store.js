@@ -1,0 +1,69 @@
+// All that is known of the run that is shown. Pure: no clock, no network, no element.
+
+const MOST_EVENTS = 2000;
+
+/** What one change, or several, have touched. */
+export class Touched {
+  head = false;
+  events = false;
+  epochs = false;
+  ranks = false;
+  slots = new Set();
+}
+
+/** A run, as State and the Changes after it tell. */
+export class Store {
+  constructor(state) {
+    this.n = state.n;
+    this.head = state.head;
+    this.slots = new Map(state.slots.map((slot) => [slot.slot, slot]));
+    this.ranks = new Map(state.ranks.map((rank) => [rank.rank, rank]));
+    this.events = state.events.slice(-MOST_EVENTS);
+    this.epochs = state.epochs;
+  }
+
+  /** Take a change over, and note in `touched` what it touches. */
+  apply(change, touched) {
+    if (change.n !== undefined) this.n = change.n;
+    if (change.head) {
+      this.head = change.head;
+      touched.head = true;
+    }
+    for (const slot of change.slots ?? []) {
+      this.slots.set(slot.slot, slot);
+      touched.slots.add(slot.slot);
+    }
+    for (const rank of change.ranks ?? []) {
+      this.ranks.set(rank.rank, rank);
+      touched.ranks = true;
+    }
+    if (change.events) {
+      // A stream that was taken up again may repeat some.
+      const newest = this.events.length ? this.events[this.events.length - 1].number : -Infinity;
+      this.events.push(...change.events.filter((event) => event.number > newest));
+      this.events = this.events.slice(-MOST_EVENTS);
+      touched.events = true;
+    }
+    if (change.epochs) {
+      this.epochs = change.epochs;
+      touched.epochs = true;
+    }
+  }
+
+  /** Events before those that are known. */
+  prepend(events) {
+    const oldest = this.events.length ? this.events[0].number : Infinity;
+    this.events = [...events.filter((event) => event.number < oldest), ...this.events];
+  }
+
+  /** The slots, what everybody looks for first. */
+  worstFirst() {
+    return [...this.slots.values()].sort((a, b) => b.worse - a.worse || a.slot - b.slot);
+  }
+
+  /** The slots that have a node, by its rank. */
+  nodes() {
+    const found = [...this.slots.values()].filter((slot) => slot.rank !== null);
+    return found.sort((a, b) => a.rank - b.rank);
+  }
+}

@@ -1,0 +1,65 @@
+"""One Chromium for all tests of a worker, and a fresh context for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.ui.seen import CHROMIUM, Seen, watched
+from tests.ui.stub import TICKET, Stub, serving
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext
+
+Open = Callable[..., Seen]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium; Playwright's own is never fetched."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        arguments = ["--no-sandbox", "--font-render-hinting=none", "--disable-lcd-text"]
+        made = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def context(browser: Browser) -> Iterator[Callable[..., BrowserContext]]:
+    """Make contexts; they end with the test."""
+    with ExitStack() as stack:
+
+        def make(**options: Any) -> BrowserContext:
+            made = browser.new_context(
+                **{"viewport": {"width": 1280, "height": 800}, "locale": "en-US", **options}
+            )
+            stack.callback(made.close)
+            made.set_default_timeout(10_000)
+            return made
+
+        yield make
+
+
+@pytest.fixture
+def opened(context: Callable[..., BrowserContext]) -> Iterator[Open]:
+    """Open the page of a stub in a context of its own; whatever it does wrong fails the test."""
+    with ExitStack() as stack:
+        seen: list[Seen] = []
+
+        def open_(
+            stub: Stub | None = None, view: str = "now", *, ticket: str = TICKET, **options: Any
+        ) -> Seen:
+            stub = stack.enter_context(serving(stub or Stub()))
+            made = watched(context(**options), stub)
+            seen.append(made)
+            made.page.goto(f"{stub.address}#t={ticket}&view={view}")
+            return made
+
+        yield open_
+        for one in seen:
+            one.check()

@@ -1,0 +1,291 @@
+"""Runs as the contract of the page has them, of any size and in each state; all of it generated."""
+
+from __future__ import annotations
+
+import base64
+import math
+from typing import Any, Literal
+
+from launcher.ui.shapes import (
+    Checks,
+    Curve,
+    Curves,
+    Environment,
+    Epoch,
+    Event,
+    FoundBy,
+    Head,
+    LogPiece,
+    Look,
+    Machine,
+    Matrix,
+    PhaseName,
+    Rank,
+    RunRow,
+    Saved,
+    Slot,
+    Span,
+    State,
+    Tone,
+)
+
+How = Literal["gathering", "running", "failed", "restarting"]
+SIZES = (1, 4, 64, 1024)
+HOWS: tuple[How, ...] = ("gathering", "running", "failed", "restarting")
+_PHASES: tuple[PhaseName, ...] = (
+    *("submitted", "queued", "booted", "joined", "verified", "armed", "running", "ended"),
+)
+_SENTENCES: dict[How, tuple[Tone, str, str]] = {
+    "gathering": ("wait", "{most} of {nodes} nodes have joined; slot {last} waits at Slurm", ""),
+    "running": ("good", "running on {nodes} nodes for 5 min, step 1,200", ""),
+    "failed": ("bad", "rank 5 on node 0 (h0) ran out of memory", "see rdzv logs demo --rank 5"),
+    "restarting": ("wait", "node 0 (h0) was lost; the programs start again in 8 s", ""),
+}
+
+
+def head(nodes: int, how: How, **changes: Any) -> Head:
+    """How the run stands."""
+    tone, sentence, next_step = _SENTENCES[how]
+    words = sentence.format(nodes=nodes, most=nodes - 1, last=nodes - 1)
+    made = Head(
+        run="demo",
+        launch_id="3f2c",
+        state=how,
+        tone=tone,
+        sentence=words,
+        next_step=next_step,
+        over=how == "failed",
+        elapsed=318.4,
+        remaining=120.0 if how == "gathering" else None,
+        epoch=2 if how == "restarting" else 1,
+        restarts=1 if how == "restarting" else 0,
+        max_restarts=3,
+        nodes=str(nodes),
+        trouble="",
+        silent_seconds=None,
+        stall="rank 2 on node 0 (h0) makes the others wait" if how == "running" else "",
+        command="train.py --batch 8",
+        scheduler="slurm",
+        host="login1",
+        started_at=1764081000.0,
+        digest="5a1f0c",
+        result=_RESULT if how == "failed" else None,
+    )
+    made.update(changes)  # type: ignore[typeddict-item]
+    return made
+
+
+_RESULT = {
+    "status": "failed",
+    "exit_code": 137,
+    "exit_code_of": "program",
+    "message": "rank 5 on node 0 (h0) was killed for memory",
+    "hint": "use a smaller batch",
+    "certain": False,
+    "evidence": ["the kernel's log of h0 names the process 4711"],
+    "tail": ["Traceback (most recent call last):", "MemoryError"],
+    "log": "/state/demo/logs/rank-5.log",
+}
+
+
+def slot(number: int, nodes: int, how: How, **changes: Any) -> Slot:
+    """A slot; the last one is late, the first one has failed."""
+    late = how == "gathering" and number == nodes - 1
+    bad = how == "failed" and number == 0
+    last = {"gathering": 2 if late else 4, "running": 7, "failed": 8, "restarting": 6}[how]
+    state = "queued" if late else "failed" if bad else _PHASES[last - 1]
+    made = Slot(
+        slot=number,
+        rank=None if how == "gathering" else number,
+        host="" if late else f"h{number}",
+        address="" if late else f"10.0.{number // 250}.{number % 250 + 1}",
+        processes=8,
+        generation=1,
+        state=state,
+        tone="wait" if late else "bad" if bad else "good",
+        words="waits at Slurm" if late else "",
+        problem="killed for memory" if bad else "",
+        progress="step 1,200, loss 0.53" if how == "running" else "",
+        worse=2 if bad else 1 if late else 0,
+        exit_code=137 if bad else None,
+        silent=None,
+        spans=_spans(last, number),
+    )
+    made.update(changes)  # type: ignore[typeddict-item]
+    return made
+
+
+def _spans(last: int, number: int) -> list[Span]:
+    times = [0.0, *(2.0 * each + number % 7 for each in range(1, last))]
+    ends: list[float | None] = [*times[1:], None]
+    return [Span(phase=p, start=s, end=e) for p, s, e in zip(_PHASES, times, ends, strict=False)]
+
+
+def event(number: int, **changes: Any) -> Event:
+    """An event; one of four is not usual."""
+    made = Event(
+        number=number,
+        at=number * 1.5,
+        kind="lost" if number % 4 == 0 else "joined",
+        reason=f"reason {number}",
+        phase="gathering",
+        epoch=1,
+        slot=number % 4,
+        usual=number % 4 != 0,
+    )
+    made.update(changes)  # type: ignore[typeddict-item]
+    return made
+
+
+def state(nodes: int, how: How = "running") -> State:
+    """All of the first screen."""
+    epochs = [
+        Epoch(
+            epoch=1,
+            ran_seconds=95.0,
+            words="node 0 (h0) was lost",
+            then="started again on 4 nodes",
+            exit_code=83,
+            evidence=["no lease for 30 s"],
+        )
+    ]
+    return State(
+        n=10,
+        head=head(nodes, how),
+        slots=[slot(number, nodes, how) for number in range(nodes)],
+        events=[event(number) for number in range(300, 320)],
+        ranks=[rank(number) for number in range(min(nodes, 64))] if how == "running" else [],
+        epochs=epochs if how == "restarting" else [],
+    )
+
+
+def rank(number: int, step: int = 1200) -> Rank:
+    """What a process has reported last."""
+    return Rank(rank=number, slot=number, step=step, at=300.0, values={"loss": 0.53, "lr": "NaN"})
+
+
+def checks() -> Checks:
+    """Of each level, one."""
+    found = [
+        FoundBy(level="fail", check="clock", text="slot 3 is 40 s ahead", fix="start chronyd"),
+        FoundBy(level="warn", check="disk", text="/tmp of 4 nodes has 2 GiB left", fix=""),
+        FoundBy(level="skipped", check="rdma", text="there is no device", fix=""),
+        FoundBy(level="ok", check="gpu", text="8 GPUs on each node", fix=""),
+    ]
+    return Checks(findings=found, total="1 failed, 1 warning, 1 skipped, 1 ok")
+
+
+def matrix(nodes: int) -> Matrix:
+    """Node 1 does not reach node 2, and the last one is slow."""
+    cells, rtts = bytearray(b"\1" * nodes * nodes), bytearray(b"\x4b" * nodes * nodes)
+    for one in range(nodes):
+        cells[one * nodes + one] = rtts[one * nodes + one] = 0
+        rtts[one * nodes + nodes - 1] = 150
+    if nodes > 2:
+        cells[nodes + 2], rtts[nodes + 2] = 3, 0
+    return Matrix(
+        networks=[
+            {"network": "eth0 10.0.0.0/16", "verdict": "1 of 12 directed pairs fails"},
+            {"network": "ib0 10.9.0.0/16", "verdict": "not all nodes have it"},
+        ],
+        shown=0 if nodes > 1 else None,
+        names=[f"{number} h{number}" for number in range(nodes)],
+        outcomes=["not probed", "good", "refused", "no answer"],
+        cells=base64.b64encode(cells).decode(),
+        rtts=base64.b64encode(rtts).decode(),
+        rtt_words="0.18 ms usual, 33 ms at most",
+    )
+
+
+def curves(points: int = 200) -> Curves:
+    """One value with a range and a gap, one of two ranks."""
+    steps = list(range(0, points * 10, 10))
+    loss: list[float | None] = [2.0 * math.exp(-step / 900) + 0.3 for step in steps]
+    loss[points // 2] = None
+    low = [None if value is None else value * 0.9 for value in loss]
+    high = [None if value is None else value * 1.2 for value in loss]
+    median = Curve(label="median of 64 ranks", steps=steps, values=loss, low=low, high=high)
+    lr: list[float | None] = [1e-3 / (1 + step / 500) for step in steps]
+    ones = [
+        Curve(label=f"rank {one}", steps=steps, values=lr, low=None, high=None) for one in (0, 1)
+    ]
+    return Curves(rows=points, curves={"loss": [median], "learning rate": ones})
+
+
+def machines(nodes: int) -> list[Machine]:
+    """The same machine for each node."""
+    facts = [["GPUs", "8 x H100"], ["Memory", "2.0 TiB"], ["Kernel", "6.1"], ["Driver", "570.86"]]
+    return [Machine(slot=n, rank=n, host=f"h{n}", facts=facts) for n in range(nodes)]
+
+
+def environment(node: int) -> Environment:
+    """What a program sees."""
+    return Environment(
+        node=node,
+        host=f"h{node}",
+        table="0 h0 10.0.0.1\n1 h1 10.0.0.2",
+        transport="eth0, TCP",
+        variables=[
+            {"name": "MASTER_ADDR", "value": "10.0.0.1", "reason": "the address of node 0"},
+            {"name": "NODE_RANK", "value": str(node), "reason": "the rank of this node"},
+            {"name": "NCCL_SOCKET_IFNAME", "value": "=eth0", "reason": "the network that works"},
+        ],
+    )
+
+
+def logs() -> list[LogPiece]:
+    """Lines of two ranks, and a note."""
+    return [
+        LogPiece(source="rank 0", lines=[f"step {n} loss {1 / n:.3f}" for n in range(1, 30)]),
+        LogPiece(source="rank 1", lines=["WARNING nan in loss", ""]),
+        LogPiece(note="node 3 (h3): has left, and its log with it"),
+    ]
+
+
+def look() -> Look:
+    """One rank is elsewhere."""
+    return Look(
+        sentence="7 of 8 ranks have waited 4 min in all_reduce #21; rank 5 has not called it",
+        next_step="see what rank 5 prints: rdzv logs demo --rank 5",
+        places=[
+            {"ranks": "5", "head": "rank 5 (node 0, h0), state S", "frames": ["load (data.py:31)"]},
+            {"ranks": "0-4, 6, 7", "head": "7 ranks", "frames": ["all_reduce (c10d.py:3252)"]},
+        ],
+        notes=["node 3 (h3) has not answered for 5 s"],
+    )
+
+
+def run_rows() -> list[RunRow]:
+    """A run of each kind."""
+    return [
+        RunRow(
+            run=name,
+            state=how,
+            tone=tone,
+            exit_code=code,
+            nodes="4",
+            started_at=1764081000.0,
+            took_seconds=took,
+            command="train.py",
+            reason=reason,
+        )
+        for name, how, tone, code, took, reason in (
+            ("demo", "running", "good", None, None, ""),
+            ("demo-2", "failed", "bad", 137, 812.0, "rank 5 ran out of memory"),
+        )
+    ]
+
+
+def saved(nodes: int, how: How = "failed") -> Saved:
+    """All of a run in one file."""
+    return Saved(
+        saved_at="2026-11-25 14:30 UTC",
+        version="0.1.0",
+        state=state(nodes, how),
+        checks=checks(),
+        matrix=matrix(nodes),
+        curves=curves(),
+        machines=machines(nodes),
+        environments={str(node): environment(node) for node in range(nodes)},
+        logs=logs(),
+    )

@@ -1,0 +1,94 @@
+"""A page that a browser shows, and what went wrong in it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.ui.stub import Stub
+
+if TYPE_CHECKING:
+    from playwright.sync_api import BrowserContext, Locator, Page
+
+CHROMIUM = "/usr/bin/chromium"
+VIEWS = (
+    *("now", "matrix", "checks", "curves", "logs"),
+    *("hang", "machines", "epochs", "events", "environment"),
+)
+_VIOLATIONS = """
+window.violations = [];
+document.addEventListener("securitypolicyviolation", (event) =>
+  window.violations.push(`${event.effectiveDirective} ${event.blockedURI} ${event.sample}`));
+"""
+_OF_A_REQUEST = re.compile(r"Failed to load resource|net::ERR_")
+
+
+@dataclass
+class Seen:
+    """A page and its stub.
+
+    Attributes:
+        wrong: Errors of its script, what its console says, requests that leave its origin.
+    """
+
+    page: Page
+    stub: Stub
+    wrong: list[str] = field(default_factory=list)
+
+    def view(self, name: str) -> Locator:
+        """Go to a view by its tab; returns its place."""
+        self.page.locator(f"#tab-{name}").click()
+        found = self.page.locator(f".view-{name}")
+        found.wait_for()
+        return found
+
+    def settled(self) -> None:
+        """Wait until nothing is loading."""
+        self.page.locator(".loading").first.wait_for(state="detached")
+        self.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
+
+    def overflow(self) -> int:
+        """By how many pixels the page is wider than its window."""
+        wide: int = self.page.evaluate(
+            "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        )
+        return wide
+
+    def check(self) -> None:
+        """Nothing is wrong with it so far."""
+        assert self.wrong == []
+        assert self.page.evaluate("() => window.violations") == []
+        assert self.page.evaluate("() => window.executed ?? null") is None
+
+
+def watched(context: BrowserContext, stub: Stub | None) -> Seen:
+    """A page of this context, watched from before its first byte."""
+    context.add_init_script(_VIOLATIONS)
+    page = context.new_page()
+    seen = Seen(page, stub or Stub())
+    page.on("pageerror", lambda error: seen.wrong.append(f"error: {error}"))
+
+    def console(message: object) -> None:
+        kind, text = getattr(message, "type", ""), getattr(message, "text", "")
+        # That a request failed is the browser's own line: a test that refuses one sees it.
+        if kind in ("error", "warning") and not _OF_A_REQUEST.search(text):
+            seen.wrong.append(f"console: {text}")
+
+    page.on("console", console)
+
+    def request(made: object) -> None:
+        url = getattr(made, "url", "")
+        own = (seen.stub.address, "data:", "file:", "blob:")
+        if not url.startswith(own):
+            seen.wrong.append(f"request: {url}")
+
+    page.on("request", request)
+    page.on("dialog", lambda dialog: seen.wrong.append(f"dialog: {dialog.message}"))
+    return seen
+
+
+def missing_chromium() -> str | None:
+    """Say why no browser can look here; None when one can."""
+    return None if Path(CHROMIUM).exists() else f"the page needs {CHROMIUM}"
