@@ -9,12 +9,13 @@ WORKERS ?= 2
 # For tests that mostly wait: for a lease, an engine, a scheduler's next look.
 WAITING ?= 4
 SCHEDULES ?= 200000
-SHARE := not faults and not frameworks and not fuzz and not planted and not schedulers and not wheel and not nightly
+SHARE := not browser and not faults and not frameworks and not fuzz and not planted and not schedulers and not wheel and not nightly
 # Where the tests of each other share are; tests/test_shares.py holds them to it.
 FAULTS := tests/causes tests/faults tests/path tests/attack tests/test_netlab.py
 SCHEDULERS := tests/azureml tests/docker tests/kubernetes tests/prometheus tests/slurm tests/ssh tests/vessl
 FRAMEWORKS := tests/frameworks tests/path
 FUZZ := tests/attack
+BROWSER := tests/ui
 PLANTED := tests/simulation
 EVERYDAY := -n $(WORKERS) -m "$(SHARE)"
 # Nothing is compiled at installation, which takes as long as the rest of it: the first import keeps it.
@@ -23,7 +24,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # ONCE_MORE=FILE runs a failed real-time test once more, alone: tests/once_more.py.
 PYTEST := -m $(if $(ONCE_MORE),tests.once_more $(abspath $(ONCE_MORE)),pytest)
 
-.PHONY: demo demo-restart demo-hang test coverage test-planted test-faults test-schedulers test-frameworks test-pythons fuzz nightly simulate bench plot profile mutate check format openapi reference wheel test-wheel release-check constraints clean
+.PHONY: demo demo-restart demo-hang test coverage test-ui test-planted test-faults test-schedulers test-frameworks test-pythons fuzz nightly simulate bench plot profile mutate check format openapi reference wheel test-wheel release-check constraints clean
 
 $(DEMO_INSTALLED): pyproject.toml constraints.txt
 	@echo "1/3 Creating a virtual environment in $(VENV) (about 5 s)"
@@ -74,6 +75,10 @@ coverage: $(INSTALLED)
 test-pythons: $(INSTALLED)
 	WORKERS=$(WORKERS) $(BIN)/python -m tests.pythons 3.10 3.13
 
+## The page of `rdzv ui` in Debian's Chromium, driven by Playwright, which fetches no browser of its own.
+test-ui: $(INSTALLED)
+	$(BIN)/python $(PYTEST) -n $(WORKERS) -m "browser and not nightly" $(BROWSER) $(PYTEST_ARGS)
+
 ## Every planted bug, and the seeds that take long: what the everyday suite tries some of.
 test-planted: $(INSTALLED)
 	$(BIN)/python $(PYTEST) -n $(WORKERS) -m "planted and not nightly" $(PLANTED) $(PYTEST_ARGS)
@@ -110,7 +115,7 @@ ROUNDS ?= 20
 nightly: $(FUZZ_INSTALLED)
 	RDZV_FRAMEWORKS=all $(BIN)/python -m tests.frameworks.environments
 	RDZV_FRAMEWORKS=all RDZV_ROUNDS=$(ROUNDS) $(BIN)/python $(PYTEST) -n $(WORKERS) --dist loadgroup \
-	  -m "nightly or faults or frameworks" $(PYTEST_ARGS)
+	  -m "nightly or browser or faults or frameworks" $(PYTEST_ARGS)
 	$(MAKE) coverage
 	WORKERS=$(WORKERS) $(BIN)/python -m tests.pythons --all 3.10 3.12 3.13
 	$(MAKE) test-wheel WHEEL=tests EXTRAS=launcher,demo,test

@@ -9,13 +9,14 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from tests.frameworks.environments import ENVIRONMENTS, takes_all
 from tests.once_more import note_marks
-from tests.support.missing import give_up
+from tests.support.missing import CHROMIUM, give_up
 
 
 @functools.cache
@@ -49,6 +50,14 @@ def requires_faults() -> str | None:
     return f"faults need: {', '.join(missing)}" if missing else None
 
 
+@functools.cache
+def requires_browser() -> str | None:
+    """Say why no browser can look at the page here; None when one can."""
+    if not Path(CHROMIUM).is_file():
+        return f"the page needs {CHROMIUM}: apt install chromium"
+    return None if importlib.util.find_spec("playwright") else "playwright is not installed"
+
+
 def missing_programs(*programs: str) -> str | None:
     """Say which of the programs that a mark names are not here; None when all are."""
     missing = [program for program in programs if shutil.which(program) is None]
@@ -65,6 +74,7 @@ def missing_framework(environment: str = "", *programs: str) -> str | None:
 
 
 _REQUIREMENTS: dict[str, Callable[[], str | None]] = {
+    "browser": requires_browser,
     "netns": requires_netns,
     "torch": requires_torch,
     "faults": requires_faults,

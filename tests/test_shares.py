@@ -12,7 +12,9 @@ from tests import pythons
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.mark.parametrize("mark", ["faults", "schedulers", "frameworks", "fuzz", "planted"])
+@pytest.mark.parametrize(
+    "mark", ["browser", "faults", "schedulers", "frameworks", "fuzz", "planted"]
+)
 def test_no_test_of_a_share_lies_where_it_does_not_look(mark: str) -> None:
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
     [listed] = re.findall(rf"^{mark.upper()} := (.*)$", text, re.M)

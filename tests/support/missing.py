@@ -7,6 +7,9 @@ from typing import NoReturn
 
 import pytest
 
+CHROMIUM = "/usr/bin/chromium"
+"""Of Debian's package; Playwright fetches none."""
+
 
 def give_up(reason: str) -> NoReturn:
     """Skip the test, with the reason; in CI (RDZV_CI=1) it fails."""

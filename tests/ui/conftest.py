@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.ui.seen import CHROMIUM, Seen, watched
+from tests.support.missing import CHROMIUM
+from tests.ui.seen import Seen, watched
 from tests.ui.stub import TICKET, Stub, serving
 
 if TYPE_CHECKING:
@@ -52,11 +53,18 @@ def opened(context: Callable[..., BrowserContext]) -> Iterator[Open]:
         seen: list[Seen] = []
 
         def open_(
-            stub: Stub | None = None, view: str = "now", *, ticket: str = TICKET, **options: Any
+            stub: Stub | None = None,
+            view: str = "now",
+            *,
+            ticket: str = TICKET,
+            clock: bool = False,
+            **options: Any,
         ) -> Seen:
             stub = stack.enter_context(serving(stub or Stub()))
             made = watched(context(**options), stub)
             seen.append(made)
+            if clock:
+                made.page.clock.install()
             made.page.goto(f"{stub.address}#t={ticket}&view={view}")
             return made
 

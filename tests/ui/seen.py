@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.ui.stub import Stub
@@ -12,7 +11,6 @@ from tests.ui.stub import Stub
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Locator, Page
 
-CHROMIUM = "/usr/bin/chromium"
 VIEWS = (
     *("now", "matrix", "checks", "curves", "logs"),
     *("hang", "machines", "epochs", "events", "environment"),
@@ -47,7 +45,18 @@ class Seen:
     def settled(self) -> None:
         """Wait until nothing is loading."""
         self.page.locator(".loading").first.wait_for(state="detached")
-        self.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
+        self.page.evaluate(
+            "() => new Promise((done) => requestAnimationFrame(() => setTimeout(done)))"
+        )
+
+    def asks(self, words: str, times: int = 1) -> None:
+        """Wait until it has sent requests with these words in their address."""
+        for _ in range(100):
+            found = [path for _, path, _ in self.stub.asked if words in path]
+            if len(found) >= times:
+                return
+            self.page.wait_for_timeout(50)
+        raise AssertionError(f"{len(found)} requests of {times} have {words}")
 
     def overflow(self) -> int:
         """By how many pixels the page is wider than its window."""
@@ -87,8 +96,3 @@ def watched(context: BrowserContext, stub: Stub | None) -> Seen:
     page.on("request", request)
     page.on("dialog", lambda dialog: seen.wrong.append(f"dialog: {dialog.message}"))
     return seen
-
-
-def missing_chromium() -> str | None:
-    """Say why no browser can look here; None when one can."""
-    return None if Path(CHROMIUM).exists() else f"the page needs {CHROMIUM}"

@@ -15,6 +15,8 @@ from launcher.ui.page import load
 from launcher.ui.shapes import Change, Opened
 from tests.ui import runs
 
+FIRST = 10
+"""The number of the newest change in a state."""
 TICKET, KEY, SESSION = "ticket-1", "key-1", "session-1"
 _RUN = re.compile(r"ui-api/runs/[^/]+/(\w+)")
 
@@ -47,6 +49,7 @@ class Stub:
         self.asked: list[tuple[str, str, dict[str, str]]] = []
         self.acts: list[dict[str, Any]] = []
         self.session_ok = True
+        self.refusal: dict[str, Any] = {}
         self.news = threading.Condition()
         self._cuts = 0
         self._server: ThreadingHTTPServer | None = None
@@ -82,7 +85,7 @@ class Stub:
     def change(self, **what: Any) -> None:
         """Something has changed, by name of a field of Change."""
         with self.news:
-            number = self.answers["state"]["n"] + len(self.changes) + 1
+            number = FIRST + len(self.changes) + 1
             self.changes.append(Change(n=number, **what))
             self.news.notify_all()
 
@@ -175,7 +178,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _of_run(self, what: str) -> None:
         query = parse_qs(urlsplit(self.path).query)
-        after = int(query.get("after", ["0"])[0]) - self.of.answers["state"]["n"]
+        after = int(query.get("after", ["0"])[0]) - FIRST
         if what == "stream":
             return self._stream("changes", max(0, after))
         if what == "logs":
@@ -214,6 +217,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _refuse(self, status: int, message: str) -> None:
         body = {"code": "refused", "message": message, "hint": "ask again", "retryable": False}
+        body |= self.of.refusal
         self._send(status, json.dumps(body).encode(), "application/json", {})
 
     def _send(self, status: int, body: bytes, kind: str, headers: dict[str, str]) -> None:

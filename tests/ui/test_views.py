@@ -51,3 +51,139 @@ def test_every_view_has_its_content(opened: Open) -> None:
         for text in texts:
             place.get_by_text(text).first.wait_for()
         assert seen.overflow() == 0
+
+
+NOTHING = {
+    "matrix": ("No network was probed", {"shown": None, "networks": [], "names": [], "cells": ""}),
+    "checks": ("Nothing was checked yet", {"findings": [], "total": ""}),
+    "curves": ("No rank has reported a value", {"rows": 0, "curves": {}}),
+    "machines": ("No node has joined yet", []),
+    "environment": ("rdzv sets no variable", {"host": "h0", "variables": []}),
+}
+
+
+@pytest.mark.parametrize("name", list(NOTHING))
+def test_loading_nothing_and_failed_look_different(opened: Open, name: str) -> None:
+    words, nothing = NOTHING[name]
+    stub = Stub(4)
+    stub.answers[name] = 503
+    seen = opened(stub)
+    place = seen.view(name)
+    place.get_by_text("the registry does not answer").wait_for()
+    place.get_by_text("try: ask again").wait_for()
+    stub.answers[name] = nothing
+    place.get_by_role("button", name="Try again").click()
+    place.get_by_text(words).wait_for()
+    assert not place.get_by_text("Loading").is_visible()
+
+
+def test_a_view_that_has_nothing_yet_says_so(opened: Open) -> None:
+    stub = Stub(1, "gathering")
+    stub.logs, stub.answers["state"]["events"] = [], []
+    seen = opened(stub)
+    for name, words in {
+        "logs": "Loading the log",
+        "environment": "No node has a rank yet",
+        "events": "Nothing has happened yet",
+        "epochs": "No earlier epoch",
+    }.items():
+        seen.view(name).get_by_text(words).wait_for()
+
+
+def test_the_table_of_many_slots_grows_on_request(opened: Open) -> None:
+    seen = opened(Stub(1024))
+    rows = seen.page.locator(".view-now tbody tr")
+    seen.page.get_by_role("button", name="Show 200 more of 824 slots").click()
+    seen.page.get_by_role("button", name="Show 200 more of 624 slots").wait_for()
+    assert rows.count() == 400
+
+
+def test_a_cell_of_the_matrix_is_read_by_pointer_and_by_keyboard(opened: Open) -> None:
+    seen = opened(Stub(4))
+    place = seen.view("matrix")
+    canvas = place.locator("canvas")
+    canvas.wait_for()
+    seen.page.wait_for_timeout(100)
+    canvas.hover(position={"x": 60, "y": 36})
+    place.locator(".picked", has_text="1 h1 to 2 h2: no answer").wait_for()
+    canvas.focus()
+    seen.page.keyboard.press("ArrowLeft")
+    place.locator(".picked", has_text="1 h1: the node itself").wait_for()
+    seen.page.keyboard.press("ArrowUp")
+    place.locator(".picked", has_text="0 h0 to 1 h1: good, 0.18 ms").wait_for()
+
+
+def test_the_matrix_of_1024_nodes_is_drawn(opened: Open) -> None:
+    seen = opened(Stub(1024))
+    place = seen.view("matrix")
+    place.get_by_text("1 h1 to 2 h2: no answer").first.wait_for()
+    seen.page.wait_for_timeout(100)
+    place.locator("canvas").hover(position={"x": 767.6, "y": 10})
+    place.locator(".picked", has_text="to 1023 h1023: good, 33 ms").wait_for()
+
+
+def test_curves_are_asked_again_when_ranks_report(opened: Open) -> None:
+    seen = opened(Stub(4))
+    place = seen.view("curves")
+    place.get_by_text("Step 1,990").first.wait_for()
+    seen.stub.answers["curves"] = runs.curves(300)
+    seen.stub.change(ranks=[runs.rank(0, 3000)])
+    seen.stub.change(ranks=[runs.rank(1, 3000)])
+    place.get_by_text("Step 2,990").first.wait_for()
+    assert seen.stub.count("/curves") == 2
+
+
+def test_the_log_follows_filters_and_keeps_the_newest_lines(opened: Open) -> None:
+    seen = opened(Stub(4))
+    place = seen.view("logs")
+    log = place.get_by_role("log")
+    log.get_by_text("[rank 0] step 1 loss 1.000").wait_for()
+    high = log.bounding_box()
+    assert high is not None
+    assert high["height"] >= 440
+    seen.stub.log({"source": "rank 0", "lines": [f"line {n}" for n in range(6000)]})
+    log.get_by_text("line 5999").wait_for()
+    assert log.locator("div").count() == 5000
+    assert log.evaluate("(e) => e.scrollHeight - e.scrollTop - e.clientHeight") < 2
+    log.evaluate("(e) => { e.scrollTop = 0; }")
+    seen.page.wait_for_timeout(100)
+    seen.stub.log({"source": "rank 0", "lines": ["one more"]})
+    log.get_by_text("one more").wait_for()
+    assert log.evaluate("(e) => e.scrollTop") < 100
+    place.get_by_label("Only lines with one of").fill("loss, nan")
+    place.get_by_label("Level").select_option("error")
+    place.get_by_role("button", name="rank 3", exact=True).click()
+    seen.asks("rank=3&grep=loss&grep=nan&level=error&lines=1000&follow=1")
+    place.get_by_role("button", name="rank 3", exact=True, pressed=True).wait_for()
+
+
+def test_a_log_that_ends_says_so(opened: Open) -> None:
+    seen = opened(Stub(4))
+    place = seen.view("logs")
+    place.get_by_text("New lines appear at the end").wait_for()
+    seen.stub.log({"over": True})
+    place.get_by_text("nothing more comes").wait_for()
+
+
+def test_older_events_come_on_request_until_there_are_none(opened: Open) -> None:
+    seen = opened(Stub(4))
+    place = seen.view("events")
+    place.get_by_label("Show also what every node does").check()
+    assert place.locator("tbody tr").count() == 20
+    older = place.get_by_role("button", name="Older")
+    older.click()
+    place.get_by_text("reason 100").wait_for()
+    older.click()
+    place.get_by_text("There are no older events").wait_for()
+    place.get_by_label("Show also what every node does").uncheck()
+    assert place.get_by_text("reason 301").count() == 0
+
+
+def test_the_environment_is_of_the_chosen_node_and_filtered(opened: Open) -> None:
+    seen = opened(Stub(4))
+    place = seen.view("environment")
+    place.get_by_label("Node").select_option("2")
+    seen.page.locator(".view-environment tr", has_text="NODE_RANK").get_by_text("2").wait_for()
+    place.get_by_label("Only what contains").fill("nccl")
+    place.get_by_text("1 variable shown").wait_for()
+    assert place.locator("tbody tr:visible").count() == 1

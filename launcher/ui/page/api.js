@@ -55,7 +55,7 @@ export async function openSession(secret) {
 }
 
 /** The query of a path; what is empty, null or undefined is left out, a list is repeated. */
-export function query(values) {
+function query(values) {
   const found = new URLSearchParams();
   for (const [name, value] of Object.entries(values)) {
     for (const one of Array.isArray(value) ? value : [value]) {
@@ -67,7 +67,7 @@ export function query(values) {
 }
 
 /** The objects of NDJSON, as they come; `beat` is called for each piece of it, whatever it is. */
-export async function* objectsOf(body, beat = () => {}) {
+async function* objectsOf(body, beat = () => {}) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   try {

@@ -1,7 +1,7 @@
 // What is there before a run is shown: the list of runs, and the form for a key.
 
 import { openSession } from "./api.js";
-import { badge, clip, el, failed, field, fill, loaded, scrolls, table } from "./dom.js";
+import { badge, clip, el, failed, field, fill, loaded, scrolls, table, toned } from "./dom.js";
 import { date, duration } from "./words.js";
 
 const AGAIN_MS = 5000;
@@ -20,7 +20,7 @@ export function runList(place, source, address, closed) {
     }
   }, (runs) => runs.length ? "" : "No run was launched on this machine: rdzv launch starts one.", (runs) => {
     const { whole, body } = table("Runs, the newest first", ["Run", "State", "Nodes", "Started", "Took", "Command", "Why"]);
-    body.append(...runs.slice(0, MOST_RUNS).map((run) => el("tr", { class: `is-${run.tone}` }, [
+    body.append(...runs.slice(0, MOST_RUNS).map((run) => el("tr", { class: `is-${toned(run.tone)}` }, [
       el("a", { href: address({ run: run.run, view: "now" }) }, clip(run.run, 80)),
       badge(run.exit_code ? `${run.state} (${run.exit_code})` : run.state, run.tone), clip(run.nodes, 20),
       date(run.started_at), run.took_seconds === null ? "" : duration(run.took_seconds),

@@ -59,7 +59,8 @@ export function logsView(place, ctx) {
   const { saved } = ctx.source;
   const pane = new Pane();
   const state = el("p", { class: "note", role: "status" });
-  const asked = { level: "", grep: "", epoch: "", follow: true };
+  // What is chosen here stays chosen while the reader goes from rank to rank.
+  const asked = (ctx.asked ??= { level: "", grep: "", epoch: "", follow: true });
   let typing = null;
   let abort = null;
 
@@ -116,11 +117,11 @@ export function logsView(place, ctx) {
     }
   }
 
-  const filter = el("input", { type: "search", autocomplete: "off", placeholder: "loss, nan", on: { input: () => {
+  const filter = el("input", { type: "search", autocomplete: "off", placeholder: "loss, nan", value: asked.grep, on: { input: () => {
     clearTimeout(typing);
     typing = setTimeout(() => set("grep")(filter.value), TYPING_MS);
   } } });
-  const follow = el("input", { type: "checkbox", checked: true, on: { change: () => set("follow")(follow.checked) } });
+  const follow = el("input", { type: "checkbox", checked: asked.follow, on: { change: () => set("follow")(follow.checked) } });
   const nodes = ctx.store.nodes().map((slot) => [slot.rank, `${slot.rank} ${slot.host}`]);
   const { epoch } = ctx.store.head;
   const epochs = Array.from({ length: Math.min(epoch, 32) }, (_, back) => [epoch - back, `${epoch - back}`]);
@@ -128,8 +129,8 @@ export function logsView(place, ctx) {
     rankControl(ctx, rank),
     field("Node", choice([["", "all"], ...nodes], node, (one) => ctx.go({ node: one === "" ? null : one, rank: null }))),
     field("Only lines with one of", filter),
-    saved ? null : field("Level", choice(LEVELS, "", set("level"))),
-    !saved && epoch > 1 ? field("Epoch", choice([["", "newest"], ...epochs], "", set("epoch"))) : null,
+    saved ? null : field("Level", choice(LEVELS, asked.level, set("level"))),
+    !saved && epoch > 1 ? field("Epoch", choice([["", "newest"], ...epochs], asked.epoch, set("epoch"))) : null,
     saved ? null : field("Follow", follow)), state, pane.box);
   restart();
   return {

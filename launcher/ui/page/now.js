@@ -1,7 +1,7 @@
 // The first screen: one sentence, what follows from it, and where each slot is.
 
 import { acts } from "./acts.js";
-import { badge, clip, el, fill, say, section, show } from "./dom.js";
+import { badge, clip, el, fill, say, section, show, toned } from "./dom.js";
 import { slotTable } from "./slots.js";
 import { timeline } from "./timeline.js";
 import { counting, date, duration } from "./words.js";
@@ -75,7 +75,7 @@ export function nowView(place, ctx) {
   function head() {
     const { head: now } = ctx.store;
     say(sentence, clip(now.sentence, 1000));
-    sentence.className = `sentence is-${now.tone}`;
+    sentence.className = `sentence is-${toned(now.tone)}`;
     show(next, Boolean(now.next_step));
     say(next, `try: ${clip(now.next_step, 1000)}`);
     fill(notes, notesOf(now).map((words) => el("p", { class: "note" }, clip(words, 1000))));

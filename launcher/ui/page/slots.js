@@ -1,6 +1,6 @@
 // The table of slots: the worst first, 200 of them and then more on request.
 
-import { badge, button, clip, el, fill, say, scrolls, show, table } from "./dom.js";
+import { badge, button, clip, el, fill, say, scrolls, show, table, toned } from "./dom.js";
 import { counted, duration } from "./words.js";
 
 const MORE = 200;
@@ -39,7 +39,7 @@ export function slotTable(ctx) {
     const known = rows.get(slot.slot);
     if (known?.slot === slot) return known.row;
     const row = known?.row ?? el("tr");
-    row.className = `is-${slot.tone}`;
+    row.className = `is-${toned(slot.tone)}`;
     fill(row, cellsOf(slot, ctx).map((cell) => el("td", {}, cell)));
     rows.set(slot.slot, { slot, row });
     return row;

@@ -45,5 +45,5 @@ export function date(seconds) {
 export function value(found) {
   if (typeof found !== "number") return String(found);
   const size = Math.abs(found);
-  return size !== 0 && (size < 1e-3 || size >= 1e6) ? found.toExponential(3) : String(Number(found.toPrecision(5)));
+  return size !== 0 && (size < 1e-3 || size >= 1e6) ? Number(found.toPrecision(4)).toExponential() : String(Number(found.toPrecision(5)));
 }

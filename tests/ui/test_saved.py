@@ -1,0 +1,60 @@
+"""A run in one file: opened from a disk, without a network, with the same views."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from launcher.ui.page import saved_page
+from tests.ui import runs
+from tests.ui.seen import VIEWS, watched
+from tests.ui.test_access import found_by_axe
+
+if TYPE_CHECKING:
+    from playwright.sync_api import BrowserContext
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.mark.parametrize("nodes", [4, pytest.param(1024, marks=pytest.mark.nightly)])
+def test_a_saved_file_shows_every_view(
+    context: Callable[..., BrowserContext], tmp_path: Path, nodes: int
+) -> None:
+    file = tmp_path / "run.html"
+    file.write_bytes(saved_page(runs.saved(nodes)))
+    seen = watched(context(offline=True), None)
+    page = seen.page
+    page.goto(file.as_uri())
+    page.get_by_text("Saved at 2026-11-25 14:30 UTC by rdzv 0.1.0").wait_for()
+    page.get_by_text("was killed for memory").first.wait_for()
+    for name, text in {
+        "matrix": "1 h1 to 2 h2: no answer",
+        "checks": "slot 3 is 40 s ahead",
+        "curves": "median of 64 ranks",
+        "logs": "step 1 loss 1.000",
+        "hang": "Nothing was found",
+        "machines": "8 x H100",
+        "epochs": "No earlier epoch",
+        "events": "reason 316",
+        "environment": "MASTER_ADDR",
+    }.items():
+        seen.view(name).get_by_text(text).first.wait_for()
+        if nodes == 4:
+            assert (name, found_by_axe(seen)) == (name, [])
+    assert set(VIEWS) == {"now", *("matrix", "checks", "curves", "logs", "hang", "machines")} | {
+        *("epochs", "events", "environment")
+    }
+    log = seen.view("logs")
+    if nodes == 4:
+        log.get_by_role("button", name="rank 1", exact=True).click()
+    else:
+        log.get_by_label("Rank").fill("1")
+        page.keyboard.press("Enter")
+    page.locator(".view-logs").get_by_text("WARNING nan in loss").wait_for()
+    assert page.get_by_text("step 1 loss").count() == 0
+    assert page.get_by_role("link", name="All runs").count() == 0
+    assert page.get_by_role("button", name="Cancel the run").count() == 0
+    seen.check()
