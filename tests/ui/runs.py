@@ -255,6 +255,12 @@ def look() -> Look:
     )
 
 
+_RUNS: tuple[tuple[str, str, Tone, int | None, float | None, str], ...] = (
+    ("demo", "running", "good", None, None, ""),
+    ("demo-2", "failed", "bad", 137, 812.0, "rank 5 ran out of memory"),
+)
+
+
 def run_rows() -> list[RunRow]:
     """A run of each kind."""
     return [
@@ -269,10 +275,7 @@ def run_rows() -> list[RunRow]:
             command="train.py",
             reason=reason,
         )
-        for name, how, tone, code, took, reason in (
-            ("demo", "running", "good", None, None, ""),
-            ("demo-2", "failed", "bad", 137, 812.0, "rank 5 ran out of memory"),
-        )
+        for name, how, tone, code, took, reason in _RUNS
     ]
 
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
 from launcher.ui.page import load
@@ -86,7 +86,7 @@ class Stub:
         """Something has changed, by name of a field of Change."""
         with self.news:
             number = FIRST + len(self.changes) + 1
-            self.changes.append(Change(n=number, **what))
+            self.changes.append(cast(Change, {"n": number, **what}))
             self.news.notify_all()
 
     def log(self, *pieces: Any) -> None:

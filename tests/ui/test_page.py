@@ -31,8 +31,10 @@ VENDORED = {
     "uPlot.LICENSE": "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
 }
 """Of uplot 1.6.32 as npm has it."""
-MARKUP = ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "DOMParser", "eval(")
-MARKUP += ("new Function", 'setAttribute("style"', "setHTML", "createContextualFragment", "srcdoc")
+MARKUP = (
+    *("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "DOMParser", "eval("),
+    *("new Function", 'setAttribute("style"', "setHTML", "createContextualFragment", "srcdoc"),
+)
 FOREIGN = re.compile(r"""(?:https?:)?//[\w.-]+\.\w+|["'`]/\w""")
 
 

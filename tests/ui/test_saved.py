@@ -42,7 +42,7 @@ def test_a_saved_file_shows_every_view(
         "environment": "MASTER_ADDR",
     }.items():
         seen.view(name).get_by_text(text).first.wait_for()
-        if nodes == 4:
+        if name == "epochs":
             assert (name, found_by_axe(seen)) == (name, [])
     assert set(VIEWS) == {"now", *("matrix", "checks", "curves", "logs", "hang", "machines")} | {
         *("epochs", "events", "environment")

@@ -12,8 +12,18 @@ from tests.ui.stub import Stub
 pytestmark = pytest.mark.browser
 
 
-@pytest.mark.parametrize("nodes", runs.SIZES)
-@pytest.mark.parametrize("how", runs.HOWS)
+ALL = [(nodes, how) for nodes in runs.SIZES for how in runs.HOWS]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "how"),
+    [
+        pytest.param(
+            *one, marks=[] if one[0] == 4 or one[1] == "running" else [pytest.mark.nightly]
+        )
+        for one in ALL
+    ],
+)
 def test_the_first_screen_says_how_the_run_stands(opened: Open, nodes: int, how: runs.How) -> None:
     seen = opened(Stub(nodes, how))
     state = runs.state(nodes, how)

@@ -118,8 +118,9 @@ export function logsView(place, ctx) {
   }
 
   const filter = el("input", { type: "search", autocomplete: "off", placeholder: "loss, nan", value: asked.grep, on: { input: () => {
+    asked.grep = filter.value;
     clearTimeout(typing);
-    typing = setTimeout(() => set("grep")(filter.value), TYPING_MS);
+    typing = setTimeout(restart, TYPING_MS);
   } } });
   const follow = el("input", { type: "checkbox", checked: asked.follow, on: { change: () => set("follow")(follow.checked) } });
   const nodes = ctx.store.nodes().map((slot) => [slot.rank, `${slot.rank} ${slot.host}`]);

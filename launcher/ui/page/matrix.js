@@ -51,13 +51,21 @@ class Cells {
   }
 
   picture() {
-    const image = new ImageData(this.side, this.side);
+    const image = new ImageData(Math.max(1, this.side), Math.max(1, this.side));
+    const pixels = new Uint32Array(image.data.buffer);
+    const known = new Uint32Array(256 * 256); // a million cells have few colours
+    const one = new Uint8ClampedArray(4);
     this.cells.forEach((outcome, at) => {
-      const self = at % (this.side + 1) === 0;
-      image.data.set([...shade(outcome, this.rtts[at]), self ? 60 : 255], at * 4);
+      const key = outcome * 256 + this.rtts[at];
+      if (!known[key]) {
+        one.set([...shade(outcome, this.rtts[at]), 255]);
+        [known[key]] = new Uint32Array(one.buffer);
+      }
+      pixels[at] = known[key];
     });
+    for (let at = 0; at < pixels.length; at += this.side + 1) image.data[at * 4 + 3] = 60;
     const canvas = el("canvas");
-    canvas.width = canvas.height = this.side;
+    canvas.width = canvas.height = image.width;
     canvas.getContext("2d").putImageData(image, 0, 0);
     return canvas;
   }
