@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.missing import CHROMIUM
-from tests.ui.seen import Seen, watched
+from tests.ui.seen import CHROMIUM_ARGUMENTS, Seen, watched
 from tests.ui.stub import TICKET, Stub, serving
 
 if TYPE_CHECKING:
@@ -24,8 +23,7 @@ def browser() -> Iterator[Browser]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        arguments = ["--no-sandbox", "--font-render-hinting=none", "--disable-lcd-text"]
-        made = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        made = playwright.chromium.launch(**CHROMIUM_ARGUMENTS)
         yield made
         made.close()
 

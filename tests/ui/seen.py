@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from tests.support.missing import CHROMIUM
 from tests.ui.stub import Stub
 
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Locator, Page
 
+CHROMIUM_ARGUMENTS: dict[str, Any] = {
+    "executable_path": CHROMIUM,
+    "args": ["--no-sandbox", "--font-render-hinting=none", "--disable-lcd-text"],
+}
+"""Root, which CI is, has no sandbox; letters are drawn the same on every screen."""
 VIEWS = (
     *("now", "matrix", "checks", "curves", "logs"),
     *("hang", "machines", "epochs", "events", "environment"),
