@@ -92,7 +92,7 @@ def test_a_view_that_has_nothing_yet_says_so(opened: Open) -> None:
     stub.logs, stub.answers["state"]["events"] = [], []
     seen = opened(stub)
     for name, words in {
-        "logs": "Loading the log",
+        "logs": "No line has come yet",
         "environment": "No node has a rank yet",
         "events": "Nothing has happened yet",
         "epochs": "No earlier epoch",

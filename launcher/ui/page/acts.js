@@ -1,6 +1,6 @@
 // What a page may do to a run, each behind a question that says what it does.
 
-import { add, button, clip, el, failed, field, fill, say, section, show } from "./dom.js";
+import { add, button, clip, el, failed, field, fill, note, say, section, show } from "./dom.js";
 
 const ACTS = {
   cancel: {
@@ -62,7 +62,7 @@ function ask(act, ctx, came) {
 
 /** The section of acts; hidden where there are none. */
 export function acts(ctx) {
-  const came = el("p", { class: "note", role: "status", hidden: true });
+  const came = note("", "", { role: "status", hidden: true });
   const heard = (words) => {
     say(came, words);
     show(came, true);

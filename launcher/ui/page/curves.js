@@ -1,6 +1,6 @@
 // The values that the ranks have reported, over their steps: a diagram for each name.
 
-import { clip, colour, el, fill, loaded, say, section } from "./dom.js";
+import { clip, colour, el, fill, loaded, note, say, section } from "./dom.js";
 import { grouped, value } from "./words.js";
 
 const AGAIN_MS = 2000;
@@ -17,7 +17,7 @@ function columnsOf(curves) {
     const line = { label: curve.label, stroke, width: 1.5, points: { show: curve.steps.length < 3 } };
     if (curve.low && curve.high) {
       const edge = { ...line, width: 0.5, points: { show: false } };
-      series.push({ ...edge, label: `highest` }, { ...edge, label: `lowest` });
+      series.push({ ...edge, label: "highest" }, { ...edge, label: "lowest" });
       bands.push({ series: [series.length - 2, series.length - 1], fill: colour("band") });
       tables.push([curve.steps, curve.high, curve.low, curve.values]);
     } else {
@@ -39,6 +39,7 @@ class Diagram {
   }
 
   draw(curves) {
+    this.curves = curves;
     const { data, series, bands } = columnsOf(curves);
     // The same curves with more steps are the same diagram.
     const shape = JSON.stringify([series.map((one) => one.label), colour("text")]);
@@ -60,7 +61,7 @@ class Diagram {
         return el("li", {}, swatch, clip(`${curve.label}${curve.low ? ", and the range of all" : ""}`, 80));
       }));
     }
-    this.#read(null);
+    this.#read(this.plot.cursor.idx);
   }
 
   #read(at) {
@@ -73,7 +74,9 @@ class Diagram {
   }
 
   resized() {
-    this.plot?.setSize({ width: Math.max(200, this.room.clientWidth), height: HIGH });
+    if (!this.plot) return;
+    this.plot.setSize({ width: Math.max(200, this.room.clientWidth), height: HIGH });
+    this.draw(this.curves); // the theme may be another one
   }
 }
 
@@ -91,7 +94,7 @@ export function curvesView(place, ctx) {
     });
     requestAnimationFrame(() => shown.forEach((diagram, number) => diagram.draw(curves[names[number]])));
     const left = names.length - shown.length;
-    return [shown.map(({ box: one }) => one), left > 0 ? el("p", { class: "note" }, `and ${left} more values: rdzv metrics RUN --json`) : null];
+    return [shown.map(({ box: one }) => one), left > 0 ? note(`and ${left} more values: rdzv metrics RUN --json`) : null];
   };
   const again = loaded(box, "the curves", () => ctx.source.get(ctx.run, "curves"),
     ({ curves }) => Object.keys(curves).length ? ""

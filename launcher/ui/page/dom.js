@@ -77,6 +77,11 @@ export function table(caption, columns) {
   return { whole, body };
 }
 
+/** A row of it. */
+export function row(cells, attributes = {}) {
+  return el("tr", attributes, cells.map((cell) => el("td", {}, cell)));
+}
+
 /** A section with a heading. */
 export function section(title, ...children) {
   return el("section", {}, el("h2", {}, title), children);
@@ -92,6 +97,11 @@ export function choice(pairs, chosen, change) {
   const options = pairs.map(([value, words]) =>
     el("option", { value, selected: String(value) === String(chosen) }, clip(words, 80)));
   return el("select", { on: { change: (event) => change(event.target.value) } }, options);
+}
+
+/** A paragraph in a box: what a reader has to know; `kind` is what it is, for the style. */
+export function note(words, kind = "", attributes = {}) {
+  return el("p", { class: `note ${kind}`, ...attributes }, words);
 }
 
 /** A button. */
@@ -117,18 +127,28 @@ export function loaded(place, what, ask, empty, draw) {
   return async function again() {
     const mine = ++asked;
     // What is there stays until its successor has come.
-    if (!place.dataset.filled) fill(place, el("p", { class: "note loading", role: "status" }, `Loading ${what} …`));
+    if (!place.dataset.filled) fill(place, note(`Loading ${what} …`, "loading", { role: "status" }));
     try {
       const found = await ask();
       if (mine !== asked) return;
       const nothing = empty(found);
       place.dataset.filled = "yes";
-      fill(place, nothing ? el("p", { class: "note nothing" }, nothing) : draw(found));
+      fill(place, nothing ? note(nothing, "nothing") : draw(found));
     } catch (error) {
       if (mine !== asked || error.name === "AbortError") return;
       delete place.dataset.filled;
       fill(place, failed(what, error, again));
     }
+  };
+}
+
+/** What a view whose answer depends on the phase does with changes: ask again in another phase. */
+export function eachPhase(ctx, again) {
+  let phase = ctx.store.head.state;
+  return (touched) => {
+    if (!touched.head || ctx.store.head.state === phase) return;
+    phase = ctx.store.head.state;
+    again();
   };
 }
 

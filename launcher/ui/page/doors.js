@@ -1,7 +1,7 @@
 // What is there before a run is shown: the list of runs, and the form for a key.
 
 import { openSession } from "./api.js";
-import { badge, clip, el, failed, field, fill, loaded, scrolls, table, toned } from "./dom.js";
+import { badge, clip, el, failed, field, fill, loaded, note, row, scrolls, table, toned } from "./dom.js";
 import { date, duration } from "./words.js";
 
 const AGAIN_MS = 5000;
@@ -20,13 +20,13 @@ export function runList(place, source, address, closed) {
     }
   }, (runs) => runs.length ? "" : "No run was launched on this machine: rdzv launch starts one.", (runs) => {
     const { whole, body } = table("Runs, the newest first", ["Run", "State", "Nodes", "Started", "Took", "Command", "Why"]);
-    body.append(...runs.slice(0, MOST_RUNS).map((run) => el("tr", { class: `is-${toned(run.tone)}` }, [
+    body.append(...runs.slice(0, MOST_RUNS).map((run) => row([
       el("a", { href: address({ run: run.run, view: "now" }) }, clip(run.run, 80)),
       badge(run.exit_code ? `${run.state} (${run.exit_code})` : run.state, run.tone), clip(run.nodes, 20),
       date(run.started_at), run.took_seconds === null ? "" : duration(run.took_seconds),
-      clip(run.command, 120), clip(run.reason, 200)].map((cell) => el("td", {}, cell)))));
+      clip(run.command, 120), clip(run.reason, 200)], { class: `is-${toned(run.tone)}` })));
     const left = runs.length - MOST_RUNS;
-    return [scrolls("Runs", whole), left > 0 ? el("p", { class: "note" }, `and ${left} more: rdzv status --all`) : null];
+    return [scrolls("Runs", whole), left > 0 ? note(`and ${left} more: rdzv status --all`) : null];
   });
   again();
   const timer = setInterval(() => document.hidden || box.contains(document.activeElement) || again(), AGAIN_MS);
@@ -47,7 +47,7 @@ export function keyForm(place, why, opened) {
   const form = el("form", { class: "key", on: { submit: (event) => {
     event.preventDefault();
     open();
-  } } }, el("h1", { tabindex: "-1" }, "Open this page"), why ? el("p", { class: "note", role: "status" }, clip(why)) : null,
+  } } }, el("h1", { tabindex: "-1" }, "Open this page"), why ? note(clip(why), "", { role: "status" }) : null,
   field("Key", key), el("button", { type: "submit" }, "Open"), wrong,
   el("p", {}, "A link opens this page once. ", el("code", {}, "rdzv ui RUN"), " prints a new one, on the machine that launched the run."),
   el("p", {}, "Where nobody can run that, the key is in the file that ", el("code", {}, "RDZV_UI_KEY_FILE"), " names."));

@@ -1,21 +1,27 @@
 // What happened, the newest first.
 
-import { button, clip, el, failed, field, fill, say, scrolls, show, table } from "./dom.js";
+import { button, clip, el, failed, field, fill, note, row, say, scrolls, show, table } from "./dom.js";
 import { counted, duration } from "./words.js";
 
 const SHOWN = 500;
+
+function rowOf(event) {
+  const phase = `${clip(event.phase, 40)}${event.epoch > 1 ? `, epoch ${event.epoch}` : ""}`;
+  return row([duration(event.at), clip(event.kind, 80), event.slot ?? "", phase, clip(event.reason)]);
+}
 
 /** See `views` in main.js. */
 export function eventsView(place, ctx) {
   let usual = false;
   let most = SHOWN;
+  let rows = new Map();
   let allThere = Boolean(ctx.source.saved);
   const { whole, body } = table("Events, the newest first", ["At", "Event", "Slot", "Phase", "Why"]);
   const box = el("input", { type: "checkbox", on: { change: () => {
     usual = box.checked;
     draw();
   } } });
-  const none = el("p", { class: "note nothing" });
+  const none = note("", "nothing");
   const wrong = el("div");
   const older = button("Older", async () => {
     older.disabled = true;
@@ -32,16 +38,16 @@ export function eventsView(place, ctx) {
     }
     older.disabled = false;
   });
-  const end = el("p", { class: "note" }, "There are no older events.");
+  const end = note("There are no older events.");
   place.append(el("div", { class: "controls" }, field("Show also what every node does", box)), none,
     scrolls("Events", whole), older, end, wrong);
 
   function draw() {
     const all = ctx.store.events.filter((event) => usual || !event.usual);
     const shown = all.slice(-most).reverse();
-    fill(body, shown.map((event) => el("tr", {}, [duration(event.at), clip(event.kind, 80), event.slot ?? "",
-      `${clip(event.phase, 40)}${event.epoch > 1 ? `, epoch ${event.epoch}` : ""}`, clip(event.reason)]
-      .map((cell) => el("td", {}, cell)))));
+    // An event does not change: its row is made once, as long as it is shown.
+    rows = new Map(shown.map((event) => [event.number, rows.get(event.number) ?? rowOf(event)]));
+    body.replaceChildren(...rows.values());
     const hidden = ctx.store.events.length - all.length;
     say(none, hidden ? `Only usual events so far: ${counted(hidden, "event")} not shown.` : "Nothing has happened yet.");
     show(none, !shown.length);

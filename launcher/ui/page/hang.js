@@ -1,6 +1,6 @@
 // Where the ranks are when nothing moves: what was found, and a look on request.
 
-import { button, clip, el, failed, fill, say, section, show } from "./dom.js";
+import { button, clip, el, failed, fill, note, say, section, show } from "./dom.js";
 
 const MOST_PLACES = 100;
 
@@ -8,7 +8,7 @@ function lookOf(look) {
   return [
     el("p", { class: "sentence" }, clip(look.sentence, 1000)),
     look.next_step ? el("p", { class: "next" }, `try: ${clip(look.next_step, 1000)}`) : null,
-    look.places.length ? null : el("p", { class: "note nothing" }, "No rank could be seen."),
+    look.places.length ? null : note("No rank could be seen.", "nothing"),
     look.places.slice(0, MOST_PLACES).map((one, number) => el("details", { open: number < 2 },
       el("summary", {}, `${clip(one.head, 200)} `, el("span", { class: "dim" }, `ranks ${clip(one.ranks, 80)}`)),
       el("pre", { tabindex: "0" }, one.frames.map((frame) => `${clip(frame)}\n`)))),
@@ -23,7 +23,7 @@ export function hangView(place, ctx) {
   const found = el("div", { "aria-live": "polite" });
   const look = async () => {
     again.disabled = true;
-    fill(found, el("p", { class: "note loading" }, "Looking at all ranks; this takes up to 7 s …"));
+    fill(found, note("Looking at all ranks; this takes up to 7 s …", "loading"));
     try {
       fill(found, lookOf(await ctx.source.act(ctx.run, { act: "look" })));
     } catch (error) {
@@ -33,8 +33,8 @@ export function hangView(place, ctx) {
     say(again, "Look again");
   };
   const again = button("Look at all ranks", look);
-  const may = el("p", { class: "note" }, "A look shows where every rank is now and stops nothing: run ",
-    el("code", {}, `rdzv look ${clip(ctx.run, 80)}`), ", or start this page with ", el("code", {}, "rdzv ui --ui-actions"), ".");
+  const may = note(["A look shows where every rank is now and stops nothing: run ",
+    el("code", {}, `rdzv look ${clip(ctx.run, 80)}`), ", or start this page with ", el("code", {}, "rdzv ui --ui-actions"), "."]);
   fill(place, stall, el("p", {}, again), may, found);
   const head = () => {
     const now = ctx.store.head;

@@ -1,10 +1,10 @@
 // The views that are a list of what one request brings: checks, machines, epochs, environment.
 
-import { badge, choice, clip, el, field, fill, loaded, say, scrolls, section, show, table } from "./dom.js";
+import { badge, button, choice, clip, eachPhase, el, field, fill, loaded, note, row, say, scrolls, section, show, table } from "./dom.js";
 import { counted, duration } from "./words.js";
 
 const TONES = { fail: "bad", warn: "wait", ok: "good" };
-const MORE_CARDS = 100;
+const MORE = 100;
 
 /** See `views` in main.js. */
 export function checksView(place, ctx) {
@@ -12,25 +12,17 @@ export function checksView(place, ctx) {
     (found) => found.findings.length ? "" : found.total || "Nothing was checked yet.",
     (found) => {
       const { whole, body } = table("What was checked before the start, the worst first", ["Result", "Check", "What was found"]);
-      body.append(...found.findings.map((one) => el("tr", {},
-        el("td", {}, badge(one.level, TONES[one.level])), el("td", {}, clip(one.check, 80)),
-        el("td", {}, clip(one.text, 1000), one.fix ? el("p", { class: "next" }, `try: ${clip(one.fix, 1000)}`) : null))));
+      body.append(...found.findings.map((one) => row([badge(one.level, TONES[one.level]), clip(one.check, 80),
+        [clip(one.text, 1000), one.fix ? el("p", { class: "next" }, `try: ${clip(one.fix, 1000)}`) : null]])));
       return [el("p", {}, clip(found.total)), scrolls("Checks", whole)];
     });
   again();
-  let phase = ctx.store.head.state;
-  return {
-    update(touched) {
-      if (!touched.head || ctx.store.head.state === phase) return;
-      phase = ctx.store.head.state;
-      again();
-    },
-  };
+  return { update: eachPhase(ctx, again) };
 }
 
 /** See `views` in main.js. */
 export function machinesView(place, ctx) {
-  loaded(place, "the machines", () => ctx.source.get(ctx.run, "machines"),
+  const again = loaded(place, "the machines", () => ctx.source.get(ctx.run, "machines"),
     (found) => found.length ? "" : "No node has joined yet, so no machine is known.",
     (found) => {
       // Most runs have the same facts of each machine: their names are the columns.
@@ -38,19 +30,17 @@ export function machinesView(place, ctx) {
       const { whole, body } = table("Machines of the nodes", ["Slot", "Rank", "Node", ...names.map((name) => clip(name, 60))]);
       const rows = found.map((machine) => {
         const facts = new Map(machine.facts);
-        return el("tr", {}, [machine.slot, machine.rank ?? "", clip(machine.host, 80), ...names.map((name) =>
-          clip(facts.get(name), 200))].map((cell) => el("td", {}, cell)));
+        return row([machine.slot, machine.rank ?? "", clip(machine.host, 80), ...names.map((name) => clip(facts.get(name), 200))]);
       });
-      body.append(...rows.slice(0, MORE_CARDS));
-      const rest = rows.slice(MORE_CARDS);
-      const more = el("button", { type: "button", on: { click: () => {
-        body.append(...rest.splice(0, MORE_CARDS));
-        show(more, rest.length > 0);
-      } } }, `Show ${MORE_CARDS} more`);
-      show(more, rest.length > 0);
+      const more = button(`Show ${MORE} more`, () => {
+        body.append(...rows.splice(0, MORE));
+        show(more, rows.length > 0);
+      });
+      more.click();
       return [scrolls("Machines", whole), more];
-    })();
-  return {};
+    });
+  again();
+  return { update: eachPhase(ctx, again) };
 }
 
 /** See `views` in main.js. */
@@ -64,7 +54,7 @@ export function epochsView(place, ctx) {
       el("p", {}, `Its programs ran for ${duration(one.ran_seconds)}; exit code ${one.exit_code}. ${clip(one.then, 500)}`),
       one.evidence.length ? el("ul", {}, one.evidence.map((line) => el("li", {}, clip(line)))) : null));
     fill(place, el("p", { class: "current" }, now, used), ended.length ? ended
-      : el("p", { class: "note nothing" }, "No earlier epoch: the programs were not started a second time."));
+      : note("No earlier epoch: the programs were not started a second time.", "nothing"));
   }
   draw();
   return { update: (touched) => (touched.epochs || touched.head) && draw() };
@@ -74,7 +64,7 @@ export function epochsView(place, ctx) {
 export function environmentView(place, ctx) {
   const nodes = ctx.store.nodes();
   if (!nodes.length) {
-    fill(place, el("p", { class: "note nothing" }, "No node has a rank yet; its environment is known once the run starts."));
+    fill(place, note("No node has a rank yet; its environment is known once the run starts.", "nothing"));
     return {};
   }
   const node = nodes.some((slot) => slot.rank === Number(ctx.route.node)) ? Number(ctx.route.node) : nodes[0].rank;
@@ -84,8 +74,8 @@ export function environmentView(place, ctx) {
   let rows = [];
   const apply = () => {
     const words = filter.value.toLowerCase();
-    rows.forEach(({ row, text }) => show(row, text.includes(words)));
-    say(count, `${counted(rows.filter(({ row }) => !row.hidden).length, "variable")} shown`);
+    rows.forEach(({ line, text }) => show(line, text.includes(words)));
+    say(count, `${counted(rows.filter(({ line }) => !line.hidden).length, "variable")} shown`);
   };
   fill(place, el("div", { class: "controls" },
     field("Node", choice(nodes.map((slot) => [slot.rank, `${slot.rank} ${slot.host}`]), node,
@@ -97,10 +87,9 @@ export function environmentView(place, ctx) {
       const { whole, body } = table(`Variables of node ${node}`, ["Name", "Value", "Why"]);
       rows = found.variables.map((one) => ({
         text: `${one.name} ${one.value} ${one.reason}`.toLowerCase(),
-        row: el("tr", {}, el("td", {}, el("code", {}, clip(one.name, 120))),
-          el("td", {}, el("code", {}, clip(one.value, 1000))), el("td", {}, clip(one.reason, 1000))),
+        line: row([el("code", {}, clip(one.name, 120)), el("code", {}, clip(one.value, 1000)), clip(one.reason, 1000)]),
       }));
-      body.append(...rows.map(({ row }) => row));
+      body.append(...rows.map(({ line }) => line));
       apply();
       return [el("p", {}, clip([found.host, found.transport].filter(Boolean).join("; "))), scrolls("Variables", whole),
         found.table ? section("Table of nodes", el("pre", { tabindex: "0" }, found.table)) : null];

@@ -1,12 +1,13 @@
 // What the programs print: the newest lines, and those that come.
 
-import { add, button, choice, clip, el, field, fill, say } from "./dom.js";
+import { add, button, choice, clip, el, field, fill, note, say } from "./dom.js";
 
 const MOST_LINES = 5000;
 const MOST_CHIPS = 32;
 const MOST_TEXTS = 8;
 const AGAIN_MS = 3000;
 const TYPING_MS = 300;
+const QUIET_MS = 2000;
 const LEVELS = [["", "all"], ["warning", "warnings and errors"], ["error", "errors"]];
 
 /** One stream of lines at a time into one pane, which sticks to its end only where the reader is. */
@@ -58,7 +59,7 @@ export function logsView(place, ctx) {
   const { rank = "", node = "" } = ctx.route;
   const { saved } = ctx.source;
   const pane = new Pane();
-  const state = el("p", { class: "note", role: "status" });
+  const state = note("", "", { role: "status" });
   // What is chosen here stays chosen while the reader goes from rank to rank.
   const asked = (ctx.asked ??= { level: "", grep: "", epoch: "", follow: true });
   let typing = null;
@@ -79,6 +80,8 @@ export function logsView(place, ctx) {
     const values = { rank, node, epoch: asked.epoch, grep: texts(), level: asked.level, lines: rank === "" ? 200 : 1000, follow };
     const several = rank === "";
     let found = false;
+    const waited = setTimeout(() => found || say(state, "No line has come yet; new lines appear here."), QUIET_MS);
+    signal.addEventListener("abort", () => clearTimeout(waited));
     for await (const piece of ctx.source.lines(ctx.run, "logs", values, signal)) {
       if (signal.aborted) return true;
       if (!found && (piece.lines?.length || piece.note)) pane.clear();
@@ -86,13 +89,14 @@ export function logsView(place, ctx) {
       if (piece.lines?.length) pane.take(several && piece.source ? piece.lines.map((line) => `[${piece.source}] ${line}`) : piece.lines);
       if (piece.note) pane.take([piece.note], "said");
       if (found) say(state, follow ? "New lines appear at the end." : "");
-      else if (piece.beat) say(state, "Nothing was printed yet; new lines appear here.");
       if (piece.over) {
+        clearTimeout(waited);
         if (!found) pane.clear();
         say(state, found ? "That is all; nothing more comes." : "No line matches, or nothing was printed.");
         return true;
       }
     }
+    clearTimeout(waited);
     if (!found) say(state, "No line matches, or nothing was printed.");
     return !follow;
   }

@@ -2,7 +2,7 @@
 
 import { heldSession, holdSession, Kept, Live, openSession } from "./api.js";
 import { curvesView } from "./curves.js";
-import { button, clip, el, failed, fill, say, show, toned } from "./dom.js";
+import { button, clip, el, failed, fill, note, say, show, toned } from "./dom.js";
 import { keyForm, runList } from "./doors.js";
 import { eventsView } from "./events.js";
 import { Feed } from "./feed.js";
@@ -179,16 +179,13 @@ function openRun(run) {
   shape.observe(main);
   if (saved) on.state(saved.state);
   else {
-    fill(main, el("p", { class: "note loading", role: "status" }, `Loading run '${clip(run, 80)}' …`));
+    fill(main, note(`Loading run '${clip(run, 80)}' …`, "loading", { role: "status" }));
     ctx.feed = new Feed(source, run, on);
   }
   return {
     run,
     open,
-    redraw() {
-      key = null;
-      open();
-    },
+    resized: () => view.resized?.(),
     close() {
       clearInterval(timer);
       cancelAnimationFrame(frame);
@@ -218,7 +215,7 @@ function makeTabs() {
 function makeTheme() {
   const set = (theme) => {
     document.documentElement.dataset.theme = theme;
-    shown?.redraw();
+    shown?.resized();
   };
   try {
     set(localStorage.getItem("rdzv-theme") ?? "");
@@ -226,7 +223,7 @@ function makeTheme() {
     // as the system has it
   }
   const system = matchMedia("(prefers-color-scheme: dark)");
-  system.addEventListener("change", () => shown?.redraw());
+  system.addEventListener("change", () => shown?.resized());
   at("theme").addEventListener("click", () => {
     const dark = (document.documentElement.dataset.theme || (system.matches ? "dark" : "light")) === "dark";
     set(dark ? "light" : "dark");

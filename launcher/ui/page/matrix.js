@@ -1,7 +1,7 @@
 // Who reaches whom: a cell for each pair of nodes, up to 1,024 x 1,024.
 
 import { picks, sized } from "./canvas.js";
-import { badge, clip, el, fill, loaded, say, scrolls, section } from "./dom.js";
+import { badge, clip, eachPhase, el, fill, loaded, say, scrolls, section } from "./dom.js";
 import { counted, grouped, milliseconds } from "./words.js";
 
 const MOST_PAIRS = 50;
@@ -120,13 +120,5 @@ export function matrixView(place, ctx) {
     (found) => found.shown === null ? "No network was probed yet; with one node, none is." : "",
     (found) => drawn(found, shape));
   again();
-  let phase = ctx.store.head.state;
-  return {
-    resized: () => shape.draw(),
-    update(touched) {
-      if (!touched.head || ctx.store.head.state === phase) return;
-      phase = ctx.store.head.state;
-      again();
-    },
-  };
+  return { resized: () => shape.draw(), update: eachPhase(ctx, again) };
 }

@@ -1,7 +1,7 @@
 // The first screen: one sentence, what follows from it, and where each slot is.
 
 import { acts } from "./acts.js";
-import { badge, clip, el, fill, say, section, show, toned } from "./dom.js";
+import { badge, clip, el, fill, note, say, section, show, toned } from "./dom.js";
 import { slotTable } from "./slots.js";
 import { timeline } from "./timeline.js";
 import { counting, date, duration } from "./words.js";
@@ -78,7 +78,7 @@ export function nowView(place, ctx) {
     sentence.className = `sentence is-${toned(now.tone)}`;
     show(next, Boolean(now.next_step));
     say(next, `try: ${clip(now.next_step, 1000)}`);
-    fill(notes, notesOf(now).map((words) => el("p", { class: "note" }, clip(words, 1000))));
+    fill(notes, notesOf(now).map((words) => note(clip(words, 1000))));
     show(over, now.over && now.result !== null);
     if (now.over && now.result !== ended) fill(result, resultPanel(now.result ?? {}));
     ended = now.result;

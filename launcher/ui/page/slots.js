@@ -1,6 +1,6 @@
 // The table of slots: the worst first, 200 of them and then more on request.
 
-import { badge, button, clip, el, fill, say, scrolls, show, table, toned } from "./dom.js";
+import { badge, button, clip, el, fill, note, say, scrolls, show, table, toned } from "./dom.js";
 import { counted, duration } from "./words.js";
 
 const MORE = 200;
@@ -30,7 +30,7 @@ export function slotTable(ctx) {
     most += MORE;
     update();
   });
-  const none = el("p", { class: "note nothing" }, "This run has no slots yet.");
+  const none = note("This run has no slots yet.", "nothing");
   const box = el("div", {}, none, scrolls("Slots", whole), more);
   const rows = new Map();
   let most = MORE;
