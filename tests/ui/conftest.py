@@ -1,4 +1,4 @@
-"""One Chromium for all tests of a worker, and a fresh context for each."""
+"""One Chromium for the tests of a module, and a fresh context for each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 Open = Callable[..., Seen]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(
+    scope="module"
+)  # while it lives, this thread has an event loop: no longer than that
 def browser() -> Iterator[Browser]:
     """Debian's Chromium; Playwright's own is never fetched."""
     from playwright.sync_api import sync_playwright

@@ -108,6 +108,17 @@ def test_the_table_of_many_slots_grows_on_request(opened: Open) -> None:
     assert rows.count() == 400
 
 
+def test_the_phases_of_a_slot_are_read_by_pointer_and_by_keyboard(opened: Open) -> None:
+    seen = opened(Stub(4, "failed"))
+    canvas = seen.page.locator(".timeline canvas")
+    words = seen.page.locator(".timeline .picked")
+    canvas.hover(position={"x": 200, "y": 20})
+    words.get_by_text("slot 1 (h1): submitted 3.0 s, queued 2.0 s, booted 2.0 s").wait_for()
+    canvas.focus()
+    seen.page.keyboard.press("ArrowDown")
+    words.get_by_text("slot 2 (h2): submitted 4.0 s").wait_for()
+
+
 def test_a_cell_of_the_matrix_is_read_by_pointer_and_by_keyboard(opened: Open) -> None:
     seen = opened(Stub(4))
     place = seen.view("matrix")
@@ -165,6 +176,30 @@ def test_the_log_follows_filters_and_keeps_the_newest_lines(opened: Open) -> Non
     place.get_by_role("button", name="rank 3", exact=True).click()
     seen.asks("rank=3&grep=loss&grep=nan&level=error&lines=1000&follow=1")
     place.get_by_role("button", name="rank 3", exact=True, pressed=True).wait_for()
+
+
+def test_the_log_of_an_earlier_epoch_is_chosen(opened: Open) -> None:
+    seen = opened(Stub(4, "restarting"))
+    place = seen.view("logs")
+    place.get_by_label("Epoch").select_option("1")
+    seen.asks("logs?epoch=1&lines=200&follow=1")
+    place.get_by_label("Follow").uncheck()
+    place.get_by_text("That is all").wait_for()
+
+
+def test_a_log_behind_a_proxy_that_holds_back_streams_is_asked_again(opened: Open) -> None:
+    stub = Stub(4)
+    stub.silent = True
+    seen = opened(stub, clock=True)
+    for times in (1, 2):
+        seen.asks("/stream", times)
+        seen.page.clock.fast_forward(15_500)
+    seen.asks("/changes")
+    place = seen.view("logs")
+    place.get_by_text("step 1 loss").wait_for()
+    seen.page.clock.fast_forward(3_500)
+    seen.asks("/logs", 2)
+    assert not [path for _, path, _ in stub.asked if "follow" in path]
 
 
 def test_a_log_that_ends_says_so(opened: Open) -> None:

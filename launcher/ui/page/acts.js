@@ -5,7 +5,7 @@ import { add, button, clip, el, failed, field, fill, note, say, section, show } 
 const ACTS = {
   cancel: {
     title: "Cancel the run",
-    says: "Ends the programs on all nodes. The run is over then, and cannot be continued.",
+    says: "Ends the programs on all nodes. The run then ends as cancelled, and cannot be continued.",
   },
   restart: {
     title: "Restart the programs",

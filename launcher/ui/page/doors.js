@@ -50,7 +50,7 @@ export function keyForm(place, why, opened) {
   } } }, el("h1", { tabindex: "-1" }, "Open this page"), why ? note(clip(why), "", { role: "status" }) : null,
   field("Key", key), el("button", { type: "submit" }, "Open"), wrong,
   el("p", {}, "A link opens this page once. ", el("code", {}, "rdzv ui RUN"), " prints a new one, on the machine that launched the run."),
-  el("p", {}, "Where nobody can run that, the key is in the file that ", el("code", {}, "RDZV_UI_KEY_FILE"), " names."));
+  el("p", {}, "Where you cannot run that, the key is in the file that ", el("code", {}, "RDZV_UI_KEY_FILE"), " names."));
   fill(place, form);
   key.focus();
 }

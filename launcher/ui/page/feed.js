@@ -22,12 +22,13 @@ export class Feed {
   #over = false;
   #abort = null;
   #hidden = null;
-  #wake = null;
+  #seen = Promise.resolve(); // pending while the page is hidden for long
+  #wake = () => {};
 
   constructor(source, run, on) {
     Object.assign(this, { source, run, on });
-    this.seen = () => this.#look();
-    document.addEventListener("visibilitychange", this.seen);
+    this.look = () => this.#look();
+    document.addEventListener("visibilitychange", this.look);
     this.#keep();
   }
 
@@ -35,15 +36,15 @@ export class Feed {
     this.#stopped = true;
     this.#abort?.abort();
     clearTimeout(this.#hidden);
-    this.#wake?.();
-    document.removeEventListener("visibilitychange", this.seen);
+    this.#wake();
+    document.removeEventListener("visibilitychange", this.look);
   }
 
   async #keep() {
     while (!this.#stopped && !this.#over) {
       try {
-        if (this.#wake) await this.#sleep;
-        else if (this.#after === null) await this.#begin();
+        await this.#seen;
+        if (this.#after === null) await this.#begin();
         else if (this.polls) await this.#poll();
         else await this.#stream();
       } catch (error) {
@@ -117,21 +118,15 @@ export class Feed {
     return this.#abort.signal;
   }
 
-  #sleep = null;
-
   #look() {
     clearTimeout(this.#hidden);
-    if (document.hidden) {
-      this.#hidden = setTimeout(() => {
-        this.#sleep = new Promise((done) => {
-          this.#wake = done;
-        });
-        this.#abort?.abort();
-      }, HIDDEN_MS);
-    } else if (this.#wake) {
-      const wake = this.#wake;
-      this.#wake = null;
-      wake();
-    }
+    this.#wake();
+    if (!document.hidden) return;
+    this.#hidden = setTimeout(() => {
+      this.#seen = new Promise((wake) => {
+        this.#wake = wake;
+      });
+      this.#abort?.abort();
+    }, HIDDEN_MS);
   }
 }
