@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 import matplotlib
 from PIL import Image, ImageChops
@@ -33,6 +33,7 @@ ALL = (
     ),
     *("matrix-64-light-1280", "matrix-4-dark-390", "curves-4-dark-1280", "logs-4-light-390"),
 )
+HIGH = 800
 COLOURS = 64
 STRONG = 48
 """Of 255: what a pixel differs by at least that counts; less is the smoothing of an edge."""
@@ -60,28 +61,32 @@ def _style() -> str:
 def take(browser: Browser, name: str) -> Image.Image:
     """The picture of this name: view, nodes, theme and width."""
     view, nodes, theme, wide = name.split("-")
-    size: Any = {"width": int(wide), "height": 800}
+    dark_or_light: Literal["dark", "light"] = "dark" if theme == "dark" else "light"
     context = browser.new_context(
-        viewport=size, color_scheme=theme, bypass_csp=True, timezone_id="UTC", locale="en-US"
+        viewport={"width": int(wide), "height": HIGH},
+        color_scheme=dark_or_light,
+        bypass_csp=True,
+        timezone_id="UTC",
+        locale="en-US",
     )
     try:
         with serving(Stub(int(nodes), "failed")) as stub:
             seen = watched(context, stub)
             seen.page.goto(f"{stub.address}#t={TICKET}&view={view}")
             seen.page.locator("[role=tabpanel]").wait_for()
-            return _taken(seen, size)
+            return _taken(seen, int(wide))
     finally:
         context.close()
 
 
-def _taken(seen: Seen, size: Any) -> Image.Image:
+def _taken(seen: Seen, width: int) -> Image.Image:
     page = seen.page
     page.add_style_tag(content=_style())
     page.evaluate("() => document.fonts.ready.then(() => undefined)")
     # What is drawn on a canvas is drawn again for another width.
-    page.set_viewport_size({**size, "width": size["width"] - 20})
+    page.set_viewport_size({"width": width - 20, "height": HIGH})
     page.wait_for_timeout(200)
-    page.set_viewport_size(size)
+    page.set_viewport_size({"width": width, "height": HIGH})
     seen.settled()
     page.wait_for_timeout(400)
     found = Image.open(io.BytesIO(page.screenshot(animations="disabled", caret="hide")))

@@ -77,9 +77,15 @@ export function table(caption, columns) {
   return { whole, body };
 }
 
+/** The cells of a row of it; numbers need less room than words, which may break anywhere. */
+export function cellsOf(cells) {
+  const short = (cell) => typeof cell === "number" || cell === "";
+  return cells.map((cell) => el("td", { class: short(cell) && "short" }, cell));
+}
+
 /** A row of it. */
 export function row(cells, attributes = {}) {
-  return el("tr", attributes, cells.map((cell) => el("td", {}, cell)));
+  return el("tr", attributes, cellsOf(cells));
 }
 
 /** A section with a heading. */

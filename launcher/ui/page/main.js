@@ -136,7 +136,7 @@ function openRun(run) {
     view.update?.(now);
   }
   function tick() {
-    if (lost !== null) say(at("link"), `Not connected for ${counting((performance.now() - lost.at) / 1000)}, trying again. ${lost.why}`);
+    if (lost !== null) say(at("link"), `Not connected for ${counting((performance.now() - lost.at) / 1000)}, trying again: ${lost.why}`);
     if (!ctx.store || document.hidden) return;
     say(at("elapsed"), counting(ctx.elapsed()));
     view.tick?.();

@@ -1,12 +1,12 @@
 // The table of slots: the worst first, 200 of them and then more on request.
 
-import { badge, button, clip, el, fill, note, say, scrolls, show, table, toned } from "./dom.js";
+import { badge, button, cellsOf, clip, el, fill, note, say, scrolls, show, table, toned } from "./dom.js";
 import { counted, duration } from "./words.js";
 
 const MORE = 200;
 const COLUMNS = ["Slot", "Rank", "Node", "State", "How it is", "Progress", "Log"];
 
-function cellsOf(slot, ctx) {
+function partsOf(slot, ctx) {
   const quiet = slot.silent === null ? "" : `silent for ${duration(slot.silent)}`;
   const exit = slot.exit_code === null ? "" : `exit code ${slot.exit_code}`;
   const words = [slot.problem, slot.words, exit, quiet].filter(Boolean).join("; ");
@@ -40,7 +40,7 @@ export function slotTable(ctx) {
     if (known?.slot === slot) return known.row;
     const row = known?.row ?? el("tr");
     row.className = `is-${toned(slot.tone)}`;
-    fill(row, cellsOf(slot, ctx).map((cell) => el("td", {}, cell)));
+    fill(row, cellsOf(partsOf(slot, ctx)));
     rows.set(slot.slot, { slot, row });
     return row;
   }
