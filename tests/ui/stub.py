@@ -8,6 +8,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from select import select
+from socket import socket
 from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
@@ -51,7 +53,7 @@ class Stub:
         self.session_ok = True
         self.refusal: dict[str, Any] = {}
         self.news = threading.Condition()
-        self._cuts = 0
+        self._cuts = self._live = 0
         self._server: ThreadingHTTPServer | None = None
         self.port = 0
 
@@ -82,6 +84,11 @@ class Stub:
             self._cuts += 1
             self.news.notify_all()
 
+    def streams(self, count: int) -> None:
+        """Wait until so many streams are read."""
+        with self.news:
+            assert self.news.wait_for(lambda: self._live == count, 15), f"{self._live} streams"
+
     def change(self, **what: Any) -> None:
         """Something has changed, by name of a field of Change."""
         with self.news:
@@ -106,16 +113,27 @@ class Stub:
 
     # ---- what the handler needs -------------------------------------------------------------
 
-    def stream(self, items: str, begun: int) -> Iterator[Any]:
-        """The items of a list of this stub, as they come, until they are cut."""
+    def stream(self, items: str, begun: int, connection: socket) -> Iterator[Any]:
+        """The items of a list of this stub, as they come, until it is cut or its reader leaves."""
         cuts, at = self._cuts, begun
-        while self._cuts == cuts and self._server is not None:
-            with self.news:
-                found = [] if self.silent else getattr(self, items)[at:]
-                if not found:
-                    self.news.wait(0.2)
-            at += len(found)
-            yield from found
+        self._count(1)
+        try:
+            while self._cuts == cuts and self._server is not None:
+                with self.news:
+                    found = [] if self.silent else getattr(self, items)[at:]
+                    if not found:
+                        self.news.wait(0.2)
+                at += len(found)
+                yield from found
+                if select([connection], [], [], 0)[0]:
+                    return
+        finally:
+            self._count(-1)
+
+    def _count(self, more: int) -> None:
+        with self.news:
+            self._live += more
+            self.news.notify_all()
 
 
 class _Server(ThreadingHTTPServer):
@@ -206,7 +224,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/x-ndjson")
         self.end_headers()
         with suppress(OSError):
-            for item in self.of.stream(items, begun):
+            for item in self.of.stream(items, begun, self.connection):
                 self.wfile.write(f"{json.dumps(item)}\n".encode())
                 self.wfile.flush()
 

@@ -40,6 +40,7 @@ def test_a_used_ticket_leads_to_the_form_for_a_key(opened: Open) -> None:
 def test_a_session_that_has_ended_leads_back_to_the_form(opened: Open) -> None:
     seen = opened(Stub(4))
     seen.page.locator(".sentence").wait_for()
+    seen.stub.streams(1)
     seen.stub.session_ok = False
     seen.stub.cut()
     seen.page.get_by_text("Your session has ended").wait_for()

@@ -47,6 +47,7 @@ def test_a_stream_that_is_cut_goes_on_after_what_was_seen(opened: Open) -> None:
     seen = opened(Stub(4))
     seen.stub.change(head=runs.head(4, "running", sentence="step 1,300"))
     says(seen, "step 1,300")
+    seen.stub.streams(1)
     seen.stub.cut()
     seen.asks("/stream", 2)
     seen.stub.change(head=runs.head(4, "running", sentence="step 1,400"))
@@ -95,7 +96,7 @@ def test_behind_a_proxy_that_holds_back_streams_the_page_asks(opened: Open) -> N
 
 def test_a_page_that_nobody_sees_stops_its_stream_and_catches_up(opened: Open) -> None:
     seen = opened(Stub(4), clock=True)
-    seen.asks("/stream", 1)
+    seen.stub.streams(1)
     hide = (
         "(hidden) => { Object.defineProperty(document, 'hidden', "
         "{ value: hidden, configurable: true }); "
@@ -103,11 +104,10 @@ def test_a_page_that_nobody_sees_stops_its_stream_and_catches_up(opened: Open) -
     )
     seen.page.evaluate(hide, True)
     seen.page.clock.fast_forward(301_000)
-    seen.page.wait_for_timeout(300)
-    before = seen.stub.count("/stream")
+    seen.stub.streams(0)
     seen.stub.change(head=runs.head(4, "running", sentence="step 1,700"))
     seen.page.wait_for_timeout(300)
-    assert seen.stub.count("/stream") == before
+    seen.stub.streams(0)
     assert seen.page.locator(".sentence").inner_text().startswith("running on 4 nodes")
     seen.page.evaluate(hide, False)
     says(seen, "step 1,700")
@@ -136,5 +136,6 @@ def test_when_the_run_is_over_nothing_is_asked_any_more(opened: Open) -> None:
     seen.page.get_by_text("was killed for memory").first.wait_for()
     seen.page.get_by_text("Took").wait_for()
     seen.page.wait_for_timeout(1_200)
+    seen.stub.streams(0)
     assert seen.stub.count("/stream") == 1
     assert not seen.page.get_by_role("button", name="Cancel the run").is_visible()
