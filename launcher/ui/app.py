@@ -25,6 +25,7 @@ from launcher.ui.door import LOOPBACK_NAMES, own_pages, session_of
 from launcher.ui.log_pieces import chosen_of, log_pieces
 from launcher.ui.page import SECURITY_POLICY, Page
 from launcher.ui.runs import Runs
+from launcher.ui.scraped import Scraped
 from launcher.ui.sessions import Sessions
 from launcher.ui.shapes import Opened
 from launcher.ui.viewed import Viewed
@@ -79,6 +80,7 @@ class Served:
     """What one process serves.
 
     Attributes:
+        metrics_key: What Prometheus has to show.
         run: The run that is shown first; None: the list.
         actions: Whether the page may act.
         closing: Set when the process ends.
@@ -87,6 +89,7 @@ class Served:
     runs: Runs
     sessions: Sessions
     page: Page
+    metrics_key: str
     run: str | None
     actions: bool
     closing: asyncio.Event = field(default_factory=asyncio.Event)
@@ -98,6 +101,7 @@ class App:
     def __init__(self, served: Served) -> None:
         self._served = served
         self._failed = FailedLogins()
+        self._scraped = Scraped(served.runs, served.metrics_key)
         self._streams = 0
         self._lifespan = Router(lifespan=self._live)
 
@@ -126,6 +130,9 @@ class App:
     async def _answer(self, scope: Scope, receive: Receive) -> Response:
         path: str = scope["path"]
         _, api, rest = path.partition(_API)
+        if not api and path.endswith("/metrics"):
+            _need(scope, "GET")
+            return await self._scraped.answer(scope)
         if not api:
             return self._static(scope)
         if rest == "session":
@@ -238,6 +245,7 @@ _VIEWS: dict[str, Callable[[Viewed], Awaitable[object]]] = {
     "checks": asked.checks_of,
     "matrix": asked.matrix_of,
     "curves": lambda viewed: viewed.rows.curves(),
+    "machines": asked.machines_of,
 }
 
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import functools
 import math
 from collections.abc import Mapping
 
 from launcher.show.checks import in_words, rtt_line, total_words
 from launcher.show.look import frame_text, head_words, one_look, ranks_of, unseen_lines
+from launcher.show.machines import machine_facts
 from launcher.show.variables import restart_facts, row_of_rank, variables_of
-from launcher.ui.shapes import Checks, Environment, Look, Matrix, Place
+from launcher.ui.shapes import Checks, Environment, Look, Machine, Matrix, Place
 from launcher.ui.viewed import Viewed
 from rendezvous.hang import groups_of, look_at
 from rendezvous.proof.blame import nearest
+from rendezvous.talk.machines import run_machines
 from rendezvous.wire.errors import NotFound, RdzvError
 from rendezvous.wire.look import RunLook
+from rendezvous.wire.machine import RunMachines
 from rendezvous.wire.run import Round, RunReport, RunStatus
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.words import node_name, printable, spans_text
@@ -110,6 +114,21 @@ def _rtt_byte(rtt_ms: float | None) -> int:
     if rtt_ms is None:
         return 0
     return max(1, min(255, round(10 * math.log2(max(rtt_ms, 0.001) / 0.001)) + 1))
+
+
+async def machines_of(viewed: Viewed) -> list[Machine]:
+    """Each node's machine, and how it stood when its node told it last."""
+    run, state = viewed.state_dir.run, viewed.state_dir
+    found: RunMachines | None = None
+    if state.is_held():
+        with contextlib.suppress(RdzvError):
+            async with viewed.registry(viewed.keys.read) as client:
+                found = await run_machines(client, run)
+    found = found or state.read("machines.json", RunMachines) or RunMachines(run=run)
+    return [
+        {"slot": one.slot, "rank": one.rank, "host": one.hostname, "facts": machine_facts(one)}
+        for one in found.machines
+    ]
 
 
 async def environment_of(viewed: Viewed, rank: int) -> Environment:

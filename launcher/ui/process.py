@@ -23,6 +23,7 @@ from launcher.ui.elsewhere import Elsewhere, ViewKeys, place_at
 from launcher.ui.page import load, saved_page
 from launcher.ui.runs import Runs
 from launcher.ui.save import saved_of
+from launcher.ui.scraped import metrics_key
 from launcher.ui.sessions import LEAST_KEY_LETTERS, Sessions
 from rendezvous.compat import timeout
 from rendezvous.frozen import frozen
@@ -212,7 +213,7 @@ async def _serve(
 ) -> None:
     sessions = Sessions(secrets.token_urlsafe, key)
     runs = Runs(here.root, here.clerk)
-    served = Served(runs, sessions, load(), settings.run, settings.actions)
+    served = Served(runs, sessions, load(), metrics_key(here.root), settings.run, settings.actions)
     app = make_app(served, settings.hosts)
     rules = ConnectionRules(Room(_MOST_CONNECTIONS))
     server = GuardedServer(app, rules, closing=served.closing, headers=HEADERS)

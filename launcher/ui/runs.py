@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 import shlex
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from launcher.show.run_list import Row, row_of
-from launcher.state.state_dir import StateDir, recorded_runs
+from launcher.state.state_dir import StateDir, known_runs, recorded_runs
 from launcher.ui.clerk import HandsOut
 from launcher.ui.shapes import RunRow, Tone
 from launcher.ui.viewed import Viewed
@@ -20,6 +21,8 @@ from rendezvous.wire.types import RUN_ID
 from rendezvous.wire.words import printable
 
 MOST_ROWS = 200
+RECENT_SECONDS = 600.0
+"""So long Prometheus is told of a run that has ended."""
 _ASKED_AT_ONCE = 16
 _LIST_SECONDS = 2.0
 _CLOSE_SECONDS = 10.0
@@ -77,6 +80,11 @@ class Runs:
         self._viewed[run] = Viewed(state, self._clerk)
         return self._viewed[run]
 
+    def recent(self) -> list[str]:
+        """Those that go on, and those that have ended a moment ago, the newest launch first."""
+        now = time.time()  # noqa: TID251 (a launch's end is told by that clock)
+        return [state.run for state in known_runs(self._root) if _is_recent(state, now)]
+
     async def close_idle(self) -> None:
         """Stop reading runs at which nobody looks any more; never returns."""
         while True:
@@ -94,6 +102,13 @@ class Runs:
         """Stop reading all of them."""
         for viewed in self._viewed.values():
             await viewed.close()
+
+
+def _is_recent(state: StateDir, now: float) -> bool:
+    if state.is_held():
+        return True
+    result = state.result()
+    return result is not None and now - result.ended_at < RECENT_SECONDS
 
 
 def _shown(row: Row) -> RunRow:

@@ -48,7 +48,7 @@ async def saved_of(viewed: Viewed) -> Saved:
         "checks": await asked.checks_of(viewed),
         "matrix": await asked.matrix_of(viewed),
         "curves": await viewed.rows.curves(),
-        "machines": [],
+        "machines": await asked.machines_of(viewed),
         "environments": await _environments(viewed),
         "logs": [piece async for piece in _logs(viewed)],
     }

@@ -22,6 +22,7 @@ from tests.support.served import Answer, scope_of
 
 HOST = "localhost:29610"
 RUN = "llama"
+METRICS_KEY = "k" * 43
 
 
 class Holds:
@@ -45,7 +46,12 @@ class PageDoor:
         self.sessions = Sessions(lambda count: f"{count}-{next(numbers):040}", key)
         self.runs = Runs(root, Holds(keys or Keys()))
         self.served = Served(
-            self.runs, self.sessions, load(), RUN, keys is not None and keys.admin is not None
+            self.runs,
+            self.sessions,
+            load(),
+            METRICS_KEY,
+            RUN,
+            keys is not None and keys.admin is not None,
         )
         self.app = make_app(self.served, hosts)
 

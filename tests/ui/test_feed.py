@@ -128,14 +128,20 @@ def test_the_session_is_a_header_and_in_no_address(opened: Open) -> None:
     assert not [path for _, path, _ in seen.stub.asked if SESSION in path]
 
 
-def test_when_the_run_is_over_nothing_is_asked_any_more(opened: Open) -> None:
+def test_a_run_that_is_over_may_be_launched_again_and_its_page_may_end(opened: Open) -> None:
     seen = opened(Stub(4))
     seen.asks("/stream", 1)
     seen.stub.change(head=runs.head(4, "failed"))
     says(seen, "ran out of memory")
     seen.page.get_by_text("was killed for memory").first.wait_for()
     seen.page.get_by_text("Took").wait_for()
-    seen.page.wait_for_timeout(1_200)
-    seen.stub.streams(0)
-    assert seen.stub.count("/stream") == 1
+    seen.stub.streams(1)
+    seen.stub.change(head=runs.head(4, "failed", next_step="to see this again: rdzv ui llama"))
+    seen.page.get_by_text("to see this again").first.wait_for()
+    seen.stub.stop()
+    seen.page.locator("#link", has_text="the server of this page has ended").wait_for()
+    seen.stub.start()
+    seen.stub.change(head=runs.head(4, "running", sentence="launched again"))
+    says(seen, "launched again")
+    seen.page.locator("#link").wait_for(state="hidden")
     assert not seen.page.get_by_role("button", name="Cancel the run").is_visible()

@@ -2,6 +2,7 @@
 
 const SILENCE_MS = 15000; // the server beats each 10 s
 const AGAIN_MS = 1000;
+const LATER_MS = 5000; // of a run that is over: its page may have ended with it, or it is launched again
 const HIDDEN_MS = 300000; // a page that nobody sees for so long stops its stream
 
 function pause(ms) {
@@ -41,7 +42,7 @@ export class Feed {
   }
 
   async #keep() {
-    while (!this.#stopped && !this.#over) {
+    while (!this.#stopped) {
       try {
         await this.#seen;
         if (this.#after === null) await this.#begin();
@@ -53,7 +54,7 @@ export class Feed {
         if (error.status === 404 || error.status === 403) return this.on.failed(error);
         if (error.name !== "AbortError") {
           this.on.link(false, error);
-          await pause(AGAIN_MS);
+          await pause(this.#over ? LATER_MS : AGAIN_MS);
         }
       }
     }
@@ -110,7 +111,7 @@ export class Feed {
     if (change.n !== undefined) this.#after = change.n;
     if (change.head) this.#over = change.head.over;
     if (!change.beat) this.on.change(change);
-    return this.#over;
+    return false;
   }
 
   #signal() {
