@@ -135,6 +135,7 @@ def test_a_run_that_is_over_may_be_launched_again_and_its_page_may_end(opened: O
     says(seen, "ran out of memory")
     seen.page.get_by_text("was killed for memory").first.wait_for()
     seen.page.get_by_text("Took").wait_for()
+    assert not seen.page.get_by_role("button", name="Cancel the run").is_visible()
     seen.stub.streams(1)
     seen.stub.change(head=runs.head(4, "failed", next_step="to see this again: rdzv ui llama"))
     seen.page.get_by_text("to see this again").first.wait_for()
@@ -144,4 +145,3 @@ def test_a_run_that_is_over_may_be_launched_again_and_its_page_may_end(opened: O
     seen.stub.change(head=runs.head(4, "running", sentence="launched again"))
     says(seen, "launched again")
     seen.page.locator("#link").wait_for(state="hidden")
-    assert not seen.page.get_by_role("button", name="Cancel the run").is_visible()
