@@ -10,7 +10,7 @@ from launcher.run.requests import after_drain, after_restart, slot_of
 from launcher.ui.asked import look_of
 from launcher.ui.shapes import Done, Look
 from launcher.ui.viewed import Viewed
-from rendezvous.wire.errors import Forbidden
+from rendezvous.wire.errors import BadRequest, Forbidden
 
 _FROM_PAGE = "asked for on the page"
 
@@ -45,5 +45,7 @@ async def carry_out(viewed: Viewed, act: Act) -> Done | Look:
             return {"words": (await client.cancel(run, why)).reason}
         if act.act == "restart":
             return {"words": after_restart(await client.restart(run, why))}
-        slot = slot_of(await client.status(run), act.node if act.node is not None else -1)
+        if act.node is None:
+            raise BadRequest("a drain needs a node")
+        slot = slot_of(await client.status(run), act.node)
         return {"words": after_drain(await client.drain(run, slot, act.seconds, why))}

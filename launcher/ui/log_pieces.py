@@ -24,6 +24,8 @@ _MOST_LINES = 500
 """Of one piece."""
 _GATHER_SECONDS = 0.05
 _BEAT_SECONDS = 10.0
+_AGAIN_SECONDS = 0.5
+"""How often it is looked for logs that have begun."""
 _LEVELS: Mapping[str, Level] = {"warning": "warning", "error": "error"}
 
 
@@ -65,49 +67,76 @@ async def log_pieces(
     viewed: Viewed, chosen: Chosen, lines: int, *, follow: bool
 ) -> AsyncIterator[LogPiece]:
     """The lines, then those that come where that is asked for, and a last piece."""
-    follow = follow and viewed.state_dir.is_held()
     connect = partial(viewed.registry, viewed.keys.logs)
     which = Which(viewed.state_dir, os.environ, chosen, connect)
-    try:
-        sources = which.sources()
-    except RdzvError as exc:
-        yield {"note": _in_full(exc)}
-        yield {"over": True}
-        return
-    if which.unshown:
-        yield {"note": f"{which.unshown} more nodes are not shown: choose one of them"}
-    if not sources:
-        yield {"note": "no program has printed a line yet"}
-    async for piece in _read_all(sources, lines, follow=follow):
-        yield piece
-    yield {"over": True}
-
-
-async def _read_all(sources: list[Source], lines: int, *, follow: bool) -> AsyncIterator[LogPiece]:
-    """All of them side by side; whoever reads slowly holds them up, and nothing else."""
     queue: asyncio.Queue[LogPiece | None] = asyncio.Queue(_MOST_QUEUED)
-    tasks = [
-        asyncio.create_task(_read(source, lines, queue.put, follow=follow)) for source in sources
-    ]
-    left = len(tasks)
+    follow = follow and viewed.state_dir.is_held()
+    reading = asyncio.create_task(_read_all(which, lines, queue, follow=follow))
     try:
-        while left:
+        while True:
             piece: LogPiece | None = {"beat": True}
             with contextlib.suppress(TimeoutError):
                 async with timeout(_BEAT_SECONDS):
                     piece = await queue.get()
+                    queue.task_done()
             if piece is None:
-                left -= 1
-            else:
-                yield piece
+                break
+            yield piece
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        reading.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await reading
+    yield {"over": True}
+
+
+async def _read_all(
+    which: Which, lines: int, queue: asyncio.Queue[LogPiece | None], *, follow: bool
+) -> None:
+    """All logs side by side; whoever reads slowly holds them up, and nothing else. Until the run
+    is over also those that begin meanwhile: of a program that starts again, from its first line."""
+    readers: dict[str, asyncio.Task[None]] = {}
+    try:
+        for note in _begin(which, lines, queue, readers, follow=follow):
+            await queue.put({"note": note})
+        while follow and which.state.is_held():
+            await asyncio.sleep(_AGAIN_SECONDS)
+            _begin(which, MAX_LINES, queue, readers, follow=follow)
+        if follow:  # they would wait for more
+            await asyncio.sleep(_AGAIN_SECONDS)
+            await queue.join()
+        else:
+            await asyncio.gather(*readers.values())
+        await queue.put(None)
+    finally:
+        for reader in readers.values():
+            reader.cancel()
+        await asyncio.gather(*readers.values(), return_exceptions=True)
+
+
+def _begin(
+    which: Which,
+    lines: int,
+    queue: asyncio.Queue[LogPiece | None],
+    readers: dict[str, asyncio.Task[None]],
+    *,
+    follow: bool,
+) -> list[str]:
+    """Begin to read what is not read yet; what a reader has to know of what there is."""
+    try:
+        sources = which.sources()
+    except RdzvError as exc:
+        return [_in_full(exc)]
+    for source in sources:
+        if source.name not in readers:
+            reading = _read(source, lines, queue.put, follow=follow)
+            readers[source.name] = asyncio.create_task(reading)
+    if which.unshown:
+        return [f"{which.unshown} more nodes are not shown: choose one of them"]
+    return [] if sources else ["no program has printed anything yet"]
 
 
 async def _read(
-    source: Source, lines: int, put: Callable[[LogPiece | None], Awaitable[None]], *, follow: bool
+    source: Source, lines: int, put: Callable[[LogPiece], Awaitable[None]], *, follow: bool
 ) -> None:
     name = _name(source)
     held: list[str] = []
@@ -137,7 +166,6 @@ async def _read(
     finally:
         if flusher is not None:
             flusher.cancel()
-    await put(None)
 
 
 def _name(source: Source) -> str:

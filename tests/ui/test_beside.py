@@ -1,0 +1,172 @@
+"""The page beside a launch: `rdzv launch --ui`, whose end ends nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.canaries import Canaries, command_of
+from tests.support.launching import RDZV, Launched, environment, launch, launching, lives, shell
+from tests.support.page_process import LINK, Looker, heads
+from tests.support.terminals import ESCAPE
+from tests.support.waiting import until
+
+pytestmark = [pytest.mark.real_time, pytest.mark.timeout(120)]
+
+WITH_PAGE = ("--nnodes", "1", "--framework", "command", "--ui")
+WAITS = 'echo begun; while [ ! -e "$0" ]; do sleep 0.05; done; exit 3'
+KEY = "correct-horse-battery"
+
+
+@contextmanager
+def beside(folder: Path) -> Iterator[tuple[Launched, psutil.Process, Looker]]:
+    """A run with its page, and one who looks at it; the program ends with 3 once there is `go`."""
+    command = [*shell(WAITS), str(folder / "go")]
+    with launching(folder / "s", *WITH_PAGE, command=command, env={"RDZV_UI_KEY": KEY}) as run:
+        page = run.child(" ui ")
+        base = until(lambda: address_of(page))
+        looker = Looker(base, key=KEY)
+        try:
+            run.wait_for_phase("running")
+            looker.wait("running")
+            yield run, page, looker
+        finally:
+            run.process.kill()
+            looker.close()
+
+
+def address_of(page: psutil.Process) -> str | None:
+    """Where it listens."""
+    ports = [one.laddr.port for one in page.net_connections() if one.status == "LISTEN"]
+    return f"http://127.0.0.1:{ports[0]}/" if ports else None
+
+
+def test_who_looks_is_shown_the_end_and_how_to_see_it_again(tmp_path: Path) -> None:
+    with beside(tmp_path) as (run, page, looker):
+        changes = looker.watch()
+        (tmp_path / "go").touch()
+        outcome = run.finish()
+        assert outcome.code == 3
+        head = until(lambda: heads(changes)[-1] if heads(changes) else None)
+        assert head["state"] == "failed"
+        assert head["next_step"].endswith("to see this again: rdzv ui r")
+        assert not lives(page.pid)
+        assert "rdzv ui r" in outcome.err
+
+
+def test_the_key_of_a_person_opens_sessions_and_is_in_no_environment(tmp_path: Path) -> None:
+    with beside(tmp_path) as (run, page, _):
+        canaries = Canaries()
+        canaries.add_text("key", KEY)
+        everyone = [run.process.pid, *(child.pid for child in run.children())]
+        programs = [pid for pid in everyone if "while" in command_of(pid)]
+        assert programs
+        assert page.pid in everyone
+        assert canaries.find_in_processes(everyone) == {}
+        for pid in everyone:
+            assert b"\0RDZV_UI_KEY=" not in Path(f"/proc/{pid}/environ").read_bytes()
+        for pid in programs:
+            if "keeper" not in command_of(pid) and "rdzv_command" not in command_of(pid):
+                assert b"RDZV_UI_KEY" not in Path(f"/proc/{pid}/environ").read_bytes()
+        (tmp_path / "go").touch()
+        outcome = run.finish()
+    assert "open it with your RDZV_UI_KEY" in outcome.err
+    assert "#t=" not in outcome.err
+    assert KEY not in outcome.err + outcome.out
+
+
+def test_a_page_that_is_killed_changes_nothing_for_the_run(tmp_path: Path) -> None:
+    with beside(tmp_path) as (run, page, _):
+        family = [page, *page.children(recursive=True)]
+        page.kill()
+        until(lambda: not any(lives(one.pid) for one in family))
+        (tmp_path / "go").touch()
+        assert run.finish().code == 3
+
+
+def test_a_page_ends_soon_after_its_launcher_was_killed(tmp_path: Path) -> None:
+    with beside(tmp_path) as (run, page, looker):
+        looker.watch()
+        family = [page, *page.children(recursive=True)]
+        run.process.send_signal(signal.SIGKILL)
+        run.process.wait()
+        until(lambda: not any(lives(one.pid) for one in family), 20)
+        (tmp_path / "go").touch()
+
+
+def test_a_run_at_whose_page_nobody_looks_does_not_wait_for_it(tmp_path: Path) -> None:
+    """How long it takes is printed: it depends on the machine."""
+    took = {}
+    for name, options in (("without", WITH_PAGE[:-1]), ("with", WITH_PAGE)):
+        began = time.monotonic()
+        assert launch(tmp_path / name, *options, command=["true"]).code == 0
+        took[name] = time.monotonic() - began
+    print(took)
+    assert took["with"] < took["without"] + 20
+
+
+def test_on_a_terminal_the_link_is_shown(tmp_path: Path) -> None:
+    ours, its = os.openpty()
+    command = [*shell(WAITS), str(tmp_path / "go")]
+    process = subprocess.Popen(
+        [RDZV, "launch", "--rdzv-id", "r", *WITH_PAGE, "--", *command],
+        stdin=subprocess.DEVNULL,
+        stdout=its,
+        stderr=its,
+        env=environment(tmp_path / "s"),
+        start_new_session=True,
+    )
+    os.close(its)
+    said = bytearray()
+    reading = threading.Thread(target=_read, args=(ours, said), daemon=True)
+    reading.start()
+    try:
+        found = until(lambda: LINK.search(re.sub(r"\r?\n *", "", _plain(said))))
+        looker = Looker(found[1], ticket=found[2].split("rdzv")[0])
+        looker.wait("running")
+        (tmp_path / "go").touch()
+        assert process.wait(40) == 3
+        looker.close()
+    finally:
+        process.kill()
+        process.wait()
+        reading.join(20)
+        os.close(ours)
+
+
+def _plain(said: bytearray) -> str:
+    return ESCAPE.sub("", said.decode(errors="replace"))
+
+
+def _read(terminal: int, said: bytearray) -> None:
+    try:
+        while data := os.read(terminal, 65_536):
+            said += data
+    except OSError:  # that is how a terminal ends
+        return
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--ui-listen", "0.0.0.0"), "--ui-behind-ingress"),
+        (("--ui-host", "x"), ""),
+    ],
+)
+def test_a_page_that_cannot_be_served_is_said_and_the_run_goes_on(
+    tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    outcome = launch(tmp_path / "s", *WITH_PAGE, *words, command=["sleep", "2"])
+    assert outcome.code == 0
+    assert said in outcome.err
+    assert "Traceback" not in outcome.err
