@@ -12,6 +12,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import parse_qs
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -102,15 +103,23 @@ class App:
         self._served = served
         self._failed = FailedLogins()
         self._scraped = Scraped(served.runs, served.metrics_key)
-        self._streams = 0
+        self._streams = set[asyncio.Task[Any]]()
         self._lifespan = Router(lifespan=self._live)
 
     @asynccontextmanager
     async def _live(self, _: object) -> AsyncIterator[None]:
-        task = asyncio.create_task(self._served.runs.close_idle())
+        tasks = [asyncio.create_task(self._served.runs.close_idle())]
+        tasks += [asyncio.create_task(self._end_streams())]
         yield
-        task.cancel()
+        for task in tasks:
+            task.cancel()
         await self._served.runs.close()
+
+    async def _end_streams(self) -> None:
+        """At the end of the process: they last, and it does not wait for them."""
+        await self._served.closing.wait()
+        for task in self._streams:
+            task.cancel()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -120,11 +129,13 @@ class App:
         if not isinstance(response, StreamingResponse):
             await response(scope, receive, send)
             return
-        self._streams += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self._streams.add(task)
         try:
             await response(scope, receive, send)
         finally:
-            self._streams -= 1
+            self._streams.discard(task)
             await response.body_iterator.aclose()  # type: ignore[attr-defined]
 
     async def _answer(self, scope: Scope, receive: Receive) -> Response:
@@ -232,9 +243,9 @@ class App:
 
     def _stream(self, pieces: AsyncIterator[bytes]) -> Response:
         """It lasts; a proxy is asked not to hold it back."""
-        if self._streams >= MOST_STREAMS:
+        if len(self._streams) >= MOST_STREAMS:
             raise Unavailable(
-                f"{self._streams} streams are open, which is the limit of this page",
+                f"{len(self._streams)} streams are open, which is the limit of this page",
                 hint="close other windows of it",
             )
         return StreamingResponse(pieces, media_type=_LINES, headers={"x-accel-buffering": "no"})

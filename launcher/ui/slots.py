@@ -30,7 +30,7 @@ def slot_row(slot: SlotStatus, spans: list[Span]) -> Slot:
         "slot": slot.slot,
         "rank": slot.rank,
         "host": printable(slot.hostname, 253),
-        "address": slot.address,
+        "address": printable(slot.address, 45),
         "processes": slot.nproc_per_node,
         "generation": slot.generation,
         "state": _state(slot),

@@ -396,3 +396,33 @@ async def test_logs_are_pieces_of_text_whatever_is_in_them(tmp_path: Path) -> No
         some = await door.ask("GET", f"{RUN_PATH}/logs?grep=step", door.session())
         found = [json.loads(piece) for piece in some.body.splitlines()]
         assert [one for piece in found for one in piece.get("lines", [])] == ["step 1"]
+
+
+async def test_at_the_end_of_the_process_streams_end_and_are_not_waited_for(
+    door: PageDoor,
+) -> None:
+    session, told = door.session(), asyncio.Event()
+    n = (await door.ask("GET", f"{RUN_PATH}/state", session)).json["n"]
+    said: list[str] = []
+
+    async def receive() -> dict[str, Any]:
+        if said:
+            await told.wait()
+            return {"type": "lifespan.shutdown"}
+        return {"type": "lifespan.startup"}
+
+    async def send(message: Any) -> None:
+        said.append(message["type"])
+
+    life = asyncio.ensure_future(door.app({"type": "lifespan"}, receive, send))
+    await soon(lambda: said)
+    stream = asyncio.create_task(door.ask("GET", f"{RUN_PATH}/stream?after={n}", session))
+    viewed = door.runs.viewed(RUN)
+    await soon(lambda: viewed._viewers)
+    door.served.closing.set()
+    with pytest.raises(asyncio.CancelledError):
+        await stream
+    assert viewed._viewers == 0
+    told.set()
+    await life
+    assert said == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
