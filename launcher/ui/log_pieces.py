@@ -132,7 +132,7 @@ def _begin(
             readers[source.name] = asyncio.create_task(reading)
     if which.unshown:
         return [f"{which.unshown} more nodes are not shown: choose one of them"]
-    return [] if sources else ["no program has printed anything yet"]
+    return [] if sources else ["no program has printed a line yet"]
 
 
 async def _read(
