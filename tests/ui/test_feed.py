@@ -140,7 +140,7 @@ def test_a_run_that_is_over_may_be_launched_again_and_its_page_may_end(opened: O
     seen.stub.change(head=runs.head(4, "failed", next_step="to see this again: rdzv ui llama"))
     seen.page.get_by_text("to see this again").first.wait_for()
     seen.stub.stop()
-    seen.page.locator("#link", has_text="the server of this page has ended").wait_for()
+    seen.page.locator("#link", has_text="the server of this page have ended").wait_for()
     seen.stub.start()
     seen.stub.change(head=runs.head(4, "running", sentence="launched again"))
     says(seen, "launched again")

@@ -137,7 +137,7 @@ function openRun(run) {
   }
   function tick() {
     if (lost !== null && ctx.store?.head.over) {
-      say(at("link"), `The run is over, and the server of this page has ended; what is shown stays. To see it again: rdzv ui ${clip(run, 80)}`);
+      say(at("link"), `The run and the server of this page have ended; what is shown stays. To see it again: rdzv ui ${clip(run, 80)}`);
     } else if (lost !== null) say(at("link"), `Not connected for ${counting((performance.now() - lost.at) / 1000)}, trying again: ${lost.why}`);
     if (!ctx.store || document.hidden) return;
     say(at("elapsed"), counting(ctx.elapsed()));
