@@ -29,6 +29,7 @@ class Stub:
     Attributes:
         answers: By name: of a run's routes, and `runs`. An int is an error of that status.
         silent: Streams are accepted and nothing is sent, as by a proxy that keeps it.
+        broken: The end of a stream is an error of the network.
         asked: Each request: method, path with its query, headers.
     """
 
@@ -47,7 +48,7 @@ class Stub:
         }
         self.logs: list[Any] = list(runs.logs())
         self.changes: list[Change] = []
-        self.silent = False
+        self.silent = self.broken = False
         self.asked: list[tuple[str, str, dict[str, str]]] = []
         self.acts: list[dict[str, Any]] = []
         self.session_ok = True
@@ -222,6 +223,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _stream(self, items: str, begun: int) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "application/x-ndjson")
+        if self.of.broken:  # the end of the connection is not the end of so much
+            self.send_header("Content-Length", "1000000000")
         self.end_headers()
         with suppress(OSError):
             for item in self.of.stream(items, begun, self.connection):

@@ -66,9 +66,9 @@ def test_a_server_that_is_gone_is_said_and_asked_again(opened: Open) -> None:
     seen.page.get_by_text("check that 'rdzv ui' still runs").wait_for()
     seen.page.get_by_text("Not connected for 2 s").wait_for()
     seen.stub.start()
+    banner.wait_for(state="hidden")
     seen.stub.change(head=runs.head(4, "running", sentence="step 1,500"))
     says(seen, "step 1,500")
-    banner.wait_for(state="hidden")
 
 
 def test_after_a_reset_the_state_is_asked_again(opened: Open) -> None:
@@ -145,3 +145,15 @@ def test_a_run_that_is_over_may_be_launched_again_and_its_page_may_end(opened: O
     seen.stub.change(head=runs.head(4, "running", sentence="launched again"))
     says(seen, "launched again")
     seen.page.locator("#link").wait_for(state="hidden")
+
+
+def test_a_stream_that_breaks_in_the_middle_is_taken_up_again(opened: Open) -> None:
+    stub = Stub(4)
+    stub.broken = True
+    seen = opened(stub)
+    stub.streams(1)
+    stub.cut()
+    seen.page.get_by_text("trying again: the connection was cut").wait_for()
+    seen.page.get_by_text("Not connected for").wait_for(state="hidden")
+    stub.change(head=runs.head(4, "running", sentence="step 1,800"))
+    says(seen, "step 1,800")

@@ -8,6 +8,7 @@ export class Refused extends Error {
   }
 }
 
+const MOST_MS = 30000;
 const HELD = "rdzv-session";
 
 /** What POST session gave, as long as this tab lives; null: nothing yet. */
@@ -67,7 +68,7 @@ function query(values) {
 }
 
 /** The objects of NDJSON, as they come; `beat` is called for each piece of it, whatever it is. */
-async function* objectsOf(body, beat = () => {}) {
+async function* objectsOf(body, beat) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   try {
@@ -79,6 +80,8 @@ async function* objectsOf(body, beat = () => {}) {
       rest = lines.pop();
       for (const line of lines) if (line.trim()) yield JSON.parse(line);
     }
+  } catch (error) {
+    throw error.name === "AbortError" ? error : new Refused(0, { message: "the connection was cut" });
   } finally {
     reader.cancel().catch(() => {});
   }
@@ -102,15 +105,17 @@ export class Live {
   }
 
   /** One of a run's answers: state, changes, checks, matrix, .. */
-  async get(run, what, values = {}, signal = undefined) {
+  async get(run, what, values = {}, signal = AbortSignal.timeout(MOST_MS)) {
     const path = `runs/${encodeURIComponent(run)}/${what}${query(values)}`;
     return (await this.#ask(path, { signal })).json();
   }
 
-  /** One of a run's streams, object by object. */
-  async *lines(run, what, values, signal, beat) {
+  /** One of a run's streams, object by object; `begun` is called once the server has answered. */
+  async *lines(run, what, values, signal, begun = () => {}, beat = () => {}) {
     const path = `runs/${encodeURIComponent(run)}/${what}${query(values)}`;
-    yield* objectsOf((await this.#ask(path, { signal })).body, beat);
+    const { body } = await this.#ask(path, { signal });
+    begun();
+    yield* objectsOf(body, beat);
   }
 
   async act(run, act) {

@@ -70,7 +70,8 @@ export class Feed {
   }
 
   async #poll() {
-    const found = await this.source.get(this.run, "changes", { after: this.#after }, this.#signal());
+    const signal = AbortSignal.any([this.#signal(), AbortSignal.timeout(SILENCE_MS)]);
+    const found = await this.source.get(this.run, "changes", { after: this.#after }, signal);
     this.on.link(true);
     found.forEach((change) => this.#take(change));
     await pause(AGAIN_MS / 4);
@@ -84,13 +85,13 @@ export class Feed {
     const beat = () => {
       beats += 1;
       this.#quiet = 0;
-      this.on.link(true);
       clearTimeout(watch);
       watch = setTimeout(() => mine.abort(), SILENCE_MS);
     };
     const began = performance.now();
     try {
-      const pieces = this.source.lines(this.run, "stream", { after: this.#after }, signal, beat);
+      const up = () => this.on.link(true);
+      const pieces = this.source.lines(this.run, "stream", { after: this.#after }, signal, up, beat);
       for await (const change of pieces) {
         if (this.#stopped || this.#take(change)) return;
       }

@@ -157,9 +157,9 @@ function openRun(run) {
       frame ??= requestAnimationFrame(render);
     },
     link(up, error) {
-      if (!up) lost ??= { at: performance.now(), why: clip([error.message, error.hint].filter(Boolean).join("; try: ")) };
-      else lost = null;
       show(at("link"), !up);
+      const since = lost?.at ?? performance.now();
+      lost = up ? null : { at: since, why: clip([error.message, error.hint].filter(Boolean).join("; try: ")) };
       if (!up) tick();
     },
     closed,
