@@ -20,6 +20,9 @@ def test_a_ticket_leaves_the_address_at_once_and_the_session_stays(opened: Open)
     page.reload()
     page.locator(".sentence").wait_for()
     assert seen.stub.count("/session") == 1
+    page.goto(f"{seen.stub.address}#t=used&view=checks")
+    page.locator(".view-checks").wait_for()
+    assert (seen.stub.count("/session"), "used" in page.url) == (2, False)
 
 
 def test_a_used_ticket_leads_to_the_form_for_a_key(opened: Open) -> None:

@@ -33,7 +33,7 @@ def harmless(seen: Seen, name: str) -> None:
     page = seen.page
     assert (name, page.evaluate("() => window.executed ?? null")) == (name, None)
     assert page.locator("img, iframe, svg, object, main script").count() == 0
-    shown = page.evaluate("() => document.body.innerText")
+    shown = page.evaluate("() => document.title + document.body.innerText")
     assert (name, set(shown) & UNSEEN) == (name, set())
     attributes = page.evaluate(
         "() => [...document.querySelectorAll('main *')].flatMap((e) => [...e.attributes])"

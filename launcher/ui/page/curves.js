@@ -80,7 +80,7 @@ class Diagram {
   }
 }
 
-/** See `views` in main.js. */
+/** See `VIEWS` in run.js. */
 export function curvesView(place, ctx) {
   const diagrams = new Map();
   const box = el("div");

@@ -4,7 +4,7 @@ const UNSEEN =
   /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
 
 /** The text without what is invisible, or turns or breaks a line: each is shown as U+FFFD. */
-function clean(text) {
+export function clean(text) {
   return String(text).replace(UNSEEN, "\ufffd");
 }
 

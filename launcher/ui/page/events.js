@@ -10,7 +10,7 @@ function rowOf(event) {
   return row([duration(event.at), clip(event.kind, 80), event.slot ?? "", phase, clip(event.reason)]);
 }
 
-/** See `views` in main.js. */
+/** See `VIEWS` in run.js. */
 export function eventsView(place, ctx) {
   let usual = false;
   let most = SHOWN;

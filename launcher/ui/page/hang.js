@@ -17,7 +17,7 @@ function lookOf(look) {
   ];
 }
 
-/** See `views` in main.js. */
+/** See `VIEWS` in run.js. */
 export function hangView(place, ctx) {
   const stall = el("p", { class: "current" });
   const found = el("div", { "aria-live": "polite" });

@@ -6,7 +6,7 @@ import { counted, duration } from "./words.js";
 const TONES = { fail: "bad", warn: "wait", ok: "good" };
 const MORE = 100;
 
-/** See `views` in main.js. */
+/** See `VIEWS` in run.js. */
 export function checksView(place, ctx) {
   const again = loaded(place, "the checks", () => ctx.source.get(ctx.run, "checks"),
     (found) => found.findings.length ? "" : found.total || "Nothing was checked yet.",
@@ -20,7 +20,7 @@ export function checksView(place, ctx) {
   return { update: eachPhase(ctx, again) };
 }
 
-/** See `views` in main.js. */
+/** See `VIEWS` in run.js. */
 export function machinesView(place, ctx) {
   const again = loaded(place, "the machines", () => ctx.source.get(ctx.run, "machines"),
     (found) => found.length ? "" : "No node has joined yet, so no machine is known.",
@@ -43,7 +43,7 @@ export function machinesView(place, ctx) {
   return { update: eachPhase(ctx, again) };
 }
 
-/** See `views` in main.js. */
+/** See `VIEWS` in run.js. */
 export function epochsView(place, ctx) {
   function draw() {
     const { head, epochs } = ctx.store;
@@ -60,7 +60,7 @@ export function epochsView(place, ctx) {
   return { update: (touched) => (touched.epochs || touched.head) && draw() };
 }
 
-/** See `views` in main.js. */
+/** See `VIEWS` in run.js. */
 export function environmentView(place, ctx) {
   const nodes = ctx.store.nodes();
   if (!nodes.length) {

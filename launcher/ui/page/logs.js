@@ -54,7 +54,7 @@ function rankControl(ctx, rank) {
   return el("div", { class: "chips", role: "group", "aria-label": "Rank" }, chips);
 }
 
-/** See `views` in main.js. */
+/** See `VIEWS` in run.js. */
 export function logsView(place, ctx) {
   const { rank = "", node = "" } = ctx.route;
   const { saved } = ctx.source;

@@ -1,35 +1,9 @@
-// The frame: session, address, tabs, connection; and one run at a time in it.
+// The frame: session, address, tabs and theme; and one run at a time in it.
 
 import { heldSession, holdSession, Kept, Live, openSession } from "./api.js";
-import { curvesView } from "./curves.js";
-import { button, clip, el, failed, fill, note, say, show, toned } from "./dom.js";
+import { button, fill, say, show } from "./dom.js";
 import { keyForm, runList } from "./doors.js";
-import { eventsView } from "./events.js";
-import { Feed } from "./feed.js";
-import { hangView } from "./hang.js";
-import { checksView, environmentView, epochsView, machinesView } from "./lists.js";
-import { logsView } from "./logs.js";
-import { matrixView } from "./matrix.js";
-import { nowView } from "./now.js";
-import { Store, Touched } from "./store.js";
-import { counting } from "./words.js";
-
-/**
- * The views. Each is a function of its place and the run (`ctx`) that fills the place and returns
- * what it can do: update(touched) after changes, tick() each second, resized(), close().
- */
-const views = {
-  now: ["Now", nowView],
-  matrix: ["Matrix", matrixView],
-  checks: ["Checks", checksView],
-  curves: ["Curves", curvesView],
-  logs: ["Logs", logsView],
-  hang: ["Hang", hangView],
-  machines: ["Machines", machinesView],
-  epochs: ["Epochs", epochsView],
-  events: ["Events", eventsView],
-  environment: ["Environment", environmentView],
-};
+import { openRun, VIEWS } from "./run.js";
 
 const at = (id) => document.getElementById(id);
 const main = at("main");
@@ -40,7 +14,7 @@ let shown = null; // the run that is open
 
 function route() {
   const found = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
-  return { ...found, view: Object.hasOwn(views, found.view) ? found.view : "now" };
+  return { ...found, view: Object.hasOwn(VIEWS, found.view) ? found.view : "now" };
 }
 
 /** The address of this page with these parts of it changed; null takes one out. */
@@ -68,6 +42,12 @@ function begin(opened) {
   draw();
 }
 
+function again() {
+  leave();
+  shown = null;
+  draw();
+}
+
 /** Show what the address names. */
 function draw() {
   if (!source) return;
@@ -78,7 +58,7 @@ function draw() {
   shown = null;
   show(at("link"), false);
   if (run) {
-    shown = openRun(run);
+    shown = openRun(source, run, { route, address, closed, again });
     leave = shown.close;
   } else {
     ["bar", "tabs"].forEach((id) => show(at(id), false));
@@ -87,120 +67,9 @@ function draw() {
   }
 }
 
-/** One run: its feed, its tabs, and the view that is open. */
-function openRun(run) {
-  let view = {};
-  let key = null;
-  let frame = null;
-  let touched = new Touched();
-  let heard = 0;
-  let lost = null;
-  const ctx = {
-    run, source, address, closed, store: null, route: {}, actions: source.opened.actions && !saved,
-    since: () => (ctx.store.head.over || saved ? 0 : (performance.now() - heard) / 1000),
-    elapsed: () => ctx.store.head.elapsed + ctx.since(),
-    go: (changes) => { location.hash = address(changes); },
-  };
-  const noted = () => {
-    heard = performance.now();
-    title();
-  };
-  function title() {
-    const { head } = ctx.store;
-    document.title = `${clip(head.state, 20)}: ${clip(run, 60)} – rdzv`;
-    say(at("run"), clip(run, 120));
-    say(at("state"), clip(head.state, 40));
-    at("state").className = `badge ${toned(head.tone)}`;
-    say(at("elapsed"), counting(ctx.elapsed()));
-  }
-  function open() {
-    ctx.route = route();
-    if (!ctx.store) return;
-    const name = ctx.route.view;
-    for (const tab of at("tabs").children) {
-      tab.setAttribute("aria-selected", String(tab.id === `tab-${name}`));
-      tab.tabIndex = tab.id === `tab-${name}` ? 0 : -1;
-    }
-    const wanted = location.hash;
-    if (key === wanted) return;
-    key = wanted;
-    view.close?.();
-    const place = el("div", { role: "tabpanel", id: "panel", class: `view view-${name}`, "aria-labelledby": `tab-${name}` });
-    fill(main, place);
-    view = views[name][1](place, ctx);
-  }
-  function render() {
-    frame = null;
-    const now = touched;
-    touched = new Touched();
-    view.update?.(now);
-  }
-  function tick() {
-    if (lost !== null && ctx.store?.head.over) {
-      say(at("link"), `The run and the server of this page have ended; what is shown stays. To see it again: rdzv ui ${clip(run, 80)}`);
-    } else if (lost !== null) say(at("link"), `Not connected for ${counting((performance.now() - lost.at) / 1000)}, trying again: ${lost.why}`);
-    if (!ctx.store || document.hidden) return;
-    say(at("elapsed"), counting(ctx.elapsed()));
-    view.tick?.();
-  }
-  const on = {
-    state(state) {
-      ctx.store = new Store(state);
-      key = null;
-      noted();
-      ["bar", "tabs"].forEach((id) => show(at(id), true));
-      open();
-    },
-    change(change) {
-      ctx.store.apply(change, touched);
-      if (change.head) noted();
-      frame ??= requestAnimationFrame(render);
-    },
-    link(up, error) {
-      show(at("link"), !up);
-      const since = lost?.at ?? performance.now();
-      lost = up ? null : { at: since, why: clip([error.message, error.hint].filter(Boolean).join("; try: ")) };
-      if (!up) tick();
-    },
-    closed,
-    failed(error) {
-      fill(main, failed(`run '${clip(run, 80)}'`, error, () => {
-        shown = null;
-        draw();
-      }));
-    },
-  };
-  const timer = setInterval(tick, 1000);
-  let narrow = 0;
-  const resized = () => {
-    if (narrow === main.clientWidth) return;
-    narrow = main.clientWidth;
-    view.resized?.();
-  };
-  const shape = new ResizeObserver(resized);
-  shape.observe(main);
-  if (saved) on.state(saved.state);
-  else {
-    fill(main, note(`Loading run '${clip(run, 80)}' …`, "loading", { role: "status" }));
-    ctx.feed = new Feed(source, run, on);
-  }
-  return {
-    run,
-    open,
-    resized: () => view.resized?.(),
-    close() {
-      clearInterval(timer);
-      cancelAnimationFrame(frame);
-      shape.disconnect();
-      ctx.feed?.stop();
-      view.close?.();
-    },
-  };
-}
-
 function makeTabs() {
-  const names = Object.keys(views);
-  const tabs = names.map((name) => button(views[name][0], () => { location.hash = address({ view: name }); },
+  const names = Object.keys(VIEWS);
+  const tabs = names.map((name) => button(VIEWS[name][0], () => { location.hash = address({ view: name }); },
     { role: "tab", id: `tab-${name}`, "aria-controls": "panel" }));
   fill(at("tabs"), tabs);
   at("tabs").addEventListener("keydown", (event) => {
@@ -263,7 +132,8 @@ async function enter() {
   try {
     begin(await openSession({ ticket }));
   } catch (error) {
-    closed(`${error.message}. A link works once, and not for long.`);
+    if (held) begin(held); // an old link in a tab that is open already
+    else closed(`${error.message}. A link works once, and not for long.`);
   }
 }
 

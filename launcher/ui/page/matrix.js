@@ -111,7 +111,7 @@ function drawn(found, shape) {
   ];
 }
 
-/** See `views` in main.js. */
+/** See `VIEWS` in run.js. */
 export function matrixView(place, ctx) {
   const shape = { draw: () => {} };
   const box = el("div");

@@ -45,7 +45,7 @@ function resultPanel(result) {
   ];
 }
 
-/** See `views` in main.js. */
+/** See `VIEWS` in run.js. */
 export function nowView(place, ctx) {
   const sentence = el("p", { class: "sentence" });
   const next = el("p", { class: "next" });

@@ -1,0 +1,146 @@
+// One run: its connection, and the view of it that is open.
+
+import { curvesView } from "./curves.js";
+import { clean, clip, el, failed, fill, note, say, show, toned } from "./dom.js";
+import { eventsView } from "./events.js";
+import { Feed } from "./feed.js";
+import { hangView } from "./hang.js";
+import { checksView, environmentView, epochsView, machinesView } from "./lists.js";
+import { logsView } from "./logs.js";
+import { matrixView } from "./matrix.js";
+import { nowView } from "./now.js";
+import { Store, Touched } from "./store.js";
+import { counting } from "./words.js";
+
+/**
+ * The views. Each is a function of its place and the run (`ctx`) that fills the place and returns
+ * what it can do: update(touched) after changes, tick() each second, resized(), close().
+ */
+export const VIEWS = {
+  now: ["Now", nowView],
+  matrix: ["Matrix", matrixView],
+  checks: ["Checks", checksView],
+  curves: ["Curves", curvesView],
+  logs: ["Logs", logsView],
+  hang: ["Hang", hangView],
+  machines: ["Machines", machinesView],
+  epochs: ["Epochs", epochsView],
+  events: ["Events", eventsView],
+  environment: ["Environment", environmentView],
+};
+
+const at = (id) => document.getElementById(id);
+const main = at("main");
+
+/**
+ * Show a run.
+ *
+ * `frame` has route() and address(changes) of the page, closed() for a session that is over, and
+ * again() to open the run a second time. Returns open() for another view, resized(), close().
+ */
+export function openRun(source, run, { route, address, closed, again }) {
+  let view = {};
+  let key = null;
+  let drawing = null;
+  let touched = new Touched();
+  let heard = 0;
+  let lost = null;
+  const ctx = {
+    run, source, address, closed, store: null, route: {}, actions: source.opened.actions,
+    since: () => (ctx.store.head.over || source.saved ? 0 : (performance.now() - heard) / 1000),
+    elapsed: () => ctx.store.head.elapsed + ctx.since(),
+    go: (changes) => { location.hash = address(changes); },
+  };
+  const noted = () => {
+    heard = performance.now();
+    title();
+  };
+  function title() {
+    const { head } = ctx.store;
+    document.title = clean(`${clip(head.state, 20)}: ${clip(run, 60)} – rdzv`);
+    say(at("run"), clip(run, 120));
+    say(at("state"), clip(head.state, 40));
+    at("state").className = `badge ${toned(head.tone)}`;
+    say(at("elapsed"), counting(ctx.elapsed()));
+  }
+  function open() {
+    ctx.route = route();
+    if (!ctx.store) return;
+    const name = ctx.route.view;
+    for (const tab of at("tabs").children) {
+      tab.setAttribute("aria-selected", String(tab.id === `tab-${name}`));
+      tab.tabIndex = tab.id === `tab-${name}` ? 0 : -1;
+    }
+    const wanted = location.hash;
+    if (key === wanted) return;
+    key = wanted;
+    view.close?.();
+    const place = el("div", { role: "tabpanel", id: "panel", class: `view view-${name}`, "aria-labelledby": `tab-${name}` });
+    fill(main, place);
+    view = VIEWS[name][1](place, ctx);
+  }
+  function render() {
+    drawing = null;
+    const now = touched;
+    touched = new Touched();
+    view.update?.(now);
+  }
+  function tick() {
+    if (lost !== null && ctx.store?.head.over) {
+      say(at("link"), `The run and the server of this page have ended; what is shown stays. To see it again: rdzv ui ${clip(run, 80)}`);
+    } else if (lost !== null) say(at("link"), `Not connected for ${counting((performance.now() - lost.at) / 1000)}, trying again: ${lost.why}`);
+    if (!ctx.store || document.hidden) return;
+    say(at("elapsed"), counting(ctx.elapsed()));
+    view.tick?.();
+  }
+  const on = {
+    state(state) {
+      ctx.store = new Store(state);
+      key = null;
+      noted();
+      ["bar", "tabs"].forEach((id) => show(at(id), true));
+      open();
+    },
+    change(change) {
+      ctx.store.apply(change, touched);
+      if (change.head) noted();
+      drawing ??= requestAnimationFrame(render);
+    },
+    link(up, error) {
+      show(at("link"), !up);
+      const since = lost?.at ?? performance.now();
+      lost = up ? null : { at: since, why: clip([error.message, error.hint].filter(Boolean).join("; try: ")) };
+      if (!up) tick();
+    },
+    closed,
+    failed(error) {
+      fill(main, failed(`run '${clip(run, 80)}'`, error, again));
+    },
+  };
+  const timer = setInterval(tick, 1000);
+  let narrow = 0;
+  const resized = () => {
+    if (narrow === main.clientWidth) return;
+    narrow = main.clientWidth;
+    view.resized?.();
+  };
+  const shape = new ResizeObserver(resized);
+  shape.observe(main);
+  if (source.saved) on.state(source.saved.state);
+  else {
+    fill(main, note(`Loading run '${clip(run, 80)}' …`, "loading", { role: "status" }));
+    ctx.feed = new Feed(source, run, on);
+  }
+  return {
+    run,
+    open,
+    resized: () => view.resized?.(),
+    close() {
+      clearInterval(timer);
+      cancelAnimationFrame(drawing);
+      shape.disconnect();
+      ctx.feed?.stop();
+      view.close?.();
+    },
+  };
+}
