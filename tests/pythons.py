@@ -53,7 +53,7 @@ PURE = {
     ),
     "tests/rendezvous/hang": ("blame", "calls", "judge", "sentences", "stacks", "stall"),
     "tests/rendezvous/pace": ("judge", "steps", "timeline", "waits", "watch"),
-    "tests/ui": ("curves", "door", "phases", "save", "sessions", "slot_rows", "told"),
+    "tests/ui": ("curves", "door", "page", "phases", "save", "sessions", "slot_rows", "told"),
     "tests/worker": (
         *("address", "choice", "contracts", "family", "frameworks", "frameworks_mpi"),
         *("frameworks_page", "hosts", "hosts_plan", "hosts_text", "metrics", "nccl", "needs"),

@@ -1,10 +1,10 @@
-"""One Chromium for the tests of a module, and a fresh context for each."""
+"""One Chromium for all tests of a worker, and a fresh context for each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -17,9 +17,13 @@ if TYPE_CHECKING:
 Open = Callable[..., Seen]
 
 
-@pytest.fixture(
-    scope="module"
-)  # while it lives, this thread has an event loop: no longer than that
+def _scope(fixture_name: str, config: pytest.Config) -> Literal["session", "module"]:
+    """While a browser lives, its thread has an event loop, in the way of other tests' own."""
+    alone = str(config.getoption("markexpr")).startswith("browser")
+    return "session" if alone else "module"
+
+
+@pytest.fixture(scope=_scope)
 def browser() -> Iterator[Browser]:
     """Debian's Chromium; Playwright's own is never fetched."""
     from playwright.sync_api import sync_playwright

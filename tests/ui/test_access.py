@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 
 from tests.ui import runs
 from tests.ui.conftest import Open
 from tests.ui.seen import VIEWS, Seen
 from tests.ui.stub import Stub
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.real_time]
 GRAVE = {"serious", "critical", "moderate"}
-WIDTHS = (1280, 390)
 
 
 def found_by_axe(seen: Seen) -> list[str]:
     """What axe-core holds against the page as it is now."""
+    from axe_playwright_python.sync_playwright import Axe
+
     response: dict[str, Any] = Axe().run(seen.page).response
     return [
         f"{one['impact']}: {one['id']}: {node['html']}"
@@ -28,8 +28,15 @@ def found_by_axe(seen: Seen) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("theme", ["dark", "light"])
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(
+    ("width", "theme"),
+    [
+        (1280, "dark"),
+        (390, "light"),
+        pytest.param(1280, "light", marks=pytest.mark.nightly),
+        pytest.param(390, "dark", marks=pytest.mark.nightly),
+    ],
+)
 def test_axe_finds_nothing_in_any_view(opened: Open, width: int, theme: str) -> None:
     stub = Stub(4, "running")
     stub.answers["state"]["epochs"] = runs.state(4, "restarting")["epochs"]

@@ -8,7 +8,7 @@ from tests.ui import runs
 from tests.ui.conftest import Open
 from tests.ui.stub import KEY, Stub
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.real_time]
 
 
 def test_a_ticket_leaves_the_address_at_once_and_the_session_stays(opened: Open) -> None:

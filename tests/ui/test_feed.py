@@ -9,7 +9,7 @@ from tests.ui.conftest import Open
 from tests.ui.seen import Seen
 from tests.ui.stub import SESSION, Stub
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.real_time]
 
 
 def says(seen: Seen, sentence: str) -> None:

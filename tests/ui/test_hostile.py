@@ -17,7 +17,7 @@ from tests.ui.stub import Stub
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.real_time]
 NARROW = {"width": 390, "height": 800}
 rotations = pytest.mark.parametrize(
     "rotation",

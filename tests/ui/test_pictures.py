@@ -13,7 +13,7 @@ from tests.ui.pictures import ALL, EVERYDAY, FOLDER, TOLERATED, differing, take
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.real_time]
 
 
 @pytest.mark.parametrize(

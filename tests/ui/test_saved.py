@@ -16,7 +16,7 @@ from tests.ui.test_access import found_by_axe
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.real_time]
 
 
 @pytest.mark.parametrize("nodes", [4, pytest.param(1024, marks=pytest.mark.nightly)])

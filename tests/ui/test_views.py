@@ -9,7 +9,7 @@ from tests.ui.conftest import Open
 from tests.ui.seen import VIEWS
 from tests.ui.stub import Stub
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.real_time]
 
 
 ALL = [(nodes, how) for nodes in runs.SIZES for how in runs.HOWS]
