@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from bench import agents, idle, looks, machines, mesh, output, paces, restarts, starts
+from bench import agents, idle, looks, machines, mesh, output, paces, pages, restarts, starts
 from bench.hosts import name_mapped_loopback
 from bench.machine import describe, watching
 from bench.meeting import Times, meeting
@@ -42,6 +42,7 @@ class Plan:
     restart_rounds: int
     killed: int
     looks: tuple[int, ...]
+    pages: tuple[int, ...]
 
 
 FULL = Plan(
@@ -63,6 +64,7 @@ FULL = Plan(
     restart_rounds=5,
     killed=5,
     looks=(4, 64, 1_024),
+    pages=(4, 64, 1_024),
 )
 QUICK = Plan(
     mode="quick",
@@ -83,6 +85,7 @@ QUICK = Plan(
     restart_rounds=1,
     killed=1,
     looks=(4, 64),
+    pages=(4,),
 )
 
 
@@ -181,6 +184,8 @@ def run(plan: Plan) -> None:
         _measure(report, partial(looks.of_registry, nodes, plan.agent_rounds))
         _measure(report, partial(paces.of_judge, nodes, plan.agent_rounds))
     _measure(report, partial(machines.of_registry, plan.looks[-1], plan.agent_rounds))
+    for work in pages.works(plan.pages, pages.QUICK if plan.mode else pages.FULL):
+        _measure(report, work)
     _figures(report, plan)
 
 

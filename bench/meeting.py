@@ -115,10 +115,8 @@ class Meeting:
 
     def looks(self, rounds: int) -> list[Looked]:
         """All run, and somebody looks at their ranks, so many times."""
-        found, started = [], Times()
-        with self._round(started) as keys:
-            self._crowd.order("gather", last=self.nodes - 1)
-            self._meet(started, [self.nodes - 1])
+        found = []
+        with self.running() as keys:
             self._crowd.order("looks", nodes=self.nodes)
             for _ in range(rounds):
                 time.sleep(_BETWEEN_LOOKS_SECONDS)
@@ -140,6 +138,20 @@ class Meeting:
                 self._crowd.order("machines", body=body)
                 found.append(self.registry.cpu_seconds() - before)
         return found
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[RunKeys]:
+        """A run of which all nodes run."""
+        started = Times()
+        with self._round(started) as keys:
+            self._crowd.order("gather", last=self.nodes - 1)
+            self._meet(started, [self.nodes - 1])
+            yield keys
+
+    def credentials(self) -> dict[int, str]:
+        """Of the nodes of the run, by slot: for what tells something in their name."""
+        said = self._crowd.order("credentials")
+        return {int(slot): text for answer in said for slot, text in answer.items()}
 
     def _restart(self, number: int, first_go: float) -> Restart:
         before = self.registry.cpu_seconds()

@@ -31,7 +31,7 @@ def _serve(control: Connection, place: RegistryPlace, slots: range) -> None:
             control.send_bytes(json.dumps(_obey(crowd, order)).encode())
 
 
-def _obey(crowd: Crowd, order: dict[str, Any]) -> dict[str, float]:
+def _obey(crowd: Crowd, order: dict[str, Any]) -> dict[str, Any]:
     progress = crowd.progress
     everyone = len(crowd.nodes)
     began = time.monotonic()
@@ -67,6 +67,8 @@ def _obey(crowd: Crowd, order: dict[str, Any]) -> dict[str, float]:
             crowd.look_answer = written.__getitem__
         case "machines":
             crowd.tell_machines(order["body"].encode())
+        case "credentials":
+            return {str(slot): node.credential for slot, node in crowd.nodes.items()}
         case "leave":
             crowd.pump(lambda: progress.left == everyone)
     return {}
