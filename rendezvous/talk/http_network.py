@@ -29,6 +29,10 @@ import h11  # noqa: E402, F401
 import httpcore  # noqa: E402, F401
 import httpx  # noqa: E402
 
+# httpcore asks for it four times a request, and where it is not installed Python looks through all
+# folders each time. Where it is, anyio has imported it.
+sys.modules.setdefault("sniffio", cast(Any, None))
+
 _NO_CHECK_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME; the ssl module has no name for it
 
 
