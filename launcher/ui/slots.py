@@ -23,8 +23,8 @@ _FAILED, _ODD, _SILENT, _AWAITED = 100, 80, 70, 60
 
 def slot_row(slot: SlotStatus, spans: list[Span]) -> Slot:
     """The row of a slot, of what its registry says and of its phases."""
-    silent = slot.silent_seconds
-    is_silent = silent is not None and silent >= LONG_SILENCE_SECONDS
+    silent = _silence(slot)
+    is_silent = silent is not None
     tone = _tone(slot, is_silent=is_silent)
     return {
         "slot": slot.slot,
@@ -40,9 +40,25 @@ def slot_row(slot: SlotStatus, spans: list[Span]) -> Slot:
         "progress": printable(slot.progress, _MOST_CHARACTERS),
         "worse": _worse(slot, tone, is_silent=is_silent),
         "exit_code": slot.exit_code,
-        "silent": float(round(silent)) if silent is not None and is_silent else None,
+        "silent": silent,
         "spans": spans,
     }
+
+
+def is_same(slot: SlotStatus, before: SlotStatus | None) -> bool:
+    """Whether its row is: that time goes by alone makes no other one."""
+    if before is None:
+        return False
+    now = vars(slot) | {"state_seconds": 0.0, "silent_seconds": _silence(slot)}
+    return now == vars(before) | {"state_seconds": 0.0, "silent_seconds": _silence(before)}
+
+
+def _silence(slot: SlotStatus) -> float | None:
+    """Whole seconds for which its node has said nothing; None: not for long."""
+    silent = slot.silent_seconds
+    if silent is None or silent < LONG_SILENCE_SECONDS:
+        return None
+    return float(round(silent))
 
 
 def _has_ended(slot: SlotStatus) -> bool:

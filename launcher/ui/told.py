@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from launcher.show.epochs import epoch_words
 from launcher.ui.phases import Phases
 from launcher.ui.shapes import Change, Epoch, Event, Head, Rank, Slot, State, Tone
-from launcher.ui.slots import slot_row
+from launcher.ui.slots import is_same, slot_row
 from rendezvous.frozen import frozen
 from rendezvous.wire.metrics import MetricLine, decoded
 from rendezvous.wire.run import EventLine, Phase, Result, RunStatus, SlotStatus
@@ -99,9 +99,9 @@ class Told:
         ]
         if ended != self._epochs[1]:
             self._epochs = (self._next(), ended)
-        for slot in status.slots:
-            self._status[slot.slot] = slot
-        self._take_slots(self._status)
+        news = [slot for slot in status.slots if not is_same(slot, self._status.get(slot.slot))]
+        self._status.update((slot.slot, slot) for slot in status.slots)
+        self._take_slots(slot.slot for slot in news)
 
     def event(self, line: EventLine) -> None:
         """Something has happened."""
