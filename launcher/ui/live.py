@@ -15,7 +15,10 @@ from rendezvous.wire.run import Phase, RunStatus
 FORMING_WAIT_SECONDS = 2.0
 """A status poll lasts so long while the run forms, as the sentence has times in it."""
 RUNNING_WAIT_SECONDS = 10.0
-_LEAST_PAUSE = 0.1
+_LEAST_PAUSE, _MOST_PAUSE = 0.1, 0.5
+_LAZIER = 1.25
+"""The pause grows so with each poll that was answered at once: while all the time something
+happens, the events show it, and a poll each half a second is enough. A quiet poll ends that."""
 _PAUSE_A_SLOT = 0.0005
 """Seconds between two polls for each slot: what happens is shown by its event meanwhile."""
 _AGAIN_SECONDS = 0.5
@@ -55,10 +58,11 @@ class LiveReader:
             events.cancel()
 
     async def _status(self) -> None:
-        run, version, silent_since = self._told.facts.run, -1, None
+        run, version, silent_since, pause = self._told.facts.run, -1, None, _LEAST_PAUSE
         clock = asyncio.get_running_loop().time
         while True:
             wait = RUNNING_WAIT_SECONDS if version >= 0 and self._is_running() else _wait(version)
+            asked = clock()
             try:
                 status = await self._client.status(run, after=version, wait=wait)
             except RdzvError as exc:
@@ -81,7 +85,9 @@ class LiveReader:
             self._changed()
             if status.phase is Phase.FINISHED and not self._lives():
                 return
-            await asyncio.sleep(_LEAST_PAUSE + _PAUSE_A_SLOT * len(status.slots))
+            quiet = clock() - asked >= _MOST_PAUSE
+            pause = _LEAST_PAUSE if quiet else min(_MOST_PAUSE, pause * _LAZIER)
+            await asyncio.sleep(pause + _PAUSE_A_SLOT * len(status.slots))
 
     def _is_running(self) -> bool:
         return self._told.head["state"] == "running"

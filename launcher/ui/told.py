@@ -116,8 +116,17 @@ class Told:
             "usual": line.usual,
         }
         self._events.append((self._next(), event))
-        changed = self._phases.take(line)
-        self._take_slots([slot for slot in changed if slot in self._status])
+        changed = {*self._phases.take(line), *self._progressed(line)}
+        self._take_slots(slot for slot in changed if slot in self._status)
+
+    def _progressed(self, line: EventLine) -> Iterable[int]:
+        """Its row shows the words at once; returns the slot of which that has changed them."""
+        if line.kind != "progressed" or line.slot is None or line.slot not in self._status:
+            return ()
+        words = line.reason.partition(": ")[2]  # behind who has told them
+        told = self._status[line.slot].model_copy(update={"progress": words})
+        self._status[line.slot] = told
+        return (line.slot,)
 
     def rows(self, rows: Iterable[MetricLine]) -> None:
         """Processes have told how they get on."""
