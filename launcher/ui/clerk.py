@@ -8,6 +8,7 @@ before anything else of the page begins, and ends when that does.
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import socket
@@ -49,6 +50,7 @@ class Clerk:
 
     def __init__(self, root: Path, *, acts: bool) -> None:
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        gc.freeze()  # what both hold is not looked through: the pages that it is on stay shared
         self._pid = os.fork()
         if self._pid == 0:
             ours.close()
