@@ -90,7 +90,7 @@ def of_run(nodes: int, loads: int, seconds: float) -> Iterator[Row | Figure]:
         with ExitStack() as stack, met.running() as keys:
             enter = stack.enter_context
             root = enter(folder_of(met.registry, keys, nodes))
-            tells = enter(teller(met.registry.place, keys.run, met.credentials()))
+            tells = enter(teller(met.registry.place, keys.run, _shown(met)))
             others = enter(viewers())
             ui = enter(ui_of(root, keys.run))
             browser = enter(chromium())
@@ -103,6 +103,11 @@ def of_run(nodes: int, loads: int, seconds: float) -> Iterator[Row | Figure]:
 
             yield from _costs(scene, watch)
             stack.close()
+
+
+def _shown(met: Meeting) -> dict[int, str]:
+    """Credentials of the nodes that the page shows without being asked for more."""
+    return {slot: text for slot, text in met.credentials().items() if slot < _ROWS}
 
 
 def _ready(scene: Scene, loads: int) -> Iterator[Row | Figure]:
@@ -184,7 +189,7 @@ def of_registry(nodes: int, pairs: int, seconds: float) -> Iterator[Figure]:
         met.open()
         with ExitStack() as stack, met.running() as keys:
             root = stack.enter_context(folder_of(met.registry, keys, nodes))
-            tells = stack.enter_context(teller(met.registry.place, keys.run, met.credentials()))
+            tells = stack.enter_context(teller(met.registry.place, keys.run, _shown(met)))
             added: dict[str, list[float]] = {"quiet": [], f"{_RATE:g} changes/s": []}
             for _ in range(pairs):
                 without = _shares(met, tells, seconds)
