@@ -215,6 +215,8 @@ class _Handler(BaseHTTPRequestHandler):
         return self._answer(self.of.answers[what])
 
     def _logs(self, query: dict[str, list[str]]) -> None:
+        if "logs" in self.of.answers:
+            return self._answer(self.of.answers["logs"])
         if "follow" in query:
             return self._stream("logs", 0)
         lines = "".join(f"{json.dumps(piece)}\n" for piece in [*self.of.logs, {"over": True}])

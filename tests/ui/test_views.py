@@ -202,6 +202,17 @@ def test_a_log_behind_a_proxy_that_holds_back_streams_is_asked_again(opened: Ope
     assert not [path for _, path, _ in stub.asked if "follow" in path]
 
 
+def test_a_log_that_is_refused_says_so_and_does_not_change_its_mind(opened: Open) -> None:
+    stub = Stub(4)
+    stub.answers["logs"] = 404
+    seen = opened(stub)
+    place = seen.view("logs")
+    words = "Could not load the log: the registry does not answer; try: ask again"
+    place.get_by_text(words).wait_for()
+    seen.page.wait_for_timeout(2_500)
+    assert place.get_by_text(words).is_visible()
+
+
 def test_a_log_that_ends_says_so(opened: Open) -> None:
     seen = opened(Stub(4))
     place = seen.view("logs")

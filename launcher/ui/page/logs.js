@@ -76,29 +76,32 @@ export function logsView(place, ctx) {
   };
   const texts = () => asked.grep.split(",").map((word) => word.trim()).filter(Boolean).slice(0, MOST_TEXTS);
 
+  /** Show one answer to its end; whether nothing more is to be asked. */
   async function once(signal, follow) {
     const values = { rank, node, epoch: asked.epoch, grep: texts(), level: asked.level, lines: rank === "" ? 200 : 1000, follow };
-    const several = rank === "";
+    const waited = setTimeout(() => say(state, "No line has come yet; new lines appear here."), QUIET_MS);
     let found = false;
-    const waited = setTimeout(() => found || say(state, "No line has come yet; new lines appear here."), QUIET_MS);
-    signal.addEventListener("abort", () => clearTimeout(waited));
-    for await (const piece of ctx.source.lines(ctx.run, "logs", values, signal)) {
-      if (signal.aborted) return true;
-      if (!found && (piece.lines?.length || piece.note)) pane.clear();
-      found ||= Boolean(piece.lines?.length || piece.note);
-      if (piece.lines?.length) pane.take(several && piece.source ? piece.lines.map((line) => `[${piece.source}] ${line}`) : piece.lines);
-      if (piece.note) pane.take([piece.note], "said");
-      if (found) say(state, follow ? "New lines appear at the end." : "");
-      if (piece.over) {
-        clearTimeout(waited);
-        if (!found) pane.clear();
-        say(state, found ? "That is all; nothing more comes." : "No line matches, or nothing was printed.");
-        return true;
+    try {
+      for await (const { source = "", lines = [], note: said = "", over } of ctx.source.lines(ctx.run, "logs", values, signal)) {
+        if (signal.aborted) return true;
+        if (lines.length || said) {
+          if (!found) pane.clear();
+          found = true;
+          clearTimeout(waited);
+          say(state, follow ? "New lines appear at the end." : "");
+          pane.take(rank === "" && source ? lines.map((line) => `[${source}] ${line}`) : lines);
+          if (said) pane.take([said], "said");
+        }
+        if (over) {
+          say(state, found ? "That is all; nothing more comes." : "No line matches, or nothing was printed.");
+          return true;
+        }
       }
+      if (!found) say(state, "No line matches, or nothing was printed.");
+      return !follow;
+    } finally {
+      clearTimeout(waited);
     }
-    clearTimeout(waited);
-    if (!found) say(state, "No line matches, or nothing was printed.");
-    return !follow;
   }
 
   async function read(signal) {
