@@ -44,7 +44,7 @@ async def read_journal(state: StateDir, told: Told) -> None:
     its launcher has kept of it."""
     if await _replayed(state.journal, told):
         return
-    if (kept := state.read("status.json", RunStatus)) is not None:
+    if told.newest_event == 0 and (kept := state.read("status.json", RunStatus)) is not None:
         told.status(kept)
 
 
@@ -64,8 +64,7 @@ async def _replayed(journal: Path, told: Told) -> bool:
     try:
         async for text in reader.stdout:
             if (line := _event(text)) is not None:
-                if line.number > told.newest_event:  # some may have been told while it lived
-                    told.event(line)
+                told.event(line)
             else:
                 with contextlib.suppress(ValidationError):
                     status = RunStatus.model_validate_json(text)

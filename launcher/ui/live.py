@@ -100,9 +100,8 @@ class LiveReader:
         while not self._over.is_set():
             with contextlib.suppress(RdzvError):
                 async for line in self._client.events(told.facts.run, told.newest_event):
-                    if line.number > told.newest_event:
-                        told.event(line)
-                        self._changed()
+                    told.event(line)
+                    self._changed()
             await asyncio.sleep(_AGAIN_SECONDS)
 
 

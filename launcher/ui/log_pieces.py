@@ -140,11 +140,14 @@ async def _read(
 ) -> None:
     name = _name(source)
     held: list[str] = []
+    one_gives = asyncio.Lock()
 
     async def give() -> None:
-        if held:
-            await put({"source": name, "lines": held[:]})
-            held.clear()
+        async with one_gives:
+            if held:
+                lines = held[:]
+                held.clear()
+                await put({"source": name, "lines": lines})
 
     async def flush() -> None:
         """What has come is not kept for longer than a moment."""

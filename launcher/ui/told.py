@@ -104,7 +104,9 @@ class Told:
         self._take_slots(slot.slot for slot in news)
 
     def event(self, line: EventLine) -> None:
-        """Something has happened."""
+        """Something has happened; what is known already changes nothing."""
+        if line.number <= self.newest_event:
+            return
         event: Event = {
             "number": line.number,
             "at": line.at_seconds,
@@ -194,6 +196,11 @@ class Told:
     def newest_event(self) -> int:
         """The number of the newest event."""
         return self._events[-1][1]["number"] if self._events else 0
+
+    @property
+    def knows_end(self) -> bool:
+        """Whether the events go on to the end of the run."""
+        return bool(self._events) and self._events[-1][1]["phase"] == Phase.FINISHED
 
     @property
     def hostnames(self) -> dict[int, str]:

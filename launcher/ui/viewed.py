@@ -119,7 +119,7 @@ class Viewed:
                 return
             await asyncio.sleep(_LOOK_SECONDS / 10)
         end = end_of(self.state_dir)
-        if self.told.newest_event == 0 or end.state == "killed":
+        if not self.told.knows_end:
             await read_journal(self.state_dir, self.told)
         self.told.ended(end)
 

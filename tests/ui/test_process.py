@@ -16,7 +16,7 @@ from rendezvous.talk.credentials import RunKeys
 from rendezvous.wire.errors import ExitCode
 from tests.support.canaries import Canaries
 from tests.support.launching import RDZV, Launched, environment, launch, launching, rdzv, shell
-from tests.support.page_process import heads, page_of
+from tests.support.page_process import Looker, heads, page_of
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.real_time, pytest.mark.timeout(120)]
@@ -245,31 +245,87 @@ def test_a_port_that_is_taken_is_passed_over(state: Path) -> None:
         assert second.looker().state()["head"]["state"] == "ok"
 
 
+def test_enter_gives_another_link(state: Path) -> None:
+    assert launch(state, *ONE, command=["true"]).code == 0
+    ours, its = os.openpty()
+    process = subprocess.Popen(
+        [RDZV, "ui", "r"], stdin=its, stdout=subprocess.PIPE, text=True, env=environment(state)
+    )
+    try:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        assert "press Enter" in process.stdout.readline()
+        os.write(ours, b"\n")
+        second = process.stdout.readline()
+        assert first.partition("#")[0] == second.partition("#")[0]
+        assert first != second
+    finally:
+        process.terminate()
+        process.communicate()
+        os.close(ours)
+        os.close(its)
+
+
 # ---- what happens to the run meanwhile -----------------------------------------------------------
 
 
-def test_a_launcher_that_is_killed_and_the_same_name_launched_again(
+def test_a_run_that_is_launched_again_is_shown_from_its_start(
+    run: Launched, state: Path, tmp_path: Path
+) -> None:
+    with page_of(state) as page:
+        looker = page.looker()
+        first = looker.wait("running")["launch_id"]
+        changes = looker.watch()
+        (tmp_path / "go").touch()
+        assert run.finish().code == 0
+        looker.wait("ok")
+        assert launch(state, *ONE, command=waiting(tmp_path)).code == 0
+        until(lambda: [change for change in changes if change.get("reset")])
+        until(lambda: looker.wait("ok")["launch_id"] != first)
+        assert [event["kind"] for event in looker.state()["events"]].count("created") == 1
+
+
+def test_a_launcher_that_is_killed_is_said_to_be_and_the_events_are_there_once(
     run: Launched, state: Path, tmp_path: Path
 ) -> None:
     with page_of(state) as page:
         looker = page.looker()
         looker.wait("running")
         changes = looker.watch()
-        first = looker.state()["head"]["launch_id"]
         run.process.kill()
         run.finish()
-        until(lambda: [head for head in heads(changes) if head["state"] == "killed"])
-        assert looker.state()["events"], "of the journal"
-        rdzv(state, "cancel", "r")
+        head = until(lambda: [head for head in heads(changes) if head["state"] == "killed"])[0]
+        assert (head["tone"], head["over"]) == ("bad", True)
+        numbers = [event["number"] for event in looker.state()["events"]]
+        assert numbers == sorted({*numbers}), "of the registry, and then of its journal"
         (tmp_path / "go").touch()
-        assert launch(state, *ONE, command=waiting(tmp_path)).code == 0
-        until(lambda: [change for change in changes if change.get("reset")])
-        head = looker.wait("ok")
-        assert head["launch_id"] != first
-        assert looker.get("stream?after=1").text.endswith('"reset":true}\n')
+        rdzv(state, "cancel", "r")
 
 
-def test_a_registry_that_is_killed_is_said_to_be_silent_until_it_is_back(
+def test_a_registry_that_is_killed_and_comes_back_goes_on_being_read(
+    run: Launched, state: Path, tmp_path: Path
+) -> None:
+    with page_of(state) as page:
+        looker = page.looker()
+        looker.wait("running")
+        changes = looker.watch()
+        run.child("_registry").kill()
+        run.wait_for_phase("running")
+        (tmp_path / "go").touch()
+        assert run.finish().code == 0
+        head = until(lambda: next((one for one in heads(changes) if one["over"]), None))
+        assert head["state"] == "ok"
+        kinds = until(lambda: kinds_with("exited", looker))
+        assert kinds.count("created") == kinds.count("exited") == 1
+
+
+def kinds_with(kind: str, looker: Looker) -> list[str] | None:
+    kinds = [event["kind"] for event in looker.state()["events"]]
+    return kinds if kind in kinds else None
+
+
+@pytest.mark.nightly
+def test_a_registry_that_hangs_is_said_to_be_silent_until_it_is_back(
     run: Launched, state: Path, tmp_path: Path
 ) -> None:
     with page_of(state) as page:

@@ -258,6 +258,16 @@ def test_events_are_bounded_and_older_ones_are_told_on_request(
     assert told.events_before(201) == []
 
 
+def test_an_event_that_is_told_again_changes_nothing() -> None:
+    told = made()
+    for number in (1, 2, 3, 1, 2, 3, 4):
+        told.event(event(number))
+    assert [one["number"] for one in told.state()["events"]] == [1, 2, 3, 4]
+    assert not told.knows_end
+    told.event(event(5, phase=Phase.FINISHED))
+    assert told.knows_end
+
+
 def test_who_was_away_for_long_starts_anew() -> None:
     told = made()
     n = told.n
