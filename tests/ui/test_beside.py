@@ -104,6 +104,7 @@ def test_a_page_ends_soon_after_its_launcher_was_killed(tmp_path: Path) -> None:
         (tmp_path / "go").touch()
 
 
+@pytest.mark.nightly
 def test_a_run_at_whose_page_nobody_looks_does_not_wait_for_it(tmp_path: Path) -> None:
     """How long it takes is printed: it depends on the machine."""
     took = {}
@@ -156,17 +157,9 @@ def _read(terminal: int, said: bytearray) -> None:
         return
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--ui-listen", "0.0.0.0"), "--ui-behind-ingress"),
-        (("--ui-host", "x"), ""),
-    ],
-)
-def test_a_page_that_cannot_be_served_is_said_and_the_run_goes_on(
-    tmp_path: Path, words: tuple[str, ...], said: str
-) -> None:
+def test_a_page_that_cannot_be_served_is_said_and_the_run_goes_on(tmp_path: Path) -> None:
+    words = ("--ui-listen", "0.0.0.0")
     outcome = launch(tmp_path / "s", *WITH_PAGE, *words, command=["sleep", "2"])
     assert outcome.code == 0
-    assert said in outcome.err
+    assert "--ui-behind-ingress" in outcome.err
     assert "Traceback" not in outcome.err

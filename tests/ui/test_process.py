@@ -17,6 +17,7 @@ from rendezvous.wire.errors import ExitCode
 from tests.support.canaries import Canaries
 from tests.support.launching import RDZV, Launched, environment, launch, launching, rdzv, shell
 from tests.support.page_process import Looker, heads, page_of
+from tests.support.pages import RUN, kept_run
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.real_time, pytest.mark.timeout(120)]
@@ -239,17 +240,17 @@ def test_what_would_not_be_safe_or_cannot_be_served_is_refused(
 
 
 def test_a_port_that_is_taken_is_passed_over(state: Path) -> None:
-    assert launch(state, *ONE, command=["true"]).code == 0
-    with page_of(state) as first, page_of(state) as second:
+    kept_run(state)
+    with page_of(state, run=RUN) as first, page_of(state, run=RUN) as second:
         assert first.base != second.base
-        assert second.looker().state()["head"]["state"] == "ok"
+        assert second.looker().state()["head"]["state"] == "killed"
 
 
 def test_enter_gives_another_link(state: Path) -> None:
-    assert launch(state, *ONE, command=["true"]).code == 0
+    kept_run(state)
     ours, its = os.openpty()
     process = subprocess.Popen(
-        [RDZV, "ui", "r"], stdin=its, stdout=subprocess.PIPE, text=True, env=environment(state)
+        [RDZV, "ui", RUN], stdin=its, stdout=subprocess.PIPE, text=True, env=environment(state)
     )
     try:
         assert process.stdout is not None
