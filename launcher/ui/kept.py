@@ -88,7 +88,7 @@ def end_of(state: StateDir) -> End:
     """How a launch has ended that holds its folder no longer."""
     result, run = state.result(), state.run
     if result is None:
-        left = f"clean up with: rdzv cancel {run}" if state.ledger.left() else ""
+        left = f"rdzv cancel {run}, to clean up" if state.ledger.left() else ""
         return End("killed", "its launcher was killed", left)
     return End(result.status, result.message, result.hint, result)
 

@@ -189,7 +189,7 @@ class Viewed:
         if not self._viewers:
             return
         await self.settled()
-        self.told.say(f"to see this again: rdzv ui {self.state_dir.run}")
+        self.told.say(f"rdzv ui {self.state_dir.run}, to see this again")
         self._publish()
         await asyncio.sleep(_FLUSH_SECONDS)
 

@@ -65,4 +65,6 @@ def test_each_secret_may_come_in_a_file() -> None:
         *("RDZV_JOIN", "RDZV_JOIN_FILE"),
         *("RDZV_TOKEN", "RDZV_TOKEN_FILE"),
         *("RDZV_REGISTRY", "RDZV_REGISTRY_FILE"),
+        *("RDZV_UI_KEY", "RDZV_UI_KEY_FILE"),
+        *("RDZV_VIEW", "RDZV_VIEW_FILE"),
     ) == SECRET_VARIABLES

@@ -59,7 +59,7 @@ def test_who_looks_is_shown_the_end_and_how_to_see_it_again(tmp_path: Path) -> N
         assert outcome.code == 3
         head = until(lambda: heads(changes)[-1] if heads(changes) else None)
         assert head["state"] == "failed"
-        assert head["next_step"].endswith("to see this again: rdzv ui r")
+        assert head["next_step"].endswith("rdzv ui r, to see this again")
         assert not lives(page.pid)
         assert "rdzv ui r" in outcome.err
 

@@ -137,7 +137,7 @@ def test_a_run_that_is_over_may_be_launched_again_and_its_page_may_end(opened: O
     seen.page.get_by_text("Took").wait_for()
     assert not seen.page.get_by_role("button", name="Cancel the run").is_visible()
     seen.stub.streams(1)
-    seen.stub.change(head=runs.head(4, "failed", next_step="to see this again: rdzv ui llama"))
+    seen.stub.change(head=runs.head(4, "failed", next_step="rdzv ui llama, to see this again"))
     seen.page.get_by_text("to see this again").first.wait_for()
     seen.stub.stop()
     seen.page.locator("#link", has_text="the server of this page have ended").wait_for()
