@@ -212,6 +212,29 @@ def test_a_slot_comes_with_its_phases_and_again_when_one_of_both_changes() -> No
     assert told.changes(n) is None
 
 
+def test_progress_is_told_by_its_event_at_once() -> None:
+    told = made()
+    told.status(status(slot(0, node_state=NodeState.RUNNING)))
+    n = told.n
+    said = {"kind": "progressed", "phase": Phase.RUNNING, "reason": "node 0 (h0): step 7: loss 2"}
+    told.event(event(1, slot=0, **said))
+    change = told.changes(n)
+    assert change is not None
+    assert [one["progress"] for one in change["slots"]] == ["step 7: loss 2"]
+    n = told.n
+    for number, where in ((2, None), (3, 5)):  # of the run, and of a slot that is not known yet
+        told.event(event(number, slot=where, **said))
+    assert "slots" not in (told.changes(n) or {})
+
+
+def test_what_no_row_shows_of_a_slot_changes_none() -> None:
+    told = made()
+    told.status(status(slot(0, node_state=NodeState.RUNNING, detail="pid 7")))
+    n = told.n
+    told.status(status(slot(0, node_state=NodeState.RUNNING, detail="pid 8")))
+    assert told.changes(n) is None
+
+
 def test_the_clock_alone_is_no_change() -> None:
     told = made()
     told.status(status(remaining_seconds=9.0))
@@ -339,7 +362,7 @@ COMES = st.one_of(
     doing("say", st.just("see it again")),
 )
 EVENTS = st.tuples(
-    st.sampled_from(["joined", "acked", "exited", "lost", "slot"]),
+    st.sampled_from(["joined", "acked", "exited", "lost", "slot", "progressed"]),
     st.integers(0, 3),
     PHASES,
     st.sampled_from([1, 1, 1, 90, EVENTS_TOLD + 1]),
