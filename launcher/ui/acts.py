@@ -10,7 +10,7 @@ from launcher.run.requests import after_drain, after_restart, slot_of
 from launcher.ui.asked import look_of
 from launcher.ui.shapes import Done, Look
 from launcher.ui.viewed import Viewed
-from rendezvous.wire.errors import BadRequest, Forbidden
+from rendezvous.wire.errors import BadRequest, Forbidden, NotFound, RdzvError
 
 _FROM_PAGE = "asked for on the page"
 
@@ -47,5 +47,8 @@ async def carry_out(viewed: Viewed, act: Act) -> Done | Look:
             return {"words": after_restart(await client.restart(run, why))}
         if act.node is None:
             raise BadRequest("a drain needs a node")
-        slot = slot_of(await client.status(run), act.node)
+        try:
+            slot = slot_of(await client.status(run), act.node)
+        except RdzvError as exc:
+            raise NotFound(exc.message, hint=exc.hint) from exc
         return {"words": after_drain(await client.drain(run, slot, act.seconds, why))}

@@ -43,7 +43,6 @@ class Page:
     index: bytes
     app_css: bytes
     app_js: bytes
-    security_policy: str = SECURITY_POLICY
 
 
 @functools.cache

@@ -177,8 +177,10 @@ def save(here: Ground, run: str, path: Path) -> None:
     """Write all of a run into one file that a browser shows. Raises RdzvError."""
     page = asyncio.run(_saved(here, run))
     try:
-        path.touch(mode=0o600)
-        path.write_bytes(page)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            os.fchmod(fd, 0o600)  # there may have been such a file
+            file.write(page)
     except OSError as exc:
         raise RdzvError(f"{path} cannot be written: {exc.strerror}") from exc
 

@@ -13,7 +13,7 @@ from socket import socket
 from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
-from launcher.ui.page import load
+from launcher.ui.page import SECURITY_POLICY, load
 from launcher.ui.shapes import Change, Opened
 from tests.ui import runs
 
@@ -160,7 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
         }
         if path in files:
             kind, content = files[path]
-            return self._send(200, content, kind, {"Content-Security-Policy": page.security_policy})
+            return self._send(200, content, kind, {"Content-Security-Policy": SECURITY_POLICY})
         if not self._is_open():
             return None
         if path == "ui-api/runs":
