@@ -134,7 +134,8 @@ class Viewed:
 
     def _publish(self) -> None:
         self._lines.clear()
-        self._ready.set()
+        if self.told.head["state"] != "starting":  # events and metrics alone say little
+            self._ready.set()
         self._changed.set()
         self._changed = asyncio.Event()
 

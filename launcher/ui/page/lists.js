@@ -23,7 +23,11 @@ export function checksView(place, ctx) {
 /** See `VIEWS` in run.js. */
 export function machinesView(place, ctx) {
   const again = loaded(place, "the machines", () => ctx.source.get(ctx.run, "machines"),
-    (found) => found.length ? "" : "No node has joined yet, so no machine is known.",
+    (found) => {
+      if (found.length) return "";
+      const over = ctx.store.head.over;
+      return over ? "How its machines were is not kept of this run." : "No node has joined yet, so no machine is known.";
+    },
     (found) => {
       // Most runs have the same facts of each machine: their names are the columns.
       const names = [...new Set(found.flatMap((machine) => machine.facts.map(([name]) => name)))];

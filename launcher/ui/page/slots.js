@@ -8,8 +8,7 @@ const COLUMNS = ["Slot", "Rank", "Node", "State", "How it is", "Progress", "Log"
 
 function partsOf(slot, ctx) {
   const quiet = slot.silent === null ? "" : `silent for ${duration(slot.silent)}`;
-  const exit = slot.exit_code === null ? "" : `exit code ${slot.exit_code}`;
-  const words = [slot.problem, slot.words, exit, quiet].filter(Boolean).join("; ");
+  const words = [slot.words.includes(slot.problem) ? "" : slot.problem, slot.words, quiet].filter(Boolean).join("; ");
   const log = slot.rank === null ? "" : el("a", { href: ctx.address({ view: "logs", node: slot.rank, rank: null }),
     "aria-label": `Log of node ${slot.rank}` }, "log");
   return [

@@ -86,7 +86,8 @@ export function timeline(ctx) {
     box,
     draw,
     redraw() {
-      due ??= setTimeout(draw, REST_MS);
+      if (!slots.length && due === null) draw(); // what comes first is shown at once
+      else due ??= setTimeout(draw, REST_MS);
     },
     close() {
       clearTimeout(due);
