@@ -294,7 +294,7 @@ class Amount:
     pairs: int
 
 
-FULL, QUICK = Amount(20, 10.0, 3), Amount(3, 2.0, 1)
+FULL, QUICK = Amount(20, 10.0, 3), Amount(3, 1.0, 1)
 
 
 def works(sizes: Sequence[int], amount: Amount) -> Iterator[Work]:
