@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from bench.children import forked, heard
+from rendezvous.compat import TaskGroup
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.reports import ProgressReport
@@ -101,33 +102,42 @@ def _view(control: Connection) -> None:
 
 
 async def _viewing(control: Connection) -> None:
-    """Open one session and so many streams of it, and count what comes."""
+    """Open one session, and so many streams of it."""
     order = json.loads(await asyncio.to_thread(control.recv_bytes))
     link, run = urlsplit(order["link"]), order["run"]
     base = f"{link.scheme}://{link.netloc}/ui-api"
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(base_url=base, trust_env=False, timeout=60.0) as client:
         ticket = link.fragment.removeprefix("t=")
-        opened = (await client.post(f"{base}/session", json={"ticket": ticket})).json()
-        headers = {"x-rdzv-session": opened["session"]}
-        state = (await client.get(f"{base}/runs/{run}/state", headers=headers)).json()
-    path = f"/ui-api/runs/{run}/stream?after={state['n']}"
-    lines = [f"GET {path} HTTP/1.1", f"Host: {link.netloc}"]
-    lines += [f"{name}: {value}" for name, value in headers.items()]
-    request = ("\r\n".join(lines) + "\r\n\r\n").encode()
-    streams = [
-        await asyncio.open_connection(link.hostname, link.port) for _ in range(order["viewers"])
-    ]
-    for _, writer in streams:
-        writer.write(request)
-    firsts = await asyncio.gather(*(reader.read(65_536) for reader, _ in streams))
-    assert all(first.startswith(b"HTTP/1.1 200") for first in firsts), firsts[0]
-    control.send_bytes(b"{}")
-    await asyncio.gather(*(_read_on(reader) for reader, _ in streams))
+        opened = (await client.post("/session", json={"ticket": ticket})).json()
+        client.headers["x-rdzv-session"] = opened["session"]
+        begun = [asyncio.Event() for _ in range(order["viewers"])]
+        async with TaskGroup() as group:
+            for one in begun:
+                group.create_task(_keep_viewing(client, f"/runs/{run}", one))
+            await asyncio.gather(*(one.wait() for one in begun))
+            control.send_bytes(b"{}")
 
 
-async def _read_on(reader: asyncio.StreamReader) -> None:
+async def _keep_viewing(client: httpx.AsyncClient, run: str, begun: asyncio.Event) -> None:
+    """As a page does: its state, and the stream after it, which may end because too much is new."""
+    while True:
+        state = (await client.get(f"{run}/state")).json()
+        begun.set()
+        await _read_stream(client, f"{client.base_url.path}{run.lstrip('/')}", state["n"])
+
+
+async def _read_stream(client: httpx.AsyncClient, run: str, after: int) -> None:
+    """A lean reader: what 20 viewers cost is to be the page's, not theirs."""
+    host, port = client.base_url.host, client.base_url.port
+    reader, writer = await asyncio.open_connection(host, port)
+    lines = [f"GET {run}/stream?after={after} HTTP/1.1", f"Host: {host}:{port}"]
+    lines += [f"x-rdzv-session: {client.headers['x-rdzv-session']}", "Connection: close"]
+    writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
+    first = await reader.read(65_536)
+    assert first.startswith(b"HTTP/1.1 200"), first
     while await reader.read(65_536):
         pass
+    writer.close()
 
 
 class Viewers:
