@@ -196,20 +196,23 @@ class Viewed:
 
     async def changes(self, after: int, seconds: float) -> Change | None:
         """What has changed since that number; waits so long for something. None: nothing has."""
-        changed = self._changed
-        if (change := self.told.changes(after)) is None:
+        await self._changed_since(after, seconds)
+        return self.told.changes(after)
+
+    async def _changed_since(self, after: int, seconds: float) -> None:
+        """Wait so long for something, where nothing has changed since that number."""
+        if self.told.n == after:
             with contextlib.suppress(TimeoutError):
                 async with timeout(seconds):
-                    await changed.wait()
-            change = self.told.changes(after)
-        return change
+                    await self._changed.wait()
 
     async def line(self, after: int, seconds: float) -> Line | None:
         """The same as a line of JSON; viewers who know the same are given the same bytes."""
-        if (change := await self.changes(after, seconds)) is None:
-            return None
-        key = (after, change["n"])
+        await self._changed_since(after, seconds)
+        key = (after, self.told.n)
         if key not in self._lines:
+            if (change := self.told.changes(after)) is None:
+                return None
             data = json.dumps(change, separators=(",", ":")).encode() + b"\n"
             self._lines[key] = Line(change["n"], data, "reset" in change)
         return self._lines[key]
