@@ -123,10 +123,9 @@ class Told:
 
     def _progressed(self, line: EventLine) -> Iterable[int]:
         """Its row shows the words at once; returns the slot of which that has changed them."""
-        if line.kind != "progressed" or line.slot is None or line.slot not in self._status:
+        if not line.progress or line.slot is None or line.slot not in self._status:
             return ()
-        words = line.reason.partition(": ")[2]  # behind who has told them
-        told = self._status[line.slot].model_copy(update={"progress": words})
+        told = self._status[line.slot].model_copy(update={"progress": line.progress})
         self._status[line.slot] = told
         return (line.slot,)
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from rendezvous.run import stalls, stragglers
 from rendezvous.run.departures import notice_of
-from rendezvous.run.events import Event, SlotChanged
+from rendezvous.run.events import Event, Progressed, SlotChanged
 from rendezvous.run.leases import Leases
 from rendezvous.run.moves import Outcome
 from rendezvous.run.phases import Awaits
@@ -254,6 +254,7 @@ def event_line(run: Run, number: int, event: Event, outcome: Outcome, now: float
         slot=outcome.slot,
         usual=outcome.usual,
         state=event.news.state if isinstance(event, SlotChanged) else None,
+        progress=event.report.words if isinstance(event, Progressed) else "",
     )
 
 

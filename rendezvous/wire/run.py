@@ -343,3 +343,6 @@ class EventLine:
     state: SlotState | None = Field(
         default=None, description="Kind `slot`: what the scheduler reports about its worker run."
     )
+    progress: str = Field(
+        default="", description="Kind `progressed`: what the node reports about its program."
+    )

@@ -445,7 +445,15 @@ def test_the_json_board_writes_one_object_a_line_and_the_result_last_and_once(
     joined = {"number": 7, "at_seconds": 1.25, "kind": "joined", "reason": "slot 0\njoined"}
     assert [json.loads(line) for line in stream.getvalue().splitlines()] == [
         {"kind": "launch", "run": "llama", "folder": "/state/llama"},
-        joined | {"phase": "running", "epoch": 1, "slot": None, "usual": False, "state": None},
+        joined
+        | {
+            "phase": "running",
+            "epoch": 1,
+            "slot": None,
+            "usual": False,
+            "state": None,
+            "progress": "",
+        },
         {"kind": "launcher", "reason": "a worker run could not be cancelled"},
         {"kind": "result", **result.model_dump()},
     ]

@@ -216,7 +216,7 @@ def test_progress_is_told_by_its_event_at_once() -> None:
     told = made()
     told.status(status(slot(0, node_state=NodeState.RUNNING)))
     n = told.n
-    said = {"kind": "progressed", "phase": Phase.RUNNING, "reason": "node 0 (h0): step 7: loss 2"}
+    said = {"kind": "progressed", "phase": Phase.RUNNING, "progress": "step 7: loss 2"}
     told.event(event(1, slot=0, **said))
     change = told.changes(n)
     assert change is not None
