@@ -22,6 +22,10 @@ from rendezvous.wire.errors import RdzvError, UsageError
 from rendezvous.wire.run import Phase, RunStatus
 
 _LOOK_SECONDS = 2.0
+_WAIT_SECONDS = 2.0
+"""While the programs run a status is waited for: how they end is told for a moment only, as the
+registry of a launch ends with it."""
+_PAUSE_A_SLOT = 0.0005
 _GONE_SECONDS = 10.0
 """A registry that has told the end of its run and does not answer for so long has ended, too."""
 
@@ -90,14 +94,20 @@ class Elsewhere:
         async with RegistryClient(self._place, self._view.read) as client:
             rows = MetricsFile(client, self.state, lambda _: None)
             while True:
+                runs = last is not None and last.phase is Phase.RUNNING
+                after, wait = (last.version, _WAIT_SECONDS) if last and runs else (-1, 0.0)
+                pause = _LOOK_SECONDS
                 with contextlib.suppress(RdzvError):
-                    last, answered_at = await client.status(run), clock()
+                    last = await client.status(run, after=after, wait=wait)
+                    answered_at = clock()
                     self.state.write("status.json", last.model_dump_json().encode())
                     await rows.fetch()
+                    if last.phase is Phase.RUNNING:
+                        pause = _PAUSE_A_SLOT * len(last.slots)
                 silent = clock() - answered_at
                 if last is not None and last.phase is Phase.FINISHED and silent > _GONE_SECONDS:
                     break
-                await asyncio.sleep(_LOOK_SECONDS)
+                await asyncio.sleep(pause)
         if last.result is not None:
             self.state.write_result(last.result)
         self.state.release()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import httpx
 
 from tests.support.launching import RDZV, environment
+from tests.support.terminals import ESCAPE
 from tests.support.waiting import until
 
 LINK = re.compile(r"(http://\S+/)#t=(\S+)")
@@ -141,3 +143,47 @@ def page_of(
             process.wait()
             for looker in page.lookers if page is not None else ():
                 looker.close()
+
+
+@contextmanager
+def launch_on_terminal(
+    state: Path, *words: str
+) -> Iterator[tuple[subprocess.Popen[bytes], Callable[[], tuple[str, str]]]]:
+    """`rdzv launch` on a terminal, and what waits for its link: the address and the ticket."""
+    ours, its = os.openpty()
+    process = subprocess.Popen(
+        [RDZV, "launch", "--rdzv-id", "r", *words],
+        stdin=subprocess.DEVNULL,
+        stdout=its,
+        stderr=its,
+        env=environment(state),
+        start_new_session=True,
+    )
+    os.close(its)
+    said = bytearray()
+    reading = threading.Thread(target=_read, args=(ours, said), daemon=True)
+    reading.start()
+
+    def link() -> tuple[str, str]:
+        found = until(lambda: LINK.search(re.sub(r"\r?\n *", "", _plain(said))))
+        return found[1], found[2].split("rdzv")[0]
+
+    try:
+        yield process, link
+    finally:
+        process.kill()
+        process.wait()
+        reading.join(20)
+        os.close(ours)
+
+
+def _plain(said: bytearray) -> str:
+    return ESCAPE.sub("", said.decode(errors="replace"))
+
+
+def _read(terminal: int, said: bytearray) -> None:
+    try:
+        while data := os.read(terminal, 65_536):
+            said += data
+    except OSError:  # that is how a terminal ends
+        return

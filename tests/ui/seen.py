@@ -35,11 +35,13 @@ class Seen:
 
     Attributes:
         wrong: Errors of its script, what its console says, requests that leave its origin.
+        address: Of the page, where it is not the stub's.
     """
 
     page: Page
     stub: Stub
     wrong: list[str] = field(default_factory=list)
+    address: str = ""
 
     def view(self, name: str) -> Locator:
         """Go to a view by its tab; returns its place."""
@@ -78,11 +80,11 @@ class Seen:
         assert self.page.evaluate("() => window.executed ?? null") is None
 
 
-def watched(context: BrowserContext, stub: Stub | None) -> Seen:
-    """A page of this context, watched from before its first byte."""
+def watched(context: BrowserContext, stub: Stub | None, address: str = "") -> Seen:
+    """A page of this context, watched from before its first byte; of a stub, or at an address."""
     context.add_init_script(_VIOLATIONS)
     page = context.new_page()
-    seen = Seen(page, stub or Stub())
+    seen = Seen(page, stub or Stub(), address=address)
     page.on("pageerror", lambda error: seen.wrong.append(f"error: {error}"))
 
     def console(message: object) -> None:
@@ -95,7 +97,7 @@ def watched(context: BrowserContext, stub: Stub | None) -> Seen:
 
     def request(made: object) -> None:
         url = getattr(made, "url", "")
-        own = (seen.stub.address, "data:", "file:", "blob:")
+        own = (seen.address or seen.stub.address, "data:", "file:", "blob:")
         if not url.startswith(own):
             seen.wrong.append(f"request: {url}")
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import re
 import signal
-import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,9 +12,8 @@ import psutil
 import pytest
 
 from tests.support.canaries import Canaries, command_of
-from tests.support.launching import RDZV, Launched, environment, launch, launching, lives, shell
-from tests.support.page_process import LINK, Looker, heads
-from tests.support.terminals import ESCAPE
+from tests.support.launching import Launched, launch, launching, lives, shell
+from tests.support.page_process import Looker, heads, launch_on_terminal
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.real_time, pytest.mark.timeout(120)]
@@ -117,44 +112,14 @@ def test_a_run_at_whose_page_nobody_looks_does_not_wait_for_it(tmp_path: Path) -
 
 
 def test_on_a_terminal_the_link_is_shown(tmp_path: Path) -> None:
-    ours, its = os.openpty()
-    command = [*shell(WAITS), str(tmp_path / "go")]
-    process = subprocess.Popen(
-        [RDZV, "launch", "--rdzv-id", "r", *WITH_PAGE, "--", *command],
-        stdin=subprocess.DEVNULL,
-        stdout=its,
-        stderr=its,
-        env=environment(tmp_path / "s"),
-        start_new_session=True,
-    )
-    os.close(its)
-    said = bytearray()
-    reading = threading.Thread(target=_read, args=(ours, said), daemon=True)
-    reading.start()
-    try:
-        found = until(lambda: LINK.search(re.sub(r"\r?\n *", "", _plain(said))))
-        looker = Looker(found[1], ticket=found[2].split("rdzv")[0])
+    words = (*WITH_PAGE, "--", *shell(WAITS), str(tmp_path / "go"))
+    with launch_on_terminal(tmp_path / "s", *words) as (process, link):
+        base, ticket = link()
+        looker = Looker(base, ticket=ticket)
         looker.wait("running")
         (tmp_path / "go").touch()
         assert process.wait(40) == 3
         looker.close()
-    finally:
-        process.kill()
-        process.wait()
-        reading.join(20)
-        os.close(ours)
-
-
-def _plain(said: bytearray) -> str:
-    return ESCAPE.sub("", said.decode(errors="replace"))
-
-
-def _read(terminal: int, said: bytearray) -> None:
-    try:
-        while data := os.read(terminal, 65_536):
-            said += data
-    except OSError:  # that is how a terminal ends
-        return
 
 
 def test_a_page_that_cannot_be_served_is_said_and_the_run_goes_on(tmp_path: Path) -> None:

@@ -94,6 +94,24 @@ def test_behind_a_proxy_that_holds_back_streams_the_page_asks(opened: Open) -> N
     assert stub.count("/stream") == 2
 
 
+def test_a_stream_that_falls_silent_is_said_and_is_no_proxy_that_holds_back(opened: Open) -> None:
+    seen = opened(Stub(4), clock=True)
+    seen.stub.change(beat=True)
+    seen.stub.change(head=runs.head(4, "running", sentence="step 1,650"))
+    says(seen, "step 1,650")
+    seen.stub.silent = True
+    for times in (1, 2, 3):
+        seen.asks("/stream", times)
+        seen.page.clock.fast_forward(15_500)
+    seen.page.get_by_text("nothing comes any more").wait_for()
+    seen.asks("/stream", 4)
+    assert seen.stub.count("/changes") == 0
+    seen.stub.silent = False
+    seen.stub.change(head=runs.head(4, "running", sentence="step 1,660"))
+    says(seen, "step 1,660")
+    seen.page.get_by_text("nothing comes any more").wait_for(state="hidden")
+
+
 def test_a_page_that_nobody_sees_stops_its_stream_and_catches_up(opened: Open) -> None:
     seen = opened(Stub(4), clock=True)
     seen.stub.streams(1)

@@ -58,3 +58,21 @@ def test_a_saved_file_shows_every_view(
     assert page.get_by_role("link", name="All runs").count() == 0
     assert page.get_by_role("button", name="Cancel the run").count() == 0
     seen.check()
+
+
+def test_in_a_file_a_rank_without_a_log_of_its_own_has_that_of_its_node(
+    context: Callable[..., BrowserContext], tmp_path: Path
+) -> None:
+    saved = runs.saved(4)
+    saved["logs"] = [{"source": f"node-{node}", "lines": [f"of node {node}"]} for node in range(4)]
+    file = tmp_path / "run.html"
+    file.write_bytes(saved_page(saved))
+    seen = watched(context(offline=True), None)
+    seen.page.goto(f"{file.as_uri()}#view=logs&rank=9")
+    log = seen.page.locator(".view-logs")
+    log.get_by_text("of node 1").wait_for()
+    assert log.get_by_text("of node").count() == 1
+    log.get_by_label("Node").select_option("3")
+    log.get_by_text("of node 3").wait_for()
+    assert log.get_by_text("of node").count() == 1
+    seen.check()

@@ -142,12 +142,22 @@ export class Kept {
   }
 
   async *lines(run, what, { rank = "", node = "", grep = [] }) {
-    const source = rank !== "" ? `rank ${rank}` : node !== "" ? `node ${node}` : "";
+    const is = (piece, what, number) => new RegExp(`^${what}[- ]${number}\\b`).test(piece.source ?? "");
+    const ownLogs = this.saved.logs.some((piece) => is(piece, "rank", "\\d+"));
+    const chosen = (piece) => rank === "" ? node === "" || is(piece, "node", node)
+      : ownLogs ? is(piece, "rank", rank) : is(piece, "node", this.#nodeOf(Number(rank)));
     for (const piece of this.saved.logs) {
-      if (source && piece.source && piece.source !== source) continue;
+      if (piece.source && !chosen(piece)) continue;
       const has = (line) => !grep.length || grep.some((word) => line.includes(word));
       yield { ...piece, lines: (piece.lines ?? []).filter(has) };
     }
     yield { over: true };
+  }
+
+  /** The node that runs a rank. */
+  #nodeOf(rank) {
+    let first = 0;
+    const nodes = this.saved.state.slots.filter((slot) => slot.rank !== null).sort((a, b) => a.rank - b.rank);
+    return nodes.find((slot) => (first += slot.processes) > rank)?.rank;
   }
 }

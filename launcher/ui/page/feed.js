@@ -19,6 +19,7 @@ export class Feed {
   polls = false;
   #stopped = false;
   #quiet = 0;
+  #deaf = false; // a stream that had come has fallen silent: no proxy holds it back
   #after = null;
   #over = false;
   #abort = null;
@@ -81,16 +82,25 @@ export class Feed {
     const signal = this.#signal();
     const mine = this.#abort;
     let beats = 0;
-    let watch = setTimeout(() => mine.abort(), SILENCE_MS);
+    const silent = () => {
+      if (beats) {
+        this.#deaf = true;
+        this.on.link(false, { message: "nothing comes any more", hint: "check that your tunnel is open" });
+      }
+      mine.abort();
+    };
+    let watch = setTimeout(silent, SILENCE_MS);
     const beat = () => {
       beats += 1;
       this.#quiet = 0;
+      if (this.#deaf) this.on.link(true);
+      this.#deaf = false;
       clearTimeout(watch);
-      watch = setTimeout(() => mine.abort(), SILENCE_MS);
+      watch = setTimeout(silent, SILENCE_MS);
     };
     const began = performance.now();
     try {
-      const up = () => this.on.link(true);
+      const up = () => this.#deaf || this.on.link(true);
       const pieces = this.source.lines(this.run, "stream", { after: this.#after }, signal, up, beat);
       for await (const change of pieces) {
         if (this.#stopped || this.#take(change)) return;
@@ -99,7 +109,7 @@ export class Feed {
     } finally {
       clearTimeout(watch);
       const waited = performance.now() - began >= SILENCE_MS - AGAIN_MS;
-      if (!beats && waited && ++this.#quiet >= 2) this.polls = true;
+      if (!beats && waited && !this.#deaf && ++this.#quiet >= 2) this.polls = true;
     }
   }
 
