@@ -20,12 +20,13 @@ from rendezvous.prometheus import Family, Histogram
 from rendezvous.server import prometheus as of_registry
 from tests.support.exposition import queries_of_dashboard
 from tests.support.launching import Launched, launching, rdzv, shell
+from tests.support.page_process import page_of
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.schedulers("prometheus", "promtool"), pytest.mark.timeout(120)]
 
 PAGE = (Path(__file__).parents[2] / "docs" / "prometheus.md").read_text(encoding="utf-8")
-[JOB] = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+JOB, OF_PAGE = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 [QUESTIONS] = re.findall(r"^```promql\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 QUERIES = [line for line in QUESTIONS.splitlines() if not line.startswith("#")]
 OFTEN = "global:\n  scrape_interval: 500ms\n  scrape_timeout: 500ms\n"
@@ -69,16 +70,10 @@ class Prometheus:
 
 
 @contextmanager
-def prometheus(folder: Path, launched: Launched, job: str) -> Iterator[Prometheus]:
-    """A Prometheus with this job, its files where the documentation has them put."""
-    place = json.loads((launched.folder / "launch.json").read_text())["place"]
-    target = f"{place['a'][0]}:{place['p']}"
-    assert "10.0.0.1:29600" in job
+def prometheus(folder: Path, job: str) -> Iterator[Prometheus]:
+    """A Prometheus with this job, in the folder of its files."""
     config, log = folder / "prometheus.yml", folder / "log"
-    config.write_text(OFTEN + job.replace("10.0.0.1:29600", target))
-    (folder / "rdzv-token").write_text(rdzv(launched.state, "token", "metrics", RUN))
-    if (certificate := launched.folder / "certificate.pem").exists():
-        (folder / "rdzv.pem").write_bytes(certificate.read_bytes())
+    config.write_text(OFTEN + job)
     subprocess.run(["promtool", "check", "config", config], check=True, stdout=subprocess.DEVNULL)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -94,6 +89,16 @@ def prometheus(folder: Path, launched: Launched, job: str) -> Iterator[Prometheu
         process.wait(20)
 
 
+def of_registry_of(launched: Launched, job: str, folder: Path) -> str:
+    """The job with the launch's target; its files are put where the documentation has them put."""
+    place = json.loads((launched.folder / "launch.json").read_text())["place"]
+    assert "10.0.0.1:29600" in job
+    (folder / "rdzv-token").write_text(rdzv(launched.state, "token", "metrics", RUN))
+    if (certificate := launched.folder / "certificate.pem").exists():
+        (folder / "rdzv.pem").write_bytes(certificate.read_bytes())
+    return job.replace("10.0.0.1:29600", f"{place['a'][0]}:{place['p']}")
+
+
 @pytest.mark.parametrize(
     ("scheduler", "job"), [("manual", JOB), ("local", PLAIN)], ids=["tls", "plain"]
 )
@@ -105,7 +110,7 @@ def test_a_launch_is_scraped_by_its_address_with_the_token(
     with launching(state, *options, run=RUN, command=shell("sleep 100")) as launched:
         launched.wait_for_phase("running")
         assert (launched.folder / "certificate.pem").exists() == (scheduler == "manual")
-        with prometheus(tmp_path, launched, job) as one:
+        with prometheus(tmp_path, of_registry_of(launched, job, tmp_path)) as one:
             one.wait_for('up{job="rdzv"}', 1)
             one.wait_for(STARTED, 1)
             [start] = one.ask('sum by (start) (rdzv_start_seconds_sum{phase="gathering"})')
@@ -116,6 +121,26 @@ def test_a_launch_is_scraped_by_its_address_with_the_token(
             assert (one.value("rdzv_connections") or 0) >= 2  # its own, and the node's
             for query in (*QUERIES, *queries_of_dashboard()):
                 one.ask(query)
+        rdzv(state, "cancel", RUN)
+        launched.finish()
+
+
+def test_a_page_is_scraped_with_the_key_in_its_state_folder(tmp_path: Path) -> None:
+    options = ("--nnodes", "1", "--framework", "command")
+    state = tmp_path / "state"
+    with (
+        launching(state, *options, run=RUN, command=shell("sleep 100")) as launched,
+        page_of(state, run=RUN) as page,
+    ):
+        launched.wait_for_phase("running")
+        assert "localhost:29610" in OF_PAGE
+        job = OF_PAGE.replace("localhost:29610", urllib.parse.urlsplit(page.base).netloc)
+        (tmp_path / "ui-metrics-key").write_bytes((state / "ui-metrics-key").read_bytes())
+        with prometheus(tmp_path, job) as one:
+            one.wait_for('up{job="rdzv-runs"}', 1)
+            one.wait_for(f'rdzv_run_phase{{run="{RUN}",phase="running"}}', 1)
+            one.wait_for(f'sum(rdzv_run_phase{{run="{RUN}"}})', 1)
+            one.wait_for(f'rdzv_nodes{{run="{RUN}",state="running"}}', 1)
         rdzv(state, "cancel", RUN)
         launched.finish()
 
