@@ -190,6 +190,8 @@ class Viewed:
         if not self._viewers:
             return
         await self.settled()
+        if not self.told.head["over"] and self.state_dir.result() is not None:
+            self.told.ended(end_of(self.state_dir))  # its registry has told it for a moment only
         self.told.say(f"rdzv ui {self.state_dir.run}, to see this again")
         self._publish()
         await asyncio.sleep(_FLUSH_SECONDS)
