@@ -168,8 +168,8 @@ def _cells(row: Row) -> tuple[str, ...]:
     began = time.localtime(row.started_at)  # noqa: TID251 (in the time zone of who reads it)
     started = time.strftime("%Y-%m-%d %H:%M", began) if row.started_at else ""
     took = "" if row.took_seconds is None else duration(row.took_seconds)
-    command = _line(shlex.join(row.command))
-    reason = "" if row.state == "ok" else _line(row.reason)
+    command = in_one_line(shlex.join(row.command))
+    reason = "" if row.state == "ok" else in_one_line(row.reason)
     return row.run, f"{row.state}{code}", row.nodes, started, took, command, reason
 
 
@@ -202,5 +202,6 @@ def _width(text: str) -> int:
     return len(text) + sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
 
 
-def _line(text: str) -> str:
+def in_one_line(text: str) -> str:
+    """The text without control characters; its lines behind each other."""
     return printable(text.replace("\n", "; "), _MOST_CHARACTERS)

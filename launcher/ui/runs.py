@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from launcher.show.run_list import Row, row_of
+from launcher.show.run_list import Row, in_one_line, row_of
 from launcher.state.state_dir import StateDir, known_runs, recorded_runs
 from launcher.ui.clerk import HandsOut
 from launcher.ui.shapes import RunRow, Tone
@@ -121,6 +121,6 @@ def _shown(row: Row) -> RunRow:
         "nodes": row.nodes,
         "started_at": row.started_at,
         "took_seconds": row.took_seconds,
-        "command": printable(shlex.join(row.command), 1_000),
-        "reason": printable(row.reason, 4_000),
+        "command": in_one_line(shlex.join(row.command)),
+        "reason": in_one_line(row.reason),
     }

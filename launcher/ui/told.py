@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from launcher.show.epochs import epoch_words
+from launcher.show.run_list import in_one_line
 from launcher.ui.phases import Phases
 from launcher.ui.shapes import Change, Epoch, Event, Head, Rank, Slot, State, Tone
 from launcher.ui.slots import is_same, slot_row
@@ -267,7 +268,7 @@ def _first_head(facts: LaunchFacts, waits_for: str) -> Head:
         "trouble": "",
         "silent_seconds": None,
         "stall": "",
-        "command": printable(shlex.join(facts.command), _MOST_CHARACTERS),
+        "command": in_one_line(shlex.join(facts.command)),
         "scheduler": facts.scheduler,
         "host": facts.host,
         "started_at": facts.started_at,

@@ -396,3 +396,8 @@ def test_a_viewer_ends_with_the_state_in_whatever_rhythm_it_looks(
         viewer.look()
         assert seen(viewer.state) == seen(told.state())
         assert told.changes(viewer.state["n"]) is None
+
+
+def test_a_command_of_several_lines_stands_on_one() -> None:
+    told = Told(LaunchFacts("r", command=["sh", "-c", "echo a\necho b"]), 1, "")
+    assert told.head["command"] == "sh -c 'echo a; echo b'"
