@@ -44,7 +44,8 @@ async def read_journal(state: StateDir, told: Told) -> None:
     its launcher has kept of it."""
     if await _replayed(state.journal, told):
         return
-    if told.newest_event == 0 and (kept := state.read("status.json", RunStatus)) is not None:
+    kept = state.read("status.json", RunStatus)
+    if kept is not None and told.head["state"] == "starting":  # else something newer is known
         told.status(kept)
 
 

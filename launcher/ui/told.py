@@ -197,16 +197,6 @@ class Told:
         """The number of the newest event."""
         return self._events[-1][1]["number"] if self._events else 0
 
-    @property
-    def knows_end(self) -> bool:
-        """Whether the events go on to the end of the run."""
-        return bool(self._events) and self._events[-1][1]["phase"] == Phase.FINISHED
-
-    @property
-    def hostnames(self) -> dict[int, str]:
-        """By slot."""
-        return {slot: row["host"] for slot, (_, row) in self._slots.items()}
-
     def state(self) -> State:
         """Everything."""
         return {

@@ -118,9 +118,12 @@ class Viewed:
             if not self._is_same():
                 return
             await asyncio.sleep(_LOOK_SECONDS / 10)
+        await self._read_end()
+
+    async def _read_end(self) -> None:
+        """Its registry tells the end for a moment only; the journal has all of it."""
         end = end_of(self.state_dir)
-        if not self.told.knows_end:
-            await read_journal(self.state_dir, self.told)
+        await read_journal(self.state_dir, self.told)
         self.told.ended(end)
 
     def _is_same(self) -> bool:
@@ -190,8 +193,8 @@ class Viewed:
         if not self._viewers:
             return
         await self.settled()
-        if not self.told.head["over"] and self.state_dir.result() is not None:
-            self.told.ended(end_of(self.state_dir))  # its registry has told it for a moment only
+        if self.state_dir.result() is not None:
+            await self._read_end()
         self.told.say(f"rdzv ui {self.state_dir.run}, to see this again")
         self._publish()
         await asyncio.sleep(_FLUSH_SECONDS)
