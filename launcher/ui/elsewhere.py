@@ -26,7 +26,7 @@ _WAIT_SECONDS = 2.0
 """While the programs run a status is waited for: how they end is told for a moment only, as the
 registry of a launch ends with it."""
 _PAUSE_A_SLOT = 0.0005
-_GONE_SECONDS = 10.0
+_GONE_SECONDS = 3.0
 """A registry that has told the end of its run and does not answer for so long has ended, too."""
 
 
