@@ -45,7 +45,7 @@ demo: $(DEMO_INSTALLED)
 	@echo "Training a small model on 4 nodes of this machine (about 20 s, the first time 40 s)"
 	@state=$$(mktemp -d) && PATH="$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/rdzv launch --state-dir $$state \
 	  --rdzv-id demo --nnodes 4 --nproc-per-node 2,1,1,1 $(if $(UI),--ui) -- examples/digits.py; \
-	  code=$$?; if [ $$code -eq 0 ]; then rm -r $$state; fi; exit $$code
+	  code=$$?; if [ $$code -eq 0 ] && [ -z "$(UI)" ]; then rm -r $$state; fi; exit $$code
 	@echo "Two things to try next:"
 	@echo "  $(VENV)/bin/rdzv launch --nnodes 2 -- YOUR_SCRIPT.py    your own script, on two nodes"
 	@echo "  $(VENV)/bin/rdzv doctor                                 what a run would find here"

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
+import shlex
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -21,6 +23,7 @@ from rendezvous.compat import timeout
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import Credential
 from rendezvous.wire.errors import RdzvError, Unavailable
+from worker.settings import state_home
 
 logger = logging.getLogger(__name__)
 
@@ -195,7 +198,7 @@ class Viewed:
         await self.settled()
         if self.state_dir.result() is not None:
             await self._read_end()
-        self.told.say(f"rdzv ui {self.state_dir.run}, to see this again")
+        self.told.say(f"{_opens(self.state_dir)}, to see this again")
         self._publish()
         await asyncio.sleep(_FLUSH_SECONDS)
 
@@ -227,3 +230,11 @@ class Viewed:
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError, RdzvError):
             await self._task
+
+
+def _opens(state: StateDir) -> str:
+    """The command that shows a run, as it has to be typed with the same environment."""
+    usual = os.environ.get("RDZV_STATE_DIR") or str(state_home(os.environ))
+    root = str(state.path.parent)
+    elsewhere = "" if root == usual else f" --state-dir {shlex.quote(root)}"
+    return f"rdzv ui {state.run}{elsewhere}"

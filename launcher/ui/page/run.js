@@ -87,7 +87,8 @@ export function openRun(source, run, { route, address, closed, again }) {
   }
   function tick() {
     if (lost !== null && ctx.store?.head.over) {
-      say(at("link"), `The run and the server of this page have ended; what is shown stays. To see it again: rdzv ui ${clip(run, 80)}`);
+      const next = clip(ctx.store.head.next_step, 1000);
+      say(at("link"), `The run and the server of this page have ended; what is shown stays.${next ? ` Try: ${next}` : ""}`);
     } else if (lost !== null) say(at("link"), `Not connected for ${counting((performance.now() - lost.at) / 1000)}, trying again: ${lost.why}`);
     if (!ctx.store || document.hidden) return;
     say(at("elapsed"), counting(ctx.elapsed()));
