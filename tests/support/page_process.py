@@ -18,7 +18,7 @@ from tests.support.launching import RDZV, environment
 from tests.support.terminals import ESCAPE
 from tests.support.waiting import until
 
-LINK = re.compile(r"(http://\S+/)#t=(\S+)")
+LINK = re.compile(r"(http://\S+/)#t=([\w-]{22})")
 
 
 class Looker:

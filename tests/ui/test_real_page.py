@@ -216,7 +216,7 @@ def test_the_link_of_a_launch_on_a_terminal_shows_its_end(look: Look, tmp_path: 
         seen = look(*link())
         says(seen, "running on 2 nodes")
         (tmp_path / "go").touch()
-        seen.page.get_by_text("rdzv ui r, to see this again").wait_for()
+        seen.page.locator(".next", has_text="rdzv ui r, to see this again").wait_for()
         seen.page.locator(".result .badge", has_text="ok").wait_for()
         seen.page.locator("#link", has_text="the server of this page have ended").wait_for()
         assert process.wait(40) == 0

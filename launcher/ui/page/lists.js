@@ -5,6 +5,7 @@ import { counted, duration } from "./words.js";
 
 const TONES = { fail: "bad", warn: "wait", ok: "good" };
 const MORE = 100;
+const AGAIN_TICKS = 10; // a node tells each 30 s how its machine is, the first time a moment after its program starts
 
 /** See `VIEWS` in run.js. */
 export function checksView(place, ctx) {
@@ -22,6 +23,8 @@ export function checksView(place, ctx) {
 
 /** See `VIEWS` in run.js. */
 export function machinesView(place, ctx) {
+  let most = MORE;
+  let ticks = 0;
   const again = loaded(place, "the machines", () => ctx.source.get(ctx.run, "machines"),
     (found) => {
       if (found.length) return "";
@@ -36,15 +39,26 @@ export function machinesView(place, ctx) {
         const facts = new Map(machine.facts);
         return row([machine.slot, machine.rank ?? "", clip(machine.host, 80), ...names.map((name) => clip(facts.get(name), 200))]);
       });
+      const reveal = () => {
+        body.append(...rows.slice(body.children.length, most));
+        show(more, rows.length > most);
+      };
       const more = button(`Show ${MORE} more`, () => {
-        body.append(...rows.splice(0, MORE));
-        show(more, rows.length > 0);
+        most += MORE;
+        reveal();
       });
-      more.click();
+      reveal();
       return [scrolls("Machines", whole), more];
     });
   again();
-  return { update: eachPhase(ctx, again) };
+  return {
+    update: eachPhase(ctx, again),
+    tick() {
+      ticks += 1;
+      const reads = place.contains(document.activeElement); // what has the focus is not taken away
+      if (ticks % AGAIN_TICKS === 0 && !ctx.store.head.over && !reads) again();
+    },
+  };
 }
 
 /** See `VIEWS` in run.js. */
