@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -44,8 +43,6 @@ from rendezvous.wire.errors import (
     Unavailable,
 )
 from rendezvous.wire.words import printable
-
-logger = logging.getLogger(__name__)
 
 MOST_STREAMS = 64
 BEAT_SECONDS = 10.0

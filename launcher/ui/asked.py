@@ -7,16 +7,19 @@ import base64
 import contextlib
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
 
 from launcher.show.checks import in_words, rtt_line, total_words
 from launcher.show.look import frame_text, head_words, one_look, ranks_of, unseen_lines
 from launcher.show.machines import machine_facts
 from launcher.show.variables import restart_facts, row_of_rank, variables_of
+from launcher.state.state_dir import MACHINES
 from launcher.ui.shapes import Checks, Environment, Look, Machine, Matrix, Place
 from launcher.ui.viewed import Viewed
 from rendezvous.hang import groups_of, look_at
 from rendezvous.proof.blame import nearest
+from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.machines import run_machines
 from rendezvous.wire.errors import NotFound, RdzvError
 from rendezvous.wire.look import RunLook
@@ -24,6 +27,8 @@ from rendezvous.wire.machine import RunMachines
 from rendezvous.wire.run import Round, RunReport, RunStatus
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.words import node_name, printable, spans_text
+
+Part = TypeVar("Part")
 
 OUTCOMES = (
     "not probed",
@@ -44,15 +49,23 @@ _MOST_CHARACTERS = 600
 _OF_OUTCOME = {name: number for number, name in enumerate(OUTCOMES)}
 
 
+async def _of_registry(
+    viewed: Viewed, ask: Callable[[RegistryClient], Awaitable[Part]]
+) -> Part | None:
+    """What its registry answers while its launch lives; None: what is kept here has to do."""
+    if viewed.state_dir.is_held():
+        with contextlib.suppress(RdzvError):
+            async with viewed.registry(viewed.keys.read) as client:
+                return await ask(client)
+    return None
+
+
 async def report_of(viewed: Viewed) -> RunReport | None:
     """What was checked: as its registry has it, or its launcher has kept it; None: nothing is."""
-    if viewed.state_dir.is_held():
-        try:
-            async with viewed.registry(viewed.keys.read) as client:
-                return await client.checks(viewed.state_dir.run)
-        except RdzvError:
-            pass
-    return await asyncio.to_thread(viewed.state_dir.read, "report.json", RunReport)
+    state = viewed.state_dir
+    if (found := await _of_registry(viewed, lambda client: client.checks(state.run))) is not None:
+        return found
+    return await asyncio.to_thread(state.read, "report.json", RunReport)
 
 
 async def checks_of(viewed: Viewed) -> Checks:
@@ -118,13 +131,9 @@ def _rtt_byte(rtt_ms: float | None) -> int:
 
 async def machines_of(viewed: Viewed) -> list[Machine]:
     """Each node's machine, and how it stood when its node told it last."""
-    run, state = viewed.state_dir.run, viewed.state_dir
-    found: RunMachines | None = None
-    if state.is_held():
-        with contextlib.suppress(RdzvError):
-            async with viewed.registry(viewed.keys.read) as client:
-                found = await run_machines(client, run)
-    found = found or state.read("machines.json", RunMachines) or RunMachines(run=run)
+    state = viewed.state_dir
+    found = await _of_registry(viewed, lambda client: run_machines(client, state.run))
+    found = found or state.read(MACHINES, RunMachines) or RunMachines()
     return [
         {"slot": one.slot, "rank": one.rank, "host": one.hostname, "facts": machine_facts(one)}
         for one in found.machines
@@ -156,13 +165,13 @@ async def environment_of(viewed: Viewed, rank: int) -> Environment:
 
 async def _table(viewed: Viewed) -> tuple[EndpointTable, RunStatus | None]:
     state, digest = viewed.state_dir, viewed.told.head["digest"]
-    if digest and state.is_held():
-        try:
-            async with viewed.registry(viewed.keys.read) as client:
-                status = await client.status(state.run)
-                return await client.table(state.run, status.digest), status
-        except RdzvError:
-            pass
+
+    async def ask(client: RegistryClient) -> tuple[EndpointTable, RunStatus]:
+        status = await client.status(state.run)
+        return await client.table(state.run, status.digest), status
+
+    if digest and (found := await _of_registry(viewed, ask)) is not None:
+        return found
     if (kept := state.read("table.json", EndpointTable)) is not None:
         return kept, state.read("status.json", RunStatus)
     raise NotFound(
