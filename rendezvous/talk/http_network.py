@@ -17,6 +17,7 @@ from rendezvous.background import in_background
 from rendezvous.compat import BaseExceptionGroup, timeout
 from rendezvous.talk.credentials import SERVER_NAME
 from rendezvous.talk.failures import Fault, NetworkFailure
+from rendezvous.talk.http_stream import HttpStream, streaming
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.talk.network import HEADERS, Answer, Line, Request
 from rendezvous.wire.words import bracketed
@@ -52,15 +53,14 @@ class HttpNetwork:
     async def open(self, place: RegistryPlace, address: str, seconds: float) -> Line:
         with _translated():
             verify = await self._context(place, address, seconds)
-            scheme = "http" if place.trust == "plain" else "https"
-            return HttpLine(f"{scheme}://{bracketed(address)}:{place.port}", verify, seconds)
+            return HttpLine(address, place.port, verify, seconds)
 
     async def _context(
         self, place: RegistryPlace, address: str, seconds: float
-    ) -> ssl.SSLContext | bool:
+    ) -> ssl.SSLContext | None:
         """What must be proven at this address, before anything is sent."""
         if place.trust == "plain":
-            return False
+            return None
         if place.trust == "certificate":
             return client_context(place.proof)
         return client_context(await self._fetch_certificate(place, address, seconds))
@@ -91,12 +91,17 @@ class HttpNetwork:
 class HttpLine:
     """See `network.Line`."""
 
-    def __init__(self, base: str, verify: ssl.SSLContext | bool, seconds: float) -> None:
+    def __init__(
+        self, address: str, port: int, verify: ssl.SSLContext | None, seconds: float
+    ) -> None:
+        self._address = address
+        self._port = port
         self._verify = verify
         self._seconds = seconds
+        scheme = "http" if verify is None else "https"
         self._http = httpx.AsyncClient(
-            base_url=base,
-            verify=verify,
+            base_url=f"{scheme}://{bracketed(address)}:{port}",
+            verify=verify or False,
             trust_env=False,
             headers=HEADERS,
             timeout=httpx.Timeout(seconds),
@@ -119,36 +124,28 @@ class HttpLine:
     @contextlib.asynccontextmanager
     async def stream(self, request: Request, quiet: float) -> AsyncIterator[HttpStream]:
         with _translated():
-            async with self._http.stream(
-                request.method,
-                request.target,
-                headers=request.headers,
-                timeout=httpx.Timeout(self._seconds, read=quiet),
-                extensions={"sni_hostname": SERVER_NAME},
-            ) as answer:
-                yield HttpStream(answer)
+            connection = await self._connect()
+            async with streaming(*connection, request, quiet) as stream:
+                yield stream
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Another connection than those of httpx."""
+        name = None if self._verify is None else SERVER_NAME
+        try:
+            async with timeout(self._seconds):
+                return await asyncio.open_connection(
+                    self._address, self._port, ssl=self._verify, server_hostname=name
+                )
+        except TimeoutError as exc:
+            raise httpx.ConnectTimeout("") from exc
+        except OSError as exc:
+            raise httpx.ConnectError(str(exc)) from exc
 
     def anew(self) -> HttpLine:
-        return HttpLine(self.base, self._verify, self._seconds)
+        return HttpLine(self._address, self._port, self._verify, self._seconds)
 
     async def aclose(self) -> None:
         await self._http.aclose()
-
-
-class HttpStream:
-    """See `network.Stream`; `HttpLine.stream` translates what it raises."""
-
-    def __init__(self, answer: httpx.Response) -> None:
-        self._answer = answer
-        self.status = answer.status_code
-
-    async def read(self) -> bytes:
-        return await self._answer.aread()
-
-    async def lines(self) -> AsyncIterator[str]:
-        with _translated():
-            async for line in self._answer.aiter_lines():
-                yield line
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ import pytest
 from rendezvous.talk.certificate import make_certificate, public_key_pin
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import new_secret
+from rendezvous.talk.failures import Fault, NetworkFailure
 from rendezvous.talk.http_network import HttpNetwork
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.talk.network import Request
@@ -227,16 +228,57 @@ async def test_a_line_anew_uses_no_connection_of_the_former_one(tls_registry: Re
         assert (another.base, answer.status) == (line.base, 200)
 
 
-async def test_a_stream_of_events_that_breaks_off_is_told() -> None:
+HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b"", "it closed the connection without an answer"),
+        (HEAD[:20], "it closed the connection without an answer"),
+        (HEAD + b"1\r\n\n\r\n", "it closed the connection without an answer"),
+        (b"220 mail.example ESMTP\r\n\r\n", "it does not speak HTTP"),
+        (HEAD + b"no number\r\n", "it does not speak HTTP"),
+        (HEAD + b"3\r\n{}\n\r\n", "not a valid EventLine"),
+        (HEAD.replace(b"200 OK", b"503 No") + b"0\r\n\r\n", "the registry answered 503"),
+    ],
+    ids=["nothing", "half a head", "half a body", "another head", "no chunk", "no event", "503"],
+)
+async def test_a_stream_of_events_that_breaks_off_is_told(answer: bytes, words: str) -> None:
     async def script(line: ServerLine) -> None:
-        await says(OK)(line)
-        broken = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\n\n\r\n"
-        await says(broken)(line)
+        await says(OK if line is server.lines[0] else answer)(line)
 
     async with fake(script) as server, client_of(server.place) as client:
-        with pytest.raises(Unavailable):
+        with pytest.raises(Unavailable, match=words):
             async for _ in client.events("r"):
                 pass
+
+
+async def test_a_stream_of_events_for_which_there_is_nobody_is_told() -> None:
+    async with fake(says(OK)) as server, client_of(server.place) as client:
+        await client.connect()
+        line = client._line
+        assert line is not None
+    refused = Request("GET", "/v1/runs/r/events", {})
+    with pytest.raises(NetworkFailure) as raised:
+        async with line.stream(refused, 1.0):
+            pass
+    assert (raised.value.fault, raised.value.opened) == (Fault.REFUSED, False)
+
+
+async def test_a_stream_that_is_quiet_for_too_long_is_told_and_its_connection_closed() -> None:
+    async def script(line: ServerLine) -> None:
+        await (says(OK) if line is server.lines[0] else silent)(line)
+
+    async with fake(script) as server, client_of(server.place) as client:
+        await client.connect()
+        assert client._line is not None
+        asked = Request("GET", "/v1/runs/r/events", {})
+        with pytest.raises(NetworkFailure) as raised:
+            async with client._line.stream(asked, 0.1):
+                pass
+        assert raised.value.fault is Fault.SILENT
+        await soon(lambda: not server.lines[1].is_open)
 
 
 # TLS
