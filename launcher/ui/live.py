@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable
 
 from launcher.ui.told import Told
-from rendezvous.compat import TaskGroup
+from rendezvous.compat import TaskGroup, timeout
 from rendezvous.talk.client import RegistryClient
 from rendezvous.wire.errors import RdzvError
 from rendezvous.wire.run import Phase, RunStatus
@@ -21,6 +21,9 @@ _LAZIER = 1.25
 happens, the events show it, and a poll each half a second is enough. A quiet poll ends that."""
 _PAUSE_A_SLOT = 0.0005
 """Seconds between two polls for each slot: what happens is shown by its event meanwhile."""
+_PROGRESS_SECONDS = 2.0
+"""How the programs get on is shown whole by its event: while nothing else happens, a poll in so
+many seconds is enough."""
 _AGAIN_SECONDS = 0.5
 _SILENT_SECONDS = 3.0
 
@@ -47,6 +50,7 @@ class LiveReader:
         self._changed = changed
         self._lives = lives
         self._over = asyncio.Event()
+        self._news = asyncio.Event()
 
     async def read(self) -> None:
         """Until the launch has ended, or another one has taken its place."""
@@ -63,6 +67,7 @@ class LiveReader:
         while True:
             wait = RUNNING_WAIT_SECONDS if version >= 0 and self._is_running() else _wait(version)
             asked = clock()
+            self._news.clear()
             try:
                 status = await self._client.status(run, after=version, wait=wait)
             except RdzvError as exc:
@@ -88,6 +93,14 @@ class LiveReader:
             quiet = clock() - asked >= _MOST_PAUSE
             pause = _LEAST_PAUSE if quiet else min(_MOST_PAUSE, pause * _LAZIER)
             await asyncio.sleep(pause + _PAUSE_A_SLOT * len(status.slots))
+            if not quiet:
+                await self._wait_for_news()
+
+    async def _wait_for_news(self) -> None:
+        """For more than how the programs get on."""
+        with contextlib.suppress(TimeoutError):
+            async with timeout(_PROGRESS_SECONDS):
+                await self._news.wait()
 
     def _is_running(self) -> bool:
         return self._told.head["state"] == "running"
@@ -101,7 +114,10 @@ class LiveReader:
             with contextlib.suppress(RdzvError):
                 async for line in self._client.events(told.facts.run, told.newest_event):
                     told.event(line)
+                    if not line.progress:
+                        self._news.set()
                     self._changed()
+            self._news.set()
             await asyncio.sleep(_AGAIN_SECONDS)
 
 
