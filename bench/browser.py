@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 CHROMIUM = "/usr/bin/chromium"
 _LIMIT_MS = 60_000
 _ASKED = 20
+_NEW_TAB_SECONDS = 0.3
 
 # Before the page's own script: notes when its stream begins, when its slots are there and drawn,
 # and when each line with a mark has come into the document.
@@ -114,22 +115,26 @@ class Shown:
 
 
 class Chromium:
-    """The browser."""
+    """A browser that runs already, with one window."""
 
     def __init__(self, browser: Browser) -> None:
-        self._browser = browser
+        # Each context has a window of its own, with which Chromium loads pages of its own: not
+        # what somebody waits for who opens a link.
+        self._context = browser.new_context(viewport={"width": 1280, "height": 800})
+        self._first = self._context.new_cdp_session(self._context.new_page())
 
     @contextlib.contextmanager
     def shows(self, link: str, rows: int, view: str = "now") -> Iterator[Shown]:
-        """Open a link, as somebody who was never there; `rows` of slots are waited for."""
-        context = self._browser.new_context(viewport={"width": 1280, "height": 800})
+        """Open a link in a new tab, with nothing in the cache; `rows` of slots are waited for."""
+        self._first.send("Network.clearBrowserCache")
+        page = self._context.new_page()
         try:
-            page = context.new_page()
             page.add_init_script(_WATCH.replace("ROWS", str(rows)))
+            time.sleep(_NEW_TAB_SECONDS)
             page.goto(f"{link}&view={view}", wait_until="commit")
             yield Shown(page)
         finally:
-            context.close()
+            page.close()
 
 
 @contextlib.contextmanager

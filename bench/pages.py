@@ -81,7 +81,7 @@ def of_run(nodes: int, loads: int, seconds: float) -> Iterator[Row | Figure]:
 
     Args:
         nodes: Emulated ones, before a real registry.
-        loads: Of the page, each in a context of its own.
+        loads: Of the page, each in a tab of its own.
         seconds: For which changes come, each time.
     """
     targets = _TARGETS[nodes]
@@ -117,7 +117,7 @@ def _ready(scene: Scene, loads: int) -> Iterator[Row | Figure]:
         with scene.browser.shows(scene.ui.link(), scene.rows) as shown:
             times.append(shown.ready_ms())
     del times[0]
-    yield row("page", scene.nodes, "page_ready", times, note="a fresh browser context each")
+    yield row("page", scene.nodes, "page_ready", times, note="a new tab each, nothing cached")
     p95 = sorted(times)[math.ceil(0.95 * len(times)) - 1]
     note = "p95, from the navigation until the slots are drawn and the stream has begun"
     target = scene.targets.ready
