@@ -45,10 +45,10 @@ from rendezvous.wire.errors import (
 from rendezvous.wire.words import printable
 
 MOST_STREAMS = 64
-BEAT_SECONDS = 10.0
 _CHANGES_SECONDS = 1.0
 _PAUSE_SECONDS = 0.02
-"""Between two changes that a viewer is sent: what has come meanwhile goes with the second."""
+"""Between two changes that a viewer is sent, at least: what has come meanwhile goes with the
+second."""
 _ZIPPED_FROM = 1_024
 _MOST_FIELDS = 32
 _API = "/ui-api/"
@@ -222,7 +222,7 @@ class App:
                 return _json(scope, await carry_out(viewed, act))
         _need(scope, "GET")
         if what == "stream":
-            return self._stream(_changes(viewed, _number(query, "after"), self._served.closing))
+            return self._stream(_changes(viewed, _number(query, "after")))
         if what == "logs":
             chosen, lines, follow = chosen_of(query)
             return self._stream(_logs(viewed, log_pieces(viewed, chosen, lines, follow=follow)))
@@ -266,19 +266,26 @@ def _files(page: Page) -> dict[str, tuple[bytes, str]]:
     }
 
 
-async def _changes(viewed: Viewed, after: int, closing: asyncio.Event) -> AsyncIterator[bytes]:
+async def _changes(viewed: Viewed, after: int) -> AsyncIterator[bytes]:
+    clock, next_at = asyncio.get_running_loop().time, 0.0
     with viewed.looking():
-        yield _line({"n": after, "beat": True})  # at once: whoever gets none is behind a proxy
-        while not closing.is_set():
-            line = await viewed.line(after, BEAT_SECONDS)
+        yield _beat(after)  # at once: whoever gets none is behind a proxy
+        while True:
+            await viewed.turn(after)
+            if (early := next_at - clock()) > 0:
+                await asyncio.sleep(early)
+            line = viewed.line(after)
             if line is None:
-                yield _line({"n": after, "beat": True})
+                yield _beat(after)
                 continue
-            after = line.n
+            after, next_at = line.n, clock() + _PAUSE_SECONDS
             yield line.data
             if line.is_last:
                 return
-            await asyncio.sleep(_PAUSE_SECONDS)
+
+
+def _beat(after: int) -> bytes:
+    return _line({"n": after, "beat": True})
 
 
 async def _logs(viewed: Viewed, pieces: AsyncIterator[object]) -> AsyncIterator[bytes]:

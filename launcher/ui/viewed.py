@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
 import shlex
@@ -12,6 +11,8 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple
+
+from pydantic_core import to_json
 
 from launcher.state.state_dir import StateDir
 from launcher.ui.clerk import HandsOut
@@ -29,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 IDLE_SECONDS = 60.0
 """A run at which nobody looks any more is read so much longer."""
+BEAT_SECONDS = 10.0
+"""So often those are woken who wait for a change, whatever happens."""
 _LOOK_SECONDS = 1.0
 _REQUEST_SECONDS = 5.0
 _FIRST_SECONDS = 5.0
@@ -61,7 +64,8 @@ class Viewed:
     def __init__(self, state: StateDir, clerk: HandsOut) -> None:
         self.state_dir = state
         self._clerk = clerk
-        self._changed = asyncio.Event()
+        self._turn = asyncio.Event()
+        self._beats = asyncio.get_running_loop().call_later(BEAT_SECONDS, self._beat)
         self._lines: dict[tuple[int, int], Line] = {}
         self._begin()
         self._ready = asyncio.Event()
@@ -142,8 +146,17 @@ class Viewed:
         self._lines.clear()
         if self.told.head["state"] != "starting":  # events and metrics alone say little
             self._ready.set()
-        self._changed.set()
-        self._changed = asyncio.Event()
+        self._wake()
+
+    def _wake(self) -> None:
+        """All who wait: one timer for all of them, as each of their own would cost more than what
+        they are sent."""
+        self._turn.set()
+        self._turn = asyncio.Event()
+
+    def _beat(self) -> None:
+        self._beats = asyncio.get_running_loop().call_later(BEAT_SECONDS, self._beat)
+        self._wake()
 
     @asynccontextmanager
     async def registry(self, credential: Credential | None) -> AsyncIterator[RegistryClient]:
@@ -202,31 +215,33 @@ class Viewed:
         self._publish()
         await asyncio.sleep(_FLUSH_SECONDS)
 
+    async def turn(self, after: int) -> None:
+        """Wait until something has changed since that number, or for a beat."""
+        if self.told.n == after:
+            await self._turn.wait()
+
     async def changes(self, after: int, seconds: float) -> Change | None:
         """What has changed since that number; waits so long for something. None: nothing has."""
-        await self._changed_since(after, seconds)
+        with contextlib.suppress(TimeoutError):
+            async with timeout(seconds):
+                await self.turn(after)
         return self.told.changes(after)
 
-    async def _changed_since(self, after: int, seconds: float) -> None:
-        """Wait so long for something, where nothing has changed since that number."""
-        if self.told.n == after:
-            with contextlib.suppress(TimeoutError):
-                async with timeout(seconds):
-                    await self._changed.wait()
+    def line(self, after: int) -> Line | None:
+        """What has changed since that number, as a line of JSON; None: nothing has.
 
-    async def line(self, after: int, seconds: float) -> Line | None:
-        """The same as a line of JSON; viewers who know the same are given the same bytes."""
-        await self._changed_since(after, seconds)
+        Viewers who know the same are given the same bytes.
+        """
         key = (after, self.told.n)
         if key not in self._lines:
             if (change := self.told.changes(after)) is None:
                 return None
-            data = json.dumps(change, separators=(",", ":")).encode() + b"\n"
-            self._lines[key] = Line(change["n"], data, "reset" in change)
+            self._lines[key] = Line(change["n"], to_json(change) + b"\n", "reset" in change)
         return self._lines[key]
 
     async def close(self) -> None:
         """Read it no longer."""
+        self._beats.cancel()
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError, RdzvError):
             await self._task

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncIterator
 
 import h11
 
-from rendezvous.compat import timeout
 from rendezvous.talk.failures import Fault, NetworkFailure
 from rendezvous.talk.network import HEADERS, Request
 
@@ -32,6 +32,9 @@ class HttpStream:
         self._reader = reader
         self._http = http
         self._quiet = quiet
+        self._loop = asyncio.get_running_loop()
+        self._waits_since = math.inf
+        self._timer = self._loop.call_later(quiet, self._look)
         self.status = 0
 
     async def begin(self) -> None:
@@ -70,11 +73,23 @@ class HttpStream:
         return event
 
     async def _more(self) -> bytes:
+        self._waits_since = self._loop.time()
         try:
-            async with timeout(self._quiet):
-                return await self._reader.read(_MOST_BYTES)
-        except TimeoutError as exc:
-            raise NetworkFailure(Fault.SILENT) from exc
+            return await self._reader.read(_MOST_BYTES)
+        finally:
+            self._waits_since = math.inf
+
+    def _look(self) -> None:
+        """One timer for all that is read: a time-out of each read costs more than the read."""
+        left = self._waits_since + self._quiet - self._loop.time()
+        if left <= 0:
+            self._reader.set_exception(NetworkFailure(Fault.SILENT))
+        else:
+            self._timer = self._loop.call_later(min(left, self._quiet), self._look)
+
+    def close(self) -> None:
+        """Nothing is read any more."""
+        self._timer.cancel()
 
 
 @contextlib.asynccontextmanager
@@ -88,10 +103,11 @@ async def streaming(
     http = h11.Connection(h11.CLIENT)
     headers = HEADERS | {"accept-encoding": "identity"} | dict(request.headers)
     asked = h11.Request(method=request.method, target=request.target, headers=list(headers.items()))
+    stream = HttpStream(reader, http, quiet)
     try:
         writer.write(http.send(asked) + http.send(h11.EndOfMessage()))
-        stream = HttpStream(reader, http, quiet)
         await stream.begin()
         yield stream
     finally:
+        stream.close()
         writer.transport.abort()
