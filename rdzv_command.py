@@ -29,7 +29,11 @@ _SECRETS = os.path.join(_HERE, "rendezvous", "secret_variables.py")
 _RSH = os.path.join(_HERE, "worker", "programs", "rsh.py")
 
 # Processes of ours that are no commands: what each imports, it alone pays for.
-_PARTS = {"_registry": "rendezvous.server.process", "_replay": "rendezvous.server.replay"}
+_PARTS = {
+    "_clerk": "launcher.ui.clerk_process",
+    "_registry": "rendezvous.server.process",
+    "_replay": "rendezvous.server.replay",
+}
 
 # What is imported stays: to look for cycles in it took a tenth of a command's start.
 _GC_AT_START = 10_000

@@ -11,6 +11,7 @@ from launcher.cli.completion import run_ids
 from launcher.cli.process import need_launcher_packages, secret_text
 from launcher.cli.runs import STATE_DIR, root_folder
 from launcher.options import WholeNumberFrom
+from rendezvous.door import begin_work
 from rendezvous.talk.join_string import ViewString
 from rendezvous.wire.errors import UsageError
 
@@ -75,32 +76,34 @@ def ui(
       rdzv ui llama-7b --save llama-7b.html
     """
     need_launcher_packages()
-    from launcher.ui import process
+    from launcher.ui.ground import ground
     from worker.program.process import hide_memory
 
     hide_memory()
     view, root = _view(run, url), root_folder(state_dir, run)
     run = run if view is None else view.run
-    if save is not None:
-        if run is None:
-            raise UsageError("--save needs a RUN", hint="rdzv ui RUN --save run.html")
-        with process.ground(root, view, url, acts=False) as here:
-            process.save(here, run, save)
-        click.echo(f"saved: {save}")
-        return
-    settings = process.UiSettings(
-        run=run,
-        listen=ui_listen,
-        port=ui_port or process.DEFAULT_PORT,
-        exact=ui_port is not None,
-        hosts=ui_host,
-        actions=ui_actions,
-        behind_ingress=ui_behind_ingress,
-        parent=parent,
-    )
     key = (secret_text("RDZV_UI_KEY") or "").strip()
-    process.check(settings, key)
-    with process.ground(root, view, url, acts=ui_actions) as here:
+    with ground(root, view, url, acts=ui_actions and save is None) as here:
+        from launcher.ui import process
+
+        if save is not None:
+            if run is None:
+                raise UsageError("--save needs a RUN", hint="rdzv ui RUN --save run.html")
+            process.save(here, run, save)
+            click.echo(f"saved: {save}")
+            return
+        settings = process.UiSettings(
+            run=run,
+            listen=ui_listen,
+            port=ui_port or process.DEFAULT_PORT,
+            exact=ui_port is not None,
+            hosts=ui_host,
+            actions=ui_actions,
+            behind_ingress=ui_behind_ingress,
+            parent=parent,
+        )
+        process.check(settings, key)
+        begin_work()
         code = process.serve(here, settings, key, process.print_line)
     sys.exit(code)
 

@@ -38,6 +38,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from launcher.state import run_secret
 from launcher.state.former_logs import FORMER_LOGS, set_aside, set_words_aside
 from launcher.state.last_words import LAST_WORDS, LastWordsFolder
 from launcher.state.ledger import Ledger
@@ -52,7 +53,6 @@ Model = TypeVar("Model", bound=BaseModel)
 
 MACHINES = "machines.json"
 
-_SECRET_BYTES = 32
 _LEAST_ROOM = 8 << 20
 _NAME_SECONDS = 1.0
 _LOOKS_SECONDS = 0.2
@@ -302,23 +302,20 @@ class StateDir:
 
     def has_secret(self) -> bool:
         """Whether the newest launch's secret is there."""
-        return (self.path / "secret").exists()
+        return (self.path / run_secret.FILE).exists()
 
     def secret(self, make: Callable[[], bytes] = new_secret) -> bytes:
         """The launch's secret; made when there is none. Raises UsageError for a damaged one."""
-        path = self.path / "secret"
+        path = self.path / run_secret.FILE
         if not path.exists():
-            self.write("secret", make().hex().encode())
+            self.write(run_secret.FILE, make().hex().encode())
         try:
-            secret = bytes.fromhex(path.read_text("utf-8"))
+            return run_secret.read_secret(self.path)
         except ValueError:
-            secret = b""
-        if len(secret) != _SECRET_BYTES:
             raise UsageError(
-                f"{path} is damaged: it does not hold {_SECRET_BYTES} bytes in hex",
+                f"{path} is damaged: it does not hold {run_secret.BYTES} bytes in hex",
                 hint="remove the file, and launch the run again",
-            )
-        return secret
+            ) from None
 
     def keys(self) -> RunKeys | None:
         """The keys of the newest launch; None when there is none."""
@@ -362,7 +359,7 @@ class StateDir:
             set_aside(self.path)
         set_words_aside(self.path)
         left = [entry for entry in self.ledger.left() if entry.name in kept]
-        names = ["launch.json", "secret", "registry.json", "key.pem", "certificate.pem"]
+        names = ["launch.json", run_secret.FILE, "registry.json", "key.pem", "certificate.pem"]
         names += ["result.json", "status.json", "table.json", "report.json", "metrics.jsonl"]
         names += ["certificate.der", MACHINES]
         names += [f"journal.sqlite{suffix}" for suffix in ("", "-wal", "-shm")]

@@ -10,16 +10,14 @@ import secrets
 import signal
 import socket
 import sys
-import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import click
 import uvloop
 
 from launcher.ui.app import HEADERS, Served, make_app
-from launcher.ui.clerk import Clerk
-from launcher.ui.elsewhere import Elsewhere, ViewKeys, place_at
+from launcher.ui.ground import Ground
 from launcher.ui.page import load, saved_page
 from launcher.ui.runs import Runs
 from launcher.ui.save import saved_of
@@ -30,7 +28,6 @@ from rendezvous.frozen import frozen
 from rendezvous.serving.connection_rules import ConnectionRules
 from rendezvous.serving.room import Room
 from rendezvous.serving.uvicorn_server import GuardedServer
-from rendezvous.talk.join_string import ViewString
 from rendezvous.wire.errors import RdzvError, UsageError
 from rendezvous.wire.words import bracketed
 from worker.program.process import die_with_parent
@@ -104,51 +101,6 @@ def listen(settings: UiSettings) -> socket.socket:
                 hint="choose another port with --ui-port, or another address with --ui-listen",
             ) from exc
     raise AssertionError("a range of ports is never empty")
-
-
-@frozen
-class Ground:
-    """Where runs are read from.
-
-    Attributes:
-        root: The folder of all of them.
-        clerk: Who has their credentials.
-        elsewhere: What keeps that folder up to date, of a run on another machine.
-    """
-
-    root: Path
-    clerk: Clerk | ViewKeys
-    elsewhere: Elsewhere | None = None
-
-
-@contextlib.contextmanager
-def ground(root: Path, view: ViewString | None, url: str | None, *, acts: bool) -> Iterator[Ground]:
-    """The runs of a folder, or the one of RDZV_VIEW.
-
-    Args:
-        root: The folder of all runs that were launched here.
-        view: What lets us see a run that was launched elsewhere.
-        url: Where its registry is reached from here; None: where it says itself.
-        acts: Whether credentials that look and change are held.
-
-    Raises:
-        UsageError: Nothing can be seen so.
-    """
-    if view is None:
-        clerk = Clerk(root, acts=acts)  # before there is a thread or a loop
-        try:
-            yield Ground(root, clerk)
-        finally:
-            clerk.close()
-        return
-    if acts:
-        raise UsageError(
-            "RDZV_VIEW lets a page see a run, and not act",
-            hint="use --ui-actions on the machine that launched the run",
-        )
-    place = view.place if url is None else place_at(view, url)
-    with tempfile.TemporaryDirectory(prefix="rdzv-ui-") as folder:
-        yield Ground(Path(folder), ViewKeys(view), Elsewhere(Path(folder), view, place))
 
 
 def serve(here: Ground, settings: UiSettings, key: str, say: Callable[[str], None]) -> int:

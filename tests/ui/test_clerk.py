@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,9 +10,7 @@ import pytest
 from launcher.ui.clerk import Clerk, Keys
 from rendezvous.talk.credentials import RunKeys
 from tests.launcher.command import LAUNCH_ID
-from tests.support.launching import lives
 from tests.support.pages import RUN, kept_run
-from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -55,6 +51,6 @@ def test_one_folder_that_cannot_be_read_takes_nothing_from_the_others(
 
 
 def test_without_it_nothing_is_handed_out_and_nobody_waits(clerk: Clerk) -> None:
-    os.kill(clerk._pid, signal.SIGKILL)
-    until(lambda: not lives(clerk._pid))
+    clerk.process.kill()
+    clerk.process.wait()
     assert clerk.keys(RUN) == Keys()
