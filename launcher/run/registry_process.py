@@ -16,6 +16,7 @@ from rendezvous.talk.credentials import hkdf, registry_credential
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.errors import AddressError, UsageError
 from rendezvous.wire.run import REGISTRY_FILES
+from rendezvous.wire.types import is_loopback
 from rendezvous.wire.words import printable
 from worker.machine.interfaces import look
 from worker.offer.address import choose_candidates
@@ -66,7 +67,7 @@ def _cannot_listen(port: int, last: int, address: str, error: OSError) -> UsageE
 
 def _bind(port: int, address: str) -> socket.socket:
     sock = _create_server(port, address)
-    if not (address.startswith("127.") or address == "::1"):
+    if not is_loopback(address):
         # It holds for what is accepted, both ways; not every container's kernel can do it.
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, _SEGMENT)

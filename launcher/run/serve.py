@@ -21,6 +21,7 @@ from launcher.state.state_dir import StateDir
 from rendezvous.talk.credentials import registry_credential
 from rendezvous.talk.join_string import RegistryString
 from rendezvous.wire.errors import RunExists
+from rendezvous.wire.types import is_loopback
 from worker.settings import state_home
 
 _FOLDER = "registry"
@@ -38,7 +39,7 @@ def serve(settings: ServeSettings, environ: Mapping[str, str]) -> None:
             f"a registry already uses {state.path}", hint="stop it, or choose another --state-dir"
         ) from exc
     sock = listen(settings.port, address=settings.listen, exact=True)
-    loopback = settings.listen.startswith("127.") or settings.listen == "::1"
+    loopback = is_loopback(settings.listen)
     tls = not loopback and not settings.behind_ingress
     secret = state.secret()
     proof = write_config(

@@ -8,7 +8,6 @@ without it would train alone.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from dataclasses import field
 
@@ -114,14 +113,6 @@ def one_of_several(environ: Mapping[str, str], host: Host, nodes: int | None) ->
         if claim.rank is not None and several:
             return claim
     return None
-
-
-def is_loopback(address: str) -> bool:
-    """Whether this is the node itself, wherever it is looked up."""
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address.lower() == "localhost"
 
 
 def _differences(values: Mapping[str, Value], claim: Claim) -> list[str]:

@@ -14,12 +14,13 @@ from pathlib import Path
 
 from launcher.plan.plan import check_run_id, parse_nnodes
 from launcher.settings import Launching, LaunchSettings
-from launcher.symmetric.adopt import Adopted, adopt, is_loopback, nodes_of, one_of_several
+from launcher.symmetric.adopt import Adopted, adopt, nodes_of, one_of_several
 from launcher.symmetric.claim import FIELDS, Host, Value
 from launcher.symmetric.slurm_address import node_address
 from rendezvous.talk.credentials import RunKeys, hkdf
 from rendezvous.talk.join_string import JoinString, RegistryPlace, parse_group_token
 from rendezvous.wire.errors import UsageError
+from rendezvous.wire.types import is_loopback
 from rendezvous.wire.words import size_text
 from worker.machine.interfaces import look
 

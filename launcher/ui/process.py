@@ -29,6 +29,7 @@ from rendezvous.serving.connection_rules import ConnectionRules
 from rendezvous.serving.room import Room
 from rendezvous.serving.uvicorn_server import GuardedServer
 from rendezvous.wire.errors import RdzvError, UsageError
+from rendezvous.wire.types import is_loopback
 from rendezvous.wire.words import bracketed
 from worker.program.process import die_with_parent
 
@@ -78,11 +79,6 @@ def check(settings: UiSettings, key: str) -> None:
             hint=f"take at least {LEAST_KEY_LETTERS}, such as what this prints: "
             "openssl rand -hex 16",
         )
-
-
-def is_loopback(address: str) -> bool:
-    """Whether only this machine itself can reach it."""
-    return address.startswith("127.") or address in ("::1", "localhost")
 
 
 def listen(settings: UiSettings) -> socket.socket:

@@ -6,17 +6,16 @@ import asyncio
 import re
 import shlex
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from launcher.show.run_list import Row, in_one_line, row_of
 from launcher.state.state_dir import StateDir, known_runs, recorded_runs
 from launcher.ui.clerk import HandsOut
 from launcher.ui.shapes import RunRow, Tone
-from launcher.ui.viewed import Viewed
+from launcher.ui.viewed import Viewed, registry_at
 from rendezvous.talk.client import RegistryClient
-from rendezvous.wire.errors import NotFound, Unavailable
+from rendezvous.wire.errors import NotFound
 from rendezvous.wire.types import RUN_ID
 from rendezvous.wire.words import printable
 
@@ -58,14 +57,10 @@ class Runs:
                 self._rows_at = asyncio.get_running_loop().time()
             return self._rows
 
-    @asynccontextmanager
-    async def _connect(self, state: StateDir, seconds: float) -> AsyncIterator[RegistryClient]:
-        record, keys = state.record(), self._clerk.keys(state.run)
-        if record is None or keys.read is None:
-            raise Unavailable("its launcher has just begun")
-        place = record.registry_place()
-        async with RegistryClient(place, keys.read, request_seconds=seconds) as client:
-            yield client
+    def _connect(
+        self, state: StateDir, seconds: float
+    ) -> AbstractAsyncContextManager[RegistryClient]:
+        return registry_at(state, self._clerk.keys(state.run).read, seconds)
 
     def viewed(self, run: str) -> Viewed:
         """A run that somebody looks at; raises NotFound."""

@@ -17,6 +17,7 @@ from starlette.types import Scope
 
 from launcher.ui.prometheus import metrics_text
 from launcher.ui.runs import Runs
+from launcher.ui.shapes import State
 from rendezvous.prometheus import CONTENT_TYPE
 from rendezvous.version import rdzv_version
 from rendezvous.wire.errors import NotFound, Unauthorized, UsageError
@@ -69,10 +70,16 @@ class Scraped:
                 hint=f"it is in {KEY_FILE} in the folder of all runs: give that file to Prometheus "
                 "as credentials_file",
             )
-        states = []
-        for run in (await asyncio.to_thread(self._runs.recent))[:MOST_RUNS]:
-            with contextlib.suppress(NotFound):
-                viewed = self._runs.viewed(run)
-                with viewed.looking():
-                    states.append(await viewed.state())
-        return Response(metrics_text(states, rdzv_version()), media_type=CONTENT_TYPE)
+        recent = (await asyncio.to_thread(self._runs.recent))[:MOST_RUNS]
+        states = await asyncio.gather(*map(self._state, recent))
+        text = metrics_text(filter(None, states), rdzv_version())
+        return Response(text, media_type=CONTENT_TYPE)
+
+    async def _state(self, run: str) -> State | None:
+        """None: it has gone meanwhile."""
+        try:
+            viewed = self._runs.viewed(run)
+        except NotFound:
+            return None
+        with viewed.looking():
+            return await viewed.state()

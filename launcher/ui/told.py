@@ -146,7 +146,7 @@ class Told:
             head["silent_seconds"], head["trouble"] = whole, words
             self._take_head(head)
 
-    def ended(self, end: End, elapsed: float | None = None) -> None:
+    def ended(self, end: End) -> None:
         """The launch has ended; nothing more comes."""
         head = self._head.copy()
         head["state"], head["tone"] = end.state, _tone_of(end.state)
@@ -155,8 +155,6 @@ class Told:
         head["result"] = end.result.model_dump(mode="json") if end.result is not None else None
         head["over"], head["stall"], head["trouble"] = True, "", ""
         head["remaining"] = head["silent_seconds"] = None
-        if elapsed is not None:
-            head["elapsed"] = elapsed
         self._take_head(head)
 
     def say(self, words: str) -> None:

@@ -9,7 +9,7 @@ import os
 import shlex
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import NamedTuple
 
 from pydantic_core import to_json
@@ -158,15 +158,11 @@ class Viewed:
         self._beats = asyncio.get_running_loop().call_later(BEAT_SECONDS, self._beat)
         self._wake()
 
-    @asynccontextmanager
-    async def registry(self, credential: Credential | None) -> AsyncIterator[RegistryClient]:
-        """Its registry, as long as its launch lives; raises Unavailable."""
-        record = self.state_dir.record()
-        if record is None or credential is None:
-            raise Unavailable(f"the registry of run '{self.state_dir.run}' is not known here")
-        place = record.registry_place()
-        async with RegistryClient(place, credential, request_seconds=_REQUEST_SECONDS) as client:
-            yield client
+    def registry(
+        self, credential: Credential | None
+    ) -> AbstractAsyncContextManager[RegistryClient]:
+        """See `registry_at`."""
+        return registry_at(self.state_dir, credential, _REQUEST_SECONDS)
 
     # --- looking ------------------------------------------------------------------------------
 
@@ -245,6 +241,22 @@ class Viewed:
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError, RdzvError):
             await self._task
+
+
+@asynccontextmanager
+async def registry_at(
+    state: StateDir, credential: Credential | None, seconds: float
+) -> AsyncIterator[RegistryClient]:
+    """A run's registry, as long as its launch lives; a request takes so many seconds.
+
+    Raises Unavailable.
+    """
+    record = state.record()
+    if record is None or credential is None:
+        raise Unavailable(f"the registry of run '{state.run}' is not known here")
+    place = record.registry_place()
+    async with RegistryClient(place, credential, request_seconds=seconds) as client:
+        yield client
 
 
 def _opens(state: StateDir) -> str:

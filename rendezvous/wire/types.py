@@ -23,6 +23,16 @@ RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
 
 parse_address = functools.lru_cache(maxsize=2 * MAX_NODES)(ipaddress.ip_address)
 """The same addresses come again and again: in candidates, rows and tables."""
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an address, or a name, is the machine itself wherever it is looked up."""
+    try:
+        return parse_address(address).is_loopback
+    except ValueError:
+        return address.lower() == "localhost"
+
+
 _BROADCAST = ipaddress.IPv4Address("255.255.255.255")
 
 

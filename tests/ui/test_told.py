@@ -171,11 +171,11 @@ def test_a_silent_registry_is_said_in_whole_seconds_until_it_answers() -> None:
 
 def test_after_the_end_nobody_is_silent() -> None:
     told = made()
-    told.ended(End("killed", "its launcher was killed", "cancel it"), 7.0)
+    told.ended(End("killed", "its launcher was killed", "cancel it"))
     told.silent(9.0, "it does not answer")
     head = told.head
     assert (head["state"], head["tone"], head["silent_seconds"]) == ("killed", "bad", None)
-    assert (head["elapsed"], head["next_step"], head["result"]) == (7.0, "cancel it", None)
+    assert (head["next_step"], head["result"]) == ("cancel it", None)
     told.say("then this")
     assert told.head["next_step"] == "cancel it; then this"
 
