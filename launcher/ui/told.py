@@ -75,6 +75,7 @@ class Told:
         self._first = self.n = first
         self._head: Head = _first_head(facts, waits_for)
         self._head_n = first
+        self._said = ""
         self._slots: dict[int, tuple[int, Slot]] = {}
         self._status: dict[int, SlotStatus] = {}
         self._events: deque[tuple[int, Event]] = deque(maxlen=MOST_EVENTS)
@@ -158,10 +159,9 @@ class Told:
         self._take_head(head)
 
     def say(self, words: str) -> None:
-        """What to do next, behind what is said already."""
-        head = self._head.copy()
-        head["next_step"] = "; ".join(filter(None, (head["next_step"], words)))
-        self._take_head(head)
+        """What to do next, behind whatever else is said from now on."""
+        self._said = words
+        self._take_head(self._head.copy())
 
     def _next(self) -> int:
         self.n += 1
@@ -170,6 +170,8 @@ class Told:
     def _take_head(self, head: Head) -> None:
         """The page runs the clock itself: that alone is no change."""
         before = self._head
+        if not head["next_step"].endswith(self._said):
+            head["next_step"] = "; ".join(filter(None, (head["next_step"], self._said)))
         if head | {"elapsed": 0.0, "remaining": 0.0} != before | {"elapsed": 0.0, "remaining": 0.0}:
             self._head_n = self._next()
         self._head = head

@@ -204,10 +204,15 @@ class Viewed:
         """The launch ends, and the page with it: show who looks how it ended, and what opens it."""
         if not self._viewers:
             return
-        await self.settled()
-        if self.state_dir.result() is not None:
-            await self._read_end()
+        if self.state_dir.result() is None:
+            await self.settled()
+        else:
+            self.told.ended(end_of(self.state_dir))
         self.told.say(f"{_opens(self.state_dir)}, to see this again")
+        self._publish()
+        await asyncio.sleep(_FLUSH_SECONDS)
+        await read_journal(self.state_dir, self.told)  # the last events, if there is time for them
+        await self.rows.read()
         self._publish()
         await asyncio.sleep(_FLUSH_SECONDS)
 

@@ -178,6 +178,10 @@ def test_after_the_end_nobody_is_silent() -> None:
     assert (head["next_step"], head["result"]) == ("cancel it", None)
     told.say("then this")
     assert told.head["next_step"] == "cancel it; then this"
+    told.ended(End("failed", "rank 3 failed", "look at it"))
+    assert told.head["next_step"] == "look at it; then this"
+    told.say("then this")
+    assert told.head["next_step"] == "look at it; then this"
 
 
 def test_how_it_ended_replaces_what_was_wrong() -> None:
