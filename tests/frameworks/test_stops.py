@@ -68,13 +68,18 @@ CASES = {
 }
 
 
+AT_NIGHT = ("fabric", "torch.distributed.launch")
+"""What passes a stop on there does so for others at each push."""
+
+
 def marked(*names: str) -> list[object]:
     """Cases, each with what it needs."""
-    return [
-        pytest.param(case, marks=pytest.mark.frameworks(case.environment, *case.needs), id=name)
-        for name, case in CASES.items()
-        if name in names
-    ]
+    found: list[object] = []
+    for name in (name for name in CASES if name in names):
+        marks = [pytest.mark.frameworks(CASES[name].environment, *CASES[name].needs)]
+        marks += [pytest.mark.nightly] * (name in AT_NIGHT)
+        found.append(pytest.param(CASES[name], marks=marks, id=name))
+    return found
 
 
 @pytest.mark.real_time
