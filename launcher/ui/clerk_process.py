@@ -16,7 +16,7 @@ from launcher.state.run_secret import read_secret
 from rendezvous.talk.credentials import RunKeys
 from worker.program import keeper
 
-MOST_BYTES = 64 << 10
+_MOST_BYTES = 64 << 10
 
 
 def main() -> None:
@@ -26,7 +26,7 @@ def main() -> None:
         keeper.prctl(keeper.PR_SET_DUMPABLE, 0)  # see `worker.program.process.hide_memory`
     asked = socket.socket(fileno=int(fd))
     with contextlib.suppress(OSError):
-        while run := asked.recv(MOST_BYTES):
+        while run := asked.recv(_MOST_BYTES):
             asked.send(json.dumps(_handed_out(Path(root), run, acts=bool(acts))).encode())
 
 

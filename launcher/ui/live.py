@@ -93,7 +93,7 @@ class LiveReader:
             quiet = clock() - asked >= _MOST_PAUSE
             pause = _LEAST_PAUSE if quiet else min(_MOST_PAUSE, pause * _LAZIER)
             await asyncio.sleep(pause + _PAUSE_A_SLOT * len(status.slots))
-            if not quiet:
+            if self._is_running() and not quiet:
                 await self._wait_for_news()
 
     async def _wait_for_news(self) -> None:

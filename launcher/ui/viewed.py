@@ -206,7 +206,7 @@ class Viewed:
             return
         if self.state_dir.result() is None:
             await self.settled()
-        else:
+        if self.state_dir.result() is not None:
             self.told.ended(end_of(self.state_dir))
         self.told.say(f"{_opens(self.state_dir)}, to see this again")
         self._publish()
