@@ -34,6 +34,9 @@ _OTHER_EACH_TIME = (
     *("MASTER_PORT", "TORCHELASTIC_ERROR_FILE", "RDZV_SOCKET", "RDZV_LOOK_FOLDER"),
     *("TORCHELASTIC_RUN_ID", "RDZV_LAUNCH_ID", "NCCL_DEBUG_FILE"),
 )
+# A rank's end is told before its torchrun's only where torchrun takes longer than a moment to end,
+# as on a machine that has much else to do: once by the agent, and once more as the run's event.
+_TORCHRUN_IS_SLOW = "rank N ended with exit code N; the program that started it is still running"
 
 
 def seen_by_ranks(folder: Path, *options: str) -> tuple[list[dict[str, Any]], list[bool]]:
@@ -74,8 +77,9 @@ def test_a_failure_reads_the_same(tmp_path: Path) -> None:
         outcome = launch(tmp_path / "s", *options, command=[str(script)])
         assert outcome.code == 7, outcome.err
         words = outcome.err.partition("all nodes are ready: go\n")[2]
-        said.append(re.sub("[0-9]+", "N", words))  # process ids and times
-    assert "exitcode" in said[0]
+        words = re.sub(" *[0-9]+", " N", words)  # process ids, and times, which are in a column
+        said.append([line for line in words.splitlines() if not line.endswith(_TORCHRUN_IS_SLOW)])
+    assert any("exitcode" in line for line in said[0])
     assert said[1] == said[0]
 
 
