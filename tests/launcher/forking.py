@@ -7,6 +7,7 @@ python -E forking.py refused WHY           how many forks there are
 python -E forking.py waits                 forks that get no orders
 python -E forking.py _look PATH ...        be what sees
 python -E forking.py _end HOW              be what ends
+python -E forking.py each JSON             several of these lines, each by a fork: to import is slow
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import random
 import resource
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -119,6 +121,64 @@ STARTS: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {
     "spoiled": spoiled,
 }
 
+
+def refused(made: processes.OwnProcesses, why: str) -> None:
+    """Fork where something is in the way, and count."""
+    if why == "a thread":
+        threading.Thread(target=time.sleep, args=[0.2]).start()
+    elif why == "no exit codes":
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    elif why == "no pidfd":
+        del os.pidfd_open
+    elif why == "no room":
+        os.fork = no_room
+    elif why == "few files":
+        few = len(os.listdir("/proc/self/fd")) + 6
+        resource.setrlimit(resource.RLIMIT_NOFILE, (few, LIMIT))
+    made.fork("_look", 100 if why in ("few files", "many nodes") else 1, become)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT, LIMIT))
+    print(len(psutil.Process().children()))
+
+
+def waits(made: processes.OwnProcesses) -> None:
+    """Forks that get no orders: until there is a line of input, and then until there is another."""
+    made.fork("_look", 2, become)
+    print(*(child.pid for child in psutil.Process().children()), flush=True)
+    sys.stdin.readline()
+    made.dismiss()
+    print(len(psutil.Process().children()), flush=True)
+    sys.stdin.readline()
+
+
+def act(word: str, words: list[str]) -> None:
+    """As a launcher that was started with this line."""
+    made = processes.OwnProcesses()
+    if word == "refused":
+        refused(made, *words)
+    elif word == "waits":
+        waits(made)
+    else:
+        made.fork(words[0] if word == "ends" else "_look", 1, become)
+        asyncio.run(STARTS[word](made, *words))
+
+
+def each(lines: list[list[str]]) -> None:
+    """What each line has said, and its exit code; as JSON."""
+    said = []
+    for word, *words in lines:
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            launcher = os.fork()
+            if not launcher:
+                os.dup2(out.fileno(), 1)
+                os.dup2(err.fileno(), 2)
+                act(word, words)
+                sys.exit()
+            code = os.waitstatus_to_exitcode(os.waitpid(launcher, 0)[1])
+            texts = [os.pread(file.fileno(), 1 << 20, 0).decode() for file in (out, err)]
+            said.append([code, *texts])
+    print(json.dumps(said))
+
+
 if __name__ == "__main__":
     processes.OWN_COMMAND = (sys.executable, "-E", DOOR)
     word, words = sys.argv[1], sys.argv[2:]
@@ -127,29 +187,7 @@ if __name__ == "__main__":
         sys.exit()
     with open(DOOR, "rb") as given:
         os.dup2(given.fileno(), GIVEN)
-    made = processes.OwnProcesses()
-    if word == "refused":
-        if words == ["a thread"]:
-            threading.Thread(target=time.sleep, args=[0.2]).start()
-        elif words == ["no exit codes"]:
-            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-        elif words == ["no pidfd"]:
-            del os.pidfd_open
-        elif words == ["no room"]:
-            os.fork = no_room
-        elif words == ["few files"]:
-            few = len(os.listdir("/proc/self/fd")) + 6
-            resource.setrlimit(resource.RLIMIT_NOFILE, (few, LIMIT))
-        made.fork("_look", 100 if words[0] in ("few files", "many nodes") else 1, become)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT, LIMIT))
-        print(len(psutil.Process().children()))
-    elif word == "waits":
-        made.fork("_look", 2, become)
-        print(*(child.pid for child in psutil.Process().children()), flush=True)
-        sys.stdin.readline()
-        made.dismiss()
-        print(len(psutil.Process().children()), flush=True)
-        sys.stdin.readline()
+    if word == "each":
+        each(json.loads(words[0]))
     else:
-        made.fork(words[0] if word == "ends" else "_look", 1, become)
-        asyncio.run(STARTS[word](made, *words))
+        act(word, words)

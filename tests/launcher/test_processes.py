@@ -24,6 +24,13 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, capture_output=True, text=True, timeout=SECONDS)
 
 
+def run_each(*lines: tuple[str, ...]) -> list[tuple[int, str, str]]:
+    """Exit code, output and errors of launchers that one process is, one after the other."""
+    done = run("each", json.dumps(lines))
+    assert (done.returncode, done.stderr) == (0, "")
+    return [(code, out, err) for code, out, err in json.loads(done.stdout)]
+
+
 def test_a_fork_sees_what_a_command_would(tmp_path: Path) -> None:
     paths = [tmp_path / "1", tmp_path / "2"]
     done = run("launch", *map(str, paths))
@@ -42,17 +49,17 @@ def test_a_fork_sees_what_a_command_would(tmp_path: Path) -> None:
     assert "\0_look\0" in shown
 
 
-@pytest.mark.parametrize("how", ["0", "7", "300", "words", "returns", "error", "signal"])
-def test_a_fork_ends_as_a_command_would(how: str) -> None:
-    done = run("ends", "_end", how)
-    assert done.returncode == 0, done.stderr
-    fork, command = [line.removeprefix("an unfinished line") for line in done.stdout.split("\n")][
-        :2
-    ]
-    assert fork == command
-    assert done.stdout.count("an unfinished line") == (0 if how == "signal" else 2)
-    assert done.stderr.count("why it ends\n") == (2 if how == "words" else 0)
-    assert done.stderr.count("ValueError: what went wrong\n") == (2 if how == "error" else 0)
+def test_a_fork_ends_as_a_command_would() -> None:
+    ways = ("0", "7", "300", "words", "returns", "error", "signal")
+    for how, (code, out, err) in zip(
+        ways, run_each(*(("ends", "_end", how) for how in ways)), strict=True
+    ):
+        assert code == 0, err
+        fork, command = [line.removeprefix("an unfinished line") for line in out.split("\n")][:2]
+        assert fork == command, how
+        assert out.count("an unfinished line") == (0 if how == "signal" else 2)
+        assert err.count("why it ends\n") == (2 if how == "words" else 0)
+        assert err.count("ValueError: what went wrong\n") == (2 if how == "error" else 0)
 
 
 def test_a_fork_that_cannot_be_what_it_shall_says_so_where_the_command_would() -> None:
@@ -61,38 +68,20 @@ def test_a_fork_that_cannot_be_what_it_shall_says_so_where_the_command_would() -
     assert done.stderr.count("ImportError: no such part\n") == 2
 
 
-@pytest.mark.parametrize(
-    ("how", "is_fork"),
-    [
-        ("not at all", True),
-        ("it ended", False),
-        ("another variable", False),
-        ("one variable less", False),
-    ],
-)
-def test_what_a_fork_cannot_be_is_started_as_a_command(
-    tmp_path: Path, how: str, is_fork: bool
-) -> None:
-    done = run("spoiled", how, str(tmp_path / "seen"))
-    assert (done.returncode, done.stdout) == (0, f"{is_fork}\n"), done.stderr
-    assert json.loads((tmp_path / "seen").read_text())[0]["leads"][1]
+def test_what_a_fork_cannot_be_is_started_as_a_command(tmp_path: Path) -> None:
+    ways = ("not at all", "it ended", "another variable", "one variable less")
+    lines = [("spoiled", how, str(tmp_path / how)) for how in ways]
+    for how, (code, out, err) in zip(ways, run_each(*lines), strict=True):
+        assert (code, out) == (0, f"{how == 'not at all'}\n"), how + err
+        assert json.loads((tmp_path / how).read_text())[0]["leads"][1]
 
 
-@pytest.mark.parametrize(
-    ("why", "count"),
-    [
-        ("", 1),
-        ("a thread", 0),
-        ("no exit codes", 0),
-        ("no pidfd", 0),
-        ("no room", 0),
-        ("few files", 3),
-        ("many nodes", 16),
-    ],
-)
-def test_nothing_is_forked_where_it_could_do_harm(why: str, count: int) -> None:
-    done = run("refused", why)
-    assert (done.returncode, done.stdout) == (0, f"{count}\n"), done.stderr
+def test_nothing_is_forked_where_it_could_do_harm() -> None:
+    refused = ("a thread", "no exit codes", "no pidfd", "no room")
+    counts = {"": 1, **dict.fromkeys(refused, 0), "few files": 3, "many nodes": 16}
+    said = run_each(*(("refused", why) for why in counts))
+    for (why, count), (code, out, err) in zip(counts.items(), said, strict=True):
+        assert (code, out) == (0, f"{count}\n"), why + err
 
 
 @pytest.mark.parametrize("end", [None, signal.SIGKILL, signal.SIGINT])
