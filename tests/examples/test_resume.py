@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -20,12 +24,52 @@ SCRIPT = str(FOLDER / "resume.py")
 STEPS = ("--steps", "30", "--every", "10")
 
 
-def alone(folder: Path, *options: str, restarts: int = 0) -> subprocess.CompletedProcess[str]:
-    """One process of the example, without rdzv."""
+# Importing torch takes longer than what an example does with it: it is imported once, and each
+# process of an example is a fork that runs the file as Python would.
+FORKS = """
+import json, os, runpy, sys
+import torch._dynamo, torch.distributed
+for line in sys.stdin:
+    argv, restarts, out = json.loads(line)
+    process = os.fork()
+    if not process:
+        file = os.open(out, os.O_CREAT | os.O_WRONLY)
+        os.dup2(file, 1)
+        os.dup2(file, 2)
+        os.environ["RDZV_RESTARTS"] = str(restarts)
+        sys.argv[:] = argv
+        runpy.run_path(argv[0], run_name="__main__")
+        sys.exit()
+    print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
+"""
+
+
+@dataclass
+class Alone:
+    """Processes of the example without rdzv, one after the other."""
+
+    forks: subprocess.Popen[str]
+    out: Path
+
+    def run(self, folder: Path, *options: str, restarts: int = 0) -> tuple[int, str]:
+        """Its exit code, and what it has said."""
+        assert self.forks.stdin is not None
+        assert self.forks.stdout is not None
+        self.out.unlink(missing_ok=True)
+        argv = [SCRIPT, "--folder", str(folder), *STEPS, *options]
+        self.forks.stdin.write(json.dumps([argv, restarts, str(self.out)]) + "\n")
+        self.forks.stdin.flush()
+        return int(self.forks.stdout.readline()), self.out.read_text()
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[Alone]:
+    """What starts them."""
     environ = os.environ | {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
-    environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "RDZV_RESTARTS": str(restarts)}
-    argv = [sys.executable, SCRIPT, "--folder", str(folder), *STEPS, *options]
-    return subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=90)
+    environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    argv, pipe = [sys.executable, "-c", FORKS], subprocess.PIPE
+    with subprocess.Popen(argv, env=environ, stdin=pipe, stdout=pipe, text=True) as forks:
+        yield Alone(forks, folder / "said")
 
 
 def loss(said: str) -> str:
@@ -37,18 +81,19 @@ def loss(said: str) -> str:
 def test_a_killed_process_goes_on_from_its_newest_checkpoint(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kill = ("--kill-rank", "0", "--kill-step", "25")
-    first = alone(kept, *kill)
-    assert first.returncode == -signal.SIGKILL, first.stderr
-    files = {path.name for path in kept.iterdir()}
-    assert files == {"step", "step-000010.pt", "step-000020.pt"}
-    assert (kept / "step").read_text() == "20\n"
-    (kept / ".step-000030.pt.tmp").write_bytes(b"half of it")
-    again = alone(kept, *kill, restarts=1)
-    assert again.returncode == 0, again.stderr
-    assert "resume: start 2 begins after step 20\n" in again.stdout
-    files = {path.name for path in kept.iterdir()}
-    assert files == {"step", "step-000020.pt", "step-000030.pt"}  # and of the half one nothing
-    assert loss(again.stdout) == loss(alone(tmp_path / "undisturbed").stdout)
+    with alone(tmp_path) as example:
+        code, said = example.run(kept, *kill)
+        assert code == -signal.SIGKILL, said
+        files = {path.name for path in kept.iterdir()}
+        assert files == {"step", "step-000010.pt", "step-000020.pt"}
+        assert (kept / "step").read_text() == "20\n"
+        (kept / ".step-000030.pt.tmp").write_bytes(b"half of it")
+        code, again = example.run(kept, *kill, restarts=1)
+        assert code == 0, again
+        assert "resume: start 2 begins after step 20\n" in again
+        files = {path.name for path in kept.iterdir()}
+        assert files == {"step", "step-000020.pt", "step-000030.pt"}  # and of the half one nothing
+        assert loss(again) == loss(example.run(tmp_path / "undisturbed")[1])
 
 
 def trained(folder: Path, *options: str) -> Outcome:
