@@ -133,7 +133,9 @@ def tell_an_agent(staged: Stage) -> None:
         ("env", close_the_terminal),
         ("env", tell_an_agent),
         pytest.param("torchrun", press_ctrl_c, marks=pytest.mark.torch),
-        pytest.param("torchrun", close_the_terminal, marks=pytest.mark.torch),
+        pytest.param(
+            "torchrun", close_the_terminal, marks=[pytest.mark.torch, pytest.mark.nightly]
+        ),
     ],
 )
 def test_each_process_is_told_once_to_end(
