@@ -46,19 +46,6 @@ def address_of(page: psutil.Process) -> str | None:
     return f"http://127.0.0.1:{ports[0]}/" if ports else None
 
 
-def test_who_looks_is_shown_the_end_and_how_to_see_it_again(tmp_path: Path) -> None:
-    with beside(tmp_path) as (run, page, looker):
-        changes = looker.watch()
-        (tmp_path / "go").touch()
-        outcome = run.finish()
-        assert outcome.code == 3
-        head = until(lambda: heads(changes)[-1] if heads(changes) else None)
-        assert head["state"] == "failed"
-        assert head["next_step"].endswith("rdzv ui r, to see this again")
-        assert not lives(page.pid)
-        assert "rdzv ui r" in outcome.err
-
-
 def environment_of(pid: int) -> bytes:
     """Of a process; empty: it has ended meanwhile, as those do that only look at the machine."""
     try:
@@ -68,7 +55,9 @@ def environment_of(pid: int) -> bytes:
 
 
 def test_the_key_of_a_person_opens_sessions_and_is_in_no_environment(tmp_path: Path) -> None:
-    with beside(tmp_path) as (run, page, _):
+    """And who has opened one is shown the end, and how to see it again."""
+    with beside(tmp_path) as (run, page, looker):
+        changes = looker.watch()
         canaries = Canaries()
         canaries.add_text("key", KEY)
         everyone = [run.process.pid, *(child.pid for child in run.children())]
@@ -83,6 +72,12 @@ def test_the_key_of_a_person_opens_sessions_and_is_in_no_environment(tmp_path: P
                 assert b"RDZV_UI_KEY" not in environment_of(pid)
         (tmp_path / "go").touch()
         outcome = run.finish()
+        assert outcome.code == 3
+        head = until(lambda: heads(changes)[-1] if heads(changes) else None)
+        assert head["state"] == "failed"
+        assert head["next_step"].endswith("rdzv ui r, to see this again")
+        assert not lives(page.pid)
+    assert "rdzv ui r" in outcome.err
     assert "open it with your RDZV_UI_KEY" in outcome.err
     assert "#t=" not in outcome.err
     assert KEY not in outcome.err + outcome.out

@@ -44,9 +44,31 @@ def lines_of(looker: Looker) -> list[str]:
     return found if len(found) >= 2 else []
 
 
-def test_a_run_is_shown_where_nothing_of_it_is_kept(
+def refuses_what_a_view_does_not_let(here: dict[str, str], state: Path) -> None:
+    for words, env, said in (
+        (("other",), here, "RDZV_VIEW is for run 'r', and 'other' was asked for"),
+        (("--ui-actions",), here, "RDZV_VIEW lets a page see a run, and not act"),
+        (("--url", "ftp://x"), here, "--url is 'ftp://x', which is not an address of a registry"),
+        (("--url", "https://localhost:1"), {}, "--url needs RDZV_VIEW"),
+        ((), {"RDZV_VIEW": "x"}, "RDZV_VIEW does not begin with"),
+    ):
+        done = subprocess.run(
+            [RDZV, "ui", *words],
+            env=environment(state, **env),
+            capture_output=True,
+            text=True,
+            timeout=40,
+        )
+        assert done.returncode == ExitCode.USAGE
+        assert said in done.stderr
+        assert "#t=" not in done.stdout
+        assert "Traceback" not in done.stderr
+
+
+def test_a_run_is_shown_where_nothing_of_it_is_kept_and_what_a_view_does_not_let_is_refused(
     run: Launched, here: dict[str, str], tmp_path: Path
 ) -> None:
+    refuses_what_a_view_does_not_let(here, tmp_path / "here")
     place = json.loads((run.folder / "launch.json").read_text())["place"]
     url = f"http://localhost:{place['p']}"
     with (
@@ -73,24 +95,3 @@ def test_a_run_is_shown_where_nothing_of_it_is_kept(
             assert (head["over"], head["result"]["exit_code"]) == (True, 3)
             assert looker.state()["slots"]
     assert not (tmp_path / "here").exists()
-
-
-def test_what_a_view_does_not_let_is_refused(here: dict[str, str], tmp_path: Path) -> None:
-    for words, env, said in (
-        (("other",), here, "RDZV_VIEW is for run 'r', and 'other' was asked for"),
-        (("--ui-actions",), here, "RDZV_VIEW lets a page see a run, and not act"),
-        (("--url", "ftp://x"), here, "--url is 'ftp://x', which is not an address of a registry"),
-        (("--url", "https://localhost:1"), {}, "--url needs RDZV_VIEW"),
-        ((), {"RDZV_VIEW": "x"}, "RDZV_VIEW does not begin with"),
-    ):
-        done = subprocess.run(
-            [RDZV, "ui", *words],
-            env=environment(tmp_path / "here", **env),
-            capture_output=True,
-            text=True,
-            timeout=40,
-        )
-        assert done.returncode == ExitCode.USAGE
-        assert said in done.stderr
-        assert "#t=" not in done.stdout
-        assert "Traceback" not in done.stderr
