@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.launching import RDZV, Outcome, environment, launch, launching, shell
+from tests.support.nightly import but_at_night
 from tests.support.terminals import on_terminal, shown_lines
 from tests.support.users import User, make_users
 from worker.offer.ports import find_free
@@ -93,7 +94,9 @@ def test_a_run_of_another_user_in_a_shared_folder_is_refused_by_its_name(
         assert refusal(ask(env, *words, by=users[0].by), shared / "r")
 
 
-@pytest.mark.parametrize("home", ["none", "read-only", "missing"])
+@pytest.mark.parametrize(
+    "home", but_at_night(["none", "read-only", "missing"], "none", "read-only")
+)
 def test_without_a_home_that_can_be_written_a_launch_names_the_folder_and_what_helps(
     users: list[User], place: Path, home: str
 ) -> None:
@@ -217,11 +220,10 @@ COLOURED: dict[str, tuple[str, ...]] = {
 }
 
 
-@pytest.mark.parametrize("words", COLOURED.values(), ids=COLOURED)
-def test_a_terminal_has_colours_unless_it_or_its_user_wants_none(
-    state: Path, words: tuple[str, ...]
-) -> None:
+@pytest.mark.parametrize("name", but_at_night(COLOURED, "launch", "status RUN"))
+def test_a_terminal_has_colours_unless_it_or_its_user_wants_none(state: Path, name: str) -> None:
     """With TERM=dumb no escape sequence at all, as in a pipe."""
+    words = COLOURED[name]
     xterm = environment(state, TERM="xterm-256color")
     for name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE"):
         xterm.pop(name, None)
@@ -252,13 +254,11 @@ LISTS: dict[str, tuple[str, ...]] = {
 }
 
 
-@pytest.mark.parametrize("words", LISTS.values(), ids=LISTS)
-def test_a_reader_that_closes_the_pipe_ends_a_command_silently(
-    state: Path, words: tuple[str, ...]
-) -> None:
+@pytest.mark.parametrize("name", but_at_night(LISTS, f"logs {LONG}", f"replay {LONG}"))
+def test_a_reader_that_closes_the_pipe_ends_a_command_silently(state: Path, name: str) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    argv, env = [RDZV, *words], environment(state)
+    argv, env = [RDZV, *LISTS[name]], environment(state)
     try:
         done = subprocess.run(argv, stdout=writer, stderr=subprocess.PIPE, env=env, timeout=40)
     finally:
@@ -280,9 +280,12 @@ FOLDED: dict[str, tuple[str, ...]] = {
 }
 
 
-@pytest.mark.parametrize("words", FOLDED.values(), ids=FOLDED)
-def test_a_narrow_terminal_gets_every_word_whole(state: Path, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "name", but_at_night(FOLDED, f"status {LONG} --checks", "doctor", "docs guarantees")
+)
+def test_a_narrow_terminal_gets_every_word_whole(state: Path, name: str) -> None:
     """In lines that fit, but for a word that is longer; a pipe gets lines to grep in."""
+    words = FOLDED[name]
     env = environment(state, TERM="xterm", NO_COLOR="1")
     argv = [RDZV, *words]
     _, text = on_terminal(argv, env, columns=60)

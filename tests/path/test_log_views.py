@@ -74,7 +74,7 @@ def test_output_is_read_from_files_here(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
     (tmp_path / "stop").touch()
     command = ["torchrun", str(tmp_path / "train.py"), str(tmp_path)]
-    outcome = launch(state, "--nnodes", "2", "--nproc-per-node", "2", command=command)
+    outcome = launch(state, "--nnodes", "1", "--nproc-per-node", "4", command=command)
     assert outcome.code == 0, outcome.err
     logs = state / "r" / "logs"
     text = rdzv(state, "logs", "r", "--rank", "3")
@@ -86,9 +86,8 @@ def test_output_is_read_from_files_here(tmp_path: Path) -> None:
         "rank 3 loss is final",
         "rank 3 step 0",
     ]
-    for ago, count in (("1h", 1), ("0s", 1)):  # it is known to a minute
-        text = rdzv(state, "logs", "r", "--rank", "3", "--grep", "final", "--since", ago)
-        assert len(text.splitlines()[1:]) == count
+    text = rdzv(state, "logs", "r", "--rank", "3", "--grep", "final", "--since", "0s")
+    assert len(text.splitlines()[1:]) == 1  # it is known to a minute
     for path in logs.glob("*.index"):
         offset, _, _ = path.read_text().partition(" ")
         path.write_text(f"{offset} {1_000.0:015.3f}\n")
