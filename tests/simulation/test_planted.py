@@ -18,7 +18,7 @@ from tests.simulation.planted import BUGS
 from tests.simulation.search import is_good, shown, stored
 
 CAUGHT = stored()
-SHARE = 9
+SHARE = 18
 """Each push tries one bug in so many, always the same."""
 
 
