@@ -60,27 +60,6 @@ def users(place: Path) -> list[User]:
     return make_users(place, 2)
 
 
-def test_a_user_without_a_name_runs_a_job_whose_files_no_other_user_reads(
-    users: list[User], place: Path
-) -> None:
-    """Also with the session folder of another user, as `su` leaves it."""
-    one, other = users
-    closed = place / "closed"
-    closed.mkdir(mode=0o700)
-    env = one.environment(XDG_RUNTIME_DIR=str(closed))
-    command = shell('[ -S "$RDZV_SOCKET" ] && id -u')
-    outcome = launch(one.state, *TWO, command=command, env=env, by=one.by, cwd=place)
-    assert outcome.code == 0, outcome.err
-    assert sorted(outcome.out.splitlines()) == [f"[0] {one.uid}", f"[1] {one.uid}"]
-    found = [path.lstat() for path in (one.home / ".local").rglob("*")]
-    assert len(found) > 10
-    assert {(about.st_uid, stat.S_IMODE(about.st_mode) & 0o077) for about in found} == {
-        (one.uid, 0)
-    }
-    look = environment(one.state, HOME=str(other.home))
-    assert refusal(ask(look, "status", "r", by=other.by), one.state)
-
-
 def test_a_run_of_another_user_in_a_shared_folder_is_refused_by_its_name(
     users: list[User], place: Path
 ) -> None:
@@ -125,16 +104,21 @@ def test_a_home_on_a_read_only_disk_is_named_also_to_root(users: list[User], pla
     assert refusal(ask(env, *words, by=by), home, "Read-only file system")
 
 
-def test_two_users_launch_one_run_id_at_the_same_time(users: list[User], place: Path) -> None:
-    """They share the ports and the folder for temporary files, and leave nothing there."""
-    temporary, end = place / "tmp", place / "end"
+def test_two_users_without_names_launch_one_run_id_at_the_same_time(
+    users: list[User], place: Path
+) -> None:
+    """They share the ports and the folder for temporary files, and leave nothing there; each has
+    the session folder of somebody else, as `su` leaves it; and no file that another user reads."""
+    temporary, closed, end = place / "tmp", place / "closed", place / "end"
     temporary.mkdir()
     temporary.chmod(0o1777)
-    command = shell(f"echo $(id -u) $RDZV_SOCKET; while [ ! -e {end} ]; do sleep 0.05; done")
+    closed.mkdir(mode=0o700)
+    told = '[ -S "$RDZV_SOCKET" ] && echo $(id -u) $RDZV_SOCKET'
+    command = shell(f"{told}; while [ ! -e {end} ]; do sleep 0.05; done")
     with contextlib.ExitStack() as stack:
         runs = []
         for user in users:
-            env = user.environment(TMPDIR=str(temporary))
+            env = user.environment(TMPDIR=str(temporary), XDG_RUNTIME_DIR=str(closed))
             run = launching(
                 user.state, *TWO, command=command, run="both", env=env, by=user.by, cwd=place
             )
@@ -150,6 +134,14 @@ def test_two_users_launch_one_run_id_at_the_same_time(users: list[User], place: 
     )
     assert len({socket for *_, socket in said if socket.startswith(f"{temporary}/")}) == 4
     assert not list(temporary.iterdir())
+    for user in users:
+        found = [path.lstat() for path in (user.home / ".local").rglob("*")]
+        assert len(found) > 10
+        assert {(about.st_uid, stat.S_IMODE(about.st_mode) & 0o077) for about in found} == {
+            (user.uid, 0)
+        }
+    look = environment(users[0].state, HOME=str(users[1].home))
+    assert refusal(ask(look, "status", "both", by=users[1].by), users[0].state)
 
 
 @contextlib.contextmanager

@@ -36,7 +36,12 @@ def farm(tmp_path: Path, farm_network: Host) -> Iterator[Farm]:
 
 def said(launched: Launched, words: str) -> None:
     """Wait until an event of the run says so."""
-    until(lambda: any(words in str(event["reason"]) for event in launched.events()))
+    until(lambda: count_said(launched, words) > 0)
+
+
+def count_said(launched: Launched, words: str) -> int:
+    """How many events of the run say so."""
+    return sum(words in str(event["reason"]) for event in launched.events())
 
 
 def status(farm: Farm) -> dict[str, Any]:
@@ -108,6 +113,7 @@ def test_a_quota_is_named_while_it_is_waited_for_and_an_interrupt_ends_everythin
     queued = r"waiting for 2 of 4 nodes: slots (1-2|2-3|1, 3) queued( \d+ s)? \(Quota\)"
     with farm.launching("--nnodes", "4", command=shell("true")) as launched:
         launched.wait_for("joined", 2)
+        until(lambda: count_said(launched, "generation 1: queued") == 2)  # before a command asks
         until(lambda: re.fullmatch(queued, str(status(farm).get("reason"))))
         first, later = (until(lambda: status(farm)) for _ in range(2))
         outcome = interrupt(launched)

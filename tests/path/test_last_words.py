@@ -79,9 +79,3 @@ def test_each_epoch_that_has_failed_is_kept(tmp_path: Path) -> None:
     for epoch in (1, 2):
         for node in (0, 1):
             assert (words / f"epoch-{epoch}/node-{node}.txt").read_text() == f"epoch {epoch}\n"
-
-
-def test_of_a_run_that_ends_well_nothing_is_kept(tmp_path: Path) -> None:
-    outcome = launch(tmp_path, *OPTIONS, command=["echo", "well"])
-    assert outcome.code == 0, outcome.err
-    assert not (tmp_path / "r" / "last-words").exists()

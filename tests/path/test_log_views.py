@@ -76,6 +76,7 @@ def test_output_is_read_from_files_here(tmp_path: Path) -> None:
     command = ["torchrun", str(tmp_path / "train.py"), str(tmp_path)]
     outcome = launch(state, "--nnodes", "1", "--nproc-per-node", "4", command=command)
     assert outcome.code == 0, outcome.err
+    assert not (state / "r" / "last-words").exists()  # these are of runs that fail
     logs = state / "r" / "logs"
     text = rdzv(state, "logs", "r", "--rank", "3")
     title, *lines = text.splitlines()

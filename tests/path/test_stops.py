@@ -100,7 +100,7 @@ class Stage:
 
 
 @contextmanager
-def stage(folder: Path, framework: str = "env") -> Iterator[Stage]:
+def stage(folder: Path, framework: str) -> Iterator[Stage]:
     """It runs; whatever is left of it at the end is ended."""
     staged = Stage(folder, framework)
     try:
@@ -132,7 +132,6 @@ def tell_an_agent(staged: Stage) -> None:
     [
         ("env", close_the_terminal),
         ("env", tell_an_agent),
-        pytest.param("torchrun", press_ctrl_c, marks=pytest.mark.torch),
         pytest.param(
             "torchrun", close_the_terminal, marks=[pytest.mark.torch, pytest.mark.nightly]
         ),
@@ -147,10 +146,11 @@ def test_each_process_is_told_once_to_end(
     assert staged.noted() == TOLD_ONCE
 
 
+@pytest.mark.torch
 def test_one_ctrl_c_is_one_line_and_the_end_another(tmp_path: Path) -> None:
-    with stage(tmp_path) as staged:
+    with stage(tmp_path, "torchrun") as staged:
         press_ctrl_c(staged)
-        staged.ended()
+        assert staged.ended() > 128
     assert staged.noted() == TOLD_ONCE
     begins, ends = staged.said()
     assert begins.startswith("rdzv: Ctrl-C: rdzv ends the run within 1.5 s")
