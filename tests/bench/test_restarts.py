@@ -14,11 +14,12 @@ from bench.meeting import meeting
 from bench.restarted import started_at
 from bench.restarts import of_registry, works
 from bench.rows import Figure, Row
+from tests.support.nightly import but_at_night
 
 pytestmark = pytest.mark.real_time
 
 
-@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize("at_once", but_at_night([True, False], True))
 def test_all_nodes_of_a_real_registry_start_again_as_often_as_asked(at_once: bool) -> None:
     with meeting(4, tls=True, journal="sqlite", processes=2) as met:
         met.open()
