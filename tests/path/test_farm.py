@@ -129,6 +129,7 @@ def test_a_quota_is_named_while_it_is_waited_for_and_an_interrupt_ends_everythin
 # --- what goes wrong ------------------------------------------------------------------------------
 
 
+@pytest.mark.faults
 def test_a_worker_run_that_is_evicted_before_it_joins_is_submitted_again(farm: Farm) -> None:
     """The scheduler cannot be asked for a while, which disturbs nobody."""
     farm.prologue('[ "$SLOT.$GENERATION" = 1.1 ] && exec sleep 600')

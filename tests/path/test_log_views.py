@@ -30,8 +30,9 @@ print(f"rank {rank} loss is final", flush=True)
 def test_output_is_read_where_no_disk_is_shared(tmp_path: Path) -> None:
     state, elsewhere = tmp_path / "s", tmp_path / "elsewhere"
     (tmp_path / "train.py").write_text(TRAIN)
-    command = ["torchrun", str(tmp_path / "train.py"), str(tmp_path)]
-    options = ("--nnodes", "2", "--nproc-per-node", "2", "--log-dir", str(elsewhere))
+    command = [str(tmp_path / "train.py"), str(tmp_path)]
+    size = ("--nnodes", "2", "--nproc-per-node", "2", "--framework", "env")
+    options = (*size, "--log-dir", str(elsewhere))
     with launching(state, *options, command=command) as launched:
         launched.wait_for_phase("running")
         until(lambda: len([*elsewhere.glob("rank-*.log")]) == 4)

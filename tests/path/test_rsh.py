@@ -78,6 +78,7 @@ def test_commands_reach_every_host_from_every_host_and_end_with_their_caller(
     assert outcome.code == 0, outcome.err
 
 
+@pytest.mark.faults
 def test_an_agent_that_is_killed_takes_its_commands_along_and_the_caller_is_told(
     tmp_path: Path,
 ) -> None:

@@ -33,6 +33,12 @@ def test_it_is_named_once_with_its_cost() -> None:
     assert event.step_seconds == pytest.approx(0.5, rel=0.1)
 
 
-@pytest.mark.parametrize("late", [None, Late(1, 0.0, "0-2"), Late(1, 0.04, "0-2")])
+@pytest.mark.parametrize(
+    "late",
+    [
+        Late(1, 0.04, "0-2"),
+        *(pytest.param(less, marks=pytest.mark.planted) for less in (None, Late(1, 0.0, "0-2"))),
+    ],
+)
 def test_where_nobody_waits_for_long_nobody_is_named(late: Late | None) -> None:
     assert found(late) == []
