@@ -29,17 +29,14 @@ GIVEN = {
     "NPROC_PER_NODE": "4",
 }
 TORCHRUN = {"RANK": "6", "LOCAL_RANK": "2", "WORLD_SIZE": "8"}
-TELLS = """
-import dataclasses, json, os, rdzv, sys
+TELLS_AND_SAVES = """
+import dataclasses, json, os, rdzv, sys, time
 me = rdzv.current()
 told = {**dataclasses.asdict(me), "address": me.table["nodes"][me.node_rank]["address"]}
 with open(f"{sys.argv[1]}/{me.epoch}-{me.rank}", "w") as file:
     json.dump(told, file)
-sys.exit(me.restarts == 0)
-"""
-SAVES = """
-import os, rdzv, sys, time
-me = rdzv.current()
+if me.restarts == 0:
+    sys.exit(1)
 open(f"{sys.argv[1]}/ready-{me.rank}", "w").close()
 while me.notice is None:
     time.sleep(0.02)
@@ -134,12 +131,18 @@ def test_a_file_that_holds_something_else_is_no_table_but_is_a_notice(
 
 
 @pytest.mark.real_time
-def test_the_ranks_of_a_run_that_restarts_know_why(tmp_path: Path) -> None:
+def test_the_ranks_of_a_run_that_restarts_know_why_and_see_a_notice_and_can_save(
+    tmp_path: Path,
+) -> None:
     script = tmp_path / "tells.py"
-    script.write_text(TELLS)
+    script.write_text(TELLS_AND_SAVES)
     options: Mapping[str, Any] = {"nproc_per_node": [2, 1], "framework": "env", "max_restarts": 1}
-    run = rdzv.launch([script, tmp_path], nnodes=2, rdzv_id="r", **options)
-    assert run.wait(40).ok
+    output: list[str] = []
+    run = rdzv.launch([script, tmp_path], nnodes=2, rdzv_id="r", on_output=output.append, **options)
+    until(lambda: len(list(tmp_path.glob("ready-*"))) == 3)
+    drain = [RDZV, "drain", "r", "1", "--in", "60", "--reason", "spot"]
+    subprocess.run(drain, check=True, stdout=subprocess.DEVNULL, timeout=30)
+    assert run.wait(40).ok  # all ended well before they were stopped
     told = {file.name: json.loads(file.read_text()) for file in tmp_path.glob("[0-9]-*")}
     last = {name: one for name, one in told.items() if one["restarts"] == 1}
     assert len(last) == 3
@@ -153,21 +156,8 @@ def test_the_ranks_of_a_run_that_restarts_know_why(tmp_path: Path) -> None:
     first = [one for one in told.values() if one["restarts"] == 0]
     assert {one["last_failure"] for one in first} == {""}
     assert {one["epoch"] for one in first} < {1, 2}
-
-
-@pytest.mark.real_time
-def test_every_rank_sees_the_notice_and_can_save(tmp_path: Path) -> None:
-    script = tmp_path / "saves.py"
-    script.write_text(SAVES)
-    output: list[str] = []
-    run = rdzv.launch(
-        [script, tmp_path], nnodes=2, framework="env", rdzv_id="r", on_output=output.append
-    )
-    until(lambda: len(list(tmp_path.glob("ready-*"))) == 2)
-    drain = [RDZV, "drain", "r", "1", "--in", "60", "--reason", "spot"]
-    subprocess.run(drain, check=True, stdout=subprocess.DEVNULL, timeout=30)
-    assert run.wait(40).ok  # all ended well before they were stopped
     assert sorted(line for line in output if "saves:" in line) == [
         "[0] 0 saves: 1 drained: spot True",
-        "[1] 1 saves: 1 drained: spot True",
+        "[0] 1 saves: 1 drained: spot True",
+        "[1] 2 saves: 1 drained: spot True",
     ]
