@@ -44,7 +44,8 @@ class Stage:
     """A launch in a terminal, whose ranks note each signal that they get."""
 
     def __init__(self, folder: Path, framework: str) -> None:
-        self._file = folder / "signals"
+        # 'ps' shows an agent's command cut to the length of the launcher's: it has to be long.
+        self._file = folder / f"signals-{'of-each-rank-' * 5}"
         self._screen = b""
         script = folder / "notes.py"
         script.write_text(NOTES)
