@@ -1,12 +1,13 @@
 """The other Pythons that rdzv supports: where they are, and the core of the tests on each of them.
 
-    python -m tests.pythons [--all] 3.10 3.13
+    python -m tests.pythons [--all | --install] 3.10 3.13
 
 runs the tests that no clock and no network disturbs, and a few real launches, on each version in an
 environment of its own below build/pythons. What starts a torchrun needs torch, and is left out.
 On the last version they count the lines and branches of the modules that decide: here, since
 everything else would take half as long again.
-With `--all` it is the everyday suite, without what needs torch.
+With `--all` it is the everyday suite, without what needs torch; with `--install` the environments
+are made, and nothing else.
 """
 
 from __future__ import annotations
@@ -130,8 +131,8 @@ def pure() -> list[str]:
 
 def main(words: list[str]) -> int:
     """Test each version; returns how many failed or are not here."""
-    failed, everything = 0, "--all" in words
-    for version in (word for word in words if word != "--all"):
+    failed = 0
+    for version in (word for word in words if not word.startswith("--")):
         python = interpreter(version)
         if python is None:
             print(f"Python {version}: not on PATH and not among pyenv's")
@@ -139,10 +140,12 @@ def main(words: list[str]) -> int:
             continue
         began = time.monotonic()
         own = environment(version, python)
+        if "--install" in words:
+            continue
         made = time.monotonic()
         counted = COVERAGE if version == words[-1] else ()
         core = [(PURE_ONLY, (*counted, *pure())), (NOT_HERE, WHOLE)]
-        parts = [(NOT_HERE, ALL)] if everything else core
+        parts = [(NOT_HERE, ALL)] if "--all" in words else core
         codes = [test(own, f"not ({without})", *paths) for without, paths in parts]
         failed += any(codes)
         spent = f"{made - began:.0f} s to install, {time.monotonic() - made:.0f} s of tests"
