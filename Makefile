@@ -5,7 +5,10 @@ VENV ?= .venv
 BIN := $(abspath $(VENV))/bin
 INSTALLED := $(VENV)/.installed
 DEMO_INSTALLED := $(VENV)/.installed-demo
-WORKERS ?= 2
+# One more than most machines of CI have processors: there is always a test that waits.
+WORKERS ?= 3
+# Who has run out of tests takes those that another one has not begun: the longest are not the first.
+SPREAD := -n $(WORKERS) --dist worksteal
 # For tests that mostly wait: for a lease, an engine, a scheduler's next look.
 WAITING ?= 4
 SCHEDULES ?= 200000
@@ -17,7 +20,7 @@ FRAMEWORKS := tests/frameworks tests/path
 FUZZ := tests/attack
 BROWSER := tests/ui
 PLANTED := tests/simulation
-EVERYDAY := -n $(WORKERS) -m "$(SHARE)"
+EVERYDAY := $(SPREAD) -m "$(SHARE)"
 # Nothing is compiled at installation, which takes as long as the rest of it: the first import keeps it.
 PIP_INSTALL := -m pip install --quiet --no-compile --constraint $(abspath constraints.txt)
 export PYTHONDONTWRITEBYTECODE :=
@@ -77,11 +80,11 @@ test-pythons: $(INSTALLED)
 
 ## The page of `rdzv ui` in Debian's Chromium, driven by Playwright, which fetches no browser of its own.
 test-ui: $(INSTALLED)
-	$(BIN)/python $(PYTEST) -n $(WORKERS) -m "browser and not nightly" $(BROWSER) $(PYTEST_ARGS)
+	$(BIN)/python $(PYTEST) $(SPREAD) -m "browser and not nightly" $(BROWSER) $(PYTEST_ARGS)
 
 ## Every planted bug, and the seeds that take long: what the everyday suite tries some of.
 test-planted: $(INSTALLED)
-	$(BIN)/python $(PYTEST) -n $(WORKERS) -m "planted and not nightly" $(PLANTED) $(PYTEST_ARGS)
+	$(BIN)/python $(PYTEST) $(SPREAD) -m "planted and not nightly" $(PLANTED) $(PYTEST_ARGS)
 
 ## Real faults in real processes.
 test-faults: $(INSTALLED)
@@ -96,7 +99,7 @@ test-schedulers: $(INSTALLED)
 ## build. The environments are kept in build/venvs.
 test-frameworks: $(INSTALLED)
 	$(BIN)/python -m tests.frameworks.environments
-	$(BIN)/python $(PYTEST) -n $(WORKERS) -m "frameworks and not nightly" $(FRAMEWORKS) $(PYTEST_ARGS)
+	$(BIN)/python $(PYTEST) $(SPREAD) -m "frameworks and not nightly" $(FRAMEWORKS) $(PYTEST_ARGS)
 
 ## Generated attacks: requests, floods, and every parser under atheris (FUZZ_SEED=0 for other inputs).
 FUZZ_SECONDS ?= 10

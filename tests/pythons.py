@@ -119,7 +119,7 @@ def environment(version: str, python: Path) -> Path:
 
 def test(own: Path, *words: str) -> int:
     """Run these tests on it; returns pytest's exit code."""
-    workers = os.environ.get("WORKERS", "2")
+    workers = os.environ.get("WORKERS", "3")
     pytest_options = ("-q", "-n", workers, "-p", "no:cacheprovider", "-m")
     return subprocess.run([own, "-m", "pytest", *pytest_options, *words], cwd=ROOT).returncode
 
