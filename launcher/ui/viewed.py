@@ -206,13 +206,12 @@ class Viewed:
             return
         if self.state_dir.result() is None:
             await self.settled()
+        self.told.say(f"{_opens(self.state_dir)}, to see this again")
         if self.state_dir.result() is not None:
             self.told.ended(end_of(self.state_dir))
-        self.told.say(f"{_opens(self.state_dir)}, to see this again")
-        self._publish()
-        await asyncio.sleep(_FLUSH_SECONDS)
-        await read_journal(self.state_dir, self.told)  # the last events, if there is time for them
-        await self.rows.read()
+            self._publish()
+            await self._read_end()  # the last events, if there is time for them
+            await self.rows.read()
         self._publish()
         await asyncio.sleep(_FLUSH_SECONDS)
 
