@@ -127,7 +127,7 @@ def _as_launcher(settings: Launching, command: tuple[str, ...]) -> tuple[Launchi
         _work(settings.for_worker(), command)
     need_launcher_packages()
     from launcher.symmetric import start as symmetric
-    from worker.program.process import hide_memory
+    from worker.program.hidden import hide_memory
 
     hide_memory()
     if not settings.dry_run:  # what that shows is all that it does
@@ -165,7 +165,8 @@ def _work(
     """Be a worker, and exit with its code."""
     from worker.agent import run_agent
     from worker.contracts import check_command
-    from worker.program.process import die_with_parent, hide_memory
+    from worker.program.hidden import hide_memory
+    from worker.program.process import die_with_parent
 
     hide_memory()
     if settings.parent is not None:

@@ -77,7 +77,7 @@ def ui(
     """
     need_launcher_packages()
     from launcher.ui.ground import ground
-    from worker.program.process import hide_memory
+    from worker.program.hidden import hide_memory
 
     hide_memory()
     view, root = _view(run, url), root_folder(state_dir, run)

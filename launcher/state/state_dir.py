@@ -277,7 +277,7 @@ class StateDir:
     def record(self) -> LaunchRecord | None:
         """The record of the newest launch; None when there is none that can be read."""
         try:
-            record = self.read("launch.json", LaunchRecord)
+            record = self.read(run_secret.RECORD, LaunchRecord)
             if record is not None:
                 record.registry_place()
         except (KeyError, TypeError, ValueError):
@@ -298,7 +298,7 @@ class StateDir:
 
     def write_record(self, record: LaunchRecord) -> None:
         """Write down this launch."""
-        self.write("launch.json", record.model_dump_json(indent=1, by_alias=True).encode())
+        self.write(run_secret.RECORD, record.model_dump_json(indent=1, by_alias=True).encode())
 
     def has_secret(self) -> bool:
         """Whether the newest launch's secret is there."""
@@ -359,7 +359,7 @@ class StateDir:
             set_aside(self.path)
         set_words_aside(self.path)
         left = [entry for entry in self.ledger.left() if entry.name in kept]
-        names = ["launch.json", run_secret.FILE, "registry.json", "key.pem", "certificate.pem"]
+        names = [run_secret.RECORD, run_secret.FILE, "registry.json", "key.pem", "certificate.pem"]
         names += ["result.json", "status.json", "table.json", "report.json", "metrics.jsonl"]
         names += ["certificate.der", MACHINES]
         names += [f"journal.sqlite{suffix}" for suffix in ("", "-wal", "-shm")]

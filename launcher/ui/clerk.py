@@ -14,12 +14,11 @@ import subprocess
 from pathlib import Path
 from typing import Protocol
 
+from launcher.ui.clerk_process import MOST_BYTES
 from rendezvous.door import own_command
 from rendezvous.frozen import frozen
 from rendezvous.secret_variables import SECRET_VARIABLES
 from rendezvous.talk.credentials import Credential, parse_credential
-
-_MOST_BYTES = 64 << 10
 
 
 @frozen
@@ -62,7 +61,7 @@ class Clerk:
         """Of the newest launch of a run; none where there is none. Takes a few milliseconds."""
         try:
             self._socket.send(run.encode())
-            told: dict[str, str] = json.loads(self._socket.recv(_MOST_BYTES) or b"{}")
+            told: dict[str, str] = json.loads(self._socket.recv(MOST_BYTES) or b"{}")
         except (OSError, ValueError):  # it was killed
             return Keys()
         return Keys(**{name: parse_credential(text) for name, text in told.items()})

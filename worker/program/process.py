@@ -335,16 +335,6 @@ def become_subreaper() -> None:
     keeper.prctl(keeper.PR_SET_CHILD_SUBREAPER, 1)
 
 
-def hide_memory() -> None:
-    """No core file of this process, and no look into it for others of its user: it holds keys.
-
-    Whoever may trace any process (CAP_SYS_PTRACE) still can. A program that it starts is not
-    affected.
-    """
-    with contextlib.suppress(OSError):
-        keeper.prctl(keeper.PR_SET_DUMPABLE, 0)
-
-
 def ending_signals() -> list[signal.Signals]:
     """The signals by which a person ends a run here: not a hang-up that nohup has turned off."""
     hang_up = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
