@@ -1,4 +1,4 @@
-"""Where events are kept: in memory, or in SQLite with grouped commits.
+"""Where events are kept: what the registry needs of a journal, and one in memory.
 
 A journal keeps bytes in one order for each run. `append` returns when the records are durable, and
 not before; the caller puts many records into one call, so that they share one commit.
@@ -6,32 +6,15 @@ not before; the caller puts many records into one call, so that they share one c
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import resource
-import sqlite3
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from pydantic import ValidationError
 
-from rendezvous.wire.errors import StorageFull, UsageError
+from rendezvous.wire.errors import RegistryError, StorageFull, UsageError
 from rendezvous.wire.words import printable
-
-DISK_FULL = "database or disk is full"
-"""SQLite's words for SQLITE_FULL: Python 3.10 does not have the code."""
-_SCHEMA_VERSION = 1
-_RESERVE_BYTES = 2 << 20
-_MOST_COMPACTED = 32 << 20
-"""Bytes: a larger journal, of many runs, would hold up the end of its registry."""
-_SIZE = ("page_count", "page_size")
-_CACHE_KIB = 256  # of 2 MB, SQLite's default, the reserve alone fills all; records go to the end
-_CHECKPOINT_PAGES = 400  # fewer than the reserve holds: the log begins anew before it is full
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,91 +33,67 @@ class Record:
 class Journal(Protocol):
     """What the service needs of a journal."""
 
-    async def append(self, records: list[Record]) -> None:
-        """Make the records durable, all or none; raises StorageFull."""
+    async def append(self, records: list[Record]) -> Mapping[str, RegistryError]:
+        """Make the records durable, all of a run's or none; returns by run why its are not.
 
-    def read(self, run: str | None = None) -> Iterator[Record]:
-        """Every record, or those of a run, in the order in which they were appended."""
+        Of a run whose records were refused nothing is durable that was not before: read it again.
+        """
 
-    async def drop(self, run: str) -> None:
-        """Remove a run's records; raises StorageFull."""
+    async def runs(self) -> list[str]:
+        """The names of all runs that have records, in the order of their first ones.
+
+        Raises UsageError where the journal cannot be read, Unavailable where it is away.
+        """
+
+    async def read(self, run: str) -> list[Record]:
+        """The records of a run, in their order: all that was ever made durable.
+
+        Raises as `runs` does.
+        """
+
+    async def drop(self, runs: Sequence[str]) -> None:
+        """Remove the records of these runs; raises StorageFull or Unavailable."""
 
     async def close(self) -> None:
-        """Let go of files and threads."""
+        """Let go of files, threads and connections."""
 
 
 class MemoryJournal:
     """Keeps records as long as the process lives."""
 
     def __init__(self) -> None:
-        self._records: dict[tuple[str, int], Record] = {}
+        self._runs: dict[str, dict[int, Record]] = {}
 
-    async def append(self, records: list[Record]) -> None:
-        new = {(record.run, record.number): record for record in records}
-        if len(new) < len(records) or not new.keys().isdisjoint(self._records):
-            raise StorageFull("the journal holds a record of that run and number already")
-        self._records |= new
+    async def append(self, records: list[Record]) -> Mapping[str, RegistryError]:
+        refused: dict[str, RegistryError] = {}
+        for run, some in by_run(records).items():
+            kept, new = self._runs.setdefault(run, {}), {record.number: record for record in some}
+            if len(new) < len(some) or not new.keys().isdisjoint(kept):
+                refused[run] = StorageFull(f"the journal holds a record of run '{run}' already")
+            else:
+                kept |= new
+        return refused
 
-    def read(self, run: str | None = None) -> Iterator[Record]:
-        yield from (record for record in self._records.values() if run in (None, record.run))
+    async def runs(self) -> list[str]:
+        return [run for run, kept in self._runs.items() if kept]
 
-    async def drop(self, run: str) -> None:
-        self._records = {key: record for key, record in self._records.items() if key[0] != run}
+    async def read(self, run: str) -> list[Record]:
+        return list(self._runs.get(run, {}).values())
+
+    async def drop(self, runs: Sequence[str]) -> None:
+        for run in runs:
+            self._runs.pop(run, None)
 
     async def close(self) -> None:
         """See the protocol."""
 
 
-class SqliteJournal:
-    """A file that survives the registry: WAL mode, one fsync for each append; raises UsageError.
-
-    All work is done in one thread of its own, so that a slow disk does not stop the event loop.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._connection = _open(path)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
-
-    async def append(self, records: list[Record]) -> None:
-        await self._run(_insert, records)
-
-    def read(self, run: str | None = None) -> Iterator[Record]:
-        """See the protocol; raises UsageError."""
-        yield from self._thread.submit(_select, self._connection, self._path, run).result()
-
-    async def drop(self, run: str) -> None:
-        await self._run(_delete, run)
-
-    async def close(self) -> None:
-        self._thread.submit(_close, self._connection).result()
-        self._thread.shutdown()
-
-    async def _run(self, work: Callable[[sqlite3.Connection, T], None], argument: T) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            await loop.run_in_executor(self._thread, work, self._connection, argument)
-        except sqlite3.IntegrityError as exc:
-            raise StorageFull(
-                f"another registry writes the journal {self._path} ({exc})",
-                hint="end one of the two; each registry needs its own journal",
-            ) from exc
-        except sqlite3.Error as exc:
-            raise StorageFull(
-                f"the journal {self._path} could not be written: {exc}",
-                hint=f"{self._cure(exc)}; the registry keeps serving what it has",
-            ) from exc
-
-    def _cure(self, exc: sqlite3.Error) -> str:
-        if str(exc) == DISK_FULL:
-            return "free space on that disk"
-        limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
-        files = filter(Path.exists, (self._path, log_of(self._path)))
-        largest = max((path.stat().st_size for path in files), default=0)
-        # SQLite takes what goes beyond the limit for an error of the disk.
-        if limit != resource.RLIM_INFINITY and limit < largest + _RESERVE_BYTES:
-            return f"the registry may write files of at most {limit} bytes: raise ulimit -f"
-        return "check that disk (dmesg, mount)"
+def by_run(records: Iterable[Record]) -> dict[str, list[Record]]:
+    """The records of each run, in their order."""
+    found: dict[str, list[Record]] = {}
+    for record in records:
+        found.setdefault(record.run, []).append(record)
+    return found
 
 
 @contextlib.contextmanager
@@ -154,132 +113,3 @@ def applying(record: Record) -> Iterator[None]:
             hint="the journal was changed or has lost records; move it away to start with an "
             "empty one",
         ) from exc
-
-
-def read_journal(path: Path) -> list[Record]:
-    """The records of a journal file, opened read-only; raises UsageError."""
-    if not path.is_file():
-        raise UsageError(f"there is no journal at {path}")
-    with contextlib.closing(_open(path, readonly=True)) as connection:
-        return _select(connection, path, None)
-
-
-def _open(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
-    mode = "ro" if readonly else "rw"
-    try:
-        if not readonly:
-            path.touch(mode=0o600)
-        elif not log_of(path).exists():
-            mode += "&immutable=1"  # nobody writes it; else a read-only folder could not be read
-        with contextlib.ExitStack() as undo:
-            connection = sqlite3.connect(
-                f"{path.absolute().as_uri()}?mode={mode}",
-                uri=True,
-                isolation_level=None,
-                check_same_thread=False,
-            )
-            undo.callback(connection.close)
-            _check_version(connection, path, may_be_new=not readonly)
-            if not readonly:
-                _prepare(connection)
-            undo.pop_all()
-    except (sqlite3.Error, OSError) as exc:
-        raise UsageError(f"the journal {path} cannot be opened: {exc}") from exc
-    return connection
-
-
-def log_of(path: Path) -> Path:
-    """What SQLite has written and not yet put into the database."""
-    return path.with_name(path.name + "-wal")
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("PRAGMA user_version").fetchone()[0])
-
-
-def _check_version(connection: sqlite3.Connection, path: Path, *, may_be_new: bool) -> None:
-    """Look before anything is changed: the file may be somebody else's."""
-    version = _version(connection)
-    empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
-    if version == _SCHEMA_VERSION or (version == 0 and empty and may_be_new):
-        return
-    if version == 0:
-        raise UsageError(f"{path} is not an rdzv journal")
-    raise UsageError(
-        f"{path} has journal version {version}; this rdzv reads version {_SCHEMA_VERSION}"
-    )
-
-
-def _prepare(connection: sqlite3.Connection) -> None:
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=FULL")
-    connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
-    if _version(connection) == 0:  # else nothing is written, so that a full disk can be opened
-        connection.executescript(
-            "BEGIN IMMEDIATE; CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY,"
-            " run TEXT NOT NULL, number INTEGER NOT NULL, at REAL NOT NULL, body BLOB NOT NULL,"
-            f" UNIQUE (run, number)); PRAGMA user_version={_SCHEMA_VERSION}; COMMIT"
-        )
-    _reserve(connection)
-
-
-def _reserve(connection: sqlite3.Connection) -> None:
-    """Take room now, so that a disk that fills up later does not keep a run from ending well.
-
-    The database keeps it as free pages; the log keeps its size, and is written over.
-    """
-    connection.execute(f"PRAGMA wal_autocheckpoint={_CHECKPOINT_PAGES}")
-    with contextlib.suppress(sqlite3.OperationalError):  # there is none: go on without
-        connection.executescript(
-            "DROP TABLE IF EXISTS reserve;"
-            f"CREATE TABLE reserve AS SELECT zeroblob({_RESERVE_BYTES}) AS room;"
-            "DROP TABLE reserve"
-        )
-
-
-def _close(connection: sqlite3.Connection) -> None:
-    """Keep the records alone: the reserve is given back, and the log becomes part of the file."""
-    with contextlib.suppress(sqlite3.Error):  # a full disk: the file stays as large as it is
-        pages, size = (connection.execute(f"PRAGMA {what}").fetchone()[0] for what in _SIZE)
-        if pages * size <= _MOST_COMPACTED:
-            connection.execute("PRAGMA temp_store=MEMORY")
-            connection.execute("VACUUM")
-    connection.close()
-
-
-_INSERT = "INSERT INTO events (run, number, at, body) VALUES (?, ?, ?, ?)"
-_ROWS = (128, 16, 1)
-"""In one statement: between two the thread would wait for the event loop, which has much to do."""
-
-
-def _insert(connection: sqlite3.Connection, records: list[Record]) -> None:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        at = 0
-        for rows in _ROWS:
-            while len(records) - at >= rows:
-                some = records[at : at + rows]
-                values = [value for r in some for value in (r.run, r.number, r.at, r.body)]
-                connection.execute(_INSERT + ", (?, ?, ?, ?)" * (rows - 1), values)
-                at += rows
-        connection.execute("COMMIT")
-    except sqlite3.Error:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-
-
-def _select(connection: sqlite3.Connection, path: Path, run: str | None) -> list[Record]:
-    columns = "SELECT run, number, at, body FROM events"
-    try:
-        if run is None:
-            rows = connection.execute(columns + " ORDER BY id")
-        else:
-            rows = connection.execute(columns + " WHERE run = ? ORDER BY number", (run,))
-        return [Record(*row) for row in rows]
-    except sqlite3.Error as exc:
-        raise UsageError(f"the journal {path} cannot be read: {exc}") from exc
-
-
-def _delete(connection: sqlite3.Connection, run: str) -> None:
-    connection.execute("DELETE FROM events WHERE run = ?", (run,))

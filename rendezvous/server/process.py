@@ -23,9 +23,10 @@ import uvloop
 from pydantic import BaseModel, ConfigDict
 
 from rendezvous.server.app import asks_what_is_wrong, make_app
-from rendezvous.server.journal import Journal, MemoryJournal, SqliteJournal
+from rendezvous.server.journal import Journal, MemoryJournal
 from rendezvous.server.sequencer import Options
 from rendezvous.server.service import Service
+from rendezvous.server.sqlite_journal import SqliteJournal
 from rendezvous.serving.connection_rules import ConnectionRules
 from rendezvous.serving.room import Room
 from rendezvous.serving.uvicorn_server import GuardedServer

@@ -18,8 +18,9 @@ from rendezvous.run.moves import Outcome
 from rendezvous.run.protocol import apply
 from rendezvous.run.state import Run, create
 from rendezvous.run.views import event_line, run_status
-from rendezvous.server.journal import Record, applying, log_of, read_journal
+from rendezvous.server.journal import Record, applying
 from rendezvous.server.spans import Parent, Spans
+from rendezvous.server.sqlite_journal import log_of, read_journal
 from rendezvous.version import rdzv_version
 from rendezvous.wire.errors import ExitCode, RdzvError, UsageError
 from rendezvous.wire.run import EventLine

@@ -22,7 +22,7 @@ from rendezvous.run import events, first_cause
 from rendezvous.run.events import load_event
 from rendezvous.run.protocol import apply
 from rendezvous.run.state import Run, create
-from rendezvous.server.journal import read_journal
+from rendezvous.server.sqlite_journal import read_journal
 from rendezvous.wire.reports import ExitReport
 from tests.causes import fourth_ends, second_ends, third_ends
 from tests.causes.record import without_machine

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from rendezvous.server.journal import Journal, MemoryJournal, Record, SqliteJournal, read_journal
+from rendezvous.server.journal import Journal, MemoryJournal, Record
+from rendezvous.server.sqlite_journal import SqliteJournal, read_journal
 from rendezvous.wire.errors import StorageFull, UsageError
 
 

@@ -12,8 +12,9 @@ from typing import TextIO
 import pytest
 from pydantic import TypeAdapter
 
-from rendezvous.server.journal import Record, SqliteJournal, read_journal
+from rendezvous.server.journal import Record
 from rendezvous.server.replay import main, replay
+from rendezvous.server.sqlite_journal import SqliteJournal, read_journal
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.reports import ExitReport
 from rendezvous.wire.run import EventLine, Phase, RunStatus, SlotNews, SlotState

@@ -10,8 +10,8 @@ import pytest
 
 from rendezvous.server import sequencer
 from rendezvous.server import service as service_module
-from rendezvous.server.journal import SqliteJournal
 from rendezvous.server.sequencer import Options
+from rendezvous.server.sqlite_journal import SqliteJournal
 from rendezvous.talk.credentials import parse_credential
 from rendezvous.wire.errors import (
     NotFound,

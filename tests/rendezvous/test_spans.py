@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from rendezvous.server.journal import SqliteJournal
 from rendezvous.server.replay import main, write_spans
 from rendezvous.server.spans import Parent
+from rendezvous.server.sqlite_journal import SqliteJournal
 from rendezvous.wire.reports import AckReport, ExitReport
 from rendezvous.wire.run import Phase, SlotNews, SlotState
 from tests.support.driver import make_probe

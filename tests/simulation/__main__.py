@@ -19,7 +19,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-from rendezvous.server.journal import Record, SqliteJournal
+from rendezvous.server.journal import Record
+from rendezvous.server.sqlite_journal import SqliteJournal
 from tests.simulation.faults import words
 from tests.simulation.generate import generate, starts_again
 from tests.simulation.history import Violation

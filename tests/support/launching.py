@@ -13,8 +13,8 @@ from pathlib import Path
 
 import psutil
 
-from rendezvous.server.journal import read_journal
 from rendezvous.server.replay import replay
+from rendezvous.server.sqlite_journal import read_journal
 from rendezvous.wire.errors import UsageError
 from tests.support.waiting import until
 
