@@ -55,6 +55,9 @@ def make_app(service: Service, *, allowed_hosts: Collection[str]) -> ASGIApp:
     async def lifespan(_: object) -> AsyncIterator[None]:
         task = asyncio.create_task(service.serve())
         task.add_done_callback(_end_process_when_failed)
+        ready = asyncio.create_task(service.sequencer.ready.wait())
+        await asyncio.wait((task, ready), return_when="FIRST_COMPLETED")
+        ready.cancel()
         yield
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):

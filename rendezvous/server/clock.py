@@ -28,15 +28,30 @@ class RegistryClock:
         self._zero = self._looked = clock()
         self._before = 0.0
         self._woke = self._stalled = float("-inf")
+        self._held: float | None = None
 
     def restart(self, latest: float) -> None:
         """Go on where the clock of the process before this one was last seen."""
         self._zero = self._looked = self._woke = self._clock()
         self._before = latest
 
+    def hold(self) -> None:
+        """Stand still until `go_on`: nothing can be decided meanwhile."""
+        self._held = self.now()
+
+    def go_on(self) -> None:
+        """No time has passed since `hold`."""
+        if self._held is not None:
+            self._before, self._held = self._held, None
+            self._zero = self._looked = self._woke = self._stalled = self._clock()
+            self._on_stall()
+
     def now(self) -> float:
         """The seconds."""
         clock = self._clock()
+        if self._held is not None:
+            self._looked = clock
+            return self._held
         late = clock - self._looked - SWEEP_SECONDS
         if late > _STALL_SECONDS:
             self._zero += late

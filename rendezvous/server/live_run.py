@@ -30,6 +30,7 @@ from rendezvous.server.looks import Looks
 from rendezvous.server.machines import Machines
 from rendezvous.server.metrics import Metrics
 from rendezvous.server.news import News
+from rendezvous.server.options import Options
 from rendezvous.server.pacing import Pacing
 from rendezvous.server.relay import Relay
 from rendezvous.server.stalling import Stalling
@@ -37,6 +38,7 @@ from rendezvous.server.starts import StartTimes
 from rendezvous.server.waiters import Waiters
 from rendezvous.serving.answers import Body
 from rendezvous.serving.trouble import Trouble
+from rendezvous.wire.errors import RegistryError
 from rendezvous.wire.log_view import ViewCall, ViewRequest
 from rendezvous.wire.look import LookCall
 from rendezvous.wire.run import EventLine, NodeState, Phase, RunSpec, RunStatus
@@ -50,9 +52,11 @@ class LiveRun:
     """A run as a registry has it, with all that is not journalled.
 
     Args:
+        now: Seconds, of the time that its records have.
         replaced: The run of an earlier launch, whose place it takes.
-        trust_close: See `Leases`.
-        crowded: Says why further nodes cannot call; empty when they can.
+        options: What the operator decides.
+        clock: The registry's clock, from which the run's own may differ: another replica may have
+            had it before.
     """
 
     def __init__(
@@ -62,16 +66,23 @@ class LiveRun:
         now: float,
         *,
         replaced: LiveRun | None,
-        trust_close: bool,
-        crowded: Callable[[], str],
+        options: Options,
+        clock: Callable[[], float],
     ) -> None:
+        self._clock = clock
+        self.offset: float = replaced.offset if replaced is not None else 0.0
+        """Seconds by which the run's clock is ahead of the registry's."""
+        self.away: RegistryError | None = None
+        """Why nothing of it can be told here any more."""
         lease = spec.limits.lease_seconds
         self.run: Run = create(name, spec, now)
-        self.leases = Leases(lease, poll_seconds(spec.slots, lease), trust_close=trust_close)
+        self.leases = Leases(
+            lease, poll_seconds(spec.slots, lease), trust_close=options.trust_close
+        )
         self._gone: list[Key] = []
         self.launcher_at = now
         self.unwritten = Trouble()
-        self._crowded = crowded
+        self._crowded = options.crowded
         self.number: int = replaced.number if replaced is not None else 0
         self.former = replaced.with_former() if replaced is not None else {}
         """How launches of this name ended, for nodes that have not heard it."""
@@ -104,6 +115,14 @@ class LiveRun:
         self.views = LogViews()
         self._view_told = 0
         """Of the newest view in that."""
+
+    def now(self) -> float:
+        """Seconds, by the run's own clock."""
+        return self._clock() + self.offset
+
+    def go_on_from(self, latest: float) -> None:
+        """The newest record is of that time: no time has passed since."""
+        self.offset = latest - self._clock()
 
     def with_former(self) -> dict[str, str]:
         """How the launches of this name ended, this one too; the last of them."""
@@ -191,6 +210,11 @@ class LiveRun:
         self.views.close()
         if self.relay is not None:
             self.relay.close()
+
+    def leave(self, why: RegistryError) -> None:
+        """Nothing more can be told of it here: answer everyone who waits with the reason."""
+        self.away = why
+        self.wake_all()
 
     def begin_look(self, now: float) -> LookCall:
         """Ask the nodes where their ranks are; see `Looks.begin`."""

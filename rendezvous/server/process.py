@@ -23,8 +23,9 @@ import uvloop
 from pydantic import BaseModel, ConfigDict
 
 from rendezvous.server.app import asks_what_is_wrong, make_app
+from rendezvous.server.bereft import launcher_ended
 from rendezvous.server.journal import Journal, MemoryJournal
-from rendezvous.server.sequencer import Options
+from rendezvous.server.options import Options
 from rendezvous.server.service import Service
 from rendezvous.server.sqlite_journal import SqliteJournal
 from rendezvous.serving.connection_rules import ConnectionRules
@@ -114,7 +115,7 @@ async def _serve(config: ServerConfig, sock: socket.socket) -> None:
             connections=lambda: len(server.server_state.connections),
         ),
     )
-    count = service.sequencer.recover()
+    count = await service.sequencer.recover()
     if count:
         logger.info("%d runs were recovered from the journal", count)
     server = GuardedServer(
@@ -143,7 +144,7 @@ async def _end_after_launcher(service: Service, bereft: asyncio.Event) -> None:
     """Tell the nodes of a run that has lost its launcher, and rank 0 with it; then end."""
     await bereft.wait()
     try:
-        await service.launcher_ended(_TELL_SECONDS)
+        await launcher_ended(service.sequencer, _TELL_SECONDS)
     except RdzvError as exc:
         logger.warning("could not notify the nodes that the launcher was killed: %s", exc.message)
     os.kill(os.getpid(), signal.SIGTERM)

@@ -45,9 +45,8 @@ def _phases(service: Service) -> Samples:
 
 
 def _in_phase(service: Service) -> Samples:
-    now = service.now()
-    runs = (live.run for live in _listed(service))
-    return [((run.id, run.phase), max(0.0, now - run.phase_since)) for run in runs]
+    lives = [(live.run, live.now()) for live in _listed(service)]
+    return [((run.id, run.phase), max(0.0, now - run.phase_since)) for run, now in lives]
 
 
 def _missing(service: Service) -> Samples:
@@ -59,7 +58,7 @@ def _listed(service: Service) -> list[LiveRun]:
     and of them those that have waited longest."""
 
     def key(live: LiveRun) -> tuple[bool, float]:
-        return live.run.phase is Phase.RUNNING, live.run.phase_since
+        return live.run.phase is Phase.RUNNING, live.run.phase_since - live.offset
 
     runs = (r for r in service.sequencer.runs.values() if r.run.phase is not Phase.FINISHED)
     return heapq.nsmallest(MOST_RUNS, runs, key)

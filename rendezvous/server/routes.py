@@ -146,41 +146,41 @@ async def _table(service: Service, asked: Asked) -> EndpointTable:
 
 async def _curves(service: Service, asked: Asked) -> Body:
     live, after = asked.live, asked.query.after
-    elapsed = service.now() - live.run.created_at
+    elapsed = live.now() - live.run.created_at
     rows = live.metrics.newest(elapsed) if after is None else live.metrics.after(after, elapsed)
     return Body(rows)
 
 
 async def _look(service: Service, asked: Asked) -> LookCall:
     service.counters["looks"] += 1
-    return asked.live.begin_look(service.now())
+    return asked.live.begin_look(asked.live.now())
 
 
 async def _looked(service: Service, asked: Asked) -> Body:
     looks, number = asked.live.looks, asked.query.look
     if not service.closing.is_set():
-        await looks.wait(number, asked.query.wait, service.now())
-    return looks.written(number, service.now())
+        await looks.wait(number, asked.query.wait, asked.live.now())
+    return looks.written(number, asked.live.now())
 
 
 async def _answer_look(service: Service, asked: Asked) -> ReportReply:
     for taker in (asked.live.looks, asked.live.pacing):
-        taker.take(asked.slot, asked.said, service.now())
+        taker.take(asked.slot, asked.said, asked.live.now())
     return ReportReply(seq=asked.live.news_seq)
 
 
 async def _clock(service: Service, asked: Asked) -> ClockReply:
-    return ClockReply(now=service.now())
+    return ClockReply(now=asked.live.now())
 
 
 async def _take_machine(service: Service, asked: Asked) -> ReportReply:
     live = asked.live
-    live.machines.take(live.run, asked.slot, asked.number, asked.said, service.now())
+    live.machines.take(live.run, asked.slot, asked.number, asked.said, live.now())
     return ReportReply(seq=live.news_seq)
 
 
 async def _machines(service: Service, asked: Asked) -> Body:
-    return asked.live.machines.written(asked.live.run, service.now())
+    return asked.live.machines.written(asked.live.run, asked.live.now())
 
 
 async def _take_words(service: Service, asked: Asked) -> LastWordsReply:
@@ -195,18 +195,18 @@ async def _words(service: Service, asked: Asked) -> Body:
 
 async def _view(service: Service, asked: Asked) -> ViewCall:
     service.counters["views"] += 1
-    return asked.live.open_view(asked.said, service.now(), service.sequencer.view_limits)
+    return asked.live.open_view(asked.said, asked.live.now(), service.sequencer.view_limits)
 
 
 async def _viewed(service: Service, asked: Asked) -> Body:
     live, query = asked.live, asked.query
     if not service.closing.is_set():
-        await live.views.wait(live.run, query.view, query.after, query.wait, service.now())
-    return live.views.written(live.run, query.view, query.after, service.now())
+        await live.views.wait(live.run, query.view, query.after, query.wait, live.now())
+    return live.views.written(live.run, query.view, query.after, live.now())
 
 
 async def _serve_view(service: Service, asked: Asked) -> ViewReply:
-    return asked.live.views.take((asked.slot, asked.number), asked.said, service.now())
+    return asked.live.views.take((asked.slot, asked.number), asked.said, asked.live.now())
 
 
 # --- the table
@@ -331,7 +331,8 @@ ROUTES = (
     Route("checks", "GET", f"{_RUN}/report",
           "What was checked before the go: findings, and which nodes reached which.",
           reader,
-          lambda service, asked: service.sequencer.look(lambda _: run_report(asked.live.run)),
+          lambda service, asked: service.sequencer.look(
+              lambda _: run_report(asked.live.run), about=asked.run),
           RunReport, lean=True),
     Route("machines", "GET", f"{_RUN}/machines",
           "The nodes' machines: what each is, and its newest state.",

@@ -2,7 +2,8 @@
 
 The sequencer takes the commands that have queued up, decides and applies them, makes their events
 durable in one commit, and only then answers and wakes: nobody is told what a crash could take back.
-When the commit fails, the runs that it touched are built again from the journal.
+Of a run whose events could not be made durable, nothing that was decided counts: it is built again
+from the journal.
 """
 
 from __future__ import annotations
@@ -11,29 +12,31 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 from rendezvous.compat import TaskGroup, timeout
 from rendezvous.run import events
-from rendezvous.run.events import Event, load_event
+from rendezvous.run.events import Event
 from rendezvous.run.leases import SWEEP_SECONDS
 from rendezvous.run.protocol import due, launcher_gone
 from rendezvous.server.clock import RegistryClock
-from rendezvous.server.journal import Journal, Record, applying
+from rendezvous.server.journal import Journal, Record
 from rendezvous.server.live_run import LiveRun
 from rendezvous.server.log_views import Limits
 from rendezvous.server.meters import Meters
+from rendezvous.server.options import Options
+from rendezvous.server.retention import Retention
+from rendezvous.server.runs import Runs
 from rendezvous.wire.errors import (
     InternalError,
     RdzvError,
     RegistryError,
     RunOver,
-    StorageFull,
     Unavailable,
 )
-from rendezvous.wire.run import DEFAULT_MAX_RUNS, Phase, RunSpec
+from rendezvous.wire.run import Phase
 from rendezvous.wire.words import printable
 
 logger = logging.getLogger(__name__)
@@ -43,8 +46,6 @@ T = TypeVar("T")
 _BATCH = 1_000
 _MOST_QUEUED = 100_000
 _MAY_WAIT_SECONDS = 0.01
-_KEEP_FINISHED = 1_000
-_KEEP_FINISHED_SECONDS = 3_600.0
 _LAUNCHER_SECONDS = 120.0
 _LEAST_PAUSE_SECONDS = 0.01
 _FAILED = "the registry failed; see its log"
@@ -63,23 +64,6 @@ _COUNTERS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """What the operator decides.
-
-    Attributes:
-        trust_close: Whether a closed connection speaks of the node (not behind an ingress).
-        max_runs: How many runs may be in progress at once; those that have ended do not count.
-        crowded: Says why further nodes cannot call; empty when they can.
-        connections: How many are open.
-    """
-
-    trust_close: bool = True
-    max_runs: int = DEFAULT_MAX_RUNS
-    crowded: Callable[[], str] = lambda: ""
-    connections: Callable[[], int] = lambda: 0
-
-
-@dataclass(frozen=True, slots=True)
 class Change:
     """One event for one run, on its way into the journal."""
 
@@ -89,10 +73,23 @@ class Change:
 
 @dataclass(slots=True)
 class _Command:
+    """Something to decide on.
+
+    Attributes:
+        about: The run whose events it is answered with; None: those of all.
+    """
+
     decide: Callable[[float], list[Change]]
     done: asyncio.Future[None]
     may_wait: bool
+    about: str | None
     error: RdzvError | None = None
+
+    def failed(self, errors: Mapping[str, RdzvError]) -> None:
+        """These runs' events are not durable."""
+        about = self.about
+        found = next(iter(errors.values()), None) if about is None else errors.get(about)
+        self.error = self.error or found
 
 
 class Sequencer:
@@ -101,12 +98,18 @@ class Sequencer:
     def __init__(self, journal: Journal, clock: Callable[[], float], options: Options) -> None:
         self._journal = journal
         self.options = options
-        self._retired: list[LiveRun] = []
         self._queue: deque[_Command] = deque()
         self._queued = asyncio.Event()
         self.clock = RegistryClock(clock, self._stalled)
-        self.runs: dict[str, LiveRun] = {}
+        self.kept = Runs(journal, self.clock, options)
+        self.runs = self.kept.here
+        self.retention = Retention(journal, self.runs)
+        self._recovered: list[LiveRun] = []
+        self.ready = asyncio.Event()
+        """What was recovered may be told."""
         self.closing = asyncio.Event()
+        self.standstill = ""
+        """Why nothing can be decided for the time being."""
         self.counters = dict.fromkeys(_COUNTERS, 0)
         self.meters = Meters(clock)
         self.view_limits = Limits()
@@ -115,16 +118,46 @@ class Sequencer:
         for live in self.runs.values():
             live.leases.stalled()
 
+    async def recover(self) -> int:
+        """Build every run again from the journal; returns how many there are. Raises UsageError."""
+        self._recovered = await self.kept.recover()
+        return len(self._recovered)
+
     async def serve(self) -> None:
         """Sequence commands and sweep leases until cancelled."""
-        recovered = [run for run in self.runs.values() if run.run.phase is not Phase.FINISHED]
         async with TaskGroup() as group:
             group.create_task(self._sequence())
-            if recovered:
-                restarted = [Change(live, events.Restarted()) for live in recovered]
-                with contextlib.suppress(RegistryError):  # logged; serve what there is
-                    await self.change(lambda _: restarted)
+            await self._tell_recovered()
             group.create_task(self._sweep())
+            group.create_task(self.retention.serve())
+
+    async def _tell_recovered(self) -> None:
+        """That the registry came back is durable before anything is told of what it has read."""
+        recovered, self._recovered = self._recovered, []
+        going = [live for live in recovered if live.run.phase is not Phase.FINISHED]
+        if going:
+            with contextlib.suppress(RegistryError):  # logged; serve what there is
+                await self.change(lambda _: [Change(live, events.Restarted()) for live in going])
+        for live in recovered:
+            if live.news is None and self.runs.get(live.run.id) is live:
+                live.publish(live.now())
+        self.ready.set()
+
+    def stand_still(self, why: str) -> None:
+        """Decide nothing from now on, for no time passes: the journal is away."""
+        if not self.standstill:
+            self.standstill = why
+            self.clock.hold()
+            for live in self.runs.values():
+                live.unwritten.failed(why, live.now())
+
+    def go_on(self) -> None:
+        """The journal is there again."""
+        if self.standstill:
+            self.standstill = ""
+            self.clock.go_on()
+            for live in self.runs.values():
+                live.unwritten.over()
 
     # --- commands -----------------------------------------------------------------------------
 
@@ -133,39 +166,49 @@ class Sequencer:
     ) -> None:
         """Have one run changed by the event that is decided on, if there is one."""
 
-        def changes(now: float) -> list[Change]:
+        def changes(_: float) -> list[Change]:
             if self.runs.get(live.run.id) is not live:
-                raise RunOver(
+                raise live.away or RunOver(
                     f"launch {live.run.spec.launch_id} of run '{live.run.id}' has ended, and "
                     "the registry has removed it"
                 )
-            event = decide(now)
+            event = decide(live.now())
             return [] if event is None else [Change(live, event)]
 
-        await self.change(changes, may_wait=may_wait)
+        await self.change(changes, about=live.run.id, may_wait=may_wait)
 
-    async def look(self, view: Callable[[float], T]) -> T:
-        """A view of the state, answered once all that it tells of is durable."""
+    async def look(self, view: Callable[[float], T], about: str | None = None) -> T:
+        """A view of the state, answered once all that it tells of is durable: of a run, or all."""
         seen: list[T] = []
 
         def look(now: float) -> list[Change]:
             seen.append(view(now))
             return []
 
-        await self.change(look)
+        if self.standstill:  # nothing waits to become durable
+            look(self.clock.now())
+        else:
+            await self.change(look, about=about)
         return seen[0]
 
     async def change(
-        self, decide: Callable[[float], list[Change]], *, may_wait: bool = False
+        self,
+        decide: Callable[[float], list[Change]],
+        *,
+        about: str | None = None,
+        may_wait: bool = False,
     ) -> None:
         """Decide in turn; returns once what was decided is durable, and raises why it is not.
 
-        What `may_wait` is written with what comes in the next moment, unless it is news to nodes:
-        whoever asks waits for those in any case.
+        What is `about` a run does not care for the others. What `may_wait` is written with what
+        comes in the next moment, unless it is news to nodes: whoever asks waits for those in any
+        case.
         """
         if self.closing.is_set():
             raise Unavailable("the registry is closing")
-        command = _Command(decide, asyncio.get_running_loop().create_future(), may_wait)
+        if self.standstill:
+            raise Unavailable(self.standstill)
+        command = _Command(decide, asyncio.get_running_loop().create_future(), may_wait, about)
         if len(self._queue) >= _MOST_QUEUED:
             raise Unavailable("the registry has more requests than it can handle")
         self._queue.append(command)
@@ -175,7 +218,6 @@ class Sequencer:
     async def _sequence(self) -> None:
         while True:
             await self._commit(await self._next(_BATCH))
-            await self._drop_retired()
 
     async def _next(self, most: int) -> list[_Command]:
         """What has queued up; waits for it."""
@@ -187,34 +229,58 @@ class Sequencer:
 
     async def _commit(self, batch: list[_Command]) -> None:
         touched: dict[str, int] = {}
-        error: RdzvError | None = Unavailable("the registry is closing")
+        errors: Mapping[str, RdzvError] = {}
+        closing: RdzvError | None = Unavailable("the registry is closing")
         try:
+            errors = await self._keep(batch, touched)
+            if errors:
+                await self._take_back(errors)
+            closing = None
+        finally:
+            for command in batch:
+                command.failed(errors)
+                command.error = command.error or closing
+                _answer(command)
+        self._log({name: before for name, before in touched.items() if name not in errors})
+
+    async def _keep(
+        self, batch: list[_Command], touched: dict[str, int]
+    ) -> Mapping[str, RdzvError]:
+        """Decide, make durable and tell; returns by run why what was decided does not count."""
+        errors: Mapping[str, RdzvError] = {}
+        try:
+            if self.standstill:
+                raise Unavailable(self.standstill)
             records = self._decide_all(batch, touched)
             await self._take_more(batch, touched, records)
             if records:
-                await self._write(records, touched)
-            for name in touched:
-                self.runs[name].unwritten.over()
-                self.meters.durable(self.runs[name])
-                self.runs[name].publish(self.clock.now())
-            error = None
-        except Exception as exc:
-            known = isinstance(exc, RdzvError)
-            logger.error(
-                "%d requests were not written to the journal: %s",
-                len(batch),
-                exc,
-                exc_info=not known,
-            )
-            error = exc if isinstance(exc, RdzvError) else InternalError(_FAILED)
-            self._rebuild(set(touched))
-            self._say_unwritten(set(touched), error)
-        finally:
+                errors = await self._write(records, touched)
+            for live in self._here(name for name in touched if name not in errors):
+                live.unwritten.over()
+                self.meters.durable(live)
+                live.publish(live.now())
+        except Unavailable as exc:
             for command in batch:
-                command.error = command.error or error
-                _answer(command)
-        if error is None:
-            self._log(touched)
+                command.error = command.error or exc
+        except Exception:
+            logger.exception("%d requests were not written to the journal", len(batch))
+            errors = dict.fromkeys(touched, InternalError(_FAILED))
+            for command in batch:
+                command.error = command.error or InternalError(_FAILED)
+        return errors
+
+    async def _take_back(self, errors: Mapping[str, RdzvError]) -> None:
+        """What was decided of these runs does not count."""
+        for name, error in errors.items():
+            logger.error("run %s was not written to the journal: %s", name, error)
+            if isinstance(error, Unavailable):
+                self.kept.doubt(name, error)
+                continue
+            await self.kept.rebuild(name)
+            if (live := self.runs.get(name)) is not None:
+                live.unwritten.failed(
+                    f"{error.message}; {error.hint}".removesuffix("; "), live.now()
+                )
 
     async def _take_more(
         self, batch: list[_Command], touched: dict[str, int], records: list[Record]
@@ -234,26 +300,31 @@ class Sequencer:
     def _may_wait(self, batch: list[_Command], touched: Collection[str]) -> bool:
         if not all(command.may_wait for command in batch):
             return False
-        return not any(self.runs[name].has_news for name in touched)
+        return not any(live.has_news for live in self._here(touched))
 
-    async def _write(self, records: list[Record], touched: Collection[str]) -> None:
-        """Make the records durable; what is to be told of them is put into words meanwhile."""
+    def _here(self, names: Iterable[str]) -> Iterator[LiveRun]:
+        """Those of the runs that have not gone to another replica in the meantime."""
+        return (live for live in map(self.runs.get, names) if live is not None)
+
+    async def _write(
+        self, records: list[Record], touched: Collection[str]
+    ) -> Mapping[str, RdzvError]:
+        """Make the records durable; what is to be told of them is put into words meanwhile.
+
+        It is not cancelled: a journal with a standby takes that for an acknowledgement.
+        """
         began = self.meters.clock()
         writing = asyncio.ensure_future(self._journal.append(records))
         try:
             await asyncio.sleep(0)
-            for name in touched:
-                self.runs[name].prepare(self.clock.now())
+            for live in self._here(touched):
+                live.prepare(live.now())
         finally:
-            await writing
+            errors = await asyncio.shield(writing)
         self.meters.committed(began, len(records))
         self.counters["commits"] += 1
-        self.counters["events"] += len(records)
-
-    def _say_unwritten(self, names: set[str], error: RdzvError) -> None:
-        words = f"{error.message}; {error.hint}".removesuffix("; ")
-        for live in filter(None, map(self.runs.get, names)):
-            live.unwritten.failed(words, self.clock.now())
+        self.counters["events"] += sum(record.run not in errors for record in records)
+        return errors
 
     def _decide_all(self, batch: list[_Command], touched: dict[str, int]) -> list[Record]:
         """Decide and apply every command; a refusal concerns its own command alone."""
@@ -271,16 +342,17 @@ class Sequencer:
                 command.error = InternalError(_FAILED)
                 continue
             for change in changes:
-                touched.setdefault(change.live.run.id, change.live.number)
-                records.append(change.live.apply(change.event, now))
+                live = change.live
+                touched.setdefault(live.run.id, live.number)
+                records.append(live.apply(change.event, live.now()))
         return records
 
     def _log(self, touched: dict[str, int]) -> None:
         """Write down what has happened; `touched` holds each run's number before."""
-        for name, before in touched.items():
-            for line in self.runs[name].lines_after(before):
+        for live in self._here(touched):
+            for line in live.lines_after(touched[live.run.id]):
                 level = logging.DEBUG if line.usual else logging.INFO
-                logger.log(level, "run %s epoch %d: %s", name, line.epoch, line.reason)
+                logger.log(level, "run %s epoch %d: %s", live.run.id, line.epoch, line.reason)
 
     # --- the sweep ----------------------------------------------------------------------------
 
@@ -289,105 +361,30 @@ class Sequencer:
             pause, began = self._pause(), self.meters.clock()
             await asyncio.sleep(pause)
             self.meters.woke(began + pause)
-            with contextlib.suppress(RegistryError):  # logged; the next sweep decides again
-                await self.change(self._decide_sweep)
+            if not self.standstill:
+                with contextlib.suppress(RegistryError):  # logged; the next sweep decides again
+                    await self.change(self._decide_sweep)
 
     def _pause(self) -> float:
         """Seconds until the next sweep: a node whose connection has closed is judged when it is
         due, since all others wait for that; when many are, together."""
-        now = self.clock.now()
         lives = (live for live in self.runs.values() if not live.has_ended)
-        due = min((live.leases.until_closed(now) for live in lives), default=SWEEP_SECONDS)
+        due = min((live.leases.until_closed(live.now()) for live in lives), default=SWEEP_SECONDS)
         return min(SWEEP_SECONDS, max(due, _LEAST_PAUSE_SECONDS))
 
-    def _decide_sweep(self, now: float) -> list[Change]:
-        changes, ended = [], []
+    def _decide_sweep(self, _: float) -> list[Change]:
+        changes = []
         for live in self.runs.values():
             if live.has_ended:
-                ended.append(live)
                 continue
+            now = live.now()
             found = [_with_trouble(event, live, now) for event in due(live.run, now, live.leases)]
             if now - live.launcher_at > _LAUNCHER_SECONDS:
                 found += launcher_gone(live.run)
             found += live.stalling.events(live.run, now)
             found += live.pacing.events(live.run, now)
             changes += [Change(live, event) for event in found]
-        self._retire(ended, now)
         return changes
-
-    def _retire(self, ended: list[LiveRun], now: float) -> None:
-        """Let go of the runs that ended long ago, and of the oldest when there are too many."""
-        ended.sort(key=_finished_at, reverse=True)
-        self._retired = [
-            live
-            for newer, live in enumerate(ended)
-            if newer >= _KEEP_FINISHED or now - _finished_at(live) > _KEEP_FINISHED_SECONDS
-        ]
-
-    async def _drop_retired(self) -> None:
-        """Forget these runs, unless one of that name was made meanwhile."""
-        retired, self._retired = self._retired, []
-        for live in retired:
-            name = live.run.id
-            if self.runs.get(name) is live:
-                try:
-                    await self._journal.drop(name)
-                except StorageFull as exc:
-                    logger.error("finished run %s could not be removed: %s", name, exc)
-                else:
-                    del self.runs[name]
-
-    # --- recovery -----------------------------------------------------------------------------
-
-    def add(self, name: str, spec: RunSpec, now: float) -> LiveRun:
-        """A new run; it takes the place of the one of that name, which has ended."""
-        live = LiveRun(
-            name,
-            spec,
-            now,
-            replaced=self.runs.get(name),
-            trust_close=self.options.trust_close,
-            crowded=self.options.crowded,
-        )
-        self.runs[name] = live
-        return live
-
-    def recover(self) -> int:
-        """Build every run again from the journal; returns how many there are. Raises UsageError."""
-        latest = 0.0
-        for record in self._journal.read():
-            latest = max(latest, record.at)
-            self._replay(record)
-        self.clock.restart(latest)
-        for live in self.runs.values():
-            live.grant_leases(self.clock.now())
-            live.publish(self.clock.now())
-        return len(self.runs)
-
-    def _replay(self, record: Record) -> None:
-        with applying(record):
-            event = load_event(record.body)
-            if isinstance(event, events.Created):
-                self.add(record.run, event.spec, record.at)
-            self.runs[record.run].apply(event, record.at)
-
-    def _rebuild(self, names: set[str]) -> None:
-        """Forget what could not be kept: the journal is the truth."""
-        now = self.clock.now()
-        for name in names:
-            before = self.runs.pop(name).durable()
-            for record in self._journal.read(name):
-                self._replay(record)
-            if (fresh := self.runs.get(name)) is None:
-                continue
-            if fresh.run.spec.launch_id != before.run.spec.launch_id:  # it was written all the same
-                before.wake_all()
-                fresh.grant_leases(now)
-                fresh.publish(now)
-                continue
-            before.take_over(fresh, now)
-            before.publish(now)
-            self.runs[name] = before
 
 
 def _with_trouble(event: Event, live: LiveRun, now: float) -> Event:
@@ -396,10 +393,6 @@ def _with_trouble(event: Event, live: LiveRun, now: float) -> Event:
     if not trouble or not isinstance(event, events.TimedOut):
         return event
     return event.model_copy(update={"trouble": printable(trouble, 600)})
-
-
-def _finished_at(live: LiveRun) -> float:
-    return live.run.finished_at or 0.0
 
 
 def _answer(command: _Command) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
 
-from rendezvous.compat import TaskGroup, timeout
+from rendezvous.compat import TaskGroup
 from rendezvous.run import events
 from rendezvous.run.admission import (
     decide_cancel,
@@ -23,12 +22,12 @@ from rendezvous.run.admission import (
 )
 from rendezvous.run.events import Event
 from rendezvous.run.leases import DOUBT_SWEEPS, SWEEP_SECONDS, Key
-from rendezvous.run.views import everyone_left
 from rendezvous.server.access import Access
 from rendezvous.server.journal import Journal
 from rendezvous.server.live_run import LiveRun
+from rendezvous.server.options import Options
 from rendezvous.server.relay import Relay, check_member, only_living
-from rendezvous.server.sequencer import Change, Options, Sequencer
+from rendezvous.server.sequencer import Change, Sequencer
 from rendezvous.serving.answers import Body
 from rendezvous.serving.connection import CloseReason, Connection
 from rendezvous.talk.credentials import Credential
@@ -105,23 +104,29 @@ class Service:
 
     async def create(self, name: str, spec: RunSpec) -> RunStatus:
         """Make a run; raises RunExists, TooManyRuns. The same spec again is answered as before."""
+        retention, made = self.sequencer.retention, False
 
         def decide(now: float) -> list[Change]:
-            old = self._runs.get(name)
+            nonlocal made
+            if retention.is_going(name):
+                return []
+            old, made = self._runs.get(name), True
             if old is not None and _is_same(old.run.spec, spec):
                 return []
-            self._refuse_creation(name, old, now)
-            live = self.sequencer.add(name, spec, now)
+            self._refuse_creation(name, old)
+            live = self.sequencer.kept.add(name, spec, now if old is None else old.now())
             return [Change(live, events.Created(run=name, spec=spec))]
 
-        await self.sequencer.change(decide)
+        while not made:
+            await retention.gone(name)
+            await self.sequencer.change(decide, about=name)
         return await self.status(self._runs[name])
 
-    def _refuse_creation(self, name: str, old: LiveRun | None, now: float) -> None:
+    def _refuse_creation(self, name: str, old: LiveRun | None) -> None:
         if old is not None and old.run.phase is not Phase.FINISHED:
             raise RunExists(
                 f"run ID '{name}' is in use by launch {old.run.spec.launch_id} (started "
-                f"{now - old.run.created_at:.0f} s ago, {old.run.phase})",
+                f"{old.now() - old.run.created_at:.0f} s ago, {old.run.phase})",
                 hint=f"cancel it with 'rdzv cancel {name}', or choose another --rdzv-id",
             )
         others = (live for live in self._runs.values() if live is not old)
@@ -137,7 +142,7 @@ class Service:
         """Take in what the launcher knows of a worker run."""
         if not 0 <= slot < len(live.run.slots):
             raise NotFound(f"run '{live.run.id}' has no slot {slot}")
-        live.launcher_at = self.now()
+        live.launcher_at = live.now()
         await self.sequencer.change_run(live, lambda _: decide_slot(live.run, slot, news))
         return await self.status(live, slots=False)
 
@@ -148,7 +153,7 @@ class Service:
         """
         await asyncio.sleep(_CLOSES_SECONDS)
         for _ in range(DOUBT_SWEEPS):
-            if not live.leases.is_in_doubt(self.now()):
+            if not live.leases.is_in_doubt(live.now()):
                 break
             await asyncio.sleep(SWEEP_SECONDS)
         await self.sequencer.change_run(
@@ -175,39 +180,19 @@ class Service:
         )
         return await self.status(live)
 
-    async def launcher_ended(self, limit_seconds: float) -> None:
-        """End the runs that were let go: rank 0's agent died with the launcher.
-
-        A run of which no program runs stays as it is, from this moment on: the same launch, started
-        again, takes it up, and what its nodes say as they end with their launcher would end it.
-        Returns once every node of the ended runs has left, or after `limit_seconds`.
-        """
-        let_go = (Phase.RUNNING, Phase.FINISHED)
-        ended = [live for live in self._runs.values() if live.run.phase in let_go]
-        if not ended:
-            self.closing.set()
-            return
-        await self.sequencer.change(
-            lambda _: [
-                Change(live, events.Cancelled(reason="its launcher was killed"))
-                for live in ended
-                if live.run.phase is Phase.RUNNING
-            ]
-        )
-        with contextlib.suppress(TimeoutError):
-            async with timeout(limit_seconds):
-                for live in ended:
-                    while not everyone_left(live.run):
-                        await live.people.wait(limit_seconds)
-
     async def status(self, live: LiveRun, *, slots: bool = True) -> RunStatus:
         """The state of a run."""
-        return await self.sequencer.look(lambda now: live.status(now, slots=slots))
+        return await self.sequencer.look(lambda _: self._status(live, slots), about=live.run.id)
+
+    def _status(self, live: LiveRun, slots: bool) -> RunStatus:
+        if live.away is not None:
+            raise live.away
+        return live.status(live.now(), slots=slots)
 
     async def statuses(self) -> RunList:
         """All runs, without their slots."""
         return await self.sequencer.look(
-            lambda now: RunList(runs=[r.status(now, slots=False) for r in self._runs.values()])
+            lambda _: RunList(runs=[r.status(r.now(), slots=False) for r in self._runs.values()])
         )
 
     async def wait_status(self, live: LiveRun, after: int, seconds: float) -> RunStatus:
@@ -301,7 +286,7 @@ class Service:
     ) -> MetricReply:
         """Take in what the processes of a node say of their progress."""
         self.counters["metrics"] += len(batch.rows)
-        at = self.now() - live.run.created_at
+        at = live.now() - live.run.created_at
         expected = live.metrics.take(slot, incarnation, batch, epoch=live.run.epoch, at_seconds=at)
         return MetricReply(expected=expected)
 
@@ -311,16 +296,16 @@ class Service:
         """Renew the lease of a node whose request just came in on this connection."""
         key = (slot, incarnation)
         if connection is None:
-            live.leases.heard(key, self.now())
+            live.leases.heard(key, live.now())
             return
         number = id(connection)
-        if live.leases.heard(key, self.now(), number):
+        if live.leases.heard(key, live.now(), number):
             connection.on_close(self._connection_closed, live.run.id, key, number)
 
     def _connection_closed(self, name: str, key: Key, number: int, how: CloseReason) -> None:
         live = self._runs.get(name)
         if live is not None:
-            now = self.now()
+            now = live.now()
             # After a stall it may be old, and what the node has asked since not read yet.
             is_new = self._clock.awake_seconds() >= live.leases.suspect_after
             by_peer = how in (CloseReason.FIN, CloseReason.RST) and is_new
@@ -331,11 +316,13 @@ class Service:
     ) -> Body:
         """What is new to who knows so much, has this table, and was told of this look and view."""
         self.counters["watches"] += 1
-        if live.knows(after, look, views, self.now()) and not self.closing.is_set():
+        if live.knows(after, look, views, live.now()) and not self.closing.is_set():
             await live.nodes.wait(live.leases.poll)
-        if self.closing.is_set():
-            raise Unavailable("the registry is closing")
-        return live.news_after(after, has, self.now())
+        if live.away is not None:
+            raise live.away
+        if self.closing.is_set() or live.news is None:
+            raise Unavailable("the registry is closing" if live.news else "it has just come back")
+        return live.news_after(after, has, live.now())
 
     async def relay_give(self, live: LiveRun, slot: int, post: RelayPost) -> RelayReply:
         """Pass on what a node says to others about remote commands."""

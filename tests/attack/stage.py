@@ -198,7 +198,7 @@ class Stage:
         told += [b"%d" % host.relay.held_bytes if host.relay else b"" for host in hosts]
         told += [host.last_words.after(0) for host in hosts]
         states = [repr(host.run) for host in hosts]
-        return list(self.journal.read()), states, silence, told, self._runs()
+        return [repr(vars(self.journal))], states, silence, told, self._runs()
 
     def _runs(self) -> list[str]:
         """Which runs there are; a stranger may have made one."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rendezvous.server.bereft import launcher_ended
 from rendezvous.wire.errors import Mismatch, NotFound, RunExists, RunOver
 from rendezvous.wire.reports import AckReport, ExitReport
 from rendezvous.wire.run import DrainRequest, Phase, SlotNews, SlotState
@@ -64,7 +65,7 @@ async def test_the_programs_are_stopped_and_start_again_uncounted(served: Served
         "restarted by hand: new data",
     )
     await acknowledge(served)
-    assert served.is_what_the_journal_says(DEMO)
+    assert await served.is_what_the_journal_says(DEMO)
 
 
 async def test_a_table_that_renews_another_is_told_in_short_to_who_has_that(
@@ -100,7 +101,7 @@ async def test_a_node_that_ended_with_its_launcher_comes_again_between_two_epoch
     before = live.run.table
     await served.service.restart(live, "new data")
     await end_as_told(served)
-    await served.service.launcher_ended(0.0)
+    await launcher_ended(served.service.sequencer, 0.0)
     await served.restart(away=5.0)
     live = served.host(DEMO)
     assert live.run.phase is Phase.ARMING

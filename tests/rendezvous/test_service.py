@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from rendezvous.server import sequencer
+from rendezvous.server.bereft import launcher_ended
 from rendezvous.server.journal import Record
 from rendezvous.serving.connection import CloseReason, Connection
 from rendezvous.wire.errors import InternalError, NotFound, StorageFull
@@ -47,7 +47,7 @@ async def test_nobody_is_told_of_an_event_before_it_is_kept(served: Served) -> N
     poll = served.watch(DEMO, after=host.news_seq)
     for task in (join, look, wait, events, poll):
         assert await is_waiting(task)
-    assert len(list(served.journal.read())) == 1
+    assert len(await served.journal.read("demo")) == 1
     served.journal.open.set()
     assert (await join).incarnation == 1
     assert [node.node_state for node in (await look).slots] == ["joined"]
@@ -157,7 +157,7 @@ async def test_a_full_disk_is_told_to_all_who_asked_and_changes_nothing(served: 
     joins = (served.join(DEMO, slot) for slot in (1, 2, 3))
     outcomes = await asyncio.gather(*joins, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [StorageFull] * 3
-    assert served.is_what_the_journal_says(DEMO)
+    assert await served.is_what_the_journal_says(DEMO)
     assert served.reasons(DEMO) == before
     assert await is_waiting(poll)
     assert states(served) == ["joined", None, None, None]
@@ -260,7 +260,7 @@ async def test_what_time_brought_and_could_not_be_kept_is_decided_again(served: 
     served.journal.is_full = False
     await served.clock.move(4)
     await soon(lambda: not served.host(DEMO).run.members())
-    assert served.is_what_the_journal_says(DEMO)
+    assert await served.is_what_the_journal_says(DEMO)
 
 
 async def test_a_time_out_that_came_while_nothing_could_be_kept_says_why(served: Served) -> None:
@@ -302,20 +302,21 @@ async def test_after_a_failed_commit_all_runs_that_it_touched_are_read_again_and
 ) -> None:
     for launch in (DEMO, OTHER, Launch("third")):
         await served.create(launch)
-    read: list[str | None] = []
+    read: list[str] = []
     reads = served.journal.read
 
-    def reading(run: str | None = None) -> Iterator[Record]:
+    async def reading(run: str) -> list[Record]:
         read.append(run)
-        return reads(run)  # type: ignore[no-any-return]
+        return await reads(run)  # type: ignore[no-any-return]
 
     monkeypatch.setattr(served.journal, "read", reading)
     served.journal.is_full = True
     joins = (served.join(launch, 0) for launch in (DEMO, OTHER))
     outcomes = await asyncio.gather(*joins, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [StorageFull] * 2
-    assert (served.journal.refused, sorted(filter(None, read))) == (1, ["demo", "other"])
-    assert all(served.is_what_the_journal_says(launch) for launch in (DEMO, OTHER))
+    assert (served.journal.refused, sorted(read)) == (1, ["demo", "other"])
+    for launch in (DEMO, OTHER):
+        assert await served.is_what_the_journal_says(launch)
 
 
 async def test_a_registry_that_comes_back_on_a_full_disk_serves_what_it_has(served: Served) -> None:
@@ -342,7 +343,7 @@ async def test_a_fault_in_a_decision_is_answered_and_concerns_nobody_else(served
     )
     assert [isinstance(outcome, InternalError) for outcome in outcomes] == [False, True, False]
     assert served.host(DEMO).run.phase is Phase.ARMING
-    assert served.is_what_the_journal_says(DEMO)
+    assert await served.is_what_the_journal_says(DEMO)
 
 
 async def test_a_fault_in_the_middle_of_a_change_is_undone(served: Served) -> None:
@@ -352,7 +353,7 @@ async def test_a_fault_in_the_middle_of_a_change_is_undone(served: Served) -> No
     with pytest.raises(InternalError, match="the registry failed; see its log"):
         await served.service.join(DEMO.run, DEMO.token(0), bad)
     assert served.host(DEMO).run.slots[0].incarnations == 0
-    assert served.is_what_the_journal_says(DEMO)
+    assert await served.is_what_the_journal_says(DEMO)
     assert (await served.join(DEMO, 0)).incarnation == 1
     assert served.is_alive
 
@@ -437,7 +438,7 @@ async def test_without_its_launcher_a_run_that_was_let_go_ends_and_one_that_form
     served: Served, phase: Phase, ends: bool
 ) -> None:
     await served.bring_to(phase, DEMO)
-    await served.service.launcher_ended(0.0)
+    await launcher_ended(served.service.sequencer, 0.0)
     result = served.host(DEMO).run.result
     assert (result is not None) == ends
     assert result is None or "its launcher was killed" in result.message

@@ -87,7 +87,7 @@ async def test_two_looks_name_the_rank_that_all_wait_for(served: Served) -> None
     assert "load_batch" in last
     status = await served.service.status(host)
     assert "nothing has moved for 2 min: 3 of 4 ranks" in status.reason
-    assert served.is_what_the_journal_says(DEMO)
+    assert await served.is_what_the_journal_says(DEMO)
 
 
 async def test_the_same_is_said_once(served: Served) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping, Sequence
 
-from rendezvous.server.journal import Record
-from rendezvous.wire.errors import StorageFull
+from rendezvous.server.journal import Record, by_run
+from rendezvous.wire.errors import RegistryError, StorageFull
 from tests.support.virtual_time import Machine, forever
 
 FULL = "no space left on device"
@@ -30,13 +30,17 @@ class Disk:
         self._at_commit = at_commit
         self._at_drop = at_drop
 
-    def commit(self, records: list[Record]) -> None:
-        new = {(record.run, record.number): record for record in records}
-        if len(new) < len(records) or not new.keys().isdisjoint(self.records):
-            raise StorageFull("the journal holds a record of that run and number already")
-        self._at_commit("before", records)
-        self.records |= new
-        self._at_commit("after", records)
+    def commit(self, records: list[Record]) -> dict[str, RegistryError]:
+        refused: dict[str, RegistryError] = {}
+        for run, some in by_run(records).items():
+            new = {(record.run, record.number): record for record in some}
+            if len(new) < len(some) or not new.keys().isdisjoint(self.records):
+                refused[run] = StorageFull("the journal holds a record of that number already")
+        kept = [record for record in records if record.run not in refused]
+        self._at_commit("before", kept)
+        self.records |= {(record.run, record.number): record for record in kept}
+        self._at_commit("after", kept)
+        return refused
 
     def renew(self) -> None:
         self.records = {}
@@ -55,33 +59,40 @@ class SimulatedJournal:
         self._machine = machine
         self._number = disk.journal
 
-    async def append(self, records: list[Record]) -> None:
+    async def append(self, records: list[Record]) -> Mapping[str, RegistryError]:
         disk, now = self._disk, asyncio.get_running_loop().time()
         await asyncio.sleep(disk.slow_seconds if now < disk.slow_until else _WRITE_SECONDS)
-        self._check_space()
+        if self._is_full():
+            return dict.fromkeys(by_run(records), StorageFull(FULL))
         if self._number != disk.journal:
-            return
-        disk.commit(records)
+            return {}
+        refused = disk.commit(records)
         if not self._machine.alive:
             await forever()
         if disk.lies:
             disk.lies -= 1
             disk.failed += 1
-            raise StorageFull(LIE)
+            return dict.fromkeys(by_run(records), StorageFull(LIE))
+        return refused
 
-    def _check_space(self) -> None:
-        if asyncio.get_running_loop().time() < self._disk.full_until:
-            self._disk.failed += 1
-            raise StorageFull(FULL)
+    def _is_full(self) -> bool:
+        is_full = asyncio.get_running_loop().time() < self._disk.full_until
+        self._disk.failed += is_full
+        return is_full
 
-    def read(self, run: str | None = None) -> Iterator[Record]:
-        yield from [one for one in self._disk.records.values() if run in (None, one.run)]
+    async def runs(self) -> list[str]:
+        return list(by_run(self._disk.records.values()))
 
-    async def drop(self, run: str) -> None:
+    async def read(self, run: str) -> list[Record]:
+        return [one for one in self._disk.records.values() if one.run == run]
+
+    async def drop(self, runs: Sequence[str]) -> None:
         await asyncio.sleep(_WRITE_SECONDS)
-        self._check_space()
+        if self._is_full():
+            raise StorageFull(FULL)
         if self._number == self._disk.journal:
-            self._disk.drop(run)
+            for run in runs:
+                self._disk.drop(run)
 
     async def close(self) -> None:
         """See the protocol."""

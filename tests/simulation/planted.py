@@ -261,20 +261,24 @@ _EDITS = {
     "rendezvous/server/sequencer.py": [
         ("what waits is not written", "records += self._decide_all(more, touched)", "self._decide_all(more, touched)"),
         ("queued for ever", "_LAUNCHER_SECONDS = 120.0", "_LAUNCHER_SECONDS = 1e9"),
-        ("no leases after restart", "live.grant_leases(self.clock.now())", "pass"),
+        ("answers before the commit", "errors = await asyncio.shield(writing)", "errors = {}"),
+        ("no rebuild", "            await self.kept.rebuild(name)\n", ""),
+        ("failed commits answered", "self.error = self.error or found", "pass"),
+    ],
+    "rendezvous/server/retention.py": [
         ("forgotten at once", "> _KEEP_FINISHED_SECONDS", "> 0"),
-        ("never forgotten", "self._retired = [\n            live", "self._retired = [] and [\n            live"),
-        ("the new run is dropped", "self.runs.get(name) is live", "True"),
-        ("answers before the commit", "            await writing\n", "            pass\n"),
-        ("no rebuild", "            self._rebuild(set(touched))\n", ""),
-        ("failed commits answered", "command.error = command.error or error", "pass"),
+        ("never forgotten", "return [\n        live", "return [] and [\n        live"),
+        ("the new run is dropped", "await asyncio.shield(going)", "pass"),
+    ],
+    "rendezvous/server/runs.py": [
+        ("no leases after restart", "            live.grant_leases(live.now())\n        return list", "            pass\n        return list"),
     ],
     "rendezvous/server/service.py": [
         ("live runs replaced", "old is not None and old.run.phase is not Phase.FINISHED", "False"),
-        ("its launcher is silent", "        live.launcher_at = self.now()\n", ""),
+        ("its launcher is silent", "        live.launcher_at = live.now()\n", ""),
         ("a FIN after a stall kills", "is_new = self._clock.awake_seconds() >= live.leases.suspect_after", "is_new = True"),
         ("a resumed launch is refused", "old is not None and _is_same(old.run.spec, spec)", "False"),
-        ("cancel does not look", "not live.leases.is_in_doubt(self.now())", "True"),
+        ("cancel does not look", "not live.leases.is_in_doubt(live.now())", "True"),
     ],
     "worker/agent/arming.py": [
         ("node: any table is good", "problem:", "False:"),

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 
 from launcher.state.state_dir import StateDir
 from rendezvous.server.app import make_app
+from rendezvous.server.bereft import launcher_ended
 from rendezvous.server.service import Service
 from rendezvous.serving.connection import Connection
 from rendezvous.talk.credentials import SERVER_NAME, hkdf, registry_credential
@@ -91,7 +92,7 @@ class Registries:
 
     async def _serve(self, service: Service) -> None:
         try:
-            service.sequencer.recover()
+            await service.sequencer.recover()
             await service.serve()
         except Exception as exc:  # noqa: BLE001 (whatever it is, it is a finding)
             words = f"its sequencer ended: {exc!r}"
@@ -243,7 +244,7 @@ class SimulatedChild:
 
     async def _part(self, registry: Registry) -> None:
         with contextlib.suppress(RdzvError):
-            await registry.service.launcher_ended(_TELL_SECONDS)
+            await launcher_ended(registry.service.sequencer, _TELL_SECONDS)
         registry.service.closing.set()
         await asyncio.sleep(_CLOSE_SECONDS)
         self.died(0)

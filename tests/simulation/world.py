@@ -18,7 +18,7 @@ from launcher.schedulers.contract import SchedulerContext
 from launcher.state.state_dir import StateDir
 from rendezvous.recording.recorder import Codec, DirectRecorder
 from rendezvous.run.admission import decide_restart
-from rendezvous.server import sequencer
+from rendezvous.server import retention
 from rendezvous.server.journal import Record
 from rendezvous.shell import Recorder
 from rendezvous.talk.client import REQUEST_SECONDS, RegistryClient
@@ -111,7 +111,7 @@ class World:
     # --- the course of things -----------------------------------------------------------------
 
     def run(self) -> Report:
-        kept = mock.patch.object(sequencer, "_KEEP_FINISHED_SECONDS", self.schedule.keep_finished)
+        kept = mock.patch.object(retention, "_KEEP_FINISHED_SECONDS", self.schedule.keep_finished)
         with kept, _quiet(), _folder() as folder:
             self.folder = folder
             for index, launch in enumerate(self.schedule.launches):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -13,13 +13,13 @@ from urllib.parse import unquote
 import pytest
 from starlette.types import ASGIApp, Message
 
-from rendezvous.server import sequencer
-from rendezvous.server.journal import Journal, MemoryJournal, Record
+from rendezvous.server import retention, sequencer
+from rendezvous.server.journal import Journal, MemoryJournal, Record, by_run
 from rendezvous.server.live_run import LiveRun
-from rendezvous.server.sequencer import Options
+from rendezvous.server.options import Options
 from rendezvous.server.service import Service
 from rendezvous.talk.credentials import SERVER_NAME, Credential, hkdf, registry_credential
-from rendezvous.wire.errors import StorageFull
+from rendezvous.wire.errors import RegistryError, StorageFull
 from rendezvous.wire.node import JoinReply
 from rendezvous.wire.reports import AckReport, Report
 from rendezvous.wire.run import Phase, RunStatus
@@ -58,6 +58,10 @@ class FakeClock:
         await asyncio.wait_for(self.was_read.wait(), 5)
 
 
+_FULL = StorageFull("the disk is full", hint="free space")
+_LIE = StorageFull("the disk hangs")
+
+
 class TroubledJournal(MemoryJournal):
     """Keeps records once its gate is open, and refuses them while its disk is full."""
 
@@ -70,24 +74,22 @@ class TroubledJournal(MemoryJournal):
         self.batches: list[int] = []
         self.refused = 0
 
-    async def append(self, records: list[Record]) -> None:
+    async def append(self, records: list[Record]) -> Mapping[str, RegistryError]:
         """See the base class."""
         self.batches.append(len(records))
         await self.open.wait()
-        self._refuse_when_full()
-        await super().append(records)
-        if self.lies:
-            raise StorageFull("the disk hangs")
-
-    async def drop(self, run: str) -> None:
-        """See the base class."""
-        self._refuse_when_full()
-        await super().drop(run)
-
-    def _refuse_when_full(self) -> None:
         if self.is_full:
             self.refused += 1
-            raise StorageFull("the disk is full", hint="free space")
+            return dict.fromkeys(by_run(records), _FULL)
+        errors = await super().append(records)
+        return dict.fromkeys(by_run(records), _LIE) if self.lies else errors
+
+    async def drop(self, runs: Sequence[str]) -> None:
+        """See the base class."""
+        if self.is_full:
+            self.refused += 1
+            raise _FULL
+        await super().drop(runs)
 
 
 class Served:
@@ -106,23 +108,24 @@ class Served:
         key, operator = hkdf(SECRET, "nodes"), OPERATOR.sha256()
         return Service(self.journal, key, operator, clock=self.clock, options=self.options)
 
-    def recovered(self) -> Service:
+    async def recovered(self) -> Service:
         """What another process would have, from the journal."""
         made = self._made()
-        made.sequencer.recover()
+        await made.sequencer.recover()
         return made
 
-    def is_what_the_journal_says(self, launch: Launch, other: Service | None = None) -> bool:
+    async def is_what_the_journal_says(self, launch: Launch, other: Service | None = None) -> bool:
         """Whether a registry that is started now would have the same run."""
-        there = (other or self.recovered()).access.run(launch.run, OPERATOR, "write")
+        there = (other or await self.recovered()).access.run(launch.run, OPERATOR, "write")
         return there.run == self.host(launch).run
 
     async def restart(self, away: float = 0.0) -> None:
         """The process is killed, and started again on its journal after these seconds."""
         await self.end()
         self.clock.seconds += away
-        self.service = self.recovered()
+        self.service = await self.recovered()
         self.start()
+        await self.service.sequencer.ready.wait()
 
     def let_pass(self, seconds: float) -> None:
         """Let time pass of which the sweep sees the end alone; the registry was awake all along."""
@@ -202,6 +205,7 @@ class Served:
 async def serving(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
     """For `pytest.fixture`: a service that looks at its clock so often that nobody waits for it."""
     monkeypatch.setattr(sequencer, "SWEEP_SECONDS", 0.005)
+    monkeypatch.setattr(retention, "_LOOK_SECONDS", 0.005)
     made = Served(TroubledJournal(), FakeClock())
     made.start()
     yield made

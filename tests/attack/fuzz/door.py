@@ -13,7 +13,7 @@ from uvicorn.server import ServerState
 from rendezvous.run.events import Created, Joined, dump_event
 from rendezvous.server.app import make_app
 from rendezvous.server.journal import MemoryJournal, Record
-from rendezvous.server.sequencer import Options
+from rendezvous.server.options import Options
 from rendezvous.server.service import Service
 from rendezvous.serving.connection_rules import ConnectionRules
 from rendezvous.serving.http11 import GuardedProtocol
@@ -36,7 +36,7 @@ async def _recovered() -> Service:
     joined = dump_event(Joined(request=_LAUNCH.join(0)))
     await journal.append([Record("demo", 1, 0.0, created), Record("demo", 2, 0.0, joined)])
     service = Service(journal, bytes(32), "", options=Options(trust_close=False))
-    service.sequencer.recover()
+    await service.sequencer.recover()
     return service
 
 
