@@ -67,6 +67,7 @@ class Leases:
     """
 
     def __init__(self, lease_seconds: float, poll: float, *, trust_close: bool = True) -> None:
+        self._lease_seconds = lease_seconds
         self.poll = poll
         self.suspect_after = 3 * poll
         self.dead_after = max(lease_seconds, 7 * poll)
@@ -75,6 +76,12 @@ class Leases:
         self._leases: dict[Key, _Lease] = {}
         self._most_were_silent = False
         self._held_since = self._granted_at = float("-inf")
+
+    def lengthen(self, nodes: int) -> None:
+        """The registry has so many nodes now; a poll is never made shorter, as some wait in one."""
+        self.poll = max(self.poll, poll_seconds(nodes, self._lease_seconds))
+        self.suspect_after = 3 * self.poll
+        self.dead_after = max(self._lease_seconds, 7 * self.poll)
 
     def heard(self, key: Key, now: float, connection: int | None = None) -> bool:
         """A request of this node came in, on this connection; whether it is a new one of it."""

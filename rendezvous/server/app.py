@@ -222,7 +222,9 @@ def _endpoint(route: Route, service: Service) -> Callable[[Request], Awaitable[R
 async def _answer(
     route: Route, service: Service, asked: Asked, receive: Receive
 ) -> Body | Response:
-    """Who may call comes before anything of the body is read."""
+    """Who may call comes before anything of the body is read, and where the run is before that."""
+    if asked.run and route.name != "create":
+        await service.find(asked.run, asked.credential)
     route.who(service, asked)
     if route.query:
         asked.query = route.read_query(asked.scope["query_string"])

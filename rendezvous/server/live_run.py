@@ -5,6 +5,7 @@ What is told changes with `publish` alone, which the service calls once the even
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections import deque
 from collections.abc import Callable
@@ -216,6 +217,11 @@ class LiveRun:
         self.away = why
         self.wake_all()
 
+    def check_is_here(self) -> None:
+        """Raise why nothing of it can be told here, if it is so."""
+        if self.away is not None:
+            raise copy.copy(self.away)  # many may be told, and each raise adds to its traceback
+
     def begin_look(self, now: float) -> LookCall:
         """Ask the nodes where their ranks are; see `Looks.begin`."""
         call = self.looks.begin(self.run, now)
@@ -284,6 +290,7 @@ class LiveRun:
                 "reason": words,
                 "topic": topic,
                 "notice": notice_of(self.run, now),
+                "poll_seconds": self.leases.poll,
             }
             view = self.news.view.model_copy(update=changed)
             self._idle = Body(view.model_dump_json(exclude_none=True).encode())

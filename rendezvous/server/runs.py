@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rendezvous.run import events
 from rendezvous.run.events import load_event
@@ -33,11 +33,23 @@ class Runs:
         self._options = options
         self.here: dict[str, LiveRun] = {}
         self.doubtful: dict[str, LiveRun] = {}
+        self.on_doubt: Callable[[], None] = lambda: None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.here or name in self.doubtful
 
     def add(self, name: str, spec: RunSpec, now: float) -> LiveRun:
         """A new run; it takes the place of the one of that name, which has ended."""
         live = self.here[name] = self._new(name, spec, now, self.here.get(name))
+        self._share_time()
         return live
+
+    def _share_time(self) -> None:
+        """All polls together are to cost no more than those of one run with as many nodes."""
+        going = [live for live in self.here.values() if not live.has_ended]
+        nodes = sum(live.run.spec.slots for live in going)
+        for live in going:
+            live.leases.lengthen(nodes)
 
     def _new(self, name: str, spec: RunSpec, now: float, replaced: LiveRun | None) -> LiveRun:
         return LiveRun(
@@ -56,6 +68,7 @@ class Runs:
                 self.here[name] = live
                 latest = max(latest, records[-1].at)
         self._clock.restart(latest)
+        self._share_time()
         for live in self.here.values():
             live.grant_leases(live.now())
         return list(self.here.values())
@@ -88,11 +101,17 @@ class Runs:
 
     # --- with other replicas ------------------------------------------------------------------
 
-    def doubt(self, name: str, why: RegistryError) -> None:
-        """Serve this run no more until it is known what has become of it."""
+    def set_aside(self, name: str) -> None:
+        """Serve this run no more; who waits for news of it goes on waiting."""
         if (live := self.here.pop(name, None)) is not None:
             self.doubtful[name] = live.durable()
+
+    def doubt(self, name: str, why: RegistryError) -> None:
+        """Serve this run no more until it is known what has become of it."""
+        if (live := self.here.get(name)) is not None:
+            self.set_aside(name)
             live.leave(why)
+            self.on_doubt()
 
     def take(self, fresh: LiveRun, latest: float) -> LiveRun:
         """Serve a run that was read, whose newest record is of that time; it is not told yet."""
@@ -105,6 +124,7 @@ class Runs:
             live.away = None
         live.grant_leases(live.now())
         self.here[live.run.id] = live
+        self._share_time()
         return live
 
     def let_go(self, name: str, why: RegistryError) -> None:

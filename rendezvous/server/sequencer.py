@@ -168,7 +168,8 @@ class Sequencer:
 
         def changes(_: float) -> list[Change]:
             if self.runs.get(live.run.id) is not live:
-                raise live.away or RunOver(
+                live.check_is_here()
+                raise RunOver(
                     f"launch {live.run.spec.launch_id} of run '{live.run.id}' has ended, and "
                     "the registry has removed it"
                 )

@@ -84,6 +84,10 @@ class SharedJournal(Journal, Protocol):
     def id(self) -> str:
         """Of this replica."""
 
+    @property
+    def epochs(self) -> Mapping[str, int]:
+        """By run, of those that this replica has claimed and not given or lost."""
+
     async def append(self, records: list[Record]) -> Mapping[str, RegistryError]:
         """See `Journal`; by run Overtaken where another one owns it, InDoubt where the connection
         was lost meanwhile: then nothing may be told until the run is claimed and read again.

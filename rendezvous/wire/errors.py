@@ -270,6 +270,18 @@ class Unavailable(RegistryError, code="unavailable", status=503, retryable=True)
     """The registry is closing or overloaded, or could not be reached."""
 
 
+class Moved(RegistryError, code="moved", status=421, retryable=True):
+    """Another replica of the registry has the run.
+
+    Attributes:
+        address: Where it is reached, as `host:port`.
+    """
+
+    def __init__(self, message: str, *, hint: str = "", address: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.address = address
+
+
 class StorageFull(RegistryError, code=Cause.STORAGE_FULL, status=507, retryable=True):
     """The journal could not be written; nothing was changed."""
 

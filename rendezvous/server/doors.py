@@ -1,0 +1,132 @@
+"""Who may be told where a run is that another replica has: those whom its owner would let in.
+
+To a stranger such a run is as one that does not exist, here as there. What opens a run stands in
+its journal: its credentials' hashes, the launches that had its name, and the tokens of its slots.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from rendezvous.run import events
+from rendezvous.run.events import load_event
+from rendezvous.server.journal import Record
+from rendezvous.talk.credentials import (
+    Credential,
+    logs_credential,
+    look_credential,
+    node_credential,
+)
+from rendezvous.wire.run import RunSpec
+
+_AGAIN_SECONDS = 1.0
+_MOST_DOORS = 1_000
+_KINDS = (b'"kind":"created"', b'"kind":"slot"')
+
+
+@dataclass(slots=True)
+class Door:
+    """What opens one run.
+
+    Attributes:
+        spec: Of its newest launch; None: there is none.
+        launches: The ids of all launches that have had the name: nodes of a former one are told how
+            that has ended.
+        tokens: By slot and generation the SHA-256 of the join token.
+        read_at: When the journal was read, in seconds.
+    """
+
+    read_at: float
+    spec: RunSpec | None = None
+    launches: list[str] = field(default_factory=list)
+    tokens: dict[tuple[int, int], str] = field(default_factory=dict)
+
+    def take(self, event: events.Event) -> None:
+        """This has happened to the run."""
+        if isinstance(event, events.Created):
+            self.spec = event.spec
+            self.launches.append(event.spec.launch_id)
+            found = enumerate(event.spec.token_sha256)
+            self.tokens = {(slot, 1): token for slot, token in found}
+        elif isinstance(event, events.SlotChanged) and event.news.token_sha256:
+            self.tokens[event.slot, event.news.generation] = event.news.token_sha256
+
+    def opens(self, key: bytes, run: str, shown: Credential) -> bool:
+        """Whether this credential has to do with the run."""
+        spec = self.spec
+        if spec is None:
+            return False
+        if shown.kind in ("admin", "read"):
+            return shown.matches(spec.admin_sha256 if shown.kind == "admin" else spec.read_sha256)
+        if shown.kind == "join":
+            return shown.matches(self.tokens.get((shown.slot, shown.number), ""))
+        if shown.kind in ("look", "logs"):
+            derive = look_credential if shown.kind == "look" else logs_credential
+            known = derive(spec.admin_sha256, run, spec.launch_id)
+            return hmac.compare_digest(known.secret, shown.secret)
+        return shown.kind == "node" and any(
+            hmac.compare_digest(
+                node_credential(key, run, launch, shown.slot, shown.number).secret, shown.secret
+            )
+            for launch in self.launches
+        )
+
+
+class Doors:
+    """The doors of other replicas' runs, as far as somebody has knocked.
+
+    Args:
+        key: The registry's, from which node credentials are derived.
+        admin_sha256: SHA-256 of the operator's credential.
+        read: The journal's; raises Unavailable.
+        clock: Monotonic seconds.
+        sleep: Waits for so many.
+    """
+
+    def __init__(
+        self,
+        key: bytes,
+        admin_sha256: str,
+        read: Callable[[str], Awaitable[list[Record]]],
+        clock: Callable[[], float],
+        sleep: Callable[[float], Awaitable[None]],
+    ) -> None:
+        self._key = key
+        self._admin_sha256 = admin_sha256
+        self._read = read
+        self._clock = clock
+        self._sleep = sleep
+        self._doors: dict[str, Door] = {}
+
+    async def opens(self, run: str, shown: Credential) -> bool:
+        """Whether this credential has to do with the run. Raises Unavailable.
+
+        What is not known yet may have been made meanwhile: it is looked up again, each run's not
+        more often than once a second, however many strangers there are.
+        """
+        if shown.kind == "registry":
+            return shown.matches(self._admin_sha256)
+        asked_at = self._clock()
+        while True:
+            door = self._doors.get(run)
+            if door is not None and door.opens(self._key, run, shown):
+                return True
+            if door is not None and door.read_at >= asked_at:
+                return False
+            if door is not None and (wait := door.read_at + _AGAIN_SECONDS - self._clock()) > 0:
+                await self._sleep(wait)
+                if self._doors.get(run) is not door:
+                    continue
+            await self._look(run)
+
+    async def _look(self, run: str) -> None:
+        door = Door(self._clock())
+        for record in await self._read(run):
+            if any(kind in record.body for kind in _KINDS):
+                door.take(load_event(record.body))
+        self._doors.pop(run, None)
+        self._doors[run] = door
+        if len(self._doors) > _MOST_DOORS:
+            del self._doors[next(iter(self._doors))]

@@ -1,0 +1,89 @@
+"""Who of the replicas lives, and which runs are whose: what one of them makes of its beats. Pure.
+
+All times are seconds of the replica's own monotonic clock, but for how long another one has been
+silent: that is the journal's. Who has just come back to the journal judges nobody for a lease: the
+journal may have been away, and all others with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rendezvous.server.shared_journal import Beat, Holding, Member
+
+LEASE_SECONDS = 3.0
+"""Without a beat for so long, a replica may have been replaced."""
+BEAT_SECONDS = 0.5
+
+
+@dataclass(slots=True)
+class Membership:
+    """What a replica knows of all of them.
+
+    Attributes:
+        me: Its own id.
+        beaten_at: When its newest beat that was answered had been sent.
+        unbroken_since: Since when none has failed.
+        members: What the journal said of all replicas with that.
+    """
+
+    me: str
+    beaten_at: float = -math.inf
+    unbroken_since: float = math.inf
+    members: tuple[Member, ...] = ()
+
+    def beaten(self, sent: float, beat: Beat) -> None:
+        """The journal has answered the beat that was sent then."""
+        if self.unbroken_since == math.inf or sent - self.beaten_at >= LEASE_SECONDS:
+            self.unbroken_since = sent
+        self.beaten_at, self.members = sent, beat.members
+
+    def missed(self) -> None:
+        """The journal did not answer."""
+        self.unbroken_since = math.inf
+
+    def is_sure(self, now: float) -> bool:
+        """Whether nobody can have taken the runs of this replica for dead's."""
+        return now - self.beaten_at < LEASE_SECONDS
+
+    def may_judge(self, now: float) -> bool:
+        """Whether it may replace others."""
+        return self.is_sure(now) and now - self.unbroken_since >= LEASE_SECONDS
+
+    def claims(self, beat: Beat, now: float) -> list[Holding]:
+        """The runs that this replica is to claim: what it was given, and its part of the dead's."""
+        if not self.may_judge(now):
+            return list(beat.given)
+        takers = [member for member in self.living() if not member.drains] or self.living()
+        return [*beat.given, *(one for one in beat.left if heir(one.run, takers) == self.me)]
+
+    def living(self) -> list[Member]:
+        """The replicas that are alive, this one among them."""
+        return [member for member in self.members if member.id == self.me or _lives(member)]
+
+    def found(self, owner: str) -> Member | None:
+        """The replica of this id, if it is alive."""
+        return next((member for member in self.living() if member.id == owner), None)
+
+    def heir(self, run: str) -> Member | None:
+        """Who is to have a run of this replica once that ends; None: nobody is there."""
+        others = [one for one in self.living() if one.id != self.me and not one.drains]
+        chosen = heir(run, others)
+        return None if chosen is None else self.found(chosen)
+
+
+def _lives(member: Member) -> bool:
+    return member.has_session and member.silent_seconds < LEASE_SECONDS
+
+
+def heir(run: str, members: Iterable[Member]) -> str | None:
+    """Which of these replicas is to have a run that nobody has: by rendezvous hashing, so that all
+    of them find the same one, and the runs of one that died are spread over the others."""
+    return max((member.id for member in members), key=lambda one: _weight(run, one), default=None)
+
+
+def _weight(run: str, replica: str) -> bytes:
+    return hashlib.sha256(f"{run}|{replica}".encode()).digest()

@@ -1,0 +1,316 @@
+"""A registry that is one of several: it beats, takes and gives runs, and says where others are."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from rendezvous.compat import timeout
+from rendezvous.run import events
+from rendezvous.server.doors import Doors
+from rendezvous.server.membership import BEAT_SECONDS, LEASE_SECONDS, Membership
+from rendezvous.server.sequencer import Change, Sequencer
+from rendezvous.server.shared_journal import Beat, Holding, SharedJournal
+from rendezvous.server.waiters import Waiters
+from rendezvous.talk.credentials import Credential
+from rendezvous.wire.errors import InternalError, Moved, RegistryError, Unavailable, UsageError
+from rendezvous.wire.run import Phase
+
+logger = logging.getLogger(__name__)
+
+PATIENCE_SECONDS = 1.5
+"""How long a request waits for its run: less than its sender waits for the answer."""
+_LOOK_SECONDS = 0.25
+_DRAIN_SECONDS = 10.0
+_CUT_OFF = "this replica of the registry cannot reach its journal"
+
+
+class Replica:
+    """What makes one registry of several.
+
+    Args:
+        journal: Which all of them share.
+        sequencer: Of this registry.
+        doors: Who may be told where a run is.
+        address: Where nodes reach this one, as `host:port`.
+    """
+
+    def __init__(
+        self, journal: SharedJournal, sequencer: Sequencer, doors: Doors, address: str
+    ) -> None:
+        self._journal = journal
+        self._sequencer = sequencer
+        self._address = address
+        self._clock = sequencer.meters.clock
+        self.members = Membership(journal.id)
+        self._doors = doors
+        self._changed = Waiters()
+        self._hurry = asyncio.Event()
+        self._owners: dict[str, asyncio.Task[Holding | None]] = {}
+        self._loads: dict[str, asyncio.Task[None]] = {}
+        self._making: Counter[str] = Counter()
+        self._unreadable: dict[str, UsageError] = {}
+        self.is_draining = self._has_left = False
+        self.counters: Counter[str] = Counter()
+        sequencer.kept.on_doubt = self._hurry.set
+
+    # --- beats --------------------------------------------------------------------------------
+
+    async def serve(self) -> None:
+        """Beat until cancelled, and load what this replica is to have."""
+        try:
+            while not self._has_left:
+                self._hurry.clear()
+                await self._beat()
+                with contextlib.suppress(TimeoutError):
+                    async with timeout(BEAT_SECONDS):
+                        await self._hurry.wait()
+        finally:
+            for task in [*self._loads.values(), *self._owners.values()]:
+                task.cancel()
+
+    async def _beat(self) -> None:
+        sent = self._clock()
+        try:
+            async with timeout(LEASE_SECONDS):
+                beat = await self._journal.beat(
+                    self._address, lease_seconds=LEASE_SECONDS, drains=self.is_draining
+                )
+            self.members.beaten(sent, beat)
+            self._sequencer.go_on()
+            await self._follow(beat)
+        except Unavailable as exc:
+            self._cut_off(exc.message)
+        except TimeoutError:
+            self._cut_off(f"it has not answered for {LEASE_SECONDS:g} s")
+        self._changed.wake_all()
+
+    def _cut_off(self, why: str) -> None:
+        """Nothing can be decided until the journal answers again."""
+        self.counters["journal_errors"] += 1
+        self.members.missed()
+        if not self._sequencer.standstill:
+            logger.warning("%s: %s", _CUT_OFF, why)
+        self._sequencer.stand_still(f"{_CUT_OFF}: {why}")
+
+    async def _follow(self, beat: Beat) -> None:
+        """Do what a beat has shown to be necessary. Raises Unavailable."""
+        for run in beat.lost:
+            self._give_up(run)
+        self._load_again()
+        wanted = [*self._doubtful(), *self.members.claims(beat, self._clock())]
+        if not wanted:
+            return
+        claimed = await self._journal.claim(wanted)
+        taken = sum(one.run in claimed and one.owner != self.members.me for one in wanted)
+        self.counters["takeovers"] += taken
+        if taken:
+            logger.info("%d runs of replicas that are gone were taken over", taken)
+        for holding in wanted:
+            if holding.run in claimed:
+                self._load(holding.run)
+            else:
+                self._give_up(holding.run)
+
+    def _doubtful(self) -> list[Holding]:
+        """The runs to claim and read again, as nobody knows what was written of them last."""
+        epochs, found = self._journal.epochs, []
+        for run in self._sequencer.kept.doubtful.keys() - self._loads.keys():
+            if run in epochs:
+                found.append(Holding(run, self.members.me, epochs[run]))
+            else:
+                self._give_up(run)
+        return found
+
+    def _load_again(self) -> None:
+        """Those that were claimed, and could not be read."""
+        kept, retention = self._sequencer.kept, self._sequencer.retention
+        busy = {*self._loads, *self._unreadable, *(run for run, n in self._making.items() if n)}
+        for run in self._journal.epochs.keys() - busy:
+            if run not in kept and not retention.is_going(run):
+                self._load(run)
+
+    def _give_up(self, run: str) -> None:
+        """Another replica has it."""
+        if run in self._sequencer.kept:
+            self.counters["fenced"] += 1
+            logger.warning("run %s has gone to another replica", run)
+        self._sequencer.kept.let_go(run, Unavailable(f"run '{run}' is now at another replica"))
+
+    # --- loading ------------------------------------------------------------------------------
+
+    def _load(self, run: str) -> asyncio.Task[None]:
+        """Read a run that this replica has claimed; one that is being read is not read twice."""
+        if (task := self._loads.get(run)) is None:
+            task = self._loads[run] = asyncio.create_task(self._read(run))
+            task.add_done_callback(lambda _: self._loads.pop(run, None))
+        return task
+
+    async def _read(self, run: str) -> None:
+        try:
+            await self._take(run)
+        except Unavailable as exc:  # the next beat claims it again
+            logger.warning("run %s could not be taken over yet: %s", run, exc.message)
+        except RegistryError as exc:
+            logger.error("run %s cannot be served: %s", run, exc)
+        except UsageError as exc:
+            logger.error("run %s cannot be read: %s", run, exc)
+            self._unreadable[run] = exc
+        self._changed.wake_all()
+
+    async def _take(self, run: str) -> None:
+        """Serve the run, once it is durable that this replica does.
+
+        Raises Unavailable, or UsageError where its records cannot be read.
+        """
+        kept = self._sequencer.kept
+        records = await self._journal.read(run)
+        fresh = await kept.replayed(records)
+        if fresh is None:
+            kept.let_go(run, Unavailable(f"run '{run}' was not made"))
+            await self._journal.hand_over(run, None)
+            return
+        if fresh.run.phase is Phase.FINISHED:  # nothing is written any more: a claim is, too
+            held = Holding(run, self.members.me, self._journal.epochs.get(run, 0))
+            if run not in await self._journal.claim([held]):
+                self._give_up(run)
+                return
+
+        def taken(_: float) -> list[Change]:
+            live = kept.take(fresh, records[-1].at)
+            if live.run.phase is Phase.FINISHED:
+                live.publish(live.now())
+                return []
+            return [Change(live, events.Restarted())]
+
+        await self._sequencer.change(taken, about=run)
+
+    # --- where a run is -----------------------------------------------------------------------
+
+    async def find(self, run: str, shown: Credential | None) -> None:
+        """Return once the run is here, or is nobody's for all that this credential may know.
+
+        Raises Moved where another replica has it, and Unavailable where nobody has it just now.
+        """
+        await self._settle(lambda: self._look(run, shown))
+
+    async def _settle(self, step: Callable[[], Awaitable[RegistryError | None]]) -> None:
+        """Look until nothing is in the way any more, or for as long as a request may wait."""
+        deadline = self._clock() + PATIENCE_SECONDS
+        while True:
+            is_sure = self.members.is_sure(self._clock())
+            why = await step() if is_sure else Unavailable(_CUT_OFF)
+            if why is None:
+                return
+            if isinstance(why, Moved | InternalError) or self._clock() >= deadline:
+                raise why
+            await self._changed.wait(_LOOK_SECONDS)
+
+    async def _look(self, run: str, shown: Credential | None) -> RegistryError | None:
+        """Why the run is not here; None where it is, or none is that the credential opens."""
+        if run in self._sequencer.runs:
+            return None
+        if run in self._sequencer.kept.doubtful or self._making[run]:
+            return Unavailable(f"run '{run}' is being read from the journal")
+        held = await self._owner(run)
+        if held is None or held.owner is None or shown is None:
+            return None
+        if not await self._doors.opens(run, shown):
+            return None
+        return self._owned(held)
+
+    def _owned(self, held: Holding) -> RegistryError:
+        """Why a run is not here that has an owner."""
+        if (error := self._unreadable.get(held.run)) is not None:
+            return InternalError(error.message, hint=error.hint)
+        member = None if held.owner is None else self.members.found(held.owner)
+        if member is not None and member.id != self.members.me:
+            return Moved(f"run '{held.run}' is at another replica", address=member.address)
+        self._hurry.set()
+        return Unavailable(f"run '{held.run}' is on its way to another replica")
+
+    async def _owner(self, run: str) -> Holding | None:
+        """One look-up at a time for each run, however many ask."""
+        if (task := self._owners.get(run)) is None:
+            task = self._owners[run] = asyncio.create_task(self._journal.owner(run))
+            task.add_done_callback(lambda done: self._looked_up(run, done))
+        return await asyncio.shield(task)
+
+    def _looked_up(self, run: str, task: asyncio.Task[Holding | None]) -> None:
+        self._owners.pop(run, None)
+        if not task.cancelled():
+            task.exception()  # whoever still waits for it is told
+
+    def others(self) -> list[str]:
+        """Where the other replicas are that are alive."""
+        return [one.address for one in self.members.living() if one.id != self.members.me]
+
+    # --- making and giving --------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def making(self, run: str) -> AsyncIterator[None]:
+        """Have the name, so that a run may be made of it here, and let go of it if none is.
+
+        Raises Moved where a run of that name is at another replica, or this one is ending, and
+        Unavailable where nobody has it just now.
+        """
+        self._making[run] += 1
+        try:
+            await self._settle(lambda: self._claim_name(run))
+            yield
+        finally:
+            self._making[run] -= 1
+            is_made = run in self._sequencer.runs or run in self._sequencer.kept.doubtful
+            if not self._making[run] and not is_made and run in self._journal.epochs:
+                with contextlib.suppress(Unavailable):  # it stays with this replica, empty
+                    await self._journal.hand_over(run, None)
+
+    async def _claim_name(self, run: str) -> RegistryError | None:
+        if run in self._sequencer.runs:
+            return None
+        if run in self._journal.epochs and run not in self._loads:
+            return None if self._making[run] > 1 else Unavailable(f"run '{run}' is being read")
+        held = await self._journal.owner(run)
+        if held is not None and held.owner is not None:
+            return self._owned(held)
+        if self.is_draining:
+            next_one = self.members.heir(run)
+            if next_one is None:
+                return Unavailable("the registry is closing")
+            return Moved("this replica is closing", address=next_one.address)
+        claimed = await self._journal.claim([held or Holding(run, None, 0)])
+        return None if run in claimed else Unavailable(f"run '{run}' is being made elsewhere")
+
+    async def drain(self) -> None:
+        """Take no run any more, and give away those that are here, one after the other."""
+        self.is_draining = True
+        try:
+            async with timeout(_DRAIN_SECONDS):
+                await self._beat()
+                for run in list(self._sequencer.runs):
+                    await self._move(run)
+        except (TimeoutError, RegistryError) as exc:
+            logger.warning("not all runs could be given to other replicas: %s", exc or "too slow")
+        self._has_left = True
+        with contextlib.suppress(Unavailable):
+            await self._journal.leave()
+
+    async def _move(self, run: str) -> None:
+        """Give a run away: who waits for news of it is told where it is, and hears no error."""
+        heir = self.members.heir(run)
+        if heir is None:
+            return
+
+        def set_aside(_: float) -> list[Change]:
+            self._sequencer.kept.set_aside(run)
+            return []
+
+        await self._sequencer.change(set_aside)
+        await self._journal.hand_over(run, heir.id)
+        self.counters["moves"] += 1
+        words = f"run '{run}' is at another replica"
+        self._sequencer.kept.let_go(run, Moved(words, address=heir.address))
+        self._changed.wake_all()

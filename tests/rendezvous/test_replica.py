@@ -1,0 +1,330 @@
+"""Several replicas on one engine: takeovers, moves, fences, and an engine that is away."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from rendezvous.server.doors import Doors
+from rendezvous.server.live_run import LiveRun
+from rendezvous.server.replica import Replica
+from rendezvous.server.service import Service
+from rendezvous.talk.credentials import Credential, hkdf
+from rendezvous.wire.errors import Moved, NotFound, RegistryError, Unavailable
+from rendezvous.wire.reports import AckReport, ExitReport
+from rendezvous.wire.run import Phase
+from rendezvous.wire.watch import NodeView
+from tests.support.driver import make_probe
+from tests.support.registry import Launch
+from tests.support.served import OPERATOR, SECRET
+from tests.support.shared_engine import Engine, EngineJournal
+from tests.support.virtual_time import run_virtually
+
+DEMO = Launch("demo")
+KEY = hkdf(SECRET, "nodes")
+
+
+class One:
+    """One process of a replica."""
+
+    def __init__(self, engine: Engine, name: str) -> None:
+        clock = asyncio.get_running_loop().time
+        self.name = name
+        self.journal = EngineJournal(engine, name)
+        self.service = Service(self.journal, KEY, OPERATOR.sha256(), clock=clock)
+        doors = Doors(KEY, OPERATOR.sha256(), self.journal.read, clock, asyncio.sleep)
+        self.replica = self.service.replica = Replica(
+            self.journal, self.service.sequencer, doors, f"{name}:29600"
+        )
+        self.task = asyncio.create_task(self.service.serve())
+
+    async def kill(self, *, machine: bool = False) -> None:
+        """The process ends at once; the engine hears of it, unless the machine has died as well."""
+        if (row := self.journal.engine.replicas.get(self.name)) is not None:
+            row.has_session = machine
+        self.journal.is_cut = True
+        self.task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self.task
+
+    @property
+    def runs(self) -> dict[str, LiveRun]:
+        return self.service.sequencer.runs
+
+
+class Cluster:
+    """Some replicas, and a client that goes where it is sent."""
+
+    def __init__(self, names: str = "abc") -> None:
+        self.engine = Engine()
+        self.all = {name: One(self.engine, name) for name in names}
+
+    def start(self, name: str) -> One:
+        self.all[name] = One(self.engine, name)
+        return self.all[name]
+
+    async def ask(self, work: Callable[[One], Awaitable[Any]], at: str = "a") -> Any:
+        """As a node asks: follow, and try again elsewhere what is not answered."""
+        tries, names = 0, "abc"
+        while True:
+            try:
+                if at not in self.all:
+                    raise Unavailable("nobody listens there")
+                return await work(self.all[at])
+            except Moved as exc:
+                at = exc.address.partition(":")[0]
+            except RegistryError:
+                at = names[(names.index(at) + 1) % len(names)]
+                await asyncio.sleep(0.3)
+            tries += 1
+            assert tries < 200
+
+    async def create(self, launch: Launch = DEMO, nodes: int = 2, at: str = "a", **how: Any) -> Any:
+        spec = launch.spec(nodes, **how)
+        return await self.ask(lambda one: one.service.create(launch.run, spec), at)
+
+    async def join(self, launch: Launch, slot: int, at: str = "a") -> Any:
+        request, token = launch.join(slot), launch.token(slot)
+
+        async def join(one: One) -> Any:
+            return (await one.service.join(launch.run, token, request))[1]
+
+        return await self.ask(join, at)
+
+    async def report(self, launch: Launch, slot: int, report: Any, at: str = "a") -> Any:
+        async def tell(one: One) -> Any:
+            live = await self.found(one, launch)
+            one.service.heard(live, slot, 1, None)
+            return await one.service.report(live, slot, 1, report)
+
+        return await self.ask(tell, at)
+
+    async def watch(self, launch: Launch, slot: int, after: int = 0, at: str = "a") -> NodeView:
+        async def poll(one: One) -> NodeView:
+            live = await self.found(one, launch)
+            one.service.heard(live, slot, 1, None)
+            body = await one.service.watch(live, after)
+            return NodeView.model_validate_json(body.plain)
+
+        view: NodeView = await self.ask(poll, at)
+        return view
+
+    async def found(self, one: One, launch: Launch, shown: Credential = OPERATOR) -> LiveRun:
+        await one.service.find(launch.run, shown)
+        return one.service.access.run(launch.run, shown, "write")
+
+    async def bring_to_running(self, launch: Launch = DEMO, nodes: int = 2, at: str = "a") -> None:
+        await self.create(launch, nodes, at)
+        for slot in range(nodes):
+            await self.join(launch, slot, at)
+        for slot in range(nodes):
+            await self.report(launch, slot, make_probe(1, slot, range(nodes)), at)
+        digest = (await self.watch(launch, 0, at=at)).digest
+        for slot in range(nodes):
+            await self.report(launch, slot, AckReport(epoch=1, digest=digest), at)
+
+    async def settle(self, seconds: float = 5.0) -> None:
+        """Let all of them know each other, for long enough to judge."""
+        await asyncio.sleep(seconds)
+
+    def owner(self, launch: Launch = DEMO) -> str:
+        """Who has the run; nobody else may."""
+        (name,) = [name for name, one in self.all.items() if launch.run in one.runs]
+        return name
+
+    def kinds(self, launch: Launch = DEMO) -> list[str]:
+        live = self.all[self.owner(launch)].runs[launch.run]
+        return [line.kind for line in live.lines_after(0)]
+
+    async def end(self) -> None:
+        for one in self.all.values():
+            await one.kill()
+
+
+def virtually(test: Callable[[Cluster], Awaitable[None]]) -> Callable[[], None]:
+    """A test on a virtual clock, with three replicas."""
+
+    async def work() -> None:
+        cluster = Cluster()
+        await cluster.settle()
+        await test(cluster)
+        await cluster.end()
+
+    def run() -> None:
+        run_virtually(work())
+
+    run.__name__, run.__doc__ = test.__name__, test.__doc__
+    return run
+
+
+@virtually
+async def test_a_run_is_made_where_it_is_asked_for_and_others_say_where_that_is(
+    cluster: Cluster,
+) -> None:
+    await cluster.create(at="b")
+    assert cluster.owner() == "b"
+    with pytest.raises(Moved) as caught:
+        await cluster.all["c"].service.find("demo", OPERATOR)
+    assert caught.value.address == "b:29600"
+    with pytest.raises(Moved):
+        await cluster.all["a"].service.create("demo", DEMO.spec(2))
+    await cluster.join(DEMO, 0, at="a")
+    assert cluster.kinds() == ["created", "joined"]
+
+
+@virtually
+async def test_to_a_stranger_another_replicas_run_is_one_that_does_not_exist(
+    cluster: Cluster,
+) -> None:
+    await cluster.create(at="b")
+    keys, other = DEMO.keys, Launch("other").keys
+    for good in (keys.read, keys.admin, keys.look, keys.logs, keys.join_token(1, 1), OPERATOR):
+        with pytest.raises(Moved):
+            await cluster.all["a"].service.find("demo", good)
+    for wrong in (None, other.read, other.admin, other.join_token(1, 1), keys.join_token(1, 2)):
+        for name in "ab":
+            await cluster.all[name].service.find("demo", wrong)
+            await cluster.all[name].service.find("nosuch", wrong)
+    with pytest.raises(NotFound):
+        cluster.all["a"].service.access.run("demo", other.read, "read")
+
+
+@virtually
+async def test_a_killed_owners_runs_are_answered_by_another_one_soon(cluster: Cluster) -> None:
+    await cluster.bring_to_running(at="b")
+    loop = asyncio.get_running_loop()
+    watching = asyncio.create_task(cluster.watch(DEMO, 0, 99, at="b"))
+    await asyncio.sleep(0.1)
+    killed = loop.time()
+    await cluster.all.pop("b").kill()
+    watching.cancel()
+    view = await cluster.watch(DEMO, 0, at="a")
+    assert view.phase is Phase.RUNNING
+    assert loop.time() - killed < 1.5
+    assert cluster.owner() in "ac"
+    assert cluster.kinds()[-1] == "restarted"
+
+
+@virtually
+async def test_a_dead_machines_runs_are_taken_after_the_lease_and_no_node_is_given_up(
+    cluster: Cluster,
+) -> None:
+    await cluster.bring_to_running(at="b")
+    loop, killed = asyncio.get_running_loop(), asyncio.get_running_loop().time()
+    await cluster.all.pop("b").kill(machine=True)
+    assert (await cluster.watch(DEMO, 0, at="a")).phase is Phase.RUNNING
+    assert 2.0 < loop.time() - killed < 5.0
+    for _ in range(20):
+        for slot in (0, 1):
+            await cluster.watch(DEMO, slot, 99)
+    assert "lost" not in cluster.kinds()
+
+
+@virtually
+async def test_an_owner_that_was_cut_off_writes_nothing_more_and_sends_nodes_away(
+    cluster: Cluster,
+) -> None:
+    await cluster.bring_to_running(at="b")
+    old = cluster.all["b"]
+    old.journal.is_cut = True
+    await cluster.settle()
+    with pytest.raises(Unavailable):
+        await cluster.found(old, DEMO)
+    await cluster.report(DEMO, 0, ExitReport(epoch=1, exit_code=0), at="a")
+    old.journal.is_cut = False
+    await asyncio.sleep(1.0)
+    with pytest.raises(Moved):
+        await cluster.found(old, DEMO)
+    assert cluster.owner() != "b"
+    epochs = [epoch for epoch, _ in cluster.engine.written["demo"].values()]
+    assert epochs == sorted(epochs)
+    assert old.replica.counters["fenced"] == 1
+
+
+@virtually
+async def test_what_was_written_though_the_answer_was_lost_counts_once(cluster: Cluster) -> None:
+    await cluster.create(at="b")
+    cluster.all["b"].journal.loses_answers = 1
+    await cluster.join(DEMO, 0, at="b")
+    await cluster.join(DEMO, 1, at="b")
+    assert cluster.kinds() == ["created", "joined", "restarted", "joined"]
+    assert cluster.owner() == "b"
+
+
+@virtually
+async def test_while_the_engine_is_away_watches_go_on_changes_wait_and_nobody_is_given_up(
+    cluster: Cluster,
+) -> None:
+    await cluster.bring_to_running(at="b")
+    before = cluster.kinds()
+    loop = asyncio.get_running_loop()
+    cluster.engine.is_away = True
+    change = asyncio.create_task(cluster.report(DEMO, 0, ExitReport(epoch=1, exit_code=0), at="b"))
+    refused = 0
+    until = loop.time() + 60
+    while loop.time() < until:
+        try:
+            live = await cluster.found(cluster.all["b"], DEMO)
+            cluster.all["b"].service.heard(live, 1, 1, None)
+            await cluster.all["b"].service.watch(live, 99)
+        except Unavailable:
+            refused += 1
+    assert refused > 10
+    assert not change.done()
+    cluster.engine.restart()
+    cluster.engine.is_away = False
+    await change
+    for _ in range(10):
+        for slot in (0, 1):
+            await cluster.watch(DEMO, slot, 99, at="b")
+    assert (cluster.owner(), cluster.kinds()) == ("b", [*before, "restarted", "exited"])
+
+
+@virtually
+async def test_a_replica_that_ends_gives_its_runs_away_without_an_error(cluster: Cluster) -> None:
+    launches = [Launch(f"run{number}") for number in range(6)]
+    for launch in launches:
+        await cluster.create(launch, at="b")
+    errors: list[RegistryError] = []
+
+    async def watch(launch: Launch) -> None:
+        at = "b"
+        for _ in range(5):
+            try:
+                live = await cluster.found(cluster.all[at], launch)
+                await cluster.all[at].service.watch(live, 99)
+            except Moved as exc:
+                at = exc.address[0]
+            except RegistryError as exc:
+                errors.append(exc)
+
+    watching = [asyncio.create_task(watch(launch)) for launch in launches]
+    await asyncio.sleep(1.0)
+    began = asyncio.get_running_loop().time()
+    await cluster.all["b"].replica.drain()
+    assert asyncio.get_running_loop().time() - began < 1.0
+    with pytest.raises(Moved):
+        await cluster.all["b"].service.create("late", Launch("late").spec(2))
+    await asyncio.gather(*watching)
+    assert errors == []
+    assert {cluster.owner(launch) for launch in launches} == {"a", "c"}
+
+
+@virtually
+async def test_one_runs_failure_is_its_own(cluster: Cluster) -> None:
+    other = Launch("other")
+    await cluster.create(at="b")
+    await cluster.create(other, at="b")
+    owners = cluster.engine.owners
+    owners["demo"] = type(owners["demo"])("demo", "a", 7)
+    b = cluster.all["b"].service
+    joins = [b.join(one.run, one.token(0), one.join(0)) for one in (DEMO, other)]
+    lost, kept = await asyncio.gather(*joins, return_exceptions=True)
+    assert isinstance(lost, Unavailable)
+    assert not isinstance(kept, BaseException)
+    await cluster.join(DEMO, 0)
+    assert cluster.owner() == "a"
