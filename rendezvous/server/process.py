@@ -14,9 +14,11 @@ import gc
 import logging
 import os
 import resource
+import secrets
 import signal
 import socket
 import ssl
+import time
 from pathlib import Path
 
 import uvloop
@@ -24,8 +26,10 @@ from pydantic import BaseModel, ConfigDict
 
 from rendezvous.server.app import asks_what_is_wrong, make_app
 from rendezvous.server.bereft import launcher_ended
+from rendezvous.server.doors import Doors
 from rendezvous.server.journal import Journal, MemoryJournal
 from rendezvous.server.options import Options
+from rendezvous.server.replica import Replica
 from rendezvous.server.service import Service
 from rendezvous.server.sqlite_journal import SqliteJournal
 from rendezvous.serving.connection_rules import ConnectionRules
@@ -54,6 +58,10 @@ class ServerConfig(BaseModel):
     key: str
     admin_sha256: str
     journal: Path | None = None
+    shared_journal: str | None = None
+    """Of several replicas: where PostgreSQL is."""
+    address: str = ""
+    """Where others are told that this one is, as `host:port`."""
     certificate: Path | None = None
     certificate_key: Path | None = None
     hosts: list[str] = []
@@ -101,27 +109,38 @@ def _hear_of_end(parent: int) -> None:
         raise SystemExit("the launcher ended before its registry was up")
 
 
-async def _serve(config: ServerConfig, sock: socket.socket) -> None:
+async def _service(config: ServerConfig, options: Options) -> tuple[Service, Journal]:
+    """The service with its runs, as far as they are this process's. Raises UsageError."""
+    key, operator = bytes.fromhex(config.key), config.admin_sha256
+    if config.shared_journal is not None:
+        from rendezvous.server.postgres_journal import PostgresJournal
+
+        shared = await PostgresJournal.open(config.shared_journal, secrets.token_hex(16))
+        service = Service(shared, key, operator, options=options)
+        doors = Doors(key, operator, shared.read, time.monotonic, asyncio.sleep)
+        service.place = Replica(shared, service.sequencer, doors, config.address)
+        return service, shared
     journal: Journal = SqliteJournal(config.journal) if config.journal else MemoryJournal()
-    room = Room(config.max_connections)
-    service = Service(
-        journal,
-        bytes.fromhex(config.key),
-        config.admin_sha256,
-        options=Options(
-            config.trust_close,
-            config.max_runs,
-            crowded=room.words,
-            connections=lambda: len(server.server_state.connections),
-        ),
-    )
-    count = await service.sequencer.recover()
-    if count:
+    service = Service(journal, key, operator, options=options)
+    if count := await service.sequencer.recover():
         logger.info("%d runs were recovered from the journal", count)
+    return service, journal
+
+
+async def _serve(config: ServerConfig, sock: socket.socket) -> None:
+    room = Room(config.max_connections)
+    options = Options(
+        config.trust_close,
+        config.max_runs,
+        crowded=room.words,
+        connections=lambda: len(server.server_state.connections),
+    )
+    service, journal = await _service(config, options)
     server = GuardedServer(
         make_app(service, allowed_hosts=[SERVER_NAME, *config.hosts]),
         ConnectionRules(room, may_pass=asks_what_is_wrong(service)),
         closing=service.closing,
+        before_closing=service.place.drain,
         ssl_context=_tls(config),
     )
     # What was imported stays; without this each of the collector's full rounds looks at all of it.

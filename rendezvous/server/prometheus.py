@@ -33,6 +33,10 @@ COUNTERS: Final = {
     "events": "Events that were written to the journal.",
     "commits": "Commits of the journal.",
     "refusals": "Requests that were refused because of a run's state.",
+    "takeovers": "Runs that were taken over from replicas that were gone.",
+    "moves": "Runs that were given to another replica.",
+    "fenced": "Runs that another replica had taken.",
+    "journal_errors": "Beats that the shared journal did not answer.",
 }
 """The help of each of the service's counters."""
 
@@ -170,6 +174,18 @@ _SERIES: Final[tuple[tuple[Family, Callable[[Service], Samples]], ...]] = (
     (
         Family("rdzv_connections", "gauge", "Open connections, with that of the scrape."),
         _one(lambda service: service.sequencer.options.connections()),
+    ),
+    (
+        Family("rdzv_replicas", "gauge", "Replicas of the registry that are alive."),
+        _one(lambda service: 1 + len(service.place.others())),
+    ),
+    (
+        Family(
+            "rdzv_replica_silent_seconds",
+            "gauge",
+            "Time since the shared journal answered this replica.",
+        ),
+        _one(lambda service: service.place.silent_seconds()),
     ),
     (
         Family(

@@ -45,6 +45,7 @@ class Replica:
         self._sequencer = sequencer
         self._address = address
         self._clock = sequencer.meters.clock
+        self._began = self._clock()
         self.members = Membership(journal.id)
         self._doors = doors
         self._changed = Waiters()
@@ -54,7 +55,7 @@ class Replica:
         self._making: Counter[str] = Counter()
         self._unreadable: dict[str, UsageError] = {}
         self.is_draining = self._has_left = False
-        self.counters: Counter[str] = Counter()
+        self.counters = sequencer.counters
         sequencer.kept.on_doubt = self._hurry.set
 
     # --- beats --------------------------------------------------------------------------------
@@ -244,9 +245,20 @@ class Replica:
         if not task.cancelled():
             task.exception()  # whoever still waits for it is told
 
+    def check_ready(self) -> None:
+        """Whether the journal answers; raises Unavailable."""
+        if self.is_draining:
+            raise Unavailable("the registry is closing")
+        if self._sequencer.standstill or not self.members.is_sure(self._clock()):
+            raise Unavailable(self._sequencer.standstill or _CUT_OFF)
+
     def others(self) -> list[str]:
         """Where the other replicas are that are alive."""
         return [one.address for one in self.members.living() if one.id != self.members.me]
+
+    def silent_seconds(self) -> float:
+        """Since the journal has answered; as long as the process has had it, where it never has."""
+        return min(self._clock() - self.members.beaten_at, self._clock() - self._began)
 
     # --- making and giving --------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ from rendezvous.server.prometheus import metrics_text
 from rendezvous.server.service import Service
 from rendezvous.serving.answers import Body
 from rendezvous.version import rdzv_version
-from rendezvous.wire.errors import NotFound
+from rendezvous.wire.errors import NotFound, Unavailable
 from rendezvous.wire.last_words import LastWords, LastWordsReply, RunLastWords
 from rendezvous.wire.log_view import RunView, ViewCall, ViewPost, ViewReply, ViewRequest
 from rendezvous.wire.look import LookCall, LookReport, RunLook
@@ -115,6 +115,13 @@ def _ack(epoch: int, digest: str) -> AckReport:
 
 
 async def _health(service: Service, asked: Asked) -> Response:
+    return _HEALTHY
+
+
+async def _ready(service: Service, asked: Asked) -> Response:
+    if service.closing.is_set():
+        raise Unavailable("the registry is closing")
+    service.place.check_ready()
     return _HEALTHY
 
 
@@ -308,6 +315,9 @@ ROUTES = (
           node, _take_words, LastWordsReply, takes=LastWords, lean=True),
     Route("healthz", "GET", "/healthz", "Whether a registry answers; needs no credential.",
           anyone, _health, str, media=_TEXT, lean=True),
+    Route("readyz", "GET", "/readyz",
+          "Whether runs can be made here: not where the journal is out of reach, or at the end.",
+          anyone, _ready, str, media=_TEXT, lean=True),
     # What each launch says and asks.
     Route("slot_news", "POST", _SLOT, "What the scheduler reports about a slot.",
           maker, lambda service, asked: service.slot_news(asked.live, asked.slot, asked.said),

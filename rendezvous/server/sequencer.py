@@ -60,6 +60,10 @@ _COUNTERS = (
     "events",
     "commits",
     "refusals",
+    "takeovers",
+    "moves",
+    "fenced",
+    "journal_errors",
 )
 
 

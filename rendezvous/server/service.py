@@ -26,8 +26,8 @@ from rendezvous.server.access import Access
 from rendezvous.server.journal import Journal
 from rendezvous.server.live_run import LiveRun
 from rendezvous.server.options import Options
+from rendezvous.server.place import Alone, Place
 from rendezvous.server.relay import Relay, check_member, only_living
-from rendezvous.server.replica import Replica
 from rendezvous.server.sequencer import Change, Sequencer
 from rendezvous.serving.answers import Body
 from rendezvous.serving.connection import CloseReason, Connection
@@ -86,8 +86,7 @@ class Service:
         self.now = self._clock.now
         self._runs = self.sequencer.runs
         self.access = Access(key, admin_sha256, self._runs)
-        self.replica: Replica | None = None
-        """Where there are several: what has to do with the others."""
+        self.place: Place = Alone()
         self.closing = self.sequencer.closing
         self.counters = self.sequencer.counters
 
@@ -95,14 +94,8 @@ class Service:
         """Sequence commands and sweep leases until cancelled."""
         async with TaskGroup() as group:
             group.create_task(self.sequencer.serve())
-            if self.replica is not None:
-                group.create_task(self.replica.serve())
+            group.create_task(self.place.serve())
             group.create_task(self._end_polls())
-
-    async def find(self, name: str, credential: Credential | None) -> None:
-        """Whether to answer here what is asked of a run. Raises Moved or Unavailable otherwise."""
-        if self.replica is not None:
-            await self.replica.find(name, credential)
 
     async def _end_polls(self) -> None:
         """Answer the parked polls once the registry begins to shut down."""
@@ -114,9 +107,7 @@ class Service:
 
     async def create(self, name: str, spec: RunSpec) -> RunStatus:
         """Make a run; raises RunExists, TooManyRuns. The same spec again is answered as before."""
-        if self.replica is None:
-            return await self._create(name, spec)
-        async with self.replica.making(name):
+        async with self.place.making(name):
             return await self._create(name, spec)
 
     async def _create(self, name: str, spec: RunSpec) -> RunStatus:
@@ -236,7 +227,7 @@ class Service:
         self, name: str, credential: Credential | None, request: JoinRequest
     ) -> tuple[LiveRun, JoinReply]:
         """Take a node into its slot."""
-        await self.find(name, credential)  # it may have gone while the body was read
+        await self.place.find(name, credential)  # it may have gone while the body was read
         live = self.access.joiner(name, credential, request.slot, request.generation)
         self.counters["joins"] += 1
         refused: list[Mismatch] = []

@@ -15,10 +15,11 @@ logger = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 64 * 1024
 
-_ANY_HOST = ("/healthz", "/metrics")
+_ANY_HOST = ("/healthz", "/readyz", "/metrics")
 """Paths of machines that name a host as they dial it, by its address: probes, and Prometheus, which
 has no setting for it. A web page that has had a name resolve to us gets nothing there: the first
-tells nothing, and the other one needs a credential in a header that no browser sends by itself."""
+two tell nothing, and the last one needs a credential in a header that no browser sends by itself.
+"""
 
 
 class PeerGone(Exception):

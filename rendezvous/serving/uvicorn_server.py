@@ -11,7 +11,7 @@ import functools
 import socket
 import ssl
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import FrameType
 from typing import Any
 
@@ -35,8 +35,9 @@ _STARTUP_FAILURE = 3  # as uvicorn's own, which each version keeps elsewhere
 class GuardedServer(uvicorn.Server):
     """A uvicorn server on listening sockets that the caller made: `run(sockets=[...])`.
 
-    SIGTERM and SIGINT end it: `closing` is set, the app ends its long polls, and after the app's
-    own shutdown uvicorn raises the signal again, so that the process ends by it.
+    SIGTERM and SIGINT end it: what is to be done before is, `closing` is set, the app ends its long
+    polls, and after the app's own shutdown uvicorn raises the signal again, so that the process
+    ends by it.
 
     With an `ssl_context` the server speaks TLS and nothing else. Every answer has the `headers`.
     """
@@ -47,6 +48,7 @@ class GuardedServer(uvicorn.Server):
         rules: ConnectionRules,
         *,
         closing: asyncio.Event,
+        before_closing: Callable[[], Awaitable[None]] | None = None,
         ssl_context: ssl.SSLContext | None = None,
         headers: Sequence[tuple[str, str]] = SECURITY_HEADERS,
     ) -> None:
@@ -64,6 +66,7 @@ class GuardedServer(uvicorn.Server):
         super().__init__(config)
         self._rules = rules
         self._closing = closing
+        self._before_closing = before_closing
         self._ssl_context = ssl_context
         self._told = asyncio.Event()
 
@@ -105,6 +108,8 @@ class GuardedServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """See the base class, which waits for a tenth of a second at each step: the end of each
         launch waits for this."""
+        if self._before_closing is not None:
+            await self._before_closing()
         self._closing.set()
         for server in self.servers:
             server.close()

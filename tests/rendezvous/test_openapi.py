@@ -41,4 +41,4 @@ def test_all_but_the_health_check_need_a_credential() -> None:
         for op in item.values()
         if "security" in op
     ]
-    assert free == ["/healthz"]
+    assert free == ["/healthz", "/readyz"]

@@ -37,7 +37,7 @@ class One:
         self.journal = EngineJournal(engine, name)
         self.service = Service(self.journal, KEY, OPERATOR.sha256(), clock=clock)
         doors = Doors(KEY, OPERATOR.sha256(), self.journal.read, clock, asyncio.sleep)
-        self.replica = self.service.replica = Replica(
+        self.replica = self.service.place = Replica(
             self.journal, self.service.sequencer, doors, f"{name}:29600"
         )
         self.task = asyncio.create_task(self.service.serve())
@@ -114,7 +114,7 @@ class Cluster:
         return view
 
     async def found(self, one: One, launch: Launch, shown: Credential = OPERATOR) -> LiveRun:
-        await one.service.find(launch.run, shown)
+        await one.service.place.find(launch.run, shown)
         return one.service.access.run(launch.run, shown, "write")
 
     async def bring_to_running(self, launch: Launch = DEMO, nodes: int = 2, at: str = "a") -> None:
@@ -168,7 +168,7 @@ async def test_a_run_is_made_where_it_is_asked_for_and_others_say_where_that_is(
     await cluster.create(at="b")
     assert cluster.owner() == "b"
     with pytest.raises(Moved) as caught:
-        await cluster.all["c"].service.find("demo", OPERATOR)
+        await cluster.all["c"].service.place.find("demo", OPERATOR)
     assert caught.value.address == "b:29600"
     with pytest.raises(Moved):
         await cluster.all["a"].service.create("demo", DEMO.spec(2))
@@ -184,11 +184,11 @@ async def test_to_a_stranger_another_replicas_run_is_one_that_does_not_exist(
     keys, other = DEMO.keys, Launch("other").keys
     for good in (keys.read, keys.admin, keys.look, keys.logs, keys.join_token(1, 1), OPERATOR):
         with pytest.raises(Moved):
-            await cluster.all["a"].service.find("demo", good)
+            await cluster.all["a"].service.place.find("demo", good)
     for wrong in (None, other.read, other.admin, other.join_token(1, 1), keys.join_token(1, 2)):
         for name in "ab":
-            await cluster.all[name].service.find("demo", wrong)
-            await cluster.all[name].service.find("nosuch", wrong)
+            await cluster.all[name].service.place.find("demo", wrong)
+            await cluster.all[name].service.place.find("nosuch", wrong)
     with pytest.raises(NotFound):
         cluster.all["a"].service.access.run("demo", other.read, "read")
 
