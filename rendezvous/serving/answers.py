@@ -9,7 +9,7 @@ from http import HTTPStatus
 
 from starlette.types import Scope, Send
 
-from rendezvous.wire.errors import Mismatch, RdzvError
+from rendezvous.wire.errors import Mismatch, Moved, RdzvError
 from rendezvous.wire.types import Problem
 
 SECURITY_HEADERS = [("cache-control", "no-store"), ("x-content-type-options", "nosniff")]
@@ -61,6 +61,7 @@ def problem_response(
         hint=error.hint,
         retryable=error.retryable,
         command_word=error.command_word if isinstance(error, Mismatch) else None,
+        address=(error.address or None) if isinstance(error, Moved) else None,
     )
     body = problem.model_dump_json(exclude_none=True).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]

@@ -22,6 +22,7 @@
     ├── RegistryError           the registry cannot do it now (5xx)
     │   ├── InternalError       500
     │   ├── Unavailable         503   closing, or overloaded; retry
+    │   ├── Moved               421   another replica of the registry owns the run
     │   └── StorageFull         507   the journal cannot be written
     └── RunError                the run, or this node's part of it, came to an end
         ├── JoinTimeout         a slot was not filled in time                         exit 80
@@ -271,10 +272,12 @@ class Unavailable(RegistryError, code="unavailable", status=503, retryable=True)
 
 
 class Moved(RegistryError, code="moved", status=421, retryable=True):
-    """Another replica of the registry has the run.
+    """Another replica of the registry owns the run.
+
+    A client that is told so asks there; nobody else meets it.
 
     Attributes:
-        address: Where it is reached, as `host:port`.
+        address: Where that replica is: HOST:PORT, IPv6 in brackets; empty: not known.
     """
 
     def __init__(self, message: str, *, hint: str = "", address: str = "") -> None:

@@ -129,3 +129,6 @@ class Problem(Wire):
     command_word: CommandWord | None = Field(
         None, description="The first word of COMMAND, from 1, in which this node differs."
     )
+    address: str | None = Field(
+        None, description="Code `moved`: where the run is: HOST:PORT, IPv6 in brackets."
+    )

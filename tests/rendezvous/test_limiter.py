@@ -15,7 +15,7 @@ from rendezvous.serving.connection import CloseReason, Connection
 from rendezvous.serving.limiter import MAX_SOURCES, FailedLogins, Strangers
 from rendezvous.serving.room import MAX_REFUSALS, RESERVE, Room, Seat
 from rendezvous.serving.trouble import Trouble
-from rendezvous.wire.errors import Mismatch
+from rendezvous.wire.errors import Mismatch, Moved
 from tests.support.served import FakeClock
 from tests.support.virtual_time import run_virtually
 
@@ -102,12 +102,16 @@ async def test_a_callback_is_called_once_also_when_it_is_given_each_time_or_afte
     assert calls[1:] == [(CloseReason.FIN,)]
 
 
-def test_only_a_word_of_command_that_differs_is_more_than_every_refusal_says() -> None:
+def test_only_a_word_that_differs_or_an_address_is_more_than_every_refusal_says() -> None:
     shape = ["code", "hint", "message", "retryable"]
     plain, other = Mismatch("another --nnodes"), Mismatch("other words", command_word=3)
     assert sorted(json.loads(problem_response(plain, close=False)[2])) == shape
     told = json.loads(problem_response(other, close=False)[2])
     assert (sorted({*told} - {"command_word"}), told["command_word"]) == (shape, 3)
+    status, _, body = problem_response(Moved("it is there", address="[::1]:29600"), close=False)
+    told = {"code": "moved", "message": "it is there", "hint": "", "retryable": True}
+    assert (status, json.loads(body)) == (421, told | {"address": "[::1]:29600"})
+    assert json.loads(problem_response(Moved("it is there"), close=False)[2]) == told
 
 
 def test_waiters_that_were_woken_are_let_go() -> None:
