@@ -18,12 +18,12 @@ from launcher.state.state_dir import LaunchRecord, StateDir
 from launcher.symmetric.platforms import restarts_of_job
 from launcher.symmetric.start import group_launch_id
 from rendezvous.talk.credentials import Credential, RunKeys, registry_credential
-from rendezvous.talk.join_string import JoinString, RegistryPlace, RegistryString
+from rendezvous.talk.join_string import JoinString, RegistryPlace, RegistryString, with_port
 from rendezvous.talk.macs import word_macs
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.node import Job
 from rendezvous.wire.run import RunSpec
-from rendezvous.wire.words import bracketed, printable
+from rendezvous.wire.words import printable
 from worker.contracts import FRAMEWORKS
 from worker.contracts.variables import ProgramOptions
 
@@ -50,7 +50,7 @@ class Footing:
     @cached_property
     def plan(self) -> Plan:
         """With the launch id."""
-        first = self.place.addresses[0] if self.place.addresses else ""
+        first = next((self.place.host_and_port(one)[0] for one in self.place.addresses), "")
         return replace(self.prepared.plan, launch_id=self.keys.launch_id, master_addr=first)
 
     @property
@@ -128,7 +128,7 @@ def _where(place: RegistryPlace) -> str:
     first = next(iter(place.addresses), "")
     more = len(place.addresses) - 1
     also = f" or one of {more} other addresses" if more > 0 else ""
-    return printable(f"{bracketed(first)}:{place.port}{also}", 253)
+    return printable(f"{with_port(*place.host_and_port(first))}{also}", 253)
 
 
 class Surveyor:
@@ -152,7 +152,7 @@ class Surveyor:
 
     def former(self) -> Former | None:
         """The launch that is on record."""
-        record, standing = self._record, self._prepared.standing
+        record, standing = self._record, self._standing()
         if record is None:
             return None
         return Former(
@@ -196,9 +196,17 @@ class Surveyor:
         self.footing = footing
         return footing
 
+    def _standing(self) -> RegistryString | None:
+        """The standing registry that is wanted, as this run's clients dial it: from here the order
+        goes into the join strings and the record."""
+        standing = self._prepared.standing
+        if standing is None:
+            return None
+        return replace(standing, place=standing.place.ordered_for(self._state.run))
+
     def make(self, ground: Ground) -> Footing:
         """Make the ground; a later launcher reads it. Raises UsageError."""
-        standing = self._prepared.standing
+        standing = self._standing()
         match ground:
             case Resumed():
                 assert self.footing is not None

@@ -37,7 +37,7 @@ def last_line(run: str, result: Result, state: StateDir) -> str:
     record = state.record()
     if result.code == Cause.JOIN_TIMEOUT and record is not None:
         place = record.registry_place()
-        text += f" (port {place.port} of {', '.join(place.addresses)})"
+        text += f" ({place.where()})"
     if result.status != "ok":
         whose = "the program's" if result.exit_code_of == "program" else "rdzv's"
         text += f"; exit code {result.exit_code} ({whose})"

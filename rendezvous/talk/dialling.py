@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from rendezvous.frozen import frozen
 from rendezvous.talk.failures import Fault, NetworkFailure, unreachable
-from rendezvous.talk.join_string import RegistryPlace
+from rendezvous.talk.join_string import RegistryPlace, own_port, with_port
 from rendezvous.talk.network import Line, Network, Request
 
 HEAD_START_SECONDS = 0.25
@@ -100,7 +100,9 @@ async def _dial_name(
     """Dial an address, or those of a name one after another."""
     if delay:
         await asyncio.sleep(delay)
-    *others, last = await network.addresses_of(name, seconds)
+    host, port = place.host_and_port(name)
+    found = await network.addresses_of(host, seconds)
+    *others, last = [with_port(one, port) if own_port(name) else one for one in found]
     for address in others:
         with contextlib.suppress(NetworkFailure):
             return await _dial_address(network, place, address, seconds)

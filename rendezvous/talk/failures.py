@@ -86,7 +86,7 @@ def unreachable(place: RegistryPlace, failures: Mapping[str, NetworkFailure]) ->
     """
     words = "; ".join(f"{a}: {_dial_words(failures[a], place)}" for a in place.addresses)
     return Unavailable(
-        f"no registry at port {place.port} of {', '.join(place.addresses)} ({words})",
+        f"no registry at {place.where()} ({words})",
         hint=_hint_for({failure.fault for failure in failures.values()}),
     )
 

@@ -53,7 +53,7 @@ class HttpNetwork:
     async def open(self, place: RegistryPlace, address: str, seconds: float) -> Line:
         with _translated():
             verify = await self._context(place, address, seconds)
-            return HttpLine(address, place.port, verify, seconds)
+            return HttpLine(*place.host_and_port(address), verify, seconds)
 
     async def _context(
         self, place: RegistryPlace, address: str, seconds: float
@@ -72,10 +72,11 @@ class HttpNetwork:
         """
         from rendezvous.talk.certificate import pin_of_certificate
 
+        to, context = place.host_and_port(address), _unverified_context()
         try:
             async with timeout(seconds):
                 _, writer = await asyncio.open_connection(
-                    address, place.port, ssl=_unverified_context(), server_hostname=SERVER_NAME
+                    *to, ssl=context, server_hostname=SERVER_NAME
                 )
         except ConnectionResetError as exc:
             raise NetworkFailure(Fault.NO_TLS) from exc

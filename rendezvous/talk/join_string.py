@@ -6,11 +6,12 @@ it is, and packed JSON with a checksum.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import zlib
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import TypeAdapter
@@ -19,6 +20,7 @@ from rendezvous.frozen import frozen
 from rendezvous.talk.credentials import Credential, base64url, from_base64url
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.types import RunId
+from rendezvous.wire.words import bracketed
 
 T = TypeVar("T")
 
@@ -105,6 +107,22 @@ def _whole(value: Any, most: int = 1_000_000) -> int:
     return value
 
 
+_WITH_PORT = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:\s]+)):([0-9]{1,5})\Z", re.ASCII)
+
+
+def own_port(address: str) -> tuple[str, int] | None:
+    """Host and port of HOST:PORT or [IPv6]:PORT; None for what has no port, as any IPv6 alone."""
+    found = _WITH_PORT.match(address)
+    if found is None or not 0 < int(found[3]) < 65_536:
+        return None
+    return found[1] or found[2], int(found[3])
+
+
+def with_port(host: str, port: int) -> str:
+    """The inverse of `own_port`."""
+    return f"{bracketed(host)}:{port}"
+
+
 Trust = Literal["plain", "certificate", "public_key"]
 
 
@@ -113,21 +131,48 @@ class RegistryPlace:
     """Where a registry is, and how it proves itself.
 
     Attributes:
-        addresses: Host names or IP literals, best first; all are dialled side by side.
-        port: TCP port.
+        addresses: Host names or IP literals, best first, each with a port of its own or without.
+        port: TCP port of those without.
         trust: `plain` (loopback), `certificate` (DER) or `public_key` (SHA-256 of the SPKI).
         proof: The certificate or the pin; empty for `plain`.
+        replicas: The addresses are those of different replicas, one each, and are dialled one
+            after another; else they are one machine's, and are dialled side by side.
     """
 
     addresses: tuple[str, ...]
     port: int
     trust: Trust = "plain"
     proof: bytes = b""
+    replicas: bool = False
+
+    def host_and_port(self, address: str) -> tuple[str, int]:
+        """What to dial for an address of this place."""
+        return own_port(address) or (address, self.port)
+
+    def where(self) -> str:
+        """In words: `port 29600 of a, b`, or `a:1, b:2` where the ports differ."""
+        found = [self.host_and_port(address) for address in self.addresses]
+        ports = {port for _, port in found} or {self.port}
+        if len(ports) > 1:
+            return ", ".join(with_port(*one) for one in found)
+        return f"port {ports.pop()} of {', '.join(host for host, _ in found)}"
+
+    def ordered_for(self, run: str) -> RegistryPlace:
+        """As the clients of this run dial it: replicas in the order of rendezvous hashing.
+
+        The launcher and all nodes of a run meet at one replica, and the runs spread over all.
+        """
+        if not self.replicas:
+            return self
+        weight = {one: hashlib.sha256(f"{run}|{one}".encode()).digest() for one in self.addresses}
+        order = sorted(self.addresses, key=weight.__getitem__, reverse=True)
+        return replace(self, addresses=tuple(order))
 
     def to_json(self) -> dict[str, Any]:
         """The short form inside the join string."""
         proof = base64url(self.proof)
-        return {"a": list(self.addresses), "p": self.port, "t": self.trust, "c": proof}
+        value = {"a": list(self.addresses), "p": self.port, "t": self.trust, "c": proof}
+        return value | {"m": True} if self.replicas else value
 
     @staticmethod
     def from_json(value: dict[str, Any]) -> RegistryPlace:
@@ -135,9 +180,8 @@ class RegistryPlace:
         if value["t"] not in get_args(Trust):
             raise ValueError("not a way of trusting a registry that this version knows")
         addresses = tuple(str(address) for address in value["a"])
-        return RegistryPlace(
-            addresses, _whole(value["p"], 65_535), value["t"], from_base64url(value["c"])
-        )
+        port, proof = _whole(value["p"], 65_535), from_base64url(value["c"])
+        return RegistryPlace(addresses, port, value["t"], proof, value.get("m") is True)
 
 
 @frozen

@@ -87,7 +87,7 @@ class Network(Protocol):
         """The addresses of a name, at least one, else NetworkFailure; an address is its own."""
 
     async def open(self, place: RegistryPlace, address: str, seconds: float) -> Line:
-        """A line to an IP address of that place.
+        """A line to an IP address of that place, with a port of its own or without.
 
         Nothing is sent to whoever has not proven what the place says: NetworkFailure is raised.
         `seconds` is the time-out of each connection that is opened, and of what is sent on it.

@@ -20,7 +20,13 @@ from launcher.run.values import Fresh, Key, Outcome
 from launcher.schedulers.contract import SchedulerContext
 from launcher.settings import LaunchSettings
 from launcher.symmetric.start import group_launch_id
-from rendezvous.talk.join_string import JoinString, group_token_text
+from rendezvous.talk.credentials import registry_credential
+from rendezvous.talk.join_string import (
+    JoinString,
+    RegistryPlace,
+    RegistryString,
+    group_token_text,
+)
 from rendezvous.wire.errors import Unavailable, UsageError
 from rendezvous.wire.run import Phase, Result, SlotState
 from tests.launcher.world import OK, Fleet, World, virtual
@@ -116,6 +122,23 @@ def test_03_69_only_what_is_on_one_machine_meets_at_a_loopback_address_and_alone
     joins = [JoinString.parse(footing.join(Key(slot, 1))) for slot in (0, 1)]
     assert [join.place.addresses for join in joins] == [near, V4 if alone else FAR]
     assert [join.slot for join in joins] == [0, 1]
+
+
+def test_a_launch_and_its_nodes_dial_the_replicas_of_a_standing_registry_in_one_order(
+    world: World,
+) -> None:
+    there = ("10.0.0.1", "[fd00::2]:8", "c:9")
+    place = RegistryPlace(there, 29_600, "certificate", b"proof", replicas=True)
+    standing = RegistryString(place, registry_credential(bytes(32)))
+    footing = surveyed(world, replace(prepared("manual"), standing=standing))
+    ordered = place.ordered_for("r")
+    assert ordered.addresses == ("[fd00::2]:8", "10.0.0.1", "c:9")
+    joins = [JoinString.parse(footing.join(Key(slot, 1))).place for slot in (0, 1)]
+    record = world.state().record()
+    assert record is not None
+    assert [footing.near, *joins, record.registry_place()] == [ordered] * 4
+    assert footing.plan.master_addr == "fd00::2"
+    assert footing.spec().registry == "[fd00::2]:8 or one of 2 other addresses"
 
 
 @pytest.mark.parametrize(

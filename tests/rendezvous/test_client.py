@@ -111,7 +111,8 @@ class Hosts:
 
     async def addresses_of(self, name: str, seconds: float) -> list[str]:
         """See the protocol."""
-        return [address for address in self.hosts if address.startswith(name)]
+        known = [address.partition(":")[0] for address in self.hosts]
+        return [address for address in known if address.startswith(name)]
 
     async def open(self, place: RegistryPlace, address: str, seconds: float) -> Line:
         """See the protocol."""
@@ -170,6 +171,11 @@ def test_the_addresses_of_a_name_are_dialled_one_after_another() -> None:
     hosts = {"n1": Host(1.0, Fault.FILTERED), "n2": Host(0.5), "n3": Host()}
     assert kept(hosts, "n") == ("http://n2", 1.5)
     assert hosts["n3"].asked == []
+
+
+def test_the_addresses_of_a_name_are_dialled_at_its_own_port() -> None:
+    hosts = {"n1:7": Host(0.0, Fault.REFUSED), "n2:7": Host()}
+    assert kept(hosts, "n:7") == ("http://n2:7", 0.0)
 
 
 def test_an_address_that_makes_the_client_stumble_is_told_as_well() -> None:

@@ -86,6 +86,15 @@ def test_every_address_is_told_in_the_order_of_the_list() -> None:
     )
 
 
+def test_where_the_ports_differ_each_address_is_told_with_its_own() -> None:
+    place = RegistryPlace(("a", "b:7"), 29600)
+    failures = {a: NetworkFailure(Fault.FILTERED) for a in place.addresses}
+    told = "no answer (filtered, or the host is down)"
+    assert unreachable(place, failures).message == (
+        f"no registry at a:29600, b:7 (a: {told}; b:7: {told})"
+    )
+
+
 OTHER_JOIN = "another program or a newer launch listens there: start this node with the RDZV_JOIN"
 
 

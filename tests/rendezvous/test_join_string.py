@@ -6,7 +6,9 @@ import base64
 import json
 import re
 import zlib
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +20,9 @@ from rendezvous.talk.join_string import (
     RegistryPlace,
     RegistryString,
     group_token_text,
+    own_port,
     parse_group_token,
+    with_port,
     without_secrets,
 )
 from rendezvous.wire.errors import UsageError
@@ -60,11 +64,83 @@ def test_a_join_string_with_a_certificate_and_three_addresses_is_below_a_kilobyt
         RegistryPlace(("127.0.0.1",), 29_600),
         RegistryPlace(("10.0.0.1", "::1"), 1, "public_key", public_key_pin(SECRET)),
         RegistryPlace(("::1",), 1, "certificate", b"\x00\x00\x17"),  # AAAX
+        RegistryPlace(("10.0.0.1:7", "[fd00::1]:8"), 1, replicas=True),
         PLACE,
     ],
 )
 def test_a_place_is_read_back_from_json(place: RegistryPlace) -> None:
     assert RegistryPlace.from_json(json.loads(json.dumps(place.to_json()))) == place
+
+
+def test_only_replicas_are_written_as_such() -> None:
+    assert set(PLACE.to_json()) == {"a", "p", "t", "c"}
+    value = replace(PLACE, replicas=True).to_json()
+    assert value == PLACE.to_json() | {"m": True}
+    assert not RegistryPlace.from_json(value | {"m": 1}).replicas
+
+
+@pytest.mark.parametrize(
+    ("address", "found"),
+    [
+        ("10.0.0.1:29600", ("10.0.0.1", 29_600)),
+        ("rank0.example.org:1", ("rank0.example.org", 1)),
+        ("[fd00::1]:65535", ("fd00::1", 65_535)),
+        ("10.0.0.1", None),
+        ("fd00:10:20::1", None),
+        ("::1", None),
+        ("fd00::1:29600", None),
+        ("[fd00::1]", None),
+        ("10.0.0.1:", None),
+        ("10.0.0.1:0", None),
+        ("10.0.0.1:65536", None),
+        ("10.0.0.1:-1", None),
+        ("10.0.0.1:\u0661", None),
+        ("a b:1", None),
+        ("http://10.0.0.1:1", None),
+        (":1", None),
+        ("10.0.0.1:1\n", None),
+        ("", None),
+    ],
+)
+def test_an_address_may_have_a_port_of_its_own(address: str, found: tuple[str, int] | None) -> None:
+    assert own_port(address) == found
+    assert found is None or with_port(*found) == address
+    assert PLACE.host_and_port(address) == (found or (address, 29_600))
+
+
+@pytest.mark.parametrize(
+    ("addresses", "words"),
+    [
+        (("a", "b"), "port 29600 of a, b"),
+        (("a", "b:29600"), "port 29600 of a, b"),
+        (("a:7", "b:7"), "port 7 of a, b"),
+        (("a", "[::1]:7"), "a:29600, [::1]:7"),
+        ((), "port 29600 of "),
+    ],
+)
+def test_where_a_registry_is_in_words(addresses: tuple[str, ...], words: str) -> None:
+    assert RegistryPlace(addresses, 29_600).where() == words
+
+
+REPLICAS = replace(PLACE, addresses=("a:1", "b:2", "c:3"), replicas=True)
+
+
+def test_the_clients_of_a_run_dial_the_same_replica_first_and_runs_spread() -> None:
+    orders = [REPLICAS.ordered_for(f"run-{number}").addresses for number in range(300)]
+    again = replace(REPLICAS, addresses=("c:3", "b:2", "a:1"))
+    assert [again.ordered_for(f"run-{number}").addresses for number in range(300)] == orders
+    assert REPLICAS.ordered_for("run-0") == replace(REPLICAS, addresses=orders[0])
+    first = Counter(order[0] for order in orders)
+    assert all(70 < first[address] < 130 for address in REPLICAS.addresses)
+    assert PLACE.ordered_for("run-0") is PLACE
+
+
+def test_without_a_replica_its_runs_alone_go_elsewhere() -> None:
+    two = replace(REPLICAS, addresses=("a:1", "c:3"))
+    for number in range(50):
+        order = list(REPLICAS.ordered_for(f"run-{number}").addresses)
+        order.remove("b:2")
+        assert list(two.ordered_for(f"run-{number}").addresses) == order
 
 
 def refused_quietly(variable: str, text: str) -> str:

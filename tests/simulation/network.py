@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rendezvous.serving.connection import CloseReason, Connection
 from rendezvous.talk.failures import Fault, NetworkFailure
-from rendezvous.talk.join_string import RegistryPlace
+from rendezvous.talk.join_string import RegistryPlace, with_port
 from rendezvous.talk.network import Answer, Line, Request
 from tests.simulation.asgi import serve
 from tests.simulation.stream import SimulatedStream, too_late
@@ -338,7 +338,8 @@ class Door:
     async def open(self, place: RegistryPlace, address: str, seconds: float) -> Line:
         return SimulatedLine(self, place, address, seconds)
 
-    async def connect(self, place: RegistryPlace, address: str, seconds: float) -> Wire:
+    async def connect(self, place: RegistryPlace, where: str, seconds: float) -> Wire:
+        address, port = place.host_and_port(where)
         give_up_at = self._loop.time() + seconds
         while self._network.is_cut(self._path, address):
             await asyncio.sleep(min(_SYN_SECONDS, seconds))
@@ -346,7 +347,7 @@ class Door:
                 raise NetworkFailure(Fault.FILTERED, opened=False)
         known = LOOPBACK if self._path.is_local else ADDRESSES  # beside the registry, or not
         registry = self._network.registry
-        if registry is None or address not in known or place.port != registry.port:
+        if registry is None or address not in known or port != registry.port:
             await asyncio.sleep(0.001)
             raise NetworkFailure(Fault.REFUSED, opened=False)
         if place.proof != registry.proof:
@@ -397,7 +398,7 @@ class SimulatedLine:
         self._seconds = seconds
         self._idle: list[Wire] = []
         self._used: list[Wire] = []
-        self.base = f"https://{address}:{place.port}"
+        self.base = f"https://{with_port(*place.host_and_port(address))}"
 
     async def request(self, request: Request, seconds: float) -> Answer:
         wire = self._kept() or await self._door.connect(self._place, self._address, self._seconds)
