@@ -7,24 +7,20 @@ refusal becomes the error that its code names.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import random
-from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, TypeVar, cast
 from urllib.parse import urlencode
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
-from rendezvous.background import in_background
 from rendezvous.talk.credentials import Credential
-from rendezvous.talk.dialling import dial, dials_again
-from rendezvous.talk.failures import NetworkFailure, words_of
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.talk.known_table import KnownTable
-from rendezvous.talk.network import Line, Network, Request
+from rendezvous.talk.lines import Lines
+from rendezvous.talk.network import Network, Request
 from rendezvous.talk.retry import RANDOM, persistently, retry_pause
 from rendezvous.wire.errors import Mismatch, RdzvError, Unavailable, error_from_code
 from rendezvous.wire.metrics import MetricBatch, MetricReply, RunMetrics
@@ -96,21 +92,11 @@ class RegistryClient:
         network: Network | None = None,
         draw: random.Random | None = None,
     ) -> None:
-        self.place = place
+        self.lines = Lines(place, request_seconds, network)
         self.credential = credential.text() if isinstance(credential, Credential) else credential
         self.pause = functools.partial(retry_pause, draw or RANDOM)
         """Seconds before the next try of what failed."""
         self._seconds = request_seconds
-        self._network = network
-        self._line: Line | None = None
-        self._former: list[Line] = []
-        self._waits: Counter[Line] = Counter()
-        """How many requests wait on each line."""
-        self._dial_again = False
-        self._dialling = asyncio.Lock()
-        self._address = ""
-        self._late: set[str] = set()
-        self.base = ""
         self._known = KnownTable()
 
     async def __aenter__(self) -> RegistryClient:
@@ -119,52 +105,22 @@ class RegistryClient:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    # --- its line to the registry -------------------------------------------------------------
-
     async def connect(self) -> str:
-        """Dial all addresses side by side; returns the base URL of the one that is used.
+        """Dial all addresses; returns the base URL of the one that is used.
 
         Raises Unavailable, with what happened at each address, where none has proven itself.
         """
-        if self._network is None:
-            self._network = await in_background(_real_network)
-        await dial(self._network, self.place, self._keep, late=self._late, seconds=self._seconds)
+        await self.lines.dial()
         return self.base
 
-    def _keep(self, address: str, line: Line) -> None:
-        """Use this line from now on.
-
-        The former one is closed once a request has been answered on the new one, and nobody waits
-        on it: to the registry a node whose last connection is closed is gone.
-        """
-        if self._line is not None:
-            self._former.append(self._line)
-        self._address, self._line, self._dial_again = address, line, False
-        self.base = line.base
-
-    async def _ready(self) -> Line:
-        async with self._dialling:
-            if self._line is None or self._dial_again:
-                await self.connect()
-        assert self._line is not None
-        return self._line
+    @property
+    def base(self) -> str:
+        """The base URL that is used; empty before one is."""
+        return self.lines.base
 
     async def close(self) -> None:
         """Close all connections."""
-        lines, self._former, self._line = [*self._former, self._line], [], None
-        for line in filter(None, lines):
-            await line.aclose()
-
-    async def _answered(self, line: Line) -> None:
-        """An answer has come on this line: if that was late, it is a good one all the same."""
-        if line in self._former and self._line is not None and len(self.place.addresses) == 1:
-            self._former[self._former.index(line)], self._line = self._line, line
-        if line is self._line:
-            unused = [one for one in self._former if not self._waits[one]]
-            self._former = [one for one in self._former if self._waits[one]]
-            for one in unused:
-                del self._waits[one]
-                await one.aclose()
+        await self.lines.close()
 
     async def request(
         self,
@@ -180,11 +136,11 @@ class RegistryClient:
         What can be called gives the body once there is a connection, which may take its time.
         Where none could be opened, the next call dials all addresses again.
         """
-        line = await self._ready()
-        with self._waiting(line):
+        line = await self.lines.ready()
+        with self.lines.waiting(line):
             request = self._request(method, path, body() if callable(body) else body, params)
             answer = await line.request(request, seconds or self._seconds)
-        await self._answered(line)
+        await self.lines.answered(line)
         if answer.status >= 400:
             raise _refusal(answer.status, answer.body)
         return answer.body
@@ -205,18 +161,6 @@ class RegistryClient:
         content = None if body is None else to_json(body)
         return Request(method, target, headers, content)
 
-    @contextlib.contextmanager
-    def _waiting(self, line: Line) -> Iterator[None]:
-        """Keep the line; and what its network's failure means for this call, and the next."""
-        self._waits[line] += 1
-        try:
-            yield
-        except NetworkFailure as exc:
-            self._dial_again |= dials_again(exc, len(self.place.addresses))
-            raise Unavailable(f"{self.base}: {words_of(exc)}") from exc
-        finally:
-            self._waits[line] -= 1
-
     async def _persistently(
         self, method: str, path: str, body: Callable[[], object] | None = None, *, late: float
     ) -> bytes:
@@ -226,18 +170,8 @@ class RegistryClient:
             late=late,
             again_after=self._seconds / 2,
             pause=self.pause,
-            on_late=self._try_elsewhere,
+            on_late=self.lines.try_elsewhere,
         )
-
-    def _try_elsewhere(self) -> None:
-        """Large messages may vanish on this way, or answers go to another machine that has this
-        node's address there, or something between has forgotten all connections of this host: an
-        idle one is then as dead as that on which the answer is late."""
-        if len(self.place.addresses) > 1:
-            self._late.add(self._address)
-            self._dial_again = True
-        elif self._line is not None and not self._dial_again:
-            self._keep(self._address, self._line.anew())
 
     # --- what a node says ---------------------------------------------------------------------
 
@@ -368,20 +302,13 @@ class RegistryClient:
     async def events(self, run: str, after: int = 0) -> AsyncGenerator[EventLine, None]:
         """The run's events as they happen, until the run is over."""
         request = self._request("GET", f"/v1/runs/{run}/events", None, {"after": after})
-        with self._waiting(line := await self._ready()):
+        with self.lines.waiting(line := await self.lines.ready()):
             async with line.stream(request, _QUIET_SECONDS) as answer:
                 if answer.status >= 400:
                     raise _refusal(answer.status, await answer.read())
                 async for text in answer.lines():
                     if text:
                         yield _parse(EventLine, text.encode())
-
-
-def _real_network() -> Network:
-    """httpx: a launcher imports it beside the start of its registry and its nodes."""
-    from rendezvous.talk.http_network import HttpNetwork
-
-    return HttpNetwork()
 
 
 @functools.cache

@@ -149,7 +149,7 @@ def kept(hosts: Mapping[str, Host], *names: str, late: tuple[str, ...] = ()) -> 
     """The address that is kept, and when."""
 
     async def connect(client: RegistryClient) -> None:
-        client._late |= set(late)
+        client.lines.late |= set(late)
         await client.connect()
 
     return with_client(hosts, connect, *names)[1:]
@@ -341,7 +341,7 @@ def test_after_a_new_dial_the_old_line_is_kept_until_the_new_one_has_answered() 
 
     async def work(client: RegistryClient) -> None:
         await client.runs()
-        client._dial_again = True
+        client.lines.dial_again = True
         await client.runs()
 
     with_client({"a": host}, work)

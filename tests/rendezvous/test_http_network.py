@@ -257,7 +257,7 @@ async def test_a_stream_of_events_that_breaks_off_is_told(answer: bytes, words: 
 async def test_a_stream_of_events_for_which_there_is_nobody_is_told() -> None:
     async with fake(says(OK)) as server, client_of(server.place) as client:
         await client.connect()
-        line = client._line
+        line = client.lines.used
         assert line is not None
     refused = Request("GET", "/v1/runs/r/events", {})
     with pytest.raises(NetworkFailure) as raised:
@@ -272,10 +272,10 @@ async def test_a_stream_that_is_quiet_for_too_long_is_told_and_its_connection_cl
 
     async with fake(script) as server, client_of(server.place) as client:
         await client.connect()
-        assert client._line is not None
+        assert client.lines.used is not None
         asked = Request("GET", "/v1/runs/r/events", {})
         with pytest.raises(NetworkFailure) as raised:
-            async with client._line.stream(asked, 0.1):
+            async with client.lines.used.stream(asked, 0.1):
                 pass
         assert raised.value.fault is Fault.SILENT
         await soon(lambda: not server.lines[1].is_open)

@@ -226,7 +226,7 @@ def test_a_stranger_is_refused_as_in_reality(
     path = world.network.path(0, 0)
     path.cut_up_until = 0.0 if place else 1e9
     client = world.client(place_of(1), path, world.network.door(path), OPERATOR)
-    client.place = replace(place_of(1), **place)
+    client.lines.place = replace(place_of(1), **place)
 
     async def told() -> float:
         with pytest.raises(Unavailable, match=words):

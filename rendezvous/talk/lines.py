@@ -1,0 +1,117 @@
+"""The lines of one client to its registry: which one is used, and when all addresses are dialled
+again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Iterator
+
+from rendezvous.background import in_background
+from rendezvous.talk.dialling import dial, dials_again
+from rendezvous.talk.failures import NetworkFailure, words_of
+from rendezvous.talk.join_string import RegistryPlace
+from rendezvous.talk.network import Line, Network
+from rendezvous.wire.errors import Unavailable
+
+
+class Lines:
+    """One line is used, the former ones are closed when nobody waits on them any more.
+
+    Args:
+        place: Where the registry is and how it proves itself.
+        seconds: Time-out of each step of dialling.
+        network: The real one where it is None; httpx is imported when it is dialled.
+    """
+
+    def __init__(self, place: RegistryPlace, seconds: float, network: Network | None) -> None:
+        self.place = place
+        self.base = ""
+        """Base URL of the one that is used."""
+        self.used: Line | None = None
+        self.dial_again = False
+        """The next request dials all addresses."""
+        self.late: set[str] = set()
+        """Addresses on which an answer was late."""
+        self._seconds = seconds
+        self._network = network
+        self._former: list[Line] = []
+        self._waits: Counter[Line] = Counter()
+        """How many requests wait on each line."""
+        self._dialling = asyncio.Lock()
+        self._address = ""
+
+    async def dial(self) -> None:
+        """Dial all addresses; one that has proven itself is used from then on.
+
+        Raises Unavailable, with what happened at each address, where none has.
+        """
+        if self._network is None:
+            self._network = await in_background(_real_network)
+        await dial(self._network, self.place, self._keep, late=self.late, seconds=self._seconds)
+
+    def _keep(self, address: str, line: Line) -> None:
+        """Use this line from now on.
+
+        The former one is closed once a request has been answered on the new one, and nobody waits
+        on it: to the registry a node whose last connection is closed is gone.
+        """
+        if self.used is not None:
+            self._former.append(self.used)
+        self._address, self.used, self.dial_again = address, line, False
+        self.base = line.base
+
+    async def ready(self) -> Line:
+        """The one to use; raises Unavailable as `dial` does."""
+        async with self._dialling:
+            if self.used is None or self.dial_again:
+                await self.dial()
+        assert self.used is not None
+        return self.used
+
+    async def close(self) -> None:
+        """Close all connections."""
+        lines, self._former, self.used = [*self._former, self.used], [], None
+        for line in filter(None, lines):
+            await line.aclose()
+
+    async def answered(self, line: Line) -> None:
+        """An answer has come on this line: if that was late, it is a good one all the same."""
+        if line in self._former and self.used is not None and len(self.place.addresses) == 1:
+            self._former[self._former.index(line)], self.used = self.used, line
+        if line is self.used:
+            unused = [one for one in self._former if not self._waits[one]]
+            self._former = [one for one in self._former if self._waits[one]]
+            for one in unused:
+                del self._waits[one]
+                await one.aclose()
+
+    @contextlib.contextmanager
+    def waiting(self, line: Line) -> Iterator[None]:
+        """Keep the line; and what its network's failure means for this call, and the next."""
+        self._waits[line] += 1
+        try:
+            yield
+        except NetworkFailure as exc:
+            self.dial_again |= dials_again(exc, len(self.place.addresses))
+            raise Unavailable(f"{self.base}: {words_of(exc)}") from exc
+        finally:
+            self._waits[line] -= 1
+
+    def try_elsewhere(self) -> None:
+        """Large messages may vanish on this way, or answers go to another machine that has this
+        node's address there, or something between has forgotten all connections of this host: an
+        idle one is then as dead as that on which the answer is late."""
+        if len(self.place.addresses) > 1:
+            self.late.add(self._address)
+            self.dial_again = True
+        elif self.used is not None and not self.dial_again:
+            self._keep(self._address, self.used.anew())
+
+
+def _real_network() -> Network:
+    """httpx: a launcher imports it beside the start of its registry and its nodes."""
+    from rendezvous.talk.http_network import HttpNetwork
+
+    return HttpNetwork()
