@@ -32,8 +32,8 @@ class Lines:
         self.used: Line | None = None
         self.dial_again = False
         """The next request dials all addresses."""
-        self.late: set[str] = set()
-        """Addresses on which an answer was late."""
+        self.late: list[str] = []
+        """Addresses on which an answer was late; the newest comes last."""
         self._seconds = seconds
         self._network = network
         self._former: list[Line] = []
@@ -104,10 +104,14 @@ class Lines:
         node's address there, or something between has forgotten all connections of this host: an
         idle one is then as dead as that on which the answer is late."""
         if len(self.place.addresses) > 1:
-            self.late.add(self._address)
-            self.dial_again = True
+            self._leave(self._address)
         elif self.used is not None and not self.dial_again:
             self._keep(self._address, self.used.anew())
+
+    def _leave(self, address: str) -> None:
+        """Dial all addresses again, this one late."""
+        self.late = [*(one for one in self.late if one != address), address]
+        self.dial_again = True
 
 
 def _real_network() -> Network:

@@ -123,11 +123,13 @@ class Hosts:
 Work = Callable[[RegistryClient], Coroutine[Any, Any, Any]]
 
 
-def with_client(hosts: Mapping[str, Host], work: Work, *names: str) -> tuple[Any, str, float]:
+def with_client(
+    hosts: Mapping[str, Host], work: Work, *names: str, replicas: bool = False
+) -> tuple[Any, str, float]:
     """What comes of it, the address that is used then, and when it is over."""
 
     async def run() -> tuple[Any, str, float]:
-        place = RegistryPlace(names or tuple(hosts), 29600)
+        place = RegistryPlace(names or tuple(hosts), 29600, replicas=replicas)
         client = RegistryClient(
             place, "r." + "A" * 43, request_seconds=1.0, network=Hosts(hosts), draw=random.Random(7)
         )
@@ -145,14 +147,16 @@ def asked_of(answer: Any, work: Work) -> Any:
 # Dialling
 
 
-def kept(hosts: Mapping[str, Host], *names: str, late: tuple[str, ...] = ()) -> tuple[str, float]:
+def kept(
+    hosts: Mapping[str, Host], *names: str, late: tuple[str, ...] = (), replicas: bool = False
+) -> tuple[str, float]:
     """The address that is kept, and when."""
 
     async def connect(client: RegistryClient) -> None:
-        client.lines.late |= set(late)
+        client.lines.late += late
         await client.connect()
 
-    return with_client(hosts, connect, *names)[1:]
+    return with_client(hosts, connect, *names, replicas=replicas)[1:]
 
 
 def test_of_those_that_answer_within_a_moment_the_first_is_kept_and_the_others_closed() -> None:
@@ -176,6 +180,44 @@ def test_the_addresses_of_a_name_are_dialled_one_after_another() -> None:
 def test_the_addresses_of_a_name_are_dialled_at_its_own_port() -> None:
     hosts = {"n1:7": Host(0.0, Fault.REFUSED), "n2:7": Host()}
     assert kept(hosts, "n:7") == ("http://n2:7", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("answers_at", "used", "dialled_at"),
+    [
+        ([0.1, 0.0, 0.0], ("http://a", 0.1), [[0.0], [], []]),
+        ([0.4, 0.0, 0.0], ("http://b", 0.25), [[0.0], [0.25], []]),
+        ([0.4, 9.0, 9.0], ("http://a", 0.4), [[0.0], [0.25], []]),
+        ([-0.1, 0.2, 0.0], ("http://b", 0.3), [[0.0], [0.1], []]),
+        ([9.0, -0.1, 0.0], ("http://c", 0.5), [[0.0], [0.25], [0.5]]),
+        ([-0.3, -0.1, 0.0], ("http://c", 0.35), [[0.0], [0.25], [0.35]]),
+    ],
+)
+def test_replicas_are_dialled_a_moment_after_each_other_or_once_those_before_have_failed(
+    answers_at: list[float], used: tuple[str, float], dialled_at: list[list[float]]
+) -> None:
+    """One that answers at -0.1 fails after a tenth of a second."""
+    made = [Host(abs(at), Fault.REFUSED if at < 0 else None) for at in answers_at]
+    base, at = kept(dict(zip("abc", made, strict=True)), replicas=True)
+    assert base == used[0]
+    assert at == pytest.approx(used[1])
+    assert [host.dialled_at for host in made] == [pytest.approx(at) for at in dialled_at]
+    assert [len(host.dialled_at) - host.closed for host in made] == [
+        int(f"http://{name}" == base) for name in "abc"
+    ]
+
+
+def test_replicas_of_which_none_answers_are_all_told() -> None:
+    hosts = {name: Host(0.1, Fault.REFUSED) for name in "abc"}
+    with pytest.raises(Unavailable, match=r"no registry at port 29600 of a, b, c \(a: conn.*; c: "):
+        kept(hosts, replicas=True)
+
+
+def test_a_replica_that_was_of_no_use_is_dialled_last() -> None:
+    hosts = {name: Host() for name in "abc"}
+    assert kept(hosts, late=("a",), replicas=True) == ("http://b", 0.0)
+    assert kept(hosts, late=("a", "c", "b"), replicas=True) == ("http://a", 0.0)
+    assert [len(host.asked) for host in hosts.values()] == [1, 1, 0]
 
 
 def test_an_address_that_makes_the_client_stumble_is_told_as_well() -> None:

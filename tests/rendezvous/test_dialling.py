@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from rendezvous.talk.dialling import WaitFor, dials_again, next_step
+from rendezvous.talk.dialling import (
+    DialNext,
+    WaitFor,
+    dial_order,
+    dials_again,
+    next_step,
+    next_step_of_replicas,
+)
 from rendezvous.talk.failures import Fault, NetworkFailure, unreachable, words_of
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.errors import Unavailable
@@ -32,6 +41,48 @@ def test_the_first_of_the_list_has_a_moment_more_than_those_behind_it(
     answers: list[bool | None], since_first: float, step: object
 ) -> None:
     assert next_step(answers, since_first) == step
+
+
+@pytest.mark.parametrize(
+    ("answers", "left", "since_last", "step"),
+    [
+        ([], 3, 0.0, DialNext()),
+        ([], 0, 0.0, None),
+        ([None], 2, 0.0, WaitFor((0,), 0.25)),
+        ([None], 2, 0.125, WaitFor((0,), 0.125)),
+        ([None], 2, 0.25, DialNext()),
+        ([None], 2, 0.25 - 1e-9, DialNext()),
+        ([None], 0, 9.0, WaitFor((0,), None)),
+        ([False], 2, 0.0, DialNext()),
+        ([False, None], 1, 0.125, WaitFor((1,), 0.125)),
+        ([None, False], 1, 0.125, WaitFor((0,), 0.125)),
+        ([None, True], 1, 0.0, 1),
+        ([True, None], 1, 9.0, 0),
+        ([False, False], 0, 9.0, None),
+    ],
+)
+def test_the_next_replica_is_dialled_a_moment_later_or_once_all_before_have_failed(
+    answers: list[bool | None], left: int, since_last: float, step: object
+) -> None:
+    assert next_step_of_replicas(answers, left, since_last) == step
+
+
+@pytest.mark.parametrize(
+    ("late", "of_one_machine", "of_replicas"),
+    [
+        ("", "abc", "abc"),
+        ("a", "bca", "bca"),
+        ("ba", "cab", "cba"),
+        ("cab", "abc", "cab"),
+        ("xb", "acb", "acb"),
+    ],
+)
+def test_who_was_late_is_dialled_behind_the_others(
+    late: str, of_one_machine: str, of_replicas: str
+) -> None:
+    place = RegistryPlace(tuple("abc"), 29600)
+    assert "".join(dial_order(place, late)) == of_one_machine
+    assert "".join(dial_order(replace(place, replicas=True), late)) == of_replicas
 
 
 @pytest.mark.parametrize(
