@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import random
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 from urllib.parse import urlencode
 
@@ -20,9 +22,18 @@ from rendezvous.talk.credentials import Credential
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.talk.known_table import KnownTable
 from rendezvous.talk.lines import Lines
-from rendezvous.talk.network import Network, Request
+from rendezvous.talk.moving import next_address, trusted_address
+from rendezvous.talk.network import Line, Network, Request
 from rendezvous.talk.retry import RANDOM, persistently, retry_pause
-from rendezvous.wire.errors import Mismatch, RdzvError, Unavailable, error_from_code
+from rendezvous.wire.errors import (
+    Mismatch,
+    Moved,
+    RdzvError,
+    RegistryError,
+    StorageFull,
+    Unavailable,
+    error_from_code,
+)
 from rendezvous.wire.metrics import MetricBatch, MetricReply, RunMetrics
 from rendezvous.wire.node import JoinReply, JoinRequest, Refusal
 from rendezvous.wire.relay import RELAY_POLL_SECONDS, Parcel, RelayMail, RelayPost, RelayReply
@@ -53,6 +64,7 @@ REQUEST_SECONDS = 2.0
 """Seconds. A short time-out with a new connection beats the kernel's retries, which double."""
 
 _NEWER_LIMITS = ("max_restarts", "stall_timeout_seconds")
+_NOT_NOW = (Moved.status, Unavailable.status, StorageFull.status)
 _QUIET_SECONDS = 30.0
 """A stream of events has an empty line now and then."""
 
@@ -131,19 +143,32 @@ class RegistryClient:
         params: dict[str, Any] | None = None,
         seconds: float | None = None,
     ) -> bytes:
-        """Send one request; returns the body of the answer.
+        """Send one request, to another replica where that owns the run; returns the answer's body.
 
         What can be called gives the body once there is a connection, which may take its time.
         Where none could be opened, the next call dials all addresses again.
         """
-        line = await self.lines.ready()
-        with self.lines.waiting(line):
-            request = self._request(method, path, body() if callable(body) else body, params)
-            answer = await line.request(request, seconds or self._seconds)
-        await self.lines.answered(line)
-        if answer.status >= 400:
-            raise _refusal(answer.status, answer.body)
-        return answer.body
+        line, been = await self.lines.ready(), list[str]()
+        while True:
+            with self.lines.waiting(line):
+                request = self._request(method, path, body() if callable(body) else body, params)
+                answer = await line.request(request, seconds or self._seconds)
+            await self.lines.answered(line)
+            if answer.status < 400:
+                return answer.body
+            line = await self._elsewhere(line, _refusal(answer.status, answer.body), been)
+
+    async def _elsewhere(self, line: Line, refusal: RdzvError, been: list[str]) -> Line:
+        """Where to ask again what was refused on this line; raises the refusal where nowhere.
+
+        `been` gets this line's base URL.
+        """
+        if isinstance(refusal, Moved):
+            been.append(line.base)
+            return await self.lines.move_to(next_address(self.lines.place, refusal, been))
+        if isinstance(refusal, Unavailable) and refusal.told:
+            self.lines.not_served(line)
+        raise refusal
 
     async def ask(
         self, model: type[Model], method: str, path: str, body: object = None, **how: Any
@@ -296,19 +321,48 @@ class RegistryClient:
         return await self.ask(EndpointTable, "GET", f"/v1/runs/{run}/tables/{digest}")
 
     async def runs(self) -> list[RunStatus]:
-        """All runs of the registry."""
-        return (await self.ask(RunList, "GET", "/v1/runs")).runs
+        """All runs of the registry, in its order; of one with replicas, by name.
+
+        Raises Unavailable where one of the replicas does not answer.
+        """
+        found = await self.ask(RunList, "GET", "/v1/runs")
+        if not found.others:
+            return found.runs
+        lists = [found.runs, *await asyncio.gather(*map(self._runs_at, found.others))]
+        versions = sorted(itertools.chain(*lists), key=lambda one: (one.run, one.version))
+        # One that was handed over meanwhile may be told by both: the newer one counts.
+        return list({one.run: one for one in versions}.values())
+
+    async def _runs_at(self, address: str) -> list[RunStatus]:
+        """Those of another replica, which proves itself as this one has."""
+        lines = self.lines
+        place = replace(lines.place, addresses=(trusted_address(lines.place, address),))
+        async with RegistryClient(
+            place, self.credential, request_seconds=self._seconds, network=lines.network
+        ) as other:
+            try:
+                return (await other.ask(RunList, "GET", "/v1/runs")).runs
+            except RegistryError as exc:
+                raise Unavailable(
+                    f"the replica at {address}: {exc.message}", hint=exc.hint
+                ) from exc
 
     async def events(self, run: str, after: int = 0) -> AsyncGenerator[EventLine, None]:
         """The run's events as they happen, until the run is over."""
         request = self._request("GET", f"/v1/runs/{run}/events", None, {"after": after})
-        with self.lines.waiting(line := await self.lines.ready()):
-            async with line.stream(request, _QUIET_SECONDS) as answer:
-                if answer.status >= 400:
-                    raise _refusal(answer.status, await answer.read())
-                async for text in answer.lines():
-                    if text:
-                        yield _parse(EventLine, text.encode())
+        line, been = await self.lines.ready(), list[str]()
+        while True:
+            with self.lines.waiting(line):
+                async with line.stream(request, _QUIET_SECONDS) as answer:
+                    if answer.status < 400:
+                        if been:
+                            await self.lines.answered(line)
+                        async for text in answer.lines():
+                            if text:
+                                yield _parse(EventLine, text.encode())
+                        return
+                    refusal = _refusal(answer.status, await answer.read())
+            line = await self._elsewhere(line, refusal, been)
 
 
 @functools.cache
@@ -338,8 +392,12 @@ def _refusal(status: int, body: bytes) -> RdzvError:
     except ValidationError:
         return Unavailable(f"the registry answered {status}: {printable(repr(body), 200)}")
     error = error_from_code(problem.code, problem.message, problem.hint)
+    if problem.retryable and not error.retryable:  # a code of a newer registry
+        error = Unavailable(problem.message, hint=problem.hint)
     if isinstance(error, Mismatch):
         error.command_word = problem.command_word
-    if problem.retryable and not error.retryable:  # a code of a newer registry
-        return Unavailable(problem.message, hint=problem.hint)
+    if isinstance(error, Moved):
+        error.address = problem.address or ""
+    if isinstance(error, RegistryError) and status in _NOT_NOW:
+        error.told = True
     return error

@@ -107,7 +107,7 @@ def _whole(value: Any, most: int = 1_000_000) -> int:
     return value
 
 
-_WITH_PORT = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:\s]+)):([0-9]{1,5})\Z", re.ASCII)
+_WITH_PORT = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([\w.-]+)):([0-9]{1,5})\Z", re.ASCII)
 
 
 def own_port(address: str) -> tuple[str, int] | None:

@@ -6,7 +6,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from rendezvous.background import in_background
 from rendezvous.talk.dialling import dial, dials_again
@@ -34,8 +35,8 @@ class Lines:
         """The next request dials all addresses."""
         self.late: list[str] = []
         """Addresses on which an answer was late; the newest comes last."""
+        self.network = network
         self._seconds = seconds
-        self._network = network
         self._former: list[Line] = []
         self._waits: Counter[Line] = Counter()
         """How many requests wait on each line."""
@@ -47,9 +48,27 @@ class Lines:
 
         Raises Unavailable, with what happened at each address, where none has.
         """
-        if self._network is None:
-            self._network = await in_background(_real_network)
-        await dial(self._network, self.place, self._keep, late=self.late, seconds=self._seconds)
+        await self._dial(self.place, self.late)
+
+    async def _dial(self, place: RegistryPlace, late: Sequence[str]) -> None:
+        if self.network is None:
+            self.network = await in_background(_real_network)
+        await dial(self.network, place, self._keep, late=late, seconds=self._seconds)
+
+    async def move_to(self, address: str) -> Line:
+        """Use a line to this address, which proves itself as those of the place do.
+
+        Raises Unavailable where nobody has; the next request dials all addresses, this one late.
+        """
+        async with self._dialling:
+            if self.used is None or self.dial_again or self._address != address:
+                try:
+                    await self._dial(replace(self.place, addresses=(address,)), ())
+                except Unavailable:
+                    self._leave(address)
+                    raise
+        assert self.used is not None
+        return self.used
 
     def _keep(self, address: str, line: Line) -> None:
         """Use this line from now on.
@@ -78,7 +97,7 @@ class Lines:
 
     async def answered(self, line: Line) -> None:
         """An answer has come on this line: if that was late, it is a good one all the same."""
-        if line in self._former and self.used is not None and len(self.place.addresses) == 1:
+        if line in self._former and self.used is not None and self._choices == 1:
             self._former[self._former.index(line)], self.used = self.used, line
         if line is self.used:
             unused = [one for one in self._former if not self._waits[one]]
@@ -94,8 +113,8 @@ class Lines:
         try:
             yield
         except NetworkFailure as exc:
-            self.dial_again |= dials_again(exc, len(self.place.addresses))
-            raise Unavailable(f"{self.base}: {words_of(exc)}") from exc
+            self.dial_again |= dials_again(exc, self._choices)
+            raise Unavailable(f"{line.base}: {words_of(exc)}") from exc
         finally:
             self._waits[line] -= 1
 
@@ -103,10 +122,21 @@ class Lines:
         """Large messages may vanish on this way, or answers go to another machine that has this
         node's address there, or something between has forgotten all connections of this host: an
         idle one is then as dead as that on which the answer is late."""
-        if len(self.place.addresses) > 1:
+        if self._choices > 1:
             self._leave(self._address)
         elif self.used is not None and not self.dial_again:
             self._keep(self._address, self.used.anew())
+
+    def not_served(self, line: Line) -> None:
+        """The registry has answered on this line that it cannot serve now; another replica may."""
+        if self.place.replicas and self._choices > 1 and line is self.used:
+            self._leave(self._address)
+
+    @property
+    def _choices(self) -> int:
+        """How many addresses there are to dial, with the one that the client was sent to."""
+        is_other = bool(self._address) and self._address not in self.place.addresses
+        return len(self.place.addresses) + is_other
 
     def _leave(self, address: str) -> None:
         """Dial all addresses again, this one late."""

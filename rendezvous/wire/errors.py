@@ -260,7 +260,14 @@ class TooManyRuns(RequestError, code="too_many_runs", status=429, exit_code=Exit
 
 
 class RegistryError(RdzvError, code="registry", exit_code=ExitCode.REGISTRY_LOST):
-    """The registry cannot serve the request now."""
+    """The registry cannot serve the request now.
+
+    Attributes:
+        told: A registry that has proven itself has answered so: it is there, and cannot serve just
+            now. Else nobody has.
+    """
+
+    told: bool = False
 
 
 class InternalError(RegistryError, code="internal"):

@@ -326,6 +326,7 @@ class RunList(Wire):
     """`GET /v1/runs`."""
 
     runs: list[RunStatus]
+    others: list[str] = Field([], description="Where other replicas have further runs: HOST:PORT.")
 
 
 @dataclass(frozen=True, slots=True, config=STRICT)

@@ -8,135 +8,27 @@ import copy
 import hashlib
 import itertools
 import json
-import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rendezvous.talk.client import RegistryClient, aged
-from rendezvous.talk.failures import Fault, NetworkFailure
+from rendezvous.talk.failures import Fault
 from rendezvous.talk.join_string import RegistryPlace
-from rendezvous.talk.network import Answer, Line, Request, Stream
+from rendezvous.talk.network import Answer
 from rendezvous.wire.errors import Fenced, Mismatch, RdzvError, RequestError, Unavailable
 from rendezvous.wire.reports import AckReport, ExitReport, LeaveReport
 from rendezvous.wire.table import canonical_json
 from rendezvous.wire.watch import NodeView
 from tests.support.driver import make_spec
+from tests.support.hosts import Host, Work, raw, with_client
 from tests.support.registry import Launch
-from tests.support.virtual_time import run_virtually
 
 WIRE = Path(__file__).parent.parent / "wire"
 VIEW: dict[str, Any] = json.loads((WIRE / "NodeView.json").read_text())
 VIEW["digest"] = hashlib.sha256(canonical_json(VIEW["table"])).hexdigest()
-HEALTHY = Answer(200, {"x-rdzv": "test"}, b"ok\n")
-NEVER = 1e6
-
-
-def raw(status: int, body: Any) -> Answer:
-    """An answer with this body, as JSON unless it is bytes."""
-    return Answer(status, {}, body if isinstance(body, bytes) else json.dumps(body).encode())
-
-
-@dataclass
-class Host:
-    """An address: answers after so many seconds, or fails; the first requests find it `deaf`.
-
-    On the first lines to it, so many as are `forgotten`, nothing passes any more. What is `held` is
-    answered when it is so no longer.
-    """
-
-    seconds: float = 0.0
-    fault: Fault | None = None
-    answer: Any = None
-    deaf: int = 0
-    lines: int = 0
-    forgotten: int = 0
-    refuses: bool = False
-    dialled_at: list[float] = field(default_factory=list)
-    asked: list[tuple[Request, int]] = field(default_factory=list)
-    closed: int = 0
-    held: set[str] = field(default_factory=set)
-
-    async def take(self, request: Request) -> Answer:
-        """Answer a request."""
-        if self.refuses:
-            raise NetworkFailure(Fault.REFUSED, opened=False)
-        self.asked.append((request, self.closed))
-        if request.target != "/healthz":
-            if self.deaf > 0:
-                self.deaf -= 1
-                await asyncio.sleep(NEVER)
-            while self.answer is None or request.target in self.held:
-                await asyncio.sleep(0.05)
-            return self.answer if isinstance(self.answer, Answer) else raw(200, self.answer)
-        await asyncio.sleep(self.seconds)
-        if self.fault is not None:
-            raise NetworkFailure(self.fault)
-        return HEALTHY
-
-
-class _Line:
-    def __init__(self, address: str, host: Host) -> None:
-        self.base = f"http://{address}"
-        self._address, self._host, self._number = address, host, host.lines
-        host.lines += 1
-
-    async def request(self, request: Request, seconds: float) -> Answer:
-        if self._number < self._host.forgotten:
-            await asyncio.sleep(seconds)
-            raise NetworkFailure(Fault.SILENT)
-        return await self._host.take(request)
-
-    @asynccontextmanager
-    async def stream(self, request: Request, quiet: float) -> AsyncIterator[Stream]:
-        raise NetworkFailure(Fault.CLOSED)
-        yield
-
-    def anew(self) -> Line:
-        return _Line(self._address, self._host)
-
-    async def aclose(self) -> None:
-        self._host.closed += 1
-
-
-@dataclass
-class Hosts:
-    """A network of these hosts; a name is that of all whose address begins with it."""
-
-    hosts: Mapping[str, Host]
-
-    async def addresses_of(self, name: str, seconds: float) -> list[str]:
-        """See the protocol."""
-        known = [address.partition(":")[0] for address in self.hosts]
-        return [address for address in known if address.startswith(name)]
-
-    async def open(self, place: RegistryPlace, address: str, seconds: float) -> Line:
-        """See the protocol."""
-        self.hosts[address].dialled_at.append(asyncio.get_running_loop().time())
-        return _Line(address, self.hosts[address])
-
-
-Work = Callable[[RegistryClient], Coroutine[Any, Any, Any]]
-
-
-def with_client(
-    hosts: Mapping[str, Host], work: Work, *names: str, replicas: bool = False
-) -> tuple[Any, str, float]:
-    """What comes of it, the address that is used then, and when it is over."""
-
-    async def run() -> tuple[Any, str, float]:
-        place = RegistryPlace(names or tuple(hosts), 29600, replicas=replicas)
-        client = RegistryClient(
-            place, "r." + "A" * 43, request_seconds=1.0, network=Hosts(hosts), draw=random.Random(7)
-        )
-        told = await work(client)
-        return told, client.base, asyncio.get_running_loop().time()
-
-    return run_virtually(run())
 
 
 def asked_of(answer: Any, work: Work) -> Any:

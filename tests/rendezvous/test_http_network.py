@@ -328,6 +328,47 @@ async def test_an_impostor_is_refused_before_anything_is_sent(
         assert server.received == []
 
 
+def answers(status: str, body: bytes) -> Script:
+    """Answer the health check, and then this to all that comes."""
+
+    async def script(line: ServerLine) -> None:
+        await line.reader.readuntil(b"\r\n\r\n")
+        line.writer.write(OK)
+        while head := await line.reader.readuntil(b"\r\n\r\n"):
+            line.received += head
+            line.writer.write(b"HTTP/1.1 %s\r\ncontent-length: %d\r\n\r\n" % (
+                status.encode(), len(body)) + body)  # fmt: skip
+
+    return script
+
+
+@pytest.mark.parametrize("by_key", [False, True], ids=["certificate", "public key"])
+@pytest.mark.parametrize("is_replica", [False, True], ids=["an impostor", "a replica"])
+async def test_who_names_another_replica_sends_no_credential_to_an_impostor(
+    by_key: bool, is_replica: bool
+) -> None:
+    secret = new_secret()
+    mine = make_certificate(secret)
+    theirs = mine if is_replica else make_certificate(new_secret())
+    here, there = (tls(one, ssl.TLSVersion.TLSv1_3) for one in (mine, theirs))
+    trusted = {"trust": "certificate", "proof": mine.der}
+    if by_key:
+        trusted = {"trust": "public_key", "proof": public_key_pin(secret)}
+    async with fake(answers("200 OK", b'{"runs": []}'), ssl=there) as target:
+        address = f"{HERE}:{target.place.port}"
+        told = b'{"code": "moved", "message": "there", "address": "%s"}' % address.encode()
+        async with fake(answers("421 Misdirected Request", told), ssl=here) as first:
+            place = replace(first.place, addresses=(f"{HERE}:{first.place.port}",), port=1)
+            async with client_of(replace(place, **trusted)) as client:  # type: ignore[arg-type]
+                if is_replica:
+                    assert await client.runs() == []
+                    assert client.base == f"https://{address}"
+                else:
+                    with pytest.raises(Unavailable, match=f"no registry at port .* of {HERE}"):
+                        await client.runs()
+        assert [b"authorization" in heard for heard in target.received] == [True] * is_replica
+
+
 async def test_http_and_tls_that_meet_are_told_apart(
     registry: Registry, tls_registry: Registry
 ) -> None:
