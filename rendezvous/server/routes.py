@@ -61,7 +61,7 @@ from rendezvous.wire.run import (
 )
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.types import RUN_ID, Digest, RunId
-from rendezvous.wire.watch import NodeView
+from rendezvous.wire.watch import LONGEST_POLL_SECONDS, NodeView
 from rendezvous.wire.words import printable
 
 # --- what is more than a call of the service
@@ -103,7 +103,8 @@ async def _end_and_watch(service: Service, asked: Asked) -> Body:
 
 async def _news(service: Service, asked: Asked, began: float) -> Body:
     live, query = asked.live, asked.query
-    body = await service.watch(live, query.after, query.has, query.look, query.views)
+    known = (query.after, query.has, query.look, query.views)
+    body = await service.watch(live, *known, query.wait)
     if live.news_seq > query.after:
         service.sequencer.meters.told(began, live)
     return body
@@ -279,6 +280,7 @@ _NODE, _SLOT = f"{_RUN}/nodes/{{node}}", f"{_RUN}/slots/{{slot}}"
 _AFTER = (int, 0)
 _DIGEST = (Digest | None, None)
 _LOOK = (_Sequence, 0)
+_NO_LONGER = (Annotated[float, Field(ge=0, le=LONGEST_POLL_SECONDS)] | None, None)
 
 
 # fmt: off
@@ -289,14 +291,16 @@ ROUTES = (
           "before it waits, it acknowledges the table of `epoch` with the digest `ack`. `has` is "
           "the digest of the table that the node has: of one that renews it only the port is sent. "
           "`look` and `views` are the numbers of the look and the newest view that it knows: it is "
-          "answered early for another one.",
+          "answered early for another one. `wait` is the poll length that the node knows, in "
+          "seconds: it is not made to wait longer.",
           node, _watch, NodeView,
           query={"after": _AFTER, "epoch": (int, 0), "ack": _DIGEST, "has": _DIGEST,
-                 "look": _LOOK, "views": _LOOK}, lean=True),
+                 "look": _LOOK, "views": _LOOK, "wait": _NO_LONGER}, lean=True),
     Route("end_and_watch", "POST", f"{_NODE}/watch",
           "The same; before it waits, it takes in how the program has ended.",
           node, _end_and_watch, NodeView, takes=ExitReport,
-          query={"after": _AFTER, "has": _DIGEST, "look": _LOOK, "views": _LOOK}, lean=True),
+          query={"after": _AFTER, "has": _DIGEST, "look": _LOOK, "views": _LOOK,
+                 "wait": _NO_LONGER}, lean=True),
     Route("report", "POST", f"{_NODE}/reports",
           "Probe results, acknowledgement or refusal, progress, exit, leave.",
           node,

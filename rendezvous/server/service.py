@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -319,12 +320,19 @@ class Service:
             live.leases.closed(key, now, number, by_peer=by_peer)
 
     async def watch(
-        self, live: LiveRun, after: int, has: str | None = None, look: int = 0, views: int = 0
+        self,
+        live: LiveRun,
+        after: int,
+        has: str | None = None,
+        look: int = 0,
+        views: int = 0,
+        wait: float | None = None,
     ) -> Body:
-        """What is new to who knows so much, has this table, and was told of this look and view."""
+        """What is new to who knows so much, has this table, and was told of this look and view; a
+        node is not made to wait longer than the seconds that it expects."""
         self.counters["watches"] += 1
         if live.knows(after, look, views, live.now()) and not self.closing.is_set():
-            await live.nodes.wait(live.leases.poll)
+            await live.nodes.wait(min(live.leases.poll, math.inf if wait is None else wait))
         live.check_is_here()
         if self.closing.is_set() or live.news is None:
             raise Unavailable("the registry is closing" if live.news else "it has just come back")

@@ -57,7 +57,7 @@ from rendezvous.wire.run import (
 )
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.types import Problem
-from rendezvous.wire.watch import NodeView, OtherDigest
+from rendezvous.wire.watch import LONGEST_POLL_SECONDS, NodeView, OtherDigest
 from rendezvous.wire.words import printable
 
 REQUEST_SECONDS = 2.0
@@ -226,9 +226,10 @@ class RegistryClient:
 
         The answer to one that brings something says that it is taken in. Only a registry whose
         `JoinReply` has `acks_in_watch` reads an acknowledgement, and only one that tells of
-        restarts the end of a program.
+        restarts the end of a program. It answers within `poll` seconds, if it is there.
         """
         asked = f"&look={look}" * bool(look) + f"&views={views}" * bool(views)
+        asked += f"&wait={round(min(poll, LONGEST_POLL_SECONDS), 2):g}"
         path = f"/v1/runs/{run}/nodes/{slot}/watch?after={after}{asked}"
         late = poll + self._seconds
         if isinstance(brings, AckReport):

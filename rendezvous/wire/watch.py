@@ -12,6 +12,9 @@ from rendezvous.wire.table import EndpointTable, canonical_json, digest_of
 from rendezvous.wire.types import Wire, Words
 from rendezvous.wire.verify import ProbePlan
 
+LONGEST_POLL_SECONDS = 600.0
+"""A node never says that it waits longer."""
+
 
 class DepartureNotice(Wire):
     """A node of the run will go: what programs are shown of it."""

@@ -149,6 +149,23 @@ async def test_an_acknowledgement_comes_with_a_watch_as_it_comes_as_a_report(
     assert len(served.reasons(door.launch)) == known + 1
 
 
+async def test_a_watch_waits_no_longer_than_its_node_expects(served: Served, door: Door) -> None:
+    view = await door.arm(max_restarts=1)
+    served.poll_long(door.launch)
+    for slot in (0, 1):
+        await door.report(slot, AckReport(epoch=1, digest=view.digest))
+    seq = served.host(door.launch).news_seq
+    assert view_of(await door.watch(0, f"{seq}&wait=0.05")).seq == seq
+    path = f"/nodes/0/watch?after={seq}&wait=0.05"
+    ended = ExitReport(epoch=1, exit_code=0).model_dump(mode="json")
+    assert view_of(await door.ask("POST", path, door.nodes[0], ended)).seq == seq
+    longer = asyncio.create_task(door.watch(0, f"{seq}&wait=600"))
+    assert await is_waiting(longer)
+    served.host(door.launch).leases.poll = 0.05
+    assert view_of(await door.watch(1, f"{seq}&wait=600")).seq == seq
+    longer.cancel()
+
+
 async def test_a_watch_that_brings_an_acknowledgement_is_answered_once_that_is_durable(
     served: Served, door: Door
 ) -> None:
@@ -444,6 +461,7 @@ async def test_a_path_that_is_no_route_leads_nowhere(door: Door, method: str, pa
         *(("GET", f"?after={value}") for value in ("1.5", CANARY)),
         ("GET", f"/events?after={CANARY}"),
         *(("GET", f"/nodes/0/watch?after={value}") for value in ("", "1.5", "1e3", CANARY)),
+        *(("GET", f"/nodes/0/watch?wait={value}") for value in ("nan", "-0.1", "601", CANARY)),
         ("DELETE", "?reason=" + CANARY * 100),
     ],
 )

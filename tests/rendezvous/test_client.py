@@ -132,7 +132,7 @@ def test_dialling_that_is_given_up_leaves_no_connection_behind() -> None:
 # A line that fails, or on which an answer is late
 
 
-POLL = "/v1/runs/r/nodes/0/watch?after=0"
+POLL = "/v1/runs/r/nodes/0/watch?after=0&wait=0.1"
 
 
 async def watch(client: RegistryClient) -> NodeView:
@@ -191,7 +191,7 @@ def test_what_is_late_is_asked_on_a_new_connection() -> None:
 
 
 def test_a_line_on_which_somebody_waits_is_kept_though_another_answer_was_late() -> None:
-    host = Host(answer={"seq": 3}, held={POLL})
+    host = Host(answer={"seq": 3}, held={POLL.replace("0.1", "9")})
 
     async def work(client: RegistryClient) -> list[tuple[int, int]]:
         await client.connect()
@@ -296,7 +296,7 @@ async def watch_with_end(client: RegistryClient) -> Any:
 
 @pytest.mark.parametrize(
     ("work", "answer", "path"),
-    [(report_end, {"seq": 3}, "reports"), (watch_with_end, VIEW, "watch?after=7")],
+    [(report_end, {"seq": 3}, "reports"), (watch_with_end, VIEW, "watch?after=7&wait=0")],
 )
 def test_an_exit_is_as_old_as_it_is_when_it_is_told_again(
     work: Work, answer: dict[str, Any], path: str
@@ -395,15 +395,28 @@ def test_a_node_tells_the_table_that_it_has_where_programs_may_start_again() -> 
     with_client({"a": host}, work)
     assert views[-1].table == renewed
     targets = [request.target for request, _ in host.asked if request.target != "/healthz"]
-    first, second, digest = ".../watch?after=0", VIEW["digest"], renewed.digest()
+    first, second, digest = ".../watch?after=0&wait=0.1", VIEW["digest"], renewed.digest()
     assert [target.replace("/v1/runs/r/nodes/0", "...") for target in targets] == [
         first,  # it has none yet
         first,  # those programs start once
         f"{first}&has={second}",
         first,  # what was to renew it did not fit: the whole is asked for
         f"{first}&has={second}",
-        f".../watch?after=7&epoch=2&ack={digest}",
+        f".../watch?after=7&wait=0.1&epoch=2&ack={digest}",
     ]
+
+
+@pytest.mark.parametrize(
+    ("poll", "said"), [(2.0, "2"), (0.1, "0.1"), (4.337, "4.34"), (10.0, "10"), (700.0, "600")]
+)
+def test_a_node_says_how_long_it_expects_to_wait(poll: float, said: str) -> None:
+    host = Host(answer=VIEW)
+
+    async def work(client: RegistryClient) -> None:
+        await client.watch("r", 0, 3, poll, look=5)
+
+    with_client({"a": host}, work)
+    assert host.asked[-1][0].target == f"/v1/runs/r/nodes/0/watch?after=3&look=5&wait={said}"
 
 
 def test_keys_of_a_newer_registry_do_not_break_the_digest() -> None:
