@@ -245,7 +245,7 @@ _EDITS = {
         ("news of a lost commit are told", "self._has_ended, self._next = False, None", "self._has_ended = False"),
         ("former news are told again", "self._next.view.seq == self.run.seq", "self._next.view.seq > 0"),
     ],
-    "rendezvous/server/routes.py": [
+    "rendezvous/server/calls.py": [
         ("a join is no beat", "    service.heard(live, asked.said.slot, reply.incarnation, asked.connection)\n", ""),
         ("acks with watches are lost", "        await service.report(asked.live, asked.slot, asked.number, ack, watches=True)\n", ""),
         ("any ack with a watch counts", "ack = _ack(query.epoch, query.ack)", "ack = _ack(asked.live.run.epoch, asked.live.run.digest or query.ack)"),
