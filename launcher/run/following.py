@@ -9,7 +9,7 @@ from launcher.run import actions as do
 from launcher.run import inputs, sentences
 from launcher.run.desk import Desk, retry_pause
 from launcher.run.values import ErrorKind, Failure, Silent, StorageLost, Trouble
-from rendezvous.wire.errors import PreflightFailed, VerificationFailed
+from rendezvous.wire.errors import NOT_NOW_SECONDS, PreflightFailed, VerificationFailed
 from rendezvous.wire.node import Finding
 from rendezvous.wire.run import Phase, RunStatus
 
@@ -54,7 +54,8 @@ class Following:
     Attributes:
         patience: Seconds without the registry, or its journal, until the launch is over.
         status: The newest one.
-        asked_since: Since when the next one is asked for.
+        answered_at: When the registry last told how the run stands.
+        asked_since: Since when the next one is asked for, of a registry that may be gone.
         last_try: The time is up: what is under way is the last try.
         storage: Since when the journal cannot be written, as this launch has met it.
         said: What is said once.
@@ -68,6 +69,7 @@ class Following:
     desk: Desk
     patience: float
     status: RunStatus | None = None
+    answered_at: float = 0.0
     asked_since: float = 0.0
     last_try: bool = False
     storage: tuple[float, Trouble] | None = None
@@ -83,7 +85,7 @@ class Following:
 
     def begin(self, now: float, seen: int = 0) -> None:
         """The run is created; its events were shown up to number `seen`."""
-        self.asked_since = now
+        self.answered_at = self.asked_since = now
         self.events_after = seen
         self._ask()
         self.desk.send("events", do.FollowEvents, seen)
@@ -118,7 +120,8 @@ class Following:
     def came(self, status: RunStatus, now: float) -> None:
         """How the run stands: shown, and kept once the nodes have their ranks."""
         before = self.status
-        self.status, self.asked_since, self.last_try = status, now, False
+        self.status, self.last_try = status, False
+        self.answered_at = self.asked_since = now
         self.desk.do(do.Show(status))
         self._say_ended(before, status, now)
         if status.trouble:
@@ -162,11 +165,16 @@ class Following:
         return keeps or checks or self.keeping.begun or self.checks.begun
 
     def unanswered(self, said: inputs.Unanswered, now: float) -> None:
-        """The registry does not answer: it may be being started again."""
-        if said.trouble.kind is ErrorKind.STORAGE_FULL:  # met by who asked beside this
-            self.say_once(sentences.RegistryTrouble(said.trouble.message, said.trouble.hint))
+        """The registry does not answer: it may be being started again. Or it says that it cannot
+        serve just now: then it is there, though it may not be so for ever."""
+        trouble = said.trouble
+        if trouble.kind is ErrorKind.STORAGE_FULL:  # met by who asked beside this
+            self.say_once(sentences.RegistryTrouble(trouble.message, trouble.hint))
+        elif trouble.told and now - self.answered_at <= NOT_NOW_SECONDS:
+            self.asked_since, self.last_try = now, False
+            self.say_once(sentences.RegistryNotNow(trouble.message))
         if self.last_try:
-            self.failed = Silent(said.trouble)
+            self.failed = Silent(trouble)
         else:
             self.desk.look_at("status", now + retry_pause(said.jitter))
 
@@ -177,6 +185,8 @@ class Following:
         if trouble.kind is ErrorKind.STORAGE_FULL:
             self.storage = self.storage or (now, trouble)
             self.say_once(sentences.RegistryTrouble(trouble.message, trouble.hint))
+        elif trouble.told:  # it does not come as far as its journal, which may be there again
+            self.storage = None
 
     def check_storage(self, now: float) -> None:
         """Without a journal nothing can go on or end: give up when the disk stays full.

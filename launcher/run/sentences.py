@@ -61,6 +61,13 @@ class RegistryTrouble(Sentence):
 
 
 @frozen
+class RegistryNotNow(Sentence):
+    """The registry answers, and cannot serve the run now: in its own words."""
+
+    message: str
+
+
+@frozen
 class StandingWaits(Sentence):
     """A standing registry has not created the run yet."""
 

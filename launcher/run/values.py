@@ -115,6 +115,7 @@ class Trouble:
     Attributes:
         code: The error's code.
         exit_code: What the launcher exits with when it ends the launch.
+        told: A registry that has proven itself has answered so, and is there.
     """
 
     kind: ErrorKind
@@ -122,6 +123,7 @@ class Trouble:
     message: str
     hint: str = ""
     exit_code: int = int(ExitCode.FAILED)
+    told: bool = False
 
     @staticmethod
     def of(error: RdzvError) -> Trouble:
@@ -133,7 +135,8 @@ class Trouble:
         else:
             kind = _KINDS.get(error.code, ErrorKind.OTHER)
         words = error.message or repr(error)
-        return Trouble(kind, error.code, words, error.hint, int(error.exit_code))
+        told = isinstance(error, RegistryError) and error.told
+        return Trouble(kind, error.code, words, error.hint, int(error.exit_code), told)
 
 
 class Why(StrEnum):

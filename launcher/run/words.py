@@ -98,6 +98,8 @@ def _sentence(said: sentences.Sentence, names: Names) -> str:
             return f"{_signal(number)}{' again' * again}: ending everything immediately"
         case sentences.RegistryTrouble(message=message, hint=hint):
             return f"{message}; {hint}" if hint else message
+        case sentences.RegistryNotNow(message=message):
+            return f"the registry answers, but cannot serve run '{names.run}' just now: {message}"
         case sentences.StandingWaits(message=message):
             return f"the standing registry has not created the run yet: {message}"
         case sentences.LedgerUnwritable(error=error):

@@ -259,6 +259,11 @@ class TooManyRuns(RequestError, code="too_many_runs", status=429, exit_code=Exit
     """As many runs are in progress as the registry takes."""
 
 
+NOT_NOW_SECONDS = 3600.0
+"""How long after its last real answer a registry that says 'not now' counts as there: its database
+may be away for minutes, and no program has to end for that. Then the orphan time-out begins."""
+
+
 class RegistryError(RdzvError, code="registry", exit_code=ExitCode.REGISTRY_LOST):
     """The registry cannot serve the request now.
 

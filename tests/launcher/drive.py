@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 from launcher.run import actions as do
@@ -21,6 +21,7 @@ from rendezvous.wire.run import NodeState, Phase, Result, RunStatus, SlotState, 
 SLURM = Starter("slurm", 1.0)
 LOCAL = Starter("local", 0.1, loopback=True)
 SILENT = Trouble(ErrorKind.NOT_NOW, "unavailable", "nobody answers", "try", 85)
+NOT_NOW = replace(SILENT, message="no database", told=True)
 FULL = Trouble(ErrorKind.STORAGE_FULL, "storage_full", "the disk is full", "make room", 85)
 OVER = Trouble(ErrorKind.RUN_OVER, "run_over", "the run is over")
 FOREIGN = Trouble(ErrorKind.NOT_FOUND, "not_found", "no such run", "", 77)

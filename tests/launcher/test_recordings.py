@@ -24,7 +24,7 @@ from launcher.run import inputs as of_a_launch
 from launcher.run.ground import Former, OnDisk, Wanted
 from launcher.run.recorded import CODEC as LAUNCH
 from launcher.run.recorded import drop_if_long, made_with
-from launcher.run.values import LaunchFacts
+from launcher.run.values import LaunchFacts, Trouble
 from rendezvous.recording.reading import Recording, inputs_of, read, replay
 from rendezvous.recording.recorder import Codec, DirectRecorder
 from rendezvous.talk.join_string import group_token_text
@@ -110,6 +110,20 @@ def test_a_recording_of_a_node_holds_no_secrets(folder: Path) -> None:
     shown = armed.contract
     assert (shown.argv, shown.notes, shown.variables) == ([HIDDEN], [HIDDEN], {})
     assert {name: getattr(shown, name) for name in kept} == kept
+
+
+def test_what_a_registry_said_of_itself_is_replayed(folder: Path) -> None:
+    away, there = Unavailable("away"), Unavailable("no database", hint="wait")
+    there.told = True
+    found = recorded(NODE, [of_a_node.Failed(1, error) for error in (away, there)], folder)
+    replayed = [one.error for _, one in inputs_of(found, NODE)]
+    assert [(type(one), one.message, one.hint, one.told) for one in replayed] == [
+        (Unavailable, "away", "", False),
+        (Unavailable, "no database", "wait", True),
+    ]
+    troubles = [of_a_launch.Unanswered(1, Trouble.of(error)) for error in (away, there)]
+    found = recorded(LAUNCH, troubles, folder)
+    assert [one for _, one in inputs_of(found, LAUNCH)] == troubles
 
 
 def test_a_recording_of_a_launch_holds_no_secrets(folder: Path) -> None:

@@ -15,6 +15,7 @@ from rendezvous.wire.run import EpochEnd, NodeState, Phase, RunReport
 from tests.launcher.drive import (
     FOREIGN,
     FULL,
+    NOT_NOW,
     OVER,
     SILENT,
     Drive,
@@ -43,6 +44,7 @@ STEPS: Steps = {
     # how the run stands
     "silent": lambda drive, _: drive.refuse(do.AskStatus, SILENT),
     "late": lambda drive, _: drive.take(said.Unanswered(drive.id(do.AskStatus), SILENT, 1.0)),
+    "not-now": lambda drive, _: drive.refuse(do.AskStatus, NOT_NOW),
     "forgets": lambda drive, _: drive.refuse(do.AskStatus, FOREIGN),
     "full": lambda drive, _: drive.refuse(do.AskStatus, FULL),
     "stands": lambda drive, _: drive.status(version=7),
@@ -70,6 +72,7 @@ STEPS: Steps = {
     "over-unverified": lambda drive, _: drive.came(over(result=result("verification_failed", 81))),
     # what is told, kept and shown
     "unheard": lambda drive, _: drive.refuse(do.TellSlot, FULL),
+    "unheard-now": lambda drive, _: drive.refuse(do.TellSlot, NOT_NOW),
     "unwanted": lambda drive, _: drive.refuse(do.TellSlot, OVER),
     "cancelled": lambda drive, _: drive.cancelled(status(HERE, version=4)),
     "cancelled-left": lambda drive, _: drive.cancelled(status(everyone_left=True)),
@@ -158,6 +161,19 @@ FAILED_RESULT = DOWN + "program_failed"
         (OWN, BEGUN + "silent 5 " * 24 + "silent 5", "0.2: ask status -1 2.0"),
         (OWN, BEGUN + "silent 5 " * 25 + "silent", FAILS),
         (OWN, BEGUN + "silent 5 " * 25 + "silent" + GIVES_UP, DOWN + "Silent unavailable"),
+        # 44: one that says 'not now' is there, for an hour since its last real answer
+        (OWN, BEGUN + "not-now", "say RegistryNotNow no database"),
+        (OWN, BEGUN + "not-now 1 not-now", ""),
+        (OWN, BEGUN + "not-now 0.2", "0.2: ask status -1 2.0"),
+        (OWN, BEGUN + "not-now 100 " * 36 + "silent 0.5", "0.2: ask status -1 2.0"),
+        (OWN, BEGUN + "not-now 100 " * 37 + "not-now", ""),
+        (OWN, BEGUN + "not-now 100 " * 37 + "not-now 21 not-now 1 not-now", FAILS),
+        (OWN, BEGUN + "not-now 100 " * 37 + "stands " + "not-now 100 " * 35 + "not-now", ""),
+        (
+            OWN,
+            BEGUN + "not-now 1 " + "silent 5 " * 25 + "silent" + GIVES_UP,
+            DOWN + "Silent unavailable",
+        ),
         # 44: a launcher that was stopped has one try left, each time
         (OWN, BEGUN + "1000 silent 0.5", "0.2: ask status -1 2.0"),
         (OWN, BEGUN + "1000 silent 0.5 stands silent 0.5", "0.2: ask status 7 2.0"),
@@ -170,6 +186,7 @@ FAILED_RESULT = DOWN + "program_failed"
         (OWN, BEGUN + "wants unheard 119 wants heard 10 wants", SEES),
         (OWN, BEGUN + "wants unheard 120.5 wants" + GIVES_UP, ON_FULL),
         (OWN, BEGUN + "wants unheard 100 unwanted 20.5 wants" + GIVES_UP, ON_FULL),
+        (OWN, BEGUN + "wants unheard 100 unheard-now 20.5 wants", SEES),
         (OWN, BEGUN + "forming-unwritten" + GIVES_UP, DOWN + "StorageLost 121.0 full"),
         (OWN, BEGUN + "running-unwritten", f"show; say RegistryTrouble full; {ASKS}"),
         (OWN, BEGUN + "full", "say RegistryTrouble the disk is full make room"),

@@ -223,6 +223,15 @@ def test_90_what_is_left_is_ended_by_cancel_as_well_and_an_adapter_may_fail() ->
 )
 def test_errors_are_values(error: RdzvError, kind: ErrorKind) -> None:
     assert Trouble.of(error).kind is kind
+    assert not Trouble.of(error).told
+
+
+def test_that_a_registry_is_there_is_part_of_an_errors_value() -> None:
+    error = Unavailable("no database")
+    error.told = True
+    assert Trouble.of(error) == Trouble(
+        ErrorKind.NOT_NOW, "unavailable", "no database", "", 85, told=True
+    )
 
 
 # --- what the ledger has left

@@ -64,6 +64,10 @@ SENTENCES = [
     (say.EndsAtOnce(2, True), "SIGINT again: ending everything immediately"),
     (say.RegistryTrouble("the disk is full", "make room"), "the disk is full; make room"),
     (say.RegistryTrouble("the disk is full"), "the disk is full"),
+    (
+        say.RegistryNotNow("no database"),
+        "the registry answers, but cannot serve run 'llama' just now: no database",
+    ),
     (say.StandingWaits("busy"), "the standing registry has not created the run yet: busy"),
     (
         say.LedgerUnwritable("disk full"),

@@ -97,6 +97,7 @@ def _joined(turn: Turn, said: inputs.Joined, offer: JoinRequest) -> None:
             offered=frozenset(candidate.mac for candidate in offer.candidates),
             after=reply.seq,
             poll=reply.poll_seconds,
+            answered_at=turn.now,
             heard_at=turn.now,
             acks_in_watch=reply.acks_in_watch,
             takes_departures=reply.takes_departures,

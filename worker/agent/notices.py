@@ -32,6 +32,10 @@ class Note(Enum):
     )
     RUN_WAITS = _INFO, "{reason}"
     REGISTRY_SILENT = _INFO, "the registry does not answer, {left:.0f} s left: {problem}"
+    REGISTRY_NOT_NOW = (
+        _INFO,
+        "the registry answers, but cannot serve run '{run}' just now: {problem}",
+    )
     REPORT_WAITS = _INFO, "the registry has not accepted this node's report yet: {problem}"
     REPORT_GIVEN_UP = _INFO, "could not notify the registry: {problem}"
     PEERS_ANSWER = _INFO, "{good} of {all} peers answer on {network} ({seconds:.2f} s)"

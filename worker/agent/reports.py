@@ -6,7 +6,7 @@ knows the result, it is given up after a moment: its launcher may be gone as wel
 
 from __future__ import annotations
 
-from rendezvous.wire.errors import RegistryError, TooManyRequests
+from rendezvous.wire.errors import NOT_NOW_SECONDS, RegistryError, TooManyRequests, Unavailable
 from rendezvous.wire.reports import ExitReport, Report
 from rendezvous.wire.words import printable
 from worker.agent import inputs
@@ -47,6 +47,8 @@ def answered(turn: Turn, asked: Tell, said: inputs.Input) -> None:
     match said:
         case inputs.Late():
             _not_taken(turn, asked, SILENT)
+        case inputs.Failed(error=Unavailable(told=True)):
+            _not_taken(turn, asked, said.error.message, is_there=True)
         case inputs.Failed(error=RegistryError() | TooManyRequests()):
             _not_taken(turn, asked, said.error.message)
         case inputs.Failed() | inputs.Broken():
@@ -54,12 +56,20 @@ def answered(turn: Turn, asked: Tell, said: inputs.Input) -> None:
             turn.end(cause, error=said.error)
 
 
-def _not_taken(turn: Turn, asked: Tell, problem: str) -> None:
+def _not_taken(turn: Turn, asked: Tell, problem: str, *, is_there: bool = False) -> None:
+    """Tell it again while somebody waits for it. Until when is a matter of the orphan time-out, and
+    of a registry that `is_there` and cannot serve just now, of an hour."""
     node, waited = turn.node, turn.now - asked.began_at
     if (until := _given_up_at(turn, asked)) is not None and turn.now >= until:
         turn.say(Note.REPORT_GIVEN_UP, problem=problem)
         return
-    if until is None and asked.is_last_try and not (asked.needed and _watch_decides(turn)):
+    is_last = waited > (NOT_NOW_SECONDS if is_there else node.rules.orphan_timeout)
+    if (
+        until is None
+        and asked.is_last_try
+        and is_last
+        and not (asked.needed and _watch_decides(turn))
+    ):
         if asked.needed:
             turn.end(Cause.LOST, error=registry_lost(node.rules, waited, problem))
         return
@@ -71,17 +81,17 @@ def _not_taken(turn: Turn, asked: Tell, problem: str) -> None:
         since=asked.since,
         pause=True,
         needed=asked.needed,
-        is_last_try=waited > node.rules.orphan_timeout,
+        is_last_try=is_last,
     )
 
 
 def _watch_decides(turn: Turn) -> bool:
-    """Whether the registry answers no watch either: that one then knows when it is given up, unless
+    """Whether the registry serves no watch either: that one then knows when it is given up, unless
     this node ends, and waits for its reports alone."""
     member = turn.node.member
     if member is None or turn.node.ends is not None:
         return False
-    return turn.now - member.heard_at > member.poll + turn.node.rules.answer_seconds
+    return turn.now - member.answered_at > member.poll + turn.node.rules.answer_seconds
 
 
 def _given_up_at(turn: Turn, asked: Tell) -> float | None:

@@ -72,7 +72,8 @@ class Member:
         offered: The MACs of the rows that this node signed.
         after: The number of the last news that was taken in.
         poll: Seconds that the registry holds a watch.
-        heard_at: When the registry last answered a watch.
+        answered_at: When the registry last answered a watch with news, or with none.
+        heard_at: When it last was known to be there.
         acks_in_watch: Whether the registry takes an acknowledgement with a watch.
         takes_departures: Whether it can be told that this node will go, `takes_quiet` that
             nothing moves on it, and `takes_machine` how its machine stands.
@@ -87,6 +88,7 @@ class Member:
     offered: frozenset[str]
     after: int
     poll: float
+    answered_at: float
     heard_at: float
     acks_in_watch: bool = False
     takes_departures: bool = False

@@ -2,7 +2,8 @@
 
 One watch is under way from the join until the node leaves. A registry that is away for a moment
 disturbs nobody; after the orphan time-out it is given up, but not before one last try of full
-length: it may have been this process that was stopped.
+length: it may have been this process that was stopped. One that has proven itself and says that it
+cannot serve now is there: for an hour since its last real answer no time-out runs.
 
 A node that arms for a table holds its next watch back for a moment: the acknowledgement goes with
 it, on the same connection, and the registry has half as many requests to answer before the go. So
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rendezvous.wire.errors import RegistryError, StorageFull, TooManyRequests
+from rendezvous.wire.errors import NOT_NOW_SECONDS, RegistryError, StorageFull, TooManyRequests
 from rendezvous.wire.reports import AckReport, ExitReport
 from rendezvous.wire.run import Phase
 from rendezvous.wire.watch import NodeView
@@ -118,6 +119,8 @@ def answered(turn: Turn, asked: Watch, said: inputs.Input) -> None:
             _silent(turn, _member(turn).why_silent or SILENT, pause=False)
         case inputs.Failed(error=StorageFull()) if asked.brings is not None:
             _not_written(turn, asked)
+        case inputs.Failed(error=RegistryError(told=True)):
+            _not_now(turn, said.error.message)
         case inputs.Failed(error=RegistryError() | TooManyRequests()):
             _silent(turn, said.error.message, pause=True)
         case inputs.Failed():
@@ -139,6 +142,7 @@ def _viewed(turn: Turn, said: inputs.Viewed) -> None:
     turn.set_member(
         after=view.seq,
         poll=view.poll_seconds,
+        answered_at=turn.now,
         heard_at=turn.now,
         had_last_try=False,
         why_silent="",
@@ -168,8 +172,20 @@ def _not_written(turn: Turn, asked: Watch) -> None:
     if asked.brings is not None and asked.brings == _to_bring(turn)[0]:
         _brought(turn, asked)
         reports.tell(turn, asked.brings, since=asked.since)
-    turn.set_member(heard_at=turn.now, had_last_try=False, why_silent="")
+    turn.set_member(answered_at=turn.now, heard_at=turn.now, had_last_try=False, why_silent="")
     watch(turn)
+
+
+def _not_now(turn: Turn, problem: str) -> None:
+    """The registry is there, though it may not be so for ever: its database may be away."""
+    if turn.now - _member(turn).answered_at > NOT_NOW_SECONDS:
+        _silent(turn, problem, pause=True)
+        return
+    turn.set_member(heard_at=turn.now, had_last_try=False, why_silent=problem)
+    if turn.node.ends is None:
+        # One topic: replicas that take turns may say it in different words, every half a second.
+        turn.wait_for(Note.REGISTRY_NOT_NOW, 0, run=turn.node.rules.run, problem=problem)
+    watch(turn, pause=True)
 
 
 def _silent(turn: Turn, problem: str, *, pause: bool) -> None:
@@ -178,7 +194,8 @@ def _silent(turn: Turn, problem: str, *, pause: bool) -> None:
     turn.set_member(why_silent=problem)
     if turn.node.ends is None:
         if seconds >= rules.orphan_timeout and member.had_last_try:
-            turn.end(Cause.LOST, error=registry_lost(rules, seconds, problem))
+            silent = turn.now - member.answered_at
+            turn.end(Cause.LOST, error=registry_lost(rules, silent, problem))
             return
         left = max(0.0, rules.orphan_timeout - seconds)
         turn.wait_for(Note.REGISTRY_SILENT, left=left, problem=problem)

@@ -30,7 +30,8 @@ SLOT = 1
 RULES = Rules("llama", SLOT, join_timeout=600.0, orphan_timeout=120.0, hosts_file="/etc/hosts")
 LED = replace(RULES, remote=True)
 POLL = 2.0
-AWAY = Unavailable("nobody listens")
+AWAY, NOT_NOW = Unavailable("nobody listens"), Unavailable("no database")
+NOT_NOW.told = True
 BASE = "https://10.0.0.4:29600"
 OFFER = JoinRequest(
     slot=SLOT,

@@ -7,9 +7,21 @@ from typing import Any
 
 import pytest
 
-from rendezvous.wire.errors import Fenced, TooManyRequests
+from rendezvous.wire.errors import Fenced, StorageFull, TooManyRequests
 from rendezvous.wire.reports import ExitReport
-from tests.worker.agent.drive import CLOSES, OVER, SOCKET, STOP, TAKEN, TERM, UNTOLD, m, outcome, to
+from tests.worker.agent.drive import (
+    CLOSES,
+    NOT_NOW,
+    OVER,
+    SOCKET,
+    STOP,
+    TAKEN,
+    TERM,
+    UNTOLD,
+    m,
+    outcome,
+    to,
+)
 from worker.agent import actions as do
 from worker.agent.inputs import OwnWords
 from worker.agent.reports import exit_report, signal_report, with_trouble
@@ -23,6 +35,8 @@ HELPER = Failure(20.0, 99, 1)
 FAILS, ENDS = m.ended(Ending(1, 0.0)), m.ended(Ending(143, 300.0, was_told=True))
 ALONE, LATE = (m.at(120.5), m.arm()), m.late(do.Tell)
 BUSY = TooManyRequests("wait")
+FULL, REFUSES = m.fails(do.Tell, StorageFull("full")), m.fails(do.Watch, NOT_NOW)
+NOT_TAKEN = m.fails(do.Tell, NOT_NOW)
 THREE = m.after(3.0)
 LAUNCHER_GONE = m.signal(SIGTERM, parent_lives=False)
 
@@ -42,6 +56,17 @@ LAUNCHER_GONE = m.signal(SIGTERM, parent_lives=False)
         ("acknowledging", [*ALONE, UNTOLD, m.at(124.5), UNTOLD, CLOSES], "End:RegistryLost"),
         ("acknowledging", [*ALONE, UNTOLD, m.at(124.6), UNTOLD], "Tell:Ack:pause"),
         ("acknowledging", [m.at(120.5), UNTOLD, UNTOLD], "Tell:Ack:pause"),
+        # One that says that it cannot take it just now is there, for an hour.
+        ("acknowledging", [*ALONE, NOT_TAKEN, m.at(124.5), NOT_TAKEN], "Tell:Ack:pause"),
+        ("acknowledging", [*ALONE, UNTOLD, m.at(124.5), NOT_TAKEN], "REPORT_WAITS Tell:Ack:pause"),
+        (
+            "acknowledging",
+            [m.at(3_601.0), m.arm(), NOT_TAKEN, NOT_TAKEN],
+            "Drop:Watch Leave ends:LOST",
+        ),
+        ("acknowledging", [*ALONE, FULL, m.at(124.5), FULL], "Drop:Watch Leave ends:LOST"),
+        # While no watch is served either, that one knows when it is given up.
+        ("acknowledging", [m.at(119.0), REFUSES, m.at(238.0), UNTOLD, UNTOLD], "Tell:Ack:pause"),
         # One that is released has no watch that could give the registry up.
         ("running", [FAILS, m.go(released=[1]), m.at(120.5), UNTOLD, LATE], "Drop:Watch Leave"),
         # Three seconds after the signal or the result, and after the end itself, it is given up.

@@ -7,7 +7,19 @@ from typing import Any
 import pytest
 
 from rendezvous.wire.errors import Fenced, NotFound, RegistryLost, TooManyRequests
-from tests.worker.agent.drive import AWAY_NOW, LATE, OVER, POLL, RULES, SOCKET, TERM, m, outcome, to
+from tests.worker.agent.drive import (
+    AWAY_NOW,
+    LATE,
+    NOT_NOW,
+    OVER,
+    POLL,
+    RULES,
+    SOCKET,
+    TERM,
+    m,
+    outcome,
+    to,
+)
 from worker.agent import actions as do
 from worker.agent.watching import seconds_of_try
 from worker.program.ending import Ending
@@ -15,6 +27,7 @@ from worker.program.ending import Ending
 WHOLE = POLL + RULES.answer_seconds
 """Seconds within which a registry that is there answers a watch."""
 BUSY, GONE = TooManyRequests("wait"), NotFound("no such run")
+REFUSES, HOUR_OVER = m.fails(do.Watch, NOT_NOW), "REGISTRY_SILENT"
 ENDS, REFUSED = m.ended(Ending(143, 1.0)), m.fails(do.Watch, GONE)
 SAID = m.view(reason="waiting for slot 0, 50 s left", topic=1)
 AGAIN = m.view(reason="40 s", topic=1)
@@ -36,6 +49,29 @@ AGAIN = m.view(reason="40 s", topic=1)
         ("joined", [m.at(119.9), m.fails(do.Watch, BUSY)], "REGISTRY_SILENT Watch(4):pause"),
         ("joined", [m.at(119.9), AWAY_NOW, m.at(119.95), AWAY_NOW], "Watch(0.05):pause"),
         ("joined", [m.at(119.0), AWAY_NOW, m.view()], "RUN_WAITS Watch"),
+        # One that says that it cannot serve now is there, for an hour since its last real answer.
+        ("joined", [m.at(119.9), REFUSES], "REGISTRY_NOT_NOW Watch:pause"),
+        ("joined", [REFUSES, m.at(0.5), REFUSES], "Watch:pause"),
+        ("joined", [REFUSES, m.at(0.5), AWAY_NOW], "REGISTRY_SILENT Watch:pause"),
+        ("joined", [m.at(119.0), REFUSES, m.at(238.0), AWAY_NOW], "REGISTRY_SILENT Watch(4):pause"),
+        ("joined", [m.at(3_600.0), LATE, REFUSES], "REGISTRY_NOT_NOW Watch:pause"),
+        (
+            "joined",
+            [m.at(3_600.0), REFUSES, m.at(3_601.0), REFUSES],
+            f"{HOUR_OVER} Watch:pause",
+        ),
+        ("joined", [m.at(3_600.0), REFUSES, m.at(3_720.0), REFUSES], f"{HOUR_OVER} Watch(4):pause"),
+        (
+            "joined",
+            [m.at(3_600.0), REFUSES, m.at(3_720.0), REFUSES, m.at(3_721.0), REFUSES],
+            "Leave ends:LOST",
+        ),
+        (
+            "joined",
+            [m.at(3_600.0), REFUSES, m.view(), m.at(7_200.0), REFUSES],
+            "REGISTRY_NOT_NOW Watch:pause",
+        ),
+        ("running", [OVER, REFUSES], "Watch(4):pause"),
         # After the orphan time-out it is given up, but not before one try of full length.
         ("joined", [m.at(116.0), LATE], "REGISTRY_SILENT Watch(4)"),
         ("joined", [m.at(116.0), LATE, m.at(120.0), LATE], "Leave ends:LOST"),
