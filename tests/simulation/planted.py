@@ -322,7 +322,7 @@ _EDITS = {
     ],
     "worker/agent/reports.py": [
         ("node: stops are excused", "stop_at is not None and stop_at <= ending.ended_at", "stop_at is not None"),
-        ("node: one try for a report", "until is None and asked.is_last_try and not (asked.needed and _watch_decides(turn))",
+        ("node: one try for a report", "until is None and was_last and not (asked.needed and _watch_decides(turn))",
          "until is None"),
     ],
     "worker/agent/running.py": [

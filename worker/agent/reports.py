@@ -63,13 +63,9 @@ def _not_taken(turn: Turn, asked: Tell, problem: str, *, is_there: bool = False)
     if (until := _given_up_at(turn, asked)) is not None and turn.now >= until:
         turn.say(Note.REPORT_GIVEN_UP, problem=problem)
         return
-    is_last = waited > (NOT_NOW_SECONDS if is_there else node.rules.orphan_timeout)
-    if (
-        until is None
-        and asked.is_last_try
-        and is_last
-        and not (asked.needed and _watch_decides(turn))
-    ):
+    is_late = waited > (NOT_NOW_SECONDS if is_there else node.rules.orphan_timeout)
+    was_last = asked.is_last_try and is_late
+    if until is None and was_last and not (asked.needed and _watch_decides(turn)):
         if asked.needed:
             turn.end(Cause.LOST, error=registry_lost(node.rules, waited, problem))
         return
@@ -81,7 +77,7 @@ def _not_taken(turn: Turn, asked: Tell, problem: str, *, is_there: bool = False)
         since=asked.since,
         pause=True,
         needed=asked.needed,
-        is_last_try=is_last,
+        is_last_try=is_late,
     )
 
 
