@@ -341,10 +341,27 @@ class ServeSettings(Settings):
     )
     registry_address: list[str] = option(
         [],
-        "Address where clients reach the registry. Repeatable.",
+        "Address where clients reach the registry; with --journal, those of all replicas. "
+        "Repeatable.",
         group=NETWORK,
         basic=True,
-        metavar="IP|NAME",
+        metavar="HOST[:PORT]",
+    )
+    journal: str | None = option(
+        None,
+        "PostgreSQL database that this and other replicas of the registry share. RDZV_TOKEN must "
+        "be the same for all of them. When not set, a file in --state-dir.",
+        group=OUTPUT,
+        basic=True,
+        metavar="URL",
+    )
+    advertise: str | None = option(
+        None,
+        "Address of this replica, which others tell to clients. When not set, this machine's "
+        "first one. Needs --journal.",
+        group=NETWORK,
+        basic=True,
+        metavar="HOST[:PORT]",
     )
     state_dir: Path | None = option(
         None,

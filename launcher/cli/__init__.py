@@ -228,13 +228,14 @@ def serve(**values: Any) -> None:
     """Run a registry that serves many runs.
 
     \b
-    Example:
+    Examples:
       rdzv serve --registry-address registry.example.com
+      rdzv serve --journal postgresql://db/rdzv --registry-address n1 --registry-address n2
     """
     need_launcher_packages()
     from launcher.run.serve import serve as serve_registry
 
-    serve_registry(read(ServeSettings, values), os.environ)
+    serve_registry(read(ServeSettings, values), os.environ, secret_text("RDZV_TOKEN"))
 
 
 @click.command(

@@ -1,8 +1,9 @@
-"""The commands that print tokens: for a symmetric start, and for Prometheus."""
+"""The commands that print tokens: for a symmetric start, for replicas, and for Prometheus."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -10,11 +11,12 @@ from launcher.cli.completion import run_ids
 from launcher.cli.process import Group, secret_text
 from launcher.cli.runs import STATE_DIR, root_folder
 from rendezvous.wire.errors import UsageError
+from rendezvous.wire.run import DEFAULT_PORT
 
 
 @click.group(cls=Group)
 def token() -> None:
-    """Make tokens for symmetric starts and for Prometheus.
+    """Make tokens for symmetric starts, for standing registries and for Prometheus.
 
     \b
     Example:
@@ -26,7 +28,8 @@ def token() -> None:
 def token_new() -> None:
     """Print a new group token.
 
-    Set it as RDZV_TOKEN on all nodes of a symmetric start.
+    Set it as RDZV_TOKEN on all nodes of a symmetric start, or on all replicas of a standing
+    registry; they must not have the same one.
 
     \b
     Example:
@@ -36,6 +39,43 @@ def token_new() -> None:
     from rendezvous.talk.join_string import group_token_text
 
     click.echo(group_token_text(new_secret()))
+
+
+@token.command("registry")
+@click.option(
+    "--registry-address",
+    "addresses",
+    multiple=True,
+    required=True,
+    metavar="HOST[:PORT]",
+    help="Address of a replica. Repeatable.",
+)
+@click.option(
+    "--plain", is_flag=True, help="The replicas have --behind-ingress: they use plain HTTP."
+)
+def token_registry(addresses: tuple[str, ...], plain: bool) -> None:
+    """Print the RDZV_REGISTRY of replicas that have this RDZV_TOKEN.
+
+    It is what launchers need; each replica of 'rdzv serve --journal' writes the same.
+
+    \b
+    Example:
+      rdzv token registry --registry-address n1 --registry-address n2
+    """
+    from rendezvous.talk.certificate import make_shared_certificate
+    from rendezvous.talk.credentials import registry_credential
+    from rendezvous.talk.join_string import RegistryPlace, RegistryString, parse_group_token
+
+    if (text := secret_text("RDZV_TOKEN")) is None:
+        raise UsageError(
+            "neither RDZV_TOKEN nor RDZV_TOKEN_FILE is set",
+            hint="set the one that the replicas of the registry have",
+        )
+    secret = parse_group_token(text)
+    proof = b"" if plain else make_shared_certificate(secret).der
+    trust: Literal["plain", "certificate"] = "plain" if plain else "certificate"
+    place = RegistryPlace(addresses, DEFAULT_PORT, trust, proof, replicas=len(addresses) > 1)
+    click.echo(RegistryString(place, registry_credential(secret)).text())
 
 
 @token.command("metrics")

@@ -109,10 +109,13 @@ def own_addresses() -> list[str]:
     return [candidate.address for candidate in choice.candidates]
 
 
-def write_config(state: StateDir, secret: bytes, *, tls: bool, **options: object) -> RegistryPlace:
+def write_config(
+    state: StateDir, secret: bytes, *, tls: bool, shared: bool = False, **options: object
+) -> RegistryPlace:
     """Write what the registry process reads; returns how it proves itself (without addresses).
 
-    `options` are further fields of `rendezvous.server.process.ServerConfig`.
+    What is `shared` by several replicas has one certificate. `options` are further fields of
+    `rendezvous.server.process.ServerConfig`.
     """
     config: dict[str, object] = {
         "key": hkdf(secret, "registry key for node credentials").hex(),
@@ -122,11 +125,11 @@ def write_config(state: StateDir, secret: bytes, *, tls: bool, **options: object
     }
     proof = b""
     if tls:
-        from rendezvous.talk.certificate import make_certificate
+        from rendezvous.talk.certificate import make_certificate, make_shared_certificate
 
         path = state.path / "certificate.pem"
-        if not path.exists():
-            made = make_certificate(secret)
+        if shared or not path.exists():
+            made = make_shared_certificate(secret) if shared else make_certificate(secret)
             state.write("key.pem", made.key_pem)
             state.write("certificate.pem", made.pem)
             state.write("certificate.der", made.der)

@@ -1,11 +1,16 @@
-"""`rdzv serve`: a standing registry, on the same code as a launch's own."""
+"""`rdzv serve`: a standing registry, on the same code as a launch's own.
+
+It is alone, with a journal in a file, or one of several replicas that share a database.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 from collections.abc import Mapping
 from dataclasses import replace
+from urllib.parse import urlsplit
 
 import click
 
@@ -19,17 +24,28 @@ from launcher.run.registry_process import (
 from launcher.settings import ServeSettings
 from launcher.state.state_dir import StateDir
 from rendezvous.talk.credentials import registry_credential
-from rendezvous.talk.join_string import RegistryString
-from rendezvous.wire.errors import RunExists
+from rendezvous.talk.join_string import (
+    RegistryPlace,
+    RegistryString,
+    own_port,
+    parse_group_token,
+    with_port,
+)
+from rendezvous.wire.errors import RunExists, UsageError
 from rendezvous.wire.types import is_loopback
 from worker.settings import state_home
 
 _FOLDER = "registry"
+_SCHEMES = ("postgresql", "postgres")
 
 
-def serve(settings: ServeSettings, environ: Mapping[str, str]) -> None:
-    """Become the registry; does not return. Raises UsageError, RunExists."""
+def serve(settings: ServeSettings, environ: Mapping[str, str], token: str | None) -> None:
+    """Become the registry; does not return. Raises UsageError, RunExists.
+
+    `token` is the one that all replicas have.
+    """
     check_file_limit(1)
+    shared = _shared_secret(settings, token)
     root = settings.state_dir or state_home(environ) / "standing"
     state = StateDir(root, _FOLDER)
     try:
@@ -41,18 +57,19 @@ def serve(settings: ServeSettings, environ: Mapping[str, str]) -> None:
     sock = listen(settings.port, address=settings.listen, exact=True)
     loopback = is_loopback(settings.listen)
     tls = not loopback and not settings.behind_ingress
-    secret = state.secret()
+    secret = shared or state.secret()
+    own = _own_addresses(settings)
     proof = write_config(
         state,
         secret,
         tls=tls,
+        shared=shared is not None,
         hosts=settings.allow_host,
         trust_close=not settings.behind_ingress,
         max_runs=settings.max_runs,
+        **({} if shared is None else _as_replica(settings, own)),
     )
-    everywhere = settings.listen in ("", "0.0.0.0", "::")  # noqa: S104 (compared, not bound)
-    addresses = settings.registry_address or (own_addresses() if everywhere else [settings.listen])
-    place = replace(proof, addresses=tuple(addresses), port=settings.port)
+    place = _place(settings, proof, own)
     credential = RegistryString(place, registry_credential(secret))
     path = state.write("credential", credential.text().encode() + b"\n")
     if settings.behind_ingress and not loopback:
@@ -62,7 +79,7 @@ def serve(settings: ServeSettings, environ: Mapping[str, str]) -> None:
             err=True,
         )
     click.echo(
-        f"rdzv: registry on port {settings.port} of {', '.join(addresses)}"
+        f"rdzv: registry on port {settings.port} of {', '.join(place.addresses)}"
         f"{' (TLS)' if tls else ''}; launchers use it with RDZV_REGISTRY_FILE={path}",
         err=True,
     )
@@ -71,3 +88,80 @@ def serve(settings: ServeSettings, environ: Mapping[str, str]) -> None:
     command = server_command(state, sock.fileno())
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # until the registry can end by it
     os.execv(command[0], command)  # noqa: S606
+
+
+def _own_addresses(settings: ServeSettings) -> list[str]:
+    """Where this machine may be reached."""
+    everywhere = settings.listen in ("", "0.0.0.0", "::")  # noqa: S104 (compared, not bound)
+    return own_addresses() if everywhere else [settings.listen]
+
+
+def _place(settings: ServeSettings, proof: RegistryPlace, own: list[str]) -> RegistryPlace:
+    """What clients are told of the registry."""
+    given = settings.registry_address or own
+    if settings.journal is not None and settings.advertise is not None:
+        given = settings.registry_address or [settings.advertise]
+    return replace(
+        proof,
+        addresses=tuple(given),
+        port=settings.port,
+        replicas=settings.journal is not None and len(given) > 1,
+    )
+
+
+# --- as one of several
+
+
+def _shared_secret(settings: ServeSettings, token: str | None) -> bytes | None:
+    """The secret of all replicas; None where this registry is alone. Raises UsageError."""
+    if settings.journal is None:
+        if settings.advertise is not None:
+            raise UsageError(
+                "--advertise is for one of several replicas, which share a --journal",
+                hint="with one registry, use --registry-address",
+            )
+        return None
+    _check_url(settings.journal)
+    if importlib.util.find_spec("asyncpg") is None:
+        raise UsageError(
+            "a journal in PostgreSQL needs asyncpg, which is not installed",
+            hint="pip install 'rdzv[postgres]'",
+        )
+    if token is None:
+        raise UsageError(
+            "replicas need one secret, and neither RDZV_TOKEN nor RDZV_TOKEN_FILE is set",
+            hint="make it once with 'rdzv token new', and give the same one to every replica",
+        )
+    return parse_group_token(token)
+
+
+def _check_url(url: str) -> None:
+    """Say what is wrong with it, without a word of what may be a password."""
+    try:
+        parts = urlsplit(url)
+        scheme, password, database = parts.scheme, parts.password, parts.path.strip("/")
+    except ValueError:
+        scheme, password, database = "", None, ""
+    if scheme not in _SCHEMES or not database:
+        raise UsageError(
+            "--journal is not the URL of a PostgreSQL database",
+            hint="for example postgresql://rdzv@db1,db2/rdzv",
+        )
+    if password is not None:
+        raise UsageError(
+            "--journal has a password, which every user of this machine could read",
+            hint="leave it out of the URL, and set PGPASSFILE (or PGPASSWORD) instead",
+        )
+
+
+def _as_replica(settings: ServeSettings, own: list[str]) -> dict[str, object]:
+    """The further configuration of one of several. Raises UsageError."""
+    address = settings.advertise or next(iter(own), None)
+    if address is None:
+        raise UsageError(
+            "this machine has no address that other machines could reach",
+            hint="name it with --advertise",
+        )
+    if own_port(address) is None:
+        address = with_port(address, settings.port)
+    return {"journal": None, "shared_journal": settings.journal, "address": address}

@@ -199,7 +199,10 @@ class Service:
     async def statuses(self) -> RunList:
         """All runs, without their slots."""
         return await self.sequencer.look(
-            lambda _: RunList(runs=[r.status(r.now(), slots=False) for r in self._runs.values()])
+            lambda _: RunList(
+                runs=[live.status(live.now(), slots=False) for live in self._runs.values()],
+                others=self.place.others(),
+            )
         )
 
     async def wait_status(self, live: LiveRun, after: int, seconds: float) -> RunStatus:

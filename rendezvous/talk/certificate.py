@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -63,7 +63,25 @@ def pin_of_certificate(der: bytes) -> bytes:
 
 def make_certificate(secret: bytes) -> Certificate:
     """A self-signed server certificate for `SERVER_NAME` on the secret's key."""
-    key = key_from_secret(secret)
+    return _signed(key_from_secret(secret), x509.random_serial_number(), hashes.SHA256())
+
+
+def make_shared_certificate(secret: bytes) -> Certificate:
+    """The certificate of all replicas that hold the secret: the same bytes wherever it is made.
+
+    Ed25519 has no random number in its signatures (RFC 8032), as those of ECDSA do. Nodes trust
+    these bytes: they need not read a certificate for it, and so no package for that.
+    """
+    key = ed25519.Ed25519PrivateKey.from_private_bytes(hkdf(secret, "shared registry key"))
+    serial = int.from_bytes(hkdf(secret, "shared registry serial", 16), "big") | 1
+    return _signed(key, serial, None)
+
+
+def _signed(
+    key: ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey,
+    serial: int,
+    algorithm: hashes.SHA256 | None,
+) -> Certificate:
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, SERVER_NAME)])
     usage = x509.KeyUsage(True, *[False] * 8)  # digital_signature, and nothing else
     certificate = (
@@ -71,7 +89,7 @@ def make_certificate(secret: bytes) -> Certificate:
         .subject_name(name)
         .issuer_name(name)
         .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
+        .serial_number(serial)
         .not_valid_before(_NOT_BEFORE)
         .not_valid_after(_NOT_AFTER)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(SERVER_NAME)]), critical=False)
@@ -81,7 +99,7 @@ def make_certificate(secret: bytes) -> Certificate:
             x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]), critical=False
         )
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, hashes.SHA256())
+        .sign(key, algorithm)
     )
     return Certificate(
         key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
