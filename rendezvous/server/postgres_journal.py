@@ -1,0 +1,332 @@
+"""The journal of several replicas: a PostgreSQL database, best with standbys that it waits for.
+
+An event is written by one statement that holds its run's row until the commit is acknowledged, and
+only where this replica's epoch is in that row: see `shared_journal`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from rendezvous.server import postgres_schema as sql
+from rendezvous.server.journal import Record, by_run
+from rendezvous.server.postgres_line import LIMIT_SECONDS, Line, T, Work
+from rendezvous.server.postgres_members import Row, Witness, is_alive
+from rendezvous.server.postgres_place import Place, asyncpg
+from rendezvous.server.shared_journal import Beat, Holding, InDoubt, Member, Overtaken
+from rendezvous.wire.errors import RegistryError, StorageFull, Unavailable, UsageError
+
+_LOCK_MS = int(LIMIT_SECONDS * 800)
+"""That a claim waits for a row: less than its limit, so that the server itself gives it up."""
+_BURIED_LEASES = 10
+
+
+class PostgresJournal:
+    """One replica's view of it; raises as `SharedJournal` says.
+
+    There are four connections, each made when it is first needed: one for events, one for beats,
+    one for whatever else is asked and one for removing old runs, so that none of these waits for
+    another.
+    """
+
+    def __init__(self, place: Place, id: str) -> None:  # noqa: A002
+        """See `open`."""
+        self._place = place
+        self._id = id
+        self._appends = Line(place)
+        # A beat need not outlive the primary, and must not wait for a standby.
+        self._beats = Line(place, {"synchronous_commit": "local"}, greet=self._begin_session)
+        self._asks = Line(place, {"lock_timeout": str(_LOCK_MS)})
+        self._drops = Line(place, {"lock_timeout": str(_LOCK_MS)})
+        self._appending = asyncio.Lock()
+        self._under_way: set[asyncio.Task[Any]] = set()
+        self._held: dict[str, int] = {}  # the epochs of the runs that are claimed
+        self._claiming: Counter[str] = Counter()
+        self._doubtful: set[str] = set()
+        self._session = 0
+        self._witness = Witness()
+
+    @classmethod
+    async def open(cls, dsn: str, id: str) -> PostgresJournal:  # noqa: A002
+        """The journal at this URL, which is made where there is none yet.
+
+        Args:
+            dsn: As libpq has it: `postgresql://user:password@host1,host2/database`. A pooler before
+                it must give each connection a session of its own.
+            id: Of this process alone: 16 random bytes, in hex.
+
+        Raises UsageError where it cannot be reached, or is none.
+        """
+        if asyncpg is None:
+            raise UsageError(
+                "a journal in PostgreSQL needs asyncpg, which is not installed",
+                hint="pip install 'rdzv[postgres]'",
+            )
+        journal = cls(Place(dsn), id)
+        try:
+            await journal._asks.run(partial(sql.prepare, place=journal._place.text))
+        except Unavailable as exc:
+            await journal.close()
+            raise UsageError(exc.message, hint=exc.hint) from exc
+        except asyncpg.PostgresError as exc:
+            await journal.close()
+            raise UsageError(
+                f"the journal {journal._place.text} cannot be prepared: {exc}", hint=_cure(exc)
+            ) from exc
+        except UsageError:
+            await journal.close()
+            raise
+        return journal
+
+    @property
+    def id(self) -> str:
+        """See the protocol."""
+        return self._id
+
+    # Events
+
+    async def append(self, records: list[Record]) -> Mapping[str, RegistryError]:
+        """See the protocol; it goes on where the caller is cancelled."""
+        task = asyncio.create_task(self._append(by_run(records)))
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return await asyncio.shield(task)
+
+    async def _append(self, runs: dict[str, list[Record]]) -> Mapping[str, RegistryError]:
+        async with self._appending:  # what the one before it has met counts for the next
+            refused = {run: why_not for run in runs if (why_not := self._why_not(run))}
+            ready = {run: some for run, some in runs.items() if run not in refused}
+            return refused | await self._written(ready) if ready else refused
+
+    def _why_not(self, run: str) -> RegistryError | None:
+        if run not in self._held:
+            return _overtaken(run)
+        if run in self._doubtful:
+            return InDoubt(f"the last write of run '{run}' is in doubt: claim and read it first")
+        return None
+
+    async def _written(self, runs: dict[str, list[Record]]) -> dict[str, RegistryError]:
+        epochs = {run: self._held[run] for run in runs}
+        try:
+            kept = await self._appends.run(partial(self._insert, epochs, runs))
+        except InDoubt as exc:
+            self._doubtful |= {run for run, epoch in epochs.items() if self._held.get(run) == epoch}
+            return dict.fromkeys(runs, exc)
+        except Unavailable as exc:
+            return dict.fromkeys(runs, exc)
+        except (asyncpg.PostgresError, asyncpg.InterfaceError) as exc:
+            if len(runs) > 1 and isinstance(exc, _OF_ONE_RUN):
+                return await self._one_by_one(runs)
+            return dict.fromkeys(runs, self._unwritten(exc))
+        lost = epochs.keys() - kept
+        self._let_go({run: epochs[run] for run in lost})
+        return {run: _overtaken(run) for run in lost}
+
+    async def _one_by_one(self, runs: dict[str, list[Record]]) -> dict[str, RegistryError]:
+        refused: dict[str, RegistryError] = {}
+        for run, some in runs.items():
+            why_not = self._why_not(run)
+            refused |= {run: why_not} if why_not else await self._written({run: some})
+        return refused
+
+    async def _insert(
+        self, epochs: dict[str, int], runs: dict[str, list[Record]], connection: Any
+    ) -> set[str]:
+        records = [record for some in runs.values() for record in some]
+        rows = await connection.fetch(
+            sql.INSERT,
+            self._id,
+            list(epochs),
+            list(epochs.values()),
+            [record.run for record in records],
+            [record.number for record in records],
+            [record.at for record in records],
+            [record.body for record in records],
+        )
+        return {row["run"] for row in rows}
+
+    def _unwritten(self, exc: Exception) -> StorageFull:
+        error = StorageFull(
+            f"the journal {self._place.text} could not be written: {exc}",
+            hint=f"{_cure(exc)}; the registry keeps serving what it has",
+        )
+        error.__cause__ = exc
+        return error
+
+    async def runs(self) -> list[str]:
+        """See the protocol; the order is that in which the runs were first claimed."""
+        return [row["run"] for row in await self._read(sql.RUNS)]
+
+    async def read(self, run: str) -> list[Record]:
+        """See the protocol."""
+        return [Record(*row) for row in await self._read(sql.READ, run)]
+
+    async def _read(self, query: str, *arguments: str) -> Sequence[Any]:
+        try:
+            return await self._asks.run(lambda connection: connection.fetch(query, *arguments))
+        except asyncpg.PostgresError as exc:
+            raise UsageError(
+                f"the journal {self._place.text} cannot be read: {exc}", hint=_cure(exc)
+            ) from exc
+
+    async def drop(self, runs: Sequence[str]) -> None:
+        """Remove the events of those of these runs that this replica holds; nobody owns them then.
+
+        Raises StorageFull or Unavailable.
+        """
+        for run in runs:
+            if (epoch := self._held.pop(run, None)) is None:
+                continue
+            try:
+                await self._drops.run(partial(self._delete, run, epoch))
+            except asyncpg.PostgresError as exc:
+                raise self._unwritten(exc) from exc
+
+    async def _delete(self, run: str, epoch: int, connection: Any) -> None:
+        async with connection.transaction():
+            # First the row: the next statement sees what was being appended.
+            if await connection.fetchval(sql.SET_OWNER, run, self._id, epoch, None):
+                await connection.execute(sql.DELETE, run)
+
+    # Owners
+
+    async def owner(self, run: str) -> Holding | None:
+        """See the protocol."""
+        row = await self._ask(self._asks, lambda one: one.fetchrow(sql.OWNER, run))
+        return None if row is None else Holding(*row)
+
+    async def claim(self, wanted: Sequence[Holding]) -> Mapping[str, int]:
+        """See the protocol."""
+        some = {holding.run: holding for holding in wanted}
+        owners, epochs = [h.owner for h in some.values()], [h.epoch for h in some.values()]
+        self._claiming.update(some.keys())
+        try:
+            rows = await self._ask(
+                self._asks, lambda one: one.fetch(sql.CLAIM, self._id, list(some), owners, epochs)
+            )
+        finally:
+            self._claiming -= Counter(some.keys())
+        claimed = {row["run"]: row["epoch"] for row in rows}
+        # Not where the caller was cancelled: the next beat names those as given.
+        self._held |= claimed
+        self._doubtful -= claimed.keys()
+        return claimed
+
+    async def hand_over(self, run: str, to: str | None) -> bool:
+        """See the protocol."""
+        if (epoch := self._held.pop(run, None)) is None:
+            return False
+        self._doubtful.discard(run)
+        given = await self._ask(
+            self._asks, lambda one: one.fetchval(sql.SET_OWNER, run, self._id, epoch, to)
+        )
+        return given is not None
+
+    # Members
+
+    async def beat(self, address: str, *, lease_seconds: float, drains: bool = False) -> Beat:
+        """See the protocol, and `postgres_members` for who counts as alive."""
+        held = dict(self._held)
+        members, owned = await self._ask(
+            self._beats, partial(self._report, address, lease_seconds, drains)
+        )
+        own = {one.run: one.epoch for one in owned if one.owner == self._id}
+        lost = {
+            run: epoch
+            for run, epoch in held.items()
+            if own.get(run) != epoch and self._held.get(run) == epoch and run not in self._claiming
+        }
+        given = [run for run in own if run not in self._held and run not in self._claiming]
+        self._let_go(lost)
+        return Beat(
+            members=members,
+            lost=tuple(lost),
+            given=tuple(one for one in owned if one.run in given),
+            left=tuple(one for one in owned if one.owner != self._id),
+        )
+
+    async def _report(
+        self, address: str, lease_seconds: float, drains: bool, connection: Any
+    ) -> tuple[tuple[Member, ...], list[Holding]]:
+        now = await connection.fetchval(sql.BEAT, self._id, address, self._session, drains)
+        rows = [Row(**row) for row in await connection.fetch(sql.MEMBERS, sql.LOCKS)]
+        members = self._witness.members(rows, now=now, lease_seconds=lease_seconds)
+        longest = _BURIED_LEASES * lease_seconds
+        gone = {member.id for member in members if member.silent_seconds > longest}
+        if gone:
+            beats = {row.id: row.beat for row in rows if row.id in gone}
+            await connection.execute(sql.BURY, list(beats), list(beats.values()))
+        alive = [member.id for member in members if is_alive(member, lease_seconds)]
+        owned = await connection.fetch(sql.OWNED, self._id, alive)
+        return tuple(m for m in members if m.id not in gone), [Holding(*row) for row in owned]
+
+    async def _begin_session(self, connection: Any) -> None:
+        """A lock that ends with the connection; its key is a new one, as the server may not yet
+        have noticed the end of the last."""
+        self._witness.new_session()
+        self._session = 1 + secrets.randbelow(2**31 - 1)
+        await connection.execute(sql.SESSION, sql.LOCKS, self._session)
+
+    async def leave(self) -> None:
+        """See the protocol."""
+        await self._ask(self._beats, lambda one: one.execute(sql.LEAVE, self._id))
+        await self._beats.close()
+
+    async def close(self) -> None:
+        """Wait for what is being written, then close all connections."""
+        if self._under_way:
+            await asyncio.wait(self._under_way, timeout=LIMIT_SECONDS)
+        for line in (self._appends, self._asks, self._drops, self._beats):
+            await line.close()
+        if self._under_way:
+            await asyncio.wait(self._under_way)
+
+    async def _ask(self, line: Line, work: Work[T]) -> T:
+        """Do this; whatever the server has against it, it is for a later time."""
+        try:
+            return await line.run(work)
+        except asyncpg.PostgresError as exc:
+            raise Unavailable(
+                f"the journal {self._place.text} could not be asked: {exc}", hint=_cure(exc)
+            ) from exc
+
+    def _let_go(self, runs: Mapping[str, int]) -> None:
+        for run, epoch in runs.items():
+            if self._held.get(run) == epoch:
+                del self._held[run]
+                self._doubtful.discard(run)
+
+
+_OF_ONE_RUN = (
+    ()
+    if asyncpg is None
+    else (asyncpg.IntegrityConstraintViolationError, asyncpg.DataError, asyncpg.InterfaceError)
+)
+"""Errors that say nothing about the other runs of a call."""
+
+
+def _overtaken(run: str) -> Overtaken:
+    return Overtaken(
+        f"another replica of the registry owns run '{run}'", hint="try again: it answers there"
+    )
+
+
+def _cure(exc: Exception) -> str:
+    for kinds, cure in (
+        (asyncpg.UniqueViolationError, "another program writes these tables: end it"),
+        (asyncpg.DiskFullError, "free space on the database's disk"),
+        (asyncpg.OutOfMemoryError, "give the database more memory"),
+        (
+            asyncpg.InsufficientPrivilegeError,
+            "give its user a schema that it may write to: CREATE SCHEMA rdzv AUTHORIZATION USER",
+        ),
+        (asyncpg.UndefinedTableError, "the tables were removed: restore them from a backup"),
+    ):
+        if isinstance(exc, kinds):
+            return cure
+    return "look into the database's own log"

@@ -1,0 +1,162 @@
+"""A connection to PostgreSQL that is made again once it was lost, and that cancels nothing.
+
+asyncpg asks the server to cancel what a cancelled task waits for. A server that waits for a standby
+answers that as if the standby had the commit: it acknowledges, with a mere warning. So what is
+under way is never cancelled: it is waited for up to a limit, and then the connection is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
+
+from rendezvous.server.postgres_place import Place, asyncpg
+from rendezvous.server.shared_journal import InDoubt
+from rendezvous.wire.errors import Unavailable
+
+T = TypeVar("T")
+Work = Callable[[Any], Coroutine[Any, Any, T]]
+"""What to do with an `asyncpg.Connection`."""
+
+LIMIT_SECONDS = 10.0
+"""Of each call: a standby that is away longer than that is waited for no more."""
+_CLOSE_SECONDS = 1.0
+_GOES_ON = "rdzv connects again with the next call"
+
+
+class Line:
+    """One connection; what is asked for is done one after the other.
+
+    Args:
+        place: Where the database is.
+        settings: Of the session, beside those that every one has.
+        greet: What is done first on each new connection.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        settings: Mapping[str, str] | None = None,
+        *,
+        greet: Work[None] | None = None,
+    ) -> None:
+        self._place = place
+        self._settings = settings or {}
+        self._greet = greet
+        self._connection: Any = None
+        self._order = asyncio.Lock()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._is_unsure = False
+        self._is_closed = False
+
+    async def run(self, work: Work[T]) -> T:
+        """Do this; whoever is cancelled here leaves it to go on.
+
+        Raises Unavailable where there is no connection, and nothing was done; InDoubt where it was
+        lost meanwhile; an `asyncpg.PostgresError` where the server refused it, and undid all of it.
+        """
+        task = asyncio.create_task(self._in_order(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+        return await asyncio.shield(task)
+
+    async def close(self) -> None:
+        """Wait for what was asked for, up to the limit of one call; nothing is done afterwards."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=LIMIT_SECONDS)
+        self._is_closed = True
+        if self._tasks and self._connection is not None:
+            self._connection.terminate()
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+        await self._hang_up()
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        _look_at(task)
+
+    async def _in_order(self, work: Work[T]) -> T:
+        async with self._order:
+            return await self._limited(await self._connected(), work)
+
+    async def _connected(self) -> Any:
+        if self._is_closed:
+            raise Unavailable(f"the journal {self._place.text} is closed")
+        if self._connection is None or self._connection.is_closed():
+            made = await self._place.connect(self._settings)
+            made.add_log_listener(self._heed)
+            try:
+                if self._greet is not None:
+                    await self._limited(made, self._greet)
+            except BaseException:
+                made.terminate()
+                raise
+            self._connection = made
+        return self._connection
+
+    async def _limited(self, connection: Any, work: Work[T]) -> T:
+        self._is_unsure = False
+        task = asyncio.ensure_future(work(connection))
+        task.add_done_callback(_look_at)
+        done, _ = await asyncio.wait({task}, timeout=LIMIT_SECONDS)
+        if not done:
+            connection.terminate()
+            raise self._lost(f"it did not answer within {LIMIT_SECONDS:g} s")
+        try:
+            answer = task.result()
+        except (
+            asyncpg.PostgresError,
+            asyncpg.InterfaceError,
+            asyncpg.InternalClientError,
+            OSError,
+        ) as exc:
+            if isinstance(exc, asyncpg.ReadOnlySQLTransactionError):
+                connection.terminate()  # by the next call another host may be the primary
+                raise Unavailable(
+                    f"the journal {self._place.text} takes no changes: {exc}", hint=_GOES_ON
+                ) from exc
+            if connection.is_closed() or _ends(exc):
+                connection.terminate()
+                raise self._lost(str(exc)) from exc
+            raise
+        if self._is_unsure:
+            raise self._lost("the server was made to stop waiting for its standby")
+        return answer
+
+    def _lost(self, why: str) -> InDoubt:
+        return InDoubt(f"the connection to {self._place.text} was lost: {why}", hint=_GOES_ON)
+
+    def _heed(self, _: Any, message: Any) -> None:
+        """Somebody cancelled the wait for the standby: what is acknowledged may be lost with the
+        primary. The text is translated, the name of the function is not."""
+        if message.server_source_function == "SyncRepWaitForLSN":
+            self._is_unsure = True
+
+    async def _hang_up(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(
+                asyncpg.PostgresError, asyncpg.InterfaceError, OSError, asyncio.TimeoutError
+            ):
+                await connection.close(timeout=_CLOSE_SECONDS)
+
+
+def _ends(exc: Exception) -> bool:
+    """Whether nobody can say what became of the statement."""
+    return getattr(exc, "severity_en", None) in ("FATAL", "PANIC") or isinstance(
+        exc,
+        (
+            asyncpg.PostgresConnectionError,
+            asyncpg.OperatorInterventionError,
+            asyncpg.InternalClientError,
+            OSError,
+        ),
+    )
+
+
+def _look_at(task: asyncio.Task[Any]) -> None:
+    """Its error is nobody's, where whoever waited for it was cancelled."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,182 @@
+"""Where a PostgreSQL database is, and one new connection to it.
+
+A DSN has a password: no text that is made here has any part of one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import socket
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+from rendezvous.wire.errors import Unavailable, UsageError
+
+try:
+    import asyncpg as asyncpg  # and from here
+except ImportError:  # an extra: `open` of the journal says how to install it
+    asyncpg = None
+
+CONNECT_SECONDS = 3.0
+"""Of each host of a DSN: one that is off must not keep the next one from being asked."""
+DSN_HINT = (
+    "write it as postgresql://USER:PASSWORD@HOST:5432/DATABASE, special characters of the password "
+    "as %XX; several hosts are separated by commas"
+)
+_DEAD_SECONDS = 3
+_SESSION = {
+    "application_name": "rdzv",
+    "client_min_messages": "warning",  # see SyncRepWaitForLSN in postgres_line
+    "default_transaction_isolation": "read committed",  # who waits for a row reads it again
+    "idle_in_transaction_session_timeout": "5000",  # ms: a stopped process holds no row for long
+    "jit": "off",
+    "statement_timeout": "0",  # it would acknowledge what no standby has
+    "tcp_keepalives_count": str(_DEAD_SECONDS),
+    "tcp_keepalives_idle": "1",
+    "tcp_keepalives_interval": "1",
+    "tcp_user_timeout": str(_DEAD_SECONDS * 1000),
+}
+_SOCKET = {
+    "TCP_KEEPIDLE": 1,
+    "TCP_KEEPINTVL": 1,
+    "TCP_KEEPCNT": _DEAD_SECONDS,
+    "TCP_USER_TIMEOUT": _DEAD_SECONDS * 1000,
+}
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[\w.%-]*)(:\d+)?", re.ASCII)
+_UNREADABLE = "postgresql://..."
+
+
+class Place:
+    """Where the database is, by its DSN; as text it has no password.
+
+    Raises UsageError where the DSN is not a URL of PostgreSQL.
+    """
+
+    def __init__(self, dsn: str) -> None:
+        self.text = without_password(dsn)
+        self._dsns = _by_host(dsn)
+        named = "target_session_attrs=" in dsn or "PGTARGETSESSIONATTRS" in os.environ
+        self._primary = {} if named else {"target_session_attrs": "primary"}
+
+    def __repr__(self) -> str:
+        return f"Place({self.text})"
+
+    async def connect(self, settings: Mapping[str, str]) -> Any:
+        """A new connection with these settings of the server's, by the first host that gives one.
+
+        Raises Unavailable where none does, with what to do about it.
+        """
+        failures: dict[str, Exception] = {}
+        for host, dsn in self._dsns.items():
+            try:
+                return await self._connected(host, dsn, settings)
+            except (
+                asyncpg.PostgresError,
+                asyncpg.InterfaceError,
+                asyncpg.InternalClientError,
+                asyncio.TimeoutError,
+                OSError,
+                ValueError,
+            ) as exc:
+                failures[host] = exc
+        # Outside of the handler: what asyncpg says of a DSN that it cannot read may have parts of
+        # the password, and must not be shown as the cause.
+        raise Unavailable(
+            f"the journal {self.text} cannot be reached: {_words(failures)}",
+            hint=_hint(failures.values()),
+        )
+
+    async def _connected(self, host: str, dsn: str, settings: Mapping[str, str]) -> Any:
+        connection = await asyncpg.connect(
+            dsn,
+            timeout=CONNECT_SECONDS,
+            server_settings={**_SESSION, **settings},
+            **self._primary,
+        )
+        _notice_death(connection)
+        self._dsns = {host: dsn, **self._dsns}  # the first one to ask next time
+        return connection
+
+
+def without_password(dsn: str) -> str:
+    """The user, hosts and database of a DSN; less where it is not certain what its password is."""
+    parts = _split(dsn)
+    if parts is None:
+        return _UNREADABLE
+    user, at, hosts = parts.netloc.rpartition("@")
+    user = user.partition(":")[0]
+    # An '@' further on: a password with a '/', '?' or '#' of its own seems to be host and path.
+    beyond = f"{parts.path}{parts.query}{parts.fragment}"
+    if "@" in beyond or not all(map(_HOST.fullmatch, hosts.split(","))):
+        return _UNREADABLE
+    return f"postgresql://{user}{at}{hosts}{parts.path}"
+
+
+def _split(dsn: str) -> SplitResult | None:
+    try:
+        return urlsplit(dsn)
+    except ValueError:
+        return None
+
+
+def _by_host(dsn: str) -> dict[str, str]:
+    """A DSN of each host, by its name."""
+    parts = _split(dsn)
+    if parts is None or parts.scheme not in ("postgresql", "postgres"):
+        raise UsageError("the journal's address is not a PostgreSQL URL", hint=DSN_HINT)
+    user, at, hosts = parts.netloc.rpartition("@")
+    if "," not in hosts:
+        return {hosts: dsn}
+    return {host: parts._replace(netloc=f"{user}{at}{host}").geturl() for host in hosts.split(",")}
+
+
+def _notice_death(connection: Any) -> None:
+    """A server that was cut off is noticed within seconds, not after the system's 15 minutes."""
+    made = connection._transport.get_extra_info("socket")
+    if made is None or made.family == socket.AF_UNIX:
+        return
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _SOCKET.items():
+        if (option := getattr(socket, name, None)) is not None:
+            made.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def _words(failures: Mapping[str, Exception]) -> str:
+    said = {host: _said(exc) for host, exc in failures.items()}
+    if len(set(said.values())) == 1:
+        return next(iter(said.values()))
+    return "; ".join(f"{host if _HOST.fullmatch(host) else '...'}: {w}" for host, w in said.items())
+
+
+def _said(exc: Exception) -> str:
+    if isinstance(exc, asyncio.TimeoutError):
+        return f"no answer within {CONNECT_SECONDS:g} s"
+    if isinstance(exc, asyncpg.TargetServerAttributeNotMatched):
+        return "the server is a standby"
+    if isinstance(exc, ValueError):
+        return "its address, or an option in it, is not valid"
+    return str(exc) or type(exc).__name__
+
+
+def _hint(failures: Iterable[Exception]) -> str:
+    """What to do about the first failure that is not a mere silence."""
+    for exc in failures:
+        for kinds, hint in (
+            (
+                asyncpg.InvalidAuthorizationSpecificationError,
+                "check the user and the password, and pg_hba.conf on the server",
+            ),
+            (asyncpg.InvalidCatalogNameError, "create the database: createdb NAME"),
+            (asyncpg.TooManyConnectionsError, "raise max_connections on the server"),
+            (
+                asyncpg.TargetServerAttributeNotMatched,
+                "name all hosts in the address, separated by commas; one must be the primary",
+            ),
+            (ValueError, DSN_HINT),
+        ):
+            if isinstance(exc, kinds):
+                return hint
+    return "check the host and the port, and that the server runs and listens there"

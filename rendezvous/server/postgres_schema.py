@@ -1,0 +1,151 @@
+"""The tables of a journal in PostgreSQL, all in the schema `rdzv`, and the statements on them.
+
+The row of a run stays when its events are dropped: its epoch must never begin again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rendezvous.server.postgres_place import asyncpg
+from rendezvous.wire.errors import UsageError
+
+LOCKS = 0x72647A76
+"""The first key of our advisory locks, `rdzv`; the second is 0 for the schema, or of a session."""
+_VERSION = 1
+_CREATE = """
+CREATE TABLE rdzv.journal (version int NOT NULL);
+CREATE TABLE rdzv.replicas (
+  id text COLLATE "C" PRIMARY KEY,
+  address text NOT NULL,
+  seen timestamptz NOT NULL,
+  session int NOT NULL,
+  drains boolean NOT NULL);
+CREATE TABLE rdzv.runs (
+  run text COLLATE "C" PRIMARY KEY,
+  owner text COLLATE "C",
+  epoch bigint NOT NULL,
+  since timestamptz NOT NULL DEFAULT clock_timestamp());
+CREATE INDEX runs_owned ON rdzv.runs (owner) WHERE owner IS NOT NULL;
+CREATE TABLE rdzv.events (
+  run text COLLATE "C",
+  number bigint,
+  epoch bigint NOT NULL,
+  at float8 NOT NULL,
+  body bytea NOT NULL,
+  PRIMARY KEY (run, number));
+"""
+
+
+async def prepare(connection: Any, place: str) -> None:
+    """Make the tables where there are none; raises UsageError where they are not ours."""
+    if await connection.fetchval("SHOW synchronous_commit") == "off":
+        raise UsageError(
+            f"the journal {place} acknowledges what is not on its disk: synchronous_commit is off",
+            hint="ALTER ROLE USER SET synchronous_commit TO on, or set it in postgresql.conf",
+        )
+    async with connection.transaction():
+        # Replicas that start at the same time: the second one finds the tables of the first.
+        await connection.execute("SELECT pg_advisory_xact_lock($1, 0)", LOCKS)
+        if await connection.fetchval("SELECT to_regnamespace('rdzv')") is None:
+            await connection.execute("CREATE SCHEMA rdzv")
+        if await connection.fetchval(_IS_EMPTY):
+            await connection.execute(_CREATE)
+            await connection.execute("INSERT INTO rdzv.journal VALUES ($1)", _VERSION)
+        else:
+            await _check_version(connection, place)
+
+
+_IS_EMPTY = "SELECT NOT EXISTS (SELECT FROM pg_class WHERE relnamespace = to_regnamespace('rdzv'))"
+
+
+async def _check_version(connection: Any, place: str) -> None:
+    try:
+        version = await connection.fetchval("SELECT version FROM rdzv.journal")
+    except (asyncpg.UndefinedTableError, asyncpg.UndefinedColumnError) as exc:
+        raise UsageError(
+            f"the schema rdzv of {place} is not an rdzv journal",
+            hint="give rdzv its own database: createdb NAME",
+        ) from exc
+    if version != _VERSION:
+        raise UsageError(
+            f"{place} has journal version {version}; this rdzv reads version {_VERSION}",
+            hint="use the version of rdzv that created it, or another database",
+        )
+
+
+INSERT = """
+WITH held AS (
+  SELECT r.run, r.epoch
+  FROM rdzv.runs r JOIN unnest($2::text[], $3::bigint[]) AS w (run, epoch) USING (run)
+  WHERE r.owner = $1 AND r.epoch = w.epoch
+  ORDER BY r.run FOR SHARE OF r),
+written AS (
+  INSERT INTO rdzv.events (run, number, epoch, at, body)
+  SELECT held.run, e.number, held.epoch, e.at, e.body
+  FROM unnest($4::text[], $5::bigint[], $6::float8[], $7::bytea[]) AS e (run, number, at, body)
+  JOIN held USING (run))
+SELECT run FROM held
+"""
+"""By $1, with the epochs of these runs: their events, where they are still its own. Whoever claims
+one of them waits for the commit. All lock rows in the order of their names, and meet no deadlock.
+"""
+
+CLAIM = """
+WITH wanted AS (
+  SELECT * FROM unnest($2::text[], $3::text[], $4::bigint[]) AS w (run, owner, epoch)),
+held AS (
+  SELECT r.run FROM rdzv.runs r JOIN wanted w USING (run)
+  WHERE r.owner IS NOT DISTINCT FROM w.owner AND r.epoch = w.epoch
+  ORDER BY r.run FOR UPDATE OF r),
+claimed AS (
+  UPDATE rdzv.runs r
+  SET owner = $1, epoch = r.epoch + 1,
+    since = CASE WHEN r.owner IS NULL THEN clock_timestamp() ELSE r.since END
+  FROM held WHERE r.run = held.run
+  RETURNING r.run, r.epoch),
+made AS (
+  INSERT INTO rdzv.runs (run, owner, epoch)
+  SELECT run, $1, 1 FROM wanted WHERE epoch = 0 ORDER BY run
+  ON CONFLICT (run) DO NOTHING
+  RETURNING run, epoch)
+SELECT run, epoch FROM claimed UNION ALL SELECT run, epoch FROM made
+"""
+
+SET_OWNER = """
+UPDATE rdzv.runs SET owner = $4 WHERE run = $1 AND owner = $2 AND epoch = $3 RETURNING true
+"""
+DELETE = "DELETE FROM rdzv.events WHERE run = $1"
+OWNER = "SELECT run, owner, epoch FROM rdzv.runs WHERE run = $1"
+READ = "SELECT run, number, at, body FROM rdzv.events WHERE run = $1 ORDER BY number"
+RUNS = """
+SELECT run FROM rdzv.runs r WHERE EXISTS (SELECT FROM rdzv.events e WHERE e.run = r.run)
+ORDER BY since, run
+"""
+
+SESSION = "SELECT pg_try_advisory_lock($1, $2)"
+BEAT = """
+INSERT INTO rdzv.replicas (id, address, seen, session, drains)
+VALUES ($1, $2, clock_timestamp(), $3, $4)
+ON CONFLICT (id) DO UPDATE SET address = excluded.address, seen = excluded.seen,
+  session = excluded.session, drains = excluded.drains
+RETURNING extract(epoch FROM seen)::float8
+"""
+MEMBERS = """
+SELECT id, address, extract(epoch FROM seen)::float8 AS beat, session, drains,
+  session IN (
+    SELECT objid::bigint FROM pg_locks
+    WHERE locktype = 'advisory' AND classid = $1::bigint::oid AND objsubid = 2 AND granted
+      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())) AS holds
+FROM rdzv.replicas ORDER BY id
+"""
+BURY = """
+DELETE FROM rdzv.replicas r USING unnest($1::text[], $2::float8[]) AS g (id, beat)
+WHERE r.id = g.id AND extract(epoch FROM r.seen)::float8 = g.beat
+"""
+"""Those that have not been heard again meanwhile."""
+OWNED = """
+SELECT run, owner, epoch FROM rdzv.runs
+WHERE owner IS NOT NULL AND (owner = $1 OR owner <> ALL ($2::text[])) ORDER BY run
+"""
+LEAVE = "DELETE FROM rdzv.replicas WHERE id = $1"

@@ -1,0 +1,381 @@
+"""The journal of several replicas on a real PostgreSQL: its fence, its beats, and its faults."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+
+import asyncpg
+import pytest
+
+from rendezvous.compat import timeout
+from rendezvous.server.journal import Record
+from rendezvous.server.postgres_journal import PostgresJournal
+from rendezvous.server.shared_journal import Beat, Holding, Overtaken
+from rendezvous.wire.errors import StorageFull, Unavailable, UsageError
+from tests.support.journals import contents, records, written
+from tests.support.postgres import Postgres
+
+LEASE = 3.0
+Opening = Callable[[str], Awaitable[PostgresJournal]]
+
+
+@pytest.fixture
+async def opened(dsn: str) -> AsyncIterator[Opening]:
+    """Opens the journal for the replica of a letter, its ID being that letter 32 times."""
+    async with AsyncExitStack() as stack:
+
+        async def open_it(letter: str) -> PostgresJournal:
+            journal = await PostgresJournal.open(dsn, letter * 32)
+            stack.push_async_callback(journal.close)
+            return journal
+
+        yield open_it
+
+
+async def until(look: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until it is so."""
+    async with timeout(20):
+        while not await look():
+            await asyncio.sleep(0.01)
+
+
+async def waits(dsn: str, event: str = "", count: int = 1) -> bool:
+    """Whether so many of rdzv's sessions wait: for a lock, or for this event."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        found = await connection.fetchval(
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'rdzv' "
+            "AND datname = current_database() "
+            "AND CASE WHEN $1 = '' THEN wait_event_type = 'Lock' ELSE wait_event = $1 END",
+            event,
+        )
+    finally:
+        await connection.close()
+    return bool(found >= count)
+
+
+# The fence
+
+
+async def test_who_was_overtaken_writes_nothing_and_is_told(opened: Opening) -> None:
+    first, second = await opened("a"), await opened("b")
+    await written(first, [*records("r", 1), *records("s", 1)])
+    assert await second.claim([Holding("r", first.id, 1)]) == {"r": 2}
+    for number in (2, 3):  # the second time it knows by itself
+        refused = await first.append([*records("r", number), *records("s", number)])
+        assert {run: type(error) for run, error in refused.items()} == {"r": Overtaken}
+    assert await second.append(records("r", 2)) == {}
+    assert await contents(second) == [*records("r", 1, 2), *records("s", 1, 2, 3)]
+    assert await second.owner("r") == Holding("r", second.id, 2)
+    assert await second.owner("nosuch") is None
+
+
+async def test_a_run_is_claimed_only_as_it_is_known(opened: Opening) -> None:
+    first, second = await opened("a"), await opened("b")
+    new = [Holding(run, None, 0) for run in ("r", "s")]
+    assert await first.claim(new) == {"r": 1, "s": 1}
+    stale = [Holding("r", None, 0), Holding("r", None, 1), Holding("s", first.id, 2)]
+    for holding in (*stale, Holding("s", second.id, 1), Holding("t", None, 1)):
+        assert await second.claim([holding]) == {}
+    many = [Holding("r", first.id, 1), Holding("s", first.id, 7), Holding("t", None, 0)]
+    assert await second.claim(many) == {"r": 2, "t": 1}
+    assert await second.claim([]) == {}
+
+
+async def test_of_many_that_claim_a_run_at_once_one_has_it(opened: Opening) -> None:
+    replicas = [await opened(letter) for letter in "abcdef"]
+    for holding in (Holding("r", None, 0), None):
+        known = holding or await replicas[0].owner("r")
+        assert known is not None
+        won = await asyncio.gather(*(replica.claim([known]) for replica in replicas))
+        assert [claimed for claimed in won if claimed] == [{"r": known.epoch + 1}]
+
+
+async def test_a_claim_waits_for_what_is_being_written(opened: Opening, dsn: str) -> None:
+    first, second = await opened("a"), await opened("b")
+    await written(first, records("r", 1))
+    blocker = await asyncpg.connect(dsn)
+    taken = blocker.transaction()
+    await taken.start()
+    await blocker.execute("INSERT INTO rdzv.events VALUES ('r', 2, 9, 0, '')")
+    appending = asyncio.create_task(first.append(records("r", 2)))
+    await until(lambda: waits(dsn))
+    claiming = asyncio.create_task(second.claim([Holding("r", first.id, 1)]))
+    await until(lambda: waits(dsn, count=2))
+    await taken.rollback()
+    await blocker.close()
+    assert await appending == {}
+    assert await claiming == {"r": 2}
+    assert await second.read("r") == records("r", 1, 2)
+
+
+async def _contend(journal: PostgresJournal, until_: float, kept: list[tuple[int, bytes]]) -> int:
+    """Claim and append, in turns with others; how often it was overtaken."""
+    fenced, loop, chance = 0, asyncio.get_running_loop(), random.Random(journal.id)
+    while loop.time() < until_:
+        known = await journal.owner("r") or Holding("r", None, 0)
+        epoch = (await journal.claim([known])).get("r")
+        if epoch is None:
+            continue
+        number = len(await journal.read("r"))
+        for _ in range(chance.randrange(60)):
+            body = f"{journal.id} {epoch} {number}".encode()
+            refused = await journal.append([Record("r", number + 1, 0.0, body)])
+            if refused:
+                assert isinstance(refused["r"], Overtaken)
+                fenced += 1
+                break
+            number += 1
+            kept.append((number, body))
+    return fenced
+
+
+async def test_epochs_never_interleave_and_nothing_acknowledged_is_lost(
+    opened: Opening, dsn: str
+) -> None:
+    replicas, kept = [await opened(letter) for letter in "abcd"], list[tuple[int, bytes]]()
+    end = asyncio.get_running_loop().time() + 3
+    fenced = await asyncio.gather(*(_contend(replica, end, kept) for replica in replicas))
+    connection = await asyncpg.connect(dsn)
+    rows = await connection.fetch("SELECT number, epoch, body FROM rdzv.events ORDER BY number")
+    await connection.close()
+    assert [row["number"] for row in rows] == list(range(1, len(rows) + 1))
+    epochs = [row["epoch"] for row in rows]
+    assert epochs == sorted(epochs)
+    assert sorted(kept) == [(row["number"], row["body"]) for row in rows]
+    assert min(sum(fenced), len(kept) / 10) > 10, (fenced, len(kept))
+
+
+# Runs change hands
+
+
+async def test_a_run_is_handed_over_to_whom_it_is_given(opened: Opening) -> None:
+    first, second = await opened("a"), await opened("b")
+    await written(first, [*records("r", 1), *records("s", 1)])
+    assert await first.hand_over("r", second.id)
+    assert not await first.hand_over("r", second.id)
+    assert [type(error) for error in (await first.append(records("r", 2))).values()] == [Overtaken]
+    beat = await second.beat("b:1", lease_seconds=LEASE)
+    assert beat.given == (Holding("r", second.id, 1),)
+    assert await second.claim(beat.given) == {"r": 2}
+    assert (await second.beat("b:1", lease_seconds=LEASE)).given == ()
+    assert await first.hand_over("s", None)
+    assert await first.owner("s") == Holding("s", None, 1)
+    assert await second.claim([Holding("s", None, 1)]) == {"s": 2}
+
+
+async def test_what_another_one_has_claimed_is_neither_handed_over_nor_dropped(
+    opened: Opening,
+) -> None:
+    first, second = await opened("a"), await opened("b")
+    await written(first, [*records("r", 1), *records("s", 1)])
+    await second.claim([Holding("r", first.id, 1), Holding("s", first.id, 1)])
+    assert not await first.hand_over("r", None)
+    await first.drop(["s"])
+    assert await contents(second) == [*records("r", 1), *records("s", 1)]
+    assert await second.owner("r") == Holding("r", second.id, 2)
+
+
+async def test_the_epoch_of_a_dropped_run_goes_on(opened: Opening) -> None:
+    first, second = await opened("a"), await opened("b")
+    await written(first, records("r", 1, 2))
+    await first.drop(["r"])
+    assert await first.owner("r") == Holding("r", None, 1)
+    assert await second.claim([Holding("r", None, 0)]) == {}
+    assert await second.claim([Holding("r", None, 1)]) == {"r": 2}
+    assert await second.append(records("r", 1)) == {}
+
+
+# Beats
+
+
+async def _seen(journal: PostgresJournal) -> tuple[Beat, dict[str, bool]]:
+    """A beat, and whether each of its members has its session."""
+    beat = await journal.beat(f"{journal.id[0]}:1", lease_seconds=LEASE)
+    return beat, {member.id[0]: member.has_session for member in beat.members}
+
+
+async def test_a_beat_says_who_is_there(opened: Opening) -> None:
+    first, second = await opened("a"), await opened("b")
+    [alone] = (await first.beat("a:1", lease_seconds=LEASE)).members
+    assert (alone.id, alone.address, alone.silent_seconds) == (first.id, "a:1", 0.0)
+    assert (alone.has_session, alone.drains) == (True, False)
+    await second.beat("b:2", lease_seconds=LEASE, drains=True)
+    found = (await first.beat("a:3", lease_seconds=LEASE)).members
+    assert [(m.id, m.address, m.drains) for m in found] == [
+        (first.id, "a:3", False),
+        (second.id, "b:2", True),
+    ]
+    assert 0 <= found[1].silent_seconds < LEASE
+    await second.leave()
+    assert [m.id for m in (await first.beat("a:3", lease_seconds=LEASE)).members] == [first.id]
+
+
+async def test_who_dies_loses_its_session_at_once_and_its_runs(opened: Opening) -> None:
+    first, second = await opened("a"), await opened("b")
+    await written(first, records("r", 1))
+    await _seen(first)
+    beat, sessions = await _seen(second)
+    assert (sessions, beat.left) == ({"a": True, "b": True}, ())
+    await first.close()
+
+    async def is_gone() -> bool:
+        return (await _seen(second))[1] == {"a": False, "b": True}
+
+    await until(is_gone)
+    beat, _ = await _seen(second)
+    assert beat.left == (Holding("r", first.id, 1),)
+    assert max(m.silent_seconds for m in beat.members) < LEASE
+    assert await second.claim(beat.left) == {"r": 2}
+    assert (await _seen(second))[0].left == ()
+
+
+async def test_who_is_silent_for_longer_than_the_lease_loses_its_runs(opened: Opening) -> None:
+    first, second = await opened("a"), await opened("b")
+    await written(first, records("r", 1))
+    await first.beat("a:1", lease_seconds=0.3)
+    left: tuple[Holding, ...] = ()
+    began = asyncio.get_running_loop().time()
+    while not left:
+        await asyncio.sleep(0.1)
+        left = (await second.beat("b:1", lease_seconds=0.3)).left
+    assert left == (Holding("r", first.id, 1),)
+    assert asyncio.get_running_loop().time() - began > 0.3
+    await second.claim(left)
+    beat = await first.beat("a:1", lease_seconds=0.3)  # it is there again
+    assert (beat.lost, beat.given, beat.left) == (("r",), (), ())
+    while len((await second.beat("b:1", lease_seconds=0.15)).members) == 2:
+        await asyncio.sleep(0.01)  # nor is it kept in mind for ever
+
+
+async def test_runs_of_a_replica_that_is_no_member_are_left(opened: Opening) -> None:
+    first, second = await opened("a"), await opened("b")
+    await written(first, records("r", 1))
+    assert (await _seen(second))[0].left == (Holding("r", first.id, 1),)
+
+
+async def test_a_claim_that_nobody_waited_for_is_found_by_the_next_beat(opened: Opening) -> None:
+    journal = await opened("a")
+    await journal.beat("a:1", lease_seconds=LEASE)
+    claiming = asyncio.create_task(journal.claim([Holding("r", None, 0)]))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    claiming.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await claiming
+    await journal.read("r")  # after it, on the same connection
+    assert (await _seen(journal))[0].given == (Holding("r", journal.id, 1),)
+
+
+# Opening
+
+
+async def test_replicas_that_start_at_once_make_the_tables_once(dsn: str) -> None:
+    found = await asyncio.gather(*(PostgresJournal.open(dsn, c * 32) for c in "abcd"))
+    assert await written(found[0], records("r", 1)) == {}
+    for journal in found:
+        assert await contents(journal) == records("r", 1)
+        await journal.close()
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("UPDATE rdzv.journal SET version = 2", "has journal version 2; this rdzv reads version 1"),
+        ("DROP TABLE rdzv.journal", "is not an rdzv journal"),
+        ("ALTER TABLE rdzv.journal RENAME version TO photos", "is not an rdzv journal"),
+        ("ALTER ROLE CURRENT_USER IN DATABASE {} SET synchronous_commit TO off", "commit is off"),
+    ],
+)
+async def test_what_is_no_journal_of_this_version_is_refused(
+    opened: Opening, postgres: Postgres, dsn: str, statement: str, words: str
+) -> None:
+    await opened("a")
+    database = dsn.rpartition("/")[2]
+    await postgres.execute(statement.format(database), database)
+    with pytest.raises(UsageError, match=words) as failure:
+        await PostgresJournal.open(dsn, "b" * 32)
+    assert failure.value.hint
+
+
+async def test_a_user_needs_only_a_schema_and_is_told_so(postgres: Postgres, dsn: str) -> None:
+    database = dsn.rpartition("/")[2]
+    await postgres.execute(f"CREATE ROLE {database} LOGIN")
+    as_user = postgres.dsn(database, user=database)
+    with pytest.raises(UsageError, match="permission denied") as failure:
+        await PostgresJournal.open(as_user, "a" * 32)
+    assert "CREATE SCHEMA rdzv AUTHORIZATION" in failure.value.hint
+    await postgres.execute(f"CREATE SCHEMA rdzv AUTHORIZATION {database}", database)
+    for _ in range(2):
+        journal = await PostgresJournal.open(as_user, "a" * 32)
+        assert await written(journal, []) == {}
+        await journal.beat("a:1", lease_seconds=LEASE)
+        await journal.close()
+
+
+# Refused by the server
+
+
+async def test_a_journal_that_cannot_be_written_says_what_to_do(
+    opened: Opening, postgres: Postgres, dsn: str
+) -> None:
+    journal, database = await opened("a"), dsn.rpartition("/")[2]
+    await written(journal, records("r", 1))
+    await postgres.execute("ALTER TABLE rdzv.events RENAME TO lost", database)
+    [error] = (await journal.append(records("r", 2))).values()
+    assert isinstance(error, StorageFull)
+    assert error.hint.startswith("the tables were removed: restore them from a backup; ")
+    with pytest.raises(UsageError, match="cannot be read"):
+        await journal.read("r")
+    await postgres.execute("ALTER TABLE rdzv.lost RENAME TO events", database)
+    assert await journal.append(records("r", 2)) == {}
+
+
+async def test_a_server_that_takes_no_changes_is_asked_again_on_a_new_connection(
+    opened: Opening, postgres: Postgres, dsn: str
+) -> None:
+    journal, database = await opened("a"), dsn.rpartition("/")[2]
+    await written(journal, records("r", 1))
+    await postgres.execute(f"ALTER DATABASE {database} SET default_transaction_read_only TO on")
+    await postgres.execute(_END_SESSIONS.format(database))
+    await asyncio.sleep(0.05)
+    [error] = (await journal.append(records("r", 2))).values()
+    assert type(error) is Unavailable
+    assert "read-only" in error.message
+    await postgres.execute(f"ALTER DATABASE {database} RESET default_transaction_read_only")
+    assert await journal.append(records("r", 2)) == {}
+
+
+_END_SESSIONS = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = '{}'"
+
+
+async def test_a_connection_that_has_ended_is_made_again(
+    opened: Opening, postgres: Postgres, dsn: str
+) -> None:
+    journal, database = await opened("a"), dsn.rpartition("/")[2]
+    await written(journal, records("r", 1))
+    await journal.beat("a:1", lease_seconds=LEASE)
+    await postgres.execute(_END_SESSIONS.format(database))
+    await asyncio.sleep(0.05)
+    assert await journal.append(records("r", 2)) == {}
+    assert await journal.read("r") == records("r", 1, 2)
+    beat, sessions = await _seen(journal)
+    assert (sessions, beat.given, beat.lost) == ({"a": True}, (), ())
+
+
+async def test_nothing_is_done_once_it_is_closed(opened: Opening) -> None:
+    journal = await opened("a")
+    await written(journal, records("r", 1))
+    await journal.beat("a:1", lease_seconds=LEASE)
+    last = asyncio.create_task(journal.append(records("r", 2)))
+    await asyncio.sleep(0)
+    await journal.close()
+    assert await last == {}
+    [error] = (await journal.append(records("r", 3))).values()
+    assert "is closed" in error.message
+    for call in (journal.read("r"), journal.beat("a:1", lease_seconds=LEASE), journal.leave()):
+        with pytest.raises(Unavailable, match="is closed"):
+            await call
