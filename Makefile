@@ -216,7 +216,7 @@ constraints: PYTHON = python3.10
 constraints:
 	rm -rf build/constraints
 	$(PYTHON) -m venv build/constraints
-	build/constraints/bin/python -m pip install --quiet --no-compile '.[launcher]'
+	build/constraints/bin/python -m pip install --quiet --no-compile '.[launcher,postgres]'
 	sed -i '/^# Resolved/q' constraints.txt
 	build/constraints/bin/python -m pip freeze --exclude rdzv >> constraints.txt
 

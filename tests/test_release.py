@@ -14,7 +14,10 @@ from rendezvous.compat import tomllib
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-NEEDED = [Requirement(line) for line in (*PROJECT["dependencies"], *EXTRAS["launcher"])]
+NEEDED = [
+    Requirement(line)
+    for line in (*PROJECT["dependencies"], *EXTRAS["launcher"], *EXTRAS["postgres"])
+]
 
 
 def pins() -> dict[str, str]:
