@@ -230,7 +230,7 @@ def serve(**values: Any) -> None:
     \b
     Examples:
       rdzv serve --registry-address registry.example.com
-      rdzv serve --journal postgresql://db/rdzv --registry-address n1 --registry-address n2
+      rdzv serve --journal postgresql://db/rdzv --advertise n1
     """
     need_launcher_packages()
     from launcher.run.serve import serve as serve_registry

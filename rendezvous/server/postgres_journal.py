@@ -88,6 +88,11 @@ class PostgresJournal:
         """See the protocol."""
         return self._id
 
+    @property
+    def epochs(self) -> Mapping[str, int]:
+        """See the protocol."""
+        return self._held
+
     # Events
 
     async def append(self, records: list[Record]) -> Mapping[str, RegistryError]:

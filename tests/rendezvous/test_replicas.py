@@ -1,0 +1,84 @@
+"""Replicas as processes on a real PostgreSQL: what a node of theirs meets when one goes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from rendezvous.wire.errors import RegistryError
+from rendezvous.wire.reports import ExitReport, LeaveReport
+from rendezvous.wire.run import Phase
+from tests.support.registry import Launch, Node
+from tests.support.replicas import Cluster, replicas
+
+in_time = pytest.mark.real_time
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, dsn: str) -> Iterator[Cluster]:
+    """Three of them, of the test's own."""
+    with replicas(tmp_path, dsn) as made:
+        yield made
+
+
+@contextlib.asynccontextmanager
+async def running(cluster: Cluster, launch: Launch, nodes: int) -> AsyncIterator[list[Node]]:
+    """The nodes of a new run, whose programs run."""
+    place = cluster.place.ordered_for(launch.run)
+    async with contextlib.AsyncExitStack() as stack:
+        async with cluster.client() as client:
+            await client.create(launch.run, launch.spec(nodes))
+        made = [await stack.enter_async_context(Node(place, launch, slot)) for slot in range(nodes)]
+        await asyncio.gather(*(node.join() for node in made))
+        await asyncio.gather(*(node.run() for node in made))
+        yield made
+
+
+async def finish(cluster: Cluster, launch: Launch, nodes: list[Node]) -> list[str]:
+    """All programs end; returns the kinds of the run's events."""
+    for node in nodes:
+        await node.report(ExitReport(epoch=1, exit_code=0))
+    for node in nodes:
+        await node.report(LeaveReport())
+    kinds = []
+    async with cluster.client(launch.keys.read) as client:
+        assert (await client.status(launch.run)).phase is Phase.FINISHED
+        async for line in client.events(launch.run):
+            kinds.append(line.kind)
+    return kinds
+
+
+@in_time
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+async def test_a_run_goes_on_when_its_owner_ends(cluster: Cluster, how: signal.Signals) -> None:
+    launch = Launch("demo")
+    for number in range(3):
+        await cluster.wait_until_ready(number)
+    await asyncio.sleep(3.5)  # nobody judges the others before
+    async with running(cluster, launch, 3) as nodes:
+        owner = await cluster.owner("demo")
+        watching = [
+            asyncio.create_task(node.follow(lambda view: view.result is not None)) for node in nodes
+        ]
+        await asyncio.to_thread(cluster.end, owner, how)
+        loop = asyncio.get_running_loop()
+        ended = loop.time()
+        async with cluster.client() as client:
+            while True:
+                with contextlib.suppress(RegistryError):
+                    await client.status("demo")
+                    break
+                await asyncio.sleep(0.05)
+        print("answered again after", loop.time() - ended)
+        assert await cluster.owner("demo") != owner
+        kinds = await finish(cluster, launch, nodes)
+        assert [view.result.status for view in await asyncio.gather(*watching) if view.result] == [
+            "ok"
+        ] * 3
+    assert "lost" not in kinds
+    assert kinds.count("restarted") == 1
