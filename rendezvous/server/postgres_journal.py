@@ -21,8 +21,6 @@ from rendezvous.server.postgres_place import Place, asyncpg
 from rendezvous.server.shared_journal import Beat, Holding, InDoubt, Member, Overtaken
 from rendezvous.wire.errors import RegistryError, StorageFull, Unavailable, UsageError
 
-_LOCK_MS = int(LIMIT_SECONDS * 800)
-"""That a claim waits for a row: less than its limit, so that the server itself gives it up."""
 _BURIED_LEASES = 10
 
 
@@ -41,8 +39,8 @@ class PostgresJournal:
         self._appends = Line(place)
         # A beat need not outlive the primary, and must not wait for a standby.
         self._beats = Line(place, {"synchronous_commit": "local"}, greet=self._begin_session)
-        self._asks = Line(place, {"lock_timeout": str(_LOCK_MS)})
-        self._drops = Line(place, {"lock_timeout": str(_LOCK_MS)})
+        self._asks = Line(place)
+        self._drops = Line(place)
         self._appending = asyncio.Lock()
         self._under_way: set[asyncio.Task[Any]] = set()
         self._held: dict[str, int] = {}  # the epochs of the runs that are claimed
@@ -127,6 +125,8 @@ class PostgresJournal:
         except (asyncpg.PostgresError, asyncpg.InterfaceError) as exc:
             if len(runs) > 1 and isinstance(exc, _OF_ONE_RUN):
                 return await self._one_by_one(runs)
+            if isinstance(exc, (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError)):
+                return dict.fromkeys(runs, self._unasked(exc))
             return dict.fromkeys(runs, self._unwritten(exc))
         lost = epochs.keys() - kept
         self._let_go({run: epochs[run] for run in lost})
@@ -296,9 +296,12 @@ class PostgresJournal:
         try:
             return await line.run(work)
         except asyncpg.PostgresError as exc:
-            raise Unavailable(
-                f"the journal {self._place.text} could not be asked: {exc}", hint=_cure(exc)
-            ) from exc
+            raise self._unasked(exc) from exc
+
+    def _unasked(self, exc: Exception) -> Unavailable:
+        return Unavailable(
+            f"the journal {self._place.text} could not be asked: {exc}", hint=_cure(exc)
+        )
 
     def _let_go(self, runs: Mapping[str, int]) -> None:
         for run, epoch in runs.items():

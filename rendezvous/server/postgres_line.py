@@ -23,6 +23,15 @@ Work = Callable[[Any], Coroutine[Any, Any, T]]
 LIMIT_SECONDS = 10.0
 """Of each call: a standby that is away longer than that is waited for no more."""
 _CLOSE_SECONDS = 1.0
+_REFUSALS = (
+    ()
+    if asyncpg is None
+    else (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
+)
+_END = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE pid = $1 AND application_name = 'rdzv' AND wait_event = 'SyncRep'
+"""
 _GOES_ON = "rdzv connects again with the next call"
 
 
@@ -58,8 +67,7 @@ class Line:
         lost meanwhile; an `asyncpg.PostgresError` where the server refused it, and undid all of it.
         """
         task = asyncio.create_task(self._in_order(work))
-        self._tasks.add(task)
-        task.add_done_callback(self._forget)
+        self._keep(task)
         return await asyncio.shield(task)
 
     async def close(self) -> None:
@@ -73,9 +81,10 @@ class Line:
             await asyncio.wait(self._tasks)
         await self._hang_up()
 
-    def _forget(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        _look_at(task)
+    def _keep(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(_look_at)
 
     async def _in_order(self, work: Work[T]) -> T:
         async with self._order:
@@ -102,16 +111,12 @@ class Line:
         task.add_done_callback(_look_at)
         done, _ = await asyncio.wait({task}, timeout=LIMIT_SECONDS)
         if not done:
+            self._keep(asyncio.create_task(self._end(connection.get_server_pid())))
             connection.terminate()
             raise self._lost(f"it did not answer within {LIMIT_SECONDS:g} s")
         try:
             answer = task.result()
-        except (
-            asyncpg.PostgresError,
-            asyncpg.InterfaceError,
-            asyncpg.InternalClientError,
-            OSError,
-        ) as exc:
+        except _REFUSALS as exc:
             if isinstance(exc, asyncpg.ReadOnlySQLTransactionError):
                 connection.terminate()  # by the next call another host may be the primary
                 raise Unavailable(
@@ -125,6 +130,18 @@ class Line:
             raise self._lost("the server was made to stop waiting for its standby")
         return answer
 
+    async def _end(self, pid: int) -> None:
+        """A session that waits for a standby does not notice that nobody waits for it any more:
+        one for each call would stay, until the server takes no further ones. Its commit is made,
+        and in doubt; the next one has it before itself in the log that the standby gets."""
+        with contextlib.suppress(Unavailable):
+            connection = await self._place.connect({})
+            try:
+                with contextlib.suppress(*_REFUSALS):
+                    await connection.execute(_END, pid)
+            finally:
+                connection.terminate()
+
     def _lost(self, why: str) -> InDoubt:
         return InDoubt(f"the connection to {self._place.text} was lost: {why}", hint=_GOES_ON)
 
@@ -137,9 +154,7 @@ class Line:
     async def _hang_up(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            with contextlib.suppress(
-                asyncpg.PostgresError, asyncpg.InterfaceError, OSError, asyncio.TimeoutError
-            ):
+            with contextlib.suppress(*_REFUSALS, asyncio.TimeoutError):
                 await connection.close(timeout=_CLOSE_SECONDS)
 
 

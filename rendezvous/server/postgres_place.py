@@ -33,6 +33,7 @@ _SESSION = {
     "default_transaction_isolation": "read committed",  # who waits for a row reads it again
     "idle_in_transaction_session_timeout": "5000",  # ms: a stopped process holds no row for long
     "jit": "off",
+    "lock_timeout": "8000",  # ms: sooner than the limit of a call, so that the server undoes it
     "statement_timeout": "0",  # it would acknowledge what no standby has
     "tcp_keepalives_count": str(_DEAD_SECONDS),
     "tcp_keepalives_idle": "1",

@@ -241,6 +241,25 @@ async def test_a_run_is_not_claimed_before_the_standby_has_its_events(
     await second.close()
 
 
+async def test_sessions_that_wait_for_a_standby_do_not_pile_up(
+    pair: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = await opened(pair.dsn())
+    pair.standbys[0].stop()
+    monkeypatch.setattr(postgres_line, "LIMIT_SECONDS", 0.2)
+    for run in ("s", "t", "u"):
+        with pytest.raises(InDoubt):
+            await journal.claim([Holding(run, None, 0)])
+    async with timeout(10):
+        while await is_waiting(pair):
+            await asyncio.sleep(0.01)
+    monkeypatch.undo()
+    pair.standbys[0].start()
+    beat = await journal.beat("a:1", lease_seconds=LEASE)
+    assert await journal.claim(beat.given) == {"s": 2, "t": 2, "u": 2}
+    await journal.close()
+
+
 async def test_a_standby_takes_the_place_of_a_primary_that_dies(pair: Postgres) -> None:
     [standby] = pair.standbys
     both = pair.dsn().replace("@", f"@127.0.0.1:{standby.port},")

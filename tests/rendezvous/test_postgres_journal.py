@@ -11,6 +11,7 @@ import asyncpg
 import pytest
 
 from rendezvous.compat import timeout
+from rendezvous.server import postgres_place
 from rendezvous.server.journal import Record
 from rendezvous.server.postgres_journal import PostgresJournal
 from rendezvous.server.shared_journal import Beat, Holding, Overtaken
@@ -110,6 +111,26 @@ async def test_a_claim_waits_for_what_is_being_written(opened: Opening, dsn: str
     assert await appending == {}
     assert await claiming == {"r": 2}
     assert await second.read("r") == records("r", 1, 2)
+
+
+async def test_what_waits_too_long_for_a_claim_is_undone_and_not_in_doubt(
+    opened: Opening, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(postgres_place._SESSION, "lock_timeout", "100")
+    first, second = await opened("a"), await opened("b")
+    await written(first, records("r", 1))
+    blocker = await asyncpg.connect(dsn)
+    taken = blocker.transaction()
+    await taken.start()
+    await blocker.execute("SELECT FROM rdzv.runs FOR UPDATE")
+    [error] = (await first.append(records("r", 2))).values()
+    assert type(error) is Unavailable
+    with pytest.raises(Unavailable, match="lock timeout") as failure:
+        await second.claim([Holding("r", first.id, 1)])
+    assert type(failure.value) is Unavailable
+    await taken.rollback()
+    await blocker.close()
+    assert await first.append(records("r", 2)) == {}
 
 
 async def _contend(journal: PostgresJournal, until_: float, kept: list[tuple[int, bytes]]) -> int:
