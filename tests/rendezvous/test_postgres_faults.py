@@ -133,6 +133,24 @@ async def test_a_lost_answer_leaves_in_doubt_what_is_there(alone: Postgres) -> N
         await journal.close()
 
 
+async def test_an_event_that_nobody_waits_for_any_more_is_in_doubt_as_well(
+    alone: Postgres,
+) -> None:
+    async with Wire(alone.port) as wire:
+        journal = await opened(alone.dsn(port=wire.port))
+        wire.swallows = True
+        appending = asyncio.create_task(journal.append(records("r", 2)))
+        await wire.swallowed.wait()
+        appending.cancel()
+        following = asyncio.create_task(journal.append(records("r", 3)))
+        await asyncio.sleep(0.1)
+        wire.swallows = False
+        wire.cut()
+        assert kinds(await following) == [InDoubt]
+        assert await claimed_again(journal) == [1, 2]
+        await journal.close()
+
+
 async def test_a_lost_answer_to_a_claim_is_found_again(alone: Postgres) -> None:
     async with Wire(alone.port) as wire:
         journal = await PostgresJournal.open(alone.dsn(port=wire.port), ME)

@@ -188,6 +188,20 @@ async def test_a_run_is_handed_over_to_whom_it_is_given(opened: Opening) -> None
     assert await second.claim([Holding("s", None, 1)]) == {"s": 2}
 
 
+async def test_who_is_given_back_a_run_writes_nothing_before_it_has_claimed_it(
+    opened: Opening,
+) -> None:
+    first, second = await opened("a"), await opened("b")
+    await written(first, records("r", 1))
+    await second.claim([Holding("r", first.id, 1)])
+    assert await second.append(records("r", 2)) == {}
+    assert await second.hand_over("r", first.id)
+    refused = await first.append(records("r", 3))  # it knows of nothing
+    assert [type(error) for error in refused.values()] == [Overtaken]
+    assert (await _seen(first))[0].given == (Holding("r", first.id, 2),)
+    assert await first.read("r") == records("r", 1, 2)
+
+
 async def test_what_another_one_has_claimed_is_neither_handed_over_nor_dropped(
     opened: Opening,
 ) -> None:
