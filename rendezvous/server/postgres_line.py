@@ -136,11 +136,10 @@ class Line:
         and in doubt; the next one has it before itself in the log that the standby gets."""
         with contextlib.suppress(Unavailable):
             connection = await self._place.connect({})
-            try:
-                with contextlib.suppress(*_REFUSALS):
-                    await connection.execute(_END, pid)
-            finally:
-                connection.terminate()
+            asked = asyncio.ensure_future(connection.execute(_END, pid))
+            asked.add_done_callback(_look_at)
+            await asyncio.wait({asked}, timeout=_CLOSE_SECONDS)
+            connection.terminate()
 
     def _lost(self, why: str) -> InDoubt:
         return InDoubt(f"the connection to {self._place.text} was lost: {why}", hint=_GOES_ON)
