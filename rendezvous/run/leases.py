@@ -68,9 +68,7 @@ class Leases:
 
     def __init__(self, lease_seconds: float, poll: float, *, trust_close: bool = True) -> None:
         self._lease_seconds = lease_seconds
-        self.poll = poll
-        self.suspect_after = 3 * poll
-        self.dead_after = max(lease_seconds, 7 * poll)
+        self._begin(poll)
         self.holding_until: float | None = None
         self._trust_close = trust_close
         self._leases: dict[Key, _Lease] = {}
@@ -79,9 +77,12 @@ class Leases:
 
     def lengthen(self, nodes: int) -> None:
         """The registry has so many nodes now; a poll is never made shorter, as some wait in one."""
-        self.poll = max(self.poll, poll_seconds(nodes, self._lease_seconds))
-        self.suspect_after = 3 * self.poll
-        self.dead_after = max(self._lease_seconds, 7 * self.poll)
+        self._begin(max(self.poll, poll_seconds(nodes, self._lease_seconds)))
+
+    def _begin(self, poll: float) -> None:
+        self.poll = poll
+        self.suspect_after = 3 * poll
+        self.dead_after = max(self._lease_seconds, 7 * poll)
 
     def heard(self, key: Key, now: float, connection: int | None = None) -> bool:
         """A request of this node came in, on this connection; whether it is a new one of it."""

@@ -116,7 +116,7 @@ _EDITS = {
         ("a FIN is not forgiven", "lease.heard = now\n        lease.closed_at = None", "lease.heard = now"),
         ("a late FIN kills", "not lease.connections and now - lease.heard < self.suspect_after", "not lease.connections"),
         ("a FIN makes suspect", "_BACK_SECONDS = 0.75", "_BACK_SECONDS = 0.0"),
-        ("the smaller limit", "self.dead_after = max(lease_seconds, 7 * poll)", "self.dead_after = min(lease_seconds, 7 * poll)"),
+        ("the smaller limit", "self.dead_after = max(self._lease_seconds, 7 * poll)", "self.dead_after = min(self._lease_seconds, 7 * poll)"),
         ("suspect after one poll", "self.suspect_after = 3 * poll", "self.suspect_after = 1 * poll"),
         ("long polls", "max(min(2.0, lease_seconds / 7), nodes * 0.002)", "max(2.0, nodes * 0.002)"),
         ("unheard is heard", "lease is not None and lease.heard == self._granted_at", "False"),
@@ -268,7 +268,7 @@ _EDITS = {
     "rendezvous/server/retention.py": [
         ("forgotten at once", "> _KEEP_FINISHED_SECONDS", "> 0"),
         ("never forgotten", "return [\n        live", "return [] and [\n        live"),
-        ("the new run is dropped", "await asyncio.shield(going)", "pass"),
+        ("the new run is dropped", "self._going = dict.fromkeys(names, going)", "pass"),
     ],
     "rendezvous/server/runs.py": [
         ("no leases after restart", "            live.grant_leases(live.now())\n        return list", "            pass\n        return list"),
