@@ -268,7 +268,6 @@ _EDITS = {
     "rendezvous/server/retention.py": [
         ("forgotten at once", "> _KEEP_FINISHED_SECONDS", "> 0"),
         ("never forgotten", "return [\n        live", "return [] and [\n        live"),
-        ("the new run is dropped", "self._going = dict.fromkeys(names, going)", "pass"),
     ],
     "rendezvous/server/runs.py": [
         ("no leases after restart", "            live.grant_leases(live.now())\n        return list", "            pass\n        return list"),
