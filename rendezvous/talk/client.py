@@ -155,6 +155,7 @@ class RegistryClient:
                 answer = await line.request(request, seconds or self._seconds)
             await self.lines.answered(line)
             if answer.status < 400:
+                self.lines.served()
                 return answer.body
             line = await self._elsewhere(line, _refusal(answer.status, answer.body), been)
 

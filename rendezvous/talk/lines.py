@@ -16,6 +16,9 @@ from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.talk.network import Line, Network
 from rendezvous.wire.errors import Unavailable
 
+TURN_SECONDS = 5.0
+"""How long a replica is asked while none can serve."""
+
 
 class Lines:
     """One line is used, the former ones are closed when nobody waits on them any more.
@@ -42,6 +45,7 @@ class Lines:
         """How many requests wait on each line."""
         self._dialling = asyncio.Lock()
         self._address = ""
+        self._kept_at = 0.0
 
     async def dial(self) -> None:
         """Dial all addresses; one that has proven itself is used from then on.
@@ -79,6 +83,7 @@ class Lines:
         if self.used is not None:
             self._former.append(self.used)
         self._address, self.used, self.dial_again = address, line, False
+        self._kept_at = asyncio.get_running_loop().time()
         self.base = line.base
 
     async def ready(self) -> Line:
@@ -127,9 +132,21 @@ class Lines:
         elif self.used is not None and not self.dial_again:
             self._keep(self._address, self.used.anew())
 
+    def served(self) -> None:
+        """A replica serves: no other one has to come first any more."""
+        if self.place.replicas:
+            self.late = []
+
     def not_served(self, line: Line) -> None:
-        """The registry has answered on this line that it cannot serve now; another replica may."""
-        if self.place.replicas and self._choices > 1 and line is self.used:
+        """The registry has answered on this line that it cannot serve now; another replica may.
+
+        Once all have said so, each is asked for a while before the next: what is away is behind all
+        of them, and thousands of nodes must not open connections as often as they ask.
+        """
+        if not self.place.replicas or self._choices == 1 or line is not self.used:
+            return
+        untried = {*self.place.addresses} - {*self.late, self._address}
+        if untried or asyncio.get_running_loop().time() - self._kept_at >= TURN_SECONDS:
             self._leave(self._address)
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -281,17 +282,34 @@ def test_after_a_replica_that_cannot_serve_now_another_one_is_asked(
     assert with_client(hosts, work, replicas=replicas)[1] == base
 
 
-def test_replicas_that_cannot_serve_now_are_asked_in_turn() -> None:
+def test_replicas_that_cannot_serve_now_are_asked_in_turn_and_then_each_for_a_while() -> None:
+    """5,000 nodes that ask three times a second must not open as many connections."""
     hosts = {name: Host(answer=BUSY) for name in "abc"}
 
-    async def work(client: RegistryClient) -> list[str]:
-        bases = []
-        for _ in range(7):
+    async def work(client: RegistryClient) -> str:
+        asked = ""
+        for _ in range(20):
             await refused(client)
-            bases.append(client.base[-1])
-        return bases
+            asked += client.base[-1]
+            await asyncio.sleep(1.0)
+        return asked
 
-    assert with_client(hosts, work, replicas=True)[0] == list("abcabca")
+    assert with_client(hosts, work, replicas=True)[0] == "abccccccaaaaaabbbbbb"
+    assert [host.lines for host in hosts.values()] == [2, 2, 1]
+
+
+def test_after_an_answer_a_replica_that_could_not_serve_is_as_good_as_any() -> None:
+    hosts = {"a": Host(answer=[BUSY, STATUS]), "b": Host(answer=[STATUS, BUSY, STATUS])}
+
+    async def work(client: RegistryClient) -> str:
+        asked = ""
+        for _ in range(6):
+            with contextlib.suppress(Unavailable):
+                await client.status("r")
+            asked += client.base[-1]
+        return asked
+
+    assert with_client(hosts, work, replicas=True)[0] == "abbaaa"
 
 
 # The list of runs
