@@ -357,7 +357,7 @@ class ServeSettings(Settings):
     )
     advertise: str | None = option(
         None,
-        "Address of this replica, which others tell to clients. When not set, this machine's "
+        "Address of this replica, to which others send its clients. When not set, this machine's "
         "first one. Needs --journal.",
         group=NETWORK,
         basic=True,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
-from rendezvous.wire.errors import RegistryError
+from rendezvous.talk.retry import until_answered
 from rendezvous.wire.reports import ExitReport, LeaveReport
 from rendezvous.wire.run import Phase
 from tests.support.registry import Launch, Node
@@ -41,13 +42,13 @@ async def running(cluster: Cluster, launch: Launch, nodes: int) -> AsyncIterator
 
 async def finish(cluster: Cluster, launch: Launch, nodes: list[Node]) -> list[str]:
     """All programs end; returns the kinds of the run's events."""
-    for node in nodes:
-        await node.report(ExitReport(epoch=1, exit_code=0))
-    for node in nodes:
-        await node.report(LeaveReport())
+    for report in (ExitReport(epoch=1, exit_code=0), LeaveReport()):
+        for node in nodes:
+            await until_answered(functools.partial(node.report, report), seconds=5)
     kinds = []
     async with cluster.client(launch.keys.read) as client:
-        assert (await client.status(launch.run)).phase is Phase.FINISHED
+        status = await until_answered(lambda: client.status(launch.run), seconds=5)
+        assert status.phase is Phase.FINISHED
         async for line in client.events(launch.run):
             kinds.append(line.kind)
     return kinds
@@ -66,15 +67,8 @@ async def test_a_run_goes_on_when_its_owner_ends(cluster: Cluster, how: signal.S
             asyncio.create_task(node.follow(lambda view: view.result is not None)) for node in nodes
         ]
         await asyncio.to_thread(cluster.end, owner, how)
-        loop = asyncio.get_running_loop()
-        ended = loop.time()
         async with cluster.client() as client:
-            while True:
-                with contextlib.suppress(RegistryError):
-                    await client.status("demo")
-                    break
-                await asyncio.sleep(0.05)
-        print("answered again after", loop.time() - ended)
+            await until_answered(lambda: client.status("demo"), seconds=5)
         assert await cluster.owner("demo") != owner
         kinds = await finish(cluster, launch, nodes)
         assert [view.result.status for view in await asyncio.gather(*watching) if view.result] == [
