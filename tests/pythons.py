@@ -34,7 +34,8 @@ PURE = {
         *("run_words", "specs", "symmetric", "template", "ui_prometheus"),
     ),
     "tests/rendezvous": (
-        *("admission", "before_the_go", "blame", "certificate", "compare", "credentials"),
+        *("admission", "before_the_go", "blame", "certificate", "clock", "compare"),
+        *("credentials", "membership", "moving", "postgres_members"),
         *("departures", "errors", "events", "first_cause", "join_string", "last_words"),
         *(
             "leases",

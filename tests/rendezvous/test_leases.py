@@ -138,6 +138,15 @@ def test_polls_are_longer_with_many_nodes_and_shorter_with_a_short_lease(
     assert all(7 * poll_seconds(10, seconds) <= seconds + 1e-9 for seconds in (2.0, 5.0, 15.0))
 
 
+def test_a_poll_grows_with_the_nodes_of_the_registry_and_never_becomes_shorter() -> None:
+    leases = Leases(15.0, poll_seconds(16, 15.0))
+    assert (leases.poll, leases.suspect_after, leases.dead_after) == (2.0, 6.0, 15.0)
+    leases.lengthen(5_000)
+    assert (leases.poll, leases.suspect_after, leases.dead_after) == (10.0, 30.0, 70.0)
+    leases.lengthen(16)  # some nodes wait in a poll of that length
+    assert leases.poll == 10.0
+
+
 def test_a_node_is_kept_for_its_lease_or_seven_polls_whichever_is_longer() -> None:
     assert (Leases(15, 2).dead_after, Leases(15, 4).dead_after) == (15, 28)
     assert (Leases(15, 4).poll, Leases(15, 4).suspect_after) == (4, 12)

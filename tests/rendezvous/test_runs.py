@@ -277,6 +277,17 @@ async def test_of_the_runs_that_have_ended_the_oldest_are_forgotten(
     assert {status.run for status in (await served.service.statuses()).runs} == kept
 
 
+async def test_the_polls_of_many_runs_together_cost_no_more_than_those_of_one(
+    served: Served,
+) -> None:
+    one, other = Launch("one"), Launch("two")
+    await served.create(one, 800)
+    assert (await served.join(one, 0)).poll_seconds == 2.0
+    await served.create(other, 800)
+    assert [served.host(launch).leases.poll for launch in (one, other)] == [3.2, 3.2]
+    assert (await served.join(other, 0)).poll_seconds == 3.2
+
+
 # The end of a run
 
 
