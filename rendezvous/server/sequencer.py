@@ -190,7 +190,10 @@ class Sequencer:
             seen.append(view(now))
             return []
 
-        if self.standstill:  # nothing waits to become durable
+        if self.standstill:  # what was decided before may still wait to become durable
+            lives = self.runs.values() if about is None else self._here([about])
+            if not all(live.is_durable for live in lives):
+                raise Unavailable(self.standstill)
             look(self.clock.now())
         else:
             await self.change(look, about=about)

@@ -328,3 +328,21 @@ async def test_one_runs_failure_is_its_own(cluster: Cluster) -> None:
     assert not isinstance(kept, BaseException)
     await cluster.join(DEMO, 0)
     assert cluster.owner() == "a"
+
+
+@virtually
+async def test_while_the_journal_is_away_nothing_is_told_that_is_not_written(
+    cluster: Cluster,
+) -> None:
+    await cluster.create(at="b")
+    b = cluster.all["b"]
+    cluster.engine.slow_seconds = 3.0
+    joining = asyncio.create_task(b.service.join(DEMO.run, DEMO.token(0), DEMO.join(0)))
+    await asyncio.sleep(0.1)
+    b.journal.is_cut = True
+    await asyncio.sleep(1.0)
+    assert b.service.sequencer.standstill
+    with pytest.raises(Unavailable):
+        await b.service.status(b.runs["demo"])
+    with pytest.raises(Unavailable):
+        await joining
