@@ -135,6 +135,10 @@ class LiveRun:
         """This run; while that it was made is not durable, the one whose place it is to take."""
         return self if self._replaced is None else self._replaced.durable()
 
+    def is_made(self) -> None:
+        """That it was made is durable: the one before it will not be back."""
+        self._replaced = None
+
     def apply(self, event: Event, now: float) -> Record:
         """Change the run; returns the record to journal."""
         outcome = apply(self.run, event, now)

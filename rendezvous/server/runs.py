@@ -89,6 +89,8 @@ class Runs:
                 if live is None:
                     raise LookupError(record.run)
                 live.apply(event, record.at)
+        if live is not None:
+            live.is_made()
         return live
 
     async def rebuild(self, name: str) -> None:

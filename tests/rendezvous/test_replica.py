@@ -346,3 +346,21 @@ async def test_while_the_journal_is_away_nothing_is_told_that_is_not_written(
         await b.service.status(b.runs["demo"])
     with pytest.raises(Unavailable):
         await joining
+
+
+@virtually
+async def test_the_clock_of_a_run_that_replaced_one_outlives_a_takeover_on_a_full_disk(
+    cluster: Cluster,
+) -> None:
+    again = Launch("demo", "launch02")
+    await cluster.bring_to_running(at="b")
+    b = cluster.all["b"]
+    await b.service.cancel(b.runs["demo"], "enough")
+    await cluster.create(again, at="b")
+    latest = cluster.engine.records("demo")[-1].at
+    cluster.engine.is_full = True
+    await cluster.all.pop("b").kill(machine=True)
+    while not any("demo" in one.runs for one in cluster.all.values()):
+        await asyncio.sleep(0.1)
+    await asyncio.sleep(0.5)
+    assert latest < cluster.all[cluster.owner()].runs["demo"].now() < latest + 1.0
