@@ -103,6 +103,12 @@ class Runs:
 
     # --- with other replicas ------------------------------------------------------------------
 
+    def goes_on(self, live: LiveRun) -> bool:
+        """Whether the launch that this was goes on: it is set aside, or has been read again."""
+        name = live.run.id
+        known = self.doubtful.get(name) or self.here.get(name)
+        return known is not None and known.run.spec.launch_id == live.run.spec.launch_id
+
     def set_aside(self, name: str) -> None:
         """Serve this run no more; who waits for news of it goes on waiting."""
         if (live := self.here.pop(name, None)) is not None:

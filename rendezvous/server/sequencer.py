@@ -173,6 +173,8 @@ class Sequencer:
         def changes(_: float) -> list[Change]:
             if self.runs.get(live.run.id) is not live:
                 live.check_is_here()
+                if self.kept.goes_on(live):
+                    raise Unavailable(f"run '{live.run.id}' is on its way")
                 raise RunOver(
                     f"launch {live.run.spec.launch_id} of run '{live.run.id}' has ended, and "
                     "the registry has removed it"

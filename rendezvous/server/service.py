@@ -118,6 +118,8 @@ class Service:
             nonlocal made
             if retention.is_going(name):
                 return []
+            if name in self.sequencer.kept.doubtful:
+                raise Unavailable(f"run '{name}' is being read from the journal")
             old, made = self._runs.get(name), True
             if old is not None and _is_same(old.run.spec, spec):
                 return []
@@ -128,7 +130,9 @@ class Service:
         while not made:
             await retention.gone(name)
             await self.sequencer.change(decide, about=name)
-        return await self.status(self._runs[name])
+        if (live := self._runs.get(name)) is None:
+            raise Unavailable(f"run '{name}' is on its way to another replica")
+        return await self.status(live)
 
     def _refuse_creation(self, name: str, old: LiveRun | None) -> None:
         if old is not None and old.run.phase is not Phase.FINISHED:
@@ -194,6 +198,8 @@ class Service:
 
     def _status(self, live: LiveRun, slots: bool) -> RunStatus:
         live.check_is_here()
+        if self._runs.get(live.run.id) is not live and not live.is_durable:
+            raise Unavailable(f"run '{live.run.id}' is on its way")
         return live.status(live.now(), slots=slots)
 
     async def statuses(self) -> RunList:

@@ -364,3 +364,19 @@ async def test_the_clock_of_a_run_that_replaced_one_outlives_a_takeover_on_a_ful
         await asyncio.sleep(0.1)
     await asyncio.sleep(0.5)
     assert latest < cluster.all[cluster.owner()].runs["demo"].now() < latest + 1.0
+
+
+@virtually
+async def test_what_is_asked_of_a_run_while_it_is_given_away_is_asked_again(
+    cluster: Cluster,
+) -> None:
+    await cluster.create(at="b")
+    b = cluster.all["b"]
+    create = b.service.create(DEMO.run, DEMO.spec(2))
+    join = b.service.join(DEMO.run, DEMO.token(0), DEMO.join(0))
+    made, _, joined = await asyncio.gather(
+        create, b.replica._move("demo"), join, return_exceptions=True
+    )
+    assert [type(made), type(joined)] == [Unavailable, Unavailable]
+    await cluster.join(DEMO, 0, at="b")
+    assert cluster.owner() in "ac"
