@@ -61,8 +61,11 @@ class Retention:
 
 
 def retired_of(lives: list[LiveRun]) -> list[LiveRun]:
-    """Of these runs, those that need not be kept any longer; the oldest last."""
-    ended = [live for live in lives if live.has_ended]
+    """Of these runs, those that need not be kept any longer; the oldest last.
+
+    Of one whose end is not in the journal yet something is still being written.
+    """
+    ended = [live for live in lives if live.has_ended and live.is_durable]
     ended.sort(key=_ended_seconds)
     return [
         live
