@@ -102,7 +102,8 @@ class Replica:
         for run in beat.lost:
             self._give_up(run)
         self._load_again()
-        wanted = [*self._doubtful(), *self.members.claims(beat, self._clock())]
+        taking = self.members.claims(beat, self._clock())
+        wanted = [*self._doubtful(), *(one for one in taking if not self._is_busy(one.run))]
         if not wanted:
             return
         claimed = await self._journal.claim(wanted)
@@ -116,10 +117,14 @@ class Replica:
             else:
                 self._give_up(holding.run)
 
+    def _is_busy(self, run: str) -> bool:
+        """Whether it is being claimed or read: a beat asked before that shows it as unclaimed."""
+        return run in self._loads or self._making[run] > 0
+
     def _doubtful(self) -> list[Holding]:
         """The runs to claim and read again, as nobody knows what was written of them last."""
         epochs, found = self._journal.epochs, []
-        for run in self._sequencer.kept.doubtful.keys() - self._loads.keys():
+        for run in [run for run in self._sequencer.kept.doubtful if run not in self._loads]:
             if run in epochs:
                 found.append(Holding(run, self.members.me, epochs[run]))
             else:
@@ -129,9 +134,9 @@ class Replica:
     def _load_again(self) -> None:
         """Those that were claimed, and could not be read."""
         kept, retention = self._sequencer.kept, self._sequencer.retention
-        busy = {*self._loads, *self._unreadable, *(run for run, n in self._making.items() if n)}
-        for run in self._journal.epochs.keys() - busy:
-            if run not in kept and not retention.is_going(run):
+        for run in list(self._journal.epochs):
+            is_busy = self._is_busy(run) or run in self._unreadable or retention.is_going(run)
+            if run not in kept and not is_busy:
                 self._load(run)
 
     def _give_up(self, run: str) -> None:
