@@ -11,7 +11,7 @@ from rendezvous.server.clock import RegistryClock
 from rendezvous.server.journal import Journal, Record, applying
 from rendezvous.server.live_run import LiveRun
 from rendezvous.server.options import Options
-from rendezvous.wire.errors import RegistryError
+from rendezvous.wire.errors import RegistryError, Unavailable
 from rendezvous.wire.run import RunSpec
 
 _REPLAY_EVENTS = 32
@@ -102,6 +102,12 @@ class Runs:
             live.publish(live.now())
 
     # --- with other replicas ------------------------------------------------------------------
+
+    def check(self, live: LiveRun) -> None:
+        """Raise why a run cannot be told of: what was decided of it last may never be written."""
+        live.check_is_here()
+        if self.here.get(live.run.id) is not live and not live.is_durable:
+            raise Unavailable(f"run '{live.run.id}' is on its way")
 
     def goes_on(self, live: LiveRun) -> bool:
         """Whether the launch that this was goes on: it is set aside, or has been read again."""

@@ -197,9 +197,7 @@ class Service:
         return await self.sequencer.look(lambda _: self._status(live, slots), about=live.run.id)
 
     def _status(self, live: LiveRun, slots: bool) -> RunStatus:
-        live.check_is_here()
-        if self._runs.get(live.run.id) is not live and not live.is_durable:
-            raise Unavailable(f"run '{live.run.id}' is on its way")
+        self.sequencer.kept.check(live)
         return live.status(live.now(), slots=slots)
 
     async def statuses(self) -> RunList:
