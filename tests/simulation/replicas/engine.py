@@ -1,0 +1,271 @@
+"""The engine that the simulated replicas share, and each one's way to it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rendezvous.server.journal import Record, by_run
+from rendezvous.server.shared_journal import Beat, Holding, InDoubt, Member, Overtaken
+from rendezvous.wire.errors import RegistryError, StorageFull, Unavailable
+from tests.simulation.replicas.judge import Judge
+from tests.support.shared_engine import AWAY, Engine, Row
+from tests.support.virtual_time import VirtualLoop
+
+if TYPE_CHECKING:
+    from tests.simulation.replicas.world import Process
+
+T = TypeVar("T")
+
+_PATIENCE_SECONDS = 3.0
+"""After so long without a word a connection to the engine is given up."""
+_AHEAD_SECONDS = 4_000.0
+"""The engine's clock is nobody's."""
+
+
+class SimEngine(Engine):
+    """What is durable; everything happens in one order, and each call at one moment.
+
+    Attributes:
+        boots: How often it has started: what was under way at an end is not done.
+        at_call: Called before and after each change, with the process that makes it.
+    """
+
+    def __init__(self, loop: VirtualLoop, draw: random.Random, judge: Judge) -> None:
+        super().__init__(now=lambda: loop.time() + _AHEAD_SECONDS)
+        self.loop = loop
+        self.draw = draw
+        self.judge = judge
+        self.boots = 0
+        self.at_call: Callable[[str, str, Process], None] = lambda call, side, process: None
+
+    def restart(self) -> None:
+        super().restart()
+        self.boots += 1
+
+    # --- what a call does ---------------------------------------------------------------------
+
+    def append(
+        self, me: str, records: list[Record], epochs: Mapping[str, int]
+    ) -> Mapping[str, RegistryError]:
+        errors, good = dict[str, RegistryError](), list[Record]()
+        for run, some in by_run(records).items():
+            error = self._refused(me, run, some, epochs.get(run, -1))
+            if error is not None:
+                errors[run] = error
+                continue
+            for record in some:
+                self.written.setdefault(run, {})[record.number] = epochs.get(run, -1), record
+            good += some
+        for record in good:
+            owned = self.owners.get(record.run)
+            newest = owned.epoch if owned is not None else 0
+            self.judge.committed(record, epochs.get(record.run, -1), newest)
+        return errors
+
+    def _refused(
+        self, me: str, run: str, records: list[Record], epoch: int
+    ) -> RegistryError | None:
+        if self.owners.get(run) != Holding(run, me, epoch):
+            return Overtaken("another replica has it")
+        known = self.written.get(run, {})
+        if self.is_full or not {one.number for one in records}.isdisjoint(known):
+            return StorageFull("the disk is full" if self.is_full else "it is taken")
+        return None
+
+    def beat(self, me: str, row: Row, epochs: Mapping[str, int], lease_seconds: float) -> Beat:
+        now = self.now()
+        self.replicas[me] = row
+        row.seen = now
+        members = tuple(
+            Member(one, row.address, now - row.seen, row.has_session, row.drains)
+            for one, row in self.replicas.items()
+        )
+        alive = {m.id for m in members if m.has_session and m.silent_seconds < lease_seconds}
+        mine = {h.run: h.epoch for h in self.owners.values() if h.owner == me}
+        lost = [run for run, epoch in epochs.items() if mine.get(run) != epoch]
+        given = [self.owners[run] for run in mine if epochs.get(run) != mine[run]]
+        left = [h for h in self.owners.values() if h.owner is not None and h.owner not in alive]
+        return Beat(members, tuple(lost), tuple(given), tuple(left))
+
+    def claim(self, me: str, wanted: Sequence[Holding]) -> dict[str, int]:
+        claimed, before = dict[str, int](), dict(self.owners)
+        for holding in wanted:
+            known = self.owners.get(holding.run)
+            if known == holding or (known is None and not holding.epoch):
+                claimed[holding.run] = holding.epoch + 1
+                self.owners[holding.run] = Holding(holding.run, me, holding.epoch + 1)
+        self.judge.claimed(me, claimed, before)
+        return claimed
+
+    def hand_over(self, me: str, run: str, epoch: int, to: str | None) -> bool:
+        if self.owners.get(run) != Holding(run, me, epoch):
+            return False
+        self.owners[run] = Holding(run, to, epoch + 1)
+        self.judge.given[run] = self.loop.time()
+        return True
+
+    def drop(self, me: str, epochs: Mapping[str, int]) -> None:
+        for run, epoch in epochs.items():
+            if self.owners.get(run) == Holding(run, me, epoch):
+                self.written.pop(run, None)
+                self.owners[run] = Holding(run, None, epoch)
+                self.judge.dropped(run)
+
+
+class SimJournal:
+    """A replica's connection to it: see `SharedJournal`.
+
+    Attributes:
+        is_cut_up: What it asks does not reach the engine.
+        is_cut_down: What the engine answers does not reach it.
+        loses_answers: So many of the next changes happen, and their answers are lost.
+    """
+
+    def __init__(self, engine: SimEngine, process: Process) -> None:
+        self.engine = engine
+        self.id = process.name
+        self.epochs: dict[str, int] = {}
+        self.is_cut_up = self.is_cut_down = False
+        self.loses_answers = 0
+        self._process = process
+        self._boots = engine.boots
+        """Of the engine, as its connections were opened."""
+
+    # --- the way there, and back --------------------------------------------------------------
+
+    async def _ask(self, call: str, work: Callable[[], T], *, commits: bool = False) -> T:
+        loop = self.engine.loop
+        done: asyncio.Future[T] = loop.create_future()
+        if call == "beat" and self._boots != self.engine.boots:
+            self._boots = self.engine.boots
+            loop.call_later(self._way(), _set_failed, done, context=loop.nobody)
+            return await done
+        args = (call, work, done, commits, self.engine.boots)
+        loop.call_later(self._way(), self._arrive, *args, context=loop.nobody)
+        return await done
+
+    def _way(self) -> float:
+        return 0.0002 + self.engine.draw.random() * 0.002
+
+    def _arrive(self, *args: Any) -> None:
+        engine, commits = self.engine, args[3]
+        seconds = engine.slow_seconds if commits else 0.0
+        if seconds > 0.01:
+            self._break(args[2], seconds)
+            engine.loop.call_later(seconds, self._execute, *args, context=engine.loop.nobody)
+        else:
+            self._execute(*args)
+
+    def _break(self, done: asyncio.Future[Any], seconds: float) -> None:
+        """Now and then the connection is lost while the engine is at it, which goes on."""
+        draw = self.engine.draw
+        if draw.random() < 0.2:
+            near = seconds - draw.uniform(0.0, 0.008)  # it lands while the run is claimed and read
+            when = near if draw.random() < 0.5 else draw.uniform(0.0, seconds)
+            self.engine.loop.call_later(when, _set_failed, done, context=self.engine.loop.nobody)
+
+    def _is_out_of_reach(self, boots: int) -> bool:
+        lost = not self._process.machine.alive and self.engine.draw.random() < 0.5
+        away = self.engine.is_away or self.engine.boots != boots
+        return lost or away or self.is_cut_up
+
+    def _execute(
+        self,
+        call: str,
+        work: Callable[[], Any],
+        done: asyncio.Future[Any],
+        commits: bool,
+        boots: int,
+    ) -> None:
+        engine = self.engine
+        changes = commits or call in ("claim", "hand_over", "drop")
+        if changes and not self._is_out_of_reach(boots):
+            engine.at_call(call, "before", self._process)
+        if self._is_out_of_reach(boots):
+            self._fail(done)
+            return
+        result = work()
+        if changes:
+            engine.at_call(call, "after", self._process)
+        if changes and self.loses_answers:
+            self.loses_answers -= 1
+            self._fail(done)
+            return
+        engine.loop.call_later(
+            self._way(), self._answer, done, result, engine.boots, context=engine.loop.nobody
+        )
+
+    def _answer(self, done: asyncio.Future[Any], result: Any, boots: int) -> None:
+        if self.is_cut_down or self.engine.is_away or self.engine.boots != boots:
+            self._fail(done)
+        elif not done.done():
+            done.set_result(result)
+
+    def _fail(self, done: asyncio.Future[Any]) -> None:
+        silent = self.is_cut_up or self.is_cut_down or self.engine.draw.random() < 0.2
+        seconds = self.engine.draw.uniform(0.2, _PATIENCE_SECONDS) if silent else self._way()
+        self.engine.loop.call_later(seconds, _set_failed, done, context=self.engine.loop.nobody)
+
+    # --- the calls ----------------------------------------------------------------------------
+
+    async def append(self, records: list[Record]) -> Mapping[str, RegistryError]:
+        epochs = {record.run: self.epochs.get(record.run, -1) for record in records}
+        try:
+            return await self._ask(
+                "append", lambda: self.engine.append(self.id, records, epochs), commits=True
+            )
+        except Unavailable as exc:
+            return dict.fromkeys(epochs, InDoubt(exc.message))
+
+    async def beat(self, address: str, *, lease_seconds: float, drains: bool = False) -> Beat:
+        asked = dict(self.epochs)
+
+        def work() -> Beat:
+            row = Row(address, self._process.clock(), self._process.has_session, drains)
+            return self.engine.beat(self.id, row, asked, lease_seconds)
+
+        beat = await self._ask("beat", work)
+        lost = tuple(run for run in beat.lost if self.epochs.get(run) == asked[run])
+        given = tuple(one for one in beat.given if self.epochs.get(one.run, 0) < one.epoch)
+        for run in lost:
+            del self.epochs[run]
+        return Beat(beat.members, lost, given, beat.left)
+
+    async def owner(self, run: str) -> Holding | None:
+        return await self._ask("owner", lambda: self.engine.owners.get(run))
+
+    async def claim(self, wanted: Sequence[Holding]) -> Mapping[str, int]:
+        wanted = tuple(wanted)
+        claimed = await self._ask("claim", lambda: self.engine.claim(self.id, wanted))
+        self.epochs |= claimed
+        return claimed
+
+    async def hand_over(self, run: str, to: str | None) -> bool:
+        epoch = self.epochs.pop(run, -1)
+        return await self._ask("hand_over", lambda: self.engine.hand_over(self.id, run, epoch, to))
+
+    async def leave(self) -> None:
+        await self._ask("leave", lambda: self.engine.replicas.pop(self.id, None))
+
+    async def runs(self) -> list[str]:
+        return await self._ask(
+            "runs", lambda: [r for r, kept in self.engine.written.items() if kept]
+        )
+
+    async def read(self, run: str) -> list[Record]:
+        return await self._ask("read", lambda: self.engine.records(run))
+
+    async def drop(self, runs: Sequence[str]) -> None:
+        epochs = {run: self.epochs.pop(run, -1) for run in runs}
+        await self._ask("drop", lambda: self.engine.drop(self.id, epochs))
+
+    async def close(self) -> None:
+        """See the protocol."""
+
+
+def _set_failed(done: asyncio.Future[Any]) -> None:
+    if not done.done():
+        done.set_exception(Unavailable(AWAY))
