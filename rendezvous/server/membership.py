@@ -1,7 +1,7 @@
 """Who of the replicas lives, and which runs are whose: what one of them makes of its beats. Pure.
 
 All times are seconds of the replica's own monotonic clock, but for how long another one has been
-silent: that is the journal's. Who has just come back to the journal judges nobody for a lease: the
+silent: that is the journal's. Who has just come back to the journal judges nobody for a while: the
 journal may have been away, and all others with it.
 """
 
@@ -17,6 +17,9 @@ from rendezvous.server.shared_journal import Beat, Holding, Member
 LEASE_SECONDS = 3.0
 """Without a beat for so long, a replica may have been replaced."""
 BEAT_SECONDS = 0.5
+JUDGE_SECONDS = LEASE_SECONDS + 2 * BEAT_SECONDS
+"""So long after the journal came back the others may still be on their way to it: a beat that was
+under way when it went is given up after a lease, and the next one follows."""
 
 
 @dataclass(slots=True)
@@ -51,7 +54,7 @@ class Membership:
 
     def may_judge(self, now: float) -> bool:
         """Whether it may replace others."""
-        return self.is_sure(now) and now - self.unbroken_since >= LEASE_SECONDS
+        return self.is_sure(now) and now - self.unbroken_since >= JUDGE_SECONDS
 
     def claims(self, beat: Beat, now: float) -> list[Holding]:
         """The runs that this replica is to claim: what it was given, and its part of the dead's."""
