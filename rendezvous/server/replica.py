@@ -307,8 +307,10 @@ class Replica:
         try:
             async with timeout(_DRAIN_SECONDS):
                 await self._beat()
-                for run in list(self._sequencer.runs):
-                    await self._move(run)
+                # what is being made or read goes as well: who has it next finds it in the journal
+                while (runs := list(self._journal.epochs)) and self.members.heir(runs[0]):
+                    for run in runs:
+                        await self._move(run)
         except (TimeoutError, RegistryError) as exc:
             logger.warning("not all runs could be given to other replicas: %s", exc or "too slow")
         self._has_left = True

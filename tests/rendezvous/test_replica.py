@@ -380,3 +380,19 @@ async def test_what_is_asked_of_a_run_while_it_is_given_away_is_asked_again(
     assert [type(made), type(joined)] == [Unavailable, Unavailable]
     await cluster.join(DEMO, 0, at="b")
     assert cluster.owner() in "ac"
+
+
+@virtually
+async def test_a_replica_that_ends_gives_a_run_away_that_it_is_still_reading(
+    cluster: Cluster,
+) -> None:
+    await cluster.bring_to_running(at="b")
+    b = cluster.all["b"]
+    b.journal.loses_answers = 1
+    with pytest.raises(Unavailable):
+        await b.service.report(b.runs["demo"], 0, 1, ExitReport(epoch=1, exit_code=0))
+    assert "demo" in b.service.sequencer.kept.doubtful
+    await b.replica.drain()
+    assert cluster.engine.owners["demo"].owner in ("a", "c")
+    await cluster.report(DEMO, 1, ExitReport(epoch=1, exit_code=0), at="c")
+    assert cluster.kinds()[-3:] == ["exited", "restarted", "exited"]
