@@ -224,7 +224,7 @@ async def _answer(
 ) -> Body | Response:
     """Who may call comes before anything of the body is read, and where the run is before that."""
     if asked.run and route.name != "create":
-        await service.place.find(asked.run, asked.credential)
+        await service.place.find(asked.run, asked.credential, asked.unreached)
     route.who(service, asked)
     if route.query:
         asked.query = route.read_query(asked.scope["query_string"])

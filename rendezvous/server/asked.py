@@ -12,11 +12,13 @@ from rendezvous.server.live_run import LiveRun
 from rendezvous.server.service import Service
 from rendezvous.serving.connection import Connection
 from rendezvous.talk.credentials import Credential, parse_credential
+from rendezvous.talk.network import UNREACHED
 from rendezvous.wire.errors import BadRequest
 from rendezvous.wire.words import printable
 
 T = TypeVar("T")
 
+_UNREACHED = UNREACHED.encode()
 _CREDENTIAL = "rdzv.credential"
 """Where it is kept in the scope."""
 
@@ -93,6 +95,13 @@ class Asked:
     def number(self) -> int:
         """The incarnation of a node, or the generation of a join token."""
         return required(self.credential).number
+
+    @property
+    def unreached(self) -> str:
+        """Where it was sent to before, and could not connect."""
+        headers = self.scope["headers"]
+        value: bytes = next((value for name, value in headers if name == _UNREACHED), b"")
+        return value.decode("latin-1")
 
     def proven(self) -> None:
         """The peer of this connection has proven who it is."""

@@ -16,8 +16,13 @@ class Place(Protocol):
     async def serve(self) -> None:
         """Keep to the others, until cancelled."""
 
-    async def find(self, run: str, shown: Credential | None) -> None:
+    async def find(self, run: str, shown: Credential | None, unreached: str = "") -> None:
         """Return once the run is here, or is nobody's for all that this credential may know.
+
+        Args:
+            run: Its name.
+            shown: The credential of whoever asks.
+            unreached: Where it was sent to before, and could not connect, as `host:port`.
 
         Raises Moved where another replica has it, and Unavailable where nobody has it just now.
         """
@@ -48,7 +53,7 @@ class Alone:
     async def serve(self) -> None:
         """See the protocol."""
 
-    async def find(self, run: str, shown: Credential | None) -> None:
+    async def find(self, run: str, shown: Credential | None, unreached: str = "") -> None:
         """See the protocol."""
 
     @contextlib.asynccontextmanager

@@ -12,6 +12,8 @@ from rendezvous.compat import timeout
 from rendezvous.run import events
 from rendezvous.server.doors import Doors
 from rendezvous.server.membership import BEAT_SECONDS, LEASE_SECONDS, Membership
+from rendezvous.server.owners import Owners
+from rendezvous.server.rescues import Rescues
 from rendezvous.server.sequencer import Change, Sequencer
 from rendezvous.server.shared_journal import Beat, Holding, SharedJournal
 from rendezvous.server.waiters import Waiters
@@ -50,10 +52,11 @@ class Replica:
         self._doors = doors
         self._changed = Waiters()
         self._hurry = asyncio.Event()
-        self._owners: dict[str, asyncio.Task[Holding | None]] = {}
+        self._owners = Owners(journal.owner)
         self._loads: dict[str, asyncio.Task[None]] = {}
         self._making: Counter[str] = Counter()
         self._unreadable: dict[str, UsageError] = {}
+        self._rescues = Rescues()
         self.is_draining = self._has_left = False
         self.counters = sequencer.counters
         sequencer.kept.on_doubt = self._hurry.set
@@ -70,7 +73,8 @@ class Replica:
                     async with timeout(BEAT_SECONDS):
                         await self._hurry.wait()
         finally:
-            for task in [*self._loads.values(), *self._owners.values()]:
+            self._owners.cancel()
+            for task in self._loads.values():
                 task.cancel()
 
     async def _beat(self) -> None:
@@ -144,6 +148,7 @@ class Replica:
         if run in self._sequencer.kept:
             self.counters["fenced"] += 1
             logger.warning("run %s has gone to another replica", run)
+            self._rescues.note(run, self._clock())
         self._sequencer.kept.let_go(run, Unavailable(f"run '{run}' is now at another replica"))
 
     # --- loading ------------------------------------------------------------------------------
@@ -196,12 +201,9 @@ class Replica:
 
     # --- where a run is -----------------------------------------------------------------------
 
-    async def find(self, run: str, shown: Credential | None) -> None:
-        """Return once the run is here, or is nobody's for all that this credential may know.
-
-        Raises Moved where another replica has it, and Unavailable where nobody has it just now.
-        """
-        await self._settle(lambda: self._look(run, shown))
+    async def find(self, run: str, shown: Credential | None, unreached: str = "") -> None:
+        """See `Place`; a run whose owner its node cannot reach is taken from there."""
+        await self._settle(lambda: self._look(run, shown, unreached))
 
     async def _settle(self, step: Callable[[], Awaitable[RegistryError | None]]) -> None:
         """Look until nothing is in the way any more, or for as long as a request may wait."""
@@ -215,18 +217,30 @@ class Replica:
                 raise why
             await self._changed.wait(_LOOK_SECONDS)
 
-    async def _look(self, run: str, shown: Credential | None) -> RegistryError | None:
+    async def _look(
+        self, run: str, shown: Credential | None, unreached: str
+    ) -> RegistryError | None:
         """Why the run is not here; None where it is, or none is that the credential opens."""
         if run in self._sequencer.runs:
             return None
         if run in self._sequencer.kept.doubtful or self._making[run]:
             return Unavailable(f"run '{run}' is being read from the journal")
-        held = await self._owner(run)
+        held = await self._owners.of(run)
         if held is None or held.owner is None or shown is None:
             return None
         if not await self._doors.opens(run, shown):
             return None
-        return self._owned(held)
+        why, now = self._owned(held), self._clock()
+        if not isinstance(why, Moved) or self.is_draining:
+            return why
+        if not self._rescues.may(run, why, shown, unreached, now):
+            return why
+        self._rescues.note(run, now)
+        if run in await self._journal.claim([held]):
+            logger.warning("run %s: a node cannot reach %s; taken from there", run, why.address)
+            self.counters["takeovers"] += 1
+            self._load(run)
+        return Unavailable(f"run '{run}' is on its way to another replica")
 
     def _owned(self, held: Holding) -> RegistryError:
         """Why a run is not here that has an owner."""
@@ -237,18 +251,6 @@ class Replica:
             return Moved(f"run '{held.run}' is at another replica", address=member.address)
         self._hurry.set()
         return Unavailable(f"run '{held.run}' is on its way to another replica")
-
-    async def _owner(self, run: str) -> Holding | None:
-        """One look-up at a time for each run, however many ask."""
-        if (task := self._owners.get(run)) is None:
-            task = self._owners[run] = asyncio.create_task(self._journal.owner(run))
-            task.add_done_callback(lambda done: self._looked_up(run, done))
-        return await asyncio.shield(task)
-
-    def _looked_up(self, run: str, task: asyncio.Task[Holding | None]) -> None:
-        self._owners.pop(run, None)
-        if not task.cancelled():
-            task.exception()  # whoever still waits for it is told
 
     def check_ready(self) -> None:
         """Whether the journal answers; raises Unavailable."""

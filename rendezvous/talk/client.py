@@ -23,7 +23,7 @@ from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.talk.known_table import KnownTable
 from rendezvous.talk.lines import Lines
 from rendezvous.talk.moving import next_address, trusted_address
-from rendezvous.talk.network import Line, Network, Request
+from rendezvous.talk.network import UNREACHED, Line, Network, Request
 from rendezvous.talk.retry import RANDOM, persistently, retry_pause
 from rendezvous.wire.errors import (
     Mismatch,
@@ -110,6 +110,8 @@ class RegistryClient:
         """Seconds before the next try of what failed."""
         self._seconds = request_seconds
         self._known = KnownTable()
+        self._unreached = ""
+        """Where the run was said to be, and nobody could be reached."""
 
     async def __aenter__(self) -> RegistryClient:
         return self
@@ -156,6 +158,7 @@ class RegistryClient:
             await self.lines.answered(line)
             if answer.status < 400:
                 self.lines.served()
+                self._unreached = ""
                 return answer.body
             line = await self._elsewhere(line, _refusal(answer.status, answer.body), been)
 
@@ -166,7 +169,14 @@ class RegistryClient:
         """
         if isinstance(refusal, Moved):
             been.append(line.base)
-            return await self.lines.move_to(next_address(self.lines.place, refusal, been))
+            address = next_address(self.lines.place, refusal, been)
+            try:
+                return await self.lines.move_to(address)
+            except Unavailable:
+                if self._unreached == refusal.address:  # whom we ask knows, and could not help
+                    self.lines.try_elsewhere()
+                self._unreached = refusal.address
+                raise
         if isinstance(refusal, Unavailable) and refusal.told:
             self.lines.not_served(line)
         raise refusal
@@ -183,6 +193,8 @@ class RegistryClient:
         headers = {"content-type": "application/json"}
         if self.credential is not None:
             headers["authorization"] = f"Bearer {self.credential}"
+        if self._unreached:
+            headers[UNREACHED] = self._unreached
         target = f"{path}?{urlencode(params)}" if params else path
         content = None if body is None else to_json(body)
         return Request(method, target, headers, content)

@@ -15,6 +15,8 @@ from rendezvous.talk.join_string import RegistryPlace
 
 HEADERS = {"host": SERVER_NAME, "accept-encoding": "gzip"}
 """Sent by a line with each request, beside the request's own."""
+UNREACHED = "x-rdzv-unreached"
+"""Names the replica, as HOST:PORT, to which a client was sent and could not connect."""
 
 
 @frozen

@@ -352,3 +352,24 @@ def test_without_one_of_the_replicas_there_is_no_list(other: str, host: Host, wo
     with pytest.raises(Unavailable) as refusal:
         with_client(hosts, runs, replicas=True)
     assert refusal.value.message.startswith(words)
+
+
+def test_who_cannot_get_where_the_run_is_tells_that_to_whom_it_asks_next() -> None:
+    """The second one that cannot help is asked last; what is answered ends it."""
+    hosts = {
+        "a": Host(answer=[moved("b:29600"), moved("b:29600"), STATUS]),
+        "b": Host(fault=Fault.FILTERED),
+        "c": Host(answer=[moved("b:29600"), STATUS]),
+    }
+
+    async def work(client: RegistryClient) -> list[str]:
+        for _ in range(3):
+            await refused(client)
+        return [(await client.status("r")).run for _ in range(2)]
+
+    with_client(hosts, work, replicas=True)
+    told = [
+        [asked.headers.get("x-rdzv-unreached") for asked in host.asked_for_runs]
+        for host in (hosts["a"], hosts["c"])
+    ]
+    assert told == [[None, "b:29600", "b:29600", None], ["b:29600"]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -113,8 +114,10 @@ class Cluster:
         view: NodeView = await self.ask(poll, at)
         return view
 
-    async def found(self, one: One, launch: Launch, shown: Credential = OPERATOR) -> LiveRun:
-        await one.service.place.find(launch.run, shown)
+    async def found(
+        self, one: One, launch: Launch, shown: Credential = OPERATOR, unreached: str = ""
+    ) -> LiveRun:
+        await one.service.place.find(launch.run, shown, unreached)
         return one.service.access.run(launch.run, shown, "write")
 
     async def bring_to_running(self, launch: Launch = DEMO, nodes: int = 2, at: str = "a") -> None:
@@ -396,3 +399,64 @@ async def test_a_replica_that_ends_gives_a_run_away_that_it_is_still_reading(
     assert cluster.engine.owners["demo"].owner in ("a", "c")
     await cluster.report(DEMO, 1, ExitReport(epoch=1, exit_code=0), at="c")
     assert cluster.kinds()[-3:] == ["exited", "restarted", "exited"]
+
+
+@virtually
+async def test_a_run_whose_owner_a_node_cannot_reach_is_taken_by_whom_it_reaches(
+    cluster: Cluster,
+) -> None:
+    """The owner lives, and says `Moved` to nobody: its node would be lost though it asks."""
+    await cluster.bring_to_running(at="b")
+    loop, b = asyncio.get_running_loop(), cluster.all["b"]
+    node = b.service.access.node_credential(b.runs["demo"], 1, 1)
+    until = loop.time() + 60
+    while loop.time() < until:
+        await cluster.watch(DEMO, 0, 99)
+        name = cluster.owner()
+        if name == "b":  # this node does not get there
+            with contextlib.suppress(Unavailable):
+                await cluster.all["a"].service.place.find("demo", node, "b:29600")
+        else:
+            await cluster.watch(DEMO, 1, 99, at=name)
+    assert cluster.owner() == "a"
+    assert "lost" not in cluster.kinds()
+    epochs = [epoch for epoch, _ in cluster.engine.written["demo"].values()]
+    assert epochs == sorted(epochs)
+    assert b.replica.counters["fenced"] == 1
+    assert cluster.all["a"].replica.counters["takeovers"] == 1
+    with pytest.raises(Moved):
+        await cluster.found(b, DEMO)
+
+
+@virtually
+async def test_a_run_is_taken_from_a_living_owner_for_its_nodes_alone(cluster: Cluster) -> None:
+    await cluster.bring_to_running(at="b")
+    a, keys = cluster.all["a"].service.place, DEMO.keys
+    node = Credential("node", b"n" * 32, 0, 1)
+    for shown in (OPERATOR, keys.read, keys.look, keys.logs):
+        with pytest.raises(Moved):
+            await a.find("demo", shown, "b:29600")
+    await a.find("demo", node, "b:29600")  # a stranger learns nothing
+    for other in ("", "c:29600", "b:29601", "\x00"):
+        with pytest.raises(Moved):
+            await a.find("demo", keys.admin, other)
+    assert cluster.owner() == "b"
+
+
+@virtually
+async def test_a_run_does_not_go_to_and_fro_between_nodes_that_are_cut_off(
+    cluster: Cluster,
+) -> None:
+    await cluster.bring_to_running(at="b")
+    loop, admin, changes = asyncio.get_running_loop(), DEMO.keys.admin, list[float]()
+    owner = "b"
+    until = loop.time() + 65
+    while loop.time() < until:
+        other = "a" if owner == "b" else "b"
+        with contextlib.suppress(RegistryError):
+            await cluster.found(cluster.all[other], DEMO, admin, f"{owner}:29600")
+            owner = other
+            changes.append(loop.time())
+        await asyncio.sleep(0.3)
+    assert len(changes) == 3
+    assert all(later - earlier >= 29 for earlier, later in itertools.pairwise(changes))

@@ -71,7 +71,12 @@ class Host:
     @property
     def heard(self) -> list[str]:
         """The targets of the requests that came with a credential."""
-        return [asked.target for asked, _ in self.asked if "authorization" in asked.headers]
+        return [asked.target for asked in self.asked_for_runs]
+
+    @property
+    def asked_for_runs(self) -> list[Request]:
+        """The requests that came with a credential."""
+        return [asked for asked, _ in self.asked if "authorization" in asked.headers]
 
 
 class _Stream:
