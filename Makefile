@@ -12,6 +12,7 @@ SPREAD := -n $(WORKERS) --dist worksteal
 # For tests that mostly wait: for a lease, an engine, a scheduler's next look.
 WAITING ?= 4
 SCHEDULES ?= 200000
+REPLICA_SCHEDULES ?= 150000
 SHARE := not browser and not faults and not frameworks and not fuzz and not planted and not schedulers and not wheel and not nightly
 # Where the tests of each other share are; tests/test_shares.py holds them to it.
 FAULTS := tests/causes tests/faults tests/path tests/attack tests/test_netlab.py
@@ -125,11 +126,13 @@ nightly: $(FUZZ_INSTALLED)
 	$(MAKE) test-wheel WHEEL=tests/path/test_bench.py EXTRAS=launcher,demo,test SHARE=frameworks
 	$(BIN)/python -m tests.attack.fuzz --seconds 120 --jobs $(WORKERS)
 	$(BIN)/python -m tests.simulation --schedules $(SCHEDULES) --jobs $(WORKERS)
+	$(BIN)/python -m tests.simulation.replicas --schedules $(REPLICA_SCHEDULES) --jobs $(WORKERS)
 	$(MAKE) profile
 
 ## Many simulated schedules, after those of the last time; what fails is shortened and left in build/simulate.
 simulate: $(INSTALLED)
 	$(BIN)/python -m tests.simulation --schedules $(SCHEDULES) --jobs $(WORKERS)
+	$(BIN)/python -m tests.simulation.replicas --schedules $(REPLICA_SCHEDULES) --jobs $(WORKERS)
 
 ## Speed beside the peers (BENCH=quick for a look), then the README's picture of it.
 BENCH_INSTALLED := $(VENV)/.installed-bench

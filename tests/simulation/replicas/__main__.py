@@ -65,7 +65,10 @@ def _run(arguments: argparse.Namespace) -> int:
             faults += part[3]
             failed += part[4]
             for seed, violation in part[4]:
-                print(f"seed {seed}: {violation.invariant} does not hold: {violation.words}")
+                print(
+                    f"seed {seed}: {violation.invariant} does not hold: {violation.words}",
+                    flush=True,
+                )
             if len(failed) >= arguments.failures or time.monotonic() - start > arguments.seconds:
                 break
         pool.terminate()

@@ -45,14 +45,16 @@ class Client:
         moves = 0
         while True:
             self.times.append(self.world.loop.time())
+            tried = self.at
             try:
-                return await self.world.call(self.at, work, patience)
+                return await self.world.call(tried, work, patience)
             except Moved as exc:
                 self.at, moves = exc.address[0], moves + 1
                 if moves % _MOST_MOVES:
                     continue
             except RegistryError:
-                self.at = HOSTS[(HOSTS.index(self.at) + 1) % len(HOSTS)]
+                if self.at == tried:
+                    self.at = HOSTS[(HOSTS.index(tried) + 1) % len(HOSTS)]
             await asyncio.sleep(self.world.draw.uniform(0.2, 0.5))
 
 

@@ -36,6 +36,8 @@ from rendezvous.wire.watch import NodeView
 from tests.simulation.history import Violation
 
 _FASTER = 1.03
+_NOTICED_SECONDS = 4.0
+"""Until every replica knows that the engine is away, at most."""
 _SLACK_SECONDS = 2.5
 """How long a poll of who was replaced may go on: it was parked before."""
 
@@ -116,6 +118,8 @@ class Judge:
         """Some replica was out of the nodes' reach until then."""
         self.given: dict[str, float] = {}
         """When a run was given away."""
+        self.away: list[tuple[float, float]] = []
+        """Since when the engine was away, and until when."""
         self.full_until = -1.0
         """The engine was full until then."""
         self.slow_seconds = 0.0
@@ -190,12 +194,17 @@ class Judge:
         return shadow
 
     def _clock(self, shadow: Shadow, record: Record) -> None:
-        passed = self._now() - shadow.began
+        passed = self._now() - shadow.began - self._away_since(shadow.began)
         if record.at < shadow.at - 1e-6:
             self.fail("I10", f"run {record.run}: at {record.at:.3f} after {shadow.at:.3f}")
         if record.at - shadow.began_at > passed * _FASTER + self.slow_seconds + 0.1:
             words = f"{record.at - shadow.began_at:.3f} s in {passed:.3f} s"
             self.fail("I10", f"run {record.run}: {words}, at number {record.number}")
+
+    def _away_since(self, began: float) -> float:
+        """How long the engine was away since then: once a replica sees that, no time passes."""
+        spans = ((max(began, since), min(until, self._now())) for since, until in self.away)
+        return sum(max(0.0, until - since - _NOTICED_SECONDS) for since, until in spans)
 
     def _act(self, shadow: Shadow, event: events.Event) -> None:
         act: Facts | None = None

@@ -34,10 +34,10 @@ _EDITS = {
         ("what is lost is kept", "for run in beat.lost:", "for run in ():"),
         ("doubts are not looked into", "wanted = [*self._doubtful(), ", "wanted = ["),
         ("claims that failed are forgotten", "        self._load_again()\n", ""),
-        ("an end keeps its runs", "for run in list(self._sequencer.runs):\n                    await self._move(run)", "pass"),
+        ("an end keeps its runs", "for run in runs:\n                        await self._move(run)", "break"),
     ],
     "rendezvous/server/membership.py": [
-        ("judged as soon as the engine is back", "self.is_sure(now) and now - self.unbroken_since >= LEASE_SECONDS", "self.is_sure(now)"),
+        ("judged as soon as the engine is back", "self.is_sure(now) and now - self.unbroken_since >= JUDGE_SECONDS", "self.is_sure(now)"),
         ("always sure", "return now - self.beaten_at < LEASE_SECONDS", "return True"),
         ("the dead live", "return member.has_session and member.silent_seconds < LEASE_SECONDS", "return True"),
         ("nobody is the heir", "if heir(one.run, takers) == self.me", "if False"),

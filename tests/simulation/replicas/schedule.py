@@ -143,15 +143,16 @@ def _launches(draw: random.Random, run: str) -> list[Launch]:
 def _one(draw: random.Random, run: str, at: float) -> Launch:
     nodes = draw.choice([2, 2, 2, 3, 3, 4])
     seconds, fails = draw.uniform(0.5, 7.0), draw.random() < 0.12
+    spread = draw.choice([0.2, 1.0, 3.0])
     seconds += 12.0 if draw.random() < 0.1 else 0.0
     return Launch(
         run=run,
         at=round(at, 3),
-        lease=draw.choice([10.0, 15.0]),
+        lease=draw.choice([4.0, 10.0, 15.0]),
         verify=draw.random() < 0.4,
         boot=tuple(round(draw.uniform(0.0, 2.0), 3) for _ in range(nodes)),
         program=tuple(
-            (round(seconds + draw.uniform(0, 1), 3), 3 if fails and slot == nodes - 1 else 0)
+            (round(seconds + draw.uniform(0, spread), 3), 3 if fails and slot == nodes - 1 else 0)
             for slot in range(nodes)
         ),
         cancel=round(draw.uniform(0.2, 9.0), 3) if draw.random() < 0.15 else 0.0,
@@ -178,5 +179,7 @@ def _when(draw: random.Random, former: list[Fault]) -> float | str:
     if draw.random() < 0.5:
         return round(draw.uniform(0.0, 14.0), 3)
     side = draw.choice(["before", "after"])
-    call, most = draw.choice([("append", 40), ("append", 40), ("claim", 7), ("hand_over", 3)])
+    call, most = draw.choice(
+        [("append", 40), ("append", 40), ("claim", 5), ("claim", 5), ("hand_over", 3)]
+    )
     return f"{call} {draw.randint(1, most)} {side}"

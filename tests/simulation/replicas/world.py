@@ -38,6 +38,7 @@ _SETTLED_SECONDS = 60.0
 _PROGRAM_SECONDS = 20.0
 """The longest program, with one that starts again."""
 _BOOTED_SECONDS = 4_000.0
+_GRACE_LOOKS = 30
 _CALM_SECONDS = 5.0
 """In which a last move ends."""
 
@@ -84,7 +85,10 @@ class Process:
         async def leave() -> None:
             await self.replica.drain()
             self.service.closing.set()
-            await asyncio.sleep(0.05)
+            for _ in range(_GRACE_LOOKS):  # as its server does
+                await asyncio.sleep(0.1)
+                if not self.parked:
+                    return
 
         self.is_leaving = True
         self.machine.run(leave()).add_done_callback(lambda _: self.kill())
@@ -120,6 +124,7 @@ class World:
         self.engine.at_call = self._called
         self.hosts: list[Process | None] = [None] * len(HOSTS)
         self.isolated_until = [0.0] * len(HOSTS)
+        self.away_until = 0.0
         self.applied = Counter[str]()
         self.people = Machine(self.loop, "people")
         self.launchers: list[Launcher] = []
@@ -301,8 +306,10 @@ class World:
         if fault.what in ("away", "restart"):
             engine.restart()
         if fault.what == "away":
-            engine.is_away = True
-            self._later(fault.seconds, setattr, engine, "is_away", False)
+            engine.is_away, now = True, self.loop.time()
+            self.judge.away.append((max(now, self.away_until), now + fault.seconds))
+            self.away_until = max(self.away_until, now + fault.seconds)
+            self._later(fault.seconds, self._come_back)
         elif fault.what == "full":
             engine.is_full = True
             self.judge.full_until = max(self.judge.full_until, self.loop.time() + fault.seconds)
@@ -311,6 +318,9 @@ class World:
             engine.slow_seconds = fault.amount
             self._later(fault.seconds, setattr, engine, "slow_seconds", 0.0)
             self.troubled_until += fault.amount
+
+    def _come_back(self) -> None:
+        self.engine.is_away = self.loop.time() < self.away_until - 0.001
 
     def _kill(self, process: Process, fault: Fault) -> None:
         process.kill()

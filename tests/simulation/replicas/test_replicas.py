@@ -1,0 +1,114 @@
+"""Replicas among faults: some schedules each push, and each planted bug is caught by one.
+
+`make simulate` runs many. When the generator or the simulator is changed:
+`python -m tests.simulation.replicas --bugs --schedules 5000` finds the seeds of the bugs anew.
+"""
+
+from __future__ import annotations
+
+import sys
+from zlib import crc32
+
+import pytest
+
+from tests.simulation.patching import patched
+from tests.simulation.replicas import __main__ as command
+from tests.simulation.replicas.__main__ import run_seeds
+from tests.simulation.replicas.planted import BUGS, is_good, shown, stored
+from tests.simulation.replicas.schedule import Fault, Schedule, from_json, generate
+from tests.simulation.replicas.shrinking import shrink
+from tests.simulation.replicas.world import fails_like, simulate
+
+CAUGHT = stored()
+_SHARE = 9
+"""Each push tries one bug in so many, always the same."""
+
+
+def but_planted(name: str) -> object:
+    marks = () if crc32(name.encode()) % _SHARE == 0 else pytest.mark.planted
+    return pytest.param(name, marks=marks)
+
+
+@pytest.mark.parametrize("first", range(0, 100, 20))
+def test_every_invariant_holds_among_faults(first: int) -> None:
+    assert run_seeds(range(first, first + 20))[-1] == []
+
+
+@pytest.mark.planted
+@pytest.mark.parametrize("first", range(100, 1_000, 100))
+def test_every_invariant_holds_in_many_schedules(first: int) -> None:
+    assert run_seeds(range(first, first + 100))[-1] == []
+
+
+def test_a_calm_schedule_ends_well() -> None:
+    calm = generate(3).without(())
+    report = simulate(calm)
+    assert report.violation is None
+    assert report.faults.total() == 0
+    assert report.records
+
+
+def test_the_same_schedule_goes_the_same_way() -> None:
+    first, second = simulate(generate(1)), simulate(generate(1))
+    assert first.records == second.records
+    assert first.events == second.events
+
+
+def test_a_schedule_can_be_written_down() -> None:
+    for seed in range(50):
+        assert from_json(generate(seed).to_json()) == generate(seed)
+
+
+def test_every_kind_of_fault_is_drawn() -> None:
+    faults = [fault for seed in range(300) for fault in generate(seed).faults]
+    assert {fault.what for fault in faults} == {
+        *("kill", "die", "stop", "cut", "cut up", "cut down", "isolated", "away", "restart"),
+        *("slow", "full", "drain", "roll", "all die", "lost answer", "node dies"),
+    }
+
+
+# --- planted bugs ---------------------------------------------------------------------------------
+
+
+def test_every_planted_bug_has_a_schedule_that_shows_it() -> None:
+    assert CAUGHT.keys() == BUGS.keys()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", [but_planted(name) for name in CAUGHT])
+def test_a_planted_bug_is_caught(name: str) -> None:
+    seed, invariant = CAUGHT[name]
+    violation = shown(name, seed)
+    assert violation is not None
+    assert (violation.invariant, is_good(seed)) == (invariant, True)
+
+
+@pytest.mark.parametrize("name", list(BUGS))
+def test_every_patch_fits_the_code_as_it_stands(name: str) -> None:
+    for edit in BUGS[name].edits:
+        assert edit.new in patched(edit.file, [edit])
+
+
+def test_a_failing_schedule_is_shortened() -> None:
+    name = "who waits is not told of a move"
+    seed, _ = CAUGHT[name]
+    schedule = generate(seed)
+    with BUGS[name].planted():
+        violation = simulate(schedule).violation
+        assert violation is not None
+        short = shrink(schedule, lambda one: fails_like(violation, one))
+    assert fault_kinds(short) <= {"drain", "roll"}
+    assert len(short.launches) == 1
+    assert simulate(short).violation is None
+
+
+def fault_kinds(schedule: Schedule) -> set[str]:
+    return {fault.what for fault in schedule.faults if isinstance(fault, Fault)}
+
+
+def test_the_command_says_what_it_has_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["replicas", "--schedules", "2", "--seed", "1"])
+    assert command.main() == 0
+    assert "2 schedules of replicas" in capsys.readouterr().out
