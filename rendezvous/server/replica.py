@@ -55,6 +55,8 @@ class Replica:
         self._owners = Owners(journal.owner)
         self._loads: dict[str, asyncio.Task[None]] = {}
         self._making: Counter[str] = Counter()
+        self._claiming: set[str] = set()
+        self._claims: asyncio.Task[None] | None = None
         self._unreadable: dict[str, UsageError] = {}
         self._rescues = Rescues()
         self.is_draining = self._has_left = False
@@ -74,8 +76,9 @@ class Replica:
                         await self._hurry.wait()
         finally:
             self._owners.cancel()
-            for task in self._loads.values():
-                task.cancel()
+            for task in [*self._loads.values(), self._claims]:
+                if task is not None:
+                    task.cancel()
 
     async def _beat(self) -> None:
         sent = self._clock()
@@ -86,7 +89,7 @@ class Replica:
                 )
             self.members.beaten(sent, beat)
             self._sequencer.go_on()
-            await self._follow(beat)
+            self._follow(beat)
         except Unavailable as exc:
             self._cut_off(exc.message)
         except TimeoutError:
@@ -101,16 +104,28 @@ class Replica:
             logger.warning("%s: %s", _CUT_OFF, why)
         self._sequencer.stand_still(f"{_CUT_OFF}: {why}")
 
-    async def _follow(self, beat: Beat) -> None:
-        """Do what a beat has shown to be necessary. Raises Unavailable."""
+    def _follow(self, beat: Beat) -> None:
+        """Do what a beat has shown to be necessary."""
         for run in beat.lost:
-            self._give_up(run)
+            if run not in self._claiming:
+                self._give_up(run)
         self._load_again()
-        taking = self.members.claims(beat, self._clock())
-        wanted = [*self._doubtful(), *(one for one in taking if not self._is_busy(one.run))]
-        if not wanted:
+        if not self._claiming:
+            taking = self.members.claims(beat, self._clock())
+            wanted = [*self._doubtful(), *(one for one in taking if not self._is_busy(one.run))]
+            if wanted:
+                self._claiming = {one.run for one in wanted}
+                self._claims = asyncio.create_task(self._claim(wanted))
+
+    async def _claim(self, wanted: list[Holding]) -> None:
+        """Claim these runs and read them. The beats go on meanwhile: it may be a slow commit."""
+        try:
+            claimed = await self._journal.claim(wanted)
+        except Unavailable as exc:  # the next beat shows what has come of it
+            logger.warning("%d runs could not be claimed: %s", len(wanted), exc.message)
             return
-        claimed = await self._journal.claim(wanted)
+        finally:
+            self._claiming = set()
         taken = sum(one.run in claimed and one.owner != self.members.me for one in wanted)
         self.counters["takeovers"] += taken
         if taken:
@@ -120,10 +135,11 @@ class Replica:
                 self._load(holding.run)
             else:
                 self._give_up(holding.run)
+        self._changed.wake_all()
 
     def _is_busy(self, run: str) -> bool:
         """Whether it is being claimed or read: a beat asked before that shows it as unclaimed."""
-        return run in self._loads or self._making[run] > 0
+        return run in self._loads or run in self._claiming or self._making[run] > 0
 
     def _doubtful(self) -> list[Holding]:
         """The runs to claim and read again, as nobody knows what was written of them last."""

@@ -460,3 +460,25 @@ async def test_a_run_does_not_go_to_and_fro_between_nodes_that_are_cut_off(
         await asyncio.sleep(0.3)
     assert len(changes) == 3
     assert all(later - earlier >= 29 for earlier, later in itertools.pairwise(changes))
+
+
+@virtually
+async def test_a_slow_claim_costs_a_replica_none_of_its_runs(cluster: Cluster) -> None:
+    other = Launch("other")
+    await cluster.create(at="b")
+    await cluster.create(other, at="b")
+    b = cluster.all["b"]
+    claim = b.journal.claim
+
+    async def slowly(wanted: Any) -> Any:
+        await asyncio.sleep(6.0)
+        return await claim(wanted)
+
+    b.journal.claim = slowly  # type: ignore[method-assign]
+    b.journal.loses_answers = 1
+    with pytest.raises(Unavailable):
+        await b.service.join("demo", DEMO.token(0), DEMO.join(0))
+    await asyncio.sleep(5.0)
+    await cluster.found(b, other)
+    await asyncio.sleep(3.0)
+    assert {cluster.owner(launch) for launch in (DEMO, other)} == {"b"}
