@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 _PATIENCE_SECONDS = 3.0
 """After so long without a word a connection to the engine is given up."""
+_CHANGES = ("claim", "hand_over", "drop")
+"""Are commits as well. That a replica is there need not be durable: beats are no such."""
 _AHEAD_SECONDS = 4_000.0
 """The engine's clock is nobody's."""
 
@@ -151,8 +153,9 @@ class SimJournal:
         return 0.0002 + self.engine.draw.random() * 0.002
 
     def _arrive(self, *args: Any) -> None:
-        engine, commits = self.engine, args[3]
-        seconds = engine.slow_seconds if commits else 0.0
+        engine, (call, _, _, commits, _) = self.engine, args
+        is_slow = commits or call in _CHANGES
+        seconds = engine.slow_seconds if is_slow else 0.0
         if seconds > 0.01:
             self._break(args[2], seconds)
             engine.loop.call_later(seconds, self._execute, *args, context=engine.loop.nobody)
@@ -181,7 +184,7 @@ class SimJournal:
         boots: int,
     ) -> None:
         engine = self.engine
-        changes = commits or call in ("claim", "hand_over", "drop")
+        changes = commits or call in _CHANGES
         if changes and not self._is_out_of_reach(boots):
             engine.at_call(call, "before", self._process)
         if self._is_out_of_reach(boots):

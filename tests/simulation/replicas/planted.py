@@ -27,9 +27,9 @@ _EDITS = {
         ("leases by a replica's clock", "row.seen = now", "pass"),
     ],
     "rendezvous/server/replica.py": [
-        ("read before the claim", "claimed = await self._journal.claim(wanted)\n",
-         "self._early = {one.run: await self._journal.read(one.run) for one in wanted}\n        claimed = await self._journal.claim(wanted)\n"),
-        ("read before the claim", "records = await self._journal.read(run)", "records = self._early.pop(run, None) or await self._journal.read(run)"),
+        ("read before the claim", "claimed = await self._journal.claim(wanted)\n        except",
+         "self._early = {one.run: await self._journal.read(one.run) for one in wanted}\n            claimed = await self._journal.claim(wanted)\n        except"),
+        ("read before the claim", "records = await self._journal.read(run)", "records = getattr(self, '_early', {}).pop(run, None) or await self._journal.read(run)"),
         ("told before it is durable", "live = kept.take(fresh, records[-1].at)", "live = kept.take(fresh, records[-1].at)\n            live.publish(live.now())"),
         ("what is lost is kept", "for run in beat.lost:", "for run in ():"),
         ("doubts are not looked into", "wanted = [*self._doubtful(), ", "wanted = ["),
