@@ -56,7 +56,8 @@ class Replica:
         self._loads: dict[str, asyncio.Task[None]] = {}
         self._making: Counter[str] = Counter()
         self._claiming: set[str] = set()
-        self._claims: asyncio.Task[None] | None = None
+        self._claims: list[asyncio.Task[None]] = []
+        """The one that is under way, or was last."""
         self._unreadable: dict[str, UsageError] = {}
         self._rescues = Rescues()
         self.is_draining = self._has_left = False
@@ -76,9 +77,8 @@ class Replica:
                         await self._hurry.wait()
         finally:
             self._owners.cancel()
-            for task in [*self._loads.values(), self._claims]:
-                if task is not None:
-                    task.cancel()
+            for task in [*self._loads.values(), *self._claims]:
+                task.cancel()
 
     async def _beat(self) -> None:
         sent = self._clock()
@@ -115,7 +115,7 @@ class Replica:
             wanted = [*self._doubtful(), *(one for one in taking if not self._is_busy(one.run))]
             if wanted:
                 self._claiming = {one.run for one in wanted}
-                self._claims = asyncio.create_task(self._claim(wanted))
+                self._claims = [asyncio.create_task(self._claim(wanted))]
 
     async def _claim(self, wanted: list[Holding]) -> None:
         """Claim these runs and read them. The beats go on meanwhile: it may be a slow commit."""
@@ -326,9 +326,11 @@ class Replica:
             async with timeout(_DRAIN_SECONDS):
                 await self._beat()
                 # what is being made or read goes as well: who has it next finds it in the journal
+                await asyncio.gather(*self._claims)
                 while (runs := list(self._journal.epochs)) and self.members.heir(runs[0]):
                     for run in runs:
                         await self._move(run)
+                    await asyncio.gather(*self._claims)
         except (TimeoutError, RegistryError) as exc:
             logger.warning("not all runs could be given to other replicas: %s", exc or "too slow")
         self._has_left = True
