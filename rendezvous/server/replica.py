@@ -298,8 +298,8 @@ class Replica:
             yield
         finally:
             self._making[run] -= 1
-            is_made = run in self._sequencer.runs or run in self._sequencer.kept.doubtful
-            if not self._making[run] and not is_made and run in self._journal.epochs:
+            is_made = run in self._sequencer.kept or self._is_busy(run)
+            if not is_made and run in self._journal.epochs:
                 with contextlib.suppress(Unavailable):  # it stays with this replica, empty
                     await self._journal.hand_over(run, None)
 

@@ -482,3 +482,26 @@ async def test_a_slow_claim_costs_a_replica_none_of_its_runs(cluster: Cluster) -
     await cluster.found(b, other)
     await asyncio.sleep(3.0)
     assert {cluster.owner(launch) for launch in (DEMO, other)} == {"b"}
+
+
+@virtually
+async def test_who_asks_to_make_a_run_that_is_being_read_does_not_let_go_of_it(
+    cluster: Cluster,
+) -> None:
+    await cluster.bring_to_running(at="b")
+    others = {name: Launch(f"other-{name}") for name in "ac"}
+    for name, other in others.items():
+        await cluster.create(other, at=name)
+    cluster.engine.slow_seconds = 4.0
+    joins = [asyncio.create_task(cluster.join(other, 0, name)) for name, other in others.items()]
+    await asyncio.sleep(0.1)
+    await cluster.all["b"].replica._move("demo")
+    heir = cluster.engine.owners["demo"].owner
+    assert heir is not None
+    await asyncio.sleep(0.6)
+    assert cluster.engine.owners["demo"].epoch == 3
+    with pytest.raises(Unavailable):
+        await cluster.all[heir].service.create("demo", DEMO.spec(2))
+    await asyncio.gather(*joins)
+    await asyncio.sleep(10.0)
+    assert cluster.engine.owners["demo"].owner == cluster.owner() == heir
