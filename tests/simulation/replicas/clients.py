@@ -104,7 +104,7 @@ class Node(Client):
     async def _found(self, process: Process) -> LiveRun:
         assert self.reply is not None
         shown = parse_credential(self.reply.credential)
-        await process.service.find(self.launch.run, shown)
+        await process.service.place.find(self.launch.run, shown)
         live = process.service.access.node(self.launch.run, self.slot, shown)
         process.service.heard(live, *self.key, None)
         return live
@@ -232,7 +232,7 @@ class Launcher(Client):
             await self.ask(cancel)
 
     async def _found(self, process: Process, launch: Launch, keys: Keys) -> LiveRun:
-        await process.service.find(launch.run, keys.keys.admin)
+        await process.service.place.find(launch.run, keys.keys.admin)
         return process.service.access.run(launch.run, keys.keys.admin, "write")
 
 

@@ -73,7 +73,7 @@ class Process:
         self.journal = SimJournal(world.engine, self)
         self.service = Service(self.journal, KEY, OPERATOR.sha256(), clock=self.clock)
         doors = Doors(KEY, OPERATOR.sha256(), self.journal.read, self.clock, asyncio.sleep)
-        self.replica = self.service.replica = Replica(
+        self.replica = self.service.place = Replica(
             self.journal, self.service.sequencer, doors, f"{HOSTS[host]}:29600"
         )
         self.is_leaving = False
