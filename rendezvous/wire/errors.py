@@ -12,6 +12,7 @@
     │   ├── MethodNotAllowed    405   the route does not take this method
     │   ├── Mismatch            409   this node describes another job than the run
     │   ├── RunExists           409   the RDZV_ID is taken by a live launch          exit 1
+    │   ├── TenantClash         409   a tenant's prefix or credential is another's   exit 1
     │   ├── SlotTaken           409   a live node holds the slot; retry once it is suspect
     │   ├── Fenced              409   a newer incarnation or generation has the slot    exit 75
     │   ├── RunOver             410   the run is finished
@@ -231,6 +232,10 @@ class RunExists(RequestError, code="run_exists", status=409, exit_code=ExitCode.
     """The RDZV_ID belongs to another launch that is still alive."""
 
 
+class TenantClash(RequestError, code="tenant_clash", status=409, exit_code=ExitCode.FAILED):
+    """A tenant would have a part of another one's name space, or its credential."""
+
+
 class SlotTaken(RequestError, code="slot_taken", status=409, retryable=True):
     """A live node of the same generation holds the slot."""
 
@@ -256,7 +261,7 @@ class TooManyRequests(RequestError, code="too_many_requests", status=429, retrya
 
 
 class TooManyRuns(RequestError, code="too_many_runs", status=429, exit_code=ExitCode.FAILED):
-    """As many runs are in progress as the registry takes."""
+    """As many runs, or nodes in them, are in progress as the registry takes, of all or a tenant."""
 
 
 NOT_NOW_SECONDS = 3600.0

@@ -20,7 +20,6 @@ from pydantic_core import to_json
 import rendezvous.wire
 from rendezvous.run.events import Event, dump_event, load_event
 from rendezvous.wire.reports import Report
-from rendezvous.wire.run import RunSpec
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.types import Wire
 
@@ -119,11 +118,11 @@ def _complete_models(value: Any, stored: Any) -> set[type[Any]]:
 
 @pytest.mark.parametrize("path", STORED, ids=named)
 def test_a_newer_peer_may_say_more(path: Path) -> None:
-    """Models of a person's settings (`RunSpec`, `Limits`) refuse what they do not know."""
+    """Models of a person's settings (`RunSpec`, `TenantRequest`) refuse what they do not know."""
     told = json.loads(path.read_bytes())
-    if path.name.startswith("RunSpec."):
+    if path.name.startswith(("RunSpec.", "TenantRequest.")):
         with pytest.raises(ValidationError, match="invented"):
-            RunSpec.model_validate_json(json.dumps(told | {"invented": 1}))
+            model_of(path).validate_json(json.dumps(told | {"invented": 1}))
         return
     data = json.dumps(told | {"invented": {"by": "a newer version"}}).encode()
     more = load_event(data) if path in EVENTS else model_of(path).validate_json(data)
