@@ -7,14 +7,19 @@ not before; the caller puts many records into one call, so that they share one c
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from pydantic import ValidationError
 
+from rendezvous.server.quotas import refuse_clash
 from rendezvous.wire.errors import RegistryError, StorageFull, UsageError
+from rendezvous.wire.tenant import Tenant
 from rendezvous.wire.words import printable
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,18 @@ class Journal(Protocol):
     async def drop(self, runs: Sequence[str]) -> None:
         """Remove the records of these runs; raises StorageFull or Unavailable."""
 
+    async def tenants(self) -> list[Tenant]:
+        """All tenants, in any order; raises as `runs` does."""
+
+    async def put_tenant(self, tenant: Tenant) -> None:
+        """Keep a tenant, in place of the one of its name.
+
+        Raises TenantClash (see `quotas.refuse_clash`), StorageFull or Unavailable.
+        """
+
+    async def remove_tenant(self, name: str) -> bool:
+        """Keep it no longer; whether there was one. Raises StorageFull or Unavailable."""
+
     async def close(self) -> None:
         """Let go of files, threads and connections."""
 
@@ -63,6 +80,7 @@ class MemoryJournal:
 
     def __init__(self) -> None:
         self._runs: dict[str, dict[int, Record]] = {}
+        self._tenants: dict[str, Tenant] = {}
 
     async def append(self, records: list[Record]) -> Mapping[str, RegistryError]:
         refused: dict[str, RegistryError] = {}
@@ -84,6 +102,16 @@ class MemoryJournal:
         for run in runs:
             self._runs.pop(run, None)
 
+    async def tenants(self) -> list[Tenant]:
+        return list(self._tenants.values())
+
+    async def put_tenant(self, tenant: Tenant) -> None:
+        refuse_clash(self._tenants.values(), tenant)
+        self._tenants[tenant.name] = tenant
+
+    async def remove_tenant(self, name: str) -> bool:
+        return self._tenants.pop(name, None) is not None
+
     async def close(self) -> None:
         """See the protocol."""
 
@@ -93,6 +121,17 @@ def by_run(records: Iterable[Record]) -> dict[str, list[Record]]:
     found: dict[str, list[Record]] = {}
     for record in records:
         found.setdefault(record.run, []).append(record)
+    return found
+
+
+def load_tenants(bodies: Iterable[str]) -> list[Tenant]:
+    """Tenants as a journal keeps them; one that this version cannot read is refused everything."""
+    found = []
+    for body in bodies:
+        try:
+            found.append(Tenant.model_validate_json(body))
+        except ValidationError as exc:
+            logger.error("a tenant cannot be read by this version of rdzv: %s", exc)
     return found
 
 

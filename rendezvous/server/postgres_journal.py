@@ -14,12 +14,23 @@ from functools import partial
 from typing import Any
 
 from rendezvous.server import postgres_schema as sql
+from rendezvous.server import postgres_tenants
 from rendezvous.server.journal import Record, by_run
 from rendezvous.server.postgres_line import LIMIT_SECONDS, Line, T, Work
 from rendezvous.server.postgres_members import Row, Witness, is_alive
 from rendezvous.server.postgres_place import Place, asyncpg
-from rendezvous.server.shared_journal import Beat, Holding, InDoubt, Member, Overtaken
+from rendezvous.server.quotas import usages_text
+from rendezvous.server.shared_journal import (
+    UNUSED,
+    Beat,
+    Holding,
+    InDoubt,
+    Member,
+    Overtaken,
+    Usages,
+)
 from rendezvous.wire.errors import RegistryError, StorageFull, Unavailable, UsageError
+from rendezvous.wire.tenant import Tenant
 
 _BURIED_LEASES = 10
 
@@ -198,6 +209,20 @@ class PostgresJournal:
             if await connection.fetchval(sql.SET_OWNER, run, self._id, epoch, None):
                 await connection.execute(sql.DELETE, run)
 
+    # Tenants
+
+    async def tenants(self) -> list[Tenant]:
+        """See the protocol."""
+        return await self._ask(self._asks, postgres_tenants.read)
+
+    async def put_tenant(self, tenant: Tenant) -> None:
+        """See the protocol."""
+        await self._ask(self._asks, partial(postgres_tenants.put, tenant=tenant))
+
+    async def remove_tenant(self, name: str) -> bool:
+        """See the protocol."""
+        return await self._ask(self._asks, partial(postgres_tenants.remove, name=name))
+
     # Owners
 
     async def owner(self, run: str) -> Holding | None:
@@ -234,11 +259,14 @@ class PostgresJournal:
 
     # Members
 
-    async def beat(self, address: str, *, lease_seconds: float, drains: bool = False) -> Beat:
+    async def beat(
+        self, address: str, *, lease_seconds: float, drains: bool = False, usage: Usages = UNUSED
+    ) -> Beat:
         """See the protocol, and `postgres_members` for who counts as alive."""
         held = dict(self._held)
-        members, owned = await self._ask(
-            self._beats, partial(self._report, address, lease_seconds, drains)
+        row = address, drains, usages_text(dict(usage))
+        members, owned, tenants = await self._ask(
+            self._beats, partial(self._report, row, lease_seconds)
         )
         own = {one.run: one.epoch for one in owned if one.owner == self._id}
         lost = {
@@ -253,12 +281,14 @@ class PostgresJournal:
             lost=tuple(lost),
             given=tuple(one for one in owned if one.run in given),
             left=tuple(one for one in owned if one.owner != self._id),
+            tenants=tenants,
         )
 
     async def _report(
-        self, address: str, lease_seconds: float, drains: bool, connection: Any
-    ) -> tuple[tuple[Member, ...], list[Holding]]:
-        now = await connection.fetchval(sql.BEAT, self._id, address, self._session, drains)
+        self, row: tuple[str, bool, str], lease_seconds: float, connection: Any
+    ) -> tuple[tuple[Member, ...], list[Holding], int]:
+        address, *more = row
+        now, tenants = await connection.fetchrow(sql.BEAT, self._id, address, self._session, *more)
         rows = [Row(**row) for row in await connection.fetch(sql.MEMBERS, sql.LOCKS)]
         members = self._witness.members(rows, now=now, lease_seconds=lease_seconds)
         longest = _BURIED_LEASES * lease_seconds
@@ -268,7 +298,8 @@ class PostgresJournal:
             await connection.execute(sql.BURY, list(beats), list(beats.values()))
         alive = [member.id for member in members if is_alive(member, lease_seconds)]
         owned = await connection.fetch(sql.OWNED, self._id, alive)
-        return tuple(m for m in members if m.id not in gone), [Holding(*row) for row in owned]
+        there = tuple(m for m in members if m.id not in gone)
+        return there, [Holding(*row) for row in owned], tenants
 
     async def _begin_session(self, connection: Any) -> None:
         """A lock that ends with the connection; its key is a new one, as the server may not yet

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 
 from rendezvous.frozen import frozen
+from rendezvous.server.quotas import read_usages
 from rendezvous.server.shared_journal import Member
 
 
@@ -22,6 +23,7 @@ class Row:
         beat: When it was heard last, in seconds; another value is another beat.
         session: The key of the lock that its session holds.
         holds: Whether that lock is held now.
+        usage: See `quotas.usages_text`.
     """
 
     id: str
@@ -30,6 +32,7 @@ class Row:
     session: int
     holds: bool
     drains: bool
+    usage: str = "{}"
 
 
 class Witness:
@@ -66,6 +69,7 @@ class Witness:
                 silent_seconds=now - self._beats[row.id][1],
                 has_session=row.holds or (row.id, row.session) not in self._sessions,
                 drains=row.drains,
+                usage=read_usages(row.usage),
             )
             for row in rows
         )

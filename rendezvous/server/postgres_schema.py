@@ -35,6 +35,12 @@ CREATE TABLE rdzv.events (
   body bytea NOT NULL,
   PRIMARY KEY (run, number));
 """
+_CREATE_TENANTS = """
+CREATE TABLE rdzv.tenants (name text COLLATE "C" PRIMARY KEY, body text NOT NULL);
+ALTER TABLE rdzv.journal ADD COLUMN tenants bigint NOT NULL DEFAULT 0;
+ALTER TABLE rdzv.replicas ADD COLUMN usage text NOT NULL DEFAULT '{}';
+"""
+"""Made later than the rest: replicas that know nothing of it go on, so the version stays."""
 
 
 async def prepare(connection: Any, place: str) -> None:
@@ -54,6 +60,8 @@ async def prepare(connection: Any, place: str) -> None:
             await connection.execute("INSERT INTO rdzv.journal VALUES ($1)", _VERSION)
         else:
             await _check_version(connection, place)
+        if await connection.fetchval("SELECT to_regclass('rdzv.tenants')") is None:
+            await connection.execute(_CREATE_TENANTS)
 
 
 _IS_EMPTY = "SELECT NOT EXISTS (SELECT FROM pg_class WHERE relnamespace = to_regnamespace('rdzv'))"
@@ -125,14 +133,14 @@ ORDER BY since, run
 
 SESSION = "SELECT pg_try_advisory_lock($1, $2)"
 BEAT = """
-INSERT INTO rdzv.replicas (id, address, seen, session, drains)
-VALUES ($1, $2, clock_timestamp(), $3, $4)
+INSERT INTO rdzv.replicas (id, address, seen, session, drains, usage)
+VALUES ($1, $2, clock_timestamp(), $3, $4, $5)
 ON CONFLICT (id) DO UPDATE SET address = excluded.address, seen = excluded.seen,
-  session = excluded.session, drains = excluded.drains
-RETURNING extract(epoch FROM seen)::float8
+  session = excluded.session, drains = excluded.drains, usage = excluded.usage
+RETURNING extract(epoch FROM seen)::float8, (SELECT tenants FROM rdzv.journal)
 """
 MEMBERS = """
-SELECT id, address, extract(epoch FROM seen)::float8 AS beat, session, drains,
+SELECT id, address, extract(epoch FROM seen)::float8 AS beat, session, drains, usage,
   session IN (
     SELECT objid::bigint FROM pg_locks
     WHERE locktype = 'advisory' AND classid = $1::bigint::oid AND objsubid = 2 AND granted
@@ -149,3 +157,12 @@ SELECT run, owner, epoch FROM rdzv.runs
 WHERE owner IS NOT NULL AND (owner = $1 OR owner <> ALL ($2::text[])) ORDER BY run
 """
 LEAVE = "DELETE FROM rdzv.replicas WHERE id = $1"
+
+TENANTS = "SELECT body FROM rdzv.tenants ORDER BY name"
+TENANTS_CHANGE = "UPDATE rdzv.journal SET tenants = tenants + 1"
+"""Before any change of them: it lets one after the other look and change."""
+PUT_TENANT = """
+INSERT INTO rdzv.tenants (name, body) VALUES ($1, $2)
+ON CONFLICT (name) DO UPDATE SET body = excluded.body
+"""
+REMOVE_TENANT = "DELETE FROM rdzv.tenants WHERE name = $1 RETURNING true"

@@ -11,11 +11,18 @@ is wrong, that costs a move and never an event.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import field
+from types import MappingProxyType
 from typing import Protocol
 
 from rendezvous.frozen import frozen
 from rendezvous.server.journal import Journal, Record
 from rendezvous.wire.errors import RegistryError, Unavailable
+from rendezvous.wire.tenant import Usage
+
+Usages = Mapping[str, Usage]
+"""What tenants use at one replica, by their names."""
+UNUSED: Usages = MappingProxyType({})
 
 
 class Overtaken(Unavailable):
@@ -37,6 +44,7 @@ class Member:
         has_session: Whether the session still stands that it has held from its first beat on: a
             process that dies loses it at once.
         drains: Whether it is ending, and takes no run.
+        usage: By tenant, what it uses there.
     """
 
     id: str
@@ -44,6 +52,7 @@ class Member:
     silent_seconds: float
     has_session: bool
     drains: bool = False
+    usage: Usages = field(default_factory=dict)
 
 
 @frozen
@@ -65,12 +74,14 @@ class Beat:
         given: Runs of which it is the owner, and which it has not claimed.
         left: Runs whose owner is none of the members that could be alive: it is silent for longer
             than the lease, or its session has ended.
+        tenants: How often the tenants have changed: for another number they are read again.
     """
 
     members: tuple[Member, ...]
     lost: tuple[str, ...]
     given: tuple[Holding, ...]
     left: tuple[Holding, ...]
+    tenants: int = 0
 
 
 class SharedJournal(Journal, Protocol):
@@ -95,8 +106,11 @@ class SharedJournal(Journal, Protocol):
         It must not be cancelled: a journal with a standby takes that for an acknowledgement.
         """
 
-    async def beat(self, address: str, *, lease_seconds: float, drains: bool = False) -> Beat:
-        """Say that this replica is alive; returns who else is, and what that means for the runs."""
+    async def beat(
+        self, address: str, *, lease_seconds: float, drains: bool = False, usage: Usages = UNUSED
+    ) -> Beat:
+        """Say that this replica is alive, and what tenants use here; returns who else is, and what
+        that means for the runs."""
 
     async def owner(self, run: str) -> Holding | None:
         """Who owns a run; None where there has never been one of that name."""

@@ -11,8 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from rendezvous.server.journal import Record, by_run
+from rendezvous.server.journal import Record, by_run, load_tenants
+from rendezvous.server.quotas import refuse_clash
 from rendezvous.wire.errors import RegistryError, StorageFull, UsageError
+from rendezvous.wire.tenant import Tenant
 
 DISK_FULL = "database or disk is full"
 """SQLite's words for SQLITE_FULL: Python 3.10 does not have the code."""
@@ -68,6 +70,15 @@ class SqliteJournal:
     async def drop(self, runs: Sequence[str]) -> None:
         for run in runs:  # one after the other, so that what is appended meanwhile waits for one
             await self._run(_delete, run)
+
+    async def tenants(self) -> list[Tenant]:
+        return load_tenants(await self._read(_select_tenants, None))
+
+    async def put_tenant(self, tenant: Tenant) -> None:
+        await self._run(_put_tenant, tenant)
+
+    async def remove_tenant(self, name: str) -> bool:
+        return await self._run(_delete_tenant, name)
 
     async def close(self) -> None:
         self._thread.submit(_close, self._connection).result()
@@ -241,3 +252,30 @@ def _select_all(connection: sqlite3.Connection) -> list[Record]:
 
 def _delete(connection: sqlite3.Connection, run: str) -> None:
     connection.execute("DELETE FROM events WHERE run = ?", (run,))
+
+
+# Tenants: their table is made with the first of them, so that a journal without any stays what it
+# was. Versions that know no tenants pass it over.
+
+
+def _select_tenants(connection: sqlite3.Connection, _: None) -> list[str]:
+    known = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'tenants'"
+    if not connection.execute(known).fetchone()[0]:
+        return []
+    return [str(body) for (body,) in connection.execute("SELECT body FROM tenants ORDER BY name")]
+
+
+def _put_tenant(connection: sqlite3.Connection, tenant: Tenant) -> None:
+    # There is no other writer: nothing comes between.
+    refuse_clash(load_tenants(_select_tenants(connection, None)), tenant)
+    connection.execute(
+        "CREATE TABLE IF NOT EXISTS tenants (name TEXT PRIMARY KEY, body TEXT NOT NULL)"
+    )
+    row = tenant.name, tenant.model_dump_json()
+    connection.execute("INSERT OR REPLACE INTO tenants VALUES (?, ?)", row)
+
+
+def _delete_tenant(connection: sqlite3.Connection, name: str) -> bool:
+    if not _select_tenants(connection, None):
+        return False
+    return connection.execute("DELETE FROM tenants WHERE name = ?", (name,)).rowcount > 0

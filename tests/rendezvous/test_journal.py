@@ -11,7 +11,8 @@ import pytest
 from rendezvous.server.journal import Journal, MemoryJournal, Record
 from rendezvous.server.postgres_journal import PostgresJournal
 from rendezvous.server.sqlite_journal import SqliteJournal
-from rendezvous.wire.errors import StorageFull
+from rendezvous.wire.errors import StorageFull, TenantClash
+from rendezvous.wire.tenant import Tenant, TenantLimits
 from tests.support.journals import contents, records, written
 
 
@@ -74,3 +75,51 @@ async def test_a_dropped_run_is_gone_and_its_numbers_are_free(journal: Journal) 
     assert await contents(journal) == records("b", 1)
     assert await written(journal, records("a", 1)) == {}
     assert await contents(journal) == [*records("b", 1), *records("a", 1)]
+
+
+A = Tenant(name="a", prefix="a-", sha256="a" * 64, limits=TenantLimits(max_runs=3))
+B = Tenant(name="b", prefix="a2-", sha256="b" * 64)
+
+
+async def found(journal: Journal) -> dict[str, Tenant]:
+    return {tenant.name: tenant for tenant in await journal.tenants()}
+
+
+async def test_tenants_are_kept_changed_and_removed_beside_the_records(journal: Journal) -> None:
+    assert await found(journal) == {}
+    assert not await journal.remove_tenant("a")
+    await written(journal, records("a-1", 1))
+    await journal.put_tenant(A)
+    await journal.put_tenant(B)
+    changed = A.model_copy(update={"sha256": "c" * 64, "limits": TenantLimits(max_nodes=7)})
+    await journal.put_tenant(changed)
+    assert await found(journal) == {"a": changed, "b": B}
+    assert await journal.remove_tenant("a")
+    assert not await journal.remove_tenant("a")
+    assert await found(journal) == {"b": B}
+    assert await contents(journal) == records("a-1", 1)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Tenant(name="c", prefix="a-b-", sha256="c" * 64),
+        Tenant(name="c", prefix="a-", sha256="c" * 64),
+        Tenant(name="a", prefix="c-", sha256="a" * 64),
+        Tenant(name="c", prefix="c-", sha256="a" * 64),
+    ],
+)
+async def test_a_tenant_with_a_part_of_another_one_is_refused(
+    journal: Journal, other: Tenant
+) -> None:
+    await journal.put_tenant(A)
+    with pytest.raises(TenantClash):
+        await journal.put_tenant(other)
+    assert await found(journal) == {"a": A}
+
+
+async def test_of_two_that_overlap_and_are_added_at_once_one_is_refused(journal: Journal) -> None:
+    some = [A, *(Tenant(name=f"t{n}", prefix="a-", sha256=f"{n}" * 64) for n in range(4))]
+    done = await asyncio.gather(*map(journal.put_tenant, some), return_exceptions=True)
+    assert [type(one) for one in done if one is not None] == [TenantClash] * 4
+    assert len(await found(journal)) == 1

@@ -16,6 +16,7 @@ from rendezvous.server.journal import Record
 from rendezvous.server.postgres_journal import PostgresJournal
 from rendezvous.server.shared_journal import Beat, Holding, Overtaken
 from rendezvous.wire.errors import StorageFull, Unavailable, UsageError
+from rendezvous.wire.tenant import Tenant, Usage
 from tests.support.journals import contents, records, written
 from tests.support.postgres import Postgres
 
@@ -414,3 +415,44 @@ async def test_nothing_is_done_once_it_is_closed(opened: Opening) -> None:
     for call in (journal.read("r"), journal.beat("a:1", lease_seconds=LEASE), journal.leave()):
         with pytest.raises(Unavailable, match="is closed"):
             await call
+
+
+# Tenants
+
+
+async def test_what_tenants_use_goes_with_the_beat_and_a_change_of_them_shows_in_it(
+    opened: Opening,
+) -> None:
+    first, second = await opened("a"), await opened("b")
+    usage = {"team": Usage(runs=2, nodes=16, creates=3, frees_seconds=12.5)}
+    await first.beat("a:1", lease_seconds=LEASE, usage=usage)
+    before = await second.beat("b:1", lease_seconds=LEASE)
+    assert {member.id[0]: member.usage for member in before.members} == {"a": usage, "b": {}}
+    assert (await second.beat("b:1", lease_seconds=LEASE)).tenants == before.tenants
+    await first.put_tenant(Tenant(name="team", prefix="team-", sha256="a" * 64))
+    put = await second.beat("b:1", lease_seconds=LEASE)
+    assert [tenant.name for tenant in await second.tenants()] == ["team"]
+    await first.remove_tenant("team")
+    removed = await second.beat("b:1", lease_seconds=LEASE)
+    assert len({before.tenants, put.tenants, removed.tenants}) == 3
+
+
+async def test_tables_of_before_there_were_tenants_are_added_to_and_still_serve_their_version(
+    opened: Opening, dsn: str
+) -> None:
+    await opened("a")
+    connection = await asyncpg.connect(dsn)
+    await connection.execute(
+        "DROP TABLE rdzv.tenants; ALTER TABLE rdzv.journal DROP COLUMN tenants;"
+        "ALTER TABLE rdzv.replicas DROP COLUMN usage"
+    )
+    later = await opened("b")
+    await later.put_tenant(Tenant(name="team", prefix="team-", sha256="a" * 64))
+    await connection.execute(  # as a replica of that version beats
+        "INSERT INTO rdzv.replicas (id, address, seen, session, drains) "
+        "VALUES ('old', 'old:1', clock_timestamp(), 1, false)"
+    )
+    members = (await later.beat("b:1", lease_seconds=LEASE)).members
+    assert {member.address: member.usage for member in members} == {"b:1": {}, "old:1": {}}
+    assert await connection.fetchval("SELECT version FROM rdzv.journal") == 1
+    await connection.close()

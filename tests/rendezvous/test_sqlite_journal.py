@@ -20,6 +20,7 @@ import pytest
 from rendezvous.server.journal import Record
 from rendezvous.server.sqlite_journal import SqliteJournal, read_journal
 from rendezvous.wire.errors import StorageFull, UsageError
+from rendezvous.wire.tenant import Tenant
 from tests.support.journals import contents, records
 
 
@@ -166,6 +167,25 @@ async def test_two_registries_on_one_file_never_overwrite_each_other(path: Path)
     assert await contents(first) == await contents(second) == records("a", 1, 2, 3)
     await first.close()
     await second.close()
+
+
+async def test_a_journal_without_tenants_stays_as_it_was_and_one_with_them_is_of_its_version(
+    path: Path,
+) -> None:
+    def tables() -> list[str]:
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+            return [name for (name,) in connection.execute("SELECT name FROM sqlite_master")]
+
+    journal = SqliteJournal(path)
+    assert await journal.tenants() == []
+    assert not await journal.remove_tenant("team")
+    await journal.append(records("a", 1))
+    assert "tenants" not in tables()
+    await journal.put_tenant(Tenant(name="team", prefix="team-", sha256="a" * 64))
+    await journal.close()
+    assert "tenants" in tables()
+    assert read_journal(path) == records("a", 1)
 
 
 # A disk that is full

@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from rendezvous.server.journal import Record, by_run
+from rendezvous.server.quotas import refuse_clash
 from rendezvous.wire.errors import RegistryError, StorageFull
+from rendezvous.wire.tenant import Tenant
 from tests.support.virtual_time import Machine, forever
 
 FULL = "no space left on device"
@@ -23,6 +25,7 @@ class Disk:
         at_drop: Callable[[str], None],
     ) -> None:
         self.records: dict[tuple[str, int], Record] = {}
+        self.tenants: dict[str, Tenant] = {}
         self.full_until = self.slow_until = self.slow_seconds = 0.0
         self.lies = self.failed = 0
         self.journal = 0
@@ -93,6 +96,16 @@ class SimulatedJournal:
         if self._number == self._disk.journal:
             for run in runs:
                 self._disk.drop(run)
+
+    async def tenants(self) -> list[Tenant]:
+        return list(self._disk.tenants.values())
+
+    async def put_tenant(self, tenant: Tenant) -> None:
+        refuse_clash(self._disk.tenants.values(), tenant)
+        self._disk.tenants[tenant.name] = tenant
+
+    async def remove_tenant(self, name: str) -> bool:
+        return self._disk.tenants.pop(name, None) is not None
 
     async def close(self) -> None:
         """See the protocol."""

@@ -7,8 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rendezvous.server.journal import Record, by_run
-from rendezvous.server.shared_journal import Beat, Holding, InDoubt, Member, Overtaken
+from rendezvous.server.quotas import refuse_clash
+from rendezvous.server.shared_journal import (
+    UNUSED,
+    Beat,
+    Holding,
+    InDoubt,
+    Member,
+    Overtaken,
+    Usages,
+)
 from rendezvous.wire.errors import RegistryError, StorageFull, Unavailable
+from rendezvous.wire.tenant import Tenant
 
 AWAY = "the engine is away"
 _WAY_SECONDS = 0.0005
@@ -22,6 +32,7 @@ class Row:
     seen: float
     has_session: bool = True
     drains: bool = False
+    usage: Usages = field(default_factory=dict)
 
 
 @dataclass
@@ -40,6 +51,8 @@ class Engine:
     written: dict[str, dict[int, tuple[int, Record]]] = field(default_factory=dict)
     owners: dict[str, Holding] = field(default_factory=dict)
     replicas: dict[str, Row] = field(default_factory=dict)
+    tenants: dict[str, Tenant] = field(default_factory=dict)
+    tenant_changes: int = 0
     is_away: bool = False
     is_full: bool = False
     slow_seconds: float = _WAY_SECONDS
@@ -107,12 +120,14 @@ class EngineJournal:
             return StorageFull("the disk is full" if engine.is_full else "it is taken")
         return None
 
-    async def beat(self, address: str, *, lease_seconds: float, drains: bool = False) -> Beat:
+    async def beat(
+        self, address: str, *, lease_seconds: float, drains: bool = False, usage: Usages = UNUSED
+    ) -> Beat:
         engine = await self._reach()
         now = engine.now()
-        engine.replicas[self.id] = Row(address, now, True, drains)
+        engine.replicas[self.id] = Row(address, now, True, drains, usage)
         members = tuple(
-            Member(one, row.address, now - row.seen, row.has_session, row.drains)
+            Member(one, row.address, now - row.seen, row.has_session, row.drains, row.usage)
             for one, row in engine.replicas.items()
         )
         alive = {m.id for m in members if m.has_session and m.silent_seconds < lease_seconds}
@@ -122,8 +137,9 @@ class EngineJournal:
         left = [h for h in engine.owners.values() if h.owner is not None and h.owner not in alive]
         for run in lost:
             del self.epochs[run]
+        changes = engine.tenant_changes
         await self._reach()
-        return Beat(members, tuple(lost), tuple(sorted(given, key=str)), tuple(left))
+        return Beat(members, tuple(lost), tuple(sorted(given, key=str)), tuple(left), changes)
 
     async def owner(self, run: str) -> Holding | None:
         return (await self._reach()).owners.get(run)
@@ -165,6 +181,20 @@ class EngineJournal:
             if engine.owners.get(run) == Holding(run, self.id, epoch):
                 engine.written.pop(run, None)
                 engine.owners[run] = Holding(run, None, epoch)
+
+    async def tenants(self) -> list[Tenant]:
+        return list((await self._reach()).tenants.values())
+
+    async def put_tenant(self, tenant: Tenant) -> None:
+        engine = await self._reach()
+        refuse_clash(engine.tenants.values(), tenant)
+        engine.tenants[tenant.name] = tenant
+        engine.tenant_changes += 1
+
+    async def remove_tenant(self, name: str) -> bool:
+        engine = await self._reach()
+        engine.tenant_changes += 1
+        return engine.tenants.pop(name, None) is not None
 
     async def close(self) -> None:
         """See the protocol."""
