@@ -13,6 +13,7 @@ from typing import Literal
 from rendezvous.run.leases import Key
 from rendezvous.run.state import Run
 from rendezvous.server.live_run import LiveRun
+from rendezvous.server.tenants import Tenants
 from rendezvous.talk.credentials import (
     Credential,
     logs_credential,
@@ -21,14 +22,15 @@ from rendezvous.talk.credentials import (
     node_credential,
 )
 from rendezvous.wire.errors import Fenced, Forbidden, NotFound, RunOver, Unauthorized, Unavailable
+from rendezvous.wire.tenant import Tenant
 
 Scope = Literal["read", "look", "logs", "write"]
 """What is asked of a run: its state, the state of its program, its output, or to change it."""
 _MAY: dict[Scope, tuple[str, ...]] = {
-    "read": ("admin", "read", "node"),
-    "look": ("admin", "look"),
-    "logs": ("admin", "logs"),
-    "write": ("admin",),
+    "read": ("admin", "tenant", "read", "node"),
+    "look": ("admin", "tenant", "look"),
+    "logs": ("admin", "tenant", "logs"),
+    "write": ("admin", "tenant"),
 }
 _REFUSALS: dict[Scope, str] = {
     "read": "cannot read the state of a run",
@@ -48,11 +50,14 @@ class NotYours(NotFound):
 class Access:
     """The credentials of one registry, as `Service` has them, and of its runs by name."""
 
-    def __init__(self, key: bytes, admin_sha256: str, runs: Mapping[str, LiveRun]) -> None:
+    def __init__(
+        self, key: bytes, admin_sha256: str, runs: Mapping[str, LiveRun], tenants: Tenants
+    ) -> None:
         self._key = key
         self._admin_sha256 = admin_sha256
         self._metrics = metrics_credential(admin_sha256)
         self._runs = runs
+        self._tenants = tenants
         self._had_a_run = False
 
     def registry(self, credential: Credential | None) -> None:
@@ -62,6 +67,26 @@ class Access:
             raise Forbidden("this request needs the credential of the registry's operator")
         if not shown.matches(self._admin_sha256):
             raise Unauthorized("this is not the credential of this registry's operator")
+
+    def tenant(self, credential: Credential | None) -> Tenant | None:
+        """The tenant whose credential this is; None: the operator's. Raises as `registry` does."""
+        shown = required(credential)
+        if shown.kind != "tenant":
+            self.registry(shown)
+            return None
+        if (found := self._tenants.find(shown)) is None:
+            raise Unauthorized("this is not the credential of a tenant of this registry")
+        return found
+
+    def creator(self, name: str, credential: Credential | None) -> Tenant | None:
+        """Who may make a run of this name, as `tenant`; Forbidden outside of its name space."""
+        tenant = self.tenant(credential)
+        if tenant is not None and not tenant.owns(name):
+            raise Forbidden(
+                f"tenant '{tenant.name}' can only make runs whose ID begins with '{tenant.prefix}'",
+                hint=f"launch it with --rdzv-id {tenant.prefix}NAME",
+            )
+        return tenant
 
     def metrics(self, credential: Credential | None) -> None:
         """Who may read what the registry measures of itself; raises as `registry` does."""
@@ -76,7 +101,10 @@ class Access:
             raise Unauthorized("this is not the metrics credential of this registry")
 
     def run(self, name: str, credential: Credential | None, scope: Scope) -> LiveRun:
-        """The run, for its admin and the operator, and for whom the scope is open to."""
+        """The run, for its admin, its tenant and the operator, and for whom the scope is open to.
+
+        A tenant's own run that is not there is no failed login, and reads like a foreign one.
+        """
         shown = required(credential)
         live = self._runs.get(name)
         if shown.kind == "registry":
@@ -84,7 +112,10 @@ class Access:
             if live is None:
                 raise NotFound(f"there is no run '{name}' here")
         elif live is None or not self._knows(live, shown):
-            raise NotYours(f"there is no run '{name}' here, or it is not yours")
+            is_own = self._tenants.opens(shown, name)
+            raise (NotFound if is_own else NotYours)(
+                f"there is no run '{name}' here, or it is not yours"
+            )
         elif shown.kind not in _MAY[scope]:
             raise Forbidden(f"a {shown.kind} credential {_REFUSALS[scope]}")
         return live
@@ -93,6 +124,8 @@ class Access:
         spec = live.run.spec
         if shown.kind == "admin":
             return shown.matches(spec.admin_sha256)
+        if shown.kind == "tenant":
+            return self._tenants.opens(shown, live.run.id)
         if shown.kind == "read":
             return shown.matches(spec.read_sha256)
         if (derive := _DERIVED.get(shown.kind)) is not None:

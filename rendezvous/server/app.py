@@ -72,11 +72,14 @@ def _body_limit(scope: Scope) -> int:
     """The maker of a run may send a large body: a spec with a token for each slot; and a node what
     remote commands print."""
     credential = credential_of(scope)
-    if credential is not None and (scope["method"], credential.kind) == ("PUT", "registry"):
+    if credential is not None and scope["method"] == "PUT" and credential.kind in _MAKERS:
         return _MAX_SPEC_BYTES
     relays = credential is not None and credential.kind == "node"
     return _MAX_RELAY_BYTES if relays and scope["path"].endswith("/relay") else MAX_BODY_BYTES
 
+
+_MAKERS = ("registry", "tenant")
+"""The credentials of those who may make a run."""
 
 _OWN_SCOPES: Mapping[str, access.Scope] = {"look": "look", "logs": "logs"}
 """Of the credentials that are good for one thing alone."""
@@ -95,6 +98,8 @@ def asks_what_is_wrong(service: Service) -> Callable[[Scope], bool]:
         try:
             if shown.kind in ("registry", "metrics"):
                 service.access.metrics(shown)
+            elif shown.kind == "tenant":
+                service.access.tenant(shown)
             else:
                 service.access.run(run, shown, _OWN_SCOPES.get(shown.kind, "read"))
         except RdzvError:
@@ -222,15 +227,20 @@ def _endpoint(route: Route, service: Service) -> Callable[[Request], Awaitable[R
 async def _answer(
     route: Route, service: Service, asked: Asked, receive: Receive
 ) -> Body | Response:
-    """Who may call comes before anything of the body is read, and where the run is before that."""
-    if asked.run and route.name != "create":
+    """Who may call comes before anything of the body is read, and where the run is before that.
+
+    A tenant may be revoked while it sends its body, or waits: then nothing is done, or told.
+    """
+    if route.is_of_run:
         await service.place.find(asked.run, asked.credential, asked.unreached)
     route.who(service, asked)
     if route.query:
         asked.query = route.read_query(asked.scope["query_string"])
     if route.body is not None:
         asked.said = parse(route.body, await read_body(receive))
+        route.check_again(service, asked)
     reply = await route.call(service, asked)
+    route.check_again(service, asked)
     if isinstance(reply, Body | Response):
         return reply
     return Body(reply.model_dump_json().encode())

@@ -14,6 +14,7 @@ from rendezvous.serving.connection import Connection
 from rendezvous.talk.credentials import Credential, parse_credential
 from rendezvous.talk.network import UNREACHED
 from rendezvous.wire.errors import BadRequest
+from rendezvous.wire.tenant import Tenant
 from rendezvous.wire.words import printable
 
 T = TypeVar("T")
@@ -66,7 +67,7 @@ def parse(adapter: TypeAdapter[T], data: bytes) -> T:
 class Asked:
     """One request: what it brings, and what its route has made of that."""
 
-    __slots__ = ("connection", "live", "query", "run", "said", "scope", "value")
+    __slots__ = ("connection", "live", "query", "run", "said", "scope", "tenant", "value")
 
     live: LiveRun
     """The run that the credential opens."""
@@ -74,11 +75,14 @@ class Asked:
     """The values of the query, by name, defaults included."""
     said: Any
     """The body."""
+    tenant: Tenant | None
+    """Who makes or lists runs; None: the operator."""
 
     def __init__(self, scope: Scope, run: str, value: str) -> None:
         self.scope = scope
         self.connection: Connection | None = scope.get("state", {}).get("connection")
         self.run = run
+        """The run in the path; in that of a tenant, its name."""
         self.value = value
 
     @property
@@ -103,6 +107,12 @@ class Asked:
         value: bytes = next((value for name, value in headers if name == _UNREACHED), b"")
         return value.decode("latin-1")
 
+    def check_tenant(self, service: Service) -> None:
+        """Raises Unauthorized where a tenant that was let in has been revoked since."""
+        shown = self.credential
+        if shown is not None and shown.kind == "tenant":
+            service.access.tenant(shown)
+
     def proven(self) -> None:
         """The peer of this connection has proven who it is."""
         if self.connection is not None:
@@ -122,6 +132,18 @@ def operator(service: Service, asked: Asked) -> None:
     asked.proven()
 
 
+def lister(service: Service, asked: Asked) -> None:
+    """The operator, and a tenant, for its own runs."""
+    asked.tenant = service.access.tenant(asked.credential)
+    asked.proven()
+
+
+def creator(service: Service, asked: Asked) -> None:
+    """The operator, and the tenant in whose name space the run is to be."""
+    asked.tenant = service.access.creator(asked.run, asked.credential)
+    asked.proven()
+
+
 def scraper(service: Service, asked: Asked) -> None:
     """Who collects what the registry measures, and the operator."""
     service.access.metrics(asked.credential)
@@ -135,7 +157,7 @@ def reader(service: Service, asked: Asked) -> None:
 
 
 def maker(service: Service, asked: Asked) -> None:
-    """The maker of the run, and the operator."""
+    """The maker of the run, its tenant, and the operator."""
     asked.live = service.access.run(asked.run, asked.credential, "write")
     asked.proven()
 

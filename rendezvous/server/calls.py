@@ -12,12 +12,11 @@ from rendezvous.prometheus import CONTENT_TYPE
 from rendezvous.server.asked import (
     Asked,
 )
-from rendezvous.server.live_run import LiveRun
 from rendezvous.server.prometheus import metrics_text
 from rendezvous.server.service import Service
 from rendezvous.serving.answers import Body
 from rendezvous.version import rdzv_version
-from rendezvous.wire.errors import NotFound, Unavailable
+from rendezvous.wire.errors import NotFound, Unauthorized, Unavailable
 from rendezvous.wire.last_words import LastWordsReply
 from rendezvous.wire.log_view import ViewCall, ViewReply
 from rendezvous.wire.look import LookCall
@@ -25,6 +24,7 @@ from rendezvous.wire.node import JoinReply
 from rendezvous.wire.pace import ClockReply
 from rendezvous.wire.reports import AckReport, ReportReply
 from rendezvous.wire.table import EndpointTable
+from rendezvous.wire.tenant import TenantList
 from rendezvous.wire.words import printable
 
 LINES = "application/x-ndjson"
@@ -101,14 +101,24 @@ async def measured(service: Service, asked: Asked) -> Response:
     return Response(metrics_text(service), media_type=CONTENT_TYPE)
 
 
+async def tenants(service: Service, asked: Asked) -> TenantList:
+    """All tenants of the registry."""
+    return service.tenants.statuses()
+
+
 async def events(service: Service, asked: Asked) -> Response:
     """What happens to the run, as it happens."""
-    lines = _event_lines(service, asked.live, asked.query.after)
+    lines = _event_lines(service, asked, asked.query.after)
     return StreamingResponse(lines, media_type=LINES)
 
 
-async def _event_lines(service: Service, live: LiveRun, after: int) -> AsyncIterator[bytes]:
+async def _event_lines(service: Service, asked: Asked, after: int) -> AsyncIterator[bytes]:
+    live = asked.live
     while (lines := await service.event_lines(live, after)) is not None:
+        try:
+            asked.check_tenant(service)
+        except Unauthorized:  # it is too late for another answer
+            return
         after = lines[-1].number if lines else after
         # An empty line now and then tells a quiet run from a dead registry.
         yield b"".join(to_json(line) + b"\n" for line in lines) or b"\n"

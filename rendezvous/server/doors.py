@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from rendezvous.run import events
 from rendezvous.run.events import load_event
 from rendezvous.server.journal import Record
+from rendezvous.server.tenants import Tenants
 from rendezvous.talk.credentials import (
     Credential,
     logs_credential,
@@ -99,6 +100,17 @@ class Doors:
         self._clock = clock
         self._sleep = sleep
         self._doors: dict[str, Door] = {}
+        self.tenants: Tenants | None = None
+        """Those of the registry, which its replica sets."""
+
+    def is_foreign(self, run: str, shown: Credential | None) -> bool:
+        """Whether this is a tenant's credential, and not of the one in whose name space the run is.
+
+        For this nobody has to look: a run that is there and one that is not take the same way.
+        """
+        if shown is None or shown.kind != "tenant":
+            return False
+        return self.tenants is None or not self.tenants.opens(shown, run)
 
     async def opens(self, run: str, shown: Credential) -> bool:
         """Whether this credential has to do with the run. Raises Unavailable.
@@ -108,6 +120,8 @@ class Doors:
         """
         if shown.kind == "registry":
             return shown.matches(self._admin_sha256)
+        if shown.kind == "tenant":
+            return not self.is_foreign(run, shown)
         asked_at, own = self._clock(), False
         while True:
             door = self._doors.get(run)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rendezvous.server.shared_journal import Beat, Holding, Member
+from rendezvous.server.shared_journal import Beat, Holding, Member, Usages
 
 LEASE_SECONDS = 3.0
 """Without a beat for so long, a replica may have been replaced."""
@@ -66,6 +66,10 @@ class Membership:
     def living(self) -> list[Member]:
         """The replicas that are alive, this one among them."""
         return [member for member in self.members if member.id == self.me or _lives(member)]
+
+    def usages(self) -> list[Usages]:
+        """What tenants use at the other replicas that are alive."""
+        return [member.usage for member in self.living() if member.id != self.me]
 
     def found(self, owner: str) -> Member | None:
         """The replica of this id, if it is alive."""

@@ -49,7 +49,7 @@ class Replica:
         self._clock = sequencer.meters.clock
         self._began = self._clock()
         self.members = Membership(journal.id)
-        self._doors = doors
+        self._doors, doors.tenants = doors, sequencer.tenants
         self._changed = Waiters()
         self._hurry = asyncio.Event()
         self._owners = Owners(journal.owner)
@@ -81,15 +81,16 @@ class Replica:
                 task.cancel()
 
     async def _beat(self) -> None:
-        sent = self._clock()
+        sent, usage = self._clock(), self._sequencer.tenants.usage()
         try:
             async with timeout(LEASE_SECONDS):
                 beat = await self._journal.beat(
-                    self._address, lease_seconds=LEASE_SECONDS, drains=self.is_draining
+                    self._address, lease_seconds=LEASE_SECONDS, drains=self.is_draining, usage=usage
                 )
             self.members.beaten(sent, beat)
             self._sequencer.go_on()
             self._follow(beat)
+            await self._sequencer.tenants.follow(beat.tenants, self.members.usages())
         except Unavailable as exc:
             self._cut_off(exc.message)
         except TimeoutError:
@@ -237,7 +238,7 @@ class Replica:
         self, run: str, shown: Credential | None, unreached: str
     ) -> RegistryError | None:
         """Why the run is not here; None where it is, or none is that the credential opens."""
-        if run in self._sequencer.runs:
+        if run in self._sequencer.runs or self._doors.is_foreign(run, shown):
             return None
         if run in self._sequencer.kept.doubtful or self._making[run]:
             return Unavailable(f"run '{run}' is being read from the journal")

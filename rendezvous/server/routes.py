@@ -23,6 +23,8 @@ from rendezvous.server.asked import (
     anyone,
     bad_request,
     command_of_node,
+    creator,
+    lister,
     log_reader,
     looker,
     maker,
@@ -55,6 +57,7 @@ from rendezvous.wire.run import (
     SlotNews,
 )
 from rendezvous.wire.table import EndpointTable
+from rendezvous.wire.tenant import TenantList, TenantRequest, TenantStatus
 from rendezvous.wire.types import RUN_ID, Digest, RunId
 from rendezvous.wire.watch import LONGEST_POLL_SECONDS, NodeView
 from rendezvous.wire.words import printable
@@ -98,6 +101,16 @@ class Route:
     media: str = "application/json"
     lean: bool = False
 
+    @property
+    def is_of_run(self) -> bool:
+        """Whether it is about one run that is there."""
+        return self.path.startswith(_RUN) and self.name != "create"
+
+    def check_again(self, service: Service, asked: Asked) -> None:
+        """Raises Unauthorized where a tenant that was let in has been revoked since."""
+        if self.who is not anyone:
+            asked.check_tenant(service)
+
     @functools.cached_property
     def body(self) -> TypeAdapter[Any] | None:
         """Reads the body."""
@@ -118,6 +131,7 @@ class Route:
 
 
 _RUN = "/v1/runs/{run}"
+_TENANT = "/v1/tenants/{tenant}"
 _NODE, _SLOT = f"{_RUN}/nodes/{{node}}", f"{_RUN}/slots/{{slot}}"
 _AFTER = (int, 0)
 _DIGEST = (Digest | None, None)
@@ -173,7 +187,7 @@ ROUTES = (
               asked.live, asked.query.after, asked.query.wait),
           RunStatus, query={"after": (int, -1), "wait": (_Wait, 0.0)}, lean=True),
     Route("create", "PUT", _RUN, "Make a run.",
-          operator, lambda service, asked: service.create(asked.run, asked.said),
+          creator, lambda service, asked: service.create(asked.run, asked.said, asked.tenant),
           RunStatus, takes=RunSpec, lean=True),
     Route("cancel", "DELETE", _RUN, "Cancel a run.",
           maker,
@@ -242,8 +256,17 @@ ROUTES = (
           query={"view": (_Sequence, 0), "after": (_Sequence, 0), "wait": (_Wait, 0.0)}),
     Route("serve_view", "POST", f"{_NODE}/views", "Lines of a node's logs for one view.",
           node, calls.serve_view, ViewReply, takes=ViewPost, lean=True),
-    Route("runs", "GET", "/v1/runs", "All runs, without their slots.",
-          operator, lambda service, asked: service.statuses(), RunList),
+    Route("runs", "GET", "/v1/runs", "All runs, without their slots; for a tenant, its own.",
+          lister, lambda service, asked: service.statuses(asked.tenant), RunList),
+    Route("tenants", "GET", "/v1/tenants", "All tenants, and what they use.",
+          operator, calls.tenants, TenantList),
+    Route("put_tenant", "PUT", _TENANT,
+          "Add a tenant, or change its limits; with a SHA-256, its credential.",
+          operator, lambda service, asked: service.tenants.put(asked.run, asked.said),
+          TenantStatus, takes=TenantRequest),
+    Route("remove_tenant", "DELETE", _TENANT,
+          "Refuse a tenant from now on; its runs continue.",
+          operator, lambda service, asked: service.tenants.remove(asked.run), TenantStatus),
     Route("metrics", "GET", "/metrics", "What the registry measures, as Prometheus text.",
           scraper, calls.measured, str, media=_TEXT, lean=True),
 )
@@ -255,6 +278,7 @@ _INDEX = (
 )
 PLACEHOLDERS: Mapping[str, tuple[str, Any]] = {
     "run": (RUN_ID, Annotated[RunId, Field(description="The RDZV_ID.")]),
+    "tenant": (RUN_ID, Annotated[RunId, Field(description="The name of the tenant.")]),
     "node": _INDEX,
     "slot": _INDEX,
     "digest": (r"[^/]+", str),
@@ -287,7 +311,7 @@ _PATHS, _FOUND = _one_pattern()
 
 def find(path: str) -> tuple[Mapping[str, Route], tuple[str, str]]:
     """The routes of a path by method, none where it is no path of ours; and the values in it: the
-    run, and the node, slot or digest."""
+    run or the tenant, and the node, slot or digest."""
     match = _PATHS.fullmatch(path)
     if match is None or match.lastindex is None:
         return {}, ("", "")

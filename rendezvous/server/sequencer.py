@@ -29,6 +29,7 @@ from rendezvous.server.meters import Meters
 from rendezvous.server.options import Options
 from rendezvous.server.retention import Retention
 from rendezvous.server.runs import Runs
+from rendezvous.server.tenants import Tenants
 from rendezvous.wire.errors import (
     InternalError,
     RdzvError,
@@ -108,6 +109,7 @@ class Sequencer:
         self.kept = Runs(journal, self.clock, options)
         self.runs = self.kept.here
         self.retention = Retention(journal, self.runs)
+        self.tenants = Tenants(journal, self.runs, clock)
         self._recovered: list[LiveRun] = []
         self.ready = asyncio.Event()
         """What was recovered may be told."""
@@ -124,6 +126,7 @@ class Sequencer:
 
     async def recover(self) -> int:
         """Build every run again from the journal; returns how many there are. Raises UsageError."""
+        await self.tenants.read()
         self._recovered = await self.kept.recover()
         return len(self._recovered)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rendezvous.compat import TaskGroup
@@ -48,6 +48,7 @@ from rendezvous.wire.run import (
     RunStatus,
     SlotNews,
 )
+from rendezvous.wire.tenant import Tenant
 from rendezvous.wire.words import printable
 
 _TAKES: dict[str, Any] = {
@@ -86,7 +87,8 @@ class Service:
         self._clock = self.sequencer.clock
         self.now = self._clock.now
         self._runs = self.sequencer.runs
-        self.access = Access(key, admin_sha256, self._runs)
+        self.tenants = self.sequencer.tenants
+        self.access = Access(key, admin_sha256, self._runs, self.tenants)
         self.place: Place = Alone()
         self.closing = self.sequencer.closing
         self.counters = self.sequencer.counters
@@ -106,12 +108,15 @@ class Service:
 
     # --- calls of people and launchers --------------------------------------------------------
 
-    async def create(self, name: str, spec: RunSpec) -> RunStatus:
-        """Make a run; raises RunExists, TooManyRuns. The same spec again is answered as before."""
-        async with self.place.making(name):
-            return await self._create(name, spec)
+    async def create(self, name: str, spec: RunSpec, tenant: Tenant | None = None) -> RunStatus:
+        """Make a run, which counts for this tenant, or for nobody where the operator makes it.
 
-    async def _create(self, name: str, spec: RunSpec) -> RunStatus:
+        Raises RunExists, TooManyRuns, TooManyRequests. The same spec again is answered as before.
+        """
+        async with self.place.making(name):
+            return await self._create(name, spec, tenant)
+
+    async def _create(self, name: str, spec: RunSpec, tenant: Tenant | None) -> RunStatus:
         retention, made = self.sequencer.retention, False
 
         def decide(now: float) -> list[Change]:
@@ -123,7 +128,10 @@ class Service:
             old, made = self._runs.get(name), True
             if old is not None and _is_same(old.run.spec, spec):
                 return []
-            self._refuse_creation(name, old)
+            _refuse_name(name, old)
+            _refuse_more_runs(self._runs, old, self._max_runs)
+            if tenant is not None:
+                self.tenants.admit(tenant, spec.slots)
             live = self.sequencer.kept.add(name, spec, now if old is None else old.now())
             return [Change(live, events.Created(run=name, spec=spec))]
 
@@ -133,22 +141,6 @@ class Service:
         if (live := self._runs.get(name)) is None:
             raise Unavailable(f"run '{name}' is on its way to another replica")
         return await self.status(live)
-
-    def _refuse_creation(self, name: str, old: LiveRun | None) -> None:
-        if old is not None and old.run.phase is not Phase.FINISHED:
-            raise RunExists(
-                f"run ID '{name}' is in use by launch {old.run.spec.launch_id} (started "
-                f"{old.now() - old.run.created_at:.0f} s ago, {old.run.phase})",
-                hint=f"cancel it with 'rdzv cancel {name}', or choose another --rdzv-id",
-            )
-        others = (live for live in self._runs.values() if live is not old)
-        if len(self._runs) >= self._max_runs <= sum(not live.has_ended for live in others):
-            raise TooManyRuns(
-                f"this registry cannot take another run: {self._max_runs} are in progress, "
-                "which is its limit",
-                hint="wait until one of them ends, or ask the registry's operator to start it "
-                "with a higher 'rdzv serve --max-runs'",
-            )
 
     async def slot_news(self, live: LiveRun, slot: int, news: SlotNews) -> RunStatus:
         """Take in what the launcher knows of a worker run."""
@@ -200,11 +192,15 @@ class Service:
         self.sequencer.kept.check(live)
         return live.status(live.now(), slots=slots)
 
-    async def statuses(self) -> RunList:
-        """All runs, without their slots."""
+    async def statuses(self, tenant: Tenant | None = None) -> RunList:
+        """All runs, or those of this tenant, without their slots."""
         return await self.sequencer.look(
             lambda _: RunList(
-                runs=[live.status(live.now(), slots=False) for live in self._runs.values()],
+                runs=[
+                    live.status(live.now(), slots=False)
+                    for name, live in self._runs.items()
+                    if tenant is None or tenant.owns(name)
+                ],
                 others=self.place.others(),
             )
         )
@@ -362,6 +358,25 @@ class Service:
         check_member(live.run, slot)
         live.relay = live.relay or Relay()
         return live.relay
+
+
+def _refuse_name(name: str, old: LiveRun | None) -> None:
+    if old is not None and old.run.phase is not Phase.FINISHED:
+        raise RunExists(
+            f"run ID '{name}' is in use by launch {old.run.spec.launch_id} (started "
+            f"{old.now() - old.run.created_at:.0f} s ago, {old.run.phase})",
+            hint=f"cancel it with 'rdzv cancel {name}', or choose another --rdzv-id",
+        )
+
+
+def _refuse_more_runs(runs: Mapping[str, LiveRun], old: LiveRun | None, most: int) -> None:
+    others = (live for live in runs.values() if live is not old)
+    if len(runs) >= most <= sum(not live.has_ended for live in others):
+        raise TooManyRuns(
+            f"this registry cannot take another run: {most} are in progress, which is its limit",
+            hint="wait until one of them ends, or ask the registry's operator to start it "
+            "with a higher 'rdzv serve --max-runs'",
+        )
 
 
 def _is_same(old: RunSpec, new: RunSpec) -> bool:

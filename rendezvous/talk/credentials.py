@@ -50,7 +50,9 @@ def from_base64url(text: str) -> bytes:
     return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
 
 
-CredentialKind = Literal["join", "node", "read", "look", "logs", "admin", "registry", "metrics"]
+CredentialKind = Literal[
+    "join", "node", "read", "look", "logs", "admin", "registry", "metrics", "tenant"
+]
 _LETTERS: dict[str, CredentialKind] = {
     "j": "join",
     "n": "node",
@@ -60,10 +62,11 @@ _LETTERS: dict[str, CredentialKind] = {
     "a": "admin",
     "g": "registry",
     "m": "metrics",
+    "t": "tenant",
 }
 _LETTER_OF = {kind: letter for letter, kind in _LETTERS.items()}
 _CREDENTIAL = re.compile(
-    r"([rloagm]|[jn]\.(0|[1-9][0-9]{0,6})\.(0|[1-9][0-9]{0,6}))"
+    r"([rloagmt]|[jn]\.(0|[1-9][0-9]{0,6})\.(0|[1-9][0-9]{0,6}))"
     r"\.([A-Za-z0-9_-]{42}[AEIMQUYcgkosw048])\Z"
 )
 
@@ -174,6 +177,11 @@ def logs_credential(admin_sha256: str, run: str, launch_id: str) -> Credential:
 def registry_credential(secret: bytes) -> Credential:
     """The credential of a registry's operator: may create runs and see them all."""
     return Credential("registry", hkdf(secret, "registry admin"))
+
+
+def new_tenant_credential() -> Credential:
+    """A credential of a tenant: it comes from nothing, so that another one can take its place."""
+    return Credential("tenant", new_secret())
 
 
 def metrics_credential(admin_sha256: str) -> Credential:

@@ -1,8 +1,8 @@
 """A registry with several runs, and every kind of credential that somebody could show to it.
 
-Run `demo` is the second launch of its name, and its slot 0 is filled for the second time; `other`
-is somebody else's; `over` was cancelled. The clock stands still at a moment in which nobody has
-been heard of for a while, so that a lease that is renewed can be seen.
+Run `team-demo` is the second launch of its name, and its slot 0 is filled for the second time; it
+is one of tenant `team`; `other` is somebody else's; `over` was cancelled. The clock stands still at
+a moment in which nobody has been heard of for a while, so that a lease that is renewed can be seen.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from rendezvous.talk.credentials import (
 from rendezvous.wire.errors import NotFound
 from rendezvous.wire.reports import AckReport
 from rendezvous.wire.run import Phase
+from rendezvous.wire.tenant import TenantRequest
 from tests.support.driver import make_probe
 from tests.support.registry import Launch
 from tests.support.served import OPERATOR, SECRET, FakeClock, Served, ask
@@ -36,7 +37,10 @@ LOOK = 1
 VIEW = 1
 """Nor has any view this one."""
 SILENCE = 0.4
-RUNS = ("demo", "other", "over")
+DEMO, NEW = "team-demo", "team-new"
+RUNS = (DEMO, "other", "over")
+TENANTS = {"team": "team-", "other team": "team2-", "former team": "former-", "spare": "spare-"}
+"""Their prefixes, by name."""
 
 
 class Stage:
@@ -47,7 +51,7 @@ class Stage:
         self.served = Served(self.journal, FakeClock())
         app = make_app(self.served.service, allowed_hosts=[SERVER_NAME])
         self.ask = functools.partial(ask, app)
-        self.mine = Launch("demo")
+        self.mine = Launch(DEMO)
         self.other = Launch("other")
         self.over = Launch("over")
         self.shown: dict[str, Credential | str | None] = {}
@@ -56,7 +60,7 @@ class Stage:
     async def prepare(self) -> None:
         """Bring all runs to where they shall stand."""
         self.served.start()
-        replaced = Launch("demo", launch_id="launch00")
+        replaced = Launch(DEMO, launch_id="launch00")
         for launch in (replaced, self.over):
             await self._start(launch)
             await self.served.service.cancel(self.served.host(launch), "asked for")
@@ -65,9 +69,23 @@ class Stage:
         await self._replace_slot_0()
         for slot, incarnation in ((0, 2), (1, 1)):
             await self.served.report(self.mine, slot, make_probe(2, slot, [1 - slot]), incarnation)
+        await self._add_tenants()
         self._collect(replaced)
         self.served.clock.seconds += SILENCE
         self.before = self.effects()
+
+    async def _add_tenants(self) -> None:
+        tenants = self.served.service.tenants
+        for name, prefix in TENANTS.items():
+            made = self._tenant(name)
+            await tenants.put(
+                name.replace(" ", "-"), TenantRequest(prefix=prefix, sha256=made.sha256())
+            )
+        await tenants.remove("former-team")
+
+    @staticmethod
+    def _tenant(name: str) -> Credential:
+        return Credential("tenant", hkdf(SECRET, name))
 
     async def _start(self, launch: Launch) -> None:
         await self.served.create(launch, 2, allow_exec=True)
@@ -80,13 +98,13 @@ class Stage:
             "state": "submitting",
             "token_sha256": self.mine.token(0, 2).sha256(),
         }
-        slot = "/v1/runs/demo/slots/0"
+        slot = f"/v1/runs/{DEMO}/slots/0"
         assert (await self.ask("POST", slot, self.mine.keys.admin, news)).status == 200
         reply = await self.served.join(self.mine, 0, **GENERATION_2)
         assert parse_credential(reply.credential) == self.node(self.mine, 0, 2)
 
     async def go(self) -> None:
-        """Let run `demo` run."""
+        """Let the run of this name run."""
         run = self.served.host(self.mine).run
         for slot, incarnation in ((0, 2), (1, 1)):
             ack = AckReport(epoch=run.epoch, digest=run.digest)
@@ -99,13 +117,16 @@ class Stage:
         return node_credential(key, launch.run, launch.keys.launch_id, slot, incarnation)
 
     def _collect(self, replaced: Launch) -> None:
-        stranger = Launch("demo")
+        stranger = Launch(DEMO)
         self.shown = {
             "none": None,
             "garbage": "\x7f{}' OR 1=1 --",
-            **self._of("wrong", stranger, node_credential(SECRET, "demo", "launch01", 0, 2), 2),
+            **self._of("wrong", stranger, node_credential(SECRET, DEMO, "launch01", 0, 2), 2),
             "wrong metrics": Credential("metrics", bytes(32)),
             "wrong operator": Credential("registry", bytes(32)),
+            "wrong tenant": Credential("tenant", bytes(32)),
+            "revoked tenant": self._tenant("former team"),
+            "other tenant": self._tenant("other team"),
             **self._of("replaced launch's", replaced, self.node(replaced, 0)),
             "old generation's join": self.mine.token(0, 1),
             **self._of("other run's", self.other, self.node(self.other, 0)),
@@ -120,6 +141,7 @@ class Stage:
             "logs": self.mine.keys.logs,
             "admin": self.mine.keys.admin,
             "metrics": metrics_credential(OPERATOR.sha256()),
+            "tenant": self._tenant("team"),
             "operator": OPERATOR,
         }
 
@@ -136,10 +158,11 @@ class Stage:
             f"{whose} admin": launch.keys.admin,
         }
 
-    def request(self, method: str, route: str, run: str = "demo") -> tuple[str, Any]:
+    def request(self, method: str, route: str, run: str = DEMO) -> tuple[str, Any]:
         """Path and body of a request of this route that is right in all but the credential."""
-        made = "new" if method == "PUT" and run == "demo" else run
+        made = NEW if method == "PUT" and run == DEMO else run
         bodies: dict[tuple[str, str], Any] = {
+            ("PUT", "/v1/tenants/{tenant}"): {"prefix": "added-", "sha256": "a" * 64},
             ("PUT", "/v1/runs/{run}"): self.mine.spec(2).model_dump(mode="json"),
             ("POST", "/v1/runs/{run}/restart"): {"reason": "new data"},
             ("POST", "/v1/runs/{run}/slots/{slot}/drain"): {"seconds": 60.0, "reason": "repair"},
@@ -177,8 +200,9 @@ class Stage:
                 "parcels": [{"peer": 1, "frame": {"kind": "end", "number": 1}}]
             },
         }
+        tenant = "added" if method == "PUT" else "spare"
         digest = self.served.host(self.mine).run.digest
-        path = route.format(run=made, slot=0, node=0, digest=digest)
+        path = route.format(run=made, slot=0, node=0, digest=digest, tenant=tenant)
         return path, bodies.get((method, route), b"")
 
     def effects(self) -> tuple[Any, ...]:
@@ -203,7 +227,7 @@ class Stage:
     def _runs(self) -> list[str]:
         """Which runs there are; a stranger may have made one."""
         found = []
-        for name in (*RUNS, "nosuch", "new"):
+        for name in (*RUNS, "nosuch", NEW):
             try:
                 self.served.service.access.run(name, OPERATOR, "write")
             except NotFound:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rendezvous.talk.credentials import (
+    Credential,
     RunKeys,
     hkdf,
     metrics_credential,
@@ -64,6 +65,7 @@ def test_what_is_derived_from_a_secret_is_the_same_in_every_version_and_read_bac
         KEYS.look,
         KEYS.logs,
         metrics_credential(registry_credential(SECRET).sha256()),
+        Credential("tenant", SECRET),
     ]
     of_most = node_credential(SECRET, "r", "launch", 19_999, 7)
     assert all(parse_credential(one.text()) == one for one in (*credentials, of_most))
@@ -76,6 +78,7 @@ def test_what_is_derived_from_a_secret_is_the_same_in_every_version_and_read_bac
         "l.5zefkIdSfsE1dWdzCcjNXMbh8s5HYVqifTg0L1JaoBI",
         "o.Q7QKpraumWL0Hv0Ce7qASGApH3vmCKjmxqxVs5oelKM",
         "m.TVBa3jKnVqrXOqApgPQIiG4sDil45Vj0-ivTx2LkC74",
+        "t.AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8",
     ]
     assert [KEYS.row_key.hex(), KEYS.probe_key.hex()] == [
         "50160274b8a87da3defd647fca3776972072d4e96cca2133df6099238bc2ec16",
