@@ -101,9 +101,13 @@ def of_other_commands() -> str:
     for name, command in commands():
         shared = {*LaunchSettings.model_fields, "config"} if name == "rdzv bench" else ()
         own = [option for option in options_of(command) if option["name"] not in shared]
-        if own and name not in ("rdzv launch", "rdzv worker", "rdzv serve"):
+        if own and not name.startswith(_ELSEWHERE):
             text += f"\n`{name}`:\n\n{''.join(map(entry, own))}"
     return text.removeprefix("\n")
+
+
+_ELSEWHERE = ("rdzv launch", "rdzv worker", "rdzv serve", "rdzv tenant")
+"""Commands whose options are listed on pages of their own."""
 
 
 def blocks() -> dict[str, str]:
@@ -120,6 +124,7 @@ def blocks() -> dict[str, str]:
         "registry series": series(prometheus.FAMILIES),
         "run series": series(ui_prometheus.FAMILIES),
         "rank series": series(ui_prometheus.FAMILIES_BY_RANK),
+        "tenant": entries(known["rdzv tenant add"]),
     }
 
 

@@ -36,6 +36,7 @@ from launcher.cli.process import (
     shown,
 )
 from launcher.cli.streams import endure_closed_streams
+from launcher.cli.tenants import tenant
 from launcher.cli.tokens import token
 from launcher.cli.ui import token_view, ui
 from launcher.options import options_from, read, sources
@@ -273,6 +274,6 @@ def _show_version(context: click.Context) -> None:
 
 
 token.add_command(token_view)
-_OTHERS = (token, rsh, *cli_checks.COMMANDS, cli_runs.replay, docs, completion)
+_OTHERS = (token, tenant, rsh, *cli_checks.COMMANDS, cli_runs.replay, docs, completion)
 for _command in (*cli_runs.COMMANDS, logs, look, ui, *_OTHERS):
     main.add_command(_command)

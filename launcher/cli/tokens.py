@@ -98,6 +98,11 @@ def token_metrics(run: str | None, state_dir: Path | None) -> None:
         operator = registry_credential(_secret_of(root_folder(state_dir, run), run))
     elif (text := secret_text("RDZV_REGISTRY")) is not None:
         operator = RegistryString.parse(text).credential
+        if operator.kind == "tenant":
+            raise UsageError(
+                "RDZV_REGISTRY is that of a tenant, which cannot read the registry's /metrics",
+                hint="ask the registry's operator for the token: it shows the runs of all tenants",
+            )
     else:
         raise UsageError(
             "neither RUN nor RDZV_REGISTRY is given",

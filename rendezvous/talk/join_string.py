@@ -234,22 +234,29 @@ class JoinString:
 
 @frozen
 class RegistryString:
-    """Where a standing registry is, with its operator's credential; travels as `RDZV_REGISTRY`."""
+    """Where a standing registry is, with the credential of its operator or of one of its tenants;
+    travels as `RDZV_REGISTRY`."""
 
     place: RegistryPlace
     credential: Credential
 
     def text(self) -> str:
         """One word, as `JoinString.text`."""
-        return _REGISTRY.pack({"w": self.place.to_json(), "g": base64url(self.credential.secret)})
+        key = "t" if self.credential.kind == "tenant" else "g"
+        return _REGISTRY.pack({"w": self.place.to_json(), key: base64url(self.credential.secret)})
 
     @staticmethod
     def parse(text: str) -> RegistryString:
         """The inverse of `text`; raises UsageError."""
-        place, credential = _REGISTRY.read(
-            text, lambda value: (RegistryPlace.from_json(value["w"]), _key(value["g"]))
+        return _REGISTRY.read(text, RegistryString._from_json)
+
+    @staticmethod
+    def _from_json(value: dict[str, Any]) -> RegistryString:
+        is_tenant = "t" in value
+        credential = Credential(
+            "tenant" if is_tenant else "registry", _key(value["t" if is_tenant else "g"])
         )
-        return RegistryString(place, Credential("registry", credential))
+        return RegistryString(RegistryPlace.from_json(value["w"]), credential)
 
 
 @frozen

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rendezvous.talk.certificate import key_from_secret, make_certificate, public_key_pin
-from rendezvous.talk.credentials import RunKeys, base64url, registry_credential
+from rendezvous.talk.credentials import Credential, RunKeys, base64url, registry_credential
 from rendezvous.talk.join_string import (
     JoinString,
     RegistryPlace,
@@ -35,6 +35,7 @@ PLACE = RegistryPlace(
 )
 JOIN = JoinString(PLACE, "r", "launch", 3, 2, KEYS.join_token(3, 2), KEYS.row_key, KEYS.probe_key)
 REGISTRY = RegistryString(PLACE, registry_credential(SECRET))
+TENANT = RegistryString(PLACE, Credential("tenant", SECRET))
 WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*\Z")
 
 
@@ -44,6 +45,12 @@ WORDS: dict[str, tuple[Callable[[], str], Callable[[str], Any], object]] = {
     "RDZV_TOKEN": (lambda: group_token_text(SECRET), parse_group_token, SECRET),
 }
 each_word = pytest.mark.parametrize("variable", WORDS)
+
+
+def test_a_tenants_word_is_that_of_a_registry_with_another_credential() -> None:
+    text = TENANT.text()
+    assert text.startswith("rdzvreg1-")
+    assert RegistryString.parse(text) == TENANT
 
 
 @each_word
