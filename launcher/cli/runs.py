@@ -390,6 +390,12 @@ def _journal(word: str, state_dir: Path | None) -> Path:
     Raises:
         UsageError: It is neither, and no path.
     """
+    if "://" in word:  # and not shown: it may have a password
+        raise UsageError(
+            "replay reads files, and no database",
+            hint="of a run at a standing registry, replay its launcher's recording: "
+            "rdzv replay STATE_DIR/RUN/recording.jsonl",
+        )
     path = Path(word)
     if "/" in word and os.path.isfile(path):
         return path

@@ -523,6 +523,13 @@ def test_a_run_is_replayed_by_its_id_whatever_has_its_name_where_the_command_sta
     assert asked == [str(kept), str(kept), str(kept), "llama", "llama"]
 
 
+def test_a_database_is_not_replayed_and_its_password_not_shown() -> None:
+    result = rdzv("replay", "postgresql://rdzv:canary@db1/rdzv")
+    assert result.exit_code == ExitCode.USAGE
+    assert "replay reads files, and no database" in result.stderr
+    assert "canary" not in result.output
+
+
 def test_the_newest_lines_of_each_log_are_shown(root: Path) -> None:
     state = launched(root)
     (state.logs / "node-0.log").write_bytes(b"1\n2\xff\n3\n")
