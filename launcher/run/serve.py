@@ -10,7 +10,7 @@ import os
 import signal
 from collections.abc import Mapping
 from dataclasses import replace
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import click
 
@@ -22,6 +22,7 @@ from launcher.run.registry_process import (
     write_config,
 )
 from launcher.settings import ServeSettings
+from launcher.show.installation import how_to_install
 from launcher.state.state_dir import StateDir
 from rendezvous.talk.credentials import registry_credential
 from rendezvous.talk.join_string import (
@@ -37,6 +38,7 @@ from worker.settings import state_home
 
 _FOLDER = "registry"
 _SCHEMES = ("postgresql", "postgres")
+_PASSWORDS = {"password", "sslpassword"}
 
 
 def serve(settings: ServeSettings, environ: Mapping[str, str], token: str | None) -> None:
@@ -125,7 +127,7 @@ def _shared_secret(settings: ServeSettings, token: str | None) -> bytes | None:
     if importlib.util.find_spec("asyncpg") is None:
         raise UsageError(
             "a journal in PostgreSQL needs asyncpg, which is not installed",
-            hint="pip install 'rdzv[postgres]'",
+            hint=how_to_install("postgres"),
         )
     if token is None:
         raise UsageError(
@@ -139,15 +141,16 @@ def _check_url(url: str) -> None:
     """Say what is wrong with it, without a word of what may be a password."""
     try:
         parts = urlsplit(url)
-        scheme, password, database = parts.scheme, parts.password, parts.path.strip("/")
+        scheme, database = parts.scheme, parts.path.strip("/")
+        has_password = parts.password is not None or _PASSWORDS & parse_qs(parts.query).keys()
     except ValueError:
-        scheme, password, database = "", None, ""
+        scheme, database, has_password = "", "", False
     if scheme not in _SCHEMES or not database:
         raise UsageError(
             "--journal is not the URL of a PostgreSQL database",
             hint="for example postgresql://rdzv@db1,db2/rdzv",
         )
-    if password is not None:
+    if has_password:
         raise UsageError(
             "--journal has a password, which every user of this machine could read",
             hint="leave it out of the URL, and set PGPASSFILE (or PGPASSWORD) instead",
