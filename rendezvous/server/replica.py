@@ -264,7 +264,8 @@ class Replica:
         if (error := self._unreadable.get(held.run)) is not None:
             return InternalError(error.message, hint=error.hint)
         member = None if held.owner is None else self.members.found(held.owner)
-        if member is not None and member.id != self.members.me:
+        # At this one's own address there was an earlier process of this replica.
+        if member is not None and member.address != self._address:
             return Moved(f"run '{held.run}' is at another replica", address=member.address)
         self._hurry.set()
         return Unavailable(f"run '{held.run}' is on its way to another replica")

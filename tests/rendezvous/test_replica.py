@@ -32,14 +32,14 @@ KEY = hkdf(SECRET, "nodes")
 class One:
     """One process of a replica."""
 
-    def __init__(self, engine: Engine, name: str) -> None:
+    def __init__(self, engine: Engine, name: str, at: str = "") -> None:
         clock = asyncio.get_running_loop().time
         self.name = name
         self.journal = EngineJournal(engine, name)
         self.service = Service(self.journal, KEY, OPERATOR.sha256(), clock=clock)
         doors = Doors(KEY, OPERATOR.sha256(), self.journal.read, clock, asyncio.sleep)
         self.replica = self.service.place = Replica(
-            self.journal, self.service.sequencer, doors, f"{name}:29600"
+            self.journal, self.service.sequencer, doors, f"{at or name}:29600"
         )
         self.task = asyncio.create_task(self.service.serve())
 
@@ -225,6 +225,22 @@ async def test_a_dead_machines_runs_are_taken_after_the_lease_and_no_node_is_giv
         for slot in (0, 1):
             await cluster.watch(DEMO, slot, 99)
     assert "lost" not in cluster.kinds()
+
+
+@virtually
+async def test_a_replica_that_was_started_again_does_not_send_nodes_to_its_former_self(
+    cluster: Cluster,
+) -> None:
+    await cluster.bring_to_running(at="b")
+    for name in "abc":
+        await cluster.all.pop(name).kill(machine=True)
+    again = cluster.all["b2"] = One(cluster.engine, "b2", at="b")
+    await asyncio.sleep(0.6)
+    with pytest.raises(Unavailable):
+        await again.service.place.find("demo", OPERATOR)
+    await cluster.settle()
+    await again.service.place.find("demo", OPERATOR)
+    assert cluster.owner() == "b2"
 
 
 @virtually
