@@ -2,11 +2,14 @@
 # your own training image; its packages stay as they are, and torchrun is the one on its PATH:
 #
 #   docker build --target rdzv --build-arg BASE=my-image -t my-image-rdzv .
+#
+# EXTRAS=launcher,postgres for the replicas of a standing registry.
 ARG BASE=python:3.12-slim
 
 FROM ${BASE} AS build
+ARG EXTRAS=launcher
 COPY . /rdzv
-RUN PIP_NO_CACHE_DIR=1 sh /rdzv/specs/install.sh
+RUN PIP_NO_CACHE_DIR=1 RDZV_EXTRAS=$EXTRAS sh /rdzv/specs/install.sh
 
 FROM ${BASE} AS rdzv
 # InfiniBand and RoCE from inside of a container: the verbs libraries, and ibv_devinfo to look.

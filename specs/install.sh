@@ -5,7 +5,8 @@
 #   PATH="$PATH:$(sh specs/install.sh)"                   from the checkout that this file lies in
 #   PATH="$PATH:$(sh install.sh rdzv-0.1.0-py3-none-any.whl)"    from a wheel file, or a folder
 #
-# RDZV_VENV says where to (/opt/rdzv; for others than root ~/.rdzv), RDZV_PYTHON by which Python.
+# RDZV_VENV says where to (/opt/rdzv; for others than root ~/.rdzv), RDZV_PYTHON by which Python,
+# RDZV_EXTRAS with which extras.
 # Several tasks may run it at once. An rdzv that is there, or on PATH, and has the source's code and
 # worker specs is taken as it is: an image that holds one needs no package index.
 set -eu
@@ -14,7 +15,7 @@ unset PYTHONPATH PYTHONHOME PIP_CONSTRAINT PIP_PREFIX PIP_REQUIRE_VIRTUALENV PIP
 
 source=${1:-$(cd "$(dirname "$0")/.." && pwd)}
 what=$source
-if [ -e "$source" ]; then what="$source[launcher]"; fi
+if [ -e "$source" ]; then what="$source[${RDZV_EXTRAS:-launcher}]"; fi
 home=${RDZV_VENV:-}
 if [ -z "$home" ] && [ "$(id -u)" -eq 0 ]; then home=/opt/rdzv; fi
 home=${home:-${HOME:?is not set: name a folder for rdzv with RDZV_VENV}/.rdzv}
@@ -44,7 +45,7 @@ digest() (
 fits() {
   said=$("$1" --version 2> /dev/null) || return 1
   case $said in *" from "*"'s packages)") ;; *) return 1 ;; esac
-  case $what:$said in *"[launcher]"*", a worker's packages)") return 1 ;; esac
+  case $what:$said in *"[launcher"*", a worker's packages)") return 1 ;; esac
   if [ ! -e "$source" ]; then # what pip is to look for; without ==, any version will do
     case $source in *==*) [ "rdzv ${source##*==}" = "${said%% from *}" ] ;; *) true ;; esac
     return

@@ -52,7 +52,11 @@ class Compose:
 
     def adapt_build(self, base: str) -> None:
         """The same for a build: from the tests' base image, on this machine's network."""
-        build = {"target": "rdzv", "network": "host", "args": {"BASE": base}}
+        build = {
+            "target": "rdzv",
+            "network": "host",
+            "args": {"BASE": base, "EXTRAS": "launcher,postgres"},
+        }
         self._override({"image": IMAGE, "build": build})
 
     def _override(self, service: dict[str, Any]) -> None:

@@ -18,9 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.launching import environment
+from tests.support.postgres import programs
 from tests.support.waiting import until
 
 TOOLS = ("dockerd", "docker", "docker-compose", "ip", "mmdebstrap", "nsenter", "unshare")
+HOST = "192.0.2.7"
+"""Of the engine's own host, in its network namespace."""
 _UP_SECONDS = 60.0
 _END_SECONDS = 60.0
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -131,7 +134,7 @@ def _namespace(name: str | None) -> Iterator[str | None]:
         # An address such as a machine has; containers reach it through their bridge.
         for words in (
             "link add eth0 type veth peer name wire",
-            "address add 192.0.2.7/24 dev eth0",
+            f"address add {HOST}/24 dev eth0",
             *(f"link set {interface} up" for interface in ("lo", "eth0", "wire")),
         ):
             subprocess.run(["ip", "-n", name, *words.split()], check=True)
@@ -148,6 +151,13 @@ def base_image(up: Engine, packed: Path) -> str:
     changes = [f"--change=ENV {name}={value}" for name, value in _pip_settings().items()]
     up.docker("import", *changes, str(packed), "rdzv-test-base")
     return "rdzv-test-base"
+
+
+def postgresql_image(up: Engine, packed: Path) -> str:
+    """Import a Debian with PostgreSQL, whose programs are on PATH as in the official image."""
+    path = f"/usr/lib/postgresql/{programs().parent.name}/bin:{_PATH}"
+    up.docker("import", f"--change=ENV PATH={path}", str(packed), "rdzv-test-postgresql")
+    return "rdzv-test-postgresql"
 
 
 def users_image(up: Engine, base: str, pin: str) -> str:

@@ -29,6 +29,11 @@ def debian(kept: Path) -> Path:
     return root_file_system(kept, "debian", f"ca-certificates,{rdma},python3,python3-venv")
 
 
+def postgresql(kept: Path) -> Path:
+    """The tar of this machine's Debian with its PostgreSQL."""
+    return root_file_system(kept, "postgresql", "postgresql")
+
+
 def root_file_system(kept: Path, name: str, packages: str) -> Path:
     """The tar of this machine's Debian with these packages, which trusts the same certificates."""
     release = Path("/etc/os-release").read_text()
@@ -74,6 +79,7 @@ def main() -> None:
     """Fetch all that is not there yet."""
     with fetching() as kept:
         print(debian(kept))
+        print(postgresql(kept))
         print(plugin_of_version_2(kept))
 
 

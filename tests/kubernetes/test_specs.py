@@ -134,6 +134,7 @@ VERSIONS = ["1.27", "1.29", "1.31", "1.33", "1.35", "1.37"]
 VENDORS = pytest.mark.schedulers
 CHECK = str(Path(__file__).parent / "check_schema.py")
 FOLDER = specs_folder() / "kubernetes"
+STANDING = specs_folder() / "standing" / "kubernetes.yaml"
 RUN = worker_run(UGLY, passed=UGLY)
 
 
@@ -160,6 +161,11 @@ def test_a_rendered_worker_run_fits_the_schemas(python: str, tmp_path: Path) -> 
 )
 def test_a_shipped_manifest_fits_the_schemas(python: str, name: str, versions: list[str]) -> None:
     assert faults(python, (FOLDER / name).read_text(encoding="utf-8"), versions) == []
+
+
+@VENDORS
+def test_the_standing_registry_fits_the_schemas(python: str) -> None:
+    assert faults(python, STANDING.read_text(encoding="utf-8"), VERSIONS) == []
 
 
 @VENDORS
