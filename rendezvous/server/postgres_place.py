@@ -168,7 +168,7 @@ def _hint(failures: Iterable[Exception]) -> str:
         for kinds, hint in (
             (
                 asyncpg.InvalidAuthorizationSpecificationError,
-                "check the user and the password, and pg_hba.conf on the server",
+                "check the user and the password (PGPASSFILE: mode 600), and pg_hba.conf there",
             ),
             (asyncpg.InvalidCatalogNameError, "create the database: createdb NAME"),
             (asyncpg.TooManyConnectionsError, "raise max_connections on the server"),
