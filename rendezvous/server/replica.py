@@ -252,8 +252,8 @@ class Replica:
             return why
         if not self._rescues.may(run, why, shown, unreached, now):
             return why
-        self._rescues.note(run, now)
         if run in await self._journal.claim([held]):
+            self._rescues.note(run, now)
             logger.warning("run %s: a node cannot reach %s; taken from there", run, why.address)
             self.counters["takeovers"] += 1
             self._load(run)

@@ -176,8 +176,10 @@ class RegistryClient:
             except Unavailable:
                 if self._unreached == refusal.address:  # whom we ask knows, and could not help
                     self.lines.try_elsewhere()
+                    raise
+                # Without a pause: the owner may have seen this node's connection close.
                 self._unreached = refusal.address
-                raise
+                return self.lines.stay(line)
         if isinstance(refusal, Unavailable) and refusal.told:
             self.lines.not_served(line)
         raise refusal

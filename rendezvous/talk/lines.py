@@ -74,6 +74,11 @@ class Lines:
         assert self.used is not None
         return self.used
 
+    def stay(self, line: Line) -> Line:
+        """Nobody could be reached where the client was sent: ask again who has sent it there."""
+        self.dial_again &= line is not self.used
+        return line
+
     def _keep(self, address: str, line: Line) -> None:
         """Use this line from now on.
 
