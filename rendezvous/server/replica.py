@@ -127,9 +127,8 @@ class Replica:
             return
         finally:
             self._claiming = set()
-        taken = sum(one.run in claimed and one.owner != self.members.me for one in wanted)
-        self.counters["takeovers"] += taken
-        if taken:
+        if taken := sum(one.run in claimed and one.owner != self.members.me for one in wanted):
+            self.counters["takeovers"] += taken
             logger.info("%d runs of replicas that are gone were taken over", taken)
         for holding in wanted:
             if holding.run in claimed:
@@ -170,12 +169,11 @@ class Replica:
 
     # --- loading ------------------------------------------------------------------------------
 
-    def _load(self, run: str) -> asyncio.Task[None]:
+    def _load(self, run: str) -> None:
         """Read a run that this replica has claimed; one that is being read is not read twice."""
-        if (task := self._loads.get(run)) is None:
-            task = self._loads[run] = asyncio.create_task(self._read(run))
-            task.add_done_callback(lambda _: self._loads.pop(run, None))
-        return task
+        if run not in self._loads:
+            self._loads[run] = asyncio.create_task(self._read(run))
+            self._loads[run].add_done_callback(lambda _: self._loads.pop(run, None))
 
     async def _read(self, run: str) -> None:
         try:
@@ -300,6 +298,7 @@ class Replica:
             yield
         finally:
             self._making[run] -= 1
+            self._making = +self._making  # without what is at 0
             is_made = run in self._sequencer.kept or self._is_busy(run)
             if not is_made and run in self._journal.epochs:
                 with contextlib.suppress(Unavailable):  # it stays with this replica, empty
@@ -349,7 +348,8 @@ class Replica:
             self._sequencer.kept.set_aside(run)
             return []
 
-        await self._sequencer.change(set_aside)
+        with contextlib.suppress(RegistryError):  # in doubt it goes as well, and is read anew
+            await self._sequencer.change(set_aside, about=run)
         await self._journal.hand_over(run, heir.id)
         self.counters["moves"] += 1
         words = f"run '{run}' is at another replica"

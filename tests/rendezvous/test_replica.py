@@ -14,6 +14,7 @@ from rendezvous.server.doors import Doors
 from rendezvous.server.live_run import LiveRun
 from rendezvous.server.replica import Replica
 from rendezvous.server.service import Service
+from rendezvous.server.shared_journal import Overtaken
 from rendezvous.talk.credentials import Credential, hkdf
 from rendezvous.wire.errors import Moved, NotFound, RegistryError, Unavailable
 from rendezvous.wire.reports import AckReport, ExitReport
@@ -521,3 +522,19 @@ async def test_who_asks_to_make_a_run_that_is_being_read_does_not_let_go_of_it(
     await asyncio.gather(*joins)
     await asyncio.sleep(10.0)
     assert cluster.engine.owners["demo"].owner == cluster.owner() == heir
+
+
+@virtually
+async def test_a_run_is_given_away_though_another_ones_commit_fails_meanwhile(
+    cluster: Cluster,
+) -> None:
+    other = Launch("other")
+    await cluster.create(at="b")
+    await cluster.create(other, at="b")
+    owners = cluster.engine.owners
+    owners["demo"] = type(owners["demo"])("demo", "a", 7)
+    b = cluster.all["b"]
+    join = b.service.join("demo", DEMO.token(0), DEMO.join(0))
+    lost, moved = await asyncio.gather(join, b.replica._move("other"), return_exceptions=True)
+    assert (type(lost), moved) == (Overtaken, None)
+    assert owners["other"].owner in ("a", "c")
