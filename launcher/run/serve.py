@@ -142,7 +142,8 @@ def _check_url(url: str) -> None:
     try:
         parts = urlsplit(url)
         scheme, database = parts.scheme, parts.path.strip("/")
-        has_password = parts.password is not None or _PASSWORDS & parse_qs(parts.query).keys()
+        in_query = _PASSWORDS & parse_qs(parts.query).keys()
+        has_password = parts.password is not None or bool(in_query)
     except ValueError:
         scheme, database, has_password = "", "", False
     if scheme not in _SCHEMES or not database:

@@ -10,6 +10,7 @@ import click
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import new_tenant_credential
 from rendezvous.talk.join_string import RegistryString
+from rendezvous.talk.tenants import put_tenant, remove_tenant, tenants_of
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.tenant import TenantLimits, TenantRequest, TenantStatus
 
@@ -47,7 +48,7 @@ async def add_tenant(
         rotate: Whether a known one gets another credential.
     """
     async with RegistryClient(registry.place, registry.credential) as client:
-        known = {one.name: one for one in await client.tenants()}.get(name)
+        known = {one.name: one for one in await tenants_of(client)}.get(name)
         if prefix is None and known is None:
             raise UsageError(
                 f"tenant '{name}' is new, and needs a --prefix for the IDs of its runs",
@@ -60,7 +61,7 @@ async def add_tenant(
             sha256=None if made is None else made.sha256(),
             limits=TenantLimits.model_validate({**before, **limits}),
         )
-        await client.put_tenant(name, asked)
+        await put_tenant(client, name, asked)
     if made is None:
         click.echo(
             f"rdzv: tenant '{name}' is changed and keeps its credential, which the registry cannot "
@@ -75,7 +76,7 @@ async def add_tenant(
 async def list_tenants(registry: RegistryString, *, as_json: bool) -> int:
     """Print all tenants, with what they use and may use."""
     async with RegistryClient(registry.place, registry.credential) as client:
-        found = await client.tenants()
+        found = await tenants_of(client)
     if as_json:
         click.echo(json.dumps([one.model_dump() for one in found], indent=1))
     elif not found:
@@ -89,7 +90,7 @@ async def list_tenants(registry: RegistryString, *, as_json: bool) -> int:
 async def revoke_tenant(registry: RegistryString, name: str) -> int:
     """Have a tenant refused from now on."""
     async with RegistryClient(registry.place, registry.credential) as client:
-        was = await client.remove_tenant(name)
+        was = await remove_tenant(client, name)
     click.echo(f"tenant '{name}' is revoked; runs in progress, which continue: {was.usage.runs}")
     return 0
 

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from rendezvous.compat import timeout
-from rendezvous.run import events
 from rendezvous.server.doors import Doors
+from rendezvous.server.loading import Loads
 from rendezvous.server.membership import BEAT_SECONDS, LEASE_SECONDS, Membership
 from rendezvous.server.owners import Owners
 from rendezvous.server.rescues import Rescues
@@ -18,8 +18,7 @@ from rendezvous.server.sequencer import Change, Sequencer
 from rendezvous.server.shared_journal import Beat, Holding, SharedJournal
 from rendezvous.server.waiters import Waiters
 from rendezvous.talk.credentials import Credential
-from rendezvous.wire.errors import InternalError, Moved, RegistryError, Unavailable, UsageError
-from rendezvous.wire.run import Phase
+from rendezvous.wire.errors import InternalError, Moved, RegistryError, Unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -53,12 +52,11 @@ class Replica:
         self._changed = Waiters()
         self._hurry = asyncio.Event()
         self._owners = Owners(journal.owner)
-        self._loads: dict[str, asyncio.Task[None]] = {}
+        self._loads = Loads(journal, sequencer, self._changed.wake_all, self._give_up)
         self._making: Counter[str] = Counter()
         self._claiming: set[str] = set()
         self._claims: list[asyncio.Task[None]] = []
         """The one that is under way, or was last."""
-        self._unreadable: dict[str, UsageError] = {}
         self._rescues = Rescues()
         self.is_draining = self._has_left = False
         self.counters = sequencer.counters
@@ -77,7 +75,8 @@ class Replica:
                         await self._hurry.wait()
         finally:
             self._owners.cancel()
-            for task in [*self._loads.values(), *self._claims]:
+            self._loads.cancel()
+            for task in self._claims:
                 task.cancel()
 
     async def _beat(self) -> None:
@@ -132,7 +131,7 @@ class Replica:
             logger.info("%d runs of replicas that are gone were taken over", taken)
         for holding in wanted:
             if holding.run in claimed:
-                self._load(holding.run)
+                self._loads.begin(holding.run)
             else:
                 self._give_up(holding.run)
         self._changed.wake_all()
@@ -155,9 +154,9 @@ class Replica:
         """Those that were claimed, and could not be read."""
         kept, retention = self._sequencer.kept, self._sequencer.retention
         for run in list(self._journal.epochs):
-            is_busy = self._is_busy(run) or run in self._unreadable or retention.is_going(run)
+            is_busy = self._is_busy(run) or run in self._loads.unreadable or retention.is_going(run)
             if run not in kept and not is_busy:
-                self._load(run)
+                self._loads.begin(run)
 
     def _give_up(self, run: str) -> None:
         """Another replica has it."""
@@ -166,53 +165,6 @@ class Replica:
             logger.warning("run %s has gone to another replica", run)
             self._rescues.note(run, self._clock())
         self._sequencer.kept.let_go(run, Unavailable(f"run '{run}' is now at another replica"))
-
-    # --- loading ------------------------------------------------------------------------------
-
-    def _load(self, run: str) -> None:
-        """Read a run that this replica has claimed; one that is being read is not read twice."""
-        if run not in self._loads:
-            self._loads[run] = asyncio.create_task(self._read(run))
-            self._loads[run].add_done_callback(lambda _: self._loads.pop(run, None))
-
-    async def _read(self, run: str) -> None:
-        try:
-            await self._take(run)
-        except Unavailable as exc:  # the next beat claims it again
-            logger.warning("run %s could not be taken over yet: %s", run, exc.message)
-        except RegistryError as exc:
-            logger.error("run %s cannot be served: %s", run, exc)
-        except UsageError as exc:
-            logger.error("run %s cannot be read: %s", run, exc)
-            self._unreadable[run] = exc
-        self._changed.wake_all()
-
-    async def _take(self, run: str) -> None:
-        """Serve the run, once it is durable that this replica does.
-
-        Raises Unavailable, or UsageError where its records cannot be read.
-        """
-        kept = self._sequencer.kept
-        records = await self._journal.read(run)
-        fresh = await kept.replayed(records)
-        if fresh is None:
-            kept.let_go(run, Unavailable(f"run '{run}' was not made"))
-            await self._journal.hand_over(run, None)
-            return
-        if fresh.run.phase is Phase.FINISHED:  # nothing is written any more: a claim is, too
-            held = Holding(run, self.members.me, self._journal.epochs.get(run, 0))
-            if run not in await self._journal.claim([held]):
-                self._give_up(run)
-                return
-
-        def taken(_: float) -> list[Change]:
-            live = kept.take(fresh, records[-1].at)
-            if live.run.phase is Phase.FINISHED:
-                live.publish(live.now())
-                return []
-            return [Change(live, events.Restarted())]
-
-        await self._sequencer.change(taken, about=run)
 
     # --- where a run is -----------------------------------------------------------------------
 
@@ -254,12 +206,12 @@ class Replica:
             self._rescues.note(run, now)
             logger.warning("run %s: a node cannot reach %s; taken from there", run, why.address)
             self.counters["takeovers"] += 1
-            self._load(run)
+            self._loads.begin(run)
         return Unavailable(f"run '{run}' is on its way to another replica")
 
     def _owned(self, held: Holding) -> RegistryError:
         """Why a run is not here that has an owner."""
-        if (error := self._unreadable.get(held.run)) is not None:
+        if (error := self._loads.unreadable.get(held.run)) is not None:
             return InternalError(error.message, hint=error.hint)
         member = None if held.owner is None else self.members.found(held.owner)
         # At this one's own address there was an earlier process of this replica.

@@ -19,8 +19,6 @@ from typing import TypeVar
 from rendezvous.compat import TaskGroup, timeout
 from rendezvous.run import events
 from rendezvous.run.events import Event
-from rendezvous.run.leases import SWEEP_SECONDS
-from rendezvous.run.protocol import due, launcher_gone
 from rendezvous.server.clock import RegistryClock
 from rendezvous.server.journal import Journal, Record
 from rendezvous.server.live_run import LiveRun
@@ -29,6 +27,7 @@ from rendezvous.server.meters import Meters
 from rendezvous.server.options import Options
 from rendezvous.server.retention import Retention
 from rendezvous.server.runs import Runs
+from rendezvous.server.sweep import due_now, seconds_until_sweep
 from rendezvous.server.tenants import Tenants
 from rendezvous.wire.errors import (
     InternalError,
@@ -38,7 +37,6 @@ from rendezvous.wire.errors import (
     Unavailable,
 )
 from rendezvous.wire.run import Phase
-from rendezvous.wire.words import printable
 
 logger = logging.getLogger(__name__)
 
@@ -47,8 +45,6 @@ T = TypeVar("T")
 _BATCH = 1_000
 _MOST_QUEUED = 100_000
 _MAY_WAIT_SECONDS = 0.01
-_LAUNCHER_SECONDS = 120.0
-_LEAST_PAUSE_SECONDS = 0.01
 _FAILED = "the registry failed; see its log"
 _COUNTERS = (
     "joins",
@@ -371,41 +367,15 @@ class Sequencer:
 
     async def _sweep(self) -> None:
         while True:
-            pause, began = self._pause(), self.meters.clock()
+            pause, began = seconds_until_sweep(self.runs.values()), self.meters.clock()
             await asyncio.sleep(pause)
             self.meters.woke(began + pause)
             if not self.standstill:
                 with contextlib.suppress(RegistryError):  # logged; the next sweep decides again
                     await self.change(self._decide_sweep)
 
-    def _pause(self) -> float:
-        """Seconds until the next sweep: a node whose connection has closed is judged when it is
-        due, since all others wait for that; when many are, together."""
-        lives = (live for live in self.runs.values() if not live.has_ended)
-        due = min((live.leases.until_closed(live.now()) for live in lives), default=SWEEP_SECONDS)
-        return min(SWEEP_SECONDS, max(due, _LEAST_PAUSE_SECONDS))
-
     def _decide_sweep(self, _: float) -> list[Change]:
-        changes = []
-        for live in self.runs.values():
-            if live.has_ended:
-                continue
-            now = live.now()
-            found = [_with_trouble(event, live, now) for event in due(live.run, now, live.leases)]
-            if now - live.launcher_at > _LAUNCHER_SECONDS:
-                found += launcher_gone(live.run)
-            found += live.stalling.events(live.run, now)
-            found += live.pacing.events(live.run, now)
-            changes += [Change(live, event) for event in found]
-        return changes
-
-
-def _with_trouble(event: Event, live: LiveRun, now: float) -> Event:
-    """A time-out, with what the registry itself had meanwhile."""
-    trouble = live.trouble(now)
-    if not trouble or not isinstance(event, events.TimedOut):
-        return event
-    return event.model_copy(update={"trouble": printable(trouble, 600)})
+        return [Change(live, event) for live, event in due_now(self.runs.values())]
 
 
 def _answer(command: _Command) -> None:

@@ -56,7 +56,6 @@ from rendezvous.wire.run import (
     SlotNews,
 )
 from rendezvous.wire.table import EndpointTable
-from rendezvous.wire.tenant import TenantList, TenantRequest, TenantStatus
 from rendezvous.wire.types import Problem
 from rendezvous.wire.watch import LONGEST_POLL_SECONDS, NodeView, OtherDigest
 from rendezvous.wire.words import printable
@@ -365,18 +364,6 @@ class RegistryClient:
                 ) from exc
 
     # --- what a registry's operator says ------------------------------------------------------
-
-    async def tenants(self) -> list[TenantStatus]:
-        """All tenants of the registry, and what they use."""
-        return (await self.ask(TenantList, "GET", "/v1/tenants")).tenants
-
-    async def put_tenant(self, name: str, tenant: TenantRequest) -> TenantStatus:
-        """Add a tenant, or change one; raises TenantClash."""
-        return await self.ask(TenantStatus, "PUT", f"/v1/tenants/{name}", tenant)
-
-    async def remove_tenant(self, name: str) -> TenantStatus:
-        """Have a tenant refused from now on; raises NotFound."""
-        return await self.ask(TenantStatus, "DELETE", f"/v1/tenants/{name}")
 
     async def events(self, run: str, after: int = 0) -> AsyncGenerator[EventLine, None]:
         """The run's events as they happen, until the run is over."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rendezvous.server import sequencer
+from rendezvous.server import sweep
 from rendezvous.server.bereft import launcher_ended
 from rendezvous.server.journal import Record
 from rendezvous.serving.connection import CloseReason, Connection
@@ -91,7 +91,7 @@ async def test_what_a_watch_brings_is_written_with_what_comes_next(
 ) -> None:
     """Each write to a slow disk would delay the go; who has said it waits for news in any case."""
     monkeypatch.setattr(sequencer, "_MAY_WAIT_SECONDS", 600.0)
-    monkeypatch.setattr(sequencer, "SWEEP_SECONDS", 600.0)
+    monkeypatch.setattr(sweep, "SWEEP_SECONDS", 600.0)
     await served.restart()  # nor does a sweep come in between
     await served.bring_to(Phase.ARMING, DEMO, 4)
     host, written = served.host(DEMO), len(served.journal.batches)

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 from rendezvous.server.app import make_app
 from rendezvous.server.routes import ROUTES
 from rendezvous.talk.credentials import SERVER_NAME, Credential, new_tenant_credential
+from rendezvous.talk.tenants import put_tenant, remove_tenant
 from rendezvous.wire.errors import Moved, TenantClash, TooManyRequests, TooManyRuns, Unauthorized
 from rendezvous.wire.run import Phase
 from rendezvous.wire.tenant import TenantLimits, TenantRequest, Usage
@@ -212,7 +213,7 @@ async def test_a_team_goes_to_any_process_lists_all_its_runs_and_is_revoked_at_e
         for number in range(2):
             await cluster.wait_until_ready(number)
         async with cluster.client_of(0) as operator:
-            await operator.put_tenant("team", asked)
+            await put_tenant(operator, "team", asked)
         await asyncio.sleep(_BEATS_SECONDS)
         clients = [one.client(team) for one in cluster.all]
         for number, client in enumerate(clients):
@@ -225,7 +226,7 @@ async def test_a_team_goes_to_any_process_lists_all_its_runs_and_is_revoked_at_e
             with pytest.raises(TooManyRuns, match="has 2 runs in progress"):
                 await client.create("team-2", Launch("team-2").spec(2))
         async with cluster.client_of(1) as operator:
-            assert (await operator.remove_tenant("team")).usage.runs == 2
+            assert (await remove_tenant(operator, "team")).usage.runs == 2
             await asyncio.sleep(_BEATS_SECONDS)
             for client in clients:
                 with pytest.raises(Unauthorized):

@@ -260,10 +260,12 @@ _EDITS = {
     ],
     "rendezvous/server/sequencer.py": [
         ("what waits is not written", "records += self._decide_all(more, touched)", "self._decide_all(more, touched)"),
-        ("queued for ever", "_LAUNCHER_SECONDS = 120.0", "_LAUNCHER_SECONDS = 1e9"),
         ("answers before the commit", "errors = await asyncio.shield(writing)", "errors = {}"),
         ("no rebuild", "            await self.kept.rebuild(name)\n", ""),
         ("failed commits answered", "self.error = self.error or found", "pass"),
+    ],
+    "rendezvous/server/sweep.py": [
+        ("queued for ever", "_LAUNCHER_SECONDS = 120.0", "_LAUNCHER_SECONDS = 1e9"),
     ],
     "rendezvous/server/retention.py": [
         ("forgotten at once", "> _KEEP_FINISHED_SECONDS", "> 0"),

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import pytest
 from starlette.types import ASGIApp, Message
 
-from rendezvous.server import retention, sequencer
+from rendezvous.server import retention, sweep
 from rendezvous.server.journal import Journal, MemoryJournal, Record, by_run
 from rendezvous.server.live_run import LiveRun
 from rendezvous.server.options import Options
@@ -204,7 +204,7 @@ class Served:
 
 async def serving(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
     """For `pytest.fixture`: a service that looks at its clock so often that nobody waits for it."""
-    monkeypatch.setattr(sequencer, "SWEEP_SECONDS", 0.005)
+    monkeypatch.setattr(sweep, "SWEEP_SECONDS", 0.005)
     monkeypatch.setattr(retention, "_LOOK_SECONDS", 0.005)
     made = Served(TroubledJournal(), FakeClock())
     made.start()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rendezvous.server.journal import Record, by_run
 from rendezvous.server.shared_journal import Beat, Holding, InDoubt, Member, Overtaken
 from rendezvous.wire.errors import RegistryError, StorageFull, Unavailable
+from rendezvous.wire.tenant import Tenant
 from tests.simulation.replicas.judge import Judge
 from tests.support.shared_engine import AWAY, Engine, Row
 from tests.support.virtual_time import VirtualLoop
@@ -223,7 +224,18 @@ class SimJournal:
         except Unavailable as exc:
             return dict.fromkeys(epochs, InDoubt(exc.message))
 
-    async def beat(self, address: str, *, lease_seconds: float, drains: bool = False) -> Beat:
+    async def tenants(self) -> list[Tenant]:
+        return []
+
+    async def put_tenant(self, tenant: Tenant) -> None:
+        raise NotImplementedError
+
+    async def remove_tenant(self, name: str) -> bool:
+        raise NotImplementedError
+
+    async def beat(
+        self, address: str, *, lease_seconds: float, drains: bool = False, usage: object = None
+    ) -> Beat:
         asked = dict(self.epochs)
 
         def work() -> Beat:
