@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rendezvous.server import sweep
+from rendezvous.server import sequencer, sweep
 from rendezvous.server.bereft import launcher_ended
 from rendezvous.server.journal import Record
 from rendezvous.serving.connection import CloseReason, Connection
