@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rendezvous.server.membership import LEASE_SECONDS
+from rendezvous.server.membership import JUDGE_SECONDS
 from rendezvous.talk.credentials import new_secret
 from rendezvous.talk.join_string import group_token_text
 from tests.docker.compose import IMAGE, Compose
@@ -108,6 +108,7 @@ def standing(docker: Engine, compose_2: Compose) -> Iterator[Standing]:
         yield made
     finally:
         made.call("down", "--volumes", "--timeout", "5")
+        docker.remove_all()
 
 
 def launch(standing: Standing, folder: Path) -> Outcome:
@@ -128,7 +129,7 @@ def test_a_launch_outlives_two_owners_and_a_standby(standing: Standing, tmp_path
     assert standing.ask(following) == ["db2", "db3"]
     assert standing.ask("SHOW synchronous_standby_names") == ["ANY 1 (db1, db2, db3)"]
     standing.run_as_a_pod()
-    time.sleep(LEASE_SECONDS)
+    time.sleep(JUDGE_SECONDS)
     with ThreadPoolExecutor() as pool:
         launched = pool.submit(launch, standing, tmp_path)
         until(lambda: launched.done() or "joined" in standing.kinds())

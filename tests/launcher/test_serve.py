@@ -20,7 +20,7 @@ import asyncpg
 import pytest
 
 from rendezvous.server.journal import Record
-from rendezvous.server.membership import BEAT_SECONDS, LEASE_SECONDS
+from rendezvous.server.membership import BEAT_SECONDS, JUDGE_SECONDS
 from rendezvous.server.postgres_schema import READ
 from rendezvous.server.replay import replay
 from rendezvous.talk.credentials import new_secret
@@ -35,7 +35,7 @@ from worker.offer.ports import find_free
 
 URL = "postgresql://rdzv@db1,db2/rdzv"
 HUSH = "canary-PASSWORD"
-JUDGES_AFTER = LEASE_SECONDS + 2 * BEAT_SECONDS
+JUDGES_AFTER = JUDGE_SECONDS + BEAT_SECONDS
 """Seconds after its start in which a replica replaces nobody."""
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from launcher.schedulers.shipped import specs_folder
-from rendezvous.server.membership import LEASE_SECONDS
+from rendezvous.server.membership import JUDGE_SECONDS
 from rendezvous.server.replica import _DRAIN_SECONDS
 from rendezvous.wire.run import DEFAULT_PORT
 from tests.support.launching import RDZV
@@ -61,7 +61,7 @@ def test_each_kind_of_start_leaves_time_to_give_the_runs_away() -> None:
         int(unit[1]),
     ]
     assert min(graces) > 2 * _DRAIN_SECONDS
-    assert replicas["spec"]["minReadySeconds"] > LEASE_SECONDS
+    assert replicas["spec"]["minReadySeconds"] > JUDGE_SECONDS
 
 
 def test_the_unit_is_one_to_systemd(tmp_path: Path) -> None:
