@@ -7,7 +7,6 @@ only where this replica's epoch is in that row: see `shared_journal`.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -16,8 +15,8 @@ from typing import Any
 from rendezvous.server import postgres_schema as sql
 from rendezvous.server import postgres_tenants
 from rendezvous.server.journal import Record, by_run
+from rendezvous.server.postgres_beats import Beats
 from rendezvous.server.postgres_line import LIMIT_SECONDS, Line, T, Work
-from rendezvous.server.postgres_members import Row, Witness, is_alive
 from rendezvous.server.postgres_place import Place, asyncpg
 from rendezvous.server.quotas import usages_text
 from rendezvous.server.shared_journal import (
@@ -25,14 +24,11 @@ from rendezvous.server.shared_journal import (
     Beat,
     Holding,
     InDoubt,
-    Member,
     Overtaken,
     Usages,
 )
 from rendezvous.wire.errors import RegistryError, StorageFull, Unavailable, UsageError
 from rendezvous.wire.tenant import Tenant
-
-_BURIED_LEASES = 10
 
 
 class PostgresJournal:
@@ -48,8 +44,7 @@ class PostgresJournal:
         self._place = place
         self._id = id
         self._appends = Line(place)
-        # A beat need not outlive the primary, and must not wait for a standby.
-        self._beats = Line(place, {"synchronous_commit": "local"}, greet=self._begin_session)
+        self._beats = Beats(place, id)
         self._asks = Line(place)
         self._drops = Line(place)
         self._appending = asyncio.Lock()
@@ -57,8 +52,6 @@ class PostgresJournal:
         self._held: dict[str, int] = {}  # the epochs of the runs that are claimed
         self._claiming: Counter[str] = Counter()
         self._doubtful: set[str] = set()
-        self._session = 0
-        self._witness = Witness()
 
     @classmethod
     async def open(cls, dsn: str, id: str) -> PostgresJournal:  # noqa: A002
@@ -90,6 +83,7 @@ class PostgresJournal:
         except UsageError:
             await journal.close()
             raise
+        journal._place.conceal()
         return journal
 
     @property
@@ -266,7 +260,7 @@ class PostgresJournal:
         held = dict(self._held)
         row = address, drains, usages_text(dict(usage))
         members, owned, tenants = await self._ask(
-            self._beats, partial(self._report, row, lease_seconds)
+            self._beats.line, partial(self._beats.report, row, lease_seconds)
         )
         own = {one.run: one.epoch for one in owned if one.owner == self._id}
         lost = {
@@ -284,40 +278,16 @@ class PostgresJournal:
             tenants=tenants,
         )
 
-    async def _report(
-        self, row: tuple[str, bool, str], lease_seconds: float, connection: Any
-    ) -> tuple[tuple[Member, ...], list[Holding], int]:
-        address, *more = row
-        now, tenants = await connection.fetchrow(sql.BEAT, self._id, address, self._session, *more)
-        rows = [Row(**row) for row in await connection.fetch(sql.MEMBERS, sql.LOCKS)]
-        members = self._witness.members(rows, now=now, lease_seconds=lease_seconds)
-        longest = _BURIED_LEASES * lease_seconds
-        gone = {member.id for member in members if member.silent_seconds > longest}
-        if gone:
-            beats = {row.id: row.beat for row in rows if row.id in gone}
-            await connection.execute(sql.BURY, list(beats), list(beats.values()))
-        alive = [member.id for member in members if is_alive(member, lease_seconds)]
-        owned = await connection.fetch(sql.OWNED, self._id, alive)
-        there = tuple(m for m in members if m.id not in gone)
-        return there, [Holding(*row) for row in owned], tenants
-
-    async def _begin_session(self, connection: Any) -> None:
-        """A lock that ends with the connection; its key is a new one, as the server may not yet
-        have noticed the end of the last."""
-        self._witness.new_session()
-        self._session = 1 + secrets.randbelow(2**31 - 1)
-        await connection.execute(sql.SESSION, sql.LOCKS, self._session)
-
     async def leave(self) -> None:
         """See the protocol."""
-        await self._ask(self._beats, lambda one: one.execute(sql.LEAVE, self._id))
-        await self._beats.close()
+        await self._ask(self._beats.line, lambda one: one.execute(sql.LEAVE, self._id))
+        await self._beats.line.close()
 
     async def close(self) -> None:
         """Wait for what is being written, then close all connections."""
         if self._under_way:
             await asyncio.wait(self._under_way, timeout=LIMIT_SECONDS)
-        for line in (self._appends, self._asks, self._drops, self._beats):
+        for line in (self._appends, self._asks, self._drops, self._beats.line):
             await line.close()
         if self._under_way:
             await asyncio.wait(self._under_way)

@@ -6,6 +6,7 @@ A DSN has a password: no text that is made here has any part of one.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 import socket
@@ -20,11 +21,13 @@ try:
 except ImportError:  # an extra: `open` of the journal says how to install it
     asyncpg = None
 
+logger = logging.getLogger(__name__)
+
 CONNECT_SECONDS = 3.0
 """Of each host of a DSN: one that is off must not keep the next one from being asked."""
 DSN_HINT = (
-    "write it as postgresql://USER:PASSWORD@HOST:5432/DATABASE, special characters of the password "
-    "as %XX; several hosts are separated by commas"
+    "write it as postgresql://USER@HOST:5432/DATABASE, several hosts separated by commas; the "
+    "password belongs in PGPASSFILE"
 )
 _DEAD_SECONDS = 3
 _SESSION = {
@@ -59,11 +62,18 @@ class Place:
     def __init__(self, dsn: str) -> None:
         self.text = without_password(dsn)
         self._dsns = _by_host(dsn)
+        self._is_concealed = False
+        self._logged = ""
         named = "target_session_attrs=" in dsn or "PGTARGETSESSIONATTRS" in os.environ
         self._primary = {} if named else {"target_session_attrs": "primary"}
 
     def __repr__(self) -> str:
         return f"Place({self.text})"
+
+    def conceal(self) -> None:
+        """From now on what goes wrong is told to nodes and teams, whom it does not concern where
+        the database is: the log has that."""
+        self.text, self._is_concealed = "of this registry", True
 
     async def connect(self, settings: Mapping[str, str]) -> Any:
         """A new connection with these settings of the server's, by the first host that gives one.
@@ -85,10 +95,13 @@ class Place:
                 failures[host] = exc
         # Outside of the handler: what asyncpg says of a DSN that it cannot read may have parts of
         # the password, and must not be shown as the cause.
-        raise Unavailable(
-            f"the journal {self.text} cannot be reached: {_words(failures)}",
-            hint=_hint(failures.values()),
-        )
+        words, hint = _words(failures), _hint(failures.values())
+        if not self._is_concealed:
+            raise Unavailable(f"the journal {self.text} cannot be reached: {words}", hint=hint)
+        if words != self._logged:
+            logger.warning("the journal cannot be reached: %s; %s", words, hint)
+            self._logged = words
+        raise Unavailable(f"the journal {self.text} cannot be reached")
 
     async def _connected(self, host: str, dsn: str, settings: Mapping[str, str]) -> Any:
         connection = await asyncpg.connect(
@@ -99,6 +112,7 @@ class Place:
         )
         _notice_death(connection)
         self._dsns = {host: dsn, **self._dsns}  # the first one to ask next time
+        self._logged = ""
         return connection
 
 

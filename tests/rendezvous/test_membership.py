@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from rendezvous.server.membership import BEAT_SECONDS, LEASE_SECONDS, Membership, heir
+from rendezvous.server.membership import (
+    BEAT_SECONDS,
+    JUDGE_SECONDS,
+    LEASE_SECONDS,
+    Membership,
+    heir,
+)
 from rendezvous.server.shared_journal import Beat, Holding, Member
 
 RUNS = [f"run-{number}" for number in range(300)]
@@ -39,15 +45,15 @@ def test_a_replica_is_sure_of_its_runs_for_a_lease_from_when_it_sent_its_beat() 
     assert not one.is_sure(10.0 + LEASE_SECONDS)
 
 
-def test_who_has_just_come_back_judges_nobody_for_a_lease() -> None:
+def test_who_has_just_come_back_judges_nobody_for_a_while() -> None:
     said = beat(member("a"), member("dead", 99.0), left=("x",), given=("y",))
-    one = beating(LEASE_SECONDS - BEAT_SECONDS, said)
-    assert one.claims(said, LEASE_SECONDS - 0.01) == [Holding("y", "a", 1)]
-    one = beating(LEASE_SECONDS, said)
-    assert {holding.run for holding in one.claims(said, LEASE_SECONDS)} == {"x", "y"}
+    one = beating(JUDGE_SECONDS - BEAT_SECONDS, said)
+    assert one.claims(said, JUDGE_SECONDS - 0.01) == [Holding("y", "a", 1)]
+    one = beating(JUDGE_SECONDS, said)
+    assert {holding.run for holding in one.claims(said, JUDGE_SECONDS)} == {"x", "y"}
     one.missed()
-    one.beaten(LEASE_SECONDS + 0.1, said)
-    assert one.claims(said, LEASE_SECONDS + 0.1) == [Holding("y", "a", 1)]
+    one.beaten(JUDGE_SECONDS + 0.1, said)
+    assert one.claims(said, JUDGE_SECONDS + 0.1) == [Holding("y", "a", 1)]
 
 
 def test_a_gap_between_beats_that_is_as_long_as_a_lease_counts_as_one_that_failed() -> None:

@@ -1,0 +1,60 @@
+"""One replica's beats in PostgreSQL: its row, the session that ends with it, and what both show."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from rendezvous.server import postgres_schema as sql
+from rendezvous.server.postgres_line import Line
+from rendezvous.server.postgres_members import Row, Witness, is_alive
+from rendezvous.server.postgres_place import Place
+from rendezvous.server.shared_journal import Holding, Member
+
+_BURIED_LEASES = 10
+Report = tuple[tuple[Member, ...], list[Holding], int]
+"""The members, the runs that are its own or nobody's, and how often the tenants have changed."""
+
+
+class Beats:
+    """The connection for them, whose session the others watch.
+
+    Args:
+        place: Where the database is.
+        id: Of this replica.
+    """
+
+    def __init__(self, place: Place, id: str) -> None:  # noqa: A002
+        self._id = id
+        # A beat need not outlive the primary, and must not wait for a standby.
+        self.line = Line(place, {"synchronous_commit": "local"}, greet=self._begin_session)
+        self._session = 0
+        self._witness = Witness()
+
+    async def report(
+        self, row: tuple[str, bool, str], lease_seconds: float, connection: Any
+    ) -> Report:
+        """Write its row: its address, whether it drains and what its tenants use; and look around.
+
+        Who has been silent for long is removed.
+        """
+        address, *more = row
+        now, tenants = await connection.fetchrow(sql.BEAT, self._id, address, self._session, *more)
+        rows = [Row(**row) for row in await connection.fetch(sql.MEMBERS, sql.LOCKS)]
+        members = self._witness.members(rows, now=now, lease_seconds=lease_seconds)
+        longest = _BURIED_LEASES * lease_seconds
+        gone = {member.id for member in members if member.silent_seconds > longest}
+        if gone:
+            beats = {row.id: row.beat for row in rows if row.id in gone}
+            await connection.execute(sql.BURY, list(beats), list(beats.values()))
+        alive = [member.id for member in members if is_alive(member, lease_seconds)]
+        owned = await connection.fetch(sql.OWNED, self._id, alive)
+        there = tuple(m for m in members if m.id not in gone)
+        return there, [Holding(*row) for row in owned], tenants
+
+    async def _begin_session(self, connection: Any) -> None:
+        """A lock that ends with the connection; its key is a new one, as the server may not yet
+        have noticed the end of the last."""
+        self._witness.new_session()
+        self._session = 1 + secrets.randbelow(2**31 - 1)
+        await connection.execute(sql.SESSION, sql.LOCKS, self._session)
