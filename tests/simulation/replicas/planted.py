@@ -33,7 +33,6 @@ _EDITS = {
         ("told before it is durable", "live = kept.take(fresh, records[-1].at)", "live = kept.take(fresh, records[-1].at)\n            live.publish(live.now())"),
         ("what is lost is kept", "for run in beat.lost:", "for run in ():"),
         ("doubts are not looked into", "wanted = [*self._doubtful(), ", "wanted = ["),
-        ("claims that failed are forgotten", "        self._load_again()\n", ""),
         ("an end keeps its runs", "for run in runs:\n                        await self._move(run)", "break"),
     ],
     "rendezvous/server/membership.py": [
@@ -52,16 +51,12 @@ _EDITS = {
         ("told what is under way", "if not all(live.is_durable for live in lives):", "if False:"),
     ],
     "rendezvous/server/runs.py": [
-        ("no leases after a takeover", "        live.grant_leases(live.now())\n        self.here[live.run.id] = live", "        self.here[live.run.id] = live"),
         ("who waits is not told of a move", "        if live is not None:\n            live.leave(why)", "        if live is not None:\n            live.away = why"),
         ("the doubtful is served", "            self.set_aside(name)\n            live.leave(why)\n", ""),
     ],
     "rendezvous/server/live_run.py": [
         ("every replica's clock is the run's", "return self._clock() + self.offset", "return self._clock()"),
         ("what was read is not made", '        """That it was made is durable: the one before it will not be back."""\n        self._replaced = None', '        """That it was made is durable."""'),
-    ],
-    "rendezvous/server/retention.py": [
-        ("forgotten before its end is durable", "live.has_ended and live.is_durable", "live.has_ended"),
     ],
 }
 # fmt: on
