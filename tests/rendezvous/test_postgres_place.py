@@ -91,8 +91,8 @@ async def test_a_right_password_of_any_characters_opens_it(postgres: Postgres, d
     await journal.close()
 
 
-async def test_what_is_said_once_it_is_open_has_no_password_either(
-    postgres: Postgres, dsn: str
+async def test_once_it_is_open_only_the_log_says_where_it_is_without_the_password(
+    postgres: Postgres, dsn: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     journal = await PostgresJournal.open(dsn.replace("rdzv@", f"rdzv:{SECRET}@"), ME)
     database = dsn.rpartition("/")[2]
@@ -100,8 +100,13 @@ async def test_what_is_said_once_it_is_open_has_no_password_either(
     for _ in range(2):
         with pytest.raises(Unavailable) as failure:
             await journal.owner("r")
-        assert SECRET not in "".join(traceback.format_exception(failure.value))
-    assert "does not exist" in failure.value.message
+        told = "".join(traceback.format_exception(failure.value))
+        assert SECRET not in told
+        assert "127.0.0.1" not in failure.value.message
+        assert failure.value.message == "the journal of this registry cannot be reached"
+    (line,) = [record.getMessage() for record in caplog.records]  # once for the same cause
+    assert f'database "{database}" does not exist' in line
+    assert SECRET not in line
     await journal.close()
 
 
