@@ -12,9 +12,10 @@ import contextlib
 import json
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from rendezvous.compat import timeout
 from rendezvous.talk.certificate import make_shared_certificate
@@ -90,13 +91,40 @@ class Cluster:
         one.wait_until_up()
 
 
+def listening(count: int) -> list[socket.socket]:
+    """A socket for each."""
+    return [socket.create_server(("127.0.0.1", 0), backlog=512) for _ in range(count)]
+
+
 @contextlib.contextmanager
-def replicas(folder: Path, dsn: str, count: int = 3, *, tls: bool = True) -> Iterator[Cluster]:
-    """Replicas that have been started; ended and forgotten afterwards."""
+def replicas(
+    folder: Path,
+    dsn: str,
+    count: int = 3,
+    *,
+    tls: bool = True,
+    sockets: Sequence[socket.socket] = (),
+    doors: Sequence[int] = (),
+    dsns: Sequence[str] = (),
+    **config: Any,
+) -> Iterator[Cluster]:
+    """Replicas that have been started; ended and forgotten afterwards.
+
+    Args:
+        folder: Of their files.
+        dsn: Of their journal.
+        count: How many.
+        tls: Whether they have a certificate.
+        sockets: Where they listen.
+        doors: The ports at which nodes reach them, where something stands before those.
+        dsns: The journal as each of them reaches it.
+        config: More for their `ServerConfig`.
+    """
     secret = new_secret()
     made = make_shared_certificate(secret)
-    sockets = [socket.create_server(("127.0.0.1", 0), backlog=512) for _ in range(count)]
-    addresses = tuple(f"127.0.0.1:{sock.getsockname()[1]}" for sock in sockets)
+    sockets = sockets or listening(count)
+    ports = doors or [sock.getsockname()[1] for sock in sockets]
+    addresses = tuple(f"127.0.0.1:{port}" for port in ports)
     trust = RegistryPlace(addresses, 1, "certificate", made.der, replicas=True)
     place = trust if tls else replace(trust, trust="plain", proof=b"")
     cluster = Cluster(folder, dsn, secret, place)
@@ -104,10 +132,10 @@ def replicas(folder: Path, dsn: str, count: int = 3, *, tls: bool = True) -> Ite
         for number, sock in enumerate(sockets):
             own = folder / str(number)
             own.mkdir()
-            values = {
+            values: dict[str, Any] = {
                 "key": hkdf(secret, "nodes").hex(),
                 "admin_sha256": registry_credential(secret).sha256(),
-                "shared_journal": dsn,
+                "shared_journal": dsns[number] if dsns else dsn,
                 "address": addresses[number],
             }
             if tls:
@@ -115,7 +143,7 @@ def replicas(folder: Path, dsn: str, count: int = 3, *, tls: bool = True) -> Ite
                 (own / "key.pem").write_bytes(made.key_pem)
                 values["certificate"] = str(own / "certificate.pem")
                 values["certificate_key"] = str(own / "key.pem")
-            (own / "config.json").write_text(json.dumps(values))
+            (own / "config.json").write_text(json.dumps(values | config))
             port = sock.getsockname()[1]
             alone = replace(place, addresses=("127.0.0.1",), port=port, replicas=False)
             one = Registry(own, sock, secret, alone)

@@ -1,0 +1,286 @@
+"""Three replicas on a primary with two standbys: what happens to runs while parts of that fail.
+
+Many runs stand in every phase before the go and after it; half of them go on while something is
+broken, the others when it is mended. Nobody may be given up, nothing that was acknowledged be lost,
+and the journal holds it afterwards, by the product's own replay. Replicas say nothing to each
+other: what is between them is the engine, and a partition among them has no other effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rendezvous.talk.join_string import RegistryString
+from tests.support.disks import fill, small_disk
+from tests.support.gates import Gate
+from tests.support.launching import launching, shell
+from tests.support.missing import give_up
+from tests.support.nightly import ROUNDS, but_at_night
+from tests.support.postgres import Postgres, one_primary
+from tests.support.replicas import Cluster, listening, replicas
+from tests.support.standing import Runs, check_journal
+
+pytestmark = [
+    pytest.mark.faults,
+    pytest.mark.timeout(300),
+    pytest.mark.xdist_group("replicas"),  # each is as much as two cores can carry
+]
+
+RUNS = 12 if ROUNDS == 1 else 200
+REPLICAS = 3
+JUDGES_SECONDS = 3.5
+"""After its start a replica judges nobody for so long."""
+
+
+@dataclass
+class World:
+    """All of it.
+
+    Attributes:
+        primary: The engine; another server once that was lost.
+        wires: Between each replica and the first primary.
+        doors: Between the nodes and each replica.
+    """
+
+    folder: Path
+    primary: Postgres
+    standbys: list[Postgres]
+    database: str
+    cluster: Cluster
+    wires: list[Gate]
+    doors: list[Gate]
+
+    def end(self, number: int, how: int = signal.SIGKILL) -> Awaitable[int]:
+        """End a replica."""
+        return asyncio.to_thread(self.cluster.end, number, how)
+
+    async def start(self, number: int) -> None:
+        """Start it again, and wait until it beats."""
+        await asyncio.to_thread(self.cluster.start, number)
+        await self.cluster.wait_until_ready(number)
+
+    def signal(self, number: int, signal_number: int) -> None:
+        """Send a replica a signal."""
+        os.kill(self.cluster.all[number].pid, signal_number)
+
+
+@contextlib.asynccontextmanager
+async def world(
+    folder: Path, *, standbys: int = 2, tablespace: Path | None = None, **config: Any
+) -> AsyncIterator[World]:
+    """A primary with its standbys, and replicas behind gates, which may judge each other."""
+    async with contextlib.AsyncExitStack() as stack:
+        primary = stack.enter_context(one_primary())
+        names = ["one", "two"][:standbys]
+        followers = [await asyncio.to_thread(primary.standby, name) for name in names]
+        if followers:
+            await primary.wait_for_one_of(*names)
+        database = await primary.new_database()
+        if tablespace is not None:
+            await primary.execute(f"CREATE TABLESPACE small LOCATION '{tablespace}'")
+            await primary.execute(f"ALTER DATABASE {database} SET TABLESPACE small")
+        sockets = listening(REPLICAS)
+        gates = [Gate(primary.port) for _ in sockets]
+        wires = [await stack.enter_async_context(gate) for gate in gates]
+        gates = [Gate(sock.getsockname()[1]) for sock in sockets]
+        doors = [await stack.enter_async_context(gate) for gate in gates]
+        others = "".join(f",127.0.0.1:{one.port}" for one in followers)
+        dsns = [
+            primary.dsn(database, port=wire.port).replace(
+                f":{wire.port}", f":{wire.port}{others}", 1
+            )
+            for wire in wires
+        ]
+        ports = [one.port for one in doors]
+        made = replicas(folder, "", REPLICAS, sockets=sockets, doors=ports, dsns=dsns, **config)
+        # Its processes are waited for while the gates pass on what they say.
+        cluster = await asyncio.to_thread(made.__enter__)
+        stack.push(made)
+        for number in range(REPLICAS):
+            await cluster.wait_until_ready(number)
+        yield World(folder, primary, followers, database, cluster, wires, doors)
+
+
+# What is done to it; replica 0 has a third of the runs.
+
+
+async def kill(w: World) -> None:
+    await w.end(0)
+    await asyncio.sleep(3)
+    await w.start(0)
+
+
+async def stop(w: World) -> None:
+    w.signal(0, signal.SIGSTOP)
+    await asyncio.sleep(10)
+    w.signal(0, signal.SIGCONT)
+    await asyncio.sleep(2)
+
+
+async def cut_from_engine(w: World) -> None:
+    w.wires[0].shut()
+    await asyncio.sleep(8)
+    w.wires[0].open()
+    await asyncio.sleep(2)
+
+
+async def cut_from_nodes(w: World) -> None:
+    w.doors[0].shut()
+    await asyncio.sleep(25)  # longer than the lease of a node
+    w.doors[0].open()
+
+
+async def refuse_nodes(w: World) -> None:
+    """As what stands before a replica does when it ends: it closes all connections."""
+    w.doors[0].refuse()
+    await asyncio.sleep(25)
+
+
+async def lose_primary(w: World) -> None:
+    await asyncio.to_thread(w.primary.kill)
+    await asyncio.sleep(2)
+    received = [await one.execute("SELECT pg_last_wal_receive_lsn() - '0/0'") for one in w.standbys]
+    best = w.standbys[received.index(max(received))]
+    await best.execute("ALTER SYSTEM SET synchronous_standby_names = ''")
+    await asyncio.to_thread(best.promote)
+    w.primary = best
+    await asyncio.sleep(3)
+
+
+async def lose_standby(w: World) -> None:
+    await asyncio.to_thread(w.standbys[0].kill)
+    await asyncio.sleep(5)
+
+
+async def fill_disk(w: World) -> None:
+    filler = await asyncio.to_thread(fill, w.folder / "small")
+    await asyncio.sleep(6)
+    filler.unlink()
+    await asyncio.sleep(2)
+
+
+async def forbid_writes(w: World) -> None:
+    for word in ("on", "off"):
+        await w.primary.execute(f"ALTER SYSTEM SET default_transaction_read_only = {word}")
+        await w.primary.execute("SELECT pg_reload_conf()")
+        await asyncio.sleep(5)
+
+
+async def slow_commits(w: World) -> None:
+    for _ in range(3):
+        for one in w.standbys:
+            one.pause()
+        await asyncio.sleep(2)
+        for one in w.standbys:
+            one.resume()
+        await asyncio.sleep(1)
+
+
+async def lose_answers(w: World) -> None:
+    for _ in range(3):
+        for wire in w.wires:
+            await wire.lose_an_answer()
+        await asyncio.sleep(1)
+
+
+async def upgrade(w: World) -> None:
+    for number in range(REPLICAS):
+        assert await w.end(number, signal.SIGTERM) in (0, -signal.SIGTERM)
+        await w.start(number)
+
+
+async def leave_engine(w: World) -> None:
+    """The whole engine, for longer than any lease."""
+    w.primary.pause()
+    await asyncio.sleep(20 if ROUNDS == 1 else 60)
+    w.primary.resume()
+
+
+FAULTS: dict[str, Callable[[World], Awaitable[None]]] = {
+    "owner killed": kill,
+    "owner stopped": stop,
+    "cut from the engine": cut_from_engine,
+    "cut from the nodes": cut_from_nodes,
+    "refused to the nodes": refuse_nodes,
+    "primary lost": lose_primary,
+    "standby lost": lose_standby,
+    "read-only": forbid_writes,
+    "commits of 2 s": slow_commits,
+    "answers lost": lose_answers,
+    "upgrade": upgrade,
+    "engine away": leave_engine,
+}
+EACH_PUSH = ("owner killed", "primary lost", "answers lost")
+
+
+async def disturb(w: World, fault: Callable[[World], Awaitable[None]]) -> None:
+    """Half of the runs go on during the fault, the others after it."""
+    async with Runs(RUNS) as runs:
+        began = asyncio.get_running_loop().time()
+        await runs.start(w.cluster)
+        await asyncio.sleep(JUDGES_SECONDS - (asyncio.get_running_loop().time() - began))
+        breaking = asyncio.ensure_future(fault(w))
+        await asyncio.sleep(0.2)
+        # Every phase is in both halves: there are four, and each has an even number of runs.
+        runs.go_on(slice(0, RUNS // 2))
+        await breaking
+        runs.go_on()
+        await runs.end()
+        print(f"{fault.__name__}: longest time between two answers to a node: {runs.longest:.2f} s")
+        await runs.check(w.primary, w.database)
+
+
+@pytest.mark.parametrize("name", but_at_night(FAULTS, *EACH_PUSH))
+async def test_no_run_is_disturbed_and_nothing_acknowledged_is_lost(
+    tmp_path: Path, name: str
+) -> None:
+    # Behind what may close connections a registry is started so; else a node has a second.
+    config: dict[str, Any] = {"trust_close": FAULTS[name] is not refuse_nodes}
+    async with world(tmp_path, **config) as made:
+        await disturb(made, FAULTS[name])
+
+
+@pytest.mark.nightly
+async def test_a_full_disk_of_the_engine_delays_runs_and_no_more() -> None:
+    if os.geteuid() != 0:
+        give_up("a small disk needs root")
+    with tempfile.TemporaryDirectory(prefix="rdzv-disk-") as name:
+        folder = Path(name)  # not one of pytest's: the engine's user does not get there
+        folder.chmod(0o755)
+        with small_disk(folder / "small") as disk:
+            inner = disk / "space"
+            inner.mkdir()
+            shutil.chown(inner, "postgres")
+            async with world(folder, standbys=0, tablespace=inner) as made:
+                await disturb(made, fill_disk)
+
+
+@pytest.mark.nightly
+async def test_a_run_of_real_agents_goes_on_when_its_owner_is_killed(tmp_path: Path) -> None:
+    async with world(tmp_path) as made:
+        place = RegistryString(made.cluster.place, made.cluster.operator)
+        command = shell(f"while [ ! -e {tmp_path}/go ]; do sleep 0.1; done")
+        options, state = ("--nnodes", "2", "--framework", "command"), tmp_path / "state"
+        with launching(
+            state, *options, command=command, env={"RDZV_REGISTRY": place.text()}
+        ) as launch:
+            owner = await made.cluster.owner("r")
+            await asyncio.sleep(JUDGES_SECONDS)
+            await made.end(owner)
+            await asyncio.sleep(2)
+            (tmp_path / "go").touch()
+            outcome = await asyncio.to_thread(launch.finish)
+        assert outcome.code == 0, outcome.err
+        kinds = (await check_journal(made.primary, made.database, ["r"]))["r"]
+        assert kinds["restarted", None] == 1
