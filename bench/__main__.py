@@ -10,7 +10,19 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from bench import agents, idle, looks, machines, mesh, output, paces, pages, restarts, starts
+from bench import (
+    agents,
+    idle,
+    looks,
+    machines,
+    mesh,
+    output,
+    paces,
+    pages,
+    restarts,
+    standing,
+    starts,
+)
 from bench.hosts import name_mapped_loopback
 from bench.machine import describe, watching
 from bench.meeting import Times, meeting
@@ -185,6 +197,8 @@ def run(plan: Plan) -> None:
         _measure(report, partial(paces.of_judge, nodes, plan.agent_rounds))
     _measure(report, partial(machines.of_registry, plan.looks[-1], plan.agent_rounds))
     for work in pages.works(plan.pages, pages.QUICK if plan.mode else pages.FULL):
+        _measure(report, work)
+    for work in standing.works(standing.QUICK if plan.mode else standing.FULL):
         _measure(report, work)
     _figures(report, plan)
 

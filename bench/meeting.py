@@ -62,10 +62,11 @@ _BETWEEN_LOOKS_SECONDS = 6.0
 class Meeting:
     """A registry and the nodes that come to it."""
 
-    def __init__(self, registry: Registry, crowd: Crowds, nodes: int) -> None:
+    def __init__(self, registry: Registry, crowd: Crowds, nodes: int, name: str = "round") -> None:
         self.registry = registry
         self.nodes = nodes
         self._crowd = crowd
+        self._name = name
         self._rounds = 0
 
     def open(self) -> None:
@@ -193,7 +194,7 @@ class Meeting:
     def _begin(self, **more: Any) -> RunKeys:
         """Make the next run, and have the nodes write their joins."""
         self._rounds += 1
-        keys = self.registry.keys(f"round-{self._rounds}", f"launch{self._rounds:08d}")
+        keys = self.registry.keys(f"{self._name}-{self._rounds}", f"launch{self._rounds:08d}")
         self.registry.create(keys, self.nodes, **more)
         names = {"run": keys.run, "launch_id": keys.launch_id}
         self._crowd.order("prepare", secret=keys.secret.hex(), **names)
@@ -212,11 +213,11 @@ class Meeting:
 
 @contextlib.contextmanager
 def meeting(
-    nodes: int, *, tls: bool = False, journal: str = "sqlite", processes: int = 1
+    nodes: int, *, tls: bool = False, journal: str = "sqlite", processes: int = 1, dsn: str = ""
 ) -> Iterator[Meeting]:
     """A registry with a crowd before its door."""
     with (
-        serving(tls=tls, journal=journal) as registry,
+        serving(tls=tls, journal=journal, dsn=dsn) as registry,
         crowds(registry.place, nodes, processes) as crowd,
     ):
         yield Meeting(registry, crowd, nodes)

@@ -122,23 +122,32 @@ def raise_file_limit() -> None:
 
 
 @contextlib.contextmanager
-def serving(*, tls: bool, journal: str, module: Sequence[str] = ()) -> Iterator[Registry]:
+def serving(
+    *, tls: bool, journal: str, module: Sequence[str] = (), dsn: str = ""
+) -> Iterator[Registry]:
     """A registry that serves; ended afterwards.
 
     Args:
         tls: With the launch's own certificate, as beyond loopback.
-        journal: `sqlite`, as every launch has it, or `memory`.
+        journal: `sqlite`, as every launch has it, `memory`, or `postgres`, as a replica has it.
         module: Runs in place of our own command: a profiler around the registry.
+        dsn: Where PostgreSQL is.
     """
     with tempfile.TemporaryDirectory(prefix="rdzv-bench-") as folder:
         state = StateDir(Path(folder), "bench")
         state.acquire()
         secret = state.secret()
         place = write_config(state, secret, tls=tls)
-        if journal == "memory":
-            config = json.loads((state.path / "registry.json").read_text())
-            state.write_json("registry.json", config | {"journal": None})
         with listen(29_700, address="127.0.0.1", exact=False) as sock:
+            if journal != "sqlite":
+                config = json.loads((state.path / "registry.json").read_text())
+                config |= {"journal": None}
+                if dsn:
+                    config |= {
+                        "shared_journal": dsn,
+                        "address": f"127.0.0.1:{sock.getsockname()[1]}",
+                    }
+                state.write_json("registry.json", config)
             command = server_command(state, sock.fileno())
             if module:
                 own = command[command.index("_registry") + 1 :]

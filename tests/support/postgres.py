@@ -43,12 +43,20 @@ _SETTINGS = {
 }
 
 
+def missing() -> str:
+    """Why no server can be started here; empty: one can."""
+    return "" if _installed() else "PostgreSQL is not installed: apt install postgresql"
+
+
 def programs() -> Path:
     """Where PostgreSQL's programs are; gives the test up where there are none."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
-    if not found:
-        give_up("PostgreSQL is not installed: apt install postgresql")
-    return found[-1].parent
+    if why := missing():
+        give_up(why)
+    return _installed()[-1].parent
+
+
+def _installed() -> list[Path]:
+    return sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
 
 
 def _as_postgres() -> list[str]:
