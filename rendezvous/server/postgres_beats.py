@@ -6,6 +6,7 @@ import secrets
 from typing import Any
 
 from rendezvous.server import postgres_schema as sql
+from rendezvous.server.membership import BEAT_LIMIT_SECONDS
 from rendezvous.server.postgres_line import Line
 from rendezvous.server.postgres_members import Row, Witness, is_alive
 from rendezvous.server.postgres_place import Place
@@ -27,7 +28,12 @@ class Beats:
     def __init__(self, place: Place, id: str) -> None:  # noqa: A002
         self._id = id
         # A beat need not outlive the primary, and must not wait for a standby.
-        self.line = Line(place, {"synchronous_commit": "local"}, greet=self._begin_session)
+        self.line = Line(
+            place,
+            {"synchronous_commit": "local"},
+            greet=self._begin_session,
+            limit_seconds=BEAT_LIMIT_SECONDS,
+        )
         self._session = 0
         self._witness = Witness()
 

@@ -42,6 +42,7 @@ class Line:
         place: Where the database is.
         settings: Of the session, beside those that every one has.
         greet: What is done first on each new connection.
+        limit_seconds: Of each call; that of all lines, if not given.
     """
 
     def __init__(
@@ -50,10 +51,12 @@ class Line:
         settings: Mapping[str, str] | None = None,
         *,
         greet: Work[None] | None = None,
+        limit_seconds: float | None = None,
     ) -> None:
         self._place = place
         self._settings = settings or {}
         self._greet = greet
+        self._limit = limit_seconds
         self._connection: Any = None
         self._order = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -109,11 +112,12 @@ class Line:
         self._is_unsure = False
         task = asyncio.ensure_future(work(connection))
         task.add_done_callback(_look_at)
-        done, _ = await asyncio.wait({task}, timeout=LIMIT_SECONDS)
+        limit = self._limit or LIMIT_SECONDS
+        done, _ = await asyncio.wait({task}, timeout=limit)
         if not done:
             self._keep(asyncio.create_task(self._end(connection.get_server_pid())))
             connection.terminate()
-            raise self._lost(f"it did not answer within {LIMIT_SECONDS:g} s")
+            raise self._lost(f"it did not answer within {limit:g} s")
         try:
             answer = task.result()
         except _REFUSALS as exc:

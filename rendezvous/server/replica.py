@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from rendezvous.compat import timeout
 from rendezvous.server.doors import Doors
 from rendezvous.server.loading import Loads
-from rendezvous.server.membership import BEAT_SECONDS, LEASE_SECONDS, Membership
+from rendezvous.server.membership import BEAT_LIMIT_SECONDS, BEAT_SECONDS, LEASE_SECONDS, Membership
 from rendezvous.server.owners import Owners
 from rendezvous.server.rescues import Rescues
 from rendezvous.server.sequencer import Change, Sequencer
@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 PATIENCE_SECONDS = 1.5
 """How long a request waits for its run: less than its sender waits for the answer."""
 _LOOK_SECONDS = 0.25
+_LEAST_PAUSE_SECONDS = 0.1
 _DRAIN_SECONDS = 10.0
 _CUT_OFF = "this replica of the registry cannot reach its journal"
 
@@ -70,8 +71,9 @@ class Replica:
             while not self._has_left:
                 self._hurry.clear()
                 await self._beat()
+                await asyncio.sleep(_LEAST_PAUSE_SECONDS)  # however many are in a hurry
                 with contextlib.suppress(TimeoutError):
-                    async with timeout(BEAT_SECONDS):
+                    async with timeout(BEAT_SECONDS - _LEAST_PAUSE_SECONDS):
                         await self._hurry.wait()
         finally:
             self._owners.cancel()
@@ -82,7 +84,7 @@ class Replica:
     async def _beat(self) -> None:
         sent, usage = self._clock(), self._sequencer.tenants.usage()
         try:
-            async with timeout(LEASE_SECONDS):
+            async with timeout(BEAT_LIMIT_SECONDS):
                 beat = await self._journal.beat(
                     self._address, lease_seconds=LEASE_SECONDS, drains=self.is_draining, usage=usage
                 )
@@ -93,7 +95,7 @@ class Replica:
         except Unavailable as exc:
             self._cut_off(exc.message)
         except TimeoutError:
-            self._cut_off(f"it has not answered for {LEASE_SECONDS:g} s")
+            self._cut_off(f"it has not answered for {BEAT_LIMIT_SECONDS:g} s")
         self._changed.wake_all()
 
     def _cut_off(self, why: str) -> None:
@@ -302,8 +304,11 @@ class Replica:
 
         with contextlib.suppress(RegistryError):  # in doubt it goes as well, and is read anew
             await self._sequencer.change(set_aside, about=run)
-        await self._journal.hand_over(run, heir.id)
-        self.counters["moves"] += 1
+        try:
+            await self._journal.hand_over(run, heir.id)
+            self.counters["moves"] += 1
+        except Unavailable as exc:  # if it is not given by now, it is taken once this one has left
+            logger.warning("run %s: %s", run, exc.message)
         words = f"run '{run}' is at another replica"
         self._sequencer.kept.let_go(run, Moved(words, address=heir.address))
         self._changed.wake_all()

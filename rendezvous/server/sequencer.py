@@ -282,14 +282,21 @@ class Sequencer:
         """What was decided of these runs does not count."""
         for name, error in errors.items():
             logger.error("run %s was not written to the journal: %s", name, error)
-            if isinstance(error, Unavailable):
+            if isinstance(error, Unavailable) or not await self._rebuilt(name):
                 self.kept.doubt(name, error)
                 continue
-            await self.kept.rebuild(name)
             if (live := self.runs.get(name)) is not None:
                 live.unwritten.failed(
                     f"{error.message}; {error.hint}".removesuffix("; "), live.now()
                 )
+
+    async def _rebuilt(self, name: str) -> bool:
+        """Whether the run could be read; a journal that is shared may be away by now."""
+        try:
+            await self.kept.rebuild(name)
+        except Unavailable:
+            return False
+        return True
 
     async def _take_more(
         self, batch: list[_Command], touched: dict[str, int], records: list[Record]

@@ -16,7 +16,7 @@ from rendezvous.server.replica import Replica
 from rendezvous.server.service import Service
 from rendezvous.server.shared_journal import Overtaken
 from rendezvous.talk.credentials import Credential, hkdf
-from rendezvous.wire.errors import Moved, NotFound, RegistryError, Unavailable
+from rendezvous.wire.errors import Moved, NotFound, RegistryError, StorageFull, Unavailable
 from rendezvous.wire.reports import AckReport, ExitReport
 from rendezvous.wire.run import Phase
 from rendezvous.wire.watch import NodeView
@@ -538,3 +538,25 @@ async def test_a_run_is_given_away_though_another_ones_commit_fails_meanwhile(
     lost, moved = await asyncio.gather(join, b.replica._move("other"), return_exceptions=True)
     assert (type(lost), moved) == (Overtaken, None)
     assert owners["other"].owner in ("a", "c")
+
+
+@virtually
+async def test_a_run_whose_commit_failed_is_read_once_the_journal_is_there_again(
+    cluster: Cluster,
+) -> None:
+    await cluster.create(at="b")
+    b = cluster.all["b"]
+    read = b.journal.read
+
+    async def away(run: str) -> Any:
+        b.journal.read = read  # type: ignore[method-assign]
+        raise Unavailable("it is away")
+
+    b.journal.read = away  # type: ignore[method-assign]
+    cluster.engine.is_full = True
+    with pytest.raises(StorageFull):
+        await b.service.join("demo", DEMO.token(0), DEMO.join(0))
+    assert "demo" in b.service.sequencer.kept.doubtful
+    cluster.engine.is_full = False
+    await cluster.join(DEMO, 0, at="b")
+    assert (cluster.owner(), cluster.kinds()) == ("b", ["created", "restarted", "joined"])

@@ -261,7 +261,7 @@ _EDITS = {
     "rendezvous/server/sequencer.py": [
         ("what waits is not written", "records += self._decide_all(more, touched)", "self._decide_all(more, touched)"),
         ("answers before the commit", "errors = await asyncio.shield(writing)", "errors = {}"),
-        ("no rebuild", "            await self.kept.rebuild(name)\n", ""),
+        ("no rebuild", "            await self.kept.rebuild(name)\n", "            pass\n"),
         ("failed commits answered", "self.error = self.error or found", "pass"),
     ],
     "rendezvous/server/sweep.py": [

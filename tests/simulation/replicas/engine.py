@@ -107,7 +107,6 @@ class SimEngine(Engine):
         if self.owners.get(run) != Holding(run, me, epoch):
             return False
         self.owners[run] = Holding(run, to, epoch + 1)
-        self.judge.given[run] = self.loop.time()
         return True
 
     def drop(self, me: str, epochs: Mapping[str, int]) -> None:
@@ -260,7 +259,10 @@ class SimJournal:
 
     async def hand_over(self, run: str, to: str | None) -> bool:
         epoch = self.epochs.pop(run, -1)
-        return await self._ask("hand_over", lambda: self.engine.hand_over(self.id, run, epoch, to))
+        given = await self._ask("hand_over", lambda: self.engine.hand_over(self.id, run, epoch, to))
+        if given:
+            self.engine.judge.given[run] = self.engine.loop.time()
+        return given
 
     async def leave(self) -> None:
         await self._ask("leave", lambda: self.engine.replicas.pop(self.id, None))

@@ -28,12 +28,14 @@ _EDITS = {
     ],
     "rendezvous/server/replica.py": [
         ("read before the claim", "claimed = await self._journal.claim(wanted)\n        except",
-         "self._early = {one.run: await self._journal.read(one.run) for one in wanted}\n            claimed = await self._journal.claim(wanted)\n        except"),
-        ("read before the claim", "records = await self._journal.read(run)", "records = getattr(self, '_early', {}).pop(run, None) or await self._journal.read(run)"),
-        ("told before it is durable", "live = kept.take(fresh, records[-1].at)", "live = kept.take(fresh, records[-1].at)\n            live.publish(live.now())"),
+         "self._loads.early = {one.run: await self._journal.read(one.run) for one in wanted}\n            claimed = await self._journal.claim(wanted)\n        except"),
         ("what is lost is kept", "for run in beat.lost:", "for run in ():"),
         ("doubts are not looked into", "wanted = [*self._doubtful(), ", "wanted = ["),
         ("an end keeps its runs", "for run in runs:\n                        await self._move(run)", "break"),
+    ],
+    "rendezvous/server/loading.py": [
+        ("read before the claim", "records = await self._journal.read(run)", "records = getattr(self, 'early', {}).pop(run, None) or await self._journal.read(run)"),
+        ("told before it is durable", "live = kept.take(fresh, records[-1].at)", "live = kept.take(fresh, records[-1].at)\n            live.publish(live.now())"),
     ],
     "rendezvous/server/membership.py": [
         ("judged as soon as the engine is back", "self.is_sure(now) and now - self.unbroken_since >= JUDGE_SECONDS", "self.is_sure(now)"),
@@ -44,7 +46,7 @@ _EDITS = {
     "rendezvous/server/sequencer.py": [
         ("in doubt is written", "errors = await asyncio.shield(writing)",
          "errors = {run: why for run, why in (await asyncio.shield(writing)).items() if type(why).__name__ != 'InDoubt'}"),
-        ("in doubt is not written", "if isinstance(error, Unavailable):\n                self", "if type(error).__name__ == 'Overtaken':\n                self"),
+        ("in doubt is not written", "if isinstance(error, Unavailable) or", "if type(error).__name__ == 'Overtaken' or"),
         ("time goes on without the engine", "self.clock.hold()", "pass"),
         ("time stands still for ever", "self.clock.go_on()", "pass"),
         ("a move is an end", "if self.kept.goes_on(live):", "if False:"),

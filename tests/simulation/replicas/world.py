@@ -269,6 +269,8 @@ class World:
 
     def _is_well(self, name: str | None) -> bool:
         process = self._all[name or ""]
+        if process.name not in self.engine.replicas:  # it has left, with what it could not give
+            return False
         well = self.loop.time() - process.well_since > LEASE_SECONDS + 1.0
         return process.machine.alive and not process.machine.paused and well
 
