@@ -27,6 +27,8 @@ PATIENCE_SECONDS = 1.5
 _LOOK_SECONDS = 0.25
 _LEAST_PAUSE_SECONDS = 0.1
 _DRAIN_SECONDS = 10.0
+_STAY_SECONDS = 0.5
+"""After the last run was given away: a node that asked nothing just then is told where it is."""
 _CUT_OFF = "this replica of the registry cannot reach its journal"
 
 
@@ -282,10 +284,12 @@ class Replica:
                 await self._beat()
                 # what is being made or read goes as well: who has it next finds it in the journal
                 await asyncio.gather(*self._claims)
+                had = bool(self._journal.epochs)
                 while (runs := list(self._journal.epochs)) and self.members.heir(runs[0]):
                     for run in runs:
                         await self._move(run)
                     await asyncio.gather(*self._claims)
+                await asyncio.sleep(_STAY_SECONDS if had else 0.0)
         except (TimeoutError, RegistryError) as exc:
             logger.warning("not all runs could be given to other replicas: %s", exc or "too slow")
         self._has_left = True

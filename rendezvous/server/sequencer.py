@@ -283,7 +283,7 @@ class Sequencer:
         for name, error in errors.items():
             logger.error("run %s was not written to the journal: %s", name, error)
             if isinstance(error, Unavailable) or not await self._rebuilt(name):
-                self.kept.doubt(name, error)
+                self.kept.doubt(name, Unavailable(error.message, hint=error.hint))
                 continue
             if (live := self.runs.get(name)) is not None:
                 live.unwritten.failed(

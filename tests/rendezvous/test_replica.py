@@ -325,7 +325,12 @@ async def test_a_replica_that_ends_gives_its_runs_away_without_an_error(cluster:
     watching = [asyncio.create_task(watch(launch)) for launch in launches]
     await asyncio.sleep(1.0)
     began = asyncio.get_running_loop().time()
-    await cluster.all["b"].replica.drain()
+    draining = asyncio.create_task(cluster.all["b"].replica.drain())
+    await asyncio.sleep(0.4)
+    with pytest.raises(Moved):  # one that did not watch just then
+        await cluster.found(cluster.all["b"], launches[0])
+    assert not draining.done()
+    await draining
     assert asyncio.get_running_loop().time() - began < 1.0
     with pytest.raises(Moved):
         await cluster.all["b"].service.create("late", Launch("late").spec(2))
