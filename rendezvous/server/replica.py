@@ -308,6 +308,7 @@ class Replica:
 
         with contextlib.suppress(RegistryError):  # in doubt it goes as well, and is read anew
             await self._sequencer.change(set_aside, about=run)
+        self._sequencer.kept.set_aside(run)  # also where nothing can be decided
         try:
             await self._journal.hand_over(run, heir.id)
             self.counters["moves"] += 1

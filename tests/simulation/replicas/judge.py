@@ -155,6 +155,11 @@ class Judge:
             for each in [*shadow.former.values(), shadow]:
                 self._forgotten[run, each.launch] = each
 
+    def was_forgotten(self, run: str, launch: str) -> bool:
+        """Whether this launch had ended, and was removed: runs are kept for seconds here, for an
+        hour else."""
+        return (run, launch) in self._forgotten
+
     def committed(self, record: Record, epoch: int, newest: int) -> None:
         """This is durable now, written by the owner of that epoch; the newest one is `newest`."""
         self.records += 1
