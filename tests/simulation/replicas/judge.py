@@ -46,6 +46,10 @@ NodeKey = tuple[str, str, int]
 """Run, launch, slot."""
 
 
+_ROUND_SECONDS = 6.0
+"""To ask all replicas, of which two may not answer: with a shorter lease that may be too late."""
+
+
 @dataclass
 class Asking:
     """When a node has asked.
@@ -234,7 +238,7 @@ class Judge:
             return
         asking = self.askings.get((shadow.run.id, shadow.launch, event.slot))
         now, lease = self._now(), shadow.run.spec.limits.lease_seconds
-        if asking is None or self.isolated_until >= now - lease:
+        if asking is None or self.isolated_until >= now - lease or lease < _ROUND_SECONDS:
             return
         if asking.kept_asking(now - lease, now):
             self.fail("I6", f"run {shadow.run.id}: slot {event.slot} is lost: {event.reason}")

@@ -73,6 +73,9 @@ class Process:
         self.journal = SimJournal(world.engine, self)
         self.service = Service(self.journal, KEY, OPERATOR.sha256(), clock=self.clock)
         doors = Doors(KEY, OPERATOR.sha256(), self.journal.read, self.clock, asyncio.sleep)
+        # a registry that has never had a run asks nodes to wait for the first one; runs are kept for
+        # seconds here, and a node that came after its end would wait for ever
+        self.service.access._had_a_run = True
         self.replica = self.service.place = Replica(
             self.journal, self.service.sequencer, doors, f"{HOSTS[host]}:29600"
         )
@@ -271,7 +274,9 @@ class World:
         process = self._all[name or ""]
         if process.name not in self.engine.replicas:  # it has left, with what it could not give
             return False
-        well = self.loop.time() - process.well_since > LEASE_SECONDS + 1.0
+        # a claim that was asked for before may be as slow as a commit
+        seconds = LEASE_SECONDS + 1.0 + self.judge.slow_seconds
+        well = self.loop.time() - process.well_since > seconds
         return process.machine.alive and not process.machine.paused and well
 
     # --- faults -------------------------------------------------------------------------------
