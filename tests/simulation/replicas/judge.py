@@ -120,7 +120,7 @@ class Judge:
         self.records = 0
         self.isolated_until = -1.0
         """Some replica was out of the nodes' reach until then."""
-        self.given: dict[str, float] = {}
+        self.given: dict[tuple[str, str], float] = {}
         """When a run was given away."""
         self.away: list[tuple[float, float]] = []
         """Since when the engine was away, and until when."""
@@ -130,6 +130,8 @@ class Judge:
         """Of the slowest commit: something is made before that is durable."""
         self._claims: dict[str, list[tuple[float, int, str]]] = {}
         self._forgotten: dict[tuple[str, str], Shadow] = {}
+        self.offered: set[tuple[str, str | None]] = set()
+        """Runs that a replica has begun to give away."""
         self._floor: dict[str, int] = {}
         self._incarnations: dict[NodeKey, int] = {}
         self._digests: dict[tuple[str, str, int], str] = {}
@@ -144,7 +146,8 @@ class Judge:
     def claimed(self, who: str, claimed: dict[str, int], before: dict[str, Holding]) -> None:
         for run, epoch in claimed.items():
             owner = before[run].owner if run in before else None
-            if owner not in (None, who) and self.is_well(owner):
+            was_offered = (run, owner) in self.offered  # and it could not be said whether it went
+            if owner not in (None, who) and self.is_well(owner) and not was_offered:
                 self.fail("no move", f"{who} takes run {run} from {owner}, which is well")
             known = self._claims.setdefault(run, [])
             if known and known[-1][1] >= epoch:
@@ -315,7 +318,7 @@ class Judge:
 
     def sent_away(self, who: str, run: str) -> None:
         """Who waited for news hears that the run has been given away."""
-        late = self._now() - self.given.get(run, self._now())
+        late = self._now() - self.given.get((run, who), self._now())
         if 0.3 < late < LEASE_SECONDS and self._now() - self.awake_since(who) > LEASE_SECONDS:
             self.fail("L3", f"{who} sends who waits for run {run} away after {late:.2f} s")
 

@@ -272,8 +272,6 @@ class World:
 
     def _is_well(self, name: str | None) -> bool:
         process = self._all[name or ""]
-        if process.name not in self.engine.replicas:  # it has left, with what it could not give
-            return False
         # a claim that was asked for before may be as slow as a commit
         seconds = LEASE_SECONDS + 1.0 + self.judge.slow_seconds
         well = self.loop.time() - process.well_since > seconds
