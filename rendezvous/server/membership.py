@@ -18,7 +18,7 @@ LEASE_SECONDS = 3.0
 """Without a beat for so long, a replica may have been replaced."""
 BEAT_SECONDS = 0.5
 BEAT_LIMIT_SECONDS = 1.5
-"""A beat without an answer is given up for the next one: that one of them is lost costs no lease."""
+"""A beat without an answer is given up for the next one: one that is lost costs no lease."""
 JUDGE_SECONDS = LEASE_SECONDS + 2 * BEAT_SECONDS
 """So long after the journal came back the others may still be on their way to it: a beat that was
 under way when it went is given up after a lease, and the next one follows."""

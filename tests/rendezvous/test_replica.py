@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from rendezvous.run.events import load_event
 from rendezvous.server.doors import Doors
+from rendezvous.server.journal import Record
 from rendezvous.server.live_run import LiveRun
 from rendezvous.server.replica import Replica
 from rendezvous.server.service import Service
@@ -565,3 +567,30 @@ async def test_a_run_whose_commit_failed_is_read_once_the_journal_is_there_again
     cluster.engine.is_full = False
     await cluster.join(DEMO, 0, at="b")
     assert (cluster.owner(), cluster.kinds()) == ("b", ["created", "restarted", "joined"])
+
+
+@virtually
+async def test_nothing_is_told_of_a_run_before_it_is_written_that_it_came_back(
+    cluster: Cluster,
+) -> None:
+    await cluster.bring_to_running(at="b")
+    cluster.engine.slow_seconds = 2.5
+    await cluster.all.pop("b").kill()
+    while not any("demo" in one.runs for one in cluster.all.values()):
+        await asyncio.sleep(0.01)
+    taker = cluster.all[cluster.owner()]
+    live = taker.runs["demo"]
+    assert (live.news, live.told) == (None, 0)
+    asked = asyncio.create_task(taker.service.watch(live, 0))
+    looked = asyncio.create_task(taker.service.status(live))
+    await asyncio.sleep(2.0)
+    assert "restarted" not in [kind(one) for one in cluster.engine.records("demo")]
+    assert not looked.done()
+    assert not asked.done() or isinstance(asked.exception(), Unavailable)
+    assert (await looked).phase is Phase.RUNNING
+    assert cluster.kinds()[-1] == "restarted"
+    await asyncio.gather(asked, return_exceptions=True)
+
+
+def kind(record: Record) -> str:
+    return load_event(record.body).kind

@@ -259,7 +259,6 @@ class SimJournal:
 
     async def hand_over(self, run: str, to: str | None) -> bool:
         epoch = self.epochs.pop(run, -1)
-        self.engine.judge.offered.add((run, self.id))
         given = await self._ask("hand_over", lambda: self.engine.hand_over(self.id, run, epoch, to))
         if given:
             self.engine.judge.given[run, self.id] = self.engine.loop.time()

@@ -130,8 +130,6 @@ class Judge:
         """Of the slowest commit: something is made before that is durable."""
         self._claims: dict[str, list[tuple[float, int, str]]] = {}
         self._forgotten: dict[tuple[str, str], Shadow] = {}
-        self.offered: set[tuple[str, str | None]] = set()
-        """Runs that a replica has begun to give away."""
         self._floor: dict[str, int] = {}
         self._incarnations: dict[NodeKey, int] = {}
         self._digests: dict[tuple[str, str, int], str] = {}
@@ -146,8 +144,7 @@ class Judge:
     def claimed(self, who: str, claimed: dict[str, int], before: dict[str, Holding]) -> None:
         for run, epoch in claimed.items():
             owner = before[run].owner if run in before else None
-            was_offered = (run, owner) in self.offered  # and it could not be said whether it went
-            if owner not in (None, who) and self.is_well(owner) and not was_offered:
+            if owner not in (None, who) and self.is_well(owner, run):
                 self.fail("no move", f"{who} takes run {run} from {owner}, which is well")
             known = self._claims.setdefault(run, [])
             if known and known[-1][1] >= epoch:
@@ -322,9 +319,9 @@ class Judge:
         if 0.3 < late < LEASE_SECONDS and self._now() - self.awake_since(who) > LEASE_SECONDS:
             self.fail("L3", f"{who} sends who waits for run {run} away after {late:.2f} s")
 
-    is_well: Callable[[str | None], bool] = staticmethod(lambda who: False)
-    """Whether a replica has been at work for a while, and reached the engine whenever that was
-    there."""
+    is_well: Callable[[str | None, str], bool] = staticmethod(lambda who, run: False)
+    """Whether a replica that knows that it has this run has been at work for a while, and reached
+    the engine whenever that was there."""
     awake_since: Callable[[str], float] = staticmethod(lambda who: 0.0)
     """When a replica went on that had been stopped."""
 

@@ -35,7 +35,6 @@ _EDITS = {
     ],
     "rendezvous/server/loading.py": [
         ("read before the claim", "records = await self._journal.read(run)", "records = getattr(self, 'early', {}).pop(run, None) or await self._journal.read(run)"),
-        ("told before it is durable", "live = kept.take(fresh, records[-1].at)", "live = kept.take(fresh, records[-1].at)\n            live.publish(live.now())"),
     ],
     "rendezvous/server/membership.py": [
         ("judged as soon as the engine is back", "self.is_sure(now) and now - self.unbroken_since >= JUDGE_SECONDS", "self.is_sure(now)"),
@@ -49,7 +48,6 @@ _EDITS = {
         ("in doubt is not written", "if isinstance(error, Unavailable) or", "if type(error).__name__ == 'Overtaken' or"),
         ("time goes on without the engine", "self.clock.hold()", "pass"),
         ("time stands still for ever", "self.clock.go_on()", "pass"),
-        ("a move is an end", "if self.kept.goes_on(live):", "if False:"),
         ("told what is under way", "if not all(live.is_durable for live in lives):", "if False:"),
     ],
     "rendezvous/server/runs.py": [

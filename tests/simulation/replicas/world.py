@@ -73,8 +73,8 @@ class Process:
         self.journal = SimJournal(world.engine, self)
         self.service = Service(self.journal, KEY, OPERATOR.sha256(), clock=self.clock)
         doors = Doors(KEY, OPERATOR.sha256(), self.journal.read, self.clock, asyncio.sleep)
-        # a registry that has never had a run asks nodes to wait for the first one; runs are kept for
-        # seconds here, and a node that came after its end would wait for ever
+        # a registry that has never had a run asks nodes to wait for the first one: one that comes
+        # when its run is forgotten, after seconds here, would wait for ever
         self.service.access._had_a_run = True
         self.replica = self.service.place = Replica(
             self.journal, self.service.sequencer, doors, f"{HOSTS[host]}:29600"
@@ -270,12 +270,13 @@ class World:
     def _awake_since(self, name: str) -> float:
         return self._all[name].awake_since
 
-    def _is_well(self, name: str | None) -> bool:
+    def _is_well(self, name: str | None, run: str) -> bool:
         process = self._all[name or ""]
         # a claim that was asked for before may be as slow as a commit
         seconds = LEASE_SECONDS + 1.0 + self.judge.slow_seconds
         well = self.loop.time() - process.well_since > seconds
-        return process.machine.alive and not process.machine.paused and well
+        knows = run in process.journal.epochs  # else it gives it away, or its claim was in vain
+        return process.machine.alive and not process.machine.paused and well and knows
 
     # --- faults -------------------------------------------------------------------------------
 

@@ -19,6 +19,9 @@ LEASE = 3.0
 ME, OTHER = "a" * 32, "b" * 32
 
 
+pytestmark = pytest.mark.faults
+
+
 @pytest.fixture
 def alone() -> Iterator[Postgres]:
     """A server that a test may kill."""

@@ -17,7 +17,7 @@ from rendezvous.wire.run import Phase
 from tests.support.registry import Launch, Node
 from tests.support.replicas import Cluster, replicas
 
-in_time = pytest.mark.real_time
+pytestmark = [pytest.mark.faults, pytest.mark.real_time]
 
 
 @pytest.fixture
@@ -54,7 +54,6 @@ async def finish(cluster: Cluster, launch: Launch, nodes: list[Node]) -> list[st
     return kinds
 
 
-@in_time
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 async def test_a_run_goes_on_when_its_owner_ends(cluster: Cluster, how: signal.Signals) -> None:
     launch = Launch("demo")
