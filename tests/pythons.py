@@ -23,7 +23,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "build" / "pythons"
 PACKAGES = (
-    *("hypothesis", "matplotlib", "nvidia-ml-py", "prometheus-client", "psutil", "pytest"),
+    *("asyncpg", "hypothesis", "matplotlib", "nvidia-ml-py", "prometheus-client", "psutil"),
+    "pytest",
     "pyyaml",
 )
 """Of the extra `test`, those whose names begin so."""
@@ -35,7 +36,7 @@ PURE = {
     ),
     "tests/rendezvous": (
         *("admission", "before_the_go", "blame", "certificate", "clock", "compare"),
-        *("credentials", "membership", "moving", "postgres_members"),
+        *("credentials", "membership", "moving", "postgres_members", "quotas"),
         *("departures", "errors", "events", "first_cause", "join_string", "last_words"),
         *(
             "leases",
