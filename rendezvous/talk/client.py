@@ -363,8 +363,6 @@ class RegistryClient:
                     f"the replica at {address}: {exc.message}", hint=exc.hint
                 ) from exc
 
-    # --- what a registry's operator says ------------------------------------------------------
-
     async def events(self, run: str, after: int = 0) -> AsyncGenerator[EventLine, None]:
         """The run's events as they happen, until the run is over."""
         request = self._request("GET", f"/v1/runs/{run}/events", None, {"after": after})
