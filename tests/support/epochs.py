@@ -15,8 +15,8 @@ folder = pathlib.Path(sys.argv[1])
 epoch, restarts = int(os.environ["RDZV_EPOCH"]), int(os.environ["RDZV_RESTARTS"])
 rank = int(os.environ.get("RANK", os.environ["NODE_RANK"]))
 def write(name, words):
-    (folder / f".{name}").write_text(str(words))
-    (folder / f".{name}").rename(folder / name)
+    (folder / f".{name}.{os.getpid()}").write_text(str(words))
+    (folder / f".{name}.{os.getpid()}").rename(folder / name)
 def until(*names):
     while not all((folder / name).exists() for name in names):
         time.sleep(0.01)
