@@ -57,6 +57,8 @@ class Replica:
         self._owners = Owners(journal.owner)
         self._loads = Loads(journal, sequencer, self._changed.wake_all, self._give_up)
         self._making: Counter[str] = Counter()
+        self._named: set[str] = set()
+        """Names that were nobody's, and are had for a run that is being made."""
         self._claiming: set[str] = set()
         self._claims: list[asyncio.Task[None]] = []
         """The one that is under way, or was last."""
@@ -255,16 +257,19 @@ class Replica:
         finally:
             self._making[run] -= 1
             self._making = +self._making  # without what is at 0
+            was_named = run in self._named  # of any other name that is held there may be records
+            if not self._making[run]:
+                self._named.discard(run)
             is_made = run in self._sequencer.kept or self._is_busy(run)
-            if not is_made and run in self._journal.epochs:
+            if was_named and not is_made and run in self._journal.epochs:
                 with contextlib.suppress(Unavailable):  # it stays with this replica, empty
                     await self._journal.hand_over(run, None)
 
     async def _claim_name(self, run: str) -> RegistryError | None:
         if run in self._sequencer.runs:
             return None
-        if run in self._journal.epochs and run not in self._loads:
-            return None if self._making[run] > 1 else Unavailable(f"run '{run}' is being read")
+        if run in self._journal.epochs:
+            return None if run in self._named else Unavailable(f"run '{run}' is being read")
         held = await self._journal.owner(run)
         if held is not None and held.owner is not None:
             return self._owned(held)
@@ -273,8 +278,10 @@ class Replica:
             if next_one is None:
                 return Unavailable("the registry is closing")
             return Moved("this replica is closing", address=next_one.address)
-        claimed = await self._journal.claim([held or Holding(run, None, 0)])
-        return None if run in claimed else Unavailable(f"run '{run}' is being made elsewhere")
+        if run not in await self._journal.claim([held or Holding(run, None, 0)]):
+            return Unavailable(f"run '{run}' is being made elsewhere")
+        self._named.add(run)
+        return None
 
     async def drain(self) -> None:
         """Take no run any more, and give away those that are here, one after the other."""

@@ -594,3 +594,19 @@ async def test_nothing_is_told_of_a_run_before_it_is_written_that_it_came_back(
 
 def kind(record: Record) -> str:
     return load_event(record.body).kind
+
+
+@virtually
+async def test_a_creation_in_vain_gives_no_run_to_nobody(cluster: Cluster) -> None:
+    await cluster.create(at="b")
+    b = cluster.all["b"]
+    b.service.sequencer.kept.let_go("demo", Unavailable("it could not be read"))
+    making = b.replica.making("demo")
+    step = asyncio.create_task(making.__aenter__())
+    await asyncio.sleep(0.01)
+    step.cancel()  # whoever asked for it has gone
+    with contextlib.suppress(asyncio.CancelledError):
+        await step
+    assert cluster.engine.owners["demo"].owner == "b"
+    await cluster.join(DEMO, 0, at="b")
+    assert cluster.kinds()[-1] == "joined"
