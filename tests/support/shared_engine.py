@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from rendezvous.server.journal import Record, by_run
 from rendezvous.server.quotas import refuse_clash
@@ -44,7 +44,6 @@ class Engine:
         written: By run, the epoch and the record of each number, in the order of the commits.
         slow_seconds: Of each commit.
         is_full: Commits are refused.
-        at_commit: Called with what has just become durable, and the epochs of its runs.
     """
 
     now: Callable[[], float] = lambda: asyncio.get_running_loop().time()
@@ -56,7 +55,6 @@ class Engine:
     is_away: bool = False
     is_full: bool = False
     slow_seconds: float = _WAY_SECONDS
-    at_commit: Callable[[list[Record]], None] = lambda records: None
 
     def restart(self) -> None:
         """All sessions end."""
@@ -65,6 +63,93 @@ class Engine:
 
     def records(self, run: str) -> list[Record]:
         return [record for _, record in self.written.get(run, {}).values()]
+
+    # --- what a call does ---------------------------------------------------------------------
+
+    def append(
+        self, me: str, records: list[Record], epochs: Mapping[str, int]
+    ) -> Mapping[str, RegistryError]:
+        errors, good = dict[str, RegistryError](), list[Record]()
+        for run, some in by_run(records).items():
+            error = self._refused(me, run, some, epochs.get(run, -1))
+            if error is not None:
+                errors[run] = error
+                continue
+            for record in some:
+                self.written.setdefault(run, {})[record.number] = epochs.get(run, -1), record
+            good += some
+        for record in good:
+            self.committed(record, epochs.get(record.run, -1))
+        return errors
+
+    def _refused(
+        self, me: str, run: str, records: list[Record], epoch: int
+    ) -> RegistryError | None:
+        if self.owners.get(run) != Holding(run, me, epoch):
+            return Overtaken("another replica has it")
+        known = self.written.get(run, {})
+        if self.is_full or not {one.number for one in records}.isdisjoint(known):
+            return StorageFull("the disk is full" if self.is_full else "it is taken")
+        return None
+
+    def beat(self, me: str, row: Row, epochs: Mapping[str, int], lease_seconds: float) -> Beat:
+        """What a replica with this row and these epochs learns."""
+        now = self.now()
+        self.replicas[me] = row
+        row.seen = now
+        members = tuple(
+            Member(one, row.address, now - row.seen, row.has_session, row.drains, row.usage)
+            for one, row in self.replicas.items()
+        )
+        alive = {m.id for m in members if m.has_session and m.silent_seconds < lease_seconds}
+        mine = {h.run: h.epoch for h in self.owners.values() if h.owner == me}
+        lost = [run for run, epoch in epochs.items() if mine.get(run) != epoch]
+        given = [self.owners[run] for run in mine if epochs.get(run) != mine[run]]
+        left = [h for h in self.owners.values() if h.owner is not None and h.owner not in alive]
+        return Beat(members, tuple(lost), tuple(given), tuple(left), self.tenant_changes)
+
+    def claim(self, me: str, wanted: Sequence[Holding]) -> dict[str, int]:
+        claimed, before = dict[str, int](), dict(self.owners)
+        for holding in wanted:
+            known = self.owners.get(holding.run)
+            if known == holding or (known is None and not holding.epoch):
+                claimed[holding.run] = holding.epoch + 1
+                self.owners[holding.run] = Holding(holding.run, me, holding.epoch + 1)
+        self.claimed(me, claimed, before)
+        return claimed
+
+    def hand_over(self, me: str, run: str, epoch: int, to: str | None) -> bool:
+        if self.owners.get(run) != Holding(run, me, epoch):
+            return False
+        self.owners[run] = Holding(run, to, epoch + 1)
+        return True
+
+    def drop(self, me: str, epochs: Mapping[str, int]) -> None:
+        for run, epoch in epochs.items():
+            if self.owners.get(run) == Holding(run, me, epoch):
+                self.written.pop(run, None)
+                self.owners[run] = Holding(run, None, epoch)
+                self.dropped(run)
+
+    def put_tenant(self, tenant: Tenant) -> None:
+        refuse_clash(self.tenants.values(), tenant)
+        self.tenants[tenant.name] = tenant
+        self.tenant_changes += 1
+
+    def remove_tenant(self, name: str) -> bool:
+        self.tenant_changes += 1
+        return self.tenants.pop(name, None) is not None
+
+    # --- for whoever judges -------------------------------------------------------------------
+
+    def committed(self, record: Record, epoch: int) -> None:
+        """This has just become durable, with this epoch."""
+
+    def claimed(self, me: str, claimed: Mapping[str, int], before: Mapping[str, Holding]) -> None:
+        """These were claimed with these epochs; who owned what before."""
+
+    def dropped(self, run: str) -> None:
+        """A run's records were removed."""
 
 
 class EngineJournal:
@@ -95,12 +180,7 @@ class EngineJournal:
             engine = await self._reach(self.engine.slow_seconds)
         except Unavailable as exc:
             return dict.fromkeys(runs, exc)
-        errors = {run: self._refused(run, some) for run, some in runs.items()}
-        good = [record for record in records if errors[record.run] is None]
-        for record in good:
-            known = engine.written.setdefault(record.run, {})
-            known[record.number] = self.epochs[record.run], record
-        engine.at_commit(good)
+        errors = engine.append(self.id, records, self.epochs)
         try:
             await self._reach()
             if self.loses_answers:
@@ -108,49 +188,24 @@ class EngineJournal:
                 raise Unavailable(AWAY)
         except Unavailable as exc:
             return dict.fromkeys(runs, InDoubt(exc.message))
-        return {run: error for run, error in errors.items() if error is not None}
-
-    def _refused(self, run: str, records: list[Record]) -> RegistryError | None:
-        engine = self.engine
-        if engine.owners.get(run) != Holding(run, self.id, self.epochs.get(run, -1)):
-            return Overtaken("another replica has it")
-        if engine.is_full or not {one.number for one in records}.isdisjoint(
-            engine.written.get(run, {})
-        ):
-            return StorageFull("the disk is full" if engine.is_full else "it is taken")
-        return None
+        return errors
 
     async def beat(
         self, address: str, *, lease_seconds: float, drains: bool = False, usage: Usages = UNUSED
     ) -> Beat:
         engine = await self._reach()
-        now = engine.now()
-        engine.replicas[self.id] = Row(address, now, True, drains, usage)
-        members = tuple(
-            Member(one, row.address, now - row.seen, row.has_session, row.drains, row.usage)
-            for one, row in engine.replicas.items()
-        )
-        alive = {m.id for m in members if m.has_session and m.silent_seconds < lease_seconds}
-        mine = {h.run for h in engine.owners.values() if h == Holding(h.run, self.id, h.epoch)}
-        lost = [r for r, e in self.epochs.items() if engine.owners[r] != Holding(r, self.id, e)]
-        given = [engine.owners[run] for run in mine - (self.epochs.keys() - set(lost))]
-        left = [h for h in engine.owners.values() if h.owner is not None and h.owner not in alive]
-        for run in lost:
+        row = Row(address, engine.now(), True, drains, usage)
+        beat = engine.beat(self.id, row, self.epochs, lease_seconds)
+        for run in beat.lost:
             del self.epochs[run]
-        changes = engine.tenant_changes
         await self._reach()
-        return Beat(members, tuple(lost), tuple(sorted(given, key=str)), tuple(left), changes)
+        return beat
 
     async def owner(self, run: str) -> Holding | None:
         return (await self._reach()).owners.get(run)
 
     async def claim(self, wanted: Sequence[Holding]) -> Mapping[str, int]:
-        engine, claimed = await self._reach(), dict[str, int]()
-        for holding in wanted:
-            known = engine.owners.get(holding.run)
-            if known == holding or (known is None and not holding.epoch):
-                claimed[holding.run] = holding.epoch + 1
-                engine.owners[holding.run] = Holding(holding.run, self.id, holding.epoch + 1)
+        claimed = (await self._reach()).claim(self.id, wanted)
         for run in claimed:
             self.epochs.pop(run, None)
         await self._reach()
@@ -159,11 +214,7 @@ class EngineJournal:
 
     async def hand_over(self, run: str, to: str | None) -> bool:
         epoch = self.epochs.pop(run, -1)
-        engine = await self._reach()
-        if engine.owners.get(run) != Holding(run, self.id, epoch):
-            return False
-        engine.owners[run] = replace(engine.owners[run], owner=to, epoch=epoch + 1)
-        return True
+        return (await self._reach()).hand_over(self.id, run, epoch, to)
 
     async def leave(self) -> None:
         (await self._reach()).replicas.pop(self.id, None)
@@ -176,25 +227,16 @@ class EngineJournal:
 
     async def drop(self, runs: Sequence[str]) -> None:
         engine = await self._reach()
-        for run in runs:
-            epoch = self.epochs.pop(run, -1)
-            if engine.owners.get(run) == Holding(run, self.id, epoch):
-                engine.written.pop(run, None)
-                engine.owners[run] = Holding(run, None, epoch)
+        engine.drop(self.id, {run: self.epochs.pop(run, -1) for run in runs})
 
     async def tenants(self) -> list[Tenant]:
         return list((await self._reach()).tenants.values())
 
     async def put_tenant(self, tenant: Tenant) -> None:
-        engine = await self._reach()
-        refuse_clash(engine.tenants.values(), tenant)
-        engine.tenants[tenant.name] = tenant
-        engine.tenant_changes += 1
+        (await self._reach()).put_tenant(tenant)
 
     async def remove_tenant(self, name: str) -> bool:
-        engine = await self._reach()
-        engine.tenant_changes += 1
-        return engine.tenants.pop(name, None) is not None
+        return (await self._reach()).remove_tenant(name)
 
     async def close(self) -> None:
         """See the protocol."""

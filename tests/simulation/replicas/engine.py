@@ -7,9 +7,9 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rendezvous.server.journal import Record, by_run
-from rendezvous.server.shared_journal import Beat, Holding, InDoubt, Member, Overtaken
-from rendezvous.wire.errors import RegistryError, StorageFull, Unavailable
+from rendezvous.server.journal import Record
+from rendezvous.server.shared_journal import Beat, Holding, InDoubt
+from rendezvous.wire.errors import RegistryError, Unavailable
 from rendezvous.wire.tenant import Tenant
 from tests.simulation.replicas.judge import Judge
 from tests.support.shared_engine import AWAY, Engine, Row
@@ -48,73 +48,17 @@ class SimEngine(Engine):
         super().restart()
         self.boots += 1
 
-    # --- what a call does ---------------------------------------------------------------------
+    # --- what is judged of what a call does ---------------------------------------------------
 
-    def append(
-        self, me: str, records: list[Record], epochs: Mapping[str, int]
-    ) -> Mapping[str, RegistryError]:
-        errors, good = dict[str, RegistryError](), list[Record]()
-        for run, some in by_run(records).items():
-            error = self._refused(me, run, some, epochs.get(run, -1))
-            if error is not None:
-                errors[run] = error
-                continue
-            for record in some:
-                self.written.setdefault(run, {})[record.number] = epochs.get(run, -1), record
-            good += some
-        for record in good:
-            owned = self.owners.get(record.run)
-            newest = owned.epoch if owned is not None else 0
-            self.judge.committed(record, epochs.get(record.run, -1), newest)
-        return errors
+    def committed(self, record: Record, epoch: int) -> None:
+        owned = self.owners.get(record.run)
+        self.judge.committed(record, epoch, owned.epoch if owned is not None else 0)
 
-    def _refused(
-        self, me: str, run: str, records: list[Record], epoch: int
-    ) -> RegistryError | None:
-        if self.owners.get(run) != Holding(run, me, epoch):
-            return Overtaken("another replica has it")
-        known = self.written.get(run, {})
-        if self.is_full or not {one.number for one in records}.isdisjoint(known):
-            return StorageFull("the disk is full" if self.is_full else "it is taken")
-        return None
-
-    def beat(self, me: str, row: Row, epochs: Mapping[str, int], lease_seconds: float) -> Beat:
-        now = self.now()
-        self.replicas[me] = row
-        row.seen = now
-        members = tuple(
-            Member(one, row.address, now - row.seen, row.has_session, row.drains)
-            for one, row in self.replicas.items()
-        )
-        alive = {m.id for m in members if m.has_session and m.silent_seconds < lease_seconds}
-        mine = {h.run: h.epoch for h in self.owners.values() if h.owner == me}
-        lost = [run for run, epoch in epochs.items() if mine.get(run) != epoch]
-        given = [self.owners[run] for run in mine if epochs.get(run) != mine[run]]
-        left = [h for h in self.owners.values() if h.owner is not None and h.owner not in alive]
-        return Beat(members, tuple(lost), tuple(given), tuple(left))
-
-    def claim(self, me: str, wanted: Sequence[Holding]) -> dict[str, int]:
-        claimed, before = dict[str, int](), dict(self.owners)
-        for holding in wanted:
-            known = self.owners.get(holding.run)
-            if known == holding or (known is None and not holding.epoch):
-                claimed[holding.run] = holding.epoch + 1
-                self.owners[holding.run] = Holding(holding.run, me, holding.epoch + 1)
+    def claimed(self, me: str, claimed: Mapping[str, int], before: Mapping[str, Holding]) -> None:
         self.judge.claimed(me, claimed, before)
-        return claimed
 
-    def hand_over(self, me: str, run: str, epoch: int, to: str | None) -> bool:
-        if self.owners.get(run) != Holding(run, me, epoch):
-            return False
-        self.owners[run] = Holding(run, to, epoch + 1)
-        return True
-
-    def drop(self, me: str, epochs: Mapping[str, int]) -> None:
-        for run, epoch in epochs.items():
-            if self.owners.get(run) == Holding(run, me, epoch):
-                self.written.pop(run, None)
-                self.owners[run] = Holding(run, None, epoch)
-                self.judge.dropped(run)
+    def dropped(self, run: str) -> None:
+        self.judge.dropped(run)
 
 
 class SimJournal:
@@ -224,13 +168,13 @@ class SimJournal:
             return dict.fromkeys(epochs, InDoubt(exc.message))
 
     async def tenants(self) -> list[Tenant]:
-        return []
+        return list(self.engine.tenants.values())
 
     async def put_tenant(self, tenant: Tenant) -> None:
-        raise NotImplementedError
+        self.engine.put_tenant(tenant)
 
     async def remove_tenant(self, name: str) -> bool:
-        raise NotImplementedError
+        return self.engine.remove_tenant(name)
 
     async def beat(
         self, address: str, *, lease_seconds: float, drains: bool = False, usage: object = None

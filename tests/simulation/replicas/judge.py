@@ -18,7 +18,7 @@ one owner  Who was replaced does not answer any more once it can know.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from rendezvous.run import events
@@ -141,7 +141,7 @@ class Judge:
 
     # --- the engine ---------------------------------------------------------------------------
 
-    def claimed(self, who: str, claimed: dict[str, int], before: dict[str, Holding]) -> None:
+    def claimed(self, who: str, claimed: Mapping[str, int], before: Mapping[str, Holding]) -> None:
         for run, epoch in claimed.items():
             owner = before[run].owner if run in before else None
             if owner not in (None, who) and self.is_well(owner, run):

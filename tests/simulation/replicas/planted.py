@@ -20,7 +20,7 @@ Found = tuple[int, str]
 # By file: the bug's name, what stands there, and what stands there with the bug.
 # fmt: off
 _EDITS = {
-    "tests/simulation/replicas/engine.py": [
+    "tests/support/shared_engine.py": [
         ("no fence", 'if self.owners.get(run) != Holding(run, me, epoch):\n            return Overtaken', 'if False:\n            return Overtaken'),
         ("claim whatever the epoch", "if known == holding or (known is None and not holding.epoch):", "if True:"),
         ("epochs begin again after a drop", "self.owners[run] = Holding(run, None, epoch)", "del self.owners[run]"),
