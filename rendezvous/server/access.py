@@ -22,6 +22,7 @@ from rendezvous.talk.credentials import (
     node_credential,
 )
 from rendezvous.wire.errors import Fenced, Forbidden, NotFound, RunOver, Unauthorized, Unavailable
+from rendezvous.wire.run import RunSpec
 from rendezvous.wire.tenant import Tenant
 
 Scope = Literal["read", "look", "logs", "write"]
@@ -121,17 +122,11 @@ class Access:
         return live
 
     def _knows(self, live: LiveRun, shown: Credential) -> bool:
-        spec = live.run.spec
-        if shown.kind == "admin":
-            return shown.matches(spec.admin_sha256)
         if shown.kind == "tenant":
             return self._tenants.opens(shown, live.run.id)
-        if shown.kind == "read":
-            return shown.matches(spec.read_sha256)
-        if (derive := _DERIVED.get(shown.kind)) is not None:
-            known = derive(spec.admin_sha256, live.run.id, spec.launch_id)
-            return hmac.compare_digest(known.secret, shown.secret)
-        return shown.kind == "node" and self._is_node(live, shown)
+        if shown.kind == "node":
+            return self._is_node(live, shown)
+        return is_of_launch(live.run.spec, live.run.id, shown)
 
     def joiner(
         self, name: str, credential: Credential | None, slot: int, generation: int
@@ -200,6 +195,18 @@ class Access:
         if not 1 <= shown.number <= run.slots[shown.slot].incarnations:
             return False
         return hmac.compare_digest(self._secret(live, (shown.slot, shown.number)), shown.secret)
+
+
+def is_of_launch(spec: RunSpec, run: str, shown: Credential) -> bool:
+    """Whether this is a credential of the launch itself: of no node, tenant or operator."""
+    if shown.kind == "admin":
+        return shown.matches(spec.admin_sha256)
+    if shown.kind == "read":
+        return shown.matches(spec.read_sha256)
+    if (derive := _DERIVED.get(shown.kind)) is not None:
+        known = derive(spec.admin_sha256, run, spec.launch_id)
+        return hmac.compare_digest(known.secret, shown.secret)
+    return False
 
 
 def required(credential: Credential | None) -> Credential:

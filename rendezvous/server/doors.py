@@ -12,14 +12,10 @@ from dataclasses import dataclass, field
 
 from rendezvous.run import events
 from rendezvous.run.events import load_event
+from rendezvous.server.access import is_of_launch
 from rendezvous.server.journal import Record
 from rendezvous.server.tenants import Tenants
-from rendezvous.talk.credentials import (
-    Credential,
-    logs_credential,
-    look_credential,
-    node_credential,
-)
+from rendezvous.talk.credentials import Credential, node_credential
 from rendezvous.wire.run import RunSpec
 
 _AGAIN_SECONDS = 1.0
@@ -59,20 +55,13 @@ class Door:
         spec = self.spec
         if spec is None:
             return False
-        if shown.kind in ("admin", "read"):
-            return shown.matches(spec.admin_sha256 if shown.kind == "admin" else spec.read_sha256)
         if shown.kind == "join":
             return shown.matches(self.tokens.get((shown.slot, shown.number), ""))
-        if shown.kind in ("look", "logs"):
-            derive = look_credential if shown.kind == "look" else logs_credential
-            known = derive(spec.admin_sha256, run, spec.launch_id)
-            return hmac.compare_digest(known.secret, shown.secret)
-        return shown.kind == "node" and any(
-            hmac.compare_digest(
-                node_credential(key, run, launch, shown.slot, shown.number).secret, shown.secret
-            )
-            for launch in self.launches
-        )
+        if shown.kind != "node":
+            return is_of_launch(spec, run, shown)
+        of = shown.slot, shown.number
+        known = (node_credential(key, run, launch, *of).secret for launch in self.launches)
+        return any(hmac.compare_digest(secret, shown.secret) for secret in known)
 
 
 class Doors:
