@@ -30,6 +30,7 @@ from bench.process import crowds
 from bench.registry import Registry, raise_file_limit, serving
 from bench.rows import HEADER, Figure, Report, Row, row
 from rendezvous.server.journal import Journal, Record
+from rendezvous.server.membership import JUDGE_SECONDS
 from rendezvous.server.postgres_journal import PostgresJournal
 from rendezvous.server.shared_journal import Holding
 from rendezvous.server.sqlite_journal import SqliteJournal
@@ -46,8 +47,6 @@ Work = Callable[[], Iterable[Row | Figure]]
 _EVENTS = 100
 _BODY = b'{"kind":"joined",' + b"x" * 255 + b"}"
 _REPLICAS = 3
-_JUDGES_SECONDS = 4.0
-"""A replica that has just come judges nobody for a lease."""
 _NODES_OF_SEALED = 16
 _ASKS_SECONDS = 0.01
 _AWAY_RUNS = 8
@@ -94,7 +93,7 @@ def standing(primary: Postgres) -> Iterator[tuple[Cluster, str]]:
     ):
         for number in range(_REPLICAS):
             asyncio.run(cluster.wait_until_ready(number))
-        time.sleep(_JUDGES_SECONDS)
+        time.sleep(JUDGE_SECONDS)
         yield cluster, database
 
 

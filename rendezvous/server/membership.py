@@ -7,12 +7,12 @@ journal may have been away, and all others with it.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rendezvous.server.shared_journal import Beat, Holding, Member, Usages
+from rendezvous.talk.join_string import weight
 
 LEASE_SECONDS = 3.0
 """Without a beat for so long, a replica may have been replaced."""
@@ -91,8 +91,4 @@ def _lives(member: Member) -> bool:
 def heir(run: str, members: Iterable[Member]) -> str | None:
     """Which of these replicas is to have a run that nobody has: by rendezvous hashing, so that all
     of them find the same one, and the runs of one that died are spread over the others."""
-    return max((member.id for member in members), key=lambda one: _weight(run, one), default=None)
-
-
-def _weight(run: str, replica: str) -> bytes:
-    return hashlib.sha256(f"{run}|{replica}".encode()).digest()
+    return max((member.id for member in members), key=lambda one: weight(run, one), default=None)

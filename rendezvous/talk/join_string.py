@@ -123,6 +123,11 @@ def with_port(host: str, port: int) -> str:
     return f"{bracketed(host)}:{port}"
 
 
+def weight(run: str, replica: str) -> bytes:
+    """How much a replica is the one for a run, in rendezvous hashing: the greatest has it."""
+    return hashlib.sha256(f"{run}|{replica}".encode()).digest()
+
+
 Trust = Literal["plain", "certificate", "public_key"]
 
 
@@ -164,8 +169,7 @@ class RegistryPlace:
         """
         if not self.replicas:
             return self
-        weight = {one: hashlib.sha256(f"{run}|{one}".encode()).digest() for one in self.addresses}
-        order = sorted(self.addresses, key=weight.__getitem__, reverse=True)
+        order = sorted(self.addresses, key=lambda one: weight(run, one), reverse=True)
         return replace(self, addresses=tuple(order))
 
     def to_json(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from rendezvous.server.membership import JUDGE_SECONDS
 from rendezvous.talk.retry import until_answered
 from rendezvous.wire.reports import ExitReport, LeaveReport
 from rendezvous.wire.run import Phase
@@ -59,7 +60,7 @@ async def test_a_run_goes_on_when_its_owner_ends(cluster: Cluster, how: signal.S
     launch = Launch("demo")
     for number in range(3):
         await cluster.wait_until_ready(number)
-    await asyncio.sleep(3.5)  # nobody judges the others before
+    await asyncio.sleep(JUDGE_SECONDS)  # nobody judges the others before
     async with running(cluster, launch, 3) as nodes:
         owner = await cluster.owner("demo")
         watching = [
