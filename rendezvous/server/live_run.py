@@ -122,7 +122,7 @@ class LiveRun:
         return self._clock() + self.offset
 
     def go_on_from(self, latest: float) -> None:
-        """The newest record is of that time: no time has passed since."""
+        """Have it be that time now."""
         self.offset = latest - self._clock()
 
     def with_former(self) -> dict[str, str]:

@@ -86,8 +86,8 @@ class Loads:
                 self._give_up(run)
                 return
 
-        def taken(_: float) -> list[Change]:
-            live = kept.take(fresh, records[-1].at)
+        def taken(now: float) -> list[Change]:
+            live = kept.take(fresh, max(records[-1].at, now + self._journal.ahead(run)))
             if live.run.phase is Phase.FINISHED:
                 live.publish(live.now())
                 return []

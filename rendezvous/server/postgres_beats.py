@@ -38,9 +38,10 @@ class Beats:
         self._witness = Witness()
 
     async def report(
-        self, row: tuple[str, bool, str], lease_seconds: float, connection: Any
+        self, row: tuple[str, float, bool, str], lease_seconds: float, connection: Any
     ) -> Report:
-        """Write its row: its address, whether it drains and what its tenants use; and look around.
+        """Write its row: its address, what its clock shows, whether it drains and what its tenants
+        use; and look around.
 
         Who has been silent for long is removed.
         """

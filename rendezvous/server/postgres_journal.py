@@ -7,8 +7,10 @@ only where this replica's epoch is in that row: see `shared_journal`.
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -49,7 +51,9 @@ class PostgresJournal:
         self._drops = Line(place)
         self._appending = asyncio.Lock()
         self._under_way: set[asyncio.Task[Any]] = set()
+        self.clock: Callable[[], float] = time.monotonic
         self._held: dict[str, int] = {}  # the epochs of the runs that are claimed
+        self._ahead: dict[str, float] = {}
         self._claiming: Counter[str] = Counter()
         self._doubtful: set[str] = set()
 
@@ -95,6 +99,10 @@ class PostgresJournal:
     def epochs(self) -> Mapping[str, int]:
         """See the protocol."""
         return self._held
+
+    def ahead(self, run: str) -> float:
+        """See the protocol."""
+        return self._ahead[run] if run in self._held else -math.inf
 
     # Events
 
@@ -200,7 +208,8 @@ class PostgresJournal:
     async def _delete(self, run: str, epoch: int, connection: Any) -> None:
         async with connection.transaction():
             # First the row: the next statement sees what was being appended.
-            if await connection.fetchval(sql.SET_OWNER, run, self._id, epoch, None):
+            owned = run, self._id, epoch, None, self.clock()
+            if await connection.fetchval(sql.SET_OWNER, *owned):
                 await connection.execute(sql.DELETE, run)
 
     # Tenants
@@ -228,16 +237,17 @@ class PostgresJournal:
         """See the protocol."""
         some = {holding.run: holding for holding in wanted}
         owners, epochs = [h.owner for h in some.values()], [h.epoch for h in some.values()]
+        now = self.clock()
+        arguments = self._id, list(some), owners, epochs, now
         self._claiming.update(some.keys())
         try:
-            rows = await self._ask(
-                self._asks, lambda one: one.fetch(sql.CLAIM, self._id, list(some), owners, epochs)
-            )
+            rows = await self._ask(self._asks, lambda one: one.fetch(sql.CLAIM, *arguments))
         finally:
             self._claiming -= Counter(some.keys())
         claimed = {row["run"]: row["epoch"] for row in rows}
         # Not where the caller was cancelled: the next beat names those as given.
         self._held |= claimed
+        self._ahead |= {row["run"]: row["clock"] - now for row in rows}
         self._doubtful -= claimed.keys()
         return claimed
 
@@ -246,9 +256,8 @@ class PostgresJournal:
         if (epoch := self._held.pop(run, None)) is None:
             return False
         self._doubtful.discard(run)
-        given = await self._ask(
-            self._asks, lambda one: one.fetchval(sql.SET_OWNER, run, self._id, epoch, to)
-        )
+        arguments = run, self._id, epoch, to, self.clock()
+        given = await self._ask(self._asks, lambda one: one.fetchval(sql.SET_OWNER, *arguments))
         return given is not None
 
     # Members
@@ -258,7 +267,7 @@ class PostgresJournal:
     ) -> Beat:
         """See the protocol, and `postgres_members` for who counts as alive."""
         held = dict(self._held)
-        row = address, drains, usages_text(dict(usage))
+        row = address, self.clock(), drains, usages_text(dict(usage))
         members, owned, tenants = await self._ask(
             self._beats.line, partial(self._beats.report, row, lease_seconds)
         )
@@ -280,8 +289,12 @@ class PostgresJournal:
 
     async def leave(self) -> None:
         """See the protocol."""
-        await self._ask(self._beats.line, lambda one: one.execute(sql.LEAVE, self._id))
-        await self._beats.line.close()
+        try:
+            stopped = self._id, self.clock()
+            await self._ask(self._asks, lambda one: one.execute(sql.STOP_CLOCKS, *stopped))
+        finally:
+            await self._ask(self._beats.line, lambda one: one.execute(sql.LEAVE, self._id))
+            await self._beats.line.close()
 
     async def close(self) -> None:
         """Wait for what is being written, then close all connections."""

@@ -12,19 +12,23 @@ from rendezvous.wire.errors import UsageError
 
 LOCKS = 0x72647A76
 """The first key of our advisory locks, `rdzv`; the second is 0 for the schema, or of a session."""
-_VERSION = 1
+_VERSION = 2
 _CREATE = """
-CREATE TABLE rdzv.journal (version int NOT NULL);
+CREATE TABLE rdzv.journal (version int NOT NULL, tenants bigint NOT NULL DEFAULT 0);
 CREATE TABLE rdzv.replicas (
   id text COLLATE "C" PRIMARY KEY,
   address text NOT NULL,
   seen timestamptz NOT NULL,
+  clock float8 NOT NULL,
   session int NOT NULL,
-  drains boolean NOT NULL);
+  drains boolean NOT NULL,
+  usage text NOT NULL);
 CREATE TABLE rdzv.runs (
   run text COLLATE "C" PRIMARY KEY,
   owner text COLLATE "C",
   epoch bigint NOT NULL,
+  clock float8 NOT NULL,
+  counted float8,
   since timestamptz NOT NULL DEFAULT clock_timestamp());
 CREATE INDEX runs_owned ON rdzv.runs (owner) WHERE owner IS NOT NULL;
 CREATE TABLE rdzv.events (
@@ -34,13 +38,10 @@ CREATE TABLE rdzv.events (
   at float8 NOT NULL,
   body bytea NOT NULL,
   PRIMARY KEY (run, number));
-"""
-_CREATE_TENANTS = """
 CREATE TABLE rdzv.tenants (name text COLLATE "C" PRIMARY KEY, body text NOT NULL);
-ALTER TABLE rdzv.journal ADD COLUMN tenants bigint NOT NULL DEFAULT 0;
-ALTER TABLE rdzv.replicas ADD COLUMN usage text NOT NULL DEFAULT '{}';
 """
-"""Made later than the rest: replicas that know nothing of it go on, so the version stays."""
+"""A run's time was `clock` when its owner's own clock showed `counted`, and has gone on with that
+since; NULL: it stands still."""
 
 
 async def prepare(connection: Any, place: str) -> None:
@@ -60,8 +61,6 @@ async def prepare(connection: Any, place: str) -> None:
             await connection.execute("INSERT INTO rdzv.journal VALUES ($1)", _VERSION)
         else:
             await _check_version(connection, place)
-        if await connection.fetchval("SELECT to_regclass('rdzv.tenants')") is None:
-            await connection.execute(_CREATE_TENANTS)
 
 
 _IS_EMPTY = "SELECT NOT EXISTS (SELECT FROM pg_class WHERE relnamespace = to_regnamespace('rdzv'))"
@@ -103,25 +102,38 @@ CLAIM = """
 WITH wanted AS (
   SELECT * FROM unnest($2::text[], $3::text[], $4::bigint[]) AS w (run, owner, epoch)),
 held AS (
-  SELECT r.run FROM rdzv.runs r JOIN wanted w USING (run)
+  SELECT r.run, CASE WHEN r.owner = $1 THEN $5 ELSE p.clock END AS counted
+  FROM rdzv.runs r JOIN wanted w USING (run) LEFT JOIN rdzv.replicas p ON p.id = r.owner
   WHERE r.owner IS NOT DISTINCT FROM w.owner AND r.epoch = w.epoch
   ORDER BY r.run FOR UPDATE OF r),
 claimed AS (
   UPDATE rdzv.runs r
-  SET owner = $1, epoch = r.epoch + 1,
+  SET owner = $1, epoch = r.epoch + 1, counted = $5,
+    clock = CASE
+      WHEN r.owner IS NULL THEN $5
+      ELSE r.clock + coalesce(greatest(held.counted - r.counted, 0), 0) END,
     since = CASE WHEN r.owner IS NULL THEN clock_timestamp() ELSE r.since END
   FROM held WHERE r.run = held.run
-  RETURNING r.run, r.epoch),
+  RETURNING r.run, r.epoch, r.clock),
 made AS (
-  INSERT INTO rdzv.runs (run, owner, epoch)
-  SELECT run, $1, 1 FROM wanted WHERE epoch = 0 ORDER BY run
+  INSERT INTO rdzv.runs (run, owner, epoch, clock, counted)
+  SELECT run, $1, 1, $5, $5 FROM wanted WHERE epoch = 0 ORDER BY run
   ON CONFLICT (run) DO NOTHING
-  RETURNING run, epoch)
-SELECT run, epoch FROM claimed UNION ALL SELECT run, epoch FROM made
+  RETURNING run, epoch, clock)
+SELECT * FROM claimed UNION ALL SELECT * FROM made
 """
+"""By $1, whose clock shows $5. The time of a run that was another one's goes on from where that was
+heard of last."""
 
 SET_OWNER = """
-UPDATE rdzv.runs SET owner = $4 WHERE run = $1 AND owner = $2 AND epoch = $3 RETURNING true
+UPDATE rdzv.runs
+SET owner = $4, clock = clock + coalesce(greatest($5 - counted, 0), 0), counted = NULL
+WHERE run = $1 AND owner = $2 AND epoch = $3 RETURNING true
+"""
+STOP_CLOCKS = """
+WITH held AS (SELECT run FROM rdzv.runs WHERE owner = $1 ORDER BY run FOR UPDATE)
+UPDATE rdzv.runs r SET clock = clock + coalesce(greatest($2 - counted, 0), 0), counted = NULL
+FROM held WHERE r.run = held.run
 """
 DELETE = "DELETE FROM rdzv.events WHERE run = $1"
 OWNER = "SELECT run, owner, epoch FROM rdzv.runs WHERE run = $1"
@@ -133,10 +145,11 @@ ORDER BY since, run
 
 SESSION = "SELECT pg_try_advisory_lock($1, $2)"
 BEAT = """
-INSERT INTO rdzv.replicas (id, address, seen, session, drains, usage)
-VALUES ($1, $2, clock_timestamp(), $3, $4, $5)
+INSERT INTO rdzv.replicas (id, address, seen, session, clock, drains, usage)
+VALUES ($1, $2, clock_timestamp(), $3, $4, $5, $6)
 ON CONFLICT (id) DO UPDATE SET address = excluded.address, seen = excluded.seen,
-  session = excluded.session, drains = excluded.drains, usage = excluded.usage
+  session = excluded.session, clock = excluded.clock, drains = excluded.drains,
+  usage = excluded.usage
 RETURNING extract(epoch FROM seen)::float8, (SELECT tenants FROM rdzv.journal)
 """
 MEMBERS = """
@@ -150,8 +163,9 @@ FROM rdzv.replicas ORDER BY id
 BURY = """
 DELETE FROM rdzv.replicas r USING unnest($1::text[], $2::float8[]) AS g (id, beat)
 WHERE r.id = g.id AND extract(epoch FROM r.seen)::float8 = g.beat
+  AND NOT EXISTS (SELECT FROM rdzv.runs WHERE owner = r.id)
 """
-"""Those that have not been heard again meanwhile."""
+"""Those that have not been heard again meanwhile, and whose clock no run needs any more."""
 OWNED = """
 SELECT run, owner, epoch FROM rdzv.runs
 WHERE owner IS NOT NULL AND (owner = $1 OR owner <> ALL ($2::text[])) ORDER BY run

@@ -45,7 +45,7 @@ class Replica:
     def __init__(
         self, journal: SharedJournal, sequencer: Sequencer, doors: Doors, address: str
     ) -> None:
-        self._journal = journal
+        self._journal, journal.clock = journal, sequencer.clock.now
         self._sequencer = sequencer
         self._address = address
         self._clock = sequencer.meters.clock

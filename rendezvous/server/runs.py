@@ -128,7 +128,7 @@ class Runs:
             self.on_doubt()
 
     def take(self, fresh: LiveRun, latest: float) -> LiveRun:
-        """Serve a run that was read, whose newest record is of that time; it is not told yet."""
+        """Serve a run that was read, from that time of it on; it is not told yet."""
         before = self.doubtful.pop(fresh.run.id, None)
         fresh.go_on_from(latest)
         live = fresh

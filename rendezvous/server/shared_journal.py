@@ -10,7 +10,7 @@ is wrong, that costs a move and never an event.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from types import MappingProxyType
 from typing import Protocol
@@ -89,7 +89,13 @@ class SharedJournal(Journal, Protocol):
 
     It knows the epochs of the runs that it has claimed: `append` and `hand_over` need them. Every
     call raises Unavailable where the journal cannot be reached.
+
+    Attributes:
+        clock: The replica's own, in seconds. Each beat tells the journal what it shows: so the time
+            of a run goes on at whoever has it next, without the time in which nobody had it.
     """
+
+    clock: Callable[[], float]
 
     @property
     def id(self) -> str:
@@ -98,6 +104,10 @@ class SharedJournal(Journal, Protocol):
     @property
     def epochs(self) -> Mapping[str, int]:
         """By run, of those that this replica has claimed and not given or lost."""
+
+    def ahead(self, run: str) -> float:
+        """By how many seconds a run's time is ahead of this replica's clock, as far as the journal
+        knows: it may have been later, by one beat at most. Of a run that is not held, -inf."""
 
     async def append(self, records: list[Record]) -> Mapping[str, RegistryError]:
         """See `Journal`; by run Overtaken where another one owns it, InDoubt where the connection
@@ -128,4 +138,5 @@ class SharedJournal(Journal, Protocol):
         own. It holds it no more in any case."""
 
     async def leave(self) -> None:
-        """This replica ends: it is a member no longer, and its session is over."""
+        """This replica ends: it is a member no longer, its session is over, and the time of runs
+        that it still has stands still."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -306,6 +307,49 @@ async def test_a_claim_that_nobody_waited_for_is_found_by_the_next_beat(opened: 
     assert (await _seen(journal))[0].given == (Holding("r", journal.id, 1),)
 
 
+# The time of a run
+
+
+async def test_the_time_of_a_run_goes_on_where_its_owner_was_heard_of_last(opened: Opening) -> None:
+    first, second = await opened("a"), await opened("b")
+    first.clock, second.clock = lambda: 100.0, lambda: 7.0
+    await written(first, records("r", 1))
+    assert first.ahead("r") == 0
+    first.clock = lambda: 150.0
+    await first.beat("a:1", lease_seconds=LEASE)
+    first.clock = lambda: 180.0  # nobody hears of that
+    await second.claim([Holding("r", first.id, 1)])
+    assert second.ahead("r") == 150 - 7
+    second.clock = lambda: 17.0
+    await second.claim([Holding("r", second.id, 2)])  # as what it wrote last was in doubt
+    assert second.ahead("r") == 150 - 7
+    await second.hand_over("r", first.id)
+    assert (first.ahead("s"), second.ahead("r")) == (-math.inf, -math.inf)
+    await first.claim([Holding("r", first.id, 3)])
+    assert first.ahead("r") == 160 - 180
+    await first.drop(["r"])
+    await second.claim([Holding("r", None, 4)])
+    assert second.ahead("r") == 0
+
+
+async def test_the_time_of_a_run_that_has_nobody_stands_still(opened: Opening) -> None:
+    first, second = await opened("a"), await opened("b")
+    first.clock = second.clock = lambda: 5.0
+    await written(first, [*records("r", 1), *records("s", 1)])
+    first.clock = lambda: 8.0
+    await first.beat("a:1", lease_seconds=0.15)
+    while [member.id for member in (await second.beat("b:1", lease_seconds=0.15)).members] != [
+        second.id
+    ]:
+        await asyncio.sleep(0.01)
+    await second.claim([Holding("r", first.id, 1)])
+    assert second.ahead("r") == 3
+    first.clock = lambda: 9.0
+    await first.leave()
+    await second.claim([Holding("s", first.id, 1)])
+    assert second.ahead("s") == 4
+
+
 # Opening
 
 
@@ -320,7 +364,7 @@ async def test_replicas_that_start_at_once_make_the_tables_once(dsn: str) -> Non
 @pytest.mark.parametrize(
     ("statement", "words"),
     [
-        ("UPDATE rdzv.journal SET version = 2", "has journal version 2; this rdzv reads version 1"),
+        ("UPDATE rdzv.journal SET version = 1", "has journal version 1; this rdzv reads version 2"),
         ("DROP TABLE rdzv.journal", "is not an rdzv journal"),
         ("ALTER TABLE rdzv.journal RENAME version TO photos", "is not an rdzv journal"),
         ("ALTER ROLE CURRENT_USER IN DATABASE {} SET synchronous_commit TO off", "commit is off"),
@@ -435,24 +479,3 @@ async def test_what_tenants_use_goes_with_the_beat_and_a_change_of_them_shows_in
     await first.remove_tenant("team")
     removed = await second.beat("b:1", lease_seconds=LEASE)
     assert len({before.tenants, put.tenants, removed.tenants}) == 3
-
-
-async def test_tables_of_before_there_were_tenants_are_added_to_and_still_serve_their_version(
-    opened: Opening, dsn: str
-) -> None:
-    await opened("a")
-    connection = await asyncpg.connect(dsn)
-    await connection.execute(
-        "DROP TABLE rdzv.tenants; ALTER TABLE rdzv.journal DROP COLUMN tenants;"
-        "ALTER TABLE rdzv.replicas DROP COLUMN usage"
-    )
-    later = await opened("b")
-    await later.put_tenant(Tenant(name="team", prefix="team-", sha256="a" * 64))
-    await connection.execute(  # as a replica of that version beats
-        "INSERT INTO rdzv.replicas (id, address, seen, session, drains) "
-        "VALUES ('old', 'old:1', clock_timestamp(), 1, false)"
-    )
-    members = (await later.beat("b:1", lease_seconds=LEASE)).members
-    assert {member.address: member.usage for member in members} == {"b:1": {}, "old:1": {}}
-    assert await connection.fetchval("SELECT version FROM rdzv.journal") == 1
-    await connection.close()

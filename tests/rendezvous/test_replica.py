@@ -376,6 +376,26 @@ async def test_while_the_journal_is_away_nothing_is_told_that_is_not_written(
 
 
 @virtually
+async def test_the_time_of_a_run_goes_on_at_whoever_has_it_next(cluster: Cluster) -> None:
+    await cluster.bring_to_running(at="b")
+    loop, began = asyncio.get_running_loop(), asyncio.get_running_loop().time()
+    zero = cluster.all["b"].runs["demo"].now()
+
+    async def passed() -> float:
+        """Seconds of the run less those of the clock on the wall."""
+        await cluster.watch(DEMO, 0)
+        return cluster.all[cluster.owner()].runs["demo"].now() - zero - (loop.time() - began)
+
+    await asyncio.sleep(10)  # nothing is written meanwhile
+    await cluster.all.pop("b").replica.drain()
+    assert -0.1 < await passed() <= 0
+    await asyncio.sleep(10)
+    await cluster.all.pop(cluster.owner()).kill(machine=True)
+    assert -5.0 < await passed() < -3.0  # as long as nobody had it
+    assert cluster.kinds().count("restarted") == 2
+
+
+@virtually
 async def test_the_clock_of_a_run_that_replaced_one_outlives_a_takeover_on_a_full_disk(
     cluster: Cluster,
 ) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from rendezvous.frozen import frozen
 from rendezvous.server.journal import Record, by_run
 from rendezvous.server.quotas import refuse_clash
 from rendezvous.server.shared_journal import (
@@ -30,9 +32,18 @@ class Row:
 
     address: str
     seen: float
+    clock: float = 0.0
     has_session: bool = True
     drains: bool = False
     usage: Usages = field(default_factory=dict)
+
+
+@frozen
+class Claim:
+    """What a replica has with a run: its epoch, and by how much its time is ahead."""
+
+    epoch: int
+    ahead: float
 
 
 @dataclass
@@ -49,6 +60,8 @@ class Engine:
     now: Callable[[], float] = lambda: asyncio.get_running_loop().time()
     written: dict[str, dict[int, tuple[int, Record]]] = field(default_factory=dict)
     owners: dict[str, Holding] = field(default_factory=dict)
+    clocks: dict[str, tuple[float, float | None]] = field(default_factory=dict)
+    """By run its time, and what its owner's own clock showed then; None: it stands still."""
     replicas: dict[str, Row] = field(default_factory=dict)
     tenants: dict[str, Tenant] = field(default_factory=dict)
     tenant_changes: int = 0
@@ -108,21 +121,40 @@ class Engine:
         left = [h for h in self.owners.values() if h.owner is not None and h.owner not in alive]
         return Beat(members, tuple(lost), tuple(given), tuple(left), self.tenant_changes)
 
-    def claim(self, me: str, wanted: Sequence[Holding]) -> dict[str, int]:
-        claimed, before = dict[str, int](), dict(self.owners)
+    def claim(self, me: str, wanted: Sequence[Holding], clock: float) -> dict[str, Claim]:
+        claimed, before = dict[str, Claim](), dict(self.owners)
         for holding in wanted:
             known = self.owners.get(holding.run)
             if known == holding or (known is None and not holding.epoch):
-                claimed[holding.run] = holding.epoch + 1
+                if holding.owner is None:
+                    at = clock
+                else:
+                    row = self.replicas.get(holding.owner)
+                    shown = clock if holding.owner == me else row.clock if row else -math.inf
+                    at = self._time(holding.run, shown)
+                claimed[holding.run] = Claim(holding.epoch + 1, at - clock)
+                self.clocks[holding.run] = at, clock
                 self.owners[holding.run] = Holding(holding.run, me, holding.epoch + 1)
-        self.claimed(me, claimed, before)
+        self.claimed(me, {run: one.epoch for run, one in claimed.items()}, before)
         return claimed
 
-    def hand_over(self, me: str, run: str, epoch: int, to: str | None) -> bool:
+    def _time(self, run: str, shown: float) -> float:
+        """Of a run, where its owner's clock shows this."""
+        clock, counted = self.clocks[run]
+        return clock if counted is None else clock + max(shown - counted, 0.0)
+
+    def hand_over(self, me: str, run: str, epoch: int, to: str | None, clock: float) -> bool:
         if self.owners.get(run) != Holding(run, me, epoch):
             return False
         self.owners[run] = Holding(run, to, epoch + 1)
+        self.clocks[run] = self._time(run, clock), None
         return True
+
+    def leave(self, me: str, clock: float) -> None:
+        for run, holding in self.owners.items():
+            if holding.owner == me:
+                self.clocks[run] = self._time(run, clock), None
+        self.replicas.pop(me, None)
 
     def drop(self, me: str, epochs: Mapping[str, int]) -> None:
         for run, epoch in epochs.items():
@@ -163,9 +195,14 @@ class EngineJournal:
     def __init__(self, engine: Engine, replica: str) -> None:
         self.engine = engine
         self.id = replica
+        self.clock: Callable[[], float] = engine.now
         self.epochs: dict[str, int] = {}
+        self._ahead: dict[str, float] = {}
         self.is_cut = False
         self.loses_answers = 0
+
+    def ahead(self, run: str) -> float:
+        return self._ahead[run] if run in self.epochs else -math.inf
 
     async def _reach(self, seconds: float = _WAY_SECONDS) -> Engine:
         """On the way there, or back; raises Unavailable."""
@@ -194,7 +231,7 @@ class EngineJournal:
         self, address: str, *, lease_seconds: float, drains: bool = False, usage: Usages = UNUSED
     ) -> Beat:
         engine = await self._reach()
-        row = Row(address, engine.now(), True, drains, usage)
+        row = Row(address, engine.now(), self.clock(), True, drains, usage)
         beat = engine.beat(self.id, row, self.epochs, lease_seconds)
         for run in beat.lost:
             del self.epochs[run]
@@ -205,19 +242,22 @@ class EngineJournal:
         return (await self._reach()).owners.get(run)
 
     async def claim(self, wanted: Sequence[Holding]) -> Mapping[str, int]:
-        claimed = (await self._reach()).claim(self.id, wanted)
+        now = self.clock()
+        claimed = (await self._reach()).claim(self.id, wanted, now)
         for run in claimed:
             self.epochs.pop(run, None)
         await self._reach()
-        self.epochs |= claimed
-        return claimed
+        self._ahead |= {run: one.ahead for run, one in claimed.items()}
+        epochs = {run: one.epoch for run, one in claimed.items()}
+        self.epochs |= epochs
+        return epochs
 
     async def hand_over(self, run: str, to: str | None) -> bool:
         epoch = self.epochs.pop(run, -1)
-        return (await self._reach()).hand_over(self.id, run, epoch, to)
+        return (await self._reach()).hand_over(self.id, run, epoch, to, self.clock())
 
     async def leave(self) -> None:
-        (await self._reach()).replicas.pop(self.id, None)
+        (await self._reach()).leave(self.id, self.clock())
 
     async def runs(self) -> list[str]:
         return [run for run, kept in (await self._reach()).written.items() if kept]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -73,12 +74,17 @@ class SimJournal:
     def __init__(self, engine: SimEngine, process: Process) -> None:
         self.engine = engine
         self.id = process.name
+        self.clock: Callable[[], float] = process.clock
         self.epochs: dict[str, int] = {}
+        self._ahead: dict[str, float] = {}
         self.is_cut_up = self.is_cut_down = False
         self.loses_answers = 0
         self._process = process
         self._boots = engine.boots
         """Of the engine, as its connections were opened."""
+
+    def ahead(self, run: str) -> float:
+        return self._ahead[run] if run in self.epochs else -math.inf
 
     # --- the way there, and back --------------------------------------------------------------
 
@@ -179,10 +185,10 @@ class SimJournal:
     async def beat(
         self, address: str, *, lease_seconds: float, drains: bool = False, usage: object = None
     ) -> Beat:
-        asked = dict(self.epochs)
+        asked, shown = dict(self.epochs), self.clock()
 
         def work() -> Beat:
-            row = Row(address, self._process.clock(), self._process.has_session, drains)
+            row = Row(address, self._process.clock(), shown, self._process.has_session, drains)
             return self.engine.beat(self.id, row, asked, lease_seconds)
 
         beat = await self._ask("beat", work)
@@ -196,20 +202,23 @@ class SimJournal:
         return await self._ask("owner", lambda: self.engine.owners.get(run))
 
     async def claim(self, wanted: Sequence[Holding]) -> Mapping[str, int]:
-        wanted = tuple(wanted)
-        claimed = await self._ask("claim", lambda: self.engine.claim(self.id, wanted))
-        self.epochs |= claimed
-        return claimed
+        wanted, now = tuple(wanted), self.clock()
+        claimed = await self._ask("claim", lambda: self.engine.claim(self.id, wanted, now))
+        self._ahead |= {run: one.ahead for run, one in claimed.items()}
+        epochs = {run: one.epoch for run, one in claimed.items()}
+        self.epochs |= epochs
+        return epochs
 
     async def hand_over(self, run: str, to: str | None) -> bool:
-        epoch = self.epochs.pop(run, -1)
-        given = await self._ask("hand_over", lambda: self.engine.hand_over(self.id, run, epoch, to))
+        held = run, self.epochs.pop(run, -1), to, self.clock()
+        given = await self._ask("hand_over", lambda: self.engine.hand_over(self.id, *held))
         if given:
             self.engine.judge.given[run, self.id] = self.engine.loop.time()
         return given
 
     async def leave(self) -> None:
-        await self._ask("leave", lambda: self.engine.replicas.pop(self.id, None))
+        now = self.clock()
+        await self._ask("leave", lambda: self.engine.leave(self.id, now))
 
     async def runs(self) -> list[str]:
         return await self._ask(

@@ -25,6 +25,8 @@ _EDITS = {
         ("claim whatever the epoch", "if known == holding or (known is None and not holding.epoch):", "if True:"),
         ("epochs begin again after a drop", "self.owners[run] = Holding(run, None, epoch)", "del self.owners[run]"),
         ("leases by a replica's clock", "row.seen = now", "pass"),
+        # With it the journal refuses what does not follow, and the run is read again.
+        ("read before the claim", "if self.is_full or not {one.number for one in records}.isdisjoint(known):", "if self.is_full:"),
     ],
     "rendezvous/server/replica.py": [
         ("read before the claim", "claimed = await self._journal.claim(wanted)\n        except",
