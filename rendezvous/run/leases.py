@@ -4,9 +4,10 @@ Rules (with where they come from):
 
 - A node renews its lease with every request. It is suspect after 3 poll lengths and dead after the
   larger of the lease and 7 poll lengths.
-- A node whose last connection was closed (FIN or RST) and that makes no request is suspect after
-  0.75 s and dead after 1 s. A dead process closes its sockets; a slow network does not. A live one
-  whose requests all failed is back within 0.5 s: somebody else who asks for its slot has to wait.
+- A node whose last connection was closed (FIN) and that makes no request is suspect after 0.75 s
+  and dead after 1 s. A dead process closes its sockets; a slow network does not. A live one whose
+  requests all failed is back within 0.5 s: somebody else who asks for its slot has to wait. A reset
+  (RST) says nothing: firewalls send them, and may then let nobody through for a while.
   When the node was suspect already, the close is the tail of an outage and says nothing; so is
   one that is read within 3 poll lengths after the registry itself was stalled, or before it.
 - When 55 % or more of the nodes, and at least 3, are suspect together, the registry may be the one
@@ -99,7 +100,7 @@ class Leases:
         return True
 
     def closed(self, key: Key, now: float, connection: int, *, by_peer: bool = True) -> None:
-        """A connection on which this node had spoken ended; only a FIN or RST is the peer's."""
+        """A connection on which this node had spoken ended; only a FIN is the peer's."""
         lease = self._leases.get(key)
         if lease is None or connection not in lease.connections:
             return

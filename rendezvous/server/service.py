@@ -319,7 +319,7 @@ class Service:
             now = live.now()
             # After a stall it may be old, and what the node has asked since not read yet.
             is_new = self._clock.awake_seconds() >= live.leases.suspect_after
-            by_peer = how in (CloseReason.FIN, CloseReason.RST) and is_new
+            by_peer = how is CloseReason.FIN and is_new
             live.leases.closed(key, now, number, by_peer=by_peer)
 
     async def watch(

@@ -17,7 +17,6 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -81,7 +80,7 @@ class World:
 
 @contextlib.asynccontextmanager
 async def world(
-    folder: Path, *, standbys: int = 2, tablespace: Path | None = None, **config: Any
+    folder: Path, *, standbys: int = 2, tablespace: Path | None = None
 ) -> AsyncIterator[World]:
     """A primary with its standbys, and replicas behind gates, which may judge each other."""
     async with contextlib.AsyncExitStack() as stack:
@@ -107,7 +106,7 @@ async def world(
             for wire in wires
         ]
         ports = [one.port for one in doors]
-        made = replicas(folder, "", REPLICAS, sockets=sockets, doors=ports, dsns=dsns, **config)
+        made = replicas(folder, "", REPLICAS, sockets=sockets, doors=ports, dsns=dsns)
         # Its processes are waited for while the gates pass on what they say.
         cluster = await asyncio.to_thread(made.__enter__)
         stack.push(made)
@@ -249,9 +248,7 @@ async def disturb(w: World, fault: Callable[[World], Awaitable[None]]) -> None:
 async def test_no_run_is_disturbed_and_nothing_acknowledged_is_lost(
     tmp_path: Path, name: str
 ) -> None:
-    # Behind what may close connections a registry is started so; else a node has a second.
-    config: dict[str, Any] = {"trust_close": FAULTS[name] is not refuse_nodes}
-    async with world(tmp_path, **config) as made:
+    async with world(tmp_path) as made:
         await disturb(made, FAULTS[name])
 
 

@@ -370,19 +370,27 @@ async def test_a_stalled_registry_runs_out_no_time_out_and_no_lease(served: Serv
 
 
 @pytest.mark.parametrize(
-    ("before", "later", "after", "is_lost"),
-    [(0, 0, 0, True), (30, 0, 0, False), (30, 7, 0, True), (0, 0, 30, False)],
+    ("how", "before", "later", "after", "is_lost"),
+    [
+        (CloseReason.FIN, 0, 0, 0, True),
+        (CloseReason.FIN, 30, 0, 0, False),
+        (CloseReason.FIN, 30, 7, 0, True),
+        (CloseReason.FIN, 0, 0, 30, False),
+        (CloseReason.RST, 0, 0, 0, False),  # a firewall may have sent it
+        (CloseReason.LOST, 0, 0, 0, False),
+    ],
 )
-async def test_a_close_that_is_read_right_before_or_soon_after_a_stall_says_nothing(
-    served: Served, before: float, later: float, after: float, is_lost: bool
+async def test_what_a_close_says_of_its_node(
+    served: Served, how: CloseReason, before: float, later: float, after: float, is_lost: bool
 ) -> None:
-    """It may be old, what was asked since may wait to be read, or nobody could come back."""
+    """Nothing right before or soon after a stall: it may be old, what was asked since may wait to
+    be read, or nobody could come back."""
     await served.bring_to(Phase.ARMING, DEMO)
     await served.clock.jump(before)
     await served.clock.move(later)
     only = Connection("192.0.2.1")
     served.service.heard(served.host(DEMO), 1, 1, only)
-    only.end(CloseReason.FIN)
+    only.end(how)
     await asyncio.sleep(0)
     await served.clock.jump(after)
     await served.clock.move(3)

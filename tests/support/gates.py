@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
+import struct
 
 
 class Gate:
@@ -53,6 +55,9 @@ class Gate:
     def reset(self) -> None:
         """Both ends of all connections see a reset."""
         for writer in self._writers:
+            if not writer.transport.is_closing():
+                how = struct.pack("ii", 1, 0)
+                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, how)
             writer.transport.abort()
         self._writers.clear()
 
