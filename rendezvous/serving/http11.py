@@ -34,16 +34,12 @@ from rendezvous.serving.request_head import (
     read_head,
 )
 from rendezvous.serving.room import Seat
+from rendezvous.serving.tls_pieces import pieces
 from rendezvous.wire.errors import BadRequest, RdzvError, Unavailable
 
 # A connection in one of the last seats goes soon when it asks for nothing.
 _LAST_SEAT_SECONDS = 2.0
 
-# OpenSSL keeps, for each connection, a buffer of the largest piece that it was given, for good. In
-# larger pieces a table of 512 nodes goes out in two thirds of the time; one of 2,000 nodes in one
-# piece would cost 240 MB.
-_TLS_BUFFERS_BYTES = 16 << 20
-_TLS_PIECE_BYTES = 8 * 1024, 256 * 1024
 # Of a body that nobody has asked for yet.
 _MOST_UNASKED_BYTES = 64 * 1024
 
@@ -114,6 +110,9 @@ class GuardedProtocol(asyncio.Protocol):
             round(self.rules.timeouts.unacknowledged * 1000),
         )
         self._is_tls = transport.get_extra_info("sslcontext") is not None
+        if self._is_tls:
+            # What waits for a slow reader waits here: OpenSSL's buffer would grow by it, for good.
+            transport.set_write_buffer_limits(high=1)
         client = _place(transport.get_extra_info("peername"))
         peer = client[0].removeprefix("::ffff:") if client else ""
         self.connection = Connection(peer, self._answer)
@@ -289,17 +288,14 @@ class GuardedProtocol(asyncio.Protocol):
         """See `Carrier`."""
         if self.is_over:
             return
-        piece = len(data) or 1
-        if self._is_tls:
-            least, most = _TLS_PIECE_BYTES
-            each = _TLS_BUFFERS_BYTES // len(self._shared.connections)
-            piece = min(most, max(least, each))
-        for at in range(0, len(data), piece):
+        whole = [slice(None)] if data else []
+        connections = len(self._shared.connections)
+        for part in pieces(len(data), connections) if self._is_tls else whole:
             while self._resumed is not None:
                 await asyncio.shield(self._resumed)
             if self.is_over:
                 return
-            self._transport.write(data[at : at + piece])
+            self._transport.write(data[part])
 
     def answered(self, exchange: Exchange) -> None:
         """See `Carrier`: the next request may come."""
