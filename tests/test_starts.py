@@ -31,6 +31,8 @@ WORKER = {
     *("rendezvous.run", "rendezvous.server"),
 }
 """A worker never needs these."""
+REPLICA = {"sqlite3"}
+"""A replica, whose journal is PostgreSQL, never needs these."""
 REGISTRY = {"fastapi", "cryptography", "h11", "httpx", "rich", "yaml", "launcher", "worker"}
 """A registry serves a launch without these until its go, and most launches to their end."""
 
@@ -63,6 +65,12 @@ import rendezvous.server.process
 sys.stdout.write(json.dumps(sorted(sys.modules)))
 """
 
+OF_A_REPLICA = """
+import json, sys
+import rendezvous.server.process, rendezvous.server.postgres_journal
+sys.stdout.write(json.dumps(sorted(sys.modules)))
+"""
+
 
 @pytest.mark.parametrize(
     ("program", "needed", "unwanted"),
@@ -71,8 +79,9 @@ sys.stdout.write(json.dumps(sorted(sys.modules)))
         # What a registry's answer would wait for is here before the join string comes.
         (WITHOUT_A_JOIN_STRING, "httpcore", WORKER),
         (OF_A_REGISTRY, "rendezvous.server.app", REGISTRY),
+        (OF_A_REPLICA, "asyncpg", REGISTRY | REPLICA),
     ],
-    ids=["launcher", "worker", "registry"],
+    ids=["launcher", "worker", "registry", "replica"],
 )
 def test_a_start_imports_nothing_that_can_wait(
     tmp_path: Path, program: str, needed: str, unwanted: set[str]

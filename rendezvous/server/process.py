@@ -31,7 +31,6 @@ from rendezvous.server.journal import Journal, MemoryJournal
 from rendezvous.server.options import Options
 from rendezvous.server.replica import Replica
 from rendezvous.server.service import Service
-from rendezvous.server.sqlite_journal import SqliteJournal
 from rendezvous.serving.connection_rules import ConnectionRules
 from rendezvous.serving.room import Room
 from rendezvous.serving.uvicorn_server import GuardedServer
@@ -120,7 +119,11 @@ async def _service(config: ServerConfig, options: Options) -> tuple[Service, Jou
         doors = Doors(key, operator, shared.read, time.monotonic, asyncio.sleep)
         service.place = Replica(shared, service.sequencer, doors, config.address)
         return service, shared
-    journal: Journal = SqliteJournal(config.journal) if config.journal else MemoryJournal()
+    journal: Journal = MemoryJournal()
+    if config.journal is not None:
+        from rendezvous.server.sqlite_journal import SqliteJournal
+
+        journal = SqliteJournal(config.journal)
     service = Service(journal, key, operator, options=options)
     if count := await service.sequencer.recover():
         logger.info("%d runs were recovered from the journal", count)
