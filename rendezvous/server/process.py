@@ -44,6 +44,8 @@ logger = logging.getLogger("rendezvous.server")
 # finds nothing, and takes 30 ms of the moment in which the table is sealed.
 _GC_THRESHOLD = 100_000
 
+_PR_SET_THP_DISABLE = 41
+
 _LAUNCHER_ENDED = signal.SIGUSR1
 # The same launch, started again, waits a little longer than this for the port.
 _TELL_SECONDS = 7.0
@@ -81,6 +83,7 @@ def main() -> None:
     logging.raiseExceptions = False  # a log on a full disk loses lines, and is no traceback
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     _raise_file_limit()
+    _use_small_pages()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # it would hold every key
     config = ServerConfig.model_validate_json(arguments.config.read_bytes())
     sock = socket.socket(fileno=arguments.fd)
@@ -98,6 +101,12 @@ def _raise_file_limit() -> None:
     """Each node's connection is an open file, and the usual soft limit is 1,024."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _use_small_pages() -> None:
+    """uvloop gives each TLS connection 256 KB, of which a few are used: where the kernel makes huge
+    pages of memory (`always`, as some distributions have it), that would hold all of them."""
+    ctypes.CDLL(None).prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0)
 
 
 def _hear_of_end(parent: int) -> None:
