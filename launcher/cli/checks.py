@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from pathlib import Path
@@ -117,7 +118,8 @@ def schedulers_check(
 def doctor(env: bool, as_json: bool, strict: bool, skip: tuple[str, ...]) -> None:
     """Check this machine as a run would, and say what to fix.
 
-    Starts nothing. Exit code 0: ok, or only warnings; 1: a check failed; 64: wrong option.
+    With RDZV_REGISTRY, also what answers at each address of that standing registry. Starts
+    nothing. Exit code 0: ok, or only warnings; 1: a check failed; 64: wrong option.
     'rdzv docs checks' explains every check.
 
     \b
@@ -128,7 +130,8 @@ def doctor(env: bool, as_json: bool, strict: bool, skip: tuple[str, ...]) -> Non
         from launcher.show.machine import show_node
 
         absent = missing_launcher_packages()
-        sys.exit(show_node(os.environ, absent, skip=skip, strict=strict, as_json=as_json))
+        registry = functools.partial(secret_text, "RDZV_REGISTRY")
+        sys.exit(show_node(os.environ, absent, registry, skip=skip, strict=strict, as_json=as_json))
     need_launcher_packages()
     from launcher.symmetric import report as checks
     from launcher.symmetric.start import this_host

@@ -7,16 +7,18 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 import click
 
 from launcher.settings import known_check
 from launcher.show.machines import gpu_words, rdma_words
+from launcher.show.registry import check_registry
 from launcher.terminal import fold, width_of
 from rendezvous.frozen import frozen
 from rendezvous.version import rdzv_version
+from rendezvous.wire.checks import Check
 from rendezvous.wire.errors import ExitCode, UsageError
 from rendezvous.wire.node import Finding
 from rendezvous.wire.run import DEFAULT_MASTER_PORT
@@ -30,7 +32,7 @@ from worker.settings import WorkerSettings
 
 _MOST_CHARACTERS = 400
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
-_TITLES = {check.id: check.title for check in NODE_CHECKS}
+_TITLES = {check.id: check.title for check in (*NODE_CHECKS, Check.REGISTRY)}
 _TITLE_WIDTH = max(len(title) for title in _TITLES.values())
 _FACTS_AT = 10
 _WORDS_AT = len("  fail  L00  ") + _TITLE_WIDTH + 2
@@ -61,6 +63,7 @@ class _Row:
 def show_node(
     environ: Mapping[str, str],
     absent: Sequence[str],
+    registry: Callable[[], str | None],
     *,
     skip: Collection[str],
     strict: bool,
@@ -71,6 +74,7 @@ def show_node(
     Args:
         environ: The environment that a program started from here would have.
         absent: The packages that `rdzv launch` needs and that are not installed.
+        registry: Reads RDZV_REGISTRY; None where it is not set.
         skip: Checks that are not made.
         strict: A warning is a failure.
         as_json: Print the checks alone, as JSON.
@@ -81,17 +85,18 @@ def show_node(
     Raises:
         UsageError: There is no such check, not even between nodes.
     """
-    for word in skip:
+    for word in set(skip) - {Check.REGISTRY.id}:
         try:
             known_check(word)
         except ValueError as exc:
             raise UsageError(
                 f"--skip cannot be '{printable(word, 100)}': {exc}",
-                hint=f"the checks of a single node are {', '.join(_TITLES)}",
+                hint=f"the checks of 'rdzv doctor' are {', '.join(_TITLES)}",
             ) from exc
     began = time.monotonic()
     here = survey(WorkerSettings(), [], environ, master_port=DEFAULT_MASTER_PORT, patient=True)
     findings = check_node(here, skip)
+    findings += check_registry(registry, Check.REGISTRY.id in skip)
     if as_json:
         found = [asdict(finding) for finding in findings]
         for one in found:
@@ -209,7 +214,7 @@ def _checks(findings: Sequence[Finding]) -> Iterator[_Row]:
 def _summary(findings: Sequence[Finding], seconds: float) -> str:
     levels = {level: {f.check for f in findings if f.level == level} for level in _COLOURS}
     failed, warned = levels["fail"], levels["warn"] - levels["fail"]
-    good = levels["ok"]
+    good = levels["ok"] - failed - warned
     first = "failed" if failed else "ok, with warnings" if warned else "ok"
     return (
         f"{first}: {len(good)} good, {len(warned)} with a warning, {len(failed)} failed, "

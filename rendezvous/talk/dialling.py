@@ -123,7 +123,7 @@ async def dial(
         Unavailable: No address has proven itself; the message says what happened at each.
     """
     addresses = dial_order(place, late)
-    dials = [functools.partial(_dial_name, network, place, one, seconds) for one in addresses]
+    dials = [functools.partial(dial_name, network, place, one, seconds) for one in addresses]
     tasks: list[asyncio.Task[Line]] = []
     try:
         if place.replicas:
@@ -147,8 +147,11 @@ async def _later(dial: Dial, delay: float) -> Line:
     return await dial()
 
 
-async def _dial_name(network: Network, place: RegistryPlace, name: str, seconds: float) -> Line:
-    """Dial an address, or those of a name one after another."""
+async def dial_name(network: Network, place: RegistryPlace, name: str, seconds: float) -> Line:
+    """Dial an address of the place, or those of a name one after another.
+
+    Raises NetworkFailure, that of the last one, where none has proven itself.
+    """
     host, port = place.host_and_port(name)
     found = await network.addresses_of(host, seconds)
     *others, last = [with_port(one, port) if own_port(name) else one for one in found]

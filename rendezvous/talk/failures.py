@@ -84,15 +84,18 @@ def unreachable(place: RegistryPlace, failures: Mapping[str, NetworkFailure]) ->
 
     In the order of the addresses, not of the answers: the same state is the same sentence.
     """
-    words = "; ".join(f"{a}: {_dial_words(failures[a], place)}" for a in place.addresses)
+    words = "; ".join(f"{a}: {dial_words(failures[a], place)}" for a in place.addresses)
     return Unavailable(
         f"no registry at {place.where()} ({words})",
         hint=_hint_for({failure.fault for failure in failures.values()}),
     )
 
 
-def _dial_words(failure: NetworkFailure, place: RegistryPlace) -> str:
-    """Who hears no HTTP on an open connection without TLS may have met a server with TLS."""
+def dial_words(failure: NetworkFailure, place: RegistryPlace) -> str:
+    """What a failure to dial means, in words.
+
+    Who hears no HTTP on an open connection without TLS may have met a server with TLS.
+    """
     unclear = failure.opened and failure.fault in (Fault.CLOSED, Fault.NOT_HTTP)
     more = "; it may speak TLS" if unclear and place.trust == "plain" else ""
     return words_of(failure) + more

@@ -1,6 +1,7 @@
-"""The checks before the go, each declared once; docs/checks.md describes them. Pure.
+"""The checks of a run before the go, and of `rdzv doctor`, each declared once. Pure.
 
-A finding carries the id of its check. An id that is not here is of a newer peer.
+docs/checks.md describes them. A finding carries the id of its check. An id that is not here is of
+a newer peer.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ class Kind(Enum):
     NODE = "On the node alone"
     ALL_NODES = "All nodes side by side"
     PROBES = "Between the nodes"
+    DOCTOR = "The standing registry"
 
 
-_NODE, _ALL, _PROBES = Kind.NODE, Kind.ALL_NODES, Kind.PROBES
+_NODE, _ALL, _PROBES, _DOCTOR = Kind.NODE, Kind.ALL_NODES, Kind.PROBES, Kind.DOCTOR
 
 
 class Check(Enum):
@@ -66,6 +68,7 @@ class Check(Enum):
     PACKET_SIZES = "M02", _PROBES, "MTU", "warn"
     CLOCKS = "M03", _PROBES, "clocks", "warn"
     DISTANCES = "M04", _PROBES, "round-trip time", "warn"
+    REGISTRY = "D01", _DOCTOR, "registry", "fail"
 
     def __init__(self, id_: str, kind: Kind, title: str, worst: Level) -> None:
         self.id = id_
@@ -75,7 +78,8 @@ class Check(Enum):
 
 
 _BY_ID = {check.id: check for check in Check}
-CHECK_IDS = tuple(_BY_ID)
+CHECK_IDS = tuple(check.id for check in Check if check.kind is not Kind.DOCTOR)
+"""Of the checks that a run makes, and can skip."""
 
 
 def names_nodes(check_id: str) -> bool:
@@ -84,4 +88,4 @@ def names_nodes(check_id: str) -> bool:
     What a node finds on itself is a clause: only the reader knows how the node is named.
     """
     check = _BY_ID.get(check_id)
-    return check is not None and check.kind is not Kind.NODE
+    return check is not None and check.kind in (Kind.ALL_NODES, Kind.PROBES)

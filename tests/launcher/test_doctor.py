@@ -63,7 +63,8 @@ def test_the_json_form_has_every_check_and_a_failure_is_the_exit_code() -> None:
     shown = json.loads(result.stdout)
     assert (result.exit_code, [*shown]) == (1, ["checks"])
     found = {check["check"]: check for check in shown["checks"]}
-    assert [*found] == [check.id for check in NODE_CHECKS]
+    assert [*found] == [*(check.id for check in NODE_CHECKS), "D01"]
+    assert (found["D01"]["level"], found["D01"]["value"]) == ("skipped", "RDZV_REGISTRY is not set")
     assert (found["L17"]["level"], found["L19"]["level"]) == ("fail", "skipped")
     assert [*found["L17"]] == ["check", "level", "subject", "value", "expected", "cause", "fix"]
 
@@ -74,7 +75,7 @@ def test_a_check_that_does_not_exist_is_a_usage_error() -> None:
     message, hint = result.stderr.splitlines()
     problem = "there is no such check; did you mean X02?"
     assert message == f"rdzv: --skip cannot be 'x2': {problem}"
-    assert hint.strip().startswith("the checks of a single node are L01, L02, ")
+    assert hint.strip().startswith("the checks of 'rdzv doctor' are L01, L02, ")
     assert doctor("--bogus").exit_code == ExitCode.USAGE
 
 
