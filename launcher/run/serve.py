@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import click
@@ -37,6 +38,7 @@ from rendezvous.wire.types import is_loopback
 from worker.settings import state_home
 
 _FOLDER = "registry"
+_CREDENTIAL = "credential"
 _SCHEMES = ("postgresql", "postgres")
 _PASSWORDS = {"password", "sslpassword"}
 
@@ -61,30 +63,27 @@ def serve(settings: ServeSettings, environ: Mapping[str, str], token: str | None
     tls = not loopback and not settings.behind_ingress
     secret = shared or state.secret()
     own = _own_addresses(settings)
+    addresses = _addresses(settings, own)
     proof = write_config(
         state,
         secret,
         tls=tls,
         shared=shared is not None,
+        announcement=_announcement(settings.port, addresses, tls, state.path / _CREDENTIAL),
         hosts=settings.allow_host,
         trust_close=not settings.behind_ingress,
         max_runs=settings.max_runs,
         **({} if shared is None else _as_replica(settings, own)),
     )
-    place = _place(settings, proof, own)
+    place = _place(settings, proof, addresses)
     credential = RegistryString(place, registry_credential(secret))
-    path = state.write("credential", credential.text().encode() + b"\n")
+    state.write(_CREDENTIAL, credential.text().encode() + b"\n")
     if settings.behind_ingress and not loopback:
         click.echo(
             "rdzv: --behind-ingress: plain HTTP: every machine on the path to this port can read "
             "the tokens, so let only the ingress and the nodes reach it",
             err=True,
         )
-    click.echo(
-        f"rdzv: registry on port {settings.port} of {', '.join(place.addresses)}"
-        f"{' (TLS)' if tls else ''}; launchers use it with RDZV_REGISTRY_FILE={path}",
-        err=True,
-    )
     state.keep_lock_over_exec()
     os.set_inheritable(sock.fileno(), True)
     command = server_command(state, sock.fileno())
@@ -98,16 +97,30 @@ def _own_addresses(settings: ServeSettings) -> list[str]:
     return own_addresses() if everywhere else [settings.listen]
 
 
-def _place(settings: ServeSettings, proof: RegistryPlace, own: list[str]) -> RegistryPlace:
-    """What clients are told of the registry."""
-    given = settings.registry_address or own
+def _addresses(settings: ServeSettings, own: list[str]) -> tuple[str, ...]:
+    """Those that clients are told of."""
     if settings.journal is not None and settings.advertise is not None:
-        given = settings.registry_address or [settings.advertise]
+        return tuple(settings.registry_address or [settings.advertise])
+    return tuple(settings.registry_address or own)
+
+
+def _announcement(port: int, addresses: tuple[str, ...], tls: bool, credential: Path) -> str:
+    """What is said once the registry is ready."""
+    return (
+        f"rdzv: registry on port {port} of {', '.join(addresses)}{' (TLS)' if tls else ''}; "
+        f"launchers use it with RDZV_REGISTRY_FILE={credential}"
+    )
+
+
+def _place(
+    settings: ServeSettings, proof: RegistryPlace, addresses: tuple[str, ...]
+) -> RegistryPlace:
+    """What clients are told of the registry."""
     return replace(
         proof,
-        addresses=tuple(given),
+        addresses=addresses,
         port=settings.port,
-        replicas=settings.journal is not None and len(given) > 1,
+        replicas=settings.journal is not None and len(addresses) > 1,
     )
 
 

@@ -23,6 +23,7 @@ from rendezvous.server.postgres_place import Place, asyncpg
 from rendezvous.server.quotas import usages_text
 from rendezvous.server.shared_journal import (
     UNUSED,
+    Away,
     Beat,
     Holding,
     InDoubt,
@@ -66,7 +67,7 @@ class PostgresJournal:
                 it must give each connection a session of its own.
             id: Of this process alone: 16 random bytes, in hex.
 
-        Raises UsageError where it cannot be reached, or is none.
+        Raises Away where it cannot be reached now, another UsageError where that would not change.
         """
         if asyncpg is None:
             raise UsageError(
@@ -78,7 +79,8 @@ class PostgresJournal:
             await journal._asks.run(partial(sql.prepare, place=journal._place.text))
         except Unavailable as exc:
             await journal.close()
-            raise UsageError(exc.message, hint=exc.hint) from exc
+            kind = UsageError if journal._place.is_refused else Away
+            raise kind(exc.message, hint=exc.hint) from exc
         except asyncpg.PostgresError as exc:
             await journal.close()
             raise UsageError(

@@ -56,6 +56,9 @@ _UNREADABLE = "postgresql://..."
 class Place:
     """Where the database is, by its DSN; as text it has no password.
 
+    Attributes:
+        is_refused: The last try failed for a reason that time does not mend.
+
     Raises UsageError where the DSN is not a URL of PostgreSQL.
     """
 
@@ -64,6 +67,7 @@ class Place:
         self._dsns = _by_host(dsn)
         self._is_concealed = False
         self._logged = ""
+        self.is_refused = False
         named = "target_session_attrs=" in dsn or "PGTARGETSESSIONATTRS" in os.environ
         self._primary = {} if named else {"target_session_attrs": "primary"}
 
@@ -96,6 +100,7 @@ class Place:
         # Outside of the handler: what asyncpg says of a DSN that it cannot read may have parts of
         # the password, and must not be shown as the cause.
         words, hint = _words(failures), _hint(failures.values())
+        self.is_refused = any(isinstance(exc, _LASTING) for exc in failures.values())
         if not self._is_concealed:
             raise Unavailable(f"the journal {self.text} cannot be reached: {words}", hint=hint)
         if words != self._logged:
@@ -114,6 +119,17 @@ class Place:
         self._dsns = {host: dsn, **self._dsns}  # the first one to ask next time
         self._logged = ""
         return connection
+
+
+_LASTING = (
+    ()
+    if asyncpg is None
+    else (
+        asyncpg.InvalidAuthorizationSpecificationError,
+        asyncpg.InvalidCatalogNameError,
+        ValueError,
+    )
+)
 
 
 def without_password(dsn: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import ctypes
 import gc
 import logging
@@ -18,8 +19,10 @@ import secrets
 import signal
 import socket
 import ssl
+import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvloop
 from pydantic import BaseModel, ConfigDict
@@ -29,14 +32,19 @@ from rendezvous.server.bereft import launcher_ended
 from rendezvous.server.doors import Doors
 from rendezvous.server.journal import Journal, MemoryJournal
 from rendezvous.server.options import Options
+from rendezvous.server.place import Place
 from rendezvous.server.replica import Replica
 from rendezvous.server.service import Service
+from rendezvous.server.shared_journal import Away
 from rendezvous.serving.connection_rules import ConnectionRules
 from rendezvous.serving.room import Room
 from rendezvous.serving.uvicorn_server import GuardedServer
 from rendezvous.talk.credentials import SERVER_NAME
-from rendezvous.wire.errors import RdzvError
+from rendezvous.wire.errors import RdzvError, Unavailable
 from rendezvous.wire.run import DEFAULT_MAX_RUNS
+
+if TYPE_CHECKING:
+    from rendezvous.server.postgres_journal import PostgresJournal
 
 logger = logging.getLogger("rendezvous.server")
 
@@ -49,6 +57,8 @@ _PR_SET_THP_DISABLE = 41
 _LAUNCHER_ENDED = signal.SIGUSR1
 # The same launch, started again, waits a little longer than this for the port.
 _TELL_SECONDS = 7.0
+_AGAIN_SECONDS = 0.5  # between two tries to open a journal that is not there
+_LOOK_SECONDS = 0.02
 
 
 class ServerConfig(BaseModel):
@@ -63,6 +73,8 @@ class ServerConfig(BaseModel):
     """Of several replicas: where PostgreSQL is."""
     address: str = ""
     """Where others are told that this one is, as `host:port`."""
+    announcement: str = ""
+    """Written to standard error once the registry is ready."""
     certificate: Path | None = None
     certificate_key: Path | None = None
     hosts: list[str] = []
@@ -117,13 +129,42 @@ def _hear_of_end(parent: int) -> None:
         raise SystemExit("the launcher ended before its registry was up")
 
 
+async def _opened(dsn: str, id: str) -> PostgresJournal:  # noqa: A002
+    """The journal, which is waited for where it is not there yet. Raises UsageError."""
+    from rendezvous.server.postgres_journal import PostgresJournal
+
+    said = ""
+    while True:
+        try:
+            return await PostgresJournal.open(dsn, id)
+        except Away as exc:
+            if said != (said := f"{exc.message}; {exc.hint}"):
+                logger.warning("waiting for the database: %s", said)
+        await asyncio.sleep(_AGAIN_SECONDS)
+
+
+async def _announce(words: str, server: GuardedServer, place: Place) -> None:
+    """Say where the registry is, once it can be used there."""
+    while not (server.started and _is_ready(place)):  # noqa: ASYNC110 (uvicorn tells nobody)
+        await asyncio.sleep(_LOOK_SECONDS)
+    with contextlib.suppress(OSError):  # nobody reads it any more
+        sys.stderr.write(f"{words}\n")
+        sys.stderr.flush()
+
+
+def _is_ready(place: Place) -> bool:
+    try:
+        place.check_ready()
+    except Unavailable:
+        return False
+    return True
+
+
 async def _service(config: ServerConfig, options: Options) -> tuple[Service, Journal]:
     """The service with its runs, as far as they are this process's. Raises UsageError."""
     key, operator = bytes.fromhex(config.key), config.admin_sha256
     if config.shared_journal is not None:
-        from rendezvous.server.postgres_journal import PostgresJournal
-
-        shared = await PostgresJournal.open(config.shared_journal, secrets.token_hex(16))
+        shared = await _opened(config.shared_journal, secrets.token_hex(16))
         service = Service(shared, key, operator, options=options)
         doors = Doors(key, operator, shared.read, time.monotonic, asyncio.sleep)
         service.place = Replica(shared, service.sequencer, doors, config.address)
@@ -161,13 +202,16 @@ async def _serve(config: ServerConfig, sock: socket.socket) -> None:
     gc.set_threshold(_GC_THRESHOLD, 50, 100)
     bereft = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(_LAUNCHER_ENDED, bereft.set)
-    ending = asyncio.create_task(_end_after_launcher(service, bereft))
+    beside = [asyncio.create_task(_end_after_launcher(service, bereft))]
+    if config.announcement:
+        beside.append(asyncio.create_task(_announce(config.announcement, server, service.place)))
     # After `serve` uvicorn raises again the signal that ended it; here it waits for the journal.
     with server.capture_signals():
         try:
             await server.serve(sockets=[sock])
         finally:
-            ending.cancel()
+            for task in beside:
+                task.cancel()
             await journal.close()
 
 

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from rendezvous.frozen import frozen
 from rendezvous.server.journal import Journal, Record
-from rendezvous.wire.errors import RegistryError, Unavailable
+from rendezvous.wire.errors import RegistryError, Unavailable, UsageError
 from rendezvous.wire.tenant import Usage
 
 Usages = Mapping[str, Usage]
@@ -27,6 +27,10 @@ UNUSED: Usages = MappingProxyType({})
 
 class Overtaken(Unavailable):
     """Another replica owns the run: what was to be written was not, and never will be."""
+
+
+class Away(UsageError):
+    """It cannot be opened now; nothing has to be changed for it to be there later."""
 
 
 class InDoubt(Unavailable):

@@ -30,6 +30,7 @@ from tests.support.launching import RDZV, Launched, environment, launching, shel
 from tests.support.postgres import GUARDED, Postgres, one_primary, programs
 from tests.support.waiting import until
 from worker.offer.ports import find_free
+from worker.preflight.checks import NODE_CHECKS
 
 HUSH = "canary-PASSWORD"
 JUDGES_AFTER = JUDGE_SECONDS + BEAT_SECONDS
@@ -66,7 +67,7 @@ class Replicas:
         self.processes: dict[int, subprocess.Popen[str]] = {}
         self.credential = ""
 
-    def start(self, number: int, database: str) -> None:
+    def begin(self, number: int, database: str) -> None:
         words = [RDZV, "serve", "--journal", self.postgres.dsn(database, user=GUARDED)]
         words += ["--port", str(self.ports[number]), "--advertise", self.addresses[number]]
         for address in self.addresses:
@@ -76,11 +77,19 @@ class Replicas:
         )
         process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=env)
         self.processes[number] = process
-        assert process.stderr is not None
-        said = process.stderr.readline()
+
+    def said(self, number: int) -> str:
+        """Its next line."""
+        stderr = self.processes[number].stderr
+        assert stderr is not None
+        return stderr.readline()
+
+    def start(self, number: int, database: str) -> None:
+        self.begin(number, database)
+        said = self.said(number)
         assert "(TLS); launchers use it with RDZV_REGISTRY_FILE=" in said, said
         self.credential = said.rsplit("RDZV_REGISTRY_FILE=", 1)[1].strip()
-        until(lambda: is_ready(self.addresses[number]))
+        assert is_ready(self.addresses[number])
 
     def registry(self) -> str:
         """The RDZV_REGISTRY that an operator gives to launchers."""
@@ -228,6 +237,42 @@ def test_after_a_restore_from_a_backup_runs_go_on_and_none_that_knows_more_may_w
     assert outcome.code == 0, outcome.err
     kinds = counts(postgres, restored)
     assert (kinds["joined"], kinds["restarted"], kinds["left"], kinds["lost"]) == (2, 1, 2, 0)
+
+
+def test_a_replica_says_what_it_waits_for_and_where_it_is_once_it_is_ready(
+    tmp_path: Path,
+) -> None:
+    with one_primary() as postgres:
+        replicas = Replicas(tmp_path, postgres, 1)
+        database = new_database(postgres)
+        postgres.stop()
+        try:
+            replicas.begin(0, database)
+            said = replicas.said(0)
+            place = f"postgresql://{GUARDED}@127.0.0.1:{postgres.port}/{database}"
+            assert f"waiting for the database: the journal {place} cannot be reached: " in said
+            assert said.endswith(
+                "check the host and the port, and that the server runs and listens there\n"
+            )
+            assert "no answer" in asked(replicas, 1)
+            postgres.start()
+            assert replicas.said(0).startswith(f"rdzv: registry on port {replicas.ports[0]} of ")
+            assert is_ready(replicas.addresses[0])
+            assert "ready, rdzv " in asked(replicas, 0)
+            postgres.stop()
+            until(lambda: not is_ready(replicas.addresses[0]))
+            assert "the right registry, but not ready: " in asked(replicas, 1)
+        finally:
+            replicas.end()
+
+
+def asked(replicas: Replicas, code: int) -> str:
+    """What `rdzv doctor` says of them."""
+    skips = [word for check in NODE_CHECKS for word in ("--skip", check.id)]
+    result = rdzv("doctor", *skips, env={"RDZV_REGISTRY": replicas.registry()})
+    assert result.exit_code == code, result.output
+    [line] = [line for line in result.stdout.splitlines() if " D01 " in line]
+    return line
 
 
 def raising() -> str:

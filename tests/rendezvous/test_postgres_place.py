@@ -12,6 +12,7 @@ import pytest
 from rendezvous.server import postgres_place
 from rendezvous.server.postgres_journal import PostgresJournal
 from rendezvous.server.postgres_place import Place, without_password
+from rendezvous.server.shared_journal import Away
 from rendezvous.wire.errors import Unavailable, UsageError
 from tests.support.postgres import GUARDED, PASSWORD, Postgres
 
@@ -54,6 +55,7 @@ async def test_an_address_of_another_kind_is_refused(dsn: str) -> None:
 
 CASES = {
     "nobody listens": ("postgresql://me:{0}@127.0.0.1:1/db", "check the host and the port"),
+    "one of two": ("postgresql://rdzv:{0}@127.0.0.1:1,{1}/nosuch", "create the database"),
     "no such host": ("postgresql://me:{0}@nosuch.invalid/db", "check the host and the port"),
     "wrong password": (f"postgresql://{GUARDED}:{{0}}@{{1}}/postgres", "check the user and the"),
     "no such database": ("postgresql://rdzv:{0}@{1}/nosuch", "create the database"),
@@ -74,6 +76,7 @@ async def test_a_database_that_cannot_be_reached_is_said_with_what_to_do_and_no_
     with pytest.raises(UsageError) as failure:
         await PostgresJournal.open(dsn.format(SECRET, f"127.0.0.1:{postgres.port}"), ME)
     assert any(words in failure.value.hint for words in hint.split("|"))
+    assert isinstance(failure.value, Away) is ("check the host" in failure.value.hint)
     told = "".join(traceback.format_exception(failure.value)) + caplog.text + repr(failure.value)
     assert SECRET not in told
 
@@ -130,7 +133,7 @@ async def test_a_host_that_is_silent_does_not_keep_the_next_one_from_being_asked
         with pytest.raises(BlockingIOError):  # the next one begins with the host that answered
             silent.accept()
         await journal.close()
-        with pytest.raises(UsageError, match=r"no answer within 0\.3 s"):
+        with pytest.raises(Away, match=r"no answer within 0\.3 s"):
             await PostgresJournal.open(f"postgresql://127.0.0.1:{port}/db", ME)
 
 
@@ -141,7 +144,7 @@ async def test_a_standby_is_passed_over_for_the_primary(postgres: Postgres, dsn:
         journal = await PostgresJournal.open(dsn.replace("@", hosts), ME)
         assert await journal.runs() == []
         await journal.close()
-        with pytest.raises(UsageError, match="the server is a standby") as failure:
+        with pytest.raises(Away, match="the server is a standby") as failure:
             await PostgresJournal.open(standby.dsn(), ME)
         assert "one must be the primary" in failure.value.hint
     finally:
