@@ -1,6 +1,7 @@
 """The tables of a journal in PostgreSQL, all in the schema `rdzv`, and the statements on them.
 
-The row of a run stays when its events are dropped: its epoch must never begin again.
+The row of a run stays when its events are dropped: its epoch must not begin again while a process
+may hold an earlier one (docs/standing.md, "Room of old runs").
 """
 
 from __future__ import annotations

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import asyncpg
 import pytest
@@ -348,6 +350,40 @@ async def test_the_time_of_a_run_that_has_nobody_stands_still(opened: Opening) -
     await first.leave()
     await second.claim([Holding("s", first.id, 1)])
     assert second.ahead("s") == 4
+
+
+# Room
+
+
+def forgetting() -> str:
+    """The statement of docs/standing.md that removes old rows."""
+    text = (Path(__file__).parents[2] / "docs" / "standing.md").read_text(encoding="utf-8")
+    (found,) = re.findall(r"DELETE FROM rdzv\.runs [^;]*;", text)
+    return str(found)
+
+
+async def test_old_rows_that_an_operator_removes_are_those_of_no_run_and_weaken_no_fence(
+    opened: Opening, postgres: Postgres, dsn: str
+) -> None:
+    former = await opened("a")
+    for run in ("over", "left", "held"):
+        assert await written(former, records(run, 1)) == {}
+    await former.drop(["over"])
+    assert await former.hand_over("left", None)
+    former._held["over"] = 1  # what a former process sends late: it knows nothing of the drop
+    assert await former.owner("over") == Holding("over", None, 1)
+    await postgres.execute(forgetting(), dsn.rpartition("/")[2])
+    assert [await former.owner(run) for run in ("over", "left", "held")] == [
+        None,
+        Holding("left", None, 1),
+        Holding("held", former.id, 1),
+    ]
+    later = await opened("b")
+    assert await written(later, records("over", 1)) == {}
+    assert later.epochs == {"over": 1}
+    refused = await former.append(records("over", 2))
+    assert isinstance(refused["over"], Overtaken)
+    assert await contents(later) == [*records("left", 1), *records("held", 1), *records("over", 1)]
 
 
 # Opening
