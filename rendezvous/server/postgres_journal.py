@@ -19,7 +19,8 @@ from rendezvous.server import postgres_tenants
 from rendezvous.server.journal import Record, by_run
 from rendezvous.server.postgres_beats import Beats
 from rendezvous.server.postgres_line import LIMIT_SECONDS, Line, T, Work
-from rendezvous.server.postgres_place import Place, asyncpg
+from rendezvous.server.postgres_place import Place
+from rendezvous.server.postgres_trouble import asyncpg
 from rendezvous.server.quotas import usages_text
 from rendezvous.server.shared_journal import (
     UNUSED,

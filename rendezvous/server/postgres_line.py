@@ -12,7 +12,8 @@ import contextlib
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
-from rendezvous.server.postgres_place import Place, asyncpg
+from rendezvous.server.postgres_place import Place
+from rendezvous.server.postgres_trouble import asyncpg
 from rendezvous.server.shared_journal import InDoubt
 from rendezvous.wire.errors import Unavailable
 

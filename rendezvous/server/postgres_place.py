@@ -10,25 +10,16 @@ import logging
 import os
 import re
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+from rendezvous.server import postgres_trouble
+from rendezvous.server.postgres_trouble import DSN_HINT, Trouble, asyncpg, trouble_of
 from rendezvous.wire.errors import Unavailable, UsageError
-
-try:
-    import asyncpg as asyncpg  # and from here
-except ImportError:  # an extra: `open` of the journal says how to install it
-    asyncpg = None
 
 logger = logging.getLogger(__name__)
 
-CONNECT_SECONDS = 3.0
-"""Of each host of a DSN: one that is off must not keep the next one from being asked."""
-DSN_HINT = (
-    "write it as postgresql://USER@HOST:5432/DATABASE, several hosts separated by commas; the "
-    "password belongs in PGPASSFILE"
-)
 _DEAD_SECONDS = 3
 _SESSION = {
     "application_name": "rdzv",
@@ -84,7 +75,7 @@ class Place:
 
         Raises Unavailable where none does, with what to do about it.
         """
-        failures: dict[str, Exception] = {}
+        failures: dict[str, Trouble] = {}
         for host, dsn in self._dsns.items():
             try:
                 return await self._connected(host, dsn, settings)
@@ -96,11 +87,13 @@ class Place:
                 OSError,
                 ValueError,
             ) as exc:
-                failures[host] = exc
+                failures[host] = trouble_of(exc, dsn)
         # Outside of the handler: what asyncpg says of a DSN that it cannot read may have parts of
         # the password, and must not be shown as the cause.
-        words, hint = _words(failures), _hint(failures.values())
-        self.is_refused = any(isinstance(exc, _LASTING) for exc in failures.values())
+        shown = {host: host if _HOST.fullmatch(host) else "..." for host in failures}
+        words = postgres_trouble.words_of(failures, shown)
+        hint = postgres_trouble.hint_of(failures.values())
+        self.is_refused = any(one.lasts for one in failures.values())
         if not self._is_concealed:
             raise Unavailable(f"the journal {self.text} cannot be reached: {words}", hint=hint)
         if words != self._logged:
@@ -111,7 +104,7 @@ class Place:
     async def _connected(self, host: str, dsn: str, settings: Mapping[str, str]) -> Any:
         connection = await asyncpg.connect(
             dsn,
-            timeout=CONNECT_SECONDS,
+            timeout=postgres_trouble.CONNECT_SECONDS,
             server_settings={**_SESSION, **settings},
             **self._primary,
         )
@@ -119,17 +112,6 @@ class Place:
         self._dsns = {host: dsn, **self._dsns}  # the first one to ask next time
         self._logged = ""
         return connection
-
-
-_LASTING = (
-    ()
-    if asyncpg is None
-    else (
-        asyncpg.InvalidAuthorizationSpecificationError,
-        asyncpg.InvalidCatalogNameError,
-        ValueError,
-    )
-)
 
 
 def without_password(dsn: str) -> str:
@@ -173,41 +155,3 @@ def _notice_death(connection: Any) -> None:
     for name, value in _SOCKET.items():
         if (option := getattr(socket, name, None)) is not None:
             made.setsockopt(socket.IPPROTO_TCP, option, value)
-
-
-def _words(failures: Mapping[str, Exception]) -> str:
-    said = {host: _said(exc) for host, exc in failures.items()}
-    if len(set(said.values())) == 1:
-        return next(iter(said.values()))
-    return "; ".join(f"{host if _HOST.fullmatch(host) else '...'}: {w}" for host, w in said.items())
-
-
-def _said(exc: Exception) -> str:
-    if isinstance(exc, asyncio.TimeoutError):
-        return f"no answer within {CONNECT_SECONDS:g} s"
-    if isinstance(exc, asyncpg.TargetServerAttributeNotMatched):
-        return "the server is a standby"
-    if isinstance(exc, ValueError):
-        return "its address, or an option in it, is not valid"
-    return str(exc) or type(exc).__name__
-
-
-def _hint(failures: Iterable[Exception]) -> str:
-    """What to do about the first failure that is not a mere silence."""
-    for exc in failures:
-        for kinds, hint in (
-            (
-                asyncpg.InvalidAuthorizationSpecificationError,
-                "check the user and the password (PGPASSFILE: mode 600), and pg_hba.conf there",
-            ),
-            (asyncpg.InvalidCatalogNameError, "create the database: createdb NAME"),
-            (asyncpg.TooManyConnectionsError, "raise max_connections on the server"),
-            (
-                asyncpg.TargetServerAttributeNotMatched,
-                "name all hosts in the address, separated by commas; one must be the primary",
-            ),
-            (ValueError, DSN_HINT),
-        ):
-            if isinstance(exc, kinds):
-                return hint
-    return "check the host and the port, and that the server runs and listens there"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rendezvous.server.postgres_place import asyncpg
+from rendezvous.server.postgres_trouble import asyncpg
 from rendezvous.wire.errors import UsageError
 
 LOCKS = 0x72647A76

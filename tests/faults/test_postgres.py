@@ -176,7 +176,7 @@ async def test_a_server_that_stands_still_is_given_up(
     journal = await opened(alone.dsn())
     await journal.beat("a:1", lease_seconds=LEASE)
     monkeypatch.setattr(postgres_line, "LIMIT_SECONDS", 0.3)
-    monkeypatch.setattr("rendezvous.server.postgres_place.CONNECT_SECONDS", 0.3)
+    monkeypatch.setattr("rendezvous.server.postgres_trouble.CONNECT_SECONDS", 0.3)
     alone.pause()
     try:
         assert kinds(await journal.append(records("r", 2))) == [InDoubt]

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from rendezvous.server import postgres_place
+from rendezvous.server import postgres_trouble
 from rendezvous.server.postgres_journal import PostgresJournal
 from rendezvous.server.postgres_place import Place, without_password
 from rendezvous.server.shared_journal import Away
@@ -123,7 +123,7 @@ async def test_asyncpg_that_is_not_installed_is_named(monkeypatch: pytest.Monkey
 async def test_a_host_that_is_silent_does_not_keep_the_next_one_from_being_asked(
     postgres: Postgres, dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_place, "CONNECT_SECONDS", 0.3)
+    monkeypatch.setattr(postgres_trouble, "CONNECT_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.setblocking(False)
         port = silent.getsockname()[1]

@@ -142,6 +142,21 @@ class Postgres:
         finally:
             await connection.close()
 
+    async def speak_tls(self, certificate: Path, key: Path) -> None:
+        """Have it offer TLS with these PEM files, from now on."""
+        for source, name in ((certificate, "server.crt"), (key, "server.key")):
+            file = self.data / name
+            shutil.copyfile(source, file)
+            file.chmod(0o600)
+            if os.geteuid() == 0:
+                user = pwd.getpwnam("postgres")
+                os.chown(file, user.pw_uid, user.pw_gid)
+        await self.execute("ALTER SYSTEM SET ssl = on")
+        await self.execute("SELECT pg_reload_conf()")
+        async with timeout(10):
+            while await self.execute("SHOW ssl") != "on":
+                await asyncio.sleep(0.01)
+
     # Its processes
 
     def start(self) -> None:
