@@ -18,7 +18,14 @@ from rendezvous.server import postgres_schema as sql
 from rendezvous.server import postgres_tenants
 from rendezvous.server.journal import Record, by_run
 from rendezvous.server.postgres_beats import Beats
-from rendezvous.server.postgres_line import LIMIT_SECONDS, Line, T, Work
+from rendezvous.server.postgres_line import (
+    FOREIGN_STATEMENT,
+    LIMIT_SECONDS,
+    Line,
+    T,
+    Work,
+    shares_sessions,
+)
 from rendezvous.server.postgres_place import Place
 from rendezvous.server.postgres_trouble import asyncpg
 from rendezvous.server.quotas import usages_text
@@ -77,6 +84,12 @@ class PostgresJournal:
             )
         journal = cls(Place(dsn), id)
         try:
+            if await shares_sessions([journal._asks, journal._beats.line]):
+                raise UsageError(
+                    f"a pooler before the journal {journal._place.text} gives its sessions to "
+                    "transactions, and a replica lives by the lock that its session holds",
+                    hint=_POOL_SESSIONS,
+                )
             await journal._asks.run(partial(sql.prepare, place=journal._place.text))
         except Unavailable as exc:
             await journal.close()
@@ -327,6 +340,7 @@ class PostgresJournal:
                 self._doubtful.discard(run)
 
 
+_POOL_SESSIONS = "set pool_mode = session in pgbouncer.ini, or give the server's own address"
 _OF_ONE_RUN = (
     ()
     if asyncpg is None
@@ -344,6 +358,7 @@ def _overtaken(run: str) -> Overtaken:
 def _cure(exc: Exception) -> str:
     for kinds, cure in (
         (asyncpg.UniqueViolationError, "another program writes these tables: end it"),
+        (FOREIGN_STATEMENT, _POOL_SESSIONS),
         (asyncpg.DiskFullError, "free space on the database's disk"),
         (asyncpg.OutOfMemoryError, "give the database more memory"),
         (

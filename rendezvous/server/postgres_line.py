@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
-from rendezvous.server.postgres_place import Place
+from rendezvous.server.postgres_place import DEAD_SECONDS, NAME, Place
 from rendezvous.server.postgres_trouble import asyncpg
 from rendezvous.server.shared_journal import InDoubt
 from rendezvous.wire.errors import Unavailable
@@ -24,14 +24,38 @@ Work = Callable[[Any], Coroutine[Any, Any, T]]
 LIMIT_SECONDS = 10.0
 """Of each call: a standby that is away longer than that is waited for no more."""
 _CLOSE_SECONDS = 1.0
+_SESSION = {
+    "client_min_messages": "warning",  # see SyncRepWaitForLSN
+    "default_transaction_isolation": "read committed",  # who waits for a row reads it again
+    "idle_in_transaction_session_timeout": "5000",  # ms: a stopped process holds no row for long
+    "jit": "off",
+    "lock_timeout": "8000",  # ms: sooner than the limit of a call, so that the server undoes it
+    "statement_timeout": "0",  # it would acknowledge what no standby has
+    "tcp_keepalives_count": str(DEAD_SECONDS),
+    "tcp_keepalives_idle": "1",
+    "tcp_keepalives_interval": "1",
+    "tcp_user_timeout": str(DEAD_SECONDS * 1000),
+}
+_BEGIN = """
+SELECT pg_backend_pid(), count(set_config(name, value, false))
+FROM unnest($1::text[], $2::text[]) AS s (name, value)
+"""
+_PID = "SELECT pg_backend_pid()"
+_LOOKS = 5
 _REFUSALS = (
     ()
     if asyncpg is None
     else (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
 )
+FOREIGN_STATEMENT = (
+    ()
+    if asyncpg is None
+    else (asyncpg.DuplicatePreparedStatementError, asyncpg.InvalidSQLStatementNameError)
+)
+"""What another connection has prepared in this one's session, or this one in another."""
 _END = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-WHERE pid = $1 AND application_name = 'rdzv' AND wait_event = 'SyncRep'
+WHERE pid = $1 AND application_name = $2 AND wait_event = 'SyncRep'
 """
 _GOES_ON = "rdzv connects again with the next call"
 
@@ -55,12 +79,13 @@ class Line:
         limit_seconds: float | None = None,
     ) -> None:
         self._place = place
-        self._settings = settings or {}
+        self._settings = {**_SESSION, **(settings or {})}
         self._greet = greet
         self._limit = limit_seconds
         self._connection: Any = None
         self._order = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._pid = 0
         self._is_unsure = False
         self._is_closed = False
 
@@ -98,16 +123,23 @@ class Line:
         if self._is_closed:
             raise Unavailable(f"the journal {self._place.text} is closed")
         if self._connection is None or self._connection.is_closed():
-            made = await self._place.connect(self._settings)
+            made = await self._place.connect()
             made.add_log_listener(self._heed)
             try:
-                if self._greet is not None:
-                    await self._limited(made, self._greet)
+                await self._limited(made, self._begin)
             except BaseException:
                 made.terminate()
                 raise
             self._connection = made
         return self._connection
+
+    async def _begin(self, connection: Any) -> None:
+        """Not with the connection: a pooler refuses settings there that it does not know, and what
+        it says of the session's process is made up."""
+        names, values = list(self._settings), list(self._settings.values())
+        self._pid = (await connection.fetchrow(_BEGIN, names, values))[0]
+        if self._greet is not None:
+            await self._greet(connection)
 
     async def _limited(self, connection: Any, work: Work[T]) -> T:
         self._is_unsure = False
@@ -116,7 +148,7 @@ class Line:
         limit = self._limit or LIMIT_SECONDS
         done, _ = await asyncio.wait({task}, timeout=limit)
         if not done:
-            self._keep(asyncio.create_task(self._end(connection.get_server_pid())))
+            self._keep(asyncio.create_task(self._end(self._pid)))
             connection.terminate()
             raise self._lost(f"it did not answer within {limit:g} s")
         try:
@@ -140,8 +172,8 @@ class Line:
         one for each call would stay, until the server takes no further ones. Its commit is made,
         and in doubt; the next one has it before itself in the log that the standby gets."""
         with contextlib.suppress(Unavailable):
-            connection = await self._place.connect({})
-            asked = asyncio.ensure_future(connection.execute(_END, pid))
+            connection = await self._place.connect()
+            asked = asyncio.ensure_future(connection.execute(_END, pid, NAME))
             asked.add_done_callback(_look_at)
             await asyncio.wait({asked}, timeout=_CLOSE_SECONDS)
             connection.terminate()
@@ -160,6 +192,23 @@ class Line:
         if connection is not None:
             with contextlib.suppress(*_REFUSALS, asyncio.TimeoutError):
                 await connection.close(timeout=_CLOSE_SECONDS)
+
+
+async def shares_sessions(lines: Sequence[Line]) -> bool:
+    """Whether one session answers several lines, or several sessions one: a pooler that is before
+    the database gives them to transactions, and no lock, setting or statement lasts.
+
+    Such a pooler gives the session that was free last; who else uses it may come between, but not
+    each time. Raises as `Line.run`.
+    """
+    seen: list[set[int]] = [set() for _ in lines]
+    try:
+        for _ in range(_LOOKS):
+            for line, pids in zip(lines, seen, strict=True):
+                pids.add(await line.run(lambda one: one.fetchval(_PID)))
+    except FOREIGN_STATEMENT:
+        return True
+    return len(set().union(*seen)) != len(lines)
 
 
 def _ends(exc: Exception) -> bool:

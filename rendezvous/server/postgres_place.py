@@ -10,7 +10,6 @@ import logging
 import os
 import re
 import socket
-from collections.abc import Mapping
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -20,25 +19,15 @@ from rendezvous.wire.errors import Unavailable, UsageError
 
 logger = logging.getLogger(__name__)
 
-_DEAD_SECONDS = 3
-_SESSION = {
-    "application_name": "rdzv",
-    "client_min_messages": "warning",  # see SyncRepWaitForLSN in postgres_line
-    "default_transaction_isolation": "read committed",  # who waits for a row reads it again
-    "idle_in_transaction_session_timeout": "5000",  # ms: a stopped process holds no row for long
-    "jit": "off",
-    "lock_timeout": "8000",  # ms: sooner than the limit of a call, so that the server undoes it
-    "statement_timeout": "0",  # it would acknowledge what no standby has
-    "tcp_keepalives_count": str(_DEAD_SECONDS),
-    "tcp_keepalives_idle": "1",
-    "tcp_keepalives_interval": "1",
-    "tcp_user_timeout": str(_DEAD_SECONDS * 1000),
-}
+NAME = "rdzv"
+"""Of all our sessions; of a new connection, poolers know no other setting."""
+DEAD_SECONDS = 3
+"""After so long without an answer the other end of a connection is gone."""
 _SOCKET = {
     "TCP_KEEPIDLE": 1,
     "TCP_KEEPINTVL": 1,
-    "TCP_KEEPCNT": _DEAD_SECONDS,
-    "TCP_USER_TIMEOUT": _DEAD_SECONDS * 1000,
+    "TCP_KEEPCNT": DEAD_SECONDS,
+    "TCP_USER_TIMEOUT": DEAD_SECONDS * 1000,
 }
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[\w.%-]*)(:\d+)?", re.ASCII)
 _UNREADABLE = "postgresql://..."
@@ -70,15 +59,15 @@ class Place:
         the database is: the log has that."""
         self.text, self._is_concealed = "of this registry", True
 
-    async def connect(self, settings: Mapping[str, str]) -> Any:
-        """A new connection with these settings of the server's, by the first host that gives one.
+    async def connect(self) -> Any:
+        """A new connection, by the first host that gives one.
 
         Raises Unavailable where none does, with what to do about it.
         """
         failures: dict[str, Trouble] = {}
         for host, dsn in self._dsns.items():
             try:
-                return await self._connected(host, dsn, settings)
+                return await self._connected(host, dsn)
             except (
                 asyncpg.PostgresError,
                 asyncpg.InterfaceError,
@@ -101,11 +90,11 @@ class Place:
             self._logged = words
         raise Unavailable(f"the journal {self.text} cannot be reached")
 
-    async def _connected(self, host: str, dsn: str, settings: Mapping[str, str]) -> Any:
+    async def _connected(self, host: str, dsn: str) -> Any:
         connection = await asyncpg.connect(
             dsn,
             timeout=postgres_trouble.CONNECT_SECONDS,
-            server_settings={**_SESSION, **settings},
+            server_settings={"application_name": NAME},
             **self._primary,
         )
         _notice_death(connection)

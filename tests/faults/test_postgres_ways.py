@@ -1,21 +1,25 @@
-"""The ways to a database: TLS with an authority of the operator's."""
+"""The ways to a database: TLS with an authority of the operator's, and poolers."""
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import asyncpg
 import pytest
 
+from rendezvous.compat import timeout
 from rendezvous.server.postgres_journal import PostgresJournal
-from rendezvous.server.shared_journal import Away
+from rendezvous.server.shared_journal import Away, Holding, Overtaken
 from rendezvous.wire.errors import UsageError
 from tests.support.journals import contents, records, written
+from tests.support.poolers import Mode, pooler
 from tests.support.postgres import Postgres, one_primary
 
 LEASE = 3.0
-ME = "a" * 32
+ME, OTHER = "a" * 32, "b" * 32
 
 
 pytestmark = pytest.mark.faults
@@ -120,3 +124,71 @@ async def test_what_is_wrong_with_tls_is_named_with_what_to_do(
     assert not isinstance(failure.value, Away)
     assert failure.value.message.endswith(f"cannot be reached: {words}")
     assert hint in failure.value.hint
+
+
+# Poolers
+
+
+async def test_replicas_live_by_their_sessions_behind_a_pooler_of_sessions(
+    alone: Postgres,
+) -> None:
+    database = await alone.new_database()
+    with pooler(alone, "session") as port:
+        first = await PostgresJournal.open(alone.dsn(database, port=port), ME)
+        second = await PostgresJournal.open(alone.dsn(database, port=port), OTHER)
+        assert await written(first, records("r", 1, 2)) == {}
+        await first.beat("a:1", lease_seconds=LEASE)
+        assert await sessions_of(second) == {ME: True, OTHER: True}
+        own = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'rdzv'"
+        settings = await first._asks.run(lambda one: one.fetchval("SHOW lock_timeout"))
+        assert (settings, await alone.execute(own)) == ("8s", 5)
+        await first._beats.line.close()  # as where its process has ended
+        async with timeout(2):
+            while (await sessions_of(second))[ME]:
+                await asyncio.sleep(0.05)
+        assert await second.claim([Holding("r", ME, 1)]) == {"r": 2}
+        assert await contents(second) == records("r", 1, 2)
+        assert isinstance((await first.append(records("r", 3)))["r"], Overtaken)
+        await first.close()
+        await second.close()
+
+
+async def sessions_of(journal: PostgresJournal) -> dict[str, bool]:
+    members = (await journal.beat("b:1", lease_seconds=LEASE)).members
+    return {member.id: member.has_session for member in members}
+
+
+@pytest.mark.parametrize("mode", ["transaction", "statement"])
+async def test_a_pooler_that_does_not_keep_sessions_is_refused(alone: Postgres, mode: Mode) -> None:
+    database = await alone.new_database()
+    with pooler(alone, mode) as port:
+        with pytest.raises(UsageError, match="gives its sessions to transactions") as failure:
+            await PostgresJournal.open(alone.dsn(database, port=port), ME)
+        assert not isinstance(failure.value, Away)
+        assert "pool_mode = session" in failure.value.hint
+    assert await alone.execute("SELECT to_regnamespace('rdzv') IS NULL", database)
+
+
+async def test_it_is_refused_as_well_while_others_use_its_sessions(alone: Postgres) -> None:
+    database = await alone.new_database()
+    with pooler(alone, "transaction") as port:
+        dsn = alone.dsn(database, port=port)
+        others = [asyncio.create_task(use(dsn)) for _ in range(6)]
+        await asyncio.sleep(0.2)
+        for _ in range(5):
+            with pytest.raises(UsageError, match="gives its sessions to transactions") as failure:
+                await PostgresJournal.open(dsn, ME)
+            assert "pool_mode = session" in failure.value.hint
+        for task in others:
+            task.cancel()
+        for done in await asyncio.gather(*others, return_exceptions=True):
+            assert isinstance(done, asyncio.CancelledError), done
+
+
+async def use(dsn: str) -> None:
+    connection = await asyncpg.connect(dsn)
+    try:
+        while True:
+            await connection.execute("SELECT pg_sleep(0.001)")
+    finally:
+        connection.terminate()

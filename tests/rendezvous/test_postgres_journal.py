@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 
 from rendezvous.compat import timeout
-from rendezvous.server import postgres_place
+from rendezvous.server import postgres_line
 from rendezvous.server.journal import Record
 from rendezvous.server.postgres_journal import PostgresJournal
 from rendezvous.server.shared_journal import Beat, Holding, Overtaken
@@ -120,7 +120,7 @@ async def test_a_claim_waits_for_what_is_being_written(opened: Opening, dsn: str
 async def test_what_waits_too_long_for_a_claim_is_undone_and_not_in_doubt(
     opened: Opening, dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(postgres_place._SESSION, "lock_timeout", "100")
+    monkeypatch.setitem(postgres_line._SESSION, "lock_timeout", "100")
     first, second = await opened("a"), await opened("b")
     await written(first, records("r", 1))
     blocker = await asyncpg.connect(dsn)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import socket
 import traceback
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 
 from rendezvous.server import postgres_trouble
 from rendezvous.server.postgres_journal import PostgresJournal
+from rendezvous.server.postgres_line import Line
 from rendezvous.server.postgres_place import Place, without_password
 from rendezvous.server.shared_journal import Away
 from rendezvous.wire.errors import Unavailable, UsageError
@@ -153,12 +155,15 @@ async def test_a_standby_is_passed_over_for_the_primary(postgres: Postgres, dsn:
 
 
 async def test_a_server_that_is_cut_off_is_noticed_within_seconds(dsn: str) -> None:
-    connection = await Place(dsn).connect({})
-    made = connection._transport.get_extra_info("socket")  # as rdzv itself has it from asyncpg
-    found = [made.getsockopt(*of) for of in (_ALIVE, (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT))]
-    found += [int(await connection.fetchval(f"SHOW {name}")) for name in _SERVERS]
-    await connection.close()
-    assert found == [1, 3_000, 3_000, 1, 0]
+    async def look(connection: Any) -> list[int]:
+        made = connection._transport.get_extra_info("socket")  # as rdzv itself has it from asyncpg
+        own = (_ALIVE, (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT))
+        servers = [int(await connection.fetchval(f"SHOW {name}")) for name in _SERVERS]
+        return [*(made.getsockopt(*of) for of in own), *servers]
+
+    line = Line(Place(dsn))
+    assert await line.run(look) == [1, 3_000, 3_000, 1, 0]
+    await line.close()
 
 
 _ALIVE = (socket.SOL_SOCKET, socket.SO_KEEPALIVE)

@@ -59,8 +59,9 @@ def _installed() -> list[Path]:
     return sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
 
 
-def _as_postgres() -> list[str]:
-    """What starts a program that ends with this process; PostgreSQL refuses to run as root."""
+def as_postgres() -> list[str]:
+    """What starts a program that ends with this process; PostgreSQL, and what its packages have
+    beside it, refuses to run as root."""
     before = ["setpriv", "--pdeathsig=INT"]
     if os.geteuid() != 0:
         return [*before, "--"]
@@ -87,7 +88,7 @@ class Postgres:
         Args:
             fsync: Whether it writes through to the disk, which is then no file system in memory.
         """
-        made = cls(_folder(in_memory=not fsync), fsync=fsync)
+        made = cls(new_folder(in_memory=not fsync), fsync=fsync)
         try:
             made._call(
                 "initdb", "-D", str(made.data), "-A", "trust", "-U", "rdzv", "-E", "UTF8",
@@ -103,7 +104,7 @@ class Postgres:
 
     def standby(self, name: str) -> Postgres:
         """A copy of it that follows, and is called this."""
-        made = Postgres(_folder(in_memory=not self._fsync), fsync=self._fsync)
+        made = Postgres(new_folder(in_memory=not self._fsync), fsync=self._fsync)
         self.standbys.append(made)
         source = f"host=127.0.0.1 port={self.port} user=rdzv application_name={name}"
         made._call(
@@ -166,7 +167,7 @@ class Postgres:
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*_as_postgres(), programs() / "postgres", "-D", self.data, *options],
+                [*as_postgres(), programs() / "postgres", "-D", self.data, *options],
                 stdout=log,
                 stderr=log,
                 cwd="/",
@@ -235,7 +236,7 @@ class Postgres:
 
     def _call(self, program: str, *arguments: str) -> None:
         done = subprocess.run(
-            [*_as_postgres(), programs() / program, *arguments],
+            [*as_postgres(), programs() / program, *arguments],
             capture_output=True,
             text=True,
             cwd="/",
@@ -246,7 +247,7 @@ class Postgres:
 _FOLLOWING = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'"
 
 
-def _folder(*, in_memory: bool) -> Path:
+def new_folder(*, in_memory: bool) -> Path:
     """A folder of the server's own, in memory where there is room."""
     shm = Path("/dev/shm")
     there = in_memory and shm.is_dir() and shutil.disk_usage(shm).free > _ROOM
