@@ -15,7 +15,7 @@ from rendezvous.server.shared_journal import Beat, Holding, Member, Usages
 from rendezvous.talk.join_string import weight
 
 LEASE_SECONDS = 3.0
-"""Without a beat for so long, a replica may have been replaced."""
+"""Without a beat for so long, a replica is not sure of its runs; for longer, it may be replaced."""
 BEAT_SECONDS = 0.5
 BEAT_LIMIT_SECONDS = 1.5
 """A beat without an answer is given up for the next one: one that is lost costs no lease."""
@@ -67,7 +67,7 @@ class Membership:
 
     def living(self) -> list[Member]:
         """The replicas that are alive, this one among them."""
-        return [member for member in self.members if member.id == self.me or _lives(member)]
+        return [one for one in self.members if one.id == self.me or one.is_alive(LEASE_SECONDS)]
 
     def usages(self) -> list[Usages]:
         """What tenants use at the other replicas that are alive."""
@@ -82,10 +82,6 @@ class Membership:
         others = [one for one in self.living() if one.id != self.me and not one.drains]
         chosen = heir(run, others)
         return None if chosen is None else self.found(chosen)
-
-
-def _lives(member: Member) -> bool:
-    return member.has_session and member.silent_seconds < LEASE_SECONDS
 
 
 def heir(run: str, members: Iterable[Member]) -> str | None:

@@ -8,7 +8,7 @@ from typing import Any
 from rendezvous.server import postgres_schema as sql
 from rendezvous.server.membership import BEAT_LIMIT_SECONDS
 from rendezvous.server.postgres_line import Line
-from rendezvous.server.postgres_members import Row, Witness, is_alive
+from rendezvous.server.postgres_members import Row, Witness
 from rendezvous.server.postgres_place import Place
 from rendezvous.server.shared_journal import Holding, Member
 
@@ -54,7 +54,7 @@ class Beats:
         if gone:
             beats = {row.id: row.beat for row in rows if row.id in gone}
             await connection.execute(sql.BURY, list(beats), list(beats.values()))
-        alive = [member.id for member in members if is_alive(member, lease_seconds)]
+        alive = [member.id for member in members if member.is_alive(lease_seconds)]
         owned = await connection.fetch(sql.OWNED, self._id, alive)
         there = tuple(m for m in members if m.id not in gone)
         return there, [Holding(*row) for row in owned], tenants

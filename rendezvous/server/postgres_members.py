@@ -79,8 +79,3 @@ class Witness:
         if known is not None and known[0] == row.beat:
             return known
         return row.beat, min(max(row.beat, self._last), now)
-
-
-def is_alive(member: Member, lease_seconds: float) -> bool:
-    """Whether it may keep its runs."""
-    return member.has_session and member.silent_seconds <= lease_seconds

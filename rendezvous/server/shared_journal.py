@@ -58,6 +58,11 @@ class Member:
     drains: bool = False
     usage: Usages = field(default_factory=dict)
 
+    def is_alive(self, lease_seconds: float) -> bool:
+        """Whether it keeps its runs, and is shown wherever a run is looked for: until its silence
+        is longer than its lease. It has ceased to be sure of them by then."""
+        return self.has_session and self.silent_seconds <= lease_seconds
+
 
 @frozen
 class Holding:

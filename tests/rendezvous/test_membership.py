@@ -67,7 +67,8 @@ def test_a_gap_between_beats_that_is_as_long_as_a_lease_counts_as_one_that_faile
     ("other", "lives"),
     [
         (member("b", LEASE_SECONDS - 0.1), True),
-        (member("b", LEASE_SECONDS), False),
+        (member("b", LEASE_SECONDS), True),
+        (member("b", LEASE_SECONDS + 0.001), False),
         (member("b", 0.1, session=False), False),
         (member("b", 0.1, drains=True), True),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rendezvous.server.postgres_members import Row, Witness, is_alive
+from rendezvous.server.postgres_members import Row, Witness
 
 LEASE = 3.0
 
@@ -75,4 +75,4 @@ def test_a_member_is_alive_within_its_lease_while_its_session_stands() -> None:
     witness.members([row("b", 10.0)], now=10.0, lease_seconds=LEASE)
     for now, holds, alive in ((13.0, True, True), (13.5, True, False), (12.5, False, False)):
         [member] = witness.members([row("b", 10.0, holds=holds)], now=now, lease_seconds=LEASE)
-        assert is_alive(member, LEASE) is alive
+        assert member.is_alive(LEASE) is alive

@@ -114,7 +114,7 @@ class Engine:
             Member(one, row.address, now - row.seen, row.has_session, row.drains, row.usage)
             for one, row in self.replicas.items()
         )
-        alive = {m.id for m in members if m.has_session and m.silent_seconds < lease_seconds}
+        alive = {member.id for member in members if member.is_alive(lease_seconds)}
         mine = {h.run: h.epoch for h in self.owners.values() if h.owner == me}
         lost = [run for run, epoch in epochs.items() if mine.get(run) != epoch]
         given = [self.owners[run] for run in mine if epochs.get(run) != mine[run]]

@@ -41,7 +41,7 @@ _EDITS = {
     "rendezvous/server/membership.py": [
         ("judged as soon as the engine is back", "self.is_sure(now) and now - self.unbroken_since >= JUDGE_SECONDS", "self.is_sure(now)"),
         ("always sure", "return now - self.beaten_at < LEASE_SECONDS", "return True"),
-        ("the dead live", "return member.has_session and member.silent_seconds < LEASE_SECONDS", "return True"),
+        ("the dead live", "if one.id == self.me or one.is_alive(LEASE_SECONDS)]", "]"),
         ("nobody is the heir", "if heir(one.run, takers) == self.me", "if False"),
     ],
     "rendezvous/server/sequencer.py": [
