@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 import uvloop
 from pydantic import BaseModel, ConfigDict
 
+from rendezvous.compat import timeout
 from rendezvous.server.app import asks_what_is_wrong, make_app
 from rendezvous.server.bereft import launcher_ended
 from rendezvous.server.doors import Doors
@@ -133,14 +134,25 @@ async def _opened(dsn: str, id: str) -> PostgresJournal:  # noqa: A002
     """The journal, which is waited for where it is not there yet. Raises UsageError."""
     from rendezvous.server.postgres_journal import PostgresJournal
 
-    said = ""
-    while True:
-        try:
-            return await PostgresJournal.open(dsn, id)
-        except Away as exc:
-            if said != (said := f"{exc.message}; {exc.hint}"):
-                logger.warning("waiting for the database: %s", said)
-        await asyncio.sleep(_AGAIN_SECONDS)
+    loop, ends, said = asyncio.get_running_loop(), asyncio.Event(), ""
+    loop.add_signal_handler(signal.SIGTERM, ends.set)  # a container's first process has none
+    try:
+        while not ends.is_set():
+            try:
+                journal = await PostgresJournal.open(dsn, id)
+            except Away as exc:
+                if said != (said := f"{exc.message}; {exc.hint}"):
+                    logger.warning("waiting for the database: %s", said)
+                with contextlib.suppress(TimeoutError):
+                    async with timeout(_AGAIN_SECONDS):
+                        await ends.wait()
+            else:
+                if not ends.is_set():
+                    return journal
+                await journal.close()
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+    raise SystemExit(128 + signal.SIGTERM)
 
 
 async def _announce(words: str, server: GuardedServer, place: Place) -> None:
