@@ -11,8 +11,9 @@ import asyncpg
 import pytest
 
 from rendezvous.compat import timeout
+from rendezvous.server import postgres_line
 from rendezvous.server.postgres_journal import PostgresJournal
-from rendezvous.server.shared_journal import Away, Holding, Overtaken
+from rendezvous.server.shared_journal import Away, Holding, InDoubt, Overtaken
 from rendezvous.wire.errors import UsageError
 from tests.support.journals import contents, records, written
 from tests.support.poolers import Mode, pooler
@@ -156,6 +157,28 @@ async def test_replicas_live_by_their_sessions_behind_a_pooler_of_sessions(
 async def sessions_of(journal: PostgresJournal) -> dict[str, bool]:
     members = (await journal.beat("b:1", lease_seconds=LEASE)).members
     return {member.id: member.has_session for member in members}
+
+
+async def test_sessions_that_wait_for_a_standby_do_not_pile_up_behind_a_pooler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A pooler makes up the number of the process by which such a session is ended."""
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+    with one_primary() as primary:
+        standby = primary.standby("one")
+        await primary.wait_for_one_of("one")
+        with pooler(primary, "session") as port:
+            journal = await PostgresJournal.open(primary.dsn(port=port), ME)
+            standby.stop()
+            monkeypatch.setattr(postgres_line, "LIMIT_SECONDS", 0.2)
+            with pytest.raises(InDoubt):
+                await journal.claim([Holding("r", None, 0)])
+            async with timeout(10):
+                while await primary.execute(waiting):
+                    await asyncio.sleep(0.01)
+            monkeypatch.undo()
+            standby.start()
+            await journal.close()
 
 
 @pytest.mark.parametrize("mode", ["transaction", "statement"])
