@@ -57,6 +57,10 @@ def test_the_same_schedule_goes_the_same_way() -> None:
     assert first.events == second.events
 
 
+def test_a_run_that_is_being_removed_at_the_very_end_is_not_missed() -> None:
+    assert is_good(32_344)
+
+
 def test_a_schedule_can_be_written_down() -> None:
     for seed in range(50):
         assert from_json(generate(seed).to_json()) == generate(seed)

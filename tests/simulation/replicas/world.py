@@ -184,12 +184,18 @@ class World:
         if self.schedule.seed % 4 == 0 and self._end_of_faults() - self.loop.time() < _CALM_SECONDS:
             while (wait := self._end_of_faults() + _CALM_SECONDS - self.loop.time()) > 0:
                 await asyncio.sleep(wait)
+            while any(map(self._is_going, list(self.engine.written))):
+                await asyncio.sleep(0.01)
             self._one_has_each()
             self._compare()
         self._halt()
 
     def _end_of_faults(self) -> float:
         return max([self.troubled_until, *(float(f.when) + f.seconds for f in self._timed)])
+
+    def _is_going(self, run: str) -> bool:
+        """Whether it is being removed: its owner serves it no more, and its records are there."""
+        return any(p.service.sequencer.retention.is_going(run) for p in self._living())
 
     def _one_has_each(self) -> None:
         for run in self.engine.written:
