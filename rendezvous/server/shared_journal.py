@@ -79,8 +79,8 @@ class Beat:
 
     Attributes:
         members: All replicas that have not been silent for long, this one among them.
-        lost: Runs that it held when it asked, and holds no more.
-        given: Runs of which it is the owner, and which it has not claimed.
+        lost: Runs that it held when it asked, and holds no more; none that it is just claiming.
+        given: Runs of which it is the owner, and which it has not claimed, nor is just claiming.
         left: Runs whose owner is none of the members that could be alive: it is silent for longer
             than the lease, or its session has ended.
         tenants: How often the tenants have changed: for another number they are read again.

@@ -9,6 +9,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
@@ -294,6 +295,32 @@ async def test_runs_of_a_replica_that_is_no_member_are_left(opened: Opening) -> 
     first, second = await opened("a"), await opened("b")
     await written(first, records("r", 1))
     assert (await _seen(second))[0].left == (Holding("r", first.id, 1),)
+
+
+async def test_a_beat_says_nothing_of_a_run_that_is_just_being_claimed(
+    opened: Opening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else who claims its own run once more, and ends just then, would leave it behind."""
+    journal = await opened("a")
+    await written(journal, records("r", 1))
+    ask, answered, arrives = journal._asks.run, asyncio.Event(), asyncio.Event()
+
+    async def late(work: Any) -> Any:
+        answer = await ask(work)
+        answered.set()
+        await arrives.wait()
+        return answer
+
+    monkeypatch.setattr(journal._asks, "run", late)
+    wanted = [Holding("r", journal.id, 1), Holding("s", None, 0)]
+    claiming = asyncio.create_task(journal.claim(wanted))
+    await answered.wait()
+    beat, _ = await _seen(journal)
+    assert (beat.lost, beat.given, dict(journal.epochs)) == ((), (), {"r": 1})
+    arrives.set()
+    assert await claiming == {"r": 2, "s": 1}
+    beat, _ = await _seen(journal)
+    assert (beat.lost, beat.given, dict(journal.epochs)) == ((), (), {"r": 2, "s": 1})
 
 
 async def test_a_claim_that_nobody_waited_for_is_found_by_the_next_beat(opened: Opening) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -79,6 +80,8 @@ class SimJournal:
         self._ahead: dict[str, float] = {}
         self.is_cut_up = self.is_cut_down = False
         self.loses_answers = 0
+        self._claiming = Counter[str]()
+        """Of these runs a beat says nothing, as with the real one."""
         self._process = process
         self._boots = engine.boots
         """Of the engine, as its connections were opened."""
@@ -192,8 +195,10 @@ class SimJournal:
             return self.engine.beat(self.id, row, asked, lease_seconds)
 
         beat = await self._ask("beat", work)
-        lost = tuple(run for run in beat.lost if self.epochs.get(run) == asked[run])
-        given = tuple(one for one in beat.given if self.epochs.get(one.run, 0) < one.epoch)
+        known = {run for run in beat.lost if self.epochs.get(run) == asked[run]}
+        lost = tuple(run for run in beat.lost if run in known and run not in self._claiming)
+        own = self.epochs.keys() | self._claiming.keys()
+        given = tuple(one for one in beat.given if one.run not in own)
         for run in lost:
             del self.epochs[run]
         return Beat(beat.members, lost, given, beat.left)
@@ -203,7 +208,11 @@ class SimJournal:
 
     async def claim(self, wanted: Sequence[Holding]) -> Mapping[str, int]:
         wanted, now = tuple(wanted), self.clock()
-        claimed = await self._ask("claim", lambda: self.engine.claim(self.id, wanted, now))
+        self._claiming.update(one.run for one in wanted)
+        try:
+            claimed = await self._ask("claim", lambda: self.engine.claim(self.id, wanted, now))
+        finally:
+            self._claiming -= Counter(one.run for one in wanted)
         self._ahead |= {run: one.ahead for run, one in claimed.items()}
         epochs = {run: one.epoch for run, one in claimed.items()}
         self.epochs |= epochs
