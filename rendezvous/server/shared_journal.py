@@ -11,11 +11,10 @@ is wrong, that costs a move and never an event.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
 
-from rendezvous.frozen import frozen
 from rendezvous.server.journal import Journal, Record
 from rendezvous.wire.errors import RegistryError, Unavailable, UsageError
 from rendezvous.wire.tenant import Usage
@@ -37,7 +36,7 @@ class InDoubt(Unavailable):
     """Whether it was written is not known: the journal went away while it was being written."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Member:
     """A replica, as the journal knows it.
 
@@ -64,7 +63,7 @@ class Member:
         return self.has_session and self.silent_seconds <= lease_seconds
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Holding:
     """Who owns a run; None: nobody, it has no records any more, or was let go."""
 
@@ -73,7 +72,7 @@ class Holding:
     epoch: int
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Beat:
     """What a replica learns with each of its beats.
 

@@ -29,7 +29,8 @@ T = TypeVar("T")
 class _Future(asyncio.Future[Any]):
     """A future whose place in a set does not depend on its address in memory."""
 
-    number = 0
+    __slots__ = ("number",)
+    number: int
 
     def __hash__(self) -> int:
         return self.number
@@ -38,8 +39,11 @@ class _Future(asyncio.Future[Any]):
 class _Task(asyncio.Task[Any]):
     """A task whose place in a set does not depend on its address in memory."""
 
+    __slots__ = ("number",)
+
     def __init__(self, coro: Any, *, loop: VirtualLoop, **options: Any) -> None:
-        self.number = loop.next_number()
+        loop.numbers += 1
+        self.number = loop.numbers
         super().__init__(coro, loop=loop, **options)
 
     def __hash__(self) -> int:
@@ -78,7 +82,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def __init__(self, unexpected: Callable[[str], None]) -> None:
         super().__init__()
         self._now = 0.0
-        self._numbers = 0
+        self.numbers = 0
+        """Of futures and tasks."""
         self._timers_made = 0
         self.unexpected = unexpected
         self.steps = 0
@@ -115,19 +120,19 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
-        """See the base class."""
-        return self.call_at(self._now + delay, callback, *args, context=context)
+        """See the base class; `call_at` written out, as half of all timers are these."""
+        timer = _Handle(callback, args, context)
+        timer._when = when = self._now + delay
+        self._timers_made += 1
+        heappush(self._timers, (when, self._timers_made, timer))
+        return timer
 
     def create_future(self) -> asyncio.Future[Any]:
         """See the base class."""
         future = _Future(loop=self)
-        future.number = self.next_number()
+        self.numbers += 1
+        future.number = self.numbers
         return future
-
-    def next_number(self) -> int:
-        """Of what is made next."""
-        self._numbers += 1
-        return self._numbers
 
     def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
         """See the base class. All are kept, so that nothing is collected on the way."""
@@ -157,12 +162,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 handle = ready.popleft()
                 if handle._cancelled:
                     continue
-                machine = handle._context.get(_MACHINE)
+                context = handle._context
+                machine = context.get(_MACHINE)
                 if machine is not None and not machine.goes_on and not machine.takes(handle):
                     continue
                 self.steps += 1
                 try:
-                    handle._context.run(handle._callback, *handle._args)
+                    context.run(handle._callback, *handle._args)
                 except (SystemExit, KeyboardInterrupt):
                     raise
                 except BaseException as exc:  # noqa: BLE001 (whatever it is, it is a finding)

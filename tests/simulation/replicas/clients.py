@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from rendezvous.server.live_run import LiveRun
-from rendezvous.talk.credentials import parse_credential
+from rendezvous.talk.credentials import Credential, parse_credential
 from rendezvous.wire.errors import Moved, RegistryError, RequestError
-from rendezvous.wire.node import JoinReply
+from rendezvous.wire.node import JoinReply, JoinRequest
 from rendezvous.wire.reports import AckReport, ExitReport, LeaveReport, Report
 from rendezvous.wire.run import Phase, RunSpec, RunStatus
 from rendezvous.wire.watch import NodeView
@@ -69,6 +70,7 @@ class Node(Client):
         self.asking = Asking(launch.lease, self.times)
         world.judge.askings[launch.run, keys.keys.launch_id, slot] = self.asking
         self.reply: JoinReply | None = None
+        self.shown: Credential | None = None
         self.program: asyncio.Task[None] | None = None
         self._seq = self._done = self._started = self._reported = 0
 
@@ -81,6 +83,7 @@ class Node(Client):
         await asyncio.sleep(self.launch.boot[self.slot])
         try:
             self.reply = await self.ask(self._join)
+            self.shown = parse_credential(self.reply.credential)
             while not await self._follow(await self.ask(self._watch, self._patience())):
                 pass
         except RequestError as exc:
@@ -95,17 +98,15 @@ class Node(Client):
         return self.reply.poll_seconds + REQUEST_SECONDS
 
     async def _join(self, process: Process) -> JoinReply:
-        run, request = self.launch.run, self.keys.join(self.slot, restarts=True)
-        _, reply = await process.service.join(run, self.keys.token(self.slot), request)
-        launch = self.keys.keys.launch_id
+        run, launch = self.launch.run, self.keys.keys.launch_id
+        token, request = _joining(self.keys, self.slot)
+        _, reply = await process.service.join(run, token, request)
         self.world.judge.joined(process.name, run, launch, request.join_id, self.slot, reply)
         return reply
 
     async def _found(self, process: Process) -> LiveRun:
-        assert self.reply is not None
-        shown = parse_credential(self.reply.credential)
-        await process.service.place.find(self.launch.run, shown)
-        live = process.service.access.node(self.launch.run, self.slot, shown)
+        await process.service.place.find(self.launch.run, self.shown)
+        live = process.service.access.node(self.launch.run, self.slot, self.shown)
         process.service.heard(live, *self.key, None)
         return live
 
@@ -178,7 +179,7 @@ class Launcher(Client):
     async def run(self) -> None:
         for number, launch in enumerate(self.launches):
             await asyncio.sleep(launch.at)
-            keys = Keys(launch.run, f"launch{number:02d}", bytes(32))
+            keys = _keys(launch.run, number)
             self.doing = f"makes {launch.run} {keys.keys.launch_id}"
             await self._launch(launch, keys)
 
@@ -234,8 +235,28 @@ class Launcher(Client):
             await self.ask(cancel)
 
     async def _found(self, process: Process, launch: Launch, keys: Keys) -> LiveRun:
-        await process.service.place.find(launch.run, keys.keys.admin)
-        return process.service.access.run(launch.run, keys.keys.admin, "write")
+        admin = _admin(keys)
+        await process.service.place.find(launch.run, admin)
+        return process.service.access.run(launch.run, admin, "write")
+
+
+# The same in every schedule, and each derived once.
+
+
+@functools.cache
+def _keys(run: str, number: int) -> Keys:
+    return Keys(run, f"launch{number:02d}", bytes(32))
+
+
+@functools.cache
+def _admin(keys: Keys) -> Credential:
+    return keys.keys.admin
+
+
+@functools.cache
+def _joining(keys: Keys, slot: int) -> tuple[Credential, JoinRequest]:
+    """What a node shows and says."""
+    return keys.token(slot), keys.join(slot, restarts=True)
 
 
 def _spec(launch: Launch, keys: Keys) -> RunSpec:
