@@ -377,7 +377,9 @@ class Sequencer:
             pause, began = seconds_until_sweep(self.runs.values()), self.meters.clock()
             await asyncio.sleep(pause)
             self.meters.woke(began + pause)
-            if not self.standstill:
+            if not self.runs:
+                self.clock.now()  # which takes the process for stalled where nobody looks at it
+            elif not self.standstill:
                 with contextlib.suppress(RegistryError):  # logged; the next sweep decides again
                     await self.change(self._decide_sweep)
 

@@ -251,6 +251,19 @@ def test_a_closed_connection_is_judged_when_it_is_due_but_a_full_disk_no_sooner(
     run_virtually(work())
 
 
+def test_a_registry_without_runs_was_awake_all_the_time() -> None:
+    async def work() -> None:
+        served = Served(TroubledJournal(), asyncio.get_running_loop().time)
+        served.start()
+        began = served.service.now()
+        await asyncio.sleep(20.0)
+        assert served.service.now() - began == pytest.approx(20.0)
+        assert served.service.sequencer.clock.awake_seconds() == float("inf")
+        await served.end()
+
+    run_virtually(work())
+
+
 async def test_what_time_brought_and_could_not_be_kept_is_decided_again(served: Served) -> None:
     await served.bring_to(Phase.RUNNING, DEMO, lease_seconds=3)
     served.journal.is_full = True
