@@ -253,35 +253,43 @@ class Judge:
 
     def told_view(self, who: str, run: str, launch: str, view: NodeView) -> None:
         self._answered(who, run)
-        shadow = self._of(run, launch)
+        told = _view(view)
+        shadow = self._of(run, launch, lambda one: one.views.get(view.seq) == told)
         if shadow is None:
             self.fail("I4", f"{who} told of run {run} {launch}, which the journal does not have")
             return
-        self._is_implied("a view", shadow.views.get(view.seq), _view(view), f"{who}: run {run}")
+        self._is_implied("a view", shadow.views.get(view.seq), told, f"{who}: run {run}")
         self._digest(run, launch, view.epoch, view.digest)
         self._is_first_told(who, run, shadow, (f"{launch} view", view.seq))
 
     def told_status(self, who: str, run: str, launch: str, status: RunStatus) -> None:
         self._answered(who, run)
-        if (shadow := self._of(run, status.launch_id)) is None:
+        told = _status(status)
+        shadow = self._of(
+            run, status.launch_id, lambda one: one.statuses.get(status.version) == told
+        )
+        if shadow is None:
             self.fail("I4", f"{who} told of run {run} {launch}, which the journal does not have")
             return
-        known = shadow.statuses.get(status.version)
         self._is_implied(
             "a status",
-            known,
-            _status(status),
+            shadow.statuses.get(status.version),
+            told,
             f"{who}: run {run} {status.launch_id} version {status.version}",
         )
         self._is_first_told(who, run, shadow, (f"{status.launch_id} status", status.version))
 
-    def _of(self, run: str, launch: str) -> Shadow | None:
-        shadow = self.shadows.get(run)
-        if shadow is not None and shadow.launch == launch:
-            return shadow
-        if shadow is not None and launch in shadow.former:
-            return shadow.former[launch]
-        return self._forgotten.get((run, launch))
+    def _of(
+        self, run: str, launch: str, implies: Callable[[Shadow], bool] = lambda _: True
+    ) -> Shadow | None:
+        """This launch; of one that was made once more after it was forgotten, by a request that
+        was stopped on its way, the life that implies what was said."""
+        known, shadow = self._forgotten.get((run, launch)), self.shadows.get(run)
+        if shadow is not None and shadow.launch != launch:
+            shadow = shadow.former.get(launch)
+        if shadow is None or (known is not None and not implies(shadow) and implies(known)):
+            return known
+        return shadow
 
     def _is_implied(self, what: str, known: Facts | None, told: Facts, where: str) -> None:
         if known != told:
@@ -331,7 +339,8 @@ class Judge:
         self, who: str, run: str, launch: str, join_id: str, slot: int, reply: JoinReply
     ) -> None:
         self._answered(who, run)
-        shadow, key = self._of(run, launch), (run, launch, slot)
+        shadow = self._of(run, launch, lambda one: join_id in one.run.slots[slot].joins)
+        key = run, launch, slot
         if shadow is None or join_id not in shadow.run.slots[slot].joins:
             self.fail("I3", f"{who}: run {run}: the join of slot {slot} is not in the journal")
         if reply.incarnation < self._incarnations.get(key, 0):
@@ -341,7 +350,7 @@ class Judge:
     def acked(self, who: str, run: str, launch: str, key: tuple[int, int], report: Report) -> None:
         """A node was told that its report has been taken in."""
         self._answered(who, run)
-        shadow = self._of(run, launch)
+        shadow = self._of(run, launch, lambda one: _is_taken_in(one.run, key, report))
         if shadow is None or not _is_taken_in(shadow.run, key, report):
             slot = None if shadow is None else shadow.run.slots[key[0]].node
             self.fail("I3", f"{who}: run {run}: {report!r} of {key} is not in the journal: {slot}")
