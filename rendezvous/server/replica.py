@@ -143,8 +143,9 @@ class Replica:
         self._changed.wake_all()
 
     def _is_busy(self, run: str) -> bool:
-        """Whether it is being claimed or read: a beat asked before that shows it as unclaimed."""
-        return run in self._loads or run in self._claiming or self._making[run] > 0
+        """Whether it is being claimed, read or removed: an older beat shows it as unclaimed."""
+        is_changing = self._making[run] > 0 or self._sequencer.retention.is_going(run)
+        return run in self._loads or run in self._claiming or is_changing
 
     def _doubtful(self) -> list[Holding]:
         """The runs to claim and read again, as nobody knows what was written of them last."""
@@ -158,10 +159,9 @@ class Replica:
 
     def _load_again(self) -> None:
         """Those that were claimed, and could not be read."""
-        kept, retention = self._sequencer.kept, self._sequencer.retention
         for run in list(self._journal.epochs):
-            is_busy = self._is_busy(run) or run in self._loads.unreadable or retention.is_going(run)
-            if run not in kept and not is_busy:
+            is_known = run in self._sequencer.kept or run in self._loads.unreadable
+            if not is_known and not self._is_busy(run):
                 self._loads.begin(run)
 
     def _give_up(self, run: str) -> None:
@@ -266,6 +266,7 @@ class Replica:
                     await self._journal.hand_over(run, None)
 
     async def _claim_name(self, run: str) -> RegistryError | None:
+        await self._sequencer.retention.gone(run)  # or it is here again, to be numbered on
         if run in self._sequencer.runs:
             return None
         if run in self._journal.epochs:
@@ -288,20 +289,27 @@ class Replica:
         self.is_draining = True
         try:
             async with timeout(_DRAIN_SECONDS):
-                await self._beat()
-                # what is being made or read goes as well: who has it next finds it in the journal
-                await asyncio.gather(*self._claims)
-                had = bool(self._journal.epochs)
-                while (runs := list(self._journal.epochs)) and self.members.heir(runs[0]):
-                    for run in runs:
-                        await self._move(run)
-                    await asyncio.gather(*self._claims)
-                await asyncio.sleep(_STAY_SECONDS if had else 0.0)
+                while await self._give_all():
+                    pass
         except (TimeoutError, RegistryError) as exc:
             logger.warning("not all runs could be given to other replicas: %s", exc or "too slow")
         self._has_left = True
         with contextlib.suppress(Unavailable):
             await self._journal.leave()
+
+    async def _give_all(self) -> bool:
+        """Give away all runs that are here, and those being made or read: who has them next finds
+        them in the journal. Whether there were any."""
+        await self._beat()  # what it was given, or claimed unheard, shows itself
+        await asyncio.gather(*self._claims)
+        had = False
+        while (runs := list(self._journal.epochs)) and self.members.heir(runs[0]):
+            had = True
+            for run in runs:
+                await self._move(run)
+            await asyncio.gather(*self._claims)
+        await asyncio.sleep(_STAY_SECONDS if had else 0.0)
+        return had
 
     async def _move(self, run: str) -> None:
         """Give a run away: who waits for news of it is told where it is, and hears no error."""

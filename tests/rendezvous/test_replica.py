@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -443,6 +444,49 @@ async def test_a_replica_that_ends_gives_a_run_away_that_it_is_still_reading(
     assert cluster.engine.owners["demo"].owner in ("a", "c")
     await cluster.report(DEMO, 1, ExitReport(epoch=1, exit_code=0), at="c")
     assert cluster.kinds()[-3:] == ["exited", "restarted", "exited"]
+
+
+@virtually
+async def test_a_run_that_comes_to_a_replica_that_ends_is_given_on(cluster: Cluster) -> None:
+    """Who gave it away did not know that yet; nor does a replica whose claim's answer was lost."""
+    other = Launch("other")
+    await cluster.create(at="a")
+    await cluster.create(other, at="b")
+    a, b = cluster.all["a"].replica, cluster.all["b"].replica
+    draining = asyncio.create_task(b.drain())
+    await asyncio.sleep(0.02)
+    known = [one for one in a.members.members if one.id == "b"]
+    a.members.members = tuple(replace(one, drains=False) for one in known)
+    await a._move("demo")
+    assert cluster.engine.owners["demo"].owner == "b"
+    await draining
+    assert cluster.engine.owners["demo"].owner in ("a", "c")
+    assert b.counters["moves"] == 2
+
+
+@virtually
+async def test_a_run_is_not_made_again_while_its_records_may_be_on_their_way_out(
+    cluster: Cluster,
+) -> None:
+    """If they could not be removed, it is here again; if only the answer was lost, it is gone."""
+    await cluster.create(at="b")
+    b = cluster.all["b"]
+    await b.service.cancel(live := b.runs["demo"], "enough")
+    drop = b.journal.drop
+
+    async def drop_unheard(runs: Sequence[str]) -> None:
+        await drop(runs)
+        await asyncio.sleep(1.0)
+        raise Unavailable("the answer was lost")
+
+    b.journal.drop = drop_unheard  # type: ignore[method-assign]
+    removing = asyncio.create_task(b.service.sequencer.retention._drop([live]))
+    await asyncio.sleep(0.1)
+    assert cluster.engine.written == {}
+    await cluster.create(Launch("demo", "launch02"), at="b")
+    await removing
+    assert list(cluster.engine.written["demo"]) == [1]
+    assert cluster.kinds() == ["created"]
 
 
 @virtually

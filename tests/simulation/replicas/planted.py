@@ -36,7 +36,9 @@ _EDITS = {
          "self._loads.early = {one.run: await self._journal.read(one.run) for one in wanted}\n            claimed = await self._journal.claim(wanted)\n        except"),
         ("what is lost is kept", "for run in beat.lost:", "for run in ():"),
         ("doubts are not looked into", "wanted = [*self._doubtful(), ", "wanted = ["),
-        ("an end keeps its runs", "for run in runs:\n                        await self._move(run)", "break"),
+        ("an end looks only once", "while await self._give_all():\n                    pass", "await self._give_all()"),
+        ("a name is claimed while its run goes", "await self._sequencer.retention.gone(run)", "pass"),
+        ("an end keeps its runs", "for run in runs:\n                await self._move(run)", "break"),
     ],
     "rendezvous/server/loading.py": [
         ("read before the claim", "records = await self._journal.read(run)", "records = getattr(self, 'early', {}).pop(run, None) or await self._journal.read(run)"),
