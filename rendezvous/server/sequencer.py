@@ -87,10 +87,10 @@ class _Command:
     error: RdzvError | None = None
 
     def failed(self, errors: Mapping[str, RdzvError]) -> None:
-        """These runs' events are not durable."""
+        """These runs' events are not durable; nor is what a refusal may go by."""
         about = self.about
         found = next(iter(errors.values()), None) if about is None else errors.get(about)
-        self.error = self.error or found
+        self.error = found or self.error
 
 
 class Sequencer:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rendezvous.run.events import Cancelled
 from rendezvous.server import sequencer, sweep
 from rendezvous.server.bereft import launcher_ended
 from rendezvous.server.journal import Record
@@ -249,6 +250,17 @@ def test_a_closed_connection_is_judged_when_it_is_due_but_a_full_disk_no_sooner(
         await served.end()
 
     run_virtually(work())
+
+
+async def test_nobody_is_refused_for_what_could_not_be_kept(served: Served) -> None:
+    await served.create(DEMO)
+    host, service = served.host(DEMO), served.service
+    served.journal.is_full = True
+    cancel = service.sequencer.change_run(host, lambda _: Cancelled(reason="enough"))
+    told = await asyncio.gather(cancel, served.join(DEMO, 0), return_exceptions=True)
+    assert [type(error) for error in told] == [StorageFull, StorageFull]
+    served.journal.is_full = False
+    assert (await served.join(DEMO, 0)).incarnation == 1
 
 
 def test_a_registry_without_runs_was_awake_all_the_time() -> None:

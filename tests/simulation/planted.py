@@ -262,7 +262,7 @@ _EDITS = {
         ("what waits is not written", "records += self._decide_all(more, touched)", "self._decide_all(more, touched)"),
         ("answers before the commit", "errors = await asyncio.shield(writing)", "errors = {}"),
         ("no rebuild", "            await self.kept.rebuild(name)\n", "            pass\n"),
-        ("failed commits answered", "self.error = self.error or found", "pass"),
+        ("failed commits answered", "self.error = found or self.error", "pass"),
     ],
     "rendezvous/server/sweep.py": [
         ("queued for ever", "_LAUNCHER_SECONDS = 120.0", "_LAUNCHER_SECONDS = 1e9"),
