@@ -282,6 +282,8 @@ class World:
         seconds = LEASE_SECONDS + 1.0 + self.judge.slow_seconds
         well = self.loop.time() - process.well_since > seconds
         knows = run in process.journal.epochs  # else it gives it away, or its claim was in vain
+        stays = [one for one in self._living() if not one.is_leaving]
+        well = well and (not process.is_leaving or bool(stays))  # else it gives them to nobody
         return process.machine.alive and not process.machine.paused and well and knows
 
     # --- faults -------------------------------------------------------------------------------
