@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 
 from rendezvous.run import events
+from rendezvous.server.membership import Membership
 from rendezvous.server.sequencer import Change, Sequencer
-from rendezvous.server.shared_journal import Holding, SharedJournal
+from rendezvous.server.shared_journal import SharedJournal
+from rendezvous.server.waiters import Waiters
 from rendezvous.wire.errors import RegistryError, Unavailable, UsageError
 from rendezvous.wire.run import Phase
 
 logger = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 0.25
 
 
 class Loads:
@@ -21,8 +24,9 @@ class Loads:
     Args:
         journal: From where.
         sequencer: Of the registry that is to serve them.
-        changed: Called when one is served, or cannot be.
-        give_up: Called with one that another replica has claimed meanwhile.
+        members: As the beats show them.
+        changed: Who waits for a beat, or for a run that is served, or cannot be.
+        hurry: Set to have the next beat sooner.
 
     Attributes:
         unreadable: Why runs cannot be served: they stay with this replica.
@@ -32,13 +36,15 @@ class Loads:
         self,
         journal: SharedJournal,
         sequencer: Sequencer,
-        changed: Callable[[], None],
-        give_up: Callable[[str], None],
+        members: Membership,
+        changed: Waiters,
+        hurry: asyncio.Event,
     ) -> None:
         self._journal = journal
         self._sequencer = sequencer
+        self._members = members
         self._changed = changed
-        self._give_up = give_up
+        self._hurry = hurry
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self.unreadable: dict[str, UsageError] = {}
 
@@ -66,7 +72,7 @@ class Loads:
         except UsageError as exc:
             logger.error("run %s cannot be read: %s", run, exc)
             self.unreadable[run] = exc
-        self._changed()
+        self._changed.wake_all()
 
     async def _take(self, run: str) -> None:
         """Serve the run, once it is durable that this replica does.
@@ -80,11 +86,8 @@ class Loads:
             kept.let_go(run, Unavailable(f"run '{run}' was not made"))
             await self._journal.hand_over(run, None)
             return
-        if fresh.run.phase is Phase.FINISHED:  # nothing is written any more: a claim is, too
-            held = Holding(run, self._journal.id, self._journal.epochs.get(run, 0))
-            if run not in await self._journal.claim([held]):
-                self._give_up(run)
-                return
+        if fresh.run.phase is Phase.FINISHED and not await self._is_proven(run):
+            return  # nothing of it is written any more, which would be refused
 
         def taken(now: float) -> list[Change]:
             live = kept.take(fresh, max(records[-1].at, now + self._journal.ahead(run)))
@@ -94,3 +97,12 @@ class Loads:
             return [Change(live, events.Restarted())]
 
         await self._sequencer.change(taken, about=run)
+
+    async def _is_proven(self, run: str) -> bool:
+        """Whether a run that was claimed is this replica's still, by a beat that is sent from now
+        on: until the answer to a claim is heard, the process may have stood still for long."""
+        now, epoch = self._sequencer.meters.clock(), self._journal.epochs.get(run)
+        self._hurry.set()
+        while self._members.beaten_at <= now:
+            await self._changed.wait(_LOOK_SECONDS)
+        return epoch is not None and self._journal.epochs.get(run) == epoch

@@ -55,7 +55,7 @@ class Replica:
         self._changed = Waiters()
         self._hurry = asyncio.Event()
         self._owners = Owners(journal.owner)
-        self._loads = Loads(journal, sequencer, self._changed.wake_all, self._give_up)
+        self._loads = Loads(journal, sequencer, self.members, self._changed, self._hurry)
         self._making: Counter[str] = Counter()
         self._named: set[str] = set()
         """Names that were nobody's, and are had for a run that is being made."""

@@ -447,6 +447,27 @@ async def test_a_replica_that_ends_gives_a_run_away_that_it_is_still_reading(
 
 
 @virtually
+async def test_a_run_that_has_ended_is_served_once_a_beat_shows_whose_it_is(
+    cluster: Cluster,
+) -> None:
+    """Nothing of it is written that could be refused where its claim was heard too late."""
+    await cluster.create(at="b")
+    b = cluster.all["b"]
+    await b.service.cancel(b.runs["demo"], "enough")
+    await cluster.all.pop("b").kill()
+    owners = cluster.engine.owners
+    while (owner := owners["demo"].owner) not in cluster.all:
+        await asyncio.sleep(0.001)
+    late, next_one = cluster.all[owner], "c" if owner == "a" else "a"
+    while "demo" not in late.journal.epochs:
+        await asyncio.sleep(0.001)
+    owners["demo"] = replace(owners["demo"], owner=next_one, epoch=9)
+    while "demo" not in cluster.all[next_one].runs:
+        await asyncio.sleep(0.001)
+        assert "demo" not in late.runs
+
+
+@virtually
 async def test_a_run_that_comes_to_a_replica_that_ends_is_given_on(cluster: Cluster) -> None:
     """Who gave it away did not know that yet; nor does a replica whose claim's answer was lost."""
     other = Launch("other")

@@ -28,9 +28,6 @@ _EDITS = {
         # With it the journal refuses what does not follow, and the run is read again.
         ("read before the claim", "if self.is_full or not {one.number for one in records}.isdisjoint(known):", "if self.is_full:"),
     ],
-    "tests/simulation/replicas/engine.py": [
-        ("what is being claimed is lost", "if run in known and run not in self._claiming)", "if run in known)"),
-    ],
     "rendezvous/server/replica.py": [
         ("read before the claim", "claimed = await self._journal.claim(wanted)\n        except",
          "self._loads.early = {one.run: await self._journal.read(one.run) for one in wanted}\n            claimed = await self._journal.claim(wanted)\n        except"),
