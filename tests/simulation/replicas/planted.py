@@ -38,6 +38,7 @@ _EDITS = {
         ("an end keeps its runs", "for run in runs:\n                await self._move(run)", "break"),
     ],
     "rendezvous/server/loading.py": [
+        ("what has ended is served at once", "and not await self._is_proven(run):", "and False:"),
         ("read before the claim", "records = await self._journal.read(run)", "records = getattr(self, 'early', {}).pop(run, None) or await self._journal.read(run)"),
     ],
     "rendezvous/server/membership.py": [
