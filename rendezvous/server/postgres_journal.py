@@ -218,7 +218,8 @@ class PostgresJournal:
                 continue
             try:
                 await self._drops.run(partial(self._delete, run, epoch))
-            except asyncpg.PostgresError as exc:
+            except asyncpg.PostgresError as exc:  # it was undone
+                self._held.setdefault(run, epoch)
                 raise self._unwritten(exc) from exc
 
     async def _delete(self, run: str, epoch: int, connection: Any) -> None:

@@ -266,9 +266,10 @@ class Replica:
                     await self._journal.hand_over(run, None)
 
     async def _claim_name(self, run: str) -> RegistryError | None:
-        await self._sequencer.retention.gone(run)  # or it is here again, to be numbered on
         if run in self._sequencer.runs:
             return None
+        if run in self._sequencer.kept.doubtful:
+            return Unavailable(f"run '{run}' is being read")
         if run in self._journal.epochs:
             return None if run in self._named else Unavailable(f"run '{run}' is being read")
         held = await self._journal.owner(run)

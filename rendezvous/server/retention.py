@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import MutableMapping
 
 from rendezvous.server.journal import Journal
 from rendezvous.server.live_run import LiveRun
-from rendezvous.wire.errors import RegistryError
+from rendezvous.server.runs import Runs
+from rendezvous.wire.errors import RegistryError, Unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -22,9 +22,10 @@ _TOGETHER = 32
 class Retention:
     """Lets go of the runs that a registry need not keep; what is decided goes on meanwhile."""
 
-    def __init__(self, journal: Journal, runs: MutableMapping[str, LiveRun]) -> None:
+    def __init__(self, journal: Journal, kept: Runs) -> None:
         self._journal = journal
-        self._runs = runs
+        self._kept = kept
+        self._runs = kept.here
         self._going: dict[str, asyncio.Future[None]] = {}
 
     async def serve(self) -> None:
@@ -55,6 +56,9 @@ class Retention:
         except RegistryError as exc:
             logger.error("finished runs %s could not be removed: %s", ", ".join(names), exc)
             self._runs.update(kept)
+            if isinstance(exc, Unavailable):  # who knows whether they are, and whose these are now
+                for name in names:
+                    self._kept.doubt(name, exc)
         finally:
             self._going = {}
             going.set_result(None)

@@ -104,7 +104,7 @@ class Sequencer:
         self.clock = RegistryClock(clock, self._stalled)
         self.kept = Runs(journal, self.clock, options)
         self.runs = self.kept.here
-        self.retention = Retention(journal, self.runs)
+        self.retention = Retention(journal, self.kept)
         self.tenants = Tenants(journal, self.runs, clock)
         self._recovered: list[LiveRun] = []
         self.ready = asyncio.Event()

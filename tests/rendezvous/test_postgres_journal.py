@@ -219,6 +219,20 @@ async def test_what_another_one_has_claimed_is_neither_handed_over_nor_dropped(
     assert await second.owner("r") == Holding("r", second.id, 2)
 
 
+async def test_a_run_whose_removal_the_database_refuses_is_held_as_before(
+    opened: Opening, postgres: Postgres, dsn: str
+) -> None:
+    journal, database = await opened("a"), dsn.rpartition("/")[2]
+    await written(journal, records("r", 1))
+    await postgres.execute("ALTER TABLE rdzv.events RENAME TO photos", database)
+    with pytest.raises(StorageFull):
+        await journal.drop(["r"])
+    await postgres.execute("ALTER TABLE rdzv.photos RENAME TO events", database)
+    assert await journal.append(records("r", 2)) == {}
+    await journal.drop(["r"])
+    assert await contents(journal) == []
+
+
 async def test_the_epoch_of_a_dropped_run_goes_on(opened: Opening) -> None:
     first, second = await opened("a"), await opened("b")
     await written(first, records("r", 1, 2))

@@ -511,6 +511,25 @@ async def test_a_run_is_not_made_again_while_its_records_may_be_on_their_way_out
 
 
 @virtually
+async def test_a_run_that_could_not_be_removed_is_served_only_by_whose_it_is_then(
+    cluster: Cluster,
+) -> None:
+    await cluster.create(at="b")
+    b = cluster.all["b"]
+    await b.service.cancel(live := b.runs["demo"], "enough")
+    b.journal.is_cut = True
+    await b.service.sequencer.retention._drop([live])
+    await cluster.settle(1.0)  # it finds out
+    await cluster.create(again := Launch("demo", "launch02"), at="a")
+    assert cluster.owner() in "ac"
+    b.journal.is_cut = False
+    await cluster.settle(1.0)
+    with pytest.raises(Moved):
+        await cluster.found(b, again)
+    assert b.replica.counters["fenced"] == 1
+
+
+@virtually
 async def test_a_run_whose_owner_a_node_cannot_reach_is_taken_by_whom_it_reaches(
     cluster: Cluster,
 ) -> None:

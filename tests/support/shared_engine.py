@@ -266,8 +266,8 @@ class EngineJournal:
         return (await self._reach()).records(run)
 
     async def drop(self, runs: Sequence[str]) -> None:
-        engine = await self._reach()
-        engine.drop(self.id, {run: self.epochs.pop(run, -1) for run in runs})
+        epochs = {run: self.epochs.pop(run, -1) for run in runs}
+        (await self._reach()).drop(self.id, epochs)
 
     async def tenants(self) -> list[Tenant]:
         return list((await self._reach()).tenants.values())

@@ -82,6 +82,7 @@ class SimJournal:
         self.loses_answers = 0
         self._claiming = Counter[str]()
         """Of these runs a beat says nothing, as with the real one."""
+        self._beating = asyncio.Lock()
         self._process = process
         self._boots = engine.boots
         """Of the engine, as its connections were opened."""
@@ -194,7 +195,8 @@ class SimJournal:
             row = Row(address, self._process.clock(), shown, self._process.has_session, drains)
             return self.engine.beat(self.id, row, asked, lease_seconds)
 
-        beat = await self._ask("beat", work)
+        async with self._beating:  # they have a connection of their own, and go one by one
+            beat = await self._ask("beat", work)
         known = {run for run in beat.lost if self.epochs.get(run) == asked[run]}
         lost = tuple(run for run in beat.lost if run in known and run not in self._claiming)
         own = self.epochs.keys() | self._claiming.keys()

@@ -34,7 +34,6 @@ _EDITS = {
         ("what is lost is kept", "for run in beat.lost:", "for run in ():"),
         ("doubts are not looked into", "wanted = [*self._doubtful(), ", "wanted = ["),
         ("an end looks only once", "while await self._give_all():\n                    pass", "await self._give_all()"),
-        ("a name is claimed while its run goes", "await self._sequencer.retention.gone(run)", "pass"),
         ("an end keeps its runs", "for run in runs:\n                await self._move(run)", "break"),
     ],
     "rendezvous/server/loading.py": [
