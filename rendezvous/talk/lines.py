@@ -75,7 +75,10 @@ class Lines:
         return self.used
 
     def stay(self, line: Line) -> Line:
-        """Nobody could be reached where the client was sent: ask again who has sent it there."""
+        """Nobody could be reached where the client was sent: ask again who has sent it there, or,
+        where that line was closed meanwhile, who has answered another request since."""
+        if self.used is not None and line not in self._former:
+            line = self.used
         self.dial_again &= line is not self.used
         return line
 

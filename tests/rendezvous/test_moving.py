@@ -182,6 +182,29 @@ def test_where_the_owner_is_dead_all_addresses_are_dialled_again_and_those_two_l
     assert [len(host.dialled_at) for host in hosts.values()] == [1, 2, 1]
 
 
+def test_who_has_sent_there_is_not_asked_again_on_a_line_that_was_closed_meanwhile() -> None:
+    """Another request has found a replica that serves, and nobody waited on the former line."""
+    hosts = {
+        "a": Host(answer=moved("b:29600")),
+        "b": Host(0.5, Fault.REFUSED),
+        "c": Host(answer=STATUS),
+    }
+    hosts["a"].held.add("/v1/runs/slow?after=-1&wait=0.0")
+
+    async def work(client: RegistryClient) -> tuple[int, Any]:
+        waiting = asyncio.create_task(client.status("slow"))
+        await asyncio.sleep(0.1)
+        client.lines.try_elsewhere()
+        other = asyncio.create_task(client.status("r"))
+        await asyncio.sleep(0.1)
+        hosts["a"].held.clear()
+        await other
+        return hosts["a"].closed, await waiting
+
+    (closed, found), base, _ = with_client(hosts, work, replicas=True)
+    assert (closed, found.run, base) == (1, STATUS["run"], "http://c")
+
+
 def test_a_line_that_the_client_was_sent_to_is_left_for_those_of_the_place() -> None:
     hosts = {"a": Host(answer=[moved("x:9"), STATUS]), "x:9": Host(answer=STATUS)}
 

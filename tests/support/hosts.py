@@ -98,9 +98,11 @@ class _Line:
     def __init__(self, address: str, host: Host) -> None:
         self.base = f"http://{address}"
         self._address, self._host, self._number = address, host, host.lines
+        self._is_closed = False
         host.lines += 1
 
     async def request(self, request: Request, seconds: float) -> Answer:
+        assert not self._is_closed
         if self._number < self._host.forgotten:
             await asyncio.sleep(seconds)
             raise NetworkFailure(Fault.SILENT)
@@ -108,12 +110,14 @@ class _Line:
 
     @asynccontextmanager
     async def stream(self, request: Request, quiet: float) -> AsyncIterator[Stream]:
+        assert not self._is_closed
         yield _Stream(await self._host.take(request))
 
     def anew(self) -> Line:
         return _Line(self._address, self._host)
 
     async def aclose(self) -> None:
+        self._is_closed = True
         self._host.closed += 1
 
 
