@@ -155,8 +155,8 @@ class RegistryClient:
             with self.lines.waiting(line):
                 request = self._request(method, path, body() if callable(body) else body, params)
                 answer = await line.request(request, seconds or self._seconds)
-            await self.lines.answered(line)
             if answer.status < 400:
+                await self.lines.answered(line)
                 self.lines.served()
                 self._unreached = ""
                 return answer.body
@@ -170,6 +170,7 @@ class RegistryClient:
         if isinstance(refusal, Moved):
             been.append(line.base)
             address = next_address(self.lines.place, refusal, been)
+            await self.lines.answered(line, address)
             try:
                 return await self.lines.move_to(address)
             except Unavailable:
@@ -179,6 +180,7 @@ class RegistryClient:
                 # Without a pause: the owner may have seen this node's connection close.
                 self._unreached = refusal.address
                 return self.lines.stay(line)
+        await self.lines.answered(line)
         if isinstance(refusal, Unavailable) and refusal.told:
             self.lines.not_served(line)
         raise refusal

@@ -40,7 +40,8 @@ class Lines:
         """Addresses on which an answer was late; the newest comes last."""
         self.network = network
         self._seconds = seconds
-        self._former: list[Line] = []
+        self._former: dict[Line, str] = {}
+        """Lines that were used, and their addresses."""
         self._waits: Counter[Line] = Counter()
         """How many requests wait on each line."""
         self._dialling = asyncio.Lock()
@@ -89,7 +90,7 @@ class Lines:
         on it: to the registry a node whose last connection is closed is gone.
         """
         if self.used is not None:
-            self._former.append(self.used)
+            self._former[self.used] = self._address
         self._address, self.used, self.dial_again = address, line, False
         self._kept_at = asyncio.get_running_loop().time()
         self.base = line.base
@@ -104,19 +105,25 @@ class Lines:
 
     async def close(self) -> None:
         """Close all connections."""
-        lines, self._former, self.used = [*self._former, self.used], [], None
+        lines, self._former, self.used = [*self._former, self.used], {}, None
         for line in filter(None, lines):
             await line.aclose()
 
-    async def answered(self, line: Line) -> None:
-        """An answer has come on this line: if that was late, it is a good one all the same."""
+    async def answered(self, line: Line, sent_to: str = "") -> None:
+        """An answer has come on this line: if that was late, it is a good one all the same.
+
+        Where it sends the client to the address `sent_to`, those to there are not closed yet: to
+        dial it again may take longer than a node may be without a connection to its run's owner.
+        """
         if line in self._former and self.used is not None and self._choices == 1:
-            self._former[self._former.index(line)], self.used = self.used, line
+            self._former[self.used] = self._former.pop(line)
+            self.used = line
         if line is self.used:
-            unused = [one for one in self._former if not self._waits[one]]
-            self._former = [one for one in self._former if self._waits[one]]
+            former = self._former.items()
+            unused = [one for one, at in former if not self._waits[one] and at != sent_to]
             for one in unused:
-                del self._waits[one]
+                del self._former[one], self._waits[one]
+            for one in unused:
                 await one.aclose()
 
     @contextlib.contextmanager

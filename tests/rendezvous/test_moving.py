@@ -182,6 +182,21 @@ def test_where_the_owner_is_dead_all_addresses_are_dialled_again_and_those_two_l
     assert [len(host.dialled_at) for host in hosts.values()] == [1, 2, 1]
 
 
+def test_the_line_to_the_owner_is_open_until_it_is_spoken_to_on_the_next_one() -> None:
+    """It gives up a node that has no connection to it for 1 s, and to dial may take longer."""
+    hosts = {"a": Host(answer=moved("b:29600")), "b": Host(2.0, answer=STATUS)}
+
+    async def work(client: RegistryClient) -> None:
+        await client.status("r")
+        client.lines.try_elsewhere()
+        await client.status("r")
+
+    with_client(hosts, work, replicas=True)
+    spoken = [closed for asked, closed in hosts["b"].asked if asked in hosts["b"].asked_for_runs]
+    assert spoken == [0, 0]
+    assert [host.closed for host in hosts.values()] == [2, 1]
+
+
 def test_who_has_sent_there_is_not_asked_again_on_a_line_that_was_closed_meanwhile() -> None:
     """Another request has found a replica that serves, and nobody waited on the former line."""
     hosts = {
