@@ -21,6 +21,9 @@ FRAMEWORKS := tests/frameworks tests/path
 FUZZ := tests/attack
 BROWSER := tests/ui
 PLANTED := tests/simulation
+# What repeats itself at night, and what is more then than its machine can carry beside anything else.
+NIGHT := nightly or browser or faults or frameworks or fuzz
+ALONE := tests/faults/test_replicas.py
 EVERYDAY := $(SPREAD) -m "$(SHARE)"
 # Nothing is compiled at installation, which takes as long as the rest of it: the first import keeps it.
 PIP_INSTALL := -m pip install --quiet --no-compile --constraint $(abspath constraints.txt)
@@ -119,7 +122,8 @@ ROUNDS ?= 20
 nightly: $(FUZZ_INSTALLED)
 	RDZV_FRAMEWORKS=all $(BIN)/python -m tests.frameworks.environments
 	RDZV_FRAMEWORKS=all RDZV_ROUNDS=$(ROUNDS) $(BIN)/python $(PYTEST) -n $(WORKERS) --dist loadgroup \
-	  -m "nightly or browser or faults or frameworks" $(PYTEST_ARGS)
+	  -m "$(NIGHT)" --ignore $(ALONE) $(PYTEST_ARGS)
+	RDZV_ROUNDS=$(ROUNDS) $(BIN)/python $(PYTEST) -m "$(NIGHT)" $(ALONE) $(PYTEST_ARGS)
 	$(MAKE) coverage
 	WORKERS=$(WORKERS) $(BIN)/python -m tests.pythons --all 3.10 3.12 3.13
 	$(MAKE) test-wheel WHEEL=tests EXTRAS=launcher,demo,test

@@ -10,6 +10,7 @@ import pytest
 from tests import pythons
 
 ROOT = Path(__file__).parent.parent
+SHARES = {"browser", "faults", "frameworks", "fuzz", "planted", "schedulers", "wheel", "nightly"}
 
 
 @pytest.mark.parametrize(
@@ -27,6 +28,19 @@ def test_no_test_of_a_share_lies_where_it_does_not_look(mark: str) -> None:
     assert marked
     assert [p for p in marked if not any(p.is_relative_to(place) for place in places)] == []
     assert [p for p in places if not any(path.is_relative_to(p) for path in marked)] == []
+
+
+def test_what_does_more_at_night_is_run_then() -> None:
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    [night] = re.findall(r"^NIGHT := (.*)$", text, re.M)
+    [alone] = re.findall(r"^ALONE := (.*)$", text, re.M)
+    marks = {
+        path: {*re.findall(r"pytest\.mark\.(\w+)\b", words)} & SHARES
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        if re.search(r"import .*\b(ROUNDS|but_at_night)\b", words := path.read_text("utf-8"))
+    }
+    assert ROOT / alone in marks
+    assert {path: own for path, own in marks.items() if own - {*night.split(" or ")}} == {}
 
 
 def test_what_is_tested_on_every_python_is_there() -> None:
