@@ -249,13 +249,13 @@ async def _engine_away(
         runs.go_on()
         await runs.settle()
         disturbed, kinds = 0, dict[str, Counter[tuple[str, int | None]]]()
-        for held in runs.all:
+        for name in runs.names:
             try:
-                kinds |= await check_journal(primary, database, [held.launch.run])
+                kinds |= await check_journal(primary, database, [name])
             except AssertionError as exc:
                 print(f"disturbed: {exc}")
                 disturbed += 1
-                kinds[held.launch.run] = Counter()
+                kinds[name] = Counter()
         return disturbed, len(runs.missing(kinds))
 
 

@@ -33,14 +33,10 @@ from tests.support.standing import Runs, check_journal
 pytestmark = [
     pytest.mark.faults,
     pytest.mark.timeout(300),
-    # What a client's connection was when it was cancelled in the handshake, the collector closes.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.xdist_group("replicas"),  # each is as much as two cores can carry
 ]
 
-RUNS = 12 if ROUNDS == 1 else 60
-"""The nodes of more of them, all in this process, take longer to come back than a node may."""
+RUNS = 12 if ROUNDS == 1 else 200
 REPLICAS = 3
 JUDGES_SECONDS = 3.5
 """After its start a replica judges nobody for so long."""
