@@ -16,7 +16,7 @@ from rendezvous.run.state import Run
 from rendezvous.server import retention
 from rendezvous.server.doors import Doors
 from rendezvous.server.journal import Record
-from rendezvous.server.membership import LEASE_SECONDS
+from rendezvous.server.membership import BEAT_LIMIT_SECONDS, JUDGE_SECONDS, LEASE_SECONDS
 from rendezvous.server.replica import Replica
 from rendezvous.server.service import Service
 from rendezvous.talk.credentials import hkdf
@@ -38,7 +38,7 @@ _PROGRAM_SECONDS = 20.0
 """The longest program, with one that starts again."""
 _BOOTED_SECONDS = 4_000.0
 _GRACE_LOOKS = 30
-_CALM_SECONDS = 5.0
+_CALM_SECONDS = BEAT_LIMIT_SECONDS + JUDGE_SECONDS + 1.5
 """In which a last move ends."""
 
 
