@@ -299,8 +299,7 @@ class Replica:
             await self._journal.leave()
 
     async def _give_all(self) -> bool:
-        """Give away all runs that are here, and those being made or read: who has them next finds
-        them in the journal. Whether there were any."""
+        """Give away all runs, also those being made or read; whether there were any."""
         await self._beat()  # what it was given, or claimed unheard, shows itself
         await asyncio.gather(*self._claims)
         had = False
