@@ -14,7 +14,7 @@ _CODES = (1, 1, 3, 42, 77, 134)
 _ON_NODES = "kill, term, host down, pause, fails once, stops unasked, started anew"
 _ON_ALL = "registry crash, registry pause, disk full, disk lies, disk slow"
 _BY_PEOPLE = "cancelled, restarted by hand, launcher killed, launcher told"
-_ON_PATHS = "request lost, answer lost, doubled, late, reset, echo, cut, forgotten"
+_ON_PATHS = "request lost, answer lost, doubled, late, hung up, echo, cut, forgotten"
 _SECONDS = {"pause": 25.0, "registry pause": 12.0, "cut": 8.0, "late": 4.0, "launcher killed": 2.0}
 
 

@@ -14,7 +14,7 @@ _ON_ALL = (
     "registry crash, registry crash, registry pause, disk full, disk slow, disk lies, isolated"
 )
 _BY_PEOPLE = "cancelled, restarted by hand, launcher killed, launcher told, launcher paused"
-_ON_PATHS = "request lost, answer lost, doubled, late, reset, echo, cut, forgotten, loss"
+_ON_PATHS = "request lost, answer lost, doubled, late, hung up, echo, cut, forgotten, loss"
 _SECONDS = {"pause": 12.0, "registry pause": 8.0, "registry crash": 4.0, "cut": 8.0, "late": 4.0}
 _COUNTS = {"echo": 30, "doubled": 5, "late": 6, "fails once": 3, "hurry": 3, "loss": 40}
 _NOTICES = (0.0, 5.0, 8.0, 8.5, 10.0, 12.0, 15.0, 20.0, 30.0, 120.0)

@@ -123,10 +123,10 @@ def _loss(world: World, fault: Fault) -> None:
     path.light += 2
 
 
-def _reset(world: World, fault: Fault) -> None:
+def _hang_up(world: World, fault: Fault) -> None:
     path = _path(world, fault)
     path.light += 1
-    world.network.reset(path)
+    world.network.end_all(path)
 
 
 def _forget(world: World, fault: Fault) -> None:
@@ -313,7 +313,7 @@ KINDS: dict[str, Apply] = {
     "cut": _cut("cut_up_until", "cut_down_until"),
     "address cut": _cut_address,
     "loss": _loss,
-    "reset": _reset,
+    "hung up": _hang_up,
     "forgotten": _forget,
     "isolated": _isolate,
     "echo": lambda w, f: w.network.echo(_path(w, f), f.count),

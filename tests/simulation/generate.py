@@ -23,7 +23,7 @@ _LOCAL: dict[str, Kind] = {
     "cut down": (3, 20.0, 1),
     "cut": (4, 25.0, 1),
     "loss": (4, 20.0, 40),
-    "reset": (6, 0.0, 1),
+    "hung up": (6, 0.0, 1),
     "forgotten": (3, 0.0, 1),
     "echo": (10, 0.0, 30),
     "kill": (8, 0.0, 1),
@@ -106,7 +106,7 @@ _DEPARTING_AT = {
     *map(int, names("95, 97, 103, 108, 115, 116, 117, 118, 119, 125, 130")),
 }
 """Seeds in which a node may say that it will go, as above."""
-_OF_PATHS = {"request lost", "answer lost", "doubled", "late", "reset", "echo"}
+_OF_PATHS = {"request lost", "answer lost", "doubled", "late", "hung up", "echo"}
 """What may happen on the way of a launcher as well."""
 _ODD_SHARE = 0.25
 _KINDS = _LOCAL | _GLOBAL

@@ -61,17 +61,17 @@ def _two_spares(draw: random.Random, schedule: Schedule) -> Schedule:
     return of(schedule, launch, *faults)
 
 
-def _reset_while_it_is_stopped(draw: random.Random, schedule: Schedule) -> Schedule:
-    """The registry stands still, and a connection is reset; what its node asks next is lost."""
+def _hung_up_while_it_is_stopped(draw: random.Random, schedule: Schedule) -> Schedule:
+    """The registry stands still, and a connection is hung up; what its node asks next is lost."""
     nodes = draw.randint(2, 4)
     launch = shaped(draw, nodes, seconds=30.0)
     slot, when = draw.randrange(nodes), draw.uniform(2.0, 6.0)
     seconds = draw.uniform(2.0, 12.0)
-    reset = after(draw, when + seconds, -0.0, -2.0)
+    then = after(draw, when + seconds, -0.0, -2.0)
     faults = [
         Fault(round(when, 3), "registry pause", seconds=round(seconds, 3)),
-        Fault(reset, "request lost", slot=slot, count=1),
-        Fault(reset, "reset", slot=slot),
+        Fault(then, "request lost", slot=slot, count=1),
+        Fault(then, "hung up", slot=slot),
     ]
     return of(schedule, launch, *faults)
 
@@ -107,7 +107,7 @@ def _created_unheard(draw: random.Random, schedule: Schedule) -> Schedule:
     when = f"created 1 {one(draw, 'before, after')}"
     kinds = [
         Fault(when, "answer lost", slot=-1, count=draw.randint(1, 2)),
-        Fault(when, "reset", slot=-1),
+        Fault(when, "hung up", slot=-1),
         Fault(when, "registry crash", seconds=0.3),
         Fault(when, "launcher killed", seconds=1.0),
     ]

@@ -286,10 +286,10 @@ class Network:
             wire.traffic.closed_at = self._loop.time()
             self._loop.call_soon(wire.far_end.end, how, context=context)
 
-    def reset(self, path: Path) -> None:
-        """A middlebox resets all connections of a host: both ends see it."""
+    def end_all(self, path: Path) -> None:
+        """A proxy on the way ends all connections of a host, which lives: both ends see it."""
         for wire in list(path.open):
-            self._end_far(wire, CloseReason.RST)
+            self._end_far(wire, CloseReason.FIN)
             wire.fail()
 
     def drop_silently(self, path: Path) -> None:

@@ -210,11 +210,11 @@ def _long_queues(draw: random.Random, schedule: Schedule) -> Schedule:
 
 
 def _a_twin(draw: random.Random, schedule: Schedule) -> Schedule:
-    """A second node has the token of a live one, whose connections are reset, or which is slow."""
+    """A second node has the token of a live one, whose connections are hung up, or which is slow."""
     nodes = draw.randint(2, 4)
     launch = slower(shaped(draw, nodes, lease=draw.choice([5.0, 15.0, 24.0])), 9.0)
     slot, when = draw.randrange(nodes - 1), near(draw, 1.5, 5.0)
-    what = one(draw, "reset, pause, kill, cut, refuses")
+    what = one(draw, "hung up, pause, kill, cut, refuses")
     seconds = round(launch.lease * draw.uniform(0.05, 1.1), 3)
     faults = [Fault(after(draw, when, -0.5, 0.5), what, slot=slot, seconds=seconds)]
     faults.append(Fault(when, "twin", slot=slot))
@@ -251,12 +251,12 @@ def _an_outage_ends(draw: random.Random, schedule: Schedule) -> Schedule:
     launch = shaped(draw, nodes, seconds=30.0)
     slot, when = draw.randrange(nodes), near(draw, 3.0, 6.0)
     if draw.random() < 0.5:
-        seconds, what = near(draw, 6.5, 11.0), one(draw, "kill, pause, reset")
+        seconds, what = near(draw, 6.5, 11.0), one(draw, "kill, pause, hung up")
         outage = Fault(when, "pause", slot=slot, seconds=seconds)
         end = Fault(after(draw, when + seconds, -0.1, -2.0), what, slot=slot, seconds=15.0)
     else:
         outage = Fault(when, "registry pause", seconds=near(draw, 3.0, 12.0))
-        end = Fault(after(draw, when, 0.0, 3.0), "reset", slot=slot)
+        end = Fault(after(draw, when, 0.0, 3.0), "hung up", slot=slot)
     return of(schedule, launch, outage, end)
 
 
