@@ -210,7 +210,7 @@ def _long_queues(draw: random.Random, schedule: Schedule) -> Schedule:
 
 
 def _a_twin(draw: random.Random, schedule: Schedule) -> Schedule:
-    """A second node has the token of a live one, whose connections are hung up, or which is slow."""
+    """A second node has the token of a live one, which is hung up on, or is slow."""
     nodes = draw.randint(2, 4)
     launch = slower(shaped(draw, nodes, lease=draw.choice([5.0, 15.0, 24.0])), 9.0)
     slot, when = draw.randrange(nodes - 1), near(draw, 1.5, 5.0)
