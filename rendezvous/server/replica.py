@@ -245,11 +245,7 @@ class Replica:
 
     @contextlib.asynccontextmanager
     async def making(self, run: str) -> AsyncIterator[None]:
-        """Have the name, so that a run may be made of it here, and let go of it if none is.
-
-        Raises Moved where a run of that name is at another replica, or this one is ending, and
-        Unavailable where nobody has it just now.
-        """
+        """See `Place`."""
         self._making[run] += 1
         try:
             await self._settle(lambda: self._claim_name(run))
@@ -300,6 +296,8 @@ class Replica:
 
     async def _give_all(self) -> bool:
         """Give away all runs, also those being made or read; whether there were any."""
+        while self._making:
+            await self._changed.wait(_LOOK_SECONDS)
         await self._beat()  # what it was given, or claimed unheard, shows itself
         await asyncio.gather(*self._claims)
         had = False

@@ -486,6 +486,17 @@ async def test_a_run_that_comes_to_a_replica_that_ends_is_given_on(cluster: Clus
 
 
 @virtually
+async def test_a_run_that_is_made_while_its_replica_ends_is_given_on(cluster: Cluster) -> None:
+    b = cluster.all["b"]
+    cluster.engine.slow_seconds = 0.3
+    making = asyncio.create_task(b.service.create("demo", DEMO.spec(2)))
+    await asyncio.sleep(0.01)
+    await b.replica.drain()
+    await making
+    assert (b.replica.counters["moves"], cluster.owner() in "ac") == (1, True)
+
+
+@virtually
 async def test_a_run_is_not_made_again_while_its_records_may_be_on_their_way_out(
     cluster: Cluster,
 ) -> None:
