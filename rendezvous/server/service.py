@@ -239,7 +239,11 @@ class Service:
         def decide(now: float) -> Event | None:
             try:
                 refuse_other_version(request, rdzv_version())
-                return decide_join(live.run, request, now, live.leases)
+                event = decide_join(live.run, request, now, live.leases)
+                slot = live.run.slots[request.slot]
+                if event is None and slot.live_node():  # no answer has reached it, but it lives
+                    live.leases.heard((slot.index, slot.joins[request.join_id]), now)
+                return event
             except Mismatch as exc:
                 refused.append(exc)
                 return decide_mismatch(live.run, request, exc)

@@ -169,6 +169,16 @@ async def test_a_full_disk_is_told_to_all_who_asked_and_changes_nothing(served: 
     assert (await poll).phase is Phase.VERIFYING
 
 
+async def test_a_node_that_has_no_answer_to_its_join_lives_while_it_asks(served: Served) -> None:
+    await served.create(DEMO, lease_seconds=10, join_timeout_seconds=600)
+    for _ in range(4):
+        await served.join(DEMO, 0)
+        await served.clock.move(9)
+    assert states(served)[0] == "joined"
+    await served.clock.move(6)
+    assert states(served)[0] is None
+
+
 async def test_news_that_were_not_kept_are_never_told(served: Served) -> None:
     """What is to be told is written while the journal is: of a commit that fails it is thrown away,
     though the news that come in its place have the same number."""
