@@ -15,7 +15,8 @@ from rendezvous.wire.run import Phase
 
 logger = logging.getLogger(__name__)
 
-_LOOK_SECONDS = 0.25
+LOOK_SECONDS = 0.25
+"""Whoever waits for a change looks that often, whether or not it was told of one."""
 
 
 class Loads:
@@ -104,5 +105,5 @@ class Loads:
         now, epoch = self._sequencer.meters.clock(), self._journal.epochs.get(run)
         self._hurry.set()
         while self._members.beaten_at <= now:
-            await self._changed.wait(_LOOK_SECONDS)
+            await self._changed.wait(LOOK_SECONDS)
         return epoch is not None and self._journal.epochs.get(run) == epoch

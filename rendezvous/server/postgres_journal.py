@@ -118,7 +118,7 @@ class PostgresJournal:
 
     def ahead(self, run: str) -> float:
         """See the protocol."""
-        return self._ahead[run] if run in self._held else -math.inf
+        return self._ahead.get(run, -math.inf)
 
     # Events
 
@@ -214,7 +214,7 @@ class PostgresJournal:
         Raises StorageFull or Unavailable.
         """
         for run in runs:
-            if (epoch := self._held.pop(run, None)) is None:
+            if (epoch := self._forget(run)) is None:
                 continue
             try:
                 await self._drops.run(partial(self._delete, run, epoch))
@@ -254,8 +254,7 @@ class PostgresJournal:
         """See the protocol."""
         some = {holding.run: holding for holding in wanted}
         owners, epochs = [h.owner for h in some.values()], [h.epoch for h in some.values()]
-        now = self.clock()
-        arguments = self._id, list(some), owners, epochs, now
+        arguments = self._id, list(some), owners, epochs, (now := self.clock())
         self._claiming.update(some.keys())
         try:
             rows = await self._ask(self._asks, lambda one: one.fetch(sql.CLAIM, *arguments))
@@ -270,9 +269,8 @@ class PostgresJournal:
 
     async def hand_over(self, run: str, to: str | None) -> bool:
         """See the protocol."""
-        if (epoch := self._held.pop(run, None)) is None:
+        if (epoch := self._forget(run)) is None:
             return False
-        self._doubtful.discard(run)
         arguments = run, self._id, epoch, to, self.clock()
         given = await self._ask(self._asks, lambda one: one.fetchval(sql.SET_OWNER, *arguments))
         return given is not None
@@ -337,8 +335,13 @@ class PostgresJournal:
     def _let_go(self, runs: Mapping[str, int]) -> None:
         for run, epoch in runs.items():
             if self._held.get(run) == epoch:
-                del self._held[run]
-                self._doubtful.discard(run)
+                self._forget(run)
+
+    def _forget(self, run: str) -> int | None:
+        """Hold it no more; returns the epoch that it was held with."""
+        self._ahead.pop(run, None)
+        self._doubtful.discard(run)
+        return self._held.pop(run, None)
 
 
 _POOL_SESSIONS = "set pool_mode = session in pgbouncer.ini, or give the server's own address"

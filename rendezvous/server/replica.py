@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from rendezvous.compat import timeout
 from rendezvous.server.doors import Doors
-from rendezvous.server.loading import Loads
+from rendezvous.server.loading import LOOK_SECONDS, Loads
 from rendezvous.server.membership import BEAT_LIMIT_SECONDS, BEAT_SECONDS, LEASE_SECONDS, Membership
 from rendezvous.server.owners import Owners
 from rendezvous.server.rescues import Rescues
@@ -24,7 +24,6 @@ logger = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 1.5
 """How long a request waits for its run: less than its sender waits for the answer."""
-_LOOK_SECONDS = 0.25
 _LEAST_PAUSE_SECONDS = 0.1
 _DRAIN_SECONDS = 10.0
 _STAY_SECONDS = 0.5
@@ -188,7 +187,7 @@ class Replica:
                 return
             if isinstance(why, Moved | InternalError) or self._clock() >= deadline:
                 raise why
-            await self._changed.wait(_LOOK_SECONDS)
+            await self._changed.wait(LOOK_SECONDS)
 
     async def _look(
         self, run: str, shown: Credential | None, unreached: str
@@ -297,7 +296,7 @@ class Replica:
     async def _give_all(self) -> bool:
         """Give away all runs, also those being made or read; whether there were any."""
         while self._making:
-            await self._changed.wait(_LOOK_SECONDS)
+            await self._changed.wait(LOOK_SECONDS)
         await self._beat()  # what it was given, or claimed unheard, shows itself
         await asyncio.gather(*self._claims)
         had = False

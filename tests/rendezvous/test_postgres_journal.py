@@ -371,6 +371,7 @@ async def test_the_time_of_a_run_goes_on_where_its_owner_was_heard_of_last(opene
     await first.claim([Holding("r", first.id, 3)])
     assert first.ahead("r") == 160 - 180
     await first.drop(["r"])
+    assert first.ahead("r") == -math.inf
     await second.claim([Holding("r", None, 4)])
     assert second.ahead("r") == 0
 
