@@ -300,13 +300,18 @@ def test_a_narrow_terminal_cuts_the_list_of_runs_and_keeps_a_programs_lines(stat
 
 
 def test_the_board_fits_a_narrow_terminal(state: Path) -> None:
-    words = ("launch", "--rdzv-id", f"{LONG}-and-more", *TWO, "--", "true")
-    env = environment(state, TERM="xterm")
+    """The terminal wraps what the launch says itself: a command in it is copied as it is."""
+    run = f"{LONG}-and-more"
+    env = environment(state, TERM="xterm", NCCL_TOPO_FILE="/no/such/file")
     env.pop("NO_COLOR", None)
-    code, text = on_terminal([RDZV, *words], env, columns=60)
+    launch = [RDZV, "launch", "--rdzv-id", run, *TWO, "--", "true"]
+    code, text = on_terminal(launch, env, columns=60)
     assert COLOUR.search(text)
     lines = [line.rstrip() for line in shown_lines(text)]
     assert code == 0
-    assert [line for line in lines if len(line) > 60 and len(line.split()) > 1] == []
+    said = [line for line in lines if line.startswith("rdzv: ")]
+    assert any(line.endswith(f"of the checks: rdzv status {run} --checks") for line in said)
+    drawn = [line for line in lines if line not in said]
+    assert [line for line in drawn if len(line) > 60 and len(line.split()) > 1] == []
     rows = [line for line in lines if re.match(r"[01] +[01] +running .* running$", line)]
     assert {row.split()[0] for row in rows} == {"0", "1"}
