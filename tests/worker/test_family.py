@@ -225,6 +225,9 @@ RANK_2 = Failure(20.0, 100, 143, 2, 0)
         ((child(100, Ranks(2, 0, 0)), UNREAD), None, NO_RANK),
         ((rank(0), replace(UNREAD, started=10.6)), None, NO_RANK),
         ((rank(0), UNREAD, helper(10.1)), None, Failure(10.1, 50, 18)),
+        # Of those that were seen to have ended at one time, who was told to end comes after.
+        ((rank(0, 20.0, 143), rank(1, 20.0, 3)), RANK_3, RANK_3),
+        ((rank(0, 20.0, 143), helper(20.0, started=12.0)), RANK_2, Failure(20.0, 50, 18)),
         # Who was told to end is named where nothing failed before.
         ((rank(0, 20.0, 143), rank(1, 20.1, 143), helper(21.0)), RANK_2, RANK_2),
     ],

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.waiting import soon
-from tests.worker.programs.started import PYTHON, Start, is_gone, until_there
+from tests.worker.programs.started import PYTHON, Start, is_dead, is_gone, until_there
 from worker.program.family import Child, Family, certain_failure, failed_rank
 from worker.program.process import Program
 
@@ -114,6 +114,23 @@ async def test_a_child_without_ranks_is_a_guess_that_counts_where_nobody_asked_f
         (tmp_path / "end").touch()
     first = (await (program.stop() if is_stopped else program.wait())).first_failure
     assert (first.exit_code if first else None) == code
+
+
+@pytest.mark.parametrize("order", ["01", "10"])
+async def test_who_was_told_to_end_is_not_taken_for_the_first_by_an_agent_that_was_held_up(
+    start: Start, tmp_path: Path, order: str
+) -> None:
+    program = await start(*torchrun(tmp_path, "kill -TERM $$", "exit 3"))
+    await known(program, 2)
+    numbers = {child.ranks.local_rank: child.pid for child in watched(program) if child.ranks}
+    for local_rank in order:
+        (tmp_path / local_rank).touch()
+        while not is_dead(numbers[int(local_rank)]):
+            time.sleep(0.01)
+    await failed(program, 2)
+    first = failed_rank(program.family)
+    assert first is not None
+    assert (first.worker_rank, first.exit_code) == (5, 3)
 
 
 async def test_nobody_is_blamed_when_a_worker_had_ended_unseen_before(

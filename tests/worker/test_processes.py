@@ -163,6 +163,24 @@ def test_who_fails_while_another_failure_is_not_seen_yet_changes_nothing(tmp_pat
     assert not any(rank.is_running() for rank in ranks)
 
 
+def test_how_those_ended_who_were_told_to_can_be_seen_until_the_last_has(tmp_path: Path) -> None:
+    """Or an agent that was held up would find one failed, and another gone without a word."""
+    script = "import os, signal\nrank = os.environ['LOCAL_RANK']\n"
+    script += "if rank == '2':\n  signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    script += "print(os.getpid(), rank, flush=True)\n"
+    script += "if rank == '0':\n  signal.pause()\n" + WAIT + "sys.exit(3)\n"
+    script = script.replace("sys.argv[1]", "sys.argv[1] + rank")
+    process = start(*python(script), f"{tmp_path}/", processes=3)
+    pids = {rank: psutil.Process(int(pid)) for pid, rank in map(str.split, read(process, 3))}
+    (tmp_path / "1").touch()
+    zombie = psutil.STATUS_ZOMBIE
+    until(lambda: [pids[rank].status() for rank in "01"] == [zombie, zombie])
+    assert pids["2"].status() != zombie
+    (tmp_path / "2").touch()
+    assert ended(process)[0] == 3
+    assert not any(rank.is_running() for rank in pids.values())
+
+
 def test_a_program_that_is_not_there_is_127_and_named() -> None:
     said = "rdzv: 'no-such-program' cannot be started: No such file or directory\n"
     assert ended(start("no-such-program")) == (127, [], said)

@@ -139,26 +139,34 @@ class ChildWatch:
             self._look_soon(watched, until)
 
     def _look_at(self, watched: _Watched) -> None:
-        process = read_process(watched.pid)
-        if process is None or process.started != watched.started:
-            if not watched.ended:
-                self._note_end(watched, None)
-            self._forget(watched)
-        elif process.state != "Z":
+        process = _read(watched)
+        if process is not None and process.state != "Z":
             # Until it executes, a child still shows its parent's environment: look again.
             state = process.state if process.state in _NOTED else ""
             ranks = _ranks(watched.pid) or watched.ranks
             if (ranks, state) != (watched.ranks, watched.child.state):
                 watched.child = replace(watched.child, ranks=ranks, state=state)
-        elif not watched.ended:
-            self._close_pidfd(watched)
-            code = unsigned(os.waitstatus_to_exitcode(process.status))
-            self._note_end(watched, code)
+            return
+        if not watched.ended:
+            self._note_ends()
+        if process is None:
+            self._forget(watched)
 
-    def _note_end(self, watched: _Watched, code: int | None) -> None:
-        watched.child = replace(watched.child, ended_at=time.monotonic(), exit_code=code)
-        if watched.ranks is not None or code:
-            self._ended.append(watched.child)
+    def _note_ends(self) -> None:
+        """Note all that have ended by now: at one time, as they did so in an order that is not
+        known. On a busy machine there are several, and the kernel tells of them in any order."""
+        now, told = time.monotonic(), False
+        for watched in [watched for watched in self._watched.values() if not watched.ended]:
+            process = _read(watched)
+            if process is not None and process.state != "Z":
+                continue
+            self._close_pidfd(watched)
+            code = unsigned(os.waitstatus_to_exitcode(process.status)) if process else None
+            watched.child = replace(watched.child, ended_at=now, exit_code=code)
+            if watched.ranks is not None or code:
+                self._ended.append(watched.child)
+                told = True
+        if told:
             self._changed()
 
     def _forget(self, watched: _Watched) -> None:
@@ -170,6 +178,12 @@ class ChildWatch:
             asyncio.get_running_loop().remove_reader(watched.pidfd)
             os.close(watched.pidfd)
             watched.pidfd = None
+
+
+def _read(watched: _Watched) -> Process | None:
+    """The process as it is; None when it was reaped."""
+    process = read_process(watched.pid)
+    return process if process and process.started == watched.started else None
 
 
 def _children_of(pid: int) -> list[Process]:

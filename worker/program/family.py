@@ -174,9 +174,11 @@ def with_end(family: Family, pid: int, exit_code: int) -> Family:
 
 
 def _earliest(*failures: Failure | None) -> Failure | None:
-    """The first of equals where they are at the same time."""
+    """Of those at the same time one that was not told to end, as others are once one has failed;
+    else the first of them."""
     found = [failure for failure in failures if failure is not None]
-    return min(found, key=lambda failure: failure.ended_at, default=None)
+    told = _TOLD_TO_END
+    return min(found, key=lambda one: (one.ended_at, one.exit_code == told), default=None)
 
 
 def _numbered(family: Family) -> list[tuple[Child, Ranks]]:

@@ -161,7 +161,7 @@ class Processes:
         self._running: dict[int, subprocess.Popen[bytes]] = {}
         self._pipes: dict[int, Pipe] = {}
         self._code = 0
-        self._first: subprocess.Popen[bytes] | None = None
+        self._zombies: list[subprocess.Popen[bytes]] = []
         self._kill_at: float | None = None
         self._ending = False
         self._poll = select.poll()
@@ -186,9 +186,10 @@ class Processes:
         deadline = time.monotonic() + _DRAIN_SECONDS  # a grandchild may hold a pipe
         while self._pipes and time.monotonic() < deadline:
             self._step()
-        if self._first is not None:
+        if self._zombies:
             time.sleep(_SEEN_SECONDS)
-            self._first.wait()
+        for process in self._zombies:
+            process.wait()
         return self._code
 
     def _start(self, local_rank: int) -> None:
@@ -245,10 +246,12 @@ class Processes:
             self._signal(signal.SIGKILL)
 
     def _ended(self, local_rank: int, process: subprocess.Popen[bytes], code: int) -> None:
-        if code == 0 or self._code:
+        if code == 0 and not self._code:
             process.wait()
             return
-        self._first = process  # not waited for: as a zombie it tells the agent who failed first
+        self._zombies.append(process)  # not waited for yet: they tell the agent who was first
+        if self._code:
+            return
         told = self._ending
         self._fail(code if code > 0 else 128 - code)
         if not told:
