@@ -277,14 +277,14 @@ class World:
         return self._all[name].awake_since
 
     def _is_well(self, name: str | None, run: str) -> bool:
-        process = self._all[name or ""]
+        process, now = self._all[name or ""], self.loop.time()
         # a claim that was asked for before may be as slow as a commit
         seconds = LEASE_SECONDS + 1.0 + self.judge.slow_seconds
-        well = self.loop.time() - process.well_since > seconds
+        well = [one for one in self._living() if now - one.well_since > seconds]
         knows = run in process.journal.epochs  # else it gives it away, or its claim was in vain
-        stays = [one for one in self._living() if not one.is_leaving]
-        well = well and (not process.is_leaving or bool(stays))  # else it gives them to nobody
-        return process.machine.alive and not process.machine.paused and well and knows
+        stays = [one for one in well if not one.is_leaving]  # else it gives them to nobody
+        is_running = process.machine.alive and not process.machine.paused
+        return is_running and process in well and knows and (not process.is_leaving or bool(stays))
 
     # --- faults -------------------------------------------------------------------------------
 
