@@ -20,6 +20,8 @@ import sys
 import time
 from pathlib import Path
 
+from tests.support.venvs import install
+
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "build" / "pythons"
 PACKAGES = (
@@ -113,8 +115,7 @@ def environment(version: str, python: Path) -> Path:
         text = project.read_text(encoding="utf-8")
         extra = text.partition("\ntest = [\n")[2].partition("\n]")[0]
         wanted = [w for w in re.findall(r'"([^"]+)"', extra) if w.startswith(PACKAGES)]
-        options = ("install", "--quiet", "--no-compile", "--editable")
-        subprocess.run([own, "-m", "pip", *options, f"{ROOT}[launcher]", *wanted], check=True)
+        install(own, "--editable", f"{ROOT}[launcher]", *wanted)
         mark.touch()
     return own
 

@@ -92,7 +92,7 @@ def _build_horovod(venv: Path) -> None:
     """Horovod with gloo alone; its last release asks for C++14, and torch needs C++17."""
     version = "0.28.1"
     source = venv / "src" / f"horovod-{version}"
-    pip = pip_for(venv)
+    pip = pip_for(venv / "bin" / "python")
     fetched = ["--no-deps", "--no-build-isolation", "--quiet"]
     download = [*pip, "download", *fetched, "--no-binary", ":all:", "--dest", str(source.parent)]
     _run([*download, f"horovod=={version}"])
