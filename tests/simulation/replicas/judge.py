@@ -121,7 +121,7 @@ class Judge:
         self.isolated_until = -1.0
         """Some replica was out of the nodes' reach until then."""
         self.given: dict[tuple[str, str], float] = {}
-        """When a run was given away."""
+        """When a replica gave a run away, until it has that again."""
         self.away: list[tuple[float, float]] = []
         """Since when the engine was away, and until when."""
         self.full_until = -1.0
@@ -150,6 +150,7 @@ class Judge:
             if known and known[-1][1] >= epoch:
                 self.fail("I2", f"{who} claimed run {run} with epoch {epoch} after {known[-1]}")
             known.append((self._now(), epoch, who))
+            self.given.pop((run, who), None)  # that was before
 
     def dropped(self, run: str) -> None:
         shadow = self.shadows.pop(run, None)
