@@ -13,16 +13,16 @@ SPREAD := -n $(WORKERS) --dist worksteal
 WAITING ?= 4
 SCHEDULES ?= 200000
 REPLICA_SCHEDULES ?= 150000
-SHARE := not browser and not faults and not frameworks and not fuzz and not planted and not schedulers and not wheel and not nightly
+SHARE := not browser and not faults and not frameworks and not fuzz and not page and not planted and not schedulers and not wheel and not nightly
 # Where the tests of each other share are; tests/test_shares.py holds them to it.
 FAULTS := tests/causes tests/faults tests/path tests/attack tests/test_netlab.py
 SCHEDULERS := tests/azureml tests/docker tests/kubernetes tests/prometheus tests/slurm tests/ssh tests/vessl
-FRAMEWORKS := tests/frameworks tests/path
+FRAMEWORKS := tests/examples tests/frameworks tests/path tests/worker/look
 FUZZ := tests/attack
 BROWSER := tests/ui
 PLANTED := tests/simulation
 # What repeats itself at night, and what is more then than its machine can carry beside anything else.
-NIGHT := nightly or browser or faults or frameworks or fuzz
+NIGHT := nightly or browser or faults or frameworks or fuzz or page
 ALONE := tests/faults/test_replicas.py
 EVERYDAY := $(SPREAD) -m "$(SHARE)"
 # Nothing is compiled at installation, which takes as long as the rest of it: the first import keeps it.
@@ -86,9 +86,10 @@ coverage: $(INSTALLED)
 test-pythons: $(INSTALLED)
 	WORKERS=$(WORKERS) $(BIN)/python -m tests.pythons 3.10 3.13
 
-## The page of `rdzv ui` in Debian's Chromium, driven by Playwright, which fetches no browser of its own.
+## The page of `rdzv ui` as it is served, and in Debian's Chromium, driven by Playwright, which fetches
+## no browser of its own.
 test-ui: $(INSTALLED)
-	$(BIN)/python $(PYTEST) $(SPREAD) -m "browser and not nightly" $(BROWSER) $(PYTEST_ARGS)
+	$(BIN)/python $(PYTEST) $(SPREAD) -m "browser and not nightly or page and not nightly" $(BROWSER) $(PYTEST_ARGS)
 
 ## Every planted bug, and the seeds that take long: what the everyday suite tries some of.
 test-planted: $(INSTALLED)

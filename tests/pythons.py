@@ -84,7 +84,8 @@ ALL = ("tests", "--ignore=tests/simulation")
 """Simulated machines share a context, which tasks cannot before Python 3.11."""
 COVERAGE = ("--cov", "--cov-report=term:skip-covered")
 NOT_HERE = (
-    "browser or netns or torch or faults or frameworks or fuzz or schedulers or wheel or nightly"
+    "browser or netns or torch or faults or frameworks or fuzz or page or schedulers or wheel or "
+    "nightly"
 )
 PURE_ONLY = f"{NOT_HERE} or real_time"
 

@@ -10,7 +10,10 @@ import pytest
 from tests import pythons
 
 ROOT = Path(__file__).parent.parent
-SHARES = {"browser", "faults", "frameworks", "fuzz", "planted", "schedulers", "wheel", "nightly"}
+SHARES = {
+    *("browser", "faults", "frameworks", "fuzz", "page", "planted", "schedulers", "wheel"),
+    "nightly",
+}
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from tests.support.launching import environment
 FILE = Path(__file__).parents[2] / "examples" / "python_api.py"
 
 
+@pytest.mark.nightly
 @pytest.mark.real_time
 def test_it_launches_two_runs_and_shows_what_each_rank_printed(tmp_path: Path) -> None:
     words, env = [sys.executable, str(FILE)], environment(tmp_path)

@@ -78,6 +78,7 @@ def loss(said: str) -> str:
     return str(found)
 
 
+@pytest.mark.frameworks
 def test_a_killed_process_goes_on_from_its_newest_checkpoint(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kill = ("--kill-rank", "0", "--kill-step", "25")

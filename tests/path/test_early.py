@@ -18,7 +18,9 @@ from tests.support.launching import Launched, launch, launching, lives, processe
 from tests.support.waiting import until
 from worker.programs import early_torchrun
 
-pytestmark = [pytest.mark.real_time, pytest.mark.torch, pytest.mark.timeout(120)]
+pytestmark = [
+    *(pytest.mark.frameworks, pytest.mark.real_time, pytest.mark.torch, pytest.mark.timeout(120)),
+]
 
 SHOWS = """
 import json, os, pathlib, sys

@@ -89,6 +89,7 @@ def test_the_scheduler_starts_all_nodes_but_the_first_and_keeps_their_logs(
     until(lambda: not processes_with(f"{tmp_path}/farm"))
 
 
+@pytest.mark.nightly
 def test_without_a_local_node_the_first_is_submitted_too(farm: Farm) -> None:
     """Its id gets lost on the way: it is found by its name, and not made twice."""
     farm.has("hold-answer")

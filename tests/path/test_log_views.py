@@ -70,6 +70,7 @@ def test_output_is_read_where_no_disk_is_shared(tmp_path: Path) -> None:
         assert follower.wait(20) == 0
 
 
+@pytest.mark.frameworks
 def test_output_is_read_from_files_here(tmp_path: Path) -> None:
     state = tmp_path / "s"
     (tmp_path / "train.py").write_text(TRAIN)

@@ -88,6 +88,7 @@ def test_each_rank_has_its_own_streams_also_when_it_is_started_again(
     assert len(ours) == 10_000
 
 
+@pytest.mark.frameworks
 def test_what_torchrun_redirects_stays_redirected(tmp_path: Path) -> None:
     words = ("--tee", "3", "--log-dir", str(tmp_path / "torch"))
     run_of_two(tmp_path, SAYS, words=words)
@@ -96,6 +97,7 @@ def test_what_torchrun_redirects_stays_redirected(tmp_path: Path) -> None:
         assert err.startswith(str(tmp_path / "torch")), err
 
 
+@pytest.mark.frameworks
 def test_every_byte_is_the_same_with_and_without_and_off_leaves_no_trace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -134,7 +134,7 @@ def tell_an_agent(staged: Stage) -> None:
     ("framework", "stop"),
     [
         ("env", close_the_terminal),
-        ("env", tell_an_agent),
+        pytest.param("env", tell_an_agent, marks=pytest.mark.nightly),
         pytest.param(
             "torchrun", close_the_terminal, marks=[pytest.mark.torch, pytest.mark.nightly]
         ),

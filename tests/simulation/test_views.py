@@ -77,6 +77,7 @@ def replaced(seed: int) -> Schedule:
     return newcomers(random.Random(seed), generate(seed).without(()))
 
 
+@pytest.mark.planted
 def test_a_view_goes_on_with_who_has_taken_a_place(posts: Posts) -> None:
     served: list[set[Key]] = []
     for seed in range(12):

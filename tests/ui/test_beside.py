@@ -16,7 +16,7 @@ from tests.support.launching import Launched, launch, launching, lives, shell
 from tests.support.page_process import Looker, heads, launch_on_terminal
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.real_time, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.page, pytest.mark.real_time, pytest.mark.timeout(120)]
 
 WITH_PAGE = ("--nnodes", "1", "--framework", "command", "--ui")
 WAITS = 'echo begun; while [ ! -e "$0" ]; do sleep 0.05; done; exit 3'

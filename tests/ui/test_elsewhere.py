@@ -15,7 +15,7 @@ from tests.support.launching import RDZV, Launched, environment, launching, rdzv
 from tests.support.page_process import Looker, page_of
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.real_time, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.page, pytest.mark.real_time, pytest.mark.timeout(120)]
 
 TWO = ("--nnodes", "2", "--framework", "command")
 WAITS = 'echo begun on $NODE_RANK; while [ ! -e "$0" ]; do sleep 0.05; done; exit 3'

@@ -20,7 +20,7 @@ from tests.support.page_process import Looker, Page, heads, page_of
 from tests.support.pages import RUN, kept_run
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.real_time, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.page, pytest.mark.real_time, pytest.mark.timeout(120)]
 
 ONE = ("--nnodes", "1", "--framework", "command")
 WAITS = 'echo begun; while [ ! -e "$0" ]; do sleep 0.05; done; echo ended'

@@ -12,7 +12,7 @@ import pytest
 from tests.worker.look.ranks import environment, folder_in, until
 from worker.look.collect import collect, sample
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.frameworks, pytest.mark.torch]
 
 TRAIN = """
 import os, time
