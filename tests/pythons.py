@@ -27,7 +27,7 @@ FOLDER = ROOT / "build" / "pythons"
 PACKAGES = (
     *("asyncpg", "hypothesis", "matplotlib", "nvidia-ml-py", "prometheus-client", "psutil"),
     "pytest",
-    "pyyaml",
+    *("pyyaml", "uv"),
 )
 """Of the extra `test`, those whose names begin so."""
 PURE = {
