@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 PATIENCE_SECONDS = 1.5
 """How long a request waits for its run: less than its sender waits for the answer."""
 _LEAST_PAUSE_SECONDS = 0.1
-_DRAIN_SECONDS = 10.0
+DRAIN_SECONDS = 10.0
 _STAY_SECONDS = 0.5
 """After the last run was given away: a node that asked nothing just then is told where it is."""
 _CUT_OFF = "this replica of the registry cannot reach its journal"
@@ -284,7 +284,7 @@ class Replica:
         """Take no run any more, and give away those that are here, one after the other."""
         self.is_draining = True
         try:
-            async with timeout(_DRAIN_SECONDS):
+            async with timeout(DRAIN_SECONDS):
                 while await self._give_all():
                     pass
         except (TimeoutError, RegistryError) as exc:

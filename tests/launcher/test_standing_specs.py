@@ -13,7 +13,7 @@ import pytest
 
 from launcher.schedulers.shipped import specs_folder
 from rendezvous.server.membership import JUDGE_SECONDS
-from rendezvous.server.replica import _DRAIN_SECONDS
+from rendezvous.server.replica import DRAIN_SECONDS
 from rendezvous.wire.run import DEFAULT_PORT
 from tests.support.launching import RDZV
 from tests.support.missing import give_up
@@ -60,7 +60,7 @@ def test_each_kind_of_start_leaves_time_to_give_the_runs_away() -> None:
         int(compose["services"]["replica1"]["stop_grace_period"].removesuffix("s")),
         int(unit[1]),
     ]
-    assert min(graces) > 2 * _DRAIN_SECONDS
+    assert min(graces) > 2 * DRAIN_SECONDS
     assert replicas["spec"]["minReadySeconds"] > JUDGE_SECONDS
 
 

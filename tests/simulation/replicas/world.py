@@ -17,7 +17,7 @@ from rendezvous.server import retention
 from rendezvous.server.doors import Doors
 from rendezvous.server.journal import Record
 from rendezvous.server.membership import BEAT_LIMIT_SECONDS, JUDGE_SECONDS, LEASE_SECONDS
-from rendezvous.server.replica import Replica
+from rendezvous.server.replica import DRAIN_SECONDS, Replica
 from rendezvous.server.service import Service
 from rendezvous.talk.credentials import hkdf
 from rendezvous.wire.errors import RdzvError, Unavailable
@@ -283,8 +283,11 @@ class World:
         well = [one for one in self._living() if now - one.well_since > seconds]
         knows = run in process.journal.epochs  # else it gives it away, or its claim was in vain
         stays = [one for one in well if not one.is_leaving]  # else it gives them to nobody
+        # a run in doubt is claimed, changed and given: three commits, each of them that slow
+        has_time = 3 * self.judge.slow_seconds < DRAIN_SECONDS
         is_running = process.machine.alive and not process.machine.paused
-        return is_running and process in well and knows and (not process.is_leaving or bool(stays))
+        gives = not process.is_leaving or (bool(stays) and has_time)
+        return is_running and process in well and knows and gives
 
     # --- faults -------------------------------------------------------------------------------
 
