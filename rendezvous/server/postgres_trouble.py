@@ -71,6 +71,7 @@ def trouble_of(exc: Exception, dsn: str) -> Trouble:
         ),
         (asyncpg.InvalidCatalogNameError, "create the database: createdb NAME", True),
         (asyncpg.TooManyConnectionsError, "raise max_connections on the server", False),
+        (asyncpg.CannotConnectNowError, "if this lasts, see the log of the server", False),
     ):
         if isinstance(exc, kinds):
             return Trouble(said, hint, lasts)

@@ -27,7 +27,7 @@ from rendezvous.wire.words import bracketed
 sys.modules.setdefault("httpx._main", cast(Any, None))
 import anyio  # noqa: E402, F401 (httpx and httpcore would import these while a registry waits)
 import h11  # noqa: E402, F401
-import httpcore  # noqa: E402, F401
+import httpcore  # noqa: E402
 import httpx  # noqa: E402
 
 # httpcore asks for it four times a request, and where it is not installed Python looks through all
@@ -111,15 +111,21 @@ class HttpLine:
         self.base = str(self._http.base_url).rstrip("/")
 
     async def request(self, request: Request, seconds: float) -> Answer:
-        with _translated():
-            answer = await self._http.request(
-                request.method,
-                request.target,
-                content=request.body,
-                headers=request.headers,
-                timeout=httpx.Timeout(seconds, connect=self._seconds),
-                extensions={"sni_hostname": SERVER_NAME},
-            )
+        opening = _Opening()
+        extensions = {"sni_hostname": SERVER_NAME, "trace": opening.trace}
+        try:
+            with _translated():
+                answer = await self._http.request(
+                    request.method,
+                    request.target,
+                    content=request.body,
+                    headers=request.headers,
+                    timeout=httpx.Timeout(seconds, connect=self._seconds),
+                    extensions=extensions if self._verify else {},
+                )
+        except asyncio.CancelledError:
+            await opening.give_up()
+            raise
         return Answer(answer.status_code, answer.headers, answer.content)
 
     @contextlib.asynccontextmanager
@@ -147,6 +153,26 @@ class HttpLine:
 
     async def aclose(self) -> None:
         await self._http.aclose()
+
+
+class _Opening:
+    """The connection of a request whose TLS handshake is under way: httpcore forgets to close it
+    where the request is cancelled meanwhile (seen in 1.0.9)."""
+
+    def __init__(self) -> None:
+        self._stream: httpcore.AsyncNetworkStream | None = None
+
+    async def trace(self, event: str, info: dict[str, Any]) -> None:
+        """See https://www.encode.io/httpcore/extensions/#trace."""
+        if event == "connection.connect_tcp.complete":
+            self._stream = info["return_value"]
+        elif event == "connection.start_tls.complete":
+            self._stream = None
+
+    async def give_up(self) -> None:
+        """Close it."""
+        if self._stream is not None:
+            await self._stream.aclose()
 
 
 @contextlib.contextmanager

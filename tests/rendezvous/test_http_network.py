@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import gc
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -384,6 +385,24 @@ async def test_a_silent_server_is_told_with_tls_too() -> None:
         for trusted in (CERTIFICATE, OTHER_PIN):
             words = await failure(replace(server.place, **trusted), 0.3)  # type: ignore[arg-type]
             assert "127.0.0.1: no answer" in words
+
+
+async def test_who_gives_up_in_a_tls_handshake_leaves_no_connection_open() -> None:
+    """Not until Python collects it: the registry would take it for one that may still speak."""
+    async with fake(silent) as server:
+        for trusted in (CERTIFICATE, OTHER_PIN):
+            place = replace(server.place, **trusted)  # type: ignore[arg-type]
+            gc.disable()
+            try:
+                dialling = asyncio.ensure_future(failure(place))
+                await soon(lambda: server.received != [])
+                dialling.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await dialling
+                await soon(lambda: not any(line.is_open for line in server.lines))
+            finally:
+                gc.enable()
+            server.lines.clear()
 
 
 async def test_the_environment_changes_nothing(
