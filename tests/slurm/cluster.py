@@ -151,7 +151,7 @@ SlurmdParameters=config_overrides
 SchedulerParameters=sched_min_interval=0,batch_sched_delay=0,bf_interval=1
 MpiDefault=none
 ReturnToService=2
-KillWait=10
+KillWait=30
 MinJobAge=300
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
