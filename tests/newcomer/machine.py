@@ -9,11 +9,11 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 from tests.docker.fetched import fetching, root_file_system
 from tests.newcomer.readme import ROOT
+from tests.support.venvs import pip_config_list
 
 CHECKOUT = "rdzv"
 _LEFT_OUT = shutil.ignore_patterns(".*", "build", "dist", "mutants", "__pycache__")
@@ -40,8 +40,7 @@ def make_machine(folder: Path) -> None:
 
 def _pip_configuration() -> str:
     """What this machine's files configure of pip, as one file; its environment is passed on."""
-    argv = [sys.executable, "-m", "pip", "config", "list"]
-    listed = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    listed = pip_config_list()
     return "[global]\n" + "".join(
         f"{key} = {value}\n" for key, value in re.findall(r"^global\.(\S+)='(.*)'$", listed, re.M)
     )

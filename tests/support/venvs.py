@@ -87,9 +87,14 @@ def pip_for(python: Path) -> list[str]:
 
 def uv() -> dict[str, str]:
     """The environment for uv where it is to find packages as pip does here."""
+    own = as_uv_has_it(pip_config_list())
+    return {"UV_INDEX_STRATEGY": "unsafe-best-match", **own, **os.environ}
+
+
+def pip_config_list() -> str:
+    """What is configured of pip here, a line each."""
     argv = [sys.executable, "-m", "pip", "config", "list"]
-    listed = subprocess.run(argv, capture_output=True, text=True, check=False).stdout
-    return {"UV_INDEX_STRATEGY": "unsafe-best-match", **as_uv_has_it(listed), **os.environ}
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
 
 
 def as_uv_has_it(listed: str) -> dict[str, str]:

@@ -15,12 +15,11 @@ import pytest
 from tests.pythons import interpreter
 from tests.support.launching import environment
 from tests.support.missing import give_up
-from tests.support.venvs import CannotInstall, installed
+from tests.support.venvs import installed
 
 pytestmark = [pytest.mark.wheel, pytest.mark.real_time, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).parents[2]
-UV = "uv==0.13.9"
 PIPX = "pipx==1.18.4"
 OURS = ("rendezvous", "worker", "launcher")
 USERS_PROJECT = """
@@ -84,11 +83,7 @@ class Built:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
-    folder = tmp_path_factory.mktemp("built")
-    try:
-        uv = installed("uv", UV) / "bin" / "uv"
-    except CannotInstall as error:
-        give_up(str(error))
+    folder, uv = tmp_path_factory.mktemp("built"), Path(sys.executable).parent / "uv"
     run(uv, "build", "--quiet", "--out-dir", folder, ROOT)  # the wheel is made of the sdist
     project = folder / "training"
     for name in OURS:

@@ -177,8 +177,7 @@ def _earliest(*failures: Failure | None) -> Failure | None:
     """Of those at the same time one that was not told to end, as others are once one has failed;
     else the first of them."""
     found = [failure for failure in failures if failure is not None]
-    told = _TOLD_TO_END
-    return min(found, key=lambda one: (one.ended_at, one.exit_code == told), default=None)
+    return min(found, key=lambda one: (one.ended_at, one.exit_code == _TOLD_TO_END), default=None)
 
 
 def _numbered(family: Family) -> list[tuple[Child, Ranks]]:

@@ -72,7 +72,7 @@ def test_the_rank_that_is_stuck_is_named_or_none(plan: Planted, per_node: int) -
 
 
 @given(planted(), st.integers(1, 3), st.integers(), st.sampled_from([0.1, 0.3, 0.7]), st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_lost_answers_name_no_innocent_rank(
     plan: Planted, per_node: int, seed: int, share: float, data: st.DataObject
 ) -> None:
@@ -86,7 +86,7 @@ def test_lost_answers_name_no_innocent_rank(
 
 
 @given(planted(others=True), st.integers(1, 3))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_a_rank_that_takes_other_steps_is_named_or_none(plan: Planted, per_node: int) -> None:
     ranks, odd = plan
     found = look_at(run(*ranks, per_node=per_node))
@@ -114,7 +114,7 @@ def test_the_order_of_the_nodes_changes_nothing(
     st.booleans(),
     st.randoms(use_true_random=False),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_a_run_that_is_well_is_never_called_stuck(
     plan: tuple[list[list[Step]], dict[str, list[int]]],
     moves: int,

@@ -285,9 +285,8 @@ class World:
         stays = [one for one in well if not one.is_leaving]  # else it gives them to nobody
         # a run in doubt is claimed, changed and given: three commits, each of them that slow
         has_time = 3 * self.judge.slow_seconds < DRAIN_SECONDS
-        is_running = process.machine.alive and not process.machine.paused
         gives = not process.is_leaving or (bool(stays) and has_time)
-        return is_running and process in well and knows and gives
+        return process in well and not process.machine.paused and knows and gives
 
     # --- faults -------------------------------------------------------------------------------
 
