@@ -9,6 +9,8 @@ Requests carry the headers that the real client sends; sockets are read by epoll
 from __future__ import annotations
 
 import gzip
+import heapq
+import itertools
 import json
 import re
 import select
@@ -18,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import partial
 
 from pydantic_core import to_json
 
@@ -40,6 +43,8 @@ _GREETING = f"GET /healthz HTTP/1.1\r\n{_HEADERS}\r\n".encode()
 # The registry gives a TLS handshake 5 s, and makes some hundreds in a second.
 _STARTS_AT_ONCE = 128
 _LIMIT_SECONDS = 120.0
+_AGAIN_SECONDS = 0.3
+"""After which a node asks again where the registry cannot answer now."""
 _STOPPED = 143
 _FAILED = 1
 _LENGTH = re.compile(rb"\r\ncontent-length: (\d+)\r\n")
@@ -111,6 +116,8 @@ class SimulatedNode:
     """Of the program that runs; 0 once its end was told."""
     look: int = 0
     """The newest that it was told of."""
+    sent: bytes = b""
+    """What it asked last."""
     report: bytes = b""
     """What waits until a second connection is open."""
     received: bytearray = field(default_factory=bytearray)
@@ -182,8 +189,9 @@ class Crowd:
         self.nodes = {slot: SimulatedNode(slot) for slot in slots}
         self._tellers = {slot: SimulatedNode(slot) for slot in self.nodes}
         self.progress = Progress()
-        self._answers: deque[tuple[float, SimulatedNode]] = deque()
-        """Of a look, with the moment at which each is told."""
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        """What is done later, by its moment; and the order in which it was put off."""
+        self._numbers = itertools.count()
         self.look_answer: Callable[[int], bytes] = lambda slot: b""
         self.ends_at_once = True
         """Programs that are told to stop end while their node holds its next watch back."""
@@ -252,10 +260,10 @@ class Crowd:
         """Serve who can be served; returns whether the file `watched` has something."""
         while self._to_open and len(self._starting) < _STARTS_AT_ONCE:
             self._open(self._to_open.popleft())
-        while self._answers and self._answers[0][0] <= time.monotonic():
-            self._answer_look(self._answers.popleft()[1])
-        if self._answers:
-            seconds = min(seconds, max(0.0, self._answers[0][0] - time.monotonic()))
+        while self._due and self._due[0][0] <= time.monotonic():
+            heapq.heappop(self._due)[2]()
+        if self._due:
+            seconds = min(seconds, max(0.0, self._due[0][0] - time.monotonic()))
         seen = False
         for file, _ in self._epoll.poll(seconds):
             node = self._by_file.get(file)
@@ -308,7 +316,7 @@ class Crowd:
 
     def _send(self, node: SimulatedNode, request: bytes, state: State) -> None:
         assert node.connection is not None
-        node.state = state
+        node.state, node.sent = state, request
         sent = node.connection.send(request)
         assert sent == len(request), "a request fits into an empty socket"
 
@@ -358,6 +366,9 @@ class Crowd:
         self._send(node, node.watch % (node.after, more), State.WATCHING)
 
     def _act(self, node: SimulatedNode, answer: Answer) -> None:
+        if answer.head.startswith(b"HTTP/1.1 503 "):
+            self._later(_AGAIN_SECONDS, partial(self._send, node, node.sent, node.state))
+            return
         if not answer.head.startswith(b"HTTP/1.1 200 "):
             raise WrongAnswer(f"slot {node.slot}: {answer.head[:40]!r} {answer.body[:300]!r}")
         if node.state is State.WATCHING:
@@ -387,7 +398,7 @@ class Crowd:
         node.after = view.seq
         if view.look is not None and view.look != node.look:
             node.look = view.look
-            self._answers.append((now + node.slot / ANSWERS_A_SECOND, node))
+            self._later(node.slot / ANSWERS_A_SECOND, partial(self._answer_look, node))
         if view.phase is Phase.FINISHED:
             self._send(node, self._report(node, LeaveReport()), State.LEAVING)
             return
@@ -434,6 +445,9 @@ class Crowd:
     def _answer_look(self, node: SimulatedNode) -> None:
         body = self.look_answer(node.slot) % node.look
         self._tell_beside(node, self._request("POST", f"/{node.slot}/looks", node.credential, body))
+
+    def _later(self, seconds: float, what: Callable[[], None]) -> None:
+        heapq.heappush(self._due, (time.monotonic() + seconds, next(self._numbers), what))
 
     def _note_told(self, node: SimulatedNode) -> None:
         node.epoch = 0

@@ -22,6 +22,7 @@ from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import RunKeys, registry_credential
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.talk.looks import begin_look, look_so_far
+from rendezvous.talk.retry import until_answered
 from rendezvous.wire.look import RunLook
 from rendezvous.wire.run import EventLine, RunSpec, RunStatus
 
@@ -101,7 +102,7 @@ class Registry:
             async with RegistryClient(
                 self.place, operator, request_seconds=_LIMIT_SECONDS
             ) as client:
-                return await call(client)
+                return await until_answered(lambda: call(client), seconds=_LIMIT_SECONDS)
 
         return asyncio.run(calling())
 

@@ -34,6 +34,7 @@ from rendezvous.server.membership import JUDGE_SECONDS
 from rendezvous.server.postgres_journal import PostgresJournal
 from rendezvous.server.shared_journal import Holding
 from rendezvous.server.sqlite_journal import SqliteJournal
+from rendezvous.talk.retry import until_answered
 from rendezvous.wire.errors import RegistryError
 from tests.support.postgres import Postgres, missing, one_primary
 from tests.support.registry import Launch, Node
@@ -186,10 +187,10 @@ async def _gap(cluster: Cluster, how: signal.Signals) -> tuple[float, int]:
     launch = Launch("measured")
     async with contextlib.AsyncExitStack() as stack:
         async with cluster.client() as client:
-            await client.create(launch.run, launch.spec(2))
+            await until_answered(lambda: client.create(launch.run, launch.spec(2)))
         place = cluster.place.ordered_for(launch.run)
         nodes = [await stack.enter_async_context(Node(place, launch, slot)) for slot in range(2)]
-        await asyncio.gather(*(node.join() for node in nodes))
+        await asyncio.gather(*(until_answered(node.join) for node in nodes))
         await asyncio.gather(*(node.run() for node in nodes))
         owner = cluster.all[await cluster.owner(launch.run)]
         until = asyncio.get_running_loop().time() + (12.0 if how == signal.SIGSTOP else 4.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import socket
 import statistics
 from dataclasses import asdict
 from pathlib import Path
@@ -116,6 +117,23 @@ def test_an_answer_in_pieces_is_compared_with_the_known_one_byte_for_byte(piece:
         taken = [crowd._take(node, memoryview(data)) for data in pieces]
         assert taken == [False] * (len(pieces) - 1) + [True]
     assert acted == [known.data, changed.data, other.data]
+
+
+def test_a_simulated_node_asks_again_where_the_registry_cannot_answer_now(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bench.crowd._AGAIN_SECONDS", 0.0)
+    crowd = Crowd(RegistryPlace(("127.0.0.1",), 1), range(1))
+    node = crowd.nodes[0]
+    node.connection, registry = socket.socketpair()
+    with node.connection, registry:
+        crowd._send(node, b"join", State.JOINING)
+        assert registry.recv(100) == b"join"
+        head = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 2"
+        crowd._act(node, Answer(head + b"\r\n\r\n{}", head, b"{}"))
+        crowd.turn(0.0)
+        assert registry.recv(100) == b"join"
+        assert node.state is State.JOINING
 
 
 def test_simulated_nodes_offer_what_a_registry_takes_and_other_nodes_check() -> None:

@@ -34,9 +34,9 @@ async def running(cluster: Cluster, launch: Launch, nodes: int) -> AsyncIterator
     place = cluster.place.ordered_for(launch.run)
     async with contextlib.AsyncExitStack() as stack:
         async with cluster.client() as client:
-            await client.create(launch.run, launch.spec(nodes))
+            await until_answered(lambda: client.create(launch.run, launch.spec(nodes)))
         made = [await stack.enter_async_context(Node(place, launch, slot)) for slot in range(nodes)]
-        await asyncio.gather(*(node.join() for node in made))
+        await asyncio.gather(*(until_answered(node.join) for node in made))
         await asyncio.gather(*(node.run() for node in made))
         yield made
 
