@@ -29,6 +29,7 @@ from bench.tls import TlsSocket
 from rendezvous.talk.credentials import SERVER_NAME, RunKeys
 from rendezvous.talk.http_network import client_context
 from rendezvous.talk.join_string import RegistryPlace
+from rendezvous.talk.retry import retry_pause
 from rendezvous.wire.reports import ExitReport, LeaveReport, Report
 from rendezvous.wire.run import Phase
 from rendezvous.wire.watch import NodeView, OtherDigest, read_view
@@ -43,8 +44,6 @@ _GREETING = f"GET /healthz HTTP/1.1\r\n{_HEADERS}\r\n".encode()
 # The registry gives a TLS handshake 5 s, and makes some hundreds in a second.
 _STARTS_AT_ONCE = 128
 _LIMIT_SECONDS = 120.0
-_AGAIN_SECONDS = 0.3
-"""After which a node asks again where the registry cannot answer now."""
 _STOPPED = 143
 _FAILED = 1
 _LENGTH = re.compile(rb"\r\ncontent-length: (\d+)\r\n")
@@ -367,7 +366,7 @@ class Crowd:
 
     def _act(self, node: SimulatedNode, answer: Answer) -> None:
         if answer.head.startswith(b"HTTP/1.1 503 "):
-            self._later(_AGAIN_SECONDS, partial(self._send, node, node.sent, node.state))
+            self._later(retry_pause(), partial(self._send, node, node.sent, node.state))
             return
         if not answer.head.startswith(b"HTTP/1.1 200 "):
             raise WrongAnswer(f"slot {node.slot}: {answer.head[:40]!r} {answer.body[:300]!r}")

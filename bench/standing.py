@@ -34,12 +34,11 @@ from rendezvous.server.membership import JUDGE_SECONDS
 from rendezvous.server.postgres_journal import PostgresJournal
 from rendezvous.server.shared_journal import Holding
 from rendezvous.server.sqlite_journal import SqliteJournal
-from rendezvous.talk.retry import until_answered
 from rendezvous.wire.errors import RegistryError
 from tests.support.postgres import Postgres, missing, one_primary
 from tests.support.registry import Launch, Node
 from tests.support.replicas import Cluster, replicas
-from tests.support.standing import Runs, check_journal
+from tests.support.standing import Runs, check_journal, started
 
 logger = logging.getLogger(__name__)
 
@@ -185,13 +184,7 @@ def taken_over(primary: Postgres, rounds: int) -> Iterator[Figure]:
 async def _gap(cluster: Cluster, how: signal.Signals) -> tuple[float, int]:
     """Seconds of the longest wait of a run's two nodes, and how many of their calls failed."""
     launch = Launch("measured")
-    async with contextlib.AsyncExitStack() as stack:
-        async with cluster.client() as client:
-            await until_answered(lambda: client.create(launch.run, launch.spec(2)))
-        place = cluster.place.ordered_for(launch.run)
-        nodes = [await stack.enter_async_context(Node(place, launch, slot)) for slot in range(2)]
-        await asyncio.gather(*(until_answered(node.join) for node in nodes))
-        await asyncio.gather(*(node.run() for node in nodes))
+    async with started(cluster, launch, 2) as nodes:
         owner = cluster.all[await cluster.owner(launch.run)]
         until = asyncio.get_running_loop().time() + (12.0 if how == signal.SIGSTOP else 4.0)
         asking = [asyncio.create_task(_ask(node, until)) for node in nodes]

@@ -252,9 +252,9 @@ class PostgresJournal:
 
     async def claim(self, wanted: Sequence[Holding]) -> Mapping[str, int]:
         """See the protocol."""
-        some = {holding.run: holding for holding in wanted}
+        some, now = {holding.run: holding for holding in wanted}, self.clock()
         owners, epochs = [h.owner for h in some.values()], [h.epoch for h in some.values()]
-        arguments = self._id, list(some), owners, epochs, (now := self.clock())
+        arguments = self._id, list(some), owners, epochs, now
         self._claiming.update(some.keys())
         try:
             rows = await self._ask(self._asks, lambda one: one.fetch(sql.CLAIM, *arguments))

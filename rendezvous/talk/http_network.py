@@ -112,7 +112,7 @@ class HttpLine:
 
     async def request(self, request: Request, seconds: float) -> Answer:
         opening = _Opening()
-        extensions = {"sni_hostname": SERVER_NAME, "trace": opening.trace}
+        with_tls = {"sni_hostname": SERVER_NAME, "trace": opening.trace}
         try:
             with _translated():
                 answer = await self._http.request(
@@ -121,7 +121,7 @@ class HttpLine:
                     content=request.body,
                     headers=request.headers,
                     timeout=httpx.Timeout(seconds, connect=self._seconds),
-                    extensions=extensions if self._verify else {},
+                    extensions=with_tls if self._verify else {},
                 )
         except asyncio.CancelledError:
             await opening.give_up()

@@ -122,7 +122,7 @@ def test_an_answer_in_pieces_is_compared_with_the_known_one_byte_for_byte(piece:
 def test_a_simulated_node_asks_again_where_the_registry_cannot_answer_now(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("bench.crowd._AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("bench.crowd.retry_pause", lambda: 0.0)
     crowd = Crowd(RegistryPlace(("127.0.0.1",), 1), range(1))
     node = crowd.nodes[0]
     node.connection, registry = socket.socketpair()

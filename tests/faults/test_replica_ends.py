@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from rendezvous.wire.reports import ExitReport, LeaveReport
 from rendezvous.wire.run import Phase
 from tests.support.registry import Launch, Node
 from tests.support.replicas import Cluster, replicas
+from tests.support.standing import started
 
 pytestmark = [pytest.mark.faults, pytest.mark.real_time]
 
@@ -25,19 +25,6 @@ pytestmark = [pytest.mark.faults, pytest.mark.real_time]
 def cluster(tmp_path: Path, dsn: str) -> Iterator[Cluster]:
     """Three of them, of the test's own."""
     with replicas(tmp_path, dsn) as made:
-        yield made
-
-
-@contextlib.asynccontextmanager
-async def running(cluster: Cluster, launch: Launch, nodes: int) -> AsyncIterator[list[Node]]:
-    """The nodes of a new run, whose programs run."""
-    place = cluster.place.ordered_for(launch.run)
-    async with contextlib.AsyncExitStack() as stack:
-        async with cluster.client() as client:
-            await until_answered(lambda: client.create(launch.run, launch.spec(nodes)))
-        made = [await stack.enter_async_context(Node(place, launch, slot)) for slot in range(nodes)]
-        await asyncio.gather(*(until_answered(node.join) for node in made))
-        await asyncio.gather(*(node.run() for node in made))
         yield made
 
 
@@ -61,7 +48,7 @@ async def test_a_run_goes_on_when_its_owner_ends(cluster: Cluster, how: signal.S
     for number in range(3):
         await cluster.wait_until_ready(number)
     await asyncio.sleep(JUDGE_SECONDS)  # nobody judges the others before
-    async with running(cluster, launch, 3) as nodes:
+    async with started(cluster, launch, 3) as nodes:
         owner = await cluster.owner("demo")
         watching = [
             asyncio.create_task(node.follow(lambda view: view.result is not None)) for node in nodes

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.docker.fetched import fetching, root_file_system
 from tests.newcomer.readme import ROOT
-from tests.support.venvs import pip_config_list
+from tests.support.venvs import pip_config_list, settings_in
 
 CHECKOUT = "rdzv"
 _LEFT_OUT = shutil.ignore_patterns(".*", "build", "dist", "mutants", "__pycache__")
@@ -40,10 +40,9 @@ def make_machine(folder: Path) -> None:
 
 def _pip_configuration() -> str:
     """What this machine's files configure of pip, as one file; its environment is passed on."""
-    listed = pip_config_list()
-    return "[global]\n" + "".join(
-        f"{key} = {value}\n" for key, value in re.findall(r"^global\.(\S+)='(.*)'$", listed, re.M)
-    )
+    found = settings_in(pip_config_list(), "global")
+    indented = {key: value.replace("\n", "\n ") for key, value in found.items()}
+    return "[global]\n" + "".join(f"{key} = {value}\n" for key, value in indented.items())
 
 
 def local_folders(configuration: str) -> set[Path]:

@@ -19,7 +19,10 @@ from tests.support.waiting import until
 from worker.programs import early_torchrun
 
 pytestmark = [
-    *(pytest.mark.frameworks, pytest.mark.real_time, pytest.mark.torch, pytest.mark.timeout(120)),
+    pytest.mark.frameworks,
+    pytest.mark.real_time,
+    pytest.mark.torch,
+    pytest.mark.timeout(120),
 ]
 
 SHOWS = """

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 import asyncpg
 
@@ -16,9 +17,11 @@ from rendezvous.run.state import Run
 from rendezvous.server.journal import Record
 from rendezvous.server.replay import replay
 from rendezvous.talk.join_string import RegistryString
+from rendezvous.talk.retry import until_answered
 from rendezvous.wire.run import Phase
 from tests.support.held import STANDS, Findings, Orders
 from tests.support.postgres import Postgres
+from tests.support.registry import Launch, Node
 from tests.support.replicas import Cluster
 
 PHASES = ("gathering", "verifying", "arming", "running")
@@ -110,6 +113,19 @@ async def _line(process: Process) -> bytes:
 def _tell(process: Process, line: str) -> None:
     assert process.stdin is not None
     process.stdin.write(f"{line}\n".encode())
+
+
+@contextlib.asynccontextmanager
+async def started(cluster: Cluster, launch: Launch, nodes: int) -> AsyncIterator[list[Node]]:
+    """The nodes of a new run, whose programs run."""
+    place = cluster.place.ordered_for(launch.run)
+    async with contextlib.AsyncExitStack() as stack:
+        async with cluster.client() as client:
+            await until_answered(lambda: client.create(launch.run, launch.spec(nodes)))
+        made = [await stack.enter_async_context(Node(place, launch, slot)) for slot in range(nodes)]
+        await asyncio.gather(*(until_answered(node.join) for node in made))
+        await asyncio.gather(*(node.run() for node in made))
+        yield made
 
 
 async def check_journal(

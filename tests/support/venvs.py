@@ -97,14 +97,19 @@ def pip_config_list() -> str:
     return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
 
 
+def settings_in(listed: str, section: str) -> dict[str, str]:
+    """What its lines of `pip config list` say; several values of one are a line each."""
+    found = re.findall(rf"^{section}\.(\S+)=(.*)$", listed, re.M)
+    return {key: str(ast.literal_eval(value)) for key, value in found}
+
+
 def as_uv_has_it(listed: str) -> dict[str, str]:
     """The variables of uv that stand for the lines of `pip config list`."""
     found = {}
     for section in ("global", "install", ":env:"):  # a later one counts
-        for key, value in re.findall(rf"^{section}\.(\S+)=(.*)$", listed, re.M):
+        for key, value in settings_in(listed, section).items():
             if name := _OF_PIP.get(key):
-                separator = "," if name in _WITH_COMMAS else " "
-                found[name] = separator.join(str(ast.literal_eval(value)).split())
+                found[name] = ("," if name in _WITH_COMMAS else " ").join(value.split())
     return found
 
 

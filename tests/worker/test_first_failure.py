@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.waiting import soon
+from tests.support.waiting import soon, until
 from tests.worker.programs.started import PYTHON, Start, is_dead, is_gone, until_there
 from worker.program.family import Child, Family, certain_failure, failed_rank
 from worker.program.process import Program
@@ -125,8 +125,7 @@ async def test_who_was_told_to_end_is_not_taken_for_the_first_by_an_agent_that_w
     numbers = {child.ranks.local_rank: child.pid for child in watched(program) if child.ranks}
     for local_rank in order:
         (tmp_path / local_rank).touch()
-        while not is_dead(numbers[int(local_rank)]):
-            time.sleep(0.01)
+        until(partial(is_dead, numbers[int(local_rank)]))
     await failed(program, 2)
     first = failed_rank(program.family)
     assert first is not None
