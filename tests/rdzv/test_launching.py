@@ -235,17 +235,17 @@ thread.start()
 thread.join()
 while len({"[0] ready", "[1] ready"} & set(said)) < 2:
     time.sleep(0.1)
-print("running", flush=True)
 """
+RUNNING = "print('running', flush=True)"
 
 
 @pytest.mark.real_time
 @pytest.mark.parametrize(
     ("then", "number"),
     [
-        ("time.sleep(99)", signal.SIGKILL),
-        ("with run: run.wait()", signal.SIGINT),
-        ("sys.exit(3)", None),
+        (f"{RUNNING}; time.sleep(99)", signal.SIGKILL),
+        (f"with run: {RUNNING}; run.wait()", signal.SIGINT),
+        (f"{RUNNING}; sys.exit(3)", None),
     ],
     ids=["killed", "Ctrl-C", "exits"],
 )
