@@ -198,6 +198,8 @@ class Lost(NodeEvent):
     kind: Literal["lost"] = "lost"
     silent_seconds: float
     reason: str
+    closed: bool = False
+    """Its connection was closed: its process is dead, and its programs with it."""
 
 
 class TimedOut(Wire):
@@ -239,6 +241,12 @@ class BackOffOver(Wire):
     kind: Literal["backoff_over"] = "backoff_over"
 
 
+class FenceOver(Wire):
+    """Nodes that fell silent have ended their programs by now."""
+
+    kind: Literal["fence_over"] = "fence_over"
+
+
 class Cancelled(Wire):
     """Somebody ended the run."""
 
@@ -277,6 +285,7 @@ Event = Annotated[
     | VerdictFell
     | RestartAsked
     | BackOffOver
+    | FenceOver
     | Cancelled
     | Restarted,
     Field(discriminator="kind"),

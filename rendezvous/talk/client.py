@@ -63,7 +63,14 @@ from rendezvous.wire.words import printable
 REQUEST_SECONDS = 2.0
 """Seconds. A short time-out with a new connection beats the kernel's retries, which double."""
 
-_NEWER_LIMITS = ("max_restarts", "stall_timeout_seconds")
+_NEWER_LIMITS = (
+    "max_restarts",
+    "stall_timeout_seconds",
+    "max_replacements",
+    "fence_timeout_seconds",
+)
+_NEWER = {"on_node_loss": "fail", "standby": 0, "local_node": False}
+"""What an older registry does of itself, and would refuse to be told."""
 _NOT_NOW = (Moved.status, Unavailable.status, StorageFull.status)
 _QUIET_SECONDS = 30.0
 """A stream of events has an empty line now and then."""
@@ -295,10 +302,11 @@ class RegistryClient:
     async def create(self, run: str, spec: RunSpec) -> RunStatus:
         """Make a run.
 
-        A registry refuses what it does not know of a run: an older one is not told of restarts
-        or stalls where nobody wants any.
+        A registry refuses what it does not know of a run: an older one is not told of restarts,
+        stalls or losses where nobody wants anything of them.
         """
         told = spec.model_dump(mode="json")
+        told = {k: v for k, v in told.items() if k not in _NEWER or v != _NEWER[k]}
         told["limits"] = {k: v for k, v in told["limits"].items() if v or k not in _NEWER_LIMITS}
         return await self.ask(RunStatus, "PUT", f"/v1/runs/{run}", told)
 

@@ -12,22 +12,28 @@ from rendezvous.wire.table import TableRow, canonical_json
 
 
 def sign_join(join: JoinRequest, row_key: bytes, *, run: str, launch_id: str) -> JoinRequest:
-    """The join, each candidate with the MAC of the row that it would become."""
+    """The join, each candidate with the MACs of the row that it would become."""
     signed = []
     for one in join.candidates:
-        mac = row_mac(join.row(one), row_key, run=run, launch_id=launch_id)
-        signed.append(replace(one, mac=mac))
+        row = join.row(one)
+        mac = row_mac(row, row_key, run=run, launch_id=launch_id)
+        newer = row_mac(row, row_key, run=run, launch_id=launch_id, generation=join.generation)
+        signed.append(replace(one, mac=mac, generation_mac=newer))
     return replace(join, candidates=signed)
 
 
-def row_mac(row: TableRow, row_key: bytes, *, run: str, launch_id: str) -> str:
-    """The MAC with which a node signs its row."""
-    return hmac.digest(row_key, row.signed_text(run, launch_id), "sha256").hex()
+def row_mac(
+    row: TableRow, row_key: bytes, *, run: str, launch_id: str, generation: int | None = None
+) -> str:
+    """The MAC with which a node signs its row, or (with one) its row in this generation."""
+    return hmac.digest(row_key, row.signed_text(run, launch_id, generation), "sha256").hex()
 
 
-def row_is_genuine(row: TableRow, row_key: bytes, *, run: str, launch_id: str) -> bool:
+def row_is_genuine(
+    row: TableRow, row_key: bytes, *, run: str, launch_id: str, generation: int | None = None
+) -> bool:
     """Whether a node that holds the row key has signed this row."""
-    expected = row_mac(row, row_key, run=run, launch_id=launch_id)
+    expected = row_mac(row, row_key, run=run, launch_id=launch_id, generation=generation)
     return hmac.compare_digest(expected.encode(), row.mac.encode("utf-8", "replace"))
 
 

@@ -57,6 +57,9 @@ class Candidate:
         "GLOO_SOCKET_IFNAME, and their values.",
     )
     mac: Digest | Literal[""] = ""
+    generation_mac: Digest | Literal[""] = Field(
+        default="", description="As `mac`, of the row and the generation of its worker run."
+    )
 
     @model_validator(mode="after")
     def _prefix_fits(self) -> Candidate:
@@ -216,8 +219,20 @@ class JoinRequest:
         default=False, description="It can report when its ranks called their collectives."
     )
 
-    def row(self, candidate: Candidate, rank: int = 0, hcas: Sequence[str] = ()) -> TableRow:
-        """This node's row of the table, at one of its addresses."""
+    outlives_nodes: bool = Field(
+        default=False, description="It can take part in a run that goes on after a node's loss."
+    )
+
+    def row(
+        self,
+        candidate: Candidate,
+        rank: int = 0,
+        hcas: Sequence[str] = (),
+        *,
+        of_generation: bool = False,
+    ) -> TableRow:
+        """This node's row of the table, at one of its addresses; its MAC may be that of its
+        generation."""
         return TableRow(
             rank=rank,
             slot=self.slot,
@@ -226,7 +241,7 @@ class JoinRequest:
             interface=candidate.interface,
             prefix_length=candidate.prefix_length,
             nproc_per_node=self.nproc_per_node,
-            mac=candidate.mac,
+            mac=candidate.generation_mac if of_generation else candidate.mac,
             hcas=list(hcas),
         )
 
@@ -264,4 +279,9 @@ class JoinReply(Wire):
     takes_quiet: bool = Field(False, description="A node may say that nothing moves on it.")
     takes_machine: bool = Field(
         False, description="A node may report the state of its machine now and then."
+    )
+    fence_timeout_seconds: Seconds | None = Field(
+        None,
+        description="Of a run that goes on after a node's loss: a node that has not heard of its "
+        "registry for so long has ended its program by then.",
     )

@@ -59,6 +59,9 @@ class ExitReport(Wire):
     progress: Annotated[int, Field(ge=0, lt=1 << 53)] | None = Field(
         None, description="The highest step that its program has reported."
     )
+    fenced: bool = Field(
+        False, description="Its agent ended it: it could not hear of the registry any more."
+    )
     message: Words = ""
     tail: Annotated[list[OutputLine], Field(max_length=40)] = []
     log: Words = ""

@@ -66,6 +66,7 @@ class NodeState(StrEnum):
     LOST = "lost"
     LEFT = "left"
     RELEASED = "released"
+    STANDBY = "standby"
 
 
 class EpochEnd(Wire):
@@ -86,6 +87,9 @@ class EpochEnd(Wire):
     log: str = ""
     progress: int | None = Field(None, description="The highest step that its nodes had reported.")
     then: str = Field("", description="What was decided: restart 1 of 3, after 4 s.")
+    replaced: list[int] = Field(
+        [], description="Slots whose nodes were lost, or given up: the run goes on without them."
+    )
 
 
 class RestartFacts(Wire):
@@ -95,6 +99,7 @@ class RestartFacts(Wire):
     max_restarts: int = 0
     replacements: int = 0
     last_failure: Words = ""
+    outlives_nodes: bool = Field(False, description="The programs also start again for a loss.")
 
 
 NO_RESTARTS = RestartFacts()
@@ -133,6 +138,9 @@ class Result(Wire):
     epochs: list[EpochEnd] = Field([], description="The epochs before the last one; the newest 32.")
     restarts: int | None = Field(
         None, description="How many restarts were used up; not set where there was none."
+    )
+    replacements: int | None = Field(
+        None, description="How many nodes were lost and replaced; not set where none was."
     )
 
 
@@ -184,6 +192,8 @@ class Limits(BaseModel):
     submit_retries: Annotated[int, Field(ge=0, le=100)] = 1
     max_restarts: Annotated[int, Field(ge=0, le=10_000)] = 0
     stall_timeout_seconds: Seconds | None = None
+    max_replacements: Annotated[int, Field(ge=0, le=10_000)] = 0
+    fence_timeout_seconds: Seconds | None = None
 
 
 class RunSpec(BaseModel):
@@ -202,6 +212,15 @@ class RunSpec(BaseModel):
     verify: bool = Field(True, description="Verify that the nodes reach each other.")
     spares: Annotated[int, Field(ge=0, lt=MAX_NODES)] = Field(
         0, description="Extra nodes that are started beyond max_nodes; the best are kept."
+    )
+    on_node_loss: Literal["fail", "replace", "shrink"] = Field(
+        "fail", description="What follows a node's loss after the go."
+    )
+    standby: Annotated[int, Field(ge=0, lt=MAX_NODES)] = Field(
+        0, description="Extra nodes that stay after the go, to take the place of a lost one."
+    )
+    local_node: bool = Field(
+        False, description="Slot 0 is a child of the launcher: no other node can be in its place."
     )
     strict: bool = Field(False, description="A warning of a check also fails the run.")
     skip: Annotated[list[CheckId], Field(max_length=64)] = Field(
@@ -228,12 +247,19 @@ class RunSpec(BaseModel):
             raise ValueError("min_nodes is larger than max_nodes")
         if self.token_sha256 and len(self.token_sha256) != self.slots:
             raise ValueError("token_sha256 needs one entry for each slot, or none")
+        if self.outlives_nodes and self.limits.fence_timeout_seconds is None:
+            raise ValueError("on_node_loss needs fence_timeout_seconds")
         return self
 
     @property
     def slots(self) -> int:
-        """How many places there are: the nodes of the table, and the spares."""
-        return self.max_nodes + self.spares
+        """How many places there are: the nodes of the table, the spares, and the standbys."""
+        return self.max_nodes + self.spares + self.standby
+
+    @property
+    def outlives_nodes(self) -> bool:
+        """Whether the run may go on after the loss of a node."""
+        return self.on_node_loss != "fail"
 
 
 class SlotStatus(Wire):
@@ -258,6 +284,13 @@ class SlotStatus(Wire):
     problem: str = ""
     progress: str = ""
     silent_seconds: float | None = None
+    awaited: bool = Field(
+        False, description="It has no rank, and its worker run is to stay: a standby, or its place."
+    )
+    fenced: bool = Field(
+        False,
+        description="Its lost node could not be heard of for so long that its program is over.",
+    )
 
 
 class RunStatus(Wire):
@@ -277,6 +310,8 @@ class RunStatus(Wire):
     min_nodes: int
     max_nodes: int
     spares: int = 0
+    standby: int = 0
+    on_node_loss: Literal["fail", "replace", "shrink"] = "fail"
     elapsed_seconds: float
     remaining_seconds: float | None = None
     digest: str = ""
@@ -292,6 +327,9 @@ class RunStatus(Wire):
     )
     restarts: int = Field(0, description="How many of `max_restarts` are used up.")
     max_restarts: int = 0
+    replacements: int = Field(0, description="How many nodes were lost and replaced.")
+    resubmitted: int = Field(0, description="How many of `max_replacements` are used up.")
+    max_replacements: int = 0
     ended: list[EpochEnd] = Field([], description="The epochs that have ended; the newest 32.")
     untold: list[int] = Field(
         [],

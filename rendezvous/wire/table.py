@@ -29,10 +29,11 @@ class TableRow:
     rank: int
     slot: int
 
-    def signed_text(self, run: str, launch_id: str) -> bytes:
+    def signed_text(self, run: str, launch_id: str, generation: int | None = None) -> bytes:
         """What its node signs: what it says itself, and not what the seal gives. Never changes."""
         own = self.slot, self.hostname, self.interface, self.address, self.prefix_length
-        return canonical_json(["row", run, launch_id, *own, self.nproc_per_node])
+        more = [] if generation is None else [generation]
+        return canonical_json(["row", run, launch_id, *own, self.nproc_per_node, *more])
 
     @property
     def is_loopback(self) -> bool:
@@ -57,6 +58,9 @@ class EndpointTable(Wire):
     """
 
     epoch: int
+    generations: list[int] = Field(
+        [], description="By row; the MACs of the rows cover them. Empty: the MACs do not."
+    )
     launch_id: str
     master_address: str
     master_port: int
@@ -88,8 +92,9 @@ class EndpointTable(Wire):
 
         That is how it is written anyway, but for letters beyond ASCII.
         """
-        written = self.model_dump_json().encode()
-        return written if written.isascii() else canonical_json(self.model_dump())
+        left_out = None if self.generations else {"generations"}
+        written = self.model_dump_json(exclude=left_out).encode()
+        return written if written.isascii() else canonical_json(self.model_dump(exclude=left_out))
 
     def digest(self) -> str:
         """SHA-256 of the canonical form, lower-case hex."""

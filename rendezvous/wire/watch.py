@@ -48,6 +48,9 @@ class NodeView(Wire):
     why_released: dict[int, Words] = Field(
         {}, description="Why slots are left out (the first 256 that have a cause)."
     )
+    retired: list[int] = Field(
+        [], description="Slots whose nodes take no part any more: they end now, with exit code 0."
+    )
     stop: bool = Field(False, description="End the program: the run has a first failure.")
     result: Result | None = None
     poll_seconds: float = 2.0
