@@ -8,7 +8,7 @@ anybody when half of the nodes or more would be: then the nodes are split.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -28,25 +28,33 @@ _NO_NAT = (
 )
 
 
-def to_release(tried: Round) -> list[int]:
+def to_release(tried: Round, known: Collection[int] = ()) -> list[int]:
     """The smallest set of slots (as far as greed finds it) without which every pair is good.
 
-    Never slot 0, which cannot be released: where it is the guilty one, it is all of the others.
+    Never slot 0, which cannot be released: where it is the guilty one, it is all of the others. Nor
+    one of those that are `known` to reach each other: a newcomer that one of them does not reach
+    is released.
     """
     pairs = set(failures(tried))
+    if known:
+        out = {slot for pair in pairs for slot in pair if slot not in known}
+        return sorted(out)
     out = {a or b for a, b in pairs if 0 in (a, b)}
     guilty, single = guilty_nodes(pair for pair in pairs if not out & set(pair))
     return sorted(out.union(guilty, (max(pair) for pair in single)))
 
 
 def why_released(
-    tried: Round, joins: Sequence[JoinRequest], classes: Iterable[NetworkClass]
+    tried: Round,
+    joins: Sequence[JoinRequest],
+    classes: Iterable[NetworkClass],
+    known: Collection[int] = (),
 ) -> dict[int, str]:
     """Of each slot of `to_release`: whom it does not reach, or who not it, and the likeliest cause.
 
     Those that fail alike with the nodes that stay are told of together.
     """
-    round_, out = ProbedRound.of(tried, joins, classes), to_release(tried)
+    round_, out = ProbedRound.of(tried, joins, classes), to_release(tried, known)
     failed: defaultdict[int, dict[Pair, PairProbe]] = defaultdict(dict)
     for pair, probe in round_.failed.items():
         for slot in pair:

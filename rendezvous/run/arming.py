@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from rendezvous.proof.rdma import rdma_of
-from rendezvous.run import events
+from rendezvous.run import events, fences
 from rendezvous.run.moves import Outcome, enter, failure, finish
 from rendezvous.run.placement import with_go
+from rendezvous.run.places import settle, standbys
+from rendezvous.run.replacing import give_up, outlives, why_not
 from rendezvous.run.rounds import joins_of
 from rendezvous.run.seal import make_table
 from rendezvous.run.state import NOT_NEEDED, LeftOut, Run, names_of, who
@@ -20,8 +22,11 @@ _MAX_PORT = 65_535
 
 
 def with_surplus(run: Run) -> dict[int, LeftOut]:
-    """Those that the table goes without, with those for whom it has no room."""
-    surplus = run.taking_part()[run.spec.max_nodes :]
+    """Those that the table goes without, with those for whom it has no room: whoever has had a
+    rank is in before anybody else."""
+    ranks = run.starts.ranks
+    there = sorted(run.taking_part(), key=lambda slot: (slot.index not in ranks, slot.index))
+    surplus = there[run.spec.max_nodes :]
     return run.attempt.left_out | {slot.index: NOT_NEEDED for slot in surplus}
 
 
@@ -65,6 +70,7 @@ def seal_table(run: Run, now: float, port: int | None) -> None:
         rdma_of(joins),
         port,
         run.starts.ranks,
+        of_generations=run.spec.outlives_nodes,
     )
     _ask_to_arm(run, now, table, former="")
 
@@ -92,25 +98,38 @@ def acked(run: Run, event: events.Acked, now: float) -> Outcome:
     slot.its_node.state = NodeState.ARMED
     run.waiting_for.discard(slot.index)
     reason = f"{who(slot)} is ready on table {run.digest[:12]}"
-    if not run.waiting_for:
-        for member in run.members():
-            spare = member.index in run.attempt.left_out
-            member.its_node.state = NodeState.RELEASED if spare else NodeState.RUNNING
-            member.its_node.quiet_since = None
-            if spare:
-                member.problem = run.attempt.left_out[member.index].words
-        assert run.table is not None
-        run.starts.went_at = now
-        run.starts.port = run.table.master_port
-        run.starts.ranks = {row.slot: row.rank for row in run.table.rows}
-        incarnations = {slot: run.slots[slot].its_node.incarnation for slot in run.starts.ranks}
-        run.starts.placements = with_go(run.starts.placements, run.table, incarnations)
-        run.port_tries, run.stall, run.straggler = 0, None, None
-        enter(run, Phase.RUNNING, now)
-        reason += "; all nodes are ready: go"
-        if run.attempt.left_out:
-            reason += f", without {names_of(run, run.attempt.left_out)}"
-    return Outcome(reason, slot.index, usual=run.phase is not Phase.RUNNING)
+    if run.waiting_for:
+        return Outcome(reason, slot.index, usual=True)
+    return Outcome(reason + (go_if_ready(run, now) or "; all nodes are ready"), slot.index)
+
+
+def go_if_ready(run: Run, now: float) -> str:
+    """Let the programs go once all nodes are ready and nothing of older ones is left. Returns a
+    clause describing it; empty where that is not so."""
+    if run.phase is not Phase.ARMING or run.waiting_for or fences.holding(run):
+        return ""
+    assert run.table is not None
+    starts, former = run.starts, len(run.starts.ranks)
+    starts.went_at = now
+    starts.port = run.table.master_port
+    starts.ranks = {row.slot: row.rank for row in run.table.rows}
+    for member in run.members():
+        left_out = run.attempt.left_out.get(member.index)
+        member.its_node.state = NodeState.RELEASED if left_out else NodeState.RUNNING
+        member.its_node.quiet_since = None
+        if left_out:
+            member.problem = left_out.words
+    if run.spec.outlives_nodes:
+        settle(run, former)
+    incarnations = {slot: run.slots[slot].its_node.incarnation for slot in starts.ranks}
+    starts.placements = with_go(starts.placements, run.table, incarnations)
+    run.port_tries, run.stall, run.straggler = 0, None, None
+    enter(run, Phase.RUNNING, now)
+    said = "; all nodes are ready: go"
+    by = {slot.index for slot in standbys(run)}
+    if without := run.attempt.left_out.keys() - by:
+        said += f", without {names_of(run, without)}"
+    return said + (f"; {names_of(run, by)} stand{'s' * (len(by) == 1)} by" if by else "")
 
 
 _OF_THE_RUN = ("port_taken", "bad_table")  # refusals that another node would not mend
@@ -129,9 +148,12 @@ def arm_refused(run: Run, event: events.ArmRefused, now: float) -> Outcome:
         seal_table(run, now, port)
         return Outcome(f"{reason}; new table with master port {port}", slot.index)
     guilty = {slot.index: LeftOut(Cause.ARMING_FAILED, reason)}
-    left_out = None if report.code in _OF_THE_RUN else plan_without(run, guilty)
+    of_the_run = report.code in _OF_THE_RUN
+    left_out = None if of_the_run else plan_without(run, guilty)
     if left_out is not None:
         return Outcome(reason + seal_without(run, guilty, left_out, now), slot.index)
+    if outlives(run) and not of_the_run and not why_not(run, guilty):
+        return Outcome(f"{reason}; {give_up(run, guilty, now)}", slot.index)
     hint = "choose another with --master-port" if report.code == "port_taken" else ""
     finish(run, now, failure(Cause.ARMING_FAILED, reason, slot, hint))
     return Outcome(reason, slot.index)

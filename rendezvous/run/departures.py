@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from rendezvous.run import events
 from rendezvous.run.moves import Outcome, begin_stop, failure
+from rendezvous.run.replacing import refill
 from rendezvous.run.state import KILL_SECONDS, Departure, Run, Slot, who
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.reports import DepartReport, ExitReport
-from rendezvous.wire.run import Result
+from rendezvous.wire.run import NodeState, Result
 from rendezvous.wire.watch import DepartureNotice
+from rendezvous.wire.words import printable
 
 MARGIN_SECONDS = 5.0
 """Beside the grace: for the stop to be heard, and for what is left to be written and reported."""
@@ -41,6 +43,13 @@ def is_known(run: Run, slot: Slot, report: DepartReport, now: float) -> bool:
 def departs(run: Run, event: events.Departs, now: float) -> Outcome:
     """Show it to the programs, and stop them when it is time; the earliest departure counts."""
     slot, report = run.slots[event.slot], event.report
+    if slot.its_node.state is NodeState.STANDBY:  # no program runs on it: it may go at once
+        name = who(slot)
+        slot.its_node.state, slot.problem = NodeState.RELEASED, report.words
+        how = refill(run, slot, now)
+        run.seq += 1
+        words = f"{name}, which stood by, leaves: {report.words}"
+        return Outcome(words + (f"; {how}" if how else ""), slot.index)
     stop_at = _stop_at(run, report, now)
     slot.its_node.departure = departure = Departure(slot.index, stop_at, report.words)
     if run.departure is None or stop_at < run.departure.stop_at:
@@ -93,6 +102,21 @@ def result_of(run: Run, departure: Departure) -> Result:
     slot = run.slots[departure.slot]
     words = f"{who(slot)} left the run: {departure.words}; all programs were stopped before"
     return failure(Cause.NODE_LOST, words, slot, _HINT)
+
+
+def end_of(run: Run, slot: Slot) -> dict[str, object]:
+    """What the end of an epoch says that was ended for it: that the node leaves, or was lost."""
+    departure = slot.its_node.departure
+    how = f"leaves the run: {departure.words}" if departure else f"was lost: {slot.problem}"
+    return {
+        "code": Cause.NODE_LOST,
+        "cause": "node_lost",
+        "message": printable(f"{who(slot)} {how}", 600),
+        "exit_code": int(Cause.NODE_LOST.exit_code),
+        "slot": slot.index,
+        "rank": slot.its_node.rank,
+        "hostname": slot.its_node.join.hostname,
+    }
 
 
 def hint_of(report: ExitReport) -> str:

@@ -13,7 +13,8 @@ from rendezvous.cause.seen import NodeSeen
 from rendezvous.cause.sentences import Sentence, sentence_of
 from rendezvous.cause.table import BY_ID, Then
 from rendezvous.frozen import frozen
-from rendezvous.run.state import GONE, Run, Slot, who, words_of_end, words_of_failure
+from rendezvous.run.ends import words_of_end, words_of_failure
+from rendezvous.run.state import GONE, Run, Slot, who
 from rendezvous.wire.reports import ExitReport
 
 _GOES = frozenset({"time_limit", "preempted", "evicted", "job_cancelled"})

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from enum import Enum
 
-from rendezvous.run import events
+from rendezvous.run import events, fences
+from rendezvous.run.arming import go_if_ready
 from rendezvous.run.moves import Outcome, failure, finish, gather_again
 from rendezvous.run.phases import Awaits
+from rendezvous.run.places import begin_generation, count_waiting, vacate
+from rendezvous.run.replacing import outlives, refill, why_not
 from rendezvous.run.state import (
     DEAD_SUBMISSIONS,
+    STANDS_BY,
     Attempt,
     Node,
     Run,
@@ -42,16 +46,21 @@ def words_of_end(detail: str) -> str:
 def slot_changed(run: Run, event: events.SlotChanged, now: float) -> Outcome:
     """Keep what the scheduler says; before the go a dead worker run is replaced or spared."""
     slot, news = run.slots[event.slot], event.news
+    if news.state in DEAD_SUBMISSIONS:
+        fences.worker_run_ended(run, slot.index, news.generation)
+    if news.generation < slot.generation:
+        reason = f"slot {slot.index}: its generation {news.generation} has ended"
+        return Outcome(reason + go_if_ready(run, now), slot.index)
     if news.generation > slot.generation:
-        _begin_generation(slot, news.generation, now)
+        begin_generation(slot, news.generation, now)
         if news.token_sha256 is not None:
             slot.tokens[news.generation] = news.token_sha256
     if news.state is not slot.state:
         slot.since = now
     slot.state, slot.detail, slot.cause = news.state, news.detail, news.cause
     slot.name, slot.handle = news.name or slot.name, news.handle or slot.handle
-    _count_waiting(slot, now)
-    if news.state in DEAD_SUBMISSIONS and run.rules.is_forming and not run.starts.ended:
+    count_waiting(slot, now)
+    if news.state in DEAD_SUBMISSIONS and _is_followed(run):
         died = _submission_died(run, slot, news, now)
         if died is not None:
             return Outcome(died, slot.index)
@@ -59,7 +68,13 @@ def slot_changed(run: Run, event: events.SlotChanged, now: float) -> Outcome:
         return Outcome(f"slot {slot.index} could not be submitted yet: {news.detail}", slot.index)
     said = f" ({news.detail})" if news.detail else ""
     reason = f"slot {slot.index}, generation {slot.generation}: {news.state}{said}"
-    return Outcome(reason, slot.index, usual=True)
+    then = go_if_ready(run, now)
+    return Outcome(reason + then, slot.index, usual=not then)
+
+
+def _is_followed(run: Run) -> bool:
+    """Whether the end of a worker run changes anything before its node's lease has run out."""
+    return outlives(run) or (run.rules.is_forming and not run.starts.ended)
 
 
 def _is_untold(slot: Slot, news: SlotNews) -> bool:
@@ -70,29 +85,10 @@ def _is_untold(slot: Slot, news: SlotNews) -> bool:
     return True
 
 
-def _begin_generation(slot: Slot, generation: int, now: float) -> None:
-    """Another worker run is to fill the slot: nothing that was said of the last one holds."""
-    slot.generation = slot.wanted = generation
-    slot.state, slot.since = SlotState.NONE, now
-    slot.name = slot.handle = slot.detail = slot.cause = ""
-    slot.waited, slot.waiting_since = 0.0, None
-    slot.given_up = False
-
-
-def _count_waiting(slot: Slot, now: float) -> None:
-    """Stop the slot's clock while it is filled, or while the scheduler itself says 'queued'."""
-    counts = slot.live_node() is None and slot.state is not SlotState.QUEUED
-    if counts and slot.waiting_since is None:
-        slot.waiting_since = now
-    elif not counts and slot.waiting_since is not None:
-        slot.waited += now - slot.waiting_since
-        slot.waiting_since = None
-
-
 def _submission_died(run: Run, slot: Slot, news: SlotNews, now: float) -> str | None:
     """What follows from it, in words; None when nothing does (any more)."""
-    if slot.node is not None:
-        if not worker_run_is_over(slot):
+    if slot.node is not None and slot.node.state is not NodeState.RELEASED:
+        if not (run.rules.is_forming and worker_run_is_over(slot)):
             return None
         why, code = words_of_end(news.detail), cause_of(slot, Cause.NODE_LOST)
         return before_go_failed(run, slot, why, code, now)
@@ -102,6 +98,11 @@ def _submission_died(run: Run, slot: Slot, news: SlotNews, now: float) -> str | 
     why = f"its {how}: {news.detail}" if news.detail else f"its {how}"
     said = why if _is_untold(slot, news) else f"its {how}"
     code = cause_of(slot, Cause.SCHEDULER_FAILED)
+    if not run.rules.is_forming:
+        slot.problem = why
+        return (
+            f"slot {slot.index} failed: {said}; {refill(run, slot, now) or 'nobody waits for it'}"
+        )
     return before_go_failed(run, slot, why, code, now, said=said)
 
 
@@ -112,23 +113,28 @@ def joined(run: Run, event: events.Joined, now: float) -> Outcome:
     displaced = slot.live_node()
     slot.incarnations += 1
     if request.generation > slot.generation:
-        _begin_generation(slot, request.generation, now)
+        begin_generation(slot, request.generation, now)
     slot.node = Node(slot.incarnations, request)
     slot.joins[request.join_id] = slot.incarnations
     slot.problem, slot.told, slot.refused, slot.given_up = "", "", None, False
     run.missing.discard(slot.index)
-    _count_waiting(slot, now)
+    count_waiting(slot, now)
     if run.command_digest is None:
         run.command_digest = request.job.command_digest
     if request.job.command_words:
         run.command_slot = (run.other_command(slot.index) or slot).index
+    stands_by = run.rules.awaits is Awaits.PROGRAMS
+    if stands_by:
+        slot.node.state, run.attempt.left_out[slot.index] = NodeState.STANDBY, STANDS_BY
     if displaced is not None and run.rules.awaits is Awaits.REPORTS:
         gather_again(run, now)
     address = request.candidates[0].address
     reason = f"{who(slot)} joined from {address} as incarnation {slot.incarnations}"
     if displaced is not None:
         reason += f", replacing {displaced.join.hostname}"
-    if run.spec.slots > 1:
+    if stands_by:
+        reason += "; it stands by"
+    elif run.spec.slots > 1:
         reason += f"; {run.present} of {run.spec.slots} nodes have joined"
     return Outcome(reason + check_gathered(run, now), slot.index)
 
@@ -140,13 +146,21 @@ def check_gathered(run: Run, now: float) -> str:
     """
     if run.rules.awaits is not Awaits.NODES:
         return ""
-    if run.present < run.spec.min_nodes or 0 in run.missing:
+    if run.present < run.spec.min_nodes or any(map(run.needs, run.missing)):
         run.attempt.enough_since = None
-    elif not any(map(run.may_come, run.missing)):
+    elif _is_full_again(run) or not any(map(run.may_come, run.missing)):
         return _end_gathering(run, now)
     elif run.attempt.enough_since is None:
         run.attempt.enough_since = now
     return ""
+
+
+def _is_full_again(run: Run) -> bool:
+    """Whether as many are there as the programs have run on; of a run that may shrink, enough."""
+    if not outlives(run):
+        return False
+    before = min(len(run.starts.ranks), run.spec.max_nodes)
+    return run.present >= (run.spec.min_nodes if run.spec.on_node_loss == "shrink" else before)
 
 
 def refused(run: Run, event: events.Refused, now: float) -> Outcome:
@@ -165,7 +179,7 @@ def refused(run: Run, event: events.Refused, now: float) -> Outcome:
 def _refused_itself(run: Run, slot: Slot, event: events.Refused, exit_code: int, now: float) -> str:
     """A node cannot take part: the run goes on without it, or ends with its cause."""
     if event.generation > slot.generation:
-        _begin_generation(slot, event.generation, now)
+        begin_generation(slot, event.generation, now)
     words = f"slot {slot.index} ({event.hostname}) cannot take part: {event.reason}"
     recovery = recovery_of(run, slot, again=event.retryable and run.spec.managed)
     if recovery is not None:
@@ -198,16 +212,30 @@ def before_go_failed(
     failed = f"{who(slot)} failed before the {what}"
     words = f"{failed}: {said or why}"
     slot.problem = why
+    cannot = why_not(run, [slot.index]) if outlives(run) else ""
+    if outlives(run) and not cannot:
+        return f"{words}; {_go_on_without(run, slot, now)}"
     recovery = recovery_of(run, slot, again=run.spec.managed or _was_taken_away(slot, report))
     if recovery is not None:
         return f"{words}; {_recover(run, slot, recovery, now)}"
     exit_code = report.exit_code or None if report else None
     hint = PREEMPTED_HINT if cause is Cause.PREEMPTED else ""
+    why = f"{why}; {cannot}" if cannot else why
     result = failure(cause, f"{failed}: {why}", slot, hint, exit_code=exit_code, report=report)
     if slot.node is not None:
         slot.node.state, slot.node.exit = NodeState.LOST, report
     finish(run, now, result)
     return words
+
+
+def _go_on_without(run: Run, slot: Slot, now: float) -> str:
+    """Between two epochs a node is lost. Returns how the run goes on, in words."""
+    was_in = slot.node is not None and slot.index not in run.attempt.left_out
+    how = refill(run, slot, now)
+    if was_in and run.rules.awaits is Awaits.REPORTS:
+        gather_again(run, now)
+    then = check_gathered(run, now)
+    return (how or Recovery.LEFT_OUT.value) + then
 
 
 _ENDED_BY_TERM = 128 + 15
@@ -271,11 +299,7 @@ def _recover(run: Run, slot: Slot, recovery: Recovery, now: float) -> str:
     if recovery in (Recovery.LEFT_OUT, Recovery.SPARED):
         slot.given_up = True
     was_in = slot.node is not None and slot.index not in run.attempt.left_out
-    slot.node = None
-    run.attempt.left_out.pop(slot.index, None)
-    slot.waited, slot.waiting_since = 0.0, None
-    run.missing.add(slot.index)
-    _count_waiting(slot, now)
+    vacate(run, slot, now)
     if was_in and run.rules.awaits is not Awaits.NODES:
         gather_again(run, now)
     check_gathered(run, now)
@@ -343,5 +367,5 @@ def overdue_slots(run: Run, now: float) -> list[Slot]:
     missing = [run.slots[index] for index in sorted(run.missing)]
     lost = [slot for slot in missing if slot.given_up or slot.wait_seconds(now) >= limit]
     may_be_there = run.spec.slots - len(lost)
-    needed = may_be_there < run.spec.min_nodes or any(slot.index == 0 for slot in lost)
+    needed = may_be_there < run.spec.min_nodes or any(run.needs(slot.index) for slot in lost)
     return lost if needed else []

@@ -85,6 +85,8 @@ def finish(run: Run, now: float, result: Result) -> None:
         return
     if run.starts.ended:
         known = {"epochs": run.starts.ended, "restarts": run.starts.used}
+        if run.starts.replaced:
+            known["replacements"] = run.starts.replaced
         result = result.model_copy(update=known)
     run.result = result
     run.finished_at = now

@@ -2,7 +2,8 @@
 
     gathering -> verifying -> arming -> running -> finished(ok | failed | cancelled)
         ^___________|___________|  ^       |     a node is lost before the go: gather again
-                                   |_ restarting     a program failed: see `rendezvous.run.restarts`
+        |                          |_ restarting     a program failed: see `rendezvous.run.restarts`
+        |____________________________________|     a node was lost: see `rendezvous.run.replacing`
 
 Verifying goes in rounds. Before the first one, what the nodes found on themselves and how they
 compare is judged; each round then proves the addresses of one network class, in order of
@@ -19,7 +20,7 @@ Rules
     an epoch never changes; whatever changes it makes a new epoch.
   - Before the go, a node that is lost or fails is submitted again as often as `submit_retries`
     allows, or spared where min:max allows it, else the run fails with that cause. After the go it
-    fails the run.
+    fails the run, unless that outlives its nodes.
   - A node that refuses to join fails as one that is lost, and is submitted again only where another
     worker run may do better.
   - Before the go, a worker run that is over for its scheduler is lost. After the go its lease says
@@ -43,6 +44,7 @@ from rendezvous.run import (
     arming,
     departures,
     events,
+    fences,
     gathering,
     restarts,
     running,
@@ -54,8 +56,10 @@ from rendezvous.run.events import Event
 from rendezvous.run.leases import Leases, Silence
 from rendezvous.run.moves import Outcome, failure, finish
 from rendezvous.run.phases import RULES, Awaits
+from rendezvous.run.replacing import give_up, outlives, why_not
 from rendezvous.run.state import GONE, LeftOut, Run, Slot, names_of, nodes_text, who
 from rendezvous.wire.run import Phase, SlotNews, SlotState
+from rendezvous.wire.words import slots_text
 
 
 def due(run: Run, now: float, leases: Leases) -> list[Event]:
@@ -71,6 +75,7 @@ def due(run: Run, now: float, leases: Leases) -> list[Event]:
                 slot=slot.index,
                 incarnation=silence.key[1],
                 silent_seconds=silence.seconds,
+                closed=silence.closed,
                 reason=_words_of_silence(slot, silence),
             )
         )
@@ -78,6 +83,8 @@ def due(run: Run, now: float, leases: Leases) -> list[Event]:
         return out
     if (event := _phase_due(run, now)) is not None:
         out.append(event)
+    elif fences.are_over(run, now):
+        out.append(events.FenceOver())
     elif _verdict_due(run, now, leases):
         out.append(events.VerdictFell())
     return out
@@ -142,7 +149,7 @@ def _phase_due(run: Run, now: float) -> Event | None:
         is_due = departure is not None and not run.stop and now >= departure.stop_at
         return events.DepartureDue() if is_due else None
     timeout = run.phase_timeout()
-    if timeout is not None and now - run.phase_since >= timeout:
+    if timeout is not None and run.waiting_for and now - run.phase_since >= timeout:
         return events.TimedOut(phase=run.phase)
     return None
 
@@ -171,6 +178,8 @@ def _timed_out(run: Run, event: events.TimedOut, now: float) -> Outcome:
         return Outcome(words + verifying.carry_out(run, verifying.plan_checks(run, now), now))
     if event.phase is Phase.ARMING and (left_out := arming.plan_without(run, late)) is not None:
         return Outcome(words + arming.seal_without(run, late, left_out, now))
+    if outlives(run) and not why_not(run, late):
+        return Outcome(f"{words}; {give_up(run, late, now)}")
     slot = run.slots[min(run.waiting_for)]
     finish(run, now, failure(rules.cause, words, slot, f"see the log of {who(slot)}"))
     return Outcome(words)
@@ -178,6 +187,12 @@ def _timed_out(run: Run, event: events.TimedOut, now: float) -> Outcome:
 
 def _restarted(run: Run, event: events.Restarted, now: float) -> Outcome:
     return Outcome("the registry restarted from its journal; all leases were renewed")
+
+
+def _fence_over(run: Run, event: events.FenceOver, now: float) -> Outcome:
+    over = sorted({one.slot for one in fences.drop_over(run, now)})
+    words = f"{slots_text(over)}: nothing that a lost node had started runs any more"
+    return Outcome(words + arming.go_if_ready(run, now))
 
 
 _MOVES: dict[str, Callable[[Run, Any, float], Outcome]] = {
@@ -204,6 +219,7 @@ _MOVES: dict[str, Callable[[Run, Any, float], Outcome]] = {
     "verdict": running.verdict_fell,
     "restart_asked": restarts.restart_asked,
     "backoff_over": restarts.backoff_over,
+    "fence_over": _fence_over,
     "cancelled": running.cancelled,
     "restarted": _restarted,
 }

@@ -1,11 +1,15 @@
 """Programs that have failed start again on the same nodes, or they do not. Pure.
 
     running -> all programs over, or the verdict -> restarting (back-off) -> arming -> running
+                                                 -> gathering: nodes were lost, and others come
                                                  -> finished: no restart is left, or none would help
 
 Rules
   - A restart answers the failure of a program, on nodes that are all there. One number counts for
     the whole run; what a person asks for is not counted.
+  - Where a node is lost as well, only the loss counts, and no restart is used up: the run goes on
+    with others if it outlives its nodes (`rendezvous.run.replacing`), else it ends. So it is where
+    a node fails itself, or its device for the second time.
   - The acknowledgement of the new table says that nothing of the old programs is left on a node.
   - None follows where it would fail alike: the same end twice within 30 s of the start, a program
     that cannot be found or read, three epochs that have not got beyond the last step.
@@ -21,12 +25,15 @@ from collections.abc import Sequence
 from rendezvous.cause.seen import LAST_LINE
 from rendezvous.cause.table import BY_ID, Kind, Then
 from rendezvous.frozen import frozen
-from rendezvous.run import events, stalls
+from rendezvous.run import departures, events, stalls
 from rendezvous.run.arming import renew_table
+from rendezvous.run.ends import words_of_exit
 from rendezvous.run.first_cause import FirstCause, cause_of_late
 from rendezvous.run.gathering import check_gathered
 from rendezvous.run.moves import Outcome, begin_stop, enter, gather_again
-from rendezvous.run.state import GONE, Run, Slot, who, words_of_exit
+from rendezvous.run.places import standbys
+from rendezvous.run.replacing import plan_words, refill, why_not
+from rendezvous.run.state import GONE, Run, Slot, who
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.reports import ExitReport
 from rendezvous.wire.run import EpochEnd, NodeState, Phase
@@ -41,6 +48,8 @@ LONGEST_BACKOFF_SECONDS = 60.0
 MOST_STALLED = 3
 MOST_ENDED = 32
 
+_NOT_AGAIN = "the programs are not started again"
+_OF_ITS_NODE = f"{_NOT_AGAIN}, because this is a failure of its node"
 _RAISED = re.compile(r"(?:\S+\.)?(\w*Error)\b")
 _CHANGING = re.compile(r"0x[0-9a-fA-F]+|[0-9]+")
 """Numbers and addresses, in which the words of two ends that are alike may differ."""
@@ -48,11 +57,16 @@ _CHANGING = re.compile(r"0x[0-9a-fA-F]+|[0-9]+")
 
 @frozen
 class Again:
-    """The programs start again, after a while; `then` says so."""
+    """The programs start again, after a while; `then` says so.
+
+    Attributes:
+        gone: The nodes without which they do.
+    """
 
     after_seconds: float
     counted: bool
     then: str
+    gone: tuple[Slot, ...] = ()
 
 
 @frozen
@@ -73,6 +87,10 @@ def next_step(run: Run, found: FirstCause | None, now: float) -> Again | Enough:
     first, lost = (found.failed if found is not None else None), _lost(run)
     if found is not None and found.node_goes and found.slot not in lost:
         lost.append(found.slot)
+    if run.spec.outlives_nodes and lost and (found is not None or was_stopped(run)):
+        return _without(run, first, lost)
+    if run.spec.outlives_nodes and (cut_off := _cut_off(run)):
+        return Again(0.0, False, f"they start again, as {listed(cut_off)} can be reached again")
     if starts.asked and (first is not None or was_stopped(run)):
         by_hand = f"restarted by hand: {starts.asked}"
         if lost and first is None:
@@ -82,19 +100,45 @@ def next_step(run: Run, found: FirstCause | None, now: float) -> Again | Enough:
         return Again(0.0, False, by_hand)
     if found is None and run.stall is not None and run.stall.ends and most:
         return _after_stall(run, lost)
+    if found is not None and _is_of_its_node(run, found):
+        return _without(run, first, [found.slot])
     if found is None or first is None or not most:
         return Enough()
     report = found.report
     if lost:
         return Enough(_because_lost(first, lost))
     if report is None or report.by_agent:
-        return Enough("the programs are not started again, because this is a failure of its node")
+        return Enough(_OF_ITS_NODE)
     if starts.used >= most:
         return Enough(_used_up(run, report))
     if why := _hopeless(run, found, report):
         return Enough(why)
     wait = _backoff(run, first)
     return Again(wait, True, _counted(run, wait))
+
+
+def _is_of_its_node(run: Run, found: FirstCause) -> bool:
+    """Whether another node in its place may do better: of a run that outlives its nodes."""
+    if not run.spec.outlives_nodes or found.report is None:
+        return False
+    is_sick = found.then is Then.SICK and run.starts.sick == found.slot.index
+    return found.report.by_agent or is_sick
+
+
+def _without(run: Run, first: Slot | None, lost: list[Slot]) -> Again | Enough:
+    """Go on without these nodes, if that can be."""
+    if cannot := why_not(run, [slot.index for slot in lost]):
+        gone = lost[0] if first is None else None
+        words = _because_lost(first, lost) if first is None or lost != [first] else _NOT_AGAIN
+        return Enough(f"{words}; {cannot}", gone)
+    return Again(0.0, False, plan_words(run, lost), tuple(lost))
+
+
+def _cut_off(run: Run) -> list[str]:
+    """The nodes whose agents have ended the program, as they did not hear of the registry: nobody
+    has missed them, and they are there again."""
+    nodes = ((slot, slot.its_node.exit) for slot in run.of_table())
+    return [who(slot) for slot, report in nodes if report is not None and report.fenced]
 
 
 def _counted(run: Run, wait: float) -> str:
@@ -135,11 +179,13 @@ def _goes(run: Run, slot: Slot) -> bool:
 def why_never(run: Run) -> str:
     """Why the programs cannot start again on the nodes of the table; empty where they can."""
     lost = _lost(run)
+    if run.spec.outlives_nodes and not why_not(run, [slot.index for slot in lost]):
+        return ""
     return f"its programs cannot start again, {_because(None, lost)}" if lost else ""
 
 
 def _because_lost(first: Slot | None, lost: Sequence[Slot]) -> str:
-    return f"the programs are not started again, {_because(first, lost)}"
+    return f"{_NOT_AGAIN}, {_because(first, lost)}"
 
 
 def _because(first: Slot | None, lost: Sequence[Slot]) -> str:
@@ -244,18 +290,42 @@ def begin_again(run: Run, step: Again, found: FirstCause | None, now: float) -> 
     starts.failed_at = now - seconds if first is None else (first.its_node.failed_at or now)
     starts.asked = ""
     run.stop, run.verdict_at = False, None
-    for slot in run.of_table():
-        node = slot.its_node
-        if node.state is NodeState.EXITED:
-            node.state = NodeState.JOINED
-        node.exit = node.failed_at = node.ended_at = None
-        node.progress = ""
+    if step.gone:
+        return _begin_without(run, step, now)
+    _begin_anew(run)
     if step.after_seconds:
         starts.due_at = now + step.after_seconds
         enter(run, Phase.RESTARTING, now)
     else:
         _arm_again(run, now)
     return starts.ended[-1].then
+
+
+def _begin_anew(run: Run) -> None:
+    """What the nodes of the table have told of their programs is history."""
+    for slot in run.of_table():
+        node = slot.its_node
+        if node.state is NodeState.EXITED:
+            node.state = NodeState.JOINED
+        node.exit = node.failed_at = node.ended_at = None
+        node.progress = ""
+
+
+def _begin_without(run: Run, step: Again, now: float) -> str:
+    """Gather for the next epoch without these nodes: others come in their places."""
+    ready = len([slot for slot in standbys(run) if slot not in step.gone])
+    shrinks = run.spec.on_node_loss == "shrink"
+    run.starts.replaced += min(ready, len(step.gone)) if shrinks else len(step.gone)
+    run.departure = None
+    for slot in step.gone:
+        if (node := slot.its_node).state not in GONE:
+            node.state, slot.problem = NodeState.RELEASED, run.starts.ended[-1].message
+    said = [refill(run, slot, now) for slot in step.gone]
+    _begin_anew(run)
+    gather_again(run, now)
+    then = "; ".join(filter(None, [step.then, *said]))
+    run.starts.ended[-1] = run.starts.ended[-1].model_copy(update={"then": then})
+    return then + check_gathered(run, now)
 
 
 def _count(run: Run, step: Again, found: FirstCause | None, seconds: float) -> None:
@@ -280,10 +350,14 @@ def _end_of(run: Run, step: Again, found: FirstCause | None, seconds: float) -> 
         message="its programs were stopped",
         progress=run.starts.progress,
         then=step.then,
+        replaced=sorted(slot.index for slot in step.gone),
     )
-    if found is None or found.report is None:
+    if found is None and step.gone:
+        return end.model_copy(update=departures.end_of(run, step.gone[0]))
+    if found is None or (found.report is None and not step.gone):
         return stalls.end_of(run, end)
-    return _with_cause(end, found).model_copy(update={"code": Cause.PROGRAM_FAILED})
+    code = Cause.NODE_LOST if step.gone else Cause.PROGRAM_FAILED
+    return _with_cause(end, found).model_copy(update={"code": code})
 
 
 def _with_cause(end: EpochEnd, found: FirstCause) -> EpochEnd:
@@ -293,9 +367,13 @@ def _with_cause(end: EpochEnd, found: FirstCause) -> EpochEnd:
 
 
 def _arm_again(run: Run, now: float) -> str:
-    """Seal the next table on the same nodes; one that has joined anew has all prove each other."""
+    """Seal the next table on the same nodes; one that has joined anew has all prove each other, as
+    has one for which there is room now."""
     run.starts.due_at = None
-    if any(slot.its_node.rank is None for slot in run.taking_part()):
+    taking_part = run.taking_part()
+    has_room = len(taking_part) < run.spec.max_nodes and bool(standbys(run))
+    is_less = run.spec.outlives_nodes and len(taking_part) < len(run.starts.ranks)
+    if has_room or is_less or any(slot.its_node.rank is None for slot in taking_part):
         gather_again(run, now)
         return check_gathered(run, now) or "; the nodes gather again"
     renew_table(run, now)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from rendezvous.proof.findings import mark_skipped, told_once
+from rendezvous.proof.networks import NetworkClass
 from rendezvous.proof.path_findings import findings_of
-from rendezvous.run.state import Run
+from rendezvous.run.state import Probing, Run
 from rendezvous.wire.node import Finding, JoinRequest
 from rendezvous.wire.peers import FULL_MESH, peers_of
 from rendezvous.wire.run import Round, RunReport, RunSpec
@@ -53,19 +54,42 @@ def plan_of(run: Run) -> ProbePlan:
                     probe_port=join.probe_port,
                 )
             )
-    return ProbePlan(network=run.network.words, peers=peers)
+    fresh = run.attempt.probing.fresh if run.attempt.probing is not None else None
+    return ProbePlan(network=run.network.words, peers=peers, fresh=fresh)
+
+
+def fresh_on(run: Run, network: NetworkClass) -> list[int] | None:
+    """The slots of which pairs have to be proven on these addresses; None: of all."""
+    proven = run.starts.proven
+    if not proven:
+        return None
+    fresh = [
+        slot.index
+        for slot in run.taking_part()
+        if proven.get(slot.index)
+        != (slot.its_node.incarnation, network.members[slot.index].address)
+    ]
+    return fresh if len(fresh) < len(run.taking_part()) else None
+
+
+def proven_on(run: Run, network: NetworkClass) -> dict[int, tuple[int, str]]:
+    """That those which take part have all proven each other on these addresses."""
+    return {
+        slot.index: (slot.its_node.incarnation, network.members[slot.index].address)
+        for slot in run.taking_part()
+    }
 
 
 def planned_pairs(
-    listening: list[int], slot: int, epoch: int, said: Iterable[PairProbe]
+    probing: Probing, slot: int, epoch: int, said: Iterable[PairProbe]
 ) -> list[PairProbe]:
     """What a node says of the peers that it was to probe; what it leaves away is not proven."""
-    if slot not in listening:
+    if slot not in probing.listening:
         return []
     found = {pair.slot: pair for pair in said}
     return [
         found.get(peer) or PairProbe(slot=peer, outcome="error", detail="it was not probed")
-        for peer in peers_of(listening, slot, epoch)
+        for peer in peers_of(probing.listening, slot, epoch, probing.fresh)
     ]
 
 

@@ -6,13 +6,16 @@ from collections.abc import Sequence
 
 from rendezvous.cause.table import BY_ID
 from rendezvous.proof.interfaces import words_of_odd
-from rendezvous.run import departures, events, restarts, stalls
+from rendezvous.run import departures, events, fences, restarts, stalls
+from rendezvous.run.arming import go_if_ready
+from rendezvous.run.ends import words_of_exit
 from rendezvous.run.first_cause import FirstCause, first_cause
-from rendezvous.run.gathering import before_go_failed
+from rendezvous.run.gathering import before_go_failed, worker_run_is_over
 from rendezvous.run.leases import Leases
 from rendezvous.run.moves import Outcome, begin_stop, failure, finish
 from rendezvous.run.phases import Awaits
-from rendezvous.run.state import OVER, Run, Slot, who, words_of_exit
+from rendezvous.run.replacing import refill
+from rendezvous.run.state import OVER, Run, Slot, who
 from rendezvous.wire.errors import PREEMPTED_HINT, Cause, ExitCode
 from rendezvous.wire.run import NodeState, Phase, Result
 from rendezvous.wire.words import listed
@@ -26,6 +29,7 @@ def unheard(run: Run, now: float, leases: Leases) -> list[Slot]:
     return [
         slot
         for slot in run.members()
+        if slot.its_node.state is not NodeState.STANDBY
         if leases.is_unheard(key := (slot.index, slot.its_node.incarnation))
         or leases.silent_seconds(key, now) >= since_stop
     ]
@@ -50,10 +54,14 @@ def exited(run: Run, event: events.Exited, now: float) -> Outcome:
         words = report.message or f"its agent ended with code {report.exit_code}"
         why = before_go_failed(run, slot, words, Cause.AGENT_FAILED, now, report)
         return Outcome(why, slot.index)
+    if node.state is NodeState.STANDBY:
+        why = report.message or f"its agent ended with code {report.exit_code}"
+        return Outcome(_standby_lost(run, slot, why, now), slot.index)
     node.state, node.exit, node.ended_at = NodeState.EXITED, report, now
     run.waiting_for.discard(slot.index)
     reason = f"{who(slot)} {words_of_exit(report)}"
     failed = report.exit_code != 0 and not (report.stopped and run.stop)
+    failed |= report.fenced and not run.stop
     if failed:
         node.failed_at = now - report.age_seconds
         begin_stop(run, now)
@@ -187,22 +195,37 @@ def left(run: Run, event: events.Left, now: float) -> Outcome:
     over = run.phase is Phase.FINISHED or node.state in OVER
     if over:
         node.state = NodeState.LEFT
-        return Outcome(f"{name} has left", slot.index, usual=True)
-    reason = _node_lost(run, slot, "its agent left before the end", 0.0, now)
+        fences.has_gone(run, slot.index, event.incarnation)
+        then = go_if_ready(run, now)
+        return Outcome(f"{name} has left{then}", slot.index, usual=not then)
+    reason = _node_lost(run, slot, "its agent left before the end", now)
     return Outcome(reason, slot.index)
 
 
 def lost(run: Run, event: events.Lost, now: float) -> Outcome:
     """Before the go the node is replaced or spared; after it the run ends."""
     slot = run.slots[event.slot]
-    return Outcome(_node_lost(run, slot, event.reason, event.silent_seconds, now), slot.index)
+    if not event.closed and not worker_run_is_over(slot):
+        slot.its_node.silent_since = now - event.silent_seconds
+    return Outcome(_node_lost(run, slot, event.reason, now, event.silent_seconds), slot.index)
 
 
-def _node_lost(run: Run, slot: Slot, why: str, silent: float, now: float) -> str:
+def _standby_lost(run: Run, slot: Slot, why: str, now: float) -> str:
+    """No program ran on it: those of the others go on."""
+    name, slot.problem = who(slot), why
+    how = refill(run, slot, now)
+    return f"{name}, which stood by, was lost: {why}" + (f"; {how}" if how else "")
+
+
+def _node_lost(run: Run, slot: Slot, why: str, now: float, silent: float = 0.0) -> str:
     node = slot.its_node
     if node.state is NodeState.RELEASED:
         node.state = NodeState.LEFT
-        return f"{who(slot)}, which was released, has left: {why}"
+        if node.silent_since is None:
+            fences.has_gone(run, slot.index, node.incarnation)
+        return f"{who(slot)}, which was released, has left: {why}{go_if_ready(run, now)}"
+    if node.state is NodeState.STANDBY and run.phase is Phase.RUNNING:
+        return _standby_lost(run, slot, why, now)
     ended = node.state is NodeState.EXITED
     if run.rules.is_forming:
         return before_go_failed(run, slot, why, Cause.NODE_LOST, now)

@@ -3,7 +3,8 @@
 Rank rules: slot 0 is rank 0. A requested rank is honoured. The others follow in a stable topology
 order: nodes of one subnet stand together (slot 0's subnet first), within it in natural order of the
 hostname, then by slot. With min:max the ranks are closed up in that order. When the programs start
-again, each slot keeps its rank.
+again, each slot keeps its rank; a node in another slot than a lost one's has the lowest that is
+free.
 """
 
 from __future__ import annotations
@@ -58,19 +59,31 @@ def make_table(
     rdma: RdmaExpectation,
     master_port: int,
     former: Mapping[int, int],
+    *,
+    of_generations: bool = False,
 ) -> EndpointTable:
-    """The table of an epoch, rows in order of rank; the master is rank 0."""
+    """The table of an epoch, rows in order of rank; the master is rank 0.
+
+    Of a run that outlives its nodes, the MACs of the rows are those `of_generations`.
+    """
     chosen = {join.slot: network.members[join.slot] for join in joins}
     ranks = assign_ranks(joins, chosen, former)
     rows = [
-        join.row(chosen[join.slot], ranks[join.slot], rdma.hcas.get(join.slot, ()))
+        join.row(
+            chosen[join.slot],
+            ranks[join.slot],
+            rdma.hcas.get(join.slot, ()),
+            of_generation=of_generations,
+        )
         for join in joins
     ]
     rows.sort(key=lambda row: row.rank)
+    generations = {join.slot: join.generation for join in joins}
     return EndpointTable(
         run=run,
         launch_id=launch_id,
         epoch=epoch,
+        generations=[generations[row.slot] for row in rows] if of_generations else [],
         master_address=rows[0].address,
         master_port=master_port,
         network=network.words,

@@ -44,6 +44,7 @@ class LeftOut:
 
 
 NOT_NEEDED = LeftOut(None, "it is not needed: enough other nodes have joined")
+STANDS_BY = LeftOut(None, "it stands by: the run has all the nodes that it needs now")
 
 
 @frozen
@@ -55,6 +56,23 @@ class Departure:
     words: str
 
 
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """When the program of a node that is gone has ended for certain.
+
+    Attributes:
+        generation: Of its worker run: once its scheduler says that it is over, nothing is left.
+        until: By then it has ended itself.
+        holds: The next programs wait for it: nothing else shows that it has ended.
+    """
+
+    slot: int
+    incarnation: int
+    generation: int
+    until: float
+    holds: bool
+
+
 @dataclass(slots=True)
 class Node:
     """One incarnation in its slot.
@@ -63,6 +81,7 @@ class Node:
         reported: The last epoch whose end it has told.
         departure: What it has said of its departure, if it will go.
         quiet_since: Since when nothing moves on it, as it has said; None: something does.
+        silent_since: Of one that was lost: when it was last heard of; None: it is known to be gone.
     """
 
     incarnation: int
@@ -76,6 +95,7 @@ class Node:
     reported: int = -1
     departure: Departure | None = None
     quiet_since: float | None = None
+    silent_since: float | None = None
 
 
 @dataclass(slots=True)
@@ -127,11 +147,13 @@ class Probing:
     Attributes:
         number: The place of the class that is being proven, in the order of preference.
         listening: The slots whose nodes answer probes, in order.
+        fresh: Those of which pairs are not proven yet; None: of all.
         reports: What was said so far.
     """
 
     number: int
     listening: list[int]
+    fresh: list[int] | None = None
     reports: dict[int, list[PairProbe]] = field(default_factory=dict)
 
 
@@ -184,6 +206,10 @@ class Starts:
         stalled: How many epochs in a row have not got beyond `progress`.
         progress: The highest step that a program has reported.
         sick: The slot whose device ended the last of them; None: none did.
+        replaced: How many lost nodes have another one in their place.
+        resubmitted: How many worker runs were submitted again, or are awaited again, for them.
+        fences: Of nodes that are gone: until when something of them may run.
+        proven: Of the slots that have all proven each other: incarnation and address.
     """
 
     went_at: float | None = None
@@ -200,6 +226,10 @@ class Starts:
     stalled: int = 0
     progress: int | None = None
     sick: int | None = None
+    replaced: int = 0
+    resubmitted: int = 0
+    fences: list[Fence] = field(default_factory=list)
+    proven: dict[int, tuple[int, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,9 +310,16 @@ class Run:
         return [slot for row in rows if (slot := self.slots[row.slot]).node is not None]
 
     def may_come(self, slot_index: int) -> bool:
-        """Whether a slot may still be filled: once programs have started, one of their table."""
+        """Whether a slot may still be filled: once programs have started, one of their table, or
+        one that is awaited in the place of a node that was lost."""
         is_out = bool(self.starts.ranks) and slot_index not in self.starts.ranks
+        is_out &= not self.spec.outlives_nodes
         return not (is_out or self.slots[slot_index].given_up)
+
+    def needs(self, slot_index: int) -> bool:
+        """Whether no table can be without this slot."""
+        stays = not self.starts.ranks or not self.spec.outlives_nodes or self.spec.local_node
+        return slot_index == 0 and stays
 
     def with_left_out(self, left_out: dict[int, LeftOut]) -> Run:
         """What the run would be if the table went without these nodes; this one stays as it is."""
@@ -290,11 +327,11 @@ class Run:
 
     def can_go_without(self, guilty: Collection[int]) -> bool:
         """Whether enough others take part without these nodes, slot 0 among them; programs that
-        start again do so on the same nodes."""
-        if self.starts.ended:
+        start again do so on the same nodes, unless their run outlives a node."""
+        if self.starts.ended and not self.spec.outlives_nodes:
             return False
         enough = len(self.taking_part()) - len(guilty) >= self.spec.min_nodes
-        return bool(guilty) and 0 not in guilty and enough
+        return bool(guilty) and not any(map(self.needs, guilty)) and enough
 
     def hostnames(self) -> dict[int, str]:
         """The hostname of every slot that has a node."""
@@ -349,10 +386,16 @@ class Run:
     def restart_facts(self) -> RestartFacts | None:
         """What programs may know of those before them; None: they start once."""
         starts, most = self.starts, self.spec.limits.max_restarts
-        if not most and not starts.ended:
+        outlives = self.spec.outlives_nodes
+        if not most and not starts.ended and not outlives:
             return None
-        last = printable(starts.ended[-1].message, 600) if starts.ended else ""
-        return RestartFacts(restarts=starts.used, max_restarts=most, last_failure=last)
+        return RestartFacts(
+            restarts=starts.used,
+            max_restarts=most,
+            replacements=starts.replaced,
+            last_failure=printable(starts.ended[-1].message, 600) if starts.ended else "",
+            outlives_nodes=outlives,
+        )
 
 
 def says_command(slot: Slot) -> bool:
@@ -399,44 +442,8 @@ def nnodes_text(spec: RunSpec) -> str:
 
 
 def nodes_text(spec: RunSpec) -> str:
-    """`1 node`, `4 nodes`, or `4 nodes and 1 spare`."""
-    spares = f" and {spec.spares} spare{'s' * (spec.spares > 1)}" if spec.spares else ""
-    return f"{nnodes_text(spec)} node{'s' * (spec.max_nodes > 1)}{spares}"
-
-
-def words_of_exit(report: ExitReport) -> str:
-    """The end of a node's program, as a phrase that follows the node's name."""
-    code = report.exit_code
-    if report.stopped:
-        return f"was stopped (exit code {code})"
-    if code == 0:
-        return "ended with exit code 0"
-    if report.by_agent and report.message:
-        return f"failed: {report.message}"
-    words = f"failed: {words_of_end(code, report.worker_rank)}"
-    return f"{words}; {report.message}" if report.message else words
-
-
-def words_of_end(code: int, rank: int | None) -> str:
-    """A rank's end, or (None) that of a node's program."""
-    name = "the program" if rank is None else f"rank {rank}"
-    signal = f" (signal {code - 128})" if 128 < code <= 192 else ""
-    return f"{name} ended with exit code {code}{signal}"
-
-
-def words_of_failure(slot: Slot) -> str:
-    """A node that failed after the go, and how."""
-    report = slot.its_node.exit
-    if report is None:
-        return f"{who(slot)} was lost: {slot.problem}"
-    return f"{who(slot)} {words_of_exit(report)}"
-
-
-def first_failed(run: Run) -> Slot | None:
-    """The slot whose node failed first after the go: by age, whoever was heard of first."""
-    found = [
-        (slot.node.failed_at, slot.index)
-        for slot in run.slots
-        if slot.node is not None and slot.node.failed_at is not None
-    ]
-    return run.slots[min(found)[1]] if found else None
+    """`1 node`, `4 nodes`, `4 nodes and 1 spare`, or `4 nodes, 1 spare and 2 standbys`."""
+    parts = [f"{nnodes_text(spec)} node{'s' * (spec.max_nodes > 1)}"]
+    more = (spec.spares, "spare"), (spec.standby, "standby")
+    parts += [f"{count} {name}{'s' * (count > 1)}" for count, name in more if count]
+    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))

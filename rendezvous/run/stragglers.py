@@ -19,7 +19,7 @@ def watched_epoch(run: Run) -> int:
     """The epoch whose programs run, and whose nodes can all tell when they called; -1: none."""
     if run.phase is not Phase.RUNNING or run.stop or run.departure is not None:
         return -1
-    nodes = [slot.its_node for slot in run.members()]
+    nodes = [slot.its_node for slot in run.taking_part()]
     return run.epoch if nodes and all(node.join.reports_pace for node in nodes) else -1
 
 

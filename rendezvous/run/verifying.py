@@ -14,13 +14,16 @@ from rendezvous.proof.networks import NetworkClass, Unreachable, classes_of, giv
 from rendezvous.run import events
 from rendezvous.run.arming import seal_table, with_surplus
 from rendezvous.run.moves import Outcome, enter, failure, finish, gather_again
+from rendezvous.run.replacing import give_up, outlives, why_not
 from rendezvous.run.rounds import (
     count_pairs,
     failing,
+    fresh_on,
     joins_of,
     kept_rounds,
     measured,
     planned_pairs,
+    proven_on,
     words_of_failing,
 )
 from rendezvous.run.state import LeftOut, Probing, Run, names_of, who
@@ -61,6 +64,13 @@ class GatherMore:
 
 
 @frozen
+class Replace:
+    """Have others come in the place of these nodes: the run outlives them."""
+
+    guilty: dict[int, LeftOut]
+
+
+@frozen
 class Plan:
     """What follows once the nodes have said what they were asked.
 
@@ -70,7 +80,7 @@ class Plan:
         left_out: The nodes that the table goes without for it, told of in groups.
     """
 
-    step: Verify | Probe | Seal | GatherMore | Result
+    step: Verify | Probe | Seal | Replace | GatherMore | Result
     findings: list[Finding]
     left_out: tuple[dict[int, LeftOut], ...] = ()
 
@@ -94,10 +104,14 @@ def plan_checks(run: Run, now: float) -> Plan:
             if not then.can_go_without(guilty):
                 if _others_may_come(then, guilty, now):
                     return Plan(GatherMore(failed), findings)
+                if _may_replace(then, guilty):
+                    return Plan(Replace(guilty), findings, told)
                 return Plan(_failed_checks(run, failed), findings, told)
         elif isinstance(classes, Unreachable):
             why = LeftOut(Cause.VERIFICATION_FAILED, classes.reason)
             guilty = dict.fromkeys(classes.slots, why)
+            if not then.can_go_without(guilty) and _may_replace(then, guilty):
+                return Plan(Replace(guilty), findings, told)
             if not then.can_go_without(guilty):
                 return Plan(_unreachable(run, classes), findings, told)
         else:
@@ -117,12 +131,16 @@ def plan_after_round(run: Run, now: float) -> Plan:
     if number + 1 < len(attempt.classes) and in_time:
         return Plan(Probe(number + 1), attempt.findings)
     rounds = attempt.rounds[-(number + 1) :]
-    guilty = [to_release(tried) for tried in rounds]
+    known = [] if probing.fresh is None else sorted(set(tried.slots).difference(probing.fresh))
+    guilty = [to_release(tried, known) for tried in rounds]
     number = min(range(len(rounds)), key=lambda number: len(guilty[number]))
-    if run.can_go_without(guilty[number]):
-        why = why_released(rounds[number], joins_of(run), attempt.classes)
+    may_go, may_replace = run.can_go_without(guilty[number]), _may_replace(run, guilty[number])
+    if may_go or may_replace:
+        why = why_released(rounds[number], joins_of(run), attempt.classes, known)
         cause = Cause.VERIFICATION_FAILED
         left_out = {slot: LeftOut(cause, words) for slot, words in why.items()}
+        if not may_go:
+            return Plan(Replace(left_out), attempt.findings)
         return plan_table(run, number, rounds[number], left_out)
     blamed = blame(rounds, joins_of(run), attempt.classes)
     return Plan(_unreachable(run, blamed), attempt.findings + measured(run, rounds[-1]))
@@ -142,8 +160,15 @@ def plan_table(
         return Plan(Seal(number), findings, told)
     guilty = _guilty(run, failed)
     if not then.can_go_without(guilty):
+        if _may_replace(then, guilty):
+            return Plan(Replace(guilty), findings, told)
         return Plan(_failed_checks(run, failed), findings, told)
     return Plan(Seal(number), findings, (*told, guilty))
+
+
+def _may_replace(run: Run, guilty: Collection[int]) -> bool:
+    """Whether programs have started, and the run can go on without these once others have come."""
+    return outlives(run) and bool(guilty) and not why_not(run, guilty)
 
 
 def _guilty(run: Run, failed: Collection[Finding]) -> dict[int, LeftOut]:
@@ -184,7 +209,7 @@ def carry_out(run: Run, plan: Plan, now: float) -> str:
     match plan.step:
         case Verify(classes=classes):
             attempt.classes, attempt.verifying_since = classes, now
-            if run.spec.verify:
+            if run.spec.verify and fresh_on(run, classes[0]) != []:
                 _begin_round(run, now, 0)
                 return said
             run.epoch += 1
@@ -196,9 +221,13 @@ def carry_out(run: Run, plan: Plan, now: float) -> str:
         case Seal(number=number):
             attempt.rounds = kept_rounds(run)
             attempt.network, attempt.probing = attempt.classes[number], None
+            if run.spec.outlives_nodes and run.spec.verify:
+                run.starts.proven = proven_on(run, attempt.network)
             attempt.left_out = with_surplus(run)
             seal_table(run, now, None)
             words = f"the table is sealed on {attempt.network.words}"
+        case Replace(guilty=guilty):
+            words = give_up(run, guilty, now)
         case GatherMore(failed=failed):
             gather_again(run, now, enough_since=now)
             told = words_of_failing(failed, run.hostnames())
@@ -219,7 +248,7 @@ def _begin_round(run: Run, now: float, number: int) -> None:
     """Have the addresses of a class probed: an epoch of its own."""
     listening = [join.slot for join in joins_of(run) if join.probe_port is not None]
     run.epoch += 1
-    run.attempt.probing = Probing(number, listening)
+    run.attempt.probing = Probing(number, listening, fresh_on(run, run.attempt.classes[number]))
     for slot in run.taking_part():
         slot.its_node.state = NodeState.JOINED
     enter(run, Phase.VERIFYING, now)
@@ -232,7 +261,7 @@ def probed(run: Run, event: events.Probed, now: float) -> Outcome:
     run.waiting_for.discard(slot.index)
     probing = run.attempt.probing
     assert probing is not None
-    pairs = planned_pairs(probing.listening, slot.index, run.epoch, event.report.pairs)
+    pairs = planned_pairs(probing, slot.index, run.epoch, event.report.pairs)
     probing.reports[slot.index] = pairs
     failed = [pair for pair in pairs if pair.outcome != "ok"]
     reason = f"{who(slot)} {'verified its peers' if run.spec.slots > 1 else 'is verified'}"

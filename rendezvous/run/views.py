@@ -6,23 +6,24 @@ import math
 import zlib
 from collections.abc import Mapping, Sequence
 
-from rendezvous.run import stalls, stragglers
+from rendezvous.run import fences, stalls, stragglers
 from rendezvous.run.departures import notice_of
+from rendezvous.run.ends import first_failed, words_of_failure
 from rendezvous.run.events import Event, Progressed, SlotChanged
 from rendezvous.run.leases import Leases
 from rendezvous.run.moves import Outcome
 from rendezvous.run.phases import Awaits
+from rendezvous.run.places import is_awaited, standbys
+from rendezvous.run.replacing import outlives
 from rendezvous.run.rounds import plan_of
 from rendezvous.run.state import (
     GONE,
     Departure,
     Run,
     Slot,
-    first_failed,
     names_of,
     nodes_text,
     who,
-    words_of_failure,
 )
 from rendezvous.wire.run import EventLine, NodeState, Phase, RunStatus, SlotState, SlotStatus
 from rendezvous.wire.watch import NodeView
@@ -51,6 +52,7 @@ def node_view(run: Run, now: float, poll_seconds: float) -> NodeView:
         table=run.table if run.rules.shows == "table" else None,
         released=_released(run),
         why_released=_why_released(run),
+        retired=_retired(run),
         stop=run.stop,
         result=run.result.model_copy(update={"epochs": []}) if run.result else None,
         poll_seconds=poll_seconds,
@@ -63,7 +65,8 @@ def _released(run: Run) -> list[int]:
     """The slots whose nodes the table goes without; of a run that has ended, those that it went
     without: of one that ended before the go every node was a part."""
     if run.phase is not Phase.FINISHED:
-        return sorted(run.attempt.left_out)
+        by = {slot.index for slot in standbys(run)} if run.phase is Phase.RUNNING else set()
+        return sorted(run.attempt.left_out.keys() - by)
     nodes = {index: run.slots[index].node for index in sorted(run.attempt.left_out)}
     return [i for i, node in nodes.items() if node and node.state is NodeState.RELEASED]
 
@@ -71,7 +74,16 @@ def _released(run: Run) -> list[int]:
 def _why_released(run: Run) -> dict[int, str]:
     """Of the nodes that the table goes without for a cause: what it is."""
     found = [(slot, why.words) for slot, why in run.attempt.left_out.items() if why.cause]
+    found += [(slot, run.slots[slot].problem) for slot in _retired(run)]
     return {slot: printable(words, 600) for slot, words in sorted(found)[:_MOST_CAUSES]}
+
+
+def _retired(run: Run) -> list[int]:
+    """The slots whose nodes a run that outlives its nodes needs no more."""
+    if not outlives(run):
+        return []
+    nodes = ((slot.index, slot.node) for slot in run.slots)
+    return [i for i, node in nodes if node is not None and node.state is NodeState.RELEASED]
 
 
 def reason_and_topic(run: Run, now: float, trouble: str = "") -> tuple[str, int]:
@@ -103,12 +115,26 @@ def reason(run: Run, now: float, trouble: str = "", *, times: bool = True) -> st
 
 
 def _reason_reporting(run: Run, now: float, times: bool) -> str:
+    if not run.waiting_for:
+        return _reason_fenced(run, now, times)
     task = run.task
     probing = run.attempt.probing
     if probing is not None and probing.number > 0:
         classes, number = run.attempt.classes, probing.number
         task += f" ({classes[number].words}: network {number + 1} of {len(classes)})"
     return f"waiting for {names_of(run, run.waiting_for, 3)} to {task}{_left(run, now, times)}"
+
+
+def _reason_fenced(run: Run, now: float, times: bool) -> str:
+    """All nodes are ready, and something may run that a lost one had started."""
+    held = fences.holding(run)
+    slots = slots_text(sorted({one.slot for one in held}))
+    left = max((one.until for one in held), default=now) - now
+    seconds = f", {max(0.0, left):.0f} s left" if times else ""
+    return (
+        f"all nodes are ready; waiting until nothing runs any more on the lost node of {slots}"
+        f"{seconds}"
+    )
 
 
 def _reason_running(run: Run, now: float, times: bool) -> str:
@@ -291,16 +317,21 @@ def run_status(
         min_nodes=run.spec.min_nodes,
         max_nodes=run.spec.max_nodes,
         spares=run.spec.spares,
+        standby=run.spec.standby,
+        on_node_loss=run.spec.on_node_loss,
         elapsed_seconds=(now if run.finished_at is None else run.finished_at) - run.created_at,
         remaining_seconds=remaining_seconds(run, now),
         digest=run.digest,
-        slots=[_slot_status(slot, now, leases, sealed) for slot in run.slots] if slots else [],
+        slots=[_slot_status(run, slot, now, leases, sealed) for slot in run.slots] if slots else [],
         result=run.result,
         everyone_left=everyone_left(run),
         ending=bool(late_to_end(run, now)),
         stall=_stall(run, now),
         restarts=run.starts.used,
         max_restarts=run.spec.limits.max_restarts,
+        replacements=run.starts.replaced,
+        resubmitted=run.starts.resubmitted,
+        max_replacements=run.spec.limits.max_replacements,
         ended=run.starts.ended,
         untold=list(untold),
     )
@@ -314,7 +345,9 @@ def _stall(run: Run, now: float) -> str:
     return f"{words.removeprefix('; ')}{hint}"
 
 
-def _slot_status(slot: Slot, now: float, leases: Leases, sealed: Mapping[int, str]) -> SlotStatus:
+def _slot_status(
+    run: Run, slot: Slot, now: float, leases: Leases, sealed: Mapping[int, str]
+) -> SlotStatus:
     node, silent = slot.node, None
     if (alive := slot.live_node()) is not None:
         silent = round(leases.silent_seconds((slot.index, alive.incarnation), now), 1)
@@ -338,4 +371,6 @@ def _slot_status(slot: Slot, now: float, leases: Leases, sealed: Mapping[int, st
         problem=slot.problem,
         progress=node.progress if node else "",
         silent_seconds=silent,
+        awaited=outlives(run) and run.result is None and is_awaited(slot),
+        fenced=outlives(run) and fences.is_fenced(run, slot),
     )

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from rendezvous.run.leases import Key
+from rendezvous.run.replacing import is_given_up
 from rendezvous.run.state import Run
 from rendezvous.server.live_run import LiveRun
 from rendezvous.server.tenants import Tenants
@@ -119,6 +120,8 @@ class Access:
             )
         elif shown.kind not in _MAY[scope]:
             raise Forbidden(f"a {shown.kind} credential {_REFUSALS[scope]}")
+        elif shown.kind == "node":
+            _refuse_fenced(live.run, shown)
         return live
 
     def _knows(self, live: LiveRun, shown: Credential) -> bool:
@@ -162,12 +165,7 @@ class Access:
             raise Unauthorized(f"this credential does not belong to a node of run '{name}'")
         if shown.slot != slot:
             raise Forbidden(f"a node of slot {shown.slot} cannot act for slot {slot}")
-        node = live.run.slots[slot].node
-        if node is None or node.incarnation != shown.number:
-            raise Fenced(
-                f"slot {slot}: incarnation {shown.number} has been replaced",
-                hint="a newer worker run has this slot, or the slot was given up",
-            )
+        _refuse_fenced(live.run, shown)
         return live
 
     def node_credential(self, live: LiveRun, slot: int, incarnation: int) -> Credential:
@@ -195,6 +193,18 @@ class Access:
         if not 1 <= shown.number <= run.slots[shown.slot].incarnations:
             return False
         return hmac.compare_digest(self._secret(live, (shown.slot, shown.number)), shown.secret)
+
+
+def _refuse_fenced(run: Run, shown: Credential) -> None:
+    """Raise Fenced for any but the present incarnation of a slot, for ever."""
+    slot = run.slots[shown.slot]
+    is_present = slot.node is not None and slot.node.incarnation == shown.number
+    if is_present and not is_given_up(run, slot):
+        return
+    raise Fenced(
+        f"slot {slot.index}: incarnation {shown.number} has been replaced",
+        hint="a newer worker run has this slot, or the slot was given up",
+    )
 
 
 def is_of_launch(spec: RunSpec, run: str, shown: Credential) -> bool:

@@ -13,15 +13,12 @@ from rendezvous.run import events
 from rendezvous.run.admission import (
     decide_cancel,
     decide_drain,
-    decide_join,
-    decide_mismatch,
-    decide_refusal,
     decide_report,
     decide_restart,
     decide_slot,
-    refuse_other_version,
 )
 from rendezvous.run.events import Event
+from rendezvous.run.joins import decide_join, decide_mismatch, decide_refusal, refuse_other_version
 from rendezvous.run.leases import DOUBT_SWEEPS, SWEEP_SECONDS, Key
 from rendezvous.server.access import Access
 from rendezvous.server.journal import Journal
@@ -267,6 +264,9 @@ class Service:
             nnodes=run.spec.max_nodes,
             join_timeout_seconds=run.spec.limits.join_timeout_seconds,
             arm_timeout_seconds=run.spec.limits.arm_timeout_seconds,
+            fence_timeout_seconds=(
+                run.spec.limits.fence_timeout_seconds if run.spec.outlives_nodes else None
+            ),
             **_TAKES,
         )
 

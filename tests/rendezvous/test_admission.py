@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rendezvous.run.admission import decide_mismatch, refuse_other_version
+from rendezvous.run.joins import decide_mismatch, refuse_other_version
 from rendezvous.run.events import Refused
 from rendezvous.wire.errors import Fenced, Mismatch
 from rendezvous.wire.node import Facts, Job

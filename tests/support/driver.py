@@ -12,14 +12,12 @@ from rendezvous.run import events
 from rendezvous.run.admission import (
     decide_cancel,
     decide_drain,
-    decide_join,
-    decide_mismatch,
-    decide_refusal,
     decide_report,
     decide_restart,
     decide_slot,
 )
 from rendezvous.run.events import Event
+from rendezvous.run.joins import decide_join, decide_mismatch, decide_refusal
 from rendezvous.run.leases import SWEEP_SECONDS, Leases, poll_seconds
 from rendezvous.run.moves import Outcome
 from rendezvous.run.protocol import apply, due

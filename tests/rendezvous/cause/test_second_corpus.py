@@ -15,7 +15,7 @@ from rendezvous.cause.clues import Line, find_clues
 from rendezvous.cause.judge import judge
 from rendezvous.cause.seen import NodeSeen, ended_by_itself
 from rendezvous.cause.sentences import sentence_of
-from rendezvous.run.state import words_of_end
+from rendezvous.run.ends import words_of_end
 from tests.causes import fourth_ends, second_ends, third_ends
 from tests.causes.second import Fault
 from tests.causes.second_record import OUTPUTS, marks_of, output_of, read, seen_of

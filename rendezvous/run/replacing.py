@@ -1,0 +1,89 @@
+"""A node that is lost once programs have started is replaced, or gone without. Pure.
+
+A standby takes its place, or its worker run is submitted again, as often as `max_replacements`
+allows. Which of the nodes make the next table is seen when they gather: those that stay first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from rendezvous.run.moves import gather_again
+from rendezvous.run.places import may_be_there, standbys, there, vacate
+from rendezvous.run.state import DEAD_SUBMISSIONS, LeftOut, Run, Slot, names_of, nnodes_text, who
+from rendezvous.wire.run import NodeState
+from rendezvous.wire.words import listed
+
+
+def outlives(run: Run) -> bool:
+    """Whether programs have started in a run that may go on after a node's loss."""
+    return run.spec.outlives_nodes and bool(run.starts.ranks)
+
+
+def is_given_up(run: Run, slot: Slot) -> bool:
+    """Whether the node in the slot was lost, and the run is about to go on without it."""
+    lost = slot.node is not None and slot.node.state is NodeState.LOST
+    return lost and run.result is None and outlives(run)
+
+
+def why_not(run: Run, lost: Collection[int]) -> str:
+    """Why the run cannot go on without the nodes of these slots; empty where it can."""
+    spec, starts = run.spec, run.starts
+    if any(map(run.needs, lost)):
+        return "the node of slot 0 is the launcher's own, which no other node can replace"
+    missing = {index for index in lost if index in run.missing}
+    gone = {slot.index for slot in there(run)} & set(lost) - missing
+    left = may_be_there(run) - len(gone) - sum(map(run.may_come, missing))
+    most = spec.limits.max_replacements
+    again = min(len(lost), most - starts.resubmitted) if spec.on_node_loss == "replace" else 0
+    if left + again >= spec.min_nodes:
+        return ""
+    count = f"{left} node{'s' * (left != 1)} would be left of {nnodes_text(spec)}"
+    if spec.on_node_loss == "shrink":
+        return count
+    used = f"replacement {most} of {most} is used up" if most else "--max-replacements is 0"
+    return f"{count}, and {used}"
+
+
+def refill(run: Run, slot: Slot, now: float) -> str:
+    """Vacate the slot of a node that is lost. Returns how it is filled again, in words; empty where
+    it is not."""
+    limits, node = run.spec.limits, slot.node
+    newer = node is not None and node.join.generation < slot.generation
+    on_its_way = slot.wanted > slot.generation or (newer and slot.state not in DEAD_SUBMISSIONS)
+    vacate(run, slot, now)
+    if on_its_way:
+        return f"its generation {slot.wanted} is on its way"
+    is_left = run.starts.resubmitted < limits.max_replacements
+    if run.spec.on_node_loss != "replace" or not is_left or run.needs(slot.index):
+        slot.given_up = True
+        return ""
+    slot.given_up = False
+    run.starts.resubmitted += 1
+    count = f"replacement {run.starts.resubmitted} of {limits.max_replacements}"
+    if not run.spec.managed:
+        return f"the run waits for slot {slot.index}, which its platform may start again ({count})"
+    slot.wanted = slot.generation + 1
+    return f"slot {slot.index} is submitted again as generation {slot.wanted} ({count})"
+
+
+def give_up(run: Run, guilty: Mapping[int, LeftOut], now: float) -> str:
+    """Release nodes that cannot take part, have others come in their places, and gather again."""
+    for index, why in guilty.items():
+        slot = run.slots[index]
+        slot.its_node.state, slot.problem = NodeState.RELEASED, why.words
+    gather_again(run, now)
+    said = [refill(run, run.slots[index], now) for index in guilty]
+    return "; ".join(filter(None, said)) or f"the run goes on without {names_of(run, guilty)}"
+
+
+def plan_words(run: Run, lost: Sequence[Slot]) -> str:
+    """How the run goes on without these nodes, as a sentence says it."""
+    names = listed([who(slot) for slot in lost])
+    ready = [slot for slot in standbys(run) if slot not in lost][: len(lost)]
+    if ready:
+        words = f"{listed([who(slot) for slot in ready])}, which stood by, "
+        return f"{words}take{'s' * (len(ready) == 1)} the place of {names}"
+    if run.spec.on_node_loss == "shrink":
+        return f"the run goes on without {names}"
+    return f"{names} {'is' if len(lost) == 1 else 'are'} replaced"
