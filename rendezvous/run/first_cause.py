@@ -69,7 +69,7 @@ class FirstCause:
     def words(self) -> str:
         """Who failed, how, and why: the beginning of the last line."""
         cause, report, clause = self.judged.cause, self.report, self.said.clause
-        if report is None or report.by_agent:
+        if report is None or report.by_agent or report.fenced:
             return f"{words_of_failure(self.failed)}{clause and f'; {clause}'}"
         more = f"; {report.message}" if report.message else ""
         if self.judged.blames and cause.code is None:

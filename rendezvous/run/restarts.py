@@ -356,7 +356,8 @@ def _end_of(run: Run, step: Again, found: FirstCause | None, seconds: float) -> 
         return end.model_copy(update=departures.end_of(run, step.gone[0]))
     if found is None or (found.report is None and not step.gone):
         return stalls.end_of(run, end)
-    code = Cause.NODE_LOST if step.gone else Cause.PROGRAM_FAILED
+    is_loss = step.gone or (found.report is not None and found.report.fenced)
+    code = Cause.NODE_LOST if is_loss else Cause.PROGRAM_FAILED
     return _with_cause(end, found).model_copy(update={"code": code})
 
 
