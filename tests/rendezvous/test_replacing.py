@@ -505,10 +505,10 @@ def test_a_newcomer_that_reaches_nobody_is_replaced_and_not_those_that_stay() ->
 def test_a_node_lost_in_a_pause_does_not_shorten_it() -> None:
     drive = elastic(3, max_restarts=4)
     for _ in range(3):
+        drive.wait(1.25)
         go_on(drive).wait(31)
         drive.exit(0, 1)
         stopped(drive, 1, 2)
-        drive.wait(1.25)
     assert drive.phase is Phase.RESTARTING
     lose(drive, 1)
     assert drive.phase is Phase.RESTARTING
