@@ -83,7 +83,7 @@ def make_table(
         run=run,
         launch_id=launch_id,
         epoch=epoch,
-        generations=[generations[row.slot] for row in rows] if of_generations else [],
+        generations=[generations[row.slot] for row in rows] if of_generations else None,
         master_address=rows[0].address,
         master_port=master_port,
         network=network.words,

@@ -58,8 +58,8 @@ class EndpointTable(Wire):
     """
 
     epoch: int
-    generations: list[int] = Field(
-        [], description="By row; the MACs of the rows cover them. Empty: the MACs do not."
+    generations: list[int] | None = Field(
+        None, description="By row, where the MACs of the rows cover them."
     )
     launch_id: str
     master_address: str
@@ -92,9 +92,8 @@ class EndpointTable(Wire):
 
         That is how it is written anyway, but for letters beyond ASCII.
         """
-        left_out = None if self.generations else {"generations"}
-        written = self.model_dump_json(exclude=left_out).encode()
-        return written if written.isascii() else canonical_json(self.model_dump(exclude=left_out))
+        written = self.model_dump_json(exclude_none=True).encode()
+        return written if written.isascii() else canonical_json(self.model_dump(exclude_none=True))
 
     def digest(self) -> str:
         """SHA-256 of the canonical form, lower-case hex."""
