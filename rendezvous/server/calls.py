@@ -23,7 +23,6 @@ from rendezvous.wire.look import LookCall
 from rendezvous.wire.node import JoinReply
 from rendezvous.wire.pace import ClockReply
 from rendezvous.wire.reports import AckReport, ReportReply
-from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.tenant import TenantList
 from rendezvous.wire.words import printable
 
@@ -124,12 +123,12 @@ async def _event_lines(service: Service, asked: Asked, after: int) -> AsyncItera
         yield b"".join(to_json(line) + b"\n" for line in lines) or b"\n"
 
 
-async def table(service: Service, asked: Asked) -> EndpointTable:
-    """The table that has this digest now; raises NotFound."""
+async def table(service: Service, asked: Asked) -> Body:
+    """The table that has this digest now, in the form of which it is one; raises NotFound."""
     run, digest = asked.live.run, asked.value
     if run.table is None or run.digest != digest:
         raise NotFound(f"run '{run.id}' has no table {printable(digest, 64)} now")
-    return run.table
+    return Body(run.attempt.written)
 
 
 async def curves(service: Service, asked: Asked) -> Body:
