@@ -69,10 +69,12 @@ def test_a_node_offers_all_that_the_registry_must_know_of_it() -> None:
         "requested_rank": 3,
         "job": job,
         "restarts": True,
+        "outlives_nodes": True,
         "reports_pace": True,
     }
     assert made == JoinRequest(**own, **found, **asked)
     assert made.join_id != offer().join_id
+    assert len({candidate.mac, candidate.generation_mac, ""}) == 3
 
 
 @pytest.mark.parametrize("settings", [{"look": "off"}, {"stall": "off"}])

@@ -31,8 +31,8 @@ def row(slot: int, address: str, prefix_length: int = 24) -> TableRow:
     return sealed(replace(made, prefix_length=prefix_length, nproc_per_node=8))
 
 
-def sealed(row: TableRow, key: bytes = KEYS.row_key) -> TableRow:
-    mac = row_mac(row, key, run=KEYS.run, launch_id=KEYS.launch_id)
+def sealed(row: TableRow, key: bytes = KEYS.row_key, generation: int | None = None) -> TableRow:
+    mac = row_mac(row, key, run=KEYS.run, launch_id=KEYS.launch_id, generation=generation)
     return replace(row, mac=mac)
 
 
@@ -43,11 +43,13 @@ def table(*addresses: str, **changes: Any) -> EndpointTable:
     return EndpointTable(**{**ids, "master_address": rows[0].address, "rows": rows, **changes})
 
 
-def problem(given: EndpointTable, nnodes: str | None = "3", former: Any = None) -> str:
+def problem(
+    given: EndpointTable, nnodes: str | None = "3", former: Any = None, **options: Any
+) -> str:
     """What the node of slot 1 says of a table."""
     own = given.row_of_slot(1)
     offered = {own.mac if own else "", "another candidate"}
-    return problem_of(given, join(), offered=offered, nnodes=nnodes, former=former)
+    return problem_of(given, join(), offered=offered, nnodes=nnodes, former=former, **options)
 
 
 @pytest.mark.parametrize(
@@ -171,3 +173,54 @@ def test_a_table_without_a_row_that_this_node_signed_is_refused() -> None:
     assert problem(of_rows(signed()), "1") == words
     assert problem(of_rows(signed(), replace(row(2, "10.0.0.6"), rank=1))) == words
     assert problem_of(table(), join(), offered={"x"}, nnodes="3", former=None) == words
+
+
+# ---- nodes that take each other's places --------------------------------------------------------
+
+
+def replaced(*generations: int, epoch: int = 1, **changes: Any) -> EndpointTable:
+    """A table whose rows are of these worker runs."""
+    bare = table(epoch=epoch)
+    rows = [sealed(row, generation=g) for row, g in zip(bare.rows, generations, strict=True)]
+    made = bare.model_copy(update={"rows": rows, "generations": [*generations]} | changes)
+    return EndpointTable.model_validate_json(made.canonical())
+
+
+UNNAMED = "the table does not name the worker run of each row"
+OLDER = "the table contains an older worker run of slot 2"
+
+
+@pytest.mark.parametrize(
+    ("given", "former", "words"),
+    [
+        (replaced(1, 1, 1), None, ""),
+        (replaced(1, 1, 2, epoch=2), replaced(1, 1, 1), ""),
+        (replaced(1, 1, 2, epoch=2), replaced(1, 1, 2), ""),
+        (replaced(1, 1, 2, epoch=2), table(), ""),
+        # Of one that was replaced nothing comes back, even where it was genuine once.
+        (replaced(1, 1, 1, epoch=2), replaced(1, 1, 2), OLDER),
+        (replaced(3, 1, 4, epoch=2), replaced(2, 1, 5), OLDER),
+        (replaced(1, 1, 1, generations=[1, 1, 2]), None, "the row of slot 2 was not written by"),
+        (replaced(1, 1, 2, rows=table().rows), None, "the row of slot 0 was not written by"),
+        (replaced(1, 1, 2, generations=[1, 1]), None, UNNAMED),
+        (replaced(1, 1, 2, generations=[]), None, UNNAMED),
+        (replaced(1, 1, 2, generations=[1, 1, 2, 1]), None, UNNAMED),
+    ],
+)
+def test_a_worker_run_that_was_replaced_does_not_come_back(
+    given: EndpointTable, former: EndpointTable | None, words: str
+) -> None:
+    for fenced in (False, True):
+        said = problem(given, former=former, of_generations=fenced)
+        assert said.startswith(words) if words else said == ""
+
+
+@pytest.mark.parametrize("former", [None, replaced(1, 1, 2, epoch=0)])
+def test_a_table_as_older_registries_make_it_names_no_worker_run(former: Any) -> None:
+    """It is taken as ever, but in a run that may replace nodes: it could hold a dead one."""
+    older = EndpointTable.model_validate_json(table().canonical())
+    assert b"generations" not in older.canonical()
+    assert problem(older, former=former) == ""
+    assert problem(older, former=former, of_generations=True) == UNNAMED
+    without = replaced(1, 1, 2, generations=None)
+    assert problem(without, former=former) == "the row of slot 0 was not written by its node"

@@ -147,6 +147,7 @@ class Arm(Effect):
         former: The table that this node acknowledged last.
         offered: The MACs of the rows that this node signed.
         restarts: What the program may know of those before it.
+        of_generations: The run may replace its nodes: each row is of a generation.
     """
 
     table: EndpointTable
@@ -154,6 +155,7 @@ class Arm(Effect):
     former: EndpointTable | None
     offered: frozenset[str]
     restarts: RestartFacts = NO_RESTARTS
+    of_generations: bool = False
 
 
 @frozen

@@ -136,6 +136,7 @@ class _Arming:
             offered=self.asked.offered,
             nnodes=self.spec.settings.nnodes,
             former=self.asked.former,
+            of_generations=self.asked.of_generations,
         )
         if problem:
             raise CannotArm("bad_table", problem)

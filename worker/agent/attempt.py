@@ -179,6 +179,7 @@ def _arm_next(turn: Turn) -> None:
         former=turn.node.agreed.table if turn.node.agreed else None,
         offered=turn.node.member.offered,
         restarts=epoch.restarts,
+        of_generations=turn.node.member.fence_timeout is not None,
     )
 
 

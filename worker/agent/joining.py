@@ -59,7 +59,7 @@ def answered(turn: Turn, asked: do.Effect, said: inputs.Input) -> None:
         case do.Connect(), inputs.Connected():
             _connected(turn, said)
         case do.MakeOffer(), inputs.Offered():
-            turn.begin(do.Join, offer=said.offer)
+            _ask(turn, said.offer)
         case do.Join(), inputs.Joined():
             _joined(turn, said, asked.offer)
         case do.Refuse(), _:
@@ -89,20 +89,27 @@ def _connected(turn: Turn, said: inputs.Connected) -> None:
     turn.begin(do.MakeOffer, base=said.base, probe_port=port, limit=OFFER_SECONDS)
 
 
+def _ask(turn: Turn, offer: JoinRequest, *, pause: bool = False) -> None:
+    turn.set(joining=replace(_joining(turn), asked_at=turn.now))
+    turn.begin(do.Join, offer=offer, pause=pause)
+
+
 def _joined(turn: Turn, said: inputs.Joined, offer: JoinRequest) -> None:
-    reply = said.reply
+    reply, known_at = said.reply, _joining(turn).asked_at
     turn.set(
         joining=None,
         member=Member(
-            offered=frozenset(candidate.mac for candidate in offer.candidates),
+            offered=_signed(offer),
             after=reply.seq,
             poll=reply.poll_seconds,
             answered_at=turn.now,
             heard_at=turn.now,
+            known_at=known_at,
             acks_in_watch=reply.acks_in_watch,
             takes_departures=reply.takes_departures,
             takes_quiet=reply.takes_quiet,
             takes_machine=reply.takes_machine,
+            fence_timeout=reply.fence_timeout_seconds,
         ),
     )
     turn.say(
@@ -114,6 +121,12 @@ def _joined(turn: Turn, said: inputs.Joined, offer: JoinRequest) -> None:
         offer=", ".join(f"{c.address} ({c.interface})" for c in offer.candidates),
     )
     watching.watch(turn)
+
+
+def _signed(offer: JoinRequest) -> frozenset[str]:
+    """The MACs of all rows that this node may have in a table."""
+    pairs = ((one.mac, one.generation_mac) for one in offer.candidates)
+    return frozenset(mac for pair in pairs for mac in pair if mac)
 
 
 def _not_yet(turn: Turn, asked: do.Connect | do.Join, error: RdzvError) -> None:
@@ -132,7 +145,7 @@ def _not_yet(turn: Turn, asked: do.Connect | do.Join, error: RdzvError) -> None:
         return
     turn.wait_for(Note.CANNOT_JOIN_YET, left=left, problem=error.message)
     if isinstance(asked, do.Join):
-        turn.begin(do.Join, offer=asked.offer, pause=True)
+        _ask(turn, asked.offer, pause=True)
     else:
         turn.begin(do.Connect, pause=True)
 

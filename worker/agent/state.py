@@ -58,10 +58,12 @@ class Rules:
 
 @dataclass(frozen=True)
 class Joining:
-    """From the start until the registry has taken this node in."""
+    """From the start until the registry has taken this node in; `asked_at`: when it was last asked
+    to."""
 
     began_at: float
     probe_port: int | None = None
+    asked_at: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -69,11 +71,17 @@ class Member:
     """A node that the registry knows.
 
     Attributes:
-        offered: The MACs of the rows that this node signed.
+        offered: The MACs of the rows that this node signed, without and with its generation.
         after: The number of the last news that was taken in.
         poll: Seconds that the registry holds a watch.
         answered_at: When the registry last answered a watch with news, or with none.
         heard_at: When it last was known to be there.
+        asked_at: When the watch that is under way began.
+        known_at: When the last watch that it has answered began, or the join: it has heard of this
+            node then, or later.
+        fence_timeout: Seconds after that moment when no program runs here any more; None: a run
+            that ends with the loss of a node has no fence.
+        stands_by: Whether the run went on without this node when it was last seen running.
         acks_in_watch: Whether the registry takes an acknowledgement with a watch.
         takes_departures: Whether it can be told that this node will go, `takes_quiet` that
             nothing moves on it, and `takes_machine` how its machine stands.
@@ -90,6 +98,10 @@ class Member:
     poll: float
     answered_at: float
     heard_at: float
+    asked_at: float = 0.0
+    known_at: float = 0.0
+    fence_timeout: float | None = None
+    stands_by: bool = False
     acks_in_watch: bool = False
     takes_departures: bool = False
     takes_quiet: bool = False

@@ -4,10 +4,13 @@ The registry chooses the order of the ranks, one of the addresses that each node
 port; for everything else this node takes nobody's word but the nodes' own. A row was signed by its
 node, our own row is one that we signed, the run has as many nodes as it was launched with, and what
 will be written into files and environments is fit for it, even when a node of this run made it.
+Where nodes may be replaced, each row is also of a generation of its slot: none comes back that was
+replaced before.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import Annotated
 
@@ -42,6 +45,7 @@ def problem_of(
     offered: AbstractSet[str],
     nnodes: str | None,
     former: EndpointTable | None,
+    of_generations: bool = False,
 ) -> str:
     """Why this node must not start on the table, in words; empty when it may.
 
@@ -51,14 +55,20 @@ def problem_of(
         offered: The MACs of the rows that this node signed.
         nnodes: Size of the run, N or MIN:MAX; None when this node was not told.
         former: The table that this node acknowledged last.
+        of_generations: The run may replace its nodes: its tables name the generation of each row.
     """
     if (table.run, table.launch_id) != (join.run, join.launch_id):
         return (
             f"the table belongs to run '{printable(table.run, 63)}', or to another launch of this "
             "run"
         )
-    for row in table.rows:
-        if problem := _problem_of_row(row, join):
+    generations: Sequence[int | None] | None = table.generations
+    if generations is None and not of_generations:
+        generations = [None] * len(table.rows)
+    if generations is None or len(generations) != len(table.rows):
+        return "the table does not name the worker run of each row"
+    for row, generation in zip(table.rows, generations, strict=True):
+        if problem := _problem_of_row(row, join, generation):
             return f"the row of slot {row.slot} {problem}"
     own = table.row_of_slot(join.slot)
     if own is None or own.mac not in offered:
@@ -68,11 +78,13 @@ def problem_of(
         or _problem_of_size(len(table.rows), nnodes)
         or _problem_of_master(table)
         or _problem_of_epoch(table, former)
+        or _problem_of_generations(table, former)
     )
 
 
-def _problem_of_row(row: TableRow, join: JoinString) -> str:
-    if not row_is_genuine(row, join.row_key, run=join.run, launch_id=join.launch_id):
+def _problem_of_row(row: TableRow, join: JoinString, generation: int | None) -> str:
+    launch = join.launch_id
+    if not row_is_genuine(row, join.row_key, run=join.run, launch_id=launch, generation=generation):
         return "was not written by its node"
     try:
         checked = _Row.model_validate(row, from_attributes=True)
@@ -122,3 +134,20 @@ def _problem_of_epoch(table: EndpointTable, former: EndpointTable | None) -> str
     if former is None or table.epoch > former.epoch or table == former:
         return ""
     return f"the table of epoch {table.epoch} arrived after a different one of epoch {former.epoch}"
+
+
+def _problem_of_generations(table: EndpointTable, former: EndpointTable | None) -> str:
+    """A worker run that was replaced never comes back."""
+    known = _generations(former) if former is not None else {}
+    for slot, generation in _generations(table).items():
+        if generation < known.get(slot, generation):
+            return f"the table contains an older worker run of slot {slot}"
+    return ""
+
+
+def _generations(table: EndpointTable) -> dict[int, int]:
+    """By slot; empty where the table names none."""
+    if table.generations is None:
+        return {}
+    rows = zip(table.rows, table.generations, strict=True)
+    return {row.slot: generation for row, generation in rows}

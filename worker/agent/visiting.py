@@ -35,7 +35,7 @@ async def visit(
     slots = [peer.slot for peer in plan.peers]
     # It stands in no plan when it found no port to answer at.
     own = next((peer for peer in plan.peers if peer.slot == identity.slot), None)
-    share = peers_of(slots, own.slot, asked.epoch) if own else []
+    share = peers_of(slots, own.slot, asked.epoch, plan.fresh) if own else []
     problem = environment.why_unusable(own.address, own.interface) if own else ""
     if problem:  # nothing is reached from a lost address
         detail = printable(problem, 120)

@@ -41,7 +41,8 @@ def watch(turn: Turn, *, pause: bool = False) -> None:
     limit, is_last = seconds_of_try(left, whole, had_last=member.had_last_try)
     if turn.node.ends is not None:  # a node that ends does so in its own time
         limit, is_last = whole, False
-    turn.set_member(had_last_try=member.had_last_try or is_last, held_at=None)
+    is_last = member.had_last_try or is_last
+    turn.set_member(had_last_try=is_last, held_at=None, asked_at=turn.now)
     brings, since = _to_bring(turn)
     turn.begin(
         Watch,
@@ -144,6 +145,7 @@ def _viewed(turn: Turn, said: inputs.Viewed) -> None:
         poll=view.poll_seconds,
         answered_at=turn.now,
         heard_at=turn.now,
+        known_at=_member(turn).asked_at,
         had_last_try=False,
         why_silent="",
     )

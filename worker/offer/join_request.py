@@ -111,6 +111,7 @@ def make_offer(
         findings=worth_telling(check_node(here)),
         probe_port=probe_port,
         restarts=True,
+        outlives_nodes=True,
         reports_pace=settings.look == "auto" and settings.stall != "off",
     )
     return sign_join(request, join.row_key, run=join.run, launch_id=join.launch_id)

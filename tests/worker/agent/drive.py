@@ -254,11 +254,11 @@ class Drive:
 # --- nodes on their way ---------------------------------------------------------------------------
 
 
-def reply(seq: int = 0, *, acks_in_watch: bool = False) -> JoinReply:
+def reply(seq: int = 0, *, acks_in_watch: bool = False, fence: float | None = None) -> JoinReply:
     """The registry takes the node in; an older one takes acknowledgements as reports alone."""
     limits: dict[str, Any] = {"join_timeout_seconds": 600.0, "arm_timeout_seconds": 60.0}
     ids: dict[str, Any] = {"credential": "", "incarnation": 1, "epoch": 0, "nnodes": 2}
-    ids["acks_in_watch"] = acks_in_watch
+    ids |= {"acks_in_watch": acks_in_watch, "fence_timeout_seconds": fence}
     return JoinReply(seq=seq, poll_seconds=POLL, **ids, **limits)
 
 
@@ -279,15 +279,20 @@ _STEPS: dict[str, Callable[[Drive, Contract], object]] = {
 
 
 def to(
-    state: str, rules: Rules = RULES, contract: Contract = PROGRAM, *, acks_in_watch: bool = False
+    state: str,
+    rules: Rules = RULES,
+    contract: Contract = PROGRAM,
+    *,
+    acks_in_watch: bool = False,
+    fence: float | None = None,
 ) -> Drive:
     """A node on its way, to one of these states; `serving`, for the program of rank 0."""
     if state == "begun":
         return Drive(rules)
     if state == "serving":
-        return to("running", LED, SERVING)
+        return to("running", LED, SERVING, fence=fence)
     drive, names = Drive(rules), list(_STEPS)
-    drive.reply = reply(acks_in_watch=acks_in_watch)
+    drive.reply = reply(acks_in_watch=acks_in_watch, fence=fence)
     for name in names[: names.index(state) + 1]:
         _STEPS[name](drive, contract)
     return drive

@@ -60,11 +60,16 @@ class Bench:
         """Nothing here removes anything."""
 
     def arm(
-        self, given: EndpointTable = TABLE, former: EndpointTable | None = None, socket: str = "/s"
+        self,
+        given: EndpointTable = TABLE,
+        former: EndpointTable | None = None,
+        socket: str = "/s",
+        *,
+        of_generations: bool = False,
     ) -> Any:
         """What comes of the table."""
         offered = frozenset(row.mac for row in given.rows if row.slot == self.slot)
-        asked = Arm(7, given, given.digest(), former, offered, self.restarts)
+        asked = Arm(7, given, given.digest(), former, offered, self.restarts, of_generations)
         return arm(asked, self.spec, self.environment, self, socket=socket, resolved={})
 
 
@@ -103,6 +108,7 @@ NO_PORT, OTHER_PORT = table(master_port=0), table(master_port=29_501)
         # A refusal leaves no trace in the hosts file.
         ({}, {}, {"given": NO_PORT}, "bad_table", ""),
         ({}, {}, {"given": OTHER_PORT, "former": TABLE}, "bad_table", ""),
+        ({}, {}, {"of_generations": True}, "bad_table", "name the worker run of each row"),
         (GONE, {}, {}, "address files", "10.0.0.5 is gone since it joined"),
         (MISSING, SCRIPT, {}, "contract files", "train is not on PATH"),
         ({}, NO_SUCH_OPTION, {}, "contract files", ""),
@@ -139,6 +145,15 @@ def test_the_program_is_told_what_the_registry_says_of_those_before_it() -> None
     variables = bench.arm().contract.variables
     assert (variables["RDZV_EPOCH"], variables["RDZV_RESTARTS"]) == ("1", "2")
     assert variables["RDZV_LAST_FAILURE"] == "node 0 failed"
+
+
+def test_the_program_is_told_of_nodes_that_were_replaced_where_it_never_restarts() -> None:
+    bench = Bench({})
+    words = "the connection to node 1 was closed"
+    bench.restarts = RestartFacts(outlives_nodes=True, replacements=2, last_failure=words)
+    variables = bench.arm().contract.variables
+    names = ("RDZV_REPLACEMENTS", "RDZV_RESTARTS", "RDZV_MAX_RESTARTS", "RDZV_LAST_FAILURE")
+    assert [variables[name] for name in names] == ["2", "0", "0", words]
 
 
 def test_nccls_log_is_of_its_epoch_in_a_folder_of_its_launch_whatever_the_path_looks_like() -> None:

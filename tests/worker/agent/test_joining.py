@@ -142,3 +142,29 @@ def test_a_node_that_has_waited_too_long_ends_with_the_last_cause_and_its_hint()
     assert isinstance(end, do.End)
     assert isinstance(end.error, JoinTimeout)
     assert ("it lives" in end.error.message, end.error.hint) == (True, "wait for it")
+
+
+def test_what_a_node_signed_and_heard_of_a_run_that_outlives_its_nodes_is_kept() -> None:
+    (one,) = OFFER.candidates
+    drive = to("offering")
+    both = replace(OFFER, candidates=[replace(one, generation_mac="cd" * 32)])
+    drive.answer(do.MakeOffer, inputs.Offered, both)
+    for now in (3.0, 5.0):
+        drive.at(now)
+        drive.fails(do.Join)
+    drive.at(6.0)
+    drive.answer(do.Join, inputs.Joined, reply(fence=60.0), BASE)
+    member = drive.node.member
+    assert member is not None
+    assert member.offered == {"ab" * 32, "cd" * 32}
+    # The registry has heard of it when it was asked last, or later.
+    assert (member.known_at, member.fence_timeout) == (5.0, 60.0)
+    drive.arm()
+    assert drive.the(do.Arm).of_generations
+
+
+def test_a_run_that_ends_with_a_node_has_no_fence() -> None:
+    drive = to("arming")
+    assert drive.node.member is not None
+    assert drive.node.member.fence_timeout is None
+    assert not drive.the(do.Arm).of_generations

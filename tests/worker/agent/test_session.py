@@ -148,6 +148,11 @@ async def hangs(work: Any, *args: Any) -> Any:
     await asyncio.sleep(1_000.0)
 
 
+def fresh(*slots: int) -> ProbePlan:
+    """Of three slots, these are new among them."""
+    return plan(0, 1, 2).model_copy(update={"fresh": [*slots]})
+
+
 @pytest.mark.parametrize(
     ("given", "world", "told"),
     [
@@ -157,6 +162,9 @@ async def hangs(work: Any, *args: Any) -> Any:
         (UNFIT, {}, ["0 error10.9.9.9", "2 ok"]),
         (plan(0, 2), {}, []),  # this node is in no plan
         (plan(1), {}, []),  # or alone in it
+        (fresh(2), {}, ["2 ok"]),  # the others are proven already
+        (fresh(1), {}, ["0 ok10.9.9.9", "2 ok"]),
+        (fresh(0, 2), {}, ["0 ok10.9.9.9", "2 ok"]),
     ],
 )
 def test_peers_are_visited_from_an_address_that_is_there_and_reported(
