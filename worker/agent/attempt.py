@@ -19,7 +19,7 @@ from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.verify import ProbePlan, ProbeReport
 from rendezvous.wire.watch import NodeView
 from worker.agent import actions as do
-from worker.agent import departing, following, inputs, last_words, reports, viewing
+from worker.agent import departing, fencing, following, inputs, last_words, reports, viewing
 from worker.agent.faults import not_acknowledged, port_taken
 from worker.agent.notices import Note
 from worker.agent.state import Agreed, Cause, Epoch, ProgramState, ResultKnown, Turn
@@ -31,12 +31,16 @@ def take_in(turn: Turn, view: NodeView) -> None:
     """Do what the news asks of this node."""
     if view.result is not None:
         _result_known(turn, view, view.result)
+    elif turn.node.rules.slot in view.retired:
+        _released(turn, view)
     if turn.node.ends is not None:
         return
     # The report of visits that the run no longer waits for would come too late.
     verified = view.epoch if view.phase is Phase.VERIFYING else None
     turn.drop(lambda effect: isinstance(effect, do.Visit) and effect.epoch != verified)
     _leave_behind(turn, view)
+    if view.phase is Phase.RUNNING:
+        turn.set_member(stands_by=stands_by(turn, view))
     if turn.node.rules.slot in view.released:
         if view.phase is Phase.RUNNING:  # it is a spare until the go
             _released(turn, view)
@@ -49,8 +53,21 @@ def take_in(turn: Turn, view: NodeView) -> None:
         following.stop_all(turn)
         if _may_start_again(view):
             _begin_early(turn)
-    elif view.phase is Phase.RUNNING:
+    elif view.phase is Phase.RUNNING and not stands_by(turn, view):
         _go(turn, view)
+
+
+def stands_by(turn: Turn, view: NodeView) -> bool:
+    """Whether the run goes on without this node, which stays to take the place of a lost one: it
+    was never asked to arm for this table."""
+    node, epoch = turn.node, turn.node.epoch
+    if node.member is None or node.member.fence_timeout is None:
+        return False
+    if view.phase is not Phase.RUNNING or node.rules.slot in (*view.released, *view.retired):
+        return False
+    asked = (epoch.digest, epoch.armed_for) if epoch is not None else ()
+    agreed = node.agreed.digest if node.agreed is not None else ""
+    return view.digest not in (*asked, agreed)
 
 
 def _epoch(turn: Turn, number: int) -> Epoch:
@@ -74,7 +91,9 @@ def _leave_behind(turn: Turn, view: NodeView) -> None:
 def _may_start_again(view: NodeView) -> bool:
     """Whether programs that are being stopped may be followed by others, as far as is known."""
     facts = view.restarts
-    return facts is not None and view.notice is None and facts.restarts < facts.max_restarts
+    if facts is None or facts.outlives_nodes:
+        return facts is not None
+    return view.notice is None and facts.restarts < facts.max_restarts
 
 
 def _begin_early(turn: Turn) -> None:
@@ -221,10 +240,20 @@ def _result_known(turn: Turn, view: NodeView, result: Result) -> None:
     if turn.node.result is not None:
         return
     turn.set(result=ResultKnown(result, turn.now))
-    if turn.node.rules.slot in view.released:
+    if turn.node.rules.slot in (*view.released, *view.retired):
         _released(turn, view)
+    elif _stood_by(turn, view):
+        turn.end(Cause.RELEASED, code=int(ExitCode.OK))
     else:
         turn.end(Cause.RESULT, code=result.exit_code)
+
+
+def _stood_by(turn: Turn, view: NodeView) -> bool:
+    """Whether the run had programs, and none of the newest ones here."""
+    node, facts = turn.node, view.restarts or NO_RESTARTS
+    if node.member is None or node.member.fence_timeout is None:
+        return False
+    return node.member.stands_by or (node.starts == 0 and bool(facts.last_failure))
 
 
 def _released(turn: Turn, view: NodeView) -> None:
@@ -243,11 +272,14 @@ def _go(turn: Turn, view: NodeView) -> None:
         departing.show(turn, view)
         return
     facts = view.restarts or NO_RESTARTS
-    if not facts.max_restarts:
+    if not facts.max_restarts and not facts.outlives_nodes:
         turn.do(do.StopListening())  # nodes that may start again may have to prove each other again
     agreed = turn.node.agreed
     if agreed is None or agreed.digest != view.digest or turn.node.program is not None:
         turn.end(Cause.FAULT, error=not_acknowledged(view.digest))
+        return
+    if fencing.is_too_late(turn):
+        fencing.not_begun(turn, view.epoch)
         return
     table, contract = agreed.table, agreed.contract
     if turn.node.rules.remote:

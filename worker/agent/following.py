@@ -187,11 +187,17 @@ def stop_all(turn: Turn) -> None:
         ends_itself = program.ends_all and program.failed_at is not None
         turn.do(do.Stop(program.number, ends_itself))
     if turn.node.rules.remote:
-        ends = turn.node.ends
-        in_order = ends is None or ends.cause in IN_ORDER
-        why = Note.RUN_ENDING if in_order else Note.AGENT_ENDING
-        said = turn.node.said[0] if turn.node.said else ""
-        turn.begin(do.CloseRemote, why=notice(why, said=said))
+        why, said = _why_closed(turn, program), turn.node.said
+        turn.begin(do.CloseRemote, why=notice(why, said=said[0] if said else ""))
+
+
+def _why_closed(turn: Turn, program: ProgramState) -> Note:
+    """What those are told who wait for a command that ran here."""
+    if program.fenced:
+        return Note.FENCE_ENDING
+    ends = turn.node.ends
+    in_order = ends is None or ends.cause in IN_ORDER
+    return Note.RUN_ENDING if in_order else Note.AGENT_ENDING
 
 
 def kill_all(turn: Turn) -> None:

@@ -18,6 +18,7 @@ from worker.agent import actions as do
 from worker.agent import (
     attempt,
     departing,
+    fencing,
     following,
     inputs,
     joining,
@@ -82,6 +83,7 @@ def step(node: Node, said: inputs.Input, now: float) -> tuple[Node, tuple[do.Act
             _answered(turn, asked, said)
     reports.give_up_late(turn)
     attempt.go_on(turn)
+    fencing.go_on(turn)
     following.look(turn)
     leaving.go_on(turn)
     machine_samples.go_on(turn)
@@ -131,5 +133,5 @@ def _answered(turn: Turn, asked: do.Effect, said: inputs.Input) -> None:
 def due(node: Node, now: float) -> float | None:
     """When the machine wants to look at its clock; None: not before the next input."""
     turn = Turn(node, now)
-    parts = watching, reports, following, leaving, machine_samples
+    parts = watching, reports, fencing, following, leaving, machine_samples
     return min(itertools.chain(*(part.due(turn) for part in parts)), default=None)

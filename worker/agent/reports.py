@@ -152,6 +152,7 @@ def exit_report(
         ran_seconds=0.0 if began_at is None else max(0.0, ending.ended_at - began_at),
         worker_rank=rank,
         stopped=stopped,
+        fenced=program.fenced,
         leaves=told is not None,
         progress=words.progress,
         message=printable(message, 600),
@@ -175,8 +176,8 @@ def served_report(
     the run has gone on since."""
     stop_at = None if program.left_behind else program.stop_at
     if told is None or (stop_at is not None and stop_at < told.at):
-        leaves = told is not None
-        return ExitReport(epoch=program.epoch, exit_code=0, stopped=True, leaves=leaves), None
+        report = ExitReport(epoch=program.epoch, exit_code=0, stopped=True, fenced=program.fenced)
+        return report.model_copy(update={"leaves": told is not None}), None
     report = signal_report(program.epoch, told.signal).model_copy(update={"by_agent": True})
     return report, told.at
 

@@ -364,6 +364,7 @@ def rules_of(spec: NodeSpec, environment: AgentEnvironment) -> Rules:
         notice_signal=signal_number(settings.notice_signal),
         stall_timeout=settings.stall_timeout,
         samples=settings.stall != "off",
+        grace=settings.grace,
     )
 
 

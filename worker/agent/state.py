@@ -40,6 +40,7 @@ class Rules:
         notice_signal: What the ranks of a program are sent when a node will go; 0: nothing.
         stall_timeout: After how long a person wants a stall to end the programs; None: never.
         samples: Whether a person wants this machine to be looked at while a program runs.
+        grace: From the moment when a program is told to end until it is killed.
     """
 
     run: str
@@ -54,6 +55,7 @@ class Rules:
     notice_signal: int = 0
     stall_timeout: float | None = None
     samples: bool = True
+    grace: float = 10.0
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,7 @@ class ProgramState:
         shown_stop_at: When all programs are stopped for a node that will go, as it was shown last.
         notice: What it is to be shown once it runs.
         stop_at: When it was told to stop.
+        fenced: That was because this node could not hear of its registry.
         followed: What the launcher of the next one can do before its go is begun.
         restarts: How many there had been at its go.
         left_behind: The run has gone on from its epoch: once it is over, another may start.
@@ -188,6 +191,7 @@ class ProgramState:
     shown_stop_at: float | None = None
     notice: DepartureNotice | None = None
     stop_at: float | None = None
+    fenced: bool = False
     followed: bool = False
     restarts: int = 0
     left_behind: bool = False

@@ -322,8 +322,9 @@ def _report(report: Report, since: float | None) -> str:
     name = type(report).__name__.removesuffix("Report")
     if isinstance(report, ExitReport):
         rank = None if report.worker_rank is None else f"rank{report.worker_rank}"
-        marks = ["stopped"] * report.stopped + ["agent"] * report.by_agent + [rank] * bool(rank)
-        name = f"{name}({','.join([str(report.exit_code), *map(str, marks)])})"
+        marks = ["stopped"] * report.stopped + ["fenced"] * report.fenced
+        marks += ["agent"] * report.by_agent + [str(rank)] * bool(rank)
+        name = f"{name}({','.join([str(report.exit_code), *marks])})"
     return name + ("" if since is None else f"@{since:g}")
 
 
@@ -365,9 +366,9 @@ def in_words(actions: Iterable[do.Action], begun: dict[int, Any] | None = None) 
     return " ".join(found).replace("StopListening CloseSocket", "Leave")
 
 
-def outcome(begin: str, *steps: Any) -> str:
+def outcome(begin: str, *steps: Any, fence: float | None = None) -> str:
     """What the last of these steps makes a node do, when it is due then, and of what it ends."""
-    drive = to(begin) if begin != "following" else to("running", contract=NCCL)
+    drive = to(begin, fence=fence) if begin != "following" else to("running", contract=NCCL)
     for step in steps[:-1]:
         step(drive)
     before = drive.node

@@ -83,7 +83,7 @@ def test_the_time_alone_changes_nothing_while_nothing_is_due() -> None:
 
 # --- sentences ------------------------------------------------------------------------------------
 
-CHOSEN = {Note.TOLD, Note.WARNED, Note.RUN_ENDING, Note.AGENT_ENDING}
+CHOSEN = {Note.TOLD, Note.WARNED, Note.RUN_ENDING, Note.AGENT_ENDING, Note.FENCE_ENDING}
 """Notes that are also chosen first and filled in later; the other tests render them."""
 
 
