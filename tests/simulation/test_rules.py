@@ -22,7 +22,8 @@ OF_THE_PRODUCT = {
         "launcher.run": "clearing course desk effects ending following ground leaving machine "
         "registry_child shell slots submitting",
         "rendezvous.talk": "dialling retry",
-        "worker.agent": "attempt following joining leaving node reports session shell watching",
+        "worker.agent": "attempt fencing following joining leaving node reports session shell "
+        "watching",
     }.items()
     for name in names.split()
 }

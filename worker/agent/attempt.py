@@ -65,9 +65,7 @@ def stands_by(turn: Turn, view: NodeView) -> bool:
         return False
     if view.phase is not Phase.RUNNING or node.rules.slot in (*view.released, *view.retired):
         return False
-    asked = (epoch.digest, epoch.armed_for) if epoch is not None else ()
-    agreed = node.agreed.digest if node.agreed is not None else ""
-    return view.digest not in (*asked, agreed)
+    return epoch is None or view.digest not in (epoch.digest, epoch.armed_for)
 
 
 def _epoch(turn: Turn, number: int) -> Epoch:
@@ -243,7 +241,7 @@ def _result_known(turn: Turn, view: NodeView, result: Result) -> None:
     if turn.node.rules.slot in (*view.released, *view.retired):
         _released(turn, view)
     elif _stood_by(turn, view):
-        turn.end(Cause.RELEASED, code=int(ExitCode.OK))
+        _end_well(turn)
     else:
         turn.end(Cause.RESULT, code=result.exit_code)
 
@@ -258,12 +256,16 @@ def _stood_by(turn: Turn, view: NodeView) -> bool:
 
 def _released(turn: Turn, view: NodeView) -> None:
     """The run goes without this node; say why."""
-    turn.end(Cause.RELEASED, code=int(ExitCode.OK))
+    _end_well(turn)
     cause = view.why_released.get(turn.node.rules.slot)
     if cause is None:
         turn.say(Note.RELEASED_UNNEEDED)
     else:
         turn.say(Note.RELEASED, cause=cause)
+
+
+def _end_well(turn: Turn) -> None:
+    turn.end(Cause.RELEASED, code=int(ExitCode.OK))
 
 
 def _go(turn: Turn, view: NodeView) -> None:

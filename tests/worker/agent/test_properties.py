@@ -19,7 +19,7 @@ from rendezvous.wire.errors import (
     Unavailable,
     UsageError,
 )
-from rendezvous.wire.run import Phase
+from rendezvous.wire.run import Phase, RestartFacts
 from rendezvous.wire.verify import PairProbe
 from rendezvous.wire.watch import NodeView
 from tests.worker.agent.drive import (
@@ -47,6 +47,7 @@ from worker.nccl.verdict import NetworkVerdict
 from worker.program.ending import Ending, LeftBehind
 from worker.program.family import Failure, Family
 
+FENCE = 19.0
 UNKNOWN = 10_000
 """The number of an effect that nobody has begun."""
 TABLES = [table(epoch, port) for epoch in (1, 2) for port in (29_500, 29_600)]
@@ -89,6 +90,8 @@ views = st.builds(
     why_released=st.sampled_from([{}, {SLOT: "too slow"}]),
     stop=st.sampled_from([False, False, True]),
     result=st.sampled_from([None, None, None, RESULT]),
+    restarts=st.sampled_from([None, None, RestartFacts(outlives_nodes=True)]),
+    retired=st.sampled_from([[], [], [], [], [SLOT]]),
 )
 
 
@@ -117,7 +120,9 @@ def good(effect: Effect, draw: st.DrawFn) -> Input:
         case do.MakeOffer():
             return inputs.Offered(number, OFFER)
         case do.Join():
-            return inputs.Joined(number, reply(acks_in_watch=draw(st.booleans())), BASE)
+            fence = draw(st.sampled_from([None, FENCE]))
+            joined = reply(acks_in_watch=draw(st.booleans()), fence=fence)
+            return inputs.Joined(number, joined, BASE)
         case do.Visit():
             bad = PairProbe(slot=0, outcome="timeout")
             return inputs.Visited(number, draw(st.sampled_from([(), (bad,)])), 0.5)
@@ -162,7 +167,9 @@ def anything(world: World, draw: st.DrawFn) -> None:
     """One more thing happens."""
     under_way = list(world.effects.values())
     numbers = [effect.number for effect in under_way if isinstance(effect, do.Start)]
-    kind = draw(st.sampled_from(["good"] * 10 + ["bad", "program", "time", "signal", "odd"]))
+    kind = draw(
+        st.sampled_from(["good"] * 10 + ["bad", "program", "time", "signal", "odd", "sleep"])
+    )
     if kind in ("good", "bad") and under_way:
         watches = [effect for effect in under_way if isinstance(effect, do.Watch)]
         effect = draw(st.sampled_from(under_way + watches * 2))
@@ -171,6 +178,8 @@ def anything(world: World, draw: st.DrawFn) -> None:
         world.say(of_program(draw(st.sampled_from([*numbers, UNKNOWN])), draw))
     elif kind == "time":
         world.pass_time(world.drive.now + draw(st.sampled_from([0.0, 0.4, 1.0, 3.0, 11.0, 18.0])))
+    elif kind == "sleep":  # the process is stopped: it looks at no clock
+        world.drive.now += draw(st.sampled_from([2.0, 30.0]))
     elif kind == "signal":
         signals = [signal.SIGTERM, signal.SIGQUIT, signal.SIGUSR1]
         world.signal(draw(st.sampled_from(signals)), parent_lives=draw(st.booleans()))
@@ -188,7 +197,8 @@ def test_once_all_is_answered_or_late_it_ends(data: st.DataObject) -> None:
     contract = draw(st.sampled_from([PROGRAM, NCCL, SERVING]))
     rules = replace(RULES, join_timeout=9.0, orphan_timeout=20.0, remote=draw(st.booleans()))
     state, rides = draw(st.sampled_from(states.split())), draw(st.booleans())
-    world = World(to(state, rules, contract, acks_in_watch=rides))
+    fence = draw(st.sampled_from([None, FENCE, FENCE]))
+    world = World(to(state, rules, contract, acks_in_watch=rides, fence=fence))
     for _ in range(draw(st.integers(5, 30))):
         anything(world, draw)
     hangs = draw(st.booleans())

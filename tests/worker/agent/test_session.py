@@ -20,9 +20,12 @@ from tests.worker.agent.drive import AWAY, BASE, OFFER, at_once, plan, reply, vi
 from tests.worker.test_table import join
 from worker.agent import AgentEnvironment, inputs
 from worker.agent import actions as do
+from worker.agent.arming import NodeSpec
 from worker.agent.session import one_try, talk
+from worker.agent.shell import rules_of
 from worker.agent.visiting import visit
 from worker.probe.packets import Identity
+from worker.settings import WorkerSettings
 
 VIEW = NodeView(seq=4, phase=Phase.GATHERING, epoch=1, reason="")
 REPORT = ExitReport(epoch=1, exit_code=3)
@@ -191,3 +194,8 @@ def test_peers_are_visited_from_an_address_that_is_there_and_reported(
     assert [a + (b or "") for a, b in zip(outcomes, details, strict=True)] == told
     assert visited == [pair.slot for pair in found.pairs if pair.outcome == "ok"]
     assert found.seconds == (0.0 if world is GONE else 2.0)
+
+
+def test_the_machine_reckons_with_the_grace_that_its_program_has() -> None:
+    spec = NodeSpec(WorkerSettings(grace=7.0), join(), ["train"], remote=False)
+    assert rules_of(spec, AgentEnvironment()).grace == 7.0

@@ -35,12 +35,15 @@ class World:
         self.effects: dict[int, Effect] = dict(drive.node.effects)
         self.families: dict[int, inputs.ProgramSeen] = {}
         self.stopped: set[int] = set()
+        self.killed: set[int] = set()
         self.end: do.End | None = None
         self.signalled = False
         self._tables = {TABLE.digest()} if drive.node.agreed else set()
         self._hosts_hang = False
         self._hosts_back = not drive.node.rules.hosts_file
         self._newest = drive.node.count
+        self._sent: dict[int, float] = {}
+        self._began = self._known = drive.now
 
     def say(self, said: Input) -> None:
         """Tell the node; what it then wants done is held to the rules."""
@@ -58,6 +61,7 @@ class World:
         for action in actions:
             if isinstance(action, do.LookAtProgram):  # the shell answers it at once
                 self._show(action.program)
+        self._hold_to_fence(number if isinstance(said, inputs.Viewed | inputs.Joined) else None)
 
     def signal(self, number: int, *, parent_lives: bool) -> None:
         """A signal that ends it comes."""
@@ -74,6 +78,17 @@ class World:
             self.say(inputs.Tick())
         self.drive.now = max(self.drive.now, until)
 
+    def _hold_to_fence(self, answered: int | None) -> None:
+        """Nothing lives longer than the registry waits for a node that it has not heard of."""
+        if answered is not None:
+            self._known = self._sent.get(answered, self._began)
+        member = self.drive.node.member
+        if member is None or member.fence_timeout is None:
+            return
+        if self.drive.now >= self._known + member.fence_timeout:
+            lives = {e.number for e in self.effects.values() if isinstance(e, do.Start)}
+            assert all(n in self.killed for n in lives if self._has_started(n))
+
     def _show(self, program: int) -> None:
         seen = self.families.get(program) or inputs.ProgramSeen(program, Family())
         self.say(inputs.ProgramSeen(program, seen.family, seen.main, inputs.OwnWords()))
@@ -88,6 +103,7 @@ class World:
                     del self.effects[action.number]
                 case do.Stop() | do.Kill():
                     self.stopped.add(action.program)
+                    self.killed |= {action.program} if isinstance(action, do.Kill) else set()
                 case do.Say():
                     self._hosts_hang |= action.notice.note is Note.HOSTS_HANG
                 case do.End():
@@ -99,6 +115,7 @@ class World:
     def _begin(self, effect: Any) -> None:
         assert effect.number == self._newest + 1
         self._newest = effect.number
+        self._sent[effect.number] = self.drive.now
         begun = [*self.effects.values(), effect]
         assert all(sum(isinstance(e, k) for e in begun) <= 1 for k in (do.Arm, do.Watch, do.Start))
         if self.signalled:
