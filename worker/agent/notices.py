@@ -81,18 +81,18 @@ class Note(Enum):
     DEPARTS = _WARNING, "this node will leave in {seconds:.0f} s: {words}"
     NO_NOTICE_FILE = _WARNING, "the notice file {file} cannot be written: {problem}"
     SIGNAL = _WARNING, "{signal}: ending this node"
-    STANDS_BY = _INFO, "this node stands by, to take the place of one that is lost"
+    STANDS_BY = _INFO, "this node is a standby: it replaces one that is lost"
     FENCED = (
         _WARNING,
         (
-            "nothing was heard of the registry for {seconds:.0f} s: this node ends its program, as "
-            "the run may replace this node and start its ranks elsewhere"
+            "no news from the registry for {seconds:.0f} s (fence time-out): this node ends its "
+            "program, because the run may start its ranks on another node"
         ),
     )
-    FENCE_OVER = _WARNING, "the fence time-out is over: what is left of the program is killed"
+    FENCE_OVER = _WARNING, "the fence time-out has ended: what is left of the program is killed"
     RUN_ENDING = _INFO, "the run is ending: {said}"
     AGENT_ENDING = _INFO, "this node's agent is ending: {said}"
-    FENCE_ENDING = _INFO, "this node cannot hear of its registry: {said}"
+    FENCE_ENDING = _INFO, "this node has no news from its registry: {said}"
     RUN_OVER = _INFO, "run '{run}' has ended: {message}"
     HOSTS_NOT_BACK = _WARNING, "{file} could not be restored: {problem}"
     HOSTS_HANG = (

@@ -206,8 +206,8 @@ def test_the_sentence_says_since_when_and_why() -> None:
     actions = drive.after(48.0)
     (said,) = [a.notice for a in actions if isinstance(a, do.Say) and a.notice.note is Note.FENCED]
     assert text_of(said) == (
-        "nothing was heard of the registry for 48 s: this node ends its program, as the run may "
-        "replace this node and start its ranks elsewhere"
+        "no news from the registry for 48 s (fence time-out): this node ends its program, because "
+        "the run may start its ranks on another node"
     )
 
 
@@ -217,7 +217,7 @@ def test_who_waits_for_a_command_is_told_why_it_ends() -> None:
     drive.fails(do.Watch)
     CUT(drive)
     why = text_of(drive.the(do.CloseRemote).why)
-    assert why.startswith("this node cannot hear of its registry: the registry does not answer")
+    assert why.startswith("this node has no news from its registry: the registry does not answer")
 
 
 def empty_handed() -> Drive:
