@@ -137,7 +137,7 @@ class LaunchSettings(NodeSettings):
     any_command: bool = option(False, "Allow nodes to run different COMMANDs.", group=RUN)
     last_call: Seconds = option(
         30.0,
-        "With MIN:MAX or spares, how long to wait for more nodes once there are enough.",
+        "With MIN:MAX, spares or standbys, how long to wait for more nodes once there are enough.",
         group=LIMITS,
         metavar="SECONDS",
     )
@@ -192,6 +192,33 @@ class LaunchSettings(NodeSettings):
         "See 'rdzv docs elastic'.",
         group=RUN,
         metavar="N",
+    )
+    on_node_loss: Literal["fail", "replace", "shrink"] = option(
+        "fail",
+        "What follows a node's loss after the start: the run fails, goes on with another node in "
+        "its place, or with those that are left. See 'rdzv docs elastic'.",
+        group=RUN,
+    )
+    max_replacements: Annotated[int, Field(ge=0, le=10_000)] = option(
+        3,
+        "With --on-node-loss replace, how often a worker run is submitted again for a lost node. A "
+        "standby that steps in is not counted.",
+        group=RUN,
+        metavar="N",
+    )
+    standby: Annotated[int, Field(ge=0, le=1000)] = option(
+        0,
+        "Start N extra nodes that wait to take the place of a lost one. Each is a whole machine "
+        "that does nothing until then.",
+        group=RUN,
+        metavar="N",
+    )
+    fence_timeout: Seconds | None = option(
+        None,
+        "How long a silent node may still run its program: only then another one takes its place. "
+        "When not set, as --orphan-timeout.",
+        group=LIMITS,
+        metavar="SECONDS",
     )
     dry_run: bool = option(
         False,
@@ -261,6 +288,21 @@ class LaunchSettings(NodeSettings):
         env=["MASTER_ADDR"],
         metavar="ADDRESS",
     )
+
+    @property
+    def outlives_nodes(self) -> bool:
+        """Whether the run may go on after the loss of a node."""
+        return self.on_node_loss != "fail"
+
+    @property
+    def fence_seconds(self) -> float:
+        """After how long the program of a silent node is over."""
+        return self.orphan_timeout if self.fence_timeout is None else self.fence_timeout
+
+    @property
+    def extra_nodes(self) -> int:
+        """How many nodes are started beyond those of the job."""
+        return self.spares + self.standby
 
     @property
     def starter(self) -> str:

@@ -191,7 +191,8 @@ def _planned_contract(plan: Plan, table: EndpointTable, rank: int) -> Contract:
 
 
 def _facts(plan: Plan) -> RestartFacts:
-    return RestartFacts(max_restarts=plan.limits().max_restarts)
+    most, outlives = plan.limits().max_restarts, plan.settings.outlives_nodes
+    return RestartFacts(max_restarts=most, outlives_nodes=outlives)
 
 
 def _table(plan: Plan) -> EndpointTable:

@@ -169,6 +169,7 @@ def place(
     local_node: bool,
     own_names: Sequence[str],
     spares: int = 0,
+    standby: int = 0,
 ) -> list[Host]:
     """The machine of each slot; raises UsageError where that would be a guess.
 
@@ -178,18 +179,26 @@ def place(
         local_node: Whether slot 0's node is this machine.
         own_names: This machine's names and addresses, its hostname first.
         spares: `--spares`.
+        standby: `--standby`.
     """
-    slots = None if nnodes is None else read_size(nnodes)[1] + spares
+    extra, given = spares + standby, extra_words(spares, standby)
+    slots = None if nnodes is None else read_size(nnodes)[1] + extra
     ordered = _with_this_first(hosts, slots, own_names) if local_node else list(hosts)
     if slots is not None and slots != len(ordered):
-        more = f" with --spares {spares}" if spares else ""
+        more = f" with {given}" if given else ""
         raise UsageError(
             f"--nnodes {nnodes}{more} does not match the hosts, which are {_counted(hosts)}",
-            hint=f"give --nnodes {len(ordered) - spares}, or remove it",
+            hint=f"give --nnodes {len(ordered) - extra}, or remove it",
         )
-    if len(ordered) <= spares:
-        raise UsageError(f"--spares {spares} leaves none of the hosts: {_counted(hosts)}")
+    if len(ordered) <= extra:
+        raise UsageError(f"{given} leaves none of the hosts: {_counted(hosts)}")
     return ordered
+
+
+def extra_words(spares: int, standby: int) -> str:
+    """The options that ask for nodes beyond those of the job; empty where none does."""
+    given = (("--spares", spares), ("--standby", standby))
+    return " and ".join(f"{name} {count}" for name, count in given if count)
 
 
 def _with_this_first(

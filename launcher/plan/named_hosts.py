@@ -25,8 +25,9 @@ def on_named_hosts(settings: LaunchSettings) -> tuple[LaunchSettings, tuple[str,
         local_node=settings.local_node,
         own_names=_own_names(),
         spares=settings.spares,
+        standby=settings.standby,
     )
-    said = {"nnodes": settings.nnodes or str(len(hosts) - settings.spares)}
+    said = {"nnodes": settings.nnodes or str(len(hosts) - settings.extra_nodes)}
     if "nproc_per_node" not in settings.model_fields_set and (processes := processes_of(hosts)):
         said["nproc_per_node"] = str(processes)
     if settings.scheduler_profile is None:

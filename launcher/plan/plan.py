@@ -123,12 +123,13 @@ class Plan:
 
     @property
     def slots(self) -> int:
-        """How many worker runs there are: the nodes, and the spares."""
-        return self.max_nodes + self.settings.spares
+        """How many worker runs there are: the nodes, the spares, and the standbys."""
+        return self.max_nodes + self.settings.extra_nodes
 
     def limits(self) -> Limits:
         """The run's times and counts."""
         settings = self.settings
+        replaces = settings.on_node_loss == "replace"
         return Limits(
             join_timeout_seconds=settings.join_timeout,
             last_call_seconds=settings.last_call,
@@ -139,6 +140,8 @@ class Plan:
             submit_retries=settings.submit_retries,
             max_restarts=settings.max_restarts,
             stall_timeout_seconds=settings.stall_timeout if settings.stall == "end" else None,
+            max_replacements=settings.max_replacements if replaces else 0,
+            fence_timeout_seconds=settings.fence_seconds if settings.outlives_nodes else None,
         )
 
     def submission(self, slot: int, generation: int) -> Submission:
@@ -252,7 +255,7 @@ def make_plan(
     if site.loopback and high > 1 and settings.prefix is None:
         settings = settings.model_copy(update={"prefix": True})
     processes = settings.processes
-    _check_processes(processes, high + settings.spares)
+    _check_processes(processes, high + settings.extra_nodes)
     plan = Plan(
         run=run,
         launch_id=launch_id,
@@ -279,6 +282,11 @@ def without_effect(plan: Plan) -> list[str]:
             f"{' and '.join(f'--{name}' for name in names)} "
             f"{'has' if len(names) == 1 else 'have'} no effect with --scheduler local: all nodes "
             "are on this machine, each at a loopback address"
+        )
+    if settings.on_node_loss == "shrink" and "max_replacements" in settings.model_fields_set:
+        found.append(
+            f"--max-replacements {settings.max_replacements} has no effect with --on-node-loss "
+            "shrink: no worker run is submitted again"
         )
     default = LaunchSettings.model_fields["rdzv_backend"].default
     if settings.rdzv_backend != default and not FRAMEWORKS[settings.framework].takes_backend:

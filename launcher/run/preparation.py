@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.plan.dry_run import check_start, command_lines, planned, planned_lines
+from launcher.plan.losses import check_losses, loss_lines
 from launcher.plan.named_hosts import on_named_hosts, working_folder
 from launcher.plan.plan import (
     HIDDEN,
@@ -78,6 +79,7 @@ class Preparation:
     def preview(self) -> Iterator[str]:
         """The lines of the dry run."""
         yield from preview(self.plan, [self.here, self.others])
+        yield from loss_lines(self.plan)
         yield from command_lines(self.plan)
         yield from planned_lines(planned(self.plan))
 
@@ -167,7 +169,7 @@ def prepare(
     _check_stall(settings)
     refuse_two_counts(settings.max_restarts, command, settings.framework, environ)
     settings, hosts = on_named_hosts(settings)
-    parse_nnodes(settings.nnodes, command)
+    check_losses(settings, parse_nnodes(settings.nnodes, command), command)
     run = check_run_id(settings.rdzv_id or f"run-{secrets.token_hex(4)}")
     entry = scheduler_entry(settings.starter)
     root = settings.state_dir or state_home(environ)

@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from launcher.plan.hostlist import extra_words
 from launcher.plan.plan import check_run_id, parse_nnodes
 from launcher.settings import Launching, LaunchSettings
 from launcher.symmetric.adopt import Adopted, adopt, nodes_of, one_of_several
@@ -46,7 +47,7 @@ def settle(
     """
     adopted = adopt(environ, given_values(settings, sources), this_host())
     adopted.check()
-    notes = check_values(adopted, settings.spares)
+    notes = check_values(adopted, settings.spares, settings.standby)
     values = adopted.values
     master = values["master_addr"].text
     known = _slurm_address(adopted, environ)
@@ -75,14 +76,14 @@ def _slurm_address(adopted: Adopted, environ: Mapping[str, str]) -> str:
 
 
 def _size(settings: LaunchSettings, told: Value) -> str:
-    """`--nnodes`; of a number that a platform tells, the spares are a part."""
+    """`--nnodes`; of a number that a platform tells, spares and standbys are a part."""
     low, high = parse_nnodes(told.text)
-    if settings.nnodes is None and settings.spares:
-        low, high = min(low, high - settings.spares), high - settings.spares
+    extra = settings.extra_nodes
+    if settings.nnodes is None and extra:
+        low, high = min(low, high - extra), high - extra
         if low < 1:
-            raise UsageError(
-                f"--spares {settings.spares} leaves none of the {told.text} nodes ({told.source})"
-            )
+            given = extra_words(settings.spares, settings.standby)
+            raise UsageError(f"{given} leaves none of the {told.text} nodes ({told.source})")
     return size_text(low, high)
 
 
@@ -95,18 +96,19 @@ def given_values(settings: LaunchSettings, sources: Mapping[str, str]) -> dict[s
     }
 
 
-def check_values(adopted: Adopted, spares: int = 0) -> list[str]:
+def check_values(adopted: Adopted, spares: int = 0, standby: int = 0) -> list[str]:
     """Refuse values that cannot be; returns what is worth a note. Nothing is missing."""
+    extra, given = spares + standby, extra_words(spares, standby)
     values = adopted.values
     rank, size, master = values["node_rank"], values["nnodes"], values["master_addr"]
     check_run_id(values["rdzv_id"].text)
     _, nodes = parse_nnodes(size.text)
     if not (rank.text.isascii() and rank.text.isdigit()):
         raise UsageError(f"{rank.source} is {rank.text!r}, which is not a node rank")
-    if int(rank.text) >= nodes + spares:
-        more = f", --spares {spares}" if spares else ""
+    if int(rank.text) >= nodes + extra:
+        more = f", {given}" if given else ""
         raise UsageError(
-            f"{rank.source} {rank.text} is not in 0 to {nodes + spares - 1} "
+            f"{rank.source} {rank.text} is not in 0 to {nodes + extra - 1} "
             f"({size.source} is {size.text}{more})"
         )
     if rank.text == "0":

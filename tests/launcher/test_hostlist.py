@@ -93,11 +93,9 @@ def test_this_machine_is_known_by_its_names_and_addresses() -> None:
         assert not Host(name).is_one_of(OWN), name
 
 
-def placed(
-    names: str, nnodes: str | None = None, *, local_node: bool = True, spares: int = 0
-) -> str:
+def placed(names: str, nnodes: str | None = None, *, local_node: bool = True, **more: int) -> str:
     hosts = read_hostlist([names])
-    found = place(hosts, nnodes=nnodes, local_node=local_node, own_names=OWN, spares=spares)
+    found = place(hosts, nnodes=nnodes, local_node=local_node, own_names=OWN, **more)
     return ",".join(host.name for host in found)
 
 
@@ -114,6 +112,7 @@ def placed(
         ("n1,n0,n2", "3", {"local_node": False}, "n1,n0,n2"),
         ("n0,n1,n2", "2", {"spares": 1}, "n0,n1,n2"),
         ("n1,n2", "2", {"spares": 1}, "localhost,n1,n2"),
+        ("n0,n1,n2", "1", {"spares": 1, "standby": 1}, "n0,n1,n2"),
     ],
 )
 def test_every_slot_gets_its_machine(
@@ -142,6 +141,10 @@ NO_FIT, THREE = "does not match the hosts, which are 3: n0, n1, n2", "give --nno
         ("n0,n1,n2", "4", {"local_node": False}, f"--nnodes 4 {NO_FIT}", THREE),
         ("n0,n1,n2", "3", {"spares": 1}, f"--nnodes 3 with --spares 1 {NO_FIT}", "give --nnodes 2"),
         ("n0", None, {"spares": 1}, "--spares 1 leaves none of the hosts: 1: n0", ""),
+        (
+            *("n0,n1", None, {"spares": 1, "standby": 1}),
+            *("--spares 1 and --standby 1 leaves none of the hosts: 2: n0, n1", ""),
+        ),
         ("n0,n1,10.0.0.5", None, {}, "n0 and 10.0.0.5 are both this machine", ""),
     ],
 )

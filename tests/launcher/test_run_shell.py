@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -46,10 +47,11 @@ def left(world: World) -> list[tuple[int, int, str]]:
     return [(e.run.slot, e.run.generation, e.handle) for e in world.state().ledger.left()]
 
 
-def prepared(scheduler: str, token: str | None = None, *, local_node: bool = True) -> Preparation:
-    settings = LaunchSettings(
-        nnodes="2", scheduler=scheduler, local_node=local_node, rdzv_id="r", framework="command"
-    )
+def prepared(
+    scheduler: str, token: str | None = None, *, local_node: bool = True, **more: Any
+) -> Preparation:
+    known: dict[str, Any] = {"nnodes": "2", "rdzv_id": "r", "framework": "command"}
+    settings = LaunchSettings(**known, scheduler=scheduler, local_node=local_node, **more)
 
     def make(name: str, context: SchedulerContext) -> Fleet:
         return Fleet(name, loopback=name == "local")
@@ -68,6 +70,38 @@ def surveyed(world: World, preparation: Preparation) -> Footing:
 
 
 # --- prepared
+
+
+@pytest.mark.parametrize(
+    ("token", "local_node", "on_node_loss", "starter", "is_child"),
+    [
+        (None, True, "fail", "local", False),
+        (None, True, "replace", "local", True),
+        (None, False, "replace", "manual", False),
+        (TOKEN, True, "replace", "local", True),
+        (TOKEN, False, "replace", None, False),
+    ],
+)
+def test_the_registry_knows_whether_slot_0_can_have_another_node(
+    world: World,
+    token: str | None,
+    on_node_loss: str,
+    starter: str | None,
+    *,
+    local_node: bool,
+    is_child: bool,
+) -> None:
+    """A worker run of the scheduler can be submitted again, slot 0's as any other."""
+    more = {"on_node_loss": on_node_loss, "standby": 0 if on_node_loss == "fail" else 1}
+    made = prepared("manual", token, local_node=local_node, **more)
+    found, spec = made.facts().starter_of(0), surveyed(world, made).spec()
+    assert (found.name if found else None, spec.local_node) == (starter, is_child)
+    told = spec.on_node_loss, spec.standby, spec.slots, spec.limits.fence_timeout_seconds
+    outlives = on_node_loss == "replace"
+    assert told == (on_node_loss, int(outlives), 2 + outlives, 120.0 if outlives else None)
+    if starter == "manual":
+        assert made.plan.submission(0, 2).name.endswith("-0-2")
+        assert made.plan.submission(0, 2).source == made.plan.submission(1, 2).source
 
 
 def test_01_a_run_without_a_name_gets_one_that_nobody_else_has(world: World) -> None:

@@ -94,6 +94,10 @@ def test_of_the_nodes_that_a_platform_tells_the_spares_are_a_part() -> None:
     assert "--nnodes 3" in result.stdout
     *_, message = launch("--spares", "4", environ=environ, code=64)
     assert message == "rdzv: --spares 4 leaves none of the 4 nodes (SLURM_STEP_NUM_NODES)"
+    replace = ("--on-node-loss", "replace", "--standby", "1")
+    result = rdzv("launch", "--dry-run", *replace, "--", "train.py", env=environ)
+    assert "--nnodes 3" in result.stdout
+    assert "# on the loss of a node: another one replaces it, up to 3 times; 1 s" in result.stdout
     *_, message = launch("--spares", "1", environ=environ | {"NODE_RANK": "6"}, code=64)
     assert "NODE_RANK 6 is not in 0 to 4 (SLURM_STEP_NUM_NODES is 4, --spares 1)" in message
 
