@@ -19,7 +19,7 @@ DESCRIBED_A_SECOND: Final = 10.0
 
 _THERE = (
     *(NodeState.JOINED, NodeState.VERIFIED, NodeState.ARMED, NodeState.RUNNING),
-    NodeState.EXITED,
+    *(NodeState.EXITED, NodeState.STANDBY),
 )
 """A node whose program has ended waits for the end of the run, or for the next start."""
 

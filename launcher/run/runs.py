@@ -116,6 +116,7 @@ class Runs:
         seen: How each slot stands at the registry.
         phase: The run's; None before its first status.
         started: Programs have started, also where they are about to start again.
+        outlives: The run may go on after the loss of a node.
         refused: The registry refuses to hear of a worker run: the launch cannot go on.
     """
 
@@ -128,6 +129,7 @@ class Runs:
     seen: dict[int, SlotStatus] = field(default_factory=dict)
     phase: Phase | None = None
     started: bool = False
+    outlives: bool = False
     refused: Trouble | None = None
 
     def goes_without(self, slot: SlotStatus) -> bool:
@@ -136,7 +138,7 @@ class Runs:
         Where the nodes gather again between two epochs, no node has a rank: those of the run are
         there then, or on their way.
         """
-        if slot.rank is not None or not self.started:
+        if slot.rank is not None or slot.awaited or not self.started:
             return False
         if self.phase is Phase.RUNNING or slot.node_state in _RELEASED:
             return True

@@ -122,6 +122,15 @@ class MayBeLeft(Sentence):
 
 
 @frozen
+class WaitsForOlder(Sentence):
+    """A worker run may still exist, and the next one of its slot is submitted only after it."""
+
+    key: Key
+    handle: str
+    stand: Stand
+
+
+@frozen
 class Warnings(Sentence):
     """What the checks found odd about a run that starts."""
 

@@ -8,30 +8,28 @@ For each slot that wants a newer generation than was submitted, whatever the rea
 The registry decides what follows from it. A worker run that a newer generation replaces is ended:
 before the go beside the newer one, as the registry refuses its node in any case, and from the go on
 before the newer one is submitted. What the run goes without is ended at the go of each epoch;
-between two epochs nothing is ended, and nothing submitted for it. Pure.
+between two epochs nothing is ended, and nothing submitted for it. Standbys, and the places of lost
+nodes that are replaced, are awaited: the run does not go without them. Pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
 
 from launcher.run import actions as do
 from launcher.run import inputs
 from launcher.run.describing import Describing
 from launcher.run.desk import retry_pause
 from launcher.run.end_of_all import BY_ITSELF_SECONDS, EndOfAll
-from launcher.run.ending import Ended, say_left
+from launcher.run.ending import Ended
+from launcher.run.replacing import Replacing
 from launcher.run.runs import BEFORE_SUBMISSION, Run, Runs, Step, has_started
 from launcher.run.sentences import StartsByHand
 from launcher.run.submitting import Submitting
 from launcher.run.values import ErrorKind, Key, Left
 from launcher.schedulers.description import OVER, Description
 from rendezvous.wire.run import Phase, RunStatus, SlotState, SlotStatus
-
-RELEASE_AGAIN_SECONDS: Final = 60.0
-_MOST_DOUBLINGS: Final = 5
 
 
 @dataclass(slots=True)
@@ -44,6 +42,7 @@ class Slots:
 
     shared: Runs
     submitting: Submitting
+    replacing: Replacing
     describing: Describing
     end: EndOfAll
 
@@ -51,7 +50,8 @@ class Slots:
     def of(shared: Runs) -> Slots:
         """Those of a launch that begins."""
         submitting = Submitting(shared)
-        return Slots(shared, submitting, Describing(shared), EndOfAll(shared, submitting))
+        replacing, end = Replacing(shared, submitting), EndOfAll(shared, submitting)
+        return Slots(shared, submitting, replacing, Describing(shared), end)
 
     def know(self, left: Iterable[Left]) -> None:
         """A former launcher of this launch has submitted these."""
@@ -61,12 +61,14 @@ class Slots:
     def see(self, status: RunStatus, now: float) -> None:
         """Take in how the run stands, and submit every slot that wants a newer generation."""
         self.shared.phase, self.shared.started = status.phase, has_started(status)
+        self.shared.outlives = status.on_node_loss != "fail"
         self.shared.seen = {slot.slot: slot for slot in status.slots}
         if status.phase is Phase.RUNNING:
             self._release(now)
         elif status.phase is Phase.FINISHED:
             self.submitting.stop()
         if not self.submitting.stopped:
+            self.replacing.see(now)
             for slot in status.slots:
                 self._want(slot)
 
@@ -98,32 +100,10 @@ class Slots:
                 self.submitting.drop(older, run)
             elif run.step in (Step.LOOKING, Step.DESCRIBED):
                 shared.quiet(older, run)
+                if run.gone:  # that was not heard yet
+                    self.replacing.tell_over(older, run)
         run = shared.add(key, Run(starter, Step.TELLING))
         shared.tell(key, run, do.News(SlotState.SUBMITTING))
-
-    def _intent_heard(self, key: Key, run: Run, now: float) -> None:
-        self._replace_older(key, now)
-        if self.shared.started and self._older_live(key):
-            run.step = Step.OLDER
-        else:
-            self.submitting.begin(key, run)
-
-    def _replace_older(self, key: Key, now: float) -> None:
-        for older in list(self.shared.of_slot[key.slot]):
-            if older < key:
-                self.shared.end(older, now)
-
-    def _older_live(self, key: Key) -> bool:
-        shared = self.shared
-        older = (each for each in shared.of_slot[key.slot] if each < key)
-        return any(each in shared.ends.ends or shared.runs[each].end_after for each in older)
-
-    def _older_is_over(self, slot: int) -> None:
-        """Whoever waited for that may be submitted."""
-        for key in self._of(slot):
-            run = self.shared.runs[key]
-            if run.step is Step.OLDER and not self._older_live(key):
-                self.submitting.begin(key, run)
 
     def _release(self, now: float) -> None:
         """From the go on, the table's nodes are the run's: nobody else can join any more.
@@ -132,7 +112,7 @@ class Slots:
         tried again ever more rarely.
         """
         for slot in self.shared.seen.values():
-            if slot.rank is not None:
+            if slot.rank is not None or slot.awaited:
                 continue
             for key in self.shared.of_slot.get(slot.slot, ()):
                 if now >= self.shared.runs[key].release_at:
@@ -164,7 +144,7 @@ class Slots:
                     self._ask_for(Key(key.slot, key.generation + 1))
 
     def _take_up(self, key: Key, run: Run, now: float) -> None:
-        self._replace_older(key, now)
+        self.replacing.end_older(key, now)
         self.shared.note(key, run, whole=True)
         slot = self.shared.seen.get(key.slot)
         if slot is None or slot.node_state is None:
@@ -228,7 +208,7 @@ class Slots:
     def _heard(self, key: Key, run: Run, now: float) -> None:
         run.telling = run.news = None
         if run.step is Step.TELLING:
-            self._intent_heard(key, run, now)
+            self.replacing.begin(key, run, now)
         elif run.step is Step.SUBMITTING and not self.submitting.goes_on(key, run):
             self._give_up(key, run, now)
         elif run.step is Step.SUBMITTING:
@@ -310,8 +290,10 @@ class Slots:
 
     def _end_answered(self, key: Key, run: Run, now: float) -> None:
         run.end_after = False
+        if run.gone:
+            self.replacing.tell_over(key, run)
         self.shared.end(key, now)
-        self._older_is_over(key.slot)
+        self.replacing.go_on(key.slot)
 
     def ended(self, one: Ended, now: float) -> None:
         """What came of an end."""
@@ -320,14 +302,7 @@ class Slots:
         run.over, run.preempted = run.over or one.over, run.preempted or one.preempted
         if one.gone:
             self.shared.note(one.key, run)
-        elif self.end.ending:
+        if not self.end.ending:
+            self.replacing.ended(one, now)
+        elif not one.gone:
             self.end.left.append(one)
-        else:
-            run.release_at = now + RELEASE_AGAIN_SECONDS * 2**run.releases
-            run.releases = min(run.releases + 1, _MOST_DOUBLINGS)
-            if any(self.shared.runs[key].step is Step.OLDER for key in self._of(one.key.slot)):
-                say_left(self.shared.desk, [one])
-        self._older_is_over(one.key.slot)
-
-    def _of(self, slot: int) -> list[Key]:
-        return list(self.shared.of_slot.get(slot, ()))

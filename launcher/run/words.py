@@ -79,6 +79,9 @@ def lines(said: sentences.Sentence, names: Names) -> Sequence[str]:
             return [f"{epoch_words(end)}; {end.then}"]
         case sentences.MayBeLeft():
             return [_may_be_left(said, names)]
+        case sentences.WaitsForOlder(key=key):
+            waits = f"the next worker run of slot {key.slot} waits until its program is surely over"
+            return [f"{_may_be_left(said, names)}; {waits}"]
         case sentences.Requeued(restarts=restarts, said=what):
             first, *more = lines(what, names)
             return [f"the job was requeued (restart {restarts}): {first}", *more]
@@ -184,7 +187,7 @@ def _runs_left(count: int) -> str:
     return f"{count} {runs} of the previous launch may still exist"
 
 
-def _may_be_left(said: sentences.MayBeLeft, names: Names) -> str:
+def _may_be_left(said: sentences.MayBeLeft | sentences.WaitsForOlder, names: Names) -> str:
     known = f", id {said.handle}" if said.handle else ""
     who = f"worker run {names.of(said.key)} (slot {said.key.slot}{known})"
     command = names.end_words(said.key, said.handle)

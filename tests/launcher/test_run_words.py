@@ -190,6 +190,14 @@ SENTENCES = [
         say.MayBeLeft(TWO, "7", UNLISTED),
         "worker run rdzv-x-2-1 (slot 2, id 7) may still exist: it is not listed",
     ),
+    (
+        say.WaitsForOlder(ONE, "100", QUEUED),
+        (
+            "worker run rdzv-x-1-1 (slot 1, id 100) may still exist: it is queued: Resources; "
+            "end it with: scancel 100; the next worker run of slot 1 waits until its program is "
+            "surely over"
+        ),
+    ),
 ]
 
 

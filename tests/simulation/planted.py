@@ -424,12 +424,15 @@ _EDITS = {
         ("launch: a registry is started for ever", "len(self.starts) >= MOST_STARTS", "False"),
         ("launch: a registry is started after the end", 'self.supervised = False\n        self.desk.forget("child")', "pass"),
     ],
+    "launcher/run/replacing.py": [
+        ("launch: replaced runs stay", "older < key:\n                self.shared.end(older, now)", "older < key:\n                pass"),
+    ],
     "launcher/run/scheduling.py": [
         ("launch: no answer is a no", "certain = isinstance(exc, NothingSubmitted)", "certain = True"),
     ],
     "launcher/run/slots.py": [
         ("launch: submits before the intent", "shared.tell(key, run, do.News(SlotState.SUBMITTING))",
-         "shared.tell(key, run, do.News(SlotState.SUBMITTING))\n        self._intent_heard(key, run, 0.0)"),
+         "shared.tell(key, run, do.News(SlotState.SUBMITTING))\n        self.replacing.begin(key, run, 0.0)"),
         ("launch: submits without a ledger", "self.submitting.not_written(key, said, now)", "self.submitting.submit(key, run)"),
         ("launch: what lives is submitted again", "slot.generation < wanted or asked", "True"),
         ("launch: what lives is submitted again", "self._ask_for(Key(slot.slot, wanted))",
@@ -437,10 +440,9 @@ _EDITS = {
         ("launch: what is found is replaced", "case inputs.Found(handle=str(handle))",
          "case inputs.Found(handle=str(handle)) if not handle"),
         ("launch: ids are forgotten", "run.handle, run.gone = said.handle, False\n        shared.note(key, run)", "shared.note(key, run)"),
-        ("launch: replaced runs stay", "older < key:\n                self.shared.end(older, now)", "older < key:\n                pass"),
-        ("launch: the table's runs are released", "if slot.rank is not None:\n                continue\n            for key", "for key"),
-        ("launch: gone is not noted", "one.gone:\n            self.shared.note(one.key, run)\n        elif",
-         "one.gone:\n            pass\n        elif"),
+        ("launch: the table's runs are released", "if slot.rank is not None or slot.awaited:\n                continue\n            for key", "for key"),
+        ("launch: gone is not noted", "one.gone:\n            self.shared.note(one.key, run)\n        if not",
+         "one.gone:\n            pass\n        if not"),
     ],
     "launcher/run/submitting.py": [
         ("launch: submits after the result", "self.stopped = True\n        self.gate.clear()", "self.stopped = True"),

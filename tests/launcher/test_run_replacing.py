@@ -1,0 +1,205 @@
+"""Worker runs of a run that outlives its nodes: what is awaited stays, and an older program is over
+before a newer one begins. By value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from launcher.run import actions as do
+from launcher.run import inputs as said
+from launcher.run.actions import Action
+from launcher.run.ground import Former, OnDisk
+from launcher.run.values import Key, Left, Starter
+from rendezvous.wire.run import EpochEnd, NodeState, Phase, SlotState, SlotStatus
+from tests.launcher.drive import NOISE, OVER, SILENT, SLURM, Drive, Steps, facts, slot
+
+ONE, TWO, THREE = Key(1, 1), Key(1, 2), Key(1, 3)
+QUIET = (*NOISE, do.AskStatus, do.FetchWords)
+GO, GATHERS = Phase.RUNNING, Phase.GATHERING
+ENDED: list[EpochEnd] = [EpochEnd(epoch=1, message="node 1 was lost", replaced=[1])]
+MANUAL = Starter("manual", 1.0, by_hand=True)
+
+
+def place(generation: int = 1, wanted: int = 2, **more: Any) -> SlotStatus:
+    """Slot 1, whose node was lost and is replaced."""
+    return slot(1, generation, wanted, **{"awaited": True} | more)
+
+
+def tell(drive: Drive, one: SlotStatus, phase: Phase = GO, *, fails: bool = False) -> list[Action]:
+    """The registry says how slot 1 stands, after the first go."""
+    loss = "fail" if fails else "replace"
+    return drive.status(one, phase=phase, ended=ENDED, on_node_loss=loss)
+
+
+STEPS: Steps = {
+    "wanted": lambda drive, _: drive.status(slot(1, 0, 1), on_node_loss="replace"),
+    "go": lambda drive, _: tell(drive, slot(1, node=NodeState.RUNNING, rank=1)),
+    "left": lambda drive, _: tell(drive, place(1, 1), GATHERS),
+    "standby": lambda drive, _: tell(drive, place(1, 1, node_state=NodeState.STANDBY)),
+    "lost": lambda drive, _: tell(drive, place(), GATHERS),
+    "lost-in-time": lambda drive, _: tell(drive, place()),
+    "lost-again": lambda drive, _: tell(drive, place(2, 3), GATHERS),
+    "fenced": lambda drive, _: tell(drive, place(fenced=True), GATHERS),
+    "fails": lambda drive, _: tell(drive, place(), GATHERS, fails=True),
+    "back": lambda drive, _: tell(
+        drive, place(2, node_state=NodeState.RUNNING, rank=1, awaited=False)
+    ),
+    "given-up": lambda drive, _: tell(drive, place(1, 1, awaited=False)),
+    "given-up-between": lambda drive, _: tell(drive, place(1, 1, awaited=False), Phase.ARMING),
+    "over": lambda drive, key: drive.refuse(do.TellSlot, OVER, key),
+    "unheard": lambda drive, _: drive.take(said.Unanswered(drive.id(do.TellSlot), SILENT, 0.5)),
+    "written": lambda drive, key: drive.answer(do.WriteIntent, key),
+    "submitted": lambda drive, key: drive.submitted(key, str(100 * key.generation + 1)),
+    "refused": lambda drive, key: drive.submit_failed(key, "no", certain=True),
+    "unclear": lambda drive, key: drive.submit_failed(key, "error 500"),
+    "silent": lambda drive, _: drive.scheduler_silent((do.Find, do.Describe), "error 500"),
+}
+SENT = "wanted heard written "
+RUNS = SENT + "submitted heard running heard go "
+HELD = RUNS + "lost heard2 running told "
+GONE = "note 101 gone; tell slot ended 101"
+INTENT = "write intent 1.2"
+STUCK = HELD + "75 silent "
+LASTS = SENT + "lost heard2 "
+
+
+@pytest.mark.parametrize(
+    ("script", "then"),
+    [
+        # a standby stays at a go, and its scheduler is not believed against its node
+        (RUNS + "standby", ""),
+        (RUNS + "standby 1 ended", "tell slot ended 101"),
+        (RUNS + "standby 1 ended heard 1", "1: describe 101"),
+        # the place of a lost node is submitted again between two epochs, and while the others run
+        (RUNS + "lost", "tell slot 1.2 submitting"),
+        (RUNS + "lost-in-time", "tell slot 1.2 submitting"),
+        ("lost", "tell slot 1.2 submitting"),
+        # what is not awaited any more is ended at the go, as before
+        (RUNS + "given-up-between", ""),
+        (RUNS + "given-up", "describe 101"),
+        # D10: the older one is ended, and the registry hears that it is over, before the newer one
+        (RUNS + "lost heard2", "describe 101"),
+        (RUNS + "lost heard2 running", "cancel worker run 101 12.0"),
+        (HELD + "0.2 ended", f"{GONE}; {INTENT}"),
+        (HELD + "0.2 ended written2", "submit 1.2"),
+        (HELD + "0.2 ended unheard 0.36", "0.35: tell slot ended 101"),
+        (HELD + "0.2 ended over", ""),
+        (HELD + "0.2 ended heard 60", ""),
+        (RUNS + "1 failed heard lost heard2", "describe 101"),  # it was said of a node that lived
+        (RUNS + "left 1 failed heard lost heard2", INTENT),
+        (
+            RUNS + "left 1 failed lost",
+            "break off TellSlot; tell slot ended 101; tell slot 1.2 submitting",
+        ),
+        # a scheduler that does not answer is no proof: it is asked again, until the fence
+        (STUCK, "say WaitsForOlder 101 silent"),
+        (STUCK + "lost", ""),
+        (STUCK + "59 lost", ""),
+        (STUCK + "61 lost", "describe 101"),
+        (STUCK + "61 lost ended", f"{GONE}; {INTENT}"),
+        (STUCK + "61 lost 76 silent 61 lost", "describe 101"),  # as often as before
+        (STUCK + "fenced", INTENT),
+        (STUCK + "fenced written2 submitted2 heard2 running heard2 61 back", "describe 101"),
+        (HELD + "fenced", INTENT),  # and goes on being ended beside
+        (HELD + "fenced 0.2 ended", GONE),
+        # one that is just being submitted is awaited, as it may come to run
+        (LASTS, ""),
+        (LASTS + "fenced", INTENT),
+        (LASTS + "submitted", "note 101; describe 101"),
+        (LASTS + "submitted ended", f"{GONE}; {INTENT}"),
+        (LASTS + "refused", f"note gone; tell slot ended; {INTENT}"),
+        (LASTS + "unclear", "find"),
+        (LASTS + "unclear missed 1 missed", f"note gone; tell slot ended; {INTENT}"),
+        # a run that fails with its node tells nothing, and waits as long as its scheduler answers
+        (RUNS + "fails heard2 running told 0.2 ended", f"note 101 gone; {INTENT}"),
+        (
+            RUNS + "fails heard2 running told 75 silent",
+            f"say MayBeLeft 101 silent; {INTENT}",
+        ),
+        # nothing is submitted, or told, once the run ends
+        (STUCK + "signal 0.2", ""),
+        (HELD + "signal 0.2 ended", "note 101 gone"),
+    ],
+)
+def test_what_becomes_of_a_lost_nodes_worker_run(script: str, then: str) -> None:
+    assert Drive.new().following().play(script, STEPS, QUIET) == then
+
+
+@pytest.mark.parametrize(
+    ("script", "then"),
+    [
+        # that its script was taken away is no proof: what a person has started with it may run
+        (HELD + "0.2 ended", "note 101 gone; say WaitsForOlder 101 state"),
+        (HELD + "0.2 ended 600 lost", ""),
+        (HELD + "0.2 ended fenced", INTENT),
+    ],
+)
+def test_what_a_person_has_started_is_over_when_the_registry_says_so(
+    script: str, then: str
+) -> None:
+    assert Drive.new(facts(others=MANUAL)).following().play(script, STEPS, QUIET) == then
+
+
+def test_all_older_ones_have_to_be_over() -> None:
+    drive = Drive.new().following()
+    drive.play(HELD + "fenced written2 submitted2 heard2 running heard2", STEPS)
+    tell(drive, place(2, 3), GATHERS)
+    drive.answer(do.TellSlot, THREE)
+    assert {one.key for one in drive.all_open(do.Describe)} == {TWO}
+    drive.described(TWO, SlotState.ENDED)
+    assert drive.all_open(do.WriteIntent) == []
+    drive.wait(0.3)  # the first one is looked at again
+    drive.described(ONE, SlotState.FAILED)
+    assert drive.open(do.WriteIntent).key == THREE
+
+
+FORMER = Former("k7f2a9c1xy", "h1", "slurm", owns_registry=True, port=29_600, fingerprint="f")
+
+
+def resumed(one: SlotStatus, phase: Phase = GATHERS) -> Drive:
+    """A launch that was killed between two epochs, started again; slot 1 stands like this."""
+    drive = Drive.new(None, OnDisk(FORMER, own=(Left(ONE, SLURM, "101"),))).begin()
+    drive.answer(do.OpenFormer)
+    tell(drive, one, phase)
+    drive.answer(do.CreateRun)
+    drive.answer(do.Establish)
+    tell(drive, one, phase)
+    return drive
+
+
+@pytest.mark.parametrize("phase", [GATHERS, Phase.ARMING, Phase.RESTARTING])
+def test_a_resumed_launch_replaces_a_lost_node_like_the_first_one(phase: Phase) -> None:
+    drive = resumed(place(), phase)
+    drive.answer(do.TellSlot, TWO)
+    assert (drive.open(do.Describe).key, drive.all_open(do.WriteIntent)) == (ONE, [])
+    drive.described(ONE, SlotState.ENDED)
+    assert drive.open(do.TellSlot) == do.TellSlot(
+        drive.id(do.TellSlot), ONE, do.News(SlotState.ENDED, "101")
+    )
+    assert drive.open(do.WriteIntent).key == TWO
+
+
+def test_what_it_does_not_find_is_submitted_behind_all_older_ones() -> None:
+    """The former launcher had told of it, and waited for the first one to end."""
+    drive = resumed(place(2, 2, state=SlotState.SUBMITTING))
+    drive.found(TWO, None)
+    drive.answer(do.TellSlot, THREE)
+    drive.found(TWO, None)
+    drive.described(ONE, SlotState.ENDED)
+    assert drive.all_open(do.WriteIntent) == []
+    drive.wait(1.0)
+    drive.found(TWO, None)
+    assert drive.open(do.WriteIntent).key == THREE
+
+
+@pytest.mark.parametrize("node", [NodeState.STANDBY, None])
+def test_a_standby_and_its_place_are_taken_up_again(node: NodeState | None) -> None:
+    drive = resumed(place(1, 1, node_state=node, state=SlotState.RUNNING), Phase.ARMING)
+    drive.found(ONE, "101")
+    drive.described(ONE, SlotState.RUNNING)
+    assert drive.all_open(do.CancelWorkerRun) == []
+    tell(drive, place(1, 1, node_state=node, state=SlotState.RUNNING))
+    drive.wait(10.0)
+    assert drive.of(do.CancelWorkerRun) == []
