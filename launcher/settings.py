@@ -195,7 +195,7 @@ class LaunchSettings(NodeSettings):
     )
     on_node_loss: Literal["fail", "replace", "shrink"] = option(
         "fail",
-        "What follows a node's loss after the start: the run fails, goes on with another node in "
+        "What follows a node's loss after the start: the run fails, continues with another node in "
         "its place, or with those that are left. See 'rdzv docs elastic'.",
         group=RUN,
     )

@@ -7,7 +7,6 @@ from typing import Final
 
 from launcher.plan.plan import Plan
 from launcher.settings import LaunchSettings
-from rendezvous.run.leases import poll_seconds
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.words import printable, size_text
 from worker.contracts.framework import basename
@@ -103,10 +102,15 @@ def _check_shrink(size: tuple[int, int], command: Sequence[str]) -> None:
         shown = printable(fixed, 80)
         raise UsageError(
             f"COMMAND contains {shown}, which fixes its size, but with --on-node-loss shrink the "
-            "job goes on with fewer nodes",
-            hint=f"remove {shown}: rdzv tells {basename(command[0])} how many there are; or use "
+            "job continues with fewer nodes",
+            hint=f"remove {shown}: {basename(command[0])} gets the number from rdzv; or use "
             "--on-node-loss replace",
         )
+
+
+def poll_seconds(nodes: int, lease_seconds: float) -> float:
+    """How long a node may wait for its registry's answer, as the registry tells it."""
+    return max(min(2.0, lease_seconds / 7), nodes * 0.002)
 
 
 def _check_fence(settings: LaunchSettings, nodes: int) -> None:
@@ -136,7 +140,7 @@ def loss_lines(plan: Plan) -> Iterator[str]:
         most = limits.max_replacements
         what = f"another one replaces it, up to {most} time{'s' * (most != 1)}"
     else:
-        what = f"the run goes on with those that are left, at least {plan.min_nodes}"
+        what = f"the run continues with those that are left, at least {plan.min_nodes}"
     parts = [what]
     if count := settings.standby:
         wait = "standby waits and steps" if count == 1 else "standbys wait and step"

@@ -277,7 +277,7 @@ def _drawn(status: RunStatus, most_rows: int, width: int, reason: str) -> Group:
     more = len(status.slots) - len(shown)
     lines = [Text(f"and {more} more", style="dim")] if more > 0 else []
     head = f"run {status.run}   {status.phase}   {status.elapsed_seconds:.1f} s"
-    if used := used_text(status.restarts, status.max_restarts):
+    if used := used_text(status):
         head += f"   {used}"
     lines += [Text(_line(reason), style="cyan")] if reason else []
     if status.trouble and status.phase in (Phase.RUNNING, Phase.FINISHED):

@@ -19,6 +19,7 @@ _MOST_MESSAGE = 600
 _MOST_ENDED = 32
 """So many the registry keeps."""
 _WORDS_AT = 2
+_USED = ("restarts", "max_restarts", "replacements", "resubmitted", "max_replacements")
 
 
 def epoch_words(end: EpochEnd, most: int = _MOST_MESSAGE) -> str:
@@ -28,52 +29,71 @@ def epoch_words(end: EpochEnd, most: int = _MOST_MESSAGE) -> str:
     return f"epoch {end.epoch} ended {after}: {printable(end.message, most)}"
 
 
-def restarts_text(count: int) -> str:
+def counted(count: int, noun: str) -> str:
     """`1 restart`, `2 restarts`."""
-    return f"{count} restart{'s' * (count != 1)}"
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
-def used_text(used: int, most: int) -> str:
-    """How many restarts are used up; empty where none was asked for."""
-    return f"{used} of {restarts_text(most)} used" if most else ""
+def used_text(status: RunStatus | None) -> str:
+    """How many restarts and replacements are used up; empty where none was asked for. A standby
+    that has stepped in is a node that was replaced, and uses up nothing."""
+    if status is None:
+        return ""
+    used = [(status.restarts, status.max_restarts, "restart")]
+    used += [(status.resubmitted, status.max_replacements, "replacement")]
+    words = [f"{count} of {counted(most, noun)} used" for count, most, noun in used if most]
+    if status.replacements:
+        words.append(f"{counted(status.replacements, 'node')} replaced")
+    return ", ".join(words)
 
 
-def after_restarts(ends: Sequence[EpochEnd]) -> str:
-    """`after 2 restarts`, those by hand included; empty where there was none."""
+def after_starts(ends: Sequence[EpochEnd], replacements: int | None = None) -> str:
+    """`after 1 restart and 2 replacements`: how often the programs were started again, by hand or
+    not, and which nodes the run has lost; empty where it was not.
+
+    Args:
+        ends: The epochs that have ended.
+        replacements: How many of the lost nodes were replaced.
+    """
     if not ends:
         return ""
+    replaced, lost = replacements or 0, sum(len(end.replaced) for end in ends)
+    restarts = sum(not end.replaced for end in ends)
+    counts = (restarts, "restart"), (replaced, "replacement"), (lost - replaced, "lost node")
+    *words, last = [counted(count, noun) for count, noun in counts if count > 0]
     at_least = "at least " if len(ends) >= _MOST_ENDED else ""
-    return f"after {at_least}{restarts_text(len(ends))}"
+    return f"after {at_least}{' and '.join(filter(None, [', '.join(words), last]))}"
 
 
 async def show_epochs(root: Path, run: str, *, as_json: bool) -> int:
     """Print how each epoch of a run has ended, and how it stands. Raises RdzvError."""
     state = find_run(root, run)
-    ends, now, used, most = await _known(state)
+    ends, now, status = await _known(state)
     if as_json:
         epochs = [end.model_dump(mode="json") for end in ends]
-        found = {"run": run, "restarts": used, "max_restarts": most, "epochs": epochs}
-        click.echo(json.dumps(found, indent=1))
+        used = {name: getattr(status, name, 0) for name in _USED}
+        click.echo(json.dumps({"run": run} | used | {"epochs": epochs}, indent=1))
         return 0
     lines = [f"{epoch_words(end)}; {end.then}" if end.then else epoch_words(end) for end in ends]
-    for line in [*filter(None, [used_text(used, most)]), *lines, now]:
+    for line in [*filter(None, [used_text(status)]), *lines, now]:
         click.echo(fold_lines(line, width_of(sys.stdout), _WORDS_AT))
     return 0
 
 
-async def _known(state: StateDir) -> tuple[list[EpochEnd], str, int, int]:
-    """The epochs that have ended, what comes after them, and the restarts: used up and at most.
-
-    Of a run that has ended they are in its files.
+async def _known(state: StateDir) -> tuple[list[EpochEnd], str, RunStatus | None]:
+    """The epochs that have ended, what comes after them, and how the run stands, or stood at its
+    end as far as its files tell.
     """
     result = state.result()
     kept = state.read("status.json", RunStatus)
     if result is not None and not state.is_held():
-        used, most = (kept.restarts, kept.max_restarts) if kept is not None else (0, 0)
-        if result.restarts is not None:  # what is kept is of the last go: a pause is counted before
-            used = result.restarts
-        return result.epochs, f"{result.status}: {result.message}", used, most
+        if kept is not None:  # it is of the last go: a pause is counted before
+            told = {name: getattr(result, name) for name in ("restarts", "replacements")}
+            kept = kept.model_copy(
+                update={n: count for n, count in told.items() if count is not None}
+            )
+        return result.epochs, f"{result.status}: {result.message}", kept
     async with registry_of(state) as client:
         status = await client.status(state.run)
     now = f"epoch {status.epoch} is {status.phase}: {status.reason}"
-    return status.ended, now, status.restarts, status.max_restarts
+    return status.ended, now, status

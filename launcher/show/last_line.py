@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from launcher.show.epochs import after_restarts, epoch_words
+from launcher.show.epochs import after_starts, epoch_words
 from launcher.state.state_dir import StateDir
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.run import EpochEnd, Result
@@ -22,7 +22,7 @@ def last_line(run: str, result: Result, state: StateDir) -> str:
     """The result, the first cause, what to do, whose the exit code is, and where the rest is; the
     tail stands above."""
     lines = []
-    after = after_restarts(result.epochs)
+    after = after_starts(result.epochs, result.replacements)
     text = f"run '{run}' {result.status}{after and f' {after}'}: {result.message}"
     if result.status == "cancelled":
         text = result.message

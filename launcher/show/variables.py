@@ -96,7 +96,11 @@ def restart_facts(status: RunStatus | None) -> RestartFacts:
         return NO_RESTARTS
     last = printable(status.ended[-1].message, 600) if status.ended else ""
     return RestartFacts(
-        restarts=status.restarts, max_restarts=status.max_restarts, last_failure=last
+        restarts=status.restarts,
+        max_restarts=status.max_restarts,
+        replacements=status.replacements,
+        last_failure=last,
+        outlives_nodes=status.on_node_loss != "fail",
     )
 
 

@@ -54,7 +54,7 @@ class Phases:
                 return self._each(here, "verified", at)
             case Phase.RUNNING:
                 return self._each([s for s in here if self._now(s) == "armed"], "running", at)
-            case Phase.RESTARTING:
+            case Phase.RESTARTING | Phase.GATHERING | Phase.VERIFYING:
                 return self._each([s for s in slots if self._now(s) == "running"], "ended", at)
             case Phase.FINISHED:
                 return self._each([s for s in slots if self._now(s) != "ended"], "ended", at)

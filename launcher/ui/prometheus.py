@@ -111,6 +111,10 @@ def _restarts(state: State) -> Iterator[Sample]:
     yield (state["head"]["run"],), state["head"]["restarts"]
 
 
+def _replacements(state: State) -> Iterator[Sample]:
+    yield (state["head"]["run"],), state["head"]["replacements"]
+
+
 def _step(state: State) -> Iterator[Sample]:
     if state["ranks"]:
         yield (state["head"]["run"],), min(rank["step"] for rank in state["ranks"])
@@ -237,6 +241,15 @@ _OF_RUN: Final[tuple[tuple[Family, _Samples], ...]] = (
     (
         Family("rdzv_restarts_total", "counter", "Restarts of a run's programs.", ("run",)),
         _restarts,
+    ),
+    (
+        Family(
+            "rdzv_replacements_total",
+            "counter",
+            "Nodes of a run that were lost and replaced.",
+            ("run",),
+        ),
+        _replacements,
     ),
     (Family("rdzv_step", "gauge", "The step that all ranks have reached.", ("run",)), _step),
     (

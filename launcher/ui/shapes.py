@@ -84,6 +84,8 @@ class Head(TypedDict):
         over: Nothing more comes.
         elapsed: Until now, or until its end.
         remaining: Until the phase times out.
+        replacements: How many nodes were lost and replaced.
+        resubmitted: How many of `max_replacements` are used up: a standby steps in without.
         nodes: How many there are to be, as --nnodes has it.
         trouble: What the registry itself has.
         silent_seconds: For how long the registry has not answered; None: it answers, or the run is
@@ -104,6 +106,9 @@ class Head(TypedDict):
     epoch: int
     restarts: int
     max_restarts: int
+    replacements: int
+    resubmitted: int
+    max_replacements: int
     nodes: str
     trouble: str
     silent_seconds: float | None

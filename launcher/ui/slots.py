@@ -94,6 +94,8 @@ def _tone(slot: SlotStatus, *, is_silent: bool) -> Tone:
             return "off"
         case NodeState.RUNNING if not (is_silent or slot.problem):
             return "good"
+        case NodeState.STANDBY if not (is_silent or slot.problem):
+            return "off"
         case _:
             return "wait"
 

@@ -254,6 +254,9 @@ def _first_head(facts: LaunchFacts, waits_for: str) -> Head:
         "epoch": 0,
         "restarts": 0,
         "max_restarts": 0,
+        "replacements": 0,
+        "resubmitted": 0,
+        "max_replacements": 0,
         "nodes": facts.nodes,
         "trouble": "",
         "silent_seconds": None,
@@ -279,6 +282,8 @@ def _head_of(facts: LaunchFacts, status: RunStatus) -> Head:
     head["remaining"] = status.remaining_seconds
     head["epoch"], head["digest"] = status.epoch, status.digest
     head["restarts"], head["max_restarts"] = status.restarts, status.max_restarts
+    head["replacements"], head["resubmitted"] = status.replacements, status.resubmitted
+    head["max_replacements"] = status.max_replacements
     same = status.min_nodes == status.max_nodes
     head["nodes"] = facts.nodes or (str(status.max_nodes) if same else size)
     head["trouble"] = printable(status.trouble, _MOST_CHARACTERS)

@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from launcher.show.board import JsonBoard, LiveBoard, PlainBoard, draw, make_board
+from launcher.show.epochs import after_starts, used_text
 from launcher.show.last_line import last_line
 from launcher.state.last_words import RankWords
 from launcher.state.state_dir import StateDir
@@ -424,6 +425,44 @@ def test_the_table_says_how_many_restarts_are_used() -> None:
     assert shown(alone).splitlines()[0] == "run llama   running   3.2 s   0 of 1 restart used"
 
 
+@pytest.mark.parametrize(
+    ("lost", "replaced", "words"),
+    [
+        ([], None, ""),
+        ([[]], None, "after 1 restart"),
+        ([[2]], 1, "after 1 replacement"),
+        ([[], [2], [1, 3]], 3, "after 1 restart and 3 replacements"),
+        ([[2], [1]], None, "after 2 lost nodes"),
+        ([[], [2], [1, 3]], 2, "after 1 restart, 2 replacements and 1 lost node"),
+        ([[]] * 31 + [[1]], 40, "after at least 31 restarts and 40 replacements"),
+    ],
+)
+def test_what_the_end_came_after(lost: list[list[int]], replaced: int | None, words: str) -> None:
+    ends = [EpochEnd(epoch=n, message="", replaced=slots) for n, slots in enumerate(lost, 1)]
+    assert after_starts(ends, replaced) == words
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"on_node_loss": "replace", "max_replacements": 3}, "0 of 3 replacements used"),
+        (
+            {"max_restarts": 2, "replacements": 2, "resubmitted": 1, "max_replacements": 1},
+            "0 of 2 restarts used, 1 of 1 replacement used, 2 nodes replaced",
+        ),
+        ({"on_node_loss": "shrink", "replacements": 1}, "1 node replaced"),
+        ({"on_node_loss": "shrink"}, ""),
+    ],
+)
+def test_the_table_says_how_many_replacements_are_used(more: dict[str, Any], words: str) -> None:
+    assert used_text(run_status(phase=Phase.RUNNING, **more)) == words
+
+
+def test_a_standby_is_a_state_of_its_own() -> None:
+    status = run_status(node(2, NodeState.STANDBY, hostname="n2"), phase=Phase.RUNNING)
+    assert shown(status).splitlines()[2].split()[-1] == "standby"
+
+
 # ---- JSON ---------------------------------------------------------------------------------------
 
 
@@ -512,6 +551,10 @@ def test_after_restarts_each_epochs_end_is_told(state: StateDir) -> None:
     assert said(state, epochs=ends[:1], hint="fix it", log="/l") == (
         f"rdzv: run 'llama' failed after 1 restart: node 1 failed; fix it; {EPOCHS[0]}; {CODE}; "
         "log: /l"
+    )
+    lost = [epoch(1), epoch(2, replaced=[2]), epoch(3, replaced=[1, 3])]
+    assert "ok after 1 restart and 3 replacements: " in said(
+        state, "ok", epochs=lost, replacements=3
     )
     cancelled = Result(status="cancelled", exit_code=84, message="cancelled", epochs=ends[:1])
     words = f"rdzv: cancelled; {EPOCHS[0]}; exit code 84 (rdzv's)"

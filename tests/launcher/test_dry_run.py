@@ -20,9 +20,9 @@ from launcher.run.preview import preview
 from launcher.schedulers.contract import Scheduler, SchedulerContext
 from launcher.schedulers.local import LocalScheduler
 from launcher.schedulers.manual import ManualScheduler
-from launcher.show.variables import table_lines
+from launcher.show.variables import restart_facts, table_lines
 from rendezvous.wire.errors import ExitCode, UsageError
-from rendezvous.wire.run import EpochEnd, Phase
+from rendezvous.wire.run import EpochEnd, Phase, RestartFacts
 from rendezvous.wire.table import EndpointTable, TableRow
 from tests.launcher.command import LAUNCH_ID, launched, plan_of, rdzv
 from tests.launcher.test_board import run_status
@@ -312,13 +312,22 @@ def test_after_the_run_its_table_is_still_known(tmp_path: Path) -> None:
     assert "RDZV_LAST_FAILURE='' " in result.stdout
     end = EpochEnd(epoch=1, ran_seconds=3.0, message="node 1 failed")
     kept = run_status(phase=Phase.RUNNING).model_copy(
-        update={"restarts": 1, "max_restarts": 2, "ended": [end]}
+        update={"restarts": 1, "max_restarts": 2, "replacements": 3, "ended": [end]}
     )
     state.write("status.json", kept.model_dump_json().encode())
     result = rdzv("status", "llama", "--env", "0", state=tmp_path)
-    for value in ("RESTARTS=1", "MAX_RESTARTS=2", "LAST_FAILURE='node 1 failed'"):
+    for value in ("RESTARTS=1", "MAX_RESTARTS=2", "REPLACEMENTS=3", "LAST_FAILURE='node 1 failed'"):
         assert f"\nRDZV_{value} " in result.stdout
     assert f"table {table().digest()[:12]}\n" in result.stdout
+
+
+@pytest.mark.parametrize(("loss", "outlives"), [("fail", False), ("shrink", True)])
+def test_what_programs_are_told_of_those_before_them_is_known_of_the_status(
+    loss: str, *, outlives: bool
+) -> None:
+    known = run_status(phase=Phase.RUNNING, on_node_loss=loss, replacements=2, max_restarts=3)
+    told = RestartFacts(max_restarts=3, replacements=2, outlives_nodes=outlives)
+    assert restart_facts(known) == told
 
 
 async def test_while_the_run_goes_on_the_registry_is_asked(tmp_path: Path) -> None:

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from launcher.plan.losses import check_losses, fixed_size, loss_lines
+from launcher.plan.losses import check_losses, fixed_size, loss_lines, poll_seconds
 from launcher.plan.plan import Plan, Site, Spec
 from launcher.settings import LaunchSettings
+from rendezvous.run import leases
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.run import Limits
 from tests.launcher.command import plan_of, rdzv
@@ -73,7 +74,7 @@ def test_what_can_be_done(given: dict[str, Any], size: tuple[int, int], command:
         ({"fence_timeout": 60.0}, (4, 4), "", "--fence-timeout 60 has no use", "remove --fence"),
         (SHRINK, (4, 4), "", "--on-node-loss shrink with --nnodes 4: no node", "--nnodes 3:4"),
         (SHRINK, (1, 1), "", "--on-node-loss shrink with --nnodes 1: no node", "--nnodes 1:2"),
-        (SHRINK, (2, 4), "mpirun -np 8 ./t", "COMMAND contains -np 8", "remove -np 8: rdzv"),
+        (SHRINK, (2, 4), "mpirun -np 8 ./t", "COMMAND contains -np 8", "remove -np 8: m"),
         (REPLACE | {"fence_timeout": 17.9}, (4, 4), "", "--fence-timeout 17.9 is", "at least 18 s"),
         (
             *(REPLACE | {"fence_timeout": 23.0}, (1_900, 2_000), "", "--fence-timeout 23 is too"),
@@ -94,6 +95,12 @@ def test_what_cannot_be_is_refused(
         check_losses(LaunchSettings(**given), size, command.split() or ["train.py"])
     assert message in caught.value.message
     assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize("nodes", [1, 999, 1_001, 20_000])
+@pytest.mark.parametrize("lease", [2.0, 13.9, 14.1, 3600.0])
+def test_a_poll_lasts_as_long_as_the_registry_tells_its_nodes(nodes: int, lease: float) -> None:
+    assert poll_seconds(nodes, lease) == leases.poll_seconds(nodes, lease)
 
 
 @pytest.mark.parametrize("command", [["--nnodes", "4", "--", "a.py"], ["--", "mpirun", "-n", "8"]])
@@ -139,7 +146,7 @@ def test_standbys_are_worker_runs_of_their_own_and_no_nodes_of_the_job() -> None
 
 
 REPLACES = "another one replaces it, up to"
-SHRINKS = "the run goes on with those that are left, at least"
+SHRINKS = "the run continues with those that are left, at least"
 FIRST = "first, each a whole machine"
 FENCE = "a silent node is fenced after"
 HERE = "without the node of this machine the run fails"

@@ -35,6 +35,9 @@ def head_of(**changes: Any) -> Head:
         "epoch": 1,
         "restarts": 2,
         "max_restarts": 3,
+        "replacements": 4,
+        "resubmitted": 1,
+        "max_replacements": 3,
         "nodes": "4",
         "trouble": "",
         "silent_seconds": None,
@@ -154,6 +157,7 @@ def test_a_run_is_told_by_its_head() -> None:
         ("rdzv_stalled", 1, 0),
         ("rdzv_registry_silent_seconds", 4, 0),
         ("rdzv_restarts_total", 2, 2),
+        ("rdzv_replacements_total", 4, 4),
     ):
         assert value(found, name, run="llama") == one
         assert value(found, name, run="other") == other

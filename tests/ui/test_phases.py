@@ -100,6 +100,17 @@ def test_a_restart_ends_what_ran_and_shows_what_comes_next() -> None:
     assert phases.spans(0)[-3] == {"phase": "ended", "start": 7, "end": 10}
 
 
+def test_a_loss_after_which_nodes_gather_again_ends_what_ran() -> None:
+    phases = phases_of(
+        *STARTED,
+        ("lost", 1, G, None),
+        ("joined", 1, V, None),
+        ("probed", None, A, None),
+        ("acked", 0, R, None),
+    )
+    assert names(phases)[-4:] == ["running", "ended", "armed", "running"]
+
+
 def test_the_end_of_the_run_is_that_of_every_slot_that_began() -> None:
     others = [told(1, SlotState.QUEUED), ("joined", 2, G, None)]
     phases = phases_of(*STARTED, *others, ("cancelled", None, F, None))

@@ -26,6 +26,7 @@ def row(**known: Any) -> Slot:
 
 
 FAILED = {"node_state": NodeState.EXITED, "exit_code": 1, "problem": "out of memory"}
+STANDBY = {"node_state": NodeState.STANDBY, "rank": None}
 ABSENT = {"node_state": None, "rank": None, "hostname": ""}
 
 
@@ -46,6 +47,9 @@ ABSENT = {"node_state": None, "rank": None, "hostname": ""}
         ({"node_state": NodeState.LEFT}, "left", "off", "left"),
         ({"node_state": NodeState.RELEASED}, "released", "off", "released"),
         ({"node_state": NodeState.LOST}, "lost", "bad", "lost"),
+        (STANDBY, "standby", "off", "standby"),
+        (STANDBY | {"problem": "a GPU is lost"}, "standby", "wait", "standby: a GPU is lost"),
+        (STANDBY | {"silent_seconds": LONG_SILENCE_SECONDS}, "standby", "wait", "standby"),
         (ABSENT | {"state": SlotState.NONE}, "not submitted", "wait", "not joined yet"),
         (ABSENT | {"state": SlotState.QUEUED, "detail": "Priority"}, "queued", "wait", "queued: P"),
         (ABSENT | {"state": SlotState.FAILED, "problem": "no such image"}, "failed", "bad", ""),

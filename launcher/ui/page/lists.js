@@ -67,11 +67,12 @@ export function epochsView(place, ctx) {
     const { head, epochs } = ctx.store;
     const now = head.over ? `Epoch ${head.epoch} was the last one.` : `Epoch ${head.epoch} is in progress.`;
     const used = head.max_restarts ? ` ${head.restarts} of ${counted(head.max_restarts, "restart")} used.` : "";
+    const replaced = head.replacements ? ` ${counted(head.replacements, "node")} replaced.` : "";
     const ended = [...epochs].reverse().map((one) => section(`Epoch ${one.epoch}`,
       el("p", {}, clip(one.words, 1000)),
       el("p", {}, `Its programs ran for ${duration(one.ran_seconds)}; exit code ${one.exit_code}; ${clip(one.then, 500)}`),
       one.evidence.length ? el("ul", {}, one.evidence.map((line) => el("li", {}, clip(line)))) : null));
-    fill(place, el("p", { class: "current" }, now, used), ended.length ? ended
+    fill(place, el("p", { class: "current" }, now, used, replaced), ended.length ? ended
       : note("No earlier epoch: the programs were not started a second time.", "nothing"));
   }
   draw();

@@ -9,6 +9,8 @@ import { counting, date, duration } from "./words.js";
 function facts(ctx) {
   const { head } = ctx.store;
   const restarts = head.max_restarts || head.restarts ? `${head.restarts} of ${head.max_restarts}` : "";
+  const again = head.max_replacements ? `, ${head.resubmitted} of ${head.max_replacements} submitted again` : "";
+  const replaced = head.max_replacements || head.replacements ? `${head.replacements}${again}` : "";
   const left = head.remaining === null || head.over ? "" : counting(head.remaining - ctx.since());
   return [
     [head.over ? "Took" : "Elapsed", counting(ctx.elapsed())],
@@ -16,6 +18,7 @@ function facts(ctx) {
     ["Nodes", head.nodes],
     ["Epoch", head.epoch > 1 ? head.epoch : ""],
     ["Restarts", restarts],
+    ["Nodes replaced", replaced],
     ["Scheduler", head.scheduler],
     ["Launched on", head.host],
     ["Started", date(head.started_at)],
