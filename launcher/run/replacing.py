@@ -71,10 +71,12 @@ class Replacing:
             self.shared.desk.do(Say(WaitsForOlder(one.key, one.handle, one.stand)))
 
     def tell_over(self, key: Key, run: Run) -> None:
-        """Its scheduler says that an older one is over: the registry need not wait for its fence.
-        That a script was taken away says nothing of what a person has started with it."""
-        shared = self.shared
-        is_news = shared.outlives and shared.started and not shared.is_newest(key)
+        """Its scheduler says that one is over that is replaced, or was lost for good: the registry
+        need not wait for its fence. That a script was taken away says nothing of what a person has
+        started with it."""
+        shared, seen = self.shared, self.shared.seen.get(key.slot)
+        is_older = shared.outlives and shared.started and not shared.is_newest(key)
+        is_news = is_older or (seen is not None and shared.is_given_up(seen))
         if is_news and not (run.starter.by_hand or self.submitting.stopped):
             shared.tell(key, run, News(SlotState.ENDED, run.handle))
 

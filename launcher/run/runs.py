@@ -145,6 +145,11 @@ class Runs:
         awaited = self.phase in _GATHERS_AGAIN and slot.state not in _NOT_ON_ITS_WAY
         return slot.node_state is None and not awaited
 
+    def is_given_up(self, slot: SlotStatus) -> bool:
+        """Whether a run that outlives its nodes has lost this slot's, and nobody comes for it."""
+        is_lost = slot.rank is None and slot.node_state in (None, NodeState.LOST)
+        return self.outlives and self.started and is_lost and not slot.awaited
+
     def add(self, key: Key, run: Run) -> Run:
         """Know of it."""
         self.runs[key] = run

@@ -8,8 +8,9 @@ For each slot that wants a newer generation than was submitted, whatever the rea
 The registry decides what follows from it. A worker run that a newer generation replaces is ended:
 before the go beside the newer one, as the registry refuses its node in any case, and from the go on
 before the newer one is submitted. What the run goes without is ended at the go of each epoch;
-between two epochs nothing is ended, and nothing submitted for it. Standbys, and the places of lost
-nodes that are replaced, are awaited: the run does not go without them. Pure.
+between two epochs nothing is ended but what was lost for good, and nothing submitted for it.
+Standbys, and the places of lost nodes that are replaced, are awaited: the run does not go without
+them. Pure.
 """
 
 from __future__ import annotations
@@ -63,10 +64,10 @@ class Slots:
         self.shared.phase, self.shared.started = status.phase, has_started(status)
         self.shared.outlives = status.on_node_loss != "fail"
         self.shared.seen = {slot.slot: slot for slot in status.slots}
-        if status.phase is Phase.RUNNING:
-            self._release(now)
-        elif status.phase is Phase.FINISHED:
+        if status.phase is Phase.FINISHED:
             self.submitting.stop()
+        else:
+            self._release(now)
         if not self.submitting.stopped:
             self.replacing.see(now)
             for slot in status.slots:
@@ -106,13 +107,17 @@ class Slots:
         shared.tell(key, run, do.News(SlotState.SUBMITTING))
 
     def _release(self, now: float) -> None:
-        """From the go on, the table's nodes are the run's: nobody else can join any more.
+        """From the go on, the table's nodes are the run's: nobody else can join any more. What was
+        lost for good is ended at any time, as the next programs may wait for its end.
 
         One that was released ends by itself, if its agent still can. What could not be ended is
         tried again ever more rarely.
         """
+        is_running = self.shared.phase is Phase.RUNNING
         for slot in self.shared.seen.values():
             if slot.rank is not None or slot.awaited:
+                continue
+            if not (is_running or self.shared.is_given_up(slot)):
                 continue
             for key in self.shared.of_slot.get(slot.slot, ()):
                 if now >= self.shared.runs[key].release_at:

@@ -33,6 +33,7 @@ def tell(drive: Drive, one: SlotStatus, phase: Phase = GO, *, fails: bool = Fals
     return drive.status(one, phase=phase, ended=ENDED, on_node_loss=loss)
 
 
+RELEASED = place(1, 1, node_state=NodeState.RELEASED, awaited=False)
 STEPS: Steps = {
     "wanted": lambda drive, _: drive.status(slot(1, 0, 1), on_node_loss="replace"),
     "go": lambda drive, _: tell(drive, slot(1, node=NodeState.RUNNING, rank=1)),
@@ -46,8 +47,10 @@ STEPS: Steps = {
     "back": lambda drive, _: tell(
         drive, place(2, node_state=NodeState.RUNNING, rank=1, awaited=False)
     ),
-    "given-up": lambda drive, _: tell(drive, place(1, 1, awaited=False)),
-    "given-up-between": lambda drive, _: tell(drive, place(1, 1, awaited=False), Phase.ARMING),
+    "given-up": lambda drive, _: tell(drive, place(1, 1, awaited=False), GATHERS),
+    "given-up-fails": lambda drive, _: tell(drive, place(1, 1, awaited=False), GATHERS, fails=True),
+    "released": lambda drive, _: tell(drive, RELEASED),
+    "released-between": lambda drive, _: tell(drive, RELEASED, Phase.ARMING),
     "over": lambda drive, key: drive.refuse(do.TellSlot, OVER, key),
     "unheard": lambda drive, _: drive.take(said.Unanswered(drive.id(do.TellSlot), SILENT, 0.5)),
     "written": lambda drive, key: drive.answer(do.WriteIntent, key),
@@ -76,9 +79,15 @@ LASTS = SENT + "lost heard2 "
         (RUNS + "lost", "tell slot 1.2 submitting"),
         (RUNS + "lost-in-time", "tell slot 1.2 submitting"),
         ("lost", "tell slot 1.2 submitting"),
-        # what is not awaited any more is ended at the go, as before
-        (RUNS + "given-up-between", ""),
+        # what is released is ended at the go, as before; what is lost for good at any time
+        (RUNS + "released-between", ""),
+        (RUNS + "released", "describe 101"),
+        (RUNS + "released 3.2 ended", "note 101 gone"),
         (RUNS + "given-up", "describe 101"),
+        (RUNS + "given-up given-up", ""),
+        (RUNS + "given-up running 3.2 running", "cancel worker run 101 12.0"),
+        (RUNS + "given-up running 3.2 running told 2 ended", GONE),
+        (RUNS + "given-up-fails", ""),
         # D10: the older one is ended, and the registry hears that it is over, before the newer one
         (RUNS + "lost heard2", "describe 101"),
         (RUNS + "lost heard2 running", "cancel worker run 101 12.0"),

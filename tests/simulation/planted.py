@@ -440,7 +440,7 @@ _EDITS = {
         ("launch: what is found is replaced", "case inputs.Found(handle=str(handle))",
          "case inputs.Found(handle=str(handle)) if not handle"),
         ("launch: ids are forgotten", "run.handle, run.gone = said.handle, False\n        shared.note(key, run)", "shared.note(key, run)"),
-        ("launch: the table's runs are released", "if slot.rank is not None or slot.awaited:\n                continue\n            for key", "for key"),
+        ("launch: the table's runs are released", "if slot.rank is not None or slot.awaited:\n                continue\n            if not", "if not"),
         ("launch: gone is not noted", "one.gone:\n            self.shared.note(one.key, run)\n        if not",
          "one.gone:\n            pass\n        if not"),
     ],
