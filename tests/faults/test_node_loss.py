@@ -1,0 +1,162 @@
+"""Nodes of a run are lost, with real processes: it goes on with others, or with fewer."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.epochs import program, starts_apart, starts_in
+from tests.support.launching import Launched, launching, processes_with, rdzv
+from tests.support.waiting import until
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(150)]
+
+REPLACE = ("--framework", "command", "--on-node-loss", "replace")
+# All wait, but in the last epoch of a test, which ends well.
+WAITS = 'until(f"end-{epoch}")'
+THREE = [(1, 0), (1, 1), (1, 2)]
+SIX = [*THREE, (2, 0), (2, 1), (2, 2)]
+
+
+def epochs_of(starts: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Starts with their epochs numbered from 1: the registry's numbers leave some out."""
+    numbers = sorted({epoch for epoch, _ in starts})
+    return [(numbers.index(epoch) + 1, rank) for epoch, rank in starts]
+
+
+def started(folder: Path, count: int) -> None:
+    until(lambda: len(starts_in(folder)) >= count)
+
+
+def end(folder: Path) -> None:
+    """The programs of the newest epoch end well."""
+    (folder / f"end-{starts_in(folder)[-1].epoch}").touch()
+
+
+def kill(launched: Launched, slot: int) -> float:
+    """SIGKILL of a node's agent; returns when."""
+    victim = launched.child(" worker ", f"127.0.0.{slot + 1}")
+    at = time.monotonic()
+    victim.kill()
+    return at
+
+
+def test_a_standby_takes_the_place_of_a_killed_node(tmp_path: Path) -> None:
+    command = program(tmp_path, WAITS)
+    options = ("--nnodes", "3", "--standby", "1", *REPLACE)
+    with launching(tmp_path / "s", *options, command=command) as launched:
+        started(tmp_path, 3)
+        killed = kill(launched, 1)
+        started(tmp_path, 6)
+        status = rdzv(tmp_path / "s", "status", "r")
+        until(lambda: "standby" in rdzv(tmp_path / "s", "status", "r"))  # slot 1 has come again
+        end(tmp_path)
+        outcome = launched.finish()
+    assert outcome.code == 0, outcome.err
+    assert epochs_of(starts_apart(tmp_path)) == SIX
+    again = [start.at for start in starts_in(tmp_path)[3:]]
+    print(f"agent killed -> first statement of all, a standby there: {max(again) - killed:.2f} s")
+    assert "1 of 3 replacements used" in status
+    assert outcome.last_line.startswith("rdzv: run 'r' ok after 1 replacement: all 3 nodes")
+    assert "slot 1) was lost" in outcome.last_line
+    assert "takes the place of node 1" in outcome.err
+    until(lambda: not processes_with(str(tmp_path)))
+
+
+def test_without_a_standby_the_worker_run_is_submitted_again(tmp_path: Path) -> None:
+    command = program(tmp_path, WAITS)
+    with launching(tmp_path / "s", "--nnodes", "3", *REPLACE, command=command) as launched:
+        started(tmp_path, 3)
+        killed = kill(launched, 2)
+        started(tmp_path, 6)
+        end(tmp_path)
+        outcome = launched.finish()
+    assert outcome.code == 0, outcome.err
+    assert epochs_of(starts_apart(tmp_path)) == SIX
+    again = max(start.at for start in starts_in(tmp_path)[3:])
+    print(f"agent killed -> first statement of all, submitted again: {again - killed:.2f} s")
+    assert "slot 2 is submitted again as generation 2 (replacement 1 of 3)" in outcome.err
+
+
+def test_a_run_that_may_shrink_goes_on_with_those_that_are_left(tmp_path: Path) -> None:
+    command = program(tmp_path, WAITS)
+    options = ("--nnodes", "2:3", "--framework", "command", "--on-node-loss", "shrink")
+    with launching(tmp_path / "s", *options, command=command) as launched:
+        started(tmp_path, 3)
+        kill(launched, 1)
+        started(tmp_path, 5)
+        end(tmp_path)
+        outcome = launched.finish()
+    assert outcome.code == 0, outcome.err
+    assert epochs_of(starts_apart(tmp_path)) == [*THREE, (2, 0), (2, 1)]
+
+
+def test_replacements_end_and_the_last_line_says_so(tmp_path: Path) -> None:
+    command = program(tmp_path, WAITS)
+    options = ("--nnodes", "2", *REPLACE, "--max-replacements", "1")
+    with launching(tmp_path / "s", *options, command=command) as launched:
+        started(tmp_path, 2)
+        kill(launched, 1)
+        started(tmp_path, 4)
+        kill(launched, 1)
+        outcome = launched.finish()
+    assert outcome.code == 86, outcome.err
+    assert "replacement 1 of 1 is used up" in outcome.last_line
+
+
+def test_the_launchers_own_node_ends_the_run(tmp_path: Path) -> None:
+    command = program(tmp_path, WAITS)
+    with launching(tmp_path / "s", "--nnodes", "2", *REPLACE, command=command) as launched:
+        started(tmp_path, 2)
+        kill(launched, 0)
+        outcome = launched.finish()
+    assert outcome.code == 86, outcome.err
+    assert "the node of slot 0 is the launcher's own" in outcome.last_line
+
+
+def test_a_standby_that_is_killed_disturbs_nobody_and_comes_again(tmp_path: Path) -> None:
+    command = program(tmp_path, WAITS)
+    options = ("--nnodes", "2", "--standby", "1", *REPLACE)
+    with launching(tmp_path / "s", *options, command=command) as launched:
+        started(tmp_path, 2)
+        launched.wait_for_phase("running")
+        kill(launched, 2)
+        launched.wait_for("joined", 4)
+        end(tmp_path)
+        outcome = launched.finish()
+    assert outcome.code == 0, outcome.err
+    assert epochs_of(starts_apart(tmp_path)) == [(1, 0), (1, 1)]
+
+
+def test_a_node_that_is_drained_is_replaced_before_it_goes(tmp_path: Path) -> None:
+    command = program(tmp_path, WAITS, before="hear(signal.SIGTERM, lambda: sys.exit(0))\n")
+    options = ("--nnodes", "2", "--standby", "1", "--grace", "1", *REPLACE)
+    with launching(tmp_path / "s", *options, command=command) as launched:
+        started(tmp_path, 2)
+        rdzv(tmp_path / "s", "drain", "r", "1", "--in", "7")
+        started(tmp_path, 4)
+        end(tmp_path)
+        outcome = launched.finish()
+    assert outcome.code == 0, outcome.err
+    assert epochs_of(starts_apart(tmp_path)) == [(1, 0), (1, 1), (2, 0), (2, 1)]
+    assert "leaves the run: drained" in outcome.last_line
+
+
+def test_a_loss_uses_no_restart(tmp_path: Path) -> None:
+    """Nor does a program that fails of it."""
+    fails = 'if rank == 0 and restarts == 0 and (folder / "fail").exists(): fail(3)\n'
+    body = f'while not (folder / f"end-{{epoch}}").exists():\n    time.sleep(0.02)\n    {fails}'
+    command = program(tmp_path, body)
+    options = ("--nnodes", "2", *REPLACE, "--max-restarts", "1")
+    with launching(tmp_path / "s", *options, command=command) as launched:
+        started(tmp_path, 2)
+        kill(launched, 1)
+        started(tmp_path, 4)
+        (tmp_path / "fail").touch()
+        started(tmp_path, 6)
+        end(tmp_path)
+        outcome = launched.finish()
+    assert outcome.code == 0, outcome.err
+    assert outcome.last_line.startswith("rdzv: run 'r' ok after 1 restart and 1 replacement")
