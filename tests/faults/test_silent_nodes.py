@@ -1,0 +1,136 @@
+"""Hosts of a run fall silent, on emulated hosts: nothing of an older program meets a newer one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.faults.test_node_loss import epochs_of
+from tests.support.cluster import Cluster, cluster
+from tests.support.epochs import program, starts_apart, starts_in
+from tests.support.netlab import Lab
+from tests.support.waiting import until
+
+pytestmark = [pytest.mark.faults, pytest.mark.netns, pytest.mark.timeout(200)]
+
+LEASE, FENCE, GRACE = 5, 12, 1
+REPLACE = (
+    *("--framework", "command", "--on-node-loss", "replace", "--standby", "1"),
+    *("--lease", str(LEASE), "--fence-timeout", str(FENCE), "--grace", str(GRACE)),
+)
+# Deaf: only SIGKILL ends it. It says all the time that it is alive.
+LIVES = """
+while not (folder / f"end-{epoch}").exists():
+    write(f"alive-{epoch}-{rank}", time.monotonic())
+    time.sleep(0.02)
+"""
+SIX = [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2)]
+
+
+@contextmanager
+def running(lab: Lab, folder: Path, *options: str) -> Iterator[Cluster]:
+    """Three nodes that run, and a standby, on the first four hosts."""
+    command = program(folder, LIVES, before="hear(signal.SIGTERM)\n")
+    options = ("--nnodes", "3", *REPLACE, *options)
+    with cluster(lab, folder, *options, command=command) as run:
+        run.start_workers(1, 2, 3)
+        until(lambda: len(starts_in(folder)) == 3)
+        run.launched.wait_for_phase("running")
+        yield run
+
+
+def alive_at(folder: Path, epoch: int, rank: int) -> float:
+    """When a program last was alive."""
+    return float((folder / f"alive-{epoch}-{rank}").read_text())
+
+
+def end(folder: Path) -> None:
+    (folder / f"end-{starts_in(folder)[-1].epoch}").touch()
+
+
+def test_a_silent_host_is_replaced_once_its_fence_is_over(tmp_path: Path) -> None:
+    with Lab(4) as lab, running(lab, tmp_path) as run:
+        cut = time.monotonic()
+        lab.lose(lab.hosts[1], 100)
+        until(lambda: len(starts_in(tmp_path)) == 6, 60)
+        end(tmp_path)
+        assert run.finish(workers=150).code == 0
+        again = max(start.at for start in starts_in(tmp_path)[3:]) - cut
+        gone = alive_at(tmp_path, 1, 1) - cut
+    assert epochs_of(starts_apart(tmp_path)) == SIX
+    print(f"silent -> its program gone {gone:.2f} s, all start again {again:.2f} s")
+    assert FENCE - GRACE - 2 - 2 < gone < FENCE < again
+
+
+def test_a_host_that_comes_back_before_its_lease_is_over_is_not_missed(tmp_path: Path) -> None:
+    with Lab(4) as lab, running(lab, tmp_path) as run:
+        lab.lose(lab.hosts[1], 100)
+        time.sleep(LEASE / 2)
+        lab.lose(lab.hosts[1], 0)
+        time.sleep(FENCE)
+        end(tmp_path)
+        assert run.finish().code == 0
+    assert starts_apart(tmp_path) == SIX[:3]
+
+
+def test_a_lost_host_that_comes_back_before_its_fence_ends_its_program_at_once(
+    tmp_path: Path,
+) -> None:
+    with Lab(4) as lab, running(lab, tmp_path) as run:
+        lab.lose(lab.hosts[1], 100)
+        run.launched.wait_for("lost")
+        lab.lose(lab.hosts[1], 0)
+        back = time.monotonic()
+        assert run.workers[1].wait(30) != 0
+        ended = time.monotonic() - back
+        until(lambda: len(starts_in(tmp_path)) == 6, 60)
+        end(tmp_path)
+        assert run.finish().code == 0
+        assert "has been replaced" in run.told[1] or "was given up" in run.told[1]
+    print(f"back -> its agent has ended, and its program: {ended:.2f} s")
+    assert epochs_of(starts_apart(tmp_path)) == SIX
+
+
+def test_a_lost_host_that_comes_back_after_its_fence_disturbs_nobody(tmp_path: Path) -> None:
+    with Lab(4) as lab, running(lab, tmp_path) as run:
+        lab.lose(lab.hosts[1], 100)
+        until(lambda: len(starts_in(tmp_path)) == 6, 60)
+        lab.lose(lab.hosts[1], 0)
+        assert run.workers[1].wait(60) != 0
+        time.sleep(1)
+        end(tmp_path)
+        assert run.finish().code == 0
+    assert epochs_of(starts_apart(tmp_path)) == SIX
+
+
+def test_a_node_that_cannot_reach_its_registry_is_gone_before_its_replacement_starts(
+    tmp_path: Path,
+) -> None:
+    """Its peers hear of it as before."""
+    with Lab(4) as lab, running(lab, tmp_path) as run:
+        lab.cut(lab.hosts[0], lab.hosts[2])
+        until(lambda: len(starts_in(tmp_path)) == 6, 60)
+        end(tmp_path)
+        assert run.finish(workers=150).code == 0
+    assert epochs_of(starts_apart(tmp_path)) == SIX
+
+
+def test_slot_0_is_replaced_where_the_launcher_is_elsewhere(tmp_path: Path) -> None:
+    """Its own registry runs beside it, on a host without a node."""
+    with Lab(5) as lab:
+        command = program(tmp_path, LIVES, before="hear(signal.SIGTERM)\n")
+        options = ("--nnodes", "3", *REPLACE, "--no-local-node")
+        with cluster(lab, tmp_path, *options, command=command) as run:
+            for slot in range(4):
+                run.workers[slot] = run.start(slot + 1, ["sh", str(run.script(slot))])
+            until(lambda: len(starts_in(tmp_path)) == 3)
+            run.launched.wait_for_phase("running")
+            lab.lose(lab.hosts[1], 100)
+            until(lambda: len(starts_in(tmp_path)) == 6, 60)
+            end(tmp_path)
+            assert run.finish(workers=150).code == 0
+    assert epochs_of(starts_apart(tmp_path)) == SIX
