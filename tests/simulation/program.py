@@ -151,6 +151,9 @@ class SimulatedProgram:
                 self._later(seconds, self._main_ends, _KILLED if dies else told)
         return await self.wait()
 
+    def die_with_agent(self) -> None:
+        """These machines die as a whole."""
+
     def kill_now(self) -> None:
         self._was_told = self.was_killed = True
         self._leftover = 0.0

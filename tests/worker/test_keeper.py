@@ -195,6 +195,30 @@ def test_workers_that_ignore_sigterm_are_killed_after_the_grace_or_at_once(
     assert all(map(is_gone, workers))
 
 
+def test_workers_whose_place_others_take_die_with_a_killed_agent(keep: Keep) -> None:
+    kept = keep(*TWO_THAT_IGNORE_TERM, grace=3600)
+    workers = [int(kept.read_line().split()[1]) for _ in range(2)]
+    kept.told()
+    kept.lifeline.send(b"D")
+    with pytest.raises(subprocess.TimeoutExpired):  # it is no order to end
+        kept.process.wait(0.3)
+    kept.lifeline.close()
+    assert kept.process.wait(30) == 137
+    assert all(map(is_gone, workers))
+
+
+def test_an_agent_that_is_killed_while_it_stops_such_workers_ends_their_grace(keep: Keep) -> None:
+    kept = keep(*TWO_THAT_IGNORE_TERM, grace=3600)
+    for _ in range(2):
+        kept.read_line()
+    kept.lifeline.send(b"D")
+    kept.lifeline.send(b"T")
+    with pytest.raises(subprocess.TimeoutExpired):
+        kept.process.wait(0.3)
+    kept.lifeline.close()
+    assert kept.process.wait(30) == 143
+
+
 LIKE_TORCHRUN = [*PYTHON, str(PROGRAMS / "torchrun_like.py")]
 
 

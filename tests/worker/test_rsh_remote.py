@@ -19,6 +19,8 @@ from rendezvous.wire.errors import Forbidden, Unavailable
 from rendezvous.wire.relay import (
     COMMAND_WINDOW_BYTES,
     CommandEnd,
+    CommandExit,
+    CommandFrame,
     CommandOutput,
     CommandStart,
     Parcel,
@@ -28,9 +30,10 @@ from rendezvous.wire.relay import (
 from tests.support.waiting import soon
 from tests.worker.test_hosts_plan import row, table
 from worker.program.local_socket import Caller, Request
+from worker.program.process import Program
 from worker.rsh import remote
 from worker.rsh.remote import RemoteCommands
-from worker.rsh.served import ServedShell
+from worker.rsh.served import Served, ServedShell
 
 KEY = b"k" * 32
 NODES = 3
@@ -182,6 +185,19 @@ async def test_a_command_runs_on_its_host_and_ends_as_a_shell_does(
     told = await cluster.run(command)
     assert told.said() == said.encode()
     assert told.told[-1] == {"exit": code}
+
+
+@pytest.mark.parametrize("dies", [False, True])
+async def test_a_command_of_a_node_that_may_be_replaced_has_no_grace_without_its_agent(
+    dies: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Program] = []
+    monkeypatch.setattr(Program, "die_with_agent", lambda one: told.append(one))
+    frames: list[CommandFrame] = []
+    shell = ServedShell("node 0", {"PATH": os.environ["PATH"]}, 5.0, die_with_agent=dies)
+    await Served(1, frames.append).run(b"exit 3", shell)
+    assert isinstance(frames[-1], CommandExit)
+    assert (frames[-1].code, len(told)) == (3, int(dies))
 
 
 @pytest.mark.parametrize("text", ["two\n'lines' \udcff\udc80 [x] $5 `", "x" * 60_000], ids=[0, 1])

@@ -99,6 +99,9 @@ class RunningProgram(Protocol):
     def kill_now(self) -> None:
         """End it at once."""
 
+    def die_with_agent(self) -> None:
+        """Where its agent is killed, it has no grace."""
+
 
 class EarlyProgram(Protocol):
     """What an agent needs of `worker.agent.early.EarlyTorchrun`."""

@@ -131,6 +131,8 @@ class Running:
                 contract.argv, environ, grace_seconds=settings.grace, **takes
             )
         self._program = program
+        if self._asked.table.generations is not None:  # its ranks soon start elsewhere
+            program.die_with_agent()
         program.changed = self._changed
         self._feed(inputs.Started(number))
         self._looks.begin(program.main_pid)

@@ -177,7 +177,8 @@ class NodeShell:
         row = self._spec.row(asked.table)
         environ = asked.contract.served_environment(self._environment.environ)
         grace = self._spec.settings.grace
-        shell = ServedShell(f"node {row.rank} ({row.hostname})", environ, grace)
+        may_be_replaced = asked.table.generations is not None
+        shell = ServedShell(f"node {row.rank} ({row.hostname})", environ, grace, may_be_replaced)
         if self._remote_work is not None:  # those of an epoch that is over
             self._remote = RemoteCommands(self._client, self._spec.join, allowed=True)
         self._remote.begin(asked.table, asked.digest, shell)

@@ -14,10 +14,11 @@ Each process is told once to end, by the keeper or by its own launcher: see `tel
 LIFELINE is the number of an open socket to the agent. The agent says `T` (end everything: SIGTERM,
 GRACE seconds, SIGKILL), `L` (the same of a program that is ending its processes already: without
 SIGTERM) or `K` (SIGKILL at once); its end of file, which is also what remains of a killed agent,
-means `T`. The keeper says `started PID` and `ended CODE` (negative: by that signal),
-a line each. What the program leaves behind when it ends by itself is ended like that as well. Where
-the program itself ended well, it has a moment to end by itself, and the keeper names what is still
-there: `left COUNT`, and for the first few `child PID SECONDS COMMAND`.
+means `T`; after `D` it means `K`: others take the killed one's place. The keeper says `started PID`
+and `ended CODE` (negative: by that signal), a line each. What the program leaves behind when it
+ends by itself is ended like that as well. Where the program itself ended well, it has a moment to
+end by itself, and the keeper names what is still there: `left COUNT`, and for the first few
+`child PID SECONDS COMMAND`.
 
 It is run by its path in a bare interpreter, so it imports nothing but the standard library and the
 two modules beside it that say the same of themselves.
@@ -97,6 +98,7 @@ class Keeper:
         self._code: int | None = None
         self._told_to_stop = False
         self._told_to_kill = False
+        self._dies_with_agent = False
         self._ends_itself = False
         self._alone = False
         self._poll = select.poll()
@@ -151,8 +153,9 @@ class Keeper:
             return
         except OSError:  # reset: the agent went away with a line unread
             told = b""
-        self._told_to_stop = True
-        self._told_to_kill |= b"K" in told
+        self._dies_with_agent |= b"D" in told
+        self._told_to_stop |= told != b"D"
+        self._told_to_kill |= b"K" in told or (self._dies_with_agent and not told)
         self._ends_itself |= b"L" in told
         if not told:
             self._poll.unregister(self._lifeline)

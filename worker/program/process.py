@@ -188,6 +188,11 @@ class Program:
         """SIGKILL to everything; also while a `stop` is in its grace."""
         self._tell(b"K")
 
+    def die_with_agent(self) -> None:
+        """Where this process is killed, all of it is killed at once: it has no grace then."""
+        with contextlib.suppress(OSError):
+            self._lifeline.send(b"D")
+
     def _tell(self, word: bytes) -> None:
         if not self._stopped:
             self._stopped = True

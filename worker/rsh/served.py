@@ -31,12 +31,14 @@ NOT_RUN = 255
 class ServedShell:
     """What a node's commands are run with: its own environment, as its program has it.
 
-    `node` is how the node is named in sentences.
+    `node` is how the node is named in sentences; `die_with_agent`: a command whose agent is killed
+    has no grace.
     """
 
     node: str
     environ: Mapping[str, str]
     grace_seconds: float
+    die_with_agent: bool = False
 
 
 class Served:
@@ -79,6 +81,8 @@ class Served:
             argv, shell.environ, grace_seconds=shell.grace_seconds
         )
         self._program = program
+        if shell.die_with_agent:
+            program.die_with_agent()
         async with contextlib.AsyncExitStack() as stack:
             outputs = [
                 (stream, await stack.enter_async_context(_reading(fd)))

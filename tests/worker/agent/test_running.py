@@ -71,6 +71,9 @@ class Program:
         self._over.set()
         return ENDING
 
+    def die_with_agent(self) -> None:
+        self.told.append("dies with its agent")
+
     def kill_now(self) -> None:
         self.told.append("kill")
         self._over.set()
@@ -184,6 +187,12 @@ def test_it_runs_is_seen_at_once_is_stopped_once_and_is_gone_with_its_last_words
 
     assert bench.lives(steps) == GONE
     assert (bench.fed, bench.program.told, bench.notes) == (SEEN, ["stop"], [])
+
+
+def test_a_program_that_may_be_replaced_has_no_grace_once_its_agent_is_killed() -> None:
+    bench = Bench(sealed=table().model_copy(update={"generations": [1, 1]}))
+    assert isinstance(bench.lives(), inputs.ProgramGone)
+    assert bench.program.told == ["dies with its agent", "stop"]
 
 
 def test_what_its_ranks_have_printed_last_is_known_by_global_rank_also_once_it_is_gone() -> None:
