@@ -8,6 +8,7 @@ from typing import Final
 from launcher.plan.plan import Plan
 from launcher.settings import LaunchSettings
 from rendezvous.wire.errors import UsageError
+from rendezvous.wire.watch import poll_seconds
 from rendezvous.wire.words import printable, size_text
 from worker.contracts.framework import basename
 from worker.contracts.mpi import is_mpirun
@@ -106,11 +107,6 @@ def _check_shrink(size: tuple[int, int], command: Sequence[str]) -> None:
             hint=f"remove {shown}: {basename(command[0])} gets the number from rdzv; or use "
             "--on-node-loss replace",
         )
-
-
-def poll_seconds(nodes: int, lease_seconds: float) -> float:
-    """How long a node may wait for its registry's answer, as the registry tells it."""
-    return max(min(2.0, lease_seconds / 7), nodes * 0.002)
 
 
 def _check_fence(settings: LaunchSettings, nodes: int) -> None:

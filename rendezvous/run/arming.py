@@ -129,7 +129,7 @@ def go_if_ready(run: Run, now: float) -> str:
     by = {slot.index for slot in standbys(run)}
     if without := run.attempt.left_out.keys() - by:
         said += f", without {names_of(run, without)}"
-    return said + (f"; {names_of(run, by)} stand{'s' * (len(by) == 1)} by" if by else "")
+    return said + (f"; standby: {names_of(run, by)}" if by else "")
 
 
 _OF_THE_RUN = ("port_taken", "bad_table")  # refusals that another node would not mend

@@ -48,7 +48,7 @@ def departs(run: Run, event: events.Departs, now: float) -> Outcome:
         slot.its_node.state, slot.problem = NodeState.RELEASED, report.words
         how = refill(run, slot, now)
         run.seq += 1
-        words = f"{name}, which stood by, leaves: {report.words}"
+        words = f"{name}, a standby, leaves: {report.words}"
         return Outcome(words + (f"; {how}" if how else ""), slot.index)
     stop_at = _stop_at(run, report, now)
     slot.its_node.departure = departure = Departure(slot.index, stop_at, report.words)

@@ -1,9 +1,9 @@
 """When nothing of a node that is gone runs any more: no program starts beside an older one. Pure.
 
-A process that has died has closed its connections, and what keeps its program ends it. Of a node
-that is silent nobody knows: it ends its program itself once it has not heard of its registry for
-the fence time-out. The programs of the next epoch wait for that, unless its scheduler says before
-that its worker run is over. Its worker run is not submitted again before either.
+An agent that has died has closed its connections, and what keeps its program kills that at once.
+Of a node that is silent nobody knows: it ends its program itself once it has not heard of its
+registry for the fence time-out. The programs of the next epoch wait for that, unless its scheduler
+says before that its worker run is over. Its worker run is not submitted again before either.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from rendezvous.wire.run import NodeState
 
 
 def _seconds(run: Run) -> float:
-    seconds = run.spec.limits.fence_timeout_seconds
+    seconds = run.spec.fence_seconds
     assert seconds is not None
     return seconds
 
 
 def raise_for(run: Run, slot: Slot, now: float) -> None:
     """Remember of a node that leaves its slot until when its program may run."""
-    if not run.starts.ranks:
-        return
     node = slot.its_node
+    if not run.starts.ranks or node.state is NodeState.LEFT:  # it had ended its program before
+        return
     if node.state is NodeState.RELEASED:  # it hears of it, and ends its program in order
         until, holds = now + run.spec.limits.grace_seconds + KILL_SECONDS, True
     elif node.silent_since is not None:
         until, holds = node.silent_since + _seconds(run), True
     else:
-        until, holds = now + _seconds(run), False
+        until, holds = now + KILL_SECONDS, False
     newest = run.starts.placements[-1].nodes
     ran = any((one.slot, one.incarnation) == (slot.index, node.incarnation) for one in newest)
     holds &= ran and node.state is not NodeState.ARMED  # who has acknowledged has ended it

@@ -100,9 +100,7 @@ def _submission_died(run: Run, slot: Slot, news: SlotNews, now: float) -> str | 
     code = cause_of(slot, Cause.SCHEDULER_FAILED)
     if not run.rules.is_forming:
         slot.problem = why
-        return (
-            f"slot {slot.index} failed: {said}; {refill(run, slot, now) or 'nobody waits for it'}"
-        )
+        return f"slot {slot.index} failed: {said}; {refill(run, slot, now) or 'it is not awaited'}"
     return before_go_failed(run, slot, why, code, now, said=said)
 
 
@@ -133,7 +131,7 @@ def joined(run: Run, event: events.Joined, now: float) -> Outcome:
     if displaced is not None:
         reason += f", replacing {displaced.join.hostname}"
     if stands_by:
-        reason += "; it stands by"
+        reason += "; it is a standby"
     elif run.spec.slots > 1:
         reason += f"; {run.present} of {run.spec.slots} nodes have joined"
     return Outcome(reason + check_gathered(run, now), slot.index)

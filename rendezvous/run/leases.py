@@ -24,6 +24,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from rendezvous.wire.watch import poll_seconds
+
 SWEEP_SECONDS = 0.25
 _BACK_SECONDS = 0.75
 _CLOSED_SECONDS = 1.0
@@ -34,12 +36,6 @@ _MASS_COUNT = 3
 
 Key = tuple[int, int]
 """(slot, incarnation)"""
-
-
-def poll_seconds(nodes: int, lease_seconds: float) -> float:
-    """How long a watch may wait: 2 s up to 1,000 nodes, then growing so that all polls together
-    stay under a fifth of a core; shorter for a short lease, of which 7 polls must fit in."""
-    return max(min(2.0, lease_seconds / 7), nodes * 0.002)
 
 
 @dataclass(frozen=True, slots=True)

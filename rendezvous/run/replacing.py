@@ -74,7 +74,7 @@ def give_up(run: Run, guilty: Mapping[int, LeftOut], now: float) -> str:
         slot.its_node.state, slot.problem = NodeState.RELEASED, why.words
     gather_again(run, now)
     said = [refill(run, run.slots[index], now) for index in guilty]
-    return "; ".join(filter(None, said)) or f"the run goes on without {names_of(run, guilty)}"
+    return "; ".join(filter(None, said)) or f"the run continues without {names_of(run, guilty)}"
 
 
 def plan_words(run: Run, lost: Sequence[Slot]) -> str:
@@ -82,8 +82,8 @@ def plan_words(run: Run, lost: Sequence[Slot]) -> str:
     names = listed([who(slot) for slot in lost])
     ready = [slot for slot in standbys(run) if slot not in lost][: len(lost)]
     if ready:
-        words = f"{listed([who(slot) for slot in ready])}, which stood by, "
+        words = f"{listed([who(slot) for slot in ready])}, a standby, "
         return f"{words}take{'s' * (len(ready) == 1)} the place of {names}"
     if run.spec.on_node_loss == "shrink":
-        return f"the run goes on without {names}"
+        return f"the run continues without {names}"
     return f"{names} {'is' if len(lost) == 1 else 'are'} replaced"

@@ -214,7 +214,7 @@ def _standby_lost(run: Run, slot: Slot, why: str, now: float) -> str:
     """No program ran on it: those of the others go on."""
     name, slot.problem = who(slot), why
     how = refill(run, slot, now)
-    return f"{name}, which stood by, was lost: {why}" + (f"; {how}" if how else "")
+    return f"{name}, a standby, was lost: {why}" + (f"; {how}" if how else "")
 
 
 def _node_lost(run: Run, slot: Slot, why: str, now: float, silent: float = 0.0) -> str:

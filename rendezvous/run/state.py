@@ -44,7 +44,7 @@ class LeftOut:
 
 
 NOT_NEEDED = LeftOut(None, "it is not needed: enough other nodes have joined")
-STANDS_BY = LeftOut(None, "it stands by: the run has all the nodes that it needs now")
+STANDS_BY = LeftOut(None, "it is a standby: the run has all the nodes that it needs now")
 
 
 @frozen

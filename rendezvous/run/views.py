@@ -29,6 +29,7 @@ from rendezvous.wire.run import EventLine, NodeState, Phase, RunStatus, SlotStat
 from rendezvous.wire.watch import NodeView
 from rendezvous.wire.words import printable, slots_text, time_text
 
+_WITHOUT = (NodeState.RELEASED, NodeState.STANDBY)
 _MOST_GROUPS = 3
 _MOST_CAUSES = 256
 _LATE_SECONDS = 30.0
@@ -63,12 +64,12 @@ def node_view(run: Run, now: float, poll_seconds: float) -> NodeView:
 
 def _released(run: Run) -> list[int]:
     """The slots whose nodes the table goes without; of a run that has ended, those that it went
-    without: of one that ended before the go every node was a part."""
+    without: of one that ended before the go every node was a part. A standby stays until then."""
     if run.phase is not Phase.FINISHED:
         by = {slot.index for slot in standbys(run)} if run.phase is Phase.RUNNING else set()
         return sorted(run.attempt.left_out.keys() - by)
     nodes = {index: run.slots[index].node for index in sorted(run.attempt.left_out)}
-    return [i for i, node in nodes.items() if node and node.state is NodeState.RELEASED]
+    return [i for i, node in nodes.items() if node and node.state in _WITHOUT]
 
 
 def _why_released(run: Run) -> dict[int, str]:

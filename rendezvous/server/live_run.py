@@ -14,7 +14,7 @@ from typing import Any
 from rendezvous.run import events
 from rendezvous.run.departures import notice_of
 from rendezvous.run.events import Event, dump_event
-from rendezvous.run.leases import Key, Leases, poll_seconds
+from rendezvous.run.leases import Key, Leases
 from rendezvous.run.protocol import apply
 from rendezvous.run.state import Run, create
 from rendezvous.run.views import (
@@ -43,6 +43,7 @@ from rendezvous.wire.errors import RegistryError
 from rendezvous.wire.log_view import ViewCall, ViewRequest
 from rendezvous.wire.look import LookCall
 from rendezvous.wire.run import EventLine, NodeState, Phase, RunSpec, RunStatus
+from rendezvous.wire.watch import poll_seconds
 
 _EVENT_LINES = 20_000
 _IDLE_SECONDS = 0.5

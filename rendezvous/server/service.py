@@ -264,9 +264,7 @@ class Service:
             nnodes=run.spec.max_nodes,
             join_timeout_seconds=run.spec.limits.join_timeout_seconds,
             arm_timeout_seconds=run.spec.limits.arm_timeout_seconds,
-            fence_timeout_seconds=(
-                run.spec.limits.fence_timeout_seconds if run.spec.outlives_nodes else None
-            ),
+            fence_timeout_seconds=run.spec.fence_seconds,
             **_TAKES,
         )
 

@@ -220,7 +220,7 @@ class JoinRequest:
     )
 
     outlives_nodes: bool = Field(
-        default=False, description="It can take part in a run that goes on after a node's loss."
+        default=False, description="It can take part in a run that continues after a node's loss."
     )
 
     def row(
@@ -282,6 +282,6 @@ class JoinReply(Wire):
     )
     fence_timeout_seconds: Seconds | None = Field(
         None,
-        description="Of a run that goes on after a node's loss: a node that has not heard of its "
-        "registry for so long has ended its program by then.",
+        description="Of a run that continues after a node's loss: a node without any answer from "
+        "its registry for this time has ended its program by then.",
     )

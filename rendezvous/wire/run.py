@@ -88,7 +88,7 @@ class EpochEnd(Wire):
     progress: int | None = Field(None, description="The highest step that its nodes had reported.")
     then: str = Field("", description="What was decided: restart 1 of 3, after 4 s.")
     replaced: list[int] = Field(
-        [], description="Slots whose nodes were lost, or given up: the run goes on without them."
+        [], description="Slots whose nodes were lost, or given up: the run continues without them."
     )
 
 
@@ -261,6 +261,11 @@ class RunSpec(BaseModel):
         """Whether the run may go on after the loss of a node."""
         return self.on_node_loss != "fail"
 
+    @property
+    def fence_seconds(self) -> float | None:
+        """By when a node that hears nothing has ended its program; None: that has no limit."""
+        return self.limits.fence_timeout_seconds if self.outlives_nodes else None
+
 
 class SlotStatus(Wire):
     """One row of the board."""
@@ -289,7 +294,7 @@ class SlotStatus(Wire):
     )
     fenced: bool = Field(
         False,
-        description="Its lost node could not be heard of for so long that its program is over.",
+        description="Enough time has passed that the program of its lost node has ended.",
     )
 
 

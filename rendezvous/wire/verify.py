@@ -69,7 +69,7 @@ class ProbePlan(Wire):
     network: Words = Field(description="The class, in words: eth0, 10.0.0.0/24, Ethernet, IPv4.")
     peers: list[ProbePeer]
     fresh: list[SlotIndex] | None = Field(
-        None, description="Only pairs with one of these are to be proven; not set: all pairs."
+        None, description="Only pairs with one of these are verified; not set: all pairs."
     )
 
 

@@ -16,6 +16,12 @@ LONGEST_POLL_SECONDS = 600.0
 """A node never says that it waits longer."""
 
 
+def poll_seconds(nodes: int, lease_seconds: float) -> float:
+    """How long a watch may wait: 2 s up to 1,000 nodes, then growing so that all polls together
+    stay under a fifth of a core; shorter for a short lease, of which 7 polls must fit in."""
+    return max(min(2.0, lease_seconds / 7), nodes * 0.002)
+
+
 class DepartureNotice(Wire):
     """A node of the run will go: what programs are shown of it."""
 

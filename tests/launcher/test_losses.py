@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from launcher.plan.losses import check_losses, fixed_size, loss_lines, poll_seconds
+from launcher.plan.losses import check_losses, fixed_size, loss_lines
 from launcher.plan.plan import Plan, Site, Spec
 from launcher.settings import LaunchSettings
-from rendezvous.run import leases
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.run import Limits
 from tests.launcher.command import plan_of, rdzv
@@ -95,12 +94,6 @@ def test_what_cannot_be_is_refused(
         check_losses(LaunchSettings(**given), size, command.split() or ["train.py"])
     assert message in caught.value.message
     assert hint in caught.value.hint
-
-
-@pytest.mark.parametrize("nodes", [1, 999, 1_001, 20_000])
-@pytest.mark.parametrize("lease", [2.0, 13.9, 14.1, 3600.0])
-def test_a_poll_lasts_as_long_as_the_registry_tells_its_nodes(nodes: int, lease: float) -> None:
-    assert poll_seconds(nodes, lease) == leases.poll_seconds(nodes, lease)
 
 
 @pytest.mark.parametrize("command", [["--nnodes", "4", "--", "a.py"], ["--", "mpirun", "-n", "8"]])

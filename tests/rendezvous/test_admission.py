@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from rendezvous.run.joins import decide_mismatch, refuse_other_version
 from rendezvous.run.events import Refused
+from rendezvous.run.joins import decide_mismatch, refuse_other_version
 from rendezvous.wire.errors import Fenced, Mismatch
 from rendezvous.wire.node import Facts, Job
 from rendezvous.wire.reports import AckReport, LeaveReport

@@ -156,11 +156,12 @@ def test_a_row_is_genuine_in_its_run_whatever_its_rank_until_somebody_changes_it
     field: str, value: Any
 ) -> None:
     row = replace(signed_row(), rank=0)
-    assert row_is_genuine(row, KEYS.row_key, **HERE)
-    for other in ({"run": "other"}, {"launch_id": "other"}):
-        assert not row_is_genuine(row, KEYS.row_key, **HERE | other)
-    assert not row_is_genuine(row, KEYS.probe_key, **HERE)
-    assert not row_is_genuine(replace(row, **{field: value}), KEYS.row_key, **HERE)
+    here: dict[str, Any] = {**HERE}
+    assert row_is_genuine(row, KEYS.row_key, **here)
+    for other in ({"run": "other"}, {"launch_id": "other"}, {"generation": 1}):
+        assert not row_is_genuine(row, KEYS.row_key, **here | other)
+    assert not row_is_genuine(row, KEYS.probe_key, **here)
+    assert not row_is_genuine(replace(row, **{field: value}), KEYS.row_key, **here)
 
 
 def test_words_of_a_command_are_told_apart_by_place_and_value_under_the_runs_key() -> None:

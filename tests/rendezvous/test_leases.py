@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from rendezvous.run.leases import SWEEP_SECONDS, Leases, Silence, poll_seconds
+from rendezvous.run.leases import SWEEP_SECONDS, Leases, Silence
+from rendezvous.wire.watch import poll_seconds
 from tests.support.tables import rows
 
 ONE, TWO, THREE = (1, 1), (2, 1), (3, 1)

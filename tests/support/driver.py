@@ -18,7 +18,7 @@ from rendezvous.run.admission import (
 )
 from rendezvous.run.events import Event
 from rendezvous.run.joins import decide_join, decide_mismatch, decide_refusal
-from rendezvous.run.leases import SWEEP_SECONDS, Leases, poll_seconds
+from rendezvous.run.leases import SWEEP_SECONDS, Leases
 from rendezvous.run.moves import Outcome
 from rendezvous.run.protocol import apply, due
 from rendezvous.run.state import Node, Slot, create
@@ -29,6 +29,7 @@ from rendezvous.wire.reports import AckReport, ExitReport, ProgressReport, Refus
 from rendezvous.wire.run import Limits, NodeState, Phase, Result, RunSpec, SlotNews, SlotState
 from rendezvous.wire.verify import Outcome as Outcomes
 from rendezvous.wire.verify import PairProbe, ProbeReport
+from rendezvous.wire.watch import poll_seconds
 
 FEW = settings(max_examples=100, derandomize=True, deadline=None)
 """Short and the same in every run of the suite."""
