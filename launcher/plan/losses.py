@@ -127,7 +127,7 @@ def _check_fence(settings: LaunchSettings, nodes: int) -> None:
         )
 
 
-def loss_lines(plan: Plan) -> Iterator[str]:
+def loss_lines(plan: Plan, *, owns_registry: bool = True) -> Iterator[str]:
     """What follows a node's loss, as a line of the dry run; none where the run then fails."""
     settings, limits = plan.settings, plan.limits()
     if not settings.outlives_nodes:
@@ -142,6 +142,6 @@ def loss_lines(plan: Plan) -> Iterator[str]:
         wait = "standby waits and steps" if count == 1 else "standbys wait and step"
         parts.append(f"{count} {wait} in first, each a whole machine")
     parts.append(f"a silent node is fenced after {limits.fence_timeout_seconds:g} s")
-    if settings.local_node:
+    if settings.local_node and owns_registry:
         parts.append("without the node of this machine the run fails")
     yield f"# on the loss of a node: {'; '.join(parts)}"

@@ -110,7 +110,7 @@ class Footing:
             spares=settings.spares,
             on_node_loss=settings.on_node_loss,
             standby=settings.standby,
-            local_node=settings.local_node and settings.outlives_nodes,
+            local_node=settings.local_node and settings.outlives_nodes and self.owns_registry,
             strict=settings.strict,
             skip=settings.skip,
             require_rdma=settings.require_rdma,

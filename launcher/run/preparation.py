@@ -79,7 +79,7 @@ class Preparation:
     def preview(self) -> Iterator[str]:
         """The lines of the dry run."""
         yield from preview(self.plan, [self.here, self.others])
-        yield from loss_lines(self.plan)
+        yield from loss_lines(self.plan, owns_registry=self.standing is None)
         yield from command_lines(self.plan)
         yield from planned_lines(planned(self.plan))
 

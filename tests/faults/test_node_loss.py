@@ -116,6 +116,19 @@ def test_the_launchers_own_node_ends_the_run(tmp_path: Path) -> None:
     assert "the node of slot 0 is the launcher's own" in outcome.last_line
 
 
+def test_rank_0_is_replaced_where_the_launcher_has_no_node(tmp_path: Path) -> None:
+    command = program(tmp_path, WAITS)
+    options = ("--nnodes", "2", *REPLACE, "--no-local-node")
+    with launching(tmp_path / "s", *options, command=command) as launched:
+        started(tmp_path, 2)
+        kill(launched, 0)
+        started(tmp_path, 4)
+        end(tmp_path)
+        outcome = launched.finish()
+    assert outcome.code == 0, outcome.err
+    assert epochs_of(starts_apart(tmp_path)) == [(1, 0), (1, 1), (2, 0), (2, 1)]
+
+
 def test_a_standby_that_is_killed_disturbs_nobody_and_comes_again(tmp_path: Path) -> None:
     command = program(tmp_path, WAITS)
     options = ("--nnodes", "2", "--standby", "1", *REPLACE)

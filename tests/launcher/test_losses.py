@@ -166,3 +166,8 @@ HERE = "without the node of this machine the run fails"
 def test_the_dry_run_says_what_follows_a_loss(given: dict[str, Any], said: str) -> None:
     line = [f"# on the loss of a node: {said}"] if said else []
     assert list(loss_lines(plan(**given))) == line
+
+
+def test_where_the_registry_is_elsewhere_this_machines_node_is_like_any_other() -> None:
+    [line] = loss_lines(plan(**REPLACE), owns_registry=False)
+    assert HERE not in line
