@@ -144,7 +144,7 @@ def check_gathered(run: Run, now: float) -> str:
     """
     if run.rules.awaits is not Awaits.NODES:
         return ""
-    if run.present < run.spec.min_nodes or any(map(run.needs, run.missing)):
+    if run.present < run.spec.min_nodes or (0 in run.missing and run.needs(0)):
         run.attempt.enough_since = None
     elif _is_full_again(run) or not any(map(run.may_come, run.missing)):
         return _end_gathering(run, now)

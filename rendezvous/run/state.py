@@ -317,7 +317,7 @@ class Run:
         return not (is_out or self.slots[slot_index].given_up)
 
     def needs(self, slot_index: int) -> bool:
-        """Whether no table can be without this slot."""
+        """Whether no table can be without this slot: slot 0, mostly."""
         stays = not self.starts.ranks or not self.spec.outlives_nodes or self.spec.local_node
         return slot_index == 0 and stays
 

@@ -220,7 +220,7 @@ class RunSpec(BaseModel):
         0, description="Extra nodes that stay after the go, to take the place of a lost one."
     )
     local_node: bool = Field(
-        False, description="Slot 0 runs beside the run's own registry: its loss ends the run."
+        False, description="Slot 0 runs with the run's own registry: its loss ends the run."
     )
     strict: bool = Field(False, description="A warning of a check also fails the run.")
     skip: Annotated[list[CheckId], Field(max_length=64)] = Field(

@@ -429,6 +429,24 @@ def test_a_node_that_fails_itself_is_replaced() -> None:
     assert "NCCL uses sockets" in view.why_released[1]
 
 
+@pytest.mark.parametrize("how", ["replace", "fail"])
+def test_a_node_whose_device_fails_twice_is_replaced(how: str) -> None:
+    """Where nodes are: else it is not started again."""
+    drive = elastic(3, how=how, max_restarts=5)
+    said = ["RuntimeError: CUDA error: uncorrectable ECC error encountered"]
+    for _ in range(2):
+        go_on(drive).wait(61)
+        drive.exit(1, 1, tail=said)
+        stopped(drive, 0, 2)
+    assert drive.run.starts.used == 1
+    if how == "fail":
+        assert "has failed of its device twice" in drive.result.message
+        return
+    assert phase(drive) is Phase.GATHERING
+    assert drive.slot(1).wanted == 2
+    assert node_view(drive.run, drive.now, 2.0).retired == [1]
+
+
 def test_who_is_replaced_and_lives_holds_the_go_until_it_has_left() -> None:
     drive = elastic(3, standby=1)
     drive.exit(1, 71, by_agent=True, message="NCCL uses sockets")
