@@ -1,8 +1,8 @@
 """Many schedules, from seeds: `python -m tests.simulation --schedules 5000`.
 
 The search goes on where the last one ended (see `progress`), after the seeds that have failed.
-With `--seed` it begins there, and with `--restarts` it tries only what may start again: nothing of
-that is kept. With `--bugs` the seeds are looked for that show the planted bugs.
+With `--seed` it begins there, with `--restarts` it tries only what may start again, and with
+`--losses` only runs that outlive their nodes: nothing of that is kept. With `--bugs` the seeds are looked for that show the planted bugs.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import multiprocessing
 import signal
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
 from rendezvous.server.journal import Record
 from rendezvous.server.sqlite_journal import SqliteJournal
 from tests.simulation.faults import words
-from tests.simulation.generate import generate, starts_again
+from tests.simulation.generate import generate, outlives_nodes, starts_again
 from tests.simulation.history import Violation
 from tests.simulation.planted import BUGS
 from tests.simulation.progress import Kept, Totals, kept_in, version_of_code
@@ -62,7 +62,7 @@ def main() -> int:
     with bug:
         if arguments.schedule:
             return _one(from_json(arguments.schedule.read_text()))
-        if arguments.bug or arguments.restarts or arguments.seed is not None:
+        if arguments.bug or _kind(arguments) or arguments.seed is not None:
             return _run(arguments, arguments.seed or 0, None)
     with kept_in(OUT, version_of_code()) as kept:
         return _replay(kept) or _run(arguments, kept.progress.next_seed, kept)
@@ -80,7 +80,7 @@ def _replay(kept: Kept) -> int:
 
 def _run(arguments: argparse.Namespace, first: int, kept: Kept | None) -> int:
     """Run the seeds from `first` on, until somebody breaks it off; returns the exit code."""
-    seeds = seeds_from(first, arguments.schedules, restarts=arguments.restarts)
+    seeds = seeds_from(first, arguments.schedules, _kind(arguments))
     chunks = [seeds[at : at + arguments.chunk] for at in range(0, len(seeds), arguments.chunk)]
     start, totals, code = time.monotonic(), Totals(), 0
     pool = multiprocessing.get_context("fork").Pool(arguments.jobs, _begin_worker)
@@ -102,10 +102,19 @@ def _run(arguments: argparse.Namespace, first: int, kept: Kept | None) -> int:
     return _explain(totals.failed) if totals.failed else code
 
 
-def seeds_from(first: int, count: int, *, restarts: bool) -> Sequence[int]:
-    """So many seeds from the first on; with `restarts` only those that may start again."""
-    if restarts:
-        return [*itertools.islice(filter(starts_again, itertools.count(first)), count)]
+def _kind(arguments: argparse.Namespace) -> Callable[[int], bool] | None:
+    """Which seeds are tried; None: all."""
+    if arguments.losses:
+        return outlives_nodes
+    return starts_again if arguments.restarts else None
+
+
+def seeds_from(
+    first: int, count: int, kind: Callable[[int], bool] | None = None
+) -> Sequence[int]:
+    """So many seeds from the first on, of a kind."""
+    if kind is not None:
+        return [*itertools.islice(filter(kind, itertools.count(first)), count)]
     return range(first, first + count)
 
 
@@ -120,6 +129,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, help="begin here, and leave what is kept alone")
     of_restarts = "only seeds whose programs may start again; leave what is kept alone"
     parser.add_argument("--restarts", action="store_true", help=of_restarts)
+    of_losses = "only seeds of runs that outlive their nodes; leave what is kept alone"
+    parser.add_argument("--losses", action="store_true", help=of_losses)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
     parser.add_argument("--jobs", type=int, default=1, help="processes (default 1)")
     parser.add_argument("--chunk", type=int, default=20, help="seeds at a time (default 20)")

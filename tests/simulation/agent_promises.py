@@ -17,6 +17,7 @@ ORPHAN_SECONDS = 60.0
 UNFORESEEN = "unforeseen"
 """How a process is noted that ends with what nobody expected."""
 _KILL_SECONDS = 0.3
+_GRACE_SECONDS = 3.0
 _MOST_OF_AN_END = 25.0
 """Output, network log, reports and the hosts file have each their limit."""
 _SPEECHLESS = ("connect", "report")
@@ -58,16 +59,23 @@ def a_node_outlives_its_program(history: History, process: Process) -> Wrong:
 
 
 def a_node_ends_with_what_it_knows(history: History, process: Process) -> Wrong:
-    """Its exit code is the signal's or the result's; 0 of one that the run went without."""
+    """Its exit code is the signal's or the result's; 0 of one that the run went without, or that
+    stood by."""
     if not _ended_itself(process) or (process.fault and process.result is None):
         return None  # by an error of its own, which may have come before the signal
-    allowed = {0} if process.released else set()
-    if process.result is not None:
+    stood_by = process.launch.outlives_nodes and _has_stood_by(process)
+    allowed = {0} if process.released or (stood_by and process.result is not None) else set()
+    if process.result is not None and not process.stands_by:
         allowed.add(process.result.exit_code)
     if process.signal_told:
         allowed.add(128 + process.signal)
     wrong = allowed and process.ended not in allowed
     return f"{process.name} ended with {process.ended}, knows {allowed}" if wrong else None
+
+
+def _has_stood_by(process: Process) -> bool:
+    """Whether it had no program when the run ended in which others had one."""
+    return process.stands_by or (not process.lives and bool(process.facts.epochs.gone))
 
 
 def a_registry_is_given_up_in_time(history: History, process: Process) -> Wrong:
@@ -100,7 +108,17 @@ def who_cannot_take_part_says_so(history: History, process: Process) -> Wrong:
 def a_program_that_is_told_to_stop_has_its_grace(history: History, process: Process) -> Wrong:
     """One that ends in time is not killed, unless somebody was in a hurry."""
     killed = process.program is not None and process.program.was_killed
+    if process.launch.outlives_nodes and _is_killed_by_its_fence(process):
+        return None
     return process.name if killed and process.signals_told < 2 else None
+
+
+def _is_killed_by_its_fence(process: Process) -> bool:
+    """Whether it was killed only after its grace, with what it has left; or had slept for long."""
+    program = process.program
+    if program is None or program.killed_at is None or program.told_at is None:
+        return process.was_paused
+    return process.was_paused or program.killed_at - program.told_at > _GRACE_SECONDS - 0.01
 
 
 def a_program_starts_on_the_table_that_was_agreed_to(

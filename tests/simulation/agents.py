@@ -36,7 +36,7 @@ from tests.simulation.doors import Doors, Unforeseen
 from tests.simulation.epochs import Life
 from tests.simulation.history import Facts, Failure
 from tests.simulation.leaving import Going, awaits_notice
-from tests.simulation.network import BESIDE, LOOPBACK
+from tests.simulation.network import BESIDE, LOOPBACK, OTHER_HOST
 from tests.simulation.program import SimulatedProgram, draw_course
 from tests.support.virtual_time import Machine, forever
 from worker.agent import AgentEnvironment, take_part
@@ -132,14 +132,14 @@ class Process:
             world.loop, f"{facts.launch.run}/{join.slot}.{join.generation}#{number}"
         )
         beside = join.place.addresses[0] in LOOPBACK
-        self.path = world.network.path(facts.index, BESIDE if beside else join.slot)
+        self.path = world.network.path(facts.index, BESIDE if beside else self._place())
         self.door = world.network.door(self.path)
         self.draw = random.Random(f"{world.schedule.seed} process {number}")
         self.ended: int | None = None
         self.troubled = self.was_paused = self.stuck = self.stops_unasked = self.released = False
         self.was_slow = self.signal_told = self.was_killed = self.told_refusal = False
         self.needs_hosts = self.parent_is_gone = self.spoke_without_parent = self.told_end = False
-        self.keeps_names = False
+        self.keeps_names = self.stood_by = self.stands_by = False
         self.fault = self.acked = self.unfit = self.unready = self.go_digest = ""
         self.incarnation = self.seq = self.epoch = self.look = self.signal = self.signals_told = 0
         self.armed: EndpointTable | None = None
@@ -147,6 +147,7 @@ class Process:
         self.result: Result | None = None
         self.started_at: float | None = None
         self.failed_at: float | None = None
+        self.released_at: float | None = None
         self.gone: Failure | None = None
         self.client: RegistryClient | None = None
         self.program: SimulatedProgram | None = None
@@ -162,14 +163,23 @@ class Process:
         self.going = Going()
         self.views_at: deque[float] = deque(maxlen=100)
 
+    def _place(self) -> int:
+        """Its host: where nodes are replaced, a newer worker run of a slot has another one."""
+        is_other = self.launch.outlives_nodes and self.generation > 1
+        return self.slot + OTHER_HOST * self.generation if is_other else self.slot
+
     @property
     def name(self) -> str:
         return f"{self.machine.name} (incarnation {self.incarnation})"
 
     @property
     def serves(self) -> bool:
-        """Whether it has no program of its own: it is there for that of slot 0."""
-        return self.launch.led and self.slot != 0
+        """Whether it has no program of its own: it is there for that of rank 0."""
+        if not self.launch.led or not self.launch.outlives_nodes:
+            return self.launch.led and self.slot != 0
+        table = self.facts.sealed.get(self.acked)
+        row = table.row_of_slot(self.slot) if table is not None else None
+        return row is None or row.rank != 0
 
     @property
     def index(self) -> int:
@@ -304,16 +314,27 @@ class Process:
         if view.result is not None and self.result is None:
             self.result = view.result
             self.facts.told.append(view.result)
-        if self.slot in view.released and view.phase in (Phase.RUNNING, Phase.FINISHED):
-            self.released = True
+        is_out = self.slot in view.released and view.phase in (Phase.RUNNING, Phase.FINISHED)
+        if is_out or self.slot in view.retired:
+            self.released, self.released_at = True, self.released_at or self.heard_at
+        by = view.phase is Phase.RUNNING and not self.released and self._stands_by(view)
+        self.stood_by |= by
+        if view.phase is Phase.RUNNING:
+            self.stands_by = by
         goes = view.phase is Phase.RUNNING and not view.stop and not self.released
-        goes &= not self.lives or self.lives[-1].epoch < view.epoch
+        goes &= not by and (not self.lives or self.lives[-1].epoch < view.epoch)
         if self.serves and goes and not self.signal_told:
             self._note_start()
 
+    def _stands_by(self, view: NodeView) -> bool:
+        table = self.facts.sealed.get(view.digest)
+        out = table is not None and table.row_of_slot(self.slot) is None
+        return self.launch.outlives_nodes and out
+
     def note_report(self, report: Report) -> None:
         self.told_end |= isinstance(report, ExitReport)
-        if isinstance(report, ExitReport) and self.serves and self.launch.max_restarts:
+        again = self.launch.max_restarts or self.launch.outlives_nodes
+        if isinstance(report, ExitReport) and self.serves and again:
             self.note_program_end(0, was_told=True)
         if isinstance(report, ExitReport | LeaveReport):
             self.spoke_without_parent |= self.parent_is_gone and self.started_at is None
@@ -364,6 +385,7 @@ class Process:
             self.program_ended_at = self.world.loop.time()
             if self.lives:
                 self.lives[-1].ended_at = self.program_ended_at
+                self.lives[-1].unheard = self.program_ended_at - self.door.traffic.arrived_at
                 self.lives[-1].code = self.program_code
 
     # --- its outer world ----------------------------------------------------------------------

@@ -126,10 +126,13 @@ def a_notice_is_measured_from_where_it_was_found(
 
 
 def no_restart_answers_a_departure(history: History, run: Run, event: Event) -> Wrong:
-    """No programs start again once a node of theirs has said that it will go."""
+    """No programs start again once a node of theirs has said that it will go, but without it."""
     facts = history.of(run)
     told = facts.departures.of(facts.before.epoch)
-    return f"{told}" if told and begins_again(facts, run) else None
+    if not told or not begins_again(facts, run):
+        return None
+    replaced = facts.epochs.over[-1].end.replaced if run.spec.outlives_nodes else []
+    return None if {one.slot for one in told} <= {*replaced} else f"{told}"
 
 
 def a_run_that_was_stopped_for_a_departure_is_not_ok(

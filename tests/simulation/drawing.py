@@ -78,7 +78,7 @@ def late(launch: Launch, seconds: float) -> Launch:
 def shaped(draw: random.Random, nodes: int, **changes: Any) -> Launch:
     """A launch that nothing is wrong with, its programs of about the same length."""
     seconds = changes.pop("seconds", 5.0)
-    slots = nodes + changes.get("spares", 0)
+    slots = nodes + changes.get("spares", 0) + changes.get("standby", 0)
     launch = Launch(
         run="r0",
         at=0.0,

@@ -23,6 +23,8 @@ from tests.simulation.promises import (
     suspect_after,
 )
 
+_TOLD_SECONDS, _HELD_SECONDS = 0.25, 0.5
+
 if TYPE_CHECKING:
     from tests.simulation.agents import Process
     from tests.simulation.launchers import Launcher
@@ -81,14 +83,16 @@ def an_empty_poll_takes_its_time(history: History, process: Process, view: NodeV
 
 
 def news_come_at_once(history: History, process: Process, view: NodeView) -> Wrong:
-    """Who watches is told in no time."""
+    """Who watches is told in no time; whose program is about to end first waits for that."""
     path, facts = process.path, process.facts
     if history.world.schedule.faults or path.light or path.is_late or view.seq == process.seq:
         return None
     if history.run_of(facts) is None:
         return None
     late = history.now() - facts.news_at.get(view.seq, history.now())
-    return f"{process.name}: {late:.2f} s late" if process.seq and late > 0.25 else None
+    stops = bool(process.lives) and process.lives[-1].epoch < view.epoch
+    limit = _TOLD_SECONDS + _HELD_SECONDS * stops
+    return f"{process.name}: {late:.2f} s late" if process.seq and late > limit else None
 
 
 def _waits(facts: Facts, owner: Process) -> bool:
@@ -178,17 +182,18 @@ def the_verdict_is_not_put_off(history: History, world: World) -> Wrong:
     for facts in history.facts.values():
         if not facts.starts:
             continue
-        stops = [(over.stopped_at, over.decided) for over in facts.epochs.over]
-        stops += [] if facts.epochs.is_between else [(facts.stopped_at, history.ended(facts))]
-        for stopped, ended in stops:
-            if stopped is not None and ended > _verdict_by(facts, stopped):
+        stops = [(over.stopped_at, over.decided, over.stop_wait) for over in facts.epochs.over]
+        last = (facts.stopped_at, history.ended(facts), facts.stop_wait)
+        stops += [] if facts.epochs.is_between else [last]
+        for stopped, ended, wait in stops:
+            if stopped is not None and ended > _verdict_by(facts, stopped, wait):
                 return f"{facts.launch.run} was stopped at {stopped:.2f}, ended at {ended:.2f}"
     return None
 
 
-def _verdict_by(facts: Facts, stopped_at: float) -> float:
+def _verdict_by(facts: Facts, stopped_at: float, wait: float) -> float:
     """When a verdict is there at the latest."""
-    by = last = stopped_at + max(VERDICT_SECONDS, facts.stop_wait) + LATE
+    by = last = stopped_at + max(VERDICT_SECONDS, wait) + LATE
     for owner in facts.owners.values():
         if owner.gone is not None and owner.gone.at < by:
             by = max(by, owner.gone.at + 1.0 + LATE)

@@ -34,6 +34,7 @@ class Life:
         ended_at: Of its main process; what that has started may live on.
         failed_at: When its node failed, by itself or with its program.
         is_told: Whether the registry has answered who told how it ended.
+        unheard: For how long the registry had not heard of its node as it ended.
     """
 
     epoch: int
@@ -44,6 +45,7 @@ class Life:
     failed_at: float | None = None
     program: SimulatedProgram | None = None
     is_told: bool = False
+    unheard: float = 0.0
 
     @property
     def is_over(self) -> bool:
@@ -64,6 +66,9 @@ class Over:
         alike: The words of its end, without what may change from one to the next.
         rows: The incarnation in each slot of its table.
         known_at: When each end was known, by the time of the decision.
+        gone: The slots of it whose node was lost by then, or had said that it goes.
+        cut_off: Whether a node had ended its program because it could not hear of its registry.
+        stop_wait: How long its programs might take to stop.
     """
 
     epoch: int
@@ -75,6 +80,14 @@ class Over:
     end: EpochEnd
     rows: dict[int, int]
     known_at: dict[Key, float]
+    gone: frozenset[int] = frozenset()
+    cut_off: bool = False
+    stop_wait: float = 0.0
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether it uses a restart up: where a node was lost, or cut off, none is."""
+        return not (self.asked or self.end.replaced or self.cut_off)
 
     @property
     def alike(self) -> str:
@@ -95,6 +108,9 @@ class Epochs:
         leaving: Whose node said that it takes no part in what follows, or will go.
         late: How many ends were told late.
         finished_in: The phase in which the run ended.
+        cut_off: Whose program of the newest epoch was ended as it did not hear of its registry.
+        resubmitted: How many worker runs were wanted again, before the newest event.
+        generations: The newest of each slot that was in a table.
     """
 
     gone: dict[int, float] = field(default_factory=dict)
@@ -107,6 +123,9 @@ class Epochs:
     leaving: set[Key] = field(default_factory=set)
     late: int = 0
     finished_in: Phase | None = None
+    cut_off: set[Key] = field(default_factory=set)
+    resubmitted: int = 0
+    generations: dict[int, int] = field(default_factory=dict)
 
     @property
     def last(self) -> int:
@@ -130,6 +149,8 @@ def note_epochs(facts: Facts, run: Run, event: Event, at: float, now: float) -> 
     epochs, was_running = facts.epochs, facts.before.phase is Phase.RUNNING
     if isinstance(event, events.Exited):
         epochs.late += epochs.is_late(event)
+        if event.report.fenced and event.report.epoch == facts.before.epoch:
+            epochs.cut_off.add((event.slot, event.incarnation))
         if event.report.leaves:
             epochs.leaving.add((event.slot, event.incarnation))
     if isinstance(event, events.Departs):
@@ -150,6 +171,12 @@ def note_epochs(facts: Facts, run: Run, event: Event, at: float, now: float) -> 
                 told[-1] if told else EpochEnd(epoch=facts.before.epoch, message=""),
                 epochs.rows,
                 dict(facts.known_at),
+                frozenset(
+                    slot
+                    for slot, _ in epochs.rows.items() & (facts.off_at.keys() | epochs.leaving)
+                ),
+                bool(epochs.cut_off),
+                facts.stop_wait,
             )
         )
     elif run.phase is Phase.RUNNING and not was_running:
@@ -160,7 +187,7 @@ def _go(facts: Facts, run: Run, at: float, now: float) -> None:
     epochs = facts.epochs
     assert run.table is not None
     if epochs.over:
-        facts.known_at, facts.exit_codes = {}, {}
+        facts.known_at, facts.exit_codes, epochs.cut_off = {}, {}, set()
         facts.stop_at = facts.stopped_at = None
     epochs.is_between = False
     epochs.gone[run.epoch], epochs.went_at = now, at

@@ -36,6 +36,10 @@ Apply = Callable[["World", Fault], None]
 
 
 def _path(world: World, fault: Fault) -> Path:
+    """Of the newest node of the slot, where that is on another host than its first one."""
+    if fault.slot >= 0 and world.schedule.launches[fault.launch].outlives_nodes:
+        for process in _processes(world, fault)[-1:]:
+            return process.path
     return world.network.path(fault.launch, fault.slot)
 
 
@@ -145,8 +149,9 @@ def _isolate(world: World, fault: Fault) -> None:
         run = world.history.run_of(facts)
         nodes = [slot.node for slot in run.slots if slot.node is not None] if run else []
         here = sum(node.state not in (NodeState.LOST, NodeState.LEFT) for node in nodes)
-        for slot in range(facts.launch.slots):
-            path = world.network.path(facts.index, slot)
+        paths = [world.network.path(facts.index, slot) for slot in range(facts.launch.slots)]
+        others = [process.path for process in world.history.processes if process.facts is facts]
+        for path in dict.fromkeys([*paths, *others] if facts.launch.outlives_nodes else paths):
             held = alone and here >= 3 and fault.seconds < 1.65 * facts.launch.lease
             held &= not (facts.launch.here and facts.launch.owns_registry)  # then not from all
             path.light += 1 if held else 2
@@ -261,6 +266,18 @@ def _keep_all(world: World, fault: Fault) -> None:
     scheduler.keeps_all, scheduler.says_nothing = True, fault.count > 1
 
 
+def _queue_again(world: World, fault: Fault) -> None:
+    """Whatever is submitted again for the slot waits so long for a machine."""
+    world.schedulers[fault.launch].queued_again[fault.slot] = fault.seconds
+
+
+def _come_back(world: World, fault: Fault) -> None:
+    """The platform of a node that came by itself starts it again."""
+    launch = world.schedule.launches[fault.launch]
+    if launch.symmetric:
+        world.later(fault.seconds, world.come_by_itself, fault.launch, fault.slot)
+
+
 def _hang_logs(world: World, fault: Fault) -> None:
     world.schedulers[fault.launch].log_hangs = True
 
@@ -337,6 +354,9 @@ KINDS: dict[str, Apply] = {
     "scheduler lies": _lie,
     "scheduler silent": lambda w, f: w.schedulers[f.launch].silence(f.seconds),
     "list lags": _lagging_list,
+    "queued again": _queue_again,
+    "dies at once": _more("dying"),
+    "comes back": _come_back,
     "cancel refused": _keep_all,
     "logs hang": _hang_logs,
     "launcher killed": lambda w, f: w.kill_launcher(f.launch, f.seconds),

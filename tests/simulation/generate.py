@@ -10,6 +10,7 @@ from tests.simulation.departure_situations import with_departures
 from tests.simulation.drawing import Kind, draw_ranks, draw_when, launcher_fault, near, one, weighed
 from tests.simulation.launch_situations import LATER_LAUNCHES, LAUNCH_SITUATIONS, ODD_LAUNCHES
 from tests.simulation.lives import LIVES
+from tests.simulation.loss_situations import with_losses
 from tests.simulation.node_situations import NODE_SITUATIONS, each_in_turn
 from tests.simulation.schedule import BREAKING, HANGING, OTHER_JOBS, Fault, Launch, Schedule, names
 from tests.simulation.situations import RARE_SITUATIONS, SITUATIONS
@@ -106,6 +107,13 @@ _DEPARTING_AT = {
     *map(int, names("95, 97, 103, 108, 115, 116, 117, 118, 119, 125, 130")),
 }
 """Seeds in which a node may say that it will go, as above."""
+_LOSING = 199
+_LOSING_AT = {
+    *map(int, names("56, 64, 77, 79, 83, 85, 88, 98, 122, 129, 136, 139, 141, 142, 144")),
+    *map(int, names("157, 160, 161, 163, 173, 174, 175, 176, 177, 179, 181, 182, 183")),
+    *map(int, names("185, 186, 187, 189, 191, 192, 198")),
+}
+"""Seeds of runs that outlive their nodes, as above."""
 _OF_PATHS = {"request lost", "answer lost", "doubled", "late", "hung up", "echo"}
 """What may happen on the way of a launcher as well."""
 _ODD_SHARE = 0.25
@@ -119,12 +127,19 @@ def generate(seed: int) -> Schedule:
         schedule = with_restarts(random.Random(f"{seed} restarts"), schedule)
     if seed % _DEPARTING in _DEPARTING_AT:
         schedule = with_departures(random.Random(f"{seed} departures"), schedule)
+    if outlives_nodes(seed):
+        schedule = with_losses(random.Random(f"{seed} losses"), schedule)
     return schedule
 
 
 def starts_again(seed: int) -> bool:
     """Whether the programs of this seed may start again."""
     return seed % _AGAIN in _AGAIN_AT
+
+
+def outlives_nodes(seed: int) -> bool:
+    """Whether the run of this seed goes on after a node's loss."""
+    return seed % _LOSING in _LOSING_AT
 
 
 def _once(seed: int) -> Schedule:

@@ -89,6 +89,7 @@ class Before:
     waiting_for: frozenset[int]
     asked: bool
     used: int
+    filled: frozenset[int]
 
 
 def before(run: Run) -> Before:
@@ -107,6 +108,7 @@ def before(run: Run) -> Before:
         frozenset(run.waiting_for),
         bool(run.starts.asked),
         run.starts.used,
+        frozenset(slot.index for slot in run.slots if slot.node is not None),
     )
 
 
@@ -261,6 +263,7 @@ class History:
         run = self.runs[record.run]
         facts = self.of(run)
         facts.before = facts.there or before(run)
+        facts.epochs.resubmitted = run.starts.resubmitted
         apply(run, event, record.at)
         if facts.news.setdefault(run.seq, news(run)) != news(run):
             self.fail("news_have_a_number_of_their_own", f"number {run.seq}: {news(run)}")
@@ -403,12 +406,13 @@ def _note_waits(facts: Facts, run: Run, event: Event, at: float) -> None:
     there = facts.there = before(run)
     for index, wait in enumerate(facts.waits):
         emptied = index in facts.before.nodes and index not in there.nodes
+        emptied |= index in facts.before.filled - there.filled
         again = there.wanted[index] > facts.before.wanted[index]
         given_up = index in there.given_up - facts.before.given_up
         if (emptied or again or given_up) and run.phase is not Phase.FINISHED:
             wait.begin_anew(at)
         wait.count(at, counts=index not in there.nodes and not wait.queued)
-    enough = len(there.nodes) >= run.spec.min_nodes and 0 in there.nodes
+    enough = len(there.nodes) >= run.spec.min_nodes and (0 in there.nodes or not run.needs(0))
     if run.phase is not Phase.GATHERING or not enough:
         facts.enough_since = None
     elif facts.enough_since is None or isinstance(event, events.LastCallOver):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from rendezvous.run import events
 from rendezvous.run.events import Event
-from rendezvous.run.state import OVER, Run
+from rendezvous.run.state import DEAD_SUBMISSIONS, OVER, Run
 from rendezvous.run.views import reason
 from rendezvous.wire.reports import AckReport, ExitReport, Report
 from rendezvous.wire.run import NodeState, Phase, RunStatus
@@ -23,6 +23,7 @@ from tests.simulation import (
     departure_promises,
     end_promises,
     launch_promises,
+    loss_promises,
     outcome_promises,
     promises,
     restart_promises,
@@ -81,9 +82,16 @@ def a_stale_generation_changes_nothing(history: History, run: Run, coming: Event
             return f"{coming.request.join_id} of generation {coming.request.generation}: {slot}"
     if isinstance(coming, events.SlotChanged):
         slot = run.slots[coming.slot]
-        if coming.news.generation < slot.generation:
+        if coming.news.generation < slot.generation and not _may_have_run(history, run, coming):
             return f"news of generation {coming.news.generation}: {slot}"
     return None
+
+
+def _may_have_run(history: History, run: Run, coming: events.SlotChanged) -> bool:
+    """Whether it says that a worker run is over whose node was lost: others may wait for that."""
+    key = (coming.slot, coming.news.generation)
+    lost = [owner for owner in history.of(run).owners.values() if (owner.slot, owner.generation) == key]
+    return run.spec.outlives_nodes and coming.news.state in DEAD_SUBMISSIONS and bool(lost)
 
 
 def an_old_epochs_report_changes_nothing(
@@ -145,11 +153,14 @@ def a_refusal_displaces_nobody(history: History, run: Run, coming: events.Refuse
 
 
 def ranks_are_0_to_n_minus_1(history: History, run: Run, event: Event) -> Wrong:
-    """A table has every rank once, in order, and slot 0 is rank 0."""
+    """A table has every rank once, in order, and slot 0 is rank 0: but it may be replaced, where it
+    is no node of the launcher's own."""
     if run.table is None:
         return None
     rows = run.table.rows
-    if [row.rank for row in rows] != list(range(len(rows))) or rows[0].slot != 0:
+    may_be_lost = run.spec.outlives_nodes and not run.spec.local_node
+    is_0 = rows[0].slot == 0 or (may_be_lost and bool(history.of(run).epochs.over))
+    if [row.rank for row in rows] != list(range(len(rows))) or not is_0:
         return f"{[(row.rank, row.slot) for row in rows]}"
     return None
 
@@ -225,9 +236,9 @@ def the_epoch_never_goes_back(history: History, run: Run, event: Event) -> Wrong
     return f"epoch {run.epoch} after {newest}" if run.epoch < newest else None
 
 
-def the_go_needs_every_acknowledgement(history: History, run: Run, event: events.Acked) -> Wrong:
+def the_go_needs_every_acknowledgement(history: History, run: Run, event: Event) -> Wrong:
     """The run goes only when each node of the table has really acknowledged this table."""
-    if run.phase is not Phase.RUNNING:
+    if run.phase is not Phase.RUNNING or history.of(run).before.phase is Phase.RUNNING:
         return None
     assert run.table is not None
     acks = history.of(run).acks
@@ -260,7 +271,8 @@ def a_led_run_is_over_with_its_leader(history: History, run: Run, event: Event) 
     """Once rank 0 of a led run has ended well, the run is over: the others only serve."""
     if not run.spec.led or run.phase is not Phase.RUNNING or run.stop:
         return None
-    leader = run.slots[0].node
+    leads = next((slot for slot, rank in history.of(run).epochs.ranks.items() if not rank), 0)
+    leader = run.slots[leads].node
     ended = leader is not None and leader.exit is not None and leader.exit.exit_code == 0
     return f"{run.id} goes on without its leader" if ended else None
 
@@ -381,7 +393,7 @@ def no_acknowledged_fact_is_lost(history: History, process: Process, report: Rep
 
 _MODULES = [sys.modules[__name__], result_promises, promises, table_promises, end_promises]
 _MODULES += [agent_promises, launch_promises, outcome_promises, restart_promises]
-_MODULES += [departure_promises]
+_MODULES += [departure_promises, loss_promises]
 ALL: list[Judge] = [
     judge
     for module in _MODULES

@@ -8,6 +8,7 @@ from rendezvous.wire.run import RunStatus, SlotState
 from tests.simulation.agent_promises import ORPHAN_SECONDS
 from tests.simulation.agents import GRACE_SECONDS
 from tests.simulation.history import History, Wrong
+from tests.simulation.losses import may_run
 from tests.simulation.promises import BEFORE_GO
 from tests.simulation.schedule import names
 
@@ -85,6 +86,7 @@ def what_lives_is_not_submitted_again(
             continue
         well = process.ended is None and not (process.troubled or process.path.is_troubled)
         joined = process.incarnation and not (process.told_refusal or process.stuck)
+        well = well and not process.released  # it was left out for a cause, and another one comes
         if well and joined:
             return f"{run.name}, and {process.name} is well"
     return None
@@ -93,13 +95,17 @@ def what_lives_is_not_submitted_again(
 def nobody_is_submitted_beside_another_after_the_go(
     history: History, launcher: Launcher, run: Submitted, *, is_child: bool
 ) -> Wrong:
-    """After the go the older worker run of a slot is gone before the newer one is submitted."""
+    """After the go the older worker run of a slot is gone before the newer one is submitted; or
+    its node has been silent for so long that no program of it is left."""
     scheduler = history.world.schedulers[launcher.index]
     if launcher.ran_at is None or history.now() - launcher.ran_at < _SETTLED_SECONDS:
         return None
     for older in (*scheduler.runs, *launcher.children.runs):
         same = older.slot == run.slot and older.join.launch_id == run.join.launch_id
-        if same and not older.is_over and not (scheduler.keeps_all or scheduler.was_silent):
+        if launcher.launch.outlives_nodes and same and not older.is_over:
+            if may_run(history, older.process, launcher.launch.fence):
+                return f"{run.name}, and {older.name} is {older.state}"
+        elif same and not older.is_over and not (scheduler.keeps_all or scheduler.was_silent):
             return f"{run.name}, and {older.name} is {older.state}"
     return None
 
@@ -107,7 +113,9 @@ def nobody_is_submitted_beside_another_after_the_go(
 def nobody_is_submitted_for_a_slot_that_is_left_out(
     history: History, launcher: Launcher, run: Submitted, *, is_child: bool
 ) -> Wrong:
-    """After the go nobody can join whom the table has not."""
+    """After the go nobody can join whom the table has not, but for who is to replace a node."""
+    if launcher.launch.outlives_nodes:
+        return None  # see `loss_promises`
     ran, seen = launcher.ran_at, launcher.seen
     if ran is None or seen is None or history.now() - ran < _SETTLED_SECONDS:
         return None
@@ -242,6 +250,8 @@ def a_node_may_end_by_itself(
         newest = run.generation >= slot.wanted_generation
         queued = slot.state is SlotState.QUEUED and scheduler.lie_slot == run.slot
         at = launcher.ran_at if slot.rank is None and newest and not queued else at
+        if launcher.launch.outlives_nodes and process is not None:
+            at = process.released_at or launcher.told_at
     is_own = run.join.launch_id == launcher.launch_id
     if at is None or _is_in_a_hurry(launcher) or not is_own or process is None:
         return None
@@ -258,7 +268,7 @@ def only_what_is_over_is_ended(
     if seen is None or over or run.join.launch_id != launcher.launch_id:
         return None
     slot = seen.slots[run.slot]
-    left_out = slot.rank is None and launcher.ran_at is not None
+    left_out = slot.rank is None and launcher.ran_at is not None and not slot.awaited
     wanted = run.generation >= slot.wanted_generation and not left_out
     if not wanted or is_disturbed(history, launcher):
         return None

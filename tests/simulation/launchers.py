@@ -54,6 +54,16 @@ class Broken(Exception):
     """What nobody expected of a part."""
 
 
+def _of_losses(launch: Launch) -> dict[str, object]:
+    """What a person gives with `--on-node-loss`."""
+    return {
+        "on_node_loss": launch.on_node_loss,
+        "standby": launch.standby,
+        "max_replacements": launch.max_replacements,
+        "fence_timeout": launch.fence,
+    }
+
+
 def group_token(index: int) -> str:
     return group_token_text(hashlib.sha256(b"group %d" % index).digest())
 
@@ -152,6 +162,8 @@ class Launcher:
             node_rank=0 if launch.symmetric else None,
             nproc_per_node=str(max(1, launch.ranks_each)),
         )
+        if launch.outlives_nodes:
+            settings = settings.model_copy(update=_of_losses(launch))
         if self.again == "port":
             settings = settings.model_copy(update={"port": PORT + 10})
         if self.again == "size":

@@ -79,9 +79,14 @@ def due_at(facts: Facts, run: Run) -> float | None:
     return next((told.due_at(grace) for told in who_leaves(facts, run)), None)
 
 
+def is_in_table(facts: Facts, event: events.Departs) -> bool:
+    """Whether a program runs on the node that will go: of a standby it is no matter."""
+    return event.slot in facts.epochs.rows
+
+
 def note_departures(facts: Facts, run: Run, event: Event, at: float, now: float) -> None:
     """Take down who will go, and whether all are stopped for it."""
-    if isinstance(event, events.Departs):
+    if isinstance(event, events.Departs) and is_in_table(facts, event):
         report = event.report
         facts.departures.told.append(
             Told(event.slot, event.incarnation, report.epoch, report.seconds, report.words, at, now)

@@ -32,6 +32,8 @@ PORT = 29_600
 LOOPBACK = ("127.0.0.1", "::1")
 BESIDE = -3
 """The place of a launcher's own way to its registry among the paths of a launch."""
+OTHER_HOST = 1_000
+"""Between the places of two worker runs of a slot, where they have hosts of their own."""
 PROOF = b"the registry's certificate"
 """Of the standing one."""
 _SYN_SECONDS = 1.0
@@ -151,7 +153,8 @@ class Network:
         a launcher to a registry beside it."""
         key = (launch, slot)
         if key not in self._paths:
-            made = Path(f"{self._seed} {launch} {slot}", f"10.9.{launch}.{slot + 9}")
+            host, place = divmod(slot, OTHER_HOST) if slot > 0 else (0, slot)
+            made = Path(f"{self._seed} {launch} {slot}", f"10.{9 + host}.{launch}.{place + 9}")
             made.is_local = slot == BESIDE
             self._paths[key] = made
         return self._paths[key]

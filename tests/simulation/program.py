@@ -53,6 +53,7 @@ class SimulatedProgram:
         self.signals: list[int] = []
         self.was_killed = self._was_told = False
         self.told_at: float | None = None
+        self.killed_at: float | None = None
         self._process = process
         self._loop = process.world.loop
         self._course = course
@@ -156,6 +157,7 @@ class SimulatedProgram:
 
     def kill_now(self) -> None:
         self._was_told = self.was_killed = True
+        self.killed_at = self._loop.time() if self.killed_at is None else self.killed_at
         self._leftover = 0.0
         self._later(0.01, self._main_ends, _KILLED)
         self._later(0.02, self._all_ended)

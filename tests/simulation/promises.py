@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from rendezvous.run import events
 from rendezvous.run.events import Event
 from rendezvous.run.state import Run
-from rendezvous.wire.run import Phase, SlotState
+from rendezvous.wire.run import NodeState, Phase, SlotState
 from tests.simulation.history import Facts, History, Wrong
+from tests.simulation.losses import can_outlive, lost_in
 
 if TYPE_CHECKING:
     from tests.simulation.agents import Process
@@ -239,6 +240,8 @@ def a_cancel_does_not_hide_a_failure(history: History, run: Run, coming: events.
     facts, now = history.of(run), history.now()
     if run.starts.asked or run.starts.used < run.spec.limits.max_restarts:
         return None  # it would have gone on, but for the cancel
+    if facts.epochs.cut_off or (lost_in(facts, run) and can_outlive(run, lost_in(facts, run))):
+        return None
     for failure in facts.failures:
         owner = facts.owners.get((failure.slot, failure.incarnation))
         if failure.epoch < run.epoch:
@@ -305,6 +308,10 @@ def nobody_comes_after_the_last_call(history: History, run: Run, event: events.J
         return None
     if facts.before.phase is Phase.RESTARTING and event.request.slot in facts.before.nodes:
         return None  # the nodes gather again when the programs are to start
+    if run.spec.outlives_nodes and facts.before.phase is run.phase is Phase.RUNNING:
+        here = event.request.slot in facts.epochs.ranks
+        stands_by = run.slots[event.request.slot].its_node.state is NodeState.STANDBY
+        return f"slot {event.request.slot} is no standby" if here or not stands_by else None
     again = run.phase is Phase.GATHERING or run.epoch > facts.before.epoch
     if event.request.slot in facts.before.nodes and again:
         return None
@@ -321,7 +328,8 @@ def a_join_time_out_is_in_time(history: History, run: Run, event: Event) -> Wron
     waits = {slot: facts.waits_before[slot].seconds(history.at) for slot in missing}
 
     def ends_it(late: set[int]) -> bool:
-        return 0 in late or len(run.slots) - len(late) < run.spec.min_nodes
+        needs_0 = not facts.epochs.gone or not run.spec.outlives_nodes or run.spec.local_node
+        return (needs_0 and 0 in late) or len(run.slots) - len(late) < run.spec.min_nodes
 
     if ends_it({s for s in missing if waits[s] > limit + LATE}) and not disk_was_bad(history):
         return f"it comes late: waited {waits}"

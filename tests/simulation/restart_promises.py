@@ -48,6 +48,9 @@ def a_stop_has_its_cause(history: History, run: Run, event: Event) -> Wrong:
     """Programs are told to stop as one of their epoch failed, a node will go, or on request."""
     before = history.of(run).before
     began = run.stop and not before.stop and run.phase is Phase.RUNNING
+    slot = getattr(event, "slot", None)
+    if began and slot is not None and slot not in history.of(run).epochs.rows:
+        return f"{event.kind} of slot {slot}, on which no program runs"
     causes = events.Lost | events.Left | events.RestartAsked | events.Departs | events.DepartureDue
     if not began or isinstance(event, causes):
         return None
@@ -61,7 +64,7 @@ def a_stop_has_its_cause(history: History, run: Run, event: Event) -> Wrong:
 def restarts_are_counted_once(history: History, run: Run, event: Event) -> Wrong:
     """One number counts for the whole run: each restart that nobody asked for, up to the most."""
     facts, most = history.of(run), run.spec.limits.max_restarts
-    made = sum(not over.asked for over in facts.epochs.over)
+    made = sum(over.is_counted for over in facts.epochs.over)
     used = run.starts.used
     return (
         f"{made} were made, {used} counted, {most} allowed" if used != made or made > most else None
@@ -69,22 +72,30 @@ def restarts_are_counted_once(history: History, run: Run, event: Event) -> Wrong
 
 
 def a_restart_needs_every_node(history: History, run: Run, event: Event) -> Wrong:
-    """Programs start again only while no node of their table is lost, or has said that it goes."""
+    """Programs start again only while no node of their table is lost, or has said that it goes;
+    where the run outlives its nodes, without all of those, and as a replacement."""
     facts = history.of(run)
     if not begins_again(facts, run):
         return None
-    rows = set(facts.epochs.over[-1].rows.items())
-    gone = rows & (facts.off_at.keys() | facts.epochs.leaving)
-    return f"slots {sorted(slot for slot, _ in gone)} are gone" if gone else None
+    over = facts.epochs.over[-1]
+    gone = over.gone - (set(over.end.replaced) if run.spec.outlives_nodes else set())
+    return f"slots {sorted(gone)} are gone" if gone else None
 
 
 def programs_start_again_where_they_were(history: History, run: Run, event: Event) -> Wrong:
-    """The next table is of the same slots, and each keeps its rank."""
-    facts = history.of(run)
+    """The next table is of the same slots, and each keeps its rank: others have those of who was
+    lost, the lowest first, and ranks that nobody has are closed up in order."""
+    facts, before = history.of(run), history.of(run).epochs.ranks
     if run.table is None or run.table is facts.before.table or not facts.epochs.over:
         return None
     ranks = {row.slot: row.rank for row in run.table.rows}
-    return None if ranks == facts.epochs.ranks else f"{ranks}, before {facts.epochs.ranks}"
+    if not run.spec.outlives_nodes:
+        return None if ranks == before else f"{ranks}, before {before}"
+    stay = {slot: before[slot] for slot in ranks if slot in before}
+    free = [rank for rank in range(len(ranks) + len(before)) if rank not in stay.values()]
+    places = sorted([*stay.values(), *free[: len(ranks) - len(stay)]])
+    wrong = [slot for slot, rank in stay.items() if places[ranks[slot]] != rank]
+    return f"{ranks}, before {before}" if wrong else None
 
 
 def a_restart_that_is_left_is_made(history: History, run: Run, event: Event) -> Wrong:
@@ -121,7 +132,7 @@ def a_hopeless_program_is_started_twice_at_most(history: History, run: Run, even
     last, stalled = over[-1], _fold(over)[1]
     if stalled >= _MOST_STALLED and not facts.epochs.late:
         return f"{stalled} epochs have not got beyond step {last.end.progress}"
-    if last.asked or not _is_quick(last) or last.end.progress is not None:
+    if not last.is_counted or not _is_quick(last) or last.end.progress is not None:
         return None
     if len(over) == 1 and last.end.exit_code in _CANNOT_BE_STARTED:
         return f"exit code {last.end.exit_code}"
@@ -153,10 +164,10 @@ def _fold(over: list[Over]) -> tuple[float, int]:
         reached = -1 if one.end.progress is None else one.end.progress
         got_on = reached > progress or one.end.ran_seconds >= _LONG_SECONDS
         is_short = one.end.ran_seconds < _SHORT_SECONDS
-        at_once = one.asked or got_on or not is_short or not short
+        at_once = not one.is_counted or got_on or not is_short or not short
         wait = 0.0 if at_once else min(_LONGEST_SECONDS, 2.0 ** (short - 1))
-        short = 0 if got_on else short + (is_short and not one.asked)
-        stalled = 0 if got_on or progress < 0 else stalled + (not one.asked)
+        short = 0 if got_on else short + (is_short and one.is_counted)
+        stalled = 0 if got_on or progress < 0 else stalled + one.is_counted
         progress = max(progress, reached)
     return wait, stalled
 
@@ -211,8 +222,11 @@ def no_verdict_waits_once_all_have_ended(history: History, run: Run, event: Even
 
 
 def nobody_is_submitted_for_a_restart(history: History, run: Run, event: Event) -> Wrong:
-    """Once programs have started, no slot wants another worker run."""
+    """Once programs have started, no slot wants another worker run: but where they outlive a node,
+    and for who is lost, or does not come."""
     facts = history.of(run)
+    if run.spec.outlives_nodes:
+        return None  # see `loss_promises`
     wanted = {slot.index: slot.wanted for slot in run.slots}
     told = isinstance(event, events.SlotChanged | events.Joined | events.Refused)
     grown = [slot for slot, before in facts.before.wanted.items() if wanted[slot] > before]
@@ -222,8 +236,11 @@ def nobody_is_submitted_for_a_restart(history: History, run: Run, event: Event) 
 def a_node_that_is_lost_ends_a_restart(
     history: History, run: Run, event: events.Lost | events.Left
 ) -> Wrong:
-    """Where a node is lost after its programs were to start again, they do not."""
+    """Where a node is lost after its programs were to start again, they do not, unless they outlive
+    it."""
     facts = history.of(run)
+    if run.spec.outlives_nodes:
+        return None  # see `loss_promises`
     between = facts.epochs.is_between and facts.before.phase in FORMING_AGAIN
     held = facts.before.nodes.get(event.slot, (0, 0))[0] == event.incarnation
     needed = event.slot in facts.epochs.ranks and held
@@ -267,6 +284,8 @@ def programs_of_two_epochs_never_meet(history: History, process: Process, digest
     """No program starts while one of an epoch before is there, but on a node that is cut off."""
     facts = process.facts
     epoch = facts.sealed[digest].epoch if digest in facts.sealed else 0
+    if facts.launch.outlives_nodes:
+        return None  # see `loss_promises`
     for other in history.processes:
         if other.facts is not facts or is_troubled(other):
             continue

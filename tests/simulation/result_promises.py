@@ -60,7 +60,7 @@ def submissions_are_bounded(history: History, world: World) -> Wrong:
     for facts in history.facts.values():
         again = sum(launcher.index == facts.index for launcher in world.launchers) - 1
         for slot, count in facts.submissions.items():
-            if count > 1 + facts.launch.retries + again:
+            if count > 1 + facts.launch.retries + again + facts.launch.max_replacements:
                 return f"slot {slot} of {facts.launch.run} was submitted {count} times"
     return None
 
@@ -236,5 +236,8 @@ def nobody_who_was_released_is_to_blame(history: History, world: World) -> Wrong
 def a_released_node_ends_well(history: History, process: Process) -> Wrong:
     """A node that the run goes without starts nothing, and ends with 0, or as it was told to."""
     told = (128 + process.signal,) if process.signal_told else ()
-    wrong = process.started_at is not None or process.ended not in (0, 137, *told)
+    started, released = process.started_at, process.released_at
+    if process.launch.outlives_nodes and started is not None and released is not None:
+        started = started if started > released else None  # it ran before it was released
+    wrong = started is not None or process.ended not in (0, 137, *told)
     return f"{process.name} ended with {process.ended}" if process.released and wrong else None

@@ -44,6 +44,8 @@ class Launch:
         symmetric: The nodes above slot 0 come by themselves, with a group token.
         later: Of the programs that start again, how each of them goes, as `program`; the last one
             for all that follow.
+        on_node_loss: As `--on-node-loss`; the next three count then alone.
+        fence: Seconds after which a node that hears nothing has ended its program.
     """
 
     run: str
@@ -75,6 +77,10 @@ class Launch:
     symmetric: bool = False
     max_restarts: int = 0
     later: tuple[tuple[tuple[float, int], ...], ...] = ()
+    on_node_loss: str = "fail"
+    standby: int = 0
+    max_replacements: int = 0
+    fence: float = 12.0
 
     @property
     def framework(self) -> Any:
@@ -86,7 +92,11 @@ class Launch:
 
     @property
     def slots(self) -> int:
-        return self.nodes + self.spares
+        return self.nodes + self.spares + self.standby
+
+    @property
+    def outlives_nodes(self) -> bool:
+        return self.on_node_loss != "fail"
 
     def program_of(self, start: int, slot: int) -> tuple[float, int]:
         """How a slot's program goes at this start, from 0."""

@@ -28,6 +28,7 @@ _ANSWER_SECONDS = 0.02
 _BUSY_SECONDS = 0.5
 _KILL_SECONDS = 3.0
 _LOOK_SECONDS = 0.05
+_DIES_SECONDS = 0.2
 
 
 @dataclass
@@ -74,6 +75,9 @@ class SimulatedScheduler:
         self.fail_next = self.unsure_next = self.lose_answer = self.busy = self.slow_next = 0
         self.silent_until = self.list_lag = self.lie_until = self.slow_seconds = 0.0
         self.hangs_until = 0.0
+        self.dying = 0
+        """So many of those that are submitted again die as soon as they have begun."""
+        self.queued_again: dict[int, float] = {}
         self.was_silent = self.lost = self.preempted = self.log_hangs = False
         self.keeps_all = self.says_nothing = False
         self.lie = SlotState.UNKNOWN
@@ -124,13 +128,20 @@ class SimulatedScheduler:
         return made.handle
 
     async def _live(self, run: Submitted) -> None:
-        await asyncio.sleep(self.launch.queue[run.slot])
+        is_again = run.generation > 1
+        queued = self.queued_again.get(run.slot) if is_again else None
+        await asyncio.sleep(self.launch.queue[run.slot] if queued is None else queued)
         if run.state in OVER:
             return
         run.state, run.detail = SlotState.RUNNING, ""
         await asyncio.sleep(self.launch.boot[run.slot])
-        if run.state is SlotState.RUNNING:
-            run.process = self.world.start_process(run.join)
+        if run.state is not SlotState.RUNNING:
+            return
+        run.process = self.world.start_process(run.join)
+        if is_again and self.dying:
+            self.dying -= 1
+            await asyncio.sleep(_DIES_SECONDS)
+            run.process.die(silent=False)
 
     async def find(self, run: WorkerRun) -> str | None:
         if not self.finds:

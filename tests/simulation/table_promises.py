@@ -167,6 +167,7 @@ def a_phase_has_its_time(history: History, run: Run, event: Event) -> Wrong:
     lasted, limit = history.at - facts.phase_before_at, _PHASE_SECONDS
     if facts.epochs.over and facts.before.phase is Phase.ARMING:
         limit += _STOPPING_SECONDS
+        limit += facts.launch.fence * (run.spec.outlives_nodes and not facts.before.waiting_for)
     if isinstance(event, events.TimedOut) and lasted < limit - 0.01:
         return f"{facts.before.phase} was over after {lasted:.2f} s"
     if lasted > limit + LATE and not disk_was_bad(history):

@@ -23,7 +23,7 @@ from tests.simulation import __main__ as command
 from tests.simulation import asgi, invariants
 from tests.simulation.__main__ import run_seeds, seeds_from
 from tests.simulation.faults import KINDS, words
-from tests.simulation.generate import generate
+from tests.simulation.generate import generate, starts_again
 from tests.simulation.network import ADDRESSES, place_of
 from tests.simulation.planted import BUGS
 from tests.simulation.registry import OPERATOR
@@ -284,8 +284,8 @@ def test_a_failing_schedule_is_shortened_to_what_matters() -> None:
 
 
 def test_only_what_may_start_again_is_tried_on_request() -> None:
-    assert seeds_from(4, 3, restarts=False) == range(4, 7)
-    seeds = seeds_from(4, 3, restarts=True)
+    assert seeds_from(4, 3) == range(4, 7)
+    seeds = seeds_from(4, 3, starts_again)
     assert [generate(seed).launches[0].max_restarts > 0 for seed in seeds] == [True] * 3
 
 

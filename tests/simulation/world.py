@@ -192,6 +192,10 @@ class World:
                 seconds = launch.at + launch.queue[slot] + launch.boot[slot]
                 self.later(seconds, self.start_process, joins[slot])
 
+    def come_by_itself(self, index: int, slot: int) -> None:
+        """A platform starts a node of a group, as often as it likes."""
+        self.start_process(join_by_token(self.schedule.launches[index], index, slot))
+
     def _launch_again(self, index: int) -> None:
         self._coming_back -= 1
         self._launch(index)
@@ -342,6 +346,7 @@ class World:
         launch, number = process.launch, process.number
         job = Job(framework=launch.framework, command_digest=_JOB)
         changes: dict[str, Any] = {"hostname": f"host{number + 7}", "job": job, "restarts": True}
+        changes["outlives_nodes"] = True
         if launch.subnets > 1:
             last = f"{process.slot % launch.subnets}.{number + 1}"
             changes["candidates"] = [

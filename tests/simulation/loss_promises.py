@@ -1,0 +1,310 @@
+"""What holds of runs that outlive their nodes: see `losses`, and `restart_promises`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rendezvous.run import events
+from rendezvous.run.events import Event
+from rendezvous.run.state import DEAD_SUBMISSIONS, NOT_NEEDED, STANDS_BY, Run
+from rendezvous.wire.run import NodeState, Phase
+from tests.simulation.epochs import FORMING_AGAIN, begins_again
+from tests.simulation.history import History, Wrong
+from tests.simulation.losses import can_outlive
+from tests.simulation.promises import is_troubled
+
+if TYPE_CHECKING:
+    from tests.simulation.agents import Process
+    from tests.simulation.launchers import Launcher
+    from tests.simulation.scheduler import Submitted
+    from tests.simulation.world import World
+
+_MOMENT = 0.25
+_SETTLED_SECONDS = 1.0
+_HARMLESS = {"kill", "host down", "preempted"}
+
+
+# --- of each state, after a record ----------------------------------------------------------------
+
+
+def who_is_gone_is_replaced_or_gone_without(history: History, run: Run, event: Event) -> Wrong:
+    """An epoch that ends by a loss names the nodes without which it goes on: who is gone, and who
+    has failed by itself, not by its program."""
+    facts = history.of(run)
+    if not run.spec.outlives_nodes or not begins_again(facts, run):
+        return None
+    over = facts.epochs.over[-1]
+    for slot in set(over.end.replaced) - over.gone:
+        incarnation = over.rows.get(slot, 0)
+        owner = facts.owners.get((slot, incarnation))
+        failed = owner is not None and (owner.unfit or owner.fault or owner.launch.follows_network)
+        if not failed:
+            return f"slot {slot} is there: {over.end.message}"
+    return None
+
+
+def a_loss_is_told_with_its_cause(history: History, run: Run, event: Event) -> Wrong:
+    """How an epoch ended by a loss names a slot that is lost, why, and what follows from it."""
+    facts = history.of(run)
+    if not run.spec.outlives_nodes or not begins_again(facts, run):
+        return None
+    end = facts.epochs.over[-1].end
+    if not end.replaced:
+        return None
+    named = any(f"slot {slot}" in end.message + end.then for slot in end.replaced)
+    return None if named and end.then.strip() and end.code else f"{end}"
+
+
+def replacements_are_bounded(history: History, run: Run, event: Event) -> Wrong:
+    """After the go no more worker runs are wanted than may be, and none where none is lost."""
+    facts = history.of(run)
+    if not run.spec.outlives_nodes or not facts.epochs.gone:
+        return None
+    most, used = run.spec.limits.max_replacements, run.starts.resubmitted
+    if used > most:
+        return f"{used} of {most}"
+    grown = [s for s, before in facts.before.wanted.items() if run.slots[s].wanted > before]
+    told = isinstance(event, events.SlotChanged | events.Joined | events.Refused)
+    if not grown or (told and not isinstance(event, events.SlotChanged)):
+        return None
+    if isinstance(event, events.SlotChanged):
+        grown = [slot for slot in grown if slot != event.slot or _is_dead(event)]
+    if grown and (run.spec.on_node_loss != "replace" or not run.spec.managed):
+        return f"slots {grown} of a run that does not replace"
+    for slot in grown:
+        node = run.slots[slot].live_node()
+        if node is not None or (slot == 0 and run.spec.local_node):
+            return f"slot {slot} is wanted again, and is there: {node}"
+    return None
+
+
+def _is_dead(event: events.SlotChanged) -> bool:
+    return event.news.state in DEAD_SUBMISSIONS
+
+
+def what_is_wanted_again_is_counted(history: History, run: Run, event: Event) -> Wrong:
+    """Each worker run that is wanted again after the go is one of `max_replacements`."""
+    facts = history.of(run)
+    if not run.spec.outlives_nodes or not run.spec.managed:
+        return None
+    if not facts.epochs.gone or facts.before.phase is Phase.FINISHED:
+        return None
+    grown = [s for s, before in facts.before.wanted.items() if run.slots[s].wanted > before]
+    by_itself = getattr(event, "slot", None) in grown and not _fails(event)
+    if isinstance(event, events.Joined) or (by_itself and isinstance(event, events.SlotChanged)):
+        return None
+    counted = run.starts.resubmitted - facts.epochs.resubmitted
+    return None if counted >= len(grown) else f"slots {grown}, and {counted} are counted"
+
+
+def _fails(event: Event) -> bool:
+    return not isinstance(event, events.SlotChanged) or _is_dead(event)
+
+
+def it_goes_on_only_with_enough(
+    history: History, run: Run, event: events.Lost | events.Left | events.Exited
+) -> Wrong:
+    """Between two epochs a run goes on after a loss only with enough nodes, there or to come."""
+    facts = history.of(run)
+    on = facts.epochs.is_between and facts.before.phase in FORMING_AGAIN
+    if not run.spec.outlives_nodes or not on or run.phase is Phase.FINISHED:
+        return None
+    if run.phase is Phase.RUNNING or facts.epochs.is_late(event):
+        return None
+    return None if can_outlive(run) else f"{event.kind} of slot {event.slot}, and it goes on"
+
+
+def a_run_that_may_go_on_does(history: History, run: Run, event: Event) -> Wrong:
+    """The loss of a node ends a run only when too few are left, and too few may come."""
+    facts, result = history.of(run), run.result
+    if not run.spec.outlives_nodes or result is None or facts.before.phase is Phase.FINISHED:
+        return None
+    if result.code != "node_lost" or not facts.epochs.gone:
+        return None
+    lost = {s.index for s in run.slots if s.node is not None and s.node.state is NodeState.LOST}
+    rows = facts.epochs.rows.items()
+    lost |= {slot for slot, _ in rows & facts.epochs.leaving}
+    return f"without {sorted(lost)}: {result.message}" if can_outlive(run, lost) else None
+
+
+def a_shrunk_table_is_large_enough(history: History, run: Run, event: Event) -> Wrong:
+    """No table is smaller than the least, nor larger than the most, and standbys have room."""
+    if not run.spec.outlives_nodes or run.table is None:
+        return None
+    rows = len(run.table.rows)
+    by = [s for s in run.slots if s.node is not None and s.node.state is NodeState.STANDBY]
+    if not run.spec.min_nodes <= rows <= run.spec.max_nodes:
+        return f"{rows} rows"
+    in_table = [slot.index for slot in by if run.table.row_of_slot(slot.index) is not None]
+    if run.phase is Phase.RUNNING and in_table:
+        return f"slots {in_table} stand by, and are in the table"
+    most = run.spec.max_nodes + run.spec.standby
+    return f"{rows} rows and {len(by)} standbys" if rows + len(by) > most else None
+
+
+def nobody_is_overtaken(history: History, run: Run, event: Event) -> Wrong:
+    """No node of the former table that is there is left out for another one."""
+    facts, table = history.of(run), run.table
+    if not run.spec.outlives_nodes or not facts.epochs.over or run.phase is not Phase.ARMING:
+        return None
+    assert table is not None
+    former, rows = facts.epochs.ranks, {row.slot for row in table.rows}
+    out = run.attempt.left_out
+    surplus = [slot for slot, why in out.items() if why in (NOT_NEEDED, STANDS_BY)]
+    behind = [slot for slot in surplus if slot in former and run.slots[slot].live_node()]
+    if behind and rows - former.keys():
+        return f"slots {behind} are left out for {sorted(rows - former.keys())}"
+    if surplus and len(rows) < run.spec.max_nodes:
+        return f"slots {surplus} stand by, and the table has {len(rows)} rows"
+    return None
+
+
+def a_table_has_the_newest_generations(history: History, run: Run, event: Event) -> Wrong:
+    """Each row says of which worker run it is: of that which is there, and of none that is older
+    than one that was in a table before."""
+    facts, table = history.of(run), run.table
+    if not run.spec.outlives_nodes or table is None or table is facts.before.table:
+        return None
+    if table.generations is None or run.phase is not Phase.ARMING:
+        return None if table.generations else f"epoch {table.epoch} has no generations"
+    for row, generation in zip(table.rows, table.generations, strict=True):
+        node = run.slots[row.slot].node
+        if node is None or node.join.generation != generation:
+            return f"slot {row.slot}: generation {generation}, and there is {node}"
+        if generation < facts.epochs.generations.get(row.slot, 0):
+            return f"slot {row.slot}: generation {generation} after a newer one"
+        facts.epochs.generations[row.slot] = generation
+    return None
+
+
+def a_lost_standby_stops_nobody(
+    history: History, run: Run, event: events.Lost | events.Left | events.Exited
+) -> Wrong:
+    """Who stands by is no matter to the programs that run."""
+    facts = history.of(run)
+    runs = facts.before.phase is Phase.RUNNING and not facts.before.stop
+    if not run.spec.outlives_nodes or not runs or event.slot in facts.epochs.rows:
+        return None
+    return f"slot {event.slot}" if run.phase is not Phase.RUNNING or run.stop else None
+
+
+# --- of what nodes do -----------------------------------------------------------------------------
+
+
+def no_program_of_an_epoch_before_is_there(
+    history: History, process: Process, digest: str
+) -> Wrong:
+    """When a program starts, none of an epoch before runs: also none of a node that was lost, for
+    whose fence all have waited."""
+    facts, now = process.facts, history.now()
+    if not facts.launch.outlives_nodes:
+        return None
+    epoch = facts.sealed[digest].epoch if digest in facts.sealed else 0
+    for other in history.processes:
+        if other.facts is not facts or other.ended is not None or other.was_paused:
+            continue
+        if _is_believed_gone(history, other):
+            continue
+        for life in other.lives:
+            if life.epoch < epoch and life.ended_at is None and not other.serves:
+                silent = now - other.door.traffic.arrived_at
+                words = f"{process.name} starts in epoch {epoch}, {other.name} is in {life.epoch}"
+                return f"{words}, silent for {silent:.2f} s"
+    return None
+
+
+def _is_believed_gone(history: History, other: Process) -> bool:
+    """Whether its scheduler had said so, or its connection was seen to close: then its program has
+    its grace, and is not waited for."""
+    scheduler = history.world.schedulers[other.index]
+    lied = any(scheduler.called_over) or scheduler.lie_slot == other.slot
+    closed = other.door.traffic.closed_at >= other.door.traffic.arrived_at
+    return lied or (closed and is_troubled(other))
+
+
+def who_was_lost_starts_nothing(history: History, process: Process, digest: str) -> Wrong:
+    """A node that was given up, released or fenced starts no program on any later table."""
+    facts, launch = process.facts, process.launch
+    if not launch.outlives_nodes or process.was_paused:
+        return None
+    silent = history.now() - process.door.traffic.arrived_at
+    if silent > launch.fence:
+        return f"{process.name} starts, silent for {silent:.2f} s"
+    if process.released:
+        return f"{process.name} was released"
+    lost = facts.off_at.get((process.slot, process.incarnation))
+    went = facts.epochs.gone.get(facts.sealed[digest].epoch) if digest in facts.sealed else None
+    return f"{process.name}" if went is not None and lost is not None and lost < went else None
+
+
+def a_program_ends_by_its_fence(history: History, process: Process) -> Wrong:
+    """A node of which its registry has not heard for the fence time-out has no program."""
+    if not process.launch.outlives_nodes or process.was_paused or process.serves:
+        return None
+    for life in process.lives:
+        ended = life.unheard if life.ended_at is not None else 0.0
+        if ended > process.launch.fence + _MOMENT:
+            return f"{process.name}, epoch {life.epoch}: it ended unheard for {ended:.2f} s"
+    return None
+
+
+def who_stood_by_ends_well(history: History, process: Process) -> Wrong:
+    """A standby that was not disturbed ends with 0 and is told the result, or why it is released."""
+    world = history.world
+    if not process.launch.outlives_nodes or not process.stood_by or process.lives:
+        return None
+    if is_troubled(process) or process.stuck or process.fault or world.registry_was_down:
+        return None
+    if any(launcher.hurried_at is not None for launcher in world.launchers):
+        return None
+    told = process.result is not None or process.released
+    wrong = f"{process.name} ended with {process.ended}, told {told}"
+    return None if process.ended == 0 and told else wrong
+
+
+# --- of what launchers do -------------------------------------------------------------------------
+
+
+def only_what_replaces_is_submitted_after_the_go(
+    history: History, launcher: Launcher, run: Submitted, *, is_child: bool
+) -> Wrong:
+    """After the go a worker run is submitted only where the registry wants one in an empty place."""
+    known, ran = history.run_of(history.facts[run.join.launch_id]), launcher.ran_at
+    if not launcher.launch.outlives_nodes or ran is None or known is None:
+        return None
+    if history.now() - ran < _SETTLED_SECONDS:
+        return None
+    slot = known.slots[run.slot]
+    there = slot.live_node()
+    if there is not None and there.join.generation >= run.generation:
+        return f"{run.name}, and slot {run.slot} has {there.join.hostname}"
+    return None if slot.wanted <= run.generation else f"{run.name}, and {slot.wanted} is wanted"
+
+
+# --- at the end -----------------------------------------------------------------------------------
+
+
+def a_run_outlives_as_many_nodes_as_it_may(history: History, world: World) -> Wrong:
+    """With s standbys and m replacements a run ends well after s + m losses, if nothing else is
+    wrong; one that shrinks, as long as the least are left."""
+    run = history.runs.get("r0")
+    if run is None or run.result is None or not run.spec.outlives_nodes or run.result.status == "ok":
+        return None
+    facts, launch = history.of(run), history.of(run).launch
+    what = {fault.what for fault in world.schedule.faults}
+    programs = [code for programs in (launch.program, *launch.later) for _, code in programs]
+    if len(world.schedule.launches) > 1 or what - _HARMLESS or any(programs):
+        return None
+    lost = [owner for owner in history.processes if owner.was_killed]
+    first = min(facts.epochs.gone.values(), default=None)
+    if first is None or any(owner.gone is None or owner.gone.at < first for owner in lost):
+        return None
+    if any(owner.slot == 0 for owner in lost) and run.spec.local_node:
+        return None
+    if not run.spec.managed or max(launch.boot) > launch.join_timeout / 2:
+        return None
+    more = launch.standby + launch.max_replacements + launch.nodes - launch.least
+    if launch.on_node_loss == "shrink":
+        more -= launch.max_replacements
+    return f"{len(lost)} were lost: {run.result.message}" if len(lost) <= more else None
+
