@@ -138,7 +138,8 @@ def _refuse_when_closed(run: Run, slot: Slot) -> None:
 def _refuse_when_full(run: Run, slot: Slot) -> None:
     """Of a run that outlives its nodes an empty slot can be filled while the programs run: who
     comes stands by, if there is use for it."""
-    if is_empty(slot) and not has_room(run):
+    is_released = run.spec.managed and slot.given_up  # its launcher is ending what it was
+    if is_empty(slot) and (is_released or not has_room(run)):
         raise TooLate(
             f"slot {slot.index} is too late: run '{run.id}' has all the nodes that it needs"
         )
