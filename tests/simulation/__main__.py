@@ -2,7 +2,8 @@
 
 The search goes on where the last one ended (see `progress`), after the seeds that have failed.
 With `--seed` it begins there, with `--restarts` it tries only what may start again, and with
-`--losses` only runs that outlive their nodes: nothing of that is kept. With `--bugs` the seeds are looked for that show the planted bugs.
+`--losses` only runs that outlive their nodes: nothing of that is kept. With `--bugs` the seeds are
+looked for that show the planted bugs.
 """
 
 from __future__ import annotations
@@ -109,9 +110,7 @@ def _kind(arguments: argparse.Namespace) -> Callable[[int], bool] | None:
     return starts_again if arguments.restarts else None
 
 
-def seeds_from(
-    first: int, count: int, kind: Callable[[int], bool] | None = None
-) -> Sequence[int]:
+def seeds_from(first: int, count: int, kind: Callable[[int], bool] | None = None) -> Sequence[int]:
     """So many seeds from the first on, of a kind."""
     if kind is not None:
         return [*itertools.islice(filter(kind, itertools.count(first)), count)]

@@ -109,6 +109,8 @@ class Epochs:
         late: How many ends were told late.
         finished_in: The phase in which the run ended.
         cut_off: Whose program of the newest epoch was ended as it did not hear of its registry.
+        heard: When the registry had heard of a node that was lost silently.
+        ready: When all nodes were ready for the newest table.
         resubmitted: How many worker runs were wanted again, before the newest event.
         generations: The newest of each slot that was in a table.
     """
@@ -124,6 +126,8 @@ class Epochs:
     late: int = 0
     finished_in: Phase | None = None
     cut_off: set[Key] = field(default_factory=set)
+    heard: dict[Key, float] = field(default_factory=dict)
+    ready: float = 0.0
     resubmitted: int = 0
     generations: dict[int, int] = field(default_factory=dict)
 
@@ -153,8 +157,14 @@ def note_epochs(facts: Facts, run: Run, event: Event, at: float, now: float) -> 
             epochs.cut_off.add((event.slot, event.incarnation))
         if event.report.leaves:
             epochs.leaving.add((event.slot, event.incarnation))
+    if isinstance(event, events.Lost) and not event.closed:
+        owner = facts.owners.get((event.slot, event.incarnation))
+        if owner is not None:
+            epochs.heard[event.slot, event.incarnation] = owner.door.traffic.arrived_at
     if isinstance(event, events.Departs):
         epochs.leaving.add((event.slot, event.incarnation))
+    if run.phase is Phase.ARMING and not run.waiting_for and facts.before.waiting_for:
+        epochs.ready = now
     if run.phase is Phase.FINISHED and epochs.finished_in is None:
         epochs.finished_in = facts.before.phase
     if begins_again(facts, run):
@@ -172,8 +182,7 @@ def note_epochs(facts: Facts, run: Run, event: Event, at: float, now: float) -> 
                 epochs.rows,
                 dict(facts.known_at),
                 frozenset(
-                    slot
-                    for slot, _ in epochs.rows.items() & (facts.off_at.keys() | epochs.leaving)
+                    slot for slot, _ in epochs.rows.items() & (facts.off_at.keys() | epochs.leaving)
                 ),
                 bool(epochs.cut_off),
                 facts.stop_wait,

@@ -89,9 +89,9 @@ def a_stale_generation_changes_nothing(history: History, run: Run, coming: Event
 
 def _may_have_run(history: History, run: Run, coming: events.SlotChanged) -> bool:
     """Whether it says that a worker run is over whose node was lost: others may wait for that."""
-    key = (coming.slot, coming.news.generation)
-    lost = [owner for owner in history.of(run).owners.values() if (owner.slot, owner.generation) == key]
-    return run.spec.outlives_nodes and coming.news.state in DEAD_SUBMISSIONS and bool(lost)
+    facts, key = history.of(run), (coming.slot, coming.news.generation)
+    began = any(x.facts is facts and (x.slot, x.generation) == key for x in history.processes)
+    return run.spec.outlives_nodes and coming.news.state in DEAD_SUBMISSIONS and began
 
 
 def an_old_epochs_report_changes_nothing(
@@ -283,8 +283,10 @@ def a_time_out_has_somebody_who_is_late(
     """Before the go a time-out names a node that was slow, or was disturbed."""
     if event.phase is Phase.GATHERING:
         return None
-    owners = history.of(run).owners
-    for index in run.waiting_for | set(run.attempt.left_out):
+    owners, waited_for = history.of(run).owners, run.waiting_for | set(run.attempt.left_out)
+    if run.spec.outlives_nodes:
+        waited_for |= history.of(run).before.waiting_for  # it gathers again, without these
+    for index in waited_for:
         process = owners.get((index, run.slots[index].incarnations))
         if process is None or process.stuck or process.was_slow or process.troubled:
             return None

@@ -78,6 +78,7 @@ def what_lives_is_not_submitted_again(
     world = history.world
     scheduler = world.schedulers[launcher.index]
     doubtful = scheduler.was_silent or scheduler.list_lag or scheduler.lie_slot == run.slot
+    doubtful = doubtful or (launcher.launch.outlives_nodes and not scheduler.finds)
     if is_child or doubtful or scheduler.lost or scheduler.preempted:
         return None
     for older in scheduler.runs:  # nobody says what becomes of a twin, which no scheduler started
@@ -251,7 +252,7 @@ def a_node_may_end_by_itself(
         queued = slot.state is SlotState.QUEUED and scheduler.lie_slot == run.slot
         at = launcher.ran_at if slot.rank is None and newest and not queued else at
         if launcher.launch.outlives_nodes and process is not None:
-            at = process.released_at or launcher.told_at
+            at = (process.released_at if newest else None) or launcher.told_at
     is_own = run.join.launch_id == launcher.launch_id
     if at is None or _is_in_a_hurry(launcher) or not is_own or process is None:
         return None

@@ -112,6 +112,7 @@ class Launcher:
         self.shown_at: float | None = None
         self.first_version: int | None = None
         self.wanted_at: dict[tuple[int, int], float] = {}
+        self.fenced_at: dict[tuple[int, int], float] = {}
         self.registry_starts: list[float] = []
         self.exit_code: int | None = None
         self.outcome: Result | str = ""
@@ -182,6 +183,8 @@ class Launcher:
             self.ran_at = now
         for slot in status.slots:
             self.wanted_at.setdefault((slot.slot, slot.wanted_generation), now)
+            if slot.fenced:
+                self.fenced_at.setdefault((slot.slot, slot.wanted_generation), now)
 
     def sees_node_of(self, run: WorkerRun) -> bool:
         """Whether the node of this worker run is there, as far as it knows, and is to stay."""

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 from rendezvous.run import events
 from rendezvous.run.events import Event
 from rendezvous.run.state import DEAD_SUBMISSIONS, NOT_NEEDED, STANDS_BY, Run
-from rendezvous.wire.run import NodeState, Phase
+from rendezvous.wire.run import NodeState, Phase, RunStatus
 from tests.simulation.epochs import FORMING_AGAIN, begins_again
-from tests.simulation.history import History, Wrong
+from tests.simulation.history import Facts, History, Wrong
+from tests.simulation.launch_promises import OF_SCHEDULERS, is_cut_off
 from tests.simulation.losses import can_outlive
-from tests.simulation.promises import is_troubled
+from tests.simulation.promises import LATE, disk_was_bad, is_troubled
 
 if TYPE_CHECKING:
     from tests.simulation.agents import Process
@@ -20,7 +21,11 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 _MOMENT = 0.25
+_SWEEP = 0.05
 _SETTLED_SECONDS = 1.0
+_SUBMITTED_SECONDS = 5.0
+_ENDED_SECONDS = 6.0
+"""A scheduler is asked each second, and the registry told at once."""
 _HARMLESS = {"kill", "host down", "preempted"}
 
 
@@ -188,6 +193,58 @@ def a_lost_standby_stops_nobody(
     return f"slot {event.slot}" if run.phase is not Phase.RUNNING or run.stop else None
 
 
+def the_go_waits_for_each_fence_and_no_longer(history: History, run: Run, event: Event) -> Wrong:
+    """Programs start again once each silent node of the last table has had its fence time-out since
+    it was heard of, or is over for its scheduler; and at once when that is so."""
+    facts, before, epochs = history.of(run), history.of(run).before, history.of(run).epochs
+    if before.phase is not Phase.ARMING or run.phase is not Phase.RUNNING:
+        return None
+    if not run.spec.outlives_nodes or not epochs.over:
+        return None
+    last, until = epochs.over[-1], 0.0
+    for key in last.rows.items() & epochs.heard.keys():
+        owner = facts.owners.get(key)
+        over = owner is None or (owner.slot, owner.generation) in facts.said_over
+        if owner is None or over or _has_armed_since(facts, key, last.epoch):
+            continue
+        until = max(until, epochs.heard[key] + facts.launch.fence)
+        if history.now() < until - _SWEEP:
+            return f"{owner.name}: {until - history.now():.2f} s too soon"
+    late = isinstance(event, events.FenceOver) and history.now() > max(until, epochs.ready) + LATE
+    if late and until and not history.gaps and not disk_was_bad(history):
+        return f"{history.now() - until:.2f} s too late"
+    return None
+
+
+def _has_armed_since(facts: Facts, key: tuple[int, int], epoch: int) -> bool:
+    """Whether it has acknowledged a later table: by then its program had ended."""
+    acked = {digest for slot, incarnation, digest in facts.acks if (slot, incarnation) == key}
+    return any(digest in acked for after, digest in facts.tables.items() if after > epoch)
+
+
+def nobody_waits_for_the_fence_of_who_has_ended(
+    history: History, run: Run, event: events.FenceOver
+) -> Wrong:
+    """Where a scheduler says that a worker run is over, the next programs do not wait for it."""
+    facts, before = history.of(run), history.of(run).before
+    waited = before.phase is Phase.ARMING and not before.waiting_for and run.phase is Phase.RUNNING
+    if not run.spec.outlives_nodes or not waited or not run.spec.managed:
+        return None
+    launchers = history.world.live_launchers(facts.index)
+    what = {fault.what for fault in history.world.schedule.faults}
+    if not launchers or what & OF_SCHEDULERS - _HARMLESS:
+        return None
+    if any(is_cut_off(history, launcher) or launcher.signalled_at for launcher in launchers):
+        return None
+    epochs, now = facts.epochs, history.now()
+    held = [facts.owners[key] for key in epochs.over[-1].rows.items() & epochs.heard.keys()]
+    held = [x for x in held if (x.slot, x.generation) not in facts.said_over]
+    since = [now - owner.gone.at if owner.gone is not None else 0.0 for owner in held]
+    if min(since, default=0.0) > _ENDED_SECONDS:
+        return f"{held[0].name} had ended {since[0]:.1f} s before"
+    return None
+
+
 # --- of what nodes do -----------------------------------------------------------------------------
 
 
@@ -249,7 +306,7 @@ def a_program_ends_by_its_fence(history: History, process: Process) -> Wrong:
 
 
 def who_stood_by_ends_well(history: History, process: Process) -> Wrong:
-    """A standby that was not disturbed ends with 0 and is told the result, or why it is released."""
+    """A standby that was not disturbed ends with 0, and is told the result, or its release."""
     world = history.world
     if not process.launch.outlives_nodes or not process.stood_by or process.lives:
         return None
@@ -268,7 +325,7 @@ def who_stood_by_ends_well(history: History, process: Process) -> Wrong:
 def only_what_replaces_is_submitted_after_the_go(
     history: History, launcher: Launcher, run: Submitted, *, is_child: bool
 ) -> Wrong:
-    """After the go a worker run is submitted only where the registry wants one in an empty place."""
+    """After the go a worker run is submitted only where one is wanted in an empty place."""
     known, ran = history.run_of(history.facts[run.join.launch_id]), launcher.ran_at
     if not launcher.launch.outlives_nodes or ran is None or known is None:
         return None
@@ -281,6 +338,28 @@ def only_what_replaces_is_submitted_after_the_go(
     return None if slot.wanted <= run.generation else f"{run.name}, and {slot.wanted} is wanted"
 
 
+def who_is_fenced_is_waited_for_no_longer(
+    history: History, launcher: Launcher, status: RunStatus
+) -> Wrong:
+    """Once nothing of the older ones runs any more a worker run is submitted, whatever the
+    scheduler says of those."""
+    scheduler = history.world.schedulers[launcher.index]
+    if not launcher.launch.outlives_nodes or status.phase is Phase.FINISHED:
+        return None
+    what = {fault.what for fault in history.world.schedule.faults} - {"cancel refused"}
+    if is_cut_off(history, launcher) or what & OF_SCHEDULERS - _HARMLESS or launcher.signalled_at:
+        return None
+    for slot in status.slots:
+        since = launcher.fenced_at.get((slot.slot, slot.wanted_generation))
+        if since is None or history.now() - since < _SUBMITTED_SECONDS or launcher.launch.symmetric:
+            continue
+        known = {(run.slot, run.generation) for run in scheduler.runs}
+        is_local = slot.slot == 0 and launcher.launch.here
+        if (slot.slot, slot.wanted_generation) not in known and not is_local:
+            return f"slot {slot.slot}, generation {slot.wanted_generation}, fenced at {since:.2f}"
+    return None
+
+
 # --- at the end -----------------------------------------------------------------------------------
 
 
@@ -288,7 +367,12 @@ def a_run_outlives_as_many_nodes_as_it_may(history: History, world: World) -> Wr
     """With s standbys and m replacements a run ends well after s + m losses, if nothing else is
     wrong; one that shrinks, as long as the least are left."""
     run = history.runs.get("r0")
-    if run is None or run.result is None or not run.spec.outlives_nodes or run.result.status == "ok":
+    if (
+        run is None
+        or run.result is None
+        or not run.spec.outlives_nodes
+        or run.result.status == "ok"
+    ):
         return None
     facts, launch = history.of(run), history.of(run).launch
     what = {fault.what for fault in world.schedule.faults}
@@ -307,4 +391,3 @@ def a_run_outlives_as_many_nodes_as_it_may(history: History, world: World) -> Wr
     if launch.on_node_loss == "shrink":
         more -= launch.max_replacements
     return f"{len(lost)} were lost: {run.result.message}" if len(lost) <= more else None
-

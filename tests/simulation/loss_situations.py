@@ -194,9 +194,7 @@ def _fewer_go_on(draw: random.Random, schedule: Schedule) -> Schedule:
     nodes = draw.randint(2, 5)
     least = draw.randint(1, nodes - 1)
     loss, standby = "shrink", draw.choice([0, 0, 0, 1])
-    launch = _run(
-        draw, nodes, on_node_loss=loss, least=least, standby=standby, max_replacements=0
-    )
+    launch = _run(draw, nodes, on_node_loss=loss, least=least, standby=standby, max_replacements=0)
     when, faults = _after_the_go(draw), []
     for _ in range(draw.randint(1, nodes - least + 1)):
         faults.append(_hurts(draw, when, launch.slots, draw.choice([_DIES, _HURT])))
@@ -276,7 +274,11 @@ def _people_act(draw: random.Random, schedule: Schedule) -> Schedule:
     launch = _run(draw, nodes, max_restarts=draw.choice([0, 0, 2]))
     loss = _hurts(draw, _after_the_go(draw), launch.slots)
     when: float | str = _moment(draw, launch, _BETWEEN)
-    when = max(1.0, round(float(loss.when) + near(draw, -1.0, 3.0), 3)) if draw.random() < 0.5 else when
+    when = (
+        max(1.0, round(float(loss.when) + near(draw, -1.0, 3.0), 3))
+        if draw.random() < 0.5
+        else when
+    )
     return of(schedule, launch, loss, _hurts(draw, when, nodes, _BY_PEOPLE))
 
 

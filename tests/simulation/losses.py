@@ -35,9 +35,9 @@ def can_outlive(run: Run, lost: Collection[int] = ()) -> bool:
 
 
 def may_run(history: History, process: Process | None, fence: float) -> bool:
-    """Whether a program of a worker run may live, or begin, as far as anybody can know."""
-    if process is None:
-        return True
-    if process.ended is not None or process.released or process.was_paused:
+    """Whether a program of a worker run lives that need not have ended by now: of one that has not
+    joined, or was given up, none can begin."""
+    if process is None or process.ended is not None or process.was_paused:
         return False
-    return history.now() < process.door.traffic.arrived_at + fence - 0.05
+    lives = any(life.ended_at is None for life in process.lives)
+    return lives and history.now() < process.door.traffic.arrived_at + fence - 0.05

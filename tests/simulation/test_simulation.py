@@ -23,7 +23,7 @@ from tests.simulation import __main__ as command
 from tests.simulation import asgi, invariants
 from tests.simulation.__main__ import run_seeds, seeds_from
 from tests.simulation.faults import KINDS, words
-from tests.simulation.generate import generate, starts_again
+from tests.simulation.generate import generate, outlives_nodes, starts_again
 from tests.simulation.network import ADDRESSES, place_of
 from tests.simulation.planted import BUGS
 from tests.simulation.registry import OPERATOR
@@ -33,12 +33,22 @@ from tests.simulation.shrink import shrink
 from tests.simulation.world import World, fails_like, simulate
 from tests.support.virtual_time import Machine, VirtualLoop, run_virtually
 
+_EACH = 25
+"""Runs that outlive their nodes, in one test."""
 _LATER = [pytest.param(first, marks=pytest.mark.planted) for first in range(20, 40, 5)]
 
 
 @pytest.mark.parametrize("first", [*range(0, 20, 5), *_LATER])
 def test_every_invariant_holds_in_these_schedules(first: int) -> None:
     assert run_seeds(range(first, first + 5)).failed == []
+
+
+@pytest.mark.parametrize(
+    "first", [0, *(pytest.param(n, marks=pytest.mark.planted) for n in (1, 2))]
+)
+def test_every_invariant_holds_in_runs_that_outlive_their_nodes(first: int) -> None:
+    seeds = seeds_from(0, 3 * _EACH, outlives_nodes)
+    assert run_seeds(seeds[first * _EACH : (first + 1) * _EACH]).failed == []
 
 
 _FOUND = [1_013, 1_016, 1_153, 2_162, 2_614, 117_157]
