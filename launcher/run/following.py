@@ -208,9 +208,10 @@ class Following:
         """The table is kept, or not."""
         if isinstance(said, inputs.ReportCame):
             self.keeping.begun, self.kept_epoch = False, status.epoch
-            if said.report.findings != self.findings:  # a restart finds the same again
+            found = said.report.findings
+            if self.findings is None or not _what(found) <= _what(self.findings):
                 self.desk.do(do.Say(sentences.Warnings(said.report)))
-            self.findings = said.report.findings
+            self.findings = found
         else:
             self.keeping.failed(now)
             self.desk.look_at("errands", self.keeping.again_at)
@@ -256,3 +257,9 @@ class Following:
             self.desk.send("words", do.FetchWords)
         elif name == "errands":
             self.errands(now)
+
+
+def _what(findings: list[Finding]) -> set[tuple[str, str, str]]:
+    """What was found, of whichever node: a restart finds the same again, and so does another node
+    in the place of a lost one."""
+    return {(one.check, one.level, one.cause) for one in findings}
