@@ -1,0 +1,147 @@
+"""A real Slurm ends jobs of a run in whatever way: others take their place."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.slurm.cluster import PROGRAMS, Slurm, slurm
+from tests.slurm.test_slurm import LIMIT_SECONDS, WORKERS, Launch, launching
+from tests.support.losses import (
+    REPLACE,
+    SOON,
+    check_end,
+    end_second,
+    wait_for_first,
+    wait_for_second,
+    waiting,
+)
+from tests.support.waiting import until
+
+pytestmark = [
+    pytest.mark.schedulers(*PROGRAMS),
+    pytest.mark.netns,
+    pytest.mark.timeout(300),
+    pytest.mark.xdist_group("slurm"),
+]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+    """The cluster."""
+    with slurm(tmp_path_factory.mktemp("slurm")) as up:
+        yield up
+
+
+@contextmanager
+def running(cluster: Slurm, folder: Path, *options: str) -> Iterator[Launch]:
+    """Three jobs whose programs have started."""
+    words = (*WORKERS, "3", *REPLACE, *options)
+    with launching(cluster, folder, *words, command=waiting(folder)) as launch:
+        wait_for_first(folder)
+        yield launch
+
+
+def job_of(cluster: Slurm, slot: int, generation: int = 1) -> str:
+    """The job of a worker run; waits for it."""
+    end = f"-{slot}-{generation}"
+    [job] = until(lambda: [one for one, name in cluster.jobs().items() if name.endswith(end)])
+    return job
+
+
+def host_of(cluster: Slurm, job: str) -> str:
+    """Where a job runs."""
+    return cluster.ask("squeue", "--noheader", f"--jobs={job}", "--format=%N")
+
+
+def test_a_job_that_somebody_cancels_is_submitted_again(cluster: Slurm, tmp_path: Path) -> None:
+    with running(cluster, tmp_path) as launch:
+        older, lost = job_of(cluster, 1), time.monotonic()
+        cluster.ask("scancel", older)
+        wait_for_second(tmp_path, lost, "scancel, submitted again")
+        until(lambda: older not in cluster.jobs(), LIMIT_SECONDS)
+        assert job_of(cluster, 1, 2)
+        end_second(tmp_path)
+        outcome = launch.finish()
+    check_end(tmp_path, outcome.code, outcome.err)
+    assert "slot 1 is submitted again as generation 2 (replacement 1 of 3)" in outcome.err
+    assert cluster.state_of(older) == "CANCELLED"
+
+
+def test_a_standby_steps_in_for_a_job_that_slurm_preempts(cluster: Slurm, tmp_path: Path) -> None:
+    """No node is free for the next standby, which the run does not wait for."""
+    options = ("--standby", "1", "--set", "SBATCH=--partition=again")
+    with running(cluster, tmp_path, *options) as launch:
+        older, lost = job_of(cluster, 0), time.monotonic()
+        place = f"--nodelist={host_of(cluster, older)}"
+        urgent = cluster.submit_other(1, "--partition=urgent", place)
+        wait_for_second(tmp_path, lost, "preempted, a standby there")
+        until(lambda: cluster.state_of(urgent) == "RUNNING", LIMIT_SECONDS)
+        assert cluster.state_of(job_of(cluster, 0, 2)) == "PENDING"
+        end_second(tmp_path)
+        outcome = launch.finish()
+        assert set(cluster.jobs()) == {urgent}, outcome.err
+        cluster.ask("scancel", urgent)
+        until(lambda: not cluster.jobs(), LIMIT_SECONDS)
+    check_end(tmp_path, outcome.code, outcome.err)
+    assert "takes the place of node" in outcome.err
+    assert cluster.state_of(older) == "PREEMPTED"
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("partition", ["again", "spot"])
+def test_the_replacement_of_a_preempted_job_waits_for_a_node(
+    cluster: Slurm, tmp_path: Path, partition: str
+) -> None:
+    blocker = cluster.occupy(1, "--partition=all")
+    with running(cluster, tmp_path, "--set", f"SBATCH=--partition={partition}") as launch:
+        lost = time.monotonic()
+        urgent = cluster.submit_other(1, "--partition=urgent")
+        launch.wait_for("Resources")
+        cluster.ask("scancel", blocker)
+        wait_for_second(tmp_path, lost, f"preempted in {partition}, another node free later")
+        cluster.ask("scancel", urgent)
+        end_second(tmp_path)
+        outcome = launch.finish()
+        until(lambda: not cluster.jobs(), LIMIT_SECONDS)
+    check_end(tmp_path, outcome.code, outcome.err)
+
+
+def test_a_job_whose_agent_is_killed_is_submitted_again(cluster: Slurm, tmp_path: Path) -> None:
+    with running(cluster, tmp_path) as launch:
+        older = job_of(cluster, 0)
+        [host] = [one for one in cluster.nodes if one.name == host_of(cluster, older)]
+        agents = [one for one in map(psutil.Process, host.pids()) if "worker" in one.cmdline()]
+        lost = time.monotonic()
+        for agent in agents:
+            agent.kill()
+        wait_for_second(tmp_path, lost, "agent killed, submitted again")
+        end_second(tmp_path)
+        outcome = launch.finish()
+    check_end(tmp_path, outcome.code, outcome.err)
+    assert len(agents) == 1
+    assert cluster.state_of(older) == "FAILED"
+
+
+@pytest.mark.nightly
+def test_a_job_whose_node_falls_silent_is_submitted_again_elsewhere(
+    cluster: Slurm, tmp_path: Path
+) -> None:
+    """Slurm itself misses the node only later."""
+    with running(cluster, tmp_path, *SOON) as launch:
+        older = job_of(cluster, 1)
+        [host] = [one for one in cluster.nodes if one.name == host_of(cluster, older)]
+        lost = time.monotonic()
+        cluster.lab.lose(host, 100)
+        wait_for_second(tmp_path, lost, "its node silent, submitted again")
+        assert host_of(cluster, job_of(cluster, 1, 2)) != host.name
+        cluster.lab.lose(host, 0)
+        end_second(tmp_path)
+        outcome = launch.finish()
+    check_end(tmp_path, outcome.code, outcome.err)
+    assert cluster.state_of(older) == "CANCELLED"
