@@ -38,6 +38,7 @@ class Machines:
     """
 
     def __init__(self, lab: Lab, folder: Path) -> None:
+        self.lab = lab
         self.hosts = lab.hosts
         self.state = folder / "state"
         self.config = folder / "ssh_config"
