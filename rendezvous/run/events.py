@@ -241,6 +241,13 @@ class BackOffOver(Wire):
     kind: Literal["backoff_over"] = "backoff_over"
 
 
+class SubmitAgain(Wire):
+    """The pause is over after a worker run that ended before its node had joined."""
+
+    kind: Literal["submit_again"] = "submit_again"
+    slot: int
+
+
 class FenceOver(Wire):
     """Nodes that fell silent have ended their programs by now."""
 
@@ -286,6 +293,7 @@ Event = Annotated[
     | RestartAsked
     | BackOffOver
     | FenceOver
+    | SubmitAgain
     | Cancelled
     | Restarted,
     Field(discriminator="kind"),

@@ -9,7 +9,7 @@ from rendezvous.run.arming import go_if_ready
 from rendezvous.run.moves import Outcome, failure, finish, gather_again
 from rendezvous.run.phases import Awaits
 from rendezvous.run.places import begin_generation, count_waiting, vacate
-from rendezvous.run.replacing import outlives, refill, why_not
+from rendezvous.run.replacing import outlives, refill, try_again, why_not
 from rendezvous.run.state import (
     DEAD_SUBMISSIONS,
     STANDS_BY,
@@ -98,9 +98,9 @@ def _submission_died(run: Run, slot: Slot, news: SlotNews, now: float) -> str | 
     why = f"its {how}: {news.detail}" if news.detail else f"its {how}"
     said = why if _is_untold(slot, news) else f"its {how}"
     code = cause_of(slot, Cause.SCHEDULER_FAILED)
-    if not run.rules.is_forming:
+    if outlives(run):
         slot.problem = why
-        return f"slot {slot.index} failed: {said}; {refill(run, slot, now) or 'it is not awaited'}"
+        return f"slot {slot.index} failed: {said}; {try_again(run, slot, now)}"
     return before_go_failed(run, slot, why, code, now, said=said)
 
 
@@ -115,6 +115,7 @@ def joined(run: Run, event: events.Joined, now: float) -> Outcome:
     slot.node = Node(slot.incarnations, request)
     slot.joins[request.join_id] = slot.incarnations
     slot.problem, slot.told, slot.refused, slot.given_up = "", "", None, False
+    slot.tries, slot.again_at = 0, None
     run.missing.discard(slot.index)
     count_waiting(slot, now)
     if run.command_digest is None:

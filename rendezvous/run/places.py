@@ -10,12 +10,14 @@ _OUT = (NodeState.RELEASED, *GONE)
 
 
 def begin_generation(slot: Slot, generation: int, now: float) -> None:
-    """Another worker run is to fill the slot: nothing that was said of the last one holds."""
+    """Another worker run is to fill the slot: nothing that was said of the last one holds, but that
+    the slot has been awaited since the loss of its node."""
     slot.generation = slot.wanted = generation
     slot.state, slot.since = SlotState.NONE, now
     slot.name = slot.handle = slot.detail = slot.cause = ""
-    slot.waited, slot.waiting_since = 0.0, None
-    slot.given_up = False
+    if not slot.tries:
+        slot.waited, slot.waiting_since = 0.0, None
+    slot.given_up, slot.again_at = False, None
 
 
 def count_waiting(slot: Slot, now: float) -> None:
@@ -37,6 +39,7 @@ def vacate(run: Run, slot: Slot, now: float) -> None:
         if node.state is not NodeState.RELEASED:
             slot.node = None
     run.attempt.left_out.pop(slot.index, None)
+    slot.tries, slot.again_at = 0, None
     slot.waited, slot.waiting_since = 0.0, None
     run.missing.add(slot.index)
     count_waiting(slot, now)

@@ -56,7 +56,7 @@ from rendezvous.run.events import Event
 from rendezvous.run.leases import Leases, Silence
 from rendezvous.run.moves import Outcome, failure, finish
 from rendezvous.run.phases import RULES, Awaits
-from rendezvous.run.replacing import give_up, outlives, why_not
+from rendezvous.run.replacing import due_again, give_up, outlives, submit_again, why_not
 from rendezvous.run.state import GONE, LeftOut, Run, Slot, names_of, nodes_text, who
 from rendezvous.wire.run import Phase, SlotNews, SlotState
 from rendezvous.wire.words import slots_text
@@ -85,6 +85,8 @@ def due(run: Run, now: float, leases: Leases) -> list[Event]:
         out.append(event)
     elif fences.are_over(run, now):
         out.append(events.FenceOver())
+    elif slots := due_again(run, now):
+        out += [events.SubmitAgain(slot=slot.index) for slot in slots]
     elif _verdict_due(run, now, leases):
         out.append(events.VerdictFell())
     return out
@@ -220,6 +222,7 @@ _MOVES: dict[str, Callable[[Run, Any, float], Outcome]] = {
     "restart_asked": restarts.restart_asked,
     "backoff_over": restarts.backoff_over,
     "fence_over": _fence_over,
+    "submit_again": submit_again,
     "cancelled": running.cancelled,
     "restarted": _restarted,
 }

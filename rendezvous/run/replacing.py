@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from rendezvous.run.moves import gather_again
+from rendezvous.run import events
+from rendezvous.run.moves import Outcome, gather_again
 from rendezvous.run.places import may_be_there, standbys, there, vacate
 from rendezvous.run.state import DEAD_SUBMISSIONS, LeftOut, Run, Slot, names_of, nnodes_text, who
 from rendezvous.wire.run import NodeState
 from rendezvous.wire.words import listed
+
+_LONGEST_PAUSE_SECONDS = 60.0
 
 
 def outlives(run: Run) -> bool:
@@ -65,6 +68,35 @@ def refill(run: Run, slot: Slot, now: float) -> str:
         return f"the run waits for slot {slot.index}, which its platform may start again ({count})"
     slot.wanted = slot.generation + 1
     return f"slot {slot.index} is submitted again as generation {slot.wanted} ({count})"
+
+
+def try_again(run: Run, slot: Slot, now: float) -> str:
+    """A worker run that was to take a lost node's place has ended before its node had joined: the
+    next one is submitted after a while, as long as a node may take to join. Returns that in words.
+
+    One that is awaited by the next programs ends the run when that time is over.
+    """
+    if slot.wait_seconds(now) >= run.spec.limits.join_timeout_seconds:
+        slot.given_up = not run.rules.is_forming
+        return "it is not awaited any longer"
+    seconds = min(_LONGEST_PAUSE_SECONDS, 2.0 ** min(slot.tries, 16))
+    slot.tries, slot.again_at = slot.tries + 1, now + seconds
+    return f"it is submitted again in {seconds:.0f} s"
+
+
+def due_again(run: Run, now: float) -> list[Slot]:
+    """The slots whose next worker run is submitted now."""
+    if not outlives(run):
+        return []
+    slots = (run.slots[index] for index in sorted(run.missing))
+    return [slot for slot in slots if slot.again_at is not None and now >= slot.again_at]
+
+
+def submit_again(run: Run, event: events.SubmitAgain, now: float) -> Outcome:
+    """The pause after a worker run that has failed is over."""
+    slot = run.slots[event.slot]
+    slot.again_at, slot.wanted = None, slot.generation + 1
+    return Outcome(f"slot {slot.index} is submitted again as generation {slot.wanted}", slot.index)
 
 
 def give_up(run: Run, guilty: Mapping[int, LeftOut], now: float) -> str:

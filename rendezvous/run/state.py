@@ -122,6 +122,8 @@ class Slot:
     refused: Refused | None = None
     retries: int = 0
     given_up: bool = False
+    tries: int = 0  # after the go: worker runs in a row that ended before their node had joined
+    again_at: float | None = None  # when the next one is submitted
     waited: float = 0.0
     waiting_since: float | None = None
 
@@ -205,7 +207,7 @@ class Starts:
         short: How many short epochs without progress the back-off counts.
         stalled: How many epochs in a row have not got beyond `progress`.
         progress: The highest step that a program has reported.
-        sick: The slot whose device ended the last of them; None: none did.
+        sick: The slot whose device ended the last of them.
         replaced: How many lost nodes have another one in their place.
         resubmitted: How many worker runs were submitted again, or are awaited again, for them.
         fences: Of nodes that are gone: until when something of them may run.
@@ -310,8 +312,7 @@ class Run:
         return [slot for row in rows if (slot := self.slots[row.slot]).node is not None]
 
     def may_come(self, slot_index: int) -> bool:
-        """Whether a slot may still be filled: once programs have started, one of their table, or
-        one that is awaited in the place of a node that was lost."""
+        """Whether a slot may still be filled: once programs have started, where one is awaited."""
         is_out = bool(self.starts.ranks) and slot_index not in self.starts.ranks
         is_out &= not self.spec.outlives_nodes
         return not (is_out or self.slots[slot_index].given_up)

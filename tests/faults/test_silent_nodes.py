@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.faults.test_node_loss import epochs_of
@@ -70,6 +71,21 @@ def test_a_silent_host_is_replaced_once_its_fence_is_over(tmp_path: Path) -> Non
     assert epochs_of(starts_apart(tmp_path)) == SIX
     print(f"silent -> its program gone {gone:.2f} s, all start again {again:.2f} s")
     assert FENCE - GRACE - 2 - 2 < gone < FENCE < again
+
+
+def test_a_program_whose_agent_stands_still_is_gone_before_its_replacement_starts(
+    tmp_path: Path,
+) -> None:
+    """Nobody but what keeps the program can end it."""
+    with Lab(4) as lab, running(lab, tmp_path) as run:
+        agent = psutil.Process(run.workers[1].pid)
+        agent.suspend()
+        until(lambda: len(starts_in(tmp_path)) == 6, 60)
+        agent.resume()
+        assert run.workers[1].wait(60) != 0
+        end(tmp_path)
+        assert run.finish().code == 0
+    assert epochs_of(starts_apart(tmp_path)) == SIX
 
 
 @pytest.mark.nightly

@@ -267,18 +267,52 @@ def test_a_replacement_that_comes_twice_is_refused() -> None:
         drive.join(1, 2, attempt=3, outlives_nodes=True)
 
 
-def test_a_worker_run_that_dies_before_it_joins_is_submitted_again() -> None:
-    drive = elastic(3, max_replacements=2)
+def test_a_worker_run_that_dies_before_it_joins_is_submitted_again_after_a_while() -> None:
+    """Its host may be down for minutes; one replacement is used up, and one join time-out."""
+    drive = elastic(3, max_replacements=1, join_timeout_seconds=20)
     lose(drive, 1)
     stopped(drive, 0, 2)
-    drive.news(1, SlotState.SUBMITTING, 2)
-    drive.news(1, SlotState.FAILED, 2, detail="no node fits")
-    assert drive.slot(1).wanted == 3
-    assert drive.run.starts.resubmitted == 2
-    drive.news(1, SlotState.SUBMITTING, 3)
-    drive.news(1, SlotState.FAILED, 3, detail="no node fits")
-    assert drive.result.code == Cause.SCHEDULER_FAILED
-    assert "replacement 2 of 2 is used up" in drive.result.message
+    for generation, pause in ((2, 1), (3, 2), (4, 4)):
+        assert drive.slot(1).wanted == generation
+        drive.news(1, SlotState.SUBMITTING, generation)
+        said = drive.news(1, SlotState.FAILED, generation, detail="no route to host")
+        assert said is not None
+        assert f"it is submitted again in {pause} s" in said
+        drive.wait(pause - 0.25, silent=[1])
+        assert drive.slot(1).wanted == generation
+        drive.wait(0.25, silent=[1])
+    assert drive.run.starts.resubmitted == 1
+    drive.join(1, 5, outlives_nodes=True)
+    assert drive.slot(1).tries == 0
+    go_on(drive)
+    assert phase(drive) is Phase.RUNNING
+
+
+def test_tries_end_with_the_join_time_out() -> None:
+    drive = elastic(3, join_timeout_seconds=5)
+    lose(drive, 1)
+    stopped(drive, 0, 2)
+    for generation in (2, 3):
+        drive.news(1, SlotState.SUBMITTING, generation)
+        drive.news(1, SlotState.FAILED, generation, detail="no route to host")
+        drive.wait(2, silent=[1])
+    drive.wait(3, silent=[1])
+    assert drive.result.code == Cause.JOIN_TIMEOUT
+    assert "no route to host" in drive.result.message
+
+
+def test_a_place_that_nobody_can_fill_is_given_up_beside_the_programs() -> None:
+    drive = elastic(3, standby=1, join_timeout_seconds=5)
+    lose(drive, 1)
+    stopped(drive, 0, 2)
+    go_on(drive)
+    for generation in (2, 3, 4):
+        drive.news(1, SlotState.SUBMITTING, generation)
+        drive.news(1, SlotState.FAILED, generation, detail="no route to host")
+        drive.wait(4, silent=[1])
+    assert drive.slot(1).given_up
+    assert not status_of(drive, 1).awaited
+    assert phase(drive) is Phase.RUNNING
 
 
 def test_nobody_submits_again_what_a_platform_starts_itself() -> None:

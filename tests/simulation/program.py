@@ -152,8 +152,8 @@ class SimulatedProgram:
                 self._later(seconds, self._main_ends, _KILLED if dies else told)
         return await self.wait()
 
-    def die_with_agent(self) -> None:
-        """These machines die as a whole."""
+    def may_run(self, seconds: float) -> None:
+        """These machines stand still, and die, as a whole."""
 
     def kill_now(self) -> None:
         self._was_told = self.was_killed = True

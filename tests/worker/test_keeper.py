@@ -199,7 +199,7 @@ def test_workers_whose_place_others_take_die_with_a_killed_agent(keep: Keep) -> 
     kept = keep(*TWO_THAT_IGNORE_TERM, grace=3600)
     workers = [int(kept.read_line().split()[1]) for _ in range(2)]
     kept.told()
-    kept.lifeline.send(b"D")
+    kept.lifeline.send(b"F60000;")
     with pytest.raises(subprocess.TimeoutExpired):  # it is no order to end
         kept.process.wait(0.3)
     kept.lifeline.close()
@@ -211,11 +211,33 @@ def test_an_agent_that_is_killed_while_it_stops_such_workers_ends_their_grace(ke
     kept = keep(*TWO_THAT_IGNORE_TERM, grace=3600)
     for _ in range(2):
         kept.read_line()
-    kept.lifeline.send(b"D")
+    kept.lifeline.send(b"F60000;")
     kept.lifeline.send(b"T")
     with pytest.raises(subprocess.TimeoutExpired):
         kept.process.wait(0.3)
     kept.lifeline.close()
+    assert kept.process.wait(30) == 143
+
+
+def test_what_an_agent_that_stands_still_has_started_is_killed_in_time(keep: Keep) -> None:
+    """Unless it says that it may run for longer."""
+    kept = keep(*TWO_THAT_IGNORE_TERM, grace=3600)
+    workers = [int(kept.read_line().split()[1]) for _ in range(2)]
+    kept.lifeline.send(b"F400;F600;")
+    with pytest.raises(subprocess.TimeoutExpired):
+        kept.process.wait(0.5)
+    kept.lifeline.send(b"F700;")
+    with pytest.raises(subprocess.TimeoutExpired):
+        kept.process.wait(0.5)
+    assert kept.process.wait(30) == 137
+    assert all(map(is_gone, workers))
+
+
+def test_a_grace_ends_with_the_time_that_is_left(keep: Keep) -> None:
+    kept = keep(*TWO_THAT_IGNORE_TERM, grace=3600)
+    for _ in range(2):
+        kept.read_line()
+    kept.lifeline.send(b"F500;T")
     assert kept.process.wait(30) == 143
 
 

@@ -143,10 +143,10 @@ async def test_kill_now_cuts_the_grace_of_a_stop_short(start: Start) -> None:
     assert [is_gone(pid) for pid in output.pids()] == [True, True]
 
 
-async def test_what_dies_with_its_agent_goes_on_and_is_stopped_as_any(start: Start) -> None:
+async def test_what_may_run_for_so_long_goes_on_and_is_stopped_as_any(start: Start) -> None:
     output = Recording()
     program = await start(*TWO_THAT_IGNORE_TERM, grace=0.3, output=output)
-    program.die_with_agent()
+    program.may_run(60)
     await soon(lambda: len(output.pids()) == 2)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(program.wait(), 0.3)

@@ -187,17 +187,17 @@ async def test_a_command_runs_on_its_host_and_ends_as_a_shell_does(
     assert told.told[-1] == {"exit": code}
 
 
-@pytest.mark.parametrize("dies", [False, True])
-async def test_a_command_of_a_node_that_may_be_replaced_has_no_grace_without_its_agent(
-    dies: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("left", [None, 7.5])
+async def test_a_command_of_a_node_that_may_be_replaced_has_as_long_as_its_node(
+    left: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[Program] = []
-    monkeypatch.setattr(Program, "die_with_agent", lambda one: told.append(one))
+    told: list[float] = []
+    monkeypatch.setattr(Program, "may_run", lambda _, seconds: told.append(seconds))
     frames: list[CommandFrame] = []
-    shell = ServedShell("node 0", {"PATH": os.environ["PATH"]}, 5.0, die_with_agent=dies)
+    shell = ServedShell("node 0", {"PATH": os.environ["PATH"]}, 5.0, may_run=(lambda: left) if left else None)
     await Served(1, frames.append).run(b"exit 3", shell)
     assert isinstance(frames[-1], CommandExit)
-    assert (frames[-1].code, len(told)) == (3, int(dies))
+    assert (frames[-1].code, told) == (3, [left] * (left is not None))
 
 
 @pytest.mark.parametrize("text", ["two\n'lines' \udcff\udc80 [x] $5 `", "x" * 60_000], ids=[0, 1])

@@ -326,6 +326,14 @@ class ShowDeparture:
 
 
 @frozen
+class MayRun:
+    """What runs here may do so for this long, unless that is said again: what keeps it kills it
+    then, also where this agent stands still."""
+
+    seconds: float
+
+
+@frozen
 class LookAtProgram:
     """See how the program's processes are now, and what it has said; answered by `ProgramSeen`."""
 
@@ -397,6 +405,7 @@ Action = (
     | Kill
     | PassSignal
     | ShowDeparture
+    | MayRun
     | LookAtProgram
     | AnswerLook
     | ServeView

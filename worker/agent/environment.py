@@ -99,8 +99,8 @@ class RunningProgram(Protocol):
     def kill_now(self) -> None:
         """End it at once."""
 
-    def die_with_agent(self) -> None:
-        """Where its agent is killed, it has no grace."""
+    def may_run(self, seconds: float) -> None:
+        """For so long, unless that is said again."""
 
 
 class EarlyProgram(Protocol):

@@ -2,7 +2,8 @@
 
     last watch that was answered: sent at T -> T + fence - grace - 2 s: TERM -> T + fence: killed
 
-The registry counts from when it last heard of a node, which is T or later, and starts a lost node's
+What keeps the program knows that time as well: it kills it where the agent stands still. The
+registry counts from when it last heard of a node, which is T or later, and starts a lost node's
 ranks elsewhere once the time is over: two programs never run as the same ranks. A refusal, also one
 that says "not now", moves nothing: it is not known whose registry has said so. The node itself goes
 on watching, with empty hands, until its orphan time-out.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 from rendezvous.wire.reports import ExitReport
 from worker.agent import following, reports
-from worker.agent.actions import CloseRemote
+from worker.agent.actions import CloseRemote, MayRun
 from worker.agent.notices import Note
 from worker.agent.state import ProgramState, Turn
 
@@ -35,6 +36,13 @@ def go_on(turn: Turn) -> None:
     if not program.kill and turn.now >= kill_at:
         turn.say(Note.FENCE_OVER)
         following.kill_all(turn)
+
+
+def renew(turn: Turn) -> None:
+    """The registry was heard of, or a program runs now: what keeps it knows until when it may."""
+    times, program = _times(turn), _running(turn)
+    if times is not None and program is not None and program.started_at is not None:
+        turn.do(MayRun(times[1] - turn.now))
 
 
 def due(turn: Turn) -> list[float]:

@@ -131,8 +131,6 @@ class Running:
                 contract.argv, environ, grace_seconds=settings.grace, **takes
             )
         self._program = program
-        if self._asked.table.generations is not None:  # its ranks soon start elsewhere
-            program.die_with_agent()
         program.changed = self._changed
         self._feed(inputs.Started(number))
         self._looks.begin(program.main_pid)
@@ -301,6 +299,12 @@ class Running:
         if self._program is not None and self._stopping is None:
             stop = self._program.stop(ends_itself=ends_itself)
             self._stopping = asyncio.create_task(stop)
+
+    def may_run(self, seconds: float) -> None:
+        """Have it killed after so long, whatever becomes of this agent, unless that is said
+        again."""
+        if self._program is not None:
+            self._program.may_run(seconds)
 
     def kill(self) -> None:
         """End it at once, also within its grace."""

@@ -42,6 +42,23 @@ logger = logging.getLogger("worker.agent")
 _HEAR_SECONDS = 1.0
 
 
+class _TimeLeft:
+    """For how long what runs here may do so, unless more is allowed."""
+
+    def __init__(self) -> None:
+        self._until = 0.0
+
+    def allow(self, seconds: float, *runs: Running | RemoteCommands) -> None:
+        """So long, from now on."""
+        self._until = asyncio.get_running_loop().time() + seconds
+        for one in runs:
+            one.may_run(seconds)
+
+    def seconds(self) -> float:
+        """What is left of it."""
+        return max(0.0, self._until - asyncio.get_running_loop().time())
+
+
 class NodeShell:
     """One node's machine, and what carries out its decisions.
 
@@ -55,6 +72,7 @@ class NodeShell:
         self, spec: NodeSpec, environment: AgentEnvironment, client: RegistryClient
     ) -> None:
         join = spec.join
+        self._time_left = _TimeLeft()
         self._spec = spec
         self._environment = environment
         self._client = client
@@ -151,6 +169,8 @@ class NodeShell:
                 self._begin_beside("sending output to a reader", self._views.serve(action))
             case do.SendMetrics():
                 self._begin_beside("sending metrics", self._metrics.send(nodes=action.nodes))
+            case do.MayRun(seconds=seconds):
+                self._time_left.allow(seconds, *self._running.values(), self._remote)
             case do.Stop() | do.Kill() | do.PassSignal() | do.ShowDeparture() | do.LookAtProgram():
                 self._act_on_program(action)
             case do.End():
@@ -177,8 +197,8 @@ class NodeShell:
         row = self._spec.row(asked.table)
         environ = asked.contract.served_environment(self._environment.environ)
         grace = self._spec.settings.grace
-        may_be_replaced = asked.table.generations is not None
-        shell = ServedShell(f"node {row.rank} ({row.hostname})", environ, grace, may_be_replaced)
+        may_run = self._time_left.seconds if asked.table.generations is not None else None
+        shell = ServedShell(f"node {row.rank} ({row.hostname})", environ, grace, may_run)
         if self._remote_work is not None:  # those of an epoch that is over
             self._remote = RemoteCommands(self._client, self._spec.join, allowed=True)
         self._remote.begin(asked.table, asked.digest, shell)

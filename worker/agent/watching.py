@@ -19,7 +19,16 @@ from rendezvous.wire.errors import NOT_NOW_SECONDS, RegistryError, StorageFull, 
 from rendezvous.wire.reports import AckReport, ExitReport
 from rendezvous.wire.run import Phase
 from rendezvous.wire.watch import NodeView
-from worker.agent import attempt, following, inputs, looking, machine_samples, reports, viewing
+from worker.agent import (
+    attempt,
+    fencing,
+    following,
+    inputs,
+    looking,
+    machine_samples,
+    reports,
+    viewing,
+)
 from worker.agent.actions import Arm, TellMachine, Watch
 from worker.agent.faults import SILENT, registry_lost
 from worker.agent.notices import Note
@@ -149,6 +158,7 @@ def _viewed(turn: Turn, said: inputs.Viewed) -> None:
         had_last_try=False,
         why_silent="",
     )
+    fencing.renew(turn)
     if attempt.stands_by(turn, view):
         turn.wait_for(Note.STANDS_BY)
     else:

@@ -14,11 +14,12 @@ Each process is told once to end, by the keeper or by its own launcher: see `tel
 LIFELINE is the number of an open socket to the agent. The agent says `T` (end everything: SIGTERM,
 GRACE seconds, SIGKILL), `L` (the same of a program that is ending its processes already: without
 SIGTERM) or `K` (SIGKILL at once); its end of file, which is also what remains of a killed agent,
-means `T`; after `D` it means `K`: others take the killed one's place. The keeper says `started PID`
-and `ended CODE` (negative: by that signal), a line each. What the program leaves behind when it
-ends by itself is ended like that as well. Where the program itself ended well, it has a moment to
-end by itself, and the keeper names what is still there: `left COUNT`, and for the first few
-`child PID SECONDS COMMAND`.
+means `T`. `FMILLISECONDS;` says that another node may take this one's place: all is killed after
+that time unless it is said again, as the agent may stand still, and the end of file means `K`. The
+keeper says `started PID` and `ended CODE` (negative: by that signal), a line each. What the program
+leaves behind when it ends by itself is ended like that as well. Where the program itself ended
+well, it has a moment to end by itself, and the keeper names what is still there: `left COUNT`, and
+for the first few `child PID SECONDS COMMAND`.
 
 It is run by its path in a bare interpreter, so it imports nothing but the standard library and the
 two modules beside it that say the same of themselves.
@@ -30,6 +31,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import re
 import select
 import signal
 import sys
@@ -77,6 +79,7 @@ ENDS_ITSELF_SECONDS = 0.5
 """
 
 LOOK_SECONDS = 0.5
+_FENCE = re.compile(rb"F(\d+);")
 _MOST_NAMED = 5
 
 
@@ -98,7 +101,7 @@ class Keeper:
         self._code: int | None = None
         self._told_to_stop = False
         self._told_to_kill = False
-        self._dies_with_agent = False
+        self._fence: float | None = None
         self._ends_itself = False
         self._alone = False
         self._poll = select.poll()
@@ -139,8 +142,13 @@ class Keeper:
 
     def _turn(self, seconds: float | None) -> None:
         """Sleep until there is news, at most so long, and take it in."""
+        if self._fence is not None:
+            left = self._fence - time.monotonic()
+            seconds = left if seconds is None else min(left, seconds)
         self._poll.poll(None if seconds is None else max(0.0, seconds) * 1000)
         self._read_lifeline()
+        if self._fence is not None and time.monotonic() >= self._fence:
+            self._told_to_stop = self._told_to_kill = True
         self._forward_signals()
         self._reap()
 
@@ -148,15 +156,17 @@ class Keeper:
         if self._lifeline < 0:
             return
         try:
-            told = os.read(self._lifeline, 64)
+            told = os.read(self._lifeline, 4096)
         except BlockingIOError:
             return
         except OSError:  # reset: the agent went away with a line unread
             told = b""
-        self._dies_with_agent |= b"D" in told
-        self._told_to_stop |= told != b"D"
-        self._told_to_kill |= b"K" in told or (self._dies_with_agent and not told)
-        self._ends_itself |= b"L" in told
+        fences, orders = _FENCE.findall(told), _FENCE.sub(b"", told)
+        if fences:
+            self._fence = time.monotonic() + int(fences[-1]) / 1000
+        self._told_to_stop |= bool(orders) or not told
+        self._told_to_kill |= b"K" in orders or (self._fence is not None and not told)
+        self._ends_itself |= b"L" in orders
         if not told:
             self._poll.unregister(self._lifeline)
             os.close(self._lifeline)

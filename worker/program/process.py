@@ -188,10 +188,11 @@ class Program:
         """SIGKILL to everything; also while a `stop` is in its grace."""
         self._tell(b"K")
 
-    def die_with_agent(self) -> None:
-        """Where this process is killed, all of it is killed at once: it has no grace then."""
+    def may_run(self, seconds: float) -> None:
+        """For so long, unless that is said again: also where this process stands still. Where it is
+        killed, all of it is killed at once: it has no grace then."""
         with contextlib.suppress(OSError):
-            self._lifeline.send(b"D")
+            self._lifeline.send(b"F%d;" % max(0, round(seconds * 1000)))
 
     def _tell(self, word: bytes) -> None:
         if not self._stopped:

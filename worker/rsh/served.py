@@ -31,14 +31,14 @@ NOT_RUN = 255
 class ServedShell:
     """What a node's commands are run with: its own environment, as its program has it.
 
-    `node` is how the node is named in sentences; `die_with_agent`: a command whose agent is killed
-    has no grace.
+    `node` is how the node is named in sentences; `may_run`: for how long a command may run, unless
+    that is said again.
     """
 
     node: str
     environ: Mapping[str, str]
     grace_seconds: float
-    die_with_agent: bool = False
+    may_run: Callable[[], float] | None = None
 
 
 class Served:
@@ -81,8 +81,8 @@ class Served:
             argv, shell.environ, grace_seconds=shell.grace_seconds
         )
         self._program = program
-        if shell.die_with_agent:
-            program.die_with_agent()
+        if shell.may_run is not None:
+            program.may_run(shell.may_run())
         async with contextlib.AsyncExitStack() as stack:
             outputs = [
                 (stream, await stack.enter_async_context(_reading(fd)))
@@ -132,6 +132,11 @@ class Served:
         if offset == self._sent:
             self._untaken.clear()
         self._check_room()
+
+    def may_run(self, seconds: float) -> None:
+        """For so long, unless that is said again."""
+        if self._program is not None:
+            self._program.may_run(seconds)
 
     def tell_again(self) -> None:
         """Frames may have been lost: tell what the caller has not acknowledged.

@@ -63,13 +63,13 @@ NEWS = m.go(restarts=FACTS)
         ("running", [CUT, STOPPED, m.after(12.0)], ""),
         # Who wakes up when all is over has no time for a grace.
         ("running", [WAKES], "FENCED Stop FENCE_OVER Kill"),
-        ("running", [m.at(300.0), NEWS], "RUN_WAITS Watch FENCED Stop FENCE_OVER Kill"),
+        ("running", [m.at(300.0), NEWS], "MayRun RUN_WAITS Watch FENCED Stop FENCE_OVER Kill"),
         ("running", [m.at(300.0), LATE], "REGISTRY_SILENT Watch(4) FENCED Stop FENCE_OVER Kill"),
         # What is being started ends as soon as it runs.
         ("starting", [CUT], "FENCED due:60"),
-        ("starting", [CUT, m.started()], "Stop due:60"),
+        ("starting", [CUT, m.started()], "Stop MayRun due:60"),
         ("starting", [CUT, m.after(12.0)], "FENCE_OVER"),
-        ("starting", [WAKES, m.started()], "Kill Stop"),
+        ("starting", [WAKES, m.started()], "Kill Stop MayRun"),
         # What runs here for other nodes ends as well, and so does a node that only serves.
         ("serving", [CUT], "FENCED Stop CloseRemote due:60"),
         ("serving", [CUT, GONE], "due:60"),

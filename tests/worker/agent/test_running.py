@@ -71,8 +71,8 @@ class Program:
         self._over.set()
         return ENDING
 
-    def die_with_agent(self) -> None:
-        self.told.append("dies with its agent")
+    def may_run(self, seconds: float) -> None:
+        self.told.append("may run")
 
     def kill_now(self) -> None:
         self.told.append("kill")
@@ -189,10 +189,15 @@ def test_it_runs_is_seen_at_once_is_stopped_once_and_is_gone_with_its_last_words
     assert (bench.fed, bench.program.told, bench.notes) == (SEEN, ["stop"], [])
 
 
-def test_a_program_that_may_be_replaced_has_no_grace_once_its_agent_is_killed() -> None:
-    bench = Bench(sealed=table().model_copy(update={"generations": [1, 1]}))
-    assert isinstance(bench.lives(), inputs.ProgramGone)
-    assert bench.program.told == ["dies with its agent", "stop"]
+def test_what_keeps_a_program_is_told_for_how_long_it_may_run() -> None:
+    bench = Bench()
+
+    def steps() -> None:
+        bench.running.may_run(12.0)
+        bench.running.stop(ends_itself=False)
+
+    assert isinstance(bench.lives(steps), inputs.ProgramGone)
+    assert bench.program.told == ["may run", "stop"]
 
 
 def test_what_its_ranks_have_printed_last_is_known_by_global_rank_also_once_it_is_gone() -> None:
