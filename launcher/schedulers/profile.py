@@ -36,6 +36,9 @@ from rendezvous.wire.errors import SchedulerError
 from rendezvous.wire.run import SlotState
 
 _TRIES = 3
+_SOON_SECONDS = 1.0
+"""How long a list is good for while something that was cancelled may take its time to end."""
+_ENDS_SECONDS = 30.0
 _ABSENT_MEANS_GONE = 3
 """Times that a run which was never seen is not listed, until it counts as gone."""
 _MOST_ID = 253
@@ -81,6 +84,7 @@ class ProfileScheduler(ProfileCommands, Scheduler):
             outside_environment(context.environ) | profile.environ, cwd=profile.cwd
         )
         self._answers: dict[tuple[str, ...], tuple[float, asyncio.Task[Said]]] = {}
+        self._cancelled_at = -math.inf
         self._doubtful: set[str] = set()
         """Names of worker runs of which there may be a second one."""
         self._absences: dict[str, int] = {}
@@ -246,7 +250,10 @@ class ProfileScheduler(ProfileCommands, Scheduler):
         """The answer of one command for all worker runs: asked again when it is old."""
         now = asyncio.get_running_loop().time()
         asked, answer = self._answers.get(tuple(argv), (-math.inf, None))
-        if answer is None or now - asked >= self.poll_seconds:
+        # What is cancelled takes a moment to end, and others may wait for that.
+        is_ending = now - self._cancelled_at < _ENDS_SECONDS
+        lasts = min(_SOON_SECONDS, self.poll_seconds) if is_ending else self.poll_seconds
+        if answer is None or now - asked >= lasts:
             answer = asyncio.create_task(self._run(argv, run))
             self._answers[tuple(argv)] = (now, answer)
         return await asyncio.shield(answer)
@@ -279,6 +286,7 @@ class ProfileScheduler(ProfileCommands, Scheduler):
                 await self._cancel(run, other, grace_seconds)
         self._known.add(run.name)
         self._answers.clear()
+        self._cancelled_at = asyncio.get_running_loop().time()
         for kind in ("SPEC", "JOIN_FILE"):
             if f"<<{kind}>>" not in str(self.profile.cancel.argv):  # it may be told again
                 self._path(run, kind).unlink(missing_ok=True)

@@ -198,7 +198,8 @@ def _reason_gathering(run: Run, now: float, times: bool) -> str:
     more = sum(len(slots) for slots in list(groups.values())[_MOST_GROUPS:])
     shown += [f"and {more} more"] if more else []
     alone = run.spec.slots == 1
-    who = "the node" if alone else f"{len(awaited)} of {nodes_text(run.spec)}"
+    every = f"{run.spec.slots} nodes" if run.spec.standby else nodes_text(run.spec)
+    who = "the node" if alone else f"{len(awaited)} of {every}"
     return f"waiting for {who}{left}: {'; '.join(shown)}"
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from launcher.schedulers import profile
 from launcher.schedulers.contract import SERVICE_FAILS
 from launcher.schedulers.description import Description
 from rendezvous.wire.errors import SchedulerError
@@ -162,6 +163,23 @@ async def test_one_answer_is_for_all_worker_runs_as_long_as_it_is_fresh(tmp_path
     await scheduler.cancel(made.run(1), handles[0], grace_seconds=0.0)
     assert (await scheduler.describe(made.run(1), handles[0])).detail == "ended"
     assert (await scheduler.describe(made.run(2), handles[1])).state is SlotState.QUEUED
+    assert len(made.calls()) == before + 3
+
+
+async def test_what_was_cancelled_is_looked_for_soon_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others may wait for its end, and it is still listed at first."""
+    monkeypatch.setattr(profile, "_SOON_SECONDS", 0.0)
+    made = bench(tmp_path, LISTING)
+    scheduler = made.scheduler()
+    handle = await scheduler.submit(made.run(), join_text())
+    for _ in range(2):
+        await scheduler.describe(made.run(), handle)
+    before = len(made.calls())
+    await scheduler.cancel(made.run(), handle, grace_seconds=0.0)
+    for _ in range(2):
+        await scheduler.describe(made.run(), handle)
     assert len(made.calls()) == before + 3
 
 
