@@ -61,9 +61,9 @@ demo: $(DEMO_INSTALLED)
 	@echo "  $(VENV)/bin/rdzv launch --nnodes 2 -- YOUR_SCRIPT.py    your own script, on two nodes"
 	@echo "  $(VENV)/bin/rdzv doctor                                 what a run would find here"
 
-## Train while the registry and a process are killed, and get the same loss: about 25 s, after `make demo`.
+## Train while the registry, a process and a node are killed, and get the same loss: about 35 s, after `make demo`.
 demo-restart: $(DEMO_INSTALLED)
-	@echo "Training on 4 nodes of this machine, twice (about 25 s, the first time 45 s)"
+	@echo "Training on 4 nodes of this machine, twice (about 35 s, the first time 55 s)"
 	@PATH="$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python examples/demo_restart.py
 	@echo "Your own script: examples/resume.py shows what it has to save, docs/elastic.md what rdzv does"
 

@@ -1,11 +1,15 @@
-"""Go on from the newest checkpoint after a restart: `--max-restarts` starts this program again.
+"""Go on from the newest checkpoint, after a restart or with another node in a lost one's place.
 
     rdzv launch --framework env --nnodes 2 --nproc-per-node 2 --max-restarts 3 \
+        --on-node-loss replace --standby 1 \
         --progress-file checkpoints/step -- examples/resume.py --folder checkpoints
 
 `--folder` is one that all nodes share: rank 0 saves there, and every rank loads. Where each node
 has only a disk of its own, add `--per-node`: then one rank of each node saves. Either way the ranks
 go on from the newest checkpoint that all of them have: what one node did not finish does no harm.
+
+A node that takes a lost one's place has no checkpoint on its own disk. Here each node saves all
+there is, so the others send it theirs; a node that saves only its own part needs a shared folder.
 
 `--kill-rank 3 --kill-step 60` loses a process once, to try it, as `make demo-restart` does; with
 `--hang-rank` and `--hang-step` it hangs, as in `make demo-hang`. However often it is lost, a run
@@ -15,6 +19,7 @@ ends with the loss of one that nothing has disturbed, to the last bit.
 import argparse
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -56,15 +61,23 @@ def save(folder: Path, step: int, model: nn.Module, optimizer, *, saves: bool) -
 
 
 def resume(folder: Path, model: nn.Module, optimizer) -> int:
-    """Load the newest checkpoint that every rank has, and return its step; 0 without one."""
+    """Load the newest checkpoint that all have who have any, and return its step; 0 without one."""
     lists = [None] * dist.get_world_size()
     dist.all_gather_object(lists, set(checkpoints(folder)))
-    step = max(set.intersection(*lists), default=0)
-    if step:
-        parts = torch.load(checkpoints(folder)[step], weights_only=True)
-        model.load_state_dict(parts["model"])
-        optimizer.load_state_dict(parts["optimizer"])
-        torch.set_rng_state(parts["rng"][dist.get_rank()])
+    saved = [steps for steps in lists if steps]
+    if not saved:
+        return 0
+    if not (common := set.intersection(*saved)):  # never begin again as if nothing had been saved
+        sys.exit(f"resume: no checkpoint is on all nodes; the ranks have those of steps {lists}")
+    step, sender = max(common), lists.index(saved[0])
+    sent = [None]
+    if dist.get_rank() == sender:
+        sent = [torch.load(checkpoints(folder)[step], weights_only=True)]
+    dist.broadcast_object_list(sent, src=sender)
+    [parts] = sent
+    model.load_state_dict(parts["model"])
+    optimizer.load_state_dict(parts["optimizer"])
+    torch.set_rng_state(parts["rng"][dist.get_rank()])
     return step
 
 
@@ -96,6 +109,7 @@ def load_batch(step: int, options: argparse.Namespace, restarts: int) -> Tensor:
 def train(options: argparse.Namespace) -> float:
     """Train, from wherever the run is; the loss at the end is of rows that no rank has drawn."""
     rank, restarts = dist.get_rank(), int(os.environ.get("RDZV_RESTARTS", "0"))
+    replaced = int(os.environ.get("RDZV_REPLACEMENTS", "0"))
     saves = rank == 0 if not options.per_node else os.environ["LOCAL_RANK"] == "0"
     torch.manual_seed(0)  # the same weights everywhere
     model = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Dropout(0.05), nn.Linear(64, 1))
@@ -104,7 +118,8 @@ def train(options: argparse.Namespace) -> float:
     torch.manual_seed(1 + rank)  # and from here on other rows, and another dropout
     begun = resume(options.folder, model, optimizer)
     if rank == 0:
-        print(f"resume: start {restarts + 1} begins after step {begun}", flush=True)
+        known = f"restarts: {restarts}, nodes replaced: {replaced}"
+        print(f"resume: begins after step {begun} ({known})", flush=True)
     for step in range(begun + 1, options.steps + 1):
         x = load_batch(step, options, restarts)
         loss = nn.functional.mse_loss(model(x), target(x))

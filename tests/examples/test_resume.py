@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from tests.examples.test_examples import FOLDER
-from tests.support.launching import BIN, Outcome, launch, processes_with
+from tests.support.launching import BIN, Outcome, launch, launching, processes_with
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
 
@@ -91,18 +92,26 @@ def test_a_killed_process_goes_on_from_its_newest_checkpoint(tmp_path: Path) -> 
         (kept / ".step-000030.pt.tmp").write_bytes(b"half of it")
         code, again = example.run(kept, *kill, restarts=1)
         assert code == 0, again
-        assert "resume: start 2 begins after step 20\n" in again
+        assert "resume: begins after step 20 (restarts: 1, nodes replaced: 0)\n" in again
         files = {path.name for path in kept.iterdir()}
         assert files == {"step", "step-000020.pt", "step-000030.pt"}  # and of the half one nothing
         assert loss(again) == loss(example.run(tmp_path / "undisturbed")[1])
 
 
+NODES = ("--nnodes", "2", "--framework", "env", "--max-restarts", "1")
+THREADS = {"OMP_NUM_THREADS": "1"}
+
+
+def per_node(kept: str, *options: str) -> list[str]:
+    """COMMAND: nodes that save in a folder each."""
+    script = f'exec {sys.executable} {SCRIPT} --folder {kept} --per-node "$@"'
+    return ["sh", "-c", script, "sh", *STEPS, *options]
+
+
 def trained(folder: Path, *options: str) -> Outcome:
-    """Two nodes that save in a folder each; what they say goes on to the test."""
-    script = f'exec {sys.executable} {SCRIPT} --folder {folder}/n$NODE_RANK --per-node "$@"'
-    words = ["sh", "-c", script, "sh", *STEPS, *options]
-    launched = ("--nnodes", "2", "--framework", "env", "--max-restarts", "1")
-    return launch(folder / "s", *launched, command=words, env={"OMP_NUM_THREADS": "1"})
+    """Two nodes with a folder each; what they say goes on to the test."""
+    command = per_node(f"{folder}/n$NODE_RANK", *options)
+    return launch(folder / "s", *NODES, command=command, env=THREADS)
 
 
 @pytest.mark.nightly
@@ -113,11 +122,41 @@ def test_nodes_with_a_folder_each_go_on_from_a_checkpoint_that_all_have(tmp_path
     expected = loss(trained(whole).out)
     first = trained(killed, "--kill-rank", "1", "--kill-step", "20", "--steps", "20")
     assert first.code == 0, first.err
-    assert "start 2 begins after step 20" in first.out
+    assert "begins after step 20 (restarts: 1, " in first.out
     (killed / "n1" / "step-000020.pt").unlink()  # as if this node had not come to its end
     second = trained(killed)
-    assert "start 1 begins after step 10" in second.out
+    assert "begins after step 10 (restarts: 0, " in second.out
     assert loss(second.out) == expected
+
+
+@pytest.mark.nightly
+def test_a_node_in_a_lost_one_s_place_gets_the_checkpoint_from_the_others(tmp_path: Path) -> None:
+    """Its folder, named after its agent's socket, is empty."""
+    whole, kept = tmp_path / "whole", tmp_path / "kept"
+    for made in (whole, kept):
+        made.mkdir()
+    expected = loss(trained(whole).out)
+    command = per_node(f"{kept}/$(basename $(dirname $RDZV_SOCKET))", "--step-seconds", "0.1")
+    options = (*NODES, "--on-node-loss", "replace", "--standby", "1")
+    with launching(tmp_path / "s", *options, command=command, env=THREADS) as launched:
+        until(lambda: len([*kept.glob("*/step-000010.pt")]) == 2)
+        launched.child(" worker ", "127.0.0.2").kill()
+        outcome = launched.finish()
+    assert outcome.code == 0, outcome.err
+    assert "begins after step 10 (restarts: 0, nodes replaced: 1)" in outcome.out
+    assert len([*kept.iterdir()]) == 3
+    assert loss(outcome.out) == expected
+
+
+@pytest.mark.nightly
+def test_nodes_without_a_common_checkpoint_do_not_begin_again(tmp_path: Path) -> None:
+    assert trained(tmp_path, "--steps", "20").code == 0
+    for rank, step in ((0, 10), (1, 20)):
+        (tmp_path / f"n{rank}" / f"step-{step:06}.pt").unlink()
+    outcome = trained(tmp_path)
+    assert outcome.code != 0
+    assert "resume: no checkpoint is on all nodes" in outcome.out + outcome.err
+    assert "begins after" not in outcome.out
 
 
 @pytest.mark.nightly
@@ -126,8 +165,9 @@ def test_what_make_demo_restart_shows(tmp_path: Path) -> None:
     argv = [sys.executable, str(FOLDER / "demo_restart.py")]
     done = subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=150)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"step \d+: the registry is killed\n", done.stdout)
-    assert "ok after 1 restart: all 4 nodes ended with exit code 0" in done.stdout
+    for killed in ("the registry", "a node"):
+        assert re.search(rf"step \d+: {killed} is killed\n", done.stdout)
+    assert "ok after 1 restart and 1 replacement: all 4 nodes ended with exit" in done.stdout
     assert done.stdout.endswith("equal to the last bit.\n")
     assert [*tmp_path.glob("rdzv-*")] == []  # torch leaves an empty folder there
     assert processes_with(str(tmp_path)) == []
