@@ -14,6 +14,7 @@ from bench import (
     agents,
     idle,
     looks,
+    lost,
     machines,
     mesh,
     output,
@@ -191,6 +192,8 @@ def run(plan: Plan) -> None:
         _measure(report, partial(starts.beside_torchrun, nodes, plan.pairs))
     peers = not plan.mode
     for work in restarts.works(plan.restarts, plan.restart_rounds, plan.killed, peers=peers):
+        _measure(report, work)
+    for work in lost.works(lost.QUICK if plan.mode else lost.FULL):
         _measure(report, work)
     for nodes in plan.looks:
         _measure(report, partial(looks.of_registry, nodes, plan.agent_rounds))

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -20,7 +21,7 @@ from bench.rows import Figure, Row, row
 from rendezvous.talk.credentials import RunKeys
 from rendezvous.talk.join_string import JoinString
 from rendezvous.wire.node import Job
-from rendezvous.wire.run import Phase, RunStatus
+from rendezvous.wire.run import Limits, Phase, RunStatus
 
 _RDZV = str(Path(sys.executable).parent / "rdzv")
 _LIMIT_SECONDS = 120.0
@@ -94,9 +95,11 @@ class Agents:
 
 
 @contextlib.contextmanager
-def _agents(registry: Registry, number: int, nodes: int) -> Iterator[tuple[Agents, RunKeys]]:
+def _agents(
+    registry: Registry, number: int, nodes: int, **more: Any
+) -> Iterator[tuple[Agents, RunKeys]]:
     keys = registry.keys(f"agents-{number}", f"agents{number:06d}")
-    registry.create(keys, nodes, loopback=True, job=Job(framework="command"))
+    registry.create(keys, nodes, loopback=True, job=Job(framework="command"), **more)
     with tempfile.TemporaryDirectory() as folder:
         agents = Agents(registry, keys, folder)
         try:
@@ -144,6 +147,25 @@ def figures(rounds: int) -> Iterator[Figure]:
     yield Figure("agent_rss", 1, _median(waiting) / 1e6, "MB", 60, rounds, note="joined, waiting")
     note = "with the keeper of its program"
     yield Figure("agent_rss_running", 1, _median(running) / 1e6, "MB", 60, rounds, note=note)
+
+
+def standby_rss(rounds: int) -> Iterator[Figure]:
+    """What the agent of a standby costs while the programs of the others run."""
+    found, limits = [], Limits(fence_timeout_seconds=30)
+    outlives = {"standby": 1, "on_node_loss": "replace", "limits": limits}
+    with serving(tls=True, journal="sqlite") as registry:
+        for number in range(rounds):
+            with _agents(registry, number, 2, **outlives) as (agents, _):
+                for slot in range(3):
+                    agents.start(slot, "sleep", "2")
+                agents.wait_running()
+                time.sleep(0.5)
+                own = [psutil.Process(one.pid) for one in agents.processes]
+                [standby] = [agent for agent in own if not agent.children()]
+                found.append(standby.memory_info().rss)
+                agents.end()
+    note = "the agent of a standby, TLS"
+    yield Figure("standby_rss", 2, _median(found) / 1e6, "MB", 60, rounds, note=note)
 
 
 def killed(rounds: int, nodes: int = 4) -> Iterator[Figure]:

@@ -44,13 +44,14 @@ class Registry:
 
     def create(self, keys: RunKeys, nodes: int, *, verify: bool = False, **more: Any) -> None:
         """Make a run that seals its table as soon as all nodes are in."""
+        slots = range(nodes + more.get("standby", 0))
         spec = RunSpec(
             launch_id=keys.launch_id,
             min_nodes=nodes,
             max_nodes=nodes,
             managed=False,
             verify=verify,
-            token_sha256=[keys.join_token(slot, 1).sha256() for slot in range(nodes)],
+            token_sha256=[keys.join_token(slot, 1).sha256() for slot in slots],
             read_sha256=keys.read.sha256(),
             admin_sha256=keys.admin.sha256(),
             **more,
