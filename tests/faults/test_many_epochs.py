@@ -9,7 +9,7 @@ import re
 import signal
 import statistics
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -107,6 +107,7 @@ class Crowd:
         former = self.up
 
         def look() -> bool:
+            self.tend()
             if (code := self.run.launcher.poll()) is not None:
                 raise AssertionError(f"it ended with {code}: {self.run.finish().err}")
             said = [self._said(rank) for rank in self.ranks]
@@ -118,6 +119,12 @@ class Crowd:
 
         until(look, 60)
         assert not [pid for pids in former.values() for pid in pids if lives(pid)]
+
+    def tend(self) -> None:
+        """What whoever starts the worker runs does meanwhile."""
+
+    def settle(self) -> None:
+        """Wait, in the last epoch, until nothing is on its way."""
 
     def _said(self, rank: int) -> list[int]:
         path = self.folder / f"up-{rank}"
@@ -189,11 +196,16 @@ class Crowd:
             yield f"agent {rank}", psutil.Process(pid).parents()[1]  # above its keeper
 
 
-def plan(epochs: int, chance: random.Random) -> list[str]:
+def plan(
+    epochs: int,
+    chance: random.Random,
+    usual: Sequence[str] = KINDS,
+    rare: Sequence[str] = RARE,
+) -> list[str]:
     """What happens in each epoch."""
     kinds: list[str] = []
-    for rare in itertools.cycle(RARE):
-        kinds += chance.sample((*KINDS, rare), len(KINDS) + 1)
+    for one in itertools.cycle(rare):
+        kinds += chance.sample((*usual, one), len(usual) + 1)
         if len(kinds) >= epochs:
             break
     return kinds[:epochs]
@@ -209,7 +221,7 @@ DOCUMENTED = re.compile(
     r"lock|secret|key\.pem|certificate\.(der|pem)|journal\.sqlite|submissions/slot-\d\.sh"
     r"|(launch|machines|registry|report|result|status|table)\.json|(recording|worker-runs)\.jsonl"
     r"|logs/(agent-\d|registry|node-\d(\.e\d+)?)\.log(\.index)?"
-    r"|logs/node-\d/(hostfile|hostfile\.mpich|table\.json)"
+    r"|logs/node-\d/(hostfile|hostfile\.mpich|table\.json)|last-words/epoch-\d+/node-\d\.txt"
 )
 
 
@@ -220,7 +232,7 @@ def left_behind(run: Cluster) -> list[str]:
     return [str(path) for path in found if not DOCUMENTED.fullmatch(str(path))]
 
 
-def grown(uses: list[Use]) -> dict[str, tuple[float, float]]:
+def grown(uses: list[Use], after: tuple[int, int] = WARM) -> dict[str, tuple[float, float]]:
     """What is larger by over 5 % and by more than 2 than it was after the first epochs.
 
     One file or thread more or less is of the moment; a leak has one more with each epoch.
@@ -228,7 +240,7 @@ def grown(uses: list[Use]) -> dict[str, tuple[float, float]]:
     found = {}
     for name in ("rss", "uss", "files", "threads"):
         values = [getattr(use, name) for use in uses]
-        warm, late = (statistics.median(part) for part in (values[slice(*WARM)], values[-LATE:]))
+        warm, late = (statistics.median(part) for part in (values[slice(*after)], values[-LATE:]))
         if late > max(1.05 * warm, warm + 2):
             found[name] = (warm, late)
     return found
@@ -251,14 +263,16 @@ def made_ready(folder: Path, nodes: int) -> list[str]:
     return ["sh", str(folder / "program"), str(folder)]
 
 
-def hurt_all_along(crowd: Crowd, epochs: int) -> Outcome:
+def hurt_all_along(crowd: Crowd, kinds: Sequence[str]) -> Outcome:
     """One fault in each epoch, until the programs of the last one end well."""
-    for kind in plan(epochs, crowd.chance):
+    for kind in kinds:
         crowd.wait_for_all()
         crowd.look()
         crowd.hurt(kind)
     crowd.wait_for_all()
-    assert all("rdzv" in host.hosts_file.read_text() for host in crowd.run.lab.hosts)
+    crowd.settle()
+    named = ["rdzv" in host.hosts_file.read_text() for host in crowd.run.lab.hosts]
+    assert sum(named) >= len(crowd.ranks)  # a standby may know no names yet
     for rank in crowd.ranks:
         crowd.tell(rank, "exit 0")
     return crowd.run.finish()
@@ -280,7 +294,7 @@ def test_nothing_is_left_of_many_epochs(nodes: int, epochs: int, tmp_path: Path)
         run = Written(lab, tmp_path, *options, command=command)
         run.start_workers()
         crowd = Crowd(run, tmp_path, random.Random(17))
-        outcome = hurt_all_along(crowd, epochs)
+        outcome = hurt_all_along(crowd, plan(epochs, crowd.chance))
         until(lambda: not [pid for host in lab.hosts for pid in host.pids()])
         assert ports(run) == []
         assert [host.hosts_file.read_bytes() for host in lab.hosts] == before
