@@ -59,8 +59,7 @@ def a_node_outlives_its_program(history: History, process: Process) -> Wrong:
 
 
 def a_node_ends_with_what_it_knows(history: History, process: Process) -> Wrong:
-    """Its exit code is the signal's or the result's; 0 of one that the run went without, or that
-    stood by."""
+    """Its exit code is the signal's or the result's; 0 of one that was left out, or stood by."""
     if not _ended_itself(process) or (process.fault and process.result is None):
         return None  # by an error of its own, which may have come before the signal
     stood_by = process.launch.outlives_nodes and _has_stood_by(process)

@@ -153,8 +153,10 @@ def a_refusal_displaces_nobody(history: History, run: Run, coming: events.Refuse
 
 
 def ranks_are_0_to_n_minus_1(history: History, run: Run, event: Event) -> Wrong:
-    """A table has every rank once, in order, and slot 0 is rank 0: but it may be replaced, where it
-    is no node of the launcher's own."""
+    """A table has every rank once, in order, and slot 0 is rank 0.
+
+    It may be replaced, where it is no node of the launcher's own.
+    """
     if run.table is None:
         return None
     rows = run.table.rows

@@ -96,8 +96,10 @@ def what_lives_is_not_submitted_again(
 def nobody_is_submitted_beside_another_after_the_go(
     history: History, launcher: Launcher, run: Submitted, *, is_child: bool
 ) -> Wrong:
-    """After the go the older worker run of a slot is gone before the newer one is submitted; or
-    its node has been silent for so long that no program of it is left."""
+    """After the go the older worker run of a slot is gone before the newer one is submitted.
+
+    Or its node has been silent for so long that no program of it is left.
+    """
     scheduler = history.world.schedulers[launcher.index]
     if launcher.ran_at is None or history.now() - launcher.ran_at < _SETTLED_SECONDS:
         return None

@@ -33,8 +33,7 @@ _HARMLESS = {"kill", "host down", "preempted"}
 
 
 def who_is_gone_is_replaced_or_gone_without(history: History, run: Run, event: Event) -> Wrong:
-    """An epoch that ends by a loss names the nodes without which it goes on: who is gone, and who
-    has failed by itself, not by its program."""
+    """A run goes on without who is gone, and who has failed by itself, not by its program."""
     facts = history.of(run)
     if not run.spec.outlives_nodes or not begins_again(facts, run):
         return None
@@ -165,8 +164,7 @@ def nobody_is_overtaken(history: History, run: Run, event: Event) -> Wrong:
 
 
 def a_table_has_the_newest_generations(history: History, run: Run, event: Event) -> Wrong:
-    """Each row says of which worker run it is: of that which is there, and of none that is older
-    than one that was in a table before."""
+    """Each row is of the worker run that is there, and of none older than one in a table before."""
     facts, table = history.of(run), run.table
     if not run.spec.outlives_nodes or table is None or table is facts.before.table:
         return None
@@ -182,6 +180,21 @@ def a_table_has_the_newest_generations(history: History, run: Run, event: Event)
     return None
 
 
+def who_is_full_again_waits_for_nobody(history: History, run: Run, event: Event) -> Wrong:
+    """Once as many nodes are there as the programs have run on, or enough, the run goes on."""
+    facts, spec = history.of(run), run.spec
+    if not spec.outlives_nodes or run.phase is not Phase.GATHERING or not facts.epochs.gone:
+        return None
+    nodes = [node for slot in run.slots if (node := slot.live_node()) is not None]
+    is_sick = any(found.level == "fail" for node in nodes for found in node.join.findings)
+    before = min(len(facts.epochs.ranks), spec.max_nodes)
+    enough = spec.min_nodes if spec.on_node_loss == "shrink" else before
+    waits_for_0 = spec.local_node and run.slots[0].live_node() is None
+    if len(nodes) < enough or waits_for_0 or is_sick:
+        return None
+    return f"{len(nodes)} nodes are there, and {before} were before"
+
+
 def a_lost_standby_stops_nobody(
     history: History, run: Run, event: events.Lost | events.Left | events.Exited
 ) -> Wrong:
@@ -194,8 +207,10 @@ def a_lost_standby_stops_nobody(
 
 
 def the_go_waits_for_each_fence_and_no_longer(history: History, run: Run, event: Event) -> Wrong:
-    """Programs start again once each silent node of the last table has had its fence time-out since
-    it was heard of, or is over for its scheduler; and at once when that is so."""
+    """Programs start again once each silent node has had its fence time-out, and at once then.
+
+    It counts since the node was heard of; what is over for its scheduler need not be waited for.
+    """
     facts, before, epochs = history.of(run), history.of(run).before, history.of(run).epochs
     if before.phase is not Phase.ARMING or run.phase is not Phase.RUNNING:
         return None
@@ -251,8 +266,7 @@ def nobody_waits_for_the_fence_of_who_has_ended(
 def no_program_of_an_epoch_before_is_there(
     history: History, process: Process, digest: str
 ) -> Wrong:
-    """When a program starts, none of an epoch before runs: also none of a node that was lost, for
-    whose fence all have waited."""
+    """When a program starts, none of an epoch before runs: also none of a node that was lost."""
     facts, now = process.facts, history.now()
     if not facts.launch.outlives_nodes:
         return None
@@ -341,8 +355,10 @@ def only_what_replaces_is_submitted_after_the_go(
 def who_is_fenced_is_waited_for_no_longer(
     history: History, launcher: Launcher, status: RunStatus
 ) -> Wrong:
-    """Once nothing of the older ones runs any more a worker run is submitted, whatever the
-    scheduler says of those."""
+    """Once nothing of the older ones runs any more a worker run is submitted.
+
+    Whatever the scheduler says of those.
+    """
     scheduler = history.world.schedulers[launcher.index]
     if not launcher.launch.outlives_nodes or status.phase is Phase.FINISHED:
         return None
@@ -364,8 +380,10 @@ def who_is_fenced_is_waited_for_no_longer(
 
 
 def a_run_outlives_as_many_nodes_as_it_may(history: History, world: World) -> Wrong:
-    """With s standbys and m replacements a run ends well after s + m losses, if nothing else is
-    wrong; one that shrinks, as long as the least are left."""
+    """With s standbys and m replacements a run ends well after s + m losses.
+
+    If nothing else is wrong; and one that shrinks, as long as the least are left.
+    """
     run = history.runs.get("r0")
     if (
         run is None

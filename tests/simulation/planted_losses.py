@@ -23,10 +23,8 @@ LOSSES: dict[str, list[tuple[str, str, str]]] = {
         ("losses: a fence counts from the loss", "until, holds = node.silent_since + _seconds(run), True", "until, holds = now + _seconds(run), True"),
         ("losses: a silent node is taken for dead", "until, holds = node.silent_since + _seconds(run), True", "until, holds = node.silent_since + _seconds(run), False"),
         ("losses: a fence is short", "until, holds = node.silent_since + _seconds(run), True", "until, holds = node.silent_since + _seconds(run) / 2, True"),
-        ("losses: any worker run's end is the end", "if (one.slot, one.generation) != (slot, generation)", "if one.slot != slot"),
     ],
     "rendezvous/run/gathering.py": [
-        ("losses: who shrinks waits", 'return run.present >= (run.spec.min_nodes if run.spec.on_node_loss == "shrink" else before)', "return run.present >= before"),
         ("losses: enough is not enough", "elif _is_full_again(run) or not", "elif not"),
         ("losses: who comes while programs run is no standby", "slot.node.state, run.attempt.left_out[slot.index] = NodeState.STANDBY, STANDS_BY", "pass"),
         ("losses: a lost one between is not missed", "    if was_in and run.rules.awaits is Awaits.REPORTS:\n        gather_again(run, now)\n    then", "    then"),

@@ -72,8 +72,10 @@ def restarts_are_counted_once(history: History, run: Run, event: Event) -> Wrong
 
 
 def a_restart_needs_every_node(history: History, run: Run, event: Event) -> Wrong:
-    """Programs start again only while no node of their table is lost, or has said that it goes;
-    where the run outlives its nodes, without all of those, and as a replacement."""
+    """Programs start again only while no node of their table is lost, or has said that it goes.
+
+    Where the run outlives its nodes, they do so without all of those, and as a replacement.
+    """
     facts = history.of(run)
     if not begins_again(facts, run):
         return None
@@ -83,8 +85,10 @@ def a_restart_needs_every_node(history: History, run: Run, event: Event) -> Wron
 
 
 def programs_start_again_where_they_were(history: History, run: Run, event: Event) -> Wrong:
-    """The next table is of the same slots, and each keeps its rank: others have those of who was
-    lost, the lowest first, and ranks that nobody has are closed up in order."""
+    """The next table is of the same slots, and each keeps its rank.
+
+    Others have those of who was lost, the lowest first; ranks that nobody has are closed up.
+    """
     facts, before = history.of(run), history.of(run).epochs.ranks
     if run.table is None or run.table is facts.before.table or not facts.epochs.over:
         return None
@@ -222,8 +226,7 @@ def no_verdict_waits_once_all_have_ended(history: History, run: Run, event: Even
 
 
 def nobody_is_submitted_for_a_restart(history: History, run: Run, event: Event) -> Wrong:
-    """Once programs have started, no slot wants another worker run: but where they outlive a node,
-    and for who is lost, or does not come."""
+    """Once programs have started, no slot wants another worker run, unless they outlive a node."""
     facts = history.of(run)
     if run.spec.outlives_nodes:
         return None  # see `loss_promises`
@@ -236,8 +239,10 @@ def nobody_is_submitted_for_a_restart(history: History, run: Run, event: Event) 
 def a_node_that_is_lost_ends_a_restart(
     history: History, run: Run, event: events.Lost | events.Left
 ) -> Wrong:
-    """Where a node is lost after its programs were to start again, they do not, unless they outlive
-    it."""
+    """Where a node is lost after its programs were to start again, they do not.
+
+    Unless they outlive it.
+    """
     facts = history.of(run)
     if run.spec.outlives_nodes:
         return None  # see `loss_promises`
