@@ -180,6 +180,19 @@ def a_table_has_the_newest_generations(history: History, run: Run, event: Event)
     return None
 
 
+def who_is_left_out_for_a_cause_does_not_stand_by(
+    history: History, run: Run, event: Event
+) -> Wrong:
+    """Nobody stands by who has failed a check, or could not start: it is released."""
+    if not run.spec.outlives_nodes or run.phase is not Phase.RUNNING:
+        return None
+    for slot, why in run.attempt.left_out.items():
+        node = run.slots[slot].node
+        if why.cause is not None and node is not None and node.state is NodeState.STANDBY:
+            return f"slot {slot}: {why.words}"
+    return None
+
+
 def who_is_full_again_waits_for_nobody(history: History, run: Run, event: Event) -> Wrong:
     """Once as many nodes are there as the programs have run on, or enough, the run goes on."""
     facts, spec = history.of(run), run.spec
@@ -367,6 +380,7 @@ def who_is_fenced_is_waited_for_no_longer(
         return None
     for slot in status.slots:
         since = launcher.fenced_at.get((slot.slot, slot.wanted_generation))
+        since = since if slot.awaited or slot.rank is not None else None
         if since is None or history.now() - since < _SUBMITTED_SECONDS or launcher.launch.symmetric:
             continue
         known = {(run.slot, run.generation) for run in scheduler.runs}

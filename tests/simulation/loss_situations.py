@@ -209,6 +209,9 @@ def _with_places_to_spare(draw: random.Random, schedule: Schedule) -> Schedule:
     launch = _run(draw, nodes, least=least, spares=spares, seconds=draw.choice([10.0, 20.0]))
     launch = replace(launch, boot=(*launch.boot[:-1], draw.choice([0.3, 5.0, 9.0])))
     faults = [_hurts(draw, near(draw, 1.5, 9.0), launch.slots) for _ in range(draw.randint(1, 3))]
+    if draw.random() < 0.5:  # some hosts are no use, and are left out for that
+        unfit = one(draw, "sick, sick, unreachable, hosts refused, silent probes")
+        faults.append(Fault(0.0, unfit, slot=draw.randrange(1, launch.slots)))
     return of(schedule, launch, *faults)
 
 
