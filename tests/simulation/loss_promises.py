@@ -239,9 +239,13 @@ def the_go_waits_for_each_fence_and_no_longer(history: History, run: Run, event:
         if history.now() < until - _SWEEP:
             return f"{owner.name}: {until - history.now():.2f} s too soon"
     late = isinstance(event, events.FenceOver) and history.now() > max(until, epochs.ready) + LATE
-    if late and until and not history.gaps and not disk_was_bad(history):
+    if not late or history.gaps or disk_was_bad(history):
+        return None
+    if until:
         return f"{history.now() - until:.2f} s too late"
-    return None
+    gone = {slot for slot, _ in last.rows.items() & facts.off_at.keys()}
+    leaves = last.rows.items() & epochs.leaving or gone - set(last.end.replaced)
+    return None if leaves or set(last.end.replaced) - gone else "nobody was silent"
 
 
 def _has_armed_since(facts: Facts, key: tuple[int, int], epoch: int) -> bool:

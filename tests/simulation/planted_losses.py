@@ -49,7 +49,6 @@ LOSSES: dict[str, list[tuple[str, str, str]]] = {
         ("losses: the launcher's own is replaced", "    if any(map(run.needs, lost)):", "    if False:"),
         ("losses: below the least", "if left + again >= spec.min_nodes:", "if True:"),
         ("losses: one more than the least", "if left + again >= spec.min_nodes:", "if left + again > spec.min_nodes:"),
-        ("losses: lost nodes speak", "return lost and run.result is None and outlives(run)", "return False"),
     ],
     "rendezvous/run/restarts.py": [
         ("losses: a loss uses a restart", "return Again(0.0, False, plan_words(run, lost), tuple(lost))", "return Again(0.0, True, plan_words(run, lost), tuple(lost))"),
