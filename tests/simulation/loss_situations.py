@@ -370,6 +370,9 @@ def _the_scheduler_is_no_help(draw: random.Random, schedule: Schedule) -> Schedu
     when = _after_the_go(draw)
     loss = _hurts(draw, when, nodes, _HURT)
     fault = _hurts(draw, round(when - near(draw, 0.0, 1.0), 3), nodes, _OF_SCHEDULERS)
+    if draw.random() < 0.3:  # the older one can neither be heard of nor ended
+        loss = replace(loss, what="cut", seconds=near(draw, 40.0, 90.0))
+        fault = replace(fault, what="cancel refused", count=1)
     return of(schedule, launch, loss, replace(fault, slot=loss.slot))
 
 
