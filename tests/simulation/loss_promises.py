@@ -143,7 +143,10 @@ def a_shrunk_table_is_large_enough(history: History, run: Run, event: Event) -> 
     if run.phase is Phase.RUNNING and in_table:
         return f"slots {in_table} stand by, and are in the table"
     most = run.spec.max_nodes + run.spec.standby
-    return f"{rows} rows and {len(by)} standbys" if rows + len(by) > most else None
+    went = run.phase is Phase.RUNNING and history.of(run).before.phase is Phase.ARMING
+    awaited = [index for index in run.missing if not run.slots[index].given_up] if went else []
+    words = f"{rows} rows, {len(by)} standbys, and slots {awaited} are awaited"
+    return words if rows + len(by) + len(awaited) > most else None
 
 
 def nobody_is_overtaken(history: History, run: Run, event: Event) -> Wrong:
