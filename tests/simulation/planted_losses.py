@@ -73,12 +73,10 @@ LOSSES: dict[str, list[tuple[str, str, str]]] = {
     ],
     "worker/agent/attempt.py": [
         ("node: a standby ends as the run", "    elif _stood_by(turn, view):\n", "    elif False:\n"),
-        ("node: a fence is no matter at the go", "    if fencing.is_too_late(turn):\n", "    if False:\n"),
     ],
     "worker/agent/fencing.py": [
-        ("node: ignores its fence", "    if times is None or program is None:\n        return\n    stop_at, kill_at = times", "    return\n    stop_at, kill_at = times"),
+        ("node: ignores its fence", "if member is None or member.fence_timeout is None:", "if True:"),
         ("node: a fence gives a grace after it", "return member.known_at + max(begins, least), member.known_at + fence", "return member.known_at + fence, member.known_at + fence + 10.0"),
-        ("node: a fence does not kill", "if not program.kill and turn.now >= kill_at:", "if False:"),
     ],
 }
 # fmt: on
