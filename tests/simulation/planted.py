@@ -67,9 +67,9 @@ _EDITS = {
         ("lost node stays", "was_in and run.rules.awaits is not Awaits.NODES:\n        gather_again(run, now)",
          "was_in and run.rules.awaits is not Awaits.NODES:\n        run.waiting_for.discard(slot.index)"),
         ("restarts: a lost node is submitted again", "if run.starts.ended:\n        return None", "if False:\n        return None"),
-        ("no slot 0", "run.present < run.spec.min_nodes or any(map(run.needs, run.missing))", "run.present < run.spec.min_nodes"),
+        ("no slot 0", "run.present < run.spec.min_nodes or (0 in run.missing and run.needs(0))", "run.present < run.spec.min_nodes"),
         ("displaced node stays", "displaced is not None and run.rules.awaits is Awaits.REPORTS", "False"),
-        ("last call goes on", "run.needs, run.missing)):\n        run.attempt.enough_since = None", "run.needs, run.missing)):\n        pass"),
+        ("last call goes on", "run.needs(0)):\n        run.attempt.enough_since = None", "run.needs(0)):\n        pass"),
         ("endless last call", "run.attempt.enough_since is None:\n        run.attempt.enough_since = now",
          "run.attempt.enough_since is None:\n        pass"),
         ("spared slots are awaited", "not any(map(run.may_come, run.missing))", "not run.missing"),
@@ -121,7 +121,6 @@ _EDITS = {
         ("a FIN makes suspect", "_BACK_SECONDS = 0.75", "_BACK_SECONDS = 0.0"),
         ("the smaller limit", "self.dead_after = max(self._lease_seconds, 7 * poll)", "self.dead_after = min(self._lease_seconds, 7 * poll)"),
         ("suspect after one poll", "self.suspect_after = 3 * poll", "self.suspect_after = 1 * poll"),
-        ("long polls", "max(min(2.0, lease_seconds / 7), nodes * 0.002)", "max(2.0, nodes * 0.002)"),
         ("unheard is heard", "lease is not None and lease.heard == self._granted_at", "False"),
     ],
     "rendezvous/run/moves.py": [
@@ -287,6 +286,9 @@ _EDITS = {
         ("a FIN after a stall kills", "is_new = self._clock.awake_seconds() >= live.leases.suspect_after", "is_new = True"),
         ("a resumed launch is refused", "old is not None and _is_same(old.run.spec, spec)", "False"),
         ("cancel does not look", "not live.leases.is_in_doubt(live.now())", "True"),
+    ],
+    "rendezvous/wire/watch.py": [
+        ("long polls", "max(min(2.0, lease_seconds / 7), nodes * 0.002)", "max(2.0, nodes * 0.002)"),
     ],
     "worker/agent/arming.py": [
         ("node: any table is good", "problem:", "False:"),
