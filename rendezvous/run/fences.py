@@ -8,7 +8,7 @@ says before that its worker run is over. Its worker run is not submitted again b
 
 from __future__ import annotations
 
-from rendezvous.run.state import KILL_SECONDS, Fence, Run, Slot
+from rendezvous.run.state import DEAD_SUBMISSIONS, KILL_SECONDS, Fence, Run, Slot
 from rendezvous.wire.run import NodeState
 
 
@@ -23,6 +23,8 @@ def raise_for(run: Run, slot: Slot, now: float) -> None:
     node = slot.its_node
     if not run.starts.ranks or node.state is NodeState.LEFT:  # it had ended its program before
         return
+    if node.join.generation == slot.generation and slot.state in DEAD_SUBMISSIONS:
+        return  # its scheduler has said since that nothing of it is left
     if node.state is NodeState.RELEASED:  # it hears of it, and ends its program in order
         until, holds = now + run.spec.limits.grace_seconds + KILL_SECONDS, True
     elif node.silent_since is not None:
