@@ -90,9 +90,16 @@ def news_come_at_once(history: History, process: Process, view: NodeView) -> Wro
     if history.run_of(facts) is None:
         return None
     late = history.now() - facts.news_at.get(view.seq, history.now())
-    stops = bool(process.lives) and process.lives[-1].epoch < view.epoch
+    stops = bool(process.lives) and _has_ended(process, view)
     limit = _TOLD_SECONDS + _HELD_SECONDS * stops
     return f"{process.name}: {late:.2f} s late" if process.seq and late > limit else None
+
+
+def _has_ended(process: Process, view: NodeView) -> bool:
+    """Whether its newest program has ended, or was told to."""
+    life = process.lives[-1]
+    told = life.program is not None and life.program.told_at is not None
+    return told or life.ended_at is not None or life.epoch < view.epoch
 
 
 def _waits(facts: Facts, owner: Process) -> bool:

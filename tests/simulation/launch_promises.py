@@ -106,7 +106,8 @@ def nobody_is_submitted_beside_another_after_the_go(
     for older in (*scheduler.runs, *launcher.children.runs):
         same = older.slot == run.slot and older.join.launch_id == run.join.launch_id
         if launcher.launch.outlives_nodes and same and not older.is_over:
-            if may_run(history, older.process, launcher.launch.fence):
+            believed = scheduler.lie_slot == older.slot  # a scheduler that lies is believed
+            if not believed and may_run(history, older.process, launcher.launch.fence):
                 return f"{run.name}, and {older.name} is {older.state}"
         elif same and not older.is_over and not (scheduler.keeps_all or scheduler.was_silent):
             return f"{run.name}, and {older.name} is {older.state}"
