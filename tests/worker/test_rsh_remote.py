@@ -194,7 +194,8 @@ async def test_a_command_of_a_node_that_may_be_replaced_has_as_long_as_its_node(
     told: list[float] = []
     monkeypatch.setattr(Program, "may_run", lambda _, seconds: told.append(seconds))
     frames: list[CommandFrame] = []
-    shell = ServedShell("node 0", {"PATH": os.environ["PATH"]}, 5.0, may_run=(lambda: left) if left else None)
+    may_run = (lambda: left) if left else None
+    shell = ServedShell("node 0", {"PATH": os.environ["PATH"]}, 5.0, may_run=may_run)
     await Served(1, frames.append).run(b"exit 3", shell)
     assert isinstance(frames[-1], CommandExit)
     assert (frames[-1].code, told) == (3, [left] * (left is not None))
