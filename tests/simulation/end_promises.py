@@ -23,7 +23,7 @@ from tests.simulation.promises import (
     suspect_after,
 )
 
-_TOLD_SECONDS, _HELD_SECONDS = 0.25, 0.5
+_TOLD_SECONDS, _HELD_SECONDS = 0.25, 1.0
 
 if TYPE_CHECKING:
     from tests.simulation.agents import Process

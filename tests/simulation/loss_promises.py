@@ -95,6 +95,9 @@ def what_is_wanted_again_is_counted(history: History, run: Run, event: Event) ->
         return None
     grown = [s for s, before in facts.before.wanted.items() if run.slots[s].wanted > before]
     by_itself = getattr(event, "slot", None) in grown and not _fails(event)
+    if isinstance(event, events.SubmitAgain):  # its submission had failed, which is no loss
+        failed = all(run.slots[slot].state in DEAD_SUBMISSIONS for slot in grown)
+        return None if failed else f"slots {grown} are there"
     if isinstance(event, events.Joined) or (by_itself and isinstance(event, events.SlotChanged)):
         return None
     counted = run.starts.resubmitted - facts.epochs.resubmitted
