@@ -145,7 +145,7 @@ def _refuse_when_full(run: Run, slot: Slot) -> None:
         )
     if run.rules.awaits is Awaits.PROGRAMS:
         if slot.index in run.starts.ranks:
-            _refuse_in_table(run, slot)
+            raise _not_missed_yet(run, slot)
     elif run.rules.admits is Admits.REPLACEMENTS and slot.live_node() is None:
         raise SlotTaken(
             f"run '{run.id}' is {run.phase} without slot {slot.index}; the slot opens again once "
@@ -153,14 +153,14 @@ def _refuse_when_full(run: Run, slot: Slot) -> None:
         )
 
 
-def _refuse_in_table(run: Run, slot: Slot) -> None:
-    if slot.live_node() is not None:
-        raise RunOver(
-            f"run '{run.id}' is running on its sealed table; slot {slot.index} cannot be filled now"
-        )
-    raise SlotTaken(
-        f"the node of slot {slot.index} was lost; the slot opens again once the programs of run "
-        f"'{run.id}' have been stopped"
+def _not_missed_yet(run: Run, slot: Slot) -> SlotTaken:
+    """A platform that starts a node again may be faster than the lease of the one before it."""
+    holder = slot.its_node.join
+    words = "was lost" if slot.live_node() is None else "has not been missed yet"
+    return SlotTaken(
+        f"slot {slot.index} is held by {holder.hostname} ({holder.candidates[0].address}), which "
+        f"{words}; it opens again once the programs of run '{run.id}' have been stopped for that",
+        hint="if that node is alive, two worker runs were started for its slot; end this one",
     )
 
 

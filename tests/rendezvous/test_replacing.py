@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rendezvous.run.views import node_view, run_status
-from rendezvous.wire.errors import Cause, Fenced, Mismatch, RunOver, SlotTaken, TooLate
+from rendezvous.wire.errors import Cause, Fenced, Mismatch, SlotTaken, TooLate
 from rendezvous.wire.reports import LeaveReport
 from rendezvous.wire.run import NodeState, Phase, SlotState, SlotStatus
 from tests.support.driver import Drive, make_spec
@@ -263,8 +263,20 @@ def test_a_replacement_that_comes_twice_is_refused() -> None:
     with pytest.raises(SlotTaken):
         drive.join(1, 2, attempt=2, outlives_nodes=True)
     go_on(drive)
-    with pytest.raises(RunOver, match="running on its sealed table"):
+    with pytest.raises(SlotTaken, match="has not been missed yet"):
         drive.join(1, 2, attempt=3, outlives_nodes=True)
+
+
+def test_who_is_started_again_before_it_is_missed_waits_for_that() -> None:
+    drive = elastic(3, managed=False)
+    again = {"attempt": 2, "outlives_nodes": True}
+    with pytest.raises(SlotTaken):
+        drive.join(1, 1, **again)
+    lose(drive, 1)
+    stopped(drive, 0, 2)
+    drive.join(1, 1, **again)
+    go_on(drive)
+    assert phase(drive) is Phase.RUNNING
 
 
 def test_a_worker_run_that_dies_before_it_joins_is_submitted_again_after_a_while() -> None:
