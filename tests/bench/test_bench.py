@@ -42,7 +42,7 @@ def table(nodes: int = 4) -> EndpointTable:
 def answer(**changes: Any) -> bytes:
     sealed = table()
     view = {"seq": 2, "phase": "arming", "epoch": 1, "reason": "", "digest": sealed.digest()}
-    view |= {"table": sealed.model_dump()}
+    view |= {"table": sealed.model_dump(exclude_none=True)}
     return json.dumps(view | changes).encode()
 
 
