@@ -128,14 +128,16 @@ def _reason_reporting(run: Run, now: float, times: bool) -> str:
 
 def _reason_fenced(run: Run, now: float, times: bool) -> str:
     """All nodes are ready, and something may run that a lost one had started."""
-    held = fences.holding(run)
-    slots = slots_text(sorted({one.slot for one in held}))
-    left = max((one.until for one in held), default=now) - now
-    seconds = f", {max(0.0, left):.0f} s left" if times else ""
+    slots = slots_text(sorted({one.slot for one in fences.holding(run)}))
+    seconds = f", {_fence_seconds(run, now):.0f} s left" if times else ""
     return (
         f"all nodes are ready; waiting until nothing runs any more on the lost node of {slots}"
         f"{seconds}"
     )
+
+
+def _fence_seconds(run: Run, now: float) -> float:
+    return max(0.0, max((one.until for one in fences.holding(run)), default=now) - now)
 
 
 def _reason_running(run: Run, now: float, times: bool) -> str:
@@ -243,6 +245,8 @@ def _passed(seconds: float, words: str, times: bool) -> str:
 def remaining_seconds(run: Run, now: float) -> float | None:
     """Seconds until the present phase times out; None when nothing does."""
     timeout = run.phase_timeout()
+    if timeout is not None and not run.waiting_for:
+        return _fence_seconds(run, now)
     if timeout is not None:
         return max(0.0, timeout - (now - run.phase_since))
     if run.starts.due_at is not None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.path.test_local import standing_registry
 from tests.support.epochs import program, starts_apart, starts_in
 from tests.support.launching import Launched, launching, processes_with, rdzv
 from tests.support.waiting import until
@@ -120,6 +121,21 @@ def test_rank_0_is_replaced_where_the_launcher_has_no_node(tmp_path: Path) -> No
     command = program(tmp_path, WAITS)
     options = ("--nnodes", "2", *REPLACE, "--no-local-node")
     with launching(tmp_path / "s", *options, command=command) as launched:
+        started(tmp_path, 2)
+        kill(launched, 0)
+        started(tmp_path, 4)
+        end(tmp_path)
+        outcome = launched.finish()
+    assert outcome.code == 0, outcome.err
+    assert epochs_of(starts_apart(tmp_path)) == [(1, 0), (1, 1), (2, 0), (2, 1)]
+
+
+def test_the_launchers_own_node_is_replaced_where_its_registry_is_elsewhere(tmp_path: Path) -> None:
+    command = program(tmp_path, WAITS)
+    with (
+        standing_registry(tmp_path / "serve") as env,
+        launching(tmp_path / "s", "--nnodes", "2", *REPLACE, command=command, env=env) as launched,
+    ):
         started(tmp_path, 2)
         kill(launched, 0)
         started(tmp_path, 4)

@@ -355,6 +355,8 @@ def test_a_silent_node_holds_the_go_until_its_fence() -> None:
         in node_view(drive.run, drive.now, 2.0).reason
     )
     assert not status_of(drive, 2).fenced
+    status = run_status(drive.run, drive.now, drive.leases)
+    assert status.remaining_seconds == silent_from + FENCE - drive.now
     drive.wait(silent_from + FENCE - drive.now - 0.25, silent=[2])
     assert phase(drive) is Phase.ARMING
     drive.wait(0.5, silent=[2])
