@@ -72,7 +72,7 @@ class Replaced:
     """Seconds of one loss.
 
     Attributes:
-        known: From the SIGKILL of the agent until the journal says that its node is lost.
+        known: From the SIGKILL of the agent until the launcher says that its node is lost.
         first: From the SIGKILL until the last node's program has run its first statement again.
         scheduler: From the submission of the next worker run until its node has joined; 0 where a
             standby takes the place.
@@ -115,8 +115,7 @@ def replaced(*, standby: int) -> Replaced:
             victim = launched.child(" worker ", f"127.0.0.{_LOST_SLOT + 1}")
             killed = time.monotonic()
             victim.kill()
-            until(lambda: _at(launched, "lost"), _LIMIT_SECONDS)
-            known = time.monotonic()
+            known = _told(launched, " was lost: ")
             again = _firsts(folder, killed, _NODES)
             (folder / "over").touch()
             outcome = launched.finish()
@@ -141,9 +140,13 @@ def _firsts(folder: Path, after: float, count: int) -> list[float]:
     return until(look, _LIMIT_SECONDS)
 
 
-def _at(launched: Launched, kind: str) -> list[float]:
-    """When events of a kind happened, on the registry's clock."""
-    return [float(str(one["at_seconds"])) for one in launched.events() if one["kind"] == kind]
+def _told(launched: Launched, words: str) -> float:
+    """When the launcher says so."""
+    assert launched.process.stderr is not None
+    for line in launched.process.stderr:
+        if words in line:
+            return time.monotonic()
+    raise RuntimeError(f"a run ended and did not say{words}")
 
 
 def _join_seconds(launched: Launched) -> float:
