@@ -32,8 +32,8 @@ PACKAGES = (
 """Of the extra `test`, those whose names begin so."""
 PURE = {
     "tests/launcher": (
-        *("adopt", "dry_run", "hostlist", "machines", "metrics", "options", "plan"),
-        *("recordings", "run_course", "run_ending", "run_ground", "run_slots"),
+        *("adopt", "dry_run", "hostlist", "losses", "machines", "metrics", "options", "plan"),
+        *("recordings", "run_course", "run_ending", "run_ground", "run_replacing", "run_slots"),
         *("run_words", "specs", "symmetric", "template", "ui_prometheus"),
     ),
     "tests/rendezvous": (
@@ -49,7 +49,16 @@ PURE = {
             "prometheus",
             "protocol",
         ),
-        *("replay", "request_head", "restarts", "run_metrics", "schema", "spans", "stalls"),
+        *(
+            "replacing",
+            "replay",
+            "request_head",
+            "restarts",
+            "run_metrics",
+            "schema",
+            "spans",
+            "stalls",
+        ),
         *("stragglers", "verdict", "verifying", "views"),
     ),
     "tests/rendezvous/cause": (
@@ -66,9 +75,9 @@ PURE = {
         *("variables", "wanted"),
     ),
     "tests/worker/agent": (
-        *("attempt", "departing", "evidence", "following", "held_watch", "joining", "last_words"),
-        *("leaving", "looking", "machine_samples", "node", "quiet", "reports", "restarting"),
-        *("viewing", "watching"),
+        *("attempt", "departing", "evidence", "fencing", "following", "held_watch", "joining"),
+        *("last_words", "leaving", "looking", "machine_samples", "node", "quiet", "reports"),
+        *("restarting", "standing_by", "viewing", "watching"),
     ),
     "tests/worker/evidence": ("groups", "kernel_log", "places", "rank_processes"),
     "tests/worker/look": ("arrivals", "fitting", "recorder", "signalling", "stacks"),
