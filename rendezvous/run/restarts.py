@@ -29,7 +29,7 @@ from rendezvous.run import departures, events, stalls
 from rendezvous.run.arming import renew_table
 from rendezvous.run.ends import words_of_exit
 from rendezvous.run.first_cause import FirstCause, cause_of_late
-from rendezvous.run.gathering import check_gathered
+from rendezvous.run.gathering import cause_of, check_gathered
 from rendezvous.run.moves import Outcome, begin_stop, enter, gather_again
 from rendezvous.run.places import standbys
 from rendezvous.run.replacing import plan_words, refill, why_not
@@ -356,8 +356,9 @@ def _end_of(run: Run, step: Again, found: FirstCause | None, seconds: float) -> 
         return end.model_copy(update=departures.end_of(run, step.gone[0]))
     if found is None or (found.report is None and not step.gone):
         return stalls.end_of(run, end)
-    is_loss = step.gone or (found.report is not None and found.report.fenced)
-    code = Cause.NODE_LOST if is_loss else Cause.PROGRAM_FAILED
+    code = Cause.PROGRAM_FAILED
+    if step.gone or (found.report is not None and found.report.fenced):
+        code = cause_of(found.slot, Cause.NODE_LOST)
     return _with_cause(end, found).model_copy(update={"code": code})
 
 

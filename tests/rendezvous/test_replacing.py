@@ -8,6 +8,7 @@ import pytest
 
 from rendezvous.run.views import node_view, run_status
 from rendezvous.wire.errors import Cause, Fenced, Mismatch, SlotTaken, TooLate
+from rendezvous.wire.node import Finding
 from rendezvous.wire.reports import LeaveReport
 from rendezvous.wire.run import NodeState, Phase, SlotState, SlotStatus
 from tests.support.driver import Drive, make_spec
@@ -464,6 +465,58 @@ def test_without_restarts_a_program_that_fails_ends_the_run() -> None:
     drive.exit(0, 1)
     stopped(drive, 1, 2)
     assert drive.result.code == Cause.PROGRAM_FAILED
+
+
+def test_a_node_that_its_scheduler_preempts_is_replaced_and_called_so() -> None:
+    drive = elastic(3, standby=1)
+    drive.news(1, SlotState.RUNNING, detail="PREEMPTED", cause="preempted")
+    drive.exit(1, 143, leaves=True, message="its agent received SIGTERM")
+    stopped(drive, 0, 2)
+    assert phase(drive) is Phase.ARMING
+    assert drive.run.starts.ended[-1].code == Cause.PREEMPTED
+
+
+def test_a_newcomer_that_fails_a_check_is_replaced() -> None:
+    drive = elastic(3)
+    lose(drive, 1)
+    stopped(drive, 0, 2)
+    sick = Finding(check="L12", level="fail", cause="RDMA cannot register memory")
+    drive.join(1, 2, outlives_nodes=True, findings=[sick])
+    assert phase(drive) is Phase.GATHERING
+    assert drive.slot(1).wanted == 3
+    assert "RDMA cannot register memory" in node_view(drive.run, drive.now, 2.0).why_released[1]
+
+
+def test_who_does_not_report_on_its_peers_in_time_is_replaced() -> None:
+    drive = elastic(3, verify_timeout_seconds=30)
+    lose(drive, 1)
+    stopped(drive, 0, 2)
+    drive.join(1, 2, outlives_nodes=True)
+    drive.probe(0)
+    drive.probe(2)
+    drive.wait(30.25)
+    assert drive.slot(1).wanted == 3
+    assert "did not report" in node_view(drive.run, drive.now, 2.0).why_released[1]
+
+
+def test_who_cannot_start_on_the_next_table_is_replaced() -> None:
+    drive = elastic(3)
+    lose(drive, 1)
+    stopped(drive, 0, 2)
+    drive.join(1, 2, outlives_nodes=True)
+    drive.verify()
+    drive.refuse(1, "address", "it has no such address any more")
+    assert drive.slot(1).wanted == 3
+    assert node_view(drive.run, drive.now, 2.0).retired == [1]
+
+
+def test_a_restart_by_hand_that_a_loss_comes_with_is_answered_as_the_loss() -> None:
+    drive = elastic(3, max_restarts=1)
+    lose(drive, 1)
+    drive.restart("new data")
+    stopped(drive, 0, 2)
+    assert phase(drive) is Phase.GATHERING
+    assert drive.run.starts.used == 0
 
 
 def test_a_node_that_fails_itself_is_replaced() -> None:
