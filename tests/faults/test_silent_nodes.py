@@ -55,6 +55,11 @@ def alive_at(folder: Path, epoch: int, rank: int) -> float:
     return float((folder / f"alive-{epoch}-{rank}").read_text())
 
 
+def kinds(run: Cluster) -> list[object]:
+    """What has happened to it so far."""
+    return [event["kind"] for event in run.launched.events()]
+
+
 def end(folder: Path) -> None:
     (folder / f"end-{starts_in(folder)[-1].epoch}").touch()
 
@@ -106,7 +111,7 @@ def test_a_lost_host_that_comes_back_before_its_fence_ends_its_program_at_once(
 ) -> None:
     with Lab(4) as lab, running(lab, tmp_path) as run:
         lab.lose(lab.hosts[1], 100)
-        until(lambda: "lost" in [one["kind"] for one in run.launched.events()])
+        until(lambda: "lost" in kinds(run))
         lab.lose(lab.hosts[1], 0)
         back = time.monotonic()
         assert run.workers[1].wait(30) != 0
@@ -189,4 +194,57 @@ def test_slot_0_is_replaced_where_the_launcher_is_elsewhere(tmp_path: Path) -> N
             until(lambda: len(starts_in(tmp_path)) == 6, 60)
             end(tmp_path)
             assert run.finish().code == 0
+    assert epochs_of(starts_apart(tmp_path)) == SIX
+
+
+@pytest.mark.nightly
+def test_a_standby_that_dies_while_it_is_promoted_is_followed_by_the_next(tmp_path: Path) -> None:
+    """The worker run of the first lost node, which a person starts again."""
+    with Lab(5) as lab, running(lab, tmp_path) as run:
+        run.workers[1].kill()
+        until(lambda: "lost" in kinds(run))
+        run.workers[3].kill()
+        run.workers[1] = run.start(4, ["sh", str(run.script(1, 2))])
+        until(lambda: len(starts_in(tmp_path)) >= 6, 60)
+        end(tmp_path)
+        assert run.finish().code == 0
+    assert epochs_of(starts_apart(tmp_path))[-3:] == [(2, 0), (2, 1), (2, 2)]
+
+
+@pytest.mark.nightly
+def test_a_replacement_that_never_comes_ends_the_run_with_its_cause(tmp_path: Path) -> None:
+    options = ("--standby", "0", "--join-timeout", "20")
+    command = program(tmp_path, LIVES)
+    with (
+        Lab(3) as lab,
+        cluster(lab, tmp_path, "--nnodes", "3", *REPLACE, *options, command=command) as run,
+    ):
+        run.start_workers(1, 2)
+        until(lambda: len(starts_in(tmp_path)) == 3)
+        run.workers[1].kill()
+        outcome = run.finish(60)
+    assert outcome.code != 0
+    assert "slot 1" in outcome.last_line
+    assert "before that: its agent is gone" in outcome.last_line
+    assert starts_apart(tmp_path) == SIX[:3]
+
+
+@pytest.mark.nightly
+def test_a_replacement_that_comes_twice_starts_once(tmp_path: Path) -> None:
+    options = ("--standby", "0")
+    command = program(tmp_path, LIVES, before="hear(signal.SIGTERM)\n")
+    with (
+        Lab(4) as lab,
+        cluster(lab, tmp_path, "--nnodes", "3", *REPLACE, *options, command=command) as run,
+    ):
+        run.start_workers(1, 2)
+        until(lambda: len(starts_in(tmp_path)) == 3)
+        run.workers[1].kill()
+        script = run.script(1, 2)
+        run.workers[1], twin = (run.start(host, ["sh", str(script)]) for host in (1, 3))
+        until(lambda: len(starts_in(tmp_path)) == 6, 60)
+        assert [one.poll() for one in (run.workers[1], twin)] == [None, None]
+        end(tmp_path)
+        assert run.finish().code == 0
+        twin.communicate(timeout=60)
     assert epochs_of(starts_apart(tmp_path)) == SIX

@@ -61,6 +61,8 @@ class World:
         for action in actions:
             if isinstance(action, do.LookAtProgram):  # the shell answers it at once
                 self._show(action.program)
+        if asked is None and not isinstance(said, _NO_ANSWERS):
+            return  # nobody waits for it: the machine looks at its clock with the next input
         self._hold_to_fence(number if isinstance(said, inputs.Viewed | inputs.Joined) else None)
 
     def signal(self, number: int, *, parent_lives: bool) -> None:
