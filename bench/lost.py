@@ -55,16 +55,15 @@ while not (folder / "over").exists():
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """How much is measured: rounds of each, and of a silent host the lease and the fence."""
+    """How much is measured: rounds of each."""
 
     killed: int
     silent: int
-    lease: int
-    fence: int
 
 
-FULL = Amount(killed=5, silent=3, lease=15, fence=30)
-QUICK = Amount(killed=1, silent=1, lease=3, fence=7)
+FULL = Amount(killed=5, silent=3)
+QUICK = Amount(killed=1, silent=0)
+_LEASE, _FENCE = 15, 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +188,10 @@ def works(amount: Amount) -> Iterator[Work]:
     """All of it, in parts that are measured one after the other."""
     yield partial(after_kill, amount.killed)
     yield partial(standby_rss, amount.killed)
+    if not amount.silent:
+        return  # the tests of faults show it, with a short fence
     if os.geteuid() == 0:
-        yield partial(silent, amount.silent, amount.lease, amount.fence)
+        yield partial(silent, amount.silent, _LEASE, _FENCE)
     else:
         print("a silent host is not measured: emulated hosts need root")
 
@@ -198,7 +199,7 @@ def works(amount: Amount) -> Iterator[Work]:
 def main() -> None:
     """Print these rows alone."""
     parser = argparse.ArgumentParser(prog="python -m bench.lost", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a round of each, and a short fence")
+    parser.add_argument("--quick", action="store_true", help="a round of each, and no silent host")
     raise_file_limit()
     report = Report(describe())
     print(f"{describe()}\n{HEADER}")

@@ -84,6 +84,7 @@ def test_a_killed_container_is_submitted_again(engine: Engine, tmp_path: Path) -
     assert engine.docker("ps", "--quiet") == ""
 
 
+@pytest.mark.nightly
 def test_a_standby_steps_in_for_a_killed_container(engine: Engine, tmp_path: Path) -> None:
     with running(engine, tmp_path, "--standby", "1") as launched:
         wait_for_second(tmp_path, kill(engine, 1), "docker kill, a standby there")

@@ -94,6 +94,7 @@ def test_a_run_that_may_shrink_goes_on_with_those_that_are_left(tmp_path: Path) 
     assert epochs_of(starts_apart(tmp_path)) == [*THREE, (2, 0), (2, 1)]
 
 
+@pytest.mark.nightly
 def test_replacements_end_and_the_last_line_says_so(tmp_path: Path) -> None:
     command = program(tmp_path, WAITS)
     options = ("--nnodes", "2", *REPLACE, "--max-replacements", "1")
@@ -107,6 +108,7 @@ def test_replacements_end_and_the_last_line_says_so(tmp_path: Path) -> None:
     assert "replacement 1 of 1 is used up" in outcome.last_line
 
 
+@pytest.mark.nightly
 def test_the_launchers_own_node_ends_the_run(tmp_path: Path) -> None:
     command = program(tmp_path, WAITS)
     with launching(tmp_path / "s", "--nnodes", "2", *REPLACE, command=command) as launched:
@@ -145,6 +147,7 @@ def test_the_launchers_own_node_is_replaced_where_its_registry_is_elsewhere(tmp_
     assert epochs_of(starts_apart(tmp_path)) == [(1, 0), (1, 1), (2, 0), (2, 1)]
 
 
+@pytest.mark.nightly
 def test_a_standby_that_is_killed_disturbs_nobody_and_comes_again(tmp_path: Path) -> None:
     command = program(tmp_path, WAITS)
     options = ("--nnodes", "2", "--standby", "1", *REPLACE)

@@ -137,6 +137,7 @@ def test_a_lost_host_that_comes_back_after_its_fence_disturbs_nobody(tmp_path: P
     assert epochs_of(starts_apart(tmp_path)) == SIX
 
 
+@pytest.mark.nightly
 def test_a_node_that_cannot_reach_its_registry_is_gone_before_its_replacement_starts(
     tmp_path: Path,
 ) -> None:

@@ -112,6 +112,7 @@ def test_the_replacement_of_a_preempted_job_waits_for_a_node(
     check_end(tmp_path, outcome.code, outcome.err)
 
 
+@pytest.mark.nightly
 def test_a_job_whose_agent_is_killed_is_submitted_again(cluster: Slurm, tmp_path: Path) -> None:
     with running(cluster, tmp_path) as launch:
         older = job_of(cluster, 0)

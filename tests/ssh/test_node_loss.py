@@ -69,6 +69,7 @@ def test_a_killed_session_is_submitted_again(tmp_path: Path) -> None:
     assert [name[-8:] for name in files] == ["-1-1.log", "-1-2.log"]
 
 
+@pytest.mark.nightly
 def test_a_standby_steps_in_for_a_killed_session(tmp_path: Path) -> None:
     with served_machines(4, tmp_path) as made, running(made, tmp_path, "--standby", "1") as run:
         wait_for_second(tmp_path, kill(made, made.hosts[1]), "its session killed, a standby there")
