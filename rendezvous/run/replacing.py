@@ -76,7 +76,8 @@ def try_again(run: Run, slot: Slot, now: float) -> str:
 
     One that is awaited by the next programs ends the run when that time is over.
     """
-    if slot.wait_seconds(now) >= run.spec.limits.join_timeout_seconds:
+    is_late = slot.wait_seconds(now) >= run.spec.limits.join_timeout_seconds
+    if is_late or run.spec.on_node_loss != "replace":
         slot.given_up = not run.rules.is_forming
         return "it is not awaited any longer"
     seconds = min(_LONGEST_PAUSE_SECONDS, 2.0 ** min(slot.tries, 16))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from tests.simulation.promises import is_troubled, suspect_after
 
 if TYPE_CHECKING:
     from tests.simulation.agents import Process
+    from tests.simulation.schedule import Launch
     from tests.simulation.world import World
 
 _STOP_SECONDS = 8.0
@@ -60,9 +62,19 @@ def submissions_are_bounded(history: History, world: World) -> Wrong:
     for facts in history.facts.values():
         again = sum(launcher.index == facts.index for launcher in world.launchers) - 1
         for slot, count in facts.submissions.items():
-            if count > 1 + facts.launch.retries + again + facts.launch.max_replacements:
+            most = 1 + facts.launch.retries + again + facts.launch.max_replacements
+            if count > most + _tries(facts.launch):
                 return f"slot {slot} of {facts.launch.run} was submitted {count} times"
     return None
+
+
+def _tries(launch: Launch) -> int:
+    """How often those are submitted again that end before they join, once programs have started:
+    after 1, 2, 4 ... 60 s, for as long as a node may take to join."""
+    if launch.on_node_loss != "replace":
+        return 0
+    each = math.ceil(launch.join_timeout).bit_length() + int(launch.join_timeout / 60) + 1
+    return (1 + launch.max_replacements) * each
 
 
 def an_undisturbed_run_ends_well(history: History, world: World) -> Wrong:
