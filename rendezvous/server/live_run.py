@@ -99,7 +99,7 @@ class LiveRun:
         self.metrics = Metrics()
         self.last_words = KeptWords()
         self.machines = Machines()
-        self._end_told: set[int] = set()
+        self._end_told, self._asking = set[int](), set[int]()
         self.relay: Relay | None = None
         self.news: News | None = None
         self.news_at = 0.0
@@ -323,12 +323,18 @@ class LiveRun:
         self._end_told.add(slot)
         self.people.wake_all()
 
+    def refused(self, slot: int, *, asks_again: bool) -> None:
+        """A node has not joined: the run is over, or it asks again until it may."""
+        if not asks_again:
+            self.tell_end(slot)
+        elif self.run.spec.outlives_nodes:  # it may be there in the place of one that is not missed
+            self._asking.add(slot)
+
     def _untold(self) -> list[int]:
-        """Of a run that is over: the slots without a node that nobody has asked for."""
-        if self.run.phase is not Phase.FINISHED:
-            return []
-        slots = (slot.index for slot in self.run.slots if slot.node is None)
-        return [index for index in slots if index not in self._end_told]
+        """Of a run that is over: the slots that nobody has asked for, or that a node asks for."""
+        slots = self.run.slots if self.run.phase is Phase.FINISHED else []
+        untold = (s.index for s in slots if s.node is None or s.index in self._asking)
+        return [index for index in untold if index not in self._end_told]
 
     def lines_after(self, number: int) -> list[EventLine]:
         """The told events numbered above `number`, oldest first; older ones are not walked over."""

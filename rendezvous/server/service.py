@@ -31,7 +31,15 @@ from rendezvous.serving.answers import Body
 from rendezvous.serving.connection import CloseReason, Connection
 from rendezvous.talk.credentials import Credential
 from rendezvous.version import rdzv_version
-from rendezvous.wire.errors import Mismatch, NotFound, RunExists, RunOver, TooManyRuns, Unavailable
+from rendezvous.wire.errors import (
+    Mismatch,
+    NotFound,
+    RunExists,
+    RunOver,
+    SlotTaken,
+    TooManyRuns,
+    Unavailable,
+)
 from rendezvous.wire.metrics import MetricBatch, MetricReply
 from rendezvous.wire.node import JoinReply, JoinRequest, Refusal
 from rendezvous.wire.relay import RelayMail, RelayPost, RelayReply
@@ -244,8 +252,8 @@ class Service:
             except Mismatch as exc:
                 refused.append(exc)
                 return decide_mismatch(live.run, request, exc)
-            except RunOver:
-                live.tell_end(request.slot)
+            except (RunOver, SlotTaken) as exc:
+                live.refused(request.slot, asks_again=isinstance(exc, SlotTaken))
                 raise
 
         await self.sequencer.change_run(live, decide)

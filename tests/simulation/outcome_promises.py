@@ -278,6 +278,7 @@ def what_was_ended_by_hand_is_gone(history: History, world: World) -> Wrong:
 
 def late_nodes_of_a_group_hear_of_the_end(history: History, world: World) -> Wrong:
     """Nodes that come by themselves, and soon after an early end, learn how it was."""
+    faults = world.schedule.faults
     for launcher in world.launchers:
         told, at = launcher.told, launcher.told_at
         alone = not launcher.launch.symmetric or launcher.signalled_at is not None
@@ -287,7 +288,9 @@ def late_nodes_of_a_group_hear_of_the_end(history: History, world: World) -> Wro
             continue
         for process in history.processes:
             came = process.facts.began_at[process.number] < at + _LATE_SECONDS
-            if came and process.fault == "join_timeout":
+            of = (process.index, process.slot)
+            cut = any(f.what[:3] == "cut" and of == (f.launch, f.slot) for f in faults)
+            if came and process.fault == "join_timeout" and not cut:
                 return f"{process.name} does not know of {told.code}"
     return None
 
