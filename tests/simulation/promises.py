@@ -251,6 +251,8 @@ def a_cancel_does_not_hide_a_failure(history: History, run: Run, coming: events.
         if facts.known_at[failure.slot, failure.incarnation] >= now - 0.01:
             continue
         ended_with = {owner.program_code, owner.rank_code}  # its node tells that of the rank
+        if owner.program_code is None and can_outlive(run, {failure.slot}):
+            continue  # a failure of the node itself: another one would take its place
         told = owner.signal_told or not ended_with.isdisjoint(_TOLD_TO_END)
         if not told and not _was_told_before(facts, failure.at):
             return f"{owner.name} had failed with {owner.program_code}"
