@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from rendezvous.run import events
 from rendezvous.run.moves import Outcome, begin_stop, failure
-from rendezvous.run.replacing import refill
+from rendezvous.run.replacing import retire
 from rendezvous.run.state import KILL_SECONDS, Departure, Run, Slot, who
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.reports import DepartReport, ExitReport
@@ -45,8 +45,7 @@ def departs(run: Run, event: events.Departs, now: float) -> Outcome:
     slot, report = run.slots[event.slot], event.report
     if slot.its_node.state is NodeState.STANDBY:  # no program runs on it: it may go at once
         name = who(slot)
-        slot.its_node.state, slot.problem = NodeState.RELEASED, report.words
-        how = refill(run, slot, now)
+        how = retire(run, slot, report.words, now)
         run.seq += 1
         words = f"{name}, a standby, leaves: {report.words}"
         return Outcome(words + (f"; {how}" if how else ""), slot.index)

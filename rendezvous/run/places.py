@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from rendezvous.run import fences
 from rendezvous.run.state import GONE, Run, Slot
 from rendezvous.wire.run import NodeState, SlotState
@@ -67,9 +69,10 @@ def there(run: Run) -> list[Slot]:
     return [slot for slot in run.slots if not is_empty(slot)]
 
 
-def may_be_there(run: Run) -> int:
-    """How many nodes there are, with those that may still come."""
-    return len(there(run)) + sum(map(run.may_come, run.missing))
+def may_be_there(run: Run, without: Collection[int]) -> int:
+    """How many nodes there are without those of these slots, with those that may still come."""
+    nodes = {slot.index for slot in there(run)} | set(filter(run.may_come, run.missing))
+    return len(nodes.difference(without))
 
 
 def has_room(run: Run) -> bool:

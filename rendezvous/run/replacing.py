@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from rendezvous.run import events
 from rendezvous.run.moves import Outcome, gather_again
-from rendezvous.run.places import may_be_there, standbys, there, vacate
+from rendezvous.run.places import may_be_there, standbys, vacate
 from rendezvous.run.state import DEAD_SUBMISSIONS, LeftOut, Run, Slot, names_of, nnodes_text, who
 from rendezvous.wire.run import NodeState
 from rendezvous.wire.words import listed
@@ -34,9 +34,7 @@ def why_not(run: Run, lost: Collection[int]) -> str:
     spec, starts = run.spec, run.starts
     if any(map(run.needs, lost)):
         return "the node of slot 0 is the launcher's own, which no other node can replace"
-    missing = {index for index in lost if index in run.missing}
-    gone = {slot.index for slot in there(run)} & set(lost) - missing
-    left = may_be_there(run) - len(gone) - sum(map(run.may_come, missing))
+    left = may_be_there(run, lost)
     most = spec.limits.max_replacements
     again = min(len(lost), most - starts.resubmitted) if spec.on_node_loss == "replace" else 0
     if left + again >= spec.min_nodes:
@@ -100,13 +98,17 @@ def submit_again(run: Run, event: events.SubmitAgain, now: float) -> Outcome:
     return Outcome(f"slot {slot.index} is submitted again as generation {slot.wanted}", slot.index)
 
 
+def retire(run: Run, slot: Slot, why: str, now: float) -> str:
+    """Release a node that is there: it ends by itself. Returns how its slot is filled again, as
+    `refill` does."""
+    slot.its_node.state, slot.problem = NodeState.RELEASED, why
+    return refill(run, slot, now)
+
+
 def give_up(run: Run, guilty: Mapping[int, LeftOut], now: float) -> str:
     """Release nodes that cannot take part, have others come in their places, and gather again."""
-    for index, why in guilty.items():
-        slot = run.slots[index]
-        slot.its_node.state, slot.problem = NodeState.RELEASED, why.words
+    said = [retire(run, run.slots[index], why.words, now) for index, why in guilty.items()]
     gather_again(run, now)
-    said = [refill(run, run.slots[index], now) for index in guilty]
     return "; ".join(filter(None, said)) or f"the run continues without {names_of(run, guilty)}"
 
 

@@ -32,7 +32,7 @@ from rendezvous.run.first_cause import FirstCause, cause_of_late
 from rendezvous.run.gathering import cause_of, check_gathered
 from rendezvous.run.moves import Outcome, begin_stop, enter, gather_again
 from rendezvous.run.places import standbys
-from rendezvous.run.replacing import plan_words, refill, why_not
+from rendezvous.run.replacing import plan_words, refill, retire, why_not
 from rendezvous.run.state import GONE, Run, Slot, who
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.reports import ExitReport
@@ -317,10 +317,11 @@ def _begin_without(run: Run, step: Again, now: float) -> str:
     shrinks = run.spec.on_node_loss == "shrink"
     run.starts.replaced += min(ready, len(step.gone)) if shrinks else len(step.gone)
     run.departure = None
-    for slot in step.gone:
-        if (node := slot.its_node).state not in GONE:
-            node.state, slot.problem = NodeState.RELEASED, run.starts.ended[-1].message
-    said = [refill(run, slot, now) for slot in step.gone]
+    why = run.starts.ended[-1].message
+    said = [
+        refill(run, slot, now) if slot.its_node.state in GONE else retire(run, slot, why, now)
+        for slot in step.gone
+    ]
     _begin_anew(run)
     gather_again(run, now)
     then = "; ".join(filter(None, [step.then, *said]))
