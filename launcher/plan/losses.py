@@ -8,15 +8,12 @@ from typing import Final
 from launcher.plan.plan import Plan
 from launcher.settings import LaunchSettings
 from rendezvous.wire.errors import UsageError
-from rendezvous.wire.watch import poll_seconds
+from rendezvous.wire.watch import FENCE_MARGIN_SECONDS, FENCE_POLLS, poll_seconds
 from rendezvous.wire.words import printable, size_text
 from worker.contracts.framework import basename
 from worker.contracts.mpi import is_mpirun
 from worker.contracts.torchrun import is_module
 
-NOTICE_SECONDS: Final = 2.0
-"""What a node needs, beside its program's grace, to see that it is cut off and to end all of it."""
-_POLLS: Final = 3
 _ONLY_THEN: Final = ("standby", "max_replacements", "fence_timeout")
 _MPI: Final = ("n", "np", "c")
 _COUNTS: Final = {
@@ -117,13 +114,14 @@ def _check_fence(settings: LaunchSettings, nodes: int) -> None:
             "hears nothing of its registry ends by itself after that",
             hint=f"give at most {orphan:g}, or a longer --orphan-timeout",
         )
-    least = settings.grace + NOTICE_SECONDS + _POLLS * poll_seconds(nodes, settings.lease)
+    least = settings.grace + FENCE_MARGIN_SECONDS
+    least += FENCE_POLLS * poll_seconds(nodes, settings.lease)
     if fence < least:
         flag = "--orphan-timeout" if settings.fence_timeout is None else "--fence-timeout"
         raise UsageError(
             f"{flag} {fence:g} is too short to be sure that the program of a silent node has ended",
-            hint=f"give at least {least:g} s: --grace {settings.grace:g}, {NOTICE_SECONDS:g} s and "
-            f"{_POLLS} polls; or a shorter --grace",
+            hint=f"give at least {least:g} s: --grace {settings.grace:g}, "
+            f"{FENCE_MARGIN_SECONDS:g} s and {FENCE_POLLS} polls; or a shorter --grace",
         )
 
 

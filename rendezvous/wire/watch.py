@@ -16,6 +16,12 @@ LONGEST_POLL_SECONDS = 600.0
 """A node never says that it waits longer."""
 
 
+FENCE_MARGIN_SECONDS = 2.0
+"""What a node needs, beside its program's grace, to see that it is cut off and to end all of it."""
+FENCE_POLLS = 3
+"""A node that is heard of is never so late with the answer to a watch."""
+
+
 def poll_seconds(nodes: int, lease_seconds: float) -> float:
     """How long a watch may wait: 2 s up to 1,000 nodes, then growing so that all polls together
     stay under a fifth of a core; shorter for a short lease, of which 7 polls must fit in."""

@@ -17,7 +17,7 @@ from tests.support.losses import (
     REPLACE,
     SOON,
     check_end,
-    end_second,
+    end,
     wait_for_first,
     wait_for_second,
     waiting,
@@ -75,7 +75,7 @@ def test_a_killed_container_is_submitted_again(engine: Engine, tmp_path: Path) -
     with running(engine, tmp_path) as launched:
         wait_for_second(tmp_path, kill(engine, 1), "docker kill, submitted again")
         older, newer = stand(engine, 1, 1), stand(engine, 1, 2)
-        end_second(tmp_path)
+        end(tmp_path)
         outcome = launched.finish()
     check_end(tmp_path, outcome.code, outcome.err)
     assert "slot 1 is submitted again as generation 2 (replacement 1 of 3)" in outcome.err
@@ -89,7 +89,7 @@ def test_a_standby_steps_in_for_a_killed_container(engine: Engine, tmp_path: Pat
     with running(engine, tmp_path, "--standby", "1") as launched:
         wait_for_second(tmp_path, kill(engine, 1), "docker kill, a standby there")
         until(lambda: stand(engine, 1, 2)["Status"] == "running")  # the next standby
-        end_second(tmp_path)
+        end(tmp_path)
         outcome = launched.finish()
     check_end(tmp_path, outcome.code, outcome.err)
     assert "takes the place of node" in outcome.err
@@ -101,7 +101,7 @@ def test_the_container_of_rank_0_is_submitted_again(engine: Engine, tmp_path: Pa
     """The launcher and the registry are beside it on the engine's host."""
     with running(engine, tmp_path, "--no-local-node") as launched:
         wait_for_second(tmp_path, kill(engine, 0), "docker kill of rank 0, submitted again")
-        end_second(tmp_path)
+        end(tmp_path)
         outcome = launched.finish()
     check_end(tmp_path, outcome.code, outcome.err)
     assert engine.docker("ps", "--quiet") == ""
@@ -116,7 +116,7 @@ def test_a_container_that_is_paused_is_ended_and_submitted_again(
         engine.docker("pause", older)
         wait_for_second(tmp_path, lost, "docker pause, submitted again")
         assert engine.look(older)["State"]["Status"] == "exited"
-        end_second(tmp_path)
+        end(tmp_path)
         outcome = launched.finish()
     check_end(tmp_path, outcome.code, outcome.err)
     assert engine.docker("ps", "--quiet") == ""

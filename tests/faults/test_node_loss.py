@@ -8,32 +8,19 @@ from pathlib import Path
 import pytest
 
 from tests.path.test_local import standing_registry
+from tests.support import losses
 from tests.support.epochs import program, starts_apart, starts_in
 from tests.support.launching import Launched, launching, processes_with, rdzv
+from tests.support.losses import SIX, THREE, WAITS, end, epochs_of
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(150)]
 
-REPLACE = ("--framework", "command", "--on-node-loss", "replace")
-# All wait, but in the last epoch of a test, which ends well.
-WAITS = 'until(f"end-{epoch}")'
-THREE = [(1, 0), (1, 1), (1, 2)]
-SIX = [*THREE, (2, 0), (2, 1), (2, 2)]
-
-
-def epochs_of(starts: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Starts with their epochs numbered from 1: the registry's numbers leave some out."""
-    numbers = sorted({epoch for epoch, _ in starts})
-    return [(numbers.index(epoch) + 1, rank) for epoch, rank in starts]
+REPLACE = ("--framework", "command", *losses.REPLACE)
 
 
 def started(folder: Path, count: int) -> None:
     until(lambda: len(starts_in(folder)) >= count)
-
-
-def end(folder: Path) -> None:
-    """The programs of the newest epoch end well."""
-    (folder / f"end-{starts_in(folder)[-1].epoch}").touch()
 
 
 def kill(launched: Launched, slot: int) -> float:

@@ -11,10 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.faults.test_node_loss import epochs_of
 from tests.support.cluster import Cluster, cluster
 from tests.support.epochs import program, starts_apart, starts_in
 from tests.support.launching import RDZV, environment
+from tests.support.losses import SIX, end, epochs_of
 from tests.support.netlab import Lab
 from tests.support.waiting import until
 
@@ -34,7 +34,6 @@ while not (folder / f"end-{epoch}").exists():
     write(f"alive-{epoch}-{rank}", time.monotonic())
     time.sleep(0.02)
 """
-SIX = [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2)]
 
 
 @contextmanager
@@ -58,10 +57,6 @@ def alive_at(folder: Path, epoch: int, rank: int) -> float:
 def kinds(run: Cluster) -> list[object]:
     """What has happened to it so far."""
     return [event["kind"] for event in run.launched.events()]
-
-
-def end(folder: Path) -> None:
-    (folder / f"end-{starts_in(folder)[-1].epoch}").touch()
 
 
 def test_a_silent_host_is_replaced_once_its_fence_is_over(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tests.support.losses import (
     REPLACE,
     SOON,
     check_end,
-    end_second,
+    end,
     wait_for_first,
     wait_for_second,
     waiting,
@@ -66,7 +66,7 @@ def test_a_job_that_somebody_cancels_is_submitted_again(cluster: Slurm, tmp_path
         wait_for_second(tmp_path, lost, "scancel, submitted again")
         until(lambda: older not in cluster.jobs(), LIMIT_SECONDS)
         assert job_of(cluster, 1, 2)
-        end_second(tmp_path)
+        end(tmp_path)
         outcome = launch.finish()
     check_end(tmp_path, outcome.code, outcome.err)
     assert "slot 1 is submitted again as generation 2 (replacement 1 of 3)" in outcome.err
@@ -83,7 +83,7 @@ def test_a_standby_steps_in_for_a_job_that_slurm_preempts(cluster: Slurm, tmp_pa
         wait_for_second(tmp_path, lost, "preempted, a standby there")
         until(lambda: cluster.state_of(urgent) == "RUNNING", LIMIT_SECONDS)
         assert cluster.state_of(job_of(cluster, 0, 2)) == "PENDING"
-        end_second(tmp_path)
+        end(tmp_path)
         outcome = launch.finish()
         assert set(cluster.jobs()) == {urgent}, outcome.err
         cluster.ask("scancel", urgent)
@@ -106,7 +106,7 @@ def test_the_replacement_of_a_preempted_job_waits_for_a_node(
         cluster.ask("scancel", blocker)
         wait_for_second(tmp_path, lost, f"preempted in {partition}, another node free later")
         cluster.ask("scancel", urgent)
-        end_second(tmp_path)
+        end(tmp_path)
         outcome = launch.finish()
         until(lambda: not cluster.jobs(), LIMIT_SECONDS)
     check_end(tmp_path, outcome.code, outcome.err)
@@ -122,7 +122,7 @@ def test_a_job_whose_agent_is_killed_is_submitted_again(cluster: Slurm, tmp_path
         for agent in agents:
             agent.kill()
         wait_for_second(tmp_path, lost, "agent killed, submitted again")
-        end_second(tmp_path)
+        end(tmp_path)
         outcome = launch.finish()
     check_end(tmp_path, outcome.code, outcome.err)
     assert len(agents) == 1
@@ -142,7 +142,7 @@ def test_a_job_whose_node_falls_silent_is_submitted_again_elsewhere(
         wait_for_second(tmp_path, lost, "its node silent, submitted again")
         assert host_of(cluster, job_of(cluster, 1, 2)) != host.name
         cluster.lab.lose(host, 0)
-        end_second(tmp_path)
+        end(tmp_path)
         outcome = launch.finish()
     check_end(tmp_path, outcome.code, outcome.err)
     assert cluster.state_of(older) == "CANCELLED"

@@ -18,7 +18,7 @@ from tests.support.losses import (
     REPLACE,
     SOON,
     check_end,
-    end_second,
+    end,
     wait_for_first,
     wait_for_second,
     waiting,
@@ -61,7 +61,7 @@ def test_a_killed_session_is_submitted_again(tmp_path: Path) -> None:
         with running(made, tmp_path) as launched:
             lost = kill(made, made.hosts[1])
             wait_for_second(tmp_path, lost, "its session killed, submitted again")
-            end_second(tmp_path)
+            end(tmp_path)
             outcome = launched.finish(LIMIT_SECONDS)
         files = [name for name in made.files(made.hosts[1]) if "/ssh/" in name]
     check_end(tmp_path, outcome.code, outcome.out)
@@ -73,7 +73,7 @@ def test_a_killed_session_is_submitted_again(tmp_path: Path) -> None:
 def test_a_standby_steps_in_for_a_killed_session(tmp_path: Path) -> None:
     with served_machines(4, tmp_path) as made, running(made, tmp_path, "--standby", "1") as run:
         wait_for_second(tmp_path, kill(made, made.hosts[1]), "its session killed, a standby there")
-        end_second(tmp_path)
+        end(tmp_path)
         outcome = run.finish(LIMIT_SECONDS)
     check_end(tmp_path, outcome.code, outcome.out)
     assert "takes the place of node 1 (h1, slot 1)" in outcome.out
@@ -89,7 +89,7 @@ def test_a_standby_steps_in_for_a_host_that_nobody_reaches_any_more(tmp_path: Pa
         made.lab.lose(made.hosts[1], 100)
         wait_for_second(tmp_path, lost, "its host silent, a standby there")
         until(lambda: str(run.events()).count("its submission failed") == 3, LIMIT_SECONDS)
-        end_second(tmp_path)
+        end(tmp_path)
         outcome = run.finish(LIMIT_SECONDS)
     check_end(tmp_path, outcome.code, outcome.out)
     assert "ssh: connect to host h1 port 22" in outcome.out

@@ -12,15 +12,11 @@ on watching, with empty hands, until its orphan time-out.
 from __future__ import annotations
 
 from rendezvous.wire.reports import ExitReport
+from rendezvous.wire.watch import FENCE_MARGIN_SECONDS, FENCE_POLLS
 from worker.agent import following, reports
 from worker.agent.actions import CloseRemote, MayRun
 from worker.agent.notices import Note
 from worker.agent.state import ProgramState, Turn
-
-MARGIN_SECONDS = 2.0
-"""What is killed takes a moment to go."""
-_LEAST_POLLS = 3.0
-"""A node that hears each of its watches is never so late."""
 
 
 def go_on(turn: Turn) -> None:
@@ -75,8 +71,8 @@ def _times(turn: Turn) -> tuple[float, float] | None:
     if member is None or member.fence_timeout is None:
         return None
     fence = member.fence_timeout
-    begins = fence - turn.node.rules.grace - MARGIN_SECONDS
-    least = min(fence, _LEAST_POLLS * member.poll)  # a long grace is cut short instead
+    begins = fence - turn.node.rules.grace - FENCE_MARGIN_SECONDS
+    least = min(fence, FENCE_POLLS * member.poll)  # a long grace is cut short instead
     return member.known_at + max(begins, least), member.known_at + fence
 
 
