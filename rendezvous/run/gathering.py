@@ -122,6 +122,8 @@ def joined(run: Run, event: events.Joined, now: float) -> Outcome:
         run.command_digest = request.job.command_digest
     if request.job.command_words:
         run.command_slot = (run.other_command(slot.index) or slot).index
+    if outlives(run):  # the news may still tell whoever is in this slot to leave it
+        run.seq += 1
     stands_by = run.rules.awaits is Awaits.PROGRAMS
     if stands_by:
         slot.node.state, run.attempt.left_out[slot.index] = NodeState.STANDBY, STANDS_BY

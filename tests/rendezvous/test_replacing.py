@@ -168,6 +168,17 @@ def test_a_standby_that_is_drained_is_retired_at_once() -> None:
     assert "maintenance" in view.why_released[2]
 
 
+def test_who_comes_after_a_retired_node_is_not_told_to_leave_like_it() -> None:
+    """It reads the newest news: those that retired the other one are not."""
+    drive = elastic(2, standby=1)
+    drive.drain(2, 0.0, "maintenance")
+    told = drive.run.seq
+    assert node_view(drive.run, drive.now, 2.0).retired == [2]
+    drive.join(2, 2, outlives_nodes=True)
+    assert drive.run.seq > told
+    assert node_view(drive.run, drive.now, 2.0).retired == []
+
+
 def test_a_standby_dies_while_it_is_promoted() -> None:
     drive = elastic(4, standby=1, max_replacements=1)
     lose(drive, 2)
