@@ -291,15 +291,16 @@ class Service:
     ) -> ReportReply:
         """Take in what a node says; one that watches as well waits for news in any case."""
         self.counters["reports"] += 1
-        if isinstance(report, ExitReport):
-            age = self._clock.own_age(report.age_seconds)
-            if age != report.age_seconds:
-                report = report.model_copy(update={"age_seconds": age})
-        await self.sequencer.change_run(
-            live,
-            lambda now: decide_report(live.run, slot, incarnation, report, now),
-            may_wait=watches,
-        )
+        arrived = live.now()
+
+        def decide(now: float) -> Event | None:
+            said = report
+            if isinstance(said, ExitReport):  # it is older by what it has waited for a slow disk
+                age = self._clock.own_age(said.age_seconds + max(0.0, now - arrived))
+                said = said.model_copy(update={"age_seconds": age})
+            return decide_report(live.run, slot, incarnation, said, now)
+
+        await self.sequencer.change_run(live, decide, may_wait=watches)
         return ReportReply(seq=live.news_seq)
 
     async def take_metrics(

@@ -456,6 +456,26 @@ async def test_who_failed_first_is_known_though_the_registry_was_away(
     assert result.slot == first
 
 
+async def test_a_failure_that_waits_for_a_slow_disk_happened_before_one_that_comes_after_it(
+    served: Served,
+) -> None:
+    await served.bring_to(Phase.RUNNING, DEMO)
+    before = len(served.journal.batches)
+    served.journal.open.clear()
+    words = ProgressReport(epoch=1, words="NCCL uses sockets")
+    writes = asyncio.create_task(served.report(DEMO, 1, words))
+    await soon(lambda: len(served.journal.batches) > before)
+    first = asyncio.create_task(served.report(DEMO, 0, ExitReport(epoch=1, exit_code=87)))
+    assert await is_waiting(first)
+    served.let_pass(0.3)
+    served.journal.open.set()
+    await asyncio.gather(writes, first)
+    await served.report(DEMO, 1, ExitReport(epoch=1, exit_code=134, age_seconds=0.1))
+    result = served.host(DEMO).run.result
+    assert result is not None
+    assert result.slot == 0
+
+
 async def test_a_schedulers_queue_is_believed_in_while_its_launcher_is_heard_of(
     served: Served,
 ) -> None:
