@@ -160,7 +160,7 @@ def note_epochs(facts: Facts, run: Run, event: Event, at: float, now: float) -> 
     if isinstance(event, events.Lost) and not event.closed:
         owner = facts.owners.get((event.slot, event.incarnation))
         if owner is not None:
-            epochs.heard[event.slot, event.incarnation] = owner.door.traffic.arrived_at
+            epochs.heard[event.slot, event.incarnation] = owner.door.traffic.known_at(now)
     if isinstance(event, events.Departs):
         epochs.leaving.add((event.slot, event.incarnation))
     if run.phase is Phase.ARMING and not run.waiting_for and facts.before.waiting_for:

@@ -367,6 +367,9 @@ def _note_nodes(facts: Facts, run: Run, event: Event, now: float) -> None:
         node = run.slots[slot].node
         if node is None or node.incarnation != incarnation:
             facts.off_at.setdefault((slot, incarnation), now)
+    for slot, incarnation in facts.owners:  # of those released: another has the slot
+        if (node := run.slots[slot].node) is not None and node.incarnation > incarnation:
+            facts.off_at.setdefault((slot, incarnation), now)
     if isinstance(event, events.SlotChanged) and event.news.state in DEAD_SUBMISSIONS:
         facts.said_over.setdefault((event.slot, event.news.generation), now)
 

@@ -128,9 +128,9 @@ def a_run_that_may_go_on_does(history: History, run: Run, event: Event) -> Wrong
         return None
     if result.code != "node_lost" or not facts.epochs.gone:
         return None
-    lost = {s.index for s in run.slots if s.node is not None and s.node.state is NodeState.LOST}
     rows = facts.epochs.rows.items()
-    lost |= {slot for slot, _ in rows & facts.epochs.leaving}
+    off = {s.index for s in run.slots if s.node is not None and s.node.state is NodeState.LOST}
+    lost = off | {slot for slot, _ in rows & (facts.epochs.leaving | facts.off_at.keys())}
     return f"without {sorted(lost)}: {result.message}" if can_outlive(run, lost) else None
 
 

@@ -39,6 +39,7 @@ PROOF = b"the registry's certificate"
 _SYN_SECONDS = 1.0
 """After so long a kernel asks once more for a connection."""
 _KEEP_ALIVE_SECONDS = 60.0
+_WRITING_SECONDS = 0.5
 """So long a client keeps a connection that it does not need; the registry's server 75 s."""
 
 
@@ -108,6 +109,16 @@ class Traffic:
 
     arrived_at: float = float("-inf")
     closed_at: float = float("-inf")
+    before_at: float = float("-inf")
+    """When it read the one before the newest."""
+
+    def arrived(self, at: float) -> None:
+        self.before_at, self.arrived_at = self.arrived_at, at
+
+    def known_at(self, now: float) -> float:
+        """When the newest request was read of which a record knows that is written by now: what
+        comes while it is written, by a disk that may be slow, is too late for it."""
+        return self.arrived_at if self.arrived_at <= now - _WRITING_SECONDS else self.before_at
 
 
 class Wire:
@@ -255,7 +266,7 @@ class Network:
         self, registry: Registry, wire: Wire, request: Request, waiting: asyncio.Future[Answer]
     ) -> None:
         if "authorization" in request.headers:
-            wire.traffic.arrived_at = self._loop.time()
+            wire.traffic.arrived(self._loop.time())
         answer = await serve(registry.app, request, wire.path.peer, wire.far_end)
         if not wire.broken:  # else its client is gone, and is told nothing by it
             self._history.answered(request, answer)

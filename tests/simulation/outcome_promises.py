@@ -277,7 +277,8 @@ def what_was_ended_by_hand_is_gone(history: History, world: World) -> Wrong:
 
 
 def late_nodes_of_a_group_hear_of_the_end(history: History, world: World) -> Wrong:
-    """Nodes that come by themselves, and soon after an early end, learn how it was."""
+    """Nodes that come by themselves, and soon after an early end, learn how it was; those that come
+    back after it may not: nobody waits for them."""
     faults = world.schedule.faults
     for launcher in world.launchers:
         told, at = launcher.told, launcher.told_at
@@ -290,7 +291,8 @@ def late_nodes_of_a_group_hear_of_the_end(history: History, world: World) -> Wro
             came = process.facts.began_at[process.number] < at + _LATE_SECONDS
             of = (process.index, process.slot)
             cut = any(f.what[:3] == "cut" and of == (f.launch, f.slot) for f in faults)
-            if came and process.fault == "join_timeout" and not cut:
+            was_there = any(slot == process.slot for slot, _ in process.facts.owners)
+            if came and process.fault == "join_timeout" and not cut and not was_there:
                 return f"{process.name} does not know of {told.code}"
     return None
 

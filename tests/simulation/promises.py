@@ -69,7 +69,7 @@ def a_node_is_given_up_for_a_reason(history: History, run: Run, coming: events.L
     if process is None:
         return None
     launch, traffic, now = facts.launch, process.door.traffic, history.now()
-    silent = now - traffic.arrived_at
+    silent = now - traffic.known_at(now)
     over = (process.slot, process.generation) in facts.said_over
     if silent >= (suspect_after(launch) if over else dead_after(launch)) - 0.05:
         return None
