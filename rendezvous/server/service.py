@@ -21,6 +21,7 @@ from rendezvous.run.events import Event
 from rendezvous.run.joins import decide_join, decide_mismatch, decide_refusal, refuse_other_version
 from rendezvous.run.leases import DOUBT_SWEEPS, SWEEP_SECONDS, Key
 from rendezvous.server.access import Access
+from rendezvous.server.clock import RegistryClock
 from rendezvous.server.journal import Journal
 from rendezvous.server.live_run import LiveRun
 from rendezvous.server.options import Options
@@ -294,10 +295,7 @@ class Service:
         arrived = live.now()
 
         def decide(now: float) -> Event | None:
-            said = report
-            if isinstance(said, ExitReport):  # it is older by what it has waited for a slow disk
-                age = self._clock.own_age(said.age_seconds + max(0.0, now - arrived))
-                said = said.model_copy(update={"age_seconds": age})
+            said = _aged(report, now - arrived, self._clock)
             return decide_report(live.run, slot, incarnation, said, now)
 
         await self.sequencer.change_run(live, decide, may_wait=watches)
@@ -393,3 +391,11 @@ def _refuse_more_runs(runs: Mapping[str, LiveRun], old: LiveRun | None, most: in
 def _is_same(old: RunSpec, new: RunSpec) -> bool:
     """Whether it is the same run: its registry may have got another address since."""
     return old.model_copy(update={"registry": new.registry}) == new
+
+
+def _aged(report: Report, waited: float, clock: RegistryClock) -> Report:
+    """A report that has waited for a slow disk: it tells of what is older by that."""
+    if not isinstance(report, ExitReport):
+        return report
+    age = clock.own_age(report.age_seconds + max(0.0, waited))
+    return report.model_copy(update={"age_seconds": age})

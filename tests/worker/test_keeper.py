@@ -33,8 +33,10 @@ class Kept:
         grace: float = 10.0,
         env: dict[str, str] | None = None,
         within: Sequence[str] = (),
+        said: bytes = b"",
     ) -> None:
         self.lifeline, theirs = socket.socketpair()
+        self.lifeline.send(said)
         with theirs:
             self.process = subprocess.Popen(
                 [*within, *KEEPER, str(theirs.fileno()), str(grace), "--", *command],
@@ -68,6 +70,11 @@ class Kept:
 
 
 Keep = Callable[..., Kept]
+
+
+def may_run(seconds: float) -> bytes:
+    """What an agent says of a program that may run for so long."""
+    return keeper.fence(time.monotonic() + seconds)
 
 
 @pytest.fixture
@@ -199,7 +206,7 @@ def test_workers_whose_place_others_take_die_with_a_killed_agent(keep: Keep) -> 
     kept = keep(*TWO_THAT_IGNORE_TERM, grace=3600)
     workers = [int(kept.read_line().split()[1]) for _ in range(2)]
     kept.told()
-    kept.lifeline.send(b"F60000;")
+    kept.lifeline.send(may_run(60.0))
     with pytest.raises(subprocess.TimeoutExpired):  # it is no order to end
         kept.process.wait(0.3)
     kept.lifeline.close()
@@ -211,7 +218,7 @@ def test_an_agent_that_is_killed_while_it_stops_such_workers_ends_their_grace(ke
     kept = keep(*TWO_THAT_IGNORE_TERM, grace=3600)
     for _ in range(2):
         kept.read_line()
-    kept.lifeline.send(b"F60000;")
+    kept.lifeline.send(may_run(60.0))
     kept.lifeline.send(b"T")
     with pytest.raises(subprocess.TimeoutExpired):
         kept.process.wait(0.3)
@@ -223,12 +230,26 @@ def test_what_an_agent_that_stands_still_has_started_is_killed_in_time(keep: Kee
     """Unless it says that it may run for longer."""
     kept = keep(*TWO_THAT_IGNORE_TERM, grace=3600)
     workers = [int(kept.read_line().split()[1]) for _ in range(2)]
-    kept.lifeline.send(b"F400;F600;")
+    kept.lifeline.send(may_run(0.4) + may_run(0.6))
     with pytest.raises(subprocess.TimeoutExpired):
         kept.process.wait(0.5)
-    kept.lifeline.send(b"F700;")
+    kept.lifeline.send(may_run(0.7))
     with pytest.raises(subprocess.TimeoutExpired):
         kept.process.wait(0.5)
+    assert kept.process.wait(30) == 137
+    assert all(map(is_gone, workers))
+
+
+def test_what_an_agent_that_stood_still_starts_too_late_is_not_started(keep: Keep) -> None:
+    kept = keep("echo", "runs", said=may_run(-0.01))
+    code, out, err = kept.result()
+    assert (code, out, kept.told()) == (137, "", [])
+    assert err == "rdzv: 'echo' is not started: another node may have this one's place\n"
+
+
+def test_what_may_run_is_known_from_the_first(keep: Keep) -> None:
+    kept = keep(*TWO_THAT_IGNORE_TERM, grace=3600, said=may_run(0.5))
+    workers = [int(kept.read_line().split()[1]) for _ in range(2)]
     assert kept.process.wait(30) == 137
     assert all(map(is_gone, workers))
 
@@ -237,7 +258,7 @@ def test_a_grace_ends_with_the_time_that_is_left(keep: Keep) -> None:
     kept = keep(*TWO_THAT_IGNORE_TERM, grace=3600)
     for _ in range(2):
         kept.read_line()
-    kept.lifeline.send(b"F500;T")
+    kept.lifeline.send(may_run(0.5) + b"T")
     assert kept.process.wait(30) == 143
 
 

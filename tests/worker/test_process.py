@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -146,11 +147,25 @@ async def test_kill_now_cuts_the_grace_of_a_stop_short(start: Start) -> None:
 async def test_what_may_run_for_so_long_goes_on_and_is_stopped_as_any(start: Start) -> None:
     output = Recording()
     program = await start(*TWO_THAT_IGNORE_TERM, grace=0.3, output=output)
-    program.may_run(60)
+    program.may_run(time.monotonic() + 60)
     await soon(lambda: len(output.pids()) == 2)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(program.wait(), 0.3)
     assert (await program.stop()).exit_code == 143
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(60.0, b"runs\n"), (-0.01, b"")])
+async def test_what_would_start_too_late_is_not_started(seconds: float, said: bytes) -> None:
+    output = Recording()
+    program = await Program.start(
+        ["echo", "runs"],
+        os.environ,
+        grace_seconds=5.0,
+        output=output,
+        until=time.monotonic() + seconds,
+    )
+    ending = await program.wait()
+    assert (ending.exit_code, output.of("stdout")) == (0 if said else 137, said)
 
 
 async def test_a_keeper_that_somebody_stopped_still_stops_its_program(start: Start) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import os
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -30,7 +31,6 @@ from rendezvous.wire.relay import (
 from tests.support.waiting import soon
 from tests.worker.test_hosts_plan import row, table
 from worker.program.local_socket import Caller, Request
-from worker.program.process import Program
 from worker.rsh import remote
 from worker.rsh.remote import RemoteCommands
 from worker.rsh.served import Served, ServedShell
@@ -187,18 +187,16 @@ async def test_a_command_runs_on_its_host_and_ends_as_a_shell_does(
     assert told.told[-1] == {"exit": code}
 
 
-@pytest.mark.parametrize("left", [None, 7.5])
+@pytest.mark.parametrize(("left", "code"), [(None, 3), (60.0, 3), (-0.01, 137)])
 async def test_a_command_of_a_node_that_may_be_replaced_has_as_long_as_its_node(
-    left: float | None, monkeypatch: pytest.MonkeyPatch
+    left: float | None, code: int
 ) -> None:
-    told: list[float] = []
-    monkeypatch.setattr(Program, "may_run", lambda _, seconds: told.append(seconds))
     frames: list[CommandFrame] = []
-    may_run = (lambda: left) if left else None
-    shell = ServedShell("node 0", {"PATH": os.environ["PATH"]}, 5.0, may_run=may_run)
+    until = None if left is None else time.monotonic() + left
+    shell = ServedShell("node 0", {"PATH": os.environ["PATH"]}, 5.0, until=lambda: until)
     await Served(1, frames.append).run(b"exit 3", shell)
     assert isinstance(frames[-1], CommandExit)
-    assert (frames[-1].code, told) == (3, [left] * (left is not None))
+    assert frames[-1].code == code
 
 
 @pytest.mark.parametrize("text", ["two\n'lines' \udcff\udc80 [x] $5 `", "x" * 60_000], ids=[0, 1])

@@ -327,10 +327,10 @@ class ShowDeparture:
 
 @frozen
 class MayRun:
-    """What runs here may do so for this long, unless that is said again: what keeps it kills it
-    then, also where this agent stands still."""
+    """What runs here, and what is begun here, may run until then (monotonic seconds), unless that
+    is said again: what keeps it kills it then, also where this agent stands still."""
 
-    seconds: float
+    until: float
 
 
 @frozen

@@ -283,6 +283,7 @@ def _go(turn: Turn, view: NodeView) -> None:
     if fencing.is_too_late(turn):
         fencing.not_begun(turn, view.epoch)
         return
+    fencing.allow(turn)
     table, contract = agreed.table, agreed.contract
     if turn.node.rules.remote:
         turn.do(do.OpenRemote(table, agreed.digest, contract))

@@ -85,6 +85,7 @@ class EarlyTorchrun:
         *,
         output: Output,
         ranks: RankStreams | None = None,
+        until: float | None = None,
     ) -> Program | None:
         """Make a program of it, called like this; None where it does not fit, and it is ended."""
         self._wanted = False  # a disk that hangs is not waited for
@@ -100,6 +101,8 @@ class EarlyTorchrun:
         program = Program.of(
             kept, env, grace_seconds=self._grace_seconds, output=output, ranks=ranks
         )
+        if until is not None:
+            program.may_run(until)
         assert kept.process.stdin is not None
         kept.process.stdin.write(order)
         kept.process.stdin.close()

@@ -99,8 +99,8 @@ class RunningProgram(Protocol):
     def kill_now(self) -> None:
         """End it at once."""
 
-    def may_run(self, seconds: float) -> None:
-        """For so long, unless that is said again."""
+    def may_run(self, until: float) -> None:
+        """Until then, unless that is said again."""
 
 
 class EarlyProgram(Protocol):
@@ -116,6 +116,7 @@ class EarlyProgram(Protocol):
         *,
         output: Output,
         ranks: RankStreams | None = None,
+        until: float | None = None,
     ) -> RunningProgram | None:
         """Make a program of it, if it fits."""
 

@@ -34,11 +34,16 @@ def go_on(turn: Turn) -> None:
         following.kill_all(turn)
 
 
+def allow(turn: Turn) -> None:
+    """A program begins: what keeps it knows from the first until when it may run."""
+    if (times := _times(turn)) is not None:
+        turn.do(MayRun(times[1]))
+
+
 def renew(turn: Turn) -> None:
-    """The registry was heard of, or a program runs now: what keeps it knows until when it may."""
-    times, program = _times(turn), _running(turn)
-    if times is not None and program is not None and program.started_at is not None:
-        turn.do(MayRun(times[1] - turn.now))
+    """The registry was heard of: what runs here may run for longer."""
+    if _running(turn) is not None:
+        allow(turn)
 
 
 def due(turn: Turn) -> list[float]:

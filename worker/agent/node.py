@@ -64,7 +64,6 @@ def step(node: Node, said: inputs.Input, now: float) -> tuple[Node, tuple[do.Act
             departing.came(turn, said)
         case inputs.Started():
             following.started(turn, said.number)
-            fencing.renew(turn)
         case inputs.ProgramSeen():
             following.seen(turn, said)
         case inputs.RanksSampled():

@@ -74,6 +74,7 @@ class Running:
         self._rank_logs: RankLogs | None = None
         self._places = log_places(asked, spec, environment.environ)
         self._program: RunningProgram | None = None
+        self.until: float | None = None
         self._nccl: NetworkLog | None = None
         self._enough = asyncio.Event()
         self._stopping: asyncio.Task[object] | None = None
@@ -117,20 +118,21 @@ class Running:
 
     async def _run_program(self) -> inputs.Input:
         number, contract = self._asked.number, self._asked.contract
-        settings = self._spec.settings
         self._sink = await self._open_sink()
         environ = contract.environment(self._environment.environ)
         self._ranks = await self._open_rank_streams()
         if self._log and self._ranks is not None:
             self._rank_logs = self._places.keep_ranks(self._sink)
         output = self._rank_logs or self._sink
-        takes: dict[str, Any] = {"output": output, "ranks": self._ranks}
+        takes: dict[str, Any] = {"output": output, "ranks": self._ranks, "until": self.until}
         program = await self._early.start(contract.argv, environ, **takes)
         if program is None:
             program = await self._environment.start(
-                contract.argv, environ, grace_seconds=settings.grace, **takes
+                contract.argv, environ, grace_seconds=self._spec.settings.grace, **takes
             )
         self._program = program
+        if self.until not in (None, takes["until"]):  # it changed while it was started
+            program.may_run(self.until)
         program.changed = self._changed
         self._feed(inputs.Started(number))
         self._looks.begin(program.main_pid)
@@ -300,11 +302,11 @@ class Running:
             stop = self._program.stop(ends_itself=ends_itself)
             self._stopping = asyncio.create_task(stop)
 
-    def may_run(self, seconds: float) -> None:
-        """Have it killed after so long, whatever becomes of this agent, unless that is said
-        again."""
+    def may_run(self, until: float) -> None:
+        """Have it killed then, whatever becomes of this agent, unless that is said again."""
+        self.until = until
         if self._program is not None:
-            self._program.may_run(seconds)
+            self._program.may_run(until)
 
     def kill(self) -> None:
         """End it at once, also within its grace."""

@@ -42,21 +42,21 @@ logger = logging.getLogger("worker.agent")
 _HEAR_SECONDS = 1.0
 
 
-class _TimeLeft:
-    """For how long what runs here may do so, unless more is allowed."""
+class _Until:
+    """Until when what runs here, and what begins here, may run."""
 
     def __init__(self) -> None:
-        self._until = 0.0
+        self._at: float | None = None
 
-    def allow(self, seconds: float, *runs: Running | RemoteCommands) -> None:
-        """So long, from now on."""
-        self._until = asyncio.get_running_loop().time() + seconds
+    def get(self) -> float | None:
+        """The time; None: for ever."""
+        return self._at
+
+    def allow(self, at: float, *runs: Running | RemoteCommands) -> None:
+        """Until then, and no longer."""
+        self._at = at
         for one in runs:
-            one.may_run(seconds)
-
-    def seconds(self) -> float:
-        """What is left of it."""
-        return max(0.0, self._until - asyncio.get_running_loop().time())
+            one.may_run(at)
 
 
 class NodeShell:
@@ -72,7 +72,7 @@ class NodeShell:
         self, spec: NodeSpec, environment: AgentEnvironment, client: RegistryClient
     ) -> None:
         join = spec.join
-        self._time_left = _TimeLeft()
+        self._until = _Until()
         self._spec = spec
         self._environment = environment
         self._client = client
@@ -169,8 +169,8 @@ class NodeShell:
                 self._begin_beside("sending output to a reader", self._views.serve(action))
             case do.SendMetrics():
                 self._begin_beside("sending metrics", self._metrics.send(nodes=action.nodes))
-            case do.MayRun(seconds=seconds):
-                self._time_left.allow(seconds, *self._running.values(), self._remote)
+            case do.MayRun(until=until):
+                self._until.allow(until, *self._running.values(), self._remote)
             case do.Stop() | do.Kill() | do.PassSignal() | do.ShowDeparture() | do.LookAtProgram():
                 self._act_on_program(action)
             case do.End():
@@ -197,8 +197,7 @@ class NodeShell:
         row = self._spec.row(asked.table)
         environ = asked.contract.served_environment(self._environment.environ)
         grace = self._spec.settings.grace
-        may_run = self._time_left.seconds if asked.table.generations is not None else None
-        shell = ServedShell(f"node {row.rank} ({row.hostname})", environ, grace, may_run)
+        shell = ServedShell(f"node {row.rank} ({row.hostname})", environ, grace, self._until.get)
         if self._remote_work is not None:  # those of an epoch that is over
             self._remote = RemoteCommands(self._client, self._spec.join, allowed=True)
         self._remote.begin(asked.table, asked.digest, shell)
@@ -281,6 +280,7 @@ class NodeShell:
                 return await self._arm(asked)
             case do.Start():
                 running = Running(asked, spec, environment, self._early, self.feed, self._say)
+                running.until = self._until.get()
                 self._running = {asked.number: running}  # the one before is over
                 self._metrics.begin()  # the steps of an epoch before are not its own
                 return await running.run(lambda: self._metrics.step)

@@ -14,12 +14,13 @@ Each process is told once to end, by the keeper or by its own launcher: see `tel
 LIFELINE is the number of an open socket to the agent. The agent says `T` (end everything: SIGTERM,
 GRACE seconds, SIGKILL), `L` (the same of a program that is ending its processes already: without
 SIGTERM) or `K` (SIGKILL at once); its end of file, which is also what remains of a killed agent,
-means `T`. `FMILLISECONDS;` says that another node may take this one's place: all is killed after
-that time unless it is said again, as the agent may stand still, and the end of file means `K`. The
-keeper says `started PID` and `ended CODE` (negative: by that signal), a line each. What the program
-leaves behind when it ends by itself is ended like that as well. Where the program itself ended
-well, it has a moment to end by itself, and the keeper names what is still there: `left COUNT`, and
-for the first few `child PID SECONDS COMMAND`.
+means `T`. `FMILLISECONDS;` says that another node may take this one's place: all is killed at that
+time of the monotonic clock unless another is said, as the agent may stand still, and the end of
+file means `K`; nothing is started where that time is over at the start. The keeper says `started
+PID` and `ended CODE` (negative: by that signal), a line each. What the program leaves behind when
+it ends by itself is ended like that as well. Where the program itself ended well, it has a moment
+to end by itself, and the keeper names what is still there: `left COUNT`, and for the first few
+`child PID SECONDS COMMAND`.
 
 It is run by its path in a bare interpreter, so it imports nothing but the standard library and the
 two modules beside it that say the same of themselves.
@@ -91,6 +92,11 @@ def prctl(option: int, value: int) -> None:
         raise OSError(number, os.strerror(number))
 
 
+def fence(until: float) -> bytes:
+    """What the agent says of a program that may run until then."""
+    return b"F%d;" % round(until * 1000)
+
+
 class Keeper:
     """One program and all that comes of it."""
 
@@ -110,6 +116,10 @@ class Keeper:
     def run(self, command: list[str]) -> int:
         """Start the program, wait, end what is left; its exit code, 128 + n for signal n."""
         self._prepare()
+        self._read_lifeline()
+        if self._is_over():
+            complain(f"{command[0]!r} is not started: another node may have this one's place")
+            return 128 + signal.SIGKILL
         try:
             self._main = start(command)
         except OSError as error:
@@ -147,10 +157,13 @@ class Keeper:
             seconds = left if seconds is None else min(left, seconds)
         self._poll.poll(None if seconds is None else max(0.0, seconds) * 1000)
         self._read_lifeline()
-        if self._fence is not None and time.monotonic() >= self._fence:
+        if self._is_over():
             self._told_to_stop = self._told_to_kill = True
         self._forward_signals()
         self._reap()
+
+    def _is_over(self) -> bool:
+        return self._fence is not None and time.monotonic() >= self._fence
 
     def _read_lifeline(self) -> None:
         if self._lifeline < 0:
@@ -163,7 +176,7 @@ class Keeper:
             told = b""
         fences, orders = _FENCE.findall(told), _FENCE.sub(b"", told)
         if fences:
-            self._fence = time.monotonic() + int(fences[-1]) / 1000
+            self._fence = int(fences[-1]) / 1000
         self._told_to_stop |= bool(orders) or not told
         self._told_to_kill |= b"K" in orders or (self._fence is not None and not told)
         self._ends_itself |= b"L" in orders

@@ -90,6 +90,7 @@ class Program:
         grace_seconds: float,
         output: Output,
         ranks: RankStreams | None = None,
+        until: float | None = None,
     ) -> Program:
         """Start `argv` with exactly this environment, found on its PATH; its input is empty.
 
@@ -100,12 +101,13 @@ class Program:
             grace_seconds: Between SIGTERM and SIGKILL, for whatever has to be ended.
             output: Called from a thread.
             ranks: Streams of their own for its ranks, if there are any.
+            until: See `may_run`; who comes too late starts nothing.
 
         Raises:
             UsageError: An argument cannot be.
             RunError: This machine cannot start one more process.
         """
-        kept = await start_keeper(argv, env, grace_seconds, ranks=ranks)
+        kept = await start_keeper(argv, env, grace_seconds, ranks=ranks, until=until)
         return cls.of(kept, env, grace_seconds=grace_seconds, output=output, ranks=ranks)
 
     @classmethod
@@ -124,13 +126,18 @@ class Program:
 
     @classmethod
     async def start_unread(
-        cls, argv: Sequence[str], env: Mapping[str, str], *, grace_seconds: float
+        cls,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        grace_seconds: float,
+        until: float | None = None,
     ) -> tuple[Program, dict[int, Stream]]:
         """As `start`, with pipes that the caller reads to their end; the file descriptors are its.
 
         Nobody watches the program's children, and its end does not wait for its output.
         """
-        kept = await start_keeper(argv, env, grace_seconds)
+        kept = await start_keeper(argv, env, grace_seconds, until=until)
         return cls(kept.process, kept.lifeline, None, grace_seconds), kept.streams
 
     @property
@@ -188,11 +195,11 @@ class Program:
         """SIGKILL to everything; also while a `stop` is in its grace."""
         self._tell(b"K")
 
-    def may_run(self, seconds: float) -> None:
-        """For so long, unless that is said again: also where this process stands still. Where it is
-        killed, all of it is killed at once: it has no grace then."""
+    def may_run(self, until: float) -> None:
+        """Until then (`time.monotonic`), unless that is said again: also where this process stands
+        still. Where that is killed, all of it is killed at once: it has no grace then."""
         with contextlib.suppress(OSError):
-            self._lifeline.send(b"F%d;" % max(0, round(seconds * 1000)))
+            self._lifeline.send(keeper.fence(until))
 
     def _tell(self, word: bytes) -> None:
         if not self._stopped:
@@ -275,11 +282,14 @@ async def start_keeper(
     *,
     stdin: int = asyncio.subprocess.DEVNULL,
     ranks: RankStreams | None = None,
+    until: float | None = None,
 ) -> Kept:
     """Start a program below a keeper. Raises UsageError and RunError, as `Program.start`."""
     ours, theirs = socket.socketpair()
     with contextlib.ExitStack() as undo, theirs:
         undo.callback(ours.close)
+        if until is not None:
+            ours.send(keeper.fence(until))
         pipes = [os.pipe(), os.pipe()]
         for reader, _ in pipes:
             undo.callback(os.close, reader)

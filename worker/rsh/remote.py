@@ -87,10 +87,10 @@ class RemoteCommands:
         for task in self._tasks:
             task.cancel()
 
-    def may_run(self, seconds: float) -> None:
-        """So long may go on what runs for others, unless that is said again."""
+    def may_run(self, until: float) -> None:
+        """Until then may go on what runs for others, unless that is said again."""
         for served in self._served.values():
-            served.may_run(seconds)
+            served.may_run(until)
 
     def kill_now(self) -> None:
         """End what runs for others at once, also within its grace."""

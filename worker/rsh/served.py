@@ -31,14 +31,14 @@ NOT_RUN = 255
 class ServedShell:
     """What a node's commands are run with: its own environment, as its program has it.
 
-    `node` is how the node is named in sentences; `may_run`: for how long a command may run, unless
-    that is said again.
+    `node` is how the node is named in sentences; `until` says until when a command may run that
+    starts now (monotonic seconds), unless that is said again; None: for ever.
     """
 
     node: str
     environ: Mapping[str, str]
     grace_seconds: float
-    may_run: Callable[[], float] | None = None
+    until: Callable[[], float | None] = lambda: None
 
 
 class Served:
@@ -78,11 +78,9 @@ class Served:
 
     async def _run(self, argv: list[str], shell: ServedShell) -> int:
         program, pipes = await Program.start_unread(
-            argv, shell.environ, grace_seconds=shell.grace_seconds
+            argv, shell.environ, grace_seconds=shell.grace_seconds, until=shell.until()
         )
         self._program = program
-        if shell.may_run is not None:
-            program.may_run(shell.may_run())
         async with contextlib.AsyncExitStack() as stack:
             outputs = [
                 (stream, await stack.enter_async_context(_reading(fd)))
@@ -133,10 +131,10 @@ class Served:
             self._untaken.clear()
         self._check_room()
 
-    def may_run(self, seconds: float) -> None:
-        """For so long, unless that is said again."""
+    def may_run(self, until: float) -> None:
+        """Until then, unless that is said again."""
         if self._program is not None:
-            self._program.may_run(seconds)
+            self._program.may_run(until)
 
     def tell_again(self) -> None:
         """Frames may have been lost: tell what the caller has not acknowledged.

@@ -186,6 +186,16 @@ async def test_its_command_shows_the_users_words_and_a_stop_ends_it(world: World
     assert is_gone(pid)
 
 
+async def test_one_that_would_begin_too_late_does_not(world: World) -> None:
+    early = await world.early("train.py")
+    until = time.monotonic() - 0.01
+    argv = ["torchrun", "waits"]
+    program = await early.start(argv, world.env(), output=world.output, until=until)
+    assert program is not None
+    assert (await program.wait()).exit_code == 137
+    assert world.output.pids() == []
+
+
 async def test_one_that_nobody_wants_is_gone_at_once(world: World) -> None:
     world.module.write_text("import time\ntime.sleep(60)\n")  # a long import
     early = await world.early("train.py")

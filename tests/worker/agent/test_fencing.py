@@ -67,9 +67,9 @@ NEWS = m.go(restarts=FACTS)
         ("running", [m.at(300.0), LATE], "REGISTRY_SILENT Watch(4) FENCED Stop FENCE_OVER Kill"),
         # What is being started ends as soon as it runs.
         ("starting", [CUT], "FENCED due:60"),
-        ("starting", [CUT, m.started()], "Stop MayRun due:60"),
+        ("starting", [CUT, m.started()], "Stop due:60"),
         ("starting", [CUT, m.after(12.0)], "FENCE_OVER"),
-        ("starting", [WAKES, m.started()], "Kill Stop MayRun"),
+        ("starting", [WAKES, m.started()], "Kill Stop"),
         # What runs here for other nodes ends as well, and so does a node that only serves.
         ("serving", [CUT], "FENCED Stop CloseRemote due:60"),
         ("serving", [CUT, GONE], "due:60"),
@@ -98,6 +98,17 @@ NEWS = m.go(restarts=FACTS)
 def test_a_program_ends_before_the_fence_is_over(begin: str, steps: list[Any], does: str) -> None:
     said = outcome(begin, *steps, fence=FENCE)
     assert said.replace(" Drop:Watch", "").replace("Drop:Watch ", "") == does
+
+
+def test_what_keeps_a_program_knows_from_the_first_until_when_it_may_run() -> None:
+    drive = to("armed", fence=FENCE)
+    drive.at(7.0)
+    drive.view(Phase.ARMING)
+    drive.at(9.0)
+    actions = drive.go(restarts=FACTS)
+    allowed = [action for action in actions if isinstance(action, do.MayRun | do.Start)]
+    assert [type(action) for action in allowed] == [do.MayRun, do.Start]
+    assert allowed[0] == do.MayRun(7.0 + FENCE)
 
 
 @pytest.mark.parametrize("begin", ["running", "serving"])
@@ -242,7 +253,7 @@ def test_its_end_is_told_once_the_registry_is_back_and_the_next_program_starts()
     drive.arm(SECOND, restarts=FACTS)
     assert told(drive.readied()) == [AckReport(epoch=2, digest=SECOND.digest())]
     TAKEN(drive)
-    assert in_words(drive.go(SECOND, restarts=FACTS)) == "Watch STARTS Start"
+    assert in_words(drive.go(SECOND, restarts=FACTS)) == "Watch MayRun STARTS Start"
     drive.started()
     assert drive.node.program is not None
     assert not drive.node.program.fenced
@@ -271,7 +282,7 @@ def test_a_go_that_was_too_long_on_its_way_starts_nothing(now: float, starts: bo
     drive.at(now)
     does = in_words(drive.go(restarts=FACTS)).removeprefix("RUN_WAITS ")
     if starts:
-        assert does == "Watch SendMetrics STARTS Start"
+        assert does == "Watch MayRun SendMetrics STARTS Start"
         return
     assert does == "Watch FENCED Tell:Exit(0,stopped,fenced)"
     assert (drive.all(do.Start), drive.due) == ([], None)
@@ -280,7 +291,7 @@ def test_a_go_that_was_too_long_on_its_way_starts_nothing(now: float, starts: bo
     assert in_words(drive.arm(SECOND, restarts=FACTS)) == "Watch Arm"
     drive.readied(PROGRAM)
     TAKEN(drive)
-    assert in_words(drive.go(SECOND, restarts=FACTS)) == "Watch SendMetrics STARTS Start"
+    assert in_words(drive.go(SECOND, restarts=FACTS)) == "Watch MayRun SendMetrics STARTS Start"
 
 
 def test_a_go_that_comes_late_on_a_watch_that_was_just_sent_starts_the_program() -> None:

@@ -71,8 +71,8 @@ class Program:
         self._over.set()
         return ENDING
 
-    def may_run(self, seconds: float) -> None:
-        self.told.append("may run")
+    def may_run(self, until: float) -> None:
+        self.told.append(("until", until))
 
     def kill_now(self) -> None:
         self.told.append("kill")
@@ -117,6 +117,7 @@ class Bench:
         sealed: The table of a program that starts again; None: it is the node's first.
         progress_file: Where the program keeps the step of its last checkpoint.
         step: The highest step that its metrics have told.
+        until: Until when it may run, as was known at the start.
     """
 
     def __init__(
@@ -127,6 +128,7 @@ class Bench:
         sealed: EndpointTable | None = None,
         progress_file: Path | None = None,
         step: Callable[[], int | None] = lambda: None,
+        until: float | None = None,
         **changes: Any,
     ) -> None:
         self.fed: list[inputs.Input] = []
@@ -135,6 +137,7 @@ class Bench:
         self._step = step
 
         async def start(*args: Any, **options: Any) -> Program:
+            self.program.told += [("until", options["until"])] * (until is not None)
             await asyncio.sleep(0.5)
             return self.program
 
@@ -159,7 +162,9 @@ class Bench:
         )
         spec = NodeSpec(settings, join(), ["train"], False)
         asked = Start(7, sealed or table(), contract, again=sealed is not None)
-        self.running = Running(asked, spec, environment, early, self.fed.append, self.said.append)
+        feed, say = self.fed.append, self.said.append
+        self.running = Running(asked, spec, environment, early, feed, say)
+        self.running.until = until
 
     def lives(self, steps: Callable[[], Any] | None = None, after: float = 1.0) -> inputs.Input:
         """What the `Start` is answered with; `steps` happen meanwhile, or it is stopped."""
@@ -189,15 +194,27 @@ def test_it_runs_is_seen_at_once_is_stopped_once_and_is_gone_with_its_last_words
     assert (bench.fed, bench.program.told, bench.notes) == (SEEN, ["stop"], [])
 
 
-def test_what_keeps_a_program_is_told_for_how_long_it_may_run() -> None:
-    bench = Bench()
+@pytest.mark.parametrize(
+    ("until", "after", "told"),
+    [
+        (None, 1.0, [("until", 12.0)]),
+        (9.0, 1.0, [("until", 9.0), ("until", 12.0)]),
+        (9.0, 0.2, [("until", 9.0), ("until", 12.0)]),  # while it is started
+        (12.0, 0.2, [("until", 12.0)]),
+    ],
+)
+def test_what_keeps_a_program_is_told_until_when_it_may_run(
+    until: float | None, after: float, told: list[object]
+) -> None:
+    bench = Bench(until=until)
 
-    def steps() -> None:
+    async def steps() -> None:
         bench.running.may_run(12.0)
+        await asyncio.sleep(1.0)
         bench.running.stop(ends_itself=False)
 
-    assert isinstance(bench.lives(steps), inputs.ProgramGone)
-    assert bench.program.told == ["may run", "stop"]
+    assert isinstance(bench.lives(lambda: asyncio.create_task(steps()), after), inputs.ProgramGone)
+    assert bench.program.told == [*told, "stop"]
 
 
 def test_what_its_ranks_have_printed_last_is_known_by_global_rank_also_once_it_is_gone() -> None:
