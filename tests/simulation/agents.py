@@ -37,7 +37,7 @@ from tests.simulation.epochs import Life
 from tests.simulation.history import Facts, Failure
 from tests.simulation.leaving import Going, awaits_notice
 from tests.simulation.network import BESIDE, LOOPBACK, OTHER_HOST
-from tests.simulation.program import SimulatedProgram, draw_course
+from tests.simulation.program import NotStarted, SimulatedProgram, draw_course
 from tests.support.virtual_time import Machine, forever
 from worker.agent import AgentEnvironment, take_part
 from worker.probe.packets import Identity
@@ -323,6 +323,8 @@ class Process:
             self.stands_by = by
         goes = view.phase is Phase.RUNNING and not view.stop and not self.released
         goes &= not by and (not self.lives or self.lives[-1].epoch < view.epoch)
+        late = self.heard_at - self.door.traffic.arrived_at > self.launch.fence
+        goes &= not (late and self.launch.outlives_nodes)  # its time was over before it began
         if self.serves and goes and not self.signal_told:
             self._note_start()
 
@@ -459,12 +461,20 @@ class Process:
         return pairs
 
     async def _start(
-        self, argv: Sequence[str], env: Mapping[str, str], *, grace_seconds: float, **_: Any
-    ) -> SimulatedProgram:
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        grace_seconds: float,
+        until: float | None,
+        **_: Any,
+    ) -> SimulatedProgram | NotStarted:
         if (late := self.world.marked("slow start", self)) is not None:
             await asyncio.sleep(late.seconds)
         await asyncio.sleep(0.01)
         self.doors.check_start()
+        if until is not None and self.world.loop.time() >= until:
+            return NotStarted(self.world.loop.time())
         self._note_start()
         start = len({digest for _, _, digest in self.facts.starts}) - 1
         seconds, code = self.launch.program_of(start, self.slot)

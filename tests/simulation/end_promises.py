@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 from typing import TYPE_CHECKING
 
 from rendezvous.run.state import Run
@@ -171,11 +172,15 @@ def a_dead_node_is_missed(history: History, world: World) -> Wrong:
 
 
 def the_scheduler_hastens_a_loss(history: History, world: World) -> Wrong:
-    """A node whose worker run is over, as its scheduler says, is lost once it is suspect."""
+    """A node whose worker run is over, as its scheduler says, is lost once it is suspect.
+
+    If its program has not ended: nobody waits for it otherwise.
+    """
     for facts, key, owner, gone, missed in _gone(history):
         said = facts.said_over.get((key[0], owner.generation))
         others = [o.gone for o in facts.owners.values() if o is not owner and o.gone]
-        if said is None or key in facts.exit_codes or sum(one.silent for one in others) >= 2:
+        had_ended = facts.exited_at.get(key, -inf) >= (owner.started_at or 0.0)
+        if said is None or had_ended or sum(one.silent for one in others) >= 2:
             continue
         if missed > max(said, gone.at + suspect_after(facts.launch)) + SWEEP + 0.1:
             return f"{owner.name}: {said:.2f}, gone {gone.at:.2f}, missed {missed:.2f}"

@@ -173,6 +173,7 @@ class Facts:
     finished: float | None = None
     lost_at: list[float] = field(default_factory=list)
     off_at: dict[tuple[int, int], float] = field(default_factory=dict)
+    exited_at: dict[tuple[int, int], float] = field(default_factory=dict)
     said_over: dict[tuple[int, int], float] = field(default_factory=dict)
     reported: set[tuple[Any, ...]] = field(default_factory=set)
     failed_generations: dict[int, set[int]] = field(default_factory=dict)
@@ -361,6 +362,7 @@ def _note_nodes(facts: Facts, run: Run, event: Event, now: float) -> None:
         facts.off_at.setdefault((event.slot, event.incarnation), now)
     if isinstance(event, events.Exited):
         facts.exit_codes.setdefault((event.slot, event.incarnation), event.report.exit_code)
+        facts.exited_at[event.slot, event.incarnation] = now
     if isinstance(event, events.Exited) and facts.before.phase is not Phase.RUNNING:
         facts.off_at.setdefault((event.slot, event.incarnation), now)
     for slot, (incarnation, _) in facts.before.nodes.items():

@@ -277,8 +277,10 @@ def what_was_ended_by_hand_is_gone(history: History, world: World) -> Wrong:
 
 
 def late_nodes_of_a_group_hear_of_the_end(history: History, world: World) -> Wrong:
-    """Nodes that come by themselves, and soon after an early end, learn how it was; those that come
-    back after it may not: nobody waits for them."""
+    """Nodes that come by themselves, and soon after an early end, learn how it was.
+
+    Those that come back after it may not: nobody waits for them.
+    """
     faults = world.schedule.faults
     for launcher in world.launchers:
         told, at = launcher.told, launcher.told_at

@@ -152,7 +152,7 @@ class SimulatedProgram:
                 self._later(seconds, self._main_ends, _KILLED if dies else told)
         return await self.wait()
 
-    def may_run(self, seconds: float) -> None:
+    def may_run(self, until: float) -> None:
         """These machines stand still, and die, as a whole."""
 
     def kill_now(self) -> None:
@@ -161,6 +161,33 @@ class SimulatedProgram:
         self._leftover = 0.0
         self._later(0.01, self._main_ends, _KILLED)
         self._later(0.02, self._all_ended)
+
+
+class NotStarted:
+    """What its keeper does not start, as it comes too late: it is gone at once."""
+
+    family = Family()
+    main_ended: tuple[int, float] | None = None
+    main_pid: int | None = None
+
+    def __init__(self, now: float) -> None:
+        self.changed: Callable[[], None] = lambda: None
+        self._ending = Ending(_KILLED, now)
+
+    def signal(self, number: int) -> None:
+        """Nothing runs."""
+
+    async def wait(self) -> Ending:
+        return self._ending
+
+    async def stop(self, *, ends_itself: bool = False) -> Ending:
+        return self._ending
+
+    def kill_now(self) -> None:
+        """Nothing runs."""
+
+    def may_run(self, until: float) -> None:
+        """It is too late for that."""
 
 
 def draw_course(draw: random.Random, seconds: float, code: int, ranks: int) -> Course:
