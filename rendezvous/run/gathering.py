@@ -87,12 +87,14 @@ def _is_untold(slot: Slot, news: SlotNews) -> bool:
 
 def _submission_died(run: Run, slot: Slot, news: SlotNews, now: float) -> str | None:
     """What follows from it, in words; None when nothing does (any more)."""
+    if slot.wanted > news.generation:  # its node may be there still, or have left
+        return None
     if slot.node is not None and slot.node.state is not NodeState.RELEASED:
         if not (run.rules.is_forming and worker_run_is_over(slot)):
             return None
         why, code = words_of_end(news.detail), cause_of(slot, Cause.NODE_LOST)
         return before_go_failed(run, slot, why, code, now)
-    if slot.given_up or slot.wanted > news.generation:
+    if slot.given_up:
         return None
     how = "worker run ended before it joined" if slot.handle else "submission failed"
     why = f"its {how}: {news.detail}" if news.detail else f"its {how}"

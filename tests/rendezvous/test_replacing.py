@@ -586,6 +586,22 @@ def test_a_node_that_gave_notice_is_replaced_before_it_goes() -> None:
     assert "leaves the run: drained: spot" in drive.run.starts.ended[-1].message
 
 
+def test_the_end_of_a_worker_run_that_is_replaced_already_is_no_failure() -> None:
+    """Its launcher says late that the node has left, as it was told to."""
+    drive = elastic(3, max_replacements=1)
+    drive.news(1, SlotState.RUNNING)
+    drive.drain(1, 60.0, "spot")
+    drive.wait(46)
+    stopped(drive, 0, 1, 2)
+    assert phase(drive) is Phase.GATHERING
+    assert drive.slot(1).wanted == 2
+    drive.report(1, LeaveReport())
+    words = drive.news(1, SlotState.ENDED, detail="exit code 0")
+    assert words == "slot 1, generation 1: ended (exit code 0)"
+    assert phase(drive) is Phase.GATHERING
+    assert drive.slot(1).wanted == 2
+
+
 def test_a_local_slot_0_ends_the_run() -> None:
     drive = elastic(3, standby=1)
     lose(drive, 0)
