@@ -190,6 +190,8 @@ def _is_doubtful(facts: Facts, failure: Failure) -> bool:
         return True
     if owner.gone is not None and owner.path.echoed_at > owner.gone.at:
         return True
+    if owner.gone is not None and owner.door.traffic.closed_at > owner.gone.at + _CLOSED_SECONDS:
+        return True  # something between the two hung up later: then it is dated by that
     return owner.path.is_late or owner.path.is_troubled
 
 

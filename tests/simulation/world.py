@@ -98,6 +98,8 @@ class World:
         self.folder = Path()
         self.folder_full_until = self._calm_at = 0.0
         self.breaks: dict[int, str] = {}
+        # Who is replaced at last may take as long again.
+        self._longest_join = max(launch.join_timeout for launch in schedule.launches)
         self.owns_registry = any(launch.owns_registry for launch in schedule.launches)
         self._coming_back = 0
         self.registry_was_down = self.registry_is_gone = False
@@ -160,7 +162,7 @@ class World:
             self._ended_at = self._ended_at or now
             if now - self._ended_at > _AFTER_SECONDS + min(self.schedule.keep_finished, 10.0):
                 self._halt()
-        elif now > self._calm_at + _CALM_SECONDS:
+        elif now > self._calm_at + _CALM_SECONDS + self._longest_join:
             self._halt()
         self.loop.call_later(_LOOK_SECONDS, self._look, context=self.loop.nobody)
 
