@@ -81,7 +81,7 @@ FULL = Plan(
 )
 QUICK = Plan(
     mode="quick",
-    rounds=2,
+    rounds=1,
     rdzv=(8, 64),
     c10d=(8,),
     tcpstore=(8, 64),
