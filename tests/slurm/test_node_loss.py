@@ -12,11 +12,14 @@ import pytest
 
 from tests.slurm.cluster import PROGRAMS, Slurm, slurm
 from tests.slurm.test_slurm import LIMIT_SECONDS, WORKERS, Launch, launching
+from tests.support.epochs import starts_apart, starts_in
 from tests.support.losses import (
     REPLACE,
     SOON,
+    THREE,
     check_end,
     end,
+    epochs_of,
     wait_for_first,
     wait_for_second,
     waiting,
@@ -146,3 +149,45 @@ def test_a_job_whose_node_falls_silent_is_submitted_again_elsewhere(
         outcome = launch.finish()
     check_end(tmp_path, outcome.code, outcome.err)
     assert cluster.state_of(older) == "CANCELLED"
+
+
+@pytest.mark.nightly
+def test_a_launcher_that_is_killed_while_a_job_is_replaced_goes_on_with_that(
+    cluster: Slurm, tmp_path: Path
+) -> None:
+    """No node is free for the replacement; the others have ended their programs, and wait."""
+    options = ("--set", "SBATCH=--partition=again")
+    blocker = cluster.occupy(1, "--partition=all")
+    with running(cluster, tmp_path, *options) as first:
+        lost = time.monotonic()
+        urgent = cluster.submit_other(1, "--partition=urgent")
+        first.wait_for("Resources")
+        waiting_jobs, said = cluster.jobs(), first.output.read_text().count("Resources")
+        first.process.kill()
+        first.process.wait()
+        words = (*WORKERS, "3", *REPLACE, *options)
+        with launching(cluster, tmp_path, *words, command=waiting(tmp_path)) as second:
+            second.wait_for("Resources", said + 1)
+            assert cluster.jobs() == waiting_jobs
+            cluster.ask("scancel", blocker)
+            wait_for_second(tmp_path, lost, "preempted, and its launcher killed")
+            cluster.ask("scancel", urgent)
+            end(tmp_path)
+            outcome = second.finish()
+            until(lambda: not cluster.jobs(), LIMIT_SECONDS)
+    check_end(tmp_path, outcome.code, outcome.err)
+
+
+@pytest.mark.nightly
+def test_a_run_that_may_shrink_goes_on_without_a_job_that_somebody_cancels(
+    cluster: Slurm, tmp_path: Path
+) -> None:
+    words = (*WORKERS, "2:3", "--on-node-loss", "shrink")
+    with launching(cluster, tmp_path, *words, command=waiting(tmp_path)) as launch:
+        wait_for_first(tmp_path)
+        cluster.ask("scancel", job_of(cluster, 1))
+        until(lambda: len(starts_in(tmp_path)) == 5, LIMIT_SECONDS)
+        end(tmp_path)
+        outcome = launch.finish()
+    assert outcome.code == 0, outcome.err
+    assert epochs_of(starts_apart(tmp_path)) == [*THREE, (2, 0), (2, 1)]
