@@ -256,6 +256,8 @@ def a_node_tells_that_it_goes_before_it_stops_its_program(
         return None
     at, told = process.signalled_at, found[1]
     sayings = [one for one in process.going.sayings if one.began >= at]
+    if process.launch.outlives_nodes and any(start <= told <= end for start, end in history.gaps):
+        return None  # its fence may have stopped it first
     if not sayings:
         return f"{process.name} said nothing"
     over = [one.over for one in sayings if one.over is not None]
