@@ -35,11 +35,10 @@ def to_release(tried: Round, known: Collection[int] = ()) -> list[int]:
     one of those that are `known` to reach each other: a newcomer that one of them does not reach
     is released.
     """
-    pairs = set(failures(tried))
-    if known:
-        out = {slot for pair in pairs for slot in pair if slot not in known}
-        return sorted(out)
-    out = {a or b for a, b in pairs if 0 in (a, b)}
+    there, pairs = set(known), set(failures(tried))
+    out = {slot for pair in pairs if there & set(pair) for slot in pair if slot not in there}
+    pairs = {pair for pair in pairs if not (out | there) & set(pair)}
+    out |= {a or b for a, b in pairs if 0 in (a, b)}
     guilty, single = guilty_nodes(pair for pair in pairs if not out & set(pair))
     return sorted(out.union(guilty, (max(pair) for pair in single)))
 

@@ -264,6 +264,24 @@ def test_the_fewest_nodes_are_in_the_way_and_slot_0_never_is(bad: str, slots: st
     assert " ".join(map(str, to_release(tried(16, pairs(16, bad))))) == slots
 
 
+@rows(
+    "known bad slots",
+    """
+a newcomer that one of them does not reach | 0-8 | 4/9 | 9
+one that does not reach one of them, slot 0 | 1-8 | 0/4 | 0
+two newcomers | 0-7 | 8=9 | 9
+a newcomer and slot 0, another newcomer | 2-9 | 0/1 | 1
+two newcomers, of which one reaches nobody | 0-7 | 8=9 4/8 | 8
+""",
+)
+def test_newcomers_are_in_the_way_of_those_that_reach_each_other(
+    known: str, bad: str, slots: str
+) -> None:
+    first, last = map(int, known.split("-"))
+    round_ = tried(10, pairs(10, bad))
+    assert " ".join(map(str, to_release(round_, range(first, last + 1)))) == slots
+
+
 def test_of_nodes_that_fail_with_one_node_in_two_directions_each_is_told_by_itself() -> None:
     joins = nodes(4)
     why = why_released(tried(4, [(1, 0), (0, 2)]), joins, classes(joins))
