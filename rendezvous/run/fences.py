@@ -8,6 +8,8 @@ says before that its worker run is over. Its worker run is not submitted again b
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rendezvous.run.state import DEAD_SUBMISSIONS, KILL_SECONDS, Fence, Run, Slot
 from rendezvous.wire.run import NodeState
 
@@ -42,6 +44,20 @@ def has_gone(run: Run, slot: int, incarnation: int) -> None:
     """This node has ended, and its program before it."""
     run.starts.fences = [
         one for one in run.starts.fences if (one.slot, one.incarnation) != (slot, incarnation)
+    ]
+
+
+def fell_silent(run: Run, slot: Slot) -> None:
+    """A node that was released may not have heard of it: its program ends by its own fence at the
+    latest."""
+    node = slot.its_node
+    assert node.silent_since is not None
+    latest = node.silent_since + _seconds(run)
+    run.starts.fences = [
+        replace(one, until=min(one.until, latest))
+        if (one.slot, one.incarnation) == (slot.index, node.incarnation)
+        else one
+        for one in run.starts.fences
     ]
 
 

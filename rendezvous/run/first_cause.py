@@ -141,11 +141,13 @@ def _node_seen(slot: Slot, ranks: range) -> NodeSeen:
     began_at = failed_at
     if report is not None and began_at is None:
         began_at = (node.ended_at or 0.0) - report.age_seconds
-    lost = report is None and node.state in GONE
+    # Of who was cut off nothing else is to blame: its program ended as it was told to.
+    cut_off = report is not None and report.fenced and report.stopped
+    lost = cut_off or (report is None and node.state in GONE)
     return NodeSeen(
         slot=slot.index,
         began_at=began_at or 0.0,
-        report=report,
+        report=None if cut_off else report,
         failed=failed_at is not None,
         ranks=ranks,
         lost_at=failed_at if lost else None,

@@ -125,7 +125,7 @@ def _end(run: Run, now: float, found: FirstCause, silent: Sequence[int], why: st
     words += departures.clause_of(run, failed) + (f"; {why}" if why else "")
     if preempted:
         result = failure(Cause.PREEMPTED, words, failed, PREEMPTED_HINT, report=report)
-    elif report is None:
+    elif report is None or report.fenced:
         result = failure(Cause.NODE_LOST, words, failed, found.said.hint)
     else:
         odd = words_of_odd(run.attempt.findings, run.hostnames())
@@ -223,6 +223,8 @@ def _node_lost(run: Run, slot: Slot, why: str, now: float, silent: float = 0.0) 
         node.state = NodeState.LEFT
         if node.silent_since is None:
             fences.has_gone(run, slot.index, node.incarnation)
+        elif run.starts.fences:
+            fences.fell_silent(run, slot)
         return f"{who(slot)}, which was released, has left: {why}{go_if_ready(run, now)}"
     if node.state is NodeState.STANDBY and run.phase is Phase.RUNNING:
         return _standby_lost(run, slot, why, now)

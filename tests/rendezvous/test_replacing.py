@@ -429,6 +429,21 @@ def test_a_fenced_program_that_ended_well_has_not_ended_the_run() -> None:
     assert phase(drive) is Phase.ARMING
 
 
+def test_a_node_that_was_cut_off_ends_a_run_that_cannot_go_on_as_a_lost_one() -> None:
+    """Whatever its program ended with."""
+    drive = elastic(3, how="shrink", least=3)
+    for slot in (0, 1):
+        drive.exit(slot, 0)
+    drive.report(1, LeaveReport())
+    drive.exit(2, 0, stopped=True, fenced=True, tail=["step 1"])
+    result = drive.run.result
+    assert result is not None
+    assert (result.status, result.code, result.exit_code) == ("failed", Cause.NODE_LOST, 86)
+    assert (result.slot, result.cause) == (2, "node_lost")
+    assert "was cut off from the registry" in result.message
+    assert "step 1" not in result.message
+
+
 def test_a_lost_node_is_fenced_at_once_and_for_ever() -> None:
     drive = elastic(3)
     lose(drive, 1)
@@ -508,6 +523,27 @@ def test_who_does_not_report_on_its_peers_in_time_is_replaced() -> None:
     drive.wait(30.25)
     assert drive.slot(1).wanted == 3
     assert "did not report" in node_view(drive.run, drive.now, 2.0).why_released[1]
+
+
+def test_who_is_silent_and_was_released_holds_the_next_go_no_longer_than_its_fence() -> None:
+    """It may not have heard of its release, and its grace counts from that."""
+    drive = elastic(3, verify_timeout_seconds=12, fence_timeout_seconds=25)
+    lose(drive, 1)
+    stopped(drive, 0, 2)
+    heard = drive.now
+    drive.join(1, 2, outlives_nodes=True)
+    drive.probe(0)
+    drive.probe(1)
+    drive.wait(12.25, silent=[2])
+    assert drive.node(2).state is NodeState.RELEASED
+    drive.wait(3.25, silent=[2])
+    assert drive.node(2).state is NodeState.LEFT
+    drive.join(2, 2, outlives_nodes=True)
+    go_on(drive)
+    drive.wait(heard + 24.5 - drive.now)
+    assert phase(drive) is Phase.ARMING
+    drive.wait(1)
+    assert phase(drive) is Phase.RUNNING
 
 
 def test_who_cannot_start_on_the_next_table_is_replaced() -> None:
