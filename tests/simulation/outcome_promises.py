@@ -143,6 +143,8 @@ def a_launch_is_not_kept_by_a_silent_node(history: History, launcher: Launcher) 
     is_first = launcher.known_before is None and launcher.launch.finds
     if is_first and any("may still exist" in words for words in launcher.said):
         return f"what ends is said to be left: {launcher.said}"
+    if any(start < ended and end > told for start, end in history.gaps):
+        return None  # its registry could not say who has left
     return f"{ended - told:.1f} s after the result" if ended - told > _LEFT_SECONDS else None
 
 

@@ -69,12 +69,13 @@ def a_node_is_given_up_for_a_reason(history: History, run: Run, coming: events.L
     if process is None:
         return None
     launch, traffic, now = facts.launch, process.door.traffic, history.now()
-    silent = now - traffic.known_at(now)
+    heard = traffic.known_at(now)
+    silent = now - heard
     over = (process.slot, process.generation) in facts.said_over
     if silent >= (suspect_after(launch) if over else dead_after(launch)) - 0.05:
         return None
     closed = now - traffic.closed_at
-    was_heard = 0 <= traffic.closed_at - traffic.arrived_at < suspect_after(launch) + 0.05
+    was_heard = 0 <= traffic.closed_at - heard < suspect_after(launch) + 0.05
     if closed >= 0.95 and was_heard and not _read_after_a_stall(history, traffic.closed_at, launch):
         return None
     return f"{process.name} was silent for {silent:.2f} s, closed for {closed:.2f} s, over: {over}"
