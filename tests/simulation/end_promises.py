@@ -224,6 +224,7 @@ def who_comes_too_late_is_not_needed(history: History, process: Process) -> Wron
     well = run.result is not None and run.result.status == "ok"
     out = run.table.row_of_slot(process.slot) is None and process.incarnation == 0
     asked = process.door.traffic.arrived_at > 0 and not is_troubled(process)
+    asked &= process.launch.ranks[process.slot] is None  # it may want what cannot be had
     good = process.ended in (0, int(ExitCode.JOIN_TIMEOUT), int(ExitCode.FENCED))
     wrong = alone and well and out and asked and not good
     return f"{process.name} ended with {process.ended}" if wrong else None

@@ -429,7 +429,10 @@ def a_run_outlives_as_many_nodes_as_it_may(history: History, world: World) -> Wr
         return None
     if not run.spec.managed or max(launch.boot) > launch.join_timeout / 2:
         return None
-    more = launch.standby + launch.max_replacements + launch.nodes - launch.least
+    # As the first programs began: who came later was not needed.
+    tables = [t for t in facts.sealed.values() if t.epoch == min(facts.epochs.gone)]
+    began_with = max((len(table.rows) for table in tables), default=launch.nodes)
+    more = launch.standby + launch.max_replacements + began_with - launch.least
     if launch.on_node_loss == "shrink":
         more -= launch.max_replacements
     return f"{len(lost)} were lost: {run.result.message}" if len(lost) <= more else None
