@@ -6,7 +6,7 @@ import functools
 import traceback
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
@@ -114,12 +114,16 @@ def before(run: Run) -> Before:
 
 @dataclass
 class Wait:
-    """How long a slot has been awaited, on the registry's clock; the queue does not count."""
+    """How long a slot has been awaited, on the registry's clock; the queue does not count.
+
+    A worker run that is tried again, as the last one has not joined, is awaited for no longer.
+    """
 
     generation: int = 0
     queued: bool = False
     waited: float = 0.0
     since: float | None = None
+    is_tried_again: bool = False
 
     def seconds(self, at: float) -> float:
         return self.waited + (0.0 if self.since is None else at - self.since)
@@ -324,7 +328,7 @@ def note(history: History, facts: Facts, run: Run, event: Event, at: float) -> N
     if isinstance(event, events.Created):
         facts.waits = [Wait(since=at) for _ in run.slots]
         facts.phase_at = at
-    facts.waits_before = [Wait(w.generation, w.queued, w.waited, w.since) for w in facts.waits]
+    facts.waits_before = [replace(wait) for wait in facts.waits]
     facts.last_enough_since, facts.phase_before_at = facts.enough_since, facts.phase_at
     if isinstance(event, events.Joined):
         facts.joined[event.request.join_id] = run.slots[event.request.slot].incarnations
@@ -401,7 +405,9 @@ def _note_failures(facts: Facts, event: Event) -> None:
 
 
 def _note_waits(facts: Facts, run: Run, event: Event, at: float) -> None:
-    if isinstance(event, events.SlotChanged):
+    if isinstance(event, events.SubmitAgain):
+        facts.waits[event.slot].is_tried_again = True
+    elif isinstance(event, events.SlotChanged):
         _note_generation(facts, event.slot, event.news.generation, at)
         facts.waits[event.slot].queued = event.news.state is SlotState.QUEUED
     elif isinstance(event, events.Joined):
@@ -412,7 +418,7 @@ def _note_waits(facts: Facts, run: Run, event: Event, at: float) -> None:
     for index, wait in enumerate(facts.waits):
         emptied = index in facts.before.nodes and index not in there.nodes
         emptied |= index in facts.before.filled - there.filled
-        again = there.wanted[index] > facts.before.wanted[index]
+        again = there.wanted[index] > facts.before.wanted[index] and not wait.is_tried_again
         given_up = index in there.given_up - facts.before.given_up
         if (emptied or again or given_up) and run.phase is not Phase.FINISHED:
             wait.begin_anew(at)
@@ -425,5 +431,8 @@ def _note_waits(facts: Facts, run: Run, event: Event, at: float) -> None:
 
 
 def _note_generation(facts: Facts, slot: int, generation: int, at: float) -> None:
-    if generation > facts.waits[slot].generation:
+    wait = facts.waits[slot]
+    if generation > wait.generation and wait.is_tried_again:
+        wait.generation, wait.queued, wait.is_tried_again = generation, False, False
+    elif generation > wait.generation:
         facts.waits[slot] = Wait(generation, since=at)

@@ -128,6 +128,9 @@ def other_was_first(
 ) -> Wrong:
     """Whether another one of an epoch's failures that was known by its end came before this."""
     run = history.runs[facts.launch.run]
+    if facts.launch.outlives_nodes:  # others take the places of those that said that they go
+        going = {one.slot for one in facts.departures.of(of_epoch[0].epoch)} if of_epoch else set()
+        of_epoch = [one for one in of_epoch if one.slot not in going or one.slot == named_slot]
     failures = [
         _as_it_is_known(history, run, facts, failure)
         for failure in of_epoch
