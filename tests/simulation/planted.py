@@ -78,7 +78,7 @@ _EDITS = {
         ("one retry more", "slot.retries < run.spec.limits.submit_retries", "slot.retries <= run.spec.limits.submit_retries"),
         ("slot 0 is spared", "slot.index != 0 and len(others)", "len(others)"),
         ("nobody is spared", "len(others) >= run.spec.min_nodes", "len(others) > run.spec.min_nodes"),
-        ("deaths count twice", "    if slot.given_up or slot.wanted > news.generation:\n        return None\n", ""),
+        ("deaths count twice", "    if slot.wanted > news.generation:  # its node may be there still, or have left\n        return None\n", ""),
         ("unbounded retries", "again and slot.retries < run.spec.limits.submit_retries", "again"),
         ("the scheduler's word is all", "news.state in DEAD_SUBMISSIONS and _is_followed(run)",
          "news.state in DEAD_SUBMISSIONS and run.result is None"),
