@@ -292,7 +292,7 @@ def a_time_out_has_somebody_who_is_late(
         process = owners.get((index, run.slots[index].incarnations))
         if process is None or process.stuck or process.was_slow or process.troubled:
             return None
-        if process.path.light:
+        if process.path.light or process.ended is not None:  # or its registry was away for long
             return None
     return f"{run.result}"
 

@@ -259,6 +259,8 @@ def a_node_may_end_by_itself(
     is_own = run.join.launch_id == launcher.launch_id
     if at is None or _is_in_a_hurry(launcher) or not is_own or process is None:
         return None
+    if launcher.launch.outlives_nodes and process.path.is_troubled:  # it may have heard of it late
+        return None
     known = (process.result is not None or process.released) and process.ended is None
     soon = history.now() - at < _BY_ITSELF_SECONDS
     return f"{run.name} is told to end {history.now() - at:.1f} s later" if known and soon else None
