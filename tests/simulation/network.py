@@ -131,7 +131,7 @@ class Wire:
         self.registry = registry
         self.far_end = Connection(path.peer)
         registry.connections.append(self.far_end)  # the registry knows them by their identity
-        self.broken = self.forgotten = False
+        self.broken = self.forgotten = self.is_a_nodes = False
         self.idle_since = 0.0
         self.waiting: list[asyncio.Future[Answer]] = []
         path.open.append(self)
@@ -267,6 +267,7 @@ class Network:
     ) -> None:
         if "authorization" in request.headers:
             wire.traffic.arrived(self._loop.time())
+            wire.is_a_nodes |= "/nodes/" in request.target
         answer = await serve(registry.app, request, wire.path.peer, wire.far_end)
         if not wire.broken:  # else its client is gone, and is told nothing by it
             self._history.answered(request, answer)
@@ -297,7 +298,8 @@ class Network:
             self._unread.append((self._read_end, wire, how))
         elif not wire.far_end.closed and wire.registry.machine.alive:
             context = wire.registry.machine.context
-            wire.traffic.closed_at = self._loop.time()
+            if wire.is_a_nodes:  # else a node was still about to join on it
+                wire.traffic.closed_at = self._loop.time()
             self._loop.call_soon(wire.far_end.end, how, context=context)
 
     def end_all(self, path: Path) -> None:
