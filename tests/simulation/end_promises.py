@@ -182,7 +182,8 @@ def the_scheduler_hastens_a_loss(history: History, world: World) -> Wrong:
         had_ended = facts.exited_at.get(key, -inf) >= (owner.started_at or 0.0)
         if said is None or had_ended or sum(one.silent for one in others) >= 2:
             continue
-        if missed > max(said, gone.at + suspect_after(facts.launch)) + SWEEP + 0.1:
+        heard = max(gone.at, owner.door.traffic.arrived_at)  # its last message may have come late
+        if missed > max(said, heard + suspect_after(facts.launch)) + SWEEP + 0.1:
             return f"{owner.name}: {said:.2f}, gone {gone.at:.2f}, missed {missed:.2f}"
     return None
 
