@@ -39,8 +39,9 @@ PROOF = b"the registry's certificate"
 _SYN_SECONDS = 1.0
 """After so long a kernel asks once more for a connection."""
 _KEEP_ALIVE_SECONDS = 60.0
-_WRITING_SECONDS = 0.5
 """So long a client keeps a connection that it does not need; the registry's server 75 s."""
+_WRITING_SECONDS = 0.5
+"""So long a record may be on its way to a slow disk."""
 
 
 def place_of(addresses: int) -> RegistryPlace:

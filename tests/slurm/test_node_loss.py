@@ -165,8 +165,7 @@ def test_a_launcher_that_is_killed_while_a_job_is_replaced_goes_on_with_that(
         waiting_jobs, said = cluster.jobs(), first.output.read_text().count("Resources")
         first.process.kill()
         first.process.wait()
-        words = (*WORKERS, "3", *REPLACE, *options)
-        with launching(cluster, tmp_path, *words, command=waiting(tmp_path)) as second:
+        with running(cluster, tmp_path, *options) as second:
             second.wait_for("Resources", said + 1)
             assert cluster.jobs() == waiting_jobs
             cluster.ask("scancel", blocker)
