@@ -275,7 +275,9 @@ def who_is_told_to_end_has_all_stopped_with_it(history: History, process: Proces
     if not heard or heard[0].over is None or heard[0].over > told:
         return None
     facts = process.facts
-    stops = [one.stopped_at for one in facts.epochs.over if one.epoch == life.epoch]
+    stops: list[float | None] = [
+        one.over_at for one in facts.epochs.over if one.epoch == life.epoch
+    ]
     stops += [] if facts.epochs.is_between else [facts.stopped_at, facts.finished]
     stopped = min((at for at in stops if at is not None), default=None)
     late = stopped is None or stopped > told

@@ -90,6 +90,11 @@ class Over:
         return not (self.asked or self.end.replaced or self.cut_off)
 
     @property
+    def over_at(self) -> float:
+        """When all of it were stopped, or nobody was left to be stopped."""
+        return self.decided if self.stopped_at is None else self.stopped_at
+
+    @property
     def alike(self) -> str:
         return f"{self.end.exit_code} {_NUMBERS.sub('#', self.end.message.partition('failed:')[2])}"
 

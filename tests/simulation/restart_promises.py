@@ -317,7 +317,7 @@ def a_go_of_the_next_epoch_is_followed(history: History, process: Process) -> Wr
         return None
     for over in epochs.over:
         mine = over.rows.get(process.slot) == process.incarnation
-        ran = (over.stopped_at or over.decided) - epochs.gone[over.epoch]
+        ran = over.over_at - epochs.gone[over.epoch]
         if mine and ran > _STARTED_SECONDS and over.epoch not in began:
             return f"{process.name} did not start in epoch {over.epoch}"
     return None

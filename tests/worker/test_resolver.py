@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
@@ -77,6 +78,18 @@ async def test_a_name_that_is_not_answered_delays_once(monkeypatch: pytest.Monke
         for names, seconds in (("n1", 600), ("n1 n2", 0.01), ("n1 n2", 600)):
             monkeypatch.setattr("worker.hosts.resolver._WAIT_SECONDS", seconds)
             assert await resolver.known(names.split()) == {"n1": {"10.0.0.1"}}
+
+
+async def test_who_waits_for_names_goes_on_when_the_node_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else the thread that it waits for before the hosts file is put back would never begin."""
+    monkeypatch.setattr("worker.hosts.resolver._WAIT_SECONDS", 600)
+    async with begun(Answers({"n1": {"10.0.0.1"}}, "n2")) as resolver:
+        waits = asyncio.ensure_future(resolver.known(["n1", "n2"]))
+        await asyncio.wait([waits], timeout=0.1)
+        await resolver.close()
+        assert await waits == {"n1": {"10.0.0.1"}}
 
 
 async def test_without_a_begin_nothing_is_asked() -> None:

@@ -59,11 +59,14 @@ def take_in(turn: Turn, view: NodeView) -> None:
 
 def stands_by(turn: Turn, view: NodeView) -> bool:
     """Whether the run goes on without this node, which stays to take the place of a lost one: it
-    was never asked to arm for this table."""
-    node, epoch = turn.node, turn.node.epoch
+    was never asked to arm for this table. Each table has an epoch of its own: where this node has
+    armed for one of this epoch, another one is nobody's plan."""
+    node, epoch, agreed = turn.node, turn.node.epoch, turn.node.agreed
     if node.member is None or node.member.fence_timeout is None:
         return False
     if view.phase is not Phase.RUNNING or node.rules.slot in (*view.released, *view.retired):
+        return False
+    if agreed is not None and agreed.table.epoch == view.epoch:
         return False
     return epoch is None or view.digest not in (epoch.digest, epoch.armed_for)
 

@@ -51,14 +51,16 @@ UNKNOWN = "Drop:Watch Leave ends:FAULT"
         ("joined", [RUNS, m.go(stop=True, restarts=FACTS)], "Watch"),
         ("verifying", [m.answer(do.Visit), RUNS], "STANDS_BY Watch"),
         ("joined", [RUNS, m.view(Phase.RESTARTING, reason="later")], "RUN_WAITS Watch"),
-        # It was asked to arm for another table of this epoch, before one was made without it.
-        ("armed", [m.arm(OTHER), m.readied(), TAKEN, m.go(table(1, 29_502))], "STANDS_BY Watch"),
+        # It was asked to arm for the table before, and one was made without it.
+        ("armed", [m.arm(SECOND), m.readied(), TAKEN, m.go(table(3, 29_502))], "STANDS_BY Watch"),
         # What it ran before still ends.
         ("running", [m.go(SECOND, restarts=LATER)], "MayRun STANDS_BY Watch Stop due:60"),
         ("running", [m.go(SECOND, restarts=LATER), ENDED], "Tell:Exit(143,stopped)@0"),
         # A go on a table that it was to arm for, and has not acknowledged, is nobody's plan.
         ("arming", [m.go(restarts=FACTS)], f"Watch {UNKNOWN}"),
         ("arming", [m.cannot_arm(), TAKEN, m.go(restarts=FACTS)], f"Watch {UNKNOWN}"),
+        # Nor is one on another table of the epoch for whose table it has armed.
+        ("armed", [m.go(OTHER, restarts=FACTS)], f"Watch {UNKNOWN}"),
         # It ends well: it has not failed with the others.
         ("joined", [RUNS, OVER], f"RUN_WAITS Watch {LEAVES}"),
         ("joined", [RUNS, OVER, CLOSES], "End:0"),
