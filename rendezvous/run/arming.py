@@ -33,9 +33,10 @@ def with_surplus(run: Run) -> dict[int, LeftOut]:
 def plan_without(run: Run, guilty: dict[int, LeftOut]) -> dict[int, LeftOut] | None:
     """Without whom a table goes on without nodes that cannot start: a spare steps in for each.
 
-    None when too few others are there.
+    None when too few others are there that have gathered for this table: who has come since, to
+    stand by, has been compared with nobody.
     """
-    for_cause = {slot: why for slot, why in run.attempt.left_out.items() if why.cause}
+    for_cause = {slot: why for slot, why in run.attempt.left_out.items() if why != NOT_NEEDED}
     if not run.with_left_out(for_cause).can_go_without(guilty):
         return None
     return with_surplus(run.with_left_out(for_cause | guilty))

@@ -12,6 +12,7 @@ from rendezvous.run.places import begin_generation, count_waiting, vacate
 from rendezvous.run.replacing import outlives, refill, try_again, why_not
 from rendezvous.run.state import (
     DEAD_SUBMISSIONS,
+    NOT_NEEDED,
     STANDS_BY,
     Attempt,
     Node,
@@ -128,7 +129,9 @@ def joined(run: Run, event: events.Joined, now: float) -> Outcome:
         run.seq += 1
     stands_by = run.rules.awaits is Awaits.PROGRAMS
     if stands_by:
-        slot.node.state, run.attempt.left_out[slot.index] = NodeState.STANDBY, STANDS_BY
+        slot.node.state = NodeState.STANDBY
+    if stands_by or run.attempt.left_out.get(slot.index) == NOT_NEEDED:
+        run.attempt.left_out[slot.index] = STANDS_BY
     if displaced is not None and run.rules.awaits is Awaits.REPORTS:
         gather_again(run, now)
     address = request.candidates[0].address

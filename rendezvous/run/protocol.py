@@ -38,6 +38,7 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from rendezvous.run import (
@@ -181,10 +182,17 @@ def _timed_out(run: Run, event: events.TimedOut, now: float) -> Outcome:
     if event.phase is Phase.ARMING and (left_out := arming.plan_without(run, late)) is not None:
         return Outcome(words + arming.seal_without(run, late, left_out, now))
     if outlives(run) and not why_not(run, late):
-        return Outcome(f"{words}; {give_up(run, late, now)}")
+        words += f"; {give_up(run, late, now)}"
+        return Outcome(words + gathering.check_gathered(run, now))
     slot = run.slots[min(run.waiting_for)]
     finish(run, now, failure(rules.cause, words, slot, f"see the log of {who(slot)}"))
     return Outcome(words)
+
+
+def _arm_refused(run: Run, event: events.ArmRefused, now: float) -> Outcome:
+    outcome = arming.arm_refused(run, event, now)
+    then = gathering.check_gathered(run, now)  # others may be there in its place
+    return replace(outcome, reason=outcome.reason + then)
 
 
 def _restarted(run: Run, event: events.Restarted, now: float) -> Outcome:
@@ -204,7 +212,7 @@ _MOVES: dict[str, Callable[[Run, Any, float], Outcome]] = {
     "refused": gathering.refused,
     "probed": verifying.probed,
     "acked": arming.acked,
-    "arm_refused": arming.arm_refused,
+    "arm_refused": _arm_refused,
     "progressed": running.progressed,
     "exited": running.exited,
     "departs": departures.departs,

@@ -46,6 +46,12 @@ def stopped(drive: Drive, *slots: int) -> None:
         drive.exit(slot, 143, stopped=True)
 
 
+def fail(drive: Drive, code: int) -> None:
+    """The program of the first of two nodes fails."""
+    drive.exit(0, code)
+    stopped(drive, 1)
+
+
 def lose(drive: Drive, slot: int, *, closed: bool = True) -> None:
     """The connection of the slot's node closes, or it falls silent."""
     node = drive.node(slot)
@@ -555,6 +561,32 @@ def test_who_cannot_start_on_the_next_table_is_replaced() -> None:
     drive.refuse(1, "address", "it has no such address any more")
     assert drive.slot(1).wanted == 3
     assert node_view(drive.run, drive.now, 2.0).retired == [1]
+
+
+@pytest.mark.parametrize("comes", ["while the programs run", "in the pause"])
+def test_who_came_after_the_others_had_gathered_is_in_no_table_until_they_gather_again(
+    comes: str,
+) -> None:
+    """Nobody has proven its addresses, which may be others than those of the node before."""
+    drive = elastic(2, standby=1, max_restarts=2)
+    fail(drive, 1)
+    go_on(drive)
+    if comes == "while the programs run":
+        lose(drive, 2)
+        drive.join(2, 2, outlives_nodes=True)
+        assert drive.states() == ["running", "running", "standby"]
+    fail(drive, 2)
+    assert phase(drive) is Phase.RESTARTING
+    if comes == "in the pause":
+        drive.join(2, 2, outlives_nodes=True)
+    drive.wait(1.25)
+    assert phase(drive) is Phase.ARMING
+    drive.refuse(1, "address", "it has no such address any more")
+    assert phase(drive) is Phase.VERIFYING
+    assert drive.run.attempt.probing is not None
+    assert drive.run.attempt.probing.fresh == [2]
+    go_on(drive)
+    assert ranks(drive) == {0: 0, 2: 1}
 
 
 def test_a_restart_by_hand_that_a_loss_comes_with_is_answered_as_the_loss() -> None:

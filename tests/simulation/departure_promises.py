@@ -10,17 +10,18 @@ from rendezvous.run import events
 from rendezvous.run.events import Event
 from rendezvous.run.state import OVER, Run
 from rendezvous.wire.run import NodeState, Phase
-from rendezvous.wire.watch import NodeView
+from rendezvous.wire.watch import FENCE_MARGIN_SECONDS, NodeView
 from tests.simulation.epochs import Life, begins_again
 from tests.simulation.history import Facts, History, Wrong
 from tests.simulation.leaving import MARGIN_SECONDS, due_at, who_leaves
-from tests.simulation.promises import LATE, disk_was_bad, is_troubled
+from tests.simulation.promises import LATE, disk_was_bad, is_troubled, poll
 
 if TYPE_CHECKING:
     from tests.simulation.agents import Process
     from tests.simulation.schedule import Fault
 
 _TELL_SECONDS = 1.0
+_GRACE_SECONDS = 3.0
 _MOMENT = 0.02
 _TOGETHER_SECONDS = 1.0
 """Within which the news of a stop are everywhere, where the network is in order."""
@@ -256,13 +257,22 @@ def a_node_tells_that_it_goes_before_it_stops_its_program(
         return None
     at, told = process.signalled_at, found[1]
     sayings = [one for one in process.going.sayings if one.began >= at]
-    if process.launch.outlives_nodes and any(start <= told <= end for start, end in history.gaps):
-        return None  # its fence may have stopped it first
+    if process.launch.outlives_nodes and _may_be_fenced(history, process, told):
+        return None
     if not sayings:
         return f"{process.name} said nothing"
     over = [one.over for one in sayings if one.over is not None]
     until = min([*over, at + _TELL_SECONDS - _MOMENT])
     return f"{process.name} stopped it {until - told:.3f} s before" if told < until else None
+
+
+def _may_be_fenced(history: History, process: Process, told: float) -> bool:
+    """Whether it may be its fence that has stopped a program: that counts from when the watch was
+    sent that was answered last."""
+    launch = process.launch
+    heard = max((at for at in process.views_at if at <= told), default=0.0) - poll(launch)
+    begins = launch.fence - _GRACE_SECONDS - FENCE_MARGIN_SECONDS
+    return told - heard >= begins or any(start <= told <= end for start, end in history.gaps)
 
 
 def who_is_told_to_end_has_all_stopped_with_it(history: History, process: Process) -> Wrong:

@@ -12,7 +12,7 @@ from tests.simulation.epochs import FORMING_AGAIN, begins_again
 from tests.simulation.history import Facts, History, Wrong
 from tests.simulation.launch_promises import OF_SCHEDULERS, is_cut_off
 from tests.simulation.losses import can_outlive
-from tests.simulation.promises import LATE, disk_was_bad, is_troubled
+from tests.simulation.promises import LATE, dead_after, disk_was_bad, is_troubled
 
 if TYPE_CHECKING:
     from tests.simulation.agents import Process
@@ -229,13 +229,14 @@ def the_go_waits_for_each_fence_and_no_longer(history: History, run: Run, event:
     """Programs start again once each silent node has had its fence time-out, and at once then.
 
     It counts since the node was heard of; what is over for its scheduler need not be waited for.
+    That one is silent which was released is known once its lease is over.
     """
     facts, before, epochs = history.of(run), history.of(run).before, history.of(run).epochs
     if before.phase is not Phase.ARMING or run.phase is not Phase.RUNNING:
         return None
     if not run.spec.outlives_nodes or not epochs.over:
         return None
-    last, until = epochs.over[-1], 0.0
+    last, until, known = epochs.over[-1], 0.0, 0.0
     for key in last.rows.items() & epochs.heard.keys():
         owner = facts.owners.get(key)
         over = owner is None or (owner.slot, owner.generation) in facts.said_over
@@ -244,7 +245,9 @@ def the_go_waits_for_each_fence_and_no_longer(history: History, run: Run, event:
         until = max(until, epochs.heard[key] + facts.launch.fence)
         if history.now() < until - _SWEEP:
             return f"{owner.name}: {until - history.now():.2f} s too soon"
-    late = isinstance(event, events.FenceOver) and history.now() > max(until, epochs.ready) + LATE
+        known = max(known, epochs.heard[key] + dead_after(facts.launch))
+    due = max(until, known, epochs.ready)
+    late = isinstance(event, events.FenceOver) and history.now() > due + LATE
     if not late or history.gaps or disk_was_bad(history):
         return None
     if until:

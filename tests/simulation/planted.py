@@ -49,7 +49,7 @@ _EDITS = {
         ("table changes", "next_port(run.table.master_port)\n        run.epoch += 1", "next_port(run.table.master_port)"),
         ("spares in the table", "there[run.spec.max_nodes :]", "there[run.spec.slots :]"),
         ("released nodes count", "NodeState.RELEASED if left_out else NodeState.RUNNING", "NodeState.RUNNING"),
-        ("spares stay out", "{slot: why for slot, why in run.attempt.left_out.items() if why.cause}", "dict(run.attempt.left_out)"),
+        ("spares stay out", "{slot: why for slot, why in run.attempt.left_out.items() if why != NOT_NEEDED}", "dict(run.attempt.left_out)"),
         ("all spares step in", "with_surplus(run.with_left_out(for_cause | guilty))", "for_cause | guilty"),
         ("a new table, an old epoch", "run.epoch += 1\n    seal_table(run, now, None)", "seal_table(run, now, None)"),
         ("the right port is lost", "port = port or run.spec.master_port or", "port = port or"),

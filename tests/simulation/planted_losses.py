@@ -17,6 +17,7 @@ LOSSES: dict[str, list[tuple[str, str, str]]] = {
         ("losses: a standby overtakes", "key=lambda slot: (slot.index not in ranks, slot.index)", "key=lambda slot: (slot.index in ranks, slot.index)"),
         ("losses: the fence is ignored", "run.waiting_for or fences.holding(run)", "run.waiting_for"),
         ("losses: standing ranks are forgotten", "        run.starts.ranks,\n        of_generations", "        {},\n        of_generations"),
+        ("losses: who has come since has gathered", "if why != NOT_NEEDED", "if why.cause"),
         ("losses: standbys are released at the go", "        settle(run, former)\n", "        pass\n"),
     ],
     "rendezvous/run/fences.py": [
@@ -26,7 +27,7 @@ LOSSES: dict[str, list[tuple[str, str, str]]] = {
     ],
     "rendezvous/run/gathering.py": [
         ("losses: enough is not enough", "elif _is_full_again(run) or not", "elif not"),
-        ("losses: who comes while programs run is no standby", "slot.node.state, run.attempt.left_out[slot.index] = NodeState.STANDBY, STANDS_BY", "pass"),
+        ("losses: who comes while programs run is no standby", "slot.node.state = NodeState.STANDBY\n    if stands_by or run", "pass\n    if False and run"),
         ("losses: a lost one between is not missed", "    if was_in and run.rules.awaits is Awaits.REPORTS:\n        gather_again(run, now)\n    then", "    then"),
     ],
     "rendezvous/run/joins.py": [
@@ -74,6 +75,10 @@ LOSSES: dict[str, list[tuple[str, str, str]]] = {
     "worker/agent/attempt.py": [
         ("node: a standby ends as the run", "    elif _stood_by(turn, view):\n", "    elif False:\n"),
         ("node: what begins too late begins", "    fencing.allow(turn)\n", ""),
+        ("node: any other table is of others", "agreed is not None and agreed.table.epoch == view.epoch", "False"),
+    ],
+    "worker/hosts/resolver.py": [
+        ("node: an end breaks off what arms", "if one[1].done() and not one[1].cancelled()", "if one[1].done()"),
     ],
     "worker/agent/fencing.py": [
         ("node: ignores its fence", "if member is None or member.fence_timeout is None:", "if True:"),
