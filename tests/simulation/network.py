@@ -12,6 +12,7 @@ import random
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from rendezvous.serving.connection import CloseReason, Connection
@@ -270,6 +271,7 @@ class Network:
             wire.traffic.arrived(self._loop.time())
             wire.is_a_nodes |= "/nodes/" in request.target
         answer = await serve(registry.app, request, wire.path.peer, wire.far_end)
+        wire.is_a_nodes |= request.target.endswith("/nodes") and answer.status == HTTPStatus.OK
         if not wire.broken:  # else its client is gone, and is told nothing by it
             self._history.answered(request, answer)
         if not answer.status:  # the connection has ended, and nobody waits for it

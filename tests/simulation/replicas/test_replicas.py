@@ -38,7 +38,7 @@ def test_every_invariant_holds_among_faults(first: int) -> None:
 
 
 def many(first: int) -> object:
-    return pytest.param(first, marks=pytest.mark.planted if first < 400 else pytest.mark.nightly)
+    return pytest.param(first, marks=pytest.mark.planted if first < 200 else pytest.mark.nightly)
 
 
 @pytest.mark.parametrize("first", [many(first) for first in range(100, 1_000, 100)])
