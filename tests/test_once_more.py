@@ -93,8 +93,10 @@ def test_what_passes_alone_is_printed_as_unstable(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    real_time\n")
     (tmp_path / "test_it.py").write_text(LUCKLESS)
+    once_more = [sys.executable, "-m", "tests.once_more"]
     done = subprocess.run(
-        [sys.executable, "-m", "tests.once_more", "told", "-q", "-n2", "--dist=loadgroup"],
+        # In a folder of its own pytest does not look for what runs before this one have left.
+        [*once_more, "told", "-q", "-n2", "--dist=loadgroup", f"--basetemp={tmp_path / 'base'}"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,

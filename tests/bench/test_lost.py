@@ -9,6 +9,7 @@ import pytest
 from bench import agents, lost
 
 
+@pytest.mark.nightly  # each push measures it: make bench BENCH=quick
 @pytest.mark.real_time
 def test_a_killed_agent_is_replaced_with_a_standby_and_without() -> None:
     ready, again = lost.after_kill(1)

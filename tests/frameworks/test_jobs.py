@@ -31,7 +31,7 @@ class Case:
         needs: Programs of Debian.
         processes: Of each node.
         more: Further options.
-        night: A second form of what another case tries at each push.
+        night: Another case tries the like at each push, or `test_restarts` does with this one.
     """
 
     name: str
@@ -80,7 +80,7 @@ _TENSOR, _JAX = "tensorflow_digits.py", "jax_digits.py"
 _BY, _GM = "--launcher", "g++ mpirun"
 _TF, _LAUNCH = "tensorflow", "torch.distributed.launch"
 CASES = [
-    Case("torchrun", "torch", "", _SUM),
+    Case("torchrun", "torch", "", _SUM, night=True),
     Case("torchrun-uneven", "torch", "", _SUM, "", UNEVEN, night=True),
     Case("torchrun-c10d", "torch", "", _SUM, "", UNEVEN, "--rdzv-backend c10d"),
     Case(_LAUNCH, "torch", _LAUNCH, "launch_digits.py", night=True),
@@ -99,7 +99,7 @@ CASES = [
     Case("openmpi-mpi4py", "torch", "openmpi", _MPI4PY, "mpirun", night=True),
     Case("openmpi-torch", "torch", "openmpi", "python3 mpi_torch.py", "mpirun", night=True),
     Case("openmpi-uneven", "torch", "openmpi", _MPI4PY, "mpirun", UNEVEN, night=True),
-    Case("openmpi-5", "openmpi5", "openmpi", _MPI4PY),
+    Case("openmpi-5", "openmpi5", "openmpi", _MPI4PY, night=True),
     Case("mpich", "mpich", "mpich", _MPI4PY),
     Case("mpich-uneven", "mpich", "mpich", _MPI4PY, "", UNEVEN, night=True),
     Case("intelmpi", "intelmpi", "intelmpi", _MPI4PY),
@@ -109,22 +109,22 @@ CASES = [
     Case("tensorflow", _TF, _TF, _TENSOR, "", ONE_EACH),
     Case("tensorflow-chief", _TF, _TF, _TENSOR, "", ONE_EACH, "--tf-chief", night=True),
     Case("jax", "jax", "jax", _JAX, "", ONE_EACH, night=True),
-    Case("jax-uneven", "jax", "jax", _JAX, "", UNEVEN),
+    Case("jax-uneven", "jax", "jax", _JAX, "", UNEVEN, night=True),
 ]
 
 
-def marked(*names: str, night: str = "") -> list[object]:
-    """Cases, each with what it needs; one more may be left to the nights."""
+def marked(*names: str) -> list[object]:
+    """Cases, each with what it needs."""
     found: list[object] = []
     for case in CASES:
         marks = [pytest.mark.frameworks(case.environment, *case.needs.split())]
-        marks += [pytest.mark.nightly] * (case.night or case.name == night)
+        marks += [pytest.mark.nightly] * case.night
         if not names or case.name in names:
             found.append(pytest.param(case, marks=marks, id=case.name))
     return found
 
 
-@pytest.mark.parametrize("case", marked("openmpi-c", "openmpi-5", night="openmpi-5"))
+@pytest.mark.parametrize("case", marked("openmpi-c", "openmpi-5"))
 def test_open_mpi_runs_over_ipv6_alone(case: Case, tmp_path: Path) -> None:
     with Lab(2, ipv6_only=True, hosts_mode="debian") as lab:
         ended = launch(lab, tmp_path, case.environment, case.argv(), case.built(tmp_path))

@@ -68,7 +68,7 @@ CASES = {
 }
 
 
-AT_NIGHT = ("fabric", "torch.distributed.launch")
+AT_NIGHT = ("fabric", "torch.distributed.launch", "trainer", "deepspeed")
 """What passes a stop on there does so for others at each push."""
 
 
