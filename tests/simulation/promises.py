@@ -21,6 +21,7 @@ LATE = 0.75
 SWEEP = 0.3
 _DISK = {"disk full", "disk slow", "disk lies"}
 _LAST_CALL_SECONDS = 3.0
+_INSTANT = 0.01
 VERDICT_SECONDS = 2.0
 _STALL_SECONDS = 1.5
 """A registry that was stopped for so long has noticed it."""
@@ -356,7 +357,9 @@ def checks_wait_for_others(history: History, run: Run, event: Event) -> Wrong:
         return None
     limit = run.spec.limits.join_timeout_seconds
     others = [x.index for x in run.slots if x.index not in nodes and not x.given_up]
-    awaited = [i for i in others if facts.waits[i].seconds(history.at) < limit - 0.01]
+    waited = {i: facts.waits[i].seconds(history.at) for i in others}
+    awaited = [i for i, seconds in waited.items() if seconds < limit - _INSTANT]
+    over = [i for i, seconds in waited.items() if seconds >= limit + _INSTANT]
     may_be = len(nodes) - len(sick) + len(awaited)
     if facts.epochs.over:
         return None  # the programs start on the same nodes, or not at all
@@ -364,7 +367,7 @@ def checks_wait_for_others(history: History, run: Run, event: Event) -> Wrong:
     if failed and may_be >= run.spec.min_nodes:
         return f"sick {sick}, there {[*nodes]}, awaited {awaited}: {run.result}"
     went_on = isinstance(event, events.LastCallOver) and run.phase is Phase.GATHERING
-    if went_on and may_be < run.spec.min_nodes:
+    if went_on and len(nodes) - len(sick) + len(others) - len(over) < run.spec.min_nodes:
         return f"sick {sick}, there {[*nodes]}, awaited {awaited}: it waits once more"
     return None
 
