@@ -105,7 +105,7 @@ test-schedulers: $(INSTALLED)
 	  $(SCHEDULERS) $(PYTEST_ARGS)
 
 ## Real jobs of every framework, over emulated hosts; RDZV_FRAMEWORKS=all adds what takes minutes to
-## build. The environments are kept in build/venvs.
+## install. The environments are kept in build/venvs.
 test-frameworks: $(INSTALLED)
 	$(BIN)/python -m tests.frameworks.environments
 	$(BIN)/python $(PYTEST) $(SPREAD) -m "frameworks and not nightly" $(FRAMEWORKS) $(PYTEST_ARGS)

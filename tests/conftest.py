@@ -125,7 +125,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     reasons += [missing_programs(*mark.args) for mark in item.iter_markers("schedulers")]
     for mark in item.iter_markers("frameworks"):
         if mark.args and not (ENVIRONMENTS[mark.args[0]].everyday or takes_all()):
-            pytest.skip(f"{mark.args[0]} takes minutes to build: RDZV_FRAMEWORKS=all runs this")
+            pytest.skip(f"{mark.args[0]} is not made at each push: RDZV_FRAMEWORKS=all runs this")
     reasons += [missing_framework(*mark.args) for mark in item.iter_markers("frameworks")]
     for reason in filter(None, reasons):
         give_up(reason)

@@ -136,10 +136,9 @@ def environment(version: str, python: Path) -> Path:
     return own
 
 
-def test(own: Path, *words: str) -> int:
+def test(own: Path, workers: int, *words: str) -> int:
     """Run these tests on it; returns pytest's exit code."""
-    workers = os.environ.get("WORKERS", "3")
-    pytest_options = ("-q", "-n", workers, "-p", "no:cacheprovider", "-m")
+    pytest_options = ("-q", "-n", f"{workers}", "-p", "no:cacheprovider", "-m")
     return subprocess.run([own, "-m", "pytest", *pytest_options, *words], cwd=ROOT).returncode
 
 
@@ -164,9 +163,11 @@ def main(words: list[str]) -> int:
         made = time.monotonic()
         counted = COVERAGE if version == words[-1] else ()
         here = [path for path in pure() if counted or path not in LONG]
-        core = [(PURE_ONLY, (*counted, *here)), (NOT_HERE, WHOLE)]
-        parts = [(NOT_HERE, ALL)] if "--all" in words else core
-        codes = [test(own, f"not ({without})", *paths) for without, paths in parts]
+        workers = int(os.environ.get("WORKERS", "3"))
+        busy = min(workers, os.cpu_count() or 1)  # what is pure waits for nothing
+        core = [(busy, PURE_ONLY, (*counted, *here)), (workers, NOT_HERE, WHOLE)]
+        parts = [(workers, NOT_HERE, ALL)] if "--all" in words else core
+        codes = [test(own, count, f"not ({without})", *paths) for count, without, paths in parts]
         failed += any(codes)
         spent = f"{made - began:.0f} s to install, {time.monotonic() - made:.0f} s of tests"
         print(f"Python {version}: {'failed' if any(codes) else 'ok'}, {spent}", flush=True)

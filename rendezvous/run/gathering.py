@@ -131,7 +131,7 @@ def joined(run: Run, event: events.Joined, now: float) -> Outcome:
     if stands_by:
         slot.node.state = NodeState.STANDBY
     if stands_by or run.attempt.left_out.get(slot.index) == NOT_NEEDED:
-        run.attempt.left_out[slot.index] = STANDS_BY
+        run.attempt.left_out[slot.index] = STANDS_BY  # it has not gathered with the others
     if displaced is not None and run.rules.awaits is Awaits.REPORTS:
         gather_again(run, now)
     address = request.candidates[0].address

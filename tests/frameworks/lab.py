@@ -59,6 +59,10 @@ def environment_of(framework: Environment, folder: Path) -> dict[str, str]:
         "TORCH_EXTENSIONS_DIR": str(framework.extensions),
         "HF_HUB_OFFLINE": "1",
         "TF_CPP_MIN_LOG_LEVEL": "2",
+        # The hosts share few processors: a rank that waits leaves its own to those it waits for.
+        "OMPI_MCA_mpi_yield_when_idle": "1",
+        "I_MPI_THREAD_YIELD": "3",
+        "I_MPI_THREAD_SLEEP": "100",
     }
 
 

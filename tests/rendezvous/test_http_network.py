@@ -374,7 +374,7 @@ async def test_http_and_tls_that_meet_are_told_apart(
     registry: Registry, tls_registry: Registry
 ) -> None:
     plain_to_tls = RegistryPlace((HERE,), tls_registry.port)
-    assert "without an answer; it may speak TLS" in await failure(plain_to_tls)
+    assert "without an answer; it may speak TLS" in await failure(plain_to_tls, 2.0)
     for place in (tls_registry.place, by_public_key(tls_registry)):
         words = await failure(replace(place, port=registry.port))
         assert "it does not speak TLS 1.3 (WRONG_VERSION_NUMBER)" in words
