@@ -82,7 +82,7 @@ coverage: $(INSTALLED)
 	$(BIN)/python $(PYTEST) $(EVERYDAY) --cov=rendezvous --cov=worker --cov=launcher \
 	  --cov-report=term:skip-covered --cov-fail-under=0 $(PYTEST_ARGS)
 
-## The core of it on the oldest and the newest Python, and the coverage of what decides.
+## Launches on the oldest and the newest Python; on the oldest what decides, and the coverage of that.
 test-pythons: $(INSTALLED)
 	WORKERS=$(WORKERS) $(BIN)/python -m tests.pythons 3.10 3.13
 

@@ -2,10 +2,10 @@
 
     python -m tests.pythons [--all | --install] 3.10 3.13
 
-runs the tests that no clock and no network disturbs, and a few real launches, on each version in an
-environment of its own below build/pythons. What starts a torchrun needs torch, and is left out.
-On the last version they count the lines and branches of the modules that decide: here, since
-everything else would take half as long again.
+runs a few real launches on each version in an environment of its own below build/pythons, and on
+the first one, which should be the oldest, the tests that no clock and no network disturbs. These
+count the lines and branches of the modules that decide: here, since everything else would take half
+as long again. What starts a torchrun needs torch, and is left out.
 With `--all` it is the everyday suite, without what needs torch; with `--install` the environments
 are made, and nothing else.
 """
@@ -83,8 +83,6 @@ PURE = {
     "tests/worker/evidence": ("groups", "kernel_log", "places", "rank_processes"),
     "tests/worker/look": ("arrivals", "fitting", "recorder", "signalling", "stacks"),
 }
-LONG = ("tests/rendezvous/pace/test_judge.py", "tests/rendezvous/hang/test_blame.py")
-"""What takes longest of it, and reckons alone: tested on the version that counts lines."""
 WHOLE = (
     "tests/launcher/test_processes.py",
     "tests/launcher/test_rdzv_command.py",
@@ -161,12 +159,13 @@ def main(words: list[str]) -> int:
         if "--install" in words:
             continue
         made = time.monotonic()
-        counted = COVERAGE if version == words[-1] else ()
-        here = [path for path in pure() if counted or path not in LONG]
         workers = int(os.environ.get("WORKERS", "3"))
-        busy = min(workers, os.cpu_count() or 1)  # what is pure waits for nothing
-        core = [(busy, PURE_ONLY, (*counted, *here)), (workers, NOT_HERE, WHOLE)]
-        parts = [(workers, NOT_HERE, ALL)] if "--all" in words else core
+        parts: list[tuple[int, str, tuple[str, ...]]] = [(workers, NOT_HERE, WHOLE)]
+        if version == words[0]:
+            busy = min(workers, os.cpu_count() or 1)  # what is pure waits for nothing
+            parts.append((busy, PURE_ONLY, (*COVERAGE, *pure())))
+        if "--all" in words:
+            parts = [(workers, NOT_HERE, ALL)]
         codes = [test(own, count, f"not ({without})", *paths) for count, without, paths in parts]
         failed += any(codes)
         spent = f"{made - began:.0f} s to install, {time.monotonic() - made:.0f} s of tests"

@@ -48,4 +48,3 @@ def test_what_does_more_at_night_is_run_then() -> None:
 
 def test_what_is_tested_on_every_python_is_there() -> None:
     assert [path for path in (*pythons.pure(), *pythons.WHOLE) if not (ROOT / path).is_file()] == []
-    assert set(pythons.LONG) < set(pythons.pure())
