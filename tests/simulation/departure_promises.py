@@ -11,6 +11,7 @@ from rendezvous.run.events import Event
 from rendezvous.run.state import OVER, Run
 from rendezvous.wire.run import NodeState, Phase
 from rendezvous.wire.watch import FENCE_MARGIN_SECONDS, NodeView
+from tests.simulation.agents import GRACE_SECONDS
 from tests.simulation.epochs import Life, begins_again
 from tests.simulation.history import Facts, History, Wrong
 from tests.simulation.leaving import MARGIN_SECONDS, due_at, who_leaves
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from tests.simulation.schedule import Fault
 
 _TELL_SECONDS = 1.0
-_GRACE_SECONDS = 3.0
 _MOMENT = 0.02
 _TOGETHER_SECONDS = 1.0
 """Within which the news of a stop are everywhere, where the network is in order."""
@@ -271,7 +271,7 @@ def _may_be_fenced(history: History, process: Process, told: float) -> bool:
     sent that was answered last."""
     launch = process.launch
     heard = max((at for at in process.views_at if at <= told), default=0.0) - poll(launch)
-    begins = launch.fence - _GRACE_SECONDS - FENCE_MARGIN_SECONDS
+    begins = launch.fence - GRACE_SECONDS - FENCE_MARGIN_SECONDS
     return told - heard >= begins or any(start <= told <= end for start, end in history.gaps)
 
 

@@ -78,7 +78,7 @@ LOSSES: dict[str, list[tuple[str, str, str]]] = {
         ("node: any other table is of others", "agreed is not None and agreed.table.epoch == view.epoch", "False"),
     ],
     "worker/hosts/resolver.py": [
-        ("node: an end breaks off what arms", "if one[1].done() and not one[1].cancelled()", "if one[1].done()"),
+        ("node: an end breaks off what arms", "if task.done() and not task.cancelled()", "if task.done()"),
     ],
     "worker/agent/fencing.py": [
         ("node: ignores its fence", "if member is None or member.fence_timeout is None:", "if True:"),

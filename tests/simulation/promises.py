@@ -358,16 +358,18 @@ def checks_wait_for_others(history: History, run: Run, event: Event) -> Wrong:
     limit = run.spec.limits.join_timeout_seconds
     others = [x.index for x in run.slots if x.index not in nodes and not x.given_up]
     waited = {i: facts.waits[i].seconds(history.at) for i in others}
-    awaited = [i for i, seconds in waited.items() if seconds < limit - _INSTANT]
-    over = [i for i, seconds in waited.items() if seconds >= limit + _INSTANT]
-    may_be = len(nodes) - len(sick) + len(awaited)
+    awaited, at_most = (
+        [i for i, seconds in waited.items() if seconds < until]
+        for until in (limit - _INSTANT, limit + _INSTANT)
+    )
+    well = len(nodes) - len(sick)
     if facts.epochs.over:
         return None  # the programs start on the same nodes, or not at all
     failed = run.result is not None and run.result.code == "preflight_failed"
-    if failed and may_be >= run.spec.min_nodes:
+    if failed and well + len(awaited) >= run.spec.min_nodes:
         return f"sick {sick}, there {[*nodes]}, awaited {awaited}: {run.result}"
     went_on = isinstance(event, events.LastCallOver) and run.phase is Phase.GATHERING
-    if went_on and len(nodes) - len(sick) + len(others) - len(over) < run.spec.min_nodes:
+    if went_on and well + len(at_most) < run.spec.min_nodes:
         return f"sick {sick}, there {[*nodes]}, awaited {awaited}: it waits once more"
     return None
 

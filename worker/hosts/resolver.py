@@ -86,10 +86,12 @@ class Resolver:
             return {}
         left = max(0.0, self._deadline - asyncio.get_running_loop().time())
         await asyncio.wait(self._asked.values(), timeout=left)
-        # Those that `close` has broken off are not known either, and who waits here goes on.
-        nowhere, tasks = self._nowhere.result(), self._asked.items()
-        known = [one for one in tasks if one[1].done() and not one[1].cancelled()]
-        return {name: task.result() - nowhere for name, task in known}
+        nowhere = self._nowhere.result()
+        return {
+            name: task.result() - nowhere
+            for name, task in self._asked.items()
+            if task.done() and not task.cancelled()  # by `close`: who waits here goes on
+        }
 
     async def close(self) -> None:
         """Forget what has not been answered."""
