@@ -194,8 +194,7 @@ wheel: $(INSTALLED)
 ## What may differ in the built wheel (its files, its command, its data), in an environment and a
 ## folder without the sources; then ways to install it. WHEEL=tests EXTRAS=launcher,demo,test for the whole everyday suite.
 ## A .pth file lets the tests import what is the wheel's own.
-WHEEL ?= tests/test_packages.py tests/launcher/test_rdzv_command.py tests/path/test_frameworks.py \
-  tests/schedulers/test_own_profile.py
+WHEEL ?= tests/launcher/test_rdzv_command.py tests/schedulers/test_own_profile.py
 EXTRAS ?= launcher,test
 test-wheel: wheel
 	rm -rf build/wheel && mkdir -p build/wheel
@@ -206,7 +205,7 @@ test-wheel: wheel
 	cp -r tests bench examples docs README.md CHANGELOG.md SECURITY.md Makefile pyproject.toml \
 	  constraints.txt build/wheel/
 	cd build/wheel && venv/bin/python $(PYTEST) -n $(WORKERS) -m "$(SHARE) and not netns" $(WHEEL) $(PYTEST_ARGS)
-	$(BIN)/python $(PYTEST) -n $(WORKERS) -m wheel tests/wheel $(PYTEST_ARGS)
+	$(BIN)/python $(PYTEST) -n $(WORKERS) -m "wheel and not nightly" tests/wheel $(PYTEST_ARGS)
 
 ## Build the sdist, and the wheel from it; check both, and start a run with the wheel alone.
 RELEASE_INSTALLED := $(VENV)/.installed-release

@@ -54,7 +54,7 @@ _AWAY_RUNS = 8
 
 @dataclass(frozen=True)
 class Amount:
-    """How much is measured."""
+    """How much is measured; 0: not at all."""
 
     commits: int
     nodes: tuple[int, ...]
@@ -67,7 +67,7 @@ class Amount:
 
 
 FULL = Amount(500, (64, 512), 10, 5, 60.0, 100, 5_000, 20.0)
-QUICK = Amount(50, (64,), 2, 1, 5.0, 8, 96, 2.0)
+QUICK = Amount(50, (64,), 2, 0, 0.0, 8, 96, 2.0)
 
 
 # The engine
@@ -320,8 +320,10 @@ def works(amount: Amount) -> Iterator[Work]:
         yield partial(commits, primary, amount.commits)
         for nodes in amount.nodes:
             yield partial(last_to_all, primary, nodes, amount.rounds)
-        yield partial(taken_over, primary, amount.killed)
-        yield partial(engine_away, primary, amount.away_seconds)
+        if amount.killed:
+            yield partial(taken_over, primary, amount.killed)
+        if amount.away_seconds:
+            yield partial(engine_away, primary, amount.away_seconds)
         yield partial(sealed, primary, amount.sealed)
         yield partial(idle, primary, amount.idle, amount.idle_seconds)
 

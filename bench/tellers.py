@@ -120,10 +120,11 @@ async def _viewing(control: Connection) -> None:
 
 async def _keep_viewing(client: httpx.AsyncClient, run: str, begun: asyncio.Event) -> None:
     """As a page does: its state, and the stream after it, which may end because too much is new."""
-    while True:
-        state = (await client.get(f"{run}/state")).json()
-        begun.set()
-        await _read_stream(client, f"{client.base_url.path}{run.lstrip('/')}", state["n"])
+    with contextlib.suppress(httpx.TransportError, OSError):  # the page has ended before them
+        while True:
+            state = (await client.get(f"{run}/state")).json()
+            begun.set()
+            await _read_stream(client, f"{client.base_url.path}{run.lstrip('/')}", state["n"])
 
 
 async def _read_stream(client: httpx.AsyncClient, run: str, after: int) -> None:

@@ -90,6 +90,13 @@ WHOLE = (
     "tests/worker/agent/test_early.py",
 )
 """Entry point and launches, as on the version that everything else is tested on."""
+LONG = (
+    *("test_a_hang_after_a_checkpoint_of_20_minutes_is_named_in_the_end", "test_any_json_is_read"),
+    *("test_groups_of_others_do_not_matter", "test_names_order_and_origin_do_not_matter"),
+    *("test_no_silence_of_two_hours_is_a_stall", "test_nobody_is_named_where_nobody_is_slow"),
+    *("test_the_largest_run_is_judged_soon", "TestMachine"),
+)
+"""A quarter of the time of what is pure: many cases of what others run as well."""
 ALL = ("tests", "--ignore=tests/simulation")
 """Simulated machines share a context, which tasks cannot before Python 3.11."""
 COVERAGE = ("--cov", "--cov-report=term:skip-covered")
@@ -163,7 +170,8 @@ def main(words: list[str]) -> int:
         parts: list[tuple[int, str, tuple[str, ...]]] = [(workers, NOT_HERE, WHOLE)]
         if version == words[0]:
             busy = min(workers, os.cpu_count() or 1)  # what is pure waits for nothing
-            parts.append((busy, PURE_ONLY, (*COVERAGE, *pure())))
+            most = ("-k", f"not ({' or '.join(LONG)})")
+            parts.append((busy, PURE_ONLY, (*most, *COVERAGE, *pure())))
         if "--all" in words:
             parts = [(workers, NOT_HERE, ALL)]
         codes = [test(own, count, f"not ({without})", *paths) for count, without, paths in parts]

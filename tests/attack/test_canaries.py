@@ -269,6 +269,7 @@ def test_a_run_by_hand_leaks_nothing(scene: Scene) -> None:
 @pytest.mark.netns
 @pytest.mark.faults
 @pytest.mark.timeout(120)
+@pytest.mark.nightly
 def test_a_symmetric_start_leaks_nothing(scene: Scene) -> None:
     token = subprocess.run([RDZV, "token", "new"], capture_output=True, text=True, check=True)
     text = token.stdout.strip()

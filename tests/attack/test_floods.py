@@ -20,19 +20,19 @@ from rendezvous.talk.credentials import SERVER_NAME
 from rendezvous.talk.retry import retry_pause
 from rendezvous.wire.errors import RegistryError
 from rendezvous.wire.run import Phase
+from tests.support.nightly import at_night
 from tests.support.registry import Launch, Node, Registry, running, unverified
 from tests.support.waiting import soon
 
 NODES = 16
 FLOOD_SECONDS = 10.0
 SPAWNED = get_context("spawn")
-at_night = pytest.mark.nightly
 FLOODS = [
-    ("bad logins", False),
+    at_night("bad logins", False),
     ("answers never read", False),
     ("half headers", True),
-    pytest.param("nothing sent", True, marks=at_night),
-    pytest.param("connect and go", True, marks=at_night),
+    at_night("nothing sent", True),
+    at_night("connect and go", True),
 ]
 ENDLESS = ("bad logins", "answers never read", "connect and go")
 

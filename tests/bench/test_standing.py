@@ -50,3 +50,20 @@ def test_nodes_meet_at_a_replica_as_they_do_at_a_registry_alone(primary: Postgre
         ("sealed_run", 16, None),
         ("sealed_run", 16, 50.0),
     ]
+
+
+@pytest.mark.nightly  # the quick benchmark leaves these out: most of a minute
+@pytest.mark.real_time
+@pytest.mark.timeout(180)
+def test_what_a_run_meets_that_loses_its_owner_or_the_engine_is_measured() -> None:
+    with standing.engine() as servers:
+        ends = list(standing.taken_over(servers, 1))
+        away = list(standing.engine_away(servers, 2.0))
+    assert [one.what for one in ends] == [
+        "owner_killed",
+        "owner_silent",
+        "run_moved",
+        "run_moved_errors",
+    ]
+    assert all(one.value > 0 for one in ends[:3])
+    assert [(one.what, one.value) for one in away] == [("away_disturbed", 0), ("away_lost", 0)]

@@ -72,6 +72,7 @@ def test_the_users_pins_stay_and_the_child_is_the_torchrun_on_their_path(tmp_pat
     assert PIN in before.splitlines()
 
 
+@pytest.mark.nightly
 def test_several_tasks_install_once_and_what_is_different_is_installed_anew(tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
     run(*pip, "--wheel-dir", tmp_path, ROOT)

@@ -123,6 +123,7 @@ def launch(standing: Standing, folder: Path) -> Outcome:
     return Outcome(done.returncode, done.stdout, done.stderr)
 
 
+@pytest.mark.nightly
 def test_a_launch_outlives_two_owners_and_a_standby(standing: Standing, tmp_path: Path) -> None:
     standing.up()
     following = "SELECT application_name FROM pg_stat_replication ORDER BY 1"

@@ -18,6 +18,7 @@ from rendezvous.wire.errors import ExitCode
 from tests.support.cluster import Cluster, cluster
 from tests.support.launching import Outcome, shell
 from tests.support.netlab import Lab
+from tests.support.nightly import at_night
 from tests.support.waiting import until
 
 Situation: TypeAlias = Callable[[Lab], None]
@@ -126,8 +127,8 @@ ONLY_ETH1 = ("--interface", "eth1")
     [
         (docker_everywhere, (), "eth0", ""),
         (infiniband_cut_between_two, IB_FIRST, "eth0", "next: eth0"),
-        (eth0_is_missing_on_one, (), "eth1", "slot 2 (h2) does not have its own address"),
-        (translated_and_reachable, (), "eth0", "(h2) is seen by the others as 10.77.0.99"),
+        at_night(eth0_is_missing_on_one, (), "eth1", "slot 2 (h2) does not have its own address"),
+        at_night(translated_and_reachable, (), "eth0", "(h2) is seen by the others as 10.77.0.99"),
     ],
 )
 def test_a_run_starts_on_the_first_network_that_is_proven(
@@ -147,10 +148,10 @@ def test_a_run_starts_on_the_first_network_that_is_proven(
     [
         (refused_by_a_firewall, (), ("slot 2 (h2)", "refused")),
         (a_proxy_answers, (), ("slot 2 (h2)", "10.77.0.12", "a proxy")),
-        (docker_everywhere, ("--interface", "docker0"), ("172.17.0.1",)),
-        (one_address_twice, ONLY_ETH1, ("10.78.0.11", "slot 1 (h1)", "slot 2 (h2)")),
-        (no_family_in_common, ONLY_ETH1, ("slot 0 can offer IPv4 addresses only",)),
-        pytest.param(*(eth0_is_a_black_hole, (), ("eth0 mtu 1300",)), marks=pytest.mark.nightly),
+        at_night(docker_everywhere, ("--interface", "docker0"), ("172.17.0.1",)),
+        at_night(one_address_twice, ONLY_ETH1, ("10.78.0.11", "slot 1 (h1)", "slot 2 (h2)")),
+        at_night(no_family_in_common, ONLY_ETH1, ("slot 0 can offer IPv4 addresses only",)),
+        at_night(eth0_is_a_black_hole, (), ("eth0 mtu 1300",)),
     ],
 )
 def test_a_run_that_cannot_start_names_what_is_wrong(
@@ -171,7 +172,10 @@ def test_a_run_that_cannot_start_names_what_is_wrong(
     [
         ("ib0", IB_FIRST, 0, "slot 1 (h1) cannot reach slot 0 (h0): no route"),
         # Without a proof: with one there is no time to speak of between it and arming.
-        ("eth1", (*ONLY_ETH1, "--verify", "off"), ExitCode.ARMING_FAILED, "10.78.0.11 (eth1) is"),
+        at_night(
+            *("eth1", (*ONLY_ETH1, "--verify", "off")),
+            *(ExitCode.ARMING_FAILED, "10.78.0.11 (eth1) is"),
+        ),
     ],
 )
 def test_an_interface_that_disappears_after_the_join(
@@ -204,7 +208,7 @@ def test_a_run_whose_nodes_lose_a_fifth_of_their_packets_each_way_ends_well(tmp_
     assert outcome.code == 0, outcome.err + str(run.told)
 
 
-@pytest.mark.parametrize(("way", "phase"), [("to", "gathering"), ("from", "running")])
+@pytest.mark.parametrize(("way", "phase"), [at_night("to", "gathering"), ("from", "running")])
 def test_a_node_cut_off_in_one_direction_is_named_within_its_lease(
     way: str, phase: str, tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ from bench.agents import TOLD
 from tests.support.cluster import cluster
 from tests.support.launching import BIN, launch, launching, processes_with
 from tests.support.netlab import Lab
-from tests.support.nightly import ROUNDS
+from tests.support.nightly import ROUNDS, at_night
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(300 * ROUNDS)]
@@ -127,9 +127,7 @@ def test_a_silent_host_is_known_to_all_when_its_lease_is_over(tmp_path: Path, le
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize(
-    ("others", "target"), [("deaf", 3 + GRACE), pytest.param("obey", 3, marks=pytest.mark.nightly)]
-)
+@pytest.mark.parametrize(("others", "target"), [at_night("deaf", 3 + GRACE), ("obey", 3)])
 def test_a_run_is_stopped_soon_after_a_worker_has_failed(
     tmp_path: Path, others: str, target: int
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.disks import failing_disk, fill, no_reserve, run, small_disk
 from tests.support.launching import Launched, Outcome, launching, rdzv, shell
+from tests.support.nightly import at_night
 from tests.support.waiting import until
 
 COMMAND = ("--framework", "command", "--nnodes", "2")
@@ -115,7 +116,7 @@ def exceed_its_limit(launched: Launched) -> None:
 
 @pytest.mark.parametrize(
     ("happens", "words"),
-    [(stay_full, "free space on that disk"), (exceed_its_limit, "raise ulimit -f")],
+    [(stay_full, "free space on that disk"), at_night(exceed_its_limit, "raise ulimit -f")],
 )
 def test_a_journal_that_can_never_be_written_again_ends_the_run_and_is_named(
     tmp_path: Path, disk: Path, happens: Callable[[Launched], None], words: str

@@ -18,6 +18,7 @@ from tests.support.cluster import cluster
 from tests.support.fake_sysfs import SLOW, PortFiles, nd_h100_v5
 from tests.support.launching import shell
 from tests.support.netlab import Host, Lab
+from tests.support.nightly import at_night
 
 pytestmark = [pytest.mark.faults, pytest.mark.netns, pytest.mark.timeout(180)]
 
@@ -55,7 +56,10 @@ def machine(host: Host, folder: Path, bad: dict[int, PortFiles]) -> Machine:
 
 @pytest.mark.parametrize(
     ("bad", "option", "code"),
-    [({}, "--require-rdma", ExitCode.OK), ({6: SLOW}, "--prefix", ExitCode.PREFLIGHT_FAILED)],
+    [
+        at_night({}, "--require-rdma", ExitCode.OK),
+        ({6: SLOW}, "--prefix", ExitCode.PREFLIGHT_FAILED),
+    ],
 )
 def test_a_run_of_sound_machines_uses_their_rdma_and_a_sick_one_is_named_before_it_starts(
     tmp_path: Path,

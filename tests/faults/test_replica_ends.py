@@ -14,6 +14,7 @@ from rendezvous.server.membership import JUDGE_SECONDS
 from rendezvous.talk.retry import until_answered
 from rendezvous.wire.reports import ExitReport, LeaveReport
 from rendezvous.wire.run import Phase
+from tests.support.nightly import at_night
 from tests.support.registry import Launch, Node
 from tests.support.replicas import Cluster, replicas
 from tests.support.standing import started
@@ -42,7 +43,7 @@ async def finish(cluster: Cluster, launch: Launch, nodes: list[Node]) -> list[st
     return kinds
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("how", [at_night(signal.SIGKILL), signal.SIGTERM])
 async def test_a_run_goes_on_when_its_owner_ends(cluster: Cluster, how: signal.Signals) -> None:
     launch = Launch("demo")
     for number in range(3):

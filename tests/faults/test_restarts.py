@@ -116,6 +116,7 @@ def test_a_syntax_error_is_not_tried_again(tmp_path: Path) -> None:
     assert {log.name for log in logs} <= {"node-0.log", "node-1.log"}
 
 
+@pytest.mark.nightly
 def test_the_same_end_twice_is_the_last_one(tmp_path: Path) -> None:
     command = program(tmp_path, 'sys.exit(f"no sample at step {restarts}")')
     outcome = launch(tmp_path / "s", *COMMAND, "--max-restarts", "3", command=command)
@@ -145,6 +146,7 @@ def failed_and_held(launched: Launched, folder: Path) -> None:
     until(lambda: moments(folder, "SIGTERM-1-0"))
 
 
+@pytest.mark.nightly
 def test_a_registry_that_is_killed_while_a_failure_is_answered_goes_on(tmp_path: Path) -> None:
     command = program(tmp_path, HELD, before="hear(signal.SIGTERM)\n")
     options = (*COMMAND, "--max-restarts", "1", "--grace", "30")

@@ -240,6 +240,7 @@ def test_after_a_restore_from_a_backup_runs_go_on_and_none_that_knows_more_may_w
     assert (kinds["joined"], kinds["restarted"], kinds["left"], kinds["lost"]) == (2, 1, 2, 0)
 
 
+@pytest.mark.nightly
 def test_a_replica_says_what_it_waits_for_and_where_it_is_once_it_is_ready(
     tmp_path: Path,
 ) -> None:

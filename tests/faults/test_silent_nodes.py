@@ -158,6 +158,7 @@ def standing(lab: Lab, host: int, folder: Path) -> Iterator[dict[str, str]]:
     server.communicate(timeout=30)
 
 
+@pytest.mark.nightly
 def test_the_machine_of_launcher_and_slot_0_is_lost_where_the_registry_is_elsewhere(
     tmp_path: Path,
 ) -> None:

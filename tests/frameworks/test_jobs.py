@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.frameworks.environments import ENVIRONMENTS
+from tests.frameworks.environments import ENVIRONMENTS, build_extension
 from tests.frameworks.lab import EXAMPLES, JOBS, environment_of, launch, left_on, logs_of
 from tests.support.cluster import cluster
 from tests.support.netlab import Lab
@@ -53,12 +53,14 @@ class Case:
     @property
     def calls_itself(self) -> str:
         """What the RESULT lines have to name."""
-        known = {_MPI4PY: "mpi4py", "mpi_hello.c": "mpi"}
+        known = {_MPI4PY: "mpi4py", _MPI_SUM: "mpi4py", "mpi_hello.c": "mpi"}
         return known.get(self.command, self.name.partition("-")[0])
 
     def built(self, folder: Path) -> list[str]:
-        """COMMAND, with what it starts compiled into a folder."""
+        """COMMAND, with what it starts compiled."""
         words = []
+        if _DEEP in self.command:
+            build_extension()
         for word in self.command.split():
             found = [str(place / word) for place in (EXAMPLES, JOBS) if (place / word).is_file()]
             if word.endswith(".c"):
@@ -73,7 +75,7 @@ class Case:
         return [(rank, len(places), host) for rank, host in enumerate(places)]
 
 
-_MPI4PY = "python3 mpi4py_digits.py"
+_MPI4PY, _MPI_SUM = "python3 mpi4py_digits.py", "python3 mpi_sum.py"
 _SUM = "torch_sum.py torchrun"
 _DEEP = "deepspeed_digits.py"
 _TENSOR, _JAX = "tensorflow_digits.py", "jax_digits.py"
@@ -84,14 +86,14 @@ CASES = [
     Case("torchrun-uneven", "torch", "", _SUM, "", UNEVEN, night=True),
     Case("torchrun-c10d", "torch", "", _SUM, "", UNEVEN, "--rdzv-backend c10d"),
     Case(_LAUNCH, "torch", _LAUNCH, "launch_digits.py", night=True),
-    Case("env", "torch", "env", "env_digits.py"),
+    Case("env", "torch", "env", "env_digits.py", night=True),
     Case("env-uneven", "torch", "env", "torch_sum.py env", "", UNEVEN, night=True),
-    Case("accelerate", "torch", "accelerate", "accelerate_digits.py"),
+    Case("accelerate", "torch", "accelerate", "accelerate_digits.py", night=True),
     Case("lightning", "torch", "lightning", "lightning_digits.py"),
     Case("lightning-torchrun", "torch", "", "lightning_digits.py", night=True),
     Case("trainer", "torch", "", "trainer_digits.py", night=True),
     Case("trainer-accelerate", "torch", "", "accelerate launch trainer_digits.py", night=True),
-    Case("deepspeed", "torch", "deepspeed", _DEEP, "g++"),
+    Case("deepspeed", "torch", "deepspeed", _DEEP, "g++", night=True),
     Case("deepspeed-torchrun", "torch", "", _DEEP, "g++", night=True),
     Case("deepspeed-pdsh", "torch", "deepspeed", f"{_BY} pdsh {_DEEP}", "g++ pdsh", night=True),
     Case("deepspeed-openmpi", "torch", "deepspeed", f"{_BY} openmpi {_DEEP}", _GM, night=True),
@@ -99,11 +101,11 @@ CASES = [
     Case("openmpi-mpi4py", "torch", "openmpi", _MPI4PY, "mpirun", night=True),
     Case("openmpi-torch", "torch", "openmpi", "python3 mpi_torch.py", "mpirun", night=True),
     Case("openmpi-uneven", "torch", "openmpi", _MPI4PY, "mpirun", UNEVEN, night=True),
-    Case("openmpi-5", "openmpi5", "openmpi", _MPI4PY, night=True),
+    Case("openmpi-5", "openmpi5", "openmpi", _MPI_SUM, night=True),
     Case("mpich", "mpich", "mpich", _MPI4PY),
     Case("mpich-uneven", "mpich", "mpich", _MPI4PY, "", UNEVEN, night=True),
-    Case("intelmpi", "intelmpi", "intelmpi", _MPI4PY),
-    Case("intelmpi-uneven", "intelmpi", "intelmpi", _MPI4PY, "", UNEVEN, night=True),
+    Case("intelmpi", "intelmpi", "intelmpi", _MPI_SUM),
+    Case("intelmpi-uneven", "intelmpi", "intelmpi", _MPI_SUM, "", UNEVEN, night=True),
     Case("horovod", "horovod", "horovod", "horovod_digits.py"),
     Case("horovod-horovodrun", "horovod", "horovod", "horovodrun python3 horovod_digits.py"),
     Case("tensorflow", _TF, _TF, _TENSOR, "", ONE_EACH),

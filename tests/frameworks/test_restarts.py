@@ -20,7 +20,7 @@ EACH_PUSH = "torchrun openmpi-5 jax-uneven"
 AT_NIGHT = "torchrun-c10d torch.distributed.launch env accelerate lightning trainer deepspeed"
 AT_NIGHT += " openmpi-mpi4py mpich intelmpi horovod horovod-horovodrun tensorflow"
 SUM = ("torchrun", "torchrun-c10d", "env", "accelerate", "deepspeed")
-"""These start ranks of any torch program: of one that imports little."""
+"""These start ranks of any torch program: of one that imports little, as of MPI's."""
 _FOUND = re.compile(r"FOUND rank=(\d+) by=(\S+)")
 
 
@@ -32,6 +32,7 @@ def cases() -> list[object]:
             marks = [pytest.mark.frameworks(case.environment, *case.needs.split())]
             marks += [pytest.mark.nightly] * (case.name in AT_NIGHT.split())
             command = f"torch_sum.py {case.name}" if case.name in SUM else case.command
+            command = command.replace("mpi4py_digits", "mpi_sum")
             found.append(pytest.param(replace(case, command=command), marks=marks, id=case.name))
     return found
 

@@ -73,9 +73,7 @@ def test_a_run_of_another_user_in_a_shared_folder_is_refused_by_its_name(
         assert refusal(ask(env, *words, by=users[0].by), shared / "r")
 
 
-@pytest.mark.parametrize(
-    "home", but_at_night(["none", "read-only", "missing"], "none", "read-only")
-)
+@pytest.mark.parametrize("home", but_at_night(["none", "read-only", "missing"], "none"))
 def test_without_a_home_that_can_be_written_a_launch_names_the_folder_and_what_helps(
     users: list[User], place: Path, home: str
 ) -> None:
@@ -104,6 +102,7 @@ def test_a_home_on_a_read_only_disk_is_named_also_to_root(users: list[User], pla
     assert refusal(ask(env, *words, by=by), home, "Read-only file system")
 
 
+@pytest.mark.nightly
 def test_two_users_without_names_launch_one_run_id_at_the_same_time(
     users: list[User], place: Path
 ) -> None:
@@ -162,6 +161,7 @@ def serving(user: User, port: int) -> Iterator[str]:
         registry.communicate(timeout=30)
 
 
+@pytest.mark.nightly
 def test_two_users_serve_registries_but_not_at_one_port(users: list[User]) -> None:
     one, other = users
     port = find_free(20_000 + os.getpid() % 8_000) or 0

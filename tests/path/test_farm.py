@@ -151,6 +151,7 @@ def test_a_worker_run_that_is_evicted_before_it_joins_is_submitted_again(farm: F
 # --- launchers that are killed --------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_what_a_killed_launcher_left_is_ended_by_cancel_as_well(farm: Farm) -> None:
     farm.has("capacity", "0")
     with farm.launching("--nnodes", "2", command=["true"]) as launched:

@@ -49,6 +49,7 @@ def test_every_node_has_its_files_where_its_variables_say(tmp_path: Path) -> Non
         assert [node["address"] for node in table["nodes"]] == ["127.0.0.1", "127.0.0.2"]
 
 
+@pytest.mark.nightly
 def test_parameter_servers_end_when_the_program_of_node_0_has(tmp_path: Path) -> None:
     options = ("--framework", "tensorflow", "--tf-ps", "1", "--nnodes", "2", "--grace", "5")
     script = 'case $TF_CONFIG in *\\"ps\\",*) echo serving; exec sleep 600;; esac; echo trained'
@@ -58,6 +59,7 @@ def test_parameter_servers_end_when_the_program_of_node_0_has(tmp_path: Path) ->
 
 
 @pytest.mark.netns
+@pytest.mark.nightly
 def test_a_port_that_is_taken_on_one_node_of_tensorflow_moves_all_nodes(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     hold = f"""

@@ -87,6 +87,7 @@ def slurm(rank: int, names: str) -> dict[str, str]:
     }
 
 
+@pytest.mark.nightly
 def test_the_tasks_of_a_slurm_step_meet_on_its_first_node(tmp_path: Path) -> None:
     with nodes(Lab(["c01", "c02", "c03"]), tmp_path) as run:
         first, *others = run.lab.hosts

@@ -114,6 +114,7 @@ def test_a_failing_node_stops_the_others_and_is_named_and_all_can_be_replayed(
 # Signals
 
 
+@pytest.mark.nightly
 def test_a_run_id_that_is_used_again_has_logs_of_its_own(tmp_path: Path) -> None:
     for number in (1, 2, 3):
         outcome = launch(tmp_path, *TWO, command=shell(f"echo launch {number}"))
@@ -128,6 +129,7 @@ def test_a_run_id_that_is_used_again_has_logs_of_its_own(tmp_path: Path) -> None
     assert joined == 1
 
 
+@pytest.mark.nightly
 def test_a_log_folder_of_the_users_goes_on_behind_a_line(tmp_path: Path) -> None:
     folder = tmp_path / "theirs"
     for number in (1, 2):
@@ -217,6 +219,7 @@ def test_a_standing_registry_serves_launches_at_once_and_says_when_it_takes_no_m
     assert "has not created the run yet" not in refused.err
 
 
+@pytest.mark.nightly
 def test_a_team_launches_at_a_standing_registry_in_its_name_space_alone(tmp_path: Path) -> None:
     with standing_registry(tmp_path / "serve") as operator:
         add = [RDZV, "tenant", "add", "vision", "--prefix", "vision-", "--max-nodes", "2"]

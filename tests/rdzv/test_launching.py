@@ -138,6 +138,7 @@ def test_two_runs_at_once_and_one_is_cancelled_by_another_thread(tmp_path: Path)
 
 
 @pytest.mark.real_time
+@pytest.mark.nightly
 def test_an_exception_cancels_the_run_that_a_with_block_launched() -> None:
     output: list[str] = []
     run = rdzv.launch(shell("echo runs; exec sleep 99"), **SH, on_output=output.append)
@@ -161,6 +162,7 @@ def test_a_run_is_cancelled_however_soon(seconds: float) -> None:
 
 
 @pytest.mark.real_time
+@pytest.mark.nightly
 def test_no_output_is_lost_and_a_listener_that_raises_ends_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -184,6 +184,7 @@ async def test_behind_an_ingress_a_closed_connection_says_nothing(tmp_path: Path
 
 
 @in_time
+@pytest.mark.nightly
 async def test_a_registry_without_free_descriptors_says_so_to_those_who_come(
     tmp_path: Path,
 ) -> None:

@@ -1,7 +1,8 @@
 """Each planted bug is caught by a schedule that the real code passes, and taken back after it.
 
-The everyday suite tries some of them, `make test-planted` all. When the generator or the simulator
-is changed: `python -m tests.simulation --bugs --schedules 5000` finds the seeds anew.
+The everyday suite tries some of them, `make test-planted` all but the longest. When the generator
+or the simulator is changed: `python -m tests.simulation --bugs --schedules 5000` finds the seeds
+anew.
 """
 
 from __future__ import annotations
@@ -20,15 +21,31 @@ from tests.simulation.search import is_good, shown, stored
 CAUGHT = stored()
 SHARE = 18
 """Each push tries one bug in so many, always the same."""
+LONG = {
+    "launch: a cancel is tried for ever",
+    "launch: a full journal exits as failed",
+    "launch: a silent registry is awaited for ever",
+    "launch: nodes are awaited for ever",
+    "launch: the journal is awaited for ever",
+    "losses: who is released hears nothing",
+    "node: a hosts file is awaited for ever",
+    "node: any other table is of others",
+    "queued for ever",
+    "the clock goes on",
+}
+"""A third of the time for all: their schedules have the most steps. `make nightly` tries them."""
 
 
 def but_planted(name: str) -> object:
+    if name in LONG:
+        return pytest.param(name, marks=pytest.mark.nightly)
     marks = () if crc32(name.encode()) % SHARE == 0 else pytest.mark.planted
     return pytest.param(name, marks=marks)
 
 
 def test_every_planted_bug_has_a_schedule_that_shows_it() -> None:
     assert CAUGHT.keys() == BUGS.keys()
+    assert BUGS.keys() > LONG
 
 
 @pytest.mark.timeout(300)  # what is awaited for ever takes many steps

@@ -31,6 +31,7 @@ from tests.simulation.schedule import BREAKING, Fault, Launch, Schedule, from_js
 from tests.simulation.search import stored
 from tests.simulation.shrink import shrink
 from tests.simulation.world import World, fails_like, simulate
+from tests.support.nightly import at_night
 from tests.support.virtual_time import Machine, VirtualLoop, run_virtually
 
 _EACH = 25
@@ -44,7 +45,7 @@ def test_every_invariant_holds_in_these_schedules(first: int) -> None:
 
 
 @pytest.mark.planted
-@pytest.mark.parametrize("first", [0, 1, 2])
+@pytest.mark.parametrize("first", [0, at_night(1), at_night(2)])
 def test_every_invariant_holds_in_runs_that_outlive_their_nodes(first: int) -> None:
     seeds = seeds_from(0, 3 * _EACH, outlives_nodes)
     assert run_seeds(seeds[first * _EACH : (first + 1) * _EACH]).failed == []
@@ -62,7 +63,7 @@ _FOUND += [619_677, 601_801, 650_103, 398, 2_745, 3_169, 17_627, 1_846, 839_253,
 
 
 CALM = replace(generate(3).without(()), keep_finished=3_600.0)
-_LONG = [pytest.param(seed, marks=pytest.mark.planted) for seed in (529, 1_012, 164_936)]
+_LONG = [at_night(seed) for seed in (529, 1_012, 164_936)]
 """Hundreds of thousands of steps each."""
 _SHARE = 3
 """Each push tries one in so many of those that are found no more; `make test-planted` all."""

@@ -15,6 +15,7 @@ import pytest
 from rendezvous.wire.errors import ExitCode
 from tests.slurm.cluster import PROGRAMS, Slurm, slurm
 from tests.slurm.test_slurm import LIMIT_SECONDS, SPECS, WORKERS, launching, states
+from tests.support.nightly import at_night
 from tests.support.waiting import until
 
 pytestmark = [
@@ -40,7 +41,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
         yield up
 
 
-@pytest.mark.parametrize("partition", ["again", "spot"])
+@pytest.mark.parametrize("partition", [at_night("again"), "spot"])
 def test_a_preemption_is_the_cause_in_slurms_words(
     cluster: Slurm, tmp_path: Path, partition: str
 ) -> None:
@@ -126,6 +127,7 @@ def requeueing(
         cluster.end_all_jobs()
 
 
+@pytest.mark.nightly
 def test_a_launcher_that_slurm_preempts_starts_again_with_its_run_id(
     cluster: Slurm, tmp_path: Path
 ) -> None:
@@ -140,6 +142,7 @@ def test_a_launcher_that_slurm_preempts_starts_again_with_its_run_id(
     assert f"rdzv: run '{job.run}' ok: all 2 nodes ended with exit code 0" in said
 
 
+@pytest.mark.nightly
 def test_a_job_requeues_itself_after_a_worker_run_was_preempted(
     cluster: Slurm, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ import pytest
 from tests.pythons import interpreter
 from tests.support.launching import environment
 from tests.support.missing import give_up
+from tests.support.nightly import at_night
 from tests.support.venvs import installed
 
 pytestmark = [pytest.mark.wheel, pytest.mark.real_time, pytest.mark.timeout(300)]
@@ -114,7 +115,7 @@ def test_the_wheel_has_one_name(built: Built) -> None:
     }
 
 
-@pytest.mark.parametrize(("first", "version"), [("rdzv", "3.10"), ("user", "3.13")])
+@pytest.mark.parametrize(("first", "version"), [at_night("rdzv", "3.10"), ("user", "3.13")])
 def test_it_lives_beside_packages_of_the_same_names_and_leaves_nothing(
     tmp_path: Path, built: Built, first: str, version: str
 ) -> None:
