@@ -76,10 +76,9 @@ def plugin_of_version_2(kept: Path) -> Path:
 
 
 def main() -> None:
-    """Fetch all that is not there yet."""
+    """Fetch what is not there yet of all that each push needs."""
     with fetching() as kept:
         print(debian(kept))
-        print(postgresql(kept))
         print(plugin_of_version_2(kept))
 
 
