@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as some
 
 from rendezvous.wire.log_view import LINE_LETTERS, ViewPart
@@ -96,9 +96,27 @@ def test_whether_every_line_is_wanted() -> None:
     assert [one.all for one in wanted] == [True, False, False]
 
 
+LONG = b"x" * (LINE_LETTERS + 12)
+SHORT = b"x" * LINE_LETTERS
+
+
 @given(some.lists(some.binary(max_size=30)), some.text(min_size=1, max_size=3))
+@example([b"\x00"], "?")
+@example([b"\xff"], "\N{REPLACEMENT CHARACTER}")
+@example([b"a", LONG, b"b"], "x ... 12 more")
+@example([SHORT, LONG], "characters")
 def test_a_block_that_is_left_out_has_no_wanted_line(lines: list[bytes], text: str) -> None:
     wanted = Wanted((text,))
     block = b"\n".join(lines)
     if not wanted.may_be_in(block):
         assert not any(wanted.line(line) is not None for line in block.split(b"\n"))
+
+
+@pytest.mark.parametrize(
+    ("lines", "may"),
+    [([SHORT], False), ([SHORT, b"y", SHORT], False), ([LONG], True), ([b"y", SHORT, LONG], True)],
+)
+def test_only_a_line_that_is_cut_has_more_words_than_its_block(
+    lines: list[bytes], may: bool
+) -> None:
+    assert Wanted(("more characters",)).may_be_in(b"\n".join(lines)) == may

@@ -17,6 +17,9 @@ _ERROR = re.compile(
 _WARNING = re.compile(r"WARN|[Ww]arning: |(?:^|[\[ ])W\d{4} \d\d:")
 """glog, and torch below Python, begin a line with the letter of its level and the date."""
 
+_STAND_INS = ("?", "\N{REPLACEMENT CHARACTER}")
+"""A line is shown with these in place of characters that cannot be shown."""
+
 
 def looks_like(line: str, level: Level) -> bool:
     """Whether a line is of this level, or worse, as far as its words show it."""
@@ -71,4 +74,17 @@ class Wanted:
         """False where no line of this block can be wanted: to look is quicker than to read it."""
         if not self.grep or b"\x1b" in block or b"\t" in block:
             return True
-        return any(text.encode() in block for text in self.grep)
+        if any(letter in text for text in self.grep for letter in _STAND_INS):
+            return True
+        return any(text.encode() in block for text in self.grep) or _is_cut(block)
+
+
+def _is_cut(block: bytes) -> bool:
+    """Whether a line of this block is so long that words are added to what is shown of it."""
+    begin = 0
+    while len(block) - begin > LINE_LETTERS:
+        end = block.rfind(b"\n", begin, begin + LINE_LETTERS + 1)
+        if end < 0:
+            return True
+        begin = end + 1
+    return False
