@@ -91,7 +91,7 @@ test-pythons: $(INSTALLED)
 test-ui: $(INSTALLED)
 	$(BIN)/python $(PYTEST) $(SPREAD) -m "browser and not nightly or page and not nightly" $(BROWSER) $(PYTEST_ARGS)
 
-## Every planted bug, and the seeds that take long: what the everyday suite tries some of.
+## The planted bugs, but for the ten that take longest: what the everyday suite tries some of.
 test-planted: $(INSTALLED)
 	$(BIN)/python $(PYTEST) $(SPREAD) -m "planted and not nightly" $(PLANTED) $(PYTEST_ARGS)
 

@@ -57,6 +57,7 @@ def pid_in(path: Path) -> int:
     return int(until(lambda: path.read_text().strip() if path.exists() else None))
 
 
+@pytest.mark.nightly
 def test_commands_reach_every_host_from_every_host_and_end_with_their_caller(
     tmp_path: Path,
 ) -> None:

@@ -104,6 +104,7 @@ def search(
     return begin
 
 
+@pytest.mark.planted
 def test_the_next_search_goes_on_and_one_from_a_seed_leaves_what_is_kept(
     search: Callable[..., tuple[int, str]], tmp_path: Path
 ) -> None:
@@ -140,6 +141,7 @@ def test_a_seed_that_fails_is_run_again_first_until_it_passes(
 
 
 @pytest.mark.real_time
+@pytest.mark.planted
 def test_a_search_that_is_broken_off_goes_on(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.simulation", "--schedules=100000", "--chunk=2", "--jobs=2"],
