@@ -191,7 +191,7 @@ wheel: $(INSTALLED)
 	rm -rf dist
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
-## What may differ in the built wheel (its files, its command, its data), in an environment and a
+## What may differ in the built wheel (its command, its data), in an environment and a
 ## folder without the sources; then ways to install it. WHEEL=tests EXTRAS=launcher,demo,test for the whole everyday suite.
 ## A .pth file lets the tests import what is the wheel's own.
 WHEEL ?= tests/launcher/test_rdzv_command.py tests/schedulers/test_own_profile.py

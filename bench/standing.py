@@ -54,7 +54,7 @@ _AWAY_RUNS = 8
 
 @dataclass(frozen=True)
 class Amount:
-    """How much is measured; 0: not at all."""
+    """How much is measured; `killed` and `away_seconds` may be 0: not at all."""
 
     commits: int
     nodes: tuple[int, ...]

@@ -120,11 +120,12 @@ async def _viewing(control: Connection) -> None:
 
 async def _keep_viewing(client: httpx.AsyncClient, run: str, begun: asyncio.Event) -> None:
     """As a page does: its state, and the stream after it, which may end because too much is new."""
+    state = (await client.get(f"{run}/state")).json()
+    begun.set()
     with contextlib.suppress(httpx.TransportError, OSError):  # the page has ended before them
         while True:
-            state = (await client.get(f"{run}/state")).json()
-            begun.set()
             await _read_stream(client, f"{client.base_url.path}{run.lstrip('/')}", state["n"])
+            state = (await client.get(f"{run}/state")).json()
 
 
 async def _read_stream(client: httpx.AsyncClient, run: str, after: int) -> None:

@@ -167,13 +167,12 @@ def main(words: list[str]) -> int:
             continue
         made = time.monotonic()
         workers = int(os.environ.get("WORKERS", "3"))
-        parts: list[tuple[int, str, tuple[str, ...]]] = [(workers, NOT_HERE, WHOLE)]
+        whole = ALL if "--all" in words else WHOLE
+        parts: list[tuple[int, str, tuple[str, ...]]] = [(workers, NOT_HERE, whole)]
         if version == words[0]:
             busy = min(workers, os.cpu_count() or 1)  # what is pure waits for nothing
             most = ("-k", f"not ({' or '.join(LONG)})")
             parts.append((busy, PURE_ONLY, (*most, *COVERAGE, *pure())))
-        if "--all" in words:
-            parts = [(workers, NOT_HERE, ALL)]
         codes = [test(own, count, f"not ({without})", *paths) for count, without, paths in parts]
         failed += any(codes)
         spent = f"{made - began:.0f} s to install, {time.monotonic() - made:.0f} s of tests"

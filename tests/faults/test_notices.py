@@ -16,6 +16,7 @@ from rendezvous.run.departures import MARGIN_SECONDS
 from rendezvous.wire.errors import ExitCode
 from tests.support.epochs import moments, program, starts_apart, starts_in
 from tests.support.launching import LIMIT_SECONDS, Launched, launching, processes_with, rdzv
+from tests.support.nightly import at_night
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(240)]
@@ -116,7 +117,7 @@ CASES_AT_NIGHT = [
 
 @pytest.mark.parametrize(
     "case",
-    [*CASES, *(pytest.param(case, marks=pytest.mark.nightly) for case in CASES_AT_NIGHT)],
+    [*CASES, *(at_night(case) for case in CASES_AT_NIGHT)],
     ids=str,
 )
 def test_all_programs_are_shown_a_notice_and_are_stopped_in_time(
@@ -168,7 +169,7 @@ def test_every_rank_of_torchrun_is_told_once(tmp_path: Path) -> None:
     assert len(moments(tmp_path, "saved-*")) == 4
 
 
-@pytest.mark.parametrize("slot", [GOES, pytest.param(0, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("slot", [GOES, at_night(0)])
 def test_a_signal_at_an_agent_stops_the_programs_of_all_nodes_together(
     slot: int, tmp_path: Path
 ) -> None:

@@ -20,7 +20,7 @@ EACH_PUSH = "torchrun openmpi-5 jax-uneven"
 AT_NIGHT = "torchrun-c10d torch.distributed.launch env accelerate lightning trainer deepspeed"
 AT_NIGHT += " openmpi-mpi4py mpich intelmpi horovod horovod-horovodrun tensorflow"
 SUM = ("torchrun", "torchrun-c10d", "env", "accelerate", "deepspeed")
-"""These start ranks of any torch program: of one that imports little, as of MPI's."""
+"""These start ranks of any torch program: here of one that imports little."""
 _FOUND = re.compile(r"FOUND rank=(\d+) by=(\S+)")
 
 

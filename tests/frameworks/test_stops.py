@@ -13,6 +13,7 @@ from tests.frameworks.lab import JOBS, environment_of, left_on
 from tests.support.cluster import cluster
 from tests.support.launching import launching
 from tests.support.netlab import Lab
+from tests.support.nightly import at_night
 from tests.support.waiting import until
 
 COUNT = str(JOBS / "count_sigterm.py")
@@ -83,7 +84,7 @@ def marked(*names: str) -> list[object]:
 
 
 @pytest.mark.real_time
-@pytest.mark.parametrize("nodes", [pytest.param(1, marks=pytest.mark.nightly), 2])
+@pytest.mark.parametrize("nodes", [at_night(1), 2])
 @pytest.mark.parametrize("case", marked(*CASES.keys() - {"deepspeed-pdsh"}))
 def test_each_rank_hears_of_a_stop_once(case: Case, nodes: int, tmp_path: Path) -> None:
     env = environment_of(ENVIRONMENTS[case.environment], tmp_path)

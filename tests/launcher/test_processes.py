@@ -15,6 +15,7 @@ import pytest
 
 from tests.launcher import forking
 from tests.support.launching import lives
+from tests.support.nightly import at_night
 from tests.support.waiting import SECONDS, until
 
 
@@ -53,7 +54,7 @@ def test_a_fork_sees_what_a_command_would(tmp_path: Path) -> None:
     "ways",
     [
         ("7", "words", "error", "signal"),
-        pytest.param(("0", "300", "returns"), marks=pytest.mark.nightly),
+        at_night(("0", "300", "returns")),
     ],
 )
 def test_a_fork_ends_as_a_command_would(ways: tuple[str, ...]) -> None:

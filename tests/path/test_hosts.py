@@ -20,6 +20,7 @@ from tests.support import environments as env
 from tests.support.cluster import LIMIT_SECONDS, cluster
 from tests.support.launching import RDZV, Launched, environment, shell
 from tests.support.netlab import Host, HostsMode, Lab
+from tests.support.nightly import at_night
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(180)]
@@ -220,8 +221,8 @@ PROGRAM = str(Path(__file__).parent.parent / "programs" / "check_all_reduce.py")
     ("hosts_mode", "backend", "count", "ipv6_only"),
     [
         ("debian", "static", 3, False),
-        pytest.param("none", "static", 2, True, marks=pytest.mark.nightly),
-        pytest.param("selfonly", "c10d", 2, False, marks=pytest.mark.nightly),
+        at_night("none", "static", 2, True),
+        at_night("selfonly", "c10d", 2, False),
     ],
 )
 def test_nodes_that_know_at_most_their_own_name_train_together(

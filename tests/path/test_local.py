@@ -24,6 +24,7 @@ from tests.support.launching import (
     rdzv,
     shell,
 )
+from tests.support.nightly import at_night
 from tests.support.waiting import until
 from worker.contracts.framework import HOOK
 from worker.offer.ports import find_free
@@ -262,7 +263,7 @@ def test_a_run_of_nohup_outlives_the_terminal_and_status_logs_and_cancel_find_it
 
 @pytest.mark.parametrize(
     ("option", "error"),
-    [("--json", "2>&-"), pytest.param("", "2>&1", marks=pytest.mark.nightly)],
+    [("--json", "2>&-"), at_night("", "2>&1")],
 )
 def test_whoever_stops_reading_the_output_does_not_end_the_run(
     tmp_path: Path, option: str, error: str

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.launching import RDZV, Outcome, environment, launch
+from tests.support.nightly import at_night
 
 pytestmark = [pytest.mark.real_time, pytest.mark.torch, pytest.mark.timeout(120)]
 
@@ -67,7 +68,7 @@ def _starts(words: tuple[str, ...]) -> list[tuple[int, str]]:
     return [(n, f"[default{n}]:" if "--tee" in words else "") for n in range(2)]
 
 
-@pytest.mark.parametrize("early", ["auto", pytest.param("off", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("early", ["auto", at_night("off")])
 def test_each_rank_has_its_own_streams_also_when_it_is_started_again(
     early: str, tmp_path: Path
 ) -> None:

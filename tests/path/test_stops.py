@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from tests.support.launching import LIMIT_SECONDS, RDZV, environment
+from tests.support.nightly import at_night
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.real_time, pytest.mark.timeout(120)]
@@ -134,7 +135,7 @@ def tell_an_agent(staged: Stage) -> None:
     ("framework", "stop"),
     [
         ("env", close_the_terminal),
-        pytest.param("env", tell_an_agent, marks=pytest.mark.nightly),
+        at_night("env", tell_an_agent),
         pytest.param(
             "torchrun", close_the_terminal, marks=[pytest.mark.torch, pytest.mark.nightly]
         ),

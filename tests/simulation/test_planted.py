@@ -17,6 +17,7 @@ from rendezvous.serving import answers
 from tests.simulation.patching import Bug, Edit, patched
 from tests.simulation.planted import BUGS
 from tests.simulation.search import is_good, shown, stored
+from tests.support.nightly import at_night
 
 CAUGHT = stored()
 SHARE = 18
@@ -38,7 +39,7 @@ LONG = {
 
 def but_planted(name: str) -> object:
     if name in LONG:
-        return pytest.param(name, marks=pytest.mark.nightly)
+        return at_night(name)
     marks = () if crc32(name.encode()) % SHARE == 0 else pytest.mark.planted
     return pytest.param(name, marks=marks)
 

@@ -22,6 +22,4 @@ def at_night(*cell: object) -> ParameterSet:
 
 def but_at_night(cells: Iterable[T], *each_push: T) -> list[ParameterSet]:
     """All cells as a test's parameters; those that are not named here have the mark `nightly`."""
-    return [
-        pytest.param(cell, marks=() if cell in each_push else pytest.mark.nightly) for cell in cells
-    ]
+    return [pytest.param(cell) if cell in each_push else at_night(cell) for cell in cells]

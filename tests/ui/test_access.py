@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.nightly import at_night
 from tests.ui import runs
 from tests.ui.conftest import Open
 from tests.ui.seen import VIEWS, Seen
@@ -33,8 +34,8 @@ def found_by_axe(seen: Seen) -> list[str]:
     [
         (1280, "dark"),
         (390, "light"),
-        pytest.param(1280, "light", marks=pytest.mark.nightly),
-        pytest.param(390, "dark", marks=pytest.mark.nightly),
+        at_night(1280, "light"),
+        at_night(390, "dark"),
     ],
 )
 def test_axe_finds_nothing_in_any_view(opened: Open, width: int, theme: str) -> None:

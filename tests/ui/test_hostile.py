@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from launcher.ui.page import saved_page
+from tests.support.nightly import but_at_night
 from tests.ui import runs
 from tests.ui.conftest import Open
 from tests.ui.hostile import ROTATIONS, STRINGS, UNSEEN, poisoned
@@ -19,13 +20,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.browser, pytest.mark.real_time]
 NARROW = {"width": 390, "height": 800}
-rotations = pytest.mark.parametrize(
-    "rotation",
-    [
-        pytest.param(n, marks=[pytest.mark.nightly] if n not in (0, 4) else [])
-        for n in range(ROTATIONS)
-    ],
-)
+rotations = pytest.mark.parametrize("rotation", but_at_night(range(ROTATIONS), 0, 4))
 
 
 def harmless(seen: Seen, name: str) -> None:

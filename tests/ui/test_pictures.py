@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from PIL import Image
 
+from tests.support.nightly import but_at_night
 from tests.ui.pictures import ALL, EVERYDAY, FOLDER, TOLERATED, differing, take
 
 if TYPE_CHECKING:
@@ -16,10 +17,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.browser, pytest.mark.real_time]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[] if name in EVERYDAY else [pytest.mark.nightly]) for name in ALL],
-)
+@pytest.mark.parametrize("name", but_at_night(ALL, *EVERYDAY))
 def test_the_page_looks_as_it_did(browser: Browser, tmp_path: Path, name: str) -> None:
     taken = take(browser, name)
     taken.save(tmp_path / f"{name}.png")

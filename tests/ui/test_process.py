@@ -16,6 +16,7 @@ from rendezvous.talk.credentials import RunKeys
 from rendezvous.wire.errors import ExitCode
 from tests.support.canaries import Canaries
 from tests.support.launching import RDZV, Launched, environment, launch, launching, rdzv, shell
+from tests.support.nightly import at_night
 from tests.support.page_process import Looker, Page, heads, page_of
 from tests.support.pages import RUN, kept_run
 from tests.support.waiting import until
@@ -216,7 +217,7 @@ def found_in(data: bytes, keys: RunKeys) -> set[str]:
     ("words", "env", "said"),
     [
         (("--ui-listen", "0.0.0.0"), {}, "--ui-behind-ingress"),
-        pytest.param(("--ui-listen", "::"), {}, "--ui-behind-ingress", marks=pytest.mark.nightly),
+        at_night(("--ui-listen", "::"), {}, "--ui-behind-ingress"),
         ((), {"RDZV_UI_KEY": "short"}, "RDZV_UI_KEY has 5 characters"),
         (("--ui-port", "PORT"), {}, "Address already in use"),
         (("--save", "x.html"), {}, "no run 'r' was launched here"),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from launcher.ui.page import saved_page
+from tests.support.nightly import at_night
 from tests.ui import runs
 from tests.ui.seen import VIEWS, watched
 from tests.ui.test_access import found_by_axe
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.browser, pytest.mark.real_time]
 
 
-@pytest.mark.parametrize("nodes", [4, pytest.param(1024, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("nodes", [4, at_night(1024)])
 def test_a_saved_file_shows_every_view(
     context: Callable[..., BrowserContext], tmp_path: Path, nodes: int
 ) -> None:
