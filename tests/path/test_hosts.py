@@ -109,6 +109,7 @@ def pod(index: int, size: int) -> dict[str, str]:
     return env.INDEXED_JOB | own | {"NUM_NODES": str(size)}
 
 
+@pytest.mark.faults
 def test_the_pods_of_an_indexed_job_wait_for_a_name_and_replace_each_other(tmp_path: Path) -> None:
     domain = "workers.team.svc.cluster.local"
     # The pod of index 1 is evicted, and comes again with another address.
@@ -151,6 +152,7 @@ IB9, GPU = ("--interface", "ib9"), ("--nproc-per-node", "gpu")
         ),
     ],
 )
+@pytest.mark.faults
 def test_a_node_that_cannot_take_part_ends_all_at_once_with_its_cause(
     tmp_path: Path, options: dict[int, tuple[str, ...]], first: int, words: str
 ) -> None:

@@ -38,7 +38,7 @@ sys.exit(1 + int(epoch))
 """
 OPTIONS = ("--nnodes", "2", "--framework", "command", "--nproc-per-node", "1")
 
-pytestmark = [pytest.mark.real_time, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.faults, pytest.mark.real_time, pytest.mark.timeout(120)]
 
 
 def test_the_first_cause_is_read_when_the_logs_of_all_nodes_are_gone(tmp_path: Path) -> None:

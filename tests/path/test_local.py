@@ -76,6 +76,7 @@ def test_every_node_gets_one_table_its_own_rank_and_the_words_of_command(tmp_pat
         assert (folder / f"argv-{rank}").read_text().split("\0")[:-1] == words
 
 
+@pytest.mark.faults
 def test_a_failing_node_stops_the_others_and_is_named_and_all_can_be_replayed(
     tmp_path: Path,
 ) -> None:
@@ -158,6 +159,7 @@ def test_a_signal_ends_everything_in_order(tmp_path: Path) -> None:
 # The registry
 
 
+@pytest.mark.faults
 def test_a_registry_killed_while_training_comes_back_and_disturbs_nobody(tmp_path: Path) -> None:
     script = f"echo start; {until_end(tmp_path)}; echo end"
     with launching(tmp_path / "s", *TWO, "--json", command=shell(script)) as launched:
@@ -243,6 +245,7 @@ def test_a_team_launches_at_a_standing_registry_in_its_name_space_alone(tmp_path
 # What is said, and to whom
 
 
+@pytest.mark.faults
 def test_a_run_of_nohup_outlives_the_terminal_and_status_logs_and_cancel_find_it(
     tmp_path: Path,
 ) -> None:

@@ -19,7 +19,7 @@ from tests.support.launching import LIMIT_SECONDS, RDZV, environment
 from tests.support.nightly import at_night
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.real_time, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.faults, pytest.mark.real_time, pytest.mark.timeout(120)]
 
 RANKS = 4
 TOLD_ONCE = {f"{rank} {word}": 1 for rank in range(RANKS) for word in ("ready", "SIGTERM")}
