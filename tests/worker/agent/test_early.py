@@ -255,8 +255,12 @@ async def test_where_torch_cannot_be_imported_torchrun_itself_says_so(world: Wor
     cold, early = [await world.outcome(["torchrun"], early=early) for early in (False, True)]
     assert (early[0].exit_code, *early[1:]) == (cold[0].exit_code, *cold[1:])
     assert "no such library" in early[2]
+    tried = world.module.with_name("tried")
+    world.module.write_text(f"open({str(tried)!r}, 'w').close()\nraise ImportError('not yet')\n")
     begun = await world.early()
-    shutil.copy(PROGRAMS / "run_like.py", world.module)
+    await soon(tried.exists)
+    whole = Path(shutil.copy(PROGRAMS / "run_like.py", world.module.with_name("whole")))
+    whole.replace(world.module)  # never seen half written
     program = await begun.start(["torchrun", "exits", "5"], world.env(), output=Recording())
     assert program is not None
     assert (await program.wait()).exit_code == 5
