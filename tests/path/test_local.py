@@ -196,6 +196,7 @@ def standing_registry(state: Path, *options: str) -> Iterator[dict[str, str]]:
         registry.communicate(timeout=30)
 
 
+@pytest.mark.faults
 def test_a_standing_registry_serves_launches_at_once_and_says_when_it_takes_no_more(
     tmp_path: Path,
 ) -> None:

@@ -69,6 +69,7 @@ def _starts(words: tuple[str, ...]) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("early", ["auto", at_night("off")])
+@pytest.mark.faults
 def test_each_rank_has_its_own_streams_also_when_it_is_started_again(
     early: str, tmp_path: Path
 ) -> None:
