@@ -12,10 +12,11 @@ import click
 from launcher.run.shell import end_left
 from launcher.schedulers.contract import SchedulerContext
 from launcher.settings import LaunchSettings
-from launcher.state.find_run import find_run, registry_of, was_killed
+from launcher.state.find_run import ask_registry, find_run, was_killed
 from launcher.state.state_dir import StateDir
 from launcher.terminal import fold_lines, width_of
-from rendezvous.wire.errors import RdzvError, Unavailable
+from rendezvous.talk.client import RegistryClient
+from rendezvous.wire.errors import RdzvError
 
 
 async def cancel_run(root: Path, run: str, reason: str, environ: Mapping[str, str]) -> int:
@@ -48,15 +49,10 @@ def _say(words: str) -> None:
 
 
 async def _cancel(state: StateDir, reason: str) -> str:
-    async with registry_of(state) as client:
-        try:
-            return (await client.cancel(state.run, reason)).reason
-        except Unavailable as exc:
-            raise Unavailable(
-                f"run '{state.run}' cannot be cancelled because its registry does not answer: "
-                f"{exc.message}",
-                hint="it has probably ended; check with 'rdzv status'",
-            ) from exc
+    async def ask(client: RegistryClient) -> str:
+        return (await client.cancel(state.run, reason)).reason
+
+    return await ask_registry(state, "cannot be cancelled", ask)
 
 
 async def _end_left(state: StateDir, environ: Mapping[str, str]) -> bool:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import click
 
-from launcher.state.find_run import find_run, registry_of
+from launcher.state.find_run import ask_registry, find_run
 from launcher.state.state_dir import StateDir
 from launcher.terminal import fold_lines, width_of
 from rendezvous.talk.client import RegistryClient
-from rendezvous.wire.errors import Mismatch, NotFound, RdzvError, RunOver, Unavailable
+from rendezvous.wire.errors import Mismatch, NotFound, RdzvError, RunOver
 from rendezvous.wire.run import Phase, RunStatus
 
 
@@ -22,7 +22,14 @@ async def restart_run(root: Path, run: str, reason: str) -> int:
     Raises RdzvError where nothing can be started again: none runs yet, or the run has ended.
     """
 
+    before: list[RunStatus] = []
+
     async def ask(client: RegistryClient) -> RunStatus:
+        """A restart whose answer was lost is not asked for twice, once it has been done."""
+        before.append(await client.status(run))
+        first, now = before[0], before[-1]
+        if (first.epoch, first.phase) != (now.epoch, now.phase):
+            return now
         return await client.restart(run, reason)
 
     state = _going_on(root, run, "its programs cannot start again")
@@ -92,15 +99,9 @@ def after_drain(status: RunStatus) -> str:
 
 
 async def _asked(
-    state: StateDir, what: str, ask: Callable[[RegistryClient], Awaitable[RunStatus]]
+    state: StateDir, cannot: str, ask: Callable[[RegistryClient], Awaitable[RunStatus]]
 ) -> RunStatus:
-    async with registry_of(state) as client:
-        try:
-            return await ask(client)
-        except (RunOver, Mismatch, NotFound) as exc:
-            raise RdzvError(exc.message, hint=exc.hint) from exc
-        except Unavailable as exc:
-            raise Unavailable(
-                f"run '{state.run}' {what} because its registry does not answer: {exc.message}",
-                hint="it has probably ended; check with 'rdzv status'",
-            ) from exc
+    try:
+        return await ask_registry(state, cannot, ask)
+    except (RunOver, Mismatch, NotFound) as exc:
+        raise RdzvError(exc.message, hint=exc.hint) from exc

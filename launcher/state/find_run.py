@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from launcher.state.state_dir import StateDir, known_runs
-from rendezvous.wire.errors import NotFound, Unavailable, UsageError
+from rendezvous.wire.errors import NotFound, RdzvError, Unavailable, UsageError
 
 if TYPE_CHECKING:
     from rendezvous.talk.client import RegistryClient
+
+T = TypeVar("T")
+
+AWAY_SECONDS = 15.0
+"""How long a registry may be away whose launcher lives: it starts it again within 2 s."""
 
 
 def find_run(root: Path, run: str) -> StateDir:
@@ -49,6 +54,36 @@ async def registry_of(state: StateDir, seconds: float = 3.0) -> AsyncIterator[Re
                 f"the launcher of run '{state.run}' was killed, and its registry no longer answers",
                 hint=f"to see what happened: rdzv replay {state.journal}"
                 + (end if state.ledger.left() else ""),
+            ) from exc
+
+
+async def ask_registry(
+    state: StateDir, cannot: str, ask: Callable[[RegistryClient], Awaitable[T]]
+) -> T:
+    """Ask something of a run that was launched here, and again while its launcher lives: a
+    registry that was killed is started again, and a busy machine may answer late.
+
+    Args:
+        state: The run's.
+        cannot: What is not done without an answer: "cannot be cancelled".
+        ask: Asks once; an answer to it may have been lost before.
+
+    Raises:
+        RdzvError: It refuses, or does not answer.
+    """
+    from rendezvous.talk.retry import until_answered
+
+    def failed(error: RdzvError) -> None:
+        if not state.is_held():
+            raise error
+
+    async with registry_of(state) as client:
+        try:
+            return await until_answered(lambda: ask(client), seconds=AWAY_SECONDS, failed=failed)
+        except Unavailable as exc:
+            raise Unavailable(
+                f"run '{state.run}' {cannot} because its registry does not answer: {exc.message}",
+                hint="it has probably ended; check with 'rdzv status'",
             ) from exc
 
 

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import Result as Done
 
+from launcher.run import requests
 from launcher.run.requests import after_drain, after_restart, slot_of
-from rendezvous.wire.errors import ExitCode, RdzvError
-from rendezvous.wire.run import DrainRequest, EpochEnd, Phase, RestartRequest, Result
+from rendezvous.wire.errors import ExitCode, RdzvError, Unavailable
+from rendezvous.wire.run import (
+    DrainRequest,
+    EpochEnd,
+    Phase,
+    RestartRequest,
+    Result,
+    RunStatus,
+)
 from tests.launcher.command import LAUNCH_ID, launched, rdzv
 from tests.launcher.drive import slot, status
 from tests.support.registry import Launch, Node, running
@@ -81,6 +90,59 @@ async def test_the_registry_is_asked(tmp_path: Path) -> None:
     words = "run 'llama': restarted by hand: new data; the programs are being stopped\n"
     assert (done.stdout, done.exit_code) == (words, ExitCode.OK)
     assert (view.phase, view.reason) == (Phase.RUNNING, words.partition(": ")[2].strip())
+
+
+async def test_a_registry_that_is_started_again_is_asked_again(tmp_path: Path) -> None:
+    """As long as its launcher lives: where that is gone, nobody starts it again."""
+    with running(tmp_path) as registry:
+        state = launched(tmp_path / "state", registry.place)
+        launch = Launch("llama", LAUNCH_ID, state.secret())
+        await registry.create(launch, 2)
+        registry.end(signal.SIGKILL)
+        state.acquire()
+        asked = asyncio.create_task(
+            asyncio.to_thread(rdzv, "cancel", "llama", state=tmp_path / "state")
+        )
+        try:
+            _, waits = await asyncio.wait({asked}, timeout=3.5)  # a request's time and more
+            assert waits
+            await asyncio.to_thread(registry.start)
+            done = await asked
+        finally:
+            state.release()
+    assert (done.stderr, done.stdout) == ("", "run 'llama' was cancelled: rdzv cancel\n")
+
+
+async def test_a_restart_whose_answer_was_lost_is_not_asked_for_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Client:
+        """Of a registry whose first answer is lost, and which then goes on without it."""
+
+        epoch, restarts = 1, 0
+
+        async def status(self, run: str) -> RunStatus:
+            return status(phase=Phase.RUNNING, epoch=self.epoch)
+
+        async def restart(self, run: str, reason: str) -> RunStatus:
+            self.restarts += 1
+            raise Unavailable("no answer")
+
+    client = Client()
+
+    async def asks_again(_: object, __: str, ask: Any) -> RunStatus:
+        with pytest.raises(Unavailable):
+            await ask(client)
+        with pytest.raises(Unavailable):  # it may not have been heard
+            await ask(client)
+        client.epoch = 2
+        answer: RunStatus = await ask(client)
+        return answer
+
+    launched(tmp_path)
+    monkeypatch.setattr(requests, "ask_registry", asks_again)
+    assert await requests.restart_run(tmp_path, "llama", "new data") == 0
+    assert (client.restarts, capsys.readouterr().out) == (2, "run 'llama': waiting\n")
 
 
 @pytest.mark.parametrize("command", ["restart llama", "drain llama 1"])
