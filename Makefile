@@ -15,7 +15,7 @@ SCHEDULES ?= 200000
 REPLICA_SCHEDULES ?= 150000
 SHARE := not browser and not faults and not frameworks and not fuzz and not page and not planted and not schedulers and not wheel and not nightly
 # Where the tests of each other share are; tests/test_shares.py holds them to it.
-FAULTS := tests/causes tests/faults tests/path tests/attack tests/test_netlab.py
+FAULTS := tests/causes tests/faults tests/path tests/rdzv tests/attack tests/test_netlab.py
 SCHEDULERS := tests/azureml tests/docker tests/kubernetes tests/prometheus tests/slurm tests/ssh tests/vessl
 FRAMEWORKS := tests/examples tests/frameworks tests/path tests/worker/look
 FUZZ := tests/attack
@@ -91,7 +91,7 @@ test-pythons: $(INSTALLED)
 test-ui: $(INSTALLED)
 	$(BIN)/python $(PYTEST) $(SPREAD) -m "browser and not nightly or page and not nightly" $(BROWSER) $(PYTEST_ARGS)
 
-## The planted bugs, but for the ten that take longest: what the everyday suite tries some of.
+## A third of the planted bugs, and none of the ten that take longest; the everyday suite tries a few.
 test-planted: $(INSTALLED)
 	$(BIN)/python $(PYTEST) $(SPREAD) -m "planted and not nightly" $(PLANTED) $(PYTEST_ARGS)
 

@@ -190,6 +190,7 @@ sleep 0.3 & echo mismatch; exit 18
 
 
 @pytest.mark.frameworks("torch")
+@pytest.mark.nightly
 def test_a_helper_of_accelerate_that_fails_ends_no_run(lab: Lab, tmp_path: Path) -> None:
     helper = tmp_path / "helpers" / "nvidia-smi"
     helper.parent.mkdir()

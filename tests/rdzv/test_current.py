@@ -131,6 +131,7 @@ def test_a_file_that_holds_something_else_is_no_table_but_is_a_notice(
 
 
 @pytest.mark.real_time
+@pytest.mark.faults
 def test_the_ranks_of_a_run_that_restarts_know_why_and_see_a_notice_and_can_save(
     tmp_path: Path,
 ) -> None:

@@ -119,6 +119,7 @@ def test_a_run_that_fails_has_its_exit_code_and_its_cause(
 
 
 @pytest.mark.real_time
+@pytest.mark.faults
 def test_two_runs_at_once_and_one_is_cancelled_by_another_thread(tmp_path: Path) -> None:
     go = until_file(tmp_path / "go")
     quiet: Mapping[str, Any] = {"on_output": lambda _: None}
@@ -151,6 +152,7 @@ def test_an_exception_cancels_the_run_that_a_with_block_launched() -> None:
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("seconds", but_at_night([0.0, 0.1, 0.3], 0.0))
+@pytest.mark.faults
 def test_a_run_is_cancelled_however_soon(seconds: float) -> None:
     run = rdzv.launch(["sleep", "99"], **SH, on_output=lambda _: None)
     with pytest.raises(TimeoutError):
@@ -209,6 +211,7 @@ def test_in_a_symmetric_start_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.real_time
+@pytest.mark.faults
 def test_a_launcher_that_is_killed_is_no_reason_to_wait_for_ever(tmp_path: Path) -> None:
     run = rdzv.launch(until_file(tmp_path / "go"), **SH, rdzv_id="r", on_output=lambda _: None)
     until(run.table)
@@ -251,6 +254,7 @@ RUNNING = "print('running', flush=True)"
     ],
     ids=["killed", "Ctrl-C", "exits"],
 )
+@pytest.mark.faults
 def test_no_run_outlives_the_process_that_launched_it(
     tmp_path: Path, state: Path, then: str, number: signal.Signals | None
 ) -> None:

@@ -102,6 +102,7 @@ def serving(
 # ---- launches -----------------------------------------------------------------------------------
 
 
+@pytest.mark.schedulers
 def test_specs_in_the_form_of_the_public_example_run(tmp_path: Path) -> None:
     repository = tmp_path / "training"
     shutil.copytree(DATA, repository / "specs")
