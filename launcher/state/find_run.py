@@ -81,9 +81,11 @@ async def ask_registry(
         try:
             return await until_answered(lambda: ask(client), seconds=AWAY_SECONDS, failed=failed)
         except Unavailable as exc:
+            ended = "it has probably ended; check with 'rdzv status'"
+            lives = f"its launcher still runs; try again, or check with 'rdzv status {state.run}'"
             raise Unavailable(
                 f"run '{state.run}' {cannot} because its registry does not answer: {exc.message}",
-                hint="it has probably ended; check with 'rdzv status'",
+                hint=lives if state.is_held() else ended,
             ) from exc
 
 

@@ -12,6 +12,7 @@ from click.testing import Result as Done
 
 from launcher.run import requests
 from launcher.run.requests import after_drain, after_restart, slot_of
+from launcher.state import find_run
 from rendezvous.wire.errors import ExitCode, RdzvError, Unavailable
 from rendezvous.wire.run import (
     DrainRequest,
@@ -111,6 +112,21 @@ async def test_a_registry_that_is_started_again_is_asked_again(tmp_path: Path) -
         finally:
             state.release()
     assert (done.stderr, done.stdout) == ("", "run 'llama' was cancelled: rdzv cancel\n")
+
+
+def test_a_launcher_that_lives_is_not_said_to_have_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(find_run, "AWAY_SECONDS", 0.0)
+    state = launched(tmp_path, owns_registry=False)
+    state.acquire()
+    try:
+        done = rdzv("cancel", "llama", state=tmp_path)
+    finally:
+        state.release()
+    assert "cannot be cancelled because its registry does not answer" in done.stderr
+    assert "its launcher still runs; try again" in done.stderr
+    assert done.exit_code == ExitCode.REGISTRY_LOST
 
 
 async def test_a_restart_whose_answer_was_lost_is_not_asked_for_twice(
