@@ -22,12 +22,13 @@ async def restart_run(root: Path, run: str, reason: str) -> int:
     Raises RdzvError where nothing can be started again: none runs yet, or the run has ended.
     """
 
-    before: list[RunStatus] = []
+    first: RunStatus | None = None
 
     async def ask(client: RegistryClient) -> RunStatus:
         """A restart whose answer was lost is not asked for twice, once it has been done."""
-        before.append(await client.status(run))
-        first, now = before[0], before[-1]
+        nonlocal first
+        now = await client.status(run)
+        first = first or now
         if (first.epoch, first.phase) != (now.epoch, now.phase):
             return now
         return await client.restart(run, reason)
