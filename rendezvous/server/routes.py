@@ -218,7 +218,7 @@ ROUTES = (
           "Stop the programs of a run, and start them again on the same nodes.",
           maker,
           lambda service, asked: service.restart(asked.live, printable(asked.said.reason, 300)),
-          RunStatus, takes=RestartRequest),
+          RunStatus, takes=RestartRequest, lean=True),
     Route("drain", "POST", f"{_SLOT}/drain",
           "Show the programs that this slot's node will leave, and stop all of them before.",
           maker,

@@ -254,7 +254,9 @@ class Service:
                 refused.append(exc)
                 return decide_mismatch(live.run, request, exc)
             except (RunOver, SlotTaken) as exc:
-                live.refused(request.slot, asks_again=isinstance(exc, SlotTaken))
+                is_held = isinstance(exc, SlotTaken)
+                if not (is_held and request.any_slot):
+                    live.refused(request.slot, asks_again=is_held)
                 raise
 
         await self.sequencer.change_run(live, decide)

@@ -222,6 +222,12 @@ class JoinRequest:
     outlives_nodes: bool = Field(
         default=False, description="It can take part in a run that continues after a node's loss."
     )
+    role: Annotated[ShortWords, Field(min_length=1)] | None = Field(
+        default=None, description="Of its processes, where a torchrun has given them one: `--role`."
+    )
+    any_slot: bool = Field(
+        default=False, description="Where the slot is held, it will ask for another one."
+    )
 
     def row(
         self,
@@ -243,6 +249,7 @@ class JoinRequest:
             nproc_per_node=self.nproc_per_node,
             mac=candidate.generation_mac if of_generation else candidate.mac,
             hcas=list(hcas),
+            role=self.role,
         )
 
 

@@ -27,6 +27,9 @@ class TableRow:
     nproc_per_node: int
     prefix_length: int
     rank: int
+    role: str | None = Field(
+        default=None, description="Of its processes, where a torchrun has given them one: `--role`."
+    )
     slot: int
 
     def signed_text(self, run: str, launch_id: str, generation: int | None = None) -> bytes:

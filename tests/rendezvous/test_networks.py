@@ -324,7 +324,7 @@ def test_the_table_has_its_rows_in_order_of_rank_and_rank_0_as_master() -> None:
     assert (table.master_address, table.master_port) == ("10.0.0.1", 29_501)
     assert (table.network, table.transport) == ("eth0", "IB")
     assert [astuple(row) for row in table.rows] == [
-        ("10.0.0.1", [], "b", "eth0", "", 1, 24, 0, 0),
-        ("10.0.0.9", ["mlx5_0:1"], "a", "ib0", sha("row"), 8, 16, 1, 1),
+        ("10.0.0.1", [], "b", "eth0", "", 1, 24, 0, None, 0),
+        ("10.0.0.9", ["mlx5_0:1"], "a", "ib0", sha("row"), 8, 16, 1, None, 1),
     ]
     assert table.world_size == 9

@@ -25,7 +25,7 @@ from worker.program.local_socket import places
 from worker.program.process import become_subreaper, ending_signals, reap_orphans
 from worker.settings import WorkerSettings
 
-__all__ = ["run_agent", "node_codec", "AgentEnvironment"]
+__all__ = ["run_agent", "take_part", "node_codec", "AgentEnvironment"]
 
 if TYPE_CHECKING:
     from rendezvous.recording.recorder import Codec
@@ -81,10 +81,20 @@ async def take_part(
     join: JoinString,
     command: Sequence[str],
     environment: AgentEnvironment,
+    *,
+    any_slot: bool = False,
 ) -> int:
-    """See one node through its part of the run, whatever process it is in. Raises RdzvError."""
+    """See one node through its part of the run, whatever process it is in. Raises RdzvError.
+
+    Args:
+        settings: What the person said.
+        join: The worker run's join string.
+        command: The COMMAND.
+        environment: The outer world.
+        any_slot: Whether SlotTaken ends it, as there are others.
+    """
     remote = settings.allow_exec or FRAMEWORKS[settings.framework].is_led(command)
-    spec = NodeSpec(settings, join, list(command), remote)
+    spec = NodeSpec(settings, join, list(command), remote, any_slot)
     client = environment.dial(join.place, join.token)
     shell = NodeShell(spec, environment, client)
 

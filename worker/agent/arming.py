@@ -40,12 +40,14 @@ class NodeSpec:
         join: What this node joined with.
         command: The COMMAND.
         remote: Whether this run allows commands of other nodes.
+        any_slot: Whether it ends where its slot is held, instead of waiting for it.
     """
 
     settings: WorkerSettings
     join: JoinString
     command: Sequence[str]
     remote: bool
+    any_slot: bool = False
 
     def first_rank(self, table: EndpointTable) -> int:
         """The global rank of this node's first process."""

@@ -136,7 +136,8 @@ def _not_yet(turn: Turn, asked: do.Connect | do.Join, error: RdzvError) -> None:
     if isinstance(error, UsageError | ArmingFailed):
         _cannot(turn, error)
         return
-    if not isinstance(error, RegistryError | SlotTaken | TooManyRequests):
+    is_held = isinstance(error, SlotTaken) and not turn.node.rules.any_slot
+    if not is_held and not isinstance(error, RegistryError | TooManyRequests):
         turn.end(Cause.REFUSED, error=error)
         return
     left = _joining(turn).began_at + turn.node.rules.join_timeout - turn.now

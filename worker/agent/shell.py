@@ -386,6 +386,7 @@ def rules_of(spec: NodeSpec, environment: AgentEnvironment) -> Rules:
         stall_timeout=settings.stall_timeout,
         samples=settings.stall != "off",
         grace=settings.grace,
+        any_slot=spec.any_slot,
     )
 
 

@@ -41,6 +41,7 @@ class Rules:
         stall_timeout: After how long a person wants a stall to end the programs; None: never.
         samples: Whether a person wants this machine to be looked at while a program runs.
         grace: From the moment when a program is told to end until it is killed.
+        any_slot: A slot that is held ends this node: whoever started it knows of others.
     """
 
     run: str
@@ -56,6 +57,7 @@ class Rules:
     stall_timeout: float | None = None
     samples: bool = True
     grace: float = 10.0
+    any_slot: bool = False
 
 
 @dataclass(frozen=True)
