@@ -33,6 +33,8 @@ _PARTS = {
     "_clerk": "launcher.ui.clerk_process",
     "_registry": "rendezvous.server.process",
     "_replay": "rendezvous.server.replay",
+    "_torchrun": "launcher.torchrun.node_process",
+    "_torchrun_host": "launcher.torchrun.host_process",
 }
 
 # What is imported stays: to look for cycles in it took a tenth of a command's start.

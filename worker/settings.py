@@ -22,7 +22,7 @@ from rendezvous.frozen import frozen
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.types import MAX_NODES, Port, Seconds
 from rendezvous.wire.words import size_text
-from worker.contracts import FRAMEWORKS, Name
+from worker.contracts import FRAMEWORKS, OWN, Name
 from worker.contracts.choice import FrameworkChoice, choose_framework
 
 LEAST_LOG_BYTES = 1 << 20
@@ -197,7 +197,7 @@ class NodeSettings(Settings):
     )
     framework: Name = option(
         "torchrun",
-        f"What starts COMMAND: {', '.join(one for one in FRAMEWORKS if one != 'bench')}. When not "
+        f"What starts COMMAND: {', '.join(one for one in FRAMEWORKS if one not in OWN)}. When not "
         "set, the launcher that COMMAND begins with. See 'rdzv docs frameworks'.",
         group=RUN,
         basic=True,

@@ -25,6 +25,7 @@ from launcher.cli.docs import docs
 from launcher.cli.help import EXIT_CODES, SettingsCommand
 from launcher.cli.logs import logs
 from launcher.cli.look import look
+from launcher.cli.plugin import plugin_path
 from launcher.cli.process import (
     Group,
     exit_with,
@@ -274,6 +275,7 @@ def _show_version(context: click.Context) -> None:
 
 
 token.add_command(token_view)
-_OTHERS = (token, tenant, rsh, *cli_checks.COMMANDS, cli_runs.replay, docs, completion)
-for _command in (*cli_runs.COMMANDS, logs, look, ui, *_OTHERS):
+_OTHERS = (token, tenant, rsh, *cli_checks.COMMANDS, cli_runs.replay, docs)
+_FOR_OTHERS = (completion, plugin_path)
+for _command in (*cli_runs.COMMANDS, logs, look, ui, *_OTHERS, *_FOR_OTHERS):
     main.add_command(_command)

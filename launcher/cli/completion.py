@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 
 from launcher.cli.process import missing_launcher_packages
 from launcher.options import Completion
-from worker.contracts import FRAMEWORKS
+from worker.contracts import FRAMEWORKS, OWN
 from worker.settings import state_home
 
 VARIABLE = "_RDZV_COMPLETE"
@@ -32,7 +32,7 @@ def scheduler_names(_: click.Context, __: click.Parameter, incomplete: str) -> l
 
 
 def _framework_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    return starting([*FRAMEWORKS], incomplete)
+    return starting([name for name in FRAMEWORKS if name not in OWN], incomplete)
 
 
 def run_ids(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:

@@ -82,7 +82,8 @@ async def _nothing() -> int:
 def _begin(prepared: Preparation, world: LaunchEnvironment) -> Coroutine[Any, Any, int]:
     plan, settings = prepared.plan, prepared.settings
     board = world.board(json_events=settings.json_events)
-    if settings.node_rank is not None and plan.site.loopback and plan.slots > 1:
+    of_several = settings.node_rank is not None and not prepared.symmetric
+    if of_several and plan.site.loopback and plan.slots > 1:
         board.say(f"RDZV_TOKEN is not set: all {plan.slots} nodes run on this machine")
     state = world.state(prepared.root, plan.run)
     state.acquire()

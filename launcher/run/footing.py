@@ -191,8 +191,9 @@ class Surveyor:
         assert record is not None
         place = record.registry_place()
         if listens:
-            alone = place.trust == "plain"
-            footing = self._listen(record.launch_id, place.port, alone=alone, exact=True)
+            alone, tls = self._prepared.plan.site.loopback, place.trust != "plain"
+            port = place.port
+            footing = self._listen(record.launch_id, port, alone=alone, tls=tls, exact=True)
         else:
             keys = RunKeys(self._state.secret(), self._state.run, record.launch_id)
             footing = Footing(self._prepared, keys, place, place, keys.admin)
@@ -228,14 +229,15 @@ class Surveyor:
             self._state.write("secret", secret.hex().encode())
             launch_id = group_launch_id(secret, plan.run)
         port, alone = plan.settings.port, plan.site.loopback
-        return self._listen(launch_id, port, alone=alone, exact=secret is not None)
+        exact = secret is not None  # and known to everybody: whoever has it must prove himself
+        return self._listen(launch_id, port, alone=alone, tls=exact or not alone, exact=exact)
 
-    def _listen(self, launch_id: str, port: int, *, alone: bool, exact: bool) -> Footing:
+    def _listen(self, launch_id: str, port: int, *, alone: bool, tls: bool, exact: bool) -> Footing:
         """Listen, and write down what the registry's process must know."""
         sock = self._world.listen(port, address=_NEAR[0] if alone else "", exact=exact)
         try:
             secret = self._state.secret(self._world.secret)
-            proof = self._world.configure(self._state, secret, tls=not alone)
+            proof = self._world.configure(self._state, secret, tls=tls)
             addresses = self._addresses(alone=alone)
         except BaseException:
             sock.close()

@@ -36,6 +36,7 @@ from launcher.settings import LaunchSettings
 from rendezvous.talk.join_string import RegistryString, parse_group_token
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.table import canonical_json
+from rendezvous.wire.types import is_loopback
 from worker.contracts import check_command
 from worker.contracts.choice import FrameworkChoice
 from worker.contracts.own_restarts import refuse_two_counts
@@ -177,7 +178,7 @@ def prepare(
     folder = root / run / "submissions"
     context = SchedulerContext(folder, environ, logs, quiet_stdout=settings.json_events)
     scheduler = make(settings.starter, context)
-    alone = scheduler.loopback and group_token is None
+    alone = scheduler.loopback and (group_token is None or _is_loopback(settings))
     site = _site(settings, entry, logs, hosts, loopback=alone)
     plan = make_plan(settings, command, environ, site, run=run, launch_id="to-be-made")
     needs_local = settings.local_node and scheduler.name != LOCAL
@@ -192,6 +193,12 @@ def prepare(
         standing=RegistryString.parse(registry) if registry is not None else None,
         notes=(*_chosen(choice), *without_effect(plan)),
     )
+
+
+def _is_loopback(settings: LaunchSettings) -> bool:
+    """Whether all nodes of a symmetric start are on this machine."""
+    host = settings.master_addr or ""
+    return not settings.local_node and is_loopback(host)
 
 
 def _chosen(choice: FrameworkChoice | None) -> list[str]:

@@ -27,6 +27,7 @@ from worker.contracts import (
     lightning,
     mpi,
     plain,
+    plugin,
     processes,
     tensorflow,
     torchrun,
@@ -65,9 +66,12 @@ FRAMEWORKS: dict[str, Framework] = {
         processes.JAX,
         plain.COMMAND,
         torchrun.BENCH,
+        plugin.PLUGIN,
     )
 }
 """Every framework, by its name."""
+OWN = (torchrun.BENCH.name, plugin.PLUGIN.name)
+"""Those that rdzv alone asks for."""
 
 if TYPE_CHECKING:
     Name = str

@@ -69,5 +69,7 @@ def _described(table: EndpointTable) -> dict[str, object]:
         "world_size": table.world_size,
         "network": table.network,
         "transport": table.transport,
-        "nodes": table.model_dump(exclude={"rows": {"__all__": {"mac"}}})["rows"],
+        "nodes": table.model_dump(exclude={"rows": {"__all__": {"mac"}}}, exclude_none=True)[
+            "rows"
+        ],
     }

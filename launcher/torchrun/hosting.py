@@ -1,0 +1,128 @@
+"""The registry of a torchrun's run, where its endpoint is on this machine: started, kept until this
+node has met it, and left to itself then."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import subprocess
+import tempfile
+from collections.abc import Awaitable, Callable
+from typing import IO
+
+from pydantic import BaseModel
+
+from launcher.torchrun.asked import Asked
+from launcher.torchrun.words import Begin
+from rendezvous.compat import timeout
+from rendezvous.door import own_command
+from rendezvous.secret_variables import SECRET_VARIABLES
+from rendezvous.wire.errors import UsageError
+from rendezvous.wire.words import printable
+from worker.machine.interfaces import look
+
+NEAR = ("127.0.0.1",)
+_LOOK_SECONDS = 0.2
+_DIAL_SECONDS = 1.0
+_TOLD_SECONDS = 10.0
+_MOST_WORDS = 600
+
+
+class Order(BaseModel):
+    """What the host's process reads from its standard input."""
+
+    begin: Begin
+    token: str
+
+
+def is_here(host: str) -> bool:
+    """Whether a name or an address is this machine's; a name is looked up."""
+    if host in ("localhost", socket.gethostname()):
+        return True
+    own = {cidr.split("/")[0] for one in look().interfaces for cidr in one.addresses}
+    own |= {"127.0.0.1", "::1"}
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return False
+    return any(str(place[0]).partition("%")[0] in own for *_, place in found)
+
+
+class Hosting:
+    """What this node does for the registry.
+
+    Args:
+        asked: Of the torchrun.
+        begin: The same, as it was said.
+        token: The group token.
+    """
+
+    def __init__(self, asked: Asked, begin: Begin, token: str | None) -> None:
+        self._asked = asked
+        self._order = Order(begin=begin, token=token or "")
+        self._host: subprocess.Popen[bytes] | None = None
+        self._said: IO[bytes] | None = None
+
+    async def go(self) -> None:
+        """Have a registry here for as long as this goes on. Raises UsageError: none can be."""
+        asked = self._asked
+        hosts = asked.is_host
+        if hosts is None:
+            hosts = bool(asked.host) and await asyncio.to_thread(is_here, asked.host)
+        if not hosts or not self._order.token:
+            return
+        while True:
+            if not await self._answers():
+                self._start()
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _answers(self) -> bool:
+        """Whether somebody listens, or is about to; who it is, the client finds out."""
+        if self._host is not None and self._host.poll() is None:
+            return True
+        host = NEAR[0] if self._asked.loopback else self._asked.host
+        try:
+            async with timeout(_DIAL_SECONDS):
+                _, writer = await asyncio.open_connection(host, self._asked.port)
+        except OSError:  # the time-out is one
+            return False
+        writer.close()
+        return True
+
+    def _start(self) -> None:
+        """Start it. Raises UsageError: the one before could not begin, or none can be started."""
+        if self._host is not None and self._host.returncode:
+            raise UsageError(f"the registry of this run cannot be started here: {self._words()}")
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 (the process has it)
+        try:
+            self._host = subprocess.Popen(
+                own_command("_torchrun_host"),
+                stdin=subprocess.PIPE,
+                stdout=self._said,
+                stderr=self._said,
+                env={k: v for k, v in os.environ.items() if k not in SECRET_VARIABLES},
+                start_new_session=True,  # it outlives this torchrun
+            )
+        except OSError as exc:
+            raise UsageError(f"the registry's process cannot be started: {exc.strerror}") from exc
+        assert self._host.stdin is not None
+        with contextlib.suppress(OSError), self._host.stdin as told:
+            told.write(self._order.model_dump_json().encode())
+
+    def _words(self) -> str:
+        """What it has said last."""
+        assert self._said is not None
+        self._said.seek(0)
+        lines = self._said.read().decode(errors="replace").strip().splitlines()[-2:]
+        return printable(" ".join(line.strip() for line in lines), _MOST_WORDS)
+
+    async def close(self, everyone_left: Callable[[], Awaitable[bool]]) -> None:
+        """Wait a moment until the others know how the run has ended: where this machine is a
+        container, its registry ends with torchrun."""
+        until = asyncio.get_running_loop().time() + _TOLD_SECONDS
+        while self._host is not None and self._host.poll() is None:
+            if asyncio.get_running_loop().time() > until or await everyone_left():
+                return
+            await asyncio.sleep(_LOOK_SECONDS)

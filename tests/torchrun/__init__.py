@@ -1,0 +1,1 @@
+"""torchrun with rdzv's rendezvous."""
