@@ -17,7 +17,7 @@ SHARE := not browser and not faults and not frameworks and not fuzz and not page
 # Where the tests of each other share are; tests/test_shares.py holds them to it.
 FAULTS := tests/causes tests/faults tests/path tests/rdzv tests/attack tests/test_netlab.py
 SCHEDULERS := tests/azureml tests/docker tests/kubernetes tests/prometheus tests/slurm tests/ssh tests/vessl
-FRAMEWORKS := tests/examples tests/frameworks tests/path tests/worker/look
+FRAMEWORKS := tests/examples tests/frameworks tests/path tests/torchrun tests/worker/look
 FUZZ := tests/attack
 BROWSER := tests/ui
 PLANTED := tests/simulation
@@ -34,7 +34,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # ONCE_MORE=FILE runs a failed real-time test once more, alone: tests/once_more.py.
 PYTEST := -m $(if $(ONCE_MORE),tests.once_more $(abspath $(ONCE_MORE)),pytest)
 
-.PHONY: demo demo-restart demo-hang test coverage test-ui test-planted test-faults test-schedulers test-frameworks test-pythons fuzz nightly simulate bench plot profile mutate check format openapi reference wheel test-wheel release-check constraints clean
+.PHONY: demo demo-restart demo-hang test coverage test-ui test-planted test-faults test-schedulers test-frameworks test-torch test-pythons fuzz nightly simulate bench plot profile mutate check format openapi reference wheel test-wheel release-check constraints clean
 
 $(DEMO_INSTALLED): pyproject.toml constraints.txt
 	@echo "1/3 Creating a virtual environment in $(VENV) (about 5 s)"
@@ -109,6 +109,13 @@ test-schedulers: $(INSTALLED)
 test-frameworks: $(INSTALLED)
 	$(BIN)/python -m tests.frameworks.environments
 	$(BIN)/python $(PYTEST) $(SPREAD) -m "frameworks and not nightly" $(FRAMEWORKS) $(PYTEST_ARGS)
+
+## PyTorch's own tests of its elastic agent, of the installed version, with rdzv's rendezvous: about 6
+## minutes. Its files are fetched; TORCH_TESTS=FOLDER names a checkout instead. BODIES are parts of names.
+BODIES ?=
+test-torch: $(INSTALLED)
+	$(BIN)/python $(PIP_INSTALL) 'expecttest>=0.3'
+	$(BIN)/python -m tests.torchrun.judge $(BODIES)
 
 ## Generated attacks: requests, floods, and every parser under atheris (FUZZ_SEED=0 for other inputs).
 FUZZ_SECONDS ?= 10

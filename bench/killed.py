@@ -19,6 +19,8 @@ from pathlib import Path
 import psutil
 
 from bench.rows import Figure, Row, row
+from rendezvous.talk.credentials import new_secret
+from rendezvous.talk.join_string import group_token_text
 from worker.offer.ports import find_free
 
 _BIN = Path(sys.executable).parent
@@ -31,6 +33,7 @@ _END_SECONDS = 60.0
 _FIRST_PORT = 24_000
 _PAUSE_SECONDS = (0.3, 1.3)
 _LEFT_SECONDS = 0.3
+_PLUGIN_BY_C10D = 0.5
 LOOP_SCRIPT = """
 while :; do
   left=() failed=
@@ -116,6 +119,15 @@ def _c10d(folder: Path, port: int) -> list[list[str]]:
     return [[str(_BIN / "torchrun"), *options, str(_PROGRAM), str(folder)]] * _NODES
 
 
+def _plugin(folder: Path, port: int) -> list[list[str]]:
+    token = folder / "token"
+    token.write_text(group_token_text(new_secret()))
+    words = ["env", f"RDZV_TOKEN_FILE={token}", f"RDZV_STATE_DIR={folder}/state"]
+    options = ["--rdzv-backend", "rdzv", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "b"]
+    options += ["--nnodes", f"{_NODES}", "--max-restarts", "3"]
+    return [[*words, str(_BIN / "torchrun"), *options, str(_PROGRAM), str(folder)]] * _NODES
+
+
 def _loop(folder: Path, port: int) -> list[list[str]]:
     options = ["--master-addr", "127.0.0.1", "--master-port", f"{port}", "--nnodes", f"{_NODES}"]
     return [["bash", "-c", LOOP_SCRIPT, "loop", str(_BIN / "torchrun"), *options]]
@@ -135,7 +147,10 @@ LOOP = Way(
     "torchrun-loop", _loop, "static torchruns that a shell loop kills and starts again", _BARE
 )
 
-PEERS = (UNSHARED, LOOP)
+PLUGIN = Way(
+    "rdzv-plugin", _plugin, "torchrun --rdzv-backend=rdzv --max-restarts 3", imports_torchrun=False
+)
+PEERS = (PLUGIN, UNSHARED, LOOP)
 
 
 def beside_torchrun(rounds: int, ways: Sequence[Way]) -> Iterator[Row | Figure]:
@@ -148,6 +163,9 @@ def beside_torchrun(rounds: int, ways: Sequence[Way]) -> Iterator[Row | Figure]:
         yield from _rows(way, found[way.system])
     for way in ways:
         yield from _beside(way.system, found[RDZV.system], found[way.system])
+    if PLUGIN in ways and UNSHARED in ways:
+        pairs = zip(found[PLUGIN.system], found[UNSHARED.system], strict=True)
+        yield from _plugin_beside([(a, b) for a, b in pairs if a and b])
 
 
 def as_shipped() -> Iterator[Row | Figure]:
@@ -187,6 +205,14 @@ def _beside(
         ratio = round(statistics.median(a.ready / b.ready for a, b in pairs), 2)
         note = f"rdzv launch by {system}: a worker's SIGKILL until all have met again"
         yield Figure("restart_ratio", _NODES, ratio, "times", None, len(pairs), note=note)
+
+
+def _plugin_beside(pairs: Sequence[tuple[Restarted, Restarted]]) -> Iterator[Figure]:
+    """torchrun kept as the command: rdzv's plug-in by its own rendezvous."""
+    if pairs:
+        ratio = round(statistics.median(a.ready / b.ready for a, b in pairs), 2)
+        note = "rdzv-plugin by c10d-unshared: a worker's SIGKILL until all have met again"
+        yield Figure("plugin_ratio", _NODES, ratio, "times", _PLUGIN_BY_C10D, len(pairs), note=note)
 
 
 def restarted(way: Way) -> Restarted | None:

@@ -68,6 +68,7 @@ def test_ways_are_compared_round_by_round_and_never_is_no_time(
     restarted = killed.Restarted
     took: dict[str, list[killed.Restarted | None]] = {
         "rdzv-launch": [restarted(0.2, 1.0, 4.0, 3.5, 0.7), restarted(0.4, 1.0, 6.0, 5.0, 0.8)],
+        "rdzv-plugin": [restarted(-30.0, 1.0, 2.0, 1.5, 0.0), restarted(-30.0, 1.0, 3.0, 2.0, 0.0)],
         "c10d-unshared": [restarted(-30.0, 2.0, 8.0, 2.0, 0.0), None],
         "torchrun-loop": [None, None],
         "c10d": [None],
@@ -78,21 +79,25 @@ def test_ways_are_compared_round_by_round_and_never_is_no_time(
     assert [(one.system, one.what, one.median_ms, one.rounds) for one in rows] == [
         ("rdzv-launch", "killed_first", 1000.0, 2),
         ("rdzv-launch", "killed_ready", 5000.0, 2),
+        ("rdzv-plugin", "killed_first", 1000.0, 2),
+        ("rdzv-plugin", "killed_ready", 2500.0, 2),
         ("c10d-unshared", "killed_first", 2000.0, 1),
         ("c10d-unshared", "killed_ready", 8000.0, 1),
     ]
     assert rows[1].note.startswith("0.75 s without torchrun's and the program's import of torch")
-    assert rows[3].note.startswith("1 of 2 rounds never ended; 6 s without the program's import")
+    assert rows[5].note.startswith("1 of 2 rounds never ended; 6 s without the program's import")
     assert rows[0].note == "new torchruns after 0.3 s; --max-restarts 1"
     figures = [one for one in made if isinstance(one, Figure)]
     assert [(one.what, one.value, one.unit) for one in figures] == [
         ("restart_left", 0.25, "s"),
         ("restart_started", 0.3, "s"),
         ("restarted", 0, "of 2"),
+        ("restart_ratio", 2.0, "times"),
         ("restart_ratio", 0.5, "times"),
+        ("plugin_ratio", 0.25, "times"),
         ("restarted", 0, "of 1"),
     ]
-    assert "never within 60 s" in figures[4].note
+    assert "never within 60 s" in figures[6].note
 
 
 def test_the_shell_loop_starts_all_again_when_one_has_failed(tmp_path: Path) -> None:
