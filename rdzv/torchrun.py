@@ -72,6 +72,7 @@ class RdzvHandler(RendezvousHandler):
         self._stop = self._went = self._ended = False
         self._until = math.inf
         self._served: TCPStore | None = None
+        self._others = frozenset[int]()
         self._before: dict[str, str | None] = {}
         self._link, theirs = socket.socketpair()
         with theirs:
@@ -127,6 +128,7 @@ class RdzvHandler(RendezvousHandler):
         address, port, rank = go["address"], go["port"], go["rank"]
         if rank == 0 and self.use_agent_store:
             self._served = _serve(address, port)
+        self._others = frozenset(_children())  # what this process starts from now on are workers
         store = TableStore(go["nodes"], self._await_others)
         place = RendezvousStoreInfo(address, port)
         return RendezvousInfo(store, rank, len(go["nodes"]), place)
@@ -170,7 +172,7 @@ class RdzvHandler(RendezvousHandler):
                 piece = self._link.recv(65_536)
             except TimeoutError:
                 self._until = math.inf
-                _kill_workers(self._helper.pid)
+                _kill_workers(self._others)
                 continue
             except OSError:
                 piece = b""
@@ -288,15 +290,23 @@ def _serve(address: str, port: int) -> TCPStore:
     return TCPStore(address, port, None, True, wait_for_workers=False, master_listen_fd=fd)
 
 
-def _kill_workers(spared: int) -> None:
+def _kill_workers(others: frozenset[int]) -> None:
     """Nothing may run here any more, as the helper has not said so again: another node may have
     taken this one's place."""
     logger.warning("rdzv: this node has lost its registry, so its workers are ended")
+    for pid in _children():
+        if pid not in others:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _children() -> list[int]:
+    """The processes that this one has started, and that have not ended."""
+    found: list[int] = []
     for task in os.listdir("/proc/self/task"):
         with contextlib.suppress(OSError), open(f"/proc/self/task/{task}/children") as file:
-            for pid in map(int, file.read().split()):
-                if pid != spared:
-                    os.kill(pid, signal.SIGKILL)
+            found += map(int, file.read().split())
+    return found
 
 
 def _is_torchrun() -> bool:

@@ -71,7 +71,7 @@ class Hosting:
         hosts = asked.is_host
         if hosts is None:
             hosts = bool(asked.host) and await asyncio.to_thread(is_here, asked.host)
-        if not hosts or not self._order.token:
+        if not (hosts and asked.host and self._order.token):
             return
         while True:
             if not await self._answers():

@@ -50,6 +50,7 @@ from rendezvous.wire.errors import (
     RunOver,
     SlotTaken,
     TooLate,
+    UsageError,
 )
 from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.run import Phase
@@ -104,7 +105,10 @@ def given(model: type[Model]) -> Model:
     def command(**values: Any) -> Model:
         return read(model, values)
 
-    found = command.main(args=[], prog_name="torchrun", standalone_mode=False)
+    try:
+        found = command.main(args=[], prog_name="torchrun", standalone_mode=False)
+    except click.UsageError as exc:
+        raise UsageError(exc.format_message().rstrip(".")) from exc
     assert isinstance(found, model)
     return found
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Awaitable, Callable, Mapping
 
 from launcher.torchrun.link import Torchrun
@@ -56,6 +55,8 @@ class TorchrunProgram:
         self._ending: asyncio.Task[None] | None = None
         self._watch = ChildWatch(None, lambda: self.changed())
         self._watch.open(torchrun.begin.pid)
+        # What torchrun has started before are no workers: this helper, for one.
+        self._others = frozenset(child.pid for child in self._watch.family.children)
         torchrun.heard = self._heard
 
     @classmethod
@@ -181,8 +182,9 @@ class TorchrunProgram:
         found: dict[int, process_table.Process] = {}
         for child in self._watch.family.children:
             one = process_table.read_process(child.pid)
-            is_worker = one is not None and one.state not in ("Z", "X") and one.pid != os.getpid()
-            if one is not None and is_worker and child.ended_at is None:
+            if one is None or child.ended_at is not None or child.pid in self._others:
+                continue
+            if one.state not in ("Z", "X"):
                 found[one.pid] = one
                 found |= {below.pid: below for below in process_table.descendants(one.pid)}
         return list(found.values())

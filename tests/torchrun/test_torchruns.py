@@ -181,6 +181,7 @@ def test_a_stranger_is_kept_out(tmp_path: Path) -> None:
         at_night(("--rdzv-endpoint=",), {}, "no --rdzv-endpoint"),
         at_night(("--rdzv-conf=store_type=tcp",), {}, "store_type means nothing"),
         ((), {"RDZV_LEASE": "soon"}, "RDZV_LEASE"),
+        at_night((), {"RDZV_ORPHAN_TIMEOUT": "soon"}, "RDZV_ORPHAN_TIMEOUT"),
         at_night((), {"RDZV_PYTHON": "/usr/bin/python3"}, "rdzv's helper process ended"),
     ],
 )
