@@ -116,7 +116,7 @@ class RdzvHandler(RendezvousHandler):
         processes, role, failure = of_agent(sys._getframe(), self._conf)
         self._served = None  # its port is free again before this node says that it is ready
         with self._news:
-            self._go, self._went = None, False
+            self._go, self._went, self._ended = None, False, False
         self._tell("next", processes=processes, role=role, failure=failure)
         with self._news:
             while self._go is None and self._over is None:

@@ -22,7 +22,12 @@ from typing import Any, TypeVar
 
 import click
 
-from launcher.cli.process import log_to_stderr, secret_text, shown
+from launcher.cli.process import (
+    log_to_stderr,
+    need_launcher_packages,
+    secret_text,
+    shown,
+)
 from launcher.options import options_from, read
 from launcher.plan.plan import loopback_address
 from launcher.settings import LaunchSettings
@@ -38,7 +43,6 @@ from launcher.torchrun.hosting import Hosting
 from launcher.torchrun.link import Torchrun
 from launcher.torchrun.program import TorchrunProgram
 from launcher.torchrun.slots import first_slot, free_slots, is_surplus
-from launcher.torchrun.standing import make_run, spec_of
 from launcher.torchrun.words import Next
 from rendezvous.talk.client import RegistryClient
 from rendezvous.wire.errors import (
@@ -116,6 +120,7 @@ def given(model: type[Model]) -> Model:
 async def _take_part(torchrun: Torchrun) -> dict[str, Any]:
     own = given(WorkerSettings)
     log_to_stderr(own.log_level, "rdzv")
+    need_launcher_packages()
     asked = read_asked(torchrun.begin)
     token = secret_text("RDZV_TOKEN")
     group = read_group(asked, token, secret_text("RDZV_REGISTRY"))
@@ -157,6 +162,8 @@ class _Member:
         """Returns how torchrun is told of the end. Raises RdzvError."""
         run, group = self.asked.run, self.group
         if group.standing is not None:
+            from launcher.torchrun.standing import make_run, spec_of  # seldom wanted
+
             wanted = host_settings(self.asked, given(LaunchSettings))
             spec = spec_of(group, wanted, self._command(), os.environ)
             await make_run(group, spec, self.settings.join_timeout)
