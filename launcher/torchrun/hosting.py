@@ -19,7 +19,7 @@ from launcher.torchrun.words import Begin
 from rendezvous.compat import timeout
 from rendezvous.door import own_command
 from rendezvous.secret_variables import SECRET_VARIABLES
-from rendezvous.wire.errors import UsageError
+from rendezvous.wire.errors import ExitCode, UsageError
 from rendezvous.wire.words import printable
 from worker.machine.interfaces import look
 
@@ -27,6 +27,8 @@ NEAR = ("127.0.0.1",)
 _LOOK_SECONDS = 0.2
 _DIAL_SECONDS = 1.0
 _TOLD_SECONDS = 10.0
+_AGAIN_SECONDS = 1.0
+_PATIENCE_SECONDS = 20.0
 _MOST_WORDS = 600
 
 
@@ -73,10 +75,28 @@ class Hosting:
             hosts = bool(asked.host) and await asyncio.to_thread(is_here, asked.host)
         if not (hosts and asked.host and self._order.token):
             return
+        try:
+            await self._keep()
+        finally:
+            if self._said is not None:
+                self._said.close()
+
+    async def _keep(self) -> None:
+        until = asyncio.get_running_loop().time() + _PATIENCE_SECONDS
         while True:
             if not await self._answers():
-                self._start()
+                if self._is_launched_elsewhere() and asyncio.get_running_loop().time() < until:
+                    await asyncio.sleep(_AGAIN_SECONDS)
+                elif self._host is not None and self._host.returncode:
+                    words = self._words()
+                    raise UsageError(f"the registry of this run cannot be started here: {words}")
+                if not await self._answers():
+                    self._start()
             await asyncio.sleep(_LOOK_SECONDS)
+
+    def _is_launched_elsewhere(self) -> bool:
+        """Whether another torchrun of this machine has just started it: it does not listen yet."""
+        return self._host is not None and self._host.returncode == ExitCode.FAILED
 
     async def _answers(self) -> bool:
         """Whether somebody listens, or is about to; who it is, the client finds out."""
@@ -92,9 +112,9 @@ class Hosting:
         return True
 
     def _start(self) -> None:
-        """Start it. Raises UsageError: the one before could not begin, or none can be started."""
-        if self._host is not None and self._host.returncode:
-            raise UsageError(f"the registry of this run cannot be started here: {self._words()}")
+        """Start it. Raises UsageError."""
+        if self._said is not None:
+            self._said.close()
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 (the process has it)
         try:
             self._host = subprocess.Popen(

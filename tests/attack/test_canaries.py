@@ -233,7 +233,9 @@ def test_the_scanner_finds_a_planted_leak_of_each_kind(scene: Scene) -> None:
 @pytest.mark.timeout(120)
 def test_a_run_by_hand_leaks_nothing(scene: Scene) -> None:
     """Nor what is refused, nor the traceback of a fault."""
-    (scene.folder / "program.py").chmod(0o700)
+    program = scene.folder / "program.py"
+    program.write_text(f"#!{sys.executable}\n{PROGRAM}")  # it runs: the fault alone ends the run
+    program.chmod(0o700)
     script, state = scene.folder / "other.sh", scene.state(0) / "r"
     words = ("--rdzv-id", "r", "--scheduler", "manual", "--nnodes", "2", "--grace", "2")
     command = [RDZV, "launch", *words, "--framework", "command"]
