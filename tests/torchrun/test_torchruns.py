@@ -137,6 +137,7 @@ def test_a_torchrun_too_many_ends_well(tmp_path: Path) -> None:
         assert [first.end(), second.end()] == [0, 0]
 
 
+@pytest.mark.nightly
 def test_a_standby_steps_in(tmp_path: Path) -> None:
     flags = (*RESTARTS, "--rdzv-conf=standby=1,last_call_timeout=1")
     with job(tmp_path, "wait", str(tmp_path / "go"), flags=flags) as made:
@@ -209,6 +210,7 @@ def test_a_torchrun_whose_python_has_no_rdzv_is_given_a_folder(tmp_path: Path) -
     assert worker["PYTHONPATH"] == "/mine"
 
 
+@pytest.mark.nightly
 def test_a_port_that_another_program_has_is_named(tmp_path: Path) -> None:
     with job(tmp_path, nodes="1", flags=("--rdzv-conf=join_timeout=3",)) as made:
         with socket.create_server(("127.0.0.1", made.port)):
