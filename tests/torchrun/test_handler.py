@@ -20,6 +20,13 @@ import pytest
 
 pytestmark = pytest.mark.frameworks  # torch takes its time to import
 
+
+@pytest.fixture(scope="module", autouse=True)
+def torch() -> None:
+    """torch imports the plug-in, as in any torchrun, and not the other way round."""
+    importlib.import_module("torch.distributed.elastic.rendezvous")
+
+
 ENDED = SimpleNamespace(pid=0, wait=lambda: 7)
 
 
