@@ -18,7 +18,7 @@ SECTIONS = {
     "Run a program": ("launch", "status", "logs", "look", "cancel", "restart", "drain", "prune"),
     "Check machines": ("doctor", "bench", "schedulers"),
     "Look closer": ("metrics", "replay", "docs"),
-    "Build on rdzv": (*("serve", "worker", "token", "tenant", "rsh", "completion", "plugin-path"),),
+    "Build on rdzv": ("serve", "worker", "token", "tenant", "rsh", "completion", "plugin-path"),
 }
 """The commands in the order of `rdzv --help`."""
 

@@ -45,6 +45,7 @@ from launcher.torchrun.program import TorchrunProgram
 from launcher.torchrun.slots import first_slot, free_slots, is_surplus
 from launcher.torchrun.words import Next
 from rendezvous.talk.client import RegistryClient
+from rendezvous.talk.retry import until_answered
 from rendezvous.wire.errors import (
     ExitCode,
     RdzvError,
@@ -266,16 +267,10 @@ class _Member:
     async def _restart(self) -> None:
         """Have the programs of all nodes start again. Raises RdzvError."""
         why = f"torchrun of {socket.gethostname()} starts its workers again"
-        until = asyncio.get_running_loop().time() + _ASK_SECONDS
         async with self._client("admin") as client:
-            while True:
-                try:
-                    await client.restart(self.asked.run, why[:300])
-                    return
-                except RegistryError:
-                    if asyncio.get_running_loop().time() > until:
-                        raise
-                await asyncio.sleep(_PAUSE_SECONDS)
+            await until_answered(
+                lambda: client.restart(self.asked.run, why[:300]), seconds=_ASK_SECONDS
+            )
 
     async def _see_to_the_end(self) -> None:
         """A torchrun that gives up ends the run, also where another one starts again just then."""

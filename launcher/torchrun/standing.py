@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 
@@ -12,12 +12,11 @@ from launcher.settings import LaunchSettings
 from launcher.torchrun.group import Group
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.join_string import group_token_text
-from rendezvous.wire.errors import RegistryError, RunExists, TooManyRequests
+from rendezvous.talk.retry import until_answered
+from rendezvous.wire.errors import RdzvError, RunExists
 from rendezvous.wire.run import RunSpec
 
 logger = logging.getLogger("worker.torchrun")
-
-_PAUSE_SECONDS = 1.0
 
 
 def spec_of(
@@ -42,22 +41,15 @@ async def make_run(group: Group, spec: RunSpec, seconds: float) -> None:
         RdzvError: The registry refuses, or does not answer.
     """
     assert group.standing is not None
-    clock = asyncio.get_running_loop().time
-    until, said = clock() + seconds, False
+    said: list[str] = []
+
+    def failed(error: RdzvError) -> None:
+        if not said:
+            logger.info("cannot make the run yet: %s", error.message)
+        said.append(error.message)
+
     async with RegistryClient(group.place, group.standing.credential) as client:
-        while True:
-            try:
-                await client.create(group.keys.run, spec)
-            except (
-                RunExists
-            ):  # of another node's making; what is another job is refused when it joins
-                pass
-            except (RegistryError, TooManyRequests) as exc:
-                if clock() > until:
-                    raise
-                if not said:
-                    said = True
-                    logger.info("cannot make the run yet: %s", exc.message)
-                await asyncio.sleep(_PAUSE_SECONDS)
-                continue
-            return
+        with contextlib.suppress(RunExists):  # made by another node
+            await until_answered(
+                lambda: client.create(group.keys.run, spec), seconds=seconds, failed=failed
+            )
