@@ -77,19 +77,9 @@ class Footing:
 
     def join(self, key: Key) -> str:
         """The join string of a worker run; slot 0's is for where loopback never fails."""
-        keys = self.keys
         is_near = key.slot == 0 and self.prepared.settings.local_node and self.owns_registry
-        join = JoinString(
-            self.near if is_near else self.place,
-            self.plan.run,
-            self.plan.launch_id,
-            key.slot,
-            key.generation,
-            keys.join_token(key.slot, key.generation),
-            keys.row_key,
-            keys.probe_key,
-        )
-        return join.text()
+        place = self.near if is_near else self.place
+        return JoinString.of(self.keys, place, key.slot, key.generation).text()
 
     def spec(self) -> RunSpec:
         """What the registry is told of the run."""

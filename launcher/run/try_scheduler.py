@@ -70,7 +70,8 @@ async def check_scheduler(
         scheduler = entry.make(SchedulerContext(folder, environ, folder))
         keys = RunKeys(new_secret(), _RUN, secrets.token_hex(5))
         plan = _plan(keys.launch_id, spec, variables, entry, loopback=scheduler.loopback)
-        await _Check(scheduler, plan.submission(1, 1), _join(keys), seconds, say).go()
+        join = JoinString.of(keys, _NOWHERE, 1).text()
+        await _Check(scheduler, plan.submission(1, 1), join, seconds, say).go()
     return 0
 
 
@@ -99,12 +100,6 @@ def _plan(
     length = entry.name_length
     site = Site(read_spec(spec), loopback=loopback, cwd=str(Path.cwd()), name_length=length)
     return make_plan(settings, ["true"], {}, site, run=_RUN, launch_id=launch_id)
-
-
-def _join(keys: RunKeys) -> str:
-    token = keys.join_token(1, 1)
-    place, launch_id = _NOWHERE, keys.launch_id
-    return JoinString(place, keys.run, launch_id, 1, 1, token, keys.row_key, keys.probe_key).text()
 
 
 class _Check:

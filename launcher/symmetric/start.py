@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from launcher.plan.hostlist import extra_words
@@ -195,17 +195,16 @@ def group_launch_id(secret: bytes, run: str) -> str:
 
 def symmetric_join(settings: LaunchSettings, group_token: str) -> JoinString:
     """The join string of a node above rank 0; the settings have been settled."""
-    from rendezvous.talk.certificate import public_key_pin
-
     secret = parse_group_token(group_token)
     run = check_run_id(settings.rdzv_id or "")
     rank = settings.node_rank or 0
     keys = RunKeys(secret, run, group_launch_id(secret, run))
-    place = RegistryPlace(
-        tuple((settings.master_addr or "").split(",")),
-        settings.port,
-        "public_key",
-        public_key_pin(secret),
-    )
-    token = keys.join_token(rank, 1)
-    return JoinString(place, run, keys.launch_id, rank, 1, token, keys.row_key, keys.probe_key)
+    place = group_place((settings.master_addr or "").split(","), settings.port, secret)
+    return JoinString.of(keys, place, rank)
+
+
+def group_place(addresses: Iterable[str], port: int, secret: bytes) -> RegistryPlace:
+    """Where the registry of a group is, whose key everybody makes from the secret."""
+    from rendezvous.talk.certificate import public_key_pin
+
+    return RegistryPlace(tuple(addresses), port, "public_key", public_key_pin(secret))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from launcher.symmetric.start import group_launch_id
+from launcher.symmetric.start import group_launch_id, group_place
 from launcher.torchrun.asked import Asked
 from rendezvous.frozen import frozen
 from rendezvous.talk.credentials import RunKeys, hkdf
@@ -31,17 +31,7 @@ class Group:
 
     def join(self, slot: int) -> JoinString:
         """For one of its places."""
-        keys = self.keys
-        return JoinString(
-            self.place,
-            keys.run,
-            keys.launch_id,
-            slot,
-            1,
-            keys.join_token(slot, 1),
-            keys.row_key,
-            keys.probe_key,
-        )
+        return JoinString.of(self.keys, self.place, slot)
 
 
 def read_group(asked: Asked, token: str | None, registry: str | None) -> Group:
@@ -80,7 +70,5 @@ def read_group(asked: Asked, token: str | None, registry: str | None) -> Group:
     keys = RunKeys(secret, asked.run, group_launch_id(secret, asked.run))
     if standing is not None:
         return Group(keys, standing.place.ordered_for(asked.run), standing)
-    from rendezvous.talk.certificate import public_key_pin
-
     host = "127.0.0.1" if asked.loopback and asked.host == "localhost" else asked.host
-    return Group(keys, RegistryPlace((host,), asked.port, "public_key", public_key_pin(secret)))
+    return Group(keys, group_place([host], asked.port, secret))

@@ -84,14 +84,15 @@ class Hosting:
     async def _keep(self) -> None:
         until = asyncio.get_running_loop().time() + _PATIENCE_SECONDS
         while True:
-            if not await self._answers():
-                if self._is_launched_elsewhere() and asyncio.get_running_loop().time() < until:
-                    await asyncio.sleep(_AGAIN_SECONDS)
-                elif self._host is not None and self._host.returncode:
+            answers = await self._answers()
+            if not answers and self._host is not None and self._host.returncode:
+                if not self._is_launched_elsewhere() or asyncio.get_running_loop().time() >= until:
                     words = self._words()
                     raise UsageError(f"the registry of this run cannot be started here: {words}")
-                if not await self._answers():
-                    self._start()
+                await asyncio.sleep(_AGAIN_SECONDS)
+                answers = await self._answers()
+            if not answers:
+                self._start()
             await asyncio.sleep(_LOOK_SECONDS)
 
     def _is_launched_elsewhere(self) -> bool:

@@ -201,7 +201,7 @@ class _Member:
         with contextlib.suppress(RegistryError, RequestError):
             async with self._client("read") as client:
                 free = free_slots(await client.status(self.asked.run))
-                return slot if slot in free or not free else random.choice(free)  # noqa: S311
+                return _chosen(slot, free) if free else slot
         return slot
 
     async def _as_node(self, slot: int) -> int:
@@ -218,7 +218,7 @@ class _Member:
 
     def _make_offer(self, *args: Any, **how: Any) -> JoinRequest:
         role = None if self.node.role == DEFAULT_ROLE else self.node.role
-        return replace(make_offer(*args, **how), role=role, any_slot=True)
+        return replace(make_offer(*args, **how), role=role)
 
     async def _begin_program(
         self,
@@ -253,7 +253,7 @@ class _Member:
                         return None
                     if free := free_slots(status):
                         await asyncio.sleep(_PAUSE_SECONDS * random.random() / 5)  # noqa: S311
-                        return 0 if 0 in free else random.choice(free)  # noqa: S311
+                        return _chosen(0, free)
                     if not said:
                         said = True
                         words = "all places of run '%s' are taken; this node waits until it starts"
@@ -286,6 +286,11 @@ class _Member:
                     status = await client.status(run)
                 why = f"torchrun of {socket.gethostname()} has no restart left"
                 await client.cancel(run, why)
+
+
+def _chosen(wanted: int, free: Sequence[int]) -> int:
+    """Not the same place for all who look at once."""
+    return wanted if wanted in free else random.choice(free)  # noqa: S311
 
 
 def _not_needed(run: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar, get_args
 from pydantic import TypeAdapter
 
 from rendezvous.frozen import frozen
-from rendezvous.talk.credentials import Credential, base64url, from_base64url
+from rendezvous.talk.credentials import Credential, RunKeys, base64url, from_base64url
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.types import RunId
 from rendezvous.wire.words import bracketed
@@ -200,6 +200,20 @@ class JoinString:
     token: Credential
     row_key: bytes = field(repr=False)
     probe_key: bytes = field(repr=False)
+
+    @staticmethod
+    def of(keys: RunKeys, place: RegistryPlace, slot: int, generation: int = 1) -> JoinString:
+        """For one slot of the run that has these keys."""
+        return JoinString(
+            place,
+            keys.run,
+            keys.launch_id,
+            slot,
+            generation,
+            keys.join_token(slot, generation),
+            keys.row_key,
+            keys.probe_key,
+        )
 
     def text(self) -> str:
         """One word."""

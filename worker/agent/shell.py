@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -338,7 +339,7 @@ class NodeShell:
             environ=self._environment.environ,
             probe_port=asked.probe_port,
         )
-        return inputs.Offered(asked.number, offer)
+        return inputs.Offered(asked.number, replace(offer, any_slot=spec.any_slot))
 
     async def _arm(self, asked: do.Arm) -> inputs.Input:
         await self._open_socket()
