@@ -23,8 +23,9 @@ from rendezvous.wire.errors import RdzvError
 from worker.contracts.framework import HOOK
 from worker.contracts.looking import with_hook
 from worker.machine.user_python import script_start
+from worker.program.kept import Kept, end_kept, has_ended, start_keeper
 from worker.program.output import Output
-from worker.program.process import Kept, Program, end_kept, has_ended, start_keeper
+from worker.program.process import Program
 from worker.program.rank_streams import RankStreams
 from worker.programs import early_torchrun
 

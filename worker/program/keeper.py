@@ -37,6 +37,7 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Callable
 from typing import NoReturn
 
 if not __package__:  # run by its path
@@ -98,11 +99,20 @@ def fence(until: float) -> bytes:
 
 
 class Keeper:
-    """One program and all that comes of it."""
+    """One program and all that comes of it.
 
-    def __init__(self, lifeline: int, grace_seconds: float) -> None:
+    Args:
+        lifeline: The socket to the agent.
+        grace_seconds: Between SIGTERM and SIGKILL.
+        begin: Starts the program, and returns its pid. Raises OSError.
+    """
+
+    def __init__(
+        self, lifeline: int, grace_seconds: float, begin: Callable[[list[str]], int]
+    ) -> None:
         self._lifeline = lifeline
         self._grace_seconds = grace_seconds
+        self._begin = begin
         self._main = 0
         self._code: int | None = None
         self._told_to_stop = False
@@ -121,7 +131,7 @@ class Keeper:
             complain(f"{command[0]!r} is not started: another node may have this one's place")
             return 128 + signal.SIGKILL
         try:
-            self._main = start(command)
+            self._main = self._begin(command)
         except OSError as error:
             complain(f"cannot start {command[0]!r}: {error.strerror}")
             return 126
@@ -134,6 +144,11 @@ class Keeper:
             self._name_what_is_left()
         self._end_everything()
         return 128 + signal.SIGKILL if self._code is None else unsigned(self._code)
+
+    def let_go(self) -> None:
+        """Close the keeper's files, in a process that was forked from it and executes nothing."""
+        for fd in {self._lifeline, self._signals, self._signals_in} - {-1}:
+            os.close(fd)
 
     def _prepare(self) -> None:
         os.set_inheritable(self._lifeline, False)
@@ -278,12 +293,17 @@ def complain(sentence: str) -> None:
 
 def start(command: list[str]) -> int:
     """Fork and execute the command; its pid."""
-    keeper = os.getpid()
+    return fork(lambda keeper: become(command, keeper))
+
+
+def fork(child: Callable[[int], NoReturn]) -> int:
+    """Fork a process that begins with `child`, which is given the pid of this one; its pid."""
+    own = os.getpid()
     # A signal that came between fork and exec would write into the keeper's own pipe.
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     pid = os.fork()
     if pid == 0:
-        become(command, keeper)
+        child(own)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     return pid
 
@@ -292,19 +312,29 @@ def become(command: list[str], keeper: int) -> NoReturn:
     """Turn this fresh child into the program; it inherits 0, 1, 2 and the environment alone."""
     code = 126
     try:
-        os.setsid()  # or a program's `kill 0` would reach the keeper
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() == keeper:
-            for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
-                signal.signal(number, signal.SIG_DFL)
-            signal.set_wakeup_fd(-1)
-            signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        if settle(keeper):
             os.execvpe(command[0], command, original_environment())  # noqa: S606
     except OSError as error:
         code, reason = explain(command[0], error)
         complain(f"cannot start {command[0]!r}: {reason}")
     finally:
         os._exit(code)
+
+
+def settle(keeper: int) -> bool:
+    """Be below the keeper as its program is: a session and signals of its own; False: it is gone.
+
+    Raises OSError.
+    """
+    os.setsid()  # or a program's `kill 0` would reach the keeper
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != keeper:
+        return False
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_DFL)
+    signal.set_wakeup_fd(-1)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    return True
 
 
 def original_environment() -> dict[bytes, bytes]:
@@ -332,7 +362,7 @@ def explain(program: str, error: OSError) -> tuple[int, str]:
 def main(arguments: list[str]) -> int:
     """Run as the module's docstring says."""
     lifeline, grace_seconds, _, *command = arguments
-    return Keeper(int(lifeline), float(grace_seconds)).run(command)
+    return Keeper(int(lifeline), float(grace_seconds), start).run(command)
 
 
 if __name__ == "__main__":

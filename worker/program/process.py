@@ -12,41 +12,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
 import os
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from rendezvous.compat import timeout
-from rendezvous.wire.errors import RdzvError, RunError, UsageError
 from worker.program import keeper, process_table
 from worker.program.ending import Ending, LeftBehind
 from worker.program.failure import ChildWatch
 from worker.program.family import Family, Ranks, failed_rank, likely_cause, ranks_in
-from worker.program.output import STREAMS, Output, Pump, Stream
+from worker.program.kept import KeeperProcess, Kept, keepers, start_keeper
+from worker.program.output import Output, Pump, Stream
 from worker.program.rank_streams import RankStreams, begin_reading
 
 logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.03
-_UNUSED_SECONDS = 2.0
 _STUCK_SECONDS = process_table.KILL_SECONDS + 5.0
-_keepers: set[int] = set()
-
-
-class Kept(NamedTuple):
-    """A program below a keeper: the keeper, its lifeline, and what is to be read."""
-
-    process: asyncio.subprocess.Process
-    lifeline: socket.socket
-    streams: dict[int, Stream]
 
 
 class Program:
@@ -59,7 +46,7 @@ class Program:
 
     def __init__(
         self,
-        process: asyncio.subprocess.Process,
+        process: KeeperProcess,
         lifeline: socket.socket,
         pump: Pump | None,
         grace_seconds: float,
@@ -256,10 +243,10 @@ class Program:
             asyncio.get_running_loop().remove_reader(self._lifeline)
             self._lifeline.close()
             self._watch.close()
-            _keepers.discard(self.pid)
+            keepers.discard(self.pid)
         ended_at = self._ended_at or asyncio.get_running_loop().time()
         if status < 0:
-            await end_descendants(self._grace_seconds, spare=_keepers)
+            await end_descendants(self._grace_seconds, spare=keepers)
         if self._pump is not None:
             await asyncio.to_thread(self._pump.finish)
         code = keeper.unsigned(status if self._code is None else self._code)
@@ -273,72 +260,6 @@ class Program:
             keeper_signal=-status if status < 0 and self._code is None else 0,
             was_told=self._stopped,
         )
-
-
-async def start_keeper(
-    argv: Sequence[str],
-    env: Mapping[str, str],
-    grace_seconds: float,
-    *,
-    stdin: int = asyncio.subprocess.DEVNULL,
-    ranks: RankStreams | None = None,
-    until: float | None = None,
-) -> Kept:
-    """Start a program below a keeper. Raises UsageError and RunError, as `Program.start`."""
-    ours, theirs = socket.socketpair()
-    with contextlib.ExitStack() as undo, theirs:
-        undo.callback(ours.close)
-        if until is not None:
-            ours.send(keeper.fence(until))
-        pipes = [os.pipe(), os.pipe()]
-        for reader, _ in pipes:
-            undo.callback(os.close, reader)
-        streams = dict(zip((reader for reader, _ in pipes), STREAMS, strict=True))
-        if ranks is not None:
-            ranks.announce(streams, env)
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", "-X", "utf8", Path(keeper.__file__).resolve()),
-                *(str(theirs.fileno()), str(grace_seconds), "--", *argv),
-                env=env,
-                stdin=stdin,
-                stdout=pipes[0][1],
-                stderr=pipes[1][1],
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,  # a terminal's Ctrl-C is the agent's to pass on
-            )
-        except (OSError, ValueError) as error:
-            raise _cannot_start(argv[0], error) from error
-        finally:
-            for _, writer in pipes:
-                os.close(writer)
-        undo.pop_all()
-    _keepers.add(process.pid)
-    return Kept(process, ours, streams)
-
-
-async def end_kept(kept: Kept) -> None:
-    """End at once what was started below a keeper and never became a `Program`."""
-    with contextlib.suppress(OSError):
-        kept.lifeline.send(b"K")
-    try:
-        async with timeout(_UNUSED_SECONDS):
-            await kept.process.wait()
-    except TimeoutError:  # stuck in a file server, perhaps: its keeper sees to it
-        logger.debug("%d does not end yet", kept.process.pid)
-    finally:
-        _keepers.discard(kept.process.pid)
-        kept.lifeline.close()
-        for fd in kept.streams:
-            os.close(fd)
-
-
-def has_ended(kept: Kept) -> bool:
-    """Whether what was started below a keeper lives no longer."""
-    with contextlib.suppress(BlockingIOError):
-        said = kept.lifeline.recv(256, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-        return not said or b"ended" in said
-    return kept.process.returncode is not None
 
 
 def become_subreaper() -> None:
@@ -387,7 +308,7 @@ async def reap_orphans(interval_seconds: float = 1.0) -> NoReturn:
     """
     seen: set[int] = set()
     while True:
-        zombies = _zombie_children() - _keepers
+        zombies = _zombie_children() - keepers
         for pid in zombies & seen:
             _reap(pid)
         seen = zombies - seen
@@ -437,12 +358,3 @@ def _reap(pid: int) -> bool:
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:
         return True
-
-
-def _cannot_start(program: str, error: OSError | ValueError) -> RdzvError:
-    if isinstance(error, ValueError):
-        return UsageError(f"{program!r} cannot be started: {error}")
-    hint = ""
-    if error.errno == errno.E2BIG:
-        hint = "Its arguments and environment are too long for this machine; put some into a file."
-    return RunError(f"{program!r} cannot be started: {error.strerror}", hint=hint)

@@ -28,7 +28,8 @@ from worker.contracts.framework import HOOK, Paths
 from worker.contracts.variables import ProgramOptions
 from worker.machine.user_python import script_start
 from worker.program.ending import Ending
-from worker.program.process import Kept, Program, start_keeper
+from worker.program.kept import Kept, start_keeper
+from worker.program.process import Program
 from worker.programs import early_torchrun
 
 SCRIPT = """
