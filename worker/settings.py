@@ -149,6 +149,14 @@ def signal_number(name: str) -> int:
     return int(signals.Signals[full]) if full in signals.Signals.__members__ else 0
 
 
+def _check_modules(text: str) -> str:
+    names = [name.strip() for name in text.split(",")] if text else []
+    for name in names:
+        if not all(part.isidentifier() for part in name.split(".")):
+            raise ValueError(f"{name!r} is not the name of a module")
+    return ",".join(names)
+
+
 def _check_log_limit(text: str) -> str:
     if 0 < read_bytes(text) < LEAST_LOG_BYTES:
         raise ValueError("a log has 1M at least, or 0 for no limit")
@@ -264,6 +272,19 @@ class NodeSettings(Settings):
         "Whether torchrun imports torch while the nodes find each other. auto: if COMMAND is "
         "started by the torchrun that pip, uv or conda installed; off: never.",
         group=RUN,
+    )
+    warm: Literal["on", "off"] = option(
+        "off",
+        "Whether each node imports torch in one process while the nodes find each other, and forks "
+        "torchrun's processes from it, also after a restart. on: where it cannot, a node starts "
+        "them as with off, and says why. See 'rdzv docs warm'.",
+        group=RUN,
+    )
+    warm_import: Annotated[str, AfterValidator(_check_modules)] = option(
+        "",
+        "With --warm on: further modules to import before the fork, with commas between them.",
+        group=RUN,
+        metavar="MODULES",
     )
     nccl_log: Literal["auto", "on", "off"] = option(
         "auto",

@@ -40,6 +40,7 @@ from rendezvous.wire.types import is_loopback
 from worker.contracts import check_command
 from worker.contracts.choice import FrameworkChoice
 from worker.contracts.own_restarts import refuse_two_counts
+from worker.contracts.warm import warm_words
 from worker.settings import settle_framework, state_home
 
 
@@ -168,6 +169,8 @@ def prepare(
     settings, choice = settle_framework(settings, command)
     check_command(command, settings.framework)
     _check_stall(settings)
+    if settings.warm == "on":
+        warm_words(command, settings.framework, settings.rdzv_backend)
     refuse_two_counts(settings.max_restarts, command, settings.framework, environ)
     settings, hosts = on_named_hosts(settings)
     check_losses(settings, parse_nnodes(settings.nnodes, command), command)

@@ -170,6 +170,7 @@ def node_settings(asked: Asked, node: Next, given: WorkerSettings) -> WorkerSett
         "node_rank": None,
         "grace": max(LEAST_GRACE_SECONDS, given.grace),
         "early_start": "off",
+        "warm": "off",
         "look": "off",
         "stall": "off",
         "loopback": asked.loopback,

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rendezvous.frozen import frozen
 from rendezvous.secret_variables import SECRET_VARIABLES
 from rendezvous.wire.errors import RdzvError
 from worker.contracts.framework import HOOK
@@ -68,7 +69,7 @@ class EarlyTorchrun:
     async def begin(self) -> None:
         """Look for torchrun's script, and start what imports for it, where that can be."""
         with contextlib.suppress(OSError, RdzvError):
-            look = self._in_thread(_look, self._command[0], self._given)
+            look = self._in_thread(look_script, self._command[0], self._given)
             self._script, start = await look
             if start and self._wanted:
                 program = str(Path(early_torchrun.__file__).resolve())
@@ -116,7 +117,7 @@ class EarlyTorchrun:
             await end_kept(kept)
 
 
-def _look(launcher: str, environ: Mapping[str, str]) -> tuple[str, list[str]]:
+def look_script(launcher: str, environ: Mapping[str, str]) -> tuple[str, list[str]]:
     """torchrun's script, with its interpreter and flags; without these where it is another's."""
     script = shutil.which(launcher, path=environ.get("PATH", "")) or ""
     path = Path(script)
@@ -125,25 +126,47 @@ def _look(launcher: str, environ: Mapping[str, str]) -> tuple[str, list[str]]:
     return script, script_start(path, environ) if _SCRIPT.match(path.read_bytes()) else []
 
 
-def order_of(argv: Sequence[str], given: Mapping[str, str], env: Mapping[str, str]) -> bytes | None:
-    """What turns a torchrun that was begun in the environment `given` into one begun in `env`.
+@frozen
+class Changes:
+    """What is changed in an environment, before a program in it is told.
 
-    None where a variable has changed that an import may have read.
+    Attributes:
+        set: Variables with new values.
+        unset: Variables that are taken out.
+        seen: Those of them that an import may have read before.
     """
+
+    set: Mapping[str, str]
+    unset: frozenset[str]
+    seen: frozenset[str]
+
+    def order(self, **more: object) -> bytes:
+        """As one JSON object, with what else is told."""
+        changed = {latin(name): latin(value) for name, value in self.set.items()}
+        unset = [latin(name) for name in sorted(self.unset)]
+        return json.dumps({**more, "set": changed, "unset": unset}).encode()
+
+
+def changes(given: Mapping[str, str], env: Mapping[str, str]) -> Changes:
+    """What turns the environment `given`, in which something was begun, into `env`."""
     unset = given.keys() - env.keys()
     changed = {name: value for name, value in env.items() if given.get(name) != value}
     # The hook is for the ranks, which inherit it: torchrun itself does well without.
     hooked = with_hook(HOOK, given)
     free = {"PYTHONPATH"} if changed.get("PYTHONPATH") == hooked else set()
-    if not all(map(_FREE.fullmatch, (unset | changed.keys()) - free)):
-        return None
-    order = {
-        "argv": [_latin(word) for word in argv],
-        "set": {_latin(name): _latin(value) for name, value in changed.items()},
-        "unset": [_latin(name) for name in sorted(unset)],
-    }
-    return json.dumps(order).encode()
+    seen = {name for name in (unset | changed.keys()) - free if not _FREE.fullmatch(name)}
+    return Changes(changed, frozenset(unset), frozenset(seen))
 
 
-def _latin(text: str) -> str:
+def order_of(argv: Sequence[str], given: Mapping[str, str], env: Mapping[str, str]) -> bytes | None:
+    """What turns a torchrun that was begun in the environment `given` into one begun in `env`.
+
+    None where a variable has changed that an import may have read.
+    """
+    found = changes(given, env)
+    return None if found.seen else found.order(argv=[latin(word) for word in argv])
+
+
+def latin(text: str) -> str:
+    """Bytes, as JSON can hold them."""
     return os.fsencode(text).decode("latin-1")

@@ -35,6 +35,8 @@ from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.verify import PairProbe, ProbePlan
 from worker.agent.early import EarlyTorchrun
 from worker.agent.node_files import remove_file, write_files
+from worker.agent.warm import WarmStart
+from worker.contracts import Contract
 from worker.contracts.framework import Need
 from worker.evidence.look import Asked, Counters, folders_of, look_after, look_before
 from worker.evidence.machine_reader import MachineReader
@@ -122,6 +124,20 @@ class EarlyProgram(Protocol):
 
     async def end(self) -> None:
         """End it, if it has not become a program."""
+
+
+class WarmProgram(EarlyProgram, Protocol):
+    """What an agent needs of `worker.agent.warm.WarmStart`, which lasts for all of its programs."""
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether it makes no programs any more."""
+
+    async def arm(self, contract: Contract) -> None:
+        """Make ready what `start` makes a program of."""
+
+    async def disarm(self) -> None:
+        """Undo that: the table is none any more."""
 
 
 class HostsFile(Protocol):
@@ -283,4 +299,5 @@ class AgentEnvironment:
     sink: Callable[..., Sink] = OutputSink
     rank_streams: Callable[[Path, int], RankStreams | None] = RankStreams
     early: Callable[..., EarlyProgram] = EarlyTorchrun
+    warm: Callable[..., WarmProgram] = WarmStart
     start: Callable[..., Awaitable[RunningProgram]] = Program.start

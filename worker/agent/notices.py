@@ -51,6 +51,8 @@ class Note(Enum):
     NO_PROGRESS = _WARNING, "{file} does not count as progress: {problem}"
     NO_NCCL_LOG = _WARNING, "NCCL's log cannot be saved: {problem}"
     NCCL_LOG = _INFO, "NCCL's log of each process: {file}"
+    WARM = _INFO, "torch is imported ({seconds:.1f} s): this node's processes will be forked"
+    COLD = _WARNING, "--warm on: this node starts its processes as with --warm off: {why}"
     STARTS = _INFO, "node {rank} starts: {command}"
     SERVES = _INFO, "this node serves the program of node 0"
     RELEASED_UNNEEDED = _INFO, "this node is released: the run has enough other nodes"

@@ -21,7 +21,7 @@ from worker.agent import actions as do
 from worker.agent import inputs, node
 from worker.agent.answering import Answering
 from worker.agent.arming import NodeSpec, arm
-from worker.agent.environment import AgentEnvironment, EarlyProgram, Listener
+from worker.agent.environment import AgentEnvironment, EarlyProgram, Listener, WarmProgram
 from worker.agent.metrics import Metrics
 from worker.agent.notices import Note, Notice, notice, text_of
 from worker.agent.own_words import own_word
@@ -30,6 +30,7 @@ from worker.agent.session import one_try, talk
 from worker.agent.state import Node, Rules
 from worker.agent.views import Views
 from worker.agent.visiting import visit
+from worker.agent.warm import WarmWish
 from worker.agent.words_sender import send_last_words
 from worker.contracts import FRAMEWORKS
 from worker.probe.packets import Identity
@@ -93,6 +94,7 @@ class NodeShell:
         self._machine = environment.machine_reader(
             spec.log_folder(environment.environ), environment.environ
         )
+        self._warm = self._new_warm()
         self._early = self._new_early()
         self._running: dict[int, Running] = {}
         self._beside: set[asyncio.Task[None]] = set()
@@ -138,6 +140,8 @@ class NodeShell:
         await asyncio.gather(*self._beside, return_exceptions=True)
         await self._core.close()
         await self._early.end()
+        if self._warm is not None:
+            await self._warm.end()
 
     def _step(self, said: inputs.Input, now: float) -> Sequence[do.Action]:
         self._node, actions = node.step(self._node, said, now)
@@ -159,7 +163,7 @@ class NodeShell:
                 self._core.drop(action.number)
             case do.StartEarly():
                 self._early = self._new_early()
-                self._begin_beside("starting torchrun early", self._early.begin())
+                self._begin_beside("starting early", self._early.begin())
             case do.StopListening():
                 self._stop_listening()
             case do.OpenRemote():
@@ -183,8 +187,16 @@ class NodeShell:
     def _say(self, said: Notice) -> None:
         logger.log(said.note.level, "%s", text_of(said))
 
+    def _new_warm(self) -> WarmProgram | None:
+        environment = self._environment
+        if (wish := _warm_wish(self._spec)) is None:
+            return None
+        return environment.warm(wish, environment.environ, environment.in_thread, self._say)
+
     def _new_early(self) -> EarlyProgram:
         spec, environment = self._spec, self._environment
+        if self._warm is not None and not self._warm.gave_up:
+            return self._warm
         return environment.early(
             _begun_early(spec), environment.environ, spec.settings.grace, environment.in_thread
         )
@@ -343,6 +355,8 @@ class NodeShell:
 
     async def _arm(self, asked: do.Arm) -> inputs.Input:
         await self._open_socket()
+        if self._warm is not None:
+            await self._warm.disarm()
         resolved = await self._resolver.known(row.hostname for row in asked.table.rows)
         answer: inputs.Input = await self._environment.in_thread(
             arm,
@@ -350,6 +364,8 @@ class NodeShell:
             socket=self._socket.path,
             resolved=resolved,
         )
+        if self._warm is not None and isinstance(answer, inputs.Armed):
+            await self._warm.arm(answer.contract)
         return answer
 
     async def _open_socket(self) -> None:
@@ -382,7 +398,7 @@ def rules_of(spec: NodeSpec, environment: AgentEnvironment) -> Rules:
         hosts_file="" if settings.hosts == "off" else str(environment.hosts_file),
         hosts_seconds=environment.hosts_seconds,
         remote=spec.remote,
-        early=bool(_begun_early(spec)),
+        early=bool(_begun_early(spec)) or _warm_wish(spec) is not None,
         notice_signal=signal_number(settings.notice_signal),
         stall_timeout=settings.stall_timeout,
         samples=settings.stall != "off",
@@ -396,6 +412,10 @@ def _begun_early(spec: NodeSpec) -> list[str]:
     if spec.settings.early_start == "off":
         return []
     return FRAMEWORKS[spec.settings.framework].torchrun(spec.command)
+
+
+def _warm_wish(spec: NodeSpec) -> WarmWish | None:
+    return WarmWish.of(spec.settings, spec.command, spec.join.slot)
 
 
 def _host_of(base: str) -> str:

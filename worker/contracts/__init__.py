@@ -33,7 +33,7 @@ from worker.contracts import (
     torchrun,
 )
 from worker.contracts.files import file_variables
-from worker.contracts.framework import Framework, Need, Paths, StartRequest
+from worker.contracts.framework import Forks, Framework, Need, Paths, StartRequest
 from worker.contracts.looking import look_variables
 from worker.contracts.restarts import restart_variables
 from worker.contracts.target import refuse_standard_input
@@ -47,6 +47,7 @@ from worker.contracts.variables import (
     of_one_node,
     table_facts,
 )
+from worker.contracts.warm import forks_of
 from worker.nccl.env import Given, given_by
 
 FRAMEWORKS: dict[str, Framework] = {
@@ -97,6 +98,7 @@ class Contract:
         withheld: This node's variables that rank 0's launcher must not see, as it would take them
             to every other node; a remote command on this node is given them.
         path_first: A folder in front of the program's PATH; empty: none.
+        forks: What is forked in its place, where that was asked for and can be.
     """
 
     argv: list[str]
@@ -110,6 +112,7 @@ class Contract:
     port: int | None = None
     withheld: dict[str, str] = field(default_factory=dict)
     path_first: str = ""
+    forks: Forks | None = None
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """The program's environment: the user's own, but for what the contract says."""
@@ -184,7 +187,8 @@ def make_contract(
     if row is None:
         raise UsageError(f"slot {slot} is not in the table of epoch {table.epoch}")
     kind = FRAMEWORKS[options.framework]
-    start = kind.start(StartRequest(list(command), table, row, environ, options, paths, restarts))
+    ask = StartRequest(list(command), table, row, environ, options, paths, restarts)
+    start = kind.start(ask)
     place = table_facts(table, row)
     ours = [replace(one, by_framework=True) for one in start.owned]
     told = restart_variables(str(table.epoch), restarts)
@@ -213,6 +217,7 @@ def make_contract(
         port=start.port,
         withheld=withheld,
         path_first=start.path_first,
+        forks=forks_of(ask) if options.warm == "on" else None,
     )
 
 

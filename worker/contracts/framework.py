@@ -141,6 +141,21 @@ class StartRequest:
 
 
 @frozen
+class Forks:
+    """The processes of one node, where they are forked and no launcher starts them.
+
+    Attributes:
+        words: What each executes, as Python takes it: SCRIPT or -m MODULE, and arguments.
+        variables: What an import may read, beside the contract's.
+        ranks: What each process has beside the node's environment.
+    """
+
+    words: list[str]
+    variables: dict[str, str]
+    ranks: list[dict[str, str]]
+
+
+@frozen
 class Start:
     """How a framework is started on one node.
 

@@ -36,6 +36,7 @@ class ProgramOptions:
         env_for: `ucx`, `mpi`: variables that are written only on request.
         nccl_log: Whether NCCL's log is kept in files: auto, on or off.
         look: Whether the hook is brought into each Python rank: auto or off.
+        warm: Whether processes are forked from one that has imported torch: on or off.
         tf_chief: TensorFlow's cluster has a chief, on rank 0's node.
         tf_ps: So many of the last nodes are TensorFlow's parameter servers.
         grace: Seconds between TERM and KILL, for processes that rdzv starts itself.
@@ -48,6 +49,7 @@ class ProgramOptions:
     env_for: Sequence[str] = ()
     nccl_log: Literal["auto", "on", "off"] = "auto"
     look: Literal["auto", "off"] = "auto"
+    warm: Literal["on", "off"] = "off"
     tf_chief: bool = False
     tf_ps: int = 0
     grace: float = 10.0

@@ -33,6 +33,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 if not __package__:  # run by its path
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(__file__))))
@@ -153,15 +154,30 @@ class Pipe:
 # --- the processes ----------------------------------------------------------------------------
 
 
+class Child(Protocol):
+    """A process that this one has started, as `subprocess.Popen` is one."""
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+
+    def wait(self) -> int:
+        """Wait for its end, so that no zombie is left."""
+
+
 class Processes:
-    """The processes of this node, from their start to their end."""
+    """The processes of this node, from their start to their end.
+
+    Args:
+        options: Of these `rank`, `processes` and `grace`; what starts a process has more.
+    """
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
-        self._running: dict[int, subprocess.Popen[bytes]] = {}
+        self._running: dict[int, Child] = {}
         self._pipes: dict[int, Pipe] = {}
         self._code = 0
-        self._zombies: list[subprocess.Popen[bytes]] = []
+        self._zombies: list[Child] = []
         self._kill_at: float | None = None
         self._ending = False
         self._poll = select.poll()
@@ -173,7 +189,7 @@ class Processes:
         """Start all, see them through; returns the exit code."""
         signal.set_wakeup_fd(self._wake[1], warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
-        signal.signal(signal.SIGTERM, lambda number, frame: self._set_limit())
+        signal.signal(signal.SIGTERM, lambda number, frame: self._told_to_end(number))
         for number in _PASSED_ON:
             signal.signal(number, lambda number, frame: self._signal(number))
         self._poll.register(self._wake[0], select.POLLIN)
@@ -245,7 +261,7 @@ class Processes:
             self._kill_at = None
             self._signal(signal.SIGKILL)
 
-    def _ended(self, local_rank: int, process: subprocess.Popen[bytes], code: int) -> None:
+    def _ended(self, local_rank: int, process: Child, code: int) -> None:
         if code == 0 and not self._code:
             process.wait()
             return
@@ -266,6 +282,10 @@ class Processes:
         if not self._ending:
             self._set_limit()
             self._signal(signal.SIGTERM)
+
+    def _told_to_end(self, number: int) -> None:
+        """The keeper tells the processes as well."""
+        self._set_limit()
 
     def _set_limit(self) -> None:
         """From now on the processes have the grace to end."""

@@ -1,0 +1,225 @@
+"""The processes of a node, forked from one that has imported torch while the nodes met.
+
+    begin    at the join, and again where a program ends: have a zygote
+    arm      at each table: fork what will start the processes, and let MASTER_PORT's store listen
+    start    at the go: tell it what to start
+
+What cannot be forked is started as any program; why is said once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from rendezvous.compat import timeout
+from rendezvous.frozen import frozen
+from rendezvous.secret_variables import SECRET_VARIABLES
+from rendezvous.wire.errors import UsageError
+from worker.agent.early import changes, latin, look_script
+from worker.agent.notices import Note, Notice, notice
+from worker.contracts import FRAMEWORKS, Contract
+from worker.contracts.framework import PROGRAMS
+from worker.contracts.warm import in_the_way, threads, warm_words
+from worker.program.kept import has_ended
+from worker.program.output import Output
+from worker.program.process import Program
+from worker.program.rank_streams import RankStreams
+from worker.program.zygote import Forked, Unfit, Zygote
+from worker.settings import WorkerSettings
+
+_PROGRAM = f"{PROGRAMS}/warm/zygote.py"
+_ARM_SECONDS = 2.0
+_IMPORT_SECONDS = 120.0
+"""How long a go waits for imports: without them they would begin now."""
+
+
+@frozen
+class WarmWish:
+    """What is to be warm.
+
+    Attributes:
+        launcher: How COMMAND calls torchrun's script.
+        words: What each process executes.
+        modules: Of `--warm-import`, with commas.
+        processes: How many there will be, as far as is known.
+        grace_seconds: As of a `Program`.
+    """
+
+    launcher: str
+    words: Sequence[str]
+    modules: str
+    processes: int | str
+    grace_seconds: float
+
+    @classmethod
+    def of(cls, settings: WorkerSettings, command: Sequence[str], slot: int) -> WarmWish | None:
+        """What a person has asked for; None: nothing, or what the contract will refuse."""
+        if settings.warm == "off":
+            return None
+        try:
+            words = warm_words(command, settings.framework, settings.rdzv_backend)
+            launcher = FRAMEWORKS[settings.framework].torchrun(command)
+            count = settings.processes.of(slot)
+        except UsageError:
+            return None
+        return cls(launcher[0], words, settings.warm_import, count, settings.grace)
+
+
+class WarmStart:
+    """What forks a node's processes, from the node's join to its end.
+
+    Args:
+        wish: What is to be warm.
+        environ: The user's environment.
+        in_thread: Calls something that may hang.
+        say: Says something in this node's log.
+    """
+
+    def __init__(
+        self,
+        wish: WarmWish,
+        environ: Mapping[str, str],
+        in_thread: Callable[..., Awaitable[Any]],
+        say: Callable[[Notice], None],
+    ) -> None:
+        kept = {n: v for n, v in environ.items() if n not in SECRET_VARIABLES}
+        self._wish = wish
+        self._given = kept | threads(wish.processes, kept)
+        self._in_thread = in_thread
+        self._say = say
+        self._zygote: Zygote | None = None
+        self._contract: Contract | None = None
+        self._arming: asyncio.Task[Forked] | None = None
+        self._why = ""
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether it has said why this node can fork nothing."""
+        return bool(self._why)
+
+    async def begin(self) -> None:
+        """Have a zygote, where that can be."""
+        if self.gave_up or (self._zygote is not None and self._zygote.lives):
+            return
+        try:
+            self._zygote = await self._start_zygote()
+            seconds = await self._zygote.ready()
+        except Unfit as error:
+            self._give_up(str(error))
+        else:
+            self._say(notice(Note.WARM, seconds=seconds))
+
+    async def _start_zygote(self) -> Zygote:
+        if name := in_the_way(self._given):
+            raise Unfit(f"{name} is set, which only torchrun itself can follow")
+        try:
+            script, start = await self._in_thread(look_script, self._wish.launcher, self._given)
+            if not start:
+                raise Unfit(f"{script or self._wish.launcher} is not torchrun's own script")
+            words = [start[0], "-u", _PROGRAM, self._wish.modules, *self._wish.words]
+            return await Zygote.start(words, self._given)
+        except (OSError, ValueError) as error:
+            raise Unfit(f"its process cannot be started: {error}") from error
+
+    def _give_up(self, why: str) -> None:
+        if not self._why:
+            self._why = why
+            self._say(notice(Note.COLD, why=why))
+
+    async def arm(self, contract: Contract) -> None:
+        """Fork what will start the processes, and wait for it where it comes at once."""
+        self._contract = contract
+        if (zygote := self._zygote) is None or contract.forks is None or self.gave_up:
+            return
+        work = self._fork(zygote, contract.port)
+        self._arming = asyncio.create_task(work, name="arming warm")
+        if zygote.is_ready:
+            await asyncio.wait([self._arming], timeout=_ARM_SECONDS)
+
+    async def _fork(self, zygote: Zygote, port: int | None) -> Forked:
+        forked = await zygote.fork(self._wish.grace_seconds, port)
+        try:
+            said = json.loads(await asyncio.get_running_loop().sock_recv(forked.orders, 4096))
+            if "cannot" in said:
+                raise Unfit(said["cannot"])
+        except (OSError, ValueError) as error:
+            await forked.end()
+            raise Unfit("what was forked has ended at once") from error
+        except BaseException:
+            await forked.end()
+            raise
+        return forked
+
+    async def disarm(self) -> None:
+        """End what was forked for a table that is none any more, and free its port."""
+        arming, self._arming = self._arming, None
+        if arming is None:
+            return
+        if self._zygote is not None and not self._zygote.is_ready:
+            arming.cancel()  # it has asked for nothing yet
+        with contextlib.suppress(asyncio.CancelledError, Unfit):
+            await (await arming).end()
+
+    async def start(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        output: Output,
+        ranks: RankStreams | None = None,
+        until: float | None = None,
+    ) -> Program | None:
+        """Make a program of what was forked; None where it does not fit, and it is ended."""
+        contract, arming = self._contract, self._arming
+        if contract is None or contract.forks is None or arming is None:
+            return None
+        forks = contract.forks
+        found = changes(self._given, {**env, **forks.variables})
+        if found.seen:
+            names = ", ".join(sorted(found.seen))
+            self._give_up(f"{names} changed after the imports, which may have read it")
+            await self.disarm()
+            return None
+        try:
+            async with timeout(_IMPORT_SECONDS):
+                forked = await asyncio.shield(arming)
+            if has_ended(forked.kept):
+                raise Unfit("what was forked has ended")
+        except (Unfit, TimeoutError) as error:
+            self._give_up(f"{error}" or f"the imports take more than {_IMPORT_SECONDS:g} s")
+            await self.disarm()
+            return None
+        self._arming = None
+        if ranks is not None:
+            ranks.announce(forked.kept.streams, env)
+        program = Program.of(
+            forked.kept, env, grace_seconds=self._wish.grace_seconds, output=output, ranks=ranks
+        )
+        if until is not None:
+            program.may_run(until)
+        await _tell(forked, found.order(words=_latin(forks.words), ranks=_latin_each(forks.ranks)))
+        return program
+
+    async def end(self) -> None:
+        """End all of it that is no program."""
+        await self.disarm()
+        if self._zygote is not None:
+            await self._zygote.end()
+
+
+async def _tell(forked: Forked, order: bytes) -> None:
+    with contextlib.suppress(OSError):  # it has ended, as its keeper says
+        await asyncio.get_running_loop().sock_sendall(forked.orders, order)
+    forked.orders.close()
+
+
+def _latin(words: Sequence[str]) -> list[str]:
+    return [latin(word) for word in words]
+
+
+def _latin_each(ranks: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+    return [{latin(name): latin(value) for name, value in own.items()} for own in ranks]
