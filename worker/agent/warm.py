@@ -29,6 +29,7 @@ from worker.program.output import Output
 from worker.program.process import Program
 from worker.program.rank_streams import RankStreams
 from worker.program.zygote import Forked, Unfit, Zygote
+from worker.programs.warm.rank import ROOM, ROOM_VARIABLE
 from worker.settings import WorkerSettings
 
 _PROGRAM = f"{PROGRAMS}/warm/zygote.py"
@@ -121,7 +122,7 @@ class WarmStart:
             if not start:
                 raise Unfit(f"{script or self._wish.launcher} is not torchrun's own script")
             words = [start[0], "-u", _PROGRAM, self._wish.modules, *self._wish.words]
-            return await Zygote.start(words, self._given)
+            return await Zygote.start(words, {**self._given, ROOM_VARIABLE: ROOM})
         except (OSError, ValueError) as error:
             raise Unfit(f"its process cannot be started: {error}") from error
 

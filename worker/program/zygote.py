@@ -20,8 +20,6 @@ from worker.program import process_table
 from worker.program.kept import Kept, end_kept, keepers
 from worker.program.output import STREAMS
 
-_ROOM_VARIABLE = "RDZV_WARM_ROOM"
-_ROOM_BYTES = 8_192
 _MESSAGE_BYTES = 65_536
 _ANSWER_SECONDS = 10.0
 _END_SECONDS = 2.0
@@ -86,11 +84,7 @@ class Zygote:
         keepers.add(process.pid)
 
     @classmethod
-    async def start(
-        cls,
-        command: Sequence[str],
-        environ: Mapping[str, str],
-    ) -> Zygote:
+    async def start(cls, command: Sequence[str], environ: Mapping[str, str]) -> Zygote:
         """Start it. Raises OSError and ValueError.
 
         Args:
@@ -103,7 +97,7 @@ class Zygote:
             undo.callback(ours.close)
             process = await asyncio.create_subprocess_exec(
                 *command,
-                env={**environ, _ROOM_VARIABLE: "." * _ROOM_BYTES},
+                env=environ,
                 stdin=theirs.fileno(),
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.DEVNULL,

@@ -25,6 +25,7 @@ from worker.look.site.sitecustomize import install
 
 ROOM_VARIABLE = "RDZV_WARM_ROOM"
 """Makes room for what `ps` is to show, which may be longer than what the zygote began with."""
+ROOM = "." * 8_192
 SHOWN_FIRST = ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID")
 """What the agent reads of a process's environment from outside."""
 _MODULE = "-m"
@@ -65,14 +66,9 @@ def handlers_now() -> Handlers:
     return {number: handler for number, handler in found.items() if handler is not None}
 
 
-def search_from(words: Sequence[str], own: str) -> None:
-    """Import from where `python WORDS` does: the script's folder, or the working directory.
-
-    Args:
-        words: The script, or `-m` and a module, with arguments.
-        own: The folder that Python has put there for the zygote.
-    """
-    if sys.path and os.path.realpath(sys.path[0]) == own:  # not with PYTHONSAFEPATH
+def search_from(words: Sequence[str]) -> None:
+    """Import from where `python WORDS` does: the script's folder, or the working directory."""
+    if not getattr(sys.flags, "safe_path", False):  # since Python 3.11
         is_module = words[0] == _MODULE
         sys.path[0] = os.getcwd() if is_module else os.path.dirname(os.path.realpath(words[0]))
 
@@ -93,7 +89,8 @@ def become(words: Sequence[str], environ: Mapping[str, str], handlers: Handlers)
     os.environ.update(environ)
     show([sys.executable, "-u", *words], environ)
     seed()
-    sys.argv[:] = words
+    search_from(words)
+    sys.argv[:] = words if words[0] != _MODULE else [_MODULE, *words[2:]]
     sys.orig_argv[:] = [sys.executable, "-u", *words]
     install()
     raise Become(_module(words[1]) if words[0] == _MODULE else _script(words[0]))

@@ -50,8 +50,7 @@ from worker.programs.warm.rank import (
 )
 from worker.programs.warm.starter import start_node
 
-_HERE = Path(__file__).resolve().parent
-_ROOT = str(_HERE.parents[2])
+_ROOT = str(Path(__file__).resolve().parents[3])
 MODULES = ("torch", "torch.distributed.run")
 """What is imported always."""
 _FILES, _MESSAGE_BYTES = 4, 4096
@@ -138,8 +137,9 @@ class Zygote:
         if between == 0:
             child = os.fork()
             if child == 0:
-                for fd in (told, tell, self._link.fileno()):
+                for fd in (told, tell):
                     os.close(fd)
+                self._link.close()  # not by its number, which may be the program's by the time
                 self._keep(asked, *files)
             os.write(tell, b"%d" % child)
             os._exit(0)
@@ -190,7 +190,7 @@ def main(modules: str, *words: str) -> None:
             os.dup2(file.fileno(), place)
     handle_as_at_start()
     forget_ours()
-    search_from(words, str(_HERE))
+    search_from(words)
     began = time.monotonic()
     why = import_all([*MODULES, *filter(None, modules.split(","))])
     zygote = Zygote(link, said, handlers_now())
@@ -204,10 +204,11 @@ def main(modules: str, *words: str) -> None:
 
 
 if __name__ == "__main__":
-    program = None
+    programs = []
     try:
         main(*sys.argv[1:])
     except Become as found:
-        program = found.program
-    if program is not None:
-        run(program, (__file__, run.__code__.co_filename))
+        programs.append(found.program)
+    if programs:
+        # What is named here would not be taken apart at the end, as a program's own names are.
+        run(programs.pop(), (__file__, run.__code__.co_filename))
