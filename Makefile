@@ -17,7 +17,7 @@ SHARE := not browser and not faults and not frameworks and not fuzz and not page
 # Where the tests of each other share are; tests/test_shares.py holds them to it.
 FAULTS := tests/causes tests/faults tests/path tests/rdzv tests/attack tests/test_netlab.py
 SCHEDULERS := tests/azureml tests/docker tests/kubernetes tests/prometheus tests/slurm tests/ssh tests/vessl
-FRAMEWORKS := tests/examples tests/frameworks tests/path tests/torchrun tests/worker/look
+FRAMEWORKS := tests/examples tests/frameworks tests/path tests/torchrun tests/worker/look tests/worker/warm
 FUZZ := tests/attack
 BROWSER := tests/ui
 PLANTED := tests/simulation

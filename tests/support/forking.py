@@ -19,6 +19,7 @@ from worker.programs.warm.rank import ROOM, ROOM_VARIABLE
 PROGRAM = f"{PROGRAMS}/warm/zygote.py"
 READY_SECONDS = 90.0
 END_SECONDS = 60.0
+GRACE_SECONDS = 5.0
 LIKE_TORCHRUNS = {
     "RANK": "0",
     "LOCAL_RANK": "0",
@@ -51,7 +52,7 @@ class Zygote:
         self.process = subprocess.Popen(
             [sys.executable, "-u", PROGRAM, modules, *words],
             env={**environ, ROOM_VARIABLE: ROOM},
-            stdin=theirs,
+            stdin=theirs.fileno(),
             stdout=subprocess.DEVNULL,
             cwd=folder,
             start_new_session=True,
@@ -67,16 +68,12 @@ class Zygote:
         self,
         words: Sequence[str],
         ranks: Sequence[Mapping[str, str]] = (LIKE_TORCHRUNS,),
-        *,
-        port: int = 0,
-        grace: float = 5.0,
-        **changed: str,
     ) -> Outcome:
         """Fork a process for each of the ranks; how their starter ends."""
         (lifeline, its_lifeline), (orders, its_orders) = socket.socketpair(), socket.socketpair()
         pipes = [os.pipe(), os.pipe()]
         theirs = [its_lifeline.fileno(), its_orders.fileno(), *(writer for _, writer in pipes)]
-        asked = json.dumps({"grace": grace, "port": port}).encode()
+        asked = json.dumps({"grace": GRACE_SECONDS, "port": 0}).encode()
         socket.send_fds(self._link, [asked], theirs)
         for one in (its_lifeline, its_orders):
             one.close()
@@ -87,9 +84,9 @@ class Zygote:
         assert json.loads(orders.recv(4096)) == {"armed": True}
         order = {
             "words": list(words),
-            "set": {**OF_THE_NODE, **changed},
+            "set": OF_THE_NODE,
             "unset": [],
-            "ranks": [dict(rank) for rank in ranks],
+            "ranks": list(ranks),
         }
         orders.sendall(json.dumps(order).encode())
         orders.close()

@@ -106,6 +106,8 @@ class WarmStart:
         """Have a zygote, where that can be."""
         if self.gave_up or (self._zygote is not None and self._zygote.lives):
             return
+        if self._zygote is not None:
+            await self._zygote.end()
         try:
             self._zygote = await self._start_zygote()
             seconds = await self._zygote.ready()

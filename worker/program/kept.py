@@ -119,7 +119,8 @@ def has_ended(kept: Kept) -> bool:
     """Whether what was started below a keeper lives no longer."""
     with contextlib.suppress(BlockingIOError):
         said = kept.lifeline.recv(256, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-        return not said or b"ended" in said
+        if not said or b"ended" in said:
+            return True
     return kept.process.returncode is not None
 
 

@@ -139,7 +139,8 @@ class Zygote:
             said = await asyncio.get_running_loop().sock_recv(self._link, _MESSAGE_BYTES)
             return dict(json.loads(said))
         code = await self._process.wait()
-        raise Unfit(f"it ended by {_signal(-code)}" if code < 0 else f"it ended with {code}")
+        how = f"by {_signal(-code)}" if code < 0 else f"with exit code {code}"
+        raise Unfit(f"the process that imports ended {how}")
 
     async def fork(self, grace_seconds: float, port: int | None) -> Forked:
         """Have a keeper forked, and below it what waits for an order. Raises Unfit.
@@ -169,7 +170,7 @@ class Zygote:
             for reader, _ in pipes:
                 os.close(reader)
             if isinstance(error, TimeoutError):
-                raise Unfit("it does not answer") from error
+                raise Unfit("the process that imports does not answer") from error
             raise
         finally:
             for fd in (its_lifeline, its_orders):

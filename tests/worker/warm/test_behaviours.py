@@ -293,7 +293,7 @@ def both(zygote: Zygote, row: Row) -> tuple[Outcome, Outcome]:
     environ = dict(row.environ)
     error = {"TORCHELASTIC_ERROR_FILE": str(zygote.folder / "error.json")}
     cold = zygote.cold(row.words, **error, **environ)
-    return cold, zygote.fork(row.words, **environ)
+    return cold, zygote.fork(row.words, [{**LIKE_TORCHRUNS, **environ}])
 
 
 def compare(zygote: Zygote, row: Row) -> Outcome:
@@ -355,7 +355,7 @@ def test_what_ps_shows_of_a_process_is_its_own(zygote: Zygote) -> None:
     (zygote.folder / "t.py").write_text(
         "import pathlib\nprint(pathlib.Path('/proc/self/environ').read_bytes().split(b'\\0'))\n"
     )
-    said = zygote.fork(["t.py"], NAME="a" * 2000).out
+    said = zygote.fork(["t.py"], [{**LIKE_TORCHRUNS, "NAME": "a" * 2000}]).out
     assert all(f"b'{name}={value}'" in said for name, value in LIKE_TORCHRUNS.items())
     assert "b'NAME=aaa" in said
     assert "WARM_ROOM" not in said
