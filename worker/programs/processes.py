@@ -170,7 +170,12 @@ class Processes:
 
     Args:
         options: Of these `rank`, `processes` and `grace`; what starts a process has more.
+
+    Attributes:
+        seen_seconds: How long the agent has to see which process has failed first.
     """
+
+    seen_seconds = _SEEN_SECONDS
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
@@ -180,6 +185,7 @@ class Processes:
         self._zombies: list[Child] = []
         self._kill_at: float | None = None
         self._ending = False
+        self._failed = False
         self._poll = select.poll()
         self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._outputs = Output(1), Output(2)
@@ -202,8 +208,8 @@ class Processes:
         deadline = time.monotonic() + _DRAIN_SECONDS  # a grandchild may hold a pipe
         while self._pipes and time.monotonic() < deadline:
             self._step()
-        if self._zombies:
-            time.sleep(_SEEN_SECONDS)
+        if self._failed:
+            time.sleep(self.seen_seconds)
         for process in self._zombies:
             process.wait()
         return self._code
@@ -271,6 +277,7 @@ class Processes:
         told = self._ending
         self._fail(code if code > 0 else 128 - code)
         if not told:
+            self._failed = True
             words = f"exit code {code}" if code > 0 else f"signal {-code}"
             others = "; ending the others of this node" if self._running else ""
             rank = self._options.rank + local_rank

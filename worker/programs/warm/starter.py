@@ -55,6 +55,8 @@ class ForkedProcesses(Processes):
         store: Of this node.
     """
 
+    seen_seconds = 0.03  # the kernel tells the agent at once, and our last line tells it as well
+
     def __init__(
         self,
         words: Sequence[str],
