@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -15,6 +16,7 @@ from tests.support.forking import LIKE_TORCHRUNS, Outcome, Zygote
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.torch, pytest.mark.timeout(180)]
 
+ROOT = Path(__file__).parents[3]
 SHOWS = """
 import json, os, sys, pathlib
 from seen import seen
@@ -337,6 +339,13 @@ def test_a_program_does_the_same(zygote: Zygote, row: Row) -> None:
 @pytest.mark.parametrize("row", WITH_TORCH, ids=lambda row: row.name)
 def test_a_program_with_torch_does_the_same(zygote: Zygote, row: Row) -> None:
     compare(zygote, row)
+
+
+def test_the_page_names_all_that_is_compared() -> None:
+    page = (ROOT / "docs/warm.md").read_text().partition("| | compared |")[2]
+    table = page.partition("\n\n")[0]
+    rows = [row.name for row in (*ROWS, *WITH_TORCH)]
+    assert sorted(re.findall("`([^`]+)`", table)) == sorted([*SEEN, *rows])
 
 
 def test_each_process_has_seeds_of_its_own(zygote: Zygote) -> None:

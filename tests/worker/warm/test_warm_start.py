@@ -34,7 +34,7 @@ pytestmark = [
     pytest.mark.timeout(120),
 ]
 GRACE = 1.0
-SHOWS = "import os\nprint('rank', os.environ['RANK'] + '\\n', end='')\n"
+SHOWS = "import os\nprint('rank ' + os.environ['RANK'] + '\\n', end='')\n"
 FAILS = """
 import os, signal, sys, time
 def told(*_):
@@ -211,7 +211,7 @@ async def test_a_stop_ends_each_process_and_nothing_is_left(world: World) -> Non
     warm = world.warm()
     await warm.begin()
     world.script.write_text(
-        "import os, time\nprint('pid', os.getpid(), flush=True)\ntime.sleep(60)\n"
+        "import os, time\nprint(f'pid {os.getpid()}\\n', end='')\ntime.sleep(60)\n"
     )
     await warm.arm(world.contract())
     program = await world.start(warm)

@@ -73,8 +73,20 @@ def search_from(words: Sequence[str]) -> None:
         sys.path[0] = os.getcwd() if is_module else os.path.dirname(os.path.realpath(words[0]))
 
 
-def become(words: Sequence[str], environ: Mapping[str, str], handlers: Handlers) -> None:
-    """Be `python -u WORDS` with this environment. Raises Become, or SystemExit without a script."""
+def become(
+    words: Sequence[str],
+    environ: Mapping[str, str],
+    handlers: Handlers,
+    let_go: Callable[[], None],
+) -> None:
+    """Be `python -u WORDS`. Raises Become, or SystemExit without a script.
+
+    Args:
+        words: The script, or `-m` and a module, with arguments.
+        environ: The environment.
+        handlers: How signals are handled.
+        let_go: Called when all is ready, before anything of the program begins.
+    """
     signal.set_wakeup_fd(-1)
     handle_as_at_start()
     for number, handler in handlers.items():
@@ -92,17 +104,18 @@ def become(words: Sequence[str], environ: Mapping[str, str], handlers: Handlers)
     search_from(words)
     sys.argv[:] = words if words[0] != _MODULE else [_MODULE, *words[2:]]
     sys.orig_argv[:] = [sys.executable, "-u", *words]
+    let_go()
     install()
     raise Become(_module(words[1]) if words[0] == _MODULE else _script(words[0]))
 
 
 def seed() -> None:
     """Draw seeds: what is forked from one process has those of that one. Python's own does it."""
-    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy.random")
     if torch is not None:
         torch.default_generator.seed()  # torch.seed() would remember one for CUDA as well
     if numpy is not None:
-        numpy.random.seed()
+        numpy.seed()
 
 
 # --- what others see ------------------------------------------------------------------------------

@@ -71,6 +71,7 @@ class ForkedProcesses(Processes):
         self._environs = environs
         self._handlers = handlers
         self._store = store
+        self._all_forked = os.pipe()
 
     @property
     def is_told(self) -> bool:
@@ -84,13 +85,23 @@ class ForkedProcesses(Processes):
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         if (pid := os.fork()) == 0:
             os.setsid()
-            for fd in self._wake:
-                os.close(fd)
-            if self._store is not None:
-                self._store.let_go()
-            become(self._words, self._environs[local_rank], self._handlers)
+            become(self._words, self._environs[local_rank], self._handlers, self._let_go)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         self._running[local_rank] = Forked(pid)
+        if local_rank == len(self._environs) - 1:
+            for fd in self._all_forked:
+                os.close(fd)
+
+    def _let_go(self) -> None:
+        """Be one of the processes: close our files, and begin when all are there. What one did
+        meanwhile would hold up the forks of the others."""
+        waits, holds = self._all_forked
+        os.close(holds)
+        os.read(waits, 1)
+        for fd in (waits, *self._wake):
+            os.close(fd)
+        if self._store is not None:
+            self._store.let_go()
 
     def _told_to_end(self, number: int) -> None:
         """Each leads a group, which is left to us."""
