@@ -24,6 +24,7 @@ from rendezvous.wire.types import MAX_NODES, Port, Seconds
 from rendezvous.wire.words import size_text
 from worker.contracts import FRAMEWORKS, OWN, Name
 from worker.contracts.choice import FrameworkChoice, choose_framework
+from worker.contracts.warm import module_names
 
 LEAST_LOG_BYTES = 1 << 20
 _BYTES = re.compile(r"[0-9]{1,11}[KMGkmg]?")
@@ -149,14 +150,6 @@ def signal_number(name: str) -> int:
     return int(signals.Signals[full]) if full in signals.Signals.__members__ else 0
 
 
-def _check_modules(text: str) -> str:
-    names = [name.strip() for name in text.split(",")] if text else []
-    for name in names:
-        if not all(part.isidentifier() for part in name.split(".")):
-            raise ValueError(f"{name!r} is not the name of a module")
-    return ",".join(names)
-
-
 def _check_log_limit(text: str) -> str:
     if 0 < read_bytes(text) < LEAST_LOG_BYTES:
         raise ValueError("a log has 1M at least, or 0 for no limit")
@@ -280,7 +273,7 @@ class NodeSettings(Settings):
         "them as with off, and says why. See 'rdzv docs warm'.",
         group=RUN,
     )
-    warm_import: Annotated[str, AfterValidator(_check_modules)] = option(
+    warm_import: Annotated[str, AfterValidator(module_names)] = option(
         "",
         "With --warm on: further modules to import before the fork, with commas between them.",
         group=RUN,

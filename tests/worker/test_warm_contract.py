@@ -37,8 +37,8 @@ def test_what_each_process_executes(command: str, words: str) -> None:
         ("train.py", "torchrun", "c10d", "--rdzv-backend c10d is served by torchrun itself"),
         ("--max-restarts 3 train.py", "torchrun", "static", "gives torchrun --max-restarts"),
         ("torchrun --no-python run.sh", "torchrun", "static", "gives torchrun --no-python"),
-        ("run.sh", "torchrun", "static", "'run.sh' is no file of Python's (.py)"),
-        ("folder/", "torchrun", "static", "is no file of Python's (.py)"),
+        ("run.sh", "torchrun", "static", "'run.sh' is not a Python file (.py)"),
+        ("folder/", "torchrun", "static", "is not a Python file (.py)"),
         (
             "python -m torch.distributed.run train.py",
             "torchrun",

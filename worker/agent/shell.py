@@ -21,7 +21,8 @@ from worker.agent import actions as do
 from worker.agent import inputs, node
 from worker.agent.answering import Answering
 from worker.agent.arming import NodeSpec, arm
-from worker.agent.environment import AgentEnvironment, EarlyProgram, Listener, WarmProgram
+from worker.agent.begun import Begun, begins_early
+from worker.agent.environment import AgentEnvironment, Listener
 from worker.agent.metrics import Metrics
 from worker.agent.notices import Note, Notice, notice, text_of
 from worker.agent.own_words import own_word
@@ -30,9 +31,7 @@ from worker.agent.session import one_try, talk
 from worker.agent.state import Node, Rules
 from worker.agent.views import Views
 from worker.agent.visiting import visit
-from worker.agent.warm import WarmWish
 from worker.agent.words_sender import send_last_words
-from worker.contracts import FRAMEWORKS
 from worker.probe.packets import Identity
 from worker.program.local_socket import Caller, Request
 from worker.rsh.remote import RemoteCommands
@@ -94,8 +93,7 @@ class NodeShell:
         self._machine = environment.machine_reader(
             spec.log_folder(environment.environ), environment.environ
         )
-        self._warm = self._new_warm()
-        self._early = self._new_early()
+        self._begun = Begun(spec, environment, self._say)
         self._running: dict[int, Running] = {}
         self._beside: set[asyncio.Task[None]] = set()
         self._over: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -139,9 +137,7 @@ class NodeShell:
             task.cancel()
         await asyncio.gather(*self._beside, return_exceptions=True)
         await self._core.close()
-        await self._early.end()
-        if self._warm is not None:
-            await self._warm.end()
+        await self._begun.end()
 
     def _step(self, said: inputs.Input, now: float) -> Sequence[do.Action]:
         self._node, actions = node.step(self._node, said, now)
@@ -162,8 +158,7 @@ class NodeShell:
             case do.Drop():
                 self._core.drop(action.number)
             case do.StartEarly():
-                self._early = self._new_early()
-                self._begin_beside("starting early", self._early.begin())
+                self._begin_beside("starting early", self._begun.begin())
             case do.StopListening():
                 self._stop_listening()
             case do.OpenRemote():
@@ -186,20 +181,6 @@ class NodeShell:
 
     def _say(self, said: Notice) -> None:
         logger.log(said.note.level, "%s", text_of(said))
-
-    def _new_warm(self) -> WarmProgram | None:
-        environment = self._environment
-        if (wish := _warm_wish(self._spec)) is None:
-            return None
-        return environment.warm(wish, environment.environ, environment.in_thread, self._say)
-
-    def _new_early(self) -> EarlyProgram:
-        spec, environment = self._spec, self._environment
-        if self._warm is not None and not self._warm.gave_up:
-            return self._warm
-        return environment.early(
-            _begun_early(spec), environment.environ, spec.settings.grace, environment.in_thread
-        )
 
     def _stop_listening(self) -> None:
         if self._listener is not None:
@@ -292,7 +273,9 @@ class NodeShell:
             case do.Arm():
                 return await self._arm(asked)
             case do.Start():
-                running = Running(asked, spec, environment, self._early, self.feed, self._say)
+                running = Running(
+                    asked, spec, environment, self._begun.program, self.feed, self._say
+                )
                 running.until = self._until.get()
                 self._running = {asked.number: running}  # the one before is over
                 self._metrics.begin()  # the steps of an epoch before are not its own
@@ -355,8 +338,7 @@ class NodeShell:
 
     async def _arm(self, asked: do.Arm) -> inputs.Input:
         await self._open_socket()
-        if self._warm is not None:
-            await self._warm.disarm()
+        await self._begun.disarm()
         resolved = await self._resolver.known(row.hostname for row in asked.table.rows)
         answer: inputs.Input = await self._environment.in_thread(
             arm,
@@ -364,8 +346,8 @@ class NodeShell:
             socket=self._socket.path,
             resolved=resolved,
         )
-        if self._warm is not None and isinstance(answer, inputs.Armed):
-            await self._warm.arm(answer.contract)
+        if isinstance(answer, inputs.Armed):
+            await self._begun.arm(answer.contract)
         return answer
 
     async def _open_socket(self) -> None:
@@ -398,24 +380,13 @@ def rules_of(spec: NodeSpec, environment: AgentEnvironment) -> Rules:
         hosts_file="" if settings.hosts == "off" else str(environment.hosts_file),
         hosts_seconds=environment.hosts_seconds,
         remote=spec.remote,
-        early=bool(_begun_early(spec)) or _warm_wish(spec) is not None,
+        early=begins_early(spec),
         notice_signal=signal_number(settings.notice_signal),
         stall_timeout=settings.stall_timeout,
         samples=settings.stall != "off",
         grace=settings.grace,
         any_slot=spec.any_slot,
     )
-
-
-def _begun_early(spec: NodeSpec) -> list[str]:
-    """What can be begun before the go; empty: nothing."""
-    if spec.settings.early_start == "off":
-        return []
-    return FRAMEWORKS[spec.settings.framework].torchrun(spec.command)
-
-
-def _warm_wish(spec: NodeSpec) -> WarmWish | None:
-    return WarmWish.of(spec.settings, spec.command, spec.join.slot)
 
 
 def _host_of(base: str) -> str:

@@ -151,7 +151,7 @@ class WarmStart:
                 raise Unfit(said["cannot"])
         except (OSError, ValueError) as error:
             await forked.end()
-            raise Unfit("what was forked has ended at once") from error
+            raise Unfit("what was forked has ended") from error
         except BaseException:
             await forked.end()
             raise

@@ -188,26 +188,21 @@ def make_contract(
         raise UsageError(f"slot {slot} is not in the table of epoch {table.epoch}")
     kind = FRAMEWORKS[options.framework]
     ask = StartRequest(list(command), table, row, environ, options, paths, restarts)
-    start = kind.start(ask)
-    place = table_facts(table, row)
+    start, place = kind.start(ask), table_facts(table, row)
     ours = [replace(one, by_framework=True) for one in start.owned]
-    told = restart_variables(str(table.epoch), restarts)
-    owned = [*from_table(place), *told, *file_variables(paths), *ours]
+    told = [*restart_variables(str(table.epoch), restarts), *file_variables(paths)]
+    owned = [*from_table(place), *told, *ours]
     others = _giving_way(owned, start.offered, place, options, given_by(environ, configured))
     others += [] if kind.is_led(command) else look_variables(paths, environ, options)
     variables = {one.name: one.value for one in (*owned, *others) if one.kept is None}
-    one_node = of_one_node(table, variables) if kind.jobwide(command) else []
-    withheld = {name: variables.pop(name) for name in one_node}
+    of_node = of_one_node(table, variables) if kind.jobwide(command) else []
+    withheld = {name: variables.pop(name) for name in of_node}
     dropped = _dropped({**kind.removes, **start.removes}, environ, {*variables})
     return Contract(
         start.argv,
         variables,
         frozenset(SECRET_VARIABLES) | dropped.keys() | withheld.keys(),
-        [
-            *_notes(owned, others, environ),
-            *(f"{name} was removed: {reason}" for name, reason in dropped.items()),
-            *_kept(kind.keeps, environ),
-        ],
+        [*_notes(owned, others, environ), *_removed(dropped), *_kept(kind.keeps, environ)],
         fatal_workers=start.fatal_workers,
         explained=owned + others,
         nccl_log="" if start.argv and "NCCL_DEBUG_FILE" in withheld else log_file(others),
@@ -254,6 +249,10 @@ def _dropped(
         names = [n for n in environ if n.startswith(start)] if start != pattern else [pattern]
         found.update({n: reason for n in names if n in environ and n not in set_anyway})
     return found
+
+
+def _removed(dropped: Mapping[str, str]) -> list[str]:
+    return [f"{name} was removed: {reason}" for name, reason in dropped.items()]
 
 
 def _kept(keeps: Mapping[str, str], environ: Mapping[str, str]) -> list[str]:

@@ -11,7 +11,7 @@ from worker.contracts.framework import Forks, StartRequest, basename
 from worker.contracts.restarts import elastic_variables
 from worker.contracts.torchrun import BARE_FLAGS, PET, split_torchrun
 
-_OFF = "remove --warm on, or let torchrun start a Python script or module without flags of its own"
+_OFF = "remove --warm on, or give torchrun a Python script or module without flags before it"
 _TORCHRUNS = re.compile("PET_.*|PYTHON_EXEC|TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE")
 """Variables by which torchrun starts its processes in another way."""
 _THREADS = "OMP_NUM_THREADS"
@@ -38,7 +38,7 @@ def warm_words(command: Sequence[str], framework: str, backend: str) -> list[str
     elif others:
         why = f"COMMAND gives torchrun {others[0].word}, which no torchrun is there to follow"
     elif not flags and not target[0].endswith(".py"):
-        why = f"COMMAND's {basename(target[0])!r} is no file of Python's (.py)"
+        why = f"COMMAND's {basename(target[0])!r} is not a Python file (.py)"
     if why:
         raise UsageError(f"--warm on forks the processes of torchrun, but {why}", hint=_OFF)
     return [*["-m"][: len(flags)], *target]
@@ -46,6 +46,15 @@ def warm_words(command: Sequence[str], framework: str, backend: str) -> list[str
 
 def _is_module(word: str) -> bool:
     return word in ("-m", "--module")
+
+
+def module_names(text: str) -> str:
+    """`--warm-import`, without spaces; raises ValueError."""
+    names = [name.strip() for name in text.split(",")] if text else []
+    for name in names:
+        if not all(part.isidentifier() for part in name.split(".")):
+            raise ValueError(f"{name!r} is not the name of a module")
+    return ",".join(names)
 
 
 def in_the_way(environ: Mapping[str, str]) -> str:

@@ -1,0 +1,77 @@
+"""What a node begins of its programs before their go: a torchrun, or what forks their processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from worker.agent.arming import NodeSpec
+from worker.agent.environment import AgentEnvironment, EarlyProgram, WarmProgram
+from worker.agent.notices import Notice
+from worker.agent.warm import WarmWish
+from worker.contracts import FRAMEWORKS, Contract
+
+
+class Begun:
+    """What is begun for the next program; each has the same place.
+
+    Args:
+        spec: What this agent is.
+        environment: The outer world.
+        say: Says something in this node's log.
+    """
+
+    def __init__(
+        self, spec: NodeSpec, environment: AgentEnvironment, say: Callable[[Notice], None]
+    ) -> None:
+        self._spec = spec
+        self._environment = environment
+        wish = _wish(spec)
+        self._warm: WarmProgram | None = None
+        if wish is not None:
+            self._warm = environment.warm(wish, environment.environ, environment.in_thread, say)
+        self.program = self._new()
+
+    def _new(self) -> EarlyProgram:
+        if self._warm is not None and not self._warm.gave_up:
+            return self._warm
+        spec, environment = self._spec, self._environment
+        return environment.early(
+            _torchrun(spec), environment.environ, spec.settings.grace, environment.in_thread
+        )
+
+    async def begin(self) -> None:
+        """Begin with another, while the program before it ends."""
+        self.program = self._new()
+        await self.program.begin()
+
+    async def disarm(self) -> None:
+        """What was made ready for a table is not wanted any more."""
+        if self._warm is not None:
+            await self._warm.disarm()
+
+    async def arm(self, contract: Contract) -> None:
+        """Make ready for a table what can be."""
+        if self._warm is not None:
+            await self._warm.arm(contract)
+
+    async def end(self) -> None:
+        """End what has not become a program."""
+        await self.program.end()
+        if self._warm is not None:
+            await self._warm.end()
+
+
+def begins_early(spec: NodeSpec) -> bool:
+    """Whether anything is begun before a go."""
+    return bool(_torchrun(spec)) or _wish(spec) is not None
+
+
+def _wish(spec: NodeSpec) -> WarmWish | None:
+    return WarmWish.of(spec.settings, spec.command, spec.join.slot)
+
+
+def _torchrun(spec: NodeSpec) -> list[str]:
+    """The call that can be begun before the go; empty: none."""
+    if spec.settings.early_start == "off":
+        return []
+    return FRAMEWORKS[spec.settings.framework].torchrun(spec.command)
