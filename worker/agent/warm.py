@@ -93,6 +93,7 @@ class WarmStart:
         self._in_thread = in_thread
         self._say = say
         self._zygote: Zygote | None = None
+        self._starting: asyncio.Task[Zygote] | None = None
         self._contract: Contract | None = None
         self._arming: asyncio.Task[Forked] | None = None
         self._why = ""
@@ -106,15 +107,20 @@ class WarmStart:
         """Have a zygote, where that can be."""
         if self.gave_up or (self._zygote is not None and self._zygote.lives):
             return
-        if self._zygote is not None:
-            await self._zygote.end()
+        before, self._zygote = self._zygote, None
+        self._starting = asyncio.create_task(self._start_zygote(), name="zygote")
+        if before is not None:
+            await before.end()
         try:
-            self._zygote = await self._start_zygote()
-            seconds = await self._zygote.ready()
+            seconds = await (await self._started(self._starting)).ready()
         except Unfit as error:
             self._give_up(str(error))
         else:
             self._say(notice(Note.WARM, seconds=seconds))
+
+    async def _started(self, starting: asyncio.Task[Zygote]) -> Zygote:
+        self._zygote = await asyncio.shield(starting)
+        return self._zygote
 
     async def _start_zygote(self) -> Zygote:
         if name := in_the_way(self._given):
@@ -136,14 +142,14 @@ class WarmStart:
     async def arm(self, contract: Contract) -> None:
         """Fork what will start the processes, and wait for it where it comes at once."""
         self._contract = contract
-        if (zygote := self._zygote) is None or contract.forks is None or self.gave_up:
+        if (starting := self._starting) is None or contract.forks is None or self.gave_up:
             return
-        work = self._fork(zygote, contract.port)
-        self._arming = asyncio.create_task(work, name="arming warm")
-        if zygote.is_ready:
+        self._arming = asyncio.create_task(self._fork(starting, contract.port), name="arming")
+        if self._zygote is not None and self._zygote.is_ready:
             await asyncio.wait([self._arming], timeout=_ARM_SECONDS)
 
-    async def _fork(self, zygote: Zygote, port: int | None) -> Forked:
+    async def _fork(self, starting: asyncio.Task[Zygote], port: int | None) -> Forked:
+        zygote = await self._started(starting)
         forked = await zygote.fork(self._wish.grace_seconds, port)
         try:
             said = json.loads(await asyncio.get_running_loop().sock_recv(forked.orders, 4096))
@@ -162,7 +168,7 @@ class WarmStart:
         arming, self._arming = self._arming, None
         if arming is None:
             return
-        if self._zygote is not None and not self._zygote.is_ready:
+        if self._zygote is None or not self._zygote.is_ready:
             arming.cancel()  # it has asked for nothing yet
         with contextlib.suppress(asyncio.CancelledError, Unfit):
             await (await arming).end()
@@ -210,8 +216,10 @@ class WarmStart:
     async def end(self) -> None:
         """End all of it that is no program."""
         await self.disarm()
-        if self._zygote is not None:
-            await self._zygote.end()
+        if self._starting is not None:
+            self._starting.cancel()  # a disk that hangs is not waited for
+            with contextlib.suppress(asyncio.CancelledError, Unfit):
+                await (await self._starting).end()
 
 
 async def _tell(forked: Forked, order: bytes) -> None:
