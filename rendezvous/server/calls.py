@@ -53,7 +53,7 @@ async def watch(service: Service, asked: Asked) -> Body:
     """A watch that brings an acknowledgement is answered once that is durable, as a report is."""
     began, query = service.sequencer.meters.clock(), asked.query
     if query.ack is not None:
-        ack = _ack(query.epoch, query.ack)
+        ack = _ack(query.epoch, query.ack, warm=query.warm)
         await service.report(asked.live, asked.slot, asked.number, ack, watches=True)
     return await _news(service, asked, began)
 
@@ -75,8 +75,8 @@ async def _news(service: Service, asked: Asked, began: float) -> Body:
 
 
 @functools.lru_cache(64)  # all nodes acknowledge the same
-def _ack(epoch: int, digest: str) -> AckReport:
-    return AckReport(epoch=epoch, digest=digest)
+def _ack(epoch: int, digest: str, *, warm: bool) -> AckReport:
+    return AckReport(epoch=epoch, digest=digest, warm=warm)
 
 
 async def health(service: Service, asked: Asked) -> Response:

@@ -257,7 +257,7 @@ class RegistryClient:
         path = f"/v1/runs/{run}/nodes/{slot}/watch?after={after}{asked}"
         late = poll + self._seconds
         if isinstance(brings, AckReport):
-            path += f"&epoch={brings.epoch}&ack={brings.digest}"
+            path += f"&epoch={brings.epoch}&ack={brings.digest}" + "&warm=1" * brings.warm
         else:
             path += self._known.query
         if isinstance(brings, ExitReport):

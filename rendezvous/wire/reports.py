@@ -17,6 +17,9 @@ class AckReport(Wire):
     kind: Literal["ack"] = "ack"
     epoch: int
     digest: Digest
+    warm: bool = Field(
+        False, description="This node will fork its ranks from a process that has imported torch."
+    )
 
 
 RefusalCode = Literal["port_taken", "bad_table", "hosts", "contract", "address"]

@@ -100,6 +100,9 @@ class RestartFacts(Wire):
     replacements: int = 0
     last_failure: Words = ""
     outlives_nodes: bool = Field(False, description="The programs also start again for a loss.")
+    cold: bool = Field(
+        False, description="A warm start has failed at once: from now on no node forks its ranks."
+    )
 
 
 NO_RESTARTS = RestartFacts()

@@ -389,7 +389,9 @@ def test_a_node_tells_the_table_that_it_has_where_programs_may_start_again() -> 
             host.answer = answer
             with contextlib.suppress(Unavailable):
                 views.append(await watch(client))
-        await client.watch("r", 0, 7, 0.1, AckReport(epoch=2, digest=renewed.digest()))
+        for warm in (False, True):
+            ack = AckReport(epoch=2, digest=renewed.digest(), warm=warm)
+            await client.watch("r", 0, 7, 0.1, ack)
 
     views: list[NodeView] = []
     with_client({"a": host}, work)
@@ -403,6 +405,7 @@ def test_a_node_tells_the_table_that_it_has_where_programs_may_start_again() -> 
         first,  # what was to renew it did not fit: the whole is asked for
         f"{first}&has={second}",
         f".../watch?after=7&wait=0.1&epoch=2&ack={digest}",
+        f".../watch?after=7&wait=0.1&epoch=2&ack={digest}&warm=1",
     ]
 
 

@@ -157,7 +157,7 @@ _EDITS = {
         ("restarts: one more", "starts.used >= most:\n        return Enough(_used_up", "starts.used > most:\n        return Enough(_used_up"),
         ("restarts: a person's is counted", "return Again(0.0, False, by_hand)", "return Again(0.0, True, by_hand)"),
         ("restarts: no back-off", "wait = _backoff(run, first)", "wait = 0.0"),
-        ("restarts: the back-off is not begun anew", "starts.short = 0 if got_on else starts.short", "starts.short = starts.short"),
+        ("restarts: the back-off is not begun anew", "starts.short = 0 if on else starts.short", "starts.short = starts.short"),
         ("restarts: the back-off stays as it is", "2.0 ** min(run.starts.short - 1, 16)", "1.0"),
         ("restarts: hopeless is not seen", "quick and starts.alike and starts.alike == alike(found, report)", "False"),
         ("restarts: what cannot be started is", "found.then is Then.HOPELESS", "False"),
@@ -254,7 +254,7 @@ _EDITS = {
     "rendezvous/server/calls.py": [
         ("a join is no beat", "    service.heard(live, asked.said.slot, reply.incarnation, asked.connection)\n", ""),
         ("acks with watches are lost", "        await service.report(asked.live, asked.slot, asked.number, ack, watches=True)\n", ""),
-        ("any ack with a watch counts", "ack = _ack(query.epoch, query.ack)", "ack = _ack(asked.live.run.epoch, asked.live.run.digest or query.ack)"),
+        ("any ack with a watch counts", "ack = _ack(query.epoch, query.ack,", "ack = _ack(asked.live.run.epoch, asked.live.run.digest or query.ack,"),
         ("acks with watches are not written", "        await service.report(asked.live, asked.slot, asked.number, ack, watches=True)\n",
          "        asked.live.run.waiting_for.discard(asked.slot)\n"),
     ],
