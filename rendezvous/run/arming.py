@@ -87,6 +87,7 @@ def renew_table(run: Run, now: float) -> None:
 def _ask_to_arm(run: Run, now: float, table: EndpointTable, former: str) -> None:
     run.attempt.table, run.attempt.written = table, table.canonical()
     run.attempt.digest, run.attempt.former = digest_of(run.attempt.written), former
+    run.attempt.warm = False
     ranks = {row.slot: row.rank for row in table.rows}
     for slot in run.taking_part():
         slot.its_node.state, slot.its_node.rank = NodeState.VERIFIED, ranks[slot.index]
@@ -97,6 +98,7 @@ def acked(run: Run, event: events.Acked, now: float) -> Outcome:
     """One node is ready; with the last one comes the go."""
     slot = run.slots[event.slot]
     slot.its_node.state = NodeState.ARMED
+    run.attempt.warm |= event.report.warm
     run.waiting_for.discard(slot.index)
     reason = f"{who(slot)} is ready on table {run.digest[:12]}"
     if run.waiting_for:
@@ -113,6 +115,8 @@ def go_if_ready(run: Run, now: float) -> str:
     starts, former = run.starts, len(run.starts.ranks)
     starts.went_at = now
     starts.port = run.table.master_port
+    if run.attempt.warm and starts.warm is None:
+        starts.warm = run.epoch
     starts.ranks = {row.slot: row.rank for row in run.table.rows}
     for member in run.members():
         left_out = run.attempt.left_out.get(member.index)

@@ -15,6 +15,7 @@ Rules
     that cannot be found or read, three epochs that have not got beyond the last step.
   - The first restart comes at once. After epochs shorter than 60 s that have got no further the
     next ones wait for 1, 2, 4 ... 60 s. Progress, or 10 minutes, begins the count anew.
+  - A first warm start that fails at once is repeated as `rendezvous.run.cold` says.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ from collections.abc import Sequence
 from rendezvous.cause.seen import LAST_LINE
 from rendezvous.cause.table import BY_ID, Kind, Then
 from rendezvous.frozen import frozen
-from rendezvous.run import departures, events, stalls
+from rendezvous.run import cold, departures, events, stalls
 from rendezvous.run.arming import renew_table
 from rendezvous.run.ends import words_of_exit
 from rendezvous.run.first_cause import FirstCause, cause_of_late
 from rendezvous.run.gathering import cause_of, check_gathered
+from rendezvous.run.lasted import got_on, progress_of, ran_seconds
 from rendezvous.run.moves import Outcome, begin_stop, enter, gather_again
 from rendezvous.run.places import standbys
 from rendezvous.run.replacing import plan_words, refill, retire, why_not
@@ -42,8 +44,6 @@ from rendezvous.wire.words import listed, printable
 QUICK_SECONDS = 30.0
 """Two ends that are alike, each within this time of its start, are of the program itself."""
 SHORT_SECONDS = 60.0
-LONG_SECONDS = 600.0
-"""Who has run for so long has got on, whatever is known of its progress."""
 LONGEST_BACKOFF_SECONDS = 60.0
 MOST_STALLED = 3
 MOST_ENDED = 32
@@ -61,12 +61,14 @@ class Again:
 
     Attributes:
         gone: The nodes without which they do.
+        cold: No node forks its ranks from now on.
     """
 
     after_seconds: float
     counted: bool
     then: str
     gone: tuple[Slot, ...] = ()
+    cold: bool = False
 
 
 @frozen
@@ -102,6 +104,8 @@ def next_step(run: Run, found: FirstCause | None, now: float) -> Again | Enough:
         return _after_stall(run, lost)
     if found is not None and _is_of_its_node(run, found):
         return _without(run, first, [found.slot])
+    if found is not None and not lost and cold.is_due(run, found):
+        return Again(0.0, False, cold.words_of(found), cold=True)
     if found is None or first is None or not most:
         return Enough()
     report = found.report
@@ -211,15 +215,15 @@ def _all_used(most: int) -> str:
 def _hopeless(run: Run, found: FirstCause, report: ExitReport) -> str:
     """Why another start would end alike; empty where it may not."""
     starts, seconds = run.starts, ran_seconds(run, found.failed)
-    quick = seconds <= QUICK_SECONDS and not _got_on(run, seconds)
-    if quick and not starts.ended and found.then is Then.HOPELESS:
+    quick = seconds <= QUICK_SECONDS and not got_on(run, seconds)
+    if quick and not cold.others(run) and found.then is Then.HOPELESS:
         return f"{_what_stays(found)}; it is not started again"
     if found.then is Then.SICK and starts.sick == found.slot.index:
         return f"{who(found.slot)} has failed of its device twice; it is not started again"
     if quick and starts.alike and starts.alike == alike(found, report):
         after = f"{seconds:.0f} s after the start"
         return f"it failed the same way twice, {after}; it is not started again"
-    stalled = starts.progress is not None and not _got_on(run, seconds)
+    stalled = starts.progress is not None and not got_on(run, seconds)
     if stalled and starts.stalled + 1 >= MOST_STALLED:
         return f"{MOST_STALLED} epochs have not got beyond step {starts.progress}"
     return ""
@@ -233,13 +237,6 @@ def _what_stays(found: FirstCause) -> str:
     clue = found.judged.cause.clue
     named = _RAISED.match(clue.line) if clue is not None else None
     return f"a {named[1] if named else 'fault like this'} does not pass by itself"
-
-
-def ran_seconds(run: Run, first: Slot | None, now: float | None = None) -> float:
-    """From the go to the first failure."""
-    went_at = run.starts.went_at
-    failed_at = first.its_node.failed_at if first is not None else now
-    return 0.0 if went_at is None or failed_at is None else max(0.0, failed_at - went_at)
 
 
 def alike(found: FirstCause, report: ExitReport) -> str:
@@ -257,22 +254,9 @@ def alike(found: FirstCause, report: ExitReport) -> str:
     return f"{report.exit_code} {cause.row} {_CHANGING.sub('#', words)}"
 
 
-def _progress(run: Run) -> int | None:
-    """The highest step that a node has reported in this epoch."""
-    exits = [slot.node.exit for slot in run.slots if slot.node and slot.node.exit]
-    return max((r.progress for r in exits if r.progress is not None), default=None)
-
-
-def _got_on(run: Run, seconds: float) -> bool:
-    """Whether this epoch has got further than those before it, as far as that is known."""
-    reached, before = _progress(run), run.starts.progress
-    further = reached is not None and (before is None or reached > before)
-    return further or seconds >= LONG_SECONDS
-
-
 def _backoff(run: Run, first: Slot) -> float:
     seconds = ran_seconds(run, first)
-    if _got_on(run, seconds) or seconds >= SHORT_SECONDS or not run.starts.short:
+    if got_on(run, seconds) or seconds >= SHORT_SECONDS or not run.starts.short:
         return 0.0
     return min(LONGEST_BACKOFF_SECONDS, 2.0 ** min(run.starts.short - 1, 16))
 
@@ -331,17 +315,20 @@ def _begin_without(run: Run, step: Again, now: float) -> str:
 
 def _count(run: Run, step: Again, found: FirstCause | None, seconds: float) -> None:
     """What the next decision looks at."""
-    starts, got_on = run.starts, _got_on(run, seconds)
+    starts, on = run.starts, got_on(run, seconds)
     report = found.report if found is not None else None
-    is_quick = seconds <= QUICK_SECONDS and not got_on
+    is_quick = seconds <= QUICK_SECONDS and not on
     starts.used += step.counted
+    starts.progress = max(
+        (p for p in (starts.progress, progress_of(run)) if p is not None), default=None
+    )
+    if step.cold:  # but for its steps, what follows is judged as if it had not been
+        starts.cold = True
+        return
     starts.alike = alike(found, report) if found and report and is_quick else ""
     starts.sick = found.slot.index if found and found.then is Then.SICK else None
-    starts.short = 0 if got_on else starts.short + (seconds < SHORT_SECONDS and step.counted)
-    starts.stalled = 0 if got_on else starts.stalled + step.counted
-    starts.progress = max(
-        (p for p in (starts.progress, _progress(run)) if p is not None), default=None
-    )
+    starts.short = 0 if on else starts.short + (seconds < SHORT_SECONDS and step.counted)
+    starts.stalled = 0 if on else starts.stalled + step.counted
 
 
 def _end_of(run: Run, step: Again, found: FirstCause | None, seconds: float) -> EpochEnd:

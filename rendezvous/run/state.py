@@ -18,7 +18,6 @@ from rendezvous.wire.run import (
     EpochEnd,
     NodeState,
     Phase,
-    RestartFacts,
     Result,
     Round,
     RunSpec,
@@ -26,7 +25,7 @@ from rendezvous.wire.run import (
 )
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.verify import PairProbe
-from rendezvous.wire.words import listed, printable, size_text
+from rendezvous.wire.words import listed, size_text
 
 GONE = (NodeState.LOST, NodeState.LEFT)
 OVER = (NodeState.EXITED, NodeState.RELEASED, *GONE)
@@ -173,6 +172,7 @@ class Attempt:
         network: The class that was taken.
         table: What is acknowledged, `written` its canonical form, and `digest` that of it.
         former: The digest of the table that this one renews; empty: it is another one.
+        warm: Whether a node that is ready for it will fork its ranks.
     """
 
     enough_since: float | None = None
@@ -187,6 +187,7 @@ class Attempt:
     written: bytes = b""
     digest: str = ""
     former: str = ""
+    warm: bool = False
 
 
 @dataclass(slots=True)
@@ -208,6 +209,8 @@ class Starts:
         stalled: How many epochs in a row have not got beyond `progress`.
         progress: The highest step that a program has reported.
         sick: The slot whose device ended the last of them.
+        warm: The first epoch in which a node has forked its ranks; None: none has.
+        cold: That one was repeated; no node forks any more.
         replaced: How many lost nodes have another one in their place.
         resubmitted: How many worker runs were submitted again, or are awaited again, for them.
         fences: Of nodes that are gone: until when something of them may run.
@@ -228,6 +231,8 @@ class Starts:
     stalled: int = 0
     progress: int | None = None
     sick: int | None = None
+    warm: int | None = None
+    cold: bool = False
     replaced: int = 0
     resubmitted: int = 0
     fences: list[Fence] = field(default_factory=list)
@@ -383,20 +388,6 @@ class Run:
         seconds: float = getattr(limits, limit)
         stopping = self.phase is Phase.ARMING and bool(self.starts.ended)
         return seconds + (limits.grace_seconds + KILL_SECONDS if stopping else 0.0)
-
-    def restart_facts(self) -> RestartFacts | None:
-        """What programs may know of those before them; None: they start once."""
-        starts, most = self.starts, self.spec.limits.max_restarts
-        outlives = self.spec.outlives_nodes
-        if not most and not starts.ended and not outlives:
-            return None
-        return RestartFacts(
-            restarts=starts.used,
-            max_restarts=most,
-            replacements=starts.replaced,
-            last_failure=printable(starts.ended[-1].message, 600) if starts.ended else "",
-            outlives_nodes=outlives,
-        )
 
 
 def says_command(slot: Slot) -> bool:

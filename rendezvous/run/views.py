@@ -25,7 +25,15 @@ from rendezvous.run.state import (
     nodes_text,
     who,
 )
-from rendezvous.wire.run import EventLine, NodeState, Phase, RunStatus, SlotState, SlotStatus
+from rendezvous.wire.run import (
+    EventLine,
+    NodeState,
+    Phase,
+    RestartFacts,
+    RunStatus,
+    SlotState,
+    SlotStatus,
+)
 from rendezvous.wire.watch import NodeView
 from rendezvous.wire.words import printable, slots_text, time_text
 
@@ -57,8 +65,24 @@ def node_view(run: Run, now: float, poll_seconds: float) -> NodeView:
         stop=run.stop,
         result=run.result.model_copy(update={"epochs": []}) if run.result else None,
         poll_seconds=poll_seconds,
-        restarts=run.restart_facts(),
+        restarts=_restart_facts(run),
         notice=notice_of(run, now),
+    )
+
+
+def _restart_facts(run: Run) -> RestartFacts | None:
+    """What programs may know of those before them; None: they start once."""
+    starts, most = run.starts, run.spec.limits.max_restarts
+    outlives = run.spec.outlives_nodes
+    if not most and not starts.ended and not outlives:
+        return None
+    return RestartFacts(
+        restarts=starts.used,
+        max_restarts=most,
+        replacements=starts.replaced,
+        last_failure=printable(starts.ended[-1].message, 600) if starts.ended else "",
+        outlives_nodes=outlives,
+        cold=starts.cold,
     )
 
 

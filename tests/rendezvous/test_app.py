@@ -134,7 +134,7 @@ async def test_an_acknowledgement_comes_with_a_watch_as_it_comes_as_a_report(
     served: Served, door: Door
 ) -> None:
     view = await door.arm()
-    brings = f"{view.seq}&epoch=1&ack={view.digest}"
+    brings = f"{view.seq}&epoch=1&ack={view.digest}&warm=1"
     served.poll_long(door.launch)
     first = asyncio.create_task(door.watch(0, brings))
     await soon(lambda: "node 0 (host0, slot 0) is ready" in served.reasons(door.launch)[-1])
@@ -147,6 +147,7 @@ async def test_an_acknowledgement_comes_with_a_watch_as_it_comes_as_a_report(
     for poll in (first, again):
         assert view_of(await poll).phase is Phase.RUNNING
     assert len(served.reasons(door.launch)) == known + 1
+    assert served.host(door.launch).run.starts.warm == 1
 
 
 async def test_a_watch_waits_no_longer_than_its_node_expects(served: Served, door: Door) -> None:

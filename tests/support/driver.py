@@ -171,9 +171,10 @@ class Drive:
         probing = self.run.attempt.probing
         return probing.listening if probing is not None else []
 
-    def ack(self, slot: int) -> Outcome | None:
+    def ack(self, slot: int, *, warm: bool = False) -> Outcome | None:
         """The node acknowledges the present table."""
-        return self.report(slot, AckReport(epoch=self.run.epoch, digest=self.run.digest))
+        ack = AckReport(epoch=self.run.epoch, digest=self.run.digest, warm=warm)
+        return self.report(slot, ack)
 
     def refuse(self, slot: int, code: Any, reason: str, free_port: int | None = None) -> None:
         """The node cannot start on the present table."""
