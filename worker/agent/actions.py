@@ -264,7 +264,13 @@ class ShowWord:
 
 @frozen
 class StartEarly:
-    """Begin what the program's launcher can do before it is known how it is called."""
+    """Begin what the program's launcher can do before it is known how it is called.
+
+    Attributes:
+        cold: It starts the ranks itself, where they were forked before.
+    """
+
+    cold: bool = False
 
 
 @frozen

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rendezvous.frozen import frozen
@@ -183,13 +183,16 @@ class _Arming:
 
     def _contract(self) -> Contract:
         settings, environ = self.spec.settings, self.environment.environ
+        options = ProgramOptions.of(settings, self._nccl_file())
+        if self.asked.restarts.cold:
+            options = replace(options, warm="off")
         try:
             return make_contract(
                 self.spec.command,
                 self.asked.table,
                 self.spec.join.slot,
                 environ,
-                ProgramOptions.of(settings, self._nccl_file()),
+                options,
                 configured=self.environment.read_conf(environ),
                 paths=self._paths(),
                 restarts=self.asked.restarts,

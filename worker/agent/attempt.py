@@ -83,10 +83,12 @@ def _leave_behind(turn: Turn, view: NodeView) -> None:
     if program is None or program.left_behind:
         return
     if view.phase is not Phase.RUNNING or view.epoch > program.epoch:
-        failed = view.restarts is not None and view.restarts.restarts > program.restarts
+        facts, agreed = view.restarts or NO_RESTARTS, turn.node.agreed
+        repeats = facts.cold and not program.cold
+        failed = repeats or facts.restarts > program.restarts
         turn.set_program(left_behind=True, epoch_failed=failed)
         following.stop_all(turn)
-        _begin_early(turn)
+        _begin_early(turn, cold=repeats and agreed is not None and agreed.warm)
 
 
 def _may_start_again(view: NodeView) -> bool:
@@ -97,12 +99,13 @@ def _may_start_again(view: NodeView) -> bool:
     return view.notice is None and facts.restarts < facts.max_restarts
 
 
-def _begin_early(turn: Turn) -> None:
-    """Begin with the launcher of a program that may follow, while this one ends."""
+def _begin_early(turn: Turn, *, cold: bool = False) -> None:
+    """Begin with the launcher of a program that may follow, while this one ends: once, but that
+    another one is needed where nothing is forked any more."""
     program = turn.node.program
-    if turn.node.rules.early and program is not None and not program.followed:
+    if turn.node.rules.early and program is not None and (cold or not program.followed):
         turn.set_program(followed=True)
-        turn.do(do.StartEarly())
+        turn.do(do.StartEarly(cold))
 
 
 def go_on(turn: Turn) -> None:
@@ -209,11 +212,12 @@ def armed(turn: Turn, asked: do.Arm, said: inputs.Input) -> None:
     ends = turn.node.ends is not None
     match said:
         case inputs.Armed():
-            turn.set(agreed=Agreed(asked.digest, asked.table, said.contract))
+            turn.set(agreed=Agreed(asked.digest, asked.table, said.contract, said.warm))
             for words in said.contract.notes:
                 turn.say(Note.TOLD, words=words)
             if not ends:
-                _acknowledge(turn, AckReport(epoch=epoch, digest=asked.digest))
+                ack = AckReport(epoch=epoch, digest=asked.digest, warm=said.warm)
+                _acknowledge(turn, ack)
         case inputs.NotArmed():
             if said.refusal.code == "bad_table":  # whoever made it may not pass it on
                 turn.say(Note.TABLE_REFUSED, epoch=epoch, problem=said.refusal.reason)
@@ -307,6 +311,7 @@ def _go(turn: Turn, view: NodeView) -> None:
         ends_all=contract.fatal_workers,
         follows_network=bool(contract.nccl_log),
         restarts=facts.restarts,
+        cold=facts.cold,
     )
     turn.set(epoch=_epoch(turn, view.epoch), program=program, starts=turn.node.starts + 1)
     viewing.placed(turn, table)

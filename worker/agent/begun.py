@@ -7,7 +7,7 @@ from collections.abc import Callable
 from worker.agent.arming import NodeSpec
 from worker.agent.environment import AgentEnvironment, EarlyProgram, WarmProgram
 from worker.agent.notices import Notice
-from worker.agent.warm import WarmWish
+from worker.agent.warm import FIRST_FAILED, WarmWish
 from worker.contracts import FRAMEWORKS, Contract
 
 
@@ -39,20 +39,25 @@ class Begun:
             _torchrun(spec), environment.environ, spec.settings.grace, environment.in_thread
         )
 
-    async def begin(self) -> None:
-        """Begin with another, while the program before it ends."""
+    async def begin(self, *, cold: bool) -> None:
+        """Begin with another, while the program before it ends; `cold`: nothing is forked any
+        more."""
+        if self._warm is not None and cold:
+            self._warm.give_up(FIRST_FAILED)
         self.program = self._new()
         await self.program.begin()
 
-    async def disarm(self) -> None:
-        """What was made ready for a table is not wanted any more."""
+    async def disarm(self, *, cold: bool) -> None:
+        """What was made ready for a table is not wanted any more; `cold`: as for `begin`."""
         if self._warm is not None:
             await self._warm.disarm()
+            if cold:
+                self._warm.give_up(FIRST_FAILED)
+                await self._warm.end()
 
-    async def arm(self, contract: Contract) -> None:
-        """Make ready for a table what can be."""
-        if self._warm is not None:
-            await self._warm.arm(contract)
+    async def arm(self, contract: Contract) -> bool:
+        """Make ready for a table what can be; whether its processes will be forked."""
+        return self._warm is not None and await self._warm.arm(contract)
 
     async def end(self) -> None:
         """End what has not become a program."""

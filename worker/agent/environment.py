@@ -133,8 +133,11 @@ class WarmProgram(EarlyProgram, Protocol):
     def gave_up(self) -> bool:
         """Whether it makes no programs any more."""
 
-    async def arm(self, contract: Contract) -> None:
-        """Make ready what `start` makes a program of."""
+    def give_up(self, why: str) -> None:
+        """Make none from now on, and say why, once; what has become of it is ended by `end`."""
+
+    async def arm(self, contract: Contract) -> bool:
+        """Make ready what `start` makes a program of; whether there will be that."""
 
     async def disarm(self) -> None:
         """Undo that: the table is none any more."""

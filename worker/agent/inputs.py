@@ -131,10 +131,11 @@ class Visited(Answer):
 
 @frozen
 class Armed(Answer):
-    """This node can start on the table, with this contract."""
+    """This node can start on the table, with this contract; `warm`: it will fork its ranks."""
 
     contract: Contract
     notices: tuple[Notice, ...] = ()
+    warm: bool = False
 
 
 @frozen

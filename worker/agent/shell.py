@@ -158,7 +158,7 @@ class NodeShell:
             case do.Drop():
                 self._core.drop(action.number)
             case do.StartEarly():
-                self._begin_beside("starting early", self._begun.begin())
+                self._begin_beside("starting early", self._begun.begin(cold=action.cold))
             case do.StopListening():
                 self._stop_listening()
             case do.OpenRemote():
@@ -338,7 +338,7 @@ class NodeShell:
 
     async def _arm(self, asked: do.Arm) -> inputs.Input:
         await self._open_socket()
-        await self._begun.disarm()
+        await self._begun.disarm(cold=asked.restarts.cold)
         resolved = await self._resolver.known(row.hostname for row in asked.table.rows)
         answer: inputs.Input = await self._environment.in_thread(
             arm,
@@ -347,7 +347,7 @@ class NodeShell:
             resolved=resolved,
         )
         if isinstance(answer, inputs.Armed):
-            await self._begun.arm(answer.contract)
+            return replace(answer, warm=await self._begun.arm(answer.contract))
         return answer
 
     async def _open_socket(self) -> None:

@@ -134,11 +134,13 @@ class Place:
 
 @dataclass(frozen=True)
 class Agreed:
-    """A table that this node has acknowledged, and how it would start its program on it."""
+    """A table that this node has acknowledged, and how it would start its program on it; `warm`:
+    by a fork."""
 
     digest: str
     table: EndpointTable
     contract: Contract
+    warm: bool = False
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,7 @@ class ProgramState:
         stop_at: When it was told to stop.
         fenced: That was because this node could not hear of its registry.
         followed: What the launcher of the next one can do before its go is begun.
-        restarts: How many there had been at its go.
+        restarts: How many there had been at its go; `cold`: no rank was forked any more by then.
         left_behind: The run has gone on from its epoch: once it is over, another may start.
         epoch_failed: It has, because a program had failed.
         gone: Whether nothing of it is left. `ending` is then how it ended, None of one that only
@@ -196,6 +198,7 @@ class ProgramState:
     fenced: bool = False
     followed: bool = False
     restarts: int = 0
+    cold: bool = False
     left_behind: bool = False
     epoch_failed: bool = False
     gone: bool = False

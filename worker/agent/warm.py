@@ -36,6 +36,8 @@ _PROGRAM = f"{PROGRAMS}/warm/zygote.py"
 _ARM_SECONDS = 2.0
 _IMPORT_SECONDS = 120.0
 """How long a go waits for imports: without them they would begin now."""
+FIRST_FAILED = "its first warm start failed within 10 s"
+"""Why nothing is forked any more once the registry has had that repeated."""
 
 
 @frozen
@@ -112,9 +114,13 @@ class WarmStart:
         if before is not None:
             await before.end()
         try:
-            seconds = await (await self._started(self._starting)).ready()
+            zygote = await self._started(self._starting)
+            if self.gave_up:
+                await self.end()
+                return
+            seconds = await zygote.ready()
         except Unfit as error:
-            self._give_up(str(error))
+            self.give_up(str(error))
         else:
             self._say(notice(Note.WARM, seconds=seconds))
 
@@ -134,19 +140,28 @@ class WarmStart:
         except (OSError, ValueError) as error:
             raise Unfit(f"its process cannot be started: {error}") from error
 
-    def _give_up(self, why: str) -> None:
+    def give_up(self, why: str) -> None:
+        """Fork nothing from now on, and say why, once; `end` ends what is there."""
         if not self._why:
             self._why = why
             self._say(notice(Note.COLD, why=why))
 
-    async def arm(self, contract: Contract) -> None:
-        """Fork what will start the processes, and wait for it where it comes at once."""
+    async def arm(self, contract: Contract) -> bool:
+        """Fork what will start the processes, and wait for it where it comes at once; whether they
+        will be forked, as far as is known then."""
         self._contract = contract
         if (starting := self._starting) is None or contract.forks is None or self.gave_up:
-            return
-        self._arming = asyncio.create_task(self._fork(starting, contract.port), name="arming")
+            return False
+        arming = asyncio.create_task(self._fork(starting, contract.port), name="arming")
+        self._arming = arming
         if self._zygote is not None and self._zygote.is_ready:
-            await asyncio.wait([self._arming], timeout=_ARM_SECONDS)
+            await asyncio.wait([arming], timeout=_ARM_SECONDS)
+        if not arming.done() or arming.cancelled() or not arming.exception():
+            return not arming.cancelled()
+        if isinstance(error := arming.exception(), Unfit):
+            self.give_up(str(error))
+            await self.disarm()
+        return False
 
     async def _fork(self, starting: asyncio.Task[Zygote], port: int | None) -> Forked:
         zygote = await self._started(starting)
@@ -190,7 +205,7 @@ class WarmStart:
         found = changes(self._given, {**env, **forks.variables})
         if found.seen:
             names = ", ".join(sorted(found.seen))
-            self._give_up(f"{names} changed after the imports, which may have read it")
+            self.give_up(f"{names} changed after the imports, which may have read it")
             await self.disarm()
             return None
         try:
@@ -199,7 +214,7 @@ class WarmStart:
             if has_ended(forked.kept):
                 raise Unfit("what was forked has ended")
         except (Unfit, TimeoutError) as error:
-            self._give_up(f"{error}" or f"the imports take more than {_IMPORT_SECONDS:g} s")
+            self.give_up(f"{error}" or f"the imports take more than {_IMPORT_SECONDS:g} s")
             await self.disarm()
             return None
         self._arming = None
@@ -216,10 +231,11 @@ class WarmStart:
     async def end(self) -> None:
         """End all of it that is no program."""
         await self.disarm()
-        if self._starting is not None:
-            self._starting.cancel()  # a disk that hangs is not waited for
+        starting, self._starting, self._zygote = self._starting, None, None
+        if starting is not None:
+            starting.cancel()  # a disk that hangs is not waited for
             with contextlib.suppress(asyncio.CancelledError, Unfit):
-                await (await self._starting).end()
+                await (await starting).end()
 
 
 async def _tell(forked: Forked, order: bytes) -> None:

@@ -183,6 +183,9 @@ class Zygote:
 
     async def end(self) -> None:
         """End it; what was forked from it for an epoch lives on."""
+        if self._ready is not None and not self._ready.done():
+            self._ready.cancel()  # it reads what is closed now
+            await asyncio.wait([self._ready])
         self._link.close()
         try:
             async with timeout(_END_SECONDS):

@@ -177,3 +177,10 @@ def test_a_free_port_is_told_as_the_masters_less_the_offset_of_the_contracts(
 def test_where_no_port_is_free_none_is_told() -> None:
     bench = Bench({**TAKEN, "find_free": lambda port: None}, **SCRIPT)
     assert bench.arm().refusal.free_port is None
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_nothing_is_forked_once_the_first_warm_start_has_failed(cold: bool) -> None:
+    bench = Bench({"missing_of": lambda needs, environ: ""}, **SCRIPT, warm="on")
+    bench.restarts = RestartFacts(cold=cold)
+    assert (bench.arm().contract.forks is None) is cold

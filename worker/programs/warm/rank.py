@@ -166,11 +166,13 @@ def _script(path: str) -> Callable[[], object]:
         raise SystemExit(2) from None
     loader = importlib.machinery.SourceFileLoader("__main__", path)
     names = _new_main(__file__=path, __loader__=loader, __cached__=None)
-    return partial(_execute, source, path, names)
+    return partial(_execute, loader, source, names)
 
 
-def _execute(source: bytes, path: str, names: dict[str, Any]) -> None:
-    exec(compile(source, path, "exec", dont_inherit=True), names)  # noqa: S102
+def _execute(
+    loader: importlib.machinery.SourceFileLoader, source: bytes, names: dict[str, Any]
+) -> None:
+    exec(loader.source_to_code(source, loader.path), names)  # noqa: S102
 
 
 def _new_main(**names: object) -> dict[str, Any]:
