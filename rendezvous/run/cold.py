@@ -30,8 +30,8 @@ def is_due(run: Run, found: FirstCause) -> bool:
 def words_of(found: FirstCause) -> str:
     """What is decided, as a clause."""
     return (
-        f"{who(found.failed)} failed within {AT_ONCE_SECONDS:.0f} s of a warm start; starting once "
-        "more with --warm off, not counted as a restart"
+        f"{who(found.failed)} failed within {AT_ONCE_SECONDS:.0f} s of a warm start; starting "
+        "again with --warm off, not counted as a restart"
     )
 
 

@@ -101,7 +101,8 @@ class RestartFacts(Wire):
     last_failure: Words = ""
     outlives_nodes: bool = Field(False, description="The programs also start again for a loss.")
     cold: bool = Field(
-        False, description="A warm start has failed at once: from now on no node forks its ranks."
+        False,
+        description="A warm start has failed within 10 s: from now on no node forks its ranks.",
     )
 
 
