@@ -139,7 +139,7 @@ class Process:
         self.troubled = self.was_paused = self.stuck = self.stops_unasked = self.released = False
         self.was_slow = self.signal_told = self.was_killed = self.told_refusal = False
         self.needs_hosts = self.parent_is_gone = self.spoke_without_parent = self.told_end = False
-        self.keeps_names = self.stood_by = self.stands_by = False
+        self.keeps_names = self.stood_by = self.stands_by = self.is_cold = False
         self.fault = self.acked = self.unfit = self.unready = self.go_digest = ""
         self.incarnation = self.seq = self.epoch = self.look = self.signal = self.signals_told = 0
         self.armed: EndpointTable | None = None
@@ -310,6 +310,7 @@ class Process:
         self.heard_at = self.world.loop.time()
         self.views_at.append(self.heard_at)
         self.world.history.judge(process=self, view=view)
+        self.is_cold |= view.restarts is not None and view.restarts.cold
         self.seq, self.epoch, self.look = view.seq, view.epoch, view.look or self.look
         if view.result is not None and self.result is None:
             self.result = view.result

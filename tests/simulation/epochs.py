@@ -69,6 +69,7 @@ class Over:
         gone: The slots of it whose node was lost by then, or had said that it goes.
         cut_off: Whether a node had ended its program because it could not hear of its registry.
         stop_wait: How long its programs might take to stop.
+        repeated: It was warm, and is repeated cold.
     """
 
     epoch: int
@@ -83,11 +84,12 @@ class Over:
     gone: frozenset[int] = frozenset()
     cut_off: bool = False
     stop_wait: float = 0.0
+    repeated: bool = False
 
     @property
     def is_counted(self) -> bool:
         """Whether it uses a restart up: where a node was lost, or cut off, none is."""
-        return not (self.asked or self.end.replaced or self.cut_off)
+        return not (self.asked or self.end.replaced or self.cut_off or self.repeated)
 
     @property
     def over_at(self) -> float:
@@ -191,6 +193,7 @@ def note_epochs(facts: Facts, run: Run, event: Event, at: float, now: float) -> 
                 ),
                 bool(epochs.cut_off),
                 facts.stop_wait,
+                run.starts.cold and not any(one.repeated for one in epochs.over),
             )
         )
     elif run.phase is Phase.RUNNING and not was_running:

@@ -101,6 +101,9 @@ _AGAIN_AT = {
     *map(int, names("80, 81, 84, 86, 101, 103, 107, 109, 119, 121, 125")),
 }
 """Seeds whose programs may start again, by what is left of them: of no seed that is kept."""
+_WARM = 31
+_WARM_AT = {2, 5, 13, 23}
+"""Seeds of these whose nodes fork their ranks, as above."""
 _DEPARTING = 151
 _DEPARTING_AT = {
     *map(int, names("50, 58, 65, 67, 68, 71, 72, 73, 78, 82, 84, 87, 89")),
@@ -129,6 +132,9 @@ def generate(seed: int) -> Schedule:
         schedule = with_departures(random.Random(f"{seed} departures"), schedule)
     if outlives_nodes(seed):
         schedule = with_losses(random.Random(f"{seed} losses"), schedule)
+    if starts_again(seed) and seed % _WARM in _WARM_AT:
+        launches = [replace(launch, warm=not launch.led) for launch in schedule.launches]
+        schedule = replace(schedule, launches=tuple(launches))
     return schedule
 
 

@@ -151,7 +151,13 @@ _EDITS = {
         ("verdict never falls", "waited_enough = waited >= leases.dead_after", "waited_enough = False"),
         ("numbers begin anew", 'return Outcome("the registry restarted', 'run.seq = 1\n    return Outcome("the registry restarted'),
     ],
+    "rendezvous/run/cold.py": [
+        ("cold: each epoch is repeated", "starts.warm != run.epoch or starts.cold", "starts.warm is None"),
+        ("cold: seconds are too few", "AT_ONCE_SECONDS = 10.0", "AT_ONCE_SECONDS = 1.0"),
+    ],
     "rendezvous/run/restarts.py": [
+        ("cold: it is counted", "Again(0.0, False, cold.words_of(found)", "Again(0.0, True, cold.words_of(found)"),
+        ("cold: a lost node is none", "and not lost and cold.is_due", "and cold.is_due"),
         ("restarts: none is counted", "starts.used += step.counted", "pass"),
         ("restarts: each node counts", "starts.used += step.counted", "starts.used += step.counted * len(run.of_table())"),
         ("restarts: one more", "starts.used >= most:\n        return Enough(_used_up", "starts.used > most:\n        return Enough(_used_up"),

@@ -242,6 +242,8 @@ def a_cancel_does_not_hide_a_failure(history: History, run: Run, coming: events.
     facts, now = history.of(run), history.now()
     if run.starts.asked or run.starts.used < run.spec.limits.max_restarts:
         return None  # it would have gone on, but for the cancel
+    if facts.launch.warm and not facts.epochs.over:
+        return None  # so may a first warm start
     if facts.epochs.cut_off or (lost_in(facts, run) and can_outlive(run, lost_in(facts, run))):
         return None
     for failure in facts.failures:

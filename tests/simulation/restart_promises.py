@@ -28,6 +28,7 @@ _CANNOT_BE_STARTED = (126, 127)
 _ABORTED = 134
 _STARTED_SECONDS = 5.0
 _MOST_STALLED = 3
+_AT_ONCE_SECONDS = 10.0
 
 
 # --- of each record, before it is applied ---------------------------------------------------------
@@ -69,6 +70,42 @@ def restarts_are_counted_once(history: History, run: Run, event: Event) -> Wrong
     return (
         f"{made} were made, {used} counted, {most} allowed" if used != made or made > most else None
     )
+
+
+def a_first_warm_start_is_repeated_cold_once(history: History, run: Run, event: Event) -> Wrong:
+    """Programs of an epoch that failed of itself, at once, with all nodes there: once in a run, and
+    only in its first warm epoch."""
+    facts = history.of(run)
+    over = facts.epochs.over
+    repeats = [one for one in over if one.repeated]
+    if not begins_again(facts, run) or not repeats:
+        return None
+    first, *others = repeats
+    if others or not facts.launch.warm or first is not over[0]:
+        return f"epochs {[one.epoch for one in repeats]} of {[one.epoch for one in over]}"
+    wrong = first.asked or first.gone or first.end.code != "program_failed"
+    return f"{first.end}" if wrong or first.end.ran_seconds > _AT_ONCE_SECONDS else None
+
+
+def a_first_warm_start_that_fails_at_once_is_repeated(
+    history: History, run: Run, event: Event
+) -> Wrong:
+    """It neither ends the run nor uses a restart up, unless a node is gone or goes."""
+    facts, result = history.of(run), run.result
+    if not facts.launch.warm or facts.before.phase is not Phase.RUNNING:
+        return None
+    epochs = facts.epochs
+    if begins_again(facts, run):
+        first, *others = epochs.over
+        quick = first.end.ran_seconds <= _AT_ONCE_SECONDS and first.end.code == "program_failed"
+        return f"{first.end}" if quick and first.is_counted and not others else None
+    gone = set(epochs.rows.items()) & (facts.off_at.keys() | epochs.leaving)
+    is_own = result is not None and result.exit_code_of == "program"
+    if result is None or result.status != "failed" or not is_own or epochs.over or gone:
+        return None
+    failed_at = min((f.at for f in facts.failures if f.epoch == run.epoch), default=history.now())
+    ran = failed_at - epochs.gone.get(run.epoch, failed_at)
+    return f"after {ran:.2f} s" if ran < _AT_ONCE_SECONDS - LATE else None
 
 
 def a_restart_needs_every_node(history: History, run: Run, event: Event) -> Wrong:
@@ -118,7 +155,7 @@ def a_restart_that_is_left_is_made(history: History, run: Run, event: Event) -> 
 
 def _may_be_hopeless(history: History, facts: Facts, run: Run) -> bool:
     """Whether it may fail alike once more, as far as its exit codes say."""
-    result, over = run.result, facts.epochs.over
+    result, over = run.result, [one for one in facts.epochs.over if not one.repeated]
     assert result is not None
     if not over and result.exit_code in _CANNOT_BE_STARTED:
         return True
@@ -132,8 +169,10 @@ def a_hopeless_program_is_started_twice_at_most(history: History, run: Run, even
     facts = history.of(run)
     if not begins_again(facts, run):
         return None
-    over = facts.epochs.over
-    last, stalled = over[-1], _fold(over)[1]
+    over = [one for one in facts.epochs.over if not one.repeated]
+    if facts.epochs.over[-1].repeated:
+        return None
+    last, stalled = over[-1], _fold(facts.epochs.over)[1]
     if stalled >= _MOST_STALLED and not facts.epochs.late:
         return f"{stalled} epochs have not got beyond step {last.end.progress}"
     if not last.is_counted or not _is_quick(last) or last.end.progress is not None:

@@ -81,6 +81,7 @@ class Launch:
     standby: int = 0
     max_replacements: int = 0
     fence: float = 12.0
+    warm: bool = False
 
     @property
     def framework(self) -> Any:

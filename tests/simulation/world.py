@@ -375,6 +375,8 @@ class World:
         if is_first and self.marked("other table", process):  # it says the same when it repeats it
             process.troubled = True
             return report.model_copy(update={"digest": "0" * 64})
+        if isinstance(report, AckReport) and process.launch.warm and not process.is_cold:
+            report = report.model_copy(update={"warm": True})
         if isinstance(report, ExitReport) and (mark := self.marked("gets on", process)):
             step = 10 * len(process.lives) if mark.count > 1 else 10
             report = report.model_copy(update={"progress": step})
