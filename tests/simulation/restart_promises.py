@@ -73,8 +73,7 @@ def restarts_are_counted_once(history: History, run: Run, event: Event) -> Wrong
 
 
 def a_first_warm_start_is_repeated_cold_once(history: History, run: Run, event: Event) -> Wrong:
-    """Programs of an epoch that failed of itself, at once, with all nodes there: once in a run, and
-    only in its first warm epoch."""
+    """It is when programs failed of themselves, at once, with all nodes there: once in a run."""
     facts = history.of(run)
     over = facts.epochs.over
     repeats = [one for one in over if one.repeated]
