@@ -25,32 +25,44 @@ pytestmark = [
 ZYGOTE = f"{PROGRAMS}/warm/zygote.py"
 AGAIN = f"""
 {WHERE}
-import sys
+import time
 from torch.distributed import init_process_group, barrier, destroy_process_group
 init_process_group("gloo")
-number, again = os.environ["RANK"], os.environ["RDZV_RESTARTS"]
-for n in range(2_000):
+number, again = os.environ["RANK"], str(int(os.environ["RDZV_EPOCH"]) - 1)
+for n in range(2_000 if again == "1" else 9):
     sys.stdout.write(f"{{again}} {{number}} " + number * (n % 300) + "\\n")
 barrier()
-if again == "0" and number == "1":
-    raise ValueError("no such data")
-barrier()
+if again == "0":
+    pathlib.Path(sys.argv[1], f"waits-{{number}}").touch()
+    time.sleep(600)
 destroy_process_group()
 """
-HANGS = "import os, sys, time\nopen(sys.argv[1] + '/' + os.environ['RANK'], 'w')\ntime.sleep(600)\n"
+HANGS = """
+import os, sys, time
+if os.environ["RDZV_EPOCH"] != "1":
+    sys.exit(3)
+open(sys.argv[1] + "/" + os.environ["RANK"], "w")
+time.sleep(600)
+"""
 
 
 def test_ranks_have_their_own_streams_and_start_again(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(AGAIN)
-    size = ("--nnodes", "1", "--nproc-per-node", "2", "--max-restarts", "1")
+    size = ("--nnodes", "1", "--nproc-per-node", "2", "--warm", "on")
     command = [str(tmp_path / "train.py"), str(tmp_path)]
-    outcome = launch(tmp_path / "s", *size, "--warm", "on", command=command)
+    with launching(tmp_path / "s", *size, command=command) as launched:
+        until(lambda: all((tmp_path / f"waits-{n}").exists() for n in range(2)))
+        rdzv(launched.state, "restart", "r")
+        outcome = launched.finish()
     assert outcome.code == 0, outcome.err
     assert "--warm off" not in outcome.err
-    assert "ok after 1 restart" in outcome.last_line
-    assert "rank 1 ended with exit code 1: ValueError: no such data (train.py:" in outcome.last_line
     lines = sorted(outcome.out.splitlines())
-    expected = [f"{a} {r} {r * (n % 300)}" for a in "01" for r in "01" for n in range(2_000)]
+    expected = [
+        f"{again} {rank} {rank * (n % 300)}"
+        for again, count in (("0", 9), ("1", 2_000))
+        for rank in "01"
+        for n in range(count)
+    ]
     assert lines == sorted(expected)
     for rank, (out, err, path, folder, _) in enumerate(seen(tmp_path)):
         assert (out, err) == (f"{folder}/{rank}.stdout", f"{folder}/{rank}.stderr")
@@ -119,6 +131,21 @@ def forked(launched: Launched) -> list[int]:
             if script in words and RDZV not in words and process.pid != os.getpid():
                 found.append(process.pid)
     return found
+
+
+def test_a_first_start_that_fails_is_repeated_cold_and_not_counted(tmp_path: Path) -> None:
+    """As it may be the fork that the program cannot bear; how it fails then, it fails."""
+    (tmp_path / "train.py").write_text(
+        "import os, sys, time\nepoch = os.environ['RDZV_EPOCH']\n"
+        "print(epoch, os.environ['RDZV_RESTARTS'], flush=True)\n"
+        "time.sleep(0.5)\nsys.exit({'1': 3, '2': int(sys.argv[1])}[epoch])\n"
+    )
+    for number, code in enumerate((0, 4)):
+        command = [str(tmp_path / "train.py"), f"{code}"]
+        state = tmp_path / f"s{number}"
+        outcome = launch(state, "--nnodes", "1", "--warm", "on", command=command)
+        assert (outcome.code, outcome.out) == (code, "1 0\n2 0\n"), outcome.err
+        assert "failed within 10 s of a warm start; starting again with --warm off" in outcome.err
 
 
 def test_a_node_that_cannot_fork_says_why_and_starts_cold(tmp_path: Path) -> None:

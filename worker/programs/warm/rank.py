@@ -35,6 +35,8 @@ _CAUGHT_BY_PYTHON: Mapping[int, Any] = {
     signal.SIGXFSZ: signal.SIG_IGN,
 }
 """What Python sets at its start, of signals that it finds as they are by default."""
+_IMPORTS = ("<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>")
+"""Where a script is compiled."""
 _ADDED_BY_PYTHON = "LC_CTYPE"
 """Where the locale is C."""
 
@@ -196,7 +198,7 @@ def run(program: Callable[[], object], ours: Sequence[str]) -> None:
         raise
     except BaseException as error:
         trace = error.__traceback__
-        while trace is not None and trace.tb_frame.f_code.co_filename in ours:
+        while trace is not None and trace.tb_frame.f_code.co_filename in (*ours, *_IMPORTS):
             trace = trace.tb_next
         sys.excepthook(type(error), error.with_traceback(trace), trace)
         sys.excepthook = lambda *told: None
