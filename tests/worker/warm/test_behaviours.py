@@ -13,6 +13,7 @@ import pytest
 
 from tests.support import seen
 from tests.support.forking import LIKE_TORCHRUNS, Outcome, Zygote
+from tests.support.nightly import at_night
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.torch, pytest.mark.timeout(180)]
 
@@ -243,6 +244,7 @@ WITH_TORCH = [
         "x = torch.randn(512, 512)\nprint((x @ x).shape, torch.get_num_threads())",
     ),
 ]
+EACH_PUSH = ("data loader by fork", "torch", "torchrun's error file")
 FILES = {
     "pack/__init__.py": "print('pack')\n",
     "pack/__main__.py": "from . import inner\nimport sys\nprint('main', sys.argv, __spec__.name)\n",
@@ -336,7 +338,11 @@ def test_a_program_does_the_same(zygote: Zygote, row: Row) -> None:
     compare(zygote, row)
 
 
-@pytest.mark.parametrize("row", WITH_TORCH, ids=lambda row: row.name)
+@pytest.mark.parametrize(
+    "row",
+    [row if row.name in EACH_PUSH else at_night(row) for row in WITH_TORCH],
+    ids=lambda row: row.name,
+)
 def test_a_program_with_torch_does_the_same(zygote: Zygote, row: Row) -> None:
     compare(zygote, row)
 
