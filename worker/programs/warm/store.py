@@ -71,8 +71,7 @@ def _serve(port: int, line: socket.socket, parent: int) -> NoReturn:
         line.send(_LISTENS)
         if os.getppid() == parent:
             line.recv(1)
-        del store
-        code = 0
+        code = 0 if store else 1  # it serves for as long as it is named
     except Exception as error:  # noqa: BLE001 (torch's own, of several kinds)
         line.send(" ".join(f"{error}".split())[:1000].encode())
     finally:
