@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from tests.worker.test_frameworks import even, of
 from worker.contracts import FRAMEWORKS
 from worker.contracts.words import end_by_torchrun
-from worker.program.ending import Ending, LeftBehind, code_words, signal_name, with_told_end
+from worker.program.ending import (
+    Ending,
+    LeftBehind,
+    code_words,
+    signal_name,
+    with_told_end,
+    with_told_rank,
+)
 from worker.program.family import (
     Child,
     Failure,
@@ -350,6 +357,16 @@ def test_where_that_explains_nothing_it_stays_as_it_was(
     ending: Ending, told: tuple[int, int] | None
 ) -> None:
     assert with_told_end(ending, MISSED, told) == ending
+
+
+def test_a_rank_that_ended_after_the_first_is_not_named_in_its_place() -> None:
+    """The first one had ended before anything could be read of it, and its starter told of it."""
+    seen = Ending(1, 22.0, Failure(21.0, 101, 143, 0, 0))
+    assert with_told_rank(seen, 1) == Ending(1, 22.0)
+    assert with_told_rank(seen, 0) == with_told_rank(seen, None) == seen
+    stopped = replace(seen, was_told=True)
+    assert with_told_rank(stopped, 1) == stopped
+    assert with_told_rank(Ending(1, 22.0), 1) == Ending(1, 22.0)
 
 
 def test_what_was_read_is_not_what_somebody_prints() -> None:

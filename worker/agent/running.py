@@ -31,7 +31,7 @@ from worker.agent.words_sender import printed_by
 from worker.contracts.files import NOTICE_VARIABLE, notice_text
 from worker.contracts.looking import LOOK_VARIABLE
 from worker.contracts.words import end_by_torchrun, rank_of_failure
-from worker.program.ending import with_told_end
+from worker.program.ending import with_told_end, with_told_rank
 from worker.program.rank_logs import RankLogs
 from worker.program.rank_streams import RankStreams
 from worker.program.rank_words import RankWords
@@ -139,6 +139,7 @@ class Running:
         self._see()  # what has happened before is known now
         ending = await program.wait()
         ending = with_told_end(ending, program.family, end_by_torchrun(self._sink.tail))
+        ending = with_told_rank(ending, rank_of_failure(self._sink.tail))
         await self._read_progress()
         await self._looks.finish(program.family, ending, self._said())
         return inputs.ProgramGone(number, ending, self._words())

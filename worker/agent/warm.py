@@ -34,6 +34,7 @@ from worker.settings import WorkerSettings
 
 _PROGRAM = f"{PROGRAMS}/warm/zygote.py"
 _ARM_SECONDS = 2.0
+_STORE_SECONDS = 20.0
 _IMPORT_SECONDS = 120.0
 """How long a go waits for imports: without them they would begin now."""
 FIRST_FAILED = "its first warm start failed within 10 s"
@@ -167,9 +168,15 @@ class WarmStart:
         zygote = await self._started(starting)
         forked = await zygote.fork(self._wish.grace_seconds, port)
         try:
-            said = json.loads(await asyncio.get_running_loop().sock_recv(forked.orders, 4096))
+            async with timeout(_STORE_SECONDS):
+                said = json.loads(await asyncio.get_running_loop().sock_recv(forked.orders, 4096))
             if "cannot" in said:
                 raise Unfit(said["cannot"])
+        except TimeoutError as error:
+            await forked.end()
+            raise Unfit(
+                f"MASTER_PORT's store: it does not listen within {_STORE_SECONDS:g} s"
+            ) from error
         except (OSError, ValueError) as error:
             await forked.end()
             raise Unfit("what was forked has ended") from error

@@ -109,6 +109,20 @@ def with_told_end(ending: Ending, family: Family, told: tuple[int, int] | None) 
     return replace(ending, first_failure=likely_cause(with_end(family, *told)))
 
 
+def with_told_rank(ending: Ending, rank: int | None) -> Ending:
+    """The same, without a failure that was seen of another rank than the one that failed first, as
+    its starter has told: on a busy machine that one may have ended unseen. The exit code is its.
+
+    Args:
+        ending: Of the program.
+        rank: The one that failed first; None: nothing was told.
+    """
+    first = ending.first_failure
+    if rank is None or first is None or first.worker_rank == rank or ending.was_told:
+        return ending
+    return replace(ending, first_failure=None)
+
+
 def code_words(code: int) -> str:
     """An exit code, with the signal that it stands for."""
     name = signal_name(code - 128)

@@ -38,7 +38,7 @@ from typing import NoReturn
 if not __package__:  # run by its path; a user's modules may have our modules' names
     sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from worker.program.keeper import PR_SET_PDEATHSIG, Keeper, fork, prctl, settle
+from worker.program.keeper import PR_SET_PDEATHSIG, Keeper, complain, fork, prctl, settle
 from worker.programs.warm.rank import (
     ROOM_VARIABLE,
     Become,
@@ -167,9 +167,13 @@ class Zygote:
 
         def start(parent: int) -> NoReturn:
             keeper.let_go()
-            code = 1
-            if settle(parent):
-                code = start_node(socket.socket(fileno=orders), port, self._said, self._handlers)
+            code = 126
+            try:
+                if settle(parent):
+                    line = socket.socket(fileno=orders)
+                    code = start_node(line, port, self._said, self._handlers)
+            except OSError as error:
+                complain(f"cannot start {sys.argv[2]!r}: {error.strerror}")
             os._exit(code)
 
         keeper = Keeper(lifeline, asked["grace"], begin)
