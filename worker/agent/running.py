@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,8 @@ from worker.agent.words_sender import printed_by
 from worker.contracts.files import NOTICE_VARIABLE, notice_text
 from worker.contracts.looking import LOOK_VARIABLE
 from worker.contracts.words import end_by_torchrun, rank_of_failure
-from worker.program.ending import with_told_end, with_told_rank
+from worker.program.ending import Ending, with_told_end, with_told_rank
+from worker.program.family import Family
 from worker.program.rank_logs import RankLogs
 from worker.program.rank_streams import RankStreams
 from worker.program.rank_words import RankWords
@@ -137,9 +138,7 @@ class Running:
         self._feed(inputs.Started(number))
         self._looks.begin(program.main_pid)
         self._see()  # what has happened before is known now
-        ending = await program.wait()
-        ending = with_told_end(ending, program.family, end_by_torchrun(self._sink.tail))
-        ending = with_told_rank(ending, rank_of_failure(self._sink.tail))
+        ending = _as_told(await program.wait(), program.family, self._sink.tail)
         await self._read_progress()
         await self._looks.finish(program.family, ending, self._said())
         return inputs.ProgramGone(number, ending, self._words())
@@ -342,6 +341,12 @@ class Running:
         """What NCCL's log has of the end."""
         trouble = await self._environment.in_thread(self._nccl.trouble) if self._nccl else ""
         return inputs.TroubleRead(asked.number, trouble)
+
+
+def _as_told(ending: Ending, family: Family, tail: Sequence[str]) -> Ending:
+    """An end, with what its launcher has told of the process that failed first."""
+    ending = with_told_end(ending, family, end_by_torchrun(tail))
+    return with_told_rank(ending, rank_of_failure(tail))
 
 
 def open_nccl_log(
