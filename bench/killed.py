@@ -246,14 +246,19 @@ def after_kill(again: Sequence[Program], killed: float, *, imports_torchrun: boo
     return Restarted(started, first.first - killed, ready - killed, imports, torchruns)
 
 
+def programs(folder: Path, after: float) -> list[Program]:
+    """What the programs that have begun after a moment have written so far."""
+    written = [json.loads(path.read_text()) for path in folder.glob("program-*.json")]
+    return [Program(**one) for one in written if one["first"] > after]
+
+
 def _seen(
     processes: Sequence[subprocess.Popen[bytes]], folder: Path, after: float, seconds: float
 ) -> list[Program] | None:
     """The programs of all nodes that have begun after a moment; None where they do not come."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        written = [json.loads(path.read_text()) for path in folder.glob("program-*.json")]
-        found = [Program(**one) for one in written if one["first"] > after]
+        found = programs(folder, after)
         if len(found) >= _NODES:
             return found
         if all(process.poll() is not None for process in processes):

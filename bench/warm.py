@@ -8,7 +8,6 @@ joins, just before the go, its second has zygotes that are ready.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import signal
@@ -17,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,8 +133,7 @@ def _programs(folder: Path, after: float, count: int) -> list[Program]:
     """All processes that have begun after a moment."""
     deadline = time.monotonic() + _SECONDS
     while time.monotonic() < deadline:
-        said = [json.loads(path.read_text()) for path in folder.glob("program-*.json")]
-        found = [Program(**one) for one in said if one["first"] > after]
+        found = killed.programs(folder, after)
         if len(found) >= count:
             return found
         time.sleep(0.02)
@@ -195,14 +193,12 @@ def figures(rounds: int) -> Iterator[Figure]:
         medians = f"{statistics.median(ours):.2f} by {statistics.median(theirs):.2f} s"
         return Figure(what, _NODES, round(found, 2), "times", most, rounds, note=medians)
 
-    def of(launches: Sequence[Launch], value: Callable[[Launch], float]) -> list[float]:
-        return [value(one) for one in launches]
-
-    yield ratio("warm_ready", of(warm, _ready), of(cold, _ready), 0.35)
-    yield ratio("warm_joined", of(warm, _joined), of(cold, _joined), 0.65)
-    yield ratio("warm_by_hand", of(warm, _joined), bare, 1.0)
-    yield ratio("warm_by_c10d", of(warm, _killed), c10d, 1 / 15)
-    met = round(statistics.median(of(warm, _killed)), 2)
+    joined, again = [one.joined for one in warm], [one.killed for one in warm]
+    yield ratio("warm_ready", [one.ready for one in warm], [one.ready for one in cold], 0.35)
+    yield ratio("warm_joined", joined, [one.joined for one in cold], 0.65)
+    yield ratio("warm_by_hand", joined, bare, 1.0)
+    yield ratio("warm_by_c10d", again, c10d, 1 / 15)
+    met = round(statistics.median(again), 2)
     yield Figure("warm_killed", _NODES, met, "s", 0.3, rounds, note="until all have met again")
     private, zygote = warm[-1].private, warm[-1].zygote
     note = f"of a process, beside {cold[-1].private:.0f} with --warm off"
@@ -210,18 +206,6 @@ def figures(rounds: int) -> Iterator[Figure]:
     yield Figure(
         "warm_zygote", _NODES, round(zygote), "MB", None, note="its part of what is shared"
     )
-
-
-def _ready(one: Launch) -> float:
-    return one.ready
-
-
-def _joined(one: Launch) -> float:
-    return one.joined
-
-
-def _killed(one: Launch) -> float:
-    return one.killed
 
 
 def forks(rounds: int) -> Iterator[Figure]:

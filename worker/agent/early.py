@@ -98,13 +98,14 @@ class EarlyTorchrun:
         if order is None or has_ended(kept):
             await end_kept(kept)
             return None
-        if ranks is not None:
-            ranks.announce(kept.streams, env)
-        program = Program.of(
-            kept, env, grace_seconds=self._grace_seconds, output=output, ranks=ranks
+        program = Program.of_begun(
+            kept,
+            env,
+            grace_seconds=self._grace_seconds,
+            output=output,
+            ranks=ranks,
+            until=until,
         )
-        if until is not None:
-            program.may_run(until)
         assert kept.process.stdin is not None
         kept.process.stdin.write(order)
         kept.process.stdin.close()

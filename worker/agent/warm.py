@@ -225,13 +225,14 @@ class WarmStart:
             await self.disarm()
             return None
         self._arming = None
-        if ranks is not None:
-            ranks.announce(forked.kept.streams, env)
-        program = Program.of(
-            forked.kept, env, grace_seconds=self._wish.grace_seconds, output=output, ranks=ranks
+        program = Program.of_begun(
+            forked.kept,
+            env,
+            grace_seconds=self._wish.grace_seconds,
+            output=output,
+            ranks=ranks,
+            until=until,
         )
-        if until is not None:
-            program.may_run(until)
         await _tell(forked, found.order(words=_latin(forks.words), ranks=_latin_each(forks.ranks)))
         return program
 

@@ -112,6 +112,26 @@ class Program:
         return cls(kept.process, kept.lifeline, pump, grace_seconds, ranks_in(env))
 
     @classmethod
+    def of_begun(
+        cls,
+        kept: Kept,
+        env: Mapping[str, str],
+        *,
+        grace_seconds: float,
+        output: Output,
+        ranks: RankStreams | None = None,
+        until: float | None = None,
+    ) -> Program:
+        """As `of`, below a keeper that was started before it was known how its program is called,
+        and whether it has streams for its ranks. What it executes is told after this."""
+        if ranks is not None:
+            ranks.announce(kept.streams, env)
+        program = cls.of(kept, env, grace_seconds=grace_seconds, output=output, ranks=ranks)
+        if until is not None:
+            program.may_run(until)
+        return program
+
+    @classmethod
     async def start_unread(
         cls,
         argv: Sequence[str],

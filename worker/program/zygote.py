@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from rendezvous.background import in_background
 from rendezvous.compat import timeout
 from worker.program import process_table
+from worker.program.ending import signal_name
 from worker.program.kept import Kept, end_kept, keepers
 from worker.program.output import STREAMS
 
@@ -139,7 +140,8 @@ class Zygote:
             said = await asyncio.get_running_loop().sock_recv(self._link, _MESSAGE_BYTES)
             return dict(json.loads(said))
         code = await self._process.wait()
-        how = f"by {_signal(-code)}" if code < 0 else f"with exit code {code}"
+        by = signal_name(-code) or f"signal {-code}"
+        how = f"by {by}" if code < 0 else f"with exit code {code}"
         raise Unfit(f"the process that imports ended {how}")
 
     async def fork(self, grace_seconds: float, port: int | None) -> Forked:
@@ -201,10 +203,3 @@ class Zygote:
 def _is_ours(pid: int) -> bool:
     found = process_table.read_process(pid)
     return found is not None and found.parent == os.getpid()
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -1,1 +1,1 @@
-"""Programs of rdzv's own that run on the user's interpreter; they import nothing of rdzv."""
+"""Programs of rdzv's own, on the user's interpreter: they need its standard library alone."""

@@ -78,9 +78,13 @@ class ForkedProcesses(Processes):
         """Whether somebody has told it to end."""
         return self._ending
 
-    def _start(self, local_rank: int) -> None:
+    def run(self) -> int:
+        """Start all, see them through; returns the exit code."""
         for number in _TOLD_BY:
             signal.signal(number, lambda number, frame: self._told_to_end(number))
+        return super().run()
+
+    def _start(self, local_rank: int) -> None:
         # What it is sent before it has handlers of its own waits until then.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         if (pid := os.fork()) == 0:
