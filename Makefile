@@ -17,7 +17,7 @@ SHARE := not browser and not faults and not frameworks and not fuzz and not page
 # Where the tests of each other share are; tests/test_shares.py holds them to it.
 FAULTS := tests/causes tests/faults tests/path tests/rdzv tests/attack tests/test_netlab.py
 SCHEDULERS := tests/azureml tests/docker tests/kubernetes tests/prometheus tests/slurm tests/ssh tests/vessl
-FRAMEWORKS := tests/examples tests/frameworks tests/path tests/torchrun tests/worker/look tests/worker/warm
+FRAMEWORKS := tests/examples tests/frameworks tests/gpu tests/path tests/torchrun tests/worker/look tests/worker/warm
 FUZZ := tests/attack
 BROWSER := tests/ui
 PLANTED := tests/simulation
@@ -34,7 +34,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # ONCE_MORE=FILE runs a failed real-time test once more, alone: tests/once_more.py.
 PYTEST := -m $(if $(ONCE_MORE),tests.once_more $(abspath $(ONCE_MORE)),pytest)
 
-.PHONY: demo demo-restart demo-hang test coverage test-ui test-planted test-faults test-schedulers test-frameworks test-torch test-pythons fuzz nightly simulate bench plot profile mutate check format openapi reference wheel test-wheel release-check constraints clean
+.PHONY: demo demo-restart demo-hang test coverage test-ui test-planted test-faults test-schedulers test-frameworks test-torch test-gpu wheels-gpu test-pythons fuzz nightly simulate bench plot profile mutate check format openapi reference wheel test-wheel release-check constraints clean
 
 $(DEMO_INSTALLED): pyproject.toml constraints.txt
 	@echo "1/3 Creating a virtual environment in $(VENV) (about 5 s)"
@@ -116,6 +116,24 @@ BODIES ?=
 test-torch: $(INSTALLED)
 	$(BIN)/python $(PIP_INSTALL) 'expecttest>=0.3'
 	$(BIN)/python -m tests.torchrun.judge $(BODIES)
+
+## What rdzv does on this machine's GPU, by the torch of PYTHON: at most 8 minutes, no network, and 77
+## where there is no GPU, which is no pass. See docs/gpu.md.
+test-gpu:
+	$(PYTHON) -m tests.gpu $(GPU_ARGS)
+
+## The wheels of rdzv and of what it needs, for a machine with a GPU and no network: build/wheels.
+GPU_PYTHONS ?= 3.10 3.11 3.12 3.13
+GPU_GLIBC := $(foreach version,2_28 2_17,--platform manylinux_$(version)_x86_64) --platform manylinux2014_x86_64
+wheels-gpu: $(INSTALLED)
+	rm -rf build/wheels && mkdir -p build/wheels
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheels .
+	sed -e '1,/^# Resolved/d' -e '/^asyncpg/d' constraints.txt > build/wheels/requirements.txt
+	for version in $(GPU_PYTHONS); do \
+	  $(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
+	    --implementation cp --python-version $$version $(GPU_GLIBC) --dest build/wheels \
+	    --requirement build/wheels/requirements.txt 'nvidia-ml-py>=12.535' pip || exit; done
+	@du -sh build/wheels
 
 ## Generated attacks: requests, floods, and every parser under atheris (FUZZ_SEED=0 for other inputs).
 FUZZ_SECONDS ?= 10
