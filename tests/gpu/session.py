@@ -77,8 +77,7 @@ class Session:
         """The environment of a user who has activated the environment of `python`."""
         own = {name: value for name, value in os.environ.items() if not name.startswith("RDZV_")}
         path = f"{self.python.parent}{os.pathsep}{own.get('PATH', os.defpath)}"
-        threads = own.get("OMP_NUM_THREADS", "1")
-        return own | {"PATH": path, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": threads}
+        return own | {"PATH": path}
 
     def call(self, *words: str, seconds: float = 30.0) -> Called:
         """Run an rdzv command to its end."""
