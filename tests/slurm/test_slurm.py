@@ -42,6 +42,14 @@ LIMIT_SECONDS = 100.0
 SPECS = specs_folder() / "slurm"
 UGLY = ["a b", "it's", 'say "hi"', "$HOME `id` \\", "two\n#SBATCH --nodes=9", "", "--", "<<NAME>>"]
 UGLY += ["한국어 中文", "a|b & c; d: #e", "0755", "yes", "12e4567", "%j"]
+ASKS_SLURM_FIRST = (
+    "import json, os, pathlib, sys; env = os.environ; "
+    "rank, local, world = (env.get(first, env[second]) for first, second in ("
+    "('SLURM_PROCID', 'RANK'), ('SLURM_LOCALID', 'LOCAL_RANK'), ('SLURM_NTASKS', 'WORLD_SIZE'))); "
+    "name = f'{rank}-{local}-of-{world}'; "
+    "pathlib.Path(sys.argv[1], name).open('x').write(env['SLURM_JOB_ID'])"
+)
+"""A program that takes its rank from Slurm where that names one; the second of a rank fails."""
 NOTE = (
     "import json, os, pathlib, socket, sys; "
     "name = pathlib.Path(sys.argv[1], os.environ['NODE_RANK']); "
@@ -194,6 +202,18 @@ def test_one_job_of_four_nodes_is_a_run(cluster: Slurm, tmp_path: Path) -> None:
     assert notes(tmp_path) == [[f"n{rank}", UGLY] for rank in range(4)]
     assert f"1: rdzv: node 1 of 4, rank 0 at {cluster.nodes[0].address} (NodeAddr of n0)," in said
     assert f"0: rdzv: run 'slurm-{job}-0' ok: all 4 nodes ended with exit code 0" in said
+
+
+def test_ranks_that_ask_slurm_first_are_one_world(cluster: Slurm, tmp_path: Path) -> None:
+    (ranks := tmp_path / "ranks").mkdir()
+    command = [sys.executable, "-c", ASKS_SLURM_FIRST, ranks]
+    env = {"RDZV_FRAMEWORK": "env", "RDZV_NPROC_PER_NODE": "2"}
+    spec = SPECS / "symmetric.sbatch"
+    job, said = submitted(cluster, tmp_path, "--nodes=2", spec, *command, **env)
+    found = {file.name: file.read_text() for file in ranks.iterdir()}
+    assert found == dict.fromkeys(("0-0-of-4", "1-1-of-4", "2-0-of-4", "3-1-of-4"), job)
+    assert "SLURM_NTASKS" in said
+    assert "were removed: of the launcher around rdzv" in said
 
 
 def test_a_launcher_in_a_job_submits_the_others(cluster: Slurm, tmp_path: Path) -> None:

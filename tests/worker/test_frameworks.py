@@ -310,10 +310,11 @@ SCHEDULER = "would take its ranks from there, not from the table"
     [
         ("env", "RANK LOCAL_RANK", ["each process is given its own"] * 2),
         ("jax", "JAX_COORDINATOR_PORT", ["the coordinator's address comes from the table"]),
+        ("tensorflow", "RANK WORLD_SIZE", ["TF_CONFIG says which task it is"] * 2),
         (
             "lightning",
-            "LOCAL_RANK TORCHELASTIC_RUN_ID SLURM_NTASKS",
-            ["Lightning numbers its processes itself", *[f"Lightning {SCHEDULER}"] * 2],
+            "LOCAL_RANK TORCHELASTIC_RUN_ID",
+            ["Lightning numbers its processes itself", f"Lightning {SCHEDULER}"],
         ),
     ],
 )

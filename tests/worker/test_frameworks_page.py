@@ -15,6 +15,7 @@ from tests.worker.test_contracts import table
 from worker.contracts import FRAMEWORKS, make_contract
 from worker.contracts.framework import Paths
 from worker.contracts.horovod import HOROVOD_VARIABLES
+from worker.contracts.outer import OUTER
 from worker.contracts.processes import OWN_RANKS
 from worker.contracts.variables import ProgramOptions
 
@@ -30,11 +31,14 @@ FORMS = {
 
 
 def variables_list() -> str:
-    """A line for each framework."""
+    """A line for what all frameworks but a few remove, and one for each."""
     kinds = ("replaces", "sets, unless you did,", "removes", "keeps")
-    lines = []
+    ranked = [name for name, kind in FRAMEWORKS.items() if not OUTER.keys() <= kind.keeps.keys()]
+    but = [f"`{name}`" for name in FRAMEWORKS if name not in ranked]
+    outer = ", ".join(f"`{name}`" for name in sorted(OUTER))
+    lines = [f"- every framework but {' and '.join(but)} *removes* {outer}.\n"]
     for name, kind in FRAMEWORKS.items():
-        found = zip(kinds, (*of_framework(name), {*kind.keeps}), strict=True)
+        found = zip(kinds, (*of_framework(name), kind.keeps.keys() - OUTER.keys()), strict=True)
         parts = [f"*{does}* {', '.join(f'`{n}`' for n in sorted(ns))}" for does, ns in found if ns]
         lines.append(f"- `{name}` {'; '.join(parts)}.\n")
     return "".join(lines)

@@ -9,6 +9,7 @@ from worker.agent.environment import AgentEnvironment, EarlyProgram, WarmProgram
 from worker.agent.notices import Notice
 from worker.agent.warm import FIRST_FAILED, WarmWish
 from worker.contracts import FRAMEWORKS, Contract
+from worker.contracts.outer import without_outer
 
 
 class Begun:
@@ -28,7 +29,7 @@ class Begun:
         wish = _wish(spec)
         self._warm: WarmProgram | None = None
         if wish is not None:
-            self._warm = environment.warm(wish, environment.environ, environment.in_thread, say)
+            self._warm = environment.warm(wish, self._environ(), environment.in_thread, say)
         self.program = self._new()
 
     def _new(self) -> EarlyProgram:
@@ -36,8 +37,13 @@ class Begun:
             return self._warm
         spec, environment = self._spec, self._environment
         return environment.early(
-            _torchrun(spec), environment.environ, spec.settings.grace, environment.in_thread
+            _torchrun(spec), self._environ(), spec.settings.grace, environment.in_thread
         )
+
+    def _environ(self) -> dict[str, str]:
+        """The user's environment as the program will see it, as far as that is known."""
+        keeps = FRAMEWORKS[self._spec.settings.framework].keeps
+        return without_outer(self._environment.environ, keeps)
 
     async def begin(self, *, cold: bool) -> None:
         """Begin with another, while the program before it ends; `cold`: nothing is forked any

@@ -35,6 +35,7 @@ from worker.contracts import (
 from worker.contracts.files import file_variables
 from worker.contracts.framework import Forks, Framework, Need, Paths, StartRequest
 from worker.contracts.looking import look_variables
+from worker.contracts.outer import OUTER, OUTER_REASON, matching
 from worker.contracts.restarts import restart_variables
 from worker.contracts.target import refuse_standard_input
 from worker.contracts.variables import (
@@ -197,7 +198,9 @@ def make_contract(
     variables = {one.name: one.value for one in (*owned, *others) if one.kept is None}
     of_node = of_one_node(table, variables) if kind.jobwide(command) else []
     withheld = {name: variables.pop(name) for name in of_node}
-    dropped = _dropped({**kind.removes, **start.removes}, environ, {*variables})
+    outer = {name: why for name, why in OUTER.items() if name not in kind.keeps}
+    removes = {**outer, **kind.removes, **start.removes}
+    dropped = _dropped(removes, environ, {*variables})
     return Contract(
         start.argv,
         variables,
@@ -243,24 +246,24 @@ def _dropped(
     removes: Mapping[str, str], environ: Mapping[str, str], set_anyway: set[str]
 ) -> dict[str, str]:
     """What of the user's the program must not see, with the reason."""
-    found = {}
-    for pattern, reason in removes.items():
-        start = pattern.removesuffix("*")
-        names = [n for n in environ if n.startswith(start)] if start != pattern else [pattern]
-        found.update({n: reason for n in names if n in environ and n not in set_anyway})
-    return found
+    found = matching(removes, environ)
+    return {name: removes[pattern] for pattern, name in found if name not in set_anyway}
 
 
 def _removed(dropped: Mapping[str, str]) -> list[str]:
-    return [f"{name} was removed: {reason}" for name, reason in dropped.items()]
+    """What is removed, each by itself, but of an outer launcher in one line: it sets many."""
+    outer = [name for name, reason in dropped.items() if reason == OUTER_REASON]
+    others = [f"{n} was removed: {why}" for n, why in dropped.items() if why != OUTER_REASON]
+    word = "were" if len(outer) > 1 else "was"
+    return others + [f"{', '.join(outer)} {word} removed: {OUTER_REASON}"][: len(outer)]
 
 
 def _kept(keeps: Mapping[str, str], environ: Mapping[str, str]) -> list[str]:
     """What of the user's is left alone, although it may contradict the table."""
     return [
-        f"{name}={printable(environ[name], 200)} is kept as you set it: {reason}"
-        for name, reason in keeps.items()
-        if name in environ
+        f"{name}={printable(environ[name], 200)} is kept as you set it: {keeps[pattern]}"
+        for pattern, name in matching(keeps, environ)
+        if pattern not in OUTER
     ]
 
 

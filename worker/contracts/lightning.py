@@ -29,10 +29,6 @@ LIGHTNING = Framework(
     removes={
         # With LOCAL_RANK, one process a node starts, and all wait for the others.
         **dict.fromkeys(OF_A_PROCESS, "Lightning numbers its processes itself"),
-        **dict.fromkeys(
-            ("TORCHELASTIC_*", "SLURM_NTASKS", "JSM_NAMESPACE_*", "PMI_*", "PMIX_*"),
-            "Lightning would take its ranks from there, not from the table",
-        ),
-        "OMPI_COMM_WORLD_*": "Lightning would take its ranks from there, not from the table",
+        "TORCHELASTIC_*": "Lightning would take its ranks from there, not from the table",
     },
 )

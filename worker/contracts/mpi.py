@@ -41,17 +41,12 @@ _HOSTS = (
     *("launcher", "launcher-exec", "bootstrap", "bootstrap-exec", "rmk"),
 )
 
-_OUTER = (
-    *("PMI_*", "PMIX_*", "OMPI_COMM_WORLD_*", "OMPI_MCA_ess*", "OMPI_MCA_orte_ess_*"),
-    *("OMPI_MCA_orte_hnp_uri", "OMPI_MCA_orte_local_daemon_uri", "PRTE_MCA_ess*"),
-)
 _SCHEDULERS = (
     *("SLURM_*", "PBS_*", "LSB_*", "PE_HOSTFILE", "HYDRA_RMK", "HYDRA_BOOTSTRAP*"),
     *("OMPI_MCA_plm", "OMPI_MCA_ras", "PRTE_MCA_plm", "PRTE_MCA_ras", "I_MPI_HYDRA_RMK"),
 )
 REMOVES: Mapping[str, str] = {
     **dict.fromkeys(OF_A_PROCESS, "around mpirun it would be the same for every process"),
-    **dict.fromkeys(_OUTER, "it belongs to the mpirun around rdzv"),
     **dict.fromkeys(_SCHEDULERS, "mpirun would take its nodes from there, not from the table"),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from worker.contracts.framework import OF_A_PROCESS, Framework, Need, Start
+from worker.contracts.outer import OUTER
 from worker.contracts.torchrun import PET, master_port
 
 
@@ -21,6 +22,7 @@ COMMAND = Framework(
         **dict.fromkeys(
             OF_A_PROCESS, "it does not come from the table, and all of COMMAND gets the same value"
         ),
+        **OUTER,  # COMMAND may be a step of its own: srun, mpirun
         **dict.fromkeys(PET, "a torchrun in COMMAND uses it unless a flag sets another"),
     },
 )

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from worker.contracts.framework import Framework, Need, Start, StartRequest
+from worker.contracts.outer import OUTER
 from worker.contracts.torchrun import master_port
 from worker.contracts.variables import Variable
 
@@ -41,4 +42,4 @@ def nodes_in(env: Mapping[str, str]) -> tuple[dict[str, str], list[list[object]]
     return kept, [[count, role] for several, count, role in nodes for _ in range(several)]
 
 
-PLUGIN = Framework("torchrun-plugin", _start, needs=_needs)
+PLUGIN = Framework("torchrun-plugin", _start, needs=_needs, keeps=OUTER)

@@ -12,6 +12,7 @@ from rendezvous.wire.errors import UsageError
 from rendezvous.wire.table import TableRow
 from rendezvous.wire.words import bracketed
 from worker.contracts.framework import (
+    OF_A_PROCESS,
     Framework,
     Start,
     StartRequest,
@@ -52,4 +53,9 @@ def _port(ask: StartRequest, row: TableRow) -> int:
     return ask.table.master_port + (row.rank if ask.row.is_loopback else 0)
 
 
-TENSORFLOW = Framework("tensorflow", _start, needs=needs_module("tensorflow"))
+TENSORFLOW = Framework(
+    "tensorflow",
+    _start,
+    needs=needs_module("tensorflow"),
+    removes=dict.fromkeys(OF_A_PROCESS, "TF_CONFIG says which task it is"),
+)
