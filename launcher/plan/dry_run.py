@@ -144,6 +144,7 @@ def contract_of(
     settings: Mapping[str, object],
     environ: Mapping[str, str],
     restarts: RestartFacts = NO_RESTARTS,
+    config: str = "",
 ) -> Contract:
     """What a node would start, seen from elsewhere: its own places are words. Raises UsageError.
 
@@ -151,11 +152,21 @@ def contract_of(
         settings: Those of `ProgramOptions`; the defaults where one is not there.
         environ: What is known of the node's environment.
         restarts: What is known of the programs before this one.
+        config: The text of the framework's `config_file`; empty where that is not known.
     """
     rank = str(row.rank)
     options = ProgramOptions.of(settings, _nccl_file(rank, str(table.epoch)))
     paths = _paths(rank)
-    return make_contract(command, table, row.slot, environ, options, paths=paths, restarts=restarts)
+    return make_contract(
+        command,
+        table,
+        row.slot,
+        environ,
+        options,
+        paths=paths,
+        restarts=restarts,
+        config=config,
+    )
 
 
 def variable_lines(variables: Sequence[Variable]) -> Iterator[str]:
@@ -187,7 +198,7 @@ def _reason(one: Variable) -> str:
 
 def _planned_contract(plan: Plan, table: EndpointTable, rank: int) -> Contract:
     row, settings = table.rows[rank], dict(plan.settings)
-    return contract_of(plan.command, table, row, settings, plan.passed, _facts(plan))
+    return contract_of(plan.command, table, row, settings, plan.passed, _facts(plan), plan.config)
 
 
 def _facts(plan: Plan) -> RestartFacts:

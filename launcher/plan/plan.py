@@ -107,7 +107,10 @@ class Site:
 
 @frozen
 class Plan:
-    """One launch: the run's size and limits, and how each slot's worker run is made."""
+    """One launch: the run's size and limits, and how each slot's worker run is made.
+
+    `config` is the text of the file that COMMAND names to its launcher, as it is on this machine.
+    """
 
     run: str
     launch_id: str
@@ -120,6 +123,7 @@ class Plan:
     passed: dict[str, str]
     extra: dict[str, str]
     master_addr: str = ""
+    config: str = ""
 
     @property
     def slots(self) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from launcher.plan.dry_run import check_start, command_lines, planned, planned_lines
@@ -41,6 +41,7 @@ from worker.contracts import check_command
 from worker.contracts.choice import FrameworkChoice
 from worker.contracts.own_restarts import refuse_two_counts
 from worker.contracts.warm import warm_words
+from worker.preflight.needs import read_config
 from worker.settings import settle_framework, state_home
 
 
@@ -184,6 +185,7 @@ def prepare(
     alone = scheduler.loopback and (group_token is None or _is_loopback(settings))
     site = _site(settings, entry, logs, hosts, loopback=alone)
     plan = make_plan(settings, command, environ, site, run=run, launch_id="to-be-made")
+    plan = replace(plan, config=read_config(settings.framework, command, environ))
     needs_local = settings.local_node and scheduler.name != LOCAL
     check_start(plan)
     return Preparation(

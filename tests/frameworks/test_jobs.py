@@ -78,6 +78,7 @@ class Case:
 _MPI4PY, _MPI_SUM = "python3 mpi4py_digits.py", "python3 mpi_sum.py"
 _SUM = "torch_sum.py torchrun"
 _DEEP = "deepspeed_digits.py"
+_ACCELERATE = "accelerate launch --config_file accelerate_cpu.yaml"
 _TENSOR, _JAX = "tensorflow_digits.py", "jax_digits.py"
 _BY, _GM = "--launcher", "g++ mpirun"
 _TF, _LAUNCH = "tensorflow", "torch.distributed.launch"
@@ -89,6 +90,7 @@ CASES = [
     Case("env", "torch", "env", "env_digits.py", night=True),
     Case("env-uneven", "torch", "env", "torch_sum.py env", "", UNEVEN, night=True),
     Case("accelerate", "torch", "accelerate", "accelerate_digits.py", night=True),
+    Case("accelerate-config", "torch", "", f"{_ACCELERATE} accelerate_digits.py", night=True),
     Case("lightning", "torch", "lightning", "lightning_digits.py"),
     Case("lightning-torchrun", "torch", "", "lightning_digits.py", night=True),
     Case("trainer", "torch", "", "trainer_digits.py", night=True),

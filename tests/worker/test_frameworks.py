@@ -198,7 +198,7 @@ launch     | train.py --lr 1               | python3 {} train.py --lr 1
 launch     | /a/python3.11 -m LAUNCH --use-env t.py | /a/python3.11 {} --use-env t.py
 accelerate | train.py -x                   | accelerate {} --multi_gpu train.py -x
 accelerate | /a/accelerate launch -p b x.py | /a/accelerate {} --multi_gpu -p b x.py
-accelerate | accelerate launch --cpu x.py  | accelerate {} --cpu x.py
+accelerate | --use_fsdp x.py               | accelerate {} --use_fsdp x.py
 accelerate | --use_deepspeed x.py          | accelerate {} DS standard --use_deepspeed x.py
 accelerate | --config_file=a DS standard x.py | accelerate {} --config_file=a DS standard x.py
 accelerate | accelerate-launch x.py        | accelerate {} --multi_gpu x.py

@@ -196,6 +196,7 @@ class _Arming:
                 configured=self.environment.read_conf(environ),
                 paths=self._paths(),
                 restarts=self.asked.restarts,
+                config=self.environment.read_config(settings.framework, self.spec.command, environ),
             )
         except UsageError as exc:
             raise CannotArm("contract", exc.message) from exc

@@ -50,7 +50,7 @@ from worker.nccl.log import NcclLog
 from worker.nccl.verdict import NetworkVerdict
 from worker.offer.join_request import look_ahead, make_offer
 from worker.offer.ports import find_free, is_free
-from worker.preflight.needs import missing_of
+from worker.preflight.needs import missing_of, read_config
 from worker.probe.listener import ProbeListener
 from worker.probe.mesh import probe_peers
 from worker.probe.packets import Identity
@@ -273,6 +273,7 @@ class AgentEnvironment:
     find_free: Callable[[int], int | None] = find_free
     missing_of: Callable[[Sequence[Need], Mapping[str, str]], str] = missing_of
     read_conf: Callable[[Mapping[str, str]], Mapping[str, Given]] = read_conf
+    read_config: Callable[[str, Sequence[str], Mapping[str, str]], str] = read_config
     # --- files
     hosts_block: Callable[[Path, str], HostsFile] = HostsBlock
     restore_stale: Callable[[Path], Collection[str]] = restore_stale

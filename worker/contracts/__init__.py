@@ -168,6 +168,7 @@ def make_contract(
     paths: Paths,
     configured: Mapping[str, Given] | None = None,
     restarts: RestartFacts = NO_RESTARTS,
+    config: str = "",
 ) -> Contract:
     """The contract of the node in `slot`.
 
@@ -180,6 +181,7 @@ def make_contract(
         paths: Where things lie on this node.
         configured: What NCCL's configuration files set; they are the user's as well.
         restarts: What the registry says of the programs before this one.
+        config: The text of the framework's `config_file`; empty where that is not known.
 
     Raises:
         UsageError: COMMAND cannot be started this way, or not with these options.
@@ -188,7 +190,7 @@ def make_contract(
     if row is None:
         raise UsageError(f"slot {slot} is not in the table of epoch {table.epoch}")
     kind = FRAMEWORKS[options.framework]
-    ask = StartRequest(list(command), table, row, environ, options, paths, restarts)
+    ask = StartRequest(list(command), table, row, environ, options, paths, restarts, config)
     start, place = kind.start(ask), table_facts(table, row)
     ours = [replace(one, by_framework=True) for one in start.owned]
     told = [*restart_variables(str(table.epoch), restarts), *file_variables(paths)]

@@ -27,6 +27,7 @@ _LAUNCHERS: dict[str, str] = {
     "prterun": "openmpi",
 }
 _OF_LAUNCH = "torch.distributed.launch"
+_OF_ACCELERATE = ("accelerate.commands.launch", "accelerate.commands.accelerate_cli")
 # torchrun would start each of these once for each process.
 _MODULES = {
     "torch.distributed.run": "torchrun",
@@ -69,6 +70,9 @@ def choose_framework(command: Sequence[str]) -> FrameworkChoice:
         return FrameworkChoice(_LAUNCHERS[name], name)
     if name == "accelerate" and [*command[1:2]] == ["launch"]:
         return FrameworkChoice("accelerate", "accelerate launch")
+    for module in _OF_ACCELERATE:
+        if is_module(command, module):
+            return FrameworkChoice("accelerate", f"{name} -m {module}")
     if is_module(command, _OF_LAUNCH):
         return FrameworkChoice(_OF_LAUNCH, f"{name} -m {_OF_LAUNCH}")
     if is_mpirun(command[0]):

@@ -110,7 +110,10 @@ class Need:
 
 @frozen
 class StartRequest:
-    """One node of a table, and what is to be started there."""
+    """One node of a table, and what is to be started there.
+
+    `config` is the text of the framework's `config_file`; empty where that is not known.
+    """
 
     command: list[str]
     table: EndpointTable
@@ -119,6 +122,7 @@ class StartRequest:
     options: ProgramOptions
     paths: Paths
     restarts: RestartFacts
+    config: str = ""
 
     @property
     def first_rank(self) -> int:
@@ -197,6 +201,8 @@ class Framework:
         takes_backend: Whether it meets by torchrun's rendezvous backend.
         torchrun: How COMMAND calls torchrun's script, without our flags: it can be begun before
             there is a table. Empty where something else is started.
+        config_file: The file that decides how the launcher starts the processes: the one that
+            COMMAND names, or where the launcher looks for one in this environment; empty: none.
     """
 
     name: str
@@ -209,6 +215,7 @@ class Framework:
     jobwide: Callable[[Sequence[str]], bool] = lambda command: False
     takes_backend: bool = False
     torchrun: Callable[[Sequence[str]], list[str]] = lambda command: []
+    config_file: Callable[[Sequence[str], Mapping[str, str]], str] = lambda command, environ: ""
 
 
 def needs_module(name: str, *modules: str) -> Callable[[Sequence[str]], tuple[Need, ...]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rendezvous.frozen import frozen
+from worker.contracts.accelerate import split_accelerate
 from worker.contracts.flags import read_flags
 from worker.contracts.framework import basename, is_python, program
 from worker.contracts.torchrun import split_torchrun
@@ -60,9 +61,7 @@ def _script(framework: str, command: list[str], environ: Mapping[str, str]) -> S
     if framework == "torchrun":
         return _target(split_torchrun(command)[1], _TORCHRUN_FLAGS, ("virtual-local-rank",))
     if framework == "accelerate":
-        named = basename(command[0])
-        skipped = 2 if named == "accelerate" else 1 if named == "accelerate-launch" else 0
-        return _target(command[skipped:], _ACCELERATE_FLAGS, _BARE)
+        return _target(split_accelerate(command)[1], _ACCELERATE_FLAGS, _BARE)
     if framework == "deepspeed":
         words = command[1:] if basename(command[0]) in ("deepspeed", "ds") else command
         return _target(words, ("launcher",), ())

@@ -22,6 +22,7 @@ from worker.machine.user_python import has_module
 
 _VERSION_SECONDS = 5.0
 _NAME_CHARACTERS = 200
+_MOST_CONFIG = 65_536
 
 
 def user_program(command: Sequence[str], framework: str) -> str:
@@ -48,7 +49,28 @@ def missing_here(
     needs = needs_of(framework, command, leads=leads)
     # Whose a program is takes its time to find out, and is looked at before the start.
     missing = missing_of((replace(need, rivals=()) for need in needs), environ)
-    return missing or missing_script(script_of(framework, command, environ), environ)
+    config = FRAMEWORKS[framework].config_file(command, {})
+    scripts = [script_of(framework, command, environ), Script(config) if config else None]
+    return missing or next(filter(None, (missing_script(one, environ) for one in scripts)), "")
+
+
+def read_config(framework: str, command: Sequence[str], environ: Mapping[str, str]) -> str:
+    """Read the file that decides how the launcher of COMMAND starts the processes.
+
+    Args:
+        framework: A name of `FRAMEWORKS`.
+        command: The COMMAND; it has been checked.
+        environ: The user's environment.
+
+    Returns:
+        Its text; empty where there is none, or it cannot be read here.
+    """
+    path = FRAMEWORKS[framework].config_file(command, environ) if command else ""
+    try:
+        with open(path or os.devnull, encoding="utf-8", errors="replace") as file:
+            return file.read(_MOST_CONFIG)
+    except (OSError, ValueError):
+        return ""
 
 
 def missing_of(needs: Iterable[Need], environ: Mapping[str, str]) -> str:
