@@ -76,9 +76,9 @@ _RECORD = re.compile(r"\[?[IWEFC]\d{3,4} [\d:.]+ |\[rank\d+\]:\[[IWEF]")
 """What torch's own logging begins a line with."""
 _NATIVE_FRAME = re.compile(r"frame #\d+: |Exception raised from |<omitting python frames>")
 _PASSING = re.compile(
-    r"\[W\d{3,4} .*(client socket has failed|TCP client failed|cannot be retrieved)"
+    r"\[W\d{3,4} .*((client|server) socket has failed|TCP client failed|cannot be retrieved)"
 )
-"""Somebody tries again: no consequence, if anything else is said after that."""
+"""Somebody tries again, or at another address: it has been got over, if anything else is said."""
 _ADDED = re.compile(
     r"\s|$|terminate called|Exception (ignored|in thread)|Fatal Python error|Current thread|"
     r"Thread 0x|Extension modules|.*(Warning|warn\()|Process \w+-\d+|.*DataLoader worker"

@@ -7,6 +7,8 @@ import re
 from rendezvous.cause.row import Kind, Row, Then
 
 _GLOO = r"gloo/transport|gloo::|ProcessGroupGloo|unbound_buffer|Gloo connectFullMesh"
+_NO_LISTENER = r"(?!.*server socket has failed)"
+"""A socket that cannot listen has lost nobody: the port is taken, or may not be had."""
 _SICK_XIDS = r"48|63|64|74|79|92|94|95|119|120|14[0-9]"
 SICK_XID = re.compile(rf"Xid \(PCI:[^)]*\): ({_SICK_XIDS}),")
 """NVIDIA's numbers of errors of the device itself; 13, 31, 43 and 45 are of the program, or what
@@ -171,8 +173,8 @@ COLLECTIVES = (
             r"socketProgress.*(Connection|closed)",
             r"failed to recv, got 0 bytes",
             r"(recvValue|sendBytes|recvBytes|sendValue)\b.*failed",
-            r"TCPStore.*(Broken pipe|Connection|closed|failed)",
-            r"DistNetworkError",
+            rf"TCPStore{_NO_LISTENER}.*(Broken pipe|Connection|closed|failed)",
+            rf"DistNetworkError{_NO_LISTENER}",
             r"NCCL communicator was aborted",
             r"coordination service.*(unavailable|disconnected|heartbeat)",
             r"MPI_ABORT was invoked|An MPI communication peer process has unexpectedly disconnect",

@@ -40,6 +40,8 @@ _MAY_BE_A_DEVICE = (
 )
 _ABORTED = re.compile(r"terminate called|Fatal Python error: Aborted")
 """That native code gave up, without why: what has been said before may tell that."""
+_NO_SERVER = re.compile(r"Failed to start RPC server")
+"""How JAX says that its coordinator cannot listen, without why."""
 _OTHER_SIGNAL = re.compile(r"is killed by signal: (?!Killed)")
 _OF_LAUNCHERS = re.compile(
     r"torch[./]distributed[./]|pytorch\.org/docs/stable/elastic|Root Cause \(first observed"
@@ -213,6 +215,9 @@ def by_facts(
         return _of_memory("killed" if "signal: Killed" in line else row, kinds)
     if row == "killed":
         return _of_memory(row, kinds)
+    held = tuple(kinds.get(FactKind.PORT, ()))
+    if held and row == "exception" and _NO_SERVER.search(line):
+        return "port_taken", held
     full = [f for f in kinds.get(FactKind.SHARED_MEMORY, []) if _is_full(f)]
     if row == "bus_error" and full:
         return "shared_memory", tuple(full)

@@ -16,7 +16,12 @@ from worker.program.family import Child, Family, ranks_of
 
 _PATH = re.compile(r"""['"](/[^'"]{1,200})['"]""")
 _PORT = re.compile(r"(?:port[ =:]+|[\])\w]:|', )(\d{2,5})\b")
-_ADDRESS = re.compile(r"address already in use|EADDRINUSE|Errno 98", re.IGNORECASE)
+_ADDRESS = re.compile(
+    r"address already in use|EADDRINUSE|Errno 98|Failed to add port to server", re.IGNORECASE
+)
+"""What is said of an address that cannot be had; the last is gRPC's, whose JAX does not say why."""
+_RECORD = re.compile(r"\[?[IWEF]\d{3,4} [\d:.]+ +\S+\] ")
+"""What torch and gRPC write before a line: a time, and a line of their own sources."""
 _LAST_LINES = 60
 _MOST_RANKS = 128
 _MOST_BYTES = 16 << 10
@@ -93,7 +98,7 @@ def own_tail(words: OwnWords, rank: int | None) -> list[str]:
 
 def named_in(lines: Sequence[Line]) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """The paths and the ports that a program's last lines name, to be looked at."""
-    newest = [line.text for line in lines[-_LAST_LINES:]]
+    newest = [_RECORD.sub("", line.text) for line in lines[-_LAST_LINES:]]
     paths = dict.fromkeys(path for text in newest for path in _PATH.findall(text))
     ports = dict.fromkeys(
         int(port) for text in newest if _ADDRESS.search(text) for port in _PORT.findall(text)

@@ -33,7 +33,7 @@ from worker.contracts import (
     torchrun,
 )
 from worker.contracts.files import file_variables
-from worker.contracts.framework import Forks, Framework, Need, Paths, StartRequest
+from worker.contracts.framework import Forks, Framework, Need, Paths, Start, StartRequest
 from worker.contracts.looking import look_variables
 from worker.contracts.outer import OUTER, OUTER_REASON, matching
 from worker.contracts.restarts import restart_variables
@@ -200,9 +200,7 @@ def make_contract(
     variables = {one.name: one.value for one in (*owned, *others) if one.kept is None}
     of_node = of_one_node(table, variables) if kind.jobwide(command) else []
     withheld = {name: variables.pop(name) for name in of_node}
-    outer = {name: why for name, why in OUTER.items() if name not in kind.keeps}
-    removes = {**outer, **kind.removes, **start.removes}
-    dropped = _dropped(removes, environ, {*variables})
+    dropped = _dropped(kind, start, environ, {*variables})
     return Contract(
         start.argv,
         variables,
@@ -245,9 +243,11 @@ def _offer(one: Variable, given: Mapping[str, Given]) -> Variable:
 
 
 def _dropped(
-    removes: Mapping[str, str], environ: Mapping[str, str], set_anyway: set[str]
+    kind: Framework, start: Start, environ: Mapping[str, str], set_anyway: set[str]
 ) -> dict[str, str]:
     """What of the user's the program must not see, with the reason."""
+    outer = {name: why for name, why in OUTER.items() if name not in kind.keeps}
+    removes = {**outer, **kind.removes, **start.removes}
     found = matching(removes, environ)
     return {name: removes[pattern] for pattern, name in found if name not in set_anyway}
 

@@ -102,6 +102,27 @@ def test_paths_and_ports_that_are_named_are_looked_at() -> None:
     assert named_in(lines) == (("/data/a b/x.tar",), (29500,))
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        (
+            "torch.distributed.DistNetworkError: The server socket has failed to listen on any local "
+            "network address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: x"
+        ),
+        (
+            "[W1127 17:03:44.5 socket.cpp:525] [c10d] The server socket has failed to bind to "
+            "[::]:29500 (errno: 98 - Address already in use)."
+        ),
+        (
+            "add_port.cc:83] Failed to add port to server: No address added out of total 1 resolved "
+            "for '[::]:29500'"
+        ),
+    ],
+)
+def test_a_port_that_cannot_be_had_is_looked_at(line: str) -> None:
+    assert named_in([Line(line)])[1] == (29500,)
+
+
 def test_the_processes_of_ranks_are_known_by_rank() -> None:
     family = Family(None, (child(3), Child(7, 0.0, 0.0, exit_code=1)))
     assert pids_of(family) == {3: 103}
