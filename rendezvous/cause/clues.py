@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from rendezvous.cause.lines import Tells, is_logged, last_error, tells
+from rendezvous.cause.lines import Tells, is_logged, is_ours, last_error, tells
 from rendezvous.cause.tracebacks import (
     CONSEQUENCES,
     MORE_LINES,
@@ -64,10 +64,8 @@ _OF_LAUNCHERS = re.compile(
     r"|(torch\.multiprocessing\.\S*\.)?ProcessExitedException\b"
 )
 """How launchers say that one of their ranks has failed."""
-_BY_LAUNCHERS = re.compile(
-    r"torch/distributed/elastic/|^rdzv: |^(srun|slurmstepd|mpirun)\b|^\S+ FAILED$"
-)
-"""What launchers write, after what failed."""
+_BY_LAUNCHERS = re.compile(r"torch/distributed/elastic/|^(srun|slurmstepd|mpirun)\b|^\S+ FAILED$")
+"""What launchers write, after what failed; rdzv's own starter does, too."""
 _OF_A_COMMAND = re.compile(
     r"(subprocess\.)?CalledProcessError\b.*(torch|accelerate|deepspeed|python)"
 )
@@ -321,13 +319,17 @@ def _single(rank: int | None, lines: Sequence[Line], known: Patterns) -> list[Cl
 
 def _logged(rank: int | None, lines: Sequence[Line]) -> Clue | None:
     """The last error that was written, before a launcher's own words."""
-    own = [line for line in lines if not _BY_LAUNCHERS.search(line.text)]
+    own = [line for line in lines if not _is_by_launcher(line.text)]
     if rank is None:
-        until = next((n for n, one in enumerate(lines) if _BY_LAUNCHERS.search(one.text)), None)
+        until = next((n for n, one in enumerate(lines) if _is_by_launcher(one.text)), None)
         own = [*lines[:until]]
     words = last_error([line.text for line in own])
     at = next((line.at for line in own if line.text.strip() and line.text.strip() in words), None)
     return _clue(LOGGED, words, rank, at) if words else None
+
+
+def _is_by_launcher(text: str) -> bool:
+    return is_ours(text) or _BY_LAUNCHERS.search(text) is not None
 
 
 def _raised_in(

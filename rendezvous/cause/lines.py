@@ -50,7 +50,7 @@ _WORDS = re.compile(
 _NOISE = re.compile(
     r"^[\W\d_]*$|^\s*[\^~]+\s*$"
     r"|\d+%\s*[|\u2588\u2501\u258f-\u2590#=>\[]|\b(?:it|s|B|batch|step|example|sample)s?/(?:it|s)\b"
-    r"|^(?:wandb|rdzv|mlflow|comet|COMET)\b.*: |resource_tracker|\w*Warning: |warnings?\.warn\("
+    r"|^(?:wandb|mlflow|comet|COMET)\b.*: |resource_tracker|\w*Warning: |warnings?\.warn\("
     r"|^Exception ignored|^Extension modules: |^(?:Current thread|Thread) 0x|^\s+File \"|^\s+at \S"
     r"|^\s*\.\.\. \d+ more|^Node\.js v|^\s*\[\d+\] \S+ "
     r"|^goroutine \d|^[\w.*/]+\(.*\)$|^\t/|^exit status |^note: run with|^stack backtrace"
@@ -76,8 +76,16 @@ _COUNTED = re.compile(
 _NO_PART = re.compile(
     r"Exception raised from |frame #\d|Traceback |CUDA kernel errors might|For debugging consider"
     r"|at \S+ ?\(|\.\.\. \d+ more|\*\*\* |@ +0x|#\d+ |[Ss]tack ?trace|Node\.js v|note: "
-    r"|Compile with |\w*Warning: |rdzv: |wandb: |During handling|The above exception|\"\"\"$"
+    r"|Compile with |\w*Warning: |wandb: |During handling|The above exception|\"\"\"$"
 )
+_OURS = re.compile(
+    r"rdzv: (?:process \d{1,9} \(local rank \d{1,6}\) failed first, with |no store answers at \S+: "
+    r"|'.*' is not started: another node |processes that lose their parent will not be ended: "
+    r"|SIGKILL did not end these processes within |(?P<not_started>cannot start '.*|'.*' cannot be "
+    r"started: .*))"
+)
+"""What rdzv's own starter and keeper write into a program's output. A program may write `rdzv: `
+itself, and a launch within it does: only these very sentences are ours."""
 _IDLE = re.compile(r"^[\W_]*$|further information|https?://\S+$")
 _ITEM = re.compile(r"\s|[-*\u2022] |\d{1,3}[.)] ")
 
@@ -95,6 +103,8 @@ class Tells(IntEnum):
 def tells(text: str) -> Tells:
     """How much this line tells."""
     text = text[:_READ_WIDTH]
+    if is_ours(text):
+        return Tells.NOISE
     if (level := _level(text)) is not None:
         return Tells.ERROR if level else Tells.QUIET
     if _NOISE.search(text):
@@ -104,6 +114,17 @@ def tells(text: str) -> Tells:
     if _WORDS.search(text):
         return Tells.WORDS
     return Tells.QUIET if _GOODBYE.search(text) else Tells.PLAIN
+
+
+def is_ours(text: str) -> bool:
+    """Whether rdzv itself has written it: it tells of an end, and is no evidence for its cause."""
+    return text.startswith("rdzv: ") and _OURS.match(text[:_READ_WIDTH]) is not None
+
+
+def not_started(texts: Iterable[str]) -> str:
+    """What rdzv has said of a program that could not be started; empty: nothing."""
+    found = [match for text in texts if (match := _OURS.match(text[:_READ_WIDTH])) is not None]
+    return next((match["not_started"] for match in found if match["not_started"]), "")
 
 
 def is_logged(text: str) -> bool:
@@ -154,7 +175,8 @@ def last_line(texts: Sequence[str]) -> str:
             if tells(texts[index]) >= least:
                 head = _head(texts, index)
                 return message(texts[head], texts[head + 1 :]).strip()
-    return next((text.strip() for text in reversed(texts) if any(map(str.isalpha, text))), "")
+    words = (text.strip() for text in reversed(texts) if not is_ours(text))
+    return next((text for text in words if any(map(str.isalpha, text))), "")
 
 
 def _head(texts: Sequence[str], index: int) -> int:
@@ -185,7 +207,7 @@ def message(header: str, more: Iterable[str], *, whole: bool = False) -> str:
                 continue
             break
         belongs = _ITEM.match(line) or whole or first or following[:1].isspace()
-        if kept == _MOST_LINES or not belongs or _NO_PART.match(line.strip()):
+        if kept == _MOST_LINES or not belongs or _NO_PART.match(line.strip()) or is_ours(line):
             break
         if _IDLE.search(line.strip()):
             continue

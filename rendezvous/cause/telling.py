@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from rendezvous.cause.clues import LOGGED, without_tracebacks
 from rendezvous.cause.facts import FactKind
-from rendezvous.cause.lines import last_error, last_line
+from rendezvous.cause.lines import last_error, last_line, not_started
 from rendezvous.cause.seen import LAST_LINE, TOLD, End, NodeSeen, Proof, Suspect, ended_by_itself
 from rendezvous.cause.table import BY_CODE, BY_ID, SICK_XID, Kind
 from rendezvous.wire.evidence import Clue, Fact
@@ -108,6 +108,8 @@ def _quoted(end: End, said: Sequence[Clue], report: ExitReport) -> Clue | None:
         return errors[-1]
     if end.rank != report.worker_rank or any(map(_OF_LAUNCHERS.search, report.tail)):
         return None
+    if words := not_started(report.tail):
+        return Clue(id="not_started", line=printable(words, _LINE_WIDTH), rank=end.rank)
     tail = without_tracebacks(report.tail)
     error = last_error(tail)
     line = error or last_line(tail)

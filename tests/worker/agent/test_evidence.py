@@ -106,16 +106,16 @@ def test_paths_and_ports_that_are_named_are_looked_at() -> None:
     "line",
     [
         (
-            "torch.distributed.DistNetworkError: The server socket has failed to listen on any local "
-            "network address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: x"
+            "torch.distributed.DistNetworkError: The server socket has failed to listen on any "
+            "local network address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message"
         ),
         (
             "[W1127 17:03:44.5 socket.cpp:525] [c10d] The server socket has failed to bind to "
             "[::]:29500 (errno: 98 - Address already in use)."
         ),
         (
-            "add_port.cc:83] Failed to add port to server: No address added out of total 1 resolved "
-            "for '[::]:29500'"
+            "E1127 17:03:41.999883    3110 add_port.cc:83] Failed to add port to server: No "
+            "address added out of total 1 resolved for '[::]:29500'"
         ),
     ],
 )
