@@ -26,6 +26,7 @@ from worker.agent.table import problem_of
 from worker.contracts import Contract, make_contract
 from worker.contracts.files import NOTICE, files_of
 from worker.contracts.framework import Paths
+from worker.contracts.torchrun import SHUTDOWN, why_killed_early
 from worker.contracts.variables import ProgramOptions
 from worker.hosts.resolver import Addresses
 from worker.settings import WorkerSettings, state_home
@@ -187,7 +188,7 @@ class _Arming:
         if self.asked.restarts.cold:
             options = replace(options, warm="off")
         try:
-            return make_contract(
+            contract = make_contract(
                 self.spec.command,
                 self.asked.table,
                 self.spec.join.slot,
@@ -200,6 +201,11 @@ class _Arming:
             )
         except UsageError as exc:
             raise CannotArm("contract", exc.message) from exc
+        if contract.forks is None and SHUTDOWN in contract.variables:
+            python = self.environment.look_python(contract.argv[0], contract.environment(environ))
+            if words := why_killed_early(python.torch):
+                self.notices.append(notice(Note.WARNED, words=words))
+        return contract
 
     def _nccl_file(self) -> str:
         """Where NCCL's log would go."""

@@ -37,7 +37,10 @@ _SCRIPT = re.compile(
 """How the script begins that pip, uv or conda write; another may choose which torch is imported."""
 
 _LARGEST_SCRIPT = 65_536
-_FREE = re.compile("(MASTER|RDZV|NCCL|GLOO|TP|UCX|OMPI_MCA|PET)_.*|NODE_RANK|NNODES|NPROC_PER_NODE")
+_FREE = re.compile(
+    "(MASTER|RDZV|NCCL|GLOO|TP|UCX|OMPI_MCA|PET)_.*|NODE_RANK|NNODES|NPROC_PER_NODE"
+    "|TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
+)
 """Variables that no import reads: ranks and torchrun's own options do."""
 
 

@@ -44,6 +44,7 @@ from worker.hosts.file import HostsBlock, known_names, restore_stale
 from worker.hosts.resolver import Resolver
 from worker.machine.interfaces import why_unusable
 from worker.machine.notice_file import notice_in
+from worker.machine.user_python import UserPython, look_user_python
 from worker.nccl.conf import read_conf
 from worker.nccl.env import Given
 from worker.nccl.log import NcclLog
@@ -273,6 +274,7 @@ class AgentEnvironment:
     find_free: Callable[[int], int | None] = find_free
     missing_of: Callable[[Sequence[Need], Mapping[str, str]], str] = missing_of
     read_conf: Callable[[Mapping[str, str]], Mapping[str, Given]] = read_conf
+    look_python: Callable[[str, Mapping[str, str]], UserPython] = look_user_python
     read_config: Callable[[str, Sequence[str], Mapping[str, str]], str] = read_config
     # --- files
     hosts_block: Callable[[Path, str], HostsFile] = HostsBlock

@@ -23,7 +23,13 @@ from worker.contracts.framework import (
     refuse_uneven,
 )
 from worker.contracts.target import check_target
-from worker.contracts.torchrun import PET, is_module, master_port, may_restart
+from worker.contracts.torchrun import (
+    PET,
+    is_module,
+    master_port,
+    may_restart,
+    shutdown_variables,
+)
 from worker.contracts.variables import Variable
 
 _OWNED_FLAGS = {
@@ -200,12 +206,12 @@ def _start(ask: StartRequest) -> Start:
     own = ["--num_machines", str(len(table.rows)), "--num_processes", str(table.world_size)]
     own += ["--machine_rank", str(ask.row.rank), "--main_process_ip", table.master_address]
     own += ["--main_process_port", str(table.master_port)]
-    offered: list[Variable] = []
+    offered = shutdown_variables(ask)
     if table.world_size > 1:
         config = _config(ask.config)
         kind = _kind_flags(flags, config)
         own += kind
-        offered = _device(config) if kind else []
+        offered += _device(config) if kind else []
     if names & {"use-deepspeed", _CONFIG} and _DEEPSPEED not in names:
         own += ["--deepspeed_multinode_launcher", "standard"]
     return Start(

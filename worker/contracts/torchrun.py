@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from rendezvous.wire.errors import UsageError
@@ -22,6 +23,7 @@ from worker.contracts.framework import (
     refuse_owned,
 )
 from worker.contracts.target import check_target
+from worker.contracts.variables import Variable
 
 _OWNED_FLAGS = {
     "nnodes": "--nnodes",
@@ -55,6 +57,36 @@ def may_restart(words: Sequence[str], environ: Mapping[str, str]) -> bool:
     return "PET_MAX_RESTARTS" in environ or any(flag.startswith("max") for flag in flags)
 
 
+SHUTDOWN = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
+"""How many seconds a torchrun that is stopped gives its workers, since torch 2.12."""
+SHUTDOWN_SECONDS = 30
+"""What it gives them otherwise."""
+_KNOWS_SHUTDOWN = (2, 12)
+
+
+def shutdown_variables(ask: StartRequest) -> list[Variable]:
+    """What has torchrun wait for its workers as long as rdzv does; nothing where it does anyway."""
+    seconds = math.ceil(ask.options.grace)
+    if seconds <= SHUTDOWN_SECONDS:
+        return []
+    why = f"--grace: torchrun would kill its workers after {SHUTDOWN_SECONDS} s"
+    return [Variable(SHUTDOWN, str(seconds), why)]
+
+
+def why_killed_early(torch_version: str) -> str:
+    """Why a longer --grace does not hold under this torch, in one sentence; empty: it does, or the
+    version is not known."""
+    numbers = torch_version.split(".")[:2]
+    if not all(number.isdecimal() for number in numbers) or len(numbers) < 2:
+        return ""
+    if tuple(map(int, numbers)) >= _KNOWS_SHUTDOWN:
+        return ""
+    return (
+        f"torchrun of torch {torch_version} kills its workers {SHUTDOWN_SECONDS} s after a stop, "
+        "whatever --grace says; torch 2.12 and later wait for --grace, and --framework env does"
+    )
+
+
 def master_port(ask: StartRequest) -> int | None:
     """Rank 0's node listens on the master port."""
     return ask.table.master_port if ask.row.rank == 0 else None
@@ -77,6 +109,7 @@ def _rendezvous(ask: StartRequest) -> list[str]:
 def _start(ask: StartRequest, launcher: Sequence[str], words: Sequence[str]) -> Start:
     return Start(
         [*launcher, *_rendezvous(ask), *words],
+        offered=shutdown_variables(ask),
         port=master_port(ask),
         fatal_workers=not may_restart(words, ask.environ),
     )

@@ -107,7 +107,7 @@ def test_paths_and_ports_that_are_named_are_looked_at() -> None:
     [
         (
             "torch.distributed.DistNetworkError: The server socket has failed to listen on any "
-            "local network address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message"
+            "local network address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE"
         ),
         (
             "[W1127 17:03:44.5 socket.cpp:525] [c10d] The server socket has failed to bind to "

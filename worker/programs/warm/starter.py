@@ -29,7 +29,8 @@ from worker.programs.warm.rank import Handlers, become
 from worker.programs.warm.store import CannotListen, Store, await_all_ended
 
 GRACE_SECONDS = 30.0
-"""What torchrun gives the other processes of a node when one has failed."""
+"""What torchrun gives the processes of a node to end, where nobody asks for more."""
+_GRACE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 _TOLD_BY = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
@@ -53,6 +54,7 @@ class ForkedProcesses(Processes):
         environs: The whole environment of each.
         handlers: How signals are handled in them.
         store: Of this node.
+        grace: Seconds between SIGTERM and SIGKILL.
     """
 
     seen_seconds = 0.03  # the kernel tells the agent at once, and our last line tells it as well
@@ -63,10 +65,11 @@ class ForkedProcesses(Processes):
         environs: Sequence[Mapping[str, str]],
         handlers: Handlers,
         store: Store | None,
+        grace: float,
     ) -> None:
         first = int(environs[0]["RANK"])
         count = len(environs)
-        super().__init__(argparse.Namespace(rank=first, processes=count, grace=GRACE_SECONDS))
+        super().__init__(argparse.Namespace(rank=first, processes=count, grace=grace))
         self._words = words
         self._environs = environs
         self._handlers = handlers
@@ -158,7 +161,7 @@ def _run(order: Mapping[str, Any], store: Store | None, folder: str, handlers: H
     for own in environs:
         own[_ERROR_FILE] = f"{folder}/{own['RANK']}/error.json"
         os.mkdir(os.path.dirname(own[_ERROR_FILE]))
-    processes = ForkedProcesses(words, environs, handlers, store)
+    processes = ForkedProcesses(words, environs, handlers, store, grace_of(environ))
     code = processes.run()
     nodes = int(environ["NNODES"])
     if code == 0 and nodes > 1:
@@ -168,6 +171,14 @@ def _run(order: Mapping[str, Any], store: Store | None, folder: str, handlers: H
             goes_on=lambda: not processes.is_told,
         )
     return code
+
+
+def grace_of(environ: Mapping[str, str]) -> float:
+    """Seconds that the processes have to end, as torchrun reads them."""
+    try:
+        return float(int(environ[_GRACE]))
+    except (KeyError, ValueError):
+        return GRACE_SECONDS
 
 
 def _read(orders: socket.socket) -> Any:
