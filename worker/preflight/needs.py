@@ -66,8 +66,10 @@ def read_config(framework: str, command: Sequence[str], environ: Mapping[str, st
         Its text; empty where there is none, or it cannot be read here.
     """
     path = FRAMEWORKS[framework].config_file(command, environ) if command else ""
+    if not path:
+        return ""
     try:
-        with open(path or os.devnull, encoding="utf-8", errors="replace") as file:
+        with open(path, encoding="utf-8", errors="replace") as file:
             return file.read(_MOST_CONFIG)
     except (OSError, ValueError):
         return ""
