@@ -33,7 +33,17 @@ PACKAGES = (
 """Of the extra `test`, those whose names begin so."""
 PURE = {
     "tests/launcher": (
-        *("adopt", "dry_run", "hostlist", "losses", "machines", "metrics", "options", "plan"),
+        *(
+            "adopt",
+            "dry_run",
+            "given",
+            "hostlist",
+            "losses",
+            "machines",
+            "metrics",
+            "options",
+            "plan",
+        ),
         *("recordings", "run_course", "run_ending", "run_ground", "run_replacing", "run_slots"),
         *("run_words", "specs", "symmetric", "template", "ui_prometheus"),
     ),
@@ -72,7 +82,15 @@ PURE = {
     "tests/worker": (
         *("address", "choice", "contracts", "family", "frameworks", "frameworks_mpi"),
         *("frameworks_page", "hosts", "hosts_plan", "hosts_text", "metrics", "nccl", "needs"),
-        *("own_restarts", "probe_packets", "rsh_command_line", "settings", "table", "telling"),
+        *(
+            "own_environment",
+            "own_restarts",
+            "probe_packets",
+            "rsh_command_line",
+            "settings",
+            "table",
+            "telling",
+        ),
         *("variables", "wanted", "warm_contract"),
     ),
     "tests/worker/agent": (

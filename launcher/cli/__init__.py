@@ -22,6 +22,7 @@ from launcher.cli import checks as cli_checks
 from launcher.cli import runs as cli_runs
 from launcher.cli.completion import COMPLETE, completion, files
 from launcher.cli.docs import docs
+from launcher.cli.given import written
 from launcher.cli.help import EXIT_CODES, SettingsCommand
 from launcher.cli.logs import logs
 from launcher.cli.look import look
@@ -40,6 +41,7 @@ from launcher.cli.streams import endure_closed_streams
 from launcher.cli.tenants import tenant
 from launcher.cli.tokens import token
 from launcher.cli.ui import token_view, ui
+from launcher.cli.with_command import WithCommand
 from launcher.options import options_from, read, sources
 from launcher.processes import Become
 from launcher.settings import BenchSettings, Launching, LaunchSettings, ServeSettings
@@ -53,7 +55,11 @@ _COMMAND = {"allow_interspersed_args": False, "max_content_width": 100}
 
 @click.group(
     cls=Group,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 100,
+        "token_normalize_func": written,
+    },
     epilog=EXIT_CODES,
 )
 @click.option(
@@ -73,7 +79,7 @@ def main() -> None:
     """
 
 
-@main.command(cls=SettingsCommand, context_settings=_COMMAND, epilog=EXIT_CODES)
+@main.command(cls=WithCommand, context_settings=_COMMAND, epilog=EXIT_CODES)
 @options_from(LaunchSettings, COMPLETE)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, shell_complete=files)
 @click.pass_obj
@@ -145,7 +151,7 @@ def _as_launcher(settings: Launching, command: tuple[str, ...]) -> tuple[Launchi
     return settings, token
 
 
-@main.command(cls=SettingsCommand, context_settings=_COMMAND, epilog=EXIT_CODES)
+@main.command(cls=WithCommand, context_settings=_COMMAND, epilog=EXIT_CODES)
 @options_from(WorkerSettings, COMPLETE)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, shell_complete=files)
 def worker(command: tuple[str, ...], **values: Any) -> None:

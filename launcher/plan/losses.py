@@ -12,7 +12,7 @@ from rendezvous.wire.watch import FENCE_MARGIN_SECONDS, FENCE_POLLS, poll_second
 from rendezvous.wire.words import printable, size_text
 from worker.contracts.framework import basename
 from worker.contracts.mpi import is_mpirun
-from worker.contracts.torchrun import is_module
+from worker.contracts.torchrun import module_call
 
 _ONLY_THEN: Final = ("standby", "max_replacements", "fence_timeout")
 _MPI: Final = ("n", "np", "c")
@@ -52,8 +52,9 @@ def _launcher(command: Sequence[str]) -> tuple[str, list[str]]:
         return "mpirun", words
     if first == "accelerate" and words[:1] == ["launch"]:
         return first, words[1:]
-    if any(is_module(command, f"torch.distributed.{name}") for name in ("run", "launch")):
-        return "torchrun", words[2:]
+    for module in ("torch.distributed.run", "torch.distributed.launch"):
+        if count := module_call(command, module):
+            return "torchrun", list(command[count:])
     return {"ds": "deepspeed", "accelerate-launch": "accelerate"}.get(first, first), words
 
 

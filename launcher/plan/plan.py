@@ -18,6 +18,7 @@ from rendezvous.wire.run import Limits
 from rendezvous.wire.types import RunId
 from rendezvous.wire.words import did_you_mean, printable, size_text
 from worker.contracts import FRAMEWORKS
+from worker.contracts.advice import WrongCommand, use
 from worker.settings import NodeSettings, Processes, read_size
 
 LOCAL = "local"
@@ -314,17 +315,27 @@ def parse_nnodes(text: str | None, command: Sequence[str] = ()) -> tuple[int, in
     """MIN and MAX of `--nnodes`; raises UsageError, which tells of one that is in COMMAND."""
     hint = "give --nnodes 4, or --nnodes 2:4 for at least 2 and at most 4 (or NUM_NODES)"
     if text is None:
-        if any(word.partition("=")[0] == "--nnodes" for word in command):
-            raise UsageError(
-                "the number of nodes is missing: --nnodes is after "
-                f"'{printable(command[0], 80)}', so it belongs to that program",
-                hint="rdzv's options come before COMMAND: rdzv launch --nnodes 4 -- train.py",
-            )
+        _refuse_nnodes_in(command)
         raise UsageError("the number of nodes is missing", hint=hint)
     try:
         return read_size(text)
     except ValueError as exc:
         raise UsageError(f"--nnodes {text}: {exc}", hint=hint) from exc
+
+
+def _refuse_nnodes_in(command: Sequence[str]) -> None:
+    """Refuse a `--nnodes` that only COMMAND has; raises WrongCommand."""
+    is_flag = [word.partition("=")[0] == "--nnodes" for word in command]
+    if True not in is_flag:
+        return
+    at = is_flag.index(True)
+    end = at + 1 if "=" in command[at] else at + 2
+    raise WrongCommand(
+        f"the number of nodes is missing: --nnodes is after '{printable(command[0], 80)}', so it "
+        "belongs to that program",
+        use([*command[:at], *command[end:]], *command[at:end]),
+        note="; rdzv's options come before COMMAND",
+    )
 
 
 def _check_processes(processes: Processes, nodes: int) -> None:

@@ -30,6 +30,9 @@ from launcher.show.last_line import last_line
 from launcher.state.prune import prune_after_launch
 from launcher.state.state_dir import StateDir
 from rendezvous.wire.errors import ArmingFailed, error_from_code
+from worker.contracts import needs_of
+from worker.preflight.needs import refuse_program
+from worker.preflight.own_environment import complete_path
 
 _PARENT_SECONDS = 0.5
 _HINT = "this launch submitted nothing: slot 0 starts COMMAND on this machine, in this folder"
@@ -69,10 +72,29 @@ def launch(
             click.echo(line)
         return _nothing()
     prepared.check()
-    if prepared.starts_here and (missing := world.missing(prepared.plan, environ)):
+    if prepared.starts_here:
+        _check_program(prepared, environ, world)
+    return _begin(prepared, world)
+
+
+def _check_program(
+    prepared: Preparation, environ: Mapping[str, str], world: LaunchEnvironment
+) -> None:
+    """Look for what starts COMMAND, as the node of this machine will.
+
+    Raises:
+        ArmingFailed: It is not here.
+        WrongCommand: COMMAND is a program, and torchrun starts scripts.
+    """
+    plan = prepared.plan
+    needs = needs_of(plan.settings.framework, plan.command, leads=True)
+    completed = complete_path(needs, environ)
+    refuse_program(plan.command, plan.settings.framework, completed.environ)
+    if missing := world.missing(plan, completed.environ):
         alone = prepared.here is prepared.others
         raise ArmingFailed(missing, hint=_HINT if alone else _HINT + _HINT_OTHERS)
-    return _begin(prepared, world)
+    if completed.added:
+        world.echo(f"rdzv: {completed.sentence}")
 
 
 async def _nothing() -> int:

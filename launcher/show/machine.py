@@ -15,6 +15,7 @@ import click
 from launcher.settings import known_check
 from launcher.show.machines import gpu_words, rdma_words
 from launcher.show.registry import check_registry
+from launcher.show.starter import check_torchrun, complete
 from launcher.terminal import fold, width_of
 from rendezvous.frozen import frozen
 from rendezvous.version import rdzv_version
@@ -32,7 +33,8 @@ from worker.settings import WorkerSettings
 
 _MOST_CHARACTERS = 400
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
-_TITLES = {check.id: check.title for check in (*NODE_CHECKS, Check.REGISTRY)}
+_OWN = (Check.REGISTRY, Check.TORCHRUN)
+_TITLES = {check.id: check.title for check in (*NODE_CHECKS, *_OWN)}
 _TITLE_WIDTH = max(len(title) for title in _TITLES.values())
 _FACTS_AT = 10
 _WORDS_AT = len("  fail  L00  ") + _TITLE_WIDTH + 2
@@ -85,7 +87,7 @@ def show_node(
     Raises:
         UsageError: There is no such check, not even between nodes.
     """
-    for word in set(skip) - {Check.REGISTRY.id}:
+    for word in set(skip) - {check.id for check in _OWN}:
         try:
             known_check(word)
         except ValueError as exc:
@@ -94,9 +96,13 @@ def show_node(
                 hint=f"the checks of 'rdzv doctor' are {', '.join(_TITLES)}",
             ) from exc
     began = time.monotonic()
-    here = survey(WorkerSettings(), [], environ, master_port=DEFAULT_MASTER_PORT, patient=True)
+    completed = complete(environ)
+    here = survey(
+        WorkerSettings(), [], completed.environ, master_port=DEFAULT_MASTER_PORT, patient=True
+    )
     findings = check_node(here, skip)
     findings += check_registry(registry, Check.REGISTRY.id in skip)
+    findings += check_torchrun(completed, Check.TORCHRUN.id in skip)
     if as_json:
         found = [asdict(finding) for finding in findings]
         for one in found:

@@ -18,7 +18,7 @@ class Kind(Enum):
     NODE = "On the node alone"
     ALL_NODES = "All nodes side by side"
     PROBES = "Between the nodes"
-    DOCTOR = "The standing registry"
+    DOCTOR = "By `rdzv doctor` alone"
 
 
 _NODE, _ALL, _PROBES, _DOCTOR = Kind.NODE, Kind.ALL_NODES, Kind.PROBES, Kind.DOCTOR
@@ -69,6 +69,7 @@ class Check(Enum):
     CLOCKS = "M03", _PROBES, "clocks", "warn"
     DISTANCES = "M04", _PROBES, "round-trip time", "warn"
     REGISTRY = "D01", _DOCTOR, "registry", "fail"
+    TORCHRUN = "D02", _DOCTOR, "torchrun", "fail"
 
     def __init__(self, id_: str, kind: Kind, title: str, worst: Level) -> None:
         self.id = id_

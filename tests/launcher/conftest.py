@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from worker.preflight import own_environment
+
 
 @pytest.fixture
 def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -22,3 +24,9 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
+
+
+@pytest.fixture
+def alone_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No program is in rdzv's own environment: PATH alone counts."""
+    monkeypatch.setattr(own_environment, "own_folders", list)

@@ -170,10 +170,14 @@ def test_without_a_command_the_help_is_shown_and_the_version_is_told() -> None:
 @pytest.mark.parametrize(
     ("line", "env", "message", "hint"),
     [
-        ("launch --nnodes 2", {}, "no COMMAND was given", "put it after '--': rdzv launch --nnod"),
+        (
+            "launch --nnodes 2",
+            {},
+            "no COMMAND was given",
+            "use rdzv launch --nnodes 2 -- train.py --epochs 3",
+        ),
         ("launch -- train.py", {}, "the number of nodes is missing", "give --nnodes 4, or --nno"),
-        ("launch t.py --nnodes 4", {}, BEHIND.replace("train", "t"), "rdzv's options come before"),
-        ("launch -- train.py --nnodes=4", {}, BEHIND, "rdzv's options come before COMMAND: rdzv"),
+        ("launch -- train.py --nnodes=4", {}, BEHIND, "use rdzv launch --nnodes=4 -- train.py"),
         ("launch --nnodes x -- a.py", {}, "--nnodes cannot be 'x': a size is N or", "--nnodes: Nu"),
         (
             *("launch --nnodes 2 --scheduler sge -- train.py", {}, "there is no scheduler 'sge'"),
@@ -574,6 +578,7 @@ def test_a_second_standing_registry_in_one_folder_is_refused(tmp_path: Path) -> 
         (["--scheduler", "manual"], ["train.py"], ["'torchrun' is not", "add --no-local-node"]),
     ],
 )
+@pytest.mark.usefixtures("alone_on_path")
 def test_what_this_node_would_not_find_is_refused_before_anything_is_made(
     tmp_path: Path, options: list[str], command: list[str], words: list[str]
 ) -> None:

@@ -15,17 +15,20 @@ import pytest
 from click.testing import Result
 
 from launcher.show.machine import page
+from launcher.show.starter import judge_torchrun
 from rendezvous.version import rdzv_version
 from rendezvous.wire.checks import Check, Kind
 from rendezvous.wire.errors import ExitCode
 from tests.launcher.command import rdzv
 from tests.support.machines import candidate, machine, port, roce
+from tests.worker.test_user_python import script, with_torch
 from worker.machine.network import Skipped
+from worker.preflight import own_environment
 from worker.preflight.checks import NODE_CHECKS, check_node
 
 CHECKS_PAGE = Path(__file__).parents[2] / "docs" / "checks.md"
 pytestmark = pytest.mark.usefixtures("bare")
-NOISE = ("L03", "L14", "L15", "L18", "L19", "L21")
+NOISE = ("L03", "L14", "L15", "L18", "L19", "L21", "D02")
 """What machines that run the tests may well be warned of."""
 
 
@@ -63,7 +66,7 @@ def test_the_json_form_has_every_check_and_a_failure_is_the_exit_code() -> None:
     shown = json.loads(result.stdout)
     assert (result.exit_code, [*shown]) == (1, ["checks"])
     found = {check["check"]: check for check in shown["checks"]}
-    assert [*found] == [*(check.id for check in NODE_CHECKS), "D01"]
+    assert [*found] == [*(check.id for check in NODE_CHECKS), "D01", "D02"]
     assert (found["D01"]["level"], found["D01"]["value"]) == ("skipped", "RDZV_REGISTRY is not set")
     assert (found["L17"]["level"], found["L19"]["level"]) == ("fail", "skipped")
     assert [*found["L17"]] == ["check", "level", "subject", "value", "expected", "cause", "fix"]
@@ -156,6 +159,7 @@ def test_hidden_gpus_and_a_missing_package_of_the_launcher_are_told() -> None:
     assert "launcher  not installed: uvloop, yaml" in lines
 
 
+@pytest.mark.usefixtures("alone_on_path")
 def test_the_programs_environment_is_the_one_on_the_path(tmp_path: Path) -> None:
     assert "activate the environment of your program" in doctor().stdout
     python = tmp_path / "bin/python3.12"
@@ -165,6 +169,40 @@ def test_the_programs_environment_is_the_one_on_the_path(tmp_path: Path) -> None
     (tmp_path / "bin/python3").symlink_to(python)
     seen = doctor(PATH=str(tmp_path / "bin")).stdout
     assert f"program   Python 3.12 ({tmp_path}/bin/python3): no torch\n" in seen
+
+
+@pytest.mark.usefixtures("alone_on_path")
+def test_a_machine_where_no_script_can_start_is_not_called_ok() -> None:
+    result = rdzv("doctor", "--json", env={"PATH": "/nowhere"})
+    found = {check["check"]: check for check in json.loads(result.stdout)["checks"]}["D02"]
+    assert (result.exit_code, found["level"]) == (1, "fail")
+    assert found["value"] == "neither on PATH nor in rdzv's own environment"
+    assert "exit code 82" in found["cause"]
+    assert rdzv("doctor", "--skip", "D02", env={"PATH": "/nowhere"}).exit_code == 0
+
+
+def test_the_torchrun_of_rdzvs_own_environment_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = with_torch(tmp_path / "own")
+    torchrun = script(tmp_path / "own/bin/torchrun", f"#!{python}")
+    monkeypatch.setattr(own_environment, "own_folders", lambda: [str(torchrun.parent)])
+    lines = rdzv("doctor", env={"PATH": "/nowhere"}).stdout.splitlines()
+    line = f"  ok    D02  torchrun           {torchrun}, of rdzv's own environment; PATH has none"
+    assert line in lines
+    assert f"program   Python 3.12 ({python}): torch 2.9.0+cu128, CUDA 12.8" in lines
+
+
+@pytest.mark.parametrize(
+    ("found", "torch", "own", "level"),
+    [("", None, False, "fail"), ("/t", False, False, "warn"), ("/t", None, True, "ok")],
+)
+def test_torchrun_without_torch_is_a_warning(
+    found: str, torch: bool | None, own: bool, level: str
+) -> None:
+    verdict = judge_torchrun(found, torch, own=own)
+    assert verdict.level == level
+    assert bool(verdict.fix) is (level != "ok")
 
 
 def test_the_page_shows_no_secret_and_moves_no_cursor() -> None:

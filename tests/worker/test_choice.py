@@ -7,6 +7,8 @@ import shlex
 import pytest
 
 from rendezvous.wire.errors import UsageError
+from tests.support.rows import rows
+from tests.worker.test_contracts import contract
 from worker.contracts import check_command
 from worker.contracts.choice import FrameworkChoice, choose_framework
 from worker.settings import NodeSettings, WorkerSettings, settle_framework
@@ -24,6 +26,11 @@ WHICH_MPI = (
     [
         ("accelerate launch --mixed_precision bf16 x.py", "accelerate", "accelerate launch"),
         ("/opt/bin/accelerate-launch x.py", "accelerate", "accelerate-launch"),
+        (
+            "python -um accelerate.commands.launch x.py",
+            "accelerate",
+            "python -um accelerate.commands.launch",
+        ),
         ("deepspeed x.py --deepspeed", "deepspeed", "deepspeed"),
         ("ds --launcher pdsh x.py", "deepspeed", "ds"),
         ("horovodrun -np 4 python x.py", "horovod", "horovodrun"),
@@ -75,7 +82,7 @@ KEYED = "API_KEY=secret B=2 train.py --lr 1"
     ("command", "words", "hint"),
     [
         ("mpirun -np 4 ./x", f"'mpirun', {OF_MPI}", WHICH_MPI.format("mpirun")),
-        ("/usr/bin/mpiexec ./x", f"'mpiexec', {OF_MPI}", WHICH_MPI.format("mpiexec")),
+        ("/usr/bin/mpiexec ./x", f"'mpiexec', {OF_MPI}", WHICH_MPI.format("/usr/bin/mpiexec")),
         ("mpiexec.hydra ./x", f"'mpiexec.hydra', {OF_MPI}", WHICH_MPI.format("mpiexec.hydra")),
         (KEYED, "'API_KEY='", "use API_KEY=... rdzv launch --pass-env API_KEY -- train.py ..."),
         ("-m deepspeed x.py", "'-m deepspeed'", "use rdzv launch -- deepspeed ..."),
@@ -89,11 +96,103 @@ def test_what_leaves_the_framework_open_is_refused(command: str, words: str, hin
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("command", ["python train.py", "torchrun python train.py"])
-def test_python_in_front_of_torchruns_script_is_left_to_its_own_refusal(command: str) -> None:
-    assert choose_framework(command.split()) == FrameworkChoice("torchrun")
-    with pytest.raises(UsageError, match="COMMAND names 'python', but torchrun"):
-        check_command(command.split(), "torchrun")
+@pytest.mark.parametrize(
+    ("framework", "command", "works"),
+    rows(
+        """
+        torchrun | torchrun --tee 3 python -u train.py -x | torchrun --tee 3 train.py ...
+        torchrun | torchrun python3.11 -m a.b | torchrun -m a.b
+        torch.distributed.launch | python -O train.py --lr 1 | train.py ...
+        accelerate | accelerate launch --debug python t.py | accelerate launch --debug t.py
+        accelerate | /usr/bin/python3 -um a.b --lr 1 | -m a.b ...
+        deepspeed | deepspeed python t.py | deepspeed t.py
+        """
+    ),
+)
+def test_an_interpreter_for_a_launcher_that_starts_python_is_refused_with_the_line_that_works(
+    framework: str, command: str, works: str
+) -> None:
+    with pytest.raises(UsageError, match=r"COMMAND names '.*python.*', but .* starts Python") as e:
+        check_command(command.split(), framework)
+    assert e.value.hint == f"use rdzv launch -- {works}"
+    check_command(works.removesuffix(" ...").split(), framework)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("python train.py", "python3 -u train.py --lr 1", "/opt/py/bin/python3.11 -O -m a.b"),
+        *("python -X dev -W error -c pass", "python3.12 -um a.b", "python -B my_torchrun.py"),
+    ],
+)
+def test_the_interpreter_that_a_command_names_is_started_by_torchrun_unbuffered(
+    command: str,
+) -> None:
+    words = command.split()
+    assert choose_framework(words) == FrameworkChoice("torchrun")
+    check_command(words, "torchrun")
+    made = contract(*words)
+    assert made.argv[0] == "torchrun"
+    assert made.argv[-len(words) - 2 :] == ["--no-python", words[0], "-u", *words[1:]]
+    assert [need.program for need in made.needs] == [words[0], "torchrun"]
+
+
+LAUNCHER_IN_PYTHON = """
+-m accelerate.commands.launch --cpu t.py | accelerate launch ...
+python3 -u -m deepspeed t.py | deepspeed ...
+-m torch.distributed.run t.py | torchrun ...
+python /opt/bin/torchrun --tee 3 t.py | /opt/bin/torchrun ...
+python -u bin/accelerate launch t.py | bin/accelerate ...
+python3 /x/torch/distributed/run.py t.py | torchrun ...
+"""
+
+
+@pytest.mark.parametrize(("command", "works"), rows(LAUNCHER_IN_PYTHON))
+def test_a_launcher_is_not_started_once_for_each_process(command: str, works: str) -> None:
+    with pytest.raises(UsageError, match="would start this launcher once for each process") as e:
+        choose_framework(command.split())
+    assert e.value.hint == f"use rdzv launch -- {works}"
+
+
+@pytest.mark.parametrize("flags", ["-u", "-u -B", "-X dev"])
+def test_torchrun_as_a_module_may_have_flags_of_python(flags: str) -> None:
+    words = f"python {flags} -m torch.distributed.run --tee 3 train.py".split()
+    assert choose_framework(words) == FrameworkChoice("torchrun")
+    argv = contract(*words).argv
+    assert argv[: argv.index("--nnodes")] == words[:-3]
+    assert argv[-3:] == words[-3:]
+    launch = f"python {flags} -m torch.distributed.launch train.py".split()
+    assert choose_framework(launch).framework == "torch.distributed.launch"
+
+
+TOOLS = """
+tune run full --config c.yml | --framework env -- tune ...: without torchrun's flags 'tune run'
+llamafactory-cli train c.yml | --framework command -- llamafactory-cli ...: it starts torchrun from
+axolotl train c.yml | -- -m axolotl.cli.train ...
+ray start --head | --framework command -- ray ... to start it once on each node, where it must
+vllm serve m | --framework command -- vllm ... to start it once on each node, where it must
+axolotl.sh x | --framework command -- axolotl.sh ... to start it once on each node, where it must
+"""
+
+
+@pytest.mark.parametrize(("command", "works"), rows(TOOLS))
+def test_a_tool_that_starts_its_own_ranks_is_refused_with_what_starts_it(
+    command: str, works: str
+) -> None:
+    with pytest.raises(UsageError, match="is not a Python script, but torchrun") as e:
+        choose_framework(command.split())
+    assert e.value.hint.startswith(f"use rdzv launch {works}")
+
+
+def test_what_both_ways_of_starting_any_program_do_is_said() -> None:
+    with pytest.raises(UsageError) as e:
+        choose_framework(["ray", "start"])
+    node, rank = e.value.hint.split("; or use ")
+    assert "it must start its ranks itself, from NNODES, NODE_RANK, NPROC_PER_NODE, " in node
+    assert rank == (
+        "rdzv launch --framework env -- ray ... to start it once for each rank, with RANK, "
+        "LOCAL_RANK and WORLD_SIZE"
+    )
 
 
 def test_an_empty_command_is_left_to_the_check() -> None:

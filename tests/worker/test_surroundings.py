@@ -174,7 +174,7 @@ def test_a_library_that_cannot_be_loaded_says_why(tmp_path: Path) -> None:
         *((f"{name} train.py", "command", name) for name in ("python3", "./run")),
         *(("", "command", "torchrun"), ("--sizes 1", "bench", "torchrun")),
         ("./env/bin/torchrun train.py", "torchrun", "./env/bin/torchrun"),
-        ("python3 train.py", "torchrun", "torchrun"),
+        ("python3 train.py", "torchrun", "python3"),
         ("/env/bin/python train.py", "env", "/env/bin/python"),
         ("train.py", "lightning", "python3"),
         ("/env/bin/deepspeed train.py", "deepspeed", "/env/bin/deepspeed"),

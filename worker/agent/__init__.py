@@ -12,15 +12,18 @@ import contextlib
 import logging
 import signal
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rendezvous.compat import timeout
 from rendezvous.talk.join_string import JoinString
 from rendezvous.wire.errors import Fenced, RunOver
 from worker.agent.arming import NodeSpec
 from worker.agent.environment import AgentEnvironment
 from worker.agent.inputs import SignalCame
 from worker.agent.shell import NodeShell
-from worker.contracts import FRAMEWORKS
+from worker.contracts import FRAMEWORKS, needs_of
+from worker.preflight.own_environment import Completed, complete_path
 from worker.program.local_socket import places
 from worker.program.process import become_subreaper, ending_signals, reap_orphans
 from worker.settings import WorkerSettings
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _PASSED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
+_PATH_SECONDS = 2.0
+"""For PATH, whose folders may be on a disk that hangs."""
 
 
 async def run_agent(
@@ -53,7 +58,7 @@ async def run_agent(
     Raises:
         RdzvError: What this node cannot do.
     """
-    environment = environment or AgentEnvironment()
+    environment = environment or await _own_environment(settings, join, command)
     become_subreaper()
     reaper = asyncio.create_task(reap_orphans())
     folders = list(places(environment.environ))
@@ -67,6 +72,22 @@ async def run_agent(
         for task in (reaper, sweeper):
             task.cancel()
         await asyncio.gather(reaper, sweeper, return_exceptions=True)
+
+
+async def _own_environment(
+    settings: WorkerSettings, join: JoinString, command: Sequence[str]
+) -> AgentEnvironment:
+    """This process's, with what starts COMMAND on PATH, where rdzv's own environment has it."""
+    plain = AgentEnvironment()
+    needs = needs_of(settings.framework, command, leads=join.slot == 0)
+    completed = Completed(plain.environ)
+    with contextlib.suppress(TimeoutError):
+        async with timeout(_PATH_SECONDS):
+            completed = await plain.in_thread(complete_path, needs, plain.environ)
+    if not completed.added:
+        return plain
+    logger.info("%s", completed.sentence)
+    return replace(plain, environ=completed.environ)
 
 
 def node_codec() -> Codec:

@@ -32,6 +32,7 @@ from worker.contracts import (
     tensorflow,
     torchrun,
 )
+from worker.contracts.advice import WrongCommand, use
 from worker.contracts.files import file_variables
 from worker.contracts.framework import Forks, Framework, Need, Paths, Start, StartRequest
 from worker.contracts.looking import look_variables
@@ -144,10 +145,8 @@ def needs_of(framework: str, command: Sequence[str], *, leads: bool) -> tuple[Ne
 def check_command(command: Sequence[str], framework: str) -> None:
     """Refuse a COMMAND that cannot work, before anything is submitted; raises UsageError."""
     if not command and framework != "bench":
-        raise UsageError(
-            "no COMMAND was given",
-            hint="put it after '--': rdzv launch --nnodes 4 -- train.py --epochs 3",
-        )
+        example = use(["train.py", "--epochs", "3"], shown=3)
+        raise WrongCommand("no COMMAND was given", example, note=": it follows '--'")
     if command and not command[0].strip():
         raise UsageError(
             "the first word of COMMAND is empty, so it does not name a program",

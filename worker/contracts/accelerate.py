@@ -22,12 +22,12 @@ from worker.contracts.framework import (
     refuse_owned,
     refuse_uneven,
 )
-from worker.contracts.target import check_target
+from worker.contracts.target import check_target, refuse_python
 from worker.contracts.torchrun import (
     PET,
-    is_module,
     master_port,
     may_restart,
+    module_call,
     shutdown_variables,
 )
 from worker.contracts.variables import Variable
@@ -99,8 +99,9 @@ _MODULES = {"accelerate.commands.launch": (), "accelerate.commands.accelerate_cl
 def split_accelerate(command: Sequence[str]) -> tuple[list[str], list[str]]:
     """How `accelerate launch` is called, and all that follows."""
     for module, more in _MODULES.items():
-        if is_module(command, module) and tuple(command[3 : 3 + len(more)]) == more:
-            return list(command[: 3 + len(more)]), list(command[3 + len(more) :])
+        count = module_call(command, module)
+        if count and tuple(command[count : count + len(more)]) == more:
+            return list(command[: count + len(more)]), list(command[count + len(more) :])
     if basename(command[0]) == "accelerate" and [*command[1:2]] == ["launch"]:
         return list(command[:2]), list(command[2:])
     is_launch = basename(command[0]) == "accelerate-launch"
@@ -120,6 +121,9 @@ def _words(command: Sequence[str]) -> tuple[list[str], list[Flag], list[str]]:
                 "--framework deepspeed with deepspeed's own --launcher",
             )
     check_target(words, position, "accelerate launch")
+    if not any(flag.one_of(("no-python",)) for flag in flags):
+        typed = command[: len(command) - len(words)]
+        refuse_python(typed, words, position, "accelerate launch")
     return launcher, flags, words
 
 

@@ -7,16 +7,19 @@ command line that works. What only might be one is left to torchrun.
 
 from __future__ import annotations
 
+import itertools
 import re
+import shlex
 from collections.abc import Sequence
 
 from rendezvous.frozen import frozen
-from rendezvous.wire.errors import UsageError
 from rendezvous.wire.words import printable
-from worker.contracts.framework import SHELLS, basename
+from worker.contracts.advice import Advice, Line, WrongCommand, use
+from worker.contracts.framework import SHELLS, basename, is_python
 from worker.contracts.mpi import is_mpirun
+from worker.contracts.python_call import read_python
 from worker.contracts.target import refuse_standard_input
-from worker.contracts.torchrun import is_module, python_target
+from worker.contracts.torchrun import module_call, python_target
 
 _LAUNCHERS: dict[str, str] = {
     "accelerate-launch": "accelerate",
@@ -26,18 +29,24 @@ _LAUNCHERS: dict[str, str] = {
     "orterun": "openmpi",
     "prterun": "openmpi",
 }
-_OF_LAUNCH = "torch.distributed.launch"
-_OF_ACCELERATE = ("accelerate.commands.launch", "accelerate.commands.accelerate_cli")
+_OF_MODULES = {
+    "accelerate.commands.launch": "accelerate",
+    "accelerate.commands.accelerate_cli": "accelerate",
+    "torch.distributed.launch": "torch.distributed.launch",
+}
 # torchrun would start each of these once for each process.
 _MODULES = {
-    "torch.distributed.run": "torchrun",
-    "torch.distributed.launch": "python -m torch.distributed.launch",
-    "accelerate.commands.launch": "accelerate launch",
-    "accelerate.commands.accelerate_cli": "accelerate",
-    "deepspeed": "deepspeed",
-    "deepspeed.launcher.runner": "deepspeed",
-    "horovod.runner.launch": "horovodrun",
+    "torch.distributed.run": ("torchrun",),
+    "torch.distributed.launch": ("python", "-m", "torch.distributed.launch"),
+    "accelerate.commands.launch": ("accelerate", "launch"),
+    "accelerate.commands.accelerate_cli": ("accelerate",),
+    "deepspeed": ("deepspeed",),
+    "deepspeed.launcher.runner": ("deepspeed",),
+    "horovod.runner.launch": ("horovodrun",),
 }
+_SCRIPTS = ("torchrun", "accelerate", *_LAUNCHERS)
+# By the end of their path: `python .../torch/distributed/run.py`.
+_FILES = {"torch/distributed/run.py": ("torchrun",), "torch/distributed/launch.py": ("torchrun",)}
 _OTHERS = (
     *("env", "exec", "nice", "nohup", "numactl", "taskset", "time", "timeout", "stdbuf", "sudo"),
     *("srun", "flux", "jsrun", "aprun", "docker", "podman", "singularity", "apptainer", "enroot"),
@@ -45,8 +54,22 @@ _OTHERS = (
     *("nsys", "ncu", "gdb", "strace", "valgrind", "make", "java", "node", "julia", "perl"),
     *("Rscript", "nvidia-smi", "rocm-smi", "hostname", "echo", "printenv", "sleep", "date"),
     *("true", "false", "ls", "cat", "id", "pwd", "whoami", "uname"),
+    *("lightning", "fabric", "litgpt", "ray", "vllm", "colossalai", "swift", "trl", "composer"),
 )
+# What these tools do of themselves: docs/frameworks.md has a row for each.
+_ONCE_PER_RANK = {"tune": "without torchrun's flags 'tune run' trains in the process it is in"}
+_ONCE_PER_NODE = {
+    "llamafactory-cli": "it starts torchrun from NNODES, NODE_RANK, NPROC_PER_NODE and "
+    "MASTER_ADDR on nodes with several GPUs, or with FORCE_TORCHRUN=1 and "
+    "--pass-env FORCE_TORCHRUN",
+}
+_MODULE_OF: dict[tuple[str, ...], str] = {("axolotl", "train"): "axolotl.cli.train"}
 _SUFFIXES = (".sh", ".bash", ".zsh", ".ksh", ".csh", ".fish", ".out")
+_OF_COMMAND = (
+    "to start it once on each node, where it must start its ranks itself, from NNODES, "
+    "NODE_RANK, NPROC_PER_NODE, MASTER_ADDR and MASTER_PORT"
+)
+_OF_ENV = "to start it once for each rank, with RANK, LOCAL_RANK and WORLD_SIZE"
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=.*", re.DOTALL)
 
 
@@ -70,30 +93,43 @@ def choose_framework(command: Sequence[str]) -> FrameworkChoice:
         return FrameworkChoice(_LAUNCHERS[name], name)
     if name == "accelerate" and [*command[1:2]] == ["launch"]:
         return FrameworkChoice("accelerate", "accelerate launch")
-    for module in _OF_ACCELERATE:
-        if is_module(command, module):
-            return FrameworkChoice("accelerate", f"{name} -m {module}")
-    if is_module(command, _OF_LAUNCH):
-        return FrameworkChoice(_OF_LAUNCH, f"{name} -m {_OF_LAUNCH}")
+    for module, framework in _OF_MODULES.items():
+        if count := module_call(command, module):
+            return FrameworkChoice(framework, shlex.join([name, *command[1:count]]))
     if is_mpirun(command[0]):
-        raise UsageError(
+        raise WrongCommand(
             f"COMMAND begins with '{name}', which Open MPI, MPICH and Intel MPI all have",
-            hint=f"use rdzv launch --framework openmpi -- {name} ..., or --framework mpich or "
-            f"intelmpi; '{name} --version' says which one it is",
+            use(command, "--framework", "openmpi"),
+            note=f", or --framework mpich or intelmpi; '{printable(command[0], 80)} "
+            "--version' says which one it is",
         )
-    _refuse_launcher_module(command)
+    _refuse_nested_launcher(command)
     _refuse_assignment(command)
+    _refuse_tool(command)
     _refuse_no_python(command)
     return FrameworkChoice("torchrun")
 
 
-def _refuse_launcher_module(command: Sequence[str]) -> None:
-    if command[0] == "-m" and (launcher := _MODULES.get("".join(command[1:2]))):
-        raise UsageError(
-            f"COMMAND begins with '-m {command[1]}', but torchrun would start this launcher "
-            "once for each process",
-            hint=f"use rdzv launch -- {launcher} ...",
-        )
+def _refuse_nested_launcher(command: Sequence[str]) -> None:
+    """A launcher started as a module or by a Python is started once for each process."""
+    call = read_python(command[1:]) if is_python(command[0]) else read_python(command)
+    if module_call(command, "torch.distributed.run") or not call.target:
+        return
+    target, rest = call.target[0], call.target[1:]
+    launcher: tuple[str, ...] = ()
+    if call.kind == "module" and (is_python(command[0]) or command[0] == "-m"):
+        launcher = _MODULES.get(target, ())
+    elif call.kind == "script" and is_python(command[0]):
+        launcher = next((found for end, found in _FILES.items() if target.endswith(end)), ())
+        launcher = launcher or ((target,) if basename(target) in _SCRIPTS else ())
+    if not launcher:
+        return
+    words = " ".join([*command[: len(command) - len(rest) - 1], target])
+    raise WrongCommand(
+        f"COMMAND begins with '{printable(words, 200)}', but torchrun would start this launcher "
+        "once for each process",
+        use([*launcher, *rest], shown=len(launcher)),
+    )
 
 
 def _refuse_assignment(command: Sequence[str]) -> None:
@@ -102,11 +138,24 @@ def _refuse_assignment(command: Sequence[str]) -> None:
     if found is None:
         return
     name = found[1]
-    rest = [word for word in command if not _ASSIGNMENT.fullmatch(word)][:1] or ["train.py"]
-    raise UsageError(
+    rest = list(itertools.dropwhile(_ASSIGNMENT.fullmatch, command)) or ["train.py", "..."]
+    line = Line(tuple(rest), ("--pass-env", name), before=f"{name}=... ")
+    raise WrongCommand(
         f"COMMAND begins with '{name}=', which is not a program: no shell reads COMMAND",
-        hint=f"use {name}=... rdzv launch --pass-env {name} -- {printable(rest[0], 80)} ...",
+        Advice(line),
     )
+
+
+def _refuse_tool(command: Sequence[str]) -> None:
+    """What starts its own processes, or is started once for each, in a way that is known."""
+    first = command[0]
+    note, framework = _ONCE_PER_RANK.get(first, ""), "env"
+    if not note:
+        note, framework = _ONCE_PER_NODE.get(first, ""), "command"
+    if note:
+        raise _no_script(first, use(command, "--framework", framework), note=f": {note}")
+    if module := _MODULE_OF.get(tuple(command[:2])):
+        raise _no_script(first, use(["-m", module, *command[2:]], shown=2))
 
 
 def _refuse_no_python(command: Sequence[str]) -> None:
@@ -114,12 +163,22 @@ def _refuse_no_python(command: Sequence[str]) -> None:
     if not target or not _is_no_python(target[0]):
         return
     refuse_standard_input(target)
-    first = printable(target[0], 80)
-    raise UsageError(
-        f"COMMAND's '{first}' is not a Python script, but torchrun starts only Python scripts",
-        hint=f"use rdzv launch --framework command -- {first} ... to start it once on each node, "
-        "or --framework env to start it once for each process",
+    raise no_python_script(target)
+
+
+def no_python_script(command: Sequence[str]) -> WrongCommand:
+    """The refusal of a program that torchrun cannot start, with what starts it."""
+    return _no_script(
+        command[0],
+        use(command, "--framework", "command", purpose=_OF_COMMAND),
+        use(command, "--framework", "env", purpose=_OF_ENV),
     )
+
+
+def _no_script(first: str, *advice: Advice, note: str = "") -> WrongCommand:
+    first = printable(first, 80)
+    message = f"COMMAND's '{first}' is not a Python script, but torchrun starts only Python scripts"
+    return WrongCommand(message, *advice, note=note)
 
 
 def _is_no_python(word: str) -> bool:

@@ -22,7 +22,7 @@ from worker.contracts.framework import (
     refuse_owned,
     refuse_uneven,
 )
-from worker.contracts.target import check_target
+from worker.contracts.target import check_target, refuse_python
 from worker.contracts.torchrun import master_port
 from worker.contracts.variables import Variable, mpi_network
 
@@ -65,6 +65,8 @@ def _words(command: Sequence[str]) -> tuple[str, list[Flag], list[str]]:
     flags, position = read_flags(words, _BARE_FLAGS)
     refuse_owned([launcher], flags, words[position:], _OWNED_FLAGS)
     check_target(words, position, "deepspeed")
+    if not any(flag.one_of(("no-python",)) for flag in flags):
+        refuse_python(command[:named], words, position, "deepspeed")
     return launcher, flags, words
 
 

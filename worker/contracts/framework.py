@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 
@@ -11,6 +10,7 @@ from rendezvous.frozen import frozen
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.run import RestartFacts
 from rendezvous.wire.table import EndpointTable, TableRow
+from worker.contracts.advice import WrongCommand, use
 from worker.contracts.flags import Flag
 from worker.contracts.variables import ProgramOptions, Variable
 
@@ -290,7 +290,7 @@ def refuse_owned(
         options: rdzv's options for the values of these flags, where `owned` cannot say them.
 
     Raises:
-        UsageError: One of these flags stands in COMMAND.
+        WrongCommand: One of these flags stands in COMMAND.
     """
     found = {name: flag for flag in flags if (name := flag.one_of(owned))}
     if not found:
@@ -299,11 +299,10 @@ def refuse_owned(
     moved = [w for n, v in values.items() if owned[n] for w in (owned[n], v)]
     moved += options(values) if options else []
     kept = [word for flag in flags if not flag.one_of(owned) for word in flag.words]
-    more = ["..."] if len(target) > 1 else []
-    line = ["rdzv", "launch", *moved, "--", *launcher, *kept, *target[:1], *more]
+    before = [*launcher, *kept]
     first = next(iter(found.values()))
     name = launcher[-1] if "-m" in launcher else basename(launcher[0])
-    raise UsageError(
+    raise WrongCommand(
         f"COMMAND contains {first.word}, but rdzv gives {name} this flag from the table",
-        hint=f"use {shlex.join(line)}",
+        use([*before, *target], *moved, shown=len(before) + 1),
     )

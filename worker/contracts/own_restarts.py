@@ -34,8 +34,8 @@ def _after_the_launcher(command: Sequence[str], framework: str) -> list[str]:
     if framework == "accelerate":
         return accelerate.split_accelerate(command)[1]
     module = "torch.distributed.launch"
-    if framework == module and torchrun.is_module(command, module):
-        return list(command[3:])
+    if framework == module and (count := torchrun.module_call(command, module)):
+        return list(command[count:])
     return torchrun.split_torchrun(command)[1]
 
 

@@ -11,7 +11,7 @@ from rendezvous.frozen import frozen
 from worker.contracts.accelerate import split_accelerate
 from worker.contracts.flags import read_flags
 from worker.contracts.framework import basename, is_python, program
-from worker.contracts.torchrun import split_torchrun
+from worker.contracts.torchrun import names_python, split_torchrun
 
 _PYTHON_FLAGS = ("-u", "-B", "-E", "-I", "-O", "-OO", "-P", "-S", "-q", "-s", "-v")
 _SHELLS = ("bash", "dash", "sh")
@@ -58,6 +58,8 @@ def script_of(framework: str, command: Sequence[str], environ: Mapping[str, str]
 def _script(framework: str, command: list[str], environ: Mapping[str, str]) -> Script | None:
     if framework in ("torchrun", "accelerate") and any(name in environ for name in _BY_VARIABLE):
         return None
+    if framework == "torchrun" and names_python(command):
+        return _of_argv(command)
     if framework == "torchrun":
         return _target(split_torchrun(command)[1], _TORCHRUN_FLAGS, ("virtual-local-rank",))
     if framework == "accelerate":

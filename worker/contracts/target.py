@@ -8,11 +8,12 @@ from collections.abc import Sequence
 
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.words import printable
+from worker.contracts.advice import WrongCommand, use
 from worker.contracts.framework import SHELLS, basename, is_python
+from worker.contracts.python_call import read_python
 
 _FILES = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 _SHORT = re.compile(r"[-+][A-Za-z]+")
-_WITH_VALUE = re.compile(r"-[A-Za-z]*[WX]")
 
 
 def check_target(words: Sequence[str], position: int, launcher: str) -> None:
@@ -35,6 +36,30 @@ def check_target(words: Sequence[str], position: int, launcher: str) -> None:
     refuse_standard_input(words[position:])
 
 
+def refuse_python(typed: Sequence[str], words: Sequence[str], position: int, name: str) -> None:
+    """Refuse an interpreter as the target of a launcher that starts Python itself.
+
+    Args:
+        typed: How COMMAND calls the launcher; may be empty.
+        words: What follows that.
+        position: Of the target among them.
+        name: Of the launcher.
+
+    Raises:
+        WrongCommand: It is one.
+    """
+    if position >= len(words) or not is_python(words[position]):
+        return
+    call = read_python(words[position + 1 :])
+    before = [*typed, *words[:position], *(["-m"] if call.kind == "module" else [])]
+    advice = [use([*before, *call.target], shown=len(before) + 1)]
+    raise WrongCommand(
+        f"COMMAND names '{printable(words[position], 80)}', but {name} starts Python itself",
+        *(advice if call.kind in ("script", "module") else []),
+        note="" if call.kind in ("script", "module") else "give a script: -- train.py ...",
+    )
+
+
 def refuse_standard_input(command: Sequence[str]) -> None:
     """Refuse a program that could only find nothing there, and end as if all were well.
 
@@ -42,15 +67,15 @@ def refuse_standard_input(command: Sequence[str]) -> None:
         command: What is started, beginning with the program or script.
 
     Raises:
-        UsageError: It certainly reads its program from standard input.
+        WrongCommand: It certainly reads its program from standard input.
     """
     if not _reads_standard_input(command):
         return
-    raise UsageError(
+    raise WrongCommand(
         f"COMMAND's '{printable(command[0], 80)}' would read its program from standard "
         "input, which is empty on every node",
-        hint="put the program into a file that every node has: rdzv launch -- train.py; or give a "
-        "shell command as one word: rdzv launch --framework command -- bash -c '...'",
+        use(["train.py"], purpose="with the program in a file that every node has"),
+        use(["bash", "-c", "..."], "--framework", "command", shown=3, purpose="for a shell's line"),
     )
 
 
@@ -65,13 +90,8 @@ def _reads_standard_input(command: Sequence[str]) -> bool:
 
 def _of_python(words: Sequence[str]) -> bool:
     """`python -`, and python without a script, `-c` or `-m`."""
-    position = 0
-    while position < len(words) and words[position].startswith("-") and words[position] != "-":
-        word = words[position]
-        if word.startswith("--") or set("cmhV?") & set(word):
-            return False  # a program of its own, or only a word about Python
-        position += 2 if _WITH_VALUE.fullmatch(word) else 1
-    return not words[position:] or words[position] in _FILES
+    call = read_python(words)
+    return call.kind == "none" or (call.kind == "script" and call.target[0] in _FILES)
 
 
 def _of_a_shell(words: Sequence[str]) -> bool:

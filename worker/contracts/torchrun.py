@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from rendezvous.wire.errors import UsageError
 from rendezvous.wire.words import bracketed
 from worker.contracts.flags import read_flags
 from worker.contracts.framework import (
@@ -22,7 +21,8 @@ from worker.contracts.framework import (
     is_python,
     refuse_owned,
 )
-from worker.contracts.target import check_target
+from worker.contracts.python_call import read_python
+from worker.contracts.target import check_target, refuse_python, refuse_standard_input
 from worker.contracts.variables import Variable
 
 _OWNED_FLAGS = {
@@ -121,16 +121,25 @@ def _start_bench(ask: StartRequest) -> Start:
 
 def split_torchrun(command: Sequence[str]) -> tuple[list[str], list[str]]:
     """How torchrun is called, and the words behind its name."""
-    if is_module(command, "torch.distributed.run"):
-        return list(command[:3]), list(command[3:])
+    if count := module_call(command, "torch.distributed.run"):
+        return list(command[:count]), list(command[count:])
     if basename(command[0]) == "torchrun":
         return list(command[:1]), list(command[1:])
     return ["torchrun"], list(command)
 
 
-def is_module(command: Sequence[str], module: str) -> bool:
-    """Whether COMMAND is `python -m MODULE ...`."""
-    return is_python(command[0]) and [*command[1:3]] == ["-m", module]
+def module_call(command: Sequence[str], module: str) -> int:
+    """How many words of COMMAND call `python -m MODULE`, with Python's flags; 0: it does not."""
+    if not is_python(command[0]):
+        return 0
+    call = read_python(command[1:])
+    is_it = call.kind == "module" and call.target[:1] == (module,)
+    return len(command) - len(call.target) + 1 if is_it else 0
+
+
+def names_python(command: Sequence[str]) -> bool:
+    """Whether COMMAND begins with the interpreter that each process runs on."""
+    return is_python(command[0]) and split_torchrun(command)[0] == ["torchrun"]
 
 
 def python_target(command: Sequence[str]) -> list[str]:
@@ -142,11 +151,19 @@ def python_target(command: Sequence[str]) -> list[str]:
 
 
 def _torchrun_words(command: Sequence[str]) -> tuple[list[str], list[str]]:
-    """How torchrun is called, and what it is given beside our flags; raises UsageError."""
+    """How torchrun is called, and what it is given beside our flags; raises UsageError.
+
+    Of itself torchrun starts processes on its own interpreter, unbuffered: one that COMMAND names
+    is started as it is written, with its flags, and unbuffered as well.
+    """
     launcher, words = split_torchrun(command)
+    if names_python(command):
+        refuse_standard_input(command)
+        return launcher, ["--no-python", command[0], "-u", *command[1:]]
     _check_flags(launcher, words, BARE_FLAGS)
-    for first in python_target(command)[:1]:
-        _refuse_python(first, "torchrun")
+    if python_target(command):
+        _, position = read_flags(words, BARE_FLAGS)
+        refuse_python(launcher, words, position, "torchrun")
     return launcher, words
 
 
@@ -154,20 +171,12 @@ def _launch_words(command: Sequence[str]) -> tuple[list[str], list[str]]:
     """How torch.distributed.launch is called, and what it is given beside our flags."""
     name = "torch.distributed.launch"
     launcher, words = ["python3", "-m", name], list(command)
-    if is_module(command, name):
-        launcher, words = list(command[:3]), list(command[3:])
+    if count := module_call(command, name):
+        launcher, words = list(command[:count]), list(command[count:])
     else:
-        _refuse_python(command[0], name)
+        refuse_python([], command, 0, name)
     _check_flags(launcher, words, (*BARE_FLAGS, "use-env"))
     return launcher, words
-
-
-def _refuse_python(first: str, launcher: str) -> None:
-    if is_python(first):
-        raise UsageError(
-            f"COMMAND names '{first}', but {launcher} starts Python itself",
-            hint="give only the script (-- train.py ...), or use --framework command",
-        )
 
 
 def _check_flags(launcher: Sequence[str], words: Sequence[str], bare: Sequence[str]) -> None:
@@ -182,27 +191,35 @@ def _needs(program: str) -> tuple[Need, ...]:
     return (Need("torch", "pip install torch", program=program, modules=modules),)
 
 
+def _interpreter(command: Sequence[str]) -> tuple[Need, ...]:
+    """The interpreter that COMMAND names: the program's packages are its own, not torchrun's."""
+    named = names_python(command)
+    return (Need(command[0], "", program=command[0]),) if named else ()
+
+
 def _script(launcher: Sequence[str], words: Sequence[str]) -> list[str]:
     """The call of torchrun's script, where it is one."""
     return [*launcher, *words] if len(launcher) == 1 else []
 
 
 def _framework(
-    name: str, words: Callable[[Sequence[str]], tuple[list[str], list[str]]]
+    name: str,
+    words: Callable[[Sequence[str]], tuple[list[str], list[str]]],
+    interpreter: Callable[[Sequence[str]], tuple[Need, ...]] = lambda command: (),
 ) -> Framework:
     """One that starts torchrun, called as `words` says of a COMMAND."""
     return Framework(
         name,
         lambda ask: _start(ask, *words(ask.command)),
         check=words,
-        needs=lambda command: _needs(words(command)[0][0]),
+        needs=lambda command: (*interpreter(command), *_needs(words(command)[0][0])),
         removes=PET,
         takes_backend=True,
         torchrun=lambda command: _script(*words(command)),
     )
 
 
-TORCHRUN = _framework("torchrun", _torchrun_words)
+TORCHRUN = _framework("torchrun", _torchrun_words, _interpreter)
 LAUNCH = _framework("torch.distributed.launch", _launch_words)
 BENCH = Framework(
     "bench",

@@ -6,10 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 
 from rendezvous.wire.errors import UsageError
+from worker.contracts.advice import WrongCommand, use
 from worker.contracts.flags import read_flags
 from worker.contracts.framework import Forks, StartRequest, basename
+from worker.contracts.python_call import read_python
 from worker.contracts.restarts import elastic_variables
-from worker.contracts.torchrun import BARE_FLAGS, PET, split_torchrun
+from worker.contracts.torchrun import BARE_FLAGS, PET, names_python, split_torchrun
 
 _OFF = "remove --warm on, or give torchrun a Python script or module without flags before it"
 _TORCHRUNS = re.compile("PET_.*|PYTHON_EXEC|TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE")
@@ -29,6 +31,8 @@ def warm_words(command: Sequence[str], framework: str, backend: str) -> list[str
     flags, position = read_flags(words, BARE_FLAGS)
     others = [flag for flag in flags if not _is_module(flag.word)]
     target = words[position:]
+    if framework == "torchrun" and names_python(command):
+        _refuse_interpreter(command)
     if framework != "torchrun":
         why = f"--framework {framework} does not start its processes by torchrun"
     elif len(launcher) > 1:
@@ -42,6 +46,18 @@ def warm_words(command: Sequence[str], framework: str, backend: str) -> list[str
     if why:
         raise UsageError(f"--warm on forks the processes of torchrun, but {why}", hint=_OFF)
     return [*["-m"][: len(flags)], *target]
+
+
+def _refuse_interpreter(command: Sequence[str]) -> None:
+    """What is forked runs on torchrun's interpreter, with its flags."""
+    call = read_python(command[1:])
+    module = ["-m"] if call.kind == "module" else []
+    is_target = call.kind in ("script", "module")
+    raise WrongCommand(
+        f"--warm on forks processes of torchrun's own Python, but COMMAND names '{command[0]}'",
+        *([use([*module, *call.target], shown=len(module) + 1)] if is_target else []),
+        note="; or remove --warm on" if is_target else "remove --warm on",
+    )
 
 
 def _is_module(word: str) -> bool:

@@ -15,8 +15,10 @@ from dataclasses import replace
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.words import printable
 from worker.contracts import FRAMEWORKS, needs_of
+from worker.contracts.choice import no_python_script
 from worker.contracts.framework import Lack, Need, Rival
 from worker.contracts.script import Script, script_of
+from worker.contracts.torchrun import names_python, python_target
 from worker.machine import aside
 from worker.machine.user_python import has_module
 
@@ -108,18 +110,42 @@ def missing_script(script: Script | None, environ: Mapping[str, str]) -> str:
 
     A disk that hangs or refuses tells nothing.
     """
-    if script is None or (
-        script.on_path and shutil.which(script.path, os.F_OK, environ.get("PATH", ""))
-    ):
+    if script is None:
+        return ""
+    found = shutil.which(script.path, os.F_OK, environ.get("PATH", ""))
+    if script.on_path and found:
         return ""
     try:
         os.stat(script.path)
     except (FileNotFoundError, NotADirectoryError):
-        name = printable(script.path, _NAME_CHARACTERS)
-        return f"'{name}' of COMMAND does not exist on this node{_where(script.path)}"
+        name, where = printable(script.path, _NAME_CHARACTERS), _where(script.path)
+        if found:
+            return (
+                f"'{name}' of COMMAND is a program on PATH ({found}), but its launcher starts "
+                f"Python scripts, and there is no such file{where}"
+            )
+        return f"'{name}' of COMMAND does not exist on this node{where}"
     except (OSError, ValueError):
         pass
     return ""
+
+
+def refuse_program(command: Sequence[str], framework: str, environ: Mapping[str, str]) -> None:
+    """Refuse a program of PATH as the script that torchrun would start, with what starts it.
+
+    Args:
+        command: The COMMAND; it has been checked.
+        framework: A name of `FRAMEWORKS`.
+        environ: The user's environment.
+
+    Raises:
+        WrongCommand: It is one, and no file of this folder has its name.
+    """
+    target = python_target(command) if framework == "torchrun" else []
+    if not target or "/" in target[0] or names_python(command) or os.path.exists(target[0]):
+        return
+    if shutil.which(target[0], path=environ.get("PATH", "")) is not None:
+        raise no_python_script(target)
 
 
 def _where(path: str) -> str:

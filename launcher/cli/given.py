@@ -1,0 +1,131 @@
+"""A command line as it was typed: rdzv's options, then COMMAND; and the line that works. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+
+from rendezvous.frozen import frozen
+from worker.contracts.advice import Line
+
+_MOST_CHARACTERS = 3_000
+_SEPARATOR = "--"
+
+
+@frozen
+class KnownFlag:
+    """A flag of the command: its option, and whether it takes a value or may be repeated."""
+
+    option: str
+    has_value: bool
+    repeatable: bool = False
+
+
+@frozen
+class Option:
+    """An option as it was typed: its name, its words, and whether several may be given."""
+
+    name: str
+    words: tuple[str, ...]
+    repeatable: bool = False
+
+
+@frozen
+class GivenLine:
+    """A command line that was typed.
+
+    Attributes:
+        path: The command (`rdzv launch`).
+        options: The options in front of COMMAND.
+        command: COMMAND.
+        separated: Whether `--` is in front of COMMAND.
+    """
+
+    path: str
+    options: tuple[Option, ...]
+    command: tuple[str, ...]
+    separated: bool
+
+    def line(self, command: Sequence[str], more: Sequence[Option] = ()) -> str:
+        """The same command line with another COMMAND, quoted for a shell.
+
+        Args:
+            command: The other COMMAND.
+            more: Options that come beside those that were given, or in their place.
+        """
+        replaced = {option.name for option in more if not option.repeatable}
+        given = [option for option in self.options if option.name not in replaced]
+        words = [word for option in (*given, *more) for word in option.words]
+        return shlex.join([*self.path.split(), *words, _SEPARATOR, *command])
+
+    def write(self, line: Line, known: Mapping[str, KnownFlag]) -> str:
+        """A line of advice with all that was given, in place of what it replaces.
+
+        A line that no terminal shows whole is written as everyone may see it.
+        """
+        command = line.command or self.command
+        whole = line.before + self.line(command, split_options(line.options, known))
+        return whole if len(whole) <= _MOST_CHARACTERS else line.text()
+
+
+def read_line(
+    path: str, words: Sequence[str], command: Sequence[str], known: Mapping[str, KnownFlag]
+) -> GivenLine:
+    """Read what was typed.
+
+    Args:
+        path: The command.
+        words: All words behind it.
+        command: Those at their end that are COMMAND.
+        known: The flags of the command, in their one written form.
+    """
+    count = len(words) - len(command)
+    separated = count > 0 and words[count - 1] == _SEPARATOR
+    options = split_options(words[: count - separated], known)
+    return GivenLine(path, options, tuple(command), separated)
+
+
+def split_options(words: Sequence[str], known: Mapping[str, KnownFlag]) -> tuple[Option, ...]:
+    """Options one by one, with their values."""
+    found = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        flag, taken = _flag_of(word, known), [word]
+        if flag is not None and flag.has_value and "=" not in word:
+            taken += rest[:1]
+            del rest[:1]
+        found.append(
+            Option(flag.option if flag else word, tuple(taken), bool(flag and flag.repeatable))
+        )
+    return tuple(found)
+
+
+def misplaced(
+    given: GivenLine, known: Mapping[str, KnownFlag]
+) -> tuple[tuple[Option, ...], list[str]]:
+    """The options of rdzv that are behind COMMAND's first word, and COMMAND without them.
+
+    There are none where `--` says that all is COMMAND's; a `--` inside COMMAND ends them.
+    """
+    if given.separated:
+        return (), list(given.command)
+    end = given.command.index(_SEPARATOR) if _SEPARATOR in given.command else len(given.command)
+    found: list[Option] = []
+    kept = list(given.command[:1])
+    for option in split_options(given.command[1:end], known):
+        if _flag_of(option.words[0], known) is None:
+            kept += option.words
+        else:
+            found.append(option)
+    return tuple(found), [*kept, *given.command[end:]]
+
+
+def written(flag: str) -> str:
+    """A flag in its one written form: with dashes, as `--nproc_per_node` is `--nproc-per-node`."""
+    name, has_value, value = flag.partition("=")
+    return name.replace("_", "-") + has_value + value
+
+
+def _flag_of(word: str, known: Mapping[str, KnownFlag]) -> KnownFlag | None:
+    return known.get(written(word).partition("=")[0]) if word.startswith("-") else None

@@ -1,0 +1,97 @@
+"""Commands that take a COMMAND: what is rdzv's and what is COMMAND's, and hints to copy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from launcher.cli.given import GivenLine, KnownFlag, Option, misplaced, read_line
+from launcher.cli.help import SettingsCommand
+from rendezvous.wire.errors import UsageError
+from rendezvous.wire.words import listed, printable
+from worker.contracts import check_command
+from worker.contracts.advice import WrongCommand
+from worker.contracts.choice import choose_framework
+
+_INDENT = "\n      "
+_KEY = f"{__name__}.given"
+
+
+class WithCommand(SettingsCommand):
+    """A command whose options come before COMMAND.
+
+    Behind a COMMAND without `--` in front, an option of rdzv is refused: it would be COMMAND's,
+    and what it should have prevented (`--dry-run`) would happen.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """See the base class."""
+        typed = list(args)
+        rest = super().parse_args(ctx, args)
+        command = ctx.params.get("command") or ()
+        ctx.meta[_KEY] = read_line(ctx.command_path, typed, command, _known(ctx))
+        return rest
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """See the base class."""
+        given: GivenLine = ctx.meta[_KEY]
+        known = _known(ctx)
+        try:
+            _refuse_misplaced(given, *misplaced(given, known), _framework(ctx))
+            return super().invoke(ctx)
+        except WrongCommand as exc:
+            lines = exc.hint_lines(lambda line: given.write(line, known))
+            raise UsageError(exc.message, hint=_INDENT.join(lines)) from exc
+
+
+def _known(ctx: click.Context) -> dict[str, KnownFlag]:
+    """The flags of a command, but for those that no person types."""
+    options = [one for one in ctx.command.get_params(ctx) if isinstance(one, click.Option)]
+    return {
+        flag: KnownFlag(
+            max(one.opts, key=len),
+            has_value=not (one.is_flag or one.count),
+            repeatable=one.multiple,
+        )
+        for one in options
+        if not one.hidden
+        for flag in (*one.opts, *one.secondary_opts)
+    }
+
+
+def _framework(ctx: click.Context) -> str | None:
+    """The framework that was named, in any way."""
+    default = click.core.ParameterSource.DEFAULT
+    named = ctx.get_parameter_source("framework") not in (None, default)
+    return str(ctx.params["framework"]) if named else None
+
+
+def _refuse_misplaced(
+    given: GivenLine, found: Sequence[Option], command: Sequence[str], framework: str | None
+) -> None:
+    """Refuse options behind COMMAND, with the lines that may have been meant; raises UsageError."""
+    if not found:
+        return
+    first = printable(given.command[0], 80)
+    words = listed(dict.fromkeys(printable(option.words[0], 80) for option in found))
+    own, theirs = given.line(command, found), given.line(given.command)
+    lines = [f"for rdzv: {own}"] if _works(command, framework) else []
+    if _works(given.command, framework) or not lines:
+        lines.append(f"for {first}: {theirs}")
+    one = len(found) == 1
+    raise UsageError(
+        f"{words} {'is' if one else 'are'} behind COMMAND ('{first}') and would go to it, but "
+        f"{'it is an option' if one else 'they are options'} of '{given.path}' too",
+        hint=_INDENT.join(lines),
+    )
+
+
+def _works(command: Sequence[str], framework: str | None) -> bool:
+    """Whether this COMMAND is not refused."""
+    try:
+        check_command(command, framework or choose_framework(command).framework)
+    except UsageError:
+        return False
+    return True
