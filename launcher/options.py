@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -206,7 +206,8 @@ def _option(
         return click.option(f"{flag}{negative}", name, is_flag=True, **keywords)
     if get_origin(kind) is list:
         return click.option(flag, name, multiple=True, **keywords)
-    return click.option(flag, name, type=_click_type(kind), **keywords)
+    kind = _click_type(kind, extra.get("unlisted", ()))
+    return click.option(flag, name, type=kind, **keywords)
 
 
 def _as_written(default: Any) -> Any:
@@ -220,9 +221,9 @@ def _without_none(annotation: Any) -> Any:
     return annotation
 
 
-def _click_type(kind: Any) -> Any:
+def _click_type(kind: Any, unlisted: Sequence[str]) -> Any:
     if get_origin(kind) is Literal:
-        return _Choice(get_args(kind))
+        return _Choice(get_args(kind), unlisted)
     if kind is Path:
         return click.Path(path_type=Path)
     number = _number_kind(kind)
@@ -237,14 +238,28 @@ def _number_kind(kind: Any) -> type | None:
 
 
 class _Choice(click.Choice[str]):
-    """A choice that says which word was probably meant."""
+    """A choice that says which word was probably meant.
+
+    Args:
+        choices: All that it takes.
+        unlisted: Those of them that no person gives, and that no list shows.
+    """
+
+    def __init__(self, choices: Sequence[str], unlisted: Sequence[str] = ()) -> None:
+        super().__init__(choices)
+        self.listed = [choice for choice in choices if choice not in unlisted]
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """See the base class."""
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter as exc:
-            raise Unknown(exc, str(value), self.choices) from exc
+            exc.message = f"{value!r} is not one of {', '.join(map(repr, self.listed))}"
+            raise Unknown(exc, str(value), self.listed) from exc
+
+    def to_info_dict(self) -> dict[str, Any]:
+        """See the base class."""
+        return {**super().to_info_dict(), "choices": self.listed}
 
 
 class Unknown(click.BadParameter):

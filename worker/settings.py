@@ -56,7 +56,8 @@ def option(default: Any, description: str, *, group: str, basic: bool = False, *
         description: Its help text.
         group: The heading it is listed under, one of `GROUPS`.
         basic: Whether `--help` shows it, beside `--help-all`.
-        extra: `env=[...]`, `hidden=True`, `metavar="..."` and `flag="--..."`.
+        extra: `env=[...]`, `hidden=True`, `metavar="..."`, `flag="--..."`, and `unlisted=[...]`:
+            values that no person gives.
     """
     extra |= {"group": group, "basic": basic}
     return Field(default, description=description, json_schema_extra=extra)
@@ -203,6 +204,7 @@ class NodeSettings(Settings):
         group=RUN,
         basic=True,
         metavar="NAME",
+        unlisted=OWN,
     )
     tf_chief: Annotated[bool, AfterValidator(_of_tensorflow)] = option(
         False, "TensorFlow: make rank 0's node the chief instead of a worker.", group=RUN

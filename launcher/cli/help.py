@@ -15,7 +15,17 @@ from worker.settings import GROUPS
 _COLUMN = 22
 
 SECTIONS = {
-    "Run a program": ("launch", "status", "logs", "look", "cancel", "restart", "drain", "prune"),
+    "Run a program": (
+        "launch",
+        "status",
+        "logs",
+        "look",
+        "ui",
+        "cancel",
+        "restart",
+        "drain",
+        "prune",
+    ),
     "Check machines": ("doctor", "bench", "schedulers"),
     "Look closer": ("metrics", "replay", "docs"),
     "Build on rdzv": ("serve", "worker", "token", "tenant", "rsh", "completion", "plugin-path"),

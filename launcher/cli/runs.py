@@ -321,13 +321,13 @@ def prune(
     """
     need_launcher_packages()
     from launcher.state import prune as old
+    from launcher.state.find_run import unknown_run
     from launcher.state.state_dir import StateDir
 
     root = root_folder(state_dir, run)
     names = old.old_runs(root, older_than=older_than, keep=keep) if run is None else [run]
     if run is not None and not old.is_ours(StateDir(root, run)):
-        hint = "'rdzv status' lists the runs"
-        raise UsageError(f"no run '{run}' was launched here (looked in {root})", hint=hint)
+        raise unknown_run(root, run)
     failed = False
     for name in names:
         try:

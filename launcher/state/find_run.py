@@ -23,10 +23,15 @@ def find_run(root: Path, run: str) -> StateDir:
     """The state of a run that was launched here; raises UsageError."""
     state = StateDir(root, run)
     if state.keys() is None:
-        known = ", ".join(other.run for other in known_runs(root)[:5])
-        hint = f"the newest runs here: {known}" if known else ""
-        raise UsageError(f"no run '{run}' was launched here (looked in {root})", hint=hint)
+        raise unknown_run(root, run)
     return state
+
+
+def unknown_run(root: Path, run: str) -> UsageError:
+    """The refusal of a run that was not launched here, with those that were."""
+    known = ", ".join(other.run for other in known_runs(root)[:5])
+    hint = f"the newest runs here: {known}" if known else ""
+    return UsageError(f"no run '{run}' was launched here (looked in {root})", hint=hint)
 
 
 @contextlib.asynccontextmanager

@@ -20,6 +20,7 @@ from click.testing import CliRunner
 
 import launcher
 from launcher.cli import main, process
+from launcher.cli.help import SECTIONS
 from launcher.cli.process import LAUNCHER_PACKAGES, log_to_stderr, secret_text
 from launcher.options import flag_of
 from launcher.plan.plan import WorkerRun
@@ -42,6 +43,7 @@ from rendezvous.wire.run import RunReport
 from tests.launcher.command import launched, rdzv
 from tests.support.registry import running
 from tests.test_packages import modules, tree
+from worker.contracts import OWN
 from worker.settings import Settings, WorkerSettings
 
 pytestmark = pytest.mark.usefixtures("bare")
@@ -152,6 +154,18 @@ def test_a_newcomer_is_shown_sixteen_options_of_launch() -> None:
     assert len(set(shown) - {"--help-all"}) == 16
     listed = re.findall(r"^  ([a-z][a-z-]*)  ", rdzv("--help").stdout, re.MULTILINE)
     assert (listed[0], sorted(listed)) == ("launch", sorted(main.commands))
+
+
+def test_every_command_has_a_section_of_the_help_and_no_list_names_what_only_rdzv_uses() -> None:
+    shown = rdzv("--help").stdout
+    assert {name for names in SECTIONS.values() for name in names} == {*main.commands}
+    assert "\nCommands:" not in shown
+    unknown = rdzv("launch", "--framework", "nosuch", "--", "x").stderr
+    for text in (unknown, rdzv("launch", "--help-all").stdout, rdzv("worker", "--help").stdout):
+        assert "command" in text
+        assert not [name for name in OWN if re.search(rf"'{name}'|[ ,]{name},", text)]
+    line = ["launch", "--dry-run", "--nnodes", "1", "--framework", "bench", "--", "--size", "1"]
+    assert rdzv(*line).exit_code == 0  # what starts its nodes names it
 
 
 def test_without_a_command_the_help_is_shown_and_the_version_is_told() -> None:
@@ -424,14 +438,22 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "state"
 
 
-@pytest.mark.parametrize("command", ["status", "cancel", "restart", "logs", "replay"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("status x", "cancel x", "restart x", "logs x", "replay x", "look x", "metrics x"),
+        *("ui x", "ui x --save x.html", "prune x", "drain x 1", "token view x"),
+        *("status x --checks", "status x --env 0", "status x --epochs", "status x --machines"),
+        *("status x --matrix", "logs x --follow"),
+    ],
+)
 def test_a_run_that_was_not_launched_here_is_named_with_those_that_were(
-    command: str, root: Path
+    line: str, root: Path
 ) -> None:
     nowhere = f"rdzv: no run 'x' was launched here (looked in {root})\n"
-    assert rdzv(command, "x").stderr == nowhere
+    assert rdzv(*line.split()).stderr == nowhere
     launched(root)
-    result = rdzv(command, "x")
+    result = rdzv(*line.split())
     assert (result.stderr, result.exit_code) == (
         f"{nowhere}      the newest runs here: llama\n",
         ExitCode.USAGE,
