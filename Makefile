@@ -51,12 +51,16 @@ $(INSTALLED): $(DEMO_INSTALLED)
 	touch $@
 
 ## Train a small model on 4 nodes of this machine: about 20 s, the first time 40 s (torch is compiled).
-## With UI=1 also print a link that shows it in a browser.
+## With UI=1 also print a link that shows it in a browser, until you press Enter.
 demo: $(DEMO_INSTALLED)
 	@echo "Training a small model on 4 nodes of this machine (about 20 s, the first time 40 s)"
+ifdef UI
+	@PATH="$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python examples/demo_ui.py
+else
 	@state=$$(mktemp -d) && PATH="$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/rdzv launch --state-dir $$state \
-	  --rdzv-id demo --nnodes 4 --nproc-per-node 2,1,1,1 $(if $(UI),--ui) -- examples/digits.py; \
-	  code=$$?; if [ $$code -eq 0 ] && [ -z "$(UI)" ]; then rm -r $$state; fi; exit $$code
+	  --rdzv-id demo --nnodes 4 --nproc-per-node 2,1,1,1 -- examples/digits.py; \
+	  code=$$?; if [ $$code -eq 0 ]; then rm -r $$state; fi; exit $$code
+endif
 	@echo "Two things to try next:"
 	@echo "  $(VENV)/bin/rdzv launch --nnodes 2 -- YOUR_SCRIPT.py    your own script, on two nodes"
 	@echo "  $(VENV)/bin/rdzv doctor                                 what a run would find here"

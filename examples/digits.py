@@ -1,6 +1,7 @@
 """Train a network on scikit-learn's digits: `torchrun --nproc-per-node 2 examples/digits.py`.
 
-Nothing here knows about nodes or addresses: torchrun sets all that a process needs.
+Nothing here knows about nodes or addresses: torchrun sets all that a process needs. Where rdzv is
+installed, the loss and the accuracy are sent to it (`rdzv metrics RUN`).
 """
 
 import argparse
@@ -12,6 +13,11 @@ import torch.distributed as dist
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel as DDP
+
+try:  # where rdzv is installed beside torch; elsewhere rdzv_metrics.py, a file to copy, does it
+    from rdzv import metrics
+except ImportError:
+    metrics = None
 
 BATCH = 128  # of all ranks together
 
@@ -74,6 +80,8 @@ def train(target: float, max_epochs: int, seed: int) -> bool:
         with torch.no_grad():
             correct = (model(share(held_out_x)).argmax(1) == share(held_out_y)).sum()
         accuracy = mean(float(correct), len(held_out_x))
+        if metrics is not None and dist.get_rank() == 0:
+            metrics.send(epoch, loss=loss, accuracy=accuracy)
         say(f"epoch {epoch}  loss {loss:.3f}  accuracy {accuracy:.3f}", flush=True)
     check_replicas(model)
     size = f"{dist.get_world_size()} processes ({os.environ['GROUP_WORLD_SIZE']} nodes)"

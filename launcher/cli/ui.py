@@ -82,12 +82,6 @@ def ui(
     hide_memory()
     view, root = _view(run, url), root_folder(state_dir, run)
     run = run if view is None else view.run
-    if run is not None and view is None and parent is None:  # a launch writes its record later
-        from launcher.state.find_run import unknown_run
-        from launcher.state.state_dir import StateDir
-
-        if StateDir(root, run).record() is None:
-            raise unknown_run(root, run)
     key = (secret_text("RDZV_UI_KEY") or "").strip()
     with ground(root, view, url, acts=ui_actions and save is None) as here:
         from launcher.ui import process

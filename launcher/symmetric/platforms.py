@@ -20,7 +20,10 @@ from launcher.symmetric.claim import (
 )
 from launcher.symmetric.slurm_nodes import expand
 from rendezvous.wire.errors import UsageError
+from worker.contracts.advice import Advice, Line, WrongCommand
 
+ONE_TASK = "srun --ntasks=$SLURM_NNODES --ntasks-per-node=1 "
+"""Starts what follows once on each node of a job, whatever number of tasks the job has."""
 _ONCE = "rdzv is started once on each node and starts the node's processes itself"
 # Slurm's own steps: the batch script, the interactive shell of salloc, what is outside of all.
 _FIRST_OWN_STEP = 0xFFFF_FF00
@@ -34,7 +37,7 @@ def _slurm(env: Variables) -> None:
     if step >= _FIRST_OWN_STEP:
         env.advise(
             node_rank="this is a Slurm job, but not inside srun, where only one node runs; start "
-            "all of them: srun --ntasks-per-node=1 rdzv launch ..."
+            f"all of them: {ONE_TASK}rdzv launch ..."
         )
         return
     count = env.first("SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES", "SLURM_NNODES")
@@ -65,12 +68,15 @@ def _slurm_nodes(env: Variables, name: str) -> list[str]:
 def _check_slurm_tasks(env: Variables) -> None:
     tasks = env.text("SLURM_STEP_TASKS_PER_NODE")  # 2(x3),1
     counts = re.sub(r"\(x[0-9]+\)", "", tasks).split(",")
-    if env.number("SLURM_LOCALID") or set(counts) - {"", "1"}:
-        raise UsageError(
-            f"srun starts several tasks on a node (SLURM_STEP_TASKS_PER_NODE is {tasks or '?'}): "
-            f"{_ONCE}",
-            hint="srun --ntasks-per-node=1 rdzv launch --nproc-per-node ...",
-        )
+    if not env.number("SLURM_LOCALID") and not set(counts) - {"", "1"}:
+        return
+    raise WrongCommand(
+        f"srun starts several tasks on a node (SLURM_STEP_TASKS_PER_NODE is {tasks or '?'}): "
+        f"{_ONCE}",
+        Advice(Line(before=ONE_TASK)),
+        note="; 'srun --ntasks-per-node=1' alone keeps the tasks of the job. Where the job has "
+        "--gpus-per-task, add --gpus-per-node=N, or the step has one task's GPUs",
+    )
 
 
 def _check_slurm_nodes(env: Variables, nodes: list[str], listed: str, count: str) -> None:

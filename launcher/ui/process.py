@@ -16,6 +16,8 @@ from pathlib import Path
 import click
 import uvloop
 
+from launcher.state.find_run import unknown_run
+from launcher.state.state_dir import StateDir
 from launcher.ui.app import HEADERS, Served, make_app
 from launcher.ui.ground import Ground
 from launcher.ui.page import load, saved_page
@@ -114,15 +116,27 @@ def serve(here: Ground, settings: UiSettings, key: str, say: Callable[[str], Non
     if settings.parent is not None:
         die_with_parent(signal.SIGUSR1, settings.parent)
         os.nice(_NICE)
+    sock = listen(settings)
+    if settings.parent is None:  # a launch writes its record while its page starts
+        _check_known(here, settings.run)
     try:
-        uvloop.run(_serve(here, settings, key, say, listen(settings)))
+        uvloop.run(_serve(here, settings, key, say, sock))
     except KeyboardInterrupt:  # the server has closed, and raised the signal again
         return 128 + signal.SIGINT
     return 0
 
 
+def _check_known(here: Ground, run: str | None) -> None:
+    """Refuse a run that was not launched here, which no page would ever show; raises UsageError."""
+    if run is None or here.elsewhere is not None:
+        return
+    if StateDir(here.root, run).record() is None:
+        raise unknown_run(here.root, run)
+
+
 def save(here: Ground, run: str, path: Path) -> None:
     """Write all of a run into one file that a browser shows. Raises RdzvError."""
+    _check_known(here, run)
     page = asyncio.run(_saved(here, run))
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

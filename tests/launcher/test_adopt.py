@@ -161,7 +161,7 @@ def test_each_value_names_the_variables_that_it_comes_from() -> None:
 
 
 NEEDS = "a symmetric start (RDZV_TOKEN) needs "
-SRUN_1 = "srun --ntasks-per-node=1 rdzv launch"
+SRUN_1 = "srun --ntasks=$SLURM_NNODES --ntasks-per-node=1 rdzv launch"
 NO_LIST = "SLURM_STEP_NODELIST is 'gpu-c[03-': not a list of nodes (it cannot be read after char"
 AZURE_1 = "process_count_per_instance: 1"
 VOLCANO_NEEDS = f"{NEEDS}NUM_NODES (--nnodes) and RDZV_ID (--rdzv-id) and MASTER_ADDR"

@@ -6,6 +6,7 @@ import contextlib
 import json
 import shutil
 import signal
+import shlex
 import subprocess
 import sys
 import zlib
@@ -19,6 +20,7 @@ import pytest
 from launcher.plan.plan import Submission
 from launcher.schedulers.contract import Scheduler
 from launcher.schedulers.shipped import specs_folder
+from launcher.symmetric.platforms import ONE_TASK
 from rendezvous.wire.run import SlotState
 from tests.schedulers.test_contract import (
     described,
@@ -214,6 +216,26 @@ def test_ranks_that_ask_slurm_first_are_one_world(cluster: Slurm, tmp_path: Path
     assert found == dict.fromkeys(("0-0-of-4", "1-1-of-4", "2-0-of-4", "3-1-of-4"), job)
     assert "SLURM_NTASKS" in said
     assert "were removed: of the launcher around rdzv" in said
+
+
+def test_a_job_with_several_tasks_on_a_node_is_a_run_by_the_line_that_is_advised(
+    cluster: Slurm, tmp_path: Path
+) -> None:
+    """srun with --ntasks-per-node=1 alone keeps the tasks of the job."""
+    script = tmp_path / "job.sh"
+    note = shlex.join([sys.executable, "-c", NOTE, str(tmp_path)])
+    launch = f"{RDZV} launch --framework command -- {note}"
+    script.write_text(
+        "#!/bin/bash\n#SBATCH --nodes=2 --ntasks-per-node=2\n"
+        f"export RDZV_TOKEN=$({RDZV} token new)\n"
+        f"srun --ntasks-per-node=1 {launch}\n"
+        f"{ONE_TASK}{launch}\n"
+    )
+    job, said = submitted(cluster, tmp_path, script)
+    assert "rdzv: srun starts several tasks on a node (SLURM_STEP_TASKS_PER_NODE is 2(x2))" in said
+    assert f"use {ONE_TASK}rdzv launch --framework command -- {note}; " in said
+    assert notes(tmp_path) == [["n0", []], ["n1", []]]
+    assert f"rdzv: run 'slurm-{job}-1' ok: all 2 nodes ended with exit code 0" in said
 
 
 def test_a_launcher_in_a_job_submits_the_others(cluster: Slurm, tmp_path: Path) -> None:
