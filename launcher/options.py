@@ -254,10 +254,11 @@ class _Choice(click.Choice[str]):
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter as exc:
-            exc.message = f"{value!r} is not one of {', '.join(map(repr, self.listed))}"
-            raise Unknown(exc, str(value), self.listed) from exc
+            message = f"{value!r} is not one of {', '.join(map(repr, self.listed))}"
+            listed = click.BadParameter(message, ctx, param, exc.param_hint)
+            raise Unknown(listed, str(value), self.listed) from exc
 
-    def to_info_dict(self) -> dict[str, Any]:
+    def to_info_dict(self) -> Any:
         """See the base class."""
         return {**super().to_info_dict(), "choices": self.listed}
 

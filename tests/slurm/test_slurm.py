@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import shutil
 import signal
-import shlex
 import subprocess
 import sys
 import zlib
