@@ -86,6 +86,7 @@ PURE = {
             "own_environment",
             "own_restarts",
             "probe_packets",
+            "python_call",
             "rsh_command_line",
             "settings",
             "table",

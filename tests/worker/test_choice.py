@@ -137,6 +137,13 @@ def test_the_interpreter_that_a_command_names_is_started_by_torchrun_unbuffered(
     assert [need.program for need in made.needs] == [words[0], "torchrun"]
 
 
+@pytest.mark.parametrize(
+    "command", ["accelerate launch --no_python python t.py", "deepspeed --no_python python t.py"]
+)
+def test_a_launcher_that_is_told_to_start_no_python_may_start_one(command: str) -> None:
+    check_command(command.split(), choose_framework(command.split()).framework)
+
+
 LAUNCHER_IN_PYTHON = """
 -m accelerate.commands.launch --cpu t.py | accelerate launch ...
 python3 -u -m deepspeed t.py | deepspeed ...

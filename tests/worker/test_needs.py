@@ -201,6 +201,7 @@ torchrun   | train.py --epochs 3                                             | t
 torchrun   | torchrun --max-restarts 3 --log-dir=x src/train.py              | src/train.py
 torchrun   | python -m torch.distributed.run --tee 3 train.py                | train.py
 torchrun   | train --epochs 3                                                | train
+torchrun   | python3.11 -u -O train.py --epochs 3                            | train.py
 accelerate | train.py                                                        | train.py
 accelerate | accelerate launch --mixed_precision bf16 --multi_gpu x.py       | x.py
 deepspeed  | deepspeed train.py --deepspeed                                  | train.py
@@ -211,6 +212,7 @@ env        | train.py                                                        | t
 lightning  | train.py                                                        | train.py
 """
 NO_SCRIPT = """
+torchrun   | python -m a.b; python -X dev t.py; python -c pass
 torchrun   | -m package.train; --module package.train; --mod package.train; run-$LOCAL_RANK.py
 torchrun   | --no-python ./train; --no_python train; --a-flag-of-tomorrow train.py; -r3 train.py
 accelerate | accelerate launch -m train; --a_flag_of_tomorrow train.py
