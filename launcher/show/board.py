@@ -9,6 +9,7 @@ What draws is imported when something is drawn: the registry need not wait for i
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import time
@@ -45,10 +46,8 @@ _PAUSE_SECONDS = 1.0
 _SAY_AGAIN_SECONDS = 60.0
 _FIRST_EVENT_SECONDS = 5.0
 _MOST_CHARACTERS = 2_000
-_WHILE_RUNNING = (
-    *("exited", "lost", "restarted", "restart_asked", "cancelled", "refused", "progressed"),
-    *("departs", "departure_due"),
-)
+_IN_THE_TABLE = ("created", "slot", "joined", "probed", "acked")
+"""Kinds of events that a row or the head of the table shows; any other kind is a line as well."""
 
 
 class Board(Protocol):
@@ -189,6 +188,7 @@ class LiveBoard:
         self._rhythm = _Rhythm(clock)
         self._live: Live | None = None
         self._formed = False
+        self._table_until = math.inf
 
     def _screen(self) -> Console:
         if self._console is None:
@@ -215,10 +215,16 @@ class LiveBoard:
         if status.phase in (Phase.RUNNING, Phase.FINISHED):
             self._formed = True
             self._live.stop()
+        if status.phase is Phase.RUNNING:
+            self._table_until = status.version
 
     def event(self, line: EventLine, *, said: bool = False) -> None:
-        """The table shows it while the run forms; afterwards only what is not usual."""
-        if self._formed and not (line.usual or said) and line.kind in _WHILE_RUNNING:
+        """Say what happened, but for what every node does alike and what the table has shown.
+
+        Events come by a connection of their own: one that the last table has may come after it.
+        """
+        in_table = line.kind in _IN_THE_TABLE and line.number <= self._table_until
+        if not (line.usual or said or in_table):
             self.say(line.reason)
 
     def say(self, text: str) -> None:

@@ -8,7 +8,7 @@ import re
 import textwrap
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin
 
 import pytest
 from rich.console import Console, RenderableType
@@ -18,6 +18,8 @@ from launcher.show.epochs import after_starts, used_text
 from launcher.show.last_line import last_line
 from launcher.state.last_words import RankWords
 from launcher.state.state_dir import StateDir
+from launcher.ui.told import LaunchFacts, Told
+from rendezvous.run.events import Event
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.run import (
     EpochEnd,
@@ -283,6 +285,7 @@ def test_the_live_board_leaves_the_terminal_to_the_programs_when_they_run() -> N
         rdzv: slot 0: it [exited] with 0
         rdzv: slot 0 will leave in 60 s
         rdzv: all programs are stopped
+        rdzv: the verdict fell
         rdzv: a worker run could not be cancelled: [why]; hint
     """)
 
@@ -313,6 +316,46 @@ def test_a_live_board_shows_no_more_rows_than_the_terminal_has() -> None:
     screen.board.close()
     table = screen.left().splitlines()
     assert (len(table), table[-2:]) == (10, ["and 94 more", "waiting"])
+
+
+def kinds_of_events() -> list[str]:
+    """Every kind that a journal may hold, whoever adds one."""
+    assert get_origin(Event) is Annotated
+    union = get_args(Event)[0]
+    return [kind.model_fields["kind"].default for kind in get_args(union)]
+
+
+IN_THE_TABLE = {"created", "slot", "joined", "probed", "acked"}
+
+
+@pytest.mark.parametrize("kind", kinds_of_events())
+def test_every_kind_of_event_that_is_not_usual_is_shown_on_each_board(kind: str) -> None:
+    """And none that is."""
+    forming, screen, plain, stream = Screen(), Screen(), Plain(), io.StringIO()
+    forming.board.status(run_status(slot(0)))
+    screen.board.status(run_status(node(0, NodeState.RUNNING, rank=0), phase=Phase.RUNNING))
+    json_board = JsonBoard(stream)
+    page = Told(LaunchFacts("llama"), 0, "")
+    for number, usual in ((11, False), (12, True)):
+        line = replace(event(f"seen {number}", kind, usual=usual), number=number)
+        for board in (forming.board, screen.board, plain.board, json_board, page):
+            board.event(line)
+    shown_while_forming = "" if kind in IN_THE_TABLE else "rdzv: seen 11"
+    assert "".join(re.findall(r"rdzv: seen \d+", forming.getvalue())) == shown_while_forming
+    assert re.findall(r"seen \d+", screen.getvalue()) == ["seen 11"]
+    assert re.findall(r"seen \d+", plain.getvalue()) == ["seen 11"]
+    assert re.findall(r"seen \d+", stream.getvalue()) == ["seen 11", "seen 12"]
+    assert [one["reason"] for one in page.state()["events"]] == ["seen 11", "seen 12"]
+
+
+def test_an_event_that_the_last_table_shows_is_no_line_when_it_comes_after_it() -> None:
+    screen = Screen()
+    running = run_status(node(0, NodeState.RUNNING), phase=Phase.RUNNING, version=9)
+    screen.board.status(running)
+    for number in (8, 9, 10):
+        screen.board.event(replace(event(f"go {number}", "acked"), number=number))
+        screen.board.event(replace(event(f"lost {number}", "lost"), number=number))
+    assert re.findall(r"rdzv: (.*)", screen.getvalue()) == ["lost 8", "lost 9", "go 10", "lost 10"]
 
 
 # ---- plain --------------------------------------------------------------------------------------
