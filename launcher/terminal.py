@@ -7,16 +7,13 @@ import textwrap
 from collections.abc import Mapping
 from typing import TextIO
 
+from worker.program.terminal import can_redraw
+
 _USUAL_WIDTH = 80
 """Of a terminal that does not tell."""
 _INDENT = 4
 _LEAST_ROOM = 24
 """Cells; in a narrower column words would stand one below the other."""
-
-
-def can_redraw(environ: Mapping[str, str]) -> bool:
-    """Whether a terminal knows escape sequences: one of Emacs or of a logged console may not."""
-    return environ.get("TERM") not in ("dumb", "unknown")
 
 
 def shows_colours(environ: Mapping[str, str]) -> bool:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 
 from launcher.show.epochs import used_text
 from launcher.show.slot_words import state_words, worker_run_words
-from launcher.terminal import can_redraw
 from rendezvous.wire.run import (
     EventLine,
     NodeState,
@@ -30,6 +29,7 @@ from rendezvous.wire.run import (
     SlotStatus,
 )
 from rendezvous.wire.words import printable
+from worker.program.terminal import can_redraw
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, Group, RenderableType
@@ -228,11 +228,18 @@ class LiveBoard:
             self.say(line.reason)
 
     def say(self, text: str) -> None:
-        """See the protocol. The terminal wraps it: a command in it can be copied as it is."""
+        """See the protocol. The terminal wraps it: a command in it can be copied as it is.
+
+        While programs run, the newest state of a progress bar may stand where it is written.
+        """
         from rich.console import Group
+        from rich.control import Control
+        from rich.segment import ControlType
         from rich.text import Text
 
         self._rhythm.wrote()
+        if self._formed:
+            self._screen().control(Control((ControlType.ERASE_IN_LINE, 0)))
         line = Text(f"rdzv: {_line(text)}", no_wrap=True, overflow="ignore")
         self._screen().print(Group(line), crop=False)  # of a bare text, print forgets both
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import os
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
@@ -13,8 +15,11 @@ from typing import IO, TextIO, cast
 
 from worker.program.log_file import first_part, older_part
 from worker.program.log_index import young_from
+from worker.program.terminal_rows import shown_text
 
 _LOOK_SECONDS = 0.2
+_STATE_SECONDS = 10.0
+"""At most so often a progress bar that is not finished is a line for who follows."""
 _TOO_FAST = "rdzv: output may be missing here: it came faster than it was read"
 
 
@@ -29,11 +34,12 @@ async def file_lines(
     """The newest lines of a log, and then those that come, in whatever file they are written.
 
     Only those to `keep` count, and are given; of older ones than `since`, as `time.time`, only
-    those that may be younger.
+    those that may be younger. Of a progress bar that overwrites itself the last state is given, and
+    to who follows one now and then.
     """
 
     def counts(line: str) -> bool:
-        return keep(line) or (follow and line[-1:] != "\n")
+        return keep(shown_text(line)) or (follow and line[-1:] != "\n")
 
     file = _open_newest(path)
     try:
@@ -42,24 +48,31 @@ async def file_lines(
         if is_whole and len(newest) < lines:
             newest = _with_older(path, file, lines, counts, since)
         begun = newest.pop() if follow and newest and newest[-1][-1:] != "\n" else ""
-        for line in newest:
-            yield line.removesuffix("\n")
-        is_over = False
+        for text in map(shown_text, newest):
+            yield text
+        is_over, state_at = False, -math.inf
         while follow:
             more = file.readline()
             begun += more
             if begun.endswith("\n"):
-                if keep(begun):
-                    yield begun[:-1]
+                if keep(text := shown_text(begun)):
+                    yield text
                 begun = ""
             elif is_over and not more:
                 is_next, file = _next(path, file)
                 is_over = False
                 if not is_next:
-                    if begun and keep(begun):
-                        yield begun
+                    if begun and keep(text := shown_text(begun)):
+                        yield text
                     begun = ""
                     yield _TOO_FAST
+            elif more and "\r" in begun:
+                state, _, rest = begun.rpartition("\r")
+                text, now = shown_text(state), time.monotonic()
+                begun = f"{text}\r{rest}"
+                if text.strip() and now - state_at > _STATE_SECONDS and keep(text):
+                    state_at = now
+                    yield text
             else:  # whatever was written before it was replaced is read once more
                 is_over = _is_replaced(path, file)
                 await asyncio.sleep(0 if is_over else _LOOK_SECONDS)
@@ -68,7 +81,7 @@ async def file_lines(
 
 
 def _open(path: Path) -> TextIO:
-    return path.open(errors="replace")
+    return path.open(errors="replace", newline="\n")
 
 
 def _open_newest(path: Path) -> TextIO:

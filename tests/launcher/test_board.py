@@ -8,7 +8,7 @@ import re
 import textwrap
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin
+from typing import Any, get_args
 
 import pytest
 from rich.console import Console, RenderableType
@@ -32,6 +32,7 @@ from rendezvous.wire.run import (
     SlotStatus,
 )
 from tests.launcher.command import launched
+from tests.support import terminals
 
 GATHERING = "waiting for 2 of 4 nodes, 50 s left: slot 2 queued 4 min (Resources); slot 3 submitted"
 
@@ -320,8 +321,7 @@ def test_a_live_board_shows_no_more_rows_than_the_terminal_has() -> None:
 
 def kinds_of_events() -> list[str]:
     """Every kind that a journal may hold, whoever adds one."""
-    assert get_origin(Event) is Annotated
-    union = get_args(Event)[0]
+    union, *_ = get_args(Event)  # Annotated
     return [kind.model_fields["kind"].default for kind in get_args(union)]
 
 
@@ -356,6 +356,17 @@ def test_an_event_that_the_last_table_shows_is_no_line_when_it_comes_after_it() 
         screen.board.event(replace(event(f"go {number}", "acked"), number=number))
         screen.board.event(replace(event(f"lost {number}", "lost"), number=number))
     assert re.findall(r"rdzv: (.*)", screen.getvalue()) == ["lost 8", "lost 9", "go 10", "lost 10"]
+
+
+def test_what_is_said_while_programs_run_leaves_nothing_of_a_progress_bar() -> None:
+    """Its newest state may stand where the line is written, with the cursor in front of it."""
+    board = Screen()
+    board.board.status(run_status(node(0, NodeState.RUNNING), phase=Phase.RUNNING))
+    before = board.getvalue()
+    board.board.event(event("node 0 was lost", "lost"))
+    said = board.getvalue().removeprefix(before)
+    screen = terminals.Screen(80).write("[0]  45%|##########          | 45/100\r" + said)
+    assert screen.lines() == ["rdzv: node 0 was lost", ""]
 
 
 # ---- plain --------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from launcher.plan.plan import WorkerRun
+from launcher.show import log_lines
 from launcher.show.log_lines import file_lines
 from launcher.show.logs import show_logs
 from launcher.state.last_words import RankWords
@@ -499,6 +500,39 @@ async def test_a_file_that_is_just_begun_anew_is_followed_into_the_new_one(tmp_p
     assert await take(following, 1) == ["2"]
     log.write_text("3\n")
     assert await take(following, 1) == ["3"]
+    await following.aclose()  # type: ignore[attr-defined]
+
+
+async def test_of_a_progress_bar_the_last_state_is_a_line(tmp_path: Path) -> None:
+    """It counts as one, and is wanted for what is shown of it."""
+    log = tmp_path / "node-0.log"
+    states = "".join(f"\r{state:3d}% of it" for state in range(101))
+    log.write_text(f"one\r\n{states}\nlong xxxxxxxx\rdone\n\x1b[31mred\x1b[0m\n")
+    shown = ["one", "100% of it", "done", "\x1b[31mred\x1b[0m"]
+    assert await lines_of(log, 10) == shown
+    assert await lines_of(log, 3) == shown[1:]
+    wanted = file_lines(log, 10, follow=False, keep=lambda line: "0%" in line or "x" in line)
+    assert [line async for line in wanted] == ["100% of it"]
+
+
+async def test_who_follows_a_progress_bar_sees_a_state_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "node-0.log"
+    log.write_text("begin\n")
+    following = file_lines(log, 1, follow=True)
+    assert await take(following, 1) == ["begin"]
+    with log.open("a") as file:
+        file.write("\r  1%\r  2%\r  3%")
+        file.flush()
+        assert await take(following, 1) == ["  2%"]
+        monkeypatch.setattr(log_lines, "_STATE_SECONDS", 0.0)
+        file.write("\r 99%\r")
+        file.flush()
+        assert await take(following, 1) == [" 99%"]
+        file.write("\rdone\r\nnext\n")
+        file.flush()
+        assert await take(following, 2) == ["done", "next"]
     await following.aclose()  # type: ignore[attr-defined]
 
 

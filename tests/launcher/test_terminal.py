@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from launcher.show.pages import page_lines
-from launcher.terminal import can_redraw, fold, fold_lines, shows_colours, width_of
+from launcher.terminal import fold, fold_lines, shows_colours, width_of
+from worker.program.terminal import can_redraw
 
 PAGES = sorted((Path(__file__).parents[2] / "docs").glob("*.md"))
 

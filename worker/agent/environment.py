@@ -65,6 +65,7 @@ from worker.program.process import Program, parent_lives
 from worker.program.progress_file import read_progress
 from worker.program.rank_streams import RankStreams
 from worker.program.rank_words import RankWords
+from worker.program.terminal import size_of
 from worker.rsh.shims import write_shims
 
 if TYPE_CHECKING:
@@ -303,6 +304,7 @@ class AgentEnvironment:
     local_socket: Callable[..., AgentSocket] = LocalSocket
     nccl_log: Callable[..., NetworkLog] = NcclLog
     sink: Callable[..., Sink] = OutputSink
+    terminal: Callable[..., os.terminal_size | None] = size_of
     rank_streams: Callable[[Path, int], RankStreams | None] = RankStreams
     early: Callable[..., EarlyProgram] = EarlyTorchrun
     warm: Callable[..., WarmProgram] = WarmStart

@@ -1,4 +1,4 @@
-"""Where the logs of one start of a node's program are."""
+"""Where the output of one start of a node's program goes."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ class LogPlaces:
         epoch: In the names of what has started again; 0: it has not.
         limit: The bytes that the node's log may have; 0: any number.
         divider: In front of what is appended to what another launch has written.
+        prefix: In front of each line that is shown; empty: nothing is.
     """
 
     folder: Path
@@ -33,6 +34,7 @@ class LogPlaces:
     epoch: int
     limit: int
     divider: str
+    prefix: str
 
     @property
     def file(self) -> Path:
@@ -63,4 +65,5 @@ def log_places(asked: Start, spec: NodeSpec, environ: Mapping[str, str]) -> LogP
         epoch=table.epoch if asked.again else 0,
         limit=read_bytes(spec.settings.log_limit),
         divider=f"--- rdzv: node {rank} of run '{join.run}', launch {join.launch_id}",
+        prefix=f"[{rank}] " if spec.settings.prefix else "",
     )

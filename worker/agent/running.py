@@ -36,6 +36,7 @@ from worker.program.family import Family
 from worker.program.rank_logs import RankLogs
 from worker.program.rank_streams import RankStreams
 from worker.program.rank_words import RankWords
+from worker.program.terminal import size_variables
 
 _LOG_SECONDS = 2.0
 _INFORM_SECONDS = 1.0
@@ -121,6 +122,7 @@ class Running:
         number, contract = self._asked.number, self._asked.contract
         self._sink = await self._open_sink()
         environ = contract.environment(self._environment.environ)
+        environ |= size_variables(environ, self._environment.terminal(1, 2), self._places.prefix)
         self._ranks = await self._open_rank_streams()
         if self._log and self._ranks is not None:
             self._rank_logs = self._places.keep_ranks(self._sink)
@@ -151,7 +153,7 @@ class Running:
             self._environment.sink,
             log_limit=places.limit,
             divider=places.divider,
-            prefix=f"[{places.rank}] " if self._spec.settings.prefix else "",
+            prefix=places.prefix,
         )
 
         def open_in_folder() -> Sink:

@@ -13,12 +13,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
 from rendezvous.wire.words import printable
 from worker.program.log_index import IndexedLog
+from worker.program.prefixed import PrefixedOutput
 from worker.program.rank_words import COLOURS, RankWords
+from worker.program.terminal import can_redraw, size_of
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +35,6 @@ IDLE_SECONDS = 0.2
 DRAIN_SECONDS = 1.0
 STUCK_SECONDS = 5.0
 
-_STATE_SECONDS = 1.0
 _TAIL_LINES = 200
 _TAIL_WIDTH = 400
 
@@ -107,9 +109,9 @@ class Tail:
 class OutputSink:
     """Passes a program's output on to our own, into the log file and into the tail.
 
-    Without a prefix the bytes go through untouched and at once; with one, line by line, each behind
-    it, an unfinished one after `IDLE_SECONDS`, a progress bar once a second. An output of ours that
-    is closed, or a log file that cannot be written, never stops the program.
+    Without a prefix the bytes go through untouched and at once; with one, line by line, see
+    `PrefixedOutput`. An output of ours that is closed, or a log file that cannot be written, never
+    stops the program.
 
     Args:
         log: Every byte of both streams is appended here; created with mode 0600. None: no log.
@@ -137,11 +139,11 @@ class OutputSink:
         self._log_works = True
         if divider and self._log is not None and self._log.has_content:
             self._append(f"\n{divider}\n".encode())
-        self._prefix = prefix.encode()
         self._fds: dict[Stream, int] = {"stdout": stdout, "stderr": stderr}
-        self._unfinished: dict[Stream, bytes] = dict.fromkeys(STREAMS, b"")
-        self._midline: dict[Stream, bool] = dict.fromkeys(STREAMS, False)
-        self._state_at: dict[Stream, float] = dict.fromkeys(STREAMS, 0.0)
+        self._prefixed: dict[Stream, PrefixedOutput] = {}
+        if prefix:
+            width = partial(_width_of, stdout, stderr)
+            self._prefixed = {s: PrefixedOutput(prefix.encode(), width) for s in STREAMS}
 
     @property
     def tail(self) -> list[str]:
@@ -164,64 +166,28 @@ class OutputSink:
         self._words.take(rank, data)
         self._append(data)
         self._tail.write(stream, data)
-        if not self._prefix:
-            self._pass_on(stream, data)
-            return
-        lines, newline, rest = (self._unfinished[stream] + data).rpartition(b"\n")
-        self._pass_lines(stream, lines + newline)
-        self._unfinished[stream] = self._show_state(stream, rest) if b"\r" in rest else rest
-        if len(rest) > _MAX_UNFINISHED:
-            self._flush(stream)
-
-    def _show_state(self, stream: Stream, rest: bytes) -> bytes:
-        """Of a progress bar that overwrites itself, pass on a state a second; returns the newest.
-
-        Several nodes share the terminal: what one overwrote would be another's line.
-        """
-        older, _, newest = rest.rpartition(b"\r")
-        state = older.rpartition(b"\r")[2]
-        now = time.monotonic()
-        if state and now - self._state_at[stream] > _STATE_SECONDS:
-            self._state_at[stream] = now
-            self._pass_lines(stream, state + b"\n")
-            return newest
-        return state + b"\r" + newest
+        prefixed = self._prefixed.get(stream)
+        self._pass_on(stream, prefixed.write(data, time.monotonic()) if prefixed else data)
 
     def idle(self) -> None:
         """See the protocol."""
-        for stream in STREAMS:
-            self._flush(stream)
+        for stream, prefixed in self._prefixed.items():
+            self._pass_on(stream, prefixed.idle(time.monotonic()))
 
     def close(self) -> None:
-        """Pass on what is unfinished, and close the log file.
-
-        Behind a prefix, a line that the program has not ended is ended: the next one there is
-        another's.
-        """
-        for stream in STREAMS:
-            if self._unfinished[stream] or self._midline[stream]:
-                self._unfinished[stream] += b"\n"
-            self._flush(stream)
+        """Pass on what is unfinished, and close the log file."""
+        for stream, prefixed in self._prefixed.items():
+            self._pass_on(stream, prefixed.close())
         if self._log is not None:
             self._log.close()
             self._log = None
 
-    def _flush(self, stream: Stream) -> None:
-        rest, self._unfinished[stream] = self._unfinished[stream], b""
-        self._pass_lines(stream, rest)
-
-    def _pass_lines(self, stream: Stream, data: bytes) -> None:
-        if not data:
-            return
-        start = b"" if self._midline[stream] else self._prefix
-        end = data[len(data.removesuffix(b"\n")) :]
-        self._midline[stream] = not end
-        body = data.removesuffix(b"\n").replace(b"\n", b"\n" + self._prefix)
-        for piece in _whole_lines(start + body + end):
-            self._pass_on(stream, piece)
-
     def _pass_on(self, stream: Stream, data: bytes) -> None:
         """Write it all to our own output; one that cannot be written any more is forgotten."""
+        for piece in _whole_lines(data) if self._prefixed else (data,):
+            self._write(stream, piece)
+
+    def _write(self, stream: Stream, data: bytes) -> None:
         fd = self._fds[stream]
         while data and fd >= 0:
             try:
@@ -242,6 +208,13 @@ class OutputSink:
                     "the log file %s has gaps from here on: %s", self._log.path, error.strerror
                 )
             self._log_works = False
+
+
+def _width_of(stdout: int, stderr: int) -> int | None:
+    """Cells of a line of the terminal that shows both; None where not all that it shows is ours to
+    redraw: what another program writes there does not erase a bar."""
+    size = size_of(stdout) if size_of(stderr) and can_redraw(os.environ) else None
+    return None if size is None else size.columns
 
 
 def _open_log(log: Path, limit: int) -> IndexedLog | None:

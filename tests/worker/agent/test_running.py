@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -118,6 +119,7 @@ class Bench:
         progress_file: Where the program keeps the step of its last checkpoint.
         step: The highest step that its metrics have told.
         until: Until when it may run, as was known at the start.
+        prefix: Whether each of its lines has one.
     """
 
     def __init__(
@@ -129,6 +131,7 @@ class Bench:
         progress_file: Path | None = None,
         step: Callable[[], int | None] = lambda: None,
         until: float | None = None,
+        prefix: bool | None = None,
         **changes: Any,
     ) -> None:
         self.fed: list[inputs.Input] = []
@@ -136,13 +139,17 @@ class Bench:
         self.program = Program()
         self._step = step
 
-        async def start(*args: Any, **options: Any) -> Program:
+        self.environ: dict[str, str] = {}
+
+        async def start(argv: Any, environ: dict[str, str], **options: Any) -> Program:
             self.program.told += [("until", options["until"])] * (until is not None)
+            self.environ = environ
             await asyncio.sleep(0.5)
             return self.program
 
         values: dict[str, Any] = {
             "environ": {"PATH": "/bin"},
+            "terminal": lambda *fds: None,
             "in_thread": at_once,
             "make_private": lambda folder: None,
             "sink": lambda *args, **options: Sink(),
@@ -157,9 +164,8 @@ class Bench:
             return self.program if begun else None
 
         early: Any = SimpleNamespace(start=start_early)
-        settings = WorkerSettings(
-            framework="command", log_dir=Path("/logs"), progress_file=progress_file
-        )
+        folder, files = Path("/logs"), {"progress_file": progress_file}
+        settings = WorkerSettings(framework="command", log_dir=folder, prefix=prefix, **files)
         spec = NodeSpec(settings, join(), ["train"], False)
         asked = Start(7, sealed or table(), contract, again=sealed is not None)
         feed, say = self.fed.append, self.said.append
@@ -192,6 +198,22 @@ def test_it_runs_is_seen_at_once_is_stopped_once_and_is_gone_with_its_last_words
 
     assert bench.lives(steps) == GONE
     assert (bench.fed, bench.program.told, bench.notes) == (SEEN, ["stop"], [])
+
+
+@pytest.mark.parametrize(
+    ("prefix", "own", "columns"),
+    [(None, {}, "60"), (True, {}, "56"), (True, {"COLUMNS": "100"}, "100")],
+)
+def test_a_program_is_told_the_width_of_the_terminal_less_the_prefix(
+    prefix: bool | None, own: dict[str, str], columns: str
+) -> None:
+    size = os.terminal_size((60, 20))
+    bench = Bench(prefix=prefix, environ=own, terminal=lambda *fds: size if fds == (1, 2) else None)
+    bench.lives()
+    assert bench.environ["COLUMNS"] == columns
+    elsewhere = Bench(prefix=prefix)
+    elsewhere.lives()
+    assert "COLUMNS" not in elsewhere.environ
 
 
 @pytest.mark.parametrize(
