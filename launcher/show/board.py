@@ -278,8 +278,11 @@ def _drawn(status: RunStatus, most_rows: int, width: int, reason: str) -> Group:
     from rich.table import Table
     from rich.text import Text
 
-    shown = sorted(status.slots, key=_urgency)[:most_rows]
-    rows = [_row(slot) for slot in sorted(shown, key=lambda slot: slot.slot)]
+    result = status.result
+    marks = {one.slot: result.mark_of(one.slot) if result else "" for one in status.slots}
+    by_urgency = sorted(status.slots, key=lambda slot: (not marks[slot.slot], *_urgency(slot)))
+    shown = sorted(by_urgency[:most_rows], key=lambda slot: (not marks[slot.slot], slot.slot))
+    rows = [_row(slot, marks[slot.slot]) for slot in shown]
     columns = _columns(rows, width)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in columns:
@@ -314,13 +317,14 @@ def _columns(rows: Sequence[Mapping[str, Text]], width: int) -> list[str]:
 
 def _urgency(slot: SlotStatus) -> tuple[int, int]:
     """Where not all slots fit, those that the others wait for are shown first."""
-    if slot.node_state is None or slot.node_state is NodeState.LOST or slot.exit_code:
+    failed = slot.exit_code and not slot.stopped
+    if slot.node_state is None or slot.node_state is NodeState.LOST or failed:
         return 0, slot.slot
     return 1 + list(NodeState).index(slot.node_state), slot.slot
 
 
-def _row(slot: SlotStatus) -> dict[str, Text]:
-    """What is shown of a slot, by column."""
+def _row(slot: SlotStatus, mark: str) -> dict[str, Text]:
+    """What is shown of a slot, by column; `mark` sets it apart."""
     from rich.text import Text
 
     cells = {
@@ -330,11 +334,15 @@ def _row(slot: SlotStatus) -> dict[str, Text]:
         "node": slot.hostname,
         "address": slot.address,
         "procs": str(slot.nproc_per_node or ""),
-        "state": state_words(slot),
+        "state": state_words(slot, mark),
     }
     texts = {name: Text(_line(cell)) for name, cell in cells.items()}
-    if slot.node_state is None and not slot.problem:
+    if mark:
+        texts["state"].stylize("bold red")
+    elif slot.stopped or (slot.node_state is None and not slot.problem):
         texts["state"].stylize("dim")
+    elif slot.node_state is NodeState.LOST or slot.exit_code:
+        texts["state"].stylize("red")
     return texts
 
 

@@ -20,11 +20,19 @@ def worker_run_words(slot: SlotStatus, *, times: bool = True) -> str:
     return f"{slot.state}{' ' * bool(time)}{time}{again}{detail}"
 
 
-def state_words(slot: SlotStatus) -> str:
-    """Its node: `running`, `ended, exit code 1: out of memory`."""
+def state_words(slot: SlotStatus, mark: str = "") -> str:
+    """Its node: `running`, `ended, exit code 1: out of memory`.
+
+    Args:
+        slot: The slot.
+        mark: What sets it apart, as `Result.mark_of` has it.
+    """
+    before = f"{mark}: " if mark else ""
     if slot.node_state is None:
-        return slot.problem or "not joined yet"
+        return f"{before}{slot.problem or 'not joined yet'}"
     text = "ended" if slot.node_state is NodeState.EXITED else str(slot.node_state)
+    if slot.stopped:
+        text += ", stopped by rdzv"
     if slot.exit_code is not None:
         text += f", exit code {slot.exit_code}"
-    return f"{text}: {slot.problem}" if slot.problem else text
+    return f"{before}{text}: {slot.problem}" if slot.problem else f"{before}{text}"

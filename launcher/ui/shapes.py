@@ -140,6 +140,7 @@ class Slot(TypedDict):
         state: One word, the same for all that are alike.
         words: How it stands, in a few words: what its scheduler says, its node's state, its exit.
         problem: What is wrong with it.
+        mark: `first cause`, or `failed first` where the cause is not certain; empty: neither.
         worse: How much it is what everybody looks for; the table begins with the largest.
         silent: For how many seconds nothing was heard of its node, where that is long.
         spans: Of its newest generation, oldest first.
@@ -156,6 +157,7 @@ class Slot(TypedDict):
     words: str
     problem: str
     progress: str
+    mark: str
     worse: int
     exit_code: int | None
     silent: float | None

@@ -18,6 +18,7 @@ _WORSE = {
     NodeState.RUNNING: 20,
     NodeState.EXITED: 10,
 }
+_FIRST = 110
 _FAILED, _ODD, _SILENT, _AWAITED = 100, 80, 70, 60
 
 
@@ -38,11 +39,17 @@ def slot_row(slot: SlotStatus, spans: list[Span]) -> Slot:
         "words": printable(_words(slot), _MOST_CHARACTERS),
         "problem": printable(slot.problem, _MOST_CHARACTERS),
         "progress": printable(slot.progress, _MOST_CHARACTERS),
+        "mark": "",
         "worse": _worse(slot, tone, is_silent=is_silent),
         "exit_code": slot.exit_code,
         "silent": silent,
         "spans": spans,
     }
+
+
+def marked(row: Slot, mark: str) -> Slot:
+    """The row of the slot with the first cause, above all others; `mark` as of `Result.mark_of`."""
+    return {**row, "mark": mark, "tone": "bad", "worse": _FIRST}
 
 
 def is_same(slot: SlotStatus, before: SlotStatus | None) -> bool:
@@ -87,6 +94,8 @@ def _words(slot: SlotStatus) -> str:
 
 
 def _tone(slot: SlotStatus, *, is_silent: bool) -> Tone:
+    if slot.stopped:  # its worker run may end with an exit code, and counts as failed then
+        return "off"
     if slot.exit_code or slot.node_state is NodeState.LOST or slot.state is SlotState.FAILED:
         return "bad"
     match slot.node_state:

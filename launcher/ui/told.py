@@ -15,7 +15,7 @@ from launcher.show.epochs import epoch_words
 from launcher.show.run_list import in_one_line
 from launcher.ui.phases import Phases
 from launcher.ui.shapes import Change, Epoch, Event, Head, Rank, Slot, State, Tone
-from launcher.ui.slots import is_same, slot_row
+from launcher.ui.slots import is_same, marked, slot_row
 from rendezvous.frozen import frozen
 from rendezvous.wire.metrics import MetricLine, decoded
 from rendezvous.wire.run import EventLine, Phase, Result, RunStatus, SlotStatus
@@ -76,6 +76,7 @@ class Told:
         self._head: Head = _first_head(facts, waits_for)
         self._head_n = first
         self._said = ""
+        self._result: Result | None = None
         self._slots: dict[int, tuple[int, Slot]] = {}
         self._status: dict[int, SlotStatus] = {}
         self._events: deque[tuple[int, Event]] = deque(maxlen=MOST_EVENTS)
@@ -104,6 +105,7 @@ class Told:
         news = [slot for slot in status.slots if not is_same(slot, self._status.get(slot.slot))]
         self._status.update((slot.slot, slot) for slot in status.slots)
         self._take_slots(slot.slot for slot in news)
+        self._take_result(status.result)
 
     def event(self, line: EventLine) -> None:
         """Something has happened; what is known already changes nothing."""
@@ -157,6 +159,7 @@ class Told:
         head["over"], head["stall"], head["trouble"] = True, "", ""
         head["remaining"] = head["silent_seconds"] = None
         self._take_head(head)
+        self._take_result(end.result)
 
     def say(self, words: str) -> None:
         """What to do next, behind whatever else is said from now on."""
@@ -176,10 +179,18 @@ class Told:
             self._head_n = self._next()
         self._head = head
 
+    def _take_result(self, result: Result | None) -> None:
+        """The slot with the first cause is marked, and the one before it no more."""
+        marked = [one.slot for one in (self._result, result) if one is not None]
+        self._result = result
+        self._take_slots(slot for slot in marked if slot in self._status)
+
     def _take_slots(self, slots: Iterable[int]) -> None:
         n = self.n + 1
         for slot in slots:
             row = slot_row(self._status[slot], self._phases.spans(slot))
+            if self._result is not None and (mark := self._result.mark_of(slot)):
+                row = marked(row, mark)
             known = self._slots.get(slot)
             if known is None or known[1] != row:
                 self._slots[slot] = (n, row)

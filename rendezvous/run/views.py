@@ -398,6 +398,7 @@ def _slot_status(
         address=sealed.get(slot.index, node.join.candidates[0].address) if node else "",
         nproc_per_node=node.join.nproc_per_node if node else 0,
         exit_code=node.exit.exit_code if node and node.exit else None,
+        stopped=bool(node and node.exit and node.exit.stopped and node.failed_at is None),
         problem=slot.problem,
         progress=node.progress if node else "",
         silent_seconds=silent,

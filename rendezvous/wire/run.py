@@ -147,6 +147,12 @@ class Result(Wire):
         None, description="How many nodes were lost and replaced; not set where none was."
     )
 
+    def mark_of(self, slot: int) -> str:
+        """Return what sets this slot apart where the run failed; empty: nothing does."""
+        if self.status != "failed" or slot != self.slot:
+            return ""
+        return "first cause" if self.certain else "failed first"
+
 
 class SlotNews(Wire):
     """`POST /v1/runs/{run}/slots/{slot}`: what the launcher knows of a slot's worker run."""
@@ -290,6 +296,9 @@ class SlotStatus(Wire):
     address: str = ""
     nproc_per_node: int = 0
     exit_code: int | None = None
+    stopped: bool = Field(
+        False, description="Its program ended because rdzv stopped it, and is no failure."
+    )
     problem: str = ""
     progress: str = ""
     silent_seconds: float | None = None

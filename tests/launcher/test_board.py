@@ -160,6 +160,29 @@ def test_the_table_shows_each_slot_and_what_is_waited_for(status: RunStatus, tab
     assert shown(status) == expected(table)
 
 
+@pytest.mark.parametrize(("certain", "mark"), [(True, "first cause"), (False, "failed first")])
+def test_the_table_of_a_failed_run_begins_with_the_first_cause(certain: bool, mark: str) -> None:
+    """Also where not all fit; who was stopped by rdzv is not told as if it had failed."""
+    stopped = {"exit_code": 143, "stopped": True}
+    slots = [node(n, NodeState.EXITED, rank=n, **stopped) for n in range(40)]
+    slots[7] = node(7, NodeState.LEFT, rank=7, exit_code=1, problem="out of memory")
+    slots[9] = node(9, NodeState.EXITED, rank=9, exit_code=1)
+    result = Result(status="failed", exit_code=1, message="node 7 failed", slot=7, certain=certain)
+    status = run_status(*slots, phase=Phase.FINISHED, result=result)
+    table = printed(draw(status, most_rows=3), 120).splitlines()
+    assert [line.split("  ")[0] for line in table[2:5]] == ["7", "0", "9"]
+    assert table[2].endswith(f"  {mark}: left, exit code 1: out of memory")
+    assert table[3].endswith("  ended, stopped by rdzv, exit code 143")
+    assert table[4].endswith("  ended, exit code 1")
+    console = Console(width=120, file=io.StringIO(), force_terminal=True, _environ={})
+    with console.capture() as capture:
+        console.print(draw(status, most_rows=3))
+    [first, grey, red] = capture.get().splitlines()[2:5]
+    assert "\x1b[1;31mfirst cause" in first or "\x1b[1;31mfailed first" in first
+    assert "\x1b[2mended" in grey
+    assert "\x1b[31mended" in red
+
+
 def test_why_a_submission_failed_is_once_in_its_row() -> None:
     failed = slot(
         1, state=SlotState.FAILED, detail="no such queue", problem="failed: no such queue"

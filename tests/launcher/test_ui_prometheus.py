@@ -72,6 +72,7 @@ def slot_of(slot: int, *starts: tuple[str, float], **changes: Any) -> Slot:
         "words": "",
         "problem": "",
         "progress": "",
+        "mark": "",
         "worse": 0,
         "exit_code": None,
         "silent": None,

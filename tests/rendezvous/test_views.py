@@ -265,6 +265,23 @@ def test_the_status_of_a_node_shows_its_rank_progress_exit_and_problem() -> None
     assert (first.silent_seconds, third.silent_seconds) == (0.0, None)
 
 
+def test_the_status_of_a_node_tells_whether_it_was_stopped_or_failed_itself() -> None:
+    drive = in_phase(Phase.RUNNING, 4)
+    drive.exit(1, 1)
+    drive.exit(0, 143, stopped=True)
+    drive.exit(2, 1)  # of itself, after the first
+    drive.exit(3, 0, stopped=True)
+    slots = run_status(drive.run, drive.now, drive.leases).slots
+    assert [slot.stopped for slot in slots] == [True, False, False, True]
+
+
+def test_a_program_that_a_stranger_stopped_has_failed() -> None:
+    drive = in_phase(Phase.RUNNING, 2)
+    drive.exit(0, 143, stopped=True)
+    slots = run_status(drive.run, drive.now, drive.leases).slots
+    assert [(slot.exit_code, slot.stopped) for slot in slots] == [(143, False), (None, False)]
+
+
 def test_an_event_is_told_with_what_it_did_to_the_run() -> None:
     run = in_phase(Phase.RUNNING, 2).run
     event = events.Left(slot=1, incarnation=1)

@@ -109,6 +109,7 @@ def slot(number: int, nodes: int, how: How, **changes: Any) -> Slot:
         words="waits at Slurm" if late else "",
         problem="killed for memory" if bad else "",
         progress="step 1,200, loss 0.53" if how == "running" else "",
+        mark="",
         worse=2 if bad else 1 if late else 0,
         exit_code=137 if bad else None,
         silent=None,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from launcher.ui.shapes import Slot
-from launcher.ui.slots import LONG_SILENCE_SECONDS, slot_row
+from launcher.ui.slots import LONG_SILENCE_SECONDS, marked, slot_row
 from rendezvous.wire.run import NodeState, SlotState, SlotStatus
 
 
@@ -26,6 +26,7 @@ def row(**known: Any) -> Slot:
 
 
 FAILED = {"node_state": NodeState.EXITED, "exit_code": 1, "problem": "out of memory"}
+STOPPED = {"node_state": NodeState.EXITED, "exit_code": 143, "stopped": True}
 STANDBY = {"node_state": NodeState.STANDBY, "rank": None}
 ABSENT = {"node_state": None, "rank": None, "hostname": ""}
 
@@ -45,6 +46,9 @@ ABSENT = {"node_state": None, "rank": None, "hostname": ""}
         ({"node_state": NodeState.EXITED, "exit_code": 0}, "ended", "off", "ended, exit code 0"),
         ({"node_state": NodeState.LEFT, "exit_code": 0}, "ended", "off", "ended, exit code 0"),
         ({"node_state": NodeState.LEFT}, "left", "off", "left"),
+        (STOPPED, "ended", "off", "ended, stopped by rdzv, exit code 143"),
+        (STOPPED | {"state": SlotState.FAILED}, "ended", "off", "ended, stopped by rdzv"),
+        (STOPPED | {"node_state": NodeState.LEFT}, "ended", "off", "ended, stopped by rdzv"),
         ({"node_state": NodeState.RELEASED}, "released", "off", "released"),
         ({"node_state": NodeState.LOST}, "lost", "bad", "lost"),
         (STANDBY, "standby", "off", "standby"),
@@ -80,6 +84,18 @@ def test_who_is_looked_for_comes_first() -> None:
     ]
     worse = [row(**known)["worse"] for known in in_order]
     assert worse == sorted(set(worse), reverse=True)
+
+
+@pytest.mark.parametrize("known", [FAILED, {"node_state": NodeState.LOST}, ABSENT, STOPPED])
+def test_the_first_cause_is_red_and_marked_and_comes_before_who_failed_after_it(
+    known: dict[str, Any],
+) -> None:
+    whole = row(**known)
+    found = marked(whole, "first cause")
+    assert (found["tone"], found["mark"]) == ("bad", "first cause")
+    assert found["worse"] > whole["worse"]
+    assert found["worse"] > row(**FAILED)["worse"] > row(**STOPPED)["worse"]
+    assert row(**FAILED)["mark"] == ""
 
 
 def test_silence_is_told_in_whole_seconds_once_it_is_long() -> None:

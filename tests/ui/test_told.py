@@ -199,6 +199,37 @@ def test_how_it_ended_replaces_what_was_wrong() -> None:
     assert head["elapsed"] == 1.0
 
 
+STOPPED = {"node_state": NodeState.LEFT, "exit_code": 143, "stopped": True}
+BROKEN = {"node_state": NodeState.LEFT, "exit_code": 1}
+
+
+def rows_of(told: Told) -> list[tuple[int, str, str]]:
+    """Each slot's tone and mark, in the order of the page's table."""
+    rows = sorted(told.state()["slots"], key=lambda row: (-row["worse"], row["slot"]))
+    return [(row["slot"], row["tone"], row["mark"]) for row in rows]
+
+
+@pytest.mark.parametrize("comes_at_the_end", [False, True])
+@pytest.mark.parametrize(("certain", "mark"), [(True, "first cause"), (False, "failed first")])
+def test_of_a_failed_run_the_first_cause_comes_first_and_who_was_stopped_is_grey(
+    comes_at_the_end: bool, certain: bool, mark: str
+) -> None:
+    result = Result(status="failed", exit_code=1, message="no", slot=2, certain=certain)
+    slots = [slot(0, **STOPPED), slot(1, **BROKEN), slot(2, **BROKEN), slot(3, **STOPPED)]
+    told = Told(LaunchFacts("llama"), 0, "")
+    told.status(status(*slots))
+    assert rows_of(told) == [(1, "bad", ""), (2, "bad", ""), (0, "off", ""), (3, "off", "")]
+    n = told.n
+    if comes_at_the_end:  # as where only result.json has it
+        told.ended(End("failed", "no", "", result))
+    else:
+        told.status(status(*slots, phase=Phase.FINISHED, result=result))
+    assert rows_of(told) == [(2, "bad", mark), (1, "bad", ""), (0, "off", ""), (3, "off", "")]
+    change = told.changes(n)
+    assert change is not None
+    assert [row["slot"] for row in change["slots"]] == [2]
+
+
 def test_a_slot_comes_with_its_phases_and_again_when_one_of_both_changes() -> None:
     told = made()
     told.event(event(1, slot=0))

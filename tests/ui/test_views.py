@@ -38,6 +38,36 @@ def test_the_first_screen_says_how_the_run_stands(opened: Open, nodes: int, how:
     assert seen.overflow() == 0
 
 
+def test_of_a_failed_run_the_culprit_is_first_red_and_marked_and_the_stopped_are_grey(
+    opened: Open,
+) -> None:
+    stub = Stub(4, "failed")
+    stopped = {"state": "ended", "tone": "off", "worse": 0, "problem": "", "exit_code": 143}
+    stopped |= {"words": "ended, stopped by rdzv, exit code 143"}
+    first = {"state": "ended", "tone": "bad", "worse": 110, "mark": "first cause", "exit_code": 1}
+    after = {"state": "ended", "tone": "bad", "worse": 100, "exit_code": 1, "problem": "reset"}
+    changes = [stopped, after, first, stopped]
+    stub.answers["state"]["slots"] = [
+        runs.slot(number, 4, "failed", **change) for number, change in enumerate(changes)
+    ]
+    seen = opened(stub)
+    rows = seen.page.locator(".view-now tbody tr")
+    rows.first.wait_for()
+    assert [row.locator("td").first.inner_text() for row in rows.all()] == ["2", "1", "0", "3"]
+    badges = [row.locator(".badge").all_inner_texts() for row in rows.all()]
+    assert badges == [["first cause", "ended"], ["ended"], ["ended"], ["ended"]]
+    colours = [
+        row.locator(".badge").first.evaluate("one => getComputedStyle(one).color")
+        for row in rows.all()
+    ]
+    red, grey = colours[0], colours[2]
+    assert colours == [red, red, grey, grey]
+    assert red != grey
+    assert "stopped by rdzv" in rows.nth(2).inner_text()
+    seen.settled()
+    assert seen.overflow() == 0
+
+
 def test_every_view_has_its_content(opened: Open) -> None:
     stub = Stub(4, "running")
     stub.answers["state"]["epochs"] = runs.state(4, "restarting")["epochs"]

@@ -15,7 +15,7 @@ function partsOf(slot, ctx) {
     slot.slot,
     slot.rank ?? "",
     el("span", { title: clip(slot.address, 200) }, clip(slot.host, 80) || "not known"),
-    badge(slot.state, slot.tone),
+    slot.mark ? [badge(slot.mark, "bad"), " ", badge(slot.state, slot.tone)] : badge(slot.state, slot.tone),
     clip(words),
     clip(slot.progress, 120),
     log,

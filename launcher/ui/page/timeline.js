@@ -29,7 +29,8 @@ export function marks(most, count) {
 /** A slot's phases in words. */
 function course(slot, elapsed) {
   const parts = slot.spans.map((span) => `${span.phase} ${duration((span.end ?? elapsed) - span.start)}`);
-  return `slot ${slot.slot}${slot.host ? ` (${slot.host})` : ""}: ${parts.join(", ") || "nothing yet"}`;
+  const mark = slot.mark ? `, ${slot.mark}` : "";
+  return `slot ${slot.slot}${mark}${slot.host ? ` (${slot.host})` : ""}: ${parts.join(", ") || "nothing yet"}`;
 }
 
 /** The timeline; `redraw()` soon draws it again. */
@@ -58,7 +59,7 @@ export function timeline(ctx) {
     const scale = (width - left) / elapsed;
     const colours = new Map(PHASES.map(([name]) => [name, colour(`phase-${name}`)]));
     brush.font = `11px ${getComputedStyle(document.body).fontFamily}`;
-    const dim = colour("dim");
+    const [dim, bad] = [colour("dim"), colour("bad")];
     brush.fillStyle = dim;
     for (const at of marks(elapsed, width / 110)) {
       const x = left + at * scale;
@@ -67,7 +68,7 @@ export function timeline(ctx) {
     }
     slots.forEach((slot, row) => {
       if (bars && row % named === 0) {
-        brush.fillStyle = dim;
+        brush.fillStyle = slot.tone === "bad" ? bad : dim;
         brush.fillText(slot.slot, 2, row * high + 10);
       }
       for (const span of slot.spans) {
