@@ -297,7 +297,7 @@ class SlotStatus(Wire):
     nproc_per_node: int = 0
     exit_code: int | None = None
     stopped: bool = Field(
-        False, description="Its program ended because rdzv stopped it, and is no failure."
+        False, description="Its program has ended because rdzv stopped it, and has not failed."
     )
     problem: str = ""
     progress: str = ""

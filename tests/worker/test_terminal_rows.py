@@ -51,7 +51,7 @@ def finished(*pieces: bytes) -> list[bytes]:
         (b"\x1b[31mred\x1b[0m\n", [b"\x1b[31mred\x1b[0m"]),
         (b"\x1b[31m10%\x1b[0m\r\x1b[32m20%\x1b[0m\n", [b"\x1b[32m20%\x1b[0m"]),
         (b"20%\r\x1b[0m\n", [b"20%\x1b[0m"]),
-        (b"\x1b[?25l\x1b[2Jshown\x1b]0;title\x07\n", [b"shown"]),
+        (b"\x1b[?25l\x1b[2Jshown\x1b[2J\x1b]0;title\x07\n", [b"shown"]),
         (
             b"\x1b]8;;http://a\x1b\\link\x1b]8;;\x1b\\\n",
             [b"\x1b]8;;http://a\x1b\\link\x1b]8;;\x1b\\"],

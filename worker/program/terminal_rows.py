@@ -133,10 +133,10 @@ class TerminalRows:
             self._to_begin()
         elif final == b"D":
             self._go_left(max(1, count))
-        elif final in b"KJ" and (self._at_begin or count):
+        elif final == b"K" and (self._at_begin or count):
             self._rows[self._at] = b""
-            if final == b"J":
-                del self._rows[self._at + 1 :]
+        elif final == b"J" and self._at_begin:  # else the whole screen: what was said stays
+            self._rows[self._at :] = [b""]
 
     def _to_begin(self) -> None:
         self._rows[self._at] = (self._rows[self._at] or b"") + self._colours
