@@ -216,6 +216,9 @@ class Sink(Output, Protocol):
     def printed(self) -> int:
         """How many bytes it has written."""
 
+    def stop(self) -> None:
+        """It is stopped from now on."""
+
     def close(self) -> None:
         """Nothing more comes."""
 

@@ -29,10 +29,12 @@ from worker.agent.notices import Note, Notice, notice
 from worker.agent.sampling import Going, sample_ranks
 from worker.agent.words_sender import printed_by
 from worker.contracts.files import NOTICE_VARIABLE, notice_text
+from worker.contracts.framework import basename
 from worker.contracts.looking import LOOK_VARIABLE
 from worker.contracts.words import end_by_torchrun, rank_of_failure
 from worker.program.ending import Ending, with_told_end, with_told_rank
 from worker.program.family import Family
+from worker.program.fold import Fold
 from worker.program.rank_logs import RankLogs
 from worker.program.rank_streams import RankStreams
 from worker.program.rank_words import RankWords
@@ -154,6 +156,7 @@ class Running:
             log_limit=places.limit,
             divider=places.divider,
             prefix=places.prefix,
+            fold=fold_of(self._asked, places.rank) if not self._spec.settings.raw_output else None,
         )
 
         def open_in_folder() -> Sink:
@@ -300,6 +303,8 @@ class Running:
     def stop(self, *, ends_itself: bool) -> None:
         """TERM, grace, KILL; without TERM where the program is ending its processes already."""
         self._enough.set()
+        if self._sink is not None:
+            self._sink.stop()
         if self._program is not None and self._stopping is None:
             stop = self._program.stop(ends_itself=ends_itself)
             self._stopping = asyncio.create_task(stop)
@@ -312,6 +317,8 @@ class Running:
 
     def kill(self) -> None:
         """End it at once, also within its grace."""
+        if self._sink is not None:
+            self._sink.stop()
         if self._program is not None:
             self._program.kill_now()
 
@@ -349,6 +356,18 @@ def _as_told(ending: Ending, family: Family, tail: Sequence[str]) -> Ending:
     """An end, with what its launcher has told of the process that failed first."""
     ending = with_told_end(ending, family, end_by_torchrun(tail))
     return with_told_rank(ending, rank_of_failure(tail))
+
+
+def fold_of(asked: Start, rank: int) -> Fold:
+    """What is shown of the launcher that is started on the node of this rank."""
+    rows = asked.table.rows
+    several = [row.rank for row in rows if row.nproc_per_node > 1]
+    own = basename(asked.contract.argv[0]) if asked.contract.argv else ""
+    return Fold(
+        "accelerate" if own.startswith("accelerate") else "torchrun",
+        f"rdzv logs {asked.table.run} --node {rank}",
+        names_threads=rank == min(several, default=rank),
+    )
 
 
 def open_nccl_log(

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
 from rendezvous.wire.words import printable
+from worker.program.fold import Fold
 from worker.program.log_index import IndexedLog
 from worker.program.prefixed import PrefixedOutput
 from worker.program.rank_words import COLOURS, RankWords
@@ -42,9 +43,13 @@ _MAX_UNFINISHED = 65_536
 STREAMS: tuple[Stream, Stream] = ("stdout", "stderr")
 
 
+LAUNCHER = -1
+"""In place of a local rank: the own stream of the launcher that starts the ranks."""
+
+
 class Source(NamedTuple):
     """Where a piece of output comes from: the stream, and the local rank whose own stream it is;
-    None: the program's common pipe."""
+    `LAUNCHER`: the launcher's own; None: the program's common pipe."""
 
     stream: Stream
     rank: int | None = None
@@ -70,7 +75,8 @@ class Output(Protocol):
         Args:
             stream: Where it was written to.
             data: What was written; a piece may end within a line.
-            rank: The local rank whose own stream it is; None: it came by the program's pipe.
+            rank: The local rank whose own stream it is; `LAUNCHER`: the launcher's own stream;
+                None: it came by the program's pipe.
         """
 
     def idle(self) -> None:
@@ -118,6 +124,7 @@ class OutputSink:
         log_limit: Bytes that the log may have, see `worker.program.log_file`; 0 for any number.
         divider: A line in front of what is appended to a log that has something in it.
         prefix: Such as `[0] `; empty: none.
+        fold: What is shown of what the launcher itself prints; None: all of it. The log has all.
         stdout: File descriptor of our own standard output.
         stderr: File descriptor of our own standard error.
     """
@@ -129,6 +136,7 @@ class OutputSink:
         log_limit: int = 0,
         divider: str = "",
         prefix: str = "",
+        fold: Fold | None = None,
         stdout: int = 1,
         stderr: int = 2,
     ) -> None:
@@ -139,6 +147,9 @@ class OutputSink:
         self._log_works = True
         if divider and self._log is not None and self._log.has_content:
             self._append(f"\n{divider}\n".encode())
+        self._fold = fold if self._log is not None else None
+        if self._fold is not None:
+            self._fold.read(self._words)
         self._fds: dict[Stream, int] = {"stdout": stdout, "stderr": stderr}
         self._prefixed: dict[Stream, PrefixedOutput] = {}
         if prefix:
@@ -163,19 +174,34 @@ class OutputSink:
     def write(self, stream: Stream, data: bytes, rank: int | None = None) -> None:
         """See the protocol."""
         self._printed += len(data)
-        self._words.take(rank, data)
+        self._words.take(None if rank == LAUNCHER else rank, data)
         self._append(data)
         self._tail.write(stream, data)
+        if rank == LAUNCHER and self._fold is not None:
+            data = self._fold.take(data)
+        self._show(stream, data)
+
+    def stop(self) -> None:
+        """The program is stopped from now on: what its launcher says of that is folded."""
+        if self._fold is not None:
+            self._fold.stop()
+
+    def _show(self, stream: Stream, data: bytes) -> None:
         prefixed = self._prefixed.get(stream)
-        self._pass_on(stream, prefixed.write(data, time.monotonic()) if prefixed else data)
+        if data:
+            self._pass_on(stream, prefixed.write(data, time.monotonic()) if prefixed else data)
 
     def idle(self) -> None:
         """See the protocol."""
+        if self._fold is not None:
+            self._show("stderr", self._fold.idle())
         for stream, prefixed in self._prefixed.items():
             self._pass_on(stream, prefixed.idle(time.monotonic()))
 
     def close(self) -> None:
         """Pass on what is unfinished, and close the log file."""
+        if self._fold is not None:
+            self._show("stderr", self._fold.close())
         for stream, prefixed in self._prefixed.items():
             self._pass_on(stream, prefixed.close())
         if self._log is not None:

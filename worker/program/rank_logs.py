@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from worker.program.log_index import IndexedLog
-from worker.program.output import Output, Stream
+from worker.program.output import LAUNCHER, Output, Stream
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class RankLogs:
 
     def write(self, stream: Stream, data: bytes, rank: int | None = None) -> None:
         """See the protocol."""
-        if rank is not None:
+        if rank is not None and rank != LAUNCHER:
             self._keep(rank, data)
         self._output.write(stream, data, rank)
 

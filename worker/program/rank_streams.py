@@ -1,4 +1,5 @@
-"""A stream of its own for each rank's stdout and stderr: FIFOs that the hook moves a rank to.
+"""A stream of its own for each rank's stdout and stderr, and for its launcher's errors: FIFOs that
+the hook moves them to.
 
 What the hook looks for in the folder, and when it leaves a rank alone: `worker.look.site`. A rank
 that torchrun starts again opens its FIFO again, so the agent keeps an end to write itself, and sees
@@ -13,8 +14,9 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from worker.look.site.sitecustomize import LAUNCHER as LAUNCHER_NAME
 from worker.look.site.sitecustomize import RANK_VARIABLES, STREAMS_FILE, identity
-from worker.program.output import STREAMS, Output, Pump, Source, Stream
+from worker.program.output import LAUNCHER, STREAMS, Output, Pump, Source, Stream
 from worker.program.rank_lines import RankLines
 
 MOST_RANKS = 64
@@ -38,13 +40,14 @@ class RankStreams:
         try:
             for stream in STREAMS:
                 for rank in range(self.count):
-                    self._open(Source(stream, rank))
+                    self._open(Source(stream, rank), rank)
+            self._open(Source("stderr", LAUNCHER), LAUNCHER_NAME)
         except OSError:
             self.close()
             raise
 
-    def _open(self, source: Source) -> None:
-        path = self._folder / f"{source.rank}.{source.stream}"
+    def _open(self, source: Source, name: object) -> None:
+        path = self._folder / f"{name}.{source.stream}"
         os.mkfifo(path, 0o600)
         flags = os.O_NONBLOCK | os.O_CLOEXEC
         self._readers[os.open(path, os.O_RDONLY | flags)] = source
@@ -87,5 +90,9 @@ def begin_reading(streams: Mapping[int, Stream], output: Output, ranks: RankStre
     if ranks is None:
         return Pump(pipes, output)
     found = [*ranks.take_readers().items(), *pipes.items()]
-    pipes = dict(sorted(found, key=lambda each: STREAMS.index(each[1].stream)))
+    pipes = dict(sorted(found, key=lambda each: _place(each[1])))
     return Pump(pipes, RankLines(output) if ranks.count > 1 else output, ranks.release)
+
+
+def _place(source: Source) -> tuple[int, bool]:
+    return STREAMS.index(source.stream), source.rank == LAUNCHER

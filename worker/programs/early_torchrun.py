@@ -20,6 +20,8 @@ torch could not be imported. Two things are quicker:
 - When torchrun is over, and all that waits for its end has run, the process ends at once. Python
   would take torch apart first, piece by piece, which takes nearly half a second.
 
+Its own errors go where the hook (`worker.look.site`) would send those of a torchrun.
+
 It is run by its path on the user's interpreter, so it imports nothing else, and keeps to what
 Python 3.9 knows.
 """
@@ -38,6 +40,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from importlib.machinery import SourceFileLoader
 from typing import Any, NoReturn
 
 STORE_SECONDS = 60.0
@@ -79,6 +82,15 @@ def follow(order: Mapping[str, Any]) -> None:
     if sys.argv[0] in whole:
         whole[whole.index(sys.argv[0]) :] = argv
     sys.argv[:] = argv
+
+
+def hook() -> dict[str, Any]:
+    """The names of rdzv's hook, of which nothing is done before it is called."""
+    programs = os.path.dirname(os.path.abspath(__file__))
+    path = os.path.join(os.path.dirname(programs), "look", "site", "sitecustomize.py")
+    names: dict[str, Any] = {"__name__": "rdzv_hook", "__file__": path}
+    exec(SourceFileLoader("rdzv_hook", path).get_code("rdzv_hook"), names)  # type: ignore[arg-type]  # noqa: S102
+    return names
 
 
 def await_store(environ: Mapping[str, str]) -> None:
@@ -147,12 +159,17 @@ def has_torch() -> bool:
 def main(script: str) -> None:
     """Run as the module's docstring says; raises SystemExit."""
     look_like(script)
+    names = hook()
+    errors = names["own_stderr"](os.dup(2))  # the import of torch binds its log to `sys.stderr`
     can_run = has_torch()
     if (order := read_order()) is None:
         return
     follow(order)
     if not can_run:
         os.execv(sys.argv[0], sys.argv)  # noqa: S606 (its own words for what is wrong)
+    own = names["launcher_stream"](os.environ.get(names["FOLDER_VARIABLE"], ""))
+    if own >= 0 and errors >= 0:
+        os.dup2(own, errors, inheritable=False)
     await_store(os.environ)
     leave(execute(sys.argv[0]))
 

@@ -6,6 +6,8 @@ no other. Children find this folder by PYTHONPATH once more. With -I, -E or -S n
 
 A rank's stdout (stderr) is moved to a FIFO of its own only where it still is the very pipe that the
 agent has made for the program: what somebody has redirected, or reads himself, stays as it is.
+In a launcher of ranks only Python's `sys.stderr` is moved, and not the file 2 that ranks inherit:
+what comes by the launcher's FIFO is its own, whatever it looks like.
 
 One process of a local rank is the rank: the first that lives. Its loader workers and helpers have
 the same variables, and are left alone. The rank can be asked where it is: its thread, from when it
@@ -19,6 +21,7 @@ The agent says what the hook has to know in the folder that RDZV_LOOK_FOLDER nam
                      rank here: those that the program has not been started with itself
     RANK.stdout      a FIFO for each local rank; the agent reads it
     RANK.stderr
+    launcher.stderr  a FIFO for what the ranks' launcher itself prints
     RANK.here        made by the rank: a link to no file but the words PID STARTED SIGNAL, which is
                      there with all of its text or not at all
     RANK.stacks      what faulthandler writes
@@ -48,6 +51,12 @@ RANK_VARIABLES = (
 """What numbers the ranks of a node, the surest first."""
 
 
+LAUNCHER = "launcher"
+"""In place of a rank's number, in the names of files."""
+_LAUNCHERS = ("torchrun", "accelerate", "accelerate-launch")
+_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
+_TEMPLATE = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
+
 SIGNAL = 7
 """Behind SIGRTMIN: the first two are taken by the C library, SIGUSR1 and SIGUSR2 by frameworks."""
 
@@ -60,9 +69,13 @@ def install() -> None:
     """Do the work of the hook in this process; once more in a rank that was forked from it."""
     try:
         folder = os.environ.get(FOLDER_VARIABLE)
-        if folder and any(name in os.environ for name in RANK_VARIABLES):
+        is_launcher = folder and _is_launcher()
+        if folder and (is_launcher or any(name in os.environ for name in RANK_VARIABLES)):
             pipes, names = read_streams(folder)
             rank = next((os.environ[name] for name in names if name in os.environ), "")
+            if is_launcher and not rank:
+                own_stderr(launcher_stream(folder))
+                return
             _move_streams(folder, pipes, rank)
             if _is_number(rank) and _claim(folder, rank):
                 _let_look(folder, rank)
@@ -76,6 +89,43 @@ def _move_streams(folder: str, pipes: "list[str]", rank: str) -> None:
         if new >= 0:
             os.dup2(new, fd, os.get_inheritable(fd))
             os.close(new)
+
+
+def _is_launcher() -> bool:
+    """Whether this process is one that starts the ranks: by its script, or its module."""
+    name = sys.argv[0]
+    if name != "-m":
+        return os.path.basename(name) in _LAUNCHERS
+    words = getattr(sys, "orig_argv", [name])  # since Python 3.10
+    return words[words.index(name) + 1] in _MODULES
+
+
+def launcher_stream(folder: str) -> int:
+    """The launcher's own stream for its errors; -1: it has none, and writes where its ranks do.
+
+    With this template torchrun may pass on lines of its ranks (`--tee`) as if they were its own.
+    """
+    if _TEMPLATE in os.environ:
+        return -1
+    try:
+        return open_own(folder, read_streams(folder)[0], LAUNCHER, 2)
+    except OSError:
+        return -1
+
+
+def own_stderr(fd: int) -> int:
+    """Let Python's own errors go to `fd`, and not to the file that children inherit.
+
+    Returns where it is open now; -1 where `fd` is.
+    """
+    if fd < 0 or sys.stderr is None:
+        return -1
+    fd = put_high(fd, 2)
+    words = {"encoding": sys.stderr.encoding, "errors": sys.stderr.errors}
+    sys.stderr = open(fd, "w", buffering=1, closefd=False, **words)  # noqa: SIM115
+    # A child that is no new program may be a rank.
+    os.register_at_fork(after_in_child=lambda: os.dup2(2, fd, False))
+    return fd
 
 
 def _is_number(rank: str) -> bool:
@@ -201,13 +251,14 @@ def read_streams(folder: str) -> "tuple[list[str], list[str]]":
 
 
 def open_own(folder: str, pipes: "list[str]", rank: str, fd: int) -> int:
-    """A rank's own stream for what `fd` is now; -1 where that is none of the pipes, or it has none.
+    """The stream of a rank, or of the `LAUNCHER`, for what `fd` is now; -1 where that is no pipe of
+    the program, or it has none.
 
     With 2>&1 both are the same pipe, and stay one stream.
     """
     try:
         pipe = identity(fd)
-        if pipe not in pipes or not _is_number(rank):
+        if pipe not in pipes or not (_is_number(rank) or rank == LAUNCHER):
             return -1
         name = f"{rank}.{('stdout', 'stderr')[pipes.index(pipe)]}"
         # Without a reader this fails at once, and does not wait for one.

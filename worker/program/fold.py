@@ -1,0 +1,95 @@
+"""What a launcher prints, as a node's terminal shows it: the rest folded into a line of rdzv's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from worker.program.launcher_lines import LauncherLines, Why
+from worker.program.rank_words import RankWords
+
+_LONGEST_LINE = 65_536
+
+
+class Fold:
+    """Takes what comes by the launcher's own stream, and gives back what is to be shown of it.
+
+    Args:
+        launcher: Its name, for a person.
+        command: What shows all of it: `rdzv logs RUN --node 1`.
+        names_threads: Whether this node is the one that says what the banner of every node says.
+    """
+
+    def __init__(self, launcher: str, command: str, *, names_threads: bool) -> None:
+        self._launcher = launcher
+        self._command = command
+        self._names_threads = names_threads
+        self._lines = LauncherLines(self._has_traceback)
+        self._words: RankWords | None = None
+        self._rest = b""
+
+    def read(self, words: RankWords) -> None:
+        """Let it know what the ranks print."""
+        self._words = words
+
+    def stop(self) -> None:
+        """The program is stopped from now on. May be called from another thread."""
+        self._lines.is_stopped = True
+
+    def take(self, data: bytes) -> bytes:
+        """Read what has come; returns what is to be shown now."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        shown = self._shown(self._lines.take, lines)
+        return shown + (self._end_of_line() if len(self._rest) > _LONGEST_LINE else b"")
+
+    def idle(self) -> bytes:
+        """Nothing has come for a moment."""
+        return self._end_of_line() + _joined(self._lines.idle())
+
+    def close(self) -> bytes:
+        """Nothing more comes: what is left, and the line that stands for what was folded."""
+        shown = self._end_of_line() + _joined(self._lines.end())
+        return shown + _joined(["rdzv: " + words for words in self._words_at_end()])
+
+    def _shown(self, take: Callable[[str], list[str]], lines: list[bytes]) -> bytes:
+        shown = b""
+        for line in lines:
+            threads = self._lines.threads
+            text = line.decode("utf-8", "surrogateescape")
+            found = take(text.removesuffix("\r"))
+            # As it came, but for a carriage return before the line feed.
+            shown += line + b"\n" if found == [text] else _joined(found)
+            if self._names_threads and not threads and self._lines.threads:
+                shown += f"rdzv: {self._words_of_threads()}\n".encode()
+        return shown
+
+    def _end_of_line(self) -> bytes:
+        """What has no line feed yet is no line of a known form."""
+        rest, self._rest = self._rest, b""
+        return _joined(self._lines.end()) + rest if rest else b""
+
+    def _words_of_threads(self) -> str:
+        return (
+            f"{self._launcher} sets OMP_NUM_THREADS={self._lines.threads} for each process of a "
+            "node: nothing else sets it"
+        )
+
+    def _words_at_end(self) -> list[str]:
+        reasons = {
+            Why.FAILED: "about the rank that failed, whose own traceback is above",
+            Why.STOPPED: "when rdzv stopped it",
+            Why.AT_END: "at its end, after its ranks had ended well",
+        }
+        parts = [
+            f"{count} {'line' if count == 1 else 'lines'} {reason}"
+            for why, reason in reasons.items()
+            if (count := self._lines.folded[why])
+        ]
+        return [f"{self._launcher} printed {' and '.join(parts)}: {self._command}"] if parts else []
+
+    def _has_traceback(self, rank: int) -> bool:
+        pieces = self._words.newest(rank) if self._words is not None else []
+        return b"Traceback (most recent call last)" in b"".join(data for _, data in pieces)
+
+
+def _joined(lines: list[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")
