@@ -13,14 +13,15 @@ Words are bytes, written as Latin-1. No ORDER means that nobody wants a torchrun
 arguments of this program say nothing to it: they are for people who look for their own by `ps`.
 
 From the order on this is torchrun: its script is executed as Python would, or started anew where
-torch could not be imported. Two things are quicker:
+torch could not be imported. Its own errors go where the hook (`worker.look.site`) would send those
+of a torchrun, and a node that hosts torchrun's store stays until the others need it no longer: the
+last that comes to torchrun's barrier at the end asks the store once more after it has let all
+others go, and would fail with a traceback. Two things are quicker:
 
 - A node that does not host torchrun's store dials it when it is there. torch's own client waits
   half a second and more once it has been refused.
 - When torchrun is over, and all that waits for its end has run, the process ends at once. Python
   would take torch apart first, piece by piece, which takes nearly half a second.
-
-Its own errors go where the hook (`worker.look.site`) would send those of a torchrun.
 
 It is run by its path on the user's interpreter, so it imports nothing else, and keeps to what
 Python 3.9 knows.
@@ -45,6 +46,9 @@ from typing import Any, NoReturn
 
 STORE_SECONDS = 60.0
 """Within which a store that refuses is dialled again; then torch's own client takes over."""
+
+STAY_SECONDS = 2.0
+"""For which the host of the store waits for the others to leave."""
 
 _LEAST_PAUSE_SECONDS = 0.01
 _MOST_DIALS_A_SECOND = 20_000
@@ -111,6 +115,42 @@ def await_store(environ: Mapping[str, str]) -> None:
             return
 
 
+def stay_at_barrier(environ: Mapping[str, str]) -> None:
+    """Have the node that hosts torchrun's store come last out of its barrier."""
+    if environ.get("NODE_RANK", "0") != "0" or environ.get("NNODES", "1") == "1":
+        return
+    port = int(environ["MASTER_PORT"])
+    from torch.distributed.elastic.utils import store  # as torchrun finds it there
+
+    barrier: Any = store.barrier
+
+    def stay(*args: Any, **named: Any) -> None:
+        barrier(*args, **named)
+        await_clients(port)
+
+    store.barrier = stay
+
+
+def await_clients(port: int) -> None:
+    """Wait until no other process has a connection to what listens on `port` in this one."""
+    deadline = time.monotonic() + STAY_SECONDS
+    while time.monotonic() < deadline and has_clients(port):
+        time.sleep(_LEAST_PAUSE_SECONDS)
+
+
+def has_clients(port: int) -> bool:
+    """Whether another process is connected to `port` of this one."""
+    own, theirs = set[Any](), set[Any]()
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # no socket, or not connected
+            with socket.socket(fileno=os.dup(int(name))) as found:
+                here, there = found.getsockname(), found.getpeername()
+            if isinstance(here, tuple):
+                own.add(here[1])
+                theirs |= {there[1]} if here[1] == port else set()
+    return bool(theirs - own)
+
+
 def execute(script: str) -> int:
     """Execute a script as Python does; its exit code. Raises what Python is to end with instead."""
     try:
@@ -171,6 +211,8 @@ def main(script: str) -> None:
     if own >= 0 and errors >= 0:
         os.dup2(own, errors, inheritable=False)
     await_store(os.environ)
+    with contextlib.suppress(Exception):  # a torch that has none
+        stay_at_barrier(os.environ)
     leave(execute(sys.argv[0]))
 
 
