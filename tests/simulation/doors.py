@@ -395,5 +395,8 @@ class _Sink:
     def idle(self) -> None:
         """Nothing more for now."""
 
+    def stop(self) -> None:
+        """Nothing of it is folded."""
+
     def close(self) -> None:
         """Nothing more."""

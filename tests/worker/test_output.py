@@ -15,7 +15,8 @@ import pytest
 from tests.support.waiting import until
 from tests.worker.programs.started import Recording
 from worker.program import output as output_module
-from worker.program.output import OutputSink, Pump, Source, Stream
+from worker.program.fold import Fold
+from worker.program.output import LAUNCHER, OutputSink, Pump, Source, Stream
 
 
 class Ours:
@@ -255,3 +256,34 @@ def test_what_came_while_our_own_output_was_slow_is_not_lost(
     assert (output.of("stdout"), output.of("stderr")) == (b"first, last", bytes(60_000))
     for writer in writers:  # which a process elsewhere would still hold
         os.close(writer)
+
+
+def test_what_a_launcher_prints_of_a_stop_is_folded_and_whole_in_the_log(
+    ours: Ours, tmp_path: Path
+) -> None:
+    """The same lines of a rank, or by the common pipe, are shown."""
+    printed = (Path(__file__).parent / "launcher_outputs" / "torchrun-stopped.txt").read_bytes()
+    shown = []
+    for rank in (LAUNCHER, 0, None):
+        fold = Fold("torchrun", "rdzv logs r", names_threads=False)
+        log, before = tmp_path / f"{rank}.log", len(ours.read()[1])
+        output = OutputSink(log, prefix="[1] ", fold=fold, stdout=ours.stdout, stderr=ours.stderr)
+        output.stop()
+        output.write("stderr", printed, rank)
+        assert output.tail[-1].endswith("got signal: 15")
+        output.idle()
+        output.close()
+        assert log.read_bytes() == printed
+        shown.append(ours.read()[1][before:])
+    assert shown[0] == b"[1] rdzv: torchrun printed 31 lines when rdzv stopped it: rdzv logs r\n"
+    assert shown[1] == shown[2] == b"".join(b"[1] " + line for line in printed.splitlines(True))
+
+
+def test_without_a_log_nothing_is_folded(ours: Ours) -> None:
+    printed = (Path(__file__).parent / "launcher_outputs" / "torchrun-stopped.txt").read_bytes()
+    fold = Fold("torchrun", "rdzv logs r", names_threads=True)
+    output = OutputSink(None, fold=fold, stdout=ours.stdout, stderr=ours.stderr)
+    output.stop()
+    output.write("stderr", printed, LAUNCHER)
+    output.close()
+    assert ours.read()[1] == printed

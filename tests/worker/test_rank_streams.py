@@ -18,7 +18,7 @@ from worker.contracts.framework import PROGRAMS as OURS
 from worker.look.site import sitecustomize
 from worker.program import rank_streams
 from worker.program.ending import Ending
-from worker.program.output import Source
+from worker.program.output import LAUNCHER, Source
 from worker.program.process import Program
 from worker.program.rank_streams import RankStreams
 
@@ -212,7 +212,7 @@ def test_where_a_folder_cannot_be_made_nothing_is_left_open(
 def test_only_the_user_can_look_into_it(tmp_path: Path) -> None:
     streams = RankStreams(tmp_path / "look", 1)
     assert (tmp_path / "look").stat().st_mode & 0o777 == 0o700
-    assert [p.stat().st_mode & 0o777 for p in sorted((tmp_path / "look").iterdir())] == [0o600] * 2
+    assert [p.stat().st_mode & 0o777 for p in sorted((tmp_path / "look").iterdir())] == [0o600] * 3
     streams.close()
 
 
@@ -232,3 +232,45 @@ async def test_the_starter_of_processes_gives_each_its_streams(tmp_path: Path) -
     output, _ = await heard(tmp_path, piped)
     lines = sorted(output.of_rank(None)[0].splitlines())
     assert lines == [b"err 0", b"err 1", b"out 0", b"out 1"]
+
+
+LAUNCHES = """
+import os, subprocess, sys
+print("own", file=sys.stderr, flush=True)
+os.write(2, b"from C\\n")
+env = {**os.environ, "LOCAL_RANK": "0"}
+code = "import sys; print('rank', file=sys.stderr)"
+for flag in ([], ["-I"]):
+    subprocess.run([sys.executable, *flag, "-c", code], env=env)
+subprocess.run(["sh", "-c", "echo sh >&2"])
+if not os.fork(): print("forked", file=sys.stderr); os._exit(0)
+os.wait()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "own"), [("torchrun", True), ("accelerate", True), ("train.py", False)]
+)
+async def test_only_what_a_launcher_itself_prints_comes_by_its_own_stream(
+    name: str, own: bool, tmp_path: Path
+) -> None:
+    """What it starts or becomes shares the program's pipe, whatever it looks like."""
+    (tmp_path / name).write_text(LAUNCHES)
+    output, _ = await heard(tmp_path, [PYTHON, str(tmp_path / name)])
+    assert output.of_rank(LAUNCHER) == (b"", b"own\n" if own else b"")
+    common = b"from C\nrank\nsh\nforked\n"
+    assert output.of_rank(None) == (b"", common if own else b"own\n" + common)
+    assert output.of_rank(0) == (b"", b"rank\n")
+
+
+async def test_a_launcher_that_may_pass_on_its_ranks_lines_has_no_own_stream(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "torchrun").write_text(LAUNCHES)
+    environ = {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": ""}
+    output, _ = await heard(tmp_path, [PYTHON, str(tmp_path / "torchrun")], environ=environ)
+    assert output.of_rank(LAUNCHER) == (b"", b"")
+    (tmp_path / "torchrun").write_text("import sys; sys.stderr.write('own')")
+    argv = ["sh", "-c", f"{PYTHON} {tmp_path}/torchrun 2> {tmp_path}/own"]
+    output, _ = await heard(tmp_path, argv)
+    assert (output.of_rank(LAUNCHER), (tmp_path / "own").read_text()) == ((b"", b""), "own")

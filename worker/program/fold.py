@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from worker.program.launcher_lines import LauncherLines, Why
 from worker.program.rank_words import RankWords
 
@@ -38,7 +36,7 @@ class Fold:
     def take(self, data: bytes) -> bytes:
         """Read what has come; returns what is to be shown now."""
         *lines, self._rest = (self._rest + data).split(b"\n")
-        shown = self._shown(self._lines.take, lines)
+        shown = self._shown(lines)
         return shown + (self._end_of_line() if len(self._rest) > _LONGEST_LINE else b"")
 
     def idle(self) -> bytes:
@@ -50,14 +48,11 @@ class Fold:
         shown = self._end_of_line() + _joined(self._lines.end())
         return shown + _joined(["rdzv: " + words for words in self._words_at_end()])
 
-    def _shown(self, take: Callable[[str], list[str]], lines: list[bytes]) -> bytes:
+    def _shown(self, lines: list[bytes]) -> bytes:
         shown = b""
         for line in lines:
             threads = self._lines.threads
-            text = line.decode("utf-8", "surrogateescape")
-            found = take(text.removesuffix("\r"))
-            # As it came, but for a carriage return before the line feed.
-            shown += line + b"\n" if found == [text] else _joined(found)
+            shown += _joined(self._lines.take(line.decode("utf-8", "surrogateescape")))
             if self._names_threads and not threads and self._lines.threads:
                 shown += f"rdzv: {self._words_of_threads()}\n".encode()
         return shown

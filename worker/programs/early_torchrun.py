@@ -33,6 +33,7 @@ import atexit
 import contextlib
 import gc
 import json
+import logging
 import os
 import random
 import runpy
@@ -88,13 +89,20 @@ def follow(order: Mapping[str, Any]) -> None:
     sys.argv[:] = argv
 
 
-def hook() -> dict[str, Any]:
-    """The names of rdzv's hook, of which nothing is done before it is called."""
+def take_stream(environ: Mapping[str, str]) -> None:
+    """Have Python's errors go where rdzv's hook would send those of a torchrun."""
     programs = os.path.dirname(os.path.abspath(__file__))
     path = os.path.join(os.path.dirname(programs), "look", "site", "sitecustomize.py")
-    names: dict[str, Any] = {"__name__": "rdzv_hook", "__file__": path}
-    exec(SourceFileLoader("rdzv_hook", path).get_code("rdzv_hook"), names)  # type: ignore[arg-type]  # noqa: S102
-    return names
+    hook: dict[str, Any] = {"__name__": "rdzv_hook", "__file__": path}
+    exec(SourceFileLoader("rdzv_hook", path).get_code("rdzv_hook"), hook)  # type: ignore[arg-type]  # noqa: S102
+    if (folder := environ.get(hook["FOLDER_VARIABLE"])) is None:
+        return
+    before = sys.stderr
+    hook["own_stderr"](hook["launcher_stream"](folder))
+    for known in [*logging._handlerList]:  # type: ignore[attr-defined]  # torch has made some
+        handler = known()
+        if getattr(handler, "stream", None) is before:
+            handler.setStream(sys.stderr)
 
 
 def await_store(environ: Mapping[str, str]) -> None:
@@ -199,17 +207,14 @@ def has_torch() -> bool:
 def main(script: str) -> None:
     """Run as the module's docstring says; raises SystemExit."""
     look_like(script)
-    names = hook()
-    errors = names["own_stderr"](os.dup(2))  # the import of torch binds its log to `sys.stderr`
     can_run = has_torch()
     if (order := read_order()) is None:
         return
     follow(order)
     if not can_run:
         os.execv(sys.argv[0], sys.argv)  # noqa: S606 (its own words for what is wrong)
-    own = names["launcher_stream"](os.environ.get(names["FOLDER_VARIABLE"], ""))
-    if own >= 0 and errors >= 0:
-        os.dup2(own, errors, inheritable=False)
+    with contextlib.suppress(Exception):  # then they go where its ranks' do
+        take_stream(os.environ)
     await_store(os.environ)
     with contextlib.suppress(Exception):  # a torch that has none
         stay_at_barrier(os.environ)

@@ -86,6 +86,9 @@ class Sink:
     tail = ("step 1", "step 2")
     words = RankWords()
 
+    def stop(self) -> None:
+        """It folds nothing."""
+
     def close(self) -> None:
         """It holds nothing open."""
 
@@ -243,7 +246,7 @@ def test_what_its_ranks_have_printed_last_is_known_by_global_rank_also_once_it_i
     words = RankWords()
     for rank, data in ((1, b"one\ntwo"), (None, b"torchrun\n")):
         words.take(rank, data)
-    sink: Any = SimpleNamespace(tail=(), words=words, close=lambda: None)
+    sink: Any = SimpleNamespace(tail=(), words=words, stop=lambda: None, close=lambda: None)
     bench = Bench(sink=lambda *args, **options: sink)
     assert bench.running.printed() == Printed(1, {})
     bench.lives()

@@ -113,19 +113,15 @@ def launcher_stream(folder: str) -> int:
         return -1
 
 
-def own_stderr(fd: int) -> int:
-    """Let Python's own errors go to `fd`, and not to the file that children inherit.
-
-    Returns where it is open now; -1 where `fd` is.
-    """
+def own_stderr(fd: int) -> None:
+    """Let Python's own errors go to `fd`, and not to the file that children inherit; -1: no."""
     if fd < 0 or sys.stderr is None:
-        return -1
+        return
     fd = put_high(fd, 2)
     words = {"encoding": sys.stderr.encoding, "errors": sys.stderr.errors}
     sys.stderr = open(fd, "w", buffering=1, closefd=False, **words)  # noqa: SIM115
     # A child that is no new program may be a rank.
     os.register_at_fork(after_in_child=lambda: os.dup2(2, fd, False))
-    return fd
 
 
 def _is_number(rank: str) -> bool:

@@ -1,0 +1,203 @@
+"""Which lines of a launcher are folded: what real ones printed, and what only looks like it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from worker.program import launcher_lines
+from worker.program.fold import Fold
+from worker.program.launcher_lines import LauncherLines, Why
+from worker.program.rank_words import RankWords
+
+OUTPUTS = Path(__file__).parent / "launcher_outputs"
+RECORD = "W1127 16:31:57.048000 14317 torch/distributed/elastic/multiprocessing/api.py:1028]"
+SENDING = f"{RECORD} Sending process 14396 closing signal SIGTERM"
+OLD = "[2026-01-02 03:04:05,678] torch.distributed.run: [WARNING]"
+SIGNAL = "torch.distributed.elastic.multiprocessing.api.SignalException: Process 7 got signal: 15"
+FRAME = '  File "/opt/venv/bin/torchrun", line 8, in <module>'
+
+
+def output(name: str) -> list[str]:
+    """What a launcher printed on one node, beside its ranks."""
+    return (OUTPUTS / f"{name}.txt").read_text("utf-8").splitlines()
+
+
+def lines(*, stopped: bool = False, traceback: bool = False) -> LauncherLines:
+    made = LauncherLines(lambda rank: traceback and rank == 1)
+    made.is_stopped = stopped
+    return made
+
+
+def shown(reader: LauncherLines, given: list[str]) -> list[str]:
+    return [*(line for one in given for line in reader.take(one)), *reader.end()]
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "at_start", "stopped"),
+    [("torchrun-stopped", 0, 4, 31), ("accelerate-stopped", 4, 0, 32)],
+)
+def test_what_a_stop_prints_is_folded(name: str, first: int, at_start: int, stopped: int) -> None:
+    printed, reader = output(name), lines(stopped=True)
+    assert shown(reader, printed) == printed[:first]  # accelerate's own settings
+    assert (reader.folded[Why.AT_START], reader.folded[Why.STOPPED]) == (at_start, stopped)
+
+
+@pytest.mark.parametrize("name", ["torchrun-stopped", "accelerate-stopped"])
+def test_without_a_stop_a_signal_is_a_cause_and_shown_in_order(name: str) -> None:
+    printed, reader = output(name), lines()
+    banner = 4 if name.startswith("torchrun") else 0
+    assert shown(reader, printed) == printed[banner:]
+    assert reader.folded[Why.STOPPED] == 0
+
+
+@pytest.mark.parametrize(("name", "count"), [("torchrun-failed", 40), ("accelerate-failed", 41)])
+def test_a_report_is_folded_only_where_its_rank_has_told_the_cause(name: str, count: int) -> None:
+    printed = output(name)
+    reader = lines(traceback=True)
+    assert shown(reader, printed) == printed[: 4 if name.startswith("accelerate") else 0]
+    assert reader.folded[Why.FAILED] == count
+    reader = lines()
+    assert shown(reader, printed)[-count:] == printed[-count:]
+    killed = [line.replace("exitcode  : 1 ", "exitcode  : -9 ") for line in printed]
+    assert shown(lines(traceback=True), killed)[-count:] == killed[-count:]
+
+
+def test_an_exit_barrier_is_folded_whole_and_nothing_behind_it() -> None:
+    printed, reader = output("torchrun-barrier"), lines()
+    other = printed[0].replace("Error waiting on", "No").replace("16:", "17:", 1)
+    assert shown(reader, [*printed, other]) == [other]
+    assert reader.folded == Counter({Why.AT_END: len(printed)})
+
+
+def test_a_banner_says_the_number_of_threads_also_of_older_torches() -> None:
+    stars = "*" * 41
+    setting = (
+        "Setting OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid"
+    )
+    for head in (RECORD.replace("elastic/multiprocessing/api", "run"), OLD):
+        reader = lines()
+        assert shown(reader, [f"{head} {text}" for text in ("", stars, setting, stars)]) == []
+        assert (reader.threads, reader.folded) == ("1", Counter({Why.AT_START: 4}))
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        ["usage: torchrun [-h] [--nnodes NNODES]", "torchrun: error: unrecognized arguments: --x"],
+        [f"[default0]:{SENDING}"],
+        [f" {SENDING}"],
+        ["Traceback (most recent call last):", FRAME, "    main()", "ImportError: no torch"],
+        ["Traceback (most recent call last):", '  File "/job/train.py", line 1, in f', SIGNAL],
+        ["Traceback (most recent call last):", SIGNAL.replace("Signal", "Some")],
+        ["Traceback (most recent call last):", FRAME, "    main()"],
+        ["", "During handling of the above exception, another exception occurred:"],
+        [RECORD.replace("W1127", "I1127") + " Local worker group finished"],
+        ["*" * 41],
+    ],
+)
+def test_what_has_no_known_form_is_shown_also_after_a_stop(printed: list[str]) -> None:
+    reader = lines(stopped=True)
+    assert shown(reader, printed) == printed
+    assert reader.folded.total() == 0
+
+
+def test_what_may_still_be_a_stops_is_held_until_that_is_known() -> None:
+    """A scheduler signals all processes of a step: torchrun, and the agent that then stops it."""
+    reader = lines()
+    death = SENDING.replace("Sending process 14396 closing signal", "Received 15 death signal")
+    assert reader.take(death) == []
+    assert reader.idle() == [death]  # nobody has stopped it
+    assert reader.take(death) == []
+    reader.is_stopped = True
+    assert reader.idle() == []
+    assert reader.folded == Counter({Why.STOPPED: 1})
+
+
+def test_a_signal_to_other_ranks_is_no_cause_and_may_wait_for_the_report() -> None:
+    reader = lines()
+    assert [*reader.take(SENDING), *reader.idle(), *reader.idle()] == []
+    assert reader.take("torchrun: something else") == [SENDING, "torchrun: something else"]
+    assert [*reader.take(SENDING), *reader.end()] == [SENDING]
+
+
+def test_a_traceback_that_stands_still_is_shown_unless_it_is_a_stops() -> None:
+    began = ["Traceback (most recent call last):", FRAME]
+    reader = lines()
+    assert [line for one in began for line in reader.take(one)] == []
+    assert reader.idle() == began
+    reader = lines(stopped=True)
+    assert [line for one in began for line in reader.take(one)] == []
+    assert reader.idle() == []
+    assert [*reader.take("    sys.exit(main())"), *reader.take(SIGNAL), *reader.end()] == []
+    assert reader.folded == Counter({Why.STOPPED: 4})
+
+
+def test_tracebacks_that_follow_from_each_other_are_folded_together() -> None:
+    one = ["Traceback (most recent call last):", FRAME, "    main()", SIGNAL]
+    between = ["", "During handling of the above exception, another exception occurred:", ""]
+    network = "torch.distributed.DistNetworkError: Failed to recv, got 0 bytes."
+    behind = ["Exception raised from recvBytes at Utils.hpp:787:", "frame #0: main + 0x21", ""]
+    assert shown(lines(stopped=True), [*one, *between, *one[:3], network, *behind]) == []
+
+
+def test_a_piece_without_an_end_is_not_held_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launcher_lines, "MOST_HELD", 5)
+    reader = lines()
+    given = ["Traceback (most recent call last):", FRAME, *["    x"] * 4]
+    assert [line for one in given for line in reader.take(one)] == given
+    assert reader.take("more") == ["more"]
+
+
+# --- the bytes, and the line that stands for them -----------------------------------------------
+
+
+def fold(*, names_threads: bool = True) -> Fold:
+    made = Fold("torchrun", "rdzv logs r --node 1", names_threads=names_threads)
+    made.read(RankWords())
+    return made
+
+
+def test_one_line_stands_for_what_a_stop_printed() -> None:
+    whole = (OUTPUTS / "torchrun-stopped.txt").read_bytes()
+    for size in (7, 4096):  # however it is cut
+        one = fold()
+        one.stop()
+        said = b"".join(one.take(whole[at : at + size]) for at in range(0, len(whole), size))
+        assert said == (
+            b"rdzv: torchrun sets OMP_NUM_THREADS=1 for each process of a node: "
+            b"nothing else sets it\n"
+        )
+        assert one.close() == (
+            b"rdzv: torchrun printed 31 lines when rdzv stopped it: rdzv logs r --node 1\n"
+        )
+
+
+def test_of_several_nodes_one_names_what_the_banner_of_all_says() -> None:
+    whole = (OUTPUTS / "torchrun-stopped.txt").read_bytes()
+    one = fold(names_threads=False)
+    one.stop()
+    assert one.take(whole) == b""
+
+
+def test_a_report_counts_what_the_rank_itself_printed() -> None:
+    whole = (OUTPUTS / "torchrun-failed.txt").read_bytes()
+    words, one = RankWords(), fold()
+    words.take(1, b"[rank1]: Traceback (most recent call last):\n[rank1]: ValueError: planted\n")
+    one.read(words)
+    one.take(whole)
+    assert b"printed 40 lines about the rank that failed" in one.close()
+    one = fold()
+    assert whole.endswith(one.take(whole).partition(b"\n")[2])
+    assert one.close() == b""
+
+
+def test_all_other_bytes_pass_as_they_are() -> None:
+    one = fold()
+    assert one.take(b"oh\xff\r\nGo on? ") == b"oh\xff\r\n"
+    assert one.idle() == b"Go on? "
+    assert one.take(b"\x00\n") == b"\x00\n"
+    assert one.take(b"x" * 70_000) == b"x" * 70_000
+    assert one.close() == b""
