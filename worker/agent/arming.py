@@ -180,6 +180,9 @@ class _Arming:
             look=str(Path(self.socket).with_name(f"look-{self.asked.table.epoch}"))
             if self.socket
             else "",
+            scratch=str(Path(self.socket).with_name(f"torchelastic-{self.asked.table.epoch}"))
+            if self.socket
+            else "",
         )
 
     def _contract(self) -> Contract:

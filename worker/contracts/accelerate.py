@@ -25,6 +25,7 @@ from worker.contracts.framework import (
 from worker.contracts.target import check_target, refuse_python
 from worker.contracts.torchrun import (
     PET,
+    log_folder,
     master_port,
     may_restart,
     module_call,
@@ -218,6 +219,8 @@ def _start(ask: StartRequest) -> Start:
         offered += _device(config) if kind else []
     if names & {"use-deepspeed", _CONFIG} and _DEEPSPEED not in names:
         own += ["--deepspeed_multinode_launcher", "standard"]
+    if folder := log_folder(words, ask, BARE_FLAGS):
+        own += ["--log_dir", folder]
     return Start(
         [*launcher, *own, *words],
         offered=offered,

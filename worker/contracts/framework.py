@@ -34,6 +34,8 @@ class Paths:
         programs: The folder of rdzv's own programs.
         hook: The folder of rdzv's hook, for PYTHONPATH.
         look: A folder that the agent makes for the hook; empty when it makes none.
+        scratch: A folder that goes with the agent, for what a launcher makes and leaves behind;
+            nobody has made it yet. Empty: there is none.
     """
 
     folder: str = ""
@@ -43,6 +45,7 @@ class Paths:
     programs: str = PROGRAMS
     hook: str = HOOK
     look: str = ""
+    scratch: str = ""
 
     @property
     def rsh(self) -> str:

@@ -51,6 +51,25 @@ PET = dict.fromkeys(
 )
 
 
+_LOGS = ("log-dir", "redirects", "r", "tee", "t", "logs-specs")
+"""With one of these a person wants torchrun's folder, which has the logs of the ranks."""
+
+
+def log_folder(words: Sequence[str], ask: StartRequest, bare: Sequence[str]) -> str:
+    """Where torchrun puts its folder, which it never removes; empty: where it chooses.
+
+    Args:
+        words: What torchrun is given in COMMAND.
+        ask: Whose environment may have torchrun's flags as well.
+        bare: Flags without a value.
+    """
+    flags, _ = read_flags(words, bare)
+    theirs = {"PET_" + name.upper().replace("-", "_") for name in _LOGS}
+    if any(flag.one_of(_LOGS) for flag in flags) or theirs & ask.environ.keys():
+        return ""
+    return ask.paths.scratch
+
+
 def may_restart(words: Sequence[str], environ: Mapping[str, str]) -> bool:
     """Whether torchrun was told, perhaps, to start its workers again when one has failed."""
     flags = [word.lstrip("-") for word in words if word.startswith("-")]
@@ -107,8 +126,11 @@ def _rendezvous(ask: StartRequest) -> list[str]:
 
 
 def _start(ask: StartRequest, launcher: Sequence[str], words: Sequence[str]) -> Start:
+    own = _rendezvous(ask)
+    if folder := log_folder(words, ask, (*BARE_FLAGS, "use-env")):
+        own += ["--log-dir", folder]
     return Start(
-        [*launcher, *_rendezvous(ask), *words],
+        [*launcher, *own, *words],
         offered=shutdown_variables(ask),
         port=master_port(ask),
         fatal_workers=not may_restart(words, ask.environ),

@@ -143,7 +143,9 @@ def start_node(orders: socket.socket, port: int | None, said: int, handlers: Han
     if not order:
         return 0
     _show(said)
-    folder = tempfile.mkdtemp(prefix="torchelastic_")
+    # Beside the agent's socket, which goes with the agent, whatever becomes of this process.
+    place = os.path.dirname(_text(order["set"].get("RDZV_SOCKET", "")))
+    folder = tempfile.mkdtemp(prefix="torchelastic_", dir=place or None)
     # Nothing of this may run in one of the processes, which Become takes out of here.
     code = _run(order, store, folder, handlers)
     shutil.rmtree(folder, ignore_errors=True)
