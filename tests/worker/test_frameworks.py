@@ -464,3 +464,36 @@ def test_a_failure_in_another_alphabet_is_told_in_any_locale(
         RestartFacts(last_failure="two\nlines")
     with pytest.raises(ValueError, match="at most 600"):
         RestartFacts(last_failure="x" * 601)
+
+
+@pytest.mark.parametrize(
+    ("framework", "command", "environ", "given"),
+    [
+        ("torchrun", ["x.py", "--tee", "3"], {}, True),
+        ("torchrun", ["torchrun", "--max-restarts=2", "x.py"], {}, True),
+        ("torchrun", ["python", "-m", "torch.distributed.run", "x.py"], {}, True),
+        ("torch.distributed.launch", ["--use-env", "x.py"], {}, True),
+        ("bench", [], {}, True),
+        ("accelerate", ["accelerate", "launch", "--mixed_precision", "no", "x.py"], {}, True),
+        ("torchrun", ["torchrun", "--log_dir", "/logs", "x.py"], {}, False),
+        ("torchrun", ["torchrun", "--log-dir=/logs", "x.py"], {}, False),
+        ("torchrun", ["torchrun", "-r", "3", "x.py"], {}, False),
+        ("torchrun", ["torchrun", "-t3", "x.py"], {}, False),
+        ("torchrun", ["torchrun", "--redir", "3", "x.py"], {}, False),
+        ("torchrun", ["torchrun", "--logs-specs", "own", "x.py"], {}, False),
+        ("torchrun", ["x.py"], {"PET_TEE": "3"}, False),
+        ("torchrun", ["x.py"], {"PET_LOG_DIR": "/logs"}, False),
+        ("accelerate", ["accelerate", "launch", "--tee", "3", "x.py"], {}, False),
+        ("deepspeed", ["x.py"], {}, False),
+        ("command", ["torchrun", "x.py"], {}, False),
+    ],
+)
+def test_torchruns_folder_goes_with_the_agent_unless_a_person_wants_it(
+    framework: str, command: list[str], environ: dict[str, str], given: bool
+) -> None:
+    """It has the logs of the ranks where they are redirected."""
+    paths = replace(PATHS, scratch="/tmp/rdzv-1/torchelastic-1")
+    argv = of(framework, *command, sealed=even(), paths=paths, environ=environ).argv
+    flags = [word.replace("_", "-") for word in argv]
+    assert ("/tmp/rdzv-1/torchelastic-1" in argv) is given
+    assert not given or flags[flags.index("--log-dir") + 1] == paths.scratch.replace("_", "-")

@@ -65,7 +65,9 @@ def log_folder(words: Sequence[str], ask: StartRequest, bare: Sequence[str]) -> 
     """
     flags, _ = read_flags(words, bare)
     theirs = {"PET_" + name.upper().replace("-", "_") for name in _LOGS}
-    if any(flag.one_of(_LOGS) for flag in flags) or theirs & ask.environ.keys():
+    if any(flag.one_of(_LOGS) or flag.word[:2] in ("-r", "-t") for flag in flags):
+        return ""
+    if theirs & ask.environ.keys():
         return ""
     return ask.paths.scratch
 

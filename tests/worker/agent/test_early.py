@@ -8,10 +8,12 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -431,3 +433,40 @@ def test_many_nodes_dial_the_store_more_slowly_and_not_for_ever(
         early_torchrun.await_store({**place, "NNODES": "10000"})
     assert 0.25 <= min(pauses) < max(pauses) <= 0.75
     assert 60.0 <= now[0] < 61.0
+
+
+@pytest.mark.real_time
+def test_the_host_of_the_store_stays_until_the_others_have_left() -> None:
+    """The last of torchrun's barrier asks the store once more when all others have been let go."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)) as own:
+            accepted = server.accept()[0]
+            assert not early_torchrun.has_clients(port)  # its own
+            code = f"import socket; s = socket.create_connection(('127.0.0.1', {port})); s.recv(1)"
+            peer = subprocess.Popen([sys.executable, "-c", code])
+            theirs = server.accept()[0]
+            assert early_torchrun.has_clients(port)
+            assert not early_torchrun.has_clients(own.getsockname()[1])
+            theirs.close()
+            early_torchrun.await_clients(port)
+            assert not early_torchrun.has_clients(port)
+            assert peer.wait(30) == 0
+            accepted.close()
+
+
+def test_only_the_host_of_several_nodes_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    stayed: list[int] = []
+    monkeypatch.setattr(early_torchrun, "await_clients", stayed.append)
+    passed: list[object] = []
+    store = SimpleNamespace(barrier=lambda *args, **named: passed.append((args, named)))
+    for name in ("torch", "torch.distributed", "torch.distributed.elastic"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    utils: Any = ModuleType("torch.distributed.elastic.utils")
+    utils.store = store
+    monkeypatch.setitem(sys.modules, "torch.distributed.elastic.utils", utils)
+    for environ in ({**TABLE, "NODE_RANK": "1"}, {**TABLE, "NNODES": "1"}, TABLE):
+        early_torchrun.stay_at_barrier(environ)
+        store.barrier("store", world_size=2)
+    assert passed == [(("store",), {"world_size": 2})] * 3
+    assert stayed == [29500]
