@@ -316,12 +316,7 @@ class NodeSettings(Settings):
         "nodes share one terminal.",
         group=OUTPUT,
     )
-    raw_output: bool = option(
-        False,
-        "Show everything on the terminal: also what torchrun prints because rdzv stopped it, which "
-        "is else one line. The logs have all of it in any case.",
-        group=OUTPUT,
-    )
+    raw_output: bool = option(False, "Fold nothing of what launchers print.", group=OUTPUT)
     log_dir: Path | None = option(
         None,
         "Folder for the log files, one per node. When not set, a folder in the state directory.",

@@ -395,6 +395,9 @@ class _Sink:
     def idle(self) -> None:
         """Nothing more for now."""
 
+    def fold_launcher(self, fold: Any) -> None:
+        """All of it is shown to nobody."""
+
     def stop(self) -> None:
         """Nothing of it is folded."""
 

@@ -267,7 +267,8 @@ def test_what_a_launcher_prints_of_a_stop_is_folded_and_whole_in_the_log(
     for rank in (LAUNCHER, 0, None):
         fold = Fold("torchrun", "rdzv logs r", names_threads=False)
         log, before = tmp_path / f"{rank}.log", len(ours.read()[1])
-        output = OutputSink(log, prefix="[1] ", fold=fold, stdout=ours.stdout, stderr=ours.stderr)
+        output = ours.sink(log, "[1] ")
+        output.fold_launcher(fold)
         output.stop()
         output.write("stderr", printed, rank)
         assert output.tail[-1].endswith("got signal: 15")
@@ -282,7 +283,8 @@ def test_what_a_launcher_prints_of_a_stop_is_folded_and_whole_in_the_log(
 def test_without_a_log_nothing_is_folded(ours: Ours) -> None:
     printed = (Path(__file__).parent / "launcher_outputs" / "torchrun-stopped.txt").read_bytes()
     fold = Fold("torchrun", "rdzv logs r", names_threads=True)
-    output = OutputSink(None, fold=fold, stdout=ours.stdout, stderr=ours.stderr)
+    output = ours.sink()
+    output.fold_launcher(fold)
     output.stop()
     output.write("stderr", printed, LAUNCHER)
     output.close()

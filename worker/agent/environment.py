@@ -57,6 +57,7 @@ from worker.probe.mesh import probe_peers
 from worker.probe.packets import Identity
 from worker.program.ending import Ending
 from worker.program.family import Family
+from worker.program.fold import Fold
 from worker.program.informing import Told, inform
 from worker.program.local_socket import LocalSocket
 from worker.program.output import Output, OutputSink, make_private
@@ -215,6 +216,9 @@ class Sink(Output, Protocol):
     @property
     def printed(self) -> int:
         """How many bytes it has written."""
+
+    def fold_launcher(self, fold: Fold) -> None:
+        """Show of what the launcher itself prints only what that does."""
 
     def stop(self) -> None:
         """It is stopped from now on."""

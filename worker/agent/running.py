@@ -156,7 +156,6 @@ class Running:
             log_limit=places.limit,
             divider=places.divider,
             prefix=places.prefix,
-            fold=fold_of(self._asked, places.rank) if not self._spec.settings.raw_output else None,
         )
 
         def open_in_folder() -> Sink:
@@ -170,6 +169,7 @@ class Running:
             self._say(notice(Note.NO_LOG_FILE, folder=folder, problem=problem))
             return sink(None)
         self._log = str(file)
+        fold_launcher(opened, self._asked, self._spec)
         return opened
 
     async def _open_rank_streams(self) -> RankStreams | None:
@@ -317,8 +317,6 @@ class Running:
 
     def kill(self) -> None:
         """End it at once, also within its grace."""
-        if self._sink is not None:
-            self._sink.stop()
         if self._program is not None:
             self._program.kill_now()
 
@@ -358,16 +356,19 @@ def _as_told(ending: Ending, family: Family, tail: Sequence[str]) -> Ending:
     return with_told_rank(ending, rank_of_failure(tail))
 
 
-def fold_of(asked: Start, rank: int) -> Fold:
-    """What is shown of the launcher that is started on the node of this rank."""
-    rows = asked.table.rows
-    several = [row.rank for row in rows if row.nproc_per_node > 1]
-    own = basename(asked.contract.argv[0]) if asked.contract.argv else ""
-    return Fold(
-        "accelerate" if own.startswith("accelerate") else "torchrun",
+def fold_launcher(sink: Sink, asked: Start, spec: NodeSpec) -> None:
+    """Show less of the launcher that is started on this node, unless all was asked for."""
+    if spec.settings.raw_output or not asked.contract.argv:
+        return
+    rank, rows = spec.row(asked.table).rank, asked.table.rows
+    with_several = [row.rank for row in rows if row.nproc_per_node > 1]
+    name = basename(asked.contract.argv[0])
+    fold = Fold(
+        "accelerate" if name.startswith("accelerate") else "torchrun",
         f"rdzv logs {asked.table.run} --node {rank}",
-        names_threads=rank == min(several, default=rank),
+        names_threads=rank == min(with_several, default=rank),
     )
+    sink.fold_launcher(fold)
 
 
 def open_nccl_log(

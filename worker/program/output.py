@@ -124,7 +124,6 @@ class OutputSink:
         log_limit: Bytes that the log may have, see `worker.program.log_file`; 0 for any number.
         divider: A line in front of what is appended to a log that has something in it.
         prefix: Such as `[0] `; empty: none.
-        fold: What is shown of what the launcher itself prints; None: all of it. The log has all.
         stdout: File descriptor of our own standard output.
         stderr: File descriptor of our own standard error.
     """
@@ -136,7 +135,6 @@ class OutputSink:
         log_limit: int = 0,
         divider: str = "",
         prefix: str = "",
-        fold: Fold | None = None,
         stdout: int = 1,
         stderr: int = 2,
     ) -> None:
@@ -147,9 +145,7 @@ class OutputSink:
         self._log_works = True
         if divider and self._log is not None and self._log.has_content:
             self._append(f"\n{divider}\n".encode())
-        self._fold = fold if self._log is not None else None
-        if self._fold is not None:
-            self._fold.read(self._words)
+        self._fold: Fold | None = None
         self._fds: dict[Stream, int] = {"stdout": stdout, "stderr": stderr}
         self._prefixed: dict[Stream, PrefixedOutput] = {}
         if prefix:
@@ -180,6 +176,12 @@ class OutputSink:
         if rank == LAUNCHER and self._fold is not None:
             data = self._fold.take(data)
         self._show(stream, data)
+
+    def fold_launcher(self, fold: Fold) -> None:
+        """Show only what `fold` does of what the launcher itself prints, if the log has all."""
+        if self._log is not None:
+            fold.read(self._words)
+            self._fold = fold
 
     def stop(self) -> None:
         """The program is stopped from now on: what its launcher says of that is folded."""

@@ -85,6 +85,11 @@ class Sink:
 
     tail = ("step 1", "step 2")
     words = RankWords()
+    fold: Any = None
+
+    def fold_launcher(self, fold: Any) -> None:
+        """It shows nothing."""
+        self.fold = fold
 
     def stop(self) -> None:
         """It folds nothing."""
@@ -123,6 +128,7 @@ class Bench:
         step: The highest step that its metrics have told.
         until: Until when it may run, as was known at the start.
         prefix: Whether each of its lines has one.
+        raw_output: Whether nothing of launchers is folded.
     """
 
     def __init__(
@@ -135,6 +141,7 @@ class Bench:
         step: Callable[[], int | None] = lambda: None,
         until: float | None = None,
         prefix: bool | None = None,
+        raw_output: bool = False,
         **changes: Any,
     ) -> None:
         self.fed: list[inputs.Input] = []
@@ -167,8 +174,13 @@ class Bench:
             return self.program if begun else None
 
         early: Any = SimpleNamespace(start=start_early)
-        folder, files = Path("/logs"), {"progress_file": progress_file}
-        settings = WorkerSettings(framework="command", log_dir=folder, prefix=prefix, **files)
+        settings = WorkerSettings(
+            framework="command",
+            log_dir=Path("/logs"),
+            progress_file=progress_file,
+            prefix=prefix,
+            raw_output=raw_output,
+        )
         spec = NodeSpec(settings, join(), ["train"], False)
         asked = Start(7, sealed or table(), contract, again=sealed is not None)
         feed, say = self.fed.append, self.said.append
@@ -247,6 +259,7 @@ def test_what_its_ranks_have_printed_last_is_known_by_global_rank_also_once_it_i
     for rank, data in ((1, b"one\ntwo"), (None, b"torchrun\n")):
         words.take(rank, data)
     sink: Any = SimpleNamespace(tail=(), words=words, stop=lambda: None, close=lambda: None)
+    sink.fold_launcher = lambda fold: None
     bench = Bench(sink=lambda *args, **options: sink)
     assert bench.running.printed() == Printed(1, {})
     bench.lives()
@@ -588,3 +601,13 @@ def test_a_program_that_cannot_be_started_leaves_no_streams() -> None:
     with pytest.raises(RunError):
         bench.lives()
     assert streams.closed == 1
+
+
+@pytest.mark.parametrize("raw", [False, True])
+def test_what_launchers_print_is_folded_unless_all_is_asked_for(raw: bool) -> None:
+    sink, told = Sink(), [""]
+    bench = Bench(sink=lambda *args, **options: sink, raw_output=raw)
+    sink.stop = lambda: told.append("stop")  # type: ignore[method-assign]
+    bench.lives()
+    assert (sink.fold is None) is raw
+    assert told[1:] == ["stop"]
