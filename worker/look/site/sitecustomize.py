@@ -93,11 +93,11 @@ def _move_streams(folder: str, pipes: "list[str]", rank: str) -> None:
 
 def _is_launcher() -> bool:
     """Whether this process is one that starts the ranks: by its script, or its module."""
-    name = sys.argv[0]
+    name = (getattr(sys, "argv", None) or [""])[0]
     if name != "-m":
         return os.path.basename(name) in _LAUNCHERS
-    words = getattr(sys, "orig_argv", [name])  # since Python 3.10
-    return words[words.index(name) + 1] in _MODULES
+    words = getattr(sys, "orig_argv", [])  # since Python 3.10
+    return name in words[:-1] and words[words.index(name) + 1] in _MODULES
 
 
 def launcher_stream(folder: str) -> int:
@@ -118,8 +118,8 @@ def own_stderr(fd: int) -> None:
     if fd < 0 or sys.stderr is None:
         return
     fd = put_high(fd, 2)
-    words = {"encoding": sys.stderr.encoding, "errors": sys.stderr.errors}
-    sys.stderr = open(fd, "w", buffering=1, closefd=False, **words)  # noqa: SIM115
+    same = {"encoding": sys.stderr.encoding, "errors": sys.stderr.errors}
+    sys.stderr = open(fd, "w", buffering=1, closefd=False, **same)  # noqa: SIM115
     # A child that is no new program may be a rank.
     os.register_at_fork(after_in_child=lambda: os.dup2(2, fd, False))
 
