@@ -363,9 +363,11 @@ def fold_launcher(sink: Sink, asked: Start, spec: NodeSpec) -> None:
     rank, rows = spec.row(asked.table).rank, asked.table.rows
     with_several = [row.rank for row in rows if row.nproc_per_node > 1]
     name = basename(asked.contract.argv[0])
+    may_restart = asked.contract.variables.get("RDZV_MAX_RESTARTS", "0") != "0"
+    epoch = f" --epoch {asked.table.epoch}" if asked.again or may_restart else ""
     fold = Fold(
         "accelerate" if name.startswith("accelerate") else "torchrun",
-        f"rdzv logs {asked.table.run} --node {rank}",
+        f"rdzv logs {asked.table.run} --node {rank}{epoch}",
         names_threads=rank == min(with_several, default=rank),
     )
     sink.fold_launcher(fold)

@@ -80,6 +80,12 @@ class Program:
         self._over.set()
 
 
+SENDING = (
+    "W1127 16:31:57.048000 14317 torch/distributed/elastic/multiprocessing/api.py:1028] "
+    "Sending process 14396 closing signal SIGTERM"
+)
+
+
 class Sink:
     """The last lines of a program."""
 
@@ -611,3 +617,17 @@ def test_what_launchers_print_is_folded_unless_all_is_asked_for(raw: bool) -> No
     bench.lives()
     assert (sink.fold is None) is raw
     assert told[1:] == ["stop"]
+
+
+@pytest.mark.parametrize(
+    ("restarts", "sealed", "option"),
+    [("0", None, ""), ("3", None, " --epoch 1"), ("0", table(epoch=3), " --epoch 3")],
+)
+def test_what_was_folded_is_in_the_log_of_its_epoch(
+    restarts: str, sealed: EndpointTable | None, option: str
+) -> None:
+    sink, contract = Sink(), replace(PROGRAM, variables={"RDZV_MAX_RESTARTS": restarts})
+    Bench(contract, sealed=sealed, sink=lambda *args, **options: sink).lives()
+    sink.fold.stop()
+    assert sink.fold.take(f"{SENDING}\n".encode()) == b""
+    assert sink.fold.close().endswith(f"rdzv logs {table().run} --node 1{option}\n".encode())
