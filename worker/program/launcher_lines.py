@@ -102,7 +102,7 @@ class LauncherLines:
         self.is_stopped = False
         self._has_traceback = has_traceback
         self._held: list[str] = []
-        self._next = self._at_any
+        self._next: Callable[[str], list[str]] = self._at_any
         self._block: list[str] = []
         self._may_follow = False
         self._barrier = ""

@@ -118,8 +118,8 @@ def own_stderr(fd: int) -> None:
     if fd < 0 or sys.stderr is None:
         return
     fd = put_high(fd, 2)
-    same = {"encoding": sys.stderr.encoding, "errors": sys.stderr.errors}
-    sys.stderr = open(fd, "w", buffering=1, closefd=False, **same)  # noqa: SIM115
+    own = open(fd, "w", 1, sys.stderr.encoding, sys.stderr.errors, closefd=False)  # noqa: SIM115
+    sys.stderr = own
     # A child that is no new program may be a rank.
     os.register_at_fork(after_in_child=lambda: os.dup2(2, fd, False))
 
