@@ -88,6 +88,8 @@ def _ask_to_arm(run: Run, now: float, table: EndpointTable, former: str) -> None
     run.attempt.table, run.attempt.written = table, table.canonical()
     run.attempt.digest, run.attempt.former = digest_of(run.attempt.written), former
     run.attempt.warm = False
+    # A torchrun waits for that of every other node.
+    run.attempt.mixed = len({slot.its_node.join.needs_torchrun for slot in run.of_table()}) > 1
     ranks = {row.slot: row.rank for row in table.rows}
     for slot in run.taking_part():
         slot.its_node.state, slot.its_node.rank = NodeState.VERIFIED, ranks[slot.index]

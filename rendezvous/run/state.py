@@ -173,6 +173,8 @@ class Attempt:
         table: What is acknowledged, `written` its canonical form, and `digest` that of it.
         former: The digest of the table that this one renews; empty: it is another one.
         warm: Whether a node that is ready for it will fork its ranks.
+        mixed: Whether some of its nodes can start their ranks by torchrun alone, and others need
+            not.
     """
 
     enough_since: float | None = None
@@ -188,6 +190,7 @@ class Attempt:
     digest: str = ""
     former: str = ""
     warm: bool = False
+    mixed: bool = False
 
 
 @dataclass(slots=True)

@@ -74,7 +74,7 @@ def _restart_facts(run: Run) -> RestartFacts | None:
     """What programs may know of those before them; None: they start once."""
     starts, most = run.starts, run.spec.limits.max_restarts
     outlives = run.spec.outlives_nodes
-    if not most and not starts.ended and not outlives:
+    if not most and not starts.ended and not outlives and not run.attempt.mixed:
         return None
     return RestartFacts(
         restarts=starts.used,
@@ -83,6 +83,7 @@ def _restart_facts(run: Run) -> RestartFacts | None:
         last_failure=printable(starts.ended[-1].message, 600) if starts.ended else "",
         outlives_nodes=outlives,
         cold=starts.cold,
+        mixed=run.attempt.mixed,
     )
 
 

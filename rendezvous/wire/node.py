@@ -228,6 +228,11 @@ class JoinRequest:
     any_slot: bool = Field(
         default=False, description="Where the slot is held, it will ask for another one."
     )
+    needs_torchrun: bool = Field(
+        default=False,
+        description="It cannot start its ranks without the framework's launcher, as nodes with "
+        "--warm on can. A torchrun waits for that of every other node.",
+    )
 
     def row(
         self,

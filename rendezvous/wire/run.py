@@ -104,6 +104,16 @@ class RestartFacts(Wire):
         False,
         description="A warm start has failed within 10 s: from now on no node forks its ranks.",
     )
+    mixed: bool = Field(
+        False,
+        description="Some nodes of the table can start their ranks by torchrun alone, others need "
+        "not: all start torchrun.",
+    )
+
+    @property
+    def by_torchrun(self) -> bool:
+        """Whether torchrun starts the ranks of every node, whatever a node could do without it."""
+        return self.cold or self.mixed
 
 
 NO_RESTARTS = RestartFacts()

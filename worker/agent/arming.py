@@ -188,7 +188,7 @@ class _Arming:
     def _contract(self) -> Contract:
         settings, environ = self.spec.settings, self.environment.environ
         options = ProgramOptions.of(settings, self._nccl_file())
-        if self.asked.restarts.cold:
+        if self.asked.restarts.by_torchrun:
             options = replace(options, warm="off")
         try:
             contract = make_contract(

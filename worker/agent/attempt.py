@@ -83,12 +83,12 @@ def _leave_behind(turn: Turn, view: NodeView) -> None:
     if program is None or program.left_behind:
         return
     if view.phase is not Phase.RUNNING or view.epoch > program.epoch:
-        facts, agreed = view.restarts or NO_RESTARTS, turn.node.agreed
+        facts = view.restarts or NO_RESTARTS
         repeats = facts.cold and not program.cold
         failed = repeats or facts.restarts > program.restarts
         turn.set_program(left_behind=True, epoch_failed=failed)
         following.stop_all(turn)
-        _begin_early(turn, cold=repeats and agreed is not None and agreed.warm)
+        _begin_early(turn, cold=repeats)
 
 
 def _may_start_again(view: NodeView) -> bool:

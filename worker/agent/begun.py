@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rendezvous.wire.run import RestartFacts
 from worker.agent.arming import NodeSpec
 from worker.agent.environment import AgentEnvironment, EarlyProgram, WarmProgram
 from worker.agent.notices import Notice
-from worker.agent.warm import FIRST_FAILED, WarmWish
+from worker.agent.warm import FIRST_FAILED, OTHER_NEEDS_TORCHRUN, WarmWish
 from worker.contracts import FRAMEWORKS, Contract
 from worker.contracts.outer import without_outer
 
@@ -30,11 +31,9 @@ class Begun:
         self._warm: WarmProgram | None = None
         if wish is not None:
             self._warm = environment.warm(wish, self._environ(), environment.in_thread, say)
-        self.program = self._new()
+        self.program: EarlyProgram = self._warm or self._early()
 
-    def _new(self) -> EarlyProgram:
-        if self._warm is not None and not self._warm.gave_up:
-            return self._warm
+    def _early(self) -> EarlyProgram:
         spec, environment = self._spec, self._environment
         return environment.early(
             _torchrun(spec), self._environ(), spec.settings.grace, environment.in_thread
@@ -45,21 +44,35 @@ class Begun:
         keeps = FRAMEWORKS[self._spec.settings.framework].keeps
         return without_outer(self._environment.environ, keeps)
 
+    async def needs_torchrun(self) -> bool:
+        """Whether this node can start its processes by torchrun alone."""
+        return self._warm is None or bool(await self._warm.why_torchrun())
+
     async def begin(self, *, cold: bool) -> None:
         """Begin with another, while the program before it ends; `cold`: nothing is forked any
-        more."""
+        more, and torchrun starts the processes."""
         if self._warm is not None and cold:
             self._warm.give_up(FIRST_FAILED)
-        self.program = self._new()
-        await self.program.begin()
+        if self._warm is not None and not cold:
+            self.program = self._warm
+            await self._warm.begin()
+        if cold or await self.needs_torchrun():
+            self.program = self._early()
+            await self.program.begin()
 
-    async def disarm(self, *, cold: bool) -> None:
-        """What was made ready for a table is not wanted any more; `cold`: as for `begin`."""
-        if self._warm is not None:
-            await self._warm.disarm()
-            if cold:
-                self._warm.give_up(FIRST_FAILED)
-                await self._warm.end()
+    async def disarm(self, facts: RestartFacts) -> None:
+        """What was made ready for a table is not wanted any more, nor anything like it where
+        torchrun starts the processes of the next one.
+
+        Args:
+            facts: What the registry says of the next start.
+        """
+        if self._warm is None:
+            return
+        await self._warm.disarm()
+        if facts.by_torchrun:
+            self._warm.give_up(FIRST_FAILED if facts.cold else OTHER_NEEDS_TORCHRUN)
+            await self._warm.end()
 
     async def arm(self, contract: Contract) -> bool:
         """Make ready for a table what can be; whether its processes will be forked."""

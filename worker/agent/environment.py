@@ -134,10 +134,13 @@ class WarmProgram(EarlyProgram, Protocol):
 
     @property
     def gave_up(self) -> bool:
-        """Whether it makes no programs any more."""
+        """Whether it forks nothing any more."""
 
     def give_up(self, why: str) -> None:
-        """Make none from now on, and say why, once; what has become of it is ended by `end`."""
+        """Fork nothing from now on, and say why, once; what has become of it is ended by `end`."""
+
+    async def why_torchrun(self) -> str:
+        """Why this node can start its processes by torchrun alone; empty: it need not."""
 
     async def arm(self, contract: Contract) -> bool:
         """Make ready what `start` makes a program of; whether there will be that."""

@@ -334,11 +334,13 @@ class NodeShell:
             environ=self._environment.environ,
             probe_port=asked.probe_port,
         )
-        return inputs.Offered(asked.number, replace(offer, any_slot=spec.any_slot))
+        needs_torchrun = await self._begun.needs_torchrun()
+        offer = replace(offer, any_slot=spec.any_slot, needs_torchrun=needs_torchrun)
+        return inputs.Offered(asked.number, offer)
 
     async def _arm(self, asked: do.Arm) -> inputs.Input:
         await self._open_socket()
-        await self._begun.disarm(cold=asked.restarts.cold)
+        await self._begun.disarm(asked.restarts)
         resolved = await self._resolver.known(row.hostname for row in asked.table.rows)
         answer: inputs.Input = await self._environment.in_thread(
             arm,

@@ -4,7 +4,10 @@
     arm      at each table: fork what will start the processes, and let MASTER_PORT's store listen
     start    at the go: tell it what to start
 
-What cannot be forked is started as any program; why is said once.
+Where nothing can be forked, now or at any later moment, `worker.programs.warm.spawner` starts the
+processes as any program; why is said once. It is no torchrun, which would wait for the torchruns of
+the other nodes: so no node depends on whether another one forks. A node that can do nothing but
+start torchrun (`why_torchrun`) says so when it joins, and all nodes of its table start theirs.
 """
 
 from __future__ import annotations
@@ -19,12 +22,12 @@ from rendezvous.compat import timeout
 from rendezvous.frozen import frozen
 from rendezvous.secret_variables import SECRET_VARIABLES
 from rendezvous.wire.errors import UsageError
-from worker.agent.early import changes, latin, look_script
+from worker.agent.early import Changes, changes, latin, look_script
 from worker.agent.notices import Note, Notice, notice
 from worker.contracts import FRAMEWORKS, Contract
-from worker.contracts.framework import PROGRAMS
+from worker.contracts.framework import PROGRAMS, Forks
 from worker.contracts.warm import in_the_way, threads, warm_words
-from worker.program.kept import has_ended
+from worker.program.kept import has_ended, start_keeper
 from worker.program.output import Output
 from worker.program.process import Program
 from worker.program.rank_streams import RankStreams
@@ -33,12 +36,15 @@ from worker.programs.warm.rank import ROOM, ROOM_VARIABLE
 from worker.settings import WorkerSettings
 
 _PROGRAM = f"{PROGRAMS}/warm/zygote.py"
+_SPAWNER = f"{PROGRAMS}/warm/spawner.py"
 _ARM_SECONDS = 2.0
 _STORE_SECONDS = 20.0
 _IMPORT_SECONDS = 120.0
 """How long a go waits for imports: without them they would begin now."""
 FIRST_FAILED = "its first warm start failed within 10 s"
 """Why nothing is forked any more once the registry has had that repeated."""
+OTHER_NEEDS_TORCHRUN = "another node can be started by torchrun alone, which waits for all others"
+"""Why nothing is forked for a table with such a node."""
 
 
 @frozen
@@ -95,6 +101,8 @@ class WarmStart:
         self._given = kept | threads(wish.processes, kept)
         self._in_thread = in_thread
         self._say = say
+        self._python = ""
+        self._looking: asyncio.Task[str] | None = None
         self._zygote: Zygote | None = None
         self._starting: asyncio.Task[Zygote] | None = None
         self._contract: Contract | None = None
@@ -105,6 +113,25 @@ class WarmStart:
     def gave_up(self) -> bool:
         """Whether it has said why this node can fork nothing."""
         return bool(self._why)
+
+    async def why_torchrun(self) -> str:
+        """Why this node can start its processes by torchrun alone; empty: it need not."""
+        if self._looking is None:
+            self._looking = asyncio.create_task(self._look(), name="torchrun's script")
+        return await asyncio.shield(self._looking)
+
+    async def _look(self) -> str:
+        if name := in_the_way(self._given):
+            return f"{name} is set, which only torchrun itself can follow"
+        launcher = self._wish.launcher
+        try:
+            script, start = await self._in_thread(look_script, launcher, self._given)
+        except (OSError, ValueError) as error:
+            return f"{launcher} cannot be read: {error}"
+        if not start:
+            return f"{script or launcher} is not torchrun's own script"
+        self._python = start[0]
+        return ""
 
     async def begin(self) -> None:
         """Have a zygote, where that can be."""
@@ -130,13 +157,10 @@ class WarmStart:
         return self._zygote
 
     async def _start_zygote(self) -> Zygote:
-        if name := in_the_way(self._given):
-            raise Unfit(f"{name} is set, which only torchrun itself can follow")
+        if why := await self.why_torchrun():
+            raise Unfit(why)
+        words = [self._python, "-u", _PROGRAM, self._wish.modules, *self._wish.words]
         try:
-            script, start = await self._in_thread(look_script, self._wish.launcher, self._given)
-            if not start:
-                raise Unfit(f"{script or self._wish.launcher} is not torchrun's own script")
-            words = [start[0], "-u", _PROGRAM, self._wish.modules, *self._wish.words]
             return await Zygote.start(words, {**self._given, ROOM_VARIABLE: ROOM})
         except (OSError, ValueError) as error:
             raise Unfit(f"its process cannot be started: {error}") from error
@@ -204,18 +228,44 @@ class WarmStart:
         ranks: RankStreams | None = None,
         until: float | None = None,
     ) -> Program | None:
-        """Make a program of what was forked; None where it does not fit, and it is ended."""
-        contract, arming = self._contract, self._arming
-        if contract is None or contract.forks is None or arming is None:
+        """Have the processes started, as they can be; None: by torchrun.
+
+        Raises:
+            UsageError: An argument cannot be.
+            RunError: This machine cannot start one more process.
+        """
+        contract = self._contract
+        if contract is None or contract.forks is None or await self.why_torchrun():
             return None
         forks = contract.forks
         found = changes(self._given, {**env, **forks.variables})
-        if found.seen:
-            names = ", ".join(sorted(found.seen))
-            self.give_up(f"{names} changed after the imports, which may have read it")
-            await self.disarm()
+        forked = await self._forked(found)
+        grace = self._wish.grace_seconds
+        if forked is None:
+            argv = [self._python, "-u", _SPAWNER, *forks.words]
+            whole = {**env, **forks.variables}
+            pipe = asyncio.subprocess.PIPE
+            kept = await start_keeper(argv, whole, grace, stdin=pipe, ranks=ranks, until=until)
+            program = Program.of(kept, env, grace_seconds=grace, output=output, ranks=ranks)
+            assert kept.process.stdin is not None
+            kept.process.stdin.write(_order(forks, Changes({}, frozenset(), frozenset()), contract))
+            kept.process.stdin.close()
+            return program
+        program = Program.of_begun(
+            forked.kept, env, grace_seconds=grace, output=output, ranks=ranks, until=until
+        )
+        await _tell(forked, _order(forks, found, contract))
+        return program
+
+    async def _forked(self, found: Changes) -> Forked | None:
+        """Wait for what was forked for the table; None where it does not fit, and it is ended."""
+        arming = self._arming
+        if arming is None:
             return None
         try:
+            if found.seen:
+                names = ", ".join(sorted(found.seen))
+                raise Unfit(f"{names} changed after the imports, which may have read it")
             async with timeout(_IMPORT_SECONDS):
                 forked = await asyncio.shield(arming)
             if has_ended(forked.kept):
@@ -225,25 +275,24 @@ class WarmStart:
             await self.disarm()
             return None
         self._arming = None
-        program = Program.of_begun(
-            forked.kept,
-            env,
-            grace_seconds=self._wish.grace_seconds,
-            output=output,
-            ranks=ranks,
-            until=until,
-        )
-        await _tell(forked, found.order(words=_latin(forks.words), ranks=_latin_each(forks.ranks)))
-        return program
+        return forked
 
     async def end(self) -> None:
         """End all of it that is no program."""
         await self.disarm()
+        if self._looking is not None:
+            self._looking.cancel()
         starting, self._starting, self._zygote = self._starting, None, None
         if starting is not None:
             starting.cancel()  # a disk that hangs is not waited for
             with contextlib.suppress(asyncio.CancelledError, Unfit):
                 await (await starting).end()
+
+
+def _order(forks: Forks, found: Changes, contract: Contract) -> bytes:
+    """What a starter is told: what it executes, and with which variables."""
+    ranks, port = _latin_each(forks.ranks), contract.port
+    return found.order(words=_latin(forks.words), ranks=ranks, port=port)
 
 
 async def _tell(forked: Forked, order: bytes) -> None:

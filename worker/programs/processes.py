@@ -203,6 +203,8 @@ class Processes:
             if self._code:
                 break
             self._start(local_rank)
+        if not self._code:
+            self._all_started()
         while self._running:
             self._step()
         deadline = time.monotonic() + _DRAIN_SECONDS  # a grandchild may hold a pipe
@@ -242,6 +244,9 @@ class Processes:
             stream.close()
             self._pipes[pipe.fd] = pipe
             self._poll.register(pipe.fd, select.POLLIN)
+
+    def _all_started(self) -> None:
+        """Do what follows the last start, before any of them is seen through."""
 
     def _step(self) -> None:
         """Wait for something to happen, and take it in."""

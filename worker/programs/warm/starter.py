@@ -1,4 +1,4 @@
-"""What forks the processes of a node, and sees them through; itself forked below a keeper.
+"""Forks the processes of a node, and sees them through; itself forked below a keeper.
 
 It is there when the node arms, and says on a socket `{"armed": true}`, or `{"cannot": WHY}` where
 MASTER_PORT's store cannot listen. At the go it is given its order, one JSON object:
@@ -46,35 +46,23 @@ class Forked:
         return os.waitpid(self.pid, 0)[1]
 
 
-class ForkedProcesses(Processes):
-    """The processes of this node, each forked, in a session of its own as torchrun's are.
+class OwnRanks(Processes):
+    """The processes of this node, each in a session of its own as torchrun's are.
 
     Args:
-        words: What each executes.
+        words: The program of each, as Python takes it.
         environs: The whole environment of each.
-        handlers: How signals are handled in them.
-        store: Of this node.
-        grace: Seconds between SIGTERM and SIGKILL.
     """
 
     seen_seconds = 0.03  # the kernel tells the agent at once, and our last line tells it as well
 
-    def __init__(
-        self,
-        words: Sequence[str],
-        environs: Sequence[Mapping[str, str]],
-        handlers: Handlers,
-        store: Store | None,
-        grace: float,
-    ) -> None:
+    def __init__(self, words: Sequence[str], environs: Sequence[Mapping[str, str]]) -> None:
         first = int(environs[0]["RANK"])
         count = len(environs)
+        grace = grace_of(environs[0])
         super().__init__(argparse.Namespace(rank=first, processes=count, grace=grace))
         self._words = words
         self._environs = environs
-        self._handlers = handlers
-        self._store = store
-        self._all_forked = os.pipe()
 
     @property
     def is_told(self) -> bool:
@@ -86,29 +74,6 @@ class ForkedProcesses(Processes):
         for number in _TOLD_BY:
             signal.signal(number, lambda number, frame: self._told_to_end(number))
         return super().run()
-
-    def _start(self, local_rank: int) -> None:
-        # What it is sent before it has handlers of its own waits until then.
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        if (pid := os.fork()) == 0:
-            os.setsid()
-            become(self._words, self._environs[local_rank], self._handlers, self._let_go)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        self._running[local_rank] = Forked(pid)
-        if local_rank == len(self._environs) - 1:
-            for fd in self._all_forked:
-                os.close(fd)
-
-    def _let_go(self) -> None:
-        """Be one of the processes: close our files, and begin when all are there. What one did
-        meanwhile would hold up the forks of the others."""
-        waits, holds = self._all_forked
-        os.close(holds)
-        os.read(waits, 1)
-        for fd in (waits, *self._wake):
-            os.close(fd)
-        if self._store is not None:
-            self._store.let_go()
 
     def _told_to_end(self, number: int) -> None:
         """Each leads a group, which is left to us."""
@@ -122,6 +87,53 @@ class ForkedProcesses(Processes):
             except ProcessLookupError:  # it does not lead one yet
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process.pid, number)
+
+
+class ForkedProcesses(OwnRanks):
+    """The processes of this node, each forked.
+
+    Args:
+        words: As of `OwnRanks`.
+        environs: The same.
+        handlers: How signals are handled in them.
+        store: Of this node.
+    """
+
+    def __init__(
+        self,
+        words: Sequence[str],
+        environs: Sequence[Mapping[str, str]],
+        handlers: Handlers,
+        store: Store | None,
+    ) -> None:
+        super().__init__(words, environs)
+        self._handlers = handlers
+        self._store = store
+        self._all_forked = os.pipe()
+
+    def _start(self, local_rank: int) -> None:
+        # What it is sent before it has handlers of its own waits until then.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        if (pid := os.fork()) == 0:
+            os.setsid()
+            become(self._words, self._environs[local_rank], self._handlers, self._let_go)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        self._running[local_rank] = Forked(pid)
+
+    def _all_started(self) -> None:
+        for fd in self._all_forked:
+            os.close(fd)
+
+    def _let_go(self) -> None:
+        """Be one of the processes: close our files, and begin when all are there. What one did
+        meanwhile would hold up the forks of the others."""
+        waits, holds = self._all_forked
+        os.close(holds)
+        os.read(waits, 1)
+        for fd in (waits, *self._wake):
+            os.close(fd)
+        if self._store is not None:
+            self._store.let_go()
 
 
 def start_node(orders: socket.socket, port: int | None, said: int, handlers: Handlers) -> int:
@@ -158,21 +170,48 @@ def _run(order: Mapping[str, Any], store: Store | None, folder: str, handlers: H
     environ = _followed(order)
     if store is None:
         await_store(environ)
-    words = [_text(word) for word in order["words"]]
+    processes = ForkedProcesses(*ranks_of(order, environ, folder), handlers, store)
+    code = processes.run()
+    await_others(processes, code, environ, serves=store is not None)
+    return code
+
+
+def ranks_of(
+    order: Mapping[str, Any], environ: Mapping[str, str], folder: str
+) -> tuple[list[str], list[dict[str, str]]]:
+    """Read the program of an order, and the environment of each process.
+
+    Args:
+        order: As above.
+        environ: The environment of the node.
+        folder: Room for the files in which a process may write how it has failed.
+    """
     environs = [{**environ, **_texts(own), _ERROR_FILE: ""} for own in order["ranks"]]
     for own in environs:
         own[_ERROR_FILE] = f"{folder}/{own['RANK']}/error.json"
         os.mkdir(os.path.dirname(own[_ERROR_FILE]))
-    processes = ForkedProcesses(words, environs, handlers, store, grace_of(environ))
-    code = processes.run()
+    return [_text(word) for word in order["words"]], environs
+
+
+def await_others(
+    processes: OwnRanks, code: int, environ: Mapping[str, str], *, serves: bool
+) -> None:
+    """Wait for the other nodes where this one's processes have ended well and others need its
+    store.
+
+    Args:
+        processes: Of this node; they are over.
+        code: Their exit code.
+        environ: The environment of the node.
+        serves: Whether the store is this node's.
+    """
     nodes = int(environ["NNODES"])
     if code == 0 and nodes > 1:
         await_all_ended(
             *(environ["MASTER_ADDR"], int(environ["MASTER_PORT"]), nodes),
-            serves=store is not None,
+            serves=serves,
             goes_on=lambda: not processes.is_told,
         )
-    return code
 
 
 def grace_of(environ: Mapping[str, str]) -> float:

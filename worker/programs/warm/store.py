@@ -78,6 +78,18 @@ def _serve(port: int, line: socket.socket, parent: int) -> NoReturn:
         os._exit(code)
 
 
+def serve_here(port: int) -> object:
+    """Listen in this process, which forks nothing; it serves for as long as the answer is held.
+
+    Raises CannotListen.
+    """
+    try:
+        store: object = _tcp_store(_HERE, port, is_master=True)
+    except Exception as error:  # torch's own, of several kinds
+        raise CannotListen(" ".join(f"{error}".split())[:1000]) from error
+    return store
+
+
 def _tcp_store(host: str, port: int, *, is_master: bool) -> Any:
     torch: Any = sys.modules["torch.distributed"]
     return torch.TCPStore(host, port, is_master=is_master, timeout=_DIAL, wait_for_workers=False)

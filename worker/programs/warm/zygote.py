@@ -43,6 +43,7 @@ from worker.programs.warm.rank import (
     ROOM_VARIABLE,
     Become,
     Handlers,
+    forget_ours,
     handle_as_at_start,
     handlers_now,
     run,
@@ -50,17 +51,9 @@ from worker.programs.warm.rank import (
 )
 from worker.programs.warm.starter import start_node
 
-_ROOT = str(Path(__file__).resolve().parents[3])
 MODULES = ("torch", "torch.distributed.run")
 """What is imported always."""
 _FILES, _MESSAGE_BYTES = 4, 4096
-
-
-def forget_ours() -> None:
-    """Take this project's modules from where a program would find them by their names."""
-    sys.path.remove(_ROOT)  # once: it may be the user's as well
-    for name in [name for name in sys.modules if name.partition(".")[0] == "worker"]:
-        del sys.modules[name]
 
 
 def import_all(modules: Sequence[str]) -> str:
