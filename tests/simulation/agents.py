@@ -27,7 +27,7 @@ from rendezvous.wire.reports import (
     Report,
     ReportReply,
 )
-from rendezvous.wire.run import Phase, Result
+from rendezvous.wire.run import NO_RESTARTS, Phase, Result
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.verify import PairProbe, ProbePlan, ProbeReport
 from rendezvous.wire.watch import NodeView
@@ -74,6 +74,7 @@ class RecordingClient(RegistryClient):
 
     async def join(self, run: str, request: JoinRequest) -> JoinReply:
         self.process.doors.may_break("join")
+        request = replace(request, needs_torchrun=self.process.needs_torchrun)
         reply = await super().join(run, request)
         self.process.note_join(request.join_id, reply)
         # Some registries are older, and know no acknowledgement but a report.
@@ -144,6 +145,8 @@ class Process:
         self.incarnation = self.seq = self.epoch = self.look = self.signal = self.signals_told = 0
         self.armed: EndpointTable | None = None
         self.armed_for: dict[str, int] = {}
+        self.by_torchrun: dict[str, bool] = {}
+        """Of each table, whether torchrun would start its ranks here."""
         self.result: Result | None = None
         self.started_at: float | None = None
         self.failed_at: float | None = None
@@ -180,6 +183,11 @@ class Process:
         table = self.facts.sealed.get(self.acked)
         row = table.row_of_slot(self.slot) if table is not None else None
         return row is None or row.rank != 0
+
+    @property
+    def needs_torchrun(self) -> bool:
+        """Whether torchrun alone can start its ranks; another node in its place is like most."""
+        return self.slot in self.launch.torchruns and self.generation == 1
 
     @property
     def index(self) -> int:
@@ -310,7 +318,11 @@ class Process:
         self.heard_at = self.world.loop.time()
         self.views_at.append(self.heard_at)
         self.world.history.judge(process=self, view=view)
-        self.is_cold |= view.restarts is not None and view.restarts.cold
+        facts = view.restarts or NO_RESTARTS
+        self.is_cold |= facts.cold
+        if view.table is not None:
+            by_torchrun = self.needs_torchrun or facts.by_torchrun
+            self.by_torchrun.setdefault(view.table.digest(), by_torchrun)
         self.seq, self.epoch, self.look = view.seq, view.epoch, view.look or self.look
         if view.result is not None and self.result is None:
             self.result = view.result

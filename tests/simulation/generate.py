@@ -104,6 +104,8 @@ _AGAIN_AT = {
 _WARM = 31
 _WARM_AT = {2, 5, 13, 23}
 """Seeds of these whose nodes fork their ranks, as above."""
+_MIXED = {3, 8, 17, 29}
+"""Seeds of these in which torchrun alone can start the ranks of some nodes."""
 _DEPARTING = 151
 _DEPARTING_AT = {
     *map(int, names("50, 58, 65, 67, 68, 71, 72, 73, 78, 82, 84, 87, 89")),
@@ -134,6 +136,13 @@ def generate(seed: int) -> Schedule:
         schedule = with_losses(random.Random(f"{seed} losses"), schedule)
     if starts_again(seed) and seed % _WARM in _WARM_AT:
         launches = [replace(launch, warm=not launch.led) for launch in schedule.launches]
+        schedule = replace(schedule, launches=tuple(launches))
+    if seed % _WARM in _MIXED:
+        draw = random.Random(f"{seed} mixed")
+        launches = [
+            replace(launch, torchruns=tuple(s for s in range(launch.slots) if draw.random() < 0.4))
+            for launch in schedule.launches
+        ]
         schedule = replace(schedule, launches=tuple(launches))
     return schedule
 

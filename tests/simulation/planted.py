@@ -56,6 +56,7 @@ _EDITS = {
         ("restarts: the port stays", "run.spec.master_port or next_port(run.table", "run.spec.master_port or (run.table"),
         ("restarts: after gathering, the port stays", "next_port(former) if former else None", "former"),
         ("restarts: the epoch is used again", "run.epoch += 1\n    _ask_to_arm", "_ask_to_arm"),
+        ("mixed: the first node decides", "for slot in run.of_table()}) > 1", "for slot in run.of_table()[:1]}) > 1"),
         ("a chosen port moves", 'report.code == "port_taken" and run.spec.master_port is None', 'report.code == "port_taken"'),
         ("one port is tried", "_MAX_PORT_TRIES = 32", "_MAX_PORT_TRIES = 1"),
         ("the free port is ignored", "port = report.free_port or next_port", "port = next_port"),

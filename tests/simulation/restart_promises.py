@@ -348,6 +348,18 @@ def who_was_lost_does_not_start_again(history: History, process: Process, digest
     return f"{process.name}" if went is not None and lost is not None and lost < went else None
 
 
+def torchrun_starts_the_ranks_of_all_nodes_or_of_none(
+    history: History, process: Process, digest: str
+) -> Wrong:
+    """It waits for the torchrun of every other node of its table."""
+    table = process.facts.sealed.get(digest)
+    if table is None:
+        return None
+    owners = [o for o in history.processes if o.facts is process.facts and digest in o.by_torchrun]
+    kinds = {owner.by_torchrun[digest] for owner in owners if table.row_of_slot(owner.slot)}
+    return f"{process.name} and others, epoch {table.epoch}" if len(kinds) > 1 else None
+
+
 def a_go_of_the_next_epoch_is_followed(history: History, process: Process) -> Wrong:
     """A node that was not disturbed has started in each epoch that went, unless it was stopped."""
     epochs, began = process.facts.epochs, {life.epoch for life in process.lives}

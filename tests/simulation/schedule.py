@@ -82,6 +82,7 @@ class Launch:
     max_replacements: int = 0
     fence: float = 12.0
     warm: bool = False
+    torchruns: tuple[int, ...] = ()
 
     @property
     def framework(self) -> Any:

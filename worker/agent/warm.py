@@ -143,12 +143,12 @@ class WarmStart:
             await before.end()
         try:
             zygote = await self._started(self._starting)
-            if self.gave_up:
-                await self.end()
-                return
-            seconds = await zygote.ready()
+            seconds = 0.0 if self.gave_up else await zygote.ready()
         except Unfit as error:
             self.give_up(str(error))
+            return
+        if self.gave_up:  # a go came before
+            await self.end()
         else:
             self._say(notice(Note.WARM, seconds=seconds))
 

@@ -245,6 +245,10 @@ class Processes:
             self._pipes[pipe.fd] = pipe
             self._poll.register(pipe.fd, select.POLLIN)
 
+    def _has_failed(self) -> bool:
+        """Whether one has failed, and that was not taken in yet."""
+        return any(_exit_code(process.pid) for process in self._running.values())
+
     def _all_started(self) -> None:
         """Do what follows the last start, before any of them is seen through."""
 

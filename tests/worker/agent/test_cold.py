@@ -63,9 +63,11 @@ def test_it_begins_early_what_starts_its_ranks_then(steps: list[Any], begun: lis
     assert _begun(warm(), steps) == begun
 
 
-def test_one_that_had_forked_nothing_begins_as_ever() -> None:
+def test_one_that_had_forked_nothing_begins_the_same() -> None:
+    """Of its own ranks, which were started one by one, nothing is begun early."""
     drive = to("running", replace(RULES, early=True))
-    assert _begun(drive, [MAY, ENDED, TAKEN, ARMS]) == [do.StartEarly()]
+    steps = [MAY, ENDED, TAKEN, ARMS]
+    assert _begun(drive, steps) == [do.StartEarly(), do.StartEarly(cold=True)]
 
 
 def _begun(drive: Drive, steps: list[Any]) -> list[Any]:

@@ -35,6 +35,12 @@ pytestmark = [
 ]
 GRACE = 1.0
 SHOWS = "import os\nprint('rank ' + os.environ['RANK'] + '\\n', end='')\n"
+SAYS_WHOSE = """
+import os
+words = open(f'/proc/{os.getppid()}/cmdline').read().split('\\0')
+whose = next(word.rpartition('/')[2] for word in words if word.endswith(('zygote.py', 'spawner.py')))
+print(f"rank {os.environ['RANK']} of {whose}\\n", end='')
+"""
 FAILS = """
 import os, signal, sys, time
 def told(*_):
@@ -194,9 +200,18 @@ async def test_masters_store_listens_once_armed_and_a_disarmed_one_does_not(worl
     assert world.lines() == ["met", "met"]
     with socket.create_server(("127.0.0.1", port)):  # nothing of ours is there, but another is
         await warm.arm(world.contract(port))
-        assert await world.start(warm) is None
-    assert "MASTER_PORT's store" in world.said[-1]
-    assert warm.gave_up
+        assert "MASTER_PORT's store" in world.said[-1]
+        assert warm.gave_up
+        program = await world.start(warm)
+        assert program is not None
+        assert (await program.wait()).exit_code == 1  # as torchrun does
+    assert b"rdzv: MASTER_PORT's store: " in world.output.of("stderr")
+    world.output = Recording()
+    await warm.arm(contract)
+    program = await world.start(warm, contract)
+    assert program is not None
+    assert (await program.wait()).exit_code == 0
+    assert world.lines() == ["met", "met"]
 
 
 async def test_a_go_waits_for_the_imports(world: World) -> None:
@@ -238,7 +253,11 @@ async def test_the_environment_of_a_process_is_that_of_the_go(world: World) -> N
     await program.wait()
     assert world.lines() == ["INFO None 0"]
     await warm.arm(contract)
-    assert await world.start(warm, contract, TORCH_LOGS="all", PATH="/bin") is None
+    world.output = Recording()
+    program = await world.start(warm, contract, TORCH_LOGS="", PATH="/bin")
+    assert program is not None
+    await program.wait()
+    assert world.lines() == ["None None 0"]
     assert world.said[-1].endswith(
         "PATH, TORCH_LOGS changed after the imports, which may have read it"
     )
@@ -260,8 +279,15 @@ async def test_what_is_not_fit_to_be_forked_is_not(world: World, modules: str, w
     await warm.begin()
     assert len(world.said) == 1
     assert why in world.said[0]
-    await warm.arm(world.contract())
-    assert await world.start(warm) is None
+    world.script.write_text(SAYS_WHOSE)
+    for processes in (2, 1):
+        contract = world.contract(processes=processes)
+        world.output = Recording()
+        assert not await warm.arm(contract)
+        program = await world.start(warm, contract)
+        assert program is not None
+        assert (await program.wait()).exit_code == 0
+        assert world.lines() == [f"rank {n} of spawner.py" for n in range(processes)]
     await warm.begin()  # once is enough
     assert len(world.said) == 1
 
@@ -285,14 +311,16 @@ async def test_one_that_is_killed_is_told_of_and_replaced_by_a_cold_start(
     if when == "before it arms":
         await warm.arm(world.contract())
     await asyncio.sleep(0.1)
+    world.script.write_text(SAYS_WHOSE)
     program = await world.start(warm)
+    assert program is not None
+    assert (await program.wait()).exit_code == 0
     if when == "armed":  # what was forked before goes on without it
-        assert program is not None
-        assert (await program.wait()).exit_code == 0
+        assert world.lines() == ["rank 0 of zygote.py", "rank 1 of zygote.py"]
         await warm.begin()  # and the next epoch has another
         assert warm._zygote is not zygote
     else:
-        assert program is None
+        assert world.lines() == ["rank 0 of spawner.py", "rank 1 of spawner.py"]
         assert "--warm on: this node starts its processes as with --warm off" in world.said[-1]
 
 
@@ -312,6 +340,49 @@ async def test_only_torchruns_own_way_is_taken(
     warm = world.warm()
     await warm.begin()
     assert why in world.said[0]
+    assert why in await warm.why_torchrun()
+    assert not await warm.arm(world.contract())
+    assert await world.start(warm) is None
+
+
+async def test_imports_that_take_too_long_are_not_waited_for(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.agent.warm._IMPORT_SECONDS", 0.1)
+    warm = world.warm("slow")
+    beginning = asyncio.create_task(warm.begin())
+    await soon(lambda: warm._zygote is not None)
+    world.script.write_text(SAYS_WHOSE)
+    assert (await world.outcome(warm)).exit_code == 0
+    assert world.lines() == ["rank 0 of spawner.py", "rank 1 of spawner.py"]
+    await beginning
+    assert [text.partition("--warm off: ")[2] for text in world.said] == [
+        "the imports take more than 0.1 s"
+    ]
+    assert warm._zygote is None  # it holds torch's memory, and nobody needs it any more
+
+
+async def test_a_process_that_was_not_forked_is_seen_through_as_one_that_was(world: World) -> None:
+    """One that fails ends the others, which are told once, and its code is the program's."""
+    warm = world.warm("no_such")
+    await warm.begin()
+    world.script.write_text(FAILS)
+    ending = await world.outcome(warm)
+    assert (ending.exit_code, ending.first_failure and ending.first_failure.worker_rank) == (7, 1)
+    assert world.lines() == ["told 0"]
+    assert b"rdzv: process 1 (local rank 1) failed first, with exit code 7" in (
+        world.output.of("stderr")
+    )
+    world.output = Recording()
+    world.script.write_text(
+        "import os, time\nprint(f'pid {os.getpid()}\\n', end='', flush=True)\ntime.sleep(60)\n"
+    )
+    await warm.arm(world.contract())
+    program = await world.start(warm)
+    assert program is not None
+    await soon(lambda: len(world.output.pids()) == 2)
+    assert (await program.stop()).exit_code == 143
+    assert not any(Path(f"/proc/{pid}").exists() for pid in world.output.pids())
 
 
 def _other_torchrun(world: World) -> Path:

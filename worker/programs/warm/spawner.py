@@ -22,6 +22,7 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -41,6 +42,10 @@ _CANNOT = 1
 """The exit code where torch cannot be imported, or the store cannot listen."""
 
 
+class _Enough(BaseException):
+    """Ends the import of torch: the processes of this node end, or are to end."""
+
+
 class SpawnedProcesses(OwnRanks):
     """The processes of this node, each started by Python.
 
@@ -56,6 +61,7 @@ class SpawnedProcesses(OwnRanks):
         super().__init__(words, environs)
         self._port = port
         self._store: object = None
+        self._imports = False
 
     def _start(self, local_rank: int) -> None:
         try:
@@ -69,14 +75,33 @@ class SpawnedProcesses(OwnRanks):
 
     def _all_started(self) -> None:
         """Import torch, and let the store listen; where that fails, so does this node."""
+        before = signal.signal(signal.SIGCHLD, lambda number, frame: self._import_no_more())
         try:
+            self._imports = True
+            self._import_no_more()  # one may have failed before its signal was handled
             importlib.import_module(_TORCH)
             if self._port is not None:
                 self._store = serve_here(self._port)
+            self._imports = False
+        except _Enough:
+            pass
         except CannotListen as error:
             self._give_up(f"MASTER_PORT's store: {error}")
         except Exception as error:  # noqa: BLE001 (an import may raise anything)
             self._give_up(f"the import of torch failed with {type(error).__name__}: {error}")
+        finally:
+            self._imports = False
+            signal.signal(signal.SIGCHLD, before)
+
+    def _told_to_end(self, number: int) -> None:
+        super()._told_to_end(number)
+        self._import_no_more()
+
+    def _import_no_more(self) -> None:
+        """Let the import go where nobody needs it; it may take longer than the grace."""
+        if self._imports and (self.is_told or self._has_failed()):
+            self._imports = False
+            raise _Enough
 
     def _give_up(self, why: str) -> None:
         """Say why there are no processes here, and end those that run."""

@@ -1,0 +1,158 @@
+"""Nodes of a `--warm on` run of which one cannot fork its ranks: all ranks meet, whatever the reason."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.support.launching import BIN, Launched, Outcome, launching
+from tests.support.nightly import at_night
+
+pytestmark = [
+    pytest.mark.faults,
+    pytest.mark.real_time,
+    pytest.mark.torch,
+    pytest.mark.timeout(240),
+]
+MEETS = """
+import os, pathlib, sys, torch, torch.distributed as d
+words = pathlib.Path(f"/proc/{os.getppid()}/cmdline").read_text()
+how = next(name for name in ("zygote", "spawner", "torchrun") if name in words)
+epoch, node = os.environ["RDZV_EPOCH"], os.environ["GROUP_RANK"]
+d.init_process_group("gloo")
+total = torch.ones(1)
+d.all_reduce(total)
+print(f"{epoch} {node} {how} {int(total)}\\n", end="", flush=True)
+d.barrier()
+exec(sys.argv[1])
+d.destroy_process_group()
+"""
+ODD = """
+import os, pathlib, time
+if os.environ["SLOT"] == os.environ["ODD"]:
+    exec(os.environ["DOES"])
+"""
+FORKED, SPAWNED, TORCHRUN = "zygote", "spawner", "torchrun"
+UNTIL = "while not pathlib.Path(os.environ['SEEN']).exists(): time.sleep(0.02)"
+NEEDS_TORCHRUN = "another node can be started by torchrun alone, which waits for all others"
+
+
+class Reason(NamedTuple):
+    """Why one node of several does not fork its ranks.
+
+    Attributes:
+        said: What that node says.
+        does: What the import of a module does there.
+        shell: What precedes the start of its agent there.
+        starts: What starts its ranks, and what those of the other nodes.
+        options: Of the launch.
+    """
+
+    said: str
+    does: str = ""
+    shell: str = ""
+    starts: tuple[str, str] = (SPAWNED, FORKED)
+    options: tuple[str, ...] = ("--nproc-per-node", "2")
+
+
+def torchrun(said: str, shell: str) -> Reason:
+    """One for which all nodes start torchrun."""
+    return Reason(said, shell=shell, starts=(TORCHRUN, TORCHRUN))
+
+
+REASONS = {
+    "import": Reason("the import of odd failed with ValueError: no", "raise ValueError('no')"),
+    "threads": Reason(
+        "the imports have left 1 threads running",
+        "import threading\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()",
+    ),
+    "process": Reason(
+        "the imports have left a process running",
+        "import subprocess\nsubprocess.Popen(['sleep', '5'])",
+    ),
+    "CUDA": Reason(
+        "the imports have initialised CUDA",
+        "import torch\ntorch.cuda._is_in_bad_fork = lambda: True",
+    ),
+    "killed": Reason("the process that imports ended by SIGKILL", "os.kill(os.getpid(), 9)"),
+    "variable": Reason(
+        "OMP_NUM_THREADS changed after the imports, which may have read it",
+        shell="unset OMP_NUM_THREADS;"
+        f"taskset -p -c {min(os.sched_getaffinity(0))} $$ >&2;",
+        options=("--nproc-per-node", "cpu"),
+    ),
+    "PET": torchrun(
+        "PET_LOG_DIR is set, which only torchrun itself can follow", "export PET_LOG_DIR=/tmp;"
+    ),
+    "interpreter": torchrun(
+        "PYTHON_EXEC is set, which only torchrun itself can follow",
+        f"export PYTHON_EXEC={BIN}/python;",
+    ),
+    "script": torchrun("bin/torchrun is not torchrun's own script", 'PATH="$OTHER:$PATH";'),
+    "off": torchrun("", "export RDZV_WARM=off;"),
+}
+
+
+@contextmanager
+def mixed(
+    folder: Path, odd: int, why: Reason, *options: str, nodes: int = 2, then: str = "pass"
+) -> Iterator[Launched]:
+    """A launch of which one node is odd; `then` is what each rank does once all have met."""
+    (folder / "train.py").write_text(MEETS)
+    (folder / "odd.py").write_text(ODD)
+    other = folder / "bin" / "torchrun"
+    other.parent.mkdir()
+    other.write_text(f'#!/bin/sh\nexec {BIN}/torchrun "$@"\n')
+    other.chmod(0o755)
+    spec = folder / "worker.yaml"
+    shell = f'if [ $SLOT = $ODD ]; then {why.shell} :; fi; exec rdzv worker "$@"'
+    spec.write_text(
+        f"argv: [sh, -c, {shell!r}, sh, <<WORKER_OPTIONS>>, --, <<COMMAND>>]\n"
+        'env: {RDZV_JOIN: <<RDZV_JOIN>>, SLOT: "<<SLOT>>", RDZV_WARM: "on"}\n'
+    )
+    env = {"ODD": f"{odd}", "DOES": why.does, "SEEN": f"{folder}/seen", "OTHER": f"{other.parent}"}
+    size = ("--nnodes", f"{nodes}", "--worker-spec", f"{spec}", *why.options)
+    with launching(
+        *(folder / "s", *size, "--warm-import", "odd", *options),
+        command=[str(folder / "train.py"), then],
+        env={**env, "PYTHONPATH": str(folder)},
+    ) as launched:
+        yield launched
+
+
+def met(outcome: Outcome, epoch: int, odd: int, why: Reason, nodes: int) -> None:
+    """All ranks of an epoch have met, each started as it should be."""
+    lines = [line.partition("] ")[2].split() for line in outcome.out.splitlines()]
+    seen = {(int(node), how) for number, node, how, _ in lines if int(number) == epoch}
+    its, others = why.starts
+    assert seen == {(node, its if node == odd else others) for node in range(nodes)}, outcome.err
+    assert {int(total) for number, *_, total in lines} == {
+        sum(number == str(epoch) for number, *_ in lines)
+    }
+
+
+EACH_PUSH = (("import", 0, 2), ("off", 1, 2))
+CELLS = [(reason, odd, nodes) for nodes in (2, 4) for reason in REASONS for odd in (0, nodes - 1)]
+
+
+@pytest.mark.parametrize(
+    ("reason", "odd", "nodes"),
+    [pytest.param(*cell) if cell in EACH_PUSH else at_night(*cell) for cell in CELLS],
+)
+def test_all_ranks_meet_where_one_node_does_not_fork(
+    tmp_path: Path, reason: str, odd: int, nodes: int
+) -> None:
+    why = REASONS[reason]
+    with mixed(tmp_path, odd, why, nodes=nodes) as launched:
+        outcome = launched.finish(150)
+    assert outcome.code == 0, outcome.err
+    met(outcome, 1, odd, why, nodes)
+    assert (f"rdzv[slot {odd}]: --warm on: this node starts" in outcome.err) is bool(why.said)
+    assert why.said in outcome.err
+    others = outcome.err.count(f"as with --warm off: {NEEDS_TORCHRUN}")
+    assert others == (nodes - 1) * (why.starts[1] == TORCHRUN)
