@@ -1,4 +1,4 @@
-"""Nodes of a `--warm on` run of which one cannot fork its ranks: all ranks meet, whatever the reason."""
+"""Nodes of a `--warm on` run of which one cannot fork its ranks: all meet, whatever the reason."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
 import pytest
 
-from tests.support.launching import BIN, Launched, Outcome, launching
+from tests.path.test_warm import ZYGOTE
+from tests.support.launching import BIN, Launched, Outcome, launching, rdzv
 from tests.support.nightly import at_night
 
 pytestmark = [
@@ -38,7 +40,6 @@ if os.environ["SLOT"] == os.environ["ODD"]:
     exec(os.environ["DOES"])
 """
 FORKED, SPAWNED, TORCHRUN = "zygote", "spawner", "torchrun"
-UNTIL = "while not pathlib.Path(os.environ['SEEN']).exists(): time.sleep(0.02)"
 NEEDS_TORCHRUN = "another node can be started by torchrun alone, which waits for all others"
 
 
@@ -82,8 +83,7 @@ REASONS = {
     "killed": Reason("the process that imports ended by SIGKILL", "os.kill(os.getpid(), 9)"),
     "variable": Reason(
         "OMP_NUM_THREADS changed after the imports, which may have read it",
-        shell="unset OMP_NUM_THREADS;"
-        f"taskset -p -c {min(os.sched_getaffinity(0))} $$ >&2;",
+        shell=f"unset OMP_NUM_THREADS;taskset -p -c {min(os.sched_getaffinity(0))} $$ >&2;",
         options=("--nproc-per-node", "cpu"),
     ),
     "PET": torchrun(
@@ -100,9 +100,16 @@ REASONS = {
 
 @contextmanager
 def mixed(
-    folder: Path, odd: int, why: Reason, *options: str, nodes: int = 2, then: str = "pass"
+    folder: Path,
+    odd: int,
+    why: Reason,
+    *options: str,
+    nodes: int = 2,
+    then: str = "pass",
+    waits: bool = False,
 ) -> Iterator[Launched]:
-    """A launch of which one node is odd; `then` is what each rank does once all have met."""
+    """A launch of which one node is odd; `then` is what each rank does once all have met, and
+    whether the other nodes wait for what the odd one has seen."""
     (folder / "train.py").write_text(MEETS)
     (folder / "odd.py").write_text(ODD)
     other = folder / "bin" / "torchrun"
@@ -110,12 +117,19 @@ def mixed(
     other.write_text(f'#!/bin/sh\nexec {BIN}/torchrun "$@"\n')
     other.chmod(0o755)
     spec = folder / "worker.yaml"
-    shell = f'if [ $SLOT = $ODD ]; then {why.shell} :; fi; exec rdzv worker "$@"'
+    waits = 'until [ -z "$WAITS" ] || [ -e "$SEEN" ]; do sleep 0.1; done'
+    shell = f'if [ $SLOT = $ODD ]; then {why.shell} :; else {waits}; fi; exec rdzv worker "$@"'
     spec.write_text(
         f"argv: [sh, -c, {shell!r}, sh, <<WORKER_OPTIONS>>, --, <<COMMAND>>]\n"
         'env: {RDZV_JOIN: <<RDZV_JOIN>>, SLOT: "<<SLOT>>", RDZV_WARM: "on"}\n'
     )
-    env = {"ODD": f"{odd}", "DOES": why.does, "SEEN": f"{folder}/seen", "OTHER": f"{other.parent}"}
+    env = {
+        "WAITS": "x" * waits,
+        "ODD": f"{odd}",
+        "DOES": why.does,
+        "SEEN": f"{folder}/seen",
+        "OTHER": f"{other.parent}",
+    }
     size = ("--nnodes", f"{nodes}", "--worker-spec", f"{spec}", *why.options)
     with launching(
         *(folder / "s", *size, "--warm-import", "odd", *options),
@@ -131,9 +145,8 @@ def met(outcome: Outcome, epoch: int, odd: int, why: Reason, nodes: int) -> None
     seen = {(int(node), how) for number, node, how, _ in lines if int(number) == epoch}
     its, others = why.starts
     assert seen == {(node, its if node == odd else others) for node in range(nodes)}, outcome.err
-    assert {int(total) for number, *_, total in lines} == {
-        sum(number == str(epoch) for number, *_ in lines)
-    }
+    totals = [int(total) for number, *_, total in lines if int(number) == epoch]
+    assert totals == [len(totals)] * len(totals)
 
 
 EACH_PUSH = (("import", 0, 2), ("off", 1, 2))
@@ -156,3 +169,68 @@ def test_all_ranks_meet_where_one_node_does_not_fork(
     assert why.said in outcome.err
     others = outcome.err.count(f"as with --warm off: {NEEDS_TORCHRUN}")
     assert others == (nodes - 1) * (why.starts[1] == TORCHRUN)
+
+
+IS_SEEN = "pathlib.Path(os.environ['SEEN']).exists()"
+FAILS = "raise ValueError('no')"
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("odd", [0, 1])
+@pytest.mark.parametrize("when", ["before the acknowledgement", "after the go"])
+def test_all_ranks_meet_whenever_it_turns_out(tmp_path: Path, when: str, odd: int) -> None:
+    before = when.startswith("before")
+    does = "pathlib.Path(os.environ['SEEN']).touch()" if before else f"while not {IS_SEEN}: pass"
+    why = REASONS["import"]._replace(does=f"{does}\n{FAILS}")
+    with mixed(tmp_path, odd, why, waits=before) as launched:
+        if not before:
+            launched.wait_for_phase("running")
+            (tmp_path / "seen").touch()
+        outcome = launched.finish(100)
+    assert outcome.code == 0, outcome.err
+    met(outcome, 1, odd, why, 2)
+    order = [outcome.err.index(words) for words in (why.said, "all nodes are ready: go")]
+    assert (order[0] < order[1]) is before
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("odd", [0, 1])
+def test_all_ranks_meet_where_a_node_can_fork_no_more_at_a_restart(
+    tmp_path: Path, odd: int
+) -> None:
+    why = REASONS["import"]._replace(does=f"if {IS_SEEN}: {FAILS}")
+    then = "import time\nif epoch == '1': time.sleep(600)"
+    with mixed(tmp_path, odd, why, then=then) as launched:
+        lines: list[str] = []
+        assert launched.process.stdout is not None
+        while len(lines) < 4:
+            lines.append(launched.process.stdout.readline())
+        (tmp_path / "seen").touch()
+        zygote_of(launched, odd).kill()
+        rdzv(launched.state, "restart", "r")
+        outcome = launched.finish(100)
+    assert outcome.code == 0, outcome.err
+    forked = why._replace(starts=(FORKED, FORKED))
+    met(Outcome(0, "".join(lines), ""), 1, odd, forked, 2)
+    met(outcome, 2, odd, why, 2)
+    assert why.said in outcome.err
+
+
+def zygote_of(launched: Launched, slot: int) -> psutil.Process:
+    """What the agent of this slot forks its ranks from."""
+    found = [p for p in launched.children() if ZYGOTE in p.cmdline()]
+    found = [p for p in found if p.environ().get("SLOT") == f"{slot}"]
+    return min(found, key=lambda process: process.create_time())
+
+
+@pytest.mark.nightly
+def test_a_first_start_that_fails_at_once_is_repeated_by_torchrun_on_all_nodes(
+    tmp_path: Path,
+) -> None:
+    why = REASONS["import"]
+    with mixed(tmp_path, 1, why, then="if epoch == '1': sys.exit(3)") as launched:
+        outcome = launched.finish(100)
+    assert outcome.code == 0, outcome.err
+    met(outcome, 1, 1, why, 2)
+    met(outcome, 2, 1, why._replace(starts=(TORCHRUN, TORCHRUN)), 2)
+    assert "starting again with --warm off, not counted as a restart" in outcome.err

@@ -40,7 +40,8 @@ def test_all_start_torchrun_where_some_can_start_nothing_else(
 ) -> None:
     drive = armed_for(*needs)
     for _ in range(2):  # at the go as before it
-        assert (told(drive).mixed, told(drive).by_torchrun, told(drive).cold) == (mixed, mixed, False)
+        facts = told(drive)
+        assert (facts.mixed, facts.by_torchrun, facts.cold) == (mixed, mixed, False)
         drive.arm()
 
 

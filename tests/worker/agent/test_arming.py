@@ -179,8 +179,10 @@ def test_where_no_port_is_free_none_is_told() -> None:
     assert bench.arm().refusal.free_port is None
 
 
-@pytest.mark.parametrize("cold", [False, True])
-def test_nothing_is_forked_once_the_first_warm_start_has_failed(cold: bool) -> None:
+@pytest.mark.parametrize(
+    "facts", [RestartFacts(), RestartFacts(cold=True), RestartFacts(mixed=True)]
+)
+def test_nothing_is_forked_where_torchrun_starts_the_ranks(facts: RestartFacts) -> None:
     bench = Bench({"missing_of": lambda needs, environ: ""}, **SCRIPT, warm="on")
-    bench.restarts = RestartFacts(cold=cold)
-    assert (bench.arm().contract.forks is None) is cold
+    bench.restarts = facts
+    assert (bench.arm().contract.forks is None) is facts.by_torchrun

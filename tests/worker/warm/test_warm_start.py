@@ -38,7 +38,7 @@ SHOWS = "import os\nprint('rank ' + os.environ['RANK'] + '\\n', end='')\n"
 SAYS_WHOSE = """
 import os
 words = open(f'/proc/{os.getppid()}/cmdline').read().split('\\0')
-whose = next(word.rpartition('/')[2] for word in words if word.endswith(('zygote.py', 'spawner.py')))
+whose = next(w.rpartition('/')[2] for w in words if w.endswith(('zygote.py', 'spawner.py')))
 print(f"rank {os.environ['RANK']} of {whose}\\n", end='')
 """
 FAILS = """

@@ -1,0 +1,90 @@
+"""What a node begins before its go, and what it says of it when it joins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rendezvous.wire.run import RestartFacts
+from tests.worker.test_table import join
+from worker.agent.arming import NodeSpec
+from worker.agent.begun import Begun
+from worker.agent.environment import AgentEnvironment
+from worker.agent.warm import FIRST_FAILED, OTHER_NEEDS_TORCHRUN
+from worker.settings import WorkerSettings
+
+
+class Fake:
+    """A warm start, or a torchrun that is begun early, and all that was done with it."""
+
+    def __init__(self, why: str = "") -> None:
+        self.why = why
+        self.done: list[str] = []
+
+    async def begin(self) -> None:
+        self.done.append("begin")
+
+    async def disarm(self) -> None:
+        self.done.append("disarm")
+
+    async def end(self) -> None:
+        self.done.append("end")
+
+    def give_up(self, why: str) -> None:
+        self.done.append(why)
+
+    async def why_torchrun(self) -> str:
+        return self.why
+
+
+class World:
+    """A node with these settings."""
+
+    def __init__(self, why: str = "", **settings: Any) -> None:
+        self.warm, self.early = Fake(why), Fake()
+        values = WorkerSettings(**{"framework": "torchrun", "warm": "on", **settings})
+        spec = NodeSpec(values, join(1), ["train.py"], remote=False)
+        environment = AgentEnvironment(
+            environ={}, warm=lambda *_: self.warm, early=lambda *_: self.early
+        )
+        self.begun = Begun(spec, environment, lambda said: None)
+
+
+@pytest.mark.parametrize("cold", [False, True])
+@pytest.mark.parametrize(
+    ("why", "settings", "warm", "needs"),
+    [
+        ("", {}, True, False),
+        ("PET_LOG_DIR is set", {}, True, True),
+        ("", {"warm": "off"}, False, True),
+        ("", {"warm": "on", "framework": "env"}, False, True),
+    ],
+)
+async def test_a_torchrun_is_begun_where_nothing_else_will_start_the_ranks(
+    why: str, settings: dict[str, str], warm: bool, needs: bool, cold: bool
+) -> None:
+    world = World(why, **settings)
+    assert await world.begun.needs_torchrun() is needs
+    await world.begun.begin(cold=cold)
+    by_torchrun = needs or cold
+    assert world.begun.program is (world.early if by_torchrun else world.warm)
+    assert world.early.done == ["begin"] * by_torchrun
+    assert world.warm.done == [FIRST_FAILED if cold else "begin"] * warm
+
+
+@pytest.mark.parametrize(
+    ("facts", "done"),
+    [
+        (RestartFacts(), ["disarm"]),
+        (RestartFacts(cold=True), ["disarm", FIRST_FAILED, "end"]),
+        (RestartFacts(mixed=True), ["disarm", OTHER_NEEDS_TORCHRUN, "end"]),
+        (RestartFacts(mixed=True, cold=True), ["disarm", FIRST_FAILED, "end"]),
+    ],
+)
+async def test_where_torchrun_starts_the_ranks_nothing_is_ready_to_be_forked(
+    facts: RestartFacts, done: list[str]
+) -> None:
+    world = World()
+    await world.begun.disarm(facts)
+    assert world.warm.done == done
