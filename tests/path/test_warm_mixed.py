@@ -117,8 +117,8 @@ def mixed(
     other.write_text(f'#!/bin/sh\nexec {BIN}/torchrun "$@"\n')
     other.chmod(0o755)
     spec = folder / "worker.yaml"
-    waits = 'until [ -z "$WAITS" ] || [ -e "$SEEN" ]; do sleep 0.1; done'
-    shell = f'if [ $SLOT = $ODD ]; then {why.shell} :; else {waits}; fi; exec rdzv worker "$@"'
+    gate = 'until [ -z "$WAITS" ] || [ -e "$SEEN" ]; do sleep 0.1; done'
+    shell = f'if [ $SLOT = $ODD ]; then {why.shell} :; else {gate}; fi; exec rdzv worker "$@"'
     spec.write_text(
         f"argv: [sh, -c, {shell!r}, sh, <<WORKER_OPTIONS>>, --, <<COMMAND>>]\n"
         'env: {RDZV_JOIN: <<RDZV_JOIN>>, SLOT: "<<SLOT>>", RDZV_WARM: "on"}\n'
@@ -132,7 +132,8 @@ def mixed(
     }
     size = ("--nnodes", f"{nodes}", "--worker-spec", f"{spec}", *why.options)
     with launching(
-        *(folder / "s", *size, "--warm-import", "odd", *options),
+        folder / "s",
+        *(*size, "--warm-import", "odd", *options),
         command=[str(folder / "train.py"), then],
         env={**env, "PYTHONPATH": str(folder)},
     ) as launched:

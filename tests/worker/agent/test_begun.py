@@ -45,10 +45,8 @@ class World:
         self.warm, self.early = Fake(why), Fake()
         values = WorkerSettings(**{"framework": "torchrun", "warm": "on", **settings})
         spec = NodeSpec(values, join(1), ["train.py"], remote=False)
-        environment = AgentEnvironment(
-            environ={}, warm=lambda *_: self.warm, early=lambda *_: self.early
-        )
-        self.begun = Begun(spec, environment, lambda said: None)
+        answers: dict[str, Any] = {"warm": lambda *_: self.warm, "early": lambda *_: self.early}
+        self.begun = Begun(spec, AgentEnvironment(environ={}, **answers), lambda said: None)
 
 
 @pytest.mark.parametrize("cold", [False, True])
@@ -68,7 +66,8 @@ async def test_a_torchrun_is_begun_where_nothing_else_will_start_the_ranks(
     assert await world.begun.needs_torchrun() is needs
     await world.begun.begin(cold=cold)
     by_torchrun = needs or cold
-    assert world.begun.program is (world.early if by_torchrun else world.warm)
+    program: Any = world.begun.program
+    assert program is (world.early if by_torchrun else world.warm)
     assert world.early.done == ["begin"] * by_torchrun
     assert world.warm.done == [FIRST_FAILED if cold else "begin"] * warm
 
