@@ -189,6 +189,7 @@ def _refuse_other_job(run: Run, request: JoinRequest) -> None:
             f"--framework {spec.job.framework}",
             hint="give every node the same --framework",
         )
+    _refuse_other_backend(run, request)
     first = run.command_digest
     if spec.same_command and job.command_digest and first and job.command_digest != first:
         raise Mismatch(
@@ -211,6 +212,19 @@ def _refuse_other_job(run: Run, request: JoinRequest) -> None:
             hint="give every node the same version of rdzv, or launch with --verify off",
         )
     _refuse_rank_clash(run, request)
+
+
+def _refuse_other_backend(run: Run, request: JoinRequest) -> None:
+    """Refuse a node whose torchrun would wait for others where those do not meet."""
+    own = request.job.rdzv_backend
+    others = (slot for slot in run.slots if slot.index != request.slot and slot.live_node())
+    other = next((slot for slot in others if slot.its_node.join.job.rdzv_backend), None)
+    if own and other is not None and (its := other.its_node.join.job.rdzv_backend) != own:
+        raise Mismatch(
+            f"slot {request.slot} ({request.hostname}) was started with --rdzv-backend {own}, but "
+            f"{who(other)} with --rdzv-backend {its}",
+            hint="give every node the same --rdzv-backend",
+        )
 
 
 def _refuse_other_command(run: Run, request: JoinRequest) -> None:

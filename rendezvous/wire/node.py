@@ -96,6 +96,9 @@ class Job:
         description="COMMAND word by word, under the row key, which the registry does not have.",
     )
     framework: ShortWords = "torchrun"
+    rdzv_backend: ShortWords = Field(
+        default="", description="By which its torchrun meets the others. Of a node; older: empty."
+    )
 
 
 @dataclass(frozen=True, slots=True, config=STRICT)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rendezvous.run.views import node_view
+from rendezvous.wire.errors import Mismatch
+from rendezvous.wire.node import Job
 from rendezvous.wire.reports import LeaveReport
 from rendezvous.wire.run import Phase, RestartFacts
 from tests.support.driver import Drive, make_spec
@@ -61,3 +63,30 @@ def test_a_node_in_the_place_of_the_odd_one_ends_it() -> None:
     assert (drive.run.phase, told(drive).mixed) == (Phase.ARMING, False)
     drive.arm()
     assert drive.run.phase is Phase.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("backends", "refused"),
+    [
+        (("static", "static"), False),
+        (("c10d", "c10d"), False),
+        (("static", "c10d"), True),
+        (("c10d", "static"), True),
+        (("", "c10d"), False),  # an older node does not say
+        (("", "static", "c10d"), True),
+    ],
+)
+def test_a_torchrun_that_would_meet_nobody_is_refused(
+    backends: tuple[str, ...], refused: bool
+) -> None:
+    drive = Drive(make_spec(len(backends)))
+    *others, last = (Job(rdzv_backend=backend) for backend in backends)
+    for slot, job in enumerate(others):
+        drive.join(slot, job=job)
+    if not refused:
+        drive.join(len(others), job=last)
+        return
+    with pytest.raises(Mismatch) as caught:
+        drive.join(len(others), job=last)
+    assert f"--rdzv-backend {last.rdzv_backend}, but " in caught.value.message
+    assert "same --rdzv-backend" in caught.value.hint

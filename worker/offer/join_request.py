@@ -106,6 +106,7 @@ def make_offer(
             nnodes=settings.nnodes,
             command_words=word_macs(join.row_key, command, run=join.run, launch_id=join.launch_id),
             framework=settings.framework_words,
+            rdzv_backend=settings.rdzv_backend,
         ),
         facts=replace(here.facts, wants_rdma=not switched_off(here)),
         findings=worth_telling(check_node(here)),
