@@ -22,10 +22,13 @@ pytestmark = [
     pytest.mark.timeout(240),
 ]
 MEETS = """
-import os, pathlib, sys, torch, torch.distributed as d
+import os, pathlib, sys
+epoch, node = os.environ["RDZV_EPOCH"], os.environ["GROUP_RANK"]
+if [epoch, node] == sys.argv[2:]:
+    sys.exit(3)
+import torch, torch.distributed as d
 words = pathlib.Path(f"/proc/{os.getppid()}/cmdline").read_text()
 how = next(name for name in ("zygote", "spawner", "torchrun") if name in words)
-epoch, node = os.environ["RDZV_EPOCH"], os.environ["GROUP_RANK"]
 d.init_process_group("gloo")
 total = torch.ones(1)
 d.all_reduce(total)
@@ -106,10 +109,21 @@ def mixed(
     *options: str,
     nodes: int = 2,
     then: str = "pass",
+    fails: tuple[str, ...] = (),
     waits: bool = False,
 ) -> Iterator[Launched]:
-    """A launch of which one node is odd; `then` is what each rank does once all have met, and
-    whether the other nodes wait for what the odd one has seen."""
+    """A launch of which one node is odd.
+
+    Args:
+        folder: Where all of it is.
+        odd: The node's slot.
+        why: What it is of.
+        options: Of the launch.
+        nodes: How many there are.
+        then: What each rank does once all have met.
+        fails: The epoch and the node whose ranks fail at once.
+        waits: The other nodes begin when the odd one has seen why it is.
+    """
     (folder / "train.py").write_text(MEETS)
     (folder / "odd.py").write_text(ODD)
     other = folder / "bin" / "torchrun"
@@ -134,7 +148,7 @@ def mixed(
     with launching(
         folder / "s",
         *(*size, "--warm-import", "odd", *options),
-        command=[str(folder / "train.py"), then],
+        command=[str(folder / "train.py"), then, *fails],
         env={**env, "PYTHONPATH": str(folder)},
     ) as launched:
         yield launched
@@ -173,6 +187,7 @@ def test_all_ranks_meet_where_one_node_does_not_fork(
 
 
 IS_SEEN = "pathlib.Path(os.environ['SEEN']).exists()"
+SEES = "pathlib.Path(os.environ['SEEN']).touch()"
 FAILS = "raise ValueError('no')"
 
 
@@ -181,7 +196,7 @@ FAILS = "raise ValueError('no')"
 @pytest.mark.parametrize("when", ["before the acknowledgement", "after the go"])
 def test_all_ranks_meet_whenever_it_turns_out(tmp_path: Path, when: str, odd: int) -> None:
     before = when.startswith("before")
-    does = "pathlib.Path(os.environ['SEEN']).touch()" if before else f"while not {IS_SEEN}: pass"
+    does = SEES if before else f"while not {IS_SEEN}: pass"
     why = REASONS["import"]._replace(does=f"{does}\n{FAILS}")
     with mixed(tmp_path, odd, why, waits=before) as launched:
         if not before:
@@ -228,10 +243,10 @@ def zygote_of(launched: Launched, slot: int) -> psutil.Process:
 def test_a_first_start_that_fails_at_once_is_repeated_by_torchrun_on_all_nodes(
     tmp_path: Path,
 ) -> None:
-    why = REASONS["import"]
-    with mixed(tmp_path, 1, why, then="if epoch == '1': sys.exit(3)") as launched:
+    """Whichever of them fails: here the one that has forked nothing."""
+    why = REASONS["import"]._replace(does=f"{SEES}\n{FAILS}", starts=(TORCHRUN, TORCHRUN))
+    with mixed(tmp_path, 1, why, fails=("1", "1"), waits=True) as launched:
         outcome = launched.finish(100)
     assert outcome.code == 0, outcome.err
-    met(outcome, 1, 1, why, 2)
-    met(outcome, 2, 1, why._replace(starts=(TORCHRUN, TORCHRUN)), 2)
+    met(outcome, 2, 1, why, 2)
     assert "starting again with --warm off, not counted as a restart" in outcome.err

@@ -147,8 +147,9 @@ class WarmStart:
         except Unfit as error:
             self.give_up(str(error))
             return
-        if self.gave_up:  # a go came before
-            await self.end()
+        if self.gave_up:  # a go was before it; what was forked for that is the program's
+            self._starting = self._zygote = None
+            await zygote.end()
         else:
             self._say(notice(Note.WARM, seconds=seconds))
 

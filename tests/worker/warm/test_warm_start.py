@@ -18,7 +18,7 @@ from rendezvous.background import in_background
 from tests.support.waiting import soon
 from tests.worker.programs.started import Recording
 from worker.agent.notices import Notice, text_of
-from worker.agent.warm import WarmStart, WarmWish
+from worker.agent.warm import FIRST_FAILED, WarmStart, WarmWish
 from worker.contracts import Contract
 from worker.contracts.framework import Forks
 from worker.offer.ports import find_free
@@ -360,6 +360,21 @@ async def test_imports_that_take_too_long_are_not_waited_for(
         "the imports take more than 0.1 s"
     ]
     assert warm._zygote is None  # it holds torch's memory, and nobody needs it any more
+
+
+async def test_a_program_that_waits_for_the_imports_is_left_alone(world: World) -> None:
+    """Though the run has gone on meanwhile, and forks nothing any more."""
+    warm = world.warm("slow")
+    beginning = asyncio.create_task(warm.begin())
+    await soon(lambda: warm._zygote is not None)
+    await warm.arm(world.contract())
+    starting = asyncio.create_task(world.start(warm))
+    await asyncio.sleep(0)
+    warm.give_up(FIRST_FAILED)
+    program = await starting
+    assert program is not None
+    assert (await program.wait()).exit_code == 0
+    await beginning
 
 
 async def test_a_process_that_was_not_forked_is_seen_through_as_one_that_was(world: World) -> None:
