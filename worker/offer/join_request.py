@@ -102,12 +102,7 @@ def make_offer(
         ],
         requested_rank=settings.node_rank,
         master_port=master_port,
-        job=Job(
-            nnodes=settings.nnodes,
-            command_words=word_macs(join.row_key, command, run=join.run, launch_id=join.launch_id),
-            framework=settings.framework_words,
-            rdzv_backend=settings.rdzv_backend,
-        ),
+        job=_job(settings, join, command),
         facts=replace(here.facts, wants_rdma=not switched_off(here)),
         findings=worth_telling(check_node(here)),
         probe_port=probe_port,
@@ -176,6 +171,16 @@ def survey(
             loopback=settings.loopback,
             require_rdma=settings.require_rdma,
         ),
+    )
+
+
+def _job(settings: WorkerSettings, join: JoinString, command: Sequence[str]) -> Job:
+    """The job, as this node knows it: the registry compares it with the others'."""
+    return Job(
+        nnodes=settings.nnodes,
+        command_words=word_macs(join.row_key, command, run=join.run, launch_id=join.launch_id),
+        framework=settings.framework_words,
+        rdzv_backend=settings.rdzv_backend,
     )
 
 
