@@ -76,7 +76,15 @@ PURE = {
         *("clues", "collectives", "corpus", "judge", "lines", "second_corpus", "sentences"),
         *("table", "telling", "tracebacks"),
     ),
-    "tests/rendezvous/hang": ("blame", "calls", "judge", "sentences", "stacks", "stall"),
+    "tests/rendezvous/hang": (
+        "blame",
+        "calls",
+        "children",
+        "judge",
+        "sentences",
+        "stacks",
+        "stall",
+    ),
     "tests/rendezvous/pace": ("judge", "steps", "timeline", "waits", "watch"),
     "tests/ui": ("curves", "door", "page", "phases", "save", "sessions", "slot_rows", "told"),
     "tests/worker": (

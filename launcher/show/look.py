@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from launcher.show.beside_ranks import beside_ranks
 from launcher.state.find_run import find_run, registry_of
 from launcher.state.state_dir import StateDir
 from launcher.terminal import fold_lines, width_of
@@ -143,6 +144,11 @@ def lines_of(found: RunLook, verdict: Verdict, *, everything: bool) -> Iterator[
     if left := len(groups) - len(shown):
         yield ""
         yield f"and {left} more places, shown by --all"
+    beside = beside_ranks(found)
+    for place in beside if everything else beside[:_SHOWN_GROUPS]:
+        yield ""
+        yield f"{place.head}:"
+        yield from _stack_lines(place.stack, everything=everything)
     yield from unseen_lines(found)
 
 

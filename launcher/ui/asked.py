@@ -7,9 +7,10 @@ import base64
 import contextlib
 import functools
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
+from launcher.show.beside_ranks import beside_ranks
 from launcher.show.checks import in_words, rtt_line, total_words
 from launcher.show.look import frame_text, head_words, one_look, ranks_of, unseen_lines
 from launcher.show.machines import machine_facts
@@ -22,7 +23,7 @@ from rendezvous.proof.blame import nearest
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.machines import run_machines
 from rendezvous.wire.errors import NotFound, RdzvError
-from rendezvous.wire.look import RunLook
+from rendezvous.wire.look import RunLook, Stack
 from rendezvous.wire.machine import RunMachines
 from rendezvous.wire.run import Round, RunReport, RunStatus
 from rendezvous.wire.table import EndpointTable
@@ -198,12 +199,19 @@ def _places(found: RunLook) -> list[Place]:
     """Those with the fewest ranks first, as whoever is alone is looked for."""
     ranks: Mapping[int, object] = ranks_of(found)
     groups = sorted(groups_of(found), key=lambda group: (len(group[0]), group[0]))
-    return [
-        {
-            "ranks": spans_text(members),
-            "head": printable(head_words(members, found, ranks_of(found)), _MOST_CHARACTERS),
-            "frames": [frame_text(one) for one in (stack.frames if stack else [])[:_MOST_FRAMES]],
-        }
+    own = [
+        _place(members, head_words(members, found, ranks_of(found)), stack)
         for members, stack in groups[:_MOST_PLACES]
         if set(members) <= ranks.keys()
     ]
+    beside = beside_ranks(found)[: _MOST_PLACES - len(own)]
+    return own + [_place(one.ranks, one.head, one.stack) for one in beside]
+
+
+def _place(ranks: Sequence[int], head: str, stack: Stack | None) -> Place:
+    frames = stack.frames[:_MOST_FRAMES] if stack is not None else []
+    return {
+        "ranks": spans_text(ranks),
+        "head": printable(head, _MOST_CHARACTERS),
+        "frames": [frame_text(one) for one in frames],
+    }

@@ -91,6 +91,7 @@ class Head(TypedDict):
         silent_seconds: For how long the registry has not answered; None: it answers, or the run is
             over.
         stall: What was found while nothing moved, or which rank is slow; empty: nothing.
+        silence: That nothing was printed or called, which nobody has judged; empty: it was.
         result: As `result.json` has it, once the run is over.
     """
 
@@ -113,6 +114,7 @@ class Head(TypedDict):
     trouble: str
     silent_seconds: float | None
     stall: str
+    silence: str
     command: str
     scheduler: str
     host: str

@@ -156,7 +156,7 @@ class Told:
         head["sentence"] = printable(end.sentence, _MOST_CHARACTERS)
         head["next_step"] = printable(end.next_step, _MOST_CHARACTERS)
         head["result"] = end.result.model_dump(mode="json") if end.result is not None else None
-        head["over"], head["stall"], head["trouble"] = True, "", ""
+        head["over"], head["stall"], head["silence"], head["trouble"] = True, "", "", ""
         head["remaining"] = head["silent_seconds"] = None
         self._take_head(head)
         self._take_result(end.result)
@@ -272,6 +272,7 @@ def _first_head(facts: LaunchFacts, waits_for: str) -> Head:
         "trouble": "",
         "silent_seconds": None,
         "stall": "",
+        "silence": "",
         "command": in_one_line(shlex.join(facts.command)),
         "scheduler": facts.scheduler,
         "host": facts.host,
@@ -299,6 +300,7 @@ def _head_of(facts: LaunchFacts, status: RunStatus) -> Head:
     head["nodes"] = facts.nodes or (str(status.max_nodes) if same else size)
     head["trouble"] = printable(status.trouble, _MOST_CHARACTERS)
     head["stall"] = printable(status.stall, _MOST_CHARACTERS)
+    head["silence"] = printable(status.silence, _MOST_CHARACTERS)
     head["launch_id"] = status.launch_id
     head["result"] = result.model_dump(mode="json") if result is not None else None
     return head
@@ -307,7 +309,8 @@ def _head_of(facts: LaunchFacts, status: RunStatus) -> Head:
 def _tone(status: RunStatus) -> Tone:
     if status.result is not None:
         return _tone_of(status.result.status)
-    return "wait" if status.phase in _FORMING or status.stall or status.ending else "good"
+    waits = status.phase in _FORMING or status.stall or status.silence or status.ending
+    return "wait" if waits else "good"
 
 
 def _tone_of(state: str) -> Tone:

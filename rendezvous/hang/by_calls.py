@@ -247,7 +247,7 @@ def _unread(evidence: Evidence) -> Finding | None:
         return None
     one = evidence.ranks[unread[0]]
     others = [rank for rank in evidence.ranks if rank != one.rank]
-    if one.place.kind not in (Kind.OTHER, Kind.IMPORTING):
+    if one.place.kind not in (Kind.OTHER, Kind.IMPORTING, Kind.CHILDREN):
         return None
     if not all(evidence.is_inside(rank) and rank in evidence.calls.waiting for rank in others):
         return None

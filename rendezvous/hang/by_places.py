@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from rendezvous.hang.evidence import Evidence
 from rendezvous.hang.finding import Finding
-from rendezvous.hang.sentences import numbers_text, of_text, place_text, ranks_text
+from rendezvous.hang.sentences import numbers_text, of_text, place_text, places_text, ranks_text
 from rendezvous.hang.stacks import Kind
 from rendezvous.hang.verdict import Source
 from rendezvous.wire.words import duration_text, listed
 
-_MOST_PLACES = 3
 _NOT_ALL = "; not all stacks were read, so none is blamed"
 
 
 def nothing(evidence: Evidence) -> Finding | None:
     """No rank has answered: why."""
-    if any(seen.answers for seen in evidence.ranks.values()):
+    found = evidence.ranks.values()
+    if any(seen.answers or seen.is_unstarted or seen.awaits_children for seen in found):
         return None
     stopped = [seen for seen in evidence.ranks.values() if seen.look.state in ("T", "t")]
     if stopped and len(stopped) == len(evidence.ranks):
@@ -121,22 +121,10 @@ def _all_wait(evidence: Evidence, waiting: set[int]) -> Finding | None:
 
 def unclear(evidence: Evidence) -> Finding:
     """Nothing distinguishes a rank: the places, the biggest first."""
-    places: dict[str, list[int]] = {}
-    gone: list[int] = []
-    for rank, seen in evidence.ranks.items():
-        (gone if seen.is_gone else places.setdefault(seen.place.words, [])).append(rank)
-    unknown = places.pop("", [])
-    order = sorted(places.items(), key=lambda item: (-len(item[1]), item[1]))
-    words = [f"{numbers_text(ranks)} {_verb(ranks)} in {place}" for place, ranks in order]
-    if gone:
-        words.insert(0, f"{numbers_text(gone)} {'has' if len(gone) == 1 else 'have'} ended")
-    if unknown:
-        words.append(f"where {numbers_text(unknown)} {_verb(unknown)} was not seen")
-    number = len(order)
+    found = evidence.ranks.values()
+    number = len({seen.place.words for seen in found if seen.place.words and not seen.is_gone})
     head = f"nothing distinguishes a rank: the ranks are in {number} place{'s' * (number != 1)}"
-    more = f" and {len(words) - _MOST_PLACES} more" * (len(words) > _MOST_PLACES)
-    shown = "; ".join(words[:_MOST_PLACES])
-    return Finding("unclear", f"{head}: {shown}{more}", _sources(evidence))
+    return Finding("unclear", f"{head}: {places_text(found)}", _sources(evidence))
 
 
 def _verb(ranks: list[int]) -> str:

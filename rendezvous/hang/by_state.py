@@ -1,4 +1,4 @@
-"""Ranks that are stopped, have ended or have not begun while others wait. Pure."""
+"""Ranks that are stopped or have ended while others wait. Pure."""
 
 from __future__ import annotations
 
@@ -12,16 +12,11 @@ from rendezvous.hang.sentences import (
     gone_text,
     is_at_work,
     of_text,
-    place_text,
     ranks_text,
-    work_text,
 )
-from rendezvous.hang.stacks import Kind
 from rendezvous.hang.verdict import Source
 from rendezvous.wire.words import duration_text
 
-_LONG_START_SECONDS = 60.0
-"""How long a rank that is well may take to begin."""
 _SEE_ENDS = "see how it ended: rdzv logs RUN"
 
 
@@ -146,58 +141,3 @@ def _waiters(evidence: Evidence, waiting: set[int]) -> str:
 def _sources(evidence: Evidence, *more: Source) -> tuple[Source, ...]:
     first: Source = "recorder" if evidence.calls.points else "stacks"
     return (first, *more)
-
-
-def starting(evidence: Evidence) -> Finding | None:
-    """Ranks that are not as far as a process group, for which others wait."""
-    late = [evidence.ranks[rank] for rank in evidence.starting]
-    waiting = evidence.waiting - set(evidence.starting)
-    if not late:
-        return None
-    if not waiting:
-        # Where no rank has imported torch the program may have none, and be anywhere.
-        has_torch = any(seen.look.stage != "starting" for seen in late)
-        if len(late) < len(evidence.ranks) or not has_torch:
-            return None
-        sentence = f"{of_text(evidence.ranks, len(late))} are starting: none has a process group"
-        return Finding("starting", sentence, ("stacks",))
-    if not _are_missed(evidence):
-        return None
-    since = max(seen.look.lives for seen in late)
-    age = f"{duration_text(since)} after its start" if len(late) == 1 else ""
-    does = _does(late[0]) if len({_does(seen) for seen in late}) == 1 else "not yet begun"
-    verb = "are" if len(late) > 1 else "is"
-    what = f"{verb} {does}" if does != "not yet begun" else f"{verb} at the beginning"
-    work = work_text(late[0]) if len(late) == 1 else ""
-    where = f": {place_text(late[0])}" if len(late) == 1 and _shows_place(late[0]) else work
-    sentence = f"{ranks_text(late)} {what}" + (f", {age}" if age else "") + where
-    has = "has" if len(waiting) == 1 else "have"
-    sentence += f"; {of_text(waiting, evidence.of)} {has} begun and wait for others"
-    known = since >= _LONG_START_SECONDS and len(late) < len(waiting)
-    certain = known and not evidence.roots_but(evidence.starting)
-    return Finding(
-        "starting", sentence, _sources(evidence), evidence.starting if known else (), certain
-    )
-
-
-def _are_missed(evidence: Evidence) -> bool:
-    """Whether others may wait for those that start: some make their first process group, or a call
-    lacks one of these, or a rank that was not seen in it."""
-    if any(seen.place.kind is Kind.INIT for seen in evidence.ranks.values()):
-        return True
-    starting = set(evidence.starting)
-    return any(
-        point.unseen or not starting.isdisjoint(point.lacking) for point in evidence.calls.points
-    )
-
-
-def _does(seen: Seen) -> str:
-    if seen.look.stage == "starting":
-        return "still starting Python"
-    if seen.look.stage == "importing":
-        return "still importing torch"
-    return "before its first process group"
-
-
-def _shows_place(seen: Seen) -> bool:
-    return seen.place.kind not in (Kind.UNKNOWN, Kind.IMPORTING)

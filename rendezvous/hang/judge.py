@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rendezvous.hang.by_calls import all_inside, behind, cycle, different, moving
+from rendezvous.hang.by_children import children
 from rendezvous.hang.by_places import nothing, odd_stack, unclear
-from rendezvous.hang.by_state import starting, stopped
+from rendezvous.hang.by_start import starting, unstarted
+from rendezvous.hang.by_state import stopped
 from rendezvous.hang.evidence import Evidence
 from rendezvous.hang.finding import Finding
 from rendezvous.hang.seen import see
@@ -23,6 +25,8 @@ _RULES: Sequence[Callable[[Evidence], Finding | None]] = (
     nothing,
     stopped,
     moving,
+    children,
+    unstarted,
     starting,
     cycle,
     behind,

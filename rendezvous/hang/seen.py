@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from rendezvous.hang.stacks import Kind, Place, place_of
-from rendezvous.wire.look import NodeLook, RankLook, RunLook, Stack
+from rendezvous.wire.look import LookReport, NodeLook, ProcessLook, RankLook, RunLook, Stack
 
 _NOWHERE = Place(Kind.UNKNOWN)
+
+
+_WAITS_FOR_CHILDREN = ("do_wait", "kernel_wait4")
+"""Where the kernel lets a process wait that waits for its children."""
+
+
+class Other(NamedTuple):
+    """A process that is not a rank: a launcher, or what a rank has started."""
+
+    look: ProcessLook
+    stack: Stack | None = None
+    place: Place = _NOWHERE
+
+    @property
+    def number(self) -> int:
+        """Of the process."""
+        return self.look.pid
 
 
 class Seen(NamedTuple):
@@ -17,6 +35,9 @@ class Seen(NamedTuple):
         node: What its node has answered.
         place: Where its main thread is.
         whole: Whether its node has reported all that it saw.
+        children: What it has started, the nearest first.
+        launcher: What starts it, where its own process is not known.
+        is_unstarted: Its launcher has not started it.
     """
 
     rank: int
@@ -25,6 +46,15 @@ class Seen(NamedTuple):
     stack: Stack | None
     place: Place
     whole: bool
+    children: tuple[Other, ...] = ()
+    launcher: Other | None = None
+    is_unstarted: bool = False
+
+    @property
+    def awaits_children(self) -> bool:
+        """Whether it waits for processes that it has started."""
+        waits = self.place.kind is Kind.CHILDREN or self.look.waits_in in _WAITS_FOR_CHILDREN
+        return waits and bool(self.children)
 
     @property
     def is_read(self) -> bool:
@@ -44,7 +74,8 @@ class Seen(NamedTuple):
     @property
     def is_silent(self) -> bool:
         """Whether it should have answered, and has not."""
-        return self.look.recorder == "silent" or not (self.answers or self.is_gone)
+        known = self.answers or self.is_gone or self.is_unstarted
+        return self.look.recorder == "silent" or not known
 
     @property
     def is_starting(self) -> bool:
@@ -97,13 +128,34 @@ def see(run_look: RunLook) -> Ranks:
             continue
         if report.words and report.words not in words:
             words.append(report.words)
-        places = [place_of(stack) for stack in report.stacks]
-        for look in report.ranks:
-            number = look.stack
-            known = number is not None and number < len(places)
-            stack = report.stacks[number or 0] if known else None
-            place = places[number or 0] if known else _NOWHERE
-            found.setdefault(
-                look.rank, Seen(look.rank, node, look, stack, place, not report.left_out)
-            )
+        for seen in _of_node(node, report):
+            found.setdefault(seen.rank, seen)
     return Ranks(dict(sorted(found.items())), tuple(silent), tuple(words))
+
+
+def _of_node(node: NodeLook, report: LookReport) -> Iterator[Seen]:
+    places = [place_of(stack) for stack in report.stacks]
+
+    def where(number: int | None) -> tuple[Stack | None, Place]:
+        known = number is not None and number < len(places)
+        return (report.stacks[number or 0], places[number or 0]) if known else (None, _NOWHERE)
+
+    def other(look: ProcessLook) -> Other:
+        return Other(look, *where(look.stack))
+
+    launcher = other(report.launcher) if report.launcher is not None else None
+    for look in report.ranks:
+        stack, place = where(look.stack)
+        unstarted = not look.pid and look.rank in report.unstarted
+        children = tuple(map(other, look.children))
+        yield Seen(
+            look.rank,
+            node,
+            look,
+            stack,
+            place,
+            not report.left_out,
+            children,
+            None if look.pid else launcher,
+            unstarted,
+        )

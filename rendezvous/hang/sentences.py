@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from rendezvous.hang.calls import Group, Point, call_of
-from rendezvous.hang.seen import Seen
+from rendezvous.hang.seen import Other, Seen
 from rendezvous.hang.stacks import Kind
 from rendezvous.hang.verdict import Rule, Source
 from rendezvous.wire.words import bytes_text, duration_text, listed, spans_text
 
 _BUSY_CPU_SECONDS = 0.05
 _BUSY_BYTES = 1 << 20
+_MOST_PLACES = 3
+_MOST_NAME = 60
 
 NEXT_STEPS: Mapping[Rule, str] = {
     "stopped": "continue it (kill -CONT PID), or detach its debugger",
     "moving": "look again in some seconds: what hangs is in the same place then",
     "starting": "check how fast this node reads the environment's files, and what this rank prints "
     "(rdzv logs RUN)",
+    "children": "see what these processes do there, and what they printed last: rdzv logs RUN",
     "cycle": "let all ranks call the collectives of both process groups in the same order",
     "behind": "see what this rank does there, and what it printed last: rdzv logs RUN",
     "different": "compare what the program does on these ranks before this call: a condition, a "
@@ -92,11 +95,15 @@ def operation_of(operation: str) -> str:
 def place_text(seen: Seen) -> str:
     """Where a rank is, and whether it is at work."""
     place, look = seen.place, seen.look
-    if place.kind is Kind.UNKNOWN:
+    if place.kind is Kind.UNKNOWN and seen.awaits_children:
+        where = f"it waits for {children_text(seen.children)}"
+    elif place.kind is Kind.UNKNOWN:
         where = "where it is was not seen"
     elif place.kind is Kind.IMPORTING:
         name = f" {place.function}" if place.function else ""
         where = f"it is importing{name}, in {place.words}"
+    elif seen.awaits_children:
+        where = f"it is in {place.words} and waits for {children_text(seen.children)}"
     else:
         where = f"it is in {place.words}"
     if look.state == "D":
@@ -104,17 +111,85 @@ def place_text(seen: Seen) -> str:
     return where + work_text(seen)
 
 
+def places_text(found: Iterable[Seen]) -> str:
+    """`ranks 0-2 are in load (a.py:3); rank 3 is in save (a.py:9)`, the biggest place first."""
+    places: dict[str, list[int]] = {}
+    gone: list[int] = []
+    for seen in found:
+        (gone if seen.is_gone else places.setdefault(seen.place.words, [])).append(seen.rank)
+    unknown = places.pop("", [])
+    order = sorted(places.items(), key=lambda item: (-len(item[1]), item[1]))
+    words = [f"{numbers_text(ranks)} {_verb(ranks)} in {place}" for place, ranks in order]
+    if gone:
+        words.insert(0, f"{numbers_text(gone)} {'has' if len(gone) == 1 else 'have'} ended")
+    if unknown:
+        words.append(f"where {numbers_text(unknown)} {_verb(unknown)} was not seen")
+    more = f" and {len(words) - _MOST_PLACES} more" * (len(words) > _MOST_PLACES)
+    return "; ".join(words[:_MOST_PLACES]) + more
+
+
+def _verb(ranks: Collection[int]) -> str:
+    return "is" if len(ranks) == 1 else "are"
+
+
+def launcher_text(seen: Seen, its: str = "its") -> str:
+    """`its launcher (torchrun --nnodes 2, process 71) is in get (store.py:9)`."""
+    launcher = seen.launcher
+    if launcher is None:
+        return f"where {its} launcher is was not seen"
+    name = launcher.look.name[:_MOST_NAME]
+    return f"{its} launcher ({name}, process {launcher.number}) is {_other_place(launcher)}"
+
+
+def children_text(children: Sequence[Other]) -> str:
+    """`4 processes that it started: process 71 is in load (a.py:3), 3 are in get (b.py:9)`."""
+    number = len(children)
+    head = f"{number} process{'es' * (number != 1)} that it started"
+    return f"{head}: {others_text(children)}"
+
+
+def others_text(others: Sequence[Other]) -> str:
+    """Where processes are, those at the same place together, the fewest first."""
+    groups: dict[tuple[str, str], list[Other]] = {}
+    for other in others:
+        is_known = other.place.kind is not Kind.UNKNOWN
+        name = "" if is_known else f" ({other.look.name[:_MOST_NAME]})"
+        groups.setdefault((name, _other_place(other)), []).append(other)
+    order = sorted(groups.items(), key=lambda item: (len(item[1]), item[1][0].number))
+    words = [
+        f"process {found[0].number}{name} is {place}"
+        if len(found) == 1
+        else f"{len(found)}{name} are {place}"
+        for (name, place), found in order
+    ]
+    more = f" and {len(words) - _MOST_PLACES} more" * (len(words) > _MOST_PLACES)
+    return ", ".join(words[:_MOST_PLACES]) + more
+
+
+def _other_place(other: Other) -> str:
+    """Where a process is that is not a rank: by its stack, or by what the kernel shows."""
+    look, place = other.look, other.place
+    if look.state in ("T", "t"):
+        return "stopped (SIGSTOP, or a debugger)"
+    if look.state in ("", "Z", "X", "x"):
+        return "gone"
+    if place.kind is not Kind.UNKNOWN:
+        return f"in {place.words}{work_text(other)}"
+    waits = f", waiting in {look.waits_in}" if look.waits_in else ""
+    return f"in state {look.state}{waits}{work_text(other)}"
+
+
 def disk_text(seen: Seen) -> str:
     """`D, nfs_wait_bit_killable`."""
     return f"D, {seen.look.waits_in}" if seen.look.waits_in else "D"
 
 
-def is_at_work(seen: Seen) -> bool:
+def is_at_work(seen: Seen | Other) -> bool:
     """Whether it used the CPU, or read or wrote, during the look."""
     return seen.look.cpu >= _BUSY_CPU_SECONDS or seen.look.bytes >= _BUSY_BYTES
 
 
-def work_text(seen: Seen) -> str:
+def work_text(seen: Seen | Other) -> str:
     """`; it is at work: it used 2.1 s of CPU during the look`; empty for one that is not."""
     if not is_at_work(seen):
         return ""

@@ -24,6 +24,8 @@ class Kind(Enum):
     """It makes process groups, together with others."""
     DEVICE = "device"
     """It waits for its device, which may be in a collective."""
+    CHILDREN = "children"
+    """It waits for processes that it has started."""
     IMPORTING = "importing"
     OTHER = "other"
     UNKNOWN = "unknown"
@@ -118,6 +120,20 @@ _FRAMES = (
     _row(Kind.COLLECTIVE, "torch", "nccl.py", _COLLECTIVES),
     _row(Kind.DEVICE, "torch", "streams.py", "synchronize"),
     _row(Kind.DEVICE, "cuda", "__init__.py", "synchronize"),
+    _row(
+        Kind.CHILDREN,
+        "multiprocessing",
+        "process.py popen_fork.py popen_spawn_posix.py connection.py pool.py queues.py",
+        "join wait poll get map starmap next",
+    ),
+    _row(Kind.CHILDREN, "multiprocessing", "spawn.py", "join start_processes spawn"),
+    _row(
+        Kind.CHILDREN,
+        "lib/python3",
+        "subprocess.py",
+        "wait _wait communicate _communicate _try_wait",
+    ),
+    _row(Kind.CHILDREN, "utils/data", "dataloader.py", "_try_get_data _get_data"),
 )
 _BY_NAME: dict[str, list[_Row]] = {}
 for _one in _FRAMES:
@@ -125,9 +141,11 @@ for _one in _FRAMES:
         _BY_NAME.setdefault(_name, []).append(_one)
 
 _IMPORTS = re.compile(r"^<frozen importlib|importlib/_bootstrap")
-_PACKAGE = re.compile(r"(?:site|dist)-packages/([A-Za-z0-9_]+)")
+_PACKAGE = re.compile(r"(?:^(?!lib/python3)|(?:site|dist)-packages/)([A-Za-z0-9_]+)/")
+"""A node shortens an installed package's file to `torch/random.py`."""
 _LIBRARY = re.compile(
-    r"(?:site|dist)-packages/|/lib/python3[.\d]*/|^<frozen |/(?:torch|jax|deepspeed|horovod)/"
+    r"(?:site|dist)-packages/|(?:^|/)lib/python3[.\d]*t?/|^<frozen "
+    r"|/(?:torch|jax|deepspeed|horovod)/|^[A-Za-z_]\w*/"
 )
 _PICKLING = ("_object_to_tensor", "_tensor_to_object")
 """In a collective of objects, before and after it waits for others."""

@@ -1,17 +1,19 @@
 """While nothing moves on any node: when to look at the ranks, and what two looks say. Pure.
 
 One look shows where the ranks are, and a second one 10 s later whether the rank for which the
-others wait does something itself: uses CPU, reads or writes, or is at another place. Then it is at
-work, however long that takes, and no stall. Looks go on once a minute while nothing moves.
+others wait does something itself, or its children do: uses CPU, reads or writes, or is at another
+place. Then it is at work, however long that takes, and no stall. Looks go on once a minute while
+nothing moves.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 from rendezvous.frozen import frozen
 from rendezvous.hang.verdict import Rule, Verdict
-from rendezvous.wire.look import RankLook, RunLook, Stack
+from rendezvous.wire.look import LookReport, RankLook, RunLook, SeenProcess, Stack
 
 AGAIN_SECONDS = 10.0
 REPEAT_SECONDS = 60.0
@@ -20,9 +22,11 @@ CPU_SHARE = 0.01
 MOVED_BYTES = 256 << 10
 """Read or written between two looks; what a look itself writes is less."""
 STUCK: frozenset[Rule] = frozenset(
-    {"stopped", "starting", "cycle", "behind", "different", "all_inside", "odd_stack"}
+    {"stopped", "starting", "children", "cycle", "behind", "different", "all_inside", "odd_stack"}
 )
 """The rules that say what the ranks wait for."""
+IDLE: frozenset[Rule] = frozenset({"unclear"})
+"""Those that do not: a stall all the same where every rank was seen, and none does anything."""
 
 
 @frozen
@@ -107,14 +111,19 @@ def forgotten(watch: StallWatch) -> StallWatch:
     return replace(watch, former=0, newest=0)
 
 
-def is_stuck(verdict: Verdict) -> bool:
-    """Whether it says what the ranks wait for."""
+def is_stuck(verdict: Verdict, works: bool) -> bool:
+    """Whether the ranks wait; `works`: one that the others may wait for is at work."""
+    if verdict.rule in IDLE:
+        return not (works or verdict.silent or verdict.silent_nodes)
     return verdict.rule in STUCK
 
 
 def at_work(verdict: Verdict, former: RunLook, newest: RunLook, seconds: float) -> bool:
     """Whether a rank for which the others wait has done something between two looks, so many
-    seconds apart; where it is not known which one they wait for, any of them."""
+    seconds apart, or its children have; where it is not known which one they wait for, any of them.
+
+    Of a rank that has no process its launcher counts; where nothing is known of that, it may work.
+    """
     before, after = _ranks(former), _ranks(newest)
     none_is_waited_for = verdict.rule in ("cycle", "all_inside")
     candidates = verdict.odd or (() if none_is_waited_for else after)
@@ -125,22 +134,51 @@ def at_work(verdict: Verdict, former: RunLook, newest: RunLook, seconds: float) 
     )
 
 
-def _has_moved(
-    before: tuple[RankLook, Stack | None], after: tuple[RankLook, Stack | None], seconds: float
-) -> bool:
-    (was, old), (now, new) = before, after
-    if was.pid != now.pid:
+class _Used(NamedTuple):
+    """What a rank, or the launcher of one that has no process, has done until a look."""
+
+    process: int
+    stack: Stack | None
+    cpu: float
+    bytes: int
+    children_cpu: float
+    children_bytes: int
+
+
+def _has_moved(was: _Used | None, now: _Used | None, seconds: float) -> bool:
+    if was is None or now is None:
         return True
+    if was.process != now.process:
+        return True
+    old, new = was.stack, now.stack
     is_elsewhere = old is not None and new is not None and old.frames != new.frames
-    cpu = now.cpu_total - was.cpu_total > CPU_SHARE * seconds
-    return is_elsewhere or cpu or now.bytes_total - was.bytes_total > MOVED_BYTES
+    cpu = max(now.cpu - was.cpu, now.children_cpu - was.children_cpu)
+    done = max(now.bytes - was.bytes, abs(now.children_bytes - was.children_bytes))
+    return is_elsewhere or cpu > CPU_SHARE * seconds or done > MOVED_BYTES
 
 
-def _ranks(look: RunLook) -> dict[int, tuple[RankLook, Stack | None]]:
-    found: dict[int, tuple[RankLook, Stack | None]] = {}
+def _ranks(look: RunLook) -> dict[int, _Used | None]:
+    """By rank; None: neither its process nor its launcher is known."""
+    found: dict[int, _Used | None] = {}
     for node in look.nodes:
-        stacks = node.report.stacks if node.report is not None else []
-        for one in node.report.ranks if node.report is not None else []:
-            known = one.stack is not None and one.stack < len(stacks)
-            found[one.rank] = one, stacks[one.stack or 0] if known else None
+        if (report := node.report) is None:
+            continue
+        for one in report.ranks:
+            found[one.rank] = _used_by(one, report)
     return found
+
+
+def _used_by(rank: RankLook, report: LookReport) -> _Used | None:
+    one: SeenProcess | None = rank if rank.pid else report.launcher
+    if one is None:
+        return None
+    known = one.stack in range(len(report.stacks))
+    stack = report.stacks[one.stack or 0] if known else None
+    return _Used(
+        one.pid,
+        stack,
+        one.cpu_total,
+        one.bytes_total,
+        rank.children_cpu_total,
+        rank.children_bytes_total,
+    )

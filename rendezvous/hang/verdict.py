@@ -10,6 +10,7 @@ Rule = Literal[
     "stopped",
     "moving",
     "starting",
+    "children",
     "cycle",
     "behind",
     "different",

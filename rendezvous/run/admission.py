@@ -73,7 +73,8 @@ def decide_report(
             return None
         return events.Departs(slot=slot_index, incarnation=incarnation, report=report)
     if isinstance(report, QuietReport):
-        if node.state in OVER or (report.seconds is None) == (node.quiet_since is None):
+        said = (node.quiet_since is None, node.quiet_early)
+        if node.state in OVER or (report.seconds is None, report.early) == said:
             return None
         return events.Quieted(slot=slot_index, incarnation=incarnation, report=report)
     if slot_index not in run.waiting_for:

@@ -123,7 +123,7 @@ def go_if_ready(run: Run, now: float) -> str:
     for member in run.members():
         left_out = run.attempt.left_out.get(member.index)
         member.its_node.state = NodeState.RELEASED if left_out else NodeState.RUNNING
-        member.its_node.quiet_since = None
+        member.its_node.quiet_since, member.its_node.quiet_early = None, False
         if left_out:
             member.problem = left_out.words
     if run.spec.outlives_nodes:

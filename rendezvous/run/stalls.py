@@ -4,6 +4,9 @@ A node says when nothing has moved on it for long, and when something does again
 on all nodes the registry looks at their ranks, twice, and what it finds is an event here. It ends
 the programs only where a person has given a time for it, and only while the rank for which the
 others wait does nothing itself: whoever writes a checkpoint for 20 minutes is at work.
+
+Before the first collectives a silence says little, and is not looked into at first. A person is
+told of it as what it is: neither output nor a collective, and how to see where the ranks are.
 """
 
 from __future__ import annotations
@@ -11,29 +14,47 @@ from __future__ import annotations
 from rendezvous.hang import AGAIN_SECONDS, Verdict
 from rendezvous.run import events
 from rendezvous.run.moves import Outcome, begin_stop, failure
-from rendezvous.run.state import Run, Slot, Stall, who
+from rendezvous.run.state import Node, Run, Slot, Stall, who
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.run import EpochEnd, NodeState, Phase, Result
 from rendezvous.wire.words import duration_text, printable, time_text
 
+LOOK = "'rdzv look {}' shows where each rank is"
+
 
 def quiet_since(run: Run) -> float | None:
+    """Since when nothing moves on any node whose program runs, so that looks can say why; None:
+    something does, or a program has not come to its first collectives."""
+    since = silent_since(run)
+    return None if any(node.quiet_early for node in _own(run)) else since
+
+
+def silent_since(run: Run) -> float | None:
     """Since when nothing moves on any node whose program runs; None: something does."""
     if run.phase is not Phase.RUNNING or run.stop or run.departure is not None:
         return None
-    nodes = [slot.its_node for slot in run.members()]
-    own = [n for n in nodes if n.state is NodeState.RUNNING and (not run.spec.led or n.rank == 0)]
-    times = [node.quiet_since for node in own]
+    times = [node.quiet_since for node in _own(run)]
     if not times or None in times:
         return None
     return max(filter(None, times))
 
 
+def _own(run: Run) -> list[Node]:
+    """The nodes that run a program: of a led run only the first one does."""
+    nodes = [slot.its_node for slot in run.members()]
+    return [n for n in nodes if n.state is NodeState.RUNNING and (not run.spec.led or n.rank == 0)]
+
+
 def quieted(run: Run, event: events.Quieted, now: float) -> Outcome:
     """Keep since when nothing moves on a node."""
     slot, seconds = run.slots[event.slot], event.report.seconds
+    was_silent = silent_since(run) is not None
     slot.its_node.quiet_since = None if seconds is None else now - seconds
+    slot.its_node.quiet_early = event.report.early
     if seconds is not None:
+        since = silent_since(run)
+        if since is not None and quiet_since(run) is None and not was_silent:
+            return Outcome(_unjudged(run, duration_text(now - since)), slot.index)
         words = f"{who(slot)}: nothing has moved for {duration_text(seconds)}"
         return Outcome(words, slot.index, usual=True)
     stall, run.stall = run.stall, None
@@ -42,6 +63,11 @@ def quieted(run: Run, event: events.Quieted, now: float) -> Outcome:
         return Outcome(f"{who(slot)}: its ranks move again", slot.index, usual=True)
     after = duration_text(now - stall.since)
     return Outcome(f"the ranks move again, after {after} in which nothing did", slot.index)
+
+
+def _unjudged(run: Run, passed: str) -> str:
+    """What is known of a silence that nobody has looked into."""
+    return f"no output and no collective for {passed}; {LOOK.format(run.id)}"
 
 
 def found(run: Run, event: events.StallFound, now: float) -> Outcome:
@@ -100,13 +126,22 @@ def over(run: Run, event: events.StallOver, now: float) -> Outcome:
     return Outcome(f"{words}: {stall.found.sentence}", stall.found.slot)
 
 
+def silence_of(run: Run, now: float, *, times: bool) -> str:
+    """What is known of a silence before the first collectives; empty: there is none."""
+    since = silent_since(run)
+    if since is None or quiet_since(run) is not None:
+        return ""
+    return _unjudged(run, (time_text(now - since) if times else "") or "a while")
+
+
 def words_of(run: Run, now: float, *, times: bool) -> str:
     """What the reason of a run says of it, in front of which the number of nodes stands."""
     if (since := quiet_since(run)) is None:
         return ""
     passed = time_text(now - since) if times else ""
     words = f"; nothing has moved for {passed}" if passed else "; nothing moves"
-    return f"{words}: {run.stall.found.sentence}" if run.stall is not None else words
+    more = f": {run.stall.found.sentence}" if run.stall is not None else f"; {LOOK.format(run.id)}"
+    return words + more
 
 
 def _where(run: Run, stall: Stall) -> Slot | None:

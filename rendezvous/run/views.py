@@ -178,8 +178,9 @@ def _reason_running(run: Run, now: float, times: bool) -> str:
     count = len(run.table.rows) if run.table else 0
     late = late_to_end(run, now)
     if not late:
-        quiet = stalls.words_of(run, now, times=times)
-        more = quiet or stragglers.words_of(run)
+        more = stalls.words_of(run, now, times=times) or stragglers.words_of(run)
+        if silence := stalls.silence_of(run, now, times=times):
+            more += f"; {silence}"
         return f"running on {count} node{'s' * (count != 1)}{more}"
     return (
         f"{count - len(late)} of {count} nodes ended with exit code 0; waiting for "
@@ -358,6 +359,7 @@ def run_status(
         everyone_left=everyone_left(run),
         ending=bool(late_to_end(run, now)),
         stall=_stall(run, now),
+        silence=stalls.silence_of(run, now, times=True),
         restarts=run.starts.used,
         max_restarts=run.spec.limits.max_restarts,
         replacements=run.starts.replaced,

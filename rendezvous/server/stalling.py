@@ -54,12 +54,12 @@ class Stalling:
             self._watch = hang.forgotten(self._watch)
             return []
         verdict = hang.look_at(newest, former)
-        if not hang.is_stuck(verdict):
-            return []
         seconds = self._watch.asked_at - self._watch.former_at
         works = hang.at_work(verdict, former, newest, seconds)
-        if works:
+        if works or verdict.rule == "moving":
             self._watch = replace(self._watch, worked_at=now)
+        if not hang.is_stuck(verdict, works):
+            return []
         told, found = (verdict.rule, verdict.odd, works), list[Event]()
         if told != self._watch.told:
             self._watch = replace(self._watch, told=told)

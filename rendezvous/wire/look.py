@@ -19,6 +19,7 @@ MAX_STACKS = 512
 MAX_FRAMES = 128
 MAX_GROUPS = 64
 MAX_CALLS = 4
+MAX_CHILDREN = 16
 
 LookNumber = Annotated[int, Field(ge=1, lt=1 << 53)]
 Age = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
@@ -66,10 +67,9 @@ class ProcessGroup(Wire):
     usual: Age = Field(0.0, description="The longest pause between the calls before; 0: unknown.")
 
 
-class RankLook(Wire):
-    """One rank."""
+class SeenProcess(Wire):
+    """A process, as /proc and its stack show it."""
 
-    rank: Rank
     pid: Annotated[int, Field(ge=0, lt=1 << 31)] = 0
     state: Annotated[str, Field(max_length=1)] = Field(
         "", description="The letter of `/proc/PID/stat`; empty: there is no such process."
@@ -84,6 +84,21 @@ class RankLook(Wire):
     bytes_total: Annotated[int, Field(ge=0, lt=1 << 62)] = Field(
         0, description="That it has read and written in all."
     )
+    stack: Annotated[int, Field(ge=0, lt=MAX_STACKS)] | None = Field(
+        None, description="Of its main thread, in `stacks`."
+    )
+
+
+class ProcessLook(SeenProcess):
+    """A process that is not a rank: a launcher, or a process that a rank has started."""
+
+    name: ShortWords = Field("", description="Its command, without folders.")
+
+
+class RankLook(SeenProcess):
+    """One rank."""
+
+    rank: Rank
     called: Annotated[int, Field(ge=0, lt=1 << 31)] = Field(
         0, description="Collectives that it called, or that ended, during the look."
     )
@@ -93,13 +108,19 @@ class RankLook(Wire):
         description="Its flight recorder was read; it has none; the rank does not answer, as while "
         "it holds the GIL; or there is no hook in it.",
     )
-    stack: Annotated[int, Field(ge=0, lt=MAX_STACKS)] | None = Field(
-        None, description="Of its main thread, in `stacks`."
-    )
     threads: Annotated[list[Annotated[int, Field(ge=0, lt=MAX_STACKS)]], Field(max_length=64)] = (
         Field([], description="Those of its other threads.")
     )
     groups: Annotated[list[ProcessGroup], Field(max_length=MAX_GROUPS)] = []
+    children: Annotated[list[ProcessLook], Field(max_length=MAX_CHILDREN)] = Field(
+        [], description="Processes that it has started, or that those have; the oldest first."
+    )
+    children_cpu_total: Age = Field(
+        0.0, description="Seconds of CPU that all of them have used, ended ones included."
+    )
+    children_bytes_total: Annotated[int, Field(ge=0, lt=1 << 62)] = Field(
+        0, description="Bytes that those which live have read and written."
+    )
 
 
 class LookReport(Wire):
@@ -110,6 +131,12 @@ class LookReport(Wire):
     seconds: Age = Field(0.0, description="How long the look has taken.")
     ranks: Annotated[list[RankLook], Field(max_length=MAX_LOOK_RANKS)] = []
     stacks: Annotated[list[Stack], Field(max_length=MAX_STACKS)] = []
+    launcher: ProcessLook | None = Field(
+        None, description="What starts the ranks here; its totals count all but the ranks' own."
+    )
+    unstarted: Annotated[list[Rank], Field(max_length=MAX_LOOK_RANKS)] = Field(
+        [], description="Ranks of which the launcher has not started a process."
+    )
     left_out: Annotated[int, Field(ge=0, lt=1 << 31)] = Field(
         0, description="Stacks, groups and ranks that did not fit into the report."
     )

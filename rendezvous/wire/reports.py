@@ -86,6 +86,9 @@ class QuietReport(Wire):
     kind: Literal["quiet"] = "quiet"
     epoch: int
     seconds: Seconds | None = Field(None, description="For so long; none: it moves again.")
+    early: bool = Field(
+        False, description="Before the first collectives, where silence alone says little."
+    )
 
 
 class LeaveReport(Wire):

@@ -353,6 +353,9 @@ class RunStatus(Wire):
     stall: str = Field(
         "", description="Running: that nothing moves, or who makes the others wait; and what to do."
     )
+    silence: str = Field(
+        "", description="Running: that nothing was printed or called, which nobody has judged yet."
+    )
     restarts: int = Field(0, description="How many of `max_restarts` are used up.")
     max_restarts: int = 0
     replacements: int = Field(0, description="How many nodes were lost and replaced.")

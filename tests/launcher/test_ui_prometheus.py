@@ -42,6 +42,7 @@ def head_of(**changes: Any) -> Head:
         "trouble": "",
         "silent_seconds": None,
         "stall": "",
+        "silence": "",
         "command": "train.py --token hidden",
         "scheduler": "slurm",
         "host": "login1",
@@ -150,7 +151,8 @@ def test_no_name_is_a_registrys_too_but_the_version() -> None:
 
 
 def test_a_run_is_told_by_its_head() -> None:
-    found = told(state_of(stall="rank 3 is slow", silent_seconds=4.0), state_of(run="other"))
+    slow = state_of(stall="rank 3 is slow", silent_seconds=4.0)
+    found = told(slow, state_of(run="other", silence="no output, which nobody has judged"))
     info = {"launch_id": "k7f2a9c1xy", "scheduler": "slurm", "nodes": "4", "host": "login1"}
     assert value(found, "rdzv_run_info", run="llama", **info) == 1
     for name, one, other in (

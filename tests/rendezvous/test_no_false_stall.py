@@ -4,20 +4,21 @@ hang after them is."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
 from rendezvous.run.events import StallFound
 from rendezvous.run.stalls import quiet_since
+from rendezvous.run.views import run_status
 from rendezvous.server.looks import Looks
 from rendezvous.server.stalling import Stalling
 from rendezvous.wire.look import LookCall, LookReport
 from rendezvous.wire.reports import QuietReport
-from tests.rendezvous.hang.runs import FORWARD, REDUCE, SAVE, Frames, One, group, node
+from tests.rendezvous.hang.runs import FORWARD, INIT, LOAD, REDUCE, SAVE, Frames, One, group, node
 from tests.support.driver import Drive, make_spec
-from worker.agent.quiet import SAMPLE_SECONDS, Quiet, Sample, seen
+from worker.agent.quiet import NEVER_SECONDS, SAMPLE_SECONDS, Quiet, Sample, seen
 
 NODES, RANKS = 4, 2
 STEP_SECONDS = 2.0
@@ -38,9 +39,13 @@ class Rank:
     place: Frames = FORWARD
 
     def as_seen(self, now: float) -> One:
+        if not self.called:
+            more: dict[str, object] = {"cpu_total": self.cpu, "bytes_total": self.bytes}
+            where = INIT if self.waits else self.place
+            return One((), where, "none", stage="imported", more={**more, "lives": now})
         ended = self.called - self.waits
         groups = (group(self.called, ended, age=now - self.called_at, usual=STEP_SECONDS),)
-        more: dict[str, object] = {"cpu_total": self.cpu, "bytes_total": self.bytes}
+        more = {"cpu_total": self.cpu, "bytes_total": self.bytes}
         return One(groups, REDUCE if self.waits else self.place, more=more)
 
 
@@ -64,7 +69,10 @@ class Training:
 
     def __post_init__(self) -> None:
         self.stalling = Stalling(self.looks, self._begin)
-        self.quiet = {slot: Quiet(Sample(), self.drive.now) for slot in range(NODES)}
+        began, timeout = self.drive.now, self.drive.run.spec.limits.stall_timeout_seconds
+        judged = NEVER_SECONDS if timeout is None else min(NEVER_SECONDS, timeout)
+        quiet = Quiet(Sample(), began, sampled_at=began, judged=judged)
+        self.quiet = dict.fromkeys(range(NODES), quiet)
 
     def _begin(self, now: float) -> LookCall:
         return self.looks.begin(self.drive.run, now)
@@ -89,12 +97,14 @@ class Training:
     def _sample(self, slot: int, now: float) -> None:
         own = self.ranks[slot * RANKS : (slot + 1) * RANKS]
         calls = tuple((rank.called, rank.called - rank.waits) for rank in own)
-        known = seen(self.quiet[slot], Sample(calls), now)
-        silent = now - known.moved_at
-        told = silent >= known.limit
+        work = tuple((rank.cpu, rank.bytes) for rank in own)
+        known = seen(self.quiet[slot], Sample(calls, work=(*work, (0.0, 0))), now)
+        told = known.silence(now)
         if told != known.told:
-            self.drive.report(slot, QuietReport(epoch=1, seconds=silent if told else None))
-        self.quiet[slot] = Quiet(known.last, known.moved_at, known.longest, known.steps, told)
+            silent = now - known.moved_at if told else None
+            report = QuietReport(epoch=1, seconds=silent, early=told == "early")
+            self.drive.report(slot, report)
+        self.quiet[slot] = replace(known, told=told)
 
     def _answer(self, now: float) -> None:
         number = self.looks.open(now)
@@ -125,6 +135,16 @@ class Training:
             rank.place = place
         for _ in range(round(seconds / SAMPLE_SECONDS)):
             for number in at_work:
+                self.ranks[number].cpu += does.get("cpu", 0.0)
+                self.ranks[number].bytes += does.get("bytes", 0)
+            yield SAMPLE_SECONDS
+
+    def starts(self, seconds: float, place: Frames, *late: int, **does: Any) -> Iterator[float]:
+        """These ranks are at a place before their first process group; the others wait in it."""
+        for number, rank in enumerate(self.ranks):
+            rank.waits, rank.place = number not in late, place
+        for _ in range(round(seconds / SAMPLE_SECONDS)):
+            for number in late:
                 self.ranks[number].cpu += does.get("cpu", 0.0)
                 self.ranks[number].bytes += does.get("bytes", 0)
             yield SAMPLE_SECONDS
@@ -181,3 +201,52 @@ def test_a_hang_after_a_checkpoint_of_20_minutes_is_named_in_the_end() -> None:
     training.runs(training.silent(4 * 3_600.0, FORWARD, 5))
     assert [one.worker_rank for one in training.alarms] == [5]
     assert quiet_since(training.drive.run) is not None
+
+
+# --- before the first collective ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("timeout", [None, 20.0, 130.0])
+@pytest.mark.parametrize(
+    "does", [{"cpu": 0.2}, {"bytes": 300 << 10}, {"cpu": 9.0, "bytes": 1 << 30}]
+)
+def test_no_slow_start_is_ended_or_spoken_of(timeout: float | None, does: dict[str, Any]) -> None:
+    """One rank downloads, or loads a model, for 40 minutes, and the others wait for it."""
+    limits: dict[str, Any] = {} if timeout is None else {"stall_timeout_seconds": timeout}
+    training = Training(going(**limits))
+    training.runs(training.starts(2_400.0, LOAD, 3, **does))
+    assert not training.drive.run.stop
+    assert training.told == []
+    assert run_status(training.drive.run, training.drive.now, training.drive.leases).silence == ""
+
+
+def test_a_start_that_stops_to_work_is_ended_after_the_time_and_not_before() -> None:
+    training = Training(going(stall_timeout_seconds=60.0))
+    training.runs(training.starts(300.0, LOAD, 3, cpu=5.0))
+    began = training.drive.now
+    for seconds in training.starts(600.0, LOAD, 3):
+        training.runs(iter([seconds]))
+        if training.drive.run.stop:
+            break
+    (alarm,) = training.alarms
+    assert (alarm.rule, alarm.worker_rank, alarm.slot) == ("starting", 3, 1)
+    assert 60.0 <= training.drive.now - began <= 100.0
+
+
+def test_who_has_worked_between_the_looks_is_not_ended_for_an_idle_moment() -> None:
+    """A look that finds work counts, also one that finds no stall: the time begins anew."""
+    training = Training(going(stall_timeout_seconds=60.0))
+    for place in (LOAD, SAVE, EVALUATE) * 20:
+        training.runs(training.starts(50.0, place, 3, cpu=0.0))
+        training.runs(training.starts(10.0, place, 3, cpu=5.0))
+    assert not training.drive.run.stop
+
+
+def test_a_hang_before_the_first_collective_is_spoken_of_after_two_minutes_and_not_judged() -> None:
+    training = Training()
+    training.runs(training.starts(130.0, LOAD, 3))
+    status = run_status(training.drive.run, training.drive.now, training.drive.leases)
+    assert status.silence.startswith("no output and no collective for 2 min")
+    assert training.told == []
+    training.runs(training.starts(1_800.0, LOAD, 3))
+    assert [one.worker_rank for one in training.alarms] == [3]

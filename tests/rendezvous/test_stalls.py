@@ -19,10 +19,10 @@ def running(nodes: int = 2, **changes: Any) -> Drive:
     return in_phase(Phase.RUNNING, nodes, **changes)
 
 
-def quiet(drive: Drive, *slots: int, seconds: float | None = 120.0) -> None:
+def quiet(drive: Drive, *slots: int, seconds: float | None = 120.0, early: bool = False) -> None:
     """Nothing moves on these nodes, or something does again."""
     for slot in slots:
-        drive.report(slot, QuietReport(epoch=drive.run.epoch, seconds=seconds))
+        drive.report(slot, QuietReport(epoch=drive.run.epoch, seconds=seconds, early=early))
 
 
 def find(drive: Drive, *, at_work: bool = False) -> str:
@@ -61,9 +61,62 @@ def test_a_run_is_quiet_when_nothing_moves_on_any_node() -> None:
     drive.wait(10)
     quiet(drive, 1, seconds=125.0)
     assert quiet_since(drive.run) == drive.now - 125.0
-    assert reason(drive) == "running on 2 nodes; nothing has moved for 2 min"
+    words = (
+        "running on 2 nodes; nothing has moved for 2 min; 'rdzv look r' shows where each rank is"
+    )
+    assert reason(drive) == words.replace("look r'", f"look {drive.run.id}'")
     quiet(drive, 0, seconds=None)
     assert quiet_since(drive.run) is None
+
+
+def unjudged(drive: Drive, passed: str) -> str:
+    return (
+        f"no output and no collective for {passed}; 'rdzv look {drive.run.id}' shows where each "
+        "rank is"
+    )
+
+
+def test_a_silence_before_the_first_collectives_is_said_once_and_judged_by_nobody() -> None:
+    drive = running()
+    quiet(drive, 0, early=True)
+    assert drive.outcomes[-1].usual
+    assert reason(drive) == "running on 2 nodes"
+    drive.wait(10)
+    quiet(drive, 1, early=True)
+    assert drive.reasons[-1] == unjudged(drive, "2 min")
+    assert not drive.outcomes[-1].usual
+    assert quiet_since(drive.run) is None
+    drive.wait(120)
+    status = run_status(drive.run, drive.now, drive.leases)
+    assert status.reason == f"running on 2 nodes; {unjudged(drive, '4 min')}"
+    assert (status.silence, status.stall) == (unjudged(drive, "4 min"), "")
+    quiet(drive, 0, seconds=None)
+    assert drive.outcomes[-1].usual
+    status = run_status(drive.run, drive.now, drive.leases)
+    assert (status.reason, status.silence) == ("running on 2 nodes", "")
+
+
+def test_an_early_silence_is_judged_when_every_node_says_so_and_not_said_again() -> None:
+    drive = running(stall_timeout_seconds=200.0)
+    quiet(drive, 0, 1, early=True)
+    said = len([one for one in drive.outcomes if not one.usual])
+    drive.wait(80)
+    quiet(drive, 0, seconds=200.0)
+    assert quiet_since(drive.run) is None
+    assert not is_overdue(drive.run, drive.now, None)
+    quiet(drive, 1, seconds=200.0)
+    assert quiet_since(drive.run) == drive.now - 200.0
+    assert is_overdue(drive.run, drive.now, None)
+    assert len([one for one in drive.outcomes if not one.usual]) == said
+
+
+def test_one_node_that_moves_is_enough_not_to_say_it() -> None:
+    drive = running(3)
+    quiet(drive, 0, 1, early=True)
+    assert all(
+        one.usual for one in drive.outcomes if "quiet" in one.reason or "moved" in one.reason
+    )
+    assert run_status(drive.run, drive.now, drive.leases).silence == ""
 
 
 def test_what_a_node_says_again_changes_nothing() -> None:

@@ -67,6 +67,7 @@ def head(nodes: int, how: How, **changes: Any) -> Head:
         trouble="",
         silent_seconds=None,
         stall="rank 2 on node 0 (h0) makes the others wait" if how == "running" else "",
+        silence="",
         command="train.py --batch 8",
         scheduler="slurm",
         host="login1",

@@ -122,7 +122,11 @@ def test_a_run_is_shown_to_its_end_and_then_in_one_file(
                 "checks": ["7 ok", "all nodes have MTU"],
                 "curves": ["loss", "rank 1"],
                 "logs": ["begun on 0", "begun on 1", "New lines appear at the end"],
-                "hang": ["Nothing found", "rdzv look r", "rdzv ui --ui-actions"],
+                "hang": [
+                    "No stall and no slow rank was reported so far",
+                    "rdzv look r",
+                    "rdzv ui --ui-actions",
+                ],
                 "machines": ["CPUs", "memory"],
                 "epochs": ["Epoch 1 is in progress", "No earlier epoch"],
                 "events": ["run 'r' was created"],

@@ -36,7 +36,7 @@ def test_a_saved_file_shows_every_view(
         "checks": "slot 3 is 40 s ahead",
         "curves": "median of 64 ranks",
         "logs": "step 1 loss 1.000",
-        "hang": "Nothing was found",
+        "hang": "No stall and no slow rank was reported",
         "machines": "8 x H100",
         "epochs": "No earlier epoch",
         "events": "reason 316",

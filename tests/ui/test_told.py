@@ -114,10 +114,12 @@ def test_at_first_it_says_what_it_waits_for_and_what_the_launch_is() -> None:
 
 def test_the_head_says_how_the_run_stands() -> None:
     told = made()
-    told.status(status(slot(0), remaining_seconds=30.0, trouble="disk full", stall="rank 3"))
+    more = {"trouble": "disk full", "stall": "rank 3", "silence": "no output"}
+    told.status(status(slot(0), remaining_seconds=30.0, **more))
     head = told.head
     assert (head["state"], head["tone"], head["over"]) == ("running", "wait", False)
     assert (head["trouble"], head["stall"], head["remaining"]) == ("disk full", "rank 3", 30.0)
+    assert head["silence"] == "no output"
 
 
 @pytest.mark.parametrize(
@@ -126,6 +128,7 @@ def test_the_head_says_how_the_run_stands() -> None:
         ({}, "good"),
         ({"ending": True}, "wait"),
         ({"stall": "nothing moves"}, "wait"),
+        ({"silence": "no output"}, "wait"),
         ({"phase": Phase.GATHERING}, "wait"),
         ({"phase": Phase.RESTARTING}, "wait"),
     ],
@@ -186,15 +189,12 @@ def test_after_the_end_nobody_is_silent() -> None:
 
 def test_how_it_ended_replaces_what_was_wrong() -> None:
     told = made()
-    told.status(status(trouble="disk full", stall="rank 3", remaining_seconds=3.0))
+    more = {"trouble": "disk full", "stall": "rank 3", "silence": "no output"}
+    told.status(status(remaining_seconds=3.0, **more))
     told.ended(End("ok", "all ended", result=OK))
     head = told.head
-    assert (head["state"], head["trouble"], head["stall"], head["remaining"]) == (
-        "ok",
-        "",
-        "",
-        None,
-    )
+    assert (head["state"], head["trouble"], head["stall"], head["silence"]) == ("ok", "", "", "")
+    assert head["remaining"] is None
     assert head["result"] == OK.model_dump(mode="json")
     assert head["elapsed"] == 1.0
 

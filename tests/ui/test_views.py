@@ -93,6 +93,25 @@ def test_every_view_has_its_content(opened: Open) -> None:
         assert seen.overflow() == 0
 
 
+@pytest.mark.parametrize(
+    ("how", "silence", "words"),
+    [
+        ("running", "no output and no collective for 2 min", "no output and no collective for 2"),
+        ("running", "", "No stall and no slow rank was reported so far. Before its ranks have"),
+        ("restarting", "", "Not judged: the programs do not run."),
+        ("failed", "", "No stall and no slow rank was reported. Short runs, and"),
+    ],
+)
+def test_a_run_that_was_not_judged_is_not_said_to_be_well(
+    opened: Open, how: runs.How, silence: str, words: str
+) -> None:
+    stub = Stub(4, how)
+    stub.answers["state"]["head"] |= {"stall": "", "silence": silence}
+    seen = opened(stub)
+    seen.view("hang").locator(".current", has_text=words).wait_for()
+    assert seen.page.get_by_text(silence).count() >= 1
+
+
 NOTHING = {
     "matrix": ("No network was probed", {"shown": None, "networks": [], "names": [], "cells": ""}),
     "checks": ("Nothing was checked yet", {"findings": [], "total": ""}),

@@ -30,11 +30,13 @@ class RanksToSee(NamedTuple):
         folder: What RDZV_LOOK_FOLDER names for them; empty: nobody is to look.
         pids: The processes of the local ranks; None where nobody knows it.
         first_rank: The global rank of local rank 0.
+        launcher: The process of the program, which may be a rank itself; None: not known.
     """
 
     folder: str
     pids: Mapping[int, int | None]
     first_rank: int
+    launcher: int | None = None
 
 
 class Answering:
@@ -82,7 +84,7 @@ class Answering:
             words = f"looking at its processes failed: {type(exc).__name__}"
             return report.model_copy(update={"words": words})
         seconds = asyncio.get_running_loop().time() - began
-        found = {"ranks": seen.ranks, "stacks": seen.stacks, "left_out": seen.left_out}
+        found = {**seen._asdict(), "unstarted": [*seen.unstarted]}
         return report.model_copy(update={"seconds": seconds, **found})
 
     async def _with_pace(
@@ -93,7 +95,8 @@ class Answering:
         if ranks is None or not ranks.folder or before is None:
             return report
         # At once: all ranks of the run are held for a moment, and better at the same one.
-        calls = await self._environment.in_thread(self._environment.calls, *ranks)
+        read = self._environment.calls
+        calls = await self._environment.in_thread(read, ranks.folder, ranks.pids, ranks.first_rank)
         await asyncio.sleep(due - asyncio.get_running_loop().time())
         clock = await self._clock()
         most = bytes_told(asked.nodes)

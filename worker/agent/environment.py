@@ -236,16 +236,24 @@ def _recorder(path: Path) -> Recorder:
     return record_into(path)
 
 
-def _where_ranks_are(folder: str, pids: Mapping[int, int | None], first_rank: int) -> Seen:
+Sampled = tuple[Sequence[tuple[int, int]], Sequence[tuple[float, int]]]
+"""What `worker.agent.quiet.Sample` has as `calls`, and as `work`."""
+
+
+def _where_ranks_are(
+    folder: str, pids: Mapping[int, int | None], first_rank: int, launcher: int | None
+) -> Seen:
     from worker.look.collect import collect  # seldom wanted
 
-    return collect(Path(folder or os.devnull), pids, first_rank)
+    return collect(Path(folder or os.devnull), pids, first_rank, launcher)
 
 
-def _sample_ranks(folder: str, pids: Mapping[int, int | None]) -> Sequence[tuple[int, int]]:
-    from worker.look.collect import sample  # once the program has run for a while
+def _sample_ranks(folder: str, pids: Mapping[int, int | None], launcher: int | None) -> Sampled:
+    from worker.look.collect import sample, work  # once the program has run for a while
 
-    return [(one.called, one.ended) for _, one in sorted(sample(Path(folder), pids).items())]
+    place = Path(folder)
+    calls = [(one.called, one.ended) for _, one in sorted(sample(place, pids).items())]
+    return calls, work(place, pids, launcher)
 
 
 def _calls(folder: str, pids: Mapping[int, int | None], first_rank: int) -> Mapping[int, RankCalls]:
@@ -304,13 +312,13 @@ class AgentEnvironment:
     folders: Callable[[Mapping[str, str]], tuple[str, ...]] = folders_of
     look_before: Callable[[int | None], Counters] = look_before
     look_after: Callable[[Counters, Asked], list[Fact]] = look_after
-    sample_ranks: Callable[[str, Mapping[int, int | None]], Sequence[tuple[int, int]]] = (
-        _sample_ranks
-    )
+    sample_ranks: Callable[[str, Mapping[int, int | None], int | None], Sampled] = _sample_ranks
     calls: Callable[[str, Mapping[int, int | None], int], Mapping[int, RankCalls]] = _calls
     machine_reader: Callable[[Path, Mapping[str, str]], ReadsMachine] = MachineReader
     wall: Callable[[], float] = time.time  # noqa: TID251 (as the stamps of a program's calls)
-    where_ranks_are: Callable[[str, Mapping[int, int | None], int], Seen] = _where_ranks_are
+    where_ranks_are: Callable[[str, Mapping[int, int | None], int, int | None], Seen] = (
+        _where_ranks_are
+    )
     local_socket: Callable[..., AgentSocket] = LocalSocket
     nccl_log: Callable[..., NetworkLog] = NcclLog
     sink: Callable[..., Sink] = OutputSink

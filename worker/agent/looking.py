@@ -8,7 +8,7 @@ from rendezvous.wire.reports import QuietReport
 from rendezvous.wire.watch import NodeView
 from worker.agent import inputs, reports
 from worker.agent.actions import AnswerLook, Effect, Tell
-from worker.agent.quiet import LEAST_SECONDS, Quiet, Sample, seen
+from worker.agent.quiet import LEAST_SECONDS, NEVER_SECONDS, Quiet, Sample, seen
 from worker.agent.state import Turn
 from worker.program.family import Family, ranks_of
 
@@ -61,17 +61,31 @@ def sampled(turn: Turn, said: inputs.RanksSampled) -> None:
         return
     if member is None or not member.takes_quiet or program.stop_at is not None:
         return
-    since = program.started_at if program.started_at is not None else turn.now
-    least = min(LEAST_SECONDS, turn.node.rules.stall_timeout or LEAST_SECONDS)
-    before = program.quiet or Quiet(Sample(), since, least=least)
+    before = program.quiet or _unheard(turn, program.started_at)
     now = seen(before, said.sample, turn.now)
-    silent = turn.now - now.moved_at
-    told = silent >= now.limit
+    told = now.silence(turn.now)
     if told != now.told:
         turn.drop(_tells_quiet)  # what it says is no longer so
-        report = QuietReport(epoch=program.epoch, seconds=silent if told else None)
+        silent = turn.now - now.moved_at
+        report = QuietReport(
+            epoch=program.epoch, seconds=silent if told else None, early=told == "early"
+        )
         reports.tell(turn, report, needed=False)
     turn.set_program(quiet=replace(now, told=told))
+
+
+def _unheard(turn: Turn, started_at: float | None) -> Quiet:
+    """Of a program that was not sampled yet: a person may have given a time for its stalls."""
+    timeout = turn.node.rules.stall_timeout
+    least, judged = timeout or LEAST_SECONDS, timeout or NEVER_SECONDS
+    since = started_at if started_at is not None else turn.now
+    return Quiet(
+        Sample(),
+        since,
+        sampled_at=since,
+        least=min(LEAST_SECONDS, least),
+        judged=min(NEVER_SECONDS, judged),
+    )
 
 
 def _tells_quiet(effect: Effect) -> bool:

@@ -206,14 +206,15 @@ class Running:
             return None
         count = self._spec.row(self._asked.table).nproc_per_node
         pids = pids_by_local_rank(program.family, program.main_pid, count)
-        return Going(pids, sink.printed, self._step())
+        return Going(pids, program.main_pid, sink.printed, self._step())
 
     def ranks(self) -> RanksToSee | None:
         """Its ranks, as somebody finds them who looks at them; None: nothing runs yet."""
         if (going := self._goes_on()) is None:
             return None
         folder = self._asked.contract.variables.get(LOOK_VARIABLE, "")
-        return RanksToSee(folder, going.pids, self._spec.first_rank(self._asked.table))
+        first_rank = self._spec.first_rank(self._asked.table)
+        return RanksToSee(folder, going.pids, first_rank, going.launcher)
 
     def _changed(self) -> None:
         """Something of it has ended: its failure is reported a moment later, and how far it came

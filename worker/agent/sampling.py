@@ -15,10 +15,11 @@ from worker.settings import WorkerSettings
 
 
 class Going(NamedTuple):
-    """A program that runs: the processes of its local ranks, the bytes that it has printed, and the
-    highest step that it has told."""
+    """A program that runs: the processes of its local ranks, its own, the bytes that it has
+    printed, and the highest step that it has told."""
 
     pids: Mapping[int, int | None]
+    launcher: int | None
     printed: int
     step: int | None
 
@@ -40,9 +41,11 @@ async def sample_ranks(
         if (going := goes_on()) is None:
             continue
         try:
-            calls = await environment.in_thread(environment.sample_ranks, folder, going.pids)
+            calls, work = await environment.in_thread(
+                environment.sample_ranks, folder, going.pids, going.launcher
+            )
         except Exception as exc:  # noqa: BLE001 (the run does without)
             feed(inputs.PartBroken("sampling the ranks", exc))
             return
-        sample = Sample(tuple(calls), going.printed, going.step)
+        sample = Sample(tuple(calls), going.printed, going.step, tuple(work))
         feed(inputs.RanksSampled(asked.number, sample))

@@ -3,7 +3,7 @@
 It looks twice, a moment apart, and never longer than the limits below. A rank whose thread answers
 tells its stacks and its flight recorder by it. One that holds the GIL, or has no torch and so no
 thread, is asked by a signal for the stack of its main thread, where that is safe. No rank is
-stopped, and none waits for this.
+stopped, and none waits for this. `worker.look.families` looks at their children and launcher.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rendezvous.wire.look import MAX_LOOK_RANKS, RankLook
-from rendezvous.wire.words import printable
 from worker.look import proc as processes
 from worker.look.asking import Asked, ask
+from worker.look.families import Families, family_of, use_of
 from worker.look.parsing.answer import Answer
 from worker.look.parsing.arrivals import RankCalls, calls_in
 from worker.look.parsing.fitting import Part, Seen, fitted
@@ -26,6 +26,7 @@ from worker.look.parsing.recorder import groups_in, moved, progress_in, recorder
 from worker.look.parsing.stacks import Stacks, stacks_in
 from worker.look.proc import Process
 from worker.look.signalling import Suspect, stacks_by_signal
+from worker.look.site.sitecustomize import STACKS
 
 __all__ = ["RankCalls", "Sample", "Seen", "calls", "collect", "sample"]
 
@@ -34,7 +35,6 @@ BETWEEN_SECONDS = 0.2
 
 ENTRIES_SECONDS = 0.5
 
-_MOST_LETTERS = 100
 _HERE = re.compile(r"([0-9]{1,10}) ([0-9]{1,20}) ([0-9]{1,3})\Z")
 
 
@@ -57,48 +57,78 @@ class Sample(NamedTuple):
 
 
 def collect(
-    folder: Path, ranks: Mapping[int, int | None], first_rank: int, proc: Path = Path("/proc")
+    folder: Path,
+    ranks: Mapping[int, int | None],
+    first_rank: int,
+    launcher: int | None = None,
+    proc: Path = Path("/proc"),
 ) -> Seen:
-    """Look at the ranks of this node; takes about 0.25 s, and never more than 2 s.
+    """Look at the ranks of this node; takes about 0.25 s, and never more than 3 s.
 
     Args:
         folder: What RDZV_LOOK_FOLDER names for these ranks.
         ranks: The processes of the local ranks; None where nobody knows it.
         first_rank: The global rank of local rank 0.
+        launcher: The process of the program, which may be a rank itself; None: not known.
         proc: Where /proc is.
     """
     began = time.monotonic()
     chosen = sorted(ranks.items())[:MAX_LOOK_RANKS]
     known = {rank: find(folder, rank, pid, proc) for rank, pid in chosen}
+    families = Families(folder, {rank: known[rank].pid for rank in known}, launcher, proc)
     before = _processes(proc, known)
     hooked = [rank for rank in known if known[rank].signal and before[rank].can_run]
     first = ask(folder, hooked, b"status", BETWEEN_SECONDS)
     suspects = {
-        rank: Suspect(known[rank].pid, known[rank].signal, silent=rank in first.silent, proc=proc)
+        rank: Suspect(
+            known[rank].pid,
+            known[rank].signal,
+            folder / f"{rank}{STACKS}",
+            silent=rank in first.silent,
+            proc=proc,
+        )
         for rank in hooked
         if rank not in first.answers
     }
     time.sleep(max(0.0, began + BETWEEN_SECONDS - time.monotonic()))
     after = _processes(proc, known)
-    waits = {rank: processes.waits_in(proc, each.pid) for rank, each in known.items()}
+    use = {rank: use_of(proc, each.pid, before[rank], after[rank]) for rank, each in known.items()}
     second = ask(folder, first.answers, b"entries", ENTRIES_SECONDS)
-    by_signal = stacks_by_signal(folder, suspects, proc)
+    by_signal = stacks_by_signal(suspects, proc)
+    families.finish()
     parts = []
     for rank, each in known.items():
-        now, was = after[rank], before[rank]
+        family = families.of[rank]
         look = RankLook(
             rank=first_rank + rank,
-            pid=each.pid,
-            state=now.state,
-            waits_in=printable(waits[rank], _MOST_LETTERS),
-            lives=processes.seconds_since(proc, now.started) if now.state else 0.0,
-            cpu_total=max(0.0, now.cpu),
-            bytes_total=max(0, now.bytes),
-            cpu=max(0.0, now.cpu - was.cpu),
-            bytes=max(0, now.bytes - was.bytes),
+            children_cpu_total=family.cpu,
+            children_bytes_total=family.bytes,
+            **use[rank],
         )
-        parts.append(_part(look, each, rank, first, second, by_signal.get(rank)))
-    return fitted(parts, len(ranks) - len(chosen))
+        part = _part(look, each, rank, first, second, by_signal.get(rank))
+        parts.append(part._replace(children=families.children(rank)))
+    seen = fitted(parts, families.launcher(), left_out=len(ranks) - len(chosen))
+    return seen._replace(unstarted=[first_rank + rank for rank in families.unstarted()])
+
+
+def work(
+    folder: Path,
+    ranks: Mapping[int, int | None],
+    launcher: int | None,
+    proc: Path = Path("/proc"),
+) -> list[tuple[float, int]]:
+    """The seconds of CPU, and the bytes read and written, of each rank with its children; and last
+    of their launcher, where the process of a rank is not known.
+
+    Args:
+        folder: What RDZV_LOOK_FOLDER names for these ranks.
+        ranks: The processes of the local ranks; None where nobody knows it.
+        launcher: The process of the program; None: not known.
+        proc: Where /proc is.
+    """
+    pids = [find(folder, rank, pid, proc).pid for rank, pid in sorted(ranks.items())]
+    above = None if all(pids) or launcher in pids else launcher
+    return [*(family_of(proc, pid).work for pid in pids), family_of(proc, above, pids).work]
 
 
 def sample(

@@ -6,12 +6,15 @@ Each answer is empty where the process is gone, or may not be looked at.
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _MOST_BYTES = 65_536
 _GENERATIONS = 16
+_MOST_FAMILY = 512
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Process(NamedTuple):
@@ -22,7 +25,8 @@ class Process(NamedTuple):
         parent: The number of its parent.
         started: When it was started, in ticks since the machine was.
         cpu: Seconds of CPU that it has used.
-        bytes: What it has read and written.
+        bytes: What it has read and written, and the pages of mapped files that it waited for.
+        reaped: Seconds of CPU of its children that have ended.
     """
 
     state: str = ""
@@ -30,6 +34,7 @@ class Process(NamedTuple):
     started: int = 0
     cpu: float = 0.0
     bytes: int = 0
+    reaped: float = 0.0
 
     @property
     def lives(self) -> bool:
@@ -51,11 +56,13 @@ class Signals(NamedTuple):
 
 
 class Thread(NamedTuple):
-    """A thread at one moment: its state, how often it has stopped running, and its CPU time."""
+    """A thread at one moment: its state, how often it has stopped running, its CPU time, and its
+    name."""
 
     state: str
     switches: int
     cpu: float
+    name: str = ""
 
 
 def read_process(proc: Path, pid: int) -> Process:
@@ -64,8 +71,9 @@ def read_process(proc: Path, pid: int) -> Process:
     fields = _read(proc / f"{pid}/stat").rpartition(b")")[2].split()
     try:
         cpu = (int(fields[11]) + int(fields[12])) / _TICKS
-        done = _counters(_read(proc / f"{pid}/io"))
-        return Process(fields[0].decode()[:1], int(fields[1]), int(fields[19]), cpu, done)
+        reaped = (int(fields[13]) + int(fields[14])) / _TICKS
+        done = _counters(_read(proc / f"{pid}/io")) + int(fields[9]) * _PAGE_BYTES
+        return Process(fields[0].decode()[:1], int(fields[1]), int(fields[19]), cpu, done, reaped)
     except (IndexError, ValueError):
         return Process()
 
@@ -73,6 +81,43 @@ def read_process(proc: Path, pid: int) -> Process:
 def _counters(text: bytes) -> int:
     lines = (line.split() for line in text.splitlines())
     return sum(int(line[1]) for line in lines if line and line[0] in (b"rchar:", b"wchar:"))
+
+
+def descendants(proc: Path, pid: int, but: Collection[int] = ()) -> dict[int, Process]:
+    """The processes that one has started, and those that these have, the nearest first.
+
+    Args:
+        proc: Where /proc is.
+        pid: The one.
+        but: Processes that are left out, with their own.
+    """
+    found: dict[int, Process] = {}
+    todo = [pid]
+    for parent in todo:
+        for child in _children(proc, parent):
+            if child not in found and child not in but and len(found) < _MOST_FAMILY:
+                found[child] = read_process(proc, child)
+                todo.append(child)
+    return {child: process for child, process in found.items() if process.lives}
+
+
+def _children(proc: Path, pid: int) -> list[int]:
+    """Its children, in the order of their start; none where the kernel does not list them."""
+    tasks = (_read(proc / f"{pid}/task/{name}/children") for name in _threads(proc, pid))
+    return sorted(int(word) for text in tasks for word in text.split() if word.isdigit())
+
+
+def command(proc: Path, pid: int) -> str:
+    """The words that a process was started with, without their folders."""
+    words = _read(proc / f"{pid}/cmdline").split(b"\0")
+    return " ".join(word.rpartition(b"/")[2].decode(errors="replace") for word in words).strip()
+
+
+def has_variable(proc: Path, pid: int, names: Iterable[str]) -> bool:
+    """Whether a process was started with one of these variables, or may have been."""
+    text = _read(proc / f"{pid}/environ")
+    given = {line.partition(b"=")[0].decode(errors="replace") for line in text.split(b"\0")}
+    return not text or not given.isdisjoint(names)
 
 
 def waits_in(proc: Path, pid: int) -> str:
@@ -116,13 +161,14 @@ def read_threads(proc: Path, pid: int) -> dict[str, Thread]:
     found = {}
     for name in _threads(proc, pid):
         folder = proc / f"{pid}/task/{name}"
-        fields = _read(folder / "stat").rpartition(b")")[2].split()
+        head, _, tail = _read(folder / "stat").rpartition(b")")
+        fields, called = tail.split(), head.partition(b"(")[2].decode(errors="replace")
         status = _lines(_read(folder / "status"))
         counts = [status.get(kind + b"voluntary_ctxt_switches") for kind in (b"", b"non")]
         try:
             cpu = (int(fields[11]) + int(fields[12])) / _TICKS
             switches = sum(int(count or b"0") for count in counts)
-            found[name] = Thread(fields[0].decode()[:1], switches, cpu)
+            found[name] = Thread(fields[0].decode()[:1], switches, cpu, called)
         except (IndexError, ValueError):  # it has ended
             continue
     return found

@@ -1,4 +1,4 @@
-"""Reads the stack of a rank that does not answer, by the signal that the hook has prepared.
+"""Reads the stack of a process that does not answer, by the signal that the hook has prepared.
 
 faulthandler then writes it without the GIL and without care: a thread that runs Python code
 meanwhile changes what it reads, and the process crashes. So the signal is sent only where no thread
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from worker.look import proc as processes
@@ -31,6 +31,9 @@ _WATCH_PAUSE_SECONDS = 0.03
 _WRITE_PAUSE_SECONDS = 0.002
 _CALM = 2
 _GRACE_SECONDS = 0.05
+
+NATIVE = frozenset({"gloo_tcp_loop"})
+"""Threads of C++ that wake up a hundred times a second, and never run Python code."""
 
 Threads = Mapping[str, Thread]
 Watched = list[tuple[float, Threads]]
@@ -60,21 +63,25 @@ def may_signal(watched: Watched, *, silent: bool) -> bool:
     return bool(before) and all(
         thread.state == "S" and thread.switches == before[-1][name].switches
         for name, thread in threads.items()
+        if thread.name not in NATIVE
     )
 
 
 class Suspect:
-    """A rank that does not answer: what says so, and what its threads have done since.
+    """A process that does not answer: what says so, and what its threads have done since.
 
     Args:
         pid: Its process.
         signal: The one of the hook.
+        path: The file into which it writes.
         silent: Whether it has a thread that should answer.
         proc: Where /proc is.
     """
 
-    def __init__(self, pid: int, signal: int, *, silent: bool, proc: Path) -> None:
-        self.pid, self.signal, self.silent = pid, signal, silent
+    def __init__(
+        self, pid: int, signal: int, path: Path, *, silent: bool = False, proc: Path
+    ) -> None:
+        self.pid, self.signal, self.path, self.silent = pid, signal, path, silent
         self._proc = proc
         self._watched: Watched = []
         self.may_signal()
@@ -86,14 +93,35 @@ class Suspect:
         return len(threads) <= MOST_THREADS and may_signal(self._watched, silent=self.silent)
 
 
-def stacks_by_signal(
-    folder: Path, suspects: Mapping[int, Suspect], proc: Path
-) -> dict[int, Stacks]:
-    """The main threads' stacks, of those ranks that write one; takes 1.1 s at most.
+def stacks_by_turns(suspects: Iterable[Suspect], proc: Path, seconds: float) -> dict[int, Stacks]:
+    """The main threads' stacks, by process: those that share a file write one after the other.
 
     Args:
-        folder: Where the files are.
-        suspects: By local rank; those that are not silent were made some tenths of a second ago.
+        suspects: They were made some tenths of a second ago.
+        proc: Where /proc is.
+        seconds: After which no other turn begins.
+    """
+    deadline = time.monotonic() + seconds
+    turns: list[dict[int, Suspect]] = []
+    for each in suspects:
+        free = (turn for turn in turns if all(one.path != each.path for one in turn.values()))
+        turn = next(free, None)
+        if turn is None:
+            turns.append(turn := {})
+        turn[each.pid] = each
+    found: dict[int, Stacks] = {}
+    for turn in turns:
+        if time.monotonic() < deadline:
+            found |= stacks_by_signal(turn, proc)
+    return found
+
+
+def stacks_by_signal(suspects: Mapping[int, Suspect], proc: Path) -> dict[int, Stacks]:
+    """The main threads' stacks, of those processes that write one; takes 1.1 s at most.
+
+    Args:
+        suspects: By any number, each with a file of its own; those that are not silent were made
+            some tenths of a second ago.
         proc: Where /proc is.
     """
     watched, sent = dict(suspects), dict[int, _Writing]()
@@ -103,7 +131,7 @@ def stacks_by_signal(
             asked = each.may_signal()
             if asked or not each.silent:  # the others have been watched long enough
                 del watched[rank]
-            writing = _send(folder / f"{rank}.stacks", each, proc) if asked else None
+            writing = _send(each, proc) if asked else None
             sent |= {rank: writing} if writing else {}
         time.sleep(_WATCH_PAUSE_SECONDS if watched else 0.0)
     waiting, deadline = dict(sent), time.monotonic() + WRITE_SECONDS
@@ -116,8 +144,8 @@ def stacks_by_signal(
     }
 
 
-def _send(path: Path, suspect: Suspect, proc: Path) -> _Writing | None:
-    pid, number = suspect.pid, suspect.signal
+def _send(suspect: Suspect, proc: Path) -> _Writing | None:
+    pid, number, path = suspect.pid, suspect.signal, suspect.path
     if not _is_prepared(proc, pid, number, path):
         return None
     writing = _Writing(proc, pid, number, path)

@@ -17,6 +17,14 @@ function lookOf(look) {
   ];
 }
 
+/** What no finding means: a run that was not judged is not known to be well. */
+function unfound(head) {
+  if (head.over) return "No stall and no slow rank was reported. Short runs, and those with --stall off, are not judged.";
+  if (head.state !== "running") return "Not judged: the programs do not run.";
+  return "No stall and no slow rank was reported so far. Before its ranks have called some 20 collectives a run "
+    + "is not judged, and never with --stall off: a look shows where each rank is now.";
+}
+
 /** See `VIEWS` in run.js. */
 export function hangView(place, ctx) {
   const stall = el("p", { class: "current" });
@@ -38,8 +46,7 @@ export function hangView(place, ctx) {
   fill(place, stall, el("p", {}, again), may, found);
   const head = () => {
     const now = ctx.store.head;
-    say(stall, clip(now.stall, 1000) || (now.over ? "Nothing was found: no stall and no slow rank."
-      : "Nothing found: no stall and no slow rank so far."));
+    say(stall, clip(now.stall, 1000) || clip(now.silence, 1000) || unfound(now));
     show(again, ctx.actions && !now.over);
     show(may, !ctx.actions && !now.over);
   };

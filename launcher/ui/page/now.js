@@ -29,7 +29,7 @@ function facts(ctx) {
 function notesOf(head) {
   const silent = head.silent_seconds === null || head.silent_seconds === undefined ? ""
     : `The registry has not answered for ${duration(head.silent_seconds)}; what is shown is older than that.`;
-  return [silent, head.trouble, head.stall].filter(Boolean);
+  return [silent, head.trouble, head.stall, head.silence].filter(Boolean);
 }
 
 /** How the run ended, with what shows it. */

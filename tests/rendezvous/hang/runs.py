@@ -12,6 +12,7 @@ from rendezvous.wire.look import (
     LookReport,
     NodeLook,
     ProcessGroup,
+    ProcessLook,
     RankLook,
     RunLook,
     Stack,
@@ -40,6 +41,15 @@ IMPORT: Frames = (
     ("<module>", "/usr/lib/python3.11/site-packages/torch/__init__.py", 20),
     ("<module>", "/home/u/hang.py", 1),
 )
+
+
+JOIN: Frames = (
+    ("select", "lib/python3.11/selectors.py", 415),
+    ("wait", "lib/python3.11/multiprocessing/connection.py", 947),
+    ("join", "torch/multiprocessing/spawn.py", 140),
+    ("main", "/home/u/spawn.py", 14),
+)
+"""Of a rank that has started others, as a node shortens it."""
 
 
 def group(
@@ -83,6 +93,7 @@ class One:
     state: str = "S"
     stage: Stage = "groups"
     more: dict[str, object] = field(default_factory=dict)
+    children: tuple[Frames | None, ...] = ()
 
     def but(self, **changes: object) -> One:
         return replace(self, **changes)  # type: ignore[arg-type]
@@ -101,8 +112,17 @@ def node(index: int, ranks: Sequence[One], first: int) -> NodeLook:
     stacks: list[Frames] = []
     looks = []
     for local, one in enumerate(ranks):
-        if one.stack is not None and one.stack not in stacks:
-            stacks.append(one.stack)
+        stacks += [s for s in {one.stack, *one.children} if s is not None and s not in stacks]
+        children = [
+            ProcessLook(
+                pid=10 * (1000 + first + local) + number,
+                name="python -c spawn_main",
+                state="S",
+                waits_in="futex_do_wait",
+                stack=None if frames is None else stacks.index(frames),
+            )
+            for number, frames in enumerate(one.children)
+        ]
         values: dict[str, object] = {
             "pid": 1000 + first + local,
             "state": one.state,
@@ -111,6 +131,7 @@ def node(index: int, ranks: Sequence[One], first: int) -> NodeLook:
             "recorder": one.recorder,
             "groups": list(one.groups),
             "stack": None if one.stack is None else stacks.index(one.stack),
+            "children": children,
         }
         looks.append(RankLook(rank=first + local, **(values | one.more)))  # type: ignore[arg-type]
     report = LookReport(

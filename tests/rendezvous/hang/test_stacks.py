@@ -6,7 +6,18 @@ import pytest
 
 from rendezvous.hang.stacks import Kind, Place, place_of
 from rendezvous.wire.look import Frame, Stack
-from tests.rendezvous.hang.runs import GATHER, IMPORT, INIT, LOAD, MAIN, RECV, REDUCE, TORCH, Frames
+from tests.rendezvous.hang.runs import (
+    GATHER,
+    IMPORT,
+    INIT,
+    JOIN,
+    LOAD,
+    MAIN,
+    RECV,
+    REDUCE,
+    TORCH,
+    Frames,
+)
 
 LIB = "/opt/venv/lib/python3.11/site-packages"
 QUEUE = ("wait", "/usr/lib/python3.11/threading.py", 327)
@@ -25,6 +36,11 @@ def place(*frames: tuple[str, str, int]) -> Place:
         (INIT, Kind.INIT, "init_process_group"),
         (LOAD, Kind.OTHER, ""),
         (IMPORT, Kind.IMPORTING, "torch"),
+        (
+            (IMPORT[0], ("<module>", "lib/python3.11/json/a.py", 2), ("<module>", "jax/a.py", 2)),
+            Kind.IMPORTING,
+            "jax",
+        ),
         ((("all_reduce", "distributed_c10d.py", 1),), Kind.COLLECTIVE, "all_reduce"),
         ((("_store_based_barrier", TORCH, 1), MAIN), Kind.INIT, "_store_based_barrier"),
         (
@@ -56,6 +72,32 @@ def place(*frames: tuple[str, str, int]) -> Place:
             "block_until_ready",
         ),
         ((QUEUE, ("get", f"{LIB}/x/queue.py", 1), MAIN), Kind.OTHER, ""),
+        # As a node shortens the files: below a library's own frames the call is found all the same.
+        (
+            (
+                ("wait", "lib/python3.11/threading.py", 327),
+                ("all_reduce", "torch/distributed/distributed_c10d.py", 9),
+                MAIN,
+            ),
+            Kind.COLLECTIVE,
+            "all_reduce",
+        ),
+        (JOIN, Kind.CHILDREN, "wait"),
+        (
+            (("_wait", "lib/python3.11/subprocess.py", 9), ("run", "/home/u/a.py", 3)),
+            Kind.CHILDREN,
+            "_wait",
+        ),
+        (
+            (
+                ("poll", "lib/python3.11/selectors.py", 9),
+                ("_try_get_data", "torch/utils/data/dataloader.py", 9),
+                MAIN,
+            ),
+            Kind.CHILDREN,
+            "_try_get_data",
+        ),
+        ((("wait", "/home/u/subprocess.py", 9), MAIN), Kind.OTHER, ""),
         # In a collective of objects the program's own code runs before anything is called.
         ((("__getstate__", "/home/u/a.py", 1), ("all_gather_object", TORCH, 9)), Kind.OTHER, ""),
         ((("_object_to_tensor", TORCH, 1), ("all_gather_object", TORCH, 9)), Kind.OTHER, ""),
@@ -80,6 +122,10 @@ def test_what_a_main_thread_does(frames: Frames, kind: Kind, function: str) -> N
         (REDUCE, "all_reduce (distributed_c10d.py:3252), called by <module> (hang.py:30)"),
         ((QUEUE, *LOAD), "wait (threading.py:327), called by load_batch (hang.py:3)"),
         ((QUEUE,), "wait (threading.py:327)"),
+        (
+            (("wait", "lib/python3.11/threading.py", 327), *LOAD),
+            "wait (threading.py:327), called by load_batch (hang.py:3)",
+        ),
         ((("f", "", 0),), "f"),
     ],
 )

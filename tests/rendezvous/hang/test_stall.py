@@ -17,8 +17,8 @@ from rendezvous.hang import (
     step,
 )
 from rendezvous.hang.stall import MOVED_BYTES, REPEAT_SECONDS
-from rendezvous.wire.look import RunLook
-from tests.rendezvous.hang.runs import LOAD, SAVE, One, late, run, waits
+from rendezvous.wire.look import LookReport, NodeLook, ProcessLook, RankLook, RunLook
+from tests.rendezvous.hang.runs import INIT, LOAD, SAVE, One, late, run, waits
 
 # --- when it is looked at -------------------------------------------------------------------------
 
@@ -87,8 +87,9 @@ def works(before: One, after: One, seconds: float = 10.0) -> bool:
     former, newest = looks(before, after)
     verdict = look_at(newest, former)
     assert verdict.odd == (3,)
-    assert is_stuck(verdict)
-    return at_work(verdict, former, newest, seconds)
+    works = at_work(verdict, former, newest, seconds)
+    assert is_stuck(verdict, works)
+    return works
 
 
 def spent(cpu: float = 0.0, count: int = 0, **more: object) -> One:
@@ -135,6 +136,81 @@ def test_a_rank_that_was_not_seen_before_says_nothing() -> None:
     assert not at_work(look_at(newest), RunLook(look=1), newest, 10.0)
 
 
-@pytest.mark.parametrize("ranks", [[waits(age=0.1)] * 4, [late().but(recorder="absent")] * 2])
-def test_what_moves_or_is_not_known_is_no_stall(ranks: list[One]) -> None:
-    assert not is_stuck(look_at(run(*ranks)))
+def test_what_moves_is_no_stall() -> None:
+    assert not is_stuck(look_at(run(*[waits(age=0.1)] * 4)), works=False)
+
+
+UNCLEAR = late().but(recorder="absent")
+
+
+@pytest.mark.parametrize(
+    ("works", "silent", "stuck"),
+    [
+        (False, False, True),  # all sleep, and nothing says for what: nothing moves all the same
+        (True, False, False),
+        (False, True, False),  # a rank that was not seen may be at work
+    ],
+)
+def test_where_nobody_knows_who_waits_all_have_to_do_nothing(
+    works: bool, silent: bool, stuck: bool
+) -> None:
+    other = UNCLEAR.but(stack=None) if silent else UNCLEAR
+    verdict = look_at(run(UNCLEAR, UNCLEAR, UNCLEAR, other))
+    assert verdict.rule == "unclear"
+    assert is_stuck(verdict, works) is stuck
+
+
+# --- children, and ranks without a process --------------------------------------------------------
+
+
+def test_what_the_children_of_a_rank_do_is_its_work() -> None:
+    """A loader whose workers read, or a download by another program."""
+    assert not works(spent(children_cpu_total=9.0), spent(children_cpu_total=9.05))
+    assert works(spent(children_cpu_total=9.0), spent(children_cpu_total=9.2))
+    more = {"children_bytes_total": 5 << 20}
+    assert works(spent(), spent(**more))
+    assert works(spent(**more), spent()), "a child has ended"
+
+
+def node_without_ranks(index: int, cpu: float, lives: float = 120.0) -> NodeLook:
+    """One whose launcher has started none of its two ranks."""
+    look = ProcessLook(pid=70, name="torchrun", state="S", lives=lives, cpu_total=cpu)
+    first = 2 * index
+    found = LookReport(
+        look=1,
+        epoch=0,
+        ranks=[RankLook(rank=first), RankLook(rank=first + 1)],
+        launcher=look,
+        unstarted=[first, first + 1],
+    )
+    return NodeLook(slot=index, rank=index, hostname="gpu-9", report=found)
+
+
+def with_node(run_look: RunLook, node: NodeLook) -> RunLook:
+    return run_look.model_copy(update={"nodes": [*run_look.nodes, node]})
+
+
+INSIDE = One(stack=INIT, stage="imported", recorder="none")
+
+
+@pytest.mark.parametrize(("cpu", "works_then"), [(3.0, False), (3.2, True)])
+def test_the_launcher_of_ranks_that_have_not_been_started_is_their_work(
+    cpu: float, works_then: bool
+) -> None:
+    begun = run(INSIDE, INSIDE)
+    former = with_node(begun, node_without_ranks(1, 3.0))
+    newest = with_node(begun, node_without_ranks(1, cpu))
+    verdict = look_at(newest, former)
+    assert (verdict.rule, verdict.odd) == ("starting", (2, 3))
+    assert is_stuck(verdict, works_then)
+    assert at_work(verdict, former, newest, 10.0) is works_then
+
+
+def test_ranks_of_which_nothing_is_known_may_be_at_work() -> None:
+    """An older node does not say what its launcher does."""
+    silent = node_without_ranks(1, 3.0)
+    assert silent.report is not None
+    bare = silent.report.model_copy(update={"launcher": None, "unstarted": []})
+    old = silent.model_copy(update={"report": bare})
+    look = with_node(run(INSIDE, INSIDE), old)
+    assert at_work(look_at(look, look), look, look, 10.0)

@@ -82,6 +82,52 @@ def test_who_wants_an_end_soon_is_sampled_more_often() -> None:
     assert [sample_seconds(x) for x in (None, 600.0, 20.0, 1.0)] == [SAMPLE_SECONDS] * 2 + [4, 1]
 
 
+# --- before the first collectives -----------------------------------------------------------------
+
+
+def starting(*work: tuple[float, int], calls: int = 0, ended: int = 0) -> Sample:
+    """One rank that has called so many collectives; it, and its launcher, have done so much."""
+    return Sample(((calls, ended),), work=work)
+
+
+def moved_at(*samples: tuple[float, Sample]) -> float:
+    """When something has moved last."""
+    return silences(*samples).moved_at
+
+
+IDLE = starting((5.0, 1_000), (0.0, 0))
+
+
+@pytest.mark.parametrize(
+    ("later", "moves"),
+    [
+        (IDLE, False),
+        (starting((5.09, 1_000), (0.0, 0)), False),  # threads that only watch
+        (starting((5.11, 1_000), (0.0, 0)), True),  # it imports, or loads a model
+        (starting((5.0, 251_000), (0.0, 0)), False),
+        (starting((5.0, 262_000), (0.0, 0)), True),  # it downloads into a file
+        (starting((5.0, 1_000), (0.2, 0)), True),  # its launcher does
+        (starting((5.0, 1_000)), True),  # the rank has its process now
+    ],
+)
+def test_who_is_at_work_before_the_first_collectives_moves(later: Sample, moves: bool) -> None:
+    assert (moved_at((10.0, IDLE), (20.0, later)) == 20.0) is moves
+
+
+def test_who_waits_in_a_collective_may_use_a_core_for_that() -> None:
+    """NCCL's waits do."""
+    inside = [starting((5.0 + n, 0), (0.0, 0), calls=2, ended=1) for n in range(3)]
+    assert moved_at((10.0, inside[0]), (20.0, inside[1]), (30.0, inside[2])) == 0.0
+    outside = starting((9.0, 0), (0.0, 0), calls=2, ended=2)
+    assert moved_at((10.0, inside[0]), (20.0, outside)) == 20.0
+
+
+def test_work_is_no_movement_once_the_program_is_on_its_way() -> None:
+    """What the looks find of it is said then."""
+    before, after = (starting((5.0 + n, 0), calls=20, ended=20) for n in range(2))
+    assert moved_at((10.0, before), (20.0, after)) == 0.0
+
+
 # --- what is told of it ---------------------------------------------------------------------------
 
 
@@ -100,9 +146,9 @@ def sampled(drive: Drive, at: float, one: Sample) -> list[Report]:
     return told(drive.feed(inputs.RanksSampled(drive.program, one)))
 
 
-def quiet(seconds: float | None) -> list[Any]:
+def quiet(seconds: float | None, *, early: bool = False) -> list[Any]:
     """What is told of this silence."""
-    return [QuietReport(epoch=1, seconds=seconds)]
+    return [QuietReport(epoch=1, seconds=seconds, early=early)]
 
 
 def test_a_silence_is_told_once_and_so_is_its_end() -> None:
@@ -132,6 +178,47 @@ def test_who_gives_a_short_time_is_told_sooner() -> None:
     sampled(drive, 2.0, sample(40))
     assert sampled(drive, 16.9, sample(40)) == []
     assert sampled(drive, 17.0, sample(40)) == quiet(15.0)
+
+
+def test_a_silence_at_the_start_is_told_as_early_and_judged_after_half_an_hour() -> None:
+    drive = running()
+    assert sampled(drive, 10.0, sample(0)) == []
+    assert sampled(drive, 129.0, sample(0)) == []
+    assert sampled(drive, 130.0, sample(0)) == quiet(120.0, early=True)
+    assert sampled(drive, 140.0, sample(0)) == []
+    assert sampled(drive, 1_809.0, sample(0)) == []
+    assert sampled(drive, 1_810.0, sample(0)) == quiet(1_800.0)
+    assert sampled(drive, 1_820.0, sample(1)) == quiet(None)
+
+
+def test_who_is_silent_again_and_again_at_the_start_is_told_of_it_ever_later() -> None:
+    drive, at = running(), 10.0
+    sampled(drive, at, sample(0))
+    for silent in (120.0, 240.0, 480.0):
+        assert sampled(drive, at + silent - 1.0, drive_printed(drive)) == []
+        assert sampled(drive, at + silent, drive_printed(drive)) == quiet(silent, early=True)
+        at += silent
+        assert sampled(drive, at, drive_printed(drive, more=1)) == quiet(None)
+
+
+def drive_printed(drive: Drive, more: int = 0) -> Sample:
+    """The newest sample, and so many bytes more."""
+    program = drive.node.program
+    assert program is not None
+    assert program.quiet is not None
+    return replace(program.quiet.last, printed=program.quiet.last.printed + more)
+
+
+@pytest.mark.parametrize(("timeout", "judged"), [(20.0, 20.0), (600.0, 600.0), (7_200.0, 1_800.0)])
+def test_who_gives_a_time_for_stalls_is_told_of_one_at_the_start_by_then(
+    timeout: float, judged: float
+) -> None:
+    """A torchrun that waits for another one never comes to a collective."""
+    drive = running(replace(RULES, stall_timeout=timeout))
+    sampled(drive, 2.0, Sample(((-1, -1), (-1, -1))))
+    early = sampled(drive, judged + 1.0, Sample(((-1, -1), (-1, -1))))
+    assert early == (quiet(judged - 1.0, early=True) if judged > LEAST_SECONDS else [])
+    assert sampled(drive, judged + 2.0, Sample(((-1, -1), (-1, -1)))) == quiet(judged)
 
 
 def test_an_older_registry_is_not_told() -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from rendezvous.wire.look import Frame, RankLook, Stack
+from rendezvous.wire.look import Frame, ProcessLook, RankLook, Stack
+from tests.support.nightly import at_night
 from tests.worker.look.ranks import (
     BUSY,
     HOLDS_THE_GIL,
@@ -26,7 +27,7 @@ from tests.worker.look.ranks import (
     until,
 )
 from worker.look.asking import ask
-from worker.look.collect import Sample, Seen, calls, collect, sample
+from worker.look.collect import Sample, Seen, calls, collect, sample, work
 
 SIGNAL = signal.SIGRTMIN + 7
 
@@ -220,6 +221,101 @@ if __name__ == "__main__":
         assert os.readlink(folder / "0.here") == before
 
 
+@pytest.mark.parametrize(
+    ("way", "torch"),
+    [("fork", ""), ("spawn", TORCH), at_night("fork", TORCH), at_night("subprocess", "")],
+)
+def test_what_a_rank_has_started_is_told_with_its_stack(way: str, torch: str, folder: Path) -> None:
+    (folder.parent / "site-packages" / "loader.py").write_text(
+        "import time\ndef load():\n    print('loads', flush=True)\n    time.sleep(100)\n"
+    )
+    start = {
+        "subprocess": "subprocess.run([sys.executable, '-c', 'import loader; loader.load()'])"
+    }.get(way, f"multiprocessing.get_context({way!r}).Process(target=loader.load).start()")
+    path = folder.parent / "train.py"
+    path.write_text(f"""{torch}
+import loader, multiprocessing, subprocess, sys
+if __name__ == "__main__":
+    {start}
+""")
+    env = environment(folder, 0)
+    with ExitStack() as stack:
+        it = subprocess.Popen([sys.executable, str(path)], env=env, stdout=subprocess.PIPE)
+        stack.enter_context(it)
+        stack.callback(it.kill)
+        assert it.stdout is not None
+        assert it.stdout.readline() == b"loads\n"
+        for pid in below(it.pid):
+            stack.callback(os.kill, pid, signal.SIGKILL)
+
+        def child() -> tuple[Seen, ProcessLook] | None:
+            seen = collect(folder, {0: it.pid}, 0)
+            found = [one for one in seen.ranks[0].children if one.stack is not None]
+            return (seen, found[0]) if found else None
+
+        seen, one = until(child, 30)
+        assert names(seen.stacks[one.stack])[0] == "load"
+        assert (one.state, one.pid in below(it.pid)) == ("S", True)
+        assert [other.pid for other in seen.ranks[0].children] == [one.pid]  # and no helper
+        assert seen.ranks[0].children_bytes_total > 0
+        assert process_state(one.pid) == "S"
+
+
+def test_two_children_write_into_one_file_by_turns(folder: Path) -> None:
+    code = f"""
+import os, time
+def first(): time.sleep(100)
+def second(): time.sleep(100)
+for work in (first, second):
+    if os.fork() == 0:
+        work()
+{SLEEPS}"""
+    with started(folder, code) as process:
+
+        def both() -> list[str] | None:
+            seen = collect(folder, {0: process.pid}, 0)
+            told = [one.stack for one in seen.ranks[0].children if one.stack is not None]
+            return [names(seen.stacks[index])[0] for index in told] if len(told) == 2 else None
+
+        assert until(both, 30) == ["first", "second"]
+        for pid in below(process.pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_launcher_without_ranks_tells_where_it_is(folder: Path) -> None:
+    with started(folder, SLEEPS, rank=None) as process:
+
+        def found() -> Seen | None:
+            seen = collect(folder, {0: None, 1: None}, 4, process.pid)
+            assert seen.launcher is not None
+            return seen if seen.launcher.stack is not None else None
+
+        seen = until(found, 30)
+        assert seen.unstarted == [4, 5]
+        assert names(seen.stacks[seen.launcher.stack])[0] == "load_batch"
+        assert (seen.launcher.pid, seen.launcher.bytes_total > 0) == (process.pid, True)
+        assert len(work(folder, {0: None, 1: None}, process.pid)) == 3
+
+
+def test_a_launcher_matters_only_where_a_rank_is_not_known(folder: Path) -> None:
+    with ExitStack() as stack:
+        rank = stack.enter_context(started(folder, SLEEPS))
+        other = stack.enter_context(started(folder, SLEEPS, rank=None))
+        seen = collect(folder, {0: rank.pid}, 0, other.pid)
+        assert (seen.launcher, seen.unstarted) == (None, [])
+        assert work(folder, {0: rank.pid}, other.pid)[-1] == (0.0, 0)
+
+
+def test_what_may_be_a_rank_is_not_said_to_be_missing(folder: Path) -> None:
+    """A program that is not Python's, which a launcher has started with a rank's number."""
+    command = ["sh", "-c", "LOCAL_RANK=0 sleep 100; true"]
+    with subprocess.Popen(command, env=environment(folder, None)) as shell:
+        until(lambda: below(shell.pid))
+        seen = collect(folder, {0: None}, 0, shell.pid)
+        assert (seen.launcher is not None, seen.unstarted) == (True, [])
+        os.kill(below(shell.pid)[0], signal.SIGKILL)
+
+
 def process_state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
@@ -290,9 +386,10 @@ os.wait()
 
 
 def test_nothing_is_left_where_it_is_off(folder: Path) -> None:
-    """No variable, so no file; and none in a process that is no rank."""
-    with started(folder, TORCH + SLEEPS, rank=None):
-        assert [path.name for path in folder.iterdir()] == ["streams"]
+    """A process that is no rank may be a launcher, and has a file for its stack alone."""
+    with started(folder, TORCH + SLEEPS, rank=None) as process:
+        assert {path.name for path in folder.iterdir()} == {"streams", "launcher.stacks"}
+        assert len(os.listdir(f"/proc/{process.pid}/task")) == 1
 
 
 def test_who_is_gone_or_not_known_is_told_so(folder: Path) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rendezvous.wire.look import Frame, LookReport, ProcessGroup, RankLook, Stack
-from worker.look.parsing.fitting import MOST_BYTES, Part, Seen, fitted
+from rendezvous.wire.look import Frame, LookReport, ProcessGroup, ProcessLook, RankLook, Stack
+from worker.look.parsing.fitting import MOST_BYTES, Beside, Part, Seen, fitted
 
 
 def stack(name: str, frames: int = 1, width: int = 1) -> Stack:
@@ -56,6 +56,18 @@ def test_then_old_frames_and_then_groups() -> None:
     idle = fitted([Part(rank(n, 64), stack("m")) for n in range(8)])
     assert [[group.called for group in each.groups] for each in idle.ranks] == [list(range(16))] * 8
     assert idle.left_out == 48 * 8
+
+
+def test_children_are_left_out_before_old_frames_of_ranks() -> None:
+    few = [Beside(ProcessLook(pid=n + 1, name="loader"), stack("get")) for n in range(16)]
+    seen = fitted([Part(rank(0), stack("main"), children=few)], Beside(ProcessLook(pid=9)))
+    assert [child.pid for child in seen.ranks[0].children] == list(range(1, 17))
+    assert {child.stack for child in seen.ranks[0].children} == {1}
+    assert (seen.launcher is not None, seen.left_out) == (True, 0)
+    parts = [Part(rank(n), stack(f"m{n}-"), children=few) for n in range(64)]
+    full = fitted(parts)
+    assert size(full) <= MOST_BYTES + 1024
+    assert 0 < len(full.ranks[0].children) < 16
 
 
 def test_the_largest_report_fits() -> None:

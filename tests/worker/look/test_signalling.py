@@ -33,6 +33,17 @@ def test_one_thread_that_does_not_sleep_is_enough(thread: Thread) -> None:
     assert not may_signal(watched(asleep, asleep, other), silent=False)
 
 
+def test_a_thread_of_cpp_that_always_wakes_up_is_no_hindrance() -> None:
+    """gloo's loop: a child of a rank that makes process groups itself could never be asked."""
+
+    def with_loop(switches: int, name: str) -> Threads:
+        return threads(ASLEEP, Thread("S", switches, 1.0, name))
+
+    for name, may in (("gloo_tcp_loop", True), ("python", False)):
+        found = watched(*(with_loop(number, name) for number in range(4)))
+        assert may_signal(found, silent=False) is may
+
+
 def test_who_was_awake_before_may_be_asked_later() -> None:
     awake, asleep = threads(Thread("R", 3, 0.5)), threads(ASLEEP)
     assert not may_signal(watched(awake, asleep, asleep), silent=False)

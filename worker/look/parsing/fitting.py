@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rendezvous.wire.look import MAX_FRAMES, MAX_GROUPS, MAX_STACKS, Frame, RankLook, Stack
+from rendezvous.wire.look import (
+    MAX_CHILDREN,
+    MAX_FRAMES,
+    MAX_GROUPS,
+    MAX_STACKS,
+    Frame,
+    ProcessLook,
+    RankLook,
+    Stack,
+)
 
 MOST_BYTES = 48 * 1024
 
@@ -16,56 +25,73 @@ class Seen(NamedTuple):
     ranks: list[RankLook]
     stacks: list[Stack]
     left_out: int
+    launcher: ProcessLook | None = None
+    unstarted: Sequence[int] = ()
+
+
+class Beside(NamedTuple):
+    """A process that is not a rank, and the stack of its main thread."""
+
+    look: ProcessLook
+    main: Stack | None = None
 
 
 class Part(NamedTuple):
-    """One rank, and the stacks of its threads."""
+    """One rank, the stacks of its threads, and what it has started."""
 
     rank: RankLook
     main: Stack | None = None
     others: Sequence[Stack] = ()
+    children: Sequence[Beside] = ()
 
 
 class Limits(NamedTuple):
-    """How much of a rank is told: of other threads, of frames, and of groups."""
+    """How much of a rank is told: of other threads, frames, groups, and children."""
 
     threads: int = 64
     frames: int = MAX_FRAMES
     groups: int = MAX_GROUPS
     stacks: int = MAX_STACKS
+    children: int = MAX_CHILDREN
 
 
 STEPS = (
     Limits(),
     Limits(threads=8),
     Limits(threads=0),
-    Limits(threads=0, frames=40),
-    Limits(threads=0, frames=40, groups=16),
-    Limits(threads=0, frames=20, groups=4),
-    Limits(threads=0, frames=10, groups=4),
-    Limits(threads=0, frames=5, groups=1),
-    Limits(threads=0, frames=1, groups=1),
-    Limits(threads=0, frames=1, groups=0),
-    Limits(threads=0, groups=0, stacks=0),
+    Limits(threads=0, frames=40, children=8),
+    Limits(threads=0, frames=40, groups=16, children=4),
+    Limits(threads=0, frames=20, groups=4, children=2),
+    Limits(threads=0, frames=10, groups=4, children=1),
+    Limits(threads=0, frames=5, groups=1, children=0),
+    Limits(threads=0, frames=1, groups=1, children=0),
+    Limits(threads=0, frames=1, groups=0, children=0),
+    Limits(threads=0, groups=0, stacks=0, children=0),
 )
 
 
-def fitted(parts: Sequence[Part], left_out: int = 0, most: int = MOST_BYTES) -> Seen:
-    """As much as fits; of groups those are left out first that come last.
+def fitted(
+    parts: Sequence[Part],
+    launcher: Beside | None = None,
+    left_out: int = 0,
+    most: int = MOST_BYTES,
+) -> Seen:
+    """As much as fits; of groups and children those are left out first that come last.
 
     Args:
         parts: The ranks.
+        launcher: What starts them, where it matters.
         left_out: What was left out before.
         most: Bytes of JSON.
     """
     for limits in STEPS[:-1]:
-        seen = _within(parts, limits, left_out)
+        seen = _within(parts, launcher, limits, left_out)
         if _size(seen) <= most:
             return seen
-    return _within(parts, STEPS[-1], left_out)
+    return _within(parts, launcher, STEPS[-1], left_out)
 
 
-def _within(parts: Sequence[Part], limits: Limits, left_out: int) -> Seen:
+def _within(parts: Sequence[Part], launcher: Beside | None, limits: Limits, left_out: int) -> Seen:
     ranks: list[RankLook] = []
     stacks: list[Stack] = []
     indices: dict[tuple[bool, tuple[Frame, ...]], int] = {}
@@ -78,6 +104,9 @@ def _within(parts: Sequence[Part], limits: Limits, left_out: int) -> Seen:
             stacks.append(short)
         return indices.get(key)
 
+    def beside(one: Beside) -> ProcessLook:
+        return one.look.model_copy(update={"stack": index(one.main) if one.main else None})
+
     # The main threads come first, so that they are in when there are too many.
     mains = [index(part.main) if part.main else None for part in parts]
     for part, main in zip(parts, mains, strict=True):
@@ -86,9 +115,10 @@ def _within(parts: Sequence[Part], limits: Limits, left_out: int) -> Seen:
         groups = part.rank.groups[: limits.groups]
         left_out += len(part.others) - len(threads) + len(part.rank.groups) - len(groups)
         left_out += part.main is not None and main is None
-        told = {"stack": main, "threads": threads, "groups": groups}
+        children = [beside(child) for child in part.children[: limits.children]]
+        told = {"stack": main, "threads": threads, "groups": groups, "children": children}
         ranks.append(part.rank.model_copy(update=told))
-    return Seen(ranks, stacks, left_out)
+    return Seen(ranks, stacks, left_out, beside(launcher) if launcher else None)
 
 
 def _shorter(stack: Stack, frames: int) -> Stack:

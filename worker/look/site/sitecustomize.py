@@ -9,11 +9,12 @@ agent has made for the program: what somebody has redirected, or reads himself, 
 In a launcher of ranks only Python's `sys.stderr` is moved, and not the file 2 that ranks inherit:
 what comes by the launcher's FIFO is its own, whatever it looks like.
 
-One process of a local rank is the rank: the first that lives. Its loader workers and helpers have
-the same variables, and are left alone. The rank can be asked where it is: its thread, from when it
-imports torch (see `worker.look.answering`), and else by a signal, for which faulthandler writes the
-stack of the main thread. That needs no GIL, but it also takes no care: while any thread runs Python
-code it may crash the process, so who sends the signal has to know that none does.
+One process of a local rank is the rank: the first that lives. It can be asked where it is: its
+thread, from when it imports torch (see `worker.look.answering`), and else by a signal, for which
+faulthandler writes the stack of the main thread. That needs no GIL, but it also takes no care:
+while any thread runs Python code it may crash the process, so who sends the signal has to know that
+none does. What a rank starts has the same variables, and answers the signal alone, into the rank's
+file; so does a launcher, which has none of them. A child that was forked needs nothing for that.
 
 The agent says what the hook has to know in the folder that RDZV_LOOK_FOLDER names:
 
@@ -26,6 +27,7 @@ The agent says what the hook has to know in the folder that RDZV_LOOK_FOLDER nam
                      there with all of its text or not at all
     RANK.stacks      what faulthandler writes
     RANK.socket      where the thread answers
+    launcher.stacks  what faulthandler writes in processes that are no rank's
 
 It is the user's interpreter that runs this, of any version from 3.8, at each of its starts: it
 imports what is there already (not even `__future__`), never raises and prints nothing. What it
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
 FOLDER_VARIABLE = "RDZV_LOOK_FOLDER"
 STREAMS_FILE = "streams"
+LAUNCHER, STACKS = "launcher", ".stacks"
 RANK_VARIABLES = (
     "LOCAL_RANK",
     "OMPI_COMM_WORLD_LOCAL_RANK",
@@ -79,6 +82,10 @@ def install() -> None:
             _move_streams(folder, pipes, rank)
             if _is_number(rank) and _claim(folder, rank):
                 _let_look(folder, rank)
+            elif _is_number(rank):
+                _catch_signal(os.path.join(folder, rank + STACKS))
+        elif folder:
+            _catch_signal(os.path.join(folder, LAUNCHER + STACKS))
     except Exception:  # noqa: BLE001, S110 (the user's program is more important)
         pass
 
@@ -166,7 +173,7 @@ def _let_look(folder: str, rank: str) -> None:
         answers.start()
     else:
         sys.meta_path.insert(0, answers)
-    _catch_signal(os.path.join(folder, rank + ".stacks"))
+    _catch_signal(os.path.join(folder, rank + STACKS))
 
 
 def _catch_signal(path: str) -> None:
