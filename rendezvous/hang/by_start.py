@@ -48,7 +48,8 @@ def unstarted(evidence: Evidence) -> Finding | None:
     lives = [seen.launcher.look.lives if seen.launcher is not None else 0.0 for seen in late]
     odd = numbers if min(lives) >= _LONG_START_SECONDS and len(waiting) == begun else ()
     certain = bool(odd) and not at_work
-    return Finding("starting", sentence, ("stacks", "/proc"), odd, certain, _SEE_LAUNCHERS)
+    sources: tuple[Source, ...] = ("stacks", "/proc")
+    return Finding("starting", sentence, sources, odd, certain, _SEE_LAUNCHERS, numbers)
 
 
 def _launchers(late: list[Seen]) -> str:
@@ -92,7 +93,8 @@ def starting(evidence: Evidence) -> Finding | None:
     certain = known and not evidence.roots_but(evidence.starting)
     odd = evidence.starting if known else ()
     next_step = _SEE_RANK if all(map(_is_in_its_own_code, late)) else ""
-    return Finding("starting", sentence, _sources(evidence), odd, certain, next_step)
+    sources = _sources(evidence)
+    return Finding("starting", sentence, sources, odd, certain, next_step, evidence.starting)
 
 
 def _are_missed(evidence: Evidence) -> bool:

@@ -18,3 +18,4 @@ class Finding:
     odd: Collection[int] = ()
     certain: bool = False
     next_step: str = ""
+    awaited: Collection[int] = ()

@@ -66,6 +66,7 @@ def _verdict(evidence: Evidence, found: Finding) -> Verdict:
         found.made_from,
         evidence.silent,
         silent_nodes,
+        tuple(sorted(found.awaited)),
     )
 
 

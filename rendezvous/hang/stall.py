@@ -120,13 +120,14 @@ def is_stuck(verdict: Verdict, works: bool) -> bool:
 
 def at_work(verdict: Verdict, former: RunLook, newest: RunLook, seconds: float) -> bool:
     """Whether a rank for which the others wait has done something between two looks, so many
-    seconds apart, or its children have; where it is not known which one they wait for, any of them.
+    seconds apart, or its children have; where it is not known which one they wait for, any of them:
+    who waits in `init_process_group` asks a store all the time.
 
     Of a rank that has no process its launcher counts; where nothing is known of that, it may work.
     """
     before, after = _ranks(former), _ranks(newest)
     none_is_waited_for = verdict.rule in ("cycle", "all_inside")
-    candidates = verdict.odd or (() if none_is_waited_for else after)
+    candidates = verdict.odd or verdict.awaited or (() if none_is_waited_for else after)
     return any(
         _has_moved(before[rank], after[rank], seconds)
         for rank in candidates

@@ -42,6 +42,7 @@ class Verdict:
         made_from: What it was made from.
         silent: Ranks that did not answer, as far as their numbers are known.
         silent_nodes: Slots of the nodes that have not answered.
+        awaited: All ranks for which the others wait, also where none is blamed; none: not known.
     """
 
     rule: Rule
@@ -55,3 +56,4 @@ class Verdict:
     made_from: tuple[Source, ...] = ()
     silent: tuple[int, ...] = ()
     silent_nodes: tuple[int, ...] = ()
+    awaited: tuple[int, ...] = ()

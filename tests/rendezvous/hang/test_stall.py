@@ -206,6 +206,19 @@ def test_the_launcher_of_ranks_that_have_not_been_started_is_their_work(
     assert at_work(verdict, former, newest, 10.0) is works_then
 
 
+@pytest.mark.parametrize(("cpu", "works_then"), [(100.0, False), (100.2, True)])
+def test_of_two_ranks_the_one_that_has_not_begun_is_the_one_that_may_work(
+    cpu: float, works_then: bool
+) -> None:
+    """Neither is blamed; but who asks the store for the other uses 2 % of a core for that."""
+    sleeps = One((), LOAD, "none", stage="imported")
+    former = run(INSIDE.but(more={"cpu_total": 5.0}), sleeps.but(more={"cpu_total": 100.0}))
+    newest = run(INSIDE.but(more={"cpu_total": 5.2}), sleeps.but(more={"cpu_total": cpu}))
+    verdict = look_at(newest, former)
+    assert (verdict.rule, verdict.odd, verdict.awaited) == ("starting", (), (1,))
+    assert at_work(verdict, former, newest, 10.0) is works_then
+
+
 def test_ranks_of_which_nothing_is_known_may_be_at_work() -> None:
     """An older node does not say what its launcher does."""
     silent = node_without_ranks(1, 3.0)

@@ -102,11 +102,11 @@ IDLE = starting((5.0, 1_000), (0.0, 0))
     ("later", "moves"),
     [
         (IDLE, False),
-        (starting((5.09, 1_000), (0.0, 0)), False),  # threads that only watch
-        (starting((5.11, 1_000), (0.0, 0)), True),  # it imports, or loads a model
+        (starting((5.49, 1_000), (0.0, 0)), False),  # it asks a store for others
+        (starting((5.51, 1_000), (0.0, 0)), True),  # it imports, or loads a model
         (starting((5.0, 251_000), (0.0, 0)), False),
         (starting((5.0, 262_000), (0.0, 0)), True),  # it downloads into a file
-        (starting((5.0, 1_000), (0.2, 0)), True),  # its launcher does
+        (starting((5.0, 1_000), (0.6, 0)), True),  # its launcher does
         (starting((5.0, 1_000)), True),  # the rank has its process now
     ],
 )
