@@ -36,10 +36,10 @@ def unstarted(evidence: Evidence) -> Finding | None:
     places = _launchers(late)
     begun = len(evidence.ranks) - len(late)
     if not begun:
-        sentence = f"no rank has been started yet: {places}"
+        sentence = f"no rank has a process yet: {places}"
         return Finding("starting", sentence, ("stacks", "/proc"), (), False, _SEE_LAUNCHERS)
     have = "has" if len(late) == 1 else "have"
-    sentence = f"{ranks_text(late)} {have} not been started: {places}"
+    sentence = f"{ranks_text(late)} {have} no process yet: {places}"
     waiting = evidence.waiting
     if waiting:
         verb = "waits" if len(waiting) == 1 else "wait"

@@ -354,7 +354,7 @@ class RunStatus(Wire):
         "", description="Running: that nothing moves, or who makes the others wait; and what to do."
     )
     silence: str = Field(
-        "", description="Running: that nothing was printed or called, which nobody has judged yet."
+        "", description="Running: no output and no collective for a while; why is not judged yet."
     )
     restarts: int = Field(0, description="How many of `max_restarts` are used up.")
     max_restarts: int = 0

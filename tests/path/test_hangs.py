@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -128,9 +129,8 @@ def test_a_child_of_a_rank_that_hangs_is_named(tmp_path: Path) -> None:
     with launching(tmp_path / "s", "--nnodes", "2", command=command) as launched:
         until((tmp_path / "hangs").exists)
 
-        def named() -> dict[str, object] | None:
-            verdict = looked(launched)["verdict"]
-            assert isinstance(verdict, dict)
+        def named() -> dict[str, Any] | None:
+            verdict: Any = looked(launched)["verdict"]
             return verdict if verdict["odd"] else None
 
         verdict = until(named, 60.0)
@@ -207,7 +207,7 @@ def test_launchers_that_start_no_rank_are_named_and_ended(tmp_path: Path) -> Non
     with launching(tmp_path / "s", *options, command=command) as launched:
         outcome = launched.finish(60.0)
     assert outcome.code == 89, outcome.err
-    assert "no rank has been started yet: on node 0 its launcher" in outcome.last_line
+    assert "no rank has a process yet: on node 0 its launcher" in outcome.last_line
     assert "wait_for_the_other_launcher (launcher.py:5)" in outcome.last_line
 
 

@@ -18,17 +18,17 @@ from typing import NamedTuple
 from rendezvous.wire.look import MAX_LOOK_RANKS, RankLook
 from worker.look import proc as processes
 from worker.look.asking import Asked, ask
-from worker.look.families import Families, family_of, use_of
+from worker.look.families import Families, family_of, rank_variables, use_of
 from worker.look.parsing.answer import Answer
 from worker.look.parsing.arrivals import RankCalls, calls_in
 from worker.look.parsing.fitting import Part, Seen, fitted
 from worker.look.parsing.recorder import groups_in, moved, progress_in, recorders_in
 from worker.look.parsing.stacks import Stacks, stacks_in
-from worker.look.proc import Process
+from worker.look.proc import Process, has_variable
 from worker.look.signalling import Suspect, stacks_by_signal
 from worker.look.site.sitecustomize import STACKS
 
-__all__ = ["RankCalls", "Sample", "Seen", "calls", "collect", "sample"]
+__all__ = ["RankCalls", "Sample", "Seen", "calls", "collect", "sample", "work"]
 
 BETWEEN_SECONDS = 0.2
 """From one look to the next: what moves shows it; and who holds the GIL is silent so long."""
@@ -74,7 +74,7 @@ def collect(
     """
     began = time.monotonic()
     chosen = sorted(ranks.items())[:MAX_LOOK_RANKS]
-    known = {rank: find(folder, rank, pid, proc) for rank, pid in chosen}
+    known = _known(folder, dict(chosen), launcher, proc)
     families = Families(folder, {rank: known[rank].pid for rank in known}, launcher, proc)
     before = _processes(proc, known)
     hooked = [rank for rank in known if known[rank].signal and before[rank].can_run]
@@ -126,7 +126,8 @@ def work(
         launcher: The process of the program; None: not known.
         proc: Where /proc is.
     """
-    pids = [find(folder, rank, pid, proc).pid for rank, pid in sorted(ranks.items())]
+    known = _known(folder, ranks, launcher, proc)
+    pids = [each.pid for _, each in sorted(known.items())]
     above = None if all(pids) or launcher in pids else launcher
     return [*(family_of(proc, pid).work for pid in pids), family_of(proc, above, pids).work]
 
@@ -166,6 +167,17 @@ def calls(
     hooked = [rank for rank, each in known.items() if each.signal]
     asked = ask(folder, hooked, b"calls", ENTRIES_SECONDS)
     return {first_rank + rank: calls_in(answer) for rank, answer in asked.answers.items()}
+
+
+def _known(
+    folder: Path, ranks: Mapping[int, int | None], launcher: int | None, proc: Path
+) -> dict[int, Known]:
+    """The processes of the ranks; a launcher without a rank's number is not the only rank's."""
+    found = {rank: find(folder, rank, pid, proc) for rank, pid in ranks.items()}
+    is_taken = [rank for rank, one in found.items() if one == Known(launcher or 0)]
+    if is_taken and launcher and not has_variable(proc, launcher, rank_variables(folder)):
+        found |= dict.fromkeys(is_taken, Known(0))
+    return found
 
 
 def find(folder: Path, rank: int, pid: int | None, proc: Path) -> Known:

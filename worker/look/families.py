@@ -18,7 +18,7 @@ from worker.look.parsing.fitting import Beside
 from worker.look.parsing.stacks import Stacks
 from worker.look.proc import Process
 from worker.look.signalling import Suspect, stacks_by_turns
-from worker.look.site.sitecustomize import LAUNCHER, RANK_VARIABLES, SIGNAL, STACKS
+from worker.look.site.sitecustomize import LAUNCHER, RANK_VARIABLES, SIGNAL, STACKS, read_streams
 
 TURNS_SECONDS = 0.8
 """For the stacks of processes that share a file: no other is asked after it."""
@@ -49,6 +49,14 @@ class Family(NamedTuple):
     def work(self) -> tuple[float, int]:
         """The seconds of CPU and the bytes of all of them."""
         return self.own.cpu + self.cpu, self.own.bytes + self.bytes
+
+
+def rank_variables(folder: Path) -> list[str]:
+    """Those that number a rank here: a job's own, as Slurm's, are in each of its processes."""
+    try:
+        return read_streams(str(folder))[1]
+    except (OSError, ValueError):
+        return [*RANK_VARIABLES]
 
 
 def family_of(proc: Path, pid: int | None, but: Collection[int] = ()) -> Family:
@@ -150,8 +158,8 @@ class Families:
         """The local ranks without a process: nothing that the launcher has started may be one."""
         if not self._launcher or not self._above.own.lives:
             return []
-        started = self._above.children
-        if any(processes.has_variable(self._proc, pid, RANK_VARIABLES) for pid in started):
+        names = rank_variables(self._folder)
+        if any(processes.has_variable(self._proc, pid, names) for pid in self._above.children):
             return []
         return [rank for rank, pid in self._ranks.items() if not pid]
 

@@ -32,6 +32,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import gc
+import importlib.util
 import json
 import logging
 import os
@@ -42,7 +43,6 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from importlib.machinery import SourceFileLoader
 from typing import Any, NoReturn
 
 STORE_SECONDS = 60.0
@@ -89,16 +89,17 @@ def follow(order: Mapping[str, Any]) -> None:
     sys.argv[:] = argv
 
 
-def take_stream(environ: Mapping[str, str]) -> None:
-    """Have Python's errors go where rdzv's hook would send those of a torchrun."""
-    programs = os.path.dirname(os.path.abspath(__file__))
-    path = os.path.join(os.path.dirname(programs), "look", "site", "sitecustomize.py")
-    hook: dict[str, Any] = {"__name__": "rdzv_hook", "__file__": path}
-    exec(SourceFileLoader("rdzv_hook", path).get_code("rdzv_hook"), hook)  # type: ignore[arg-type]  # noqa: S102
-    if (folder := environ.get(hook["FOLDER_VARIABLE"])) is None:
-        return
+def use_hook() -> None:
+    """Have rdzv's hook do here what it does in a torchrun from its start: a look may ask where this
+    waits, and Python's errors go where no rank writes."""
+    here = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+    path = os.path.join(here, "look", "site", "sitecustomize.py")
     before = sys.stderr
-    hook["own_stderr"](hook["launcher_stream"](folder))
+    spec = importlib.util.spec_from_file_location("rdzv_hook", path)
+    assert spec is not None and spec.loader is not None  # noqa: PT018
+    hook = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hook)
+    hook.install()
     for known in [*logging._handlerList]:  # type: ignore[attr-defined]  # torch has made some
         handler = known()
         if getattr(handler, "stream", None) is before:
@@ -213,8 +214,8 @@ def main(script: str) -> None:
     follow(order)
     if not can_run:
         os.execv(sys.argv[0], sys.argv)  # noqa: S606 (its own words for what is wrong)
-    with contextlib.suppress(Exception):  # then they go where its ranks' do
-        take_stream(os.environ)
+    with contextlib.suppress(Exception):  # then it does without
+        use_hook()
     await_store(os.environ)
     with contextlib.suppress(Exception):  # a torch that has none
         stay_at_barrier(os.environ)

@@ -135,7 +135,7 @@ def test_a_node_whose_launcher_waits_for_another_one_is_named() -> None:
     verdict = look_at(mixed(unstarted(1)))
     assert (verdict.rule, verdict.odd, verdict.certain) == ("starting", (2, 3), True)
     assert verdict.sentence == (
-        "ranks 2-3 (node 1, gpu-16) have not been started: their launcher (python torchrun, "
+        "ranks 2-3 (node 1, gpu-16) have no process yet: their launcher (python torchrun, "
         "process 71) is in get (store.py:9), called by run (t.py:1); 2 of 4 ranks wait for others "
         "(from stacks and /proc; all 4 ranks answered)"
     )
@@ -160,7 +160,7 @@ def test_where_no_rank_was_started_each_launcher_is_shown() -> None:
     verdict = look_at(RunLook(look=1, over=True, nodes=[unstarted(0), unstarted(1, stack=False)]))
     assert (verdict.rule, verdict.odd) == ("starting", ())
     assert verdict.sentence == (
-        "no rank has been started yet: on node 0 its launcher (python torchrun, process 71) is in "
+        "no rank has a process yet: on node 0 its launcher (python torchrun, process 71) is in "
         "get (store.py:9), called by run (t.py:1), on node 1 its launcher (python torchrun, "
         "process 71) is in state S, waiting in futex_do_wait (from stacks and /proc; all 4 ranks "
         "answered)"

@@ -297,6 +297,16 @@ def test_a_launcher_without_ranks_tells_where_it_is(folder: Path) -> None:
         assert len(work(folder, {0: None, 1: None}, process.pid)) == 3
 
 
+def test_a_launcher_is_not_taken_for_its_only_rank(folder: Path) -> None:
+    """A torchrun that waits for another one has no child yet, and is no rank itself."""
+    with started(folder, SLEEPS, rank=None) as process:
+        seen = collect(folder, {0: process.pid}, 3, process.pid)
+        assert (alone(seen)[0].pid, seen.unstarted) == (0, [3])
+    with started(folder, SLEEPS) as process:
+        seen = collect(folder, {0: process.pid}, 3, process.pid)
+        assert (alone(seen)[0].pid, seen.unstarted) == (process.pid, [])
+
+
 def test_a_launcher_matters_only_where_a_rank_is_not_known(folder: Path) -> None:
     with ExitStack() as stack:
         rank = stack.enter_context(started(folder, SLEEPS))

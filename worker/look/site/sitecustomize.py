@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 FOLDER_VARIABLE = "RDZV_LOOK_FOLDER"
 STREAMS_FILE = "streams"
-LAUNCHER, STACKS = "launcher", ".stacks"
+STACKS = ".stacks"
 RANK_VARIABLES = (
     "LOCAL_RANK",
     "OMPI_COMM_WORLD_LOCAL_RANK",
@@ -71,21 +71,19 @@ may count on the numbers of what it opens, and close all that it does not know."
 def install() -> None:
     """Do the work of the hook in this process; once more in a rank that was forked from it."""
     try:
-        folder = os.environ.get(FOLDER_VARIABLE)
+        folder, rank = os.environ.get(FOLDER_VARIABLE), ""
         is_launcher = folder and _is_launcher()
         if folder and (is_launcher or any(name in os.environ for name in RANK_VARIABLES)):
             pipes, names = read_streams(folder)
             rank = next((os.environ[name] for name in names if name in os.environ), "")
             if is_launcher and not rank:
                 own_stderr(launcher_stream(folder))
-                return
-            _move_streams(folder, pipes, rank)
-            if _is_number(rank) and _claim(folder, rank):
-                _let_look(folder, rank)
-            elif _is_number(rank):
-                _catch_signal(os.path.join(folder, rank + STACKS))
+            else:
+                _move_streams(folder, pipes, rank)
+        if folder and _is_number(rank) and _claim(folder, rank):
+            _let_look(folder, rank)
         elif folder:
-            _catch_signal(os.path.join(folder, LAUNCHER + STACKS))
+            _catch_signal(os.path.join(folder, (rank or LAUNCHER) + STACKS))
     except Exception:  # noqa: BLE001, S110 (the user's program is more important)
         pass
 
