@@ -149,7 +149,10 @@ class LaunchSettings(NodeSettings):
         metavar="N",
     )
     strict: bool = option(
-        False, "Treat a warning of a check before the start as a failure.", group=LIMITS
+        False,
+        "Treat a warning of a check before the start as a failure, and also a run whose ranks were "
+        "not in one world.",
+        group=LIMITS,
     )
     skip: list[Annotated[str, AfterValidator(known_check)]] = option(
         [],

@@ -24,7 +24,8 @@ def last_line(run: str, result: Result, state: StateDir) -> str:
     tail stands above."""
     lines = []
     after = after_starts(result.epochs, result.replacements)
-    text = f"run '{run}' {result.status}{after and f' {after}'}: {result.message}"
+    joint = ", but" if result.warning else ":"
+    text = f"run '{run}' {result.status}{after and f' {after}'}{joint} {result.message}"
     if result.status == "cancelled":
         text = result.message
     if result.status == "failed" and result.tail:

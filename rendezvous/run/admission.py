@@ -6,7 +6,7 @@ same answer), or raises.
 
 from __future__ import annotations
 
-from rendezvous.run import departures, events
+from rendezvous.run import departures, events, worlds
 from rendezvous.run.events import Event
 from rendezvous.run.fences import is_held
 from rendezvous.run.first_cause import first_cause
@@ -30,6 +30,7 @@ from rendezvous.wire.reports import (
     QuietReport,
     RefuseReport,
     Report,
+    WorldReport,
 )
 from rendezvous.wire.run import NodeState, Phase, SlotNews, SlotState
 from rendezvous.wire.verify import ProbeReport
@@ -57,9 +58,7 @@ def decide_report(
     if isinstance(report, ExitReport):
         told = report.epoch <= node.reported and not report.leaves
         over = node.state in OVER or run.phase is Phase.FINISHED or told
-        return (
-            None if over else events.Exited(slot=slot_index, incarnation=incarnation, report=report)
-        )
+        return None if over else _exited(run, slot_index, incarnation, report)
     if report.epoch != run.epoch:
         return None
     if not isinstance(report, run.rules.reports):
@@ -77,6 +76,13 @@ def decide_report(
         if node.state in OVER or (report.seconds is None, report.early) == said:
             return None
         return events.Quieted(slot=slot_index, incarnation=incarnation, report=report)
+    if isinstance(report, WorldReport):
+        if node.state in OVER or tuple(report.worlds) == run.worlds.get(slot_index):
+            return None
+        found = worlds.found_with(run, slot_index, tuple(report.worlds))
+        return events.WorldsTold(
+            slot=slot_index, incarnation=incarnation, report=report, found=found
+        )
     if slot_index not in run.waiting_for:
         return None
     if isinstance(report, ProbeReport):
@@ -89,6 +95,13 @@ def decide_report(
             f"{run.epoch} is {run.digest[:12]}"
         )
     return events.Acked(slot=slot_index, incarnation=incarnation, report=report)
+
+
+def _exited(run: Run, slot: int, incarnation: int, report: ExitReport) -> events.Exited:
+    """The end of a program, with what the worlds of all ranks show of those that run now."""
+    is_now = report.epoch == run.epoch and run.phase is Phase.RUNNING
+    found = worlds.found_with(run, slot, tuple(report.worlds)) if is_now else None
+    return events.Exited(slot=slot, incarnation=incarnation, report=report, found=found)
 
 
 def decide_slot(run: Run, slot_index: int, news: SlotNews) -> Event | None:

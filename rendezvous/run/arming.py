@@ -131,6 +131,7 @@ def go_if_ready(run: Run, now: float) -> str:
     incarnations = {slot: run.slots[slot].its_node.incarnation for slot in starts.ranks}
     starts.placements = with_go(starts.placements, run.table, incarnations)
     run.port_tries, run.stall, run.straggler = 0, None, None
+    run.worlds, run.world = {}, None
     enter(run, Phase.RUNNING, now)
     said = "; all nodes are ready: go"
     by = {slot.index for slot in standbys(run)}

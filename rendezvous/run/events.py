@@ -22,10 +22,12 @@ from rendezvous.wire.reports import (
     ProgressReport,
     QuietReport,
     RefuseReport,
+    WorldReport,
 )
 from rendezvous.wire.run import Phase, RunSpec, SlotNews
 from rendezvous.wire.types import Wire
 from rendezvous.wire.verify import ProbeReport
+from rendezvous.wire.world import WorldFound
 
 
 class Created(Wire):
@@ -110,6 +112,8 @@ class Exited(NodeEvent):
 
     kind: Literal["exited"] = "exited"
     report: ExitReport
+    found: WorldFound | None = None
+    """What the worlds of all ranks show with it."""
 
 
 class Departs(NodeEvent):
@@ -130,6 +134,15 @@ class Quieted(NodeEvent):
 
     kind: Literal["quiet"] = "quiet"
     report: QuietReport
+
+
+class WorldsTold(NodeEvent):
+    """A node has told in which worlds its ranks are, before their end."""
+
+    kind: Literal["worlds"] = "worlds"
+    report: WorldReport
+    found: WorldFound | None = None
+    """What the worlds of all ranks show with it."""
 
 
 class StallFound(Wire):
@@ -281,6 +294,7 @@ Event = Annotated[
     | Departs
     | DepartureDue
     | Quieted
+    | WorldsTold
     | StallFound
     | StallOver
     | StragglerFound

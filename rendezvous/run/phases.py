@@ -13,6 +13,7 @@ from rendezvous.wire.reports import (
     ProgressReport,
     QuietReport,
     RefuseReport,
+    WorldReport,
 )
 from rendezvous.wire.run import Phase
 from rendezvous.wire.verify import ProbeReport
@@ -62,7 +63,15 @@ class PhaseRules:
     admits: Admits = Admits.NOBODY
     is_forming: bool = False
     reports: tuple[
-        type[AckReport | DepartReport | ProbeReport | ProgressReport | QuietReport | RefuseReport],
+        type[
+            AckReport
+            | DepartReport
+            | ProbeReport
+            | ProgressReport
+            | QuietReport
+            | RefuseReport
+            | WorldReport
+        ],
         ...,
     ] = ()
     task: str = ""
@@ -97,7 +106,9 @@ RULES: Final = {
         limit="arm_timeout_seconds",
         cause=Cause.ARMING_FAILED,
     ),
-    Phase.RUNNING: PhaseRules(Awaits.PROGRAMS, reports=(ProgressReport, DepartReport, QuietReport)),
+    Phase.RUNNING: PhaseRules(
+        Awaits.PROGRAMS, reports=(ProgressReport, DepartReport, QuietReport, WorldReport)
+    ),
     Phase.RESTARTING: PhaseRules(Awaits.TIME, Admits.REPLACEMENTS, is_forming=True),
     Phase.FINISHED: PhaseRules(Awaits.NOTHING),
 }

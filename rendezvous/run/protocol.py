@@ -52,6 +52,7 @@ from rendezvous.run import (
     stalls,
     stragglers,
     verifying,
+    worlds,
 )
 from rendezvous.run.events import Event
 from rendezvous.run.leases import Leases, Silence
@@ -218,6 +219,7 @@ _MOVES: dict[str, Callable[[Run, Any, float], Outcome]] = {
     "departs": departures.departs,
     "departure_due": departures.departure_due,
     "quiet": stalls.quieted,
+    "worlds": worlds.told,
     "stall": stalls.found,
     "stall_over": stalls.over,
     "straggler": stragglers.found,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rendezvous.cause.table import BY_ID
 from rendezvous.proof.interfaces import words_of_odd
-from rendezvous.run import departures, events, fences, restarts, stalls
+from rendezvous.run import departures, events, fences, restarts, stalls, worlds
 from rendezvous.run.arming import go_if_ready
 from rendezvous.run.ends import words_of_exit
 from rendezvous.run.first_cause import FirstCause, first_cause
@@ -60,6 +60,7 @@ def exited(run: Run, event: events.Exited, now: float) -> Outcome:
     node.state, node.exit, node.ended_at = NodeState.EXITED, report, now
     run.waiting_for.discard(slot.index)
     reason = f"{who(slot)} {words_of_exit(report)}"
+    world = worlds.take(run, slot.index, report.worlds, event.found)
     failed = report.exit_code != 0 and not (report.stopped and run.stop)
     failed |= report.fenced and not run.stop
     if failed:
@@ -71,7 +72,8 @@ def exited(run: Run, event: events.Exited, now: float) -> Outcome:
     if leader_ended and not run.stop:
         _give_verdict(run, now)
     then = _check_all_over(run, now)
-    return Outcome(reason + then, slot.index, usual=not failed and not then)
+    reason += f"; {world}" if world else ""
+    return Outcome(reason + then, slot.index, usual=not (failed or then or world))
 
 
 def _check_all_over(run: Run, now: float) -> str:
@@ -111,7 +113,20 @@ def _end_unfailed(run: Run, now: float, why: str) -> None:
     if run.spec.led and count > 1:
         who_ended = f"the program of node 0, which led {count} nodes,"
     words = f"{who_ended} ended with exit code 0{_ran(run)}"
-    finish(run, now, Result(status="ok", exit_code=0, exit_code_of="program", message=words))
+    finish(run, now, _ok(run, words))
+
+
+def _ok(run: Run, words: str) -> Result:
+    """The result of a run whose programs have all ended well, in whichever world."""
+    result = Result(status="ok", exit_code=0, exit_code_of="program", message=words)
+    if run.world is None:
+        return result
+    words, hint = f"{worlds.words_of(run.world, over=True)}; {words}", run.world.next_step
+    if run.spec.strict:
+        words += ", and '--strict' makes this a failure"
+        return failure(Cause.WRONG_WORLD, words, None, hint)
+    about = {"warning": Cause.WRONG_WORLD, "message": words, "hint": hint}
+    return result.model_copy(update=about)
 
 
 def _end(run: Run, now: float, found: FirstCause, silent: Sequence[int], why: str) -> None:

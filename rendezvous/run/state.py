@@ -26,6 +26,7 @@ from rendezvous.wire.run import (
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.verify import PairProbe
 from rendezvous.wire.words import listed, size_text
+from rendezvous.wire.world import RankWorld, WorldFound
 
 GONE = (NodeState.LOST, NodeState.LEFT)
 OVER = (NodeState.EXITED, NodeState.RELEASED, *GONE)
@@ -267,6 +268,8 @@ class Run:
         attempt: What holds until the nodes gather again.
         waiting_for: The slots of which the present phase wants something: a report, or the end of
             their program.
+        worlds: By slot, in which worlds its ranks have been, as far as it has told.
+        world: What these show, if the ranks are not in one.
         command_slot: Where a node's COMMAND is found, with which those of the others are compared.
     """
 
@@ -294,6 +297,8 @@ class Run:
     departure: Departure | None = None
     stall: Stall | None = None
     straggler: StragglerFound | None = None
+    worlds: dict[int, tuple[RankWorld, ...]] = field(default_factory=dict)
+    world: WorldFound | None = None
 
     def members(self) -> list[Slot]:
         """The slots whose node is alive and has not ended."""

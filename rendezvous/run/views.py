@@ -6,7 +6,7 @@ import math
 import zlib
 from collections.abc import Mapping, Sequence
 
-from rendezvous.run import fences, stalls, stragglers
+from rendezvous.run import fences, stalls, stragglers, worlds
 from rendezvous.run.departures import notice_of
 from rendezvous.run.ends import first_failed, words_of_failure
 from rendezvous.run.events import Event, Progressed, SlotChanged
@@ -181,6 +181,8 @@ def _reason_running(run: Run, now: float, times: bool) -> str:
         more = stalls.words_of(run, now, times=times) or stragglers.words_of(run)
         if silence := stalls.silence_of(run, now, times=times):
             more += f"; {silence}"
+        if run.world is not None:
+            more = f"; {worlds.words_of(run.world, over=False)}{more}"
         return f"running on {count} node{'s' * (count != 1)}{more}"
     return (
         f"{count - len(late)} of {count} nodes ended with exit code 0; waiting for "

@@ -62,6 +62,7 @@ _TAKES: dict[str, Any] = {
     "takes_departures": True,
     "takes_quiet": True,
     "takes_machine": True,
+    "takes_worlds": True,
 }
 """What a node may tell this registry that older ones do not know."""
 _QUIET_SECONDS = 10.0

@@ -102,6 +102,7 @@ class ExitCode(IntEnum):
     )
     PREEMPTED = 88, "the scheduler preempted a worker run: it took the machine back", True
     STALLED = 89, "nothing moved any more on any node for as long as '--stall-timeout' allows", True
+    WRONG_WORLD = 90, "with '--strict': the ranks were not in the one world that the table promises"
 
 
 class Cause(StrEnum):
@@ -130,6 +131,7 @@ class Cause(StrEnum):
     NODE_LOST = "node_lost", ExitCode.NODE_LOST
     PREEMPTED = "preempted", ExitCode.PREEMPTED
     STALLED = "stalled", ExitCode.STALLED
+    WRONG_WORLD = "wrong_world", ExitCode.WRONG_WORLD
     CANCELLED = "cancelled", ExitCode.CANCELLED
     REGISTRY_LOST = "registry_lost", ExitCode.REGISTRY_LOST
     STORAGE_FULL = "storage_full", ExitCode.REGISTRY_LOST

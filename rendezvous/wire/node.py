@@ -295,6 +295,9 @@ class JoinReply(Wire):
     takes_machine: bool = Field(
         False, description="A node may report the state of its machine now and then."
     )
+    takes_worlds: bool = Field(
+        False, description="A node may say in which worlds its ranks are, before their end."
+    )
     fence_timeout_seconds: Seconds | None = Field(
         None,
         description="Of a run that continues after a node's loss: a node without any answer from "

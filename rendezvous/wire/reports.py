@@ -9,6 +9,7 @@ from pydantic import Field
 from rendezvous.wire.evidence import Evidence
 from rendezvous.wire.types import Digest, OutputLine, Port, Seconds, Wire, Words
 from rendezvous.wire.verify import ProbeReport
+from rendezvous.wire.world import RankWorlds
 
 
 class AckReport(Wire):
@@ -69,6 +70,7 @@ class ExitReport(Wire):
     tail: Annotated[list[OutputLine], Field(max_length=40)] = []
     log: Words = ""
     evidence: Evidence | None = Field(None, description="What may show the cause.")
+    worlds: RankWorlds = Field([], description="In which worlds its ranks have been.")
 
 
 class DepartReport(Wire):
@@ -91,6 +93,14 @@ class QuietReport(Wire):
     )
 
 
+class WorldReport(Wire):
+    """The ranks of this node are in a world that cannot be the table's, or are in it now."""
+
+    kind: Literal["world"] = "world"
+    epoch: int
+    worlds: RankWorlds
+
+
 class LeaveReport(Wire):
     """This node knows the result and goes away."""
 
@@ -105,6 +115,7 @@ Report = Annotated[
     | ExitReport
     | DepartReport
     | QuietReport
+    | WorldReport
     | LeaveReport,
     Field(discriminator="kind"),
 ]

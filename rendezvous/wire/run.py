@@ -129,6 +129,11 @@ class Result(Wire):
     )
     message: str
     hint: str = ""
+    warning: str = Field(
+        "",
+        description="Of a run that is ok, and not as it was promised all the same: a code, like "
+        "that of a failure; `message` says it.",
+    )
     code: str = Field(
         "", description="The error's code, see `rendezvous.wire.errors`; empty when ok."
     )

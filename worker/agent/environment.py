@@ -33,6 +33,7 @@ from rendezvous.wire.machine import MachineSample
 from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.verify import PairProbe, ProbePlan
+from rendezvous.wire.world import RankWorld
 from worker.agent.early import EarlyTorchrun
 from worker.agent.node_files import remove_file, write_files
 from worker.agent.warm import WarmStart
@@ -256,6 +257,12 @@ def _sample_ranks(folder: str, pids: Mapping[int, int | None], launcher: int | N
     return calls, work(place, pids, launcher)
 
 
+def _read_worlds(folder: str, first_rank: int, count: int) -> tuple[RankWorld, ...]:
+    from worker.look.worlds import read_worlds  # once a program runs
+
+    return read_worlds(Path(folder or os.devnull), first_rank, count)
+
+
 def _calls(folder: str, pids: Mapping[int, int | None], first_rank: int) -> Mapping[int, RankCalls]:
     from worker.look.collect import calls  # seldom wanted
 
@@ -314,6 +321,7 @@ class AgentEnvironment:
     look_after: Callable[[Counters, Asked], list[Fact]] = look_after
     sample_ranks: Callable[[str, Mapping[int, int | None], int | None], Sampled] = _sample_ranks
     calls: Callable[[str, Mapping[int, int | None], int], Mapping[int, RankCalls]] = _calls
+    worlds: Callable[[str, int, int], tuple[RankWorld, ...]] = _read_worlds
     machine_reader: Callable[[Path, Mapping[str, str]], ReadsMachine] = MachineReader
     wall: Callable[[], float] = time.time  # noqa: TID251 (as the stamps of a program's calls)
     where_ranks_are: Callable[[str, Mapping[int, int | None], int, int | None], Seen] = (

@@ -14,6 +14,7 @@ from rendezvous.wire.node import JoinReply, JoinRequest
 from rendezvous.wire.reports import RefuseReport
 from rendezvous.wire.verify import PairProbe
 from rendezvous.wire.watch import NodeView
+from rendezvous.wire.world import RankWorld
 from worker.agent.notices import Notice
 from worker.agent.quiet import Sample
 from worker.contracts import Contract
@@ -162,6 +163,7 @@ class OwnWords:
         progress: The highest step that it has reported, by its metrics or its progress file.
         lines: The last lines of each rank, where they may tell a cause; by the loop's clock.
         facts: What this machine says of a failure.
+        worlds: In which worlds its ranks have been.
     """
 
     tail: tuple[str, ...] = ()
@@ -170,6 +172,7 @@ class OwnWords:
     progress: int | None = None
     lines: tuple[Line, ...] = ()
     facts: tuple[Fact, ...] = ()
+    worlds: tuple[RankWorld, ...] = ()
 
 
 NO_WORDS = OwnWords()
@@ -197,6 +200,13 @@ class RanksSampled(Answer):
     """How far the program's ranks have come."""
 
     sample: Sample
+
+
+@frozen
+class WorldsSeen(Answer):
+    """In which worlds the program's ranks have been until now."""
+
+    worlds: tuple[RankWorld, ...]
 
 
 @frozen

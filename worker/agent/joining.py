@@ -109,6 +109,7 @@ def _joined(turn: Turn, said: inputs.Joined, offer: JoinRequest) -> None:
             takes_departures=reply.takes_departures,
             takes_quiet=reply.takes_quiet,
             takes_machine=reply.takes_machine,
+            takes_worlds=reply.takes_worlds,
             fence_timeout=reply.fence_timeout_seconds,
         ),
     )

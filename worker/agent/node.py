@@ -27,6 +27,7 @@ from worker.agent import (
     machine_samples,
     reports,
     watching,
+    worlds,
 )
 from worker.agent.notices import Note
 from worker.agent.state import Node, Rules, Step, Turn
@@ -68,6 +69,8 @@ def step(node: Node, said: inputs.Input, now: float) -> tuple[Node, tuple[do.Act
             following.seen(turn, said)
         case inputs.RanksSampled():
             looking.sampled(turn, said)
+        case inputs.WorldsSeen():
+            worlds.seen(turn, said)
         case inputs.NetworkSaid():
             following.network_said(turn, said)
         case inputs.PartBroken():

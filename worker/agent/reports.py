@@ -159,6 +159,7 @@ def exit_report(
         tail=own_tail(words, rank),
         log=printable(words.log, 600),
         evidence=evidence,
+        worlds=list(words.worlds),
     )
     return report, since
 

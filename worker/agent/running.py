@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rendezvous.compat import timeout
 from rendezvous.wire.watch import DepartureNotice
+from rendezvous.wire.world import RankWorld
 from worker.agent import inputs
 from worker.agent.actions import ReadTrouble, Start
 from worker.agent.answering import RanksToSee
@@ -26,7 +28,7 @@ from worker.agent.log_places import log_places
 from worker.agent.looking import pids_by_local_rank
 from worker.agent.looks import Looks
 from worker.agent.notices import Note, Notice, notice
-from worker.agent.sampling import Going, sample_ranks
+from worker.agent.sampling import Going, follow_worlds, sample_ranks
 from worker.agent.words_sender import printed_by
 from worker.contracts.files import NOTICE_VARIABLE, notice_text
 from worker.contracts.framework import basename
@@ -101,7 +103,8 @@ class Running:
         sampling = sample_ranks(
             self._asked, self._spec.settings, self._environment, self._feed, self._goes_on
         )
-        beside = [asyncio.create_task(work) for work in (self._follow_network(), sampling)]
+        worlds = follow_worlds(number, self._read_worlds, self._feed)
+        beside = [asyncio.create_task(work) for work in (self._follow_network(), sampling, worlds)]
         try:
             if contract.argv:
                 return await self._run_program()
@@ -145,7 +148,8 @@ class Running:
         ending = _as_told(await program.wait(), program.family, self._sink.tail)
         await self._read_progress()
         await self._looks.finish(program.family, ending, self._said())
-        return inputs.ProgramGone(number, ending, self._words())
+        words = replace(self._words(), worlds=await self._read_worlds())
+        return inputs.ProgramGone(number, ending, words)
 
     async def _open_sink(self) -> Sink:
         """Open the log file; the program starts without one where that fails or hangs."""
@@ -320,6 +324,21 @@ class Running:
         """End it at once, also within its grace."""
         if self._program is not None:
             self._program.kill_now()
+
+    async def _read_worlds(self) -> tuple[RankWorld, ...]:
+        """In which worlds its ranks have been; none where that cannot be seen in time."""
+        if self._ranks is None:
+            return ()
+        folder = self._asked.contract.variables.get(LOOK_VARIABLE, "")
+        table, spec = self._asked.table, self._spec
+        count = spec.row(table).nproc_per_node
+        try:
+            found: tuple[RankWorld, ...] = await self._in_time(
+                self._environment.worlds, folder, spec.first_rank(table), count
+            )
+        except OSError:  # the time-out is one
+            return ()
+        return found
 
     # --- its network --------------------------------------------------------------------------
 

@@ -1,11 +1,12 @@
-"""How far a program's ranks have come, asked for now and then."""
+"""How far a program's ranks have come, and in which worlds they are, looked at now and then."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
+from rendezvous.wire.world import RankWorld
 from worker.agent import inputs
 from worker.agent.actions import Start
 from worker.agent.environment import AgentEnvironment
@@ -49,3 +50,36 @@ async def sample_ranks(
             return
         sample = Sample(tuple(calls), going.printed, going.step, tuple(work))
         feed(inputs.RanksSampled(asked.number, sample))
+
+
+FIRST_WORLDS_SECONDS = 1.0
+_WORLDS_SHARE = 0.1
+_LAST_WORLDS_SECONDS = 10.0
+
+
+async def follow_worlds(
+    number: int,
+    read: Callable[[], Awaitable[tuple[RankWorld, ...]]],
+    feed: Callable[[inputs.Input], None],
+) -> None:
+    """Feed in which worlds a program's ranks are, whenever that has changed, until cancelled.
+
+    Only what stands for two looks: ranks form a world in the same moment, and note it one by one.
+    They do so at the beginning, so that the looks become rarer.
+
+    Args:
+        number: Of the program's start.
+        read: What is noted now.
+        feed: Tells the machine.
+    """
+    loop = asyncio.get_running_loop()
+    began, before = loop.time(), tuple[RankWorld, ...]()
+    fed = before
+    while True:
+        share = _WORLDS_SHARE * (loop.time() - began)
+        await asyncio.sleep(min(_LAST_WORLDS_SECONDS, max(FIRST_WORLDS_SECONDS, share)))
+        now = await read()
+        if now == before != fed:
+            fed = now
+            feed(inputs.WorldsSeen(number, now))
+        before = now

@@ -18,6 +18,7 @@ from rendezvous.wire.reports import AckReport, ExitReport
 from rendezvous.wire.run import NO_RESTARTS, RestartFacts, Result
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.watch import DepartureNotice
+from rendezvous.wire.world import RankWorld
 from worker.agent.actions import Action, Drop, Effect, Say
 from worker.agent.inputs import NO_WORDS, MainEnd, OwnWords
 from worker.agent.notices import Note, Notice, notice
@@ -88,7 +89,8 @@ class Member:
         stands_by: Whether the run went on without this node when it was last seen running.
         acks_in_watch: Whether the registry takes an acknowledgement with a watch.
         takes_departures: Whether it can be told that this node will go, `takes_quiet` that
-            nothing moves on it, and `takes_machine` how its machine stands.
+            nothing moves on it, `takes_machine` how its machine stands, and `takes_worlds` in
+            which worlds its ranks are.
         held_at: Since when the next watch waits for what it is to bring; None: it does not wait.
         had_last_try: Whether the try with which the orphan time-out ends was made since.
         why_silent: What the last try that failed has shown.
@@ -110,6 +112,7 @@ class Member:
     takes_departures: bool = False
     takes_quiet: bool = False
     takes_machine: bool = False
+    takes_worlds: bool = False
     held_at: float | None = None
     had_last_try: bool = False
     why_silent: str = ""
@@ -172,6 +175,7 @@ class ProgramState:
         gone: Whether nothing of it is left. `ending` is then how it ended, None of one that only
             served, and `words` what it said.
         quiet: What is known of its silences; None: nothing has been seen of it.
+        worlds: In which worlds its ranks are, as the registry was told of it.
         sampled_at: When the machine was last looked at for it; None: it was not yet. `sample` is
             what was seen, until it is told.
         end: What the next watch is to bring, and when that began: not taken in yet.
@@ -205,6 +209,7 @@ class ProgramState:
     ending: Ending | None = None
     words: OwnWords = NO_WORDS
     quiet: Quiet | None = None
+    worlds: tuple[RankWorld, ...] = ()
     sampled_at: float | None = None
     sample: MachineSample | None = None
     end: tuple[ExitReport, float] | None = None

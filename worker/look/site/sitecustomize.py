@@ -16,6 +16,9 @@ while any thread runs Python code it may crash the process, so who sends the sig
 none does. What a rank starts has the same variables, and answers the signal alone, into the rank's
 file; so does a launcher, which has none of them. A child that was forked needs nothing for that.
 
+Each of them notes the worlds that it takes part in (see `worker.look.noting`), once it imports a
+library that forms them: what a rank starts may be what takes part.
+
 The agent says what the hook has to know in the folder that RDZV_LOOK_FOLDER names:
 
     streams          DEVICE:INODE of both pipes, and on a second line the variables that number a
@@ -27,6 +30,7 @@ The agent says what the hook has to know in the folder that RDZV_LOOK_FOLDER nam
                      there with all of its text or not at all
     RANK.stacks      what faulthandler writes
     RANK.socket      where the thread answers
+    RANK.world...    what is noted of a world
     launcher.stacks  what faulthandler writes in processes that are no rank's
 
 It is the user's interpreter that runs this, of any version from 3.8, at each of its starts: it
@@ -80,10 +84,15 @@ def install() -> None:
                 own_stderr(launcher_stream(folder))
             else:
                 _move_streams(folder, pipes, rank)
-        if folder and _is_number(rank) and _claim(folder, rank):
-            _let_look(folder, rank)
+        if folder and _is_number(rank):
+            imports = Imports()
+            if _claim(folder, rank):
+                _let_look(folder, rank, imports)
+            else:
+                _catch_signal(os.path.join(folder, rank + STACKS))
+            imports.wait(WORLDS, Beside("noting.py", folder, rank, forked=True))
         elif folder:
-            _catch_signal(os.path.join(folder, (rank or LAUNCHER) + STACKS))
+            _catch_signal(os.path.join(folder, LAUNCHER + STACKS))
     except Exception:  # noqa: BLE001, S110 (the user's program is more important)
         pass
 
@@ -163,14 +172,12 @@ def started(pid: int) -> str:
     return "" if fields[0] in (b"Z", b"X") else fields[19].decode()
 
 
-def _let_look(folder: str, rank: str) -> None:
+def _let_look(folder: str, rank: str, imports: "Imports") -> None:
     import _thread
 
-    answers = Answers(folder, rank, _thread.get_ident())
-    if TORCH in sys.modules:
-        answers.start()
-    else:
-        sys.meta_path.insert(0, answers)
+    # Not before there is torch, whose processes have threads anyway: one that forks is warned of
+    # any thread that it has, since Python 3.12.
+    imports.wait((TORCH,), Beside("answering.py", folder, rank, _thread.get_ident(), put_high))
     _catch_signal(os.path.join(folder, rank + STACKS))
 
 
@@ -208,37 +215,56 @@ def put_high(fd: int, offset: int) -> int:
 
 
 TORCH = "torch.distributed"
+WORLDS = (TORCH, "jax")
+"""What forms worlds."""
 
 
-class Answers:
-    """Begins to answer when torch is imported, whose processes have threads anyway.
+class Beside:
+    """Starts what lies beside this folder; `forked`: also in a process that is forked from here."""
 
-    Not before: a process that forks is warned of any thread that it has, since Python 3.12.
-    """
-
-    def __init__(self, folder: str, rank: str, main_thread: int) -> None:
-        self.where = (folder, rank, main_thread)
-        self.pid = os.getpid()
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        """Sees what is imported, and finds nothing."""
-        if name == TORCH and self in sys.meta_path:
-            sys.meta_path.remove(self)
-            self.start()
+    def __init__(self, name: str, *where: object, forked: bool = False) -> None:
+        self.name = name
+        self.where = where
+        self.pid = 0 if forked else os.getpid()
 
     def start(self) -> None:
-        """Begin, unless this is a child that was forked."""
+        """Run it, under no name that can be imported: the program would see that."""
         try:
-            if os.getpid() == self.pid:
-                path = os.path.join(os.path.dirname(os.path.dirname(__file__)), "answering.py")
+            if self.pid in (0, os.getpid()):
+                path = os.path.join(os.path.dirname(os.path.dirname(__file__)), self.name)
                 own: Any = __spec__
-                loader = type(own.loader)("rdzv_answering", path)
-                names: dict[str, Any] = {"__name__": "rdzv_answering"}
-                # A name that can be imported would be seen by the program.
-                exec(loader.get_code("rdzv_answering"), names)  # noqa: S102
-                names["start"](*self.where, put_high)
-        except Exception:  # noqa: BLE001, S110 (as above)
+                name = "rdzv_" + self.name[: -len(".py")]
+                names: dict[str, Any] = {"__name__": name}
+                exec(type(own.loader)(name, path).get_code(name), names)  # noqa: S102
+                names["start"](*self.where)
+        except Exception:  # noqa: BLE001, S110 (the user's program is more important)
             pass
+
+
+class Imports:
+    """Sees what is imported, and finds nothing: something begins with the first of some modules."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[tuple[str, ...], Beside]] = []
+
+    def wait(self, modules: "tuple[str, ...]", begins: Beside) -> None:
+        """Start it with the first of these modules; now, if there is one already."""
+        if any(name in sys.modules for name in modules):
+            begins.start()
+            return
+        self.waiting.append((modules, begins))
+        if self not in sys.meta_path:
+            sys.meta_path.insert(0, self)
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """See one import."""
+        due = [begins for modules, begins in self.waiting if name in modules]
+        if due:
+            self.waiting = [each for each in self.waiting if name not in each[0]]
+            if not self.waiting and self in sys.meta_path:
+                sys.meta_path.remove(self)
+            for each in due:
+                each.start()
 
 
 def read_streams(folder: str) -> "tuple[list[str], list[str]]":
