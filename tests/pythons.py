@@ -70,7 +70,7 @@ PURE = {
             "spans",
             "stalls",
         ),
-        *("cold", "stragglers", "verdict", "verifying", "views"),
+        *("cold", "stragglers", "verdict", "verifying", "views", "worlds"),
     ),
     "tests/rendezvous/cause": (
         *("clues", "collectives", "corpus", "judge", "lines", "second_corpus", "sentences"),
@@ -114,10 +114,10 @@ PURE = {
             "joining",
         ),
         *("last_words", "leaving", "looking", "machine_samples", "node", "quiet", "reports"),
-        *("restarting", "standing_by", "viewing", "watching"),
+        *("restarting", "standing_by", "viewing", "watching", "worlds"),
     ),
     "tests/worker/evidence": ("groups", "kernel_log", "places", "rank_processes"),
-    "tests/worker/look": ("arrivals", "fitting", "recorder", "signalling", "stacks"),
+    "tests/worker/look": ("arrivals", "fitting", "recorder", "signalling", "stacks", "worlds"),
 }
 WHOLE = (
     "tests/launcher/test_processes.py",

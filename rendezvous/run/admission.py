@@ -80,7 +80,7 @@ def decide_report(
         if node.state in OVER or tuple(report.worlds) == run.worlds.get(slot_index):
             return None
         found = worlds.found_with(run, slot_index, tuple(report.worlds))
-        return events.WorldsTold(
+        return events.WorldsReported(
             slot=slot_index, incarnation=incarnation, report=report, found=found
         )
     if slot_index not in run.waiting_for:
@@ -100,7 +100,7 @@ def decide_report(
 def _exited(run: Run, slot: int, incarnation: int, report: ExitReport) -> events.Exited:
     """The end of a program, with what the worlds of all ranks show of those that run now."""
     is_now = report.epoch == run.epoch and run.phase is Phase.RUNNING
-    found = worlds.found_with(run, slot, tuple(report.worlds)) if is_now else None
+    found = worlds.found_with(run, slot, tuple(report.worlds)) if is_now else run.world
     return events.Exited(slot=slot, incarnation=incarnation, report=report, found=found)
 
 

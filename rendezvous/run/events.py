@@ -136,7 +136,7 @@ class Quieted(NodeEvent):
     report: QuietReport
 
 
-class WorldsTold(NodeEvent):
+class WorldsReported(NodeEvent):
     """A node has told in which worlds its ranks are, before their end."""
 
     kind: Literal["worlds"] = "worlds"
@@ -294,7 +294,7 @@ Event = Annotated[
     | Departs
     | DepartureDue
     | Quieted
-    | WorldsTold
+    | WorldsReported
     | StallFound
     | StallOver
     | StragglerFound

@@ -219,7 +219,7 @@ _MOVES: dict[str, Callable[[Run, Any, float], Outcome]] = {
     "departs": departures.departs,
     "departure_due": departures.departure_due,
     "quiet": stalls.quieted,
-    "worlds": worlds.told,
+    "worlds": worlds.reported,
     "stall": stalls.found,
     "stall_over": stalls.over,
     "straggler": stragglers.found,

@@ -60,7 +60,9 @@ def exited(run: Run, event: events.Exited, now: float) -> Outcome:
     node.state, node.exit, node.ended_at = NodeState.EXITED, report, now
     run.waiting_for.discard(slot.index)
     reason = f"{who(slot)} {words_of_exit(report)}"
-    world = worlds.take(run, slot.index, report.worlds, event.found)
+    world = ""
+    if report.epoch == run.epoch:
+        world = worlds.take(run, slot.index, report.worlds, event.found)
     failed = report.exit_code != 0 and not (report.stopped and run.stop)
     failed |= report.fenced and not run.stop
     if failed:

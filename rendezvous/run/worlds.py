@@ -29,11 +29,11 @@ Worlds = Sequence[RankWorld]
 
 _LIBRARIES = {"torch": "torch.distributed", "jax": "jax.distributed"}
 _NEXT_STEPS = {
-    "torch": "if they were meant to be in one world, see that init_process_group() is given no "
-    "rank and no world size of its own, and that nothing changes the RANK, WORLD_SIZE, MASTER_ADDR "
-    "and MASTER_PORT that rdzv sets",
-    "jax": "if they were meant to be in one world, see that jax.distributed.initialize() is given "
-    "num_processes=WORLD_SIZE and process_id=RANK, as rdzv sets these variables",
+    "torch": "if they were meant to be in one world, call init_process_group() without rank and "
+    "world_size, and see that nothing changes the RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT "
+    "that rdzv sets",
+    "jax": "if they were meant to be in one world, give jax.distributed.initialize() the "
+    "WORLD_SIZE that rdzv sets as num_processes, and its RANK as process_id",
 }
 _HEADS = {"node_alone": "each node {} alone: ", "process_alone": "each process {} alone: "}
 _HEAD = "the ranks {} not in one world: "
@@ -173,36 +173,38 @@ def _table_words(table: EndpointTable, total: int) -> str:
 # --- the run --------------------------------------------------------------------------------------
 
 
-def found_with(run: Run, slot: int, told: Worlds) -> WorldFound | None:
-    """What is found once a node has told of its ranks' worlds; what it told before, if nothing now.
+def found_with(run: Run, slot: int, report: Worlds) -> WorldFound | None:
+    """What is found once a node reports its ranks' worlds; as before, where it reports none.
 
-    Not of a run whose programs are being stopped, nor of one with a single program that leads.
+    As before also where programs are being stopped, or where one leads all others.
     """
-    if run.table is None or run.stop or run.spec.led:
-        return None
-    worlds = told or run.worlds.get(slot, ())
-    if worlds == run.worlds.get(slot, ()):
+    before = run.worlds.get(slot, ())
+    if run.table is None or run.stop or run.spec.led or not report or report == before:
         return run.world
-    return judge(run.table, {**run.worlds, slot: worlds})
+    if len(run.worlds) + (slot not in run.worlds) < len(run.table.rows):
+        return None
+    return judge(run.table, {**run.worlds, slot: report})
 
 
-def take(run: Run, slot: int, told: Worlds, found: WorldFound | None) -> str:
+def take(run: Run, slot: int, report: Worlds, found: WorldFound | None) -> str:
     """Keep what a node has told, and what was found of it. Returns a clause that says what is new;
     empty where that is nothing."""
-    if told:
-        run.worlds[slot] = tuple(told)
+    if report:
+        run.worlds[slot] = tuple(report)
     before, run.world = run.world, found
     if found == before:
         return ""
-    return "the ranks are in one world now" if found is None else words_of(found, over=False)
+    if found is None:
+        return "the ranks have formed larger worlds since, which may be one"
+    return words_of(found, over=False)
 
 
-def told(run: Run, event: events.WorldsTold, now: float) -> Outcome:
+def reported(run: Run, event: events.WorldsReported, now: float) -> Outcome:
     """Take in which worlds the ranks of a node have formed."""
     if clause := take(run, event.slot, event.report.worlds, event.found):
-        found = event.found
-        return Outcome(f"{clause}; {found.next_step}" if found and found.next_step else clause)
-    words = f"{who(run.slots[event.slot])}: its ranks have formed worlds of their own"
+        hint = event.found.next_step if event.found is not None else ""
+        return Outcome(clause + (f"; {hint}" if hint else ""), event.slot)
+    words = f"{who(run.slots[event.slot])}: its ranks have formed other worlds than the table's"
     return Outcome(words, event.slot, usual=True)
 
 

@@ -35,7 +35,7 @@
         ├── NodeLost            a node went silent after the go                       exit 86
         └── PreflightFailed     a check of the nodes failed before the go             exit 87
 
-No error, but the cause of a result: `preempted`, exit 88.
+No error, but the cause of a result: `preempted`, exit 88; `wrong_world`, exit 90.
 
 What a class does not say it has of its parent: `UsageError` is the person's, `RequestError` a
 refusal of the registry, `RegistryError` what it cannot do now, `RunError` the end of a run.

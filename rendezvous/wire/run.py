@@ -131,8 +131,8 @@ class Result(Wire):
     hint: str = ""
     warning: str = Field(
         "",
-        description="Of a run that is ok, and not as it was promised all the same: a code, like "
-        "that of a failure; `message` says it.",
+        description="Of a run that is ok, but not as promised: a code, like that of a failure; "
+        "`message` says what it is.",
     )
     code: str = Field(
         "", description="The error's code, see `rendezvous.wire.errors`; empty when ok."

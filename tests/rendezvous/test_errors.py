@@ -10,7 +10,7 @@ from rendezvous.wire import errors
 from rendezvous.wire.errors import Cause, ExitCode, RdzvError, UsageError, error_from_code
 
 ALL = [cls for cls in errors.with_children(RdzvError) if cls.__module__ == errors.__name__]
-_BY_OTHERS = (Cause.PREEMPTED, Cause.STALLED)
+_BY_OTHERS = (Cause.PREEMPTED, Cause.STALLED, Cause.WRONG_WORLD)
 OF_NO_ERROR = (Cause.REFUSED, Cause.AGENT_FAILED, Cause.PROGRAM_FAILED, *_BY_OTHERS)
 
 

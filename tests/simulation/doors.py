@@ -91,6 +91,7 @@ class Doors:
             look_after=lambda *_: [],
             where_ranks_are=lambda *_: Seen([RankLook(rank=0)], [], 0),
             calls=self._calls,
+            worlds=lambda *_: (),
             machine_reader=lambda *_: self,
             wall=world.loop.time,
             early=lambda *_: _Early(),

@@ -11,7 +11,6 @@ from typing import Any
 
 from rendezvous.compat import timeout
 from rendezvous.wire.watch import DepartureNotice
-from rendezvous.wire.world import RankWorld
 from worker.agent import inputs
 from worker.agent.actions import ReadTrouble, Start
 from worker.agent.answering import RanksToSee
@@ -28,7 +27,7 @@ from worker.agent.log_places import log_places
 from worker.agent.looking import pids_by_local_rank
 from worker.agent.looks import Looks
 from worker.agent.notices import Note, Notice, notice
-from worker.agent.sampling import Going, follow_worlds, sample_ranks
+from worker.agent.sampling import Going, follow_worlds, sample_ranks, worlds_noted
 from worker.agent.words_sender import printed_by
 from worker.contracts.files import NOTICE_VARIABLE, notice_text
 from worker.contracts.framework import basename
@@ -68,9 +67,7 @@ class Running:
         feed: Callable[[inputs.Input], None],
         say: Callable[[Notice], None],
     ) -> None:
-        self._asked = asked
-        self._spec = spec
-        self._environment = environment
+        self._asked, self._spec, self._environment = asked, spec, environment
         self._early = early
         self._feed = feed
         self._say = say
@@ -90,6 +87,7 @@ class Running:
         self._reading: asyncio.Task[None] | None = None
         self._looks = Looks(environment, spec.first_rank(asked.table))
         self._shown = 0
+        self._worlds = partial(worlds_noted, asked, spec, environment)
 
     async def run(self, step: Callable[[], int | None] = lambda: None) -> inputs.Input:
         """Start it, and wait until nothing of it is left. Raises RdzvError.
@@ -103,7 +101,7 @@ class Running:
         sampling = sample_ranks(
             self._asked, self._spec.settings, self._environment, self._feed, self._goes_on
         )
-        worlds = follow_worlds(number, self._read_worlds, self._feed)
+        worlds = follow_worlds(number, self._worlds, self._feed)
         beside = [asyncio.create_task(work) for work in (self._follow_network(), sampling, worlds)]
         try:
             if contract.argv:
@@ -148,7 +146,7 @@ class Running:
         ending = _as_told(await program.wait(), program.family, self._sink.tail)
         await self._read_progress()
         await self._looks.finish(program.family, ending, self._said())
-        words = replace(self._words(), worlds=await self._read_worlds())
+        words = replace(self._words(), worlds=await self._worlds())
         return inputs.ProgramGone(number, ending, words)
 
     async def _open_sink(self) -> Sink:
@@ -324,21 +322,6 @@ class Running:
         """End it at once, also within its grace."""
         if self._program is not None:
             self._program.kill_now()
-
-    async def _read_worlds(self) -> tuple[RankWorld, ...]:
-        """In which worlds its ranks have been; none where that cannot be seen in time."""
-        if self._ranks is None:
-            return ()
-        folder = self._asked.contract.variables.get(LOOK_VARIABLE, "")
-        table, spec = self._asked.table, self._spec
-        count = spec.row(table).nproc_per_node
-        try:
-            found: tuple[RankWorld, ...] = await self._in_time(
-                self._environment.worlds, folder, spec.first_rank(table), count
-            )
-        except OSError:  # the time-out is one
-            return ()
-        return found
 
     # --- its network --------------------------------------------------------------------------
 

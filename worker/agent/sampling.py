@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
+from rendezvous.compat import timeout
 from rendezvous.wire.world import RankWorld
 from worker.agent import inputs
 from worker.agent.actions import Start
+from worker.agent.arming import NodeSpec
 from worker.agent.environment import AgentEnvironment
 from worker.agent.quiet import Sample, sample_seconds
 from worker.contracts.looking import LOOK_VARIABLE
@@ -55,6 +57,24 @@ async def sample_ranks(
 FIRST_WORLDS_SECONDS = 1.0
 _WORLDS_SHARE = 0.1
 _LAST_WORLDS_SECONDS = 10.0
+_READ_SECONDS = 2.0
+
+
+async def worlds_noted(
+    asked: Start, spec: NodeSpec, environment: AgentEnvironment
+) -> tuple[RankWorld, ...]:
+    """In which worlds the ranks have been until now; none where that cannot be seen in time."""
+    folder = asked.contract.variables.get(LOOK_VARIABLE, "")
+    if not folder:
+        return ()
+    ranks = spec.first_rank(asked.table), spec.row(asked.table).nproc_per_node
+    try:
+        async with timeout(_READ_SECONDS):
+            found: tuple[RankWorld, ...]
+            found = await environment.in_thread(environment.worlds, folder, *ranks)
+    except OSError:  # the time-out is one
+        return ()
+    return found
 
 
 async def follow_worlds(

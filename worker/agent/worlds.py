@@ -25,7 +25,7 @@ def seen(turn: Turn, said: inputs.WorldsSeen) -> None:
     if member is None or not member.takes_worlds or agreed is None or program.stop_at is not None:
         return
     if said.worlds != program.worlds and (program.worlds or _too_small(said.worlds, agreed.table)):
-        turn.drop(_tells_worlds)  # what it says is no longer so
+        turn.drop(_reports_worlds)  # what it says is no longer so
         report = WorldReport(epoch=program.epoch, worlds=list(said.worlds))
         reports.tell(turn, report, needed=False)
         turn.set_program(worlds=said.worlds)
@@ -40,5 +40,5 @@ def _too_small(worlds: Sequence[RankWorld], table: EndpointTable) -> bool:
     return total > 1 and any(each.size < total or each.whole for each in largest.values())
 
 
-def _tells_worlds(effect: Effect) -> bool:
+def _reports_worlds(effect: Effect) -> bool:
     return isinstance(effect, Tell) and isinstance(effect.report, WorldReport)

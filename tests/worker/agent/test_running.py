@@ -17,6 +17,7 @@ import pytest
 from rendezvous.wire.errors import RunError
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.watch import DepartureNotice
+from rendezvous.wire.world import RankWorld
 from tests.support.virtual_time import forever
 from tests.worker.agent.drive import at_once, virtually
 from tests.worker.test_table import join, table
@@ -578,6 +579,33 @@ def test_the_ranks_have_streams_for_as_long_as_the_program_runs() -> None:
     count = table().rows[1].nproc_per_node
     assert streams.made == [(Path("/run/look-1"), count)]
     assert (streams.given, streams.closed, bench.notes) == ([streams], 1, [])
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_the_worlds_that_its_ranks_have_been_in_are_known_at_its_end(hangs: bool) -> None:
+    """Also of a program that has ended before anybody has looked at it."""
+    alone = RankWorld(rank=1, library="torch", size=1, places=[0], whole=True)
+    asked = []
+
+    async def in_thread(work: Callable[..., Any], *args: Any) -> Any:
+        if hangs and work == read:
+            await forever()
+        return work(*args)
+
+    def read(*args: object) -> tuple[RankWorld, ...]:
+        asked.append(args)
+        return (alone,)
+
+    streams = Streams()
+    bench = Bench(
+        LOOK, rank_streams=streams.make, start=streams.start, worlds=read, in_thread=in_thread
+    )
+    found = () if hangs else (alone,)
+    assert bench.lives(after=4.0) == replace(GONE, words=replace(GONE.words, worlds=found))
+    row = table().rows[1]
+    assert set(asked) == (
+        set() if hangs else {("/run/look-1", row.nproc_per_node, row.nproc_per_node)}
+    )
 
 
 def test_without_a_folder_the_ranks_have_none() -> None:
