@@ -39,6 +39,18 @@ def test_a_launcher_that_is_not_on_the_path_is_named_with_what_installs_it(tmp_p
     assert missing(need, path=tmp_path) == ""
 
 
+def test_an_interpreter_that_has_no_torch_is_refused_before_its_ranks_fail(tmp_path: Path) -> None:
+    """torchrun may be another environment's, which has it."""
+    python = interpreter(tmp_path)
+    script(tmp_path / "bin/torchrun", "#!/bin/sh")
+    needs = needs_of("torchrun", ["python3", "train.py"], leads=True)
+    assert missing(*needs, path=tmp_path / "bin").startswith(
+        f"torch is not installed for '{python}' on this node; install it in the job's environment"
+    )
+    (site(tmp_path) / "torch").mkdir()
+    assert missing(*needs, path=tmp_path / "bin") == ""
+
+
 NOT_ON_PATH = "is not on this node's PATH ({0})"
 
 

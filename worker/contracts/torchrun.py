@@ -218,7 +218,8 @@ def _needs(program: str) -> tuple[Need, ...]:
 def _interpreter(command: Sequence[str]) -> tuple[Need, ...]:
     """The interpreter that COMMAND names: the program's packages are its own, not torchrun's."""
     named = names_python(command)
-    return (Need(command[0], "", program=command[0]),) if named else ()
+    need = Need("torch", "pip install torch", program=command[0], modules=("torch",))
+    return (need,) if named else ()
 
 
 def _script(launcher: Sequence[str], words: Sequence[str]) -> list[str]:
