@@ -101,6 +101,8 @@ PURE = {
             "telling",
         ),
         *("variables", "wanted", "warm_contract"),
+        *("own_restarts", "prefixed", "probe_packets", "rsh_command_line", "settings", "table"),
+        *("telling", "terminal_rows", "variables", "wanted", "warm_contract"),
     ),
     "tests/worker/agent": (
         *(

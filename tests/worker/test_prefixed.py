@@ -119,6 +119,13 @@ def test_a_line_without_an_end_is_not_kept_for_ever() -> None:
         node.says("x" * 500)
     assert len(node.written) > 60_000
     assert node.says("y\n").ends() == f"[0] {'x' * 100_000}y\n"
+    node = Node().says("x" * 70_000).waits().waits()
+    assert node.ends() == f"[0] {'x' * 70_000}\n"
+
+
+def test_elsewhere_a_bar_that_is_empty_is_no_line() -> None:
+    node = bar(Node(), range(9)).says("\r            \r", LINE_SECONDS).waits()
+    assert node.says("next\n").ends().splitlines()[-2:] == ["[0]   0% of it", "[0] next"]
 
 
 def test_nested_bars_neither_flood_nor_move_into_lines_of_others() -> None:

@@ -62,6 +62,8 @@ def finished(*pieces: bytes) -> list[bytes]:
             [b"a 0%", b"b 0%", b"a 100%", b"b 100%", b"c 100%", b"bye"],
         ),
         (b"\x1b[999A" * 9 + b"top\n", [b"top"]),
+        (b"\x1b[2Aa\x1b[9Bb\n", [b"a", b"b"]),
+        (b"\x1b[2Aa\nb\nc\x1b[2F\x1b[Jd\n", [b"d"]),
     ],
 )
 def test_what_follows_the_last_carriage_return_is_left_of_a_row(
