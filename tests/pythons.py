@@ -33,17 +33,8 @@ PACKAGES = (
 """Of the extra `test`, those whose names begin so."""
 PURE = {
     "tests/launcher": (
-        *(
-            "adopt",
-            "dry_run",
-            "given",
-            "hostlist",
-            "losses",
-            "machines",
-            "metrics",
-            "options",
-            "plan",
-        ),
+        *("adopt", "dry_run", "given", "hostlist", "losses", "machines", "metrics", "options"),
+        "plan",
         *("recordings", "run_course", "run_ending", "run_ground", "run_replacing", "run_slots"),
         *("run_words", "specs", "symmetric", "template", "ui_prometheus"),
     ),
@@ -90,19 +81,9 @@ PURE = {
     "tests/worker": (
         *("address", "choice", "contracts", "family", "frameworks", "frameworks_mpi"),
         *("frameworks_page", "hosts", "hosts_plan", "hosts_text", "metrics", "nccl", "needs"),
-        *(
-            "own_environment",
-            "own_restarts",
-            "probe_packets",
-            "python_call",
-            "rsh_command_line",
-            "settings",
-            "table",
-            "telling",
-        ),
-        *("variables", "wanted", "warm_contract"),
-        *("own_restarts", "prefixed", "probe_packets", "rsh_command_line", "settings", "table"),
-        *("telling", "terminal_rows", "variables", "wanted", "warm_contract"),
+        *("own_environment", "own_restarts", "prefixed", "probe_packets", "python_call"),
+        *("rsh_command_line", "settings", "table", "telling", "terminal_rows", "variables"),
+        *("wanted", "warm_contract"),
     ),
     "tests/worker/agent": (
         *(

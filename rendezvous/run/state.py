@@ -176,8 +176,7 @@ class Attempt:
         table: What is acknowledged, `written` its canonical form, and `digest` that of it.
         former: The digest of the table that this one renews; empty: it is another one.
         warm: Whether a node that is ready for it will fork its ranks.
-        mixed: Whether some of its nodes can start their ranks by torchrun alone, and others need
-            not.
+        mixed: Whether some of its nodes need torchrun to start their ranks, and others do not.
     """
 
     enough_since: float | None = None

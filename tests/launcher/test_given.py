@@ -72,7 +72,7 @@ def test_a_line_that_would_be_refused_is_not_suggested() -> None:
     [
         *("--nnodes 2 -- t.py --dry-run --nnodes 4", "--nnodes 2 t.py -- --dry-run"),
         *("--nnodes 2 t.py --lr 1 --role x --parent 3", "--nnodes 2 t.py --dry_runs -n 2 dry-run"),
-        *("--nnodes 2 t.py nnodes --seed 3", "--nnodes 2 accelerate launch --cpu t.py"),
+        *("--nnodes 2 t.py nnodes --seed 3", "--nnodes 2 accelerate launch --debug t.py"),
     ],
 )
 def test_what_is_commands_alone_is_never_refused(line: str) -> None:

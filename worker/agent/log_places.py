@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from rendezvous.frozen import frozen
 from worker.agent.actions import Start
 from worker.agent.arming import NodeSpec
+from worker.agent.environment import Sink
 from worker.program.log_file import log_name
 from worker.program.output import Output
 from worker.program.rank_logs import RANK_LOG_BYTES, RankLogs, RankPlace
@@ -40,6 +42,10 @@ class LogPlaces:
     def file(self) -> Path:
         """The node's log."""
         return self.folder / log_name(self.rank, self.epoch)
+
+    def sink(self, make: Callable[..., Sink]) -> Callable[[Path | None], Sink]:
+        """Bind all but the file of what takes the node's output."""
+        return partial(make, log_limit=self.limit, divider=self.divider, prefix=self.prefix)
 
     def keep_ranks(self, output: Output) -> RankLogs:
         """The logs of the ranks that have streams of their own, in front of the node's."""

@@ -67,7 +67,9 @@ class Running:
         feed: Callable[[inputs.Input], None],
         say: Callable[[Notice], None],
     ) -> None:
-        self._asked, self._spec, self._environment = asked, spec, environment
+        self._asked = asked
+        self._spec = spec
+        self._environment = environment
         self._early = early
         self._feed = feed
         self._say = say
@@ -101,8 +103,8 @@ class Running:
         sampling = sample_ranks(
             self._asked, self._spec.settings, self._environment, self._feed, self._goes_on
         )
-        worlds = follow_worlds(number, self._worlds, self._feed)
-        beside = [asyncio.create_task(work) for work in (self._follow_network(), sampling, worlds)]
+        works = (self._follow_network(), sampling, follow_worlds(number, self._worlds, self._feed))
+        beside = [asyncio.create_task(work) for work in works]
         try:
             if contract.argv:
                 return await self._run_program()
@@ -152,25 +154,19 @@ class Running:
     async def _open_sink(self) -> Sink:
         """Open the log file; the program starts without one where that fails or hangs."""
         places = self._places
-        folder, file = places.folder, places.file
-        sink = partial(
-            self._environment.sink,
-            log_limit=places.limit,
-            divider=places.divider,
-            prefix=places.prefix,
-        )
+        sink = places.sink(self._environment.sink)
 
         def open_in_folder() -> Sink:
-            self._environment.make_private(folder)
-            return sink(file)
+            self._environment.make_private(places.folder)
+            return sink(places.file)
 
         try:
             opened: Sink = await self._in_time(open_in_folder)
         except OSError as exc:  # the time-out is one
             problem = exc.strerror or _HANGS
-            self._say(notice(Note.NO_LOG_FILE, folder=folder, problem=problem))
+            self._say(notice(Note.NO_LOG_FILE, folder=places.folder, problem=problem))
             return sink(None)
-        self._log = str(file)
+        self._log = str(places.file)
         fold_launcher(opened, self._asked, self._spec)
         return opened
 
@@ -215,8 +211,7 @@ class Running:
         if (going := self._goes_on()) is None:
             return None
         folder = self._asked.contract.variables.get(LOOK_VARIABLE, "")
-        first_rank = self._spec.first_rank(self._asked.table)
-        return RanksToSee(folder, going.pids, first_rank, going.launcher)
+        return RanksToSee(folder, going.pids, self._places.first, going.launcher)
 
     def _changed(self) -> None:
         """Something of it has ended: its failure is reported a moment later, and how far it came

@@ -95,8 +95,7 @@ def use_hook() -> None:
     here = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
     path = os.path.join(here, "look", "site", "sitecustomize.py")
     before = sys.stderr
-    spec = importlib.util.spec_from_file_location("rdzv_hook", path)
-    assert spec is not None and spec.loader is not None  # noqa: PT018
+    spec: Any = importlib.util.spec_from_file_location("rdzv_hook", path)
     hook = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(hook)
     hook.install()
