@@ -17,6 +17,7 @@ import sys
 import torch.distributed as dist
 from rdzv import metrics
 dist.init_process_group("gloo")
+dist.barrier()
 metrics.send(1, loss=0.5)
 print("rank", dist.get_rank(), "of", dist.get_world_size(), sys.flags.optimize, sys.executable)
 dist.destroy_process_group()

@@ -48,7 +48,7 @@ from typing import Any, NoReturn
 STORE_SECONDS = 60.0
 """Within which a store that refuses is dialled again; then torch's own client takes over."""
 
-STAY_SECONDS = 2.0
+STAY_SECONDS = 20.0
 """For which the host of the store waits for the others to leave."""
 
 _LEAST_PAUSE_SECONDS = 0.01
