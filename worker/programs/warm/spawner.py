@@ -25,7 +25,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -34,7 +33,7 @@ if not __package__:  # run by its path; a user's modules may have our modules' n
 
 from worker.programs.early_torchrun import read_order
 from worker.programs.warm.rank import forget_ours
-from worker.programs.warm.starter import OwnRanks, await_others, ranks_of
+from worker.programs.warm.starter import OwnRanks, await_others, ranks_of, room_for_errors
 from worker.programs.warm.store import CannotListen, serve_here
 
 _TORCH = "torch.distributed"
@@ -118,7 +117,7 @@ def main() -> int:
     if (order := read_order()) is None:
         return 0
     environ = dict(os.environ)
-    folder = tempfile.mkdtemp(prefix="torchelastic_")
+    folder = room_for_errors(environ)
     port = order["port"]
     processes = SpawnedProcesses(*ranks_of(order, environ, folder), port)
     code = processes.run()

@@ -155,25 +155,40 @@ def start_node(orders: socket.socket, port: int | None, said: int, handlers: Han
     if not order:
         return 0
     _show(said)
-    # Beside the agent's socket, which goes with the agent, whatever becomes of this process.
-    place = os.path.dirname(_text(order["set"].get("RDZV_SOCKET", "")))
-    folder = tempfile.mkdtemp(prefix="torchelastic_", dir=place or None)
+    environ = _followed(order)
+    folder = room_for_errors(environ)
     # Nothing of this may run in one of the processes, which Become takes out of here.
-    code = _run(order, store, folder, handlers)
+    code = _run(order, environ, store, folder, handlers)
     shutil.rmtree(folder, ignore_errors=True)
     if store is not None:
         store.close()
     return code
 
 
-def _run(order: Mapping[str, Any], store: Store | None, folder: str, handlers: Handlers) -> int:
-    environ = _followed(order)
+def _run(
+    order: Mapping[str, Any],
+    environ: Mapping[str, str],
+    store: Store | None,
+    folder: str,
+    handlers: Handlers,
+) -> int:
     if store is None:
         await_store(environ)
     processes = ForkedProcesses(*ranks_of(order, environ, folder), handlers, store)
     code = processes.run()
     await_others(processes, code, environ, serves=store is not None)
     return code
+
+
+def room_for_errors(environ: Mapping[str, str]) -> str:
+    """Make a folder for the files in which processes write how they have failed: beside the agent's
+    socket, which goes with the agent, whatever becomes of this process.
+
+    Args:
+        environ: The environment of the node.
+    """
+    place = os.path.dirname(environ.get("RDZV_SOCKET", ""))
+    return tempfile.mkdtemp(prefix="torchelastic_", dir=place or None)
 
 
 def ranks_of(
@@ -184,7 +199,7 @@ def ranks_of(
     Args:
         order: As above.
         environ: The environment of the node.
-        folder: Room for the files in which a process may write how it has failed.
+        folder: Of `room_for_errors`.
     """
     environs = [{**environ, **_texts(own), _ERROR_FILE: ""} for own in order["ranks"]]
     for own in environs:
