@@ -63,7 +63,7 @@ def collect(
     launcher: int | None = None,
     proc: Path = Path("/proc"),
 ) -> Seen:
-    """Look at the ranks of this node; takes about 0.25 s, and never more than 3 s.
+    """Look at the ranks of this node; takes about 0.25 s, and never more than 4 s.
 
     Args:
         folder: What RDZV_LOOK_FOLDER names for these ranks.
