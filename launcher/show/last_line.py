@@ -8,7 +8,6 @@ from pathlib import Path
 
 from launcher.show.epochs import after_starts, epoch_words
 from launcher.state.state_dir import StateDir
-from rendezvous.cause.lines import is_ours
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.run import EpochEnd, Result
 
@@ -30,8 +29,8 @@ def last_line(run: str, result: Result, state: StateDir) -> str:
         text = result.message
     if result.status == "failed" and result.tail:
         lines += [f"last output of {_where(result)}:", *(f"  | {line}" for line in result.tail)]
-        own = [line for line in result.tail if not is_ours(line)] or [""]
-        last = next((line for line in reversed(own) if _SAYS.search(line)), own[-1])
+        said = (line for line in reversed(result.tail) if _SAYS.search(line))
+        last = next(said, result.tail[-1])
         if last.strip() not in result.message and not _is_quoted(last, result):
             text += f"; its last output: {last.strip()!r}"
     if result.hint:

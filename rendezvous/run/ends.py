@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rendezvous.cause.lines import is_ours
 from rendezvous.run.state import Run, Slot, who
 from rendezvous.wire.reports import ExitReport
 
@@ -26,6 +27,11 @@ def words_of_end(code: int, rank: int | None) -> str:
     name = "the program" if rank is None else f"rank {rank}"
     signal = f" (signal {code - 128})" if 128 < code <= 192 else ""
     return f"{name} ended with exit code {code}{signal}"
+
+
+def last_output(report: ExitReport) -> list[str]:
+    """The last lines of a node's program, without those that rdzv itself has written there."""
+    return [line for line in report.tail if not is_ours(line)]
 
 
 def words_of_failure(slot: Slot) -> str:

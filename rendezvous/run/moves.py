@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rendezvous.run.ends import last_output
 from rendezvous.run.state import Attempt, Run, Slot
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.reports import ExitReport
@@ -62,7 +63,7 @@ def failure(
         rank=node.rank if node else None,
         hostname=node.join.hostname if node else "",
         worker_rank=report.worker_rank if report else None,
-        tail=list(report.tail) if report else [],
+        tail=last_output(report) if report else [],
         log=report.log if report else "",
         cause=code,
     )

@@ -8,7 +8,7 @@ from rendezvous.cause.table import BY_ID
 from rendezvous.proof.interfaces import words_of_odd
 from rendezvous.run import departures, events, fences, restarts, stalls, worlds
 from rendezvous.run.arming import go_if_ready
-from rendezvous.run.ends import words_of_exit
+from rendezvous.run.ends import last_output, words_of_exit
 from rendezvous.run.first_cause import FirstCause, first_cause
 from rendezvous.run.gathering import before_go_failed, worker_run_is_over
 from rendezvous.run.leases import Leases
@@ -149,8 +149,8 @@ def _end(run: Run, now: float, found: FirstCause, silent: Sequence[int], why: st
         hint = "; ".join(filter(None, [departures.hint_of(report) or found.said.hint, odd]))
         code = found.exit_code
         result = failure(Cause.PROGRAM_FAILED, words, failed, hint, exit_code=code, report=report)
-        tail = (found.slot.its_node.exit or report).tail
-        result = result.model_copy(update={"tail": list(tail)})
+        tail = last_output(found.slot.its_node.exit or report)
+        result = result.model_copy(update={"tail": tail})
     finish(run, now, result.model_copy(update=found.fields()))
 
 

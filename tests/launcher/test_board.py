@@ -670,14 +670,6 @@ def test_96_of_a_cancelled_run_the_message_and_the_code_are_told(
     assert last_line("llama", result, state) == words
 
 
-def test_what_rdzv_itself_says_of_a_failure_is_not_quoted(state: StateDir) -> None:
-    ours = "rdzv: process 1 (local rank 0) failed first, with exit code 3"
-    words = said(state, tail=[ours], rank=1, hostname="h1", log="/l").splitlines()
-    assert words[-1] == f"rdzv: run 'llama' failed: node 1 failed; {CODE}; log: h1:/l"
-    words = said(state, tail=[ours, "the last"], rank=1, hostname="h1", log="/l").splitlines()
-    assert "its last output: 'the last'" in words[-1]
-
-
 def test_96_of_a_failure_the_tail_stands_above_with_the_last_words_the_hint_and_the_log(
     state: StateDir, tmp_path: Path
 ) -> None:
