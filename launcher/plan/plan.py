@@ -334,7 +334,6 @@ def _refuse_nnodes_in(command: Sequence[str]) -> None:
         f"the number of nodes is missing: --nnodes is after '{printable(command[0], 80)}', so it "
         "belongs to that program",
         use([*command[:at], *command[end:]], *command[at:end]),
-        note="; rdzv's options come before COMMAND",
     )
 
 

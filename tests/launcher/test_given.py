@@ -129,7 +129,7 @@ def test_a_suggested_line_repeats_what_was_given(line: str, works: str) -> None:
 
 def test_a_line_too_long_to_copy_shows_no_more_than_everyone_may_see() -> None:
     _, hint = refused(f"--nnodes 2 -- ./run.sh {'x' * 4000}")
-    assert hint[0].startswith("use rdzv launch --framework command -- ./run.sh ... to start")
+    assert hint[0].endswith(": rdzv launch --framework command -- ./run.sh ...")
 
 
 def test_a_line_of_advice_for_everyone_hides_words_that_may_be_secret() -> None:
@@ -156,5 +156,11 @@ def test_a_program_on_path_is_not_said_not_to_exist(tmp_path: Path) -> None:
     assert done.exit_code == ExitCode.USAGE
     assert "'mytrain' is not a Python script, but torchrun starts only" in done.stderr
     node, rank = (line.strip() for line in done.stderr.splitlines()[1:])
-    assert node.startswith("use rdzv launch --nnodes 2 --framework command -- mytrain --lr 1 to ")
-    assert rank.startswith("or use rdzv launch --nnodes 2 --framework env -- mytrain --lr 1 to ")
+    assert node.endswith("_PORT: rdzv launch --nnodes 2 --framework command -- mytrain --lr 1")
+    assert rank.endswith("_SIZE: rdzv launch --nnodes 2 --framework env -- mytrain --lr 1")
+
+
+def test_a_line_of_advice_is_not_run_into_by_what_to_know_for_it() -> None:
+    _, hint = refused("--nnodes 2 -- tune run full")
+    assert hint[0] == "use rdzv launch --nnodes 2 --framework env -- tune run full"
+    assert hint[1].startswith("without torchrun's flags")

@@ -70,7 +70,7 @@ def test_what_may_be_a_python_script_is_torchruns(command: str) -> None:
 def test_what_is_no_python_script_is_refused_with_the_command_line_that_works(command: str) -> None:
     with pytest.raises(UsageError, match="is not a Python script, but torchrun") as caught:
         choose_framework(command.split())
-    assert caught.value.hint.startswith("use rdzv launch --framework command -- ")
+    assert ": rdzv launch --framework command -- " in caught.value.hint
     line = caught.value.hint.partition(" -- ")[2].partition(" ...")[0]
     check_command([line, "x"], "command")
 
@@ -176,9 +176,9 @@ TOOLS = """
 tune run full --config c.yml | --framework env -- tune ...: without torchrun's flags 'tune run'
 llamafactory-cli train c.yml | --framework command -- llamafactory-cli ...: it starts torchrun from
 axolotl train c.yml | -- -m axolotl.cli.train ...
-ray start --head | --framework command -- ray ... to start it once on each node, where it must
-vllm serve m | --framework command -- vllm ... to start it once on each node, where it must
-axolotl.sh x | --framework command -- axolotl.sh ... to start it once on each node, where it must
+ray start --head | --framework command -- ray ...; or to start it once for each rank, with RANK
+vllm serve m | --framework command -- vllm ...; or to start it once for each rank, with RANK
+axolotl.sh x | --framework command -- axolotl.sh ...; or to start it once for each rank, with RANK
 """
 
 
@@ -188,17 +188,17 @@ def test_a_tool_that_starts_its_own_ranks_is_refused_with_what_starts_it(
 ) -> None:
     with pytest.raises(UsageError, match="is not a Python script, but torchrun") as e:
         choose_framework(command.split())
-    assert e.value.hint.startswith(f"use rdzv launch {works}")
+    assert e.value.hint.partition("rdzv launch ")[2].startswith(works)
 
 
 def test_what_both_ways_of_starting_any_program_do_is_said() -> None:
     with pytest.raises(UsageError) as e:
         choose_framework(["ray", "start"])
-    node, rank = e.value.hint.split("; or use ")
+    node, rank = e.value.hint.split("; or ")
     assert "it must start its ranks itself, from NNODES, NODE_RANK, NPROC_PER_NODE, " in node
     assert rank == (
-        "rdzv launch --framework env -- ray ... to start it once for each rank, with RANK, "
-        "LOCAL_RANK and WORLD_SIZE"
+        "to start it once for each rank, with RANK, LOCAL_RANK and WORLD_SIZE: "
+        "rdzv launch --framework env -- ray ..."
     )
 
 

@@ -146,7 +146,7 @@ def check_command(command: Sequence[str], framework: str) -> None:
     """Refuse a COMMAND that cannot work, before anything is submitted; raises UsageError."""
     if not command and framework != "bench":
         example = use(["train.py", "--epochs", "3"], shown=3)
-        raise WrongCommand("no COMMAND was given", example, note=": it follows '--'")
+        raise WrongCommand("no COMMAND was given", example)
     if command and not command[0].strip():
         raise UsageError(
             "the first word of COMMAND is empty, so it does not name a program",

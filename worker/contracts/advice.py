@@ -43,14 +43,15 @@ class Line:
 
 @frozen
 class Advice:
-    """A line to use, and the purpose of it, where there are several."""
+    """A line to use, and the purpose of it, where there are several; the line ends the text, for
+    whoever copies it."""
 
     line: Line
     purpose: str = ""
 
     def text(self, write: Callable[[Line], str] = Line.text) -> str:
         """The advice, with the line as it is written there."""
-        return f"use {write(self.line)}{self.purpose and f' {self.purpose}'}"
+        return f"{f'{self.purpose}:' if self.purpose else 'use'} {write(self.line)}"
 
 
 class WrongCommand(UsageError):
@@ -69,9 +70,7 @@ class WrongCommand(UsageError):
         super().__init__(message, hint="; or ".join(texts) + note)
 
     def hint_lines(self, write: Callable[[Line], str]) -> Sequence[str]:
-        """The hint with lines written another way, one piece of advice a line."""
-        if len(self.advice) < 2:
-            return ["".join([*(one.text(write) for one in self.advice), self.note])]
+        """The hint with lines written another way, each piece of advice and the note in a line."""
         texts = [one.text(write) for one in self.advice]
         lines = [f"{'or ' if number else ''}{text}" for number, text in enumerate(texts)]
         return [*lines, *filter(None, [self.note.lstrip(",;: ")])]
