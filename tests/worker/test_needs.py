@@ -10,10 +10,11 @@ from tests.support.rows import rows
 from tests.worker.test_contracts import V6, contract, table
 from tests.worker.test_user_python import interpreter, script
 from worker.contracts import FRAMEWORKS, needs_of
+from worker.contracts.advice import WrongCommand
 from worker.contracts.framework import Need, Paths
 from worker.contracts.script import Script, script_of
 from worker.machine.user_python import has_module
-from worker.preflight.needs import missing_of, missing_script
+from worker.preflight.needs import missing_of, missing_script, refuse_program
 
 PATHS = Paths(folder="/logs/node", bin="/logs/node/bin")
 LIGHTNING = Need(
@@ -69,6 +70,13 @@ def test_a_users_program_is_not_to_be_installed(tmp_path: Path, program: str, wo
     program = program.format(tmp_path)
     told = f"'{program}' of COMMAND {words.format(tmp_path)}"
     assert missing(Need(program, "", program=program), path=tmp_path) == told
+
+
+def test_a_path_that_leads_nowhere_is_not_looked_for_on_path(tmp_path: Path) -> None:
+    needs = needs_of("torchrun", ["/nosuch/python", "train.py"], leads=True)
+    assert missing(*needs, path=tmp_path) == (
+        "'/nosuch/python' of COMMAND does not exist on this node"
+    )
 
 
 def test_an_endless_word_is_cut_where_it_is_named(tmp_path: Path) -> None:
@@ -278,6 +286,39 @@ def test_a_shell_finds_its_script_on_the_path_too(tmp_path: Path, environ: dict[
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/run.sh").write_text("true")
     assert missing_script(Script("run.sh", on_path=True), environ) == ""
+
+
+@pytest.mark.parametrize(
+    "head",
+    ["\x7fELF\x02\0", "#!/bin/sh\necho", "#! /usr/bin/env bash\n", "#!/usr/local/bin/zsh -f\n"],
+)
+@pytest.mark.parametrize("word", ["{0}/tool", "./tool", "tool"])
+def test_a_file_that_python_cannot_run_is_not_left_to_torchrun(
+    tmp_path: Path, environ: dict[str, str], head: str, word: str
+) -> None:
+    (tmp_path / "tool").write_text(head)
+    command = [word.format(tmp_path), "serve"]
+    with pytest.raises(WrongCommand, match="is not a Python script, but torchrun"):
+        refuse_program(command, "torchrun", environ)
+    refuse_program(command, "env", environ)
+    refuse_program(command, "torchrun", {**environ, "PET_NO_PYTHON": "1"})
+    refuse_program(["--no-python", *command], "torchrun", environ)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        *("print()", "", "#!/usr/bin/env python3\n", "#!/usr/bin/env -S uv run --script\n"),
+        "#!/bin/sh\n'''exec' \"/a long/bin/python\" \"$0\" \"$@\"\n' '''\nimport sys\n",
+    ],
+)
+def test_a_file_that_python_may_run_is_a_script_whatever_its_name(
+    tmp_path: Path, environ: dict[str, str], head: str
+) -> None:
+    (tmp_path / "ray").write_text(head)
+    (tmp_path / "folder").mkdir()
+    for word in ("ray", f"{tmp_path}/ray", "./folder"):
+        refuse_program([word], "torchrun", environ)
 
 
 @pytest.mark.parametrize("path", ["/" + "x" * 300, "/a\0b"])

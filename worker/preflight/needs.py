@@ -16,7 +16,7 @@ from rendezvous.wire.errors import UsageError
 from rendezvous.wire.words import printable
 from worker.contracts import FRAMEWORKS, needs_of
 from worker.contracts.choice import no_python_script
-from worker.contracts.framework import Lack, Need, Rival
+from worker.contracts.framework import SHELLS, Lack, Need, Rival
 from worker.contracts.script import Script, script_of
 from worker.contracts.torchrun import names_python, python_target
 from worker.machine import aside
@@ -25,6 +25,8 @@ from worker.machine.user_python import has_module
 _VERSION_SECONDS = 5.0
 _NAME_CHARACTERS = 200
 _MOST_CONFIG = 65_536
+_HEAD_BYTES = 512
+_SHEBANG = re.compile(rb"#![ \t]*(?:\S*/env[ \t]+)?(?:\S*/)?(?P<name>[a-z]+)\b")
 
 
 def user_program(command: Sequence[str], framework: str) -> str:
@@ -131,7 +133,7 @@ def missing_script(script: Script | None, environ: Mapping[str, str]) -> str:
 
 
 def refuse_program(command: Sequence[str], framework: str, environ: Mapping[str, str]) -> None:
-    """Refuse a program of PATH as the script that torchrun would start, with what starts it.
+    """Refuse a program as the script that torchrun would start, with what starts it.
 
     Args:
         command: The COMMAND; it has been checked.
@@ -139,13 +141,35 @@ def refuse_program(command: Sequence[str], framework: str, environ: Mapping[str,
         environ: The user's environment.
 
     Raises:
-        WrongCommand: It is one, and no file of this folder has its name.
+        WrongCommand: It is a file that Python cannot run, or there is none of its name in this
+            folder but one on PATH.
     """
     target = python_target(command) if framework == "torchrun" else []
-    if not target or "/" in target[0] or names_python(command) or os.path.exists(target[0]):
+    if not target or names_python(command) or script_of(framework, command, environ) is None:
         return
-    if shutil.which(target[0], path=environ.get("PATH", "")) is not None:
+    is_elsewhere = "/" not in target[0] and not os.path.exists(target[0])
+    is_program = is_elsewhere and shutil.which(target[0], path=environ.get("PATH", "")) is not None
+    if is_program or _is_no_python(target[0]):
         raise no_python_script(target)
+
+
+def _is_no_python(path: str) -> bool:
+    """Whether Python certainly cannot run this file: a binary, or a script of a shell.
+
+    Where the path of an interpreter is long, pip writes a shell's line in front of a Python script;
+    the shell's part is in a string of Python's then.
+    """
+    if not os.path.isfile(path):
+        return False
+    try:
+        with open(path, "rb") as file:
+            first, _, rest = file.read(_HEAD_BYTES).partition(b"\n")
+    except OSError:
+        return False
+    shell = _SHEBANG.match(first)
+    is_shell = shell is not None and shell["name"].decode() in SHELLS
+    is_string = rest.lstrip().startswith((b"'''", b'"""'))
+    return first.startswith(b"\x7fELF") or (is_shell and not is_string)
 
 
 def _where(path: str) -> str:
@@ -176,14 +200,13 @@ def _lacks(lack: Lack, program: str, environ: Mapping[str, str]) -> bool:
 
 def _words_of_program(need: Need, path: str) -> str:
     name = printable(need.program, _NAME_CHARACTERS)
-    if not need.install:
-        is_path = "/" in need.program or need.program in (".", "..")
-        if is_path and os.path.isdir(need.program):
+    if "/" in need.program or need.program in (".", ".."):
+        if os.path.isdir(need.program):
             return f"'{name}' of COMMAND is a folder on this node, not a program"
-        if is_path and os.path.exists(need.program):
+        if os.path.exists(need.program):
             return f"'{name}' of COMMAND is not executable (chmod +x, or name its interpreter)"
-        if is_path:
-            return f"'{name}' of COMMAND does not exist on this node"
+        return f"'{name}' of COMMAND does not exist on this node"
+    if not need.install:
         return f"'{name}' of COMMAND is not on this node's PATH ({path})"
     return (
         f"'{name}' is not on this node's PATH ({path}); install {need.name} in the job's "
