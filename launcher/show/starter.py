@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from rendezvous.wire.checks import Check
 from rendezvous.wire.node import Finding
 from worker.contracts import needs_of
-from worker.machine.user_python import has_module
+from worker.machine.user_python import absent_interpreter, has_module
 from worker.preflight.own_environment import Completed, complete_path
 from worker.preflight.verdict import Verdict
 
@@ -31,17 +31,19 @@ def check_torchrun(completed: Completed, skip: bool) -> list[Finding]:
         return [Verdict("skipped", "not asked for (--skip)").finding(Check.TORCHRUN)]
     found = shutil.which(_TORCHRUN, path=completed.environ.get("PATH", ""))
     torch = has_module(found, completed.environ, (_MODULE,)) if found else None
-    verdict = judge_torchrun(found or "", torch, own=bool(completed.added))
+    absent = absent_interpreter(found) if found else ""
+    verdict = judge_torchrun(found or "", torch, own=bool(completed.added), absent=absent)
     return [verdict.finding(Check.TORCHRUN)]
 
 
-def judge_torchrun(found: str, torch: bool | None, *, own: bool) -> Verdict:
-    """Whether a launch of a script can start here. Pure.
+def judge_torchrun(found: str, torch: bool | None, *, own: bool, absent: str = "") -> Verdict:
+    """Judge whether a launch of a script can start here. Pure.
 
     Args:
         found: The torchrun that a launch would use; empty: there is none.
         torch: Whether torch is installed for it; None: that cannot be told.
         own: Whether it is of rdzv's own environment, and not on PATH.
+        absent: Its interpreter, where that is not there.
     """
     if not found:
         return Verdict(
@@ -51,6 +53,14 @@ def judge_torchrun(found: str, torch: bool | None, *, own: bool) -> Verdict:
             cause="a launch whose COMMAND is a script or a module ends here with exit code 82",
             fix="activate the environment of your program before rdzv is started, or install "
             f"torch there (pip install torch); --skip {Check.TORCHRUN.id} if nothing here needs it",
+        )
+    if absent:
+        return Verdict(
+            "fail",
+            found,
+            expected="an interpreter that is there",
+            cause=f"its interpreter '{absent}' is not there, so it cannot start",
+            fix="install torch again (pip install torch), or put another environment first on PATH",
         )
     if torch is False:
         return Verdict(

@@ -205,6 +205,14 @@ def test_torchrun_without_torch_is_a_warning(
     assert bool(verdict.fix) is (level != "ok")
 
 
+def test_a_torchrun_whose_environment_was_moved_is_no_torchrun(tmp_path: Path) -> None:
+    torchrun = script(tmp_path / "torchrun", "#!/nosuch/bin/python\n")
+    lines = rdzv("doctor", env={"PATH": f"{tmp_path}"}).stdout.splitlines()
+    at = next(i for i, line in enumerate(lines) if "D02" in line)
+    assert lines[at].split()[:4] == ["fail", "D02", "torchrun", f"{torchrun}"]
+    assert "its interpreter '/nosuch/bin/python' is not there" in lines[at + 1]
+
+
 def test_the_page_shows_no_secret_and_moves_no_cursor() -> None:
     secrets = {"RDZV_JOIN": "rdzv1-secret", "RDZV_TOKEN": "hidden-token"}
     result = doctor(GLOO_SOCKET_IFNAME="a\x1b[2Jb", **secrets)

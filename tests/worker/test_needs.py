@@ -72,6 +72,16 @@ def test_a_users_program_is_not_to_be_installed(tmp_path: Path, program: str, wo
     assert missing(Need(program, "", program=program), path=tmp_path) == told
 
 
+@pytest.mark.parametrize("head", ["#!{0}/gone/python3.12", "#! {0}/gone/python -u\n", "#!{0}/sh"])
+def test_a_launcher_whose_environment_was_moved_cannot_start(tmp_path: Path, head: str) -> None:
+    need = Need("accelerate", "pip install accelerate", program="accelerate")
+    found = script(tmp_path / "accelerate", head.format(tmp_path))
+    told = f"'{found}' cannot start on this node: its interpreter '{tmp_path}/"
+    assert missing(need, path=tmp_path).startswith(told)
+    script(tmp_path / "accelerate", "#!/usr/bin/env nosuch-python")
+    assert missing(need, path=tmp_path) == ""
+
+
 def test_a_path_that_leads_nowhere_is_not_looked_for_on_path(tmp_path: Path) -> None:
     needs = needs_of("torchrun", ["/nosuch/python", "train.py"], leads=True)
     assert missing(*needs, path=tmp_path) == (

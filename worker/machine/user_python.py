@@ -117,6 +117,23 @@ def _python_of(program: Path, environ: Mapping[str, str]) -> Path | None:
     return _started_by(program, environ)[0]
 
 
+def absent_interpreter(program: str) -> str:
+    """Interpreter that a script names in its first line and that is not there; empty: none is.
+
+    An environment that was moved or removed leaves scripts that look executable, and cannot start.
+
+    Args:
+        program: The path of the script.
+    """
+    try:
+        with open(program, "rb") as file:
+            first = file.read(_HEAD_BYTES).partition(b"\n")[0].decode(errors="replace")
+    except OSError:
+        return ""
+    words = first[2:].split(maxsplit=1) if first.startswith("#!") else []
+    return words[0] if words and not Path(words[0]).exists() else ""
+
+
 def script_start(script: Path, environ: Mapping[str, str]) -> list[str]:
     """The interpreter and the flags with which a Python script is started.
 

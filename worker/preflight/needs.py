@@ -20,7 +20,7 @@ from worker.contracts.framework import SHELLS, Lack, Need, Rival
 from worker.contracts.script import Script, script_of
 from worker.contracts.torchrun import names_python, python_target
 from worker.machine import aside
-from worker.machine.user_python import has_module
+from worker.machine.user_python import absent_interpreter, has_module
 
 _VERSION_SECONDS = 5.0
 _NAME_CHARACTERS = 200
@@ -91,6 +91,12 @@ def missing_of(needs: Iterable[Need], environ: Mapping[str, str]) -> str:
         found = shutil.which(need.program, path=path) if need.program else None
         if need.program and found is None:
             return _words_of_program(need, path)
+        if need.install and found and (interpreter := absent_interpreter(found)):
+            return (
+                f"'{found}' cannot start on this node: its interpreter '{interpreter}' is not "
+                f"there; install {need.name} again in the job's environment ({need.install}), or "
+                "put another environment first on PATH"
+            )
         if need.modules and has_module(need.program, environ, need.modules) is False:
             return (
                 f"{need.name} is not installed for '{found}' on this node; install it in the "
@@ -154,7 +160,7 @@ def refuse_program(command: Sequence[str], framework: str, environ: Mapping[str,
 
 
 def _is_no_python(path: str) -> bool:
-    """Whether Python certainly cannot run this file: a binary, or a script of a shell.
+    """Return whether Python certainly cannot run this file: a binary, or a script of a shell.
 
     Where the path of an interpreter is long, pip writes a shell's line in front of a Python script;
     the shell's part is in a string of Python's then.
