@@ -1,4 +1,4 @@
-"""What `make demo UI=1` shows: the demo's run, and a page of it that stays after its end.
+"""Show `make demo UI=1`: the demo's run, and a page of it that stays after its end.
 
 On a terminal the page is that of `rdzv ui`, beside the launch, until Enter is pressed. Elsewhere
 nobody can press it: the page is that of `rdzv launch --ui`, which ends with the run. Standard

@@ -89,7 +89,7 @@ def _refuse_misplaced(
 
 
 def _works(command: Sequence[str], framework: str | None) -> bool:
-    """Whether this COMMAND is not refused."""
+    """Return whether this COMMAND is taken."""
     try:
         check_command(command, framework or choose_framework(command).framework)
     except UsageError:

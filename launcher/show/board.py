@@ -324,7 +324,7 @@ def _urgency(slot: SlotStatus) -> tuple[int, int]:
 
 
 def _row(slot: SlotStatus, mark: str) -> dict[str, Text]:
-    """What is shown of a slot, by column; `mark` sets it apart."""
+    """Row of a slot, by column; `mark` sets it apart."""
     from rich.text import Text
 
     cells = {

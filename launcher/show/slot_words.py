@@ -21,7 +21,7 @@ def worker_run_words(slot: SlotStatus, *, times: bool = True) -> str:
 
 
 def state_words(slot: SlotStatus, mark: str = "") -> str:
-    """Its node: `running`, `ended, exit code 1: out of memory`.
+    """State of its node: `running`, `ended, exit code 1: out of memory`.
 
     Args:
         slot: The slot.

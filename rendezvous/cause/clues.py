@@ -65,7 +65,7 @@ _OF_LAUNCHERS = re.compile(
 )
 """How launchers say that one of their ranks has failed."""
 _BY_LAUNCHERS = re.compile(r"torch/distributed/elastic/|^(srun|slurmstepd|mpirun)\b|^\S+ FAILED$")
-"""What launchers write, after what failed; rdzv's own starter does, too."""
+"""Lines of launchers, after what failed; rdzv's own starter writes them, too."""
 _OF_A_COMMAND = re.compile(
     r"(subprocess\.)?CalledProcessError\b.*(torch|accelerate|deepspeed|python)"
 )

@@ -84,7 +84,7 @@ _OURS = re.compile(
     r"|SIGKILL did not end these processes within |(?P<not_started>cannot start '.*|'.*' cannot be "
     r"started: .*))"
 )
-"""What rdzv's own starter and keeper write into a program's output. A program may write `rdzv: `
+"""Sentences of rdzv's own starter and keeper in a program's output. A program may write `rdzv: `
 itself, and a launch within it does: only these very sentences are ours."""
 _IDLE = re.compile(r"^[\W_]*$|further information|https?://\S+$")
 _ITEM = re.compile(r"\s|[-*\u2022] |\d{1,3}[.)] ")
@@ -117,12 +117,12 @@ def tells(text: str) -> Tells:
 
 
 def is_ours(text: str) -> bool:
-    """Whether rdzv itself has written it: it tells of an end, and is no evidence for its cause."""
+    """Return whether rdzv itself wrote it: it tells of an end, and is no evidence for its cause."""
     return text.startswith("rdzv: ") and _OURS.match(text[:_READ_WIDTH]) is not None
 
 
 def not_started(texts: Iterable[str]) -> str:
-    """What rdzv has said of a program that could not be started; empty: nothing."""
+    """Sentence of rdzv's on a program that could not be started; empty: there is none."""
     found = [match for text in texts if (match := _OURS.match(text[:_READ_WIDTH])) is not None]
     return next((match["not_started"] for match in found if match["not_started"]), "")
 

@@ -41,7 +41,7 @@ _MAY_BE_A_DEVICE = (
 _ABORTED = re.compile(r"terminate called|Fatal Python error: Aborted")
 """That native code gave up, without why: what has been said before may tell that."""
 _NO_SERVER = re.compile(r"Failed to start RPC server")
-"""How JAX says that its coordinator cannot listen, without why."""
+"""JAX's words for a coordinator that cannot listen, without why."""
 _OTHER_SIGNAL = re.compile(r"is killed by signal: (?!Killed)")
 _OF_LAUNCHERS = re.compile(
     r"torch[./]distributed[./]|pytorch\.org/docs/stable/elastic|Root Cause \(first observed"

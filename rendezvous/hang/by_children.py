@@ -58,7 +58,7 @@ def children(evidence: Evidence) -> Finding | None:
 
 
 def waiters_of(waiters: Sequence[Seen]) -> list[int]:
-    """Their numbers."""
+    """Ranks of these processes."""
     return [seen.rank for seen in waiters]
 
 

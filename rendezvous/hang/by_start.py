@@ -19,7 +19,7 @@ from rendezvous.hang.verdict import Source
 from rendezvous.wire.words import duration_text, listed
 
 _LONG_START_SECONDS = 60.0
-"""How long a rank that is well may take to begin."""
+"""Longest time that a healthy rank may take to begin."""
 _MOST_NODES = 3
 _SEE_LAUNCHERS = (
     "see what the launchers of the nodes printed, and whether one waits for another: rdzv logs RUN"
@@ -53,7 +53,7 @@ def unstarted(evidence: Evidence) -> Finding | None:
 
 
 def _launchers(late: list[Seen]) -> str:
-    """Where the launchers of these ranks are, each node once."""
+    """Nodes of the launchers of these ranks, each once."""
     by_node = {seen.node.slot: seen for seen in late}
     if len(by_node) == 1:
         return launcher_text(late[0], "its" if len(late) == 1 else "their")
@@ -98,8 +98,8 @@ def starting(evidence: Evidence) -> Finding | None:
 
 
 def _are_missed(evidence: Evidence) -> bool:
-    """Whether others may wait for those that start: some make their first process group, or a call
-    lacks one of these, or a rank that was not seen in it."""
+    """Return whether others may wait for those that start: some make their first process group, or
+    a call lacks one of these, or a rank that was not seen in it."""
     if any(seen.place.kind is Kind.INIT for seen in evidence.ranks.values()):
         return True
     starting = set(evidence.starting)
@@ -109,7 +109,7 @@ def _are_missed(evidence: Evidence) -> bool:
 
 
 def _is_in_its_own_code(seen: Seen) -> bool:
-    """Whether it is past the start of Python, and imports nothing."""
+    """Return whether it is past the start of Python, and imports nothing."""
     return seen.place.kind in (Kind.OTHER, Kind.CHILDREN)
 
 

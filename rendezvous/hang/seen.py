@@ -12,7 +12,7 @@ _NOWHERE = Place(Kind.UNKNOWN)
 
 
 _WAITS_FOR_CHILDREN = ("do_wait", "kernel_wait4")
-"""Where the kernel lets a process wait that waits for its children."""
+"""Kernel functions in which a process waits for its children."""
 
 
 class Other(NamedTuple):
@@ -24,7 +24,7 @@ class Other(NamedTuple):
 
     @property
     def number(self) -> int:
-        """Of the process."""
+        """Number of the process."""
         return self.look.pid
 
 
@@ -52,7 +52,7 @@ class Seen(NamedTuple):
 
     @property
     def awaits_children(self) -> bool:
-        """Whether it waits for processes that it has started."""
+        """Return whether it waits for processes that it has started."""
         waits = self.place.kind is Kind.CHILDREN or self.look.waits_in in _WAITS_FOR_CHILDREN
         return waits and bool(self.children)
 

@@ -149,7 +149,7 @@ def children_text(children: Sequence[Other]) -> str:
 
 
 def others_text(others: Sequence[Other]) -> str:
-    """Where processes are, those at the same place together, the fewest first."""
+    """Places of processes, those at the same place together, the fewest first."""
     groups: dict[tuple[str, str], list[Other]] = {}
     for other in others:
         is_known = other.place.kind is not Kind.UNKNOWN
@@ -167,7 +167,7 @@ def others_text(others: Sequence[Other]) -> str:
 
 
 def _other_place(other: Other) -> str:
-    """Where a process is that is not a rank: by its stack, or by what the kernel shows."""
+    """Place of a process that is not a rank: by its stack, or by what the kernel shows."""
     look, place = other.look, other.place
     if look.state in ("T", "t"):
         return "stopped (SIGSTOP, or a debugger)"

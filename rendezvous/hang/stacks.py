@@ -25,7 +25,7 @@ class Kind(Enum):
     DEVICE = "device"
     """It waits for its device, which may be in a collective."""
     CHILDREN = "children"
-    """It waits for processes that it has started."""
+    """Waiting for processes that it has started."""
     IMPORTING = "importing"
     OTHER = "other"
     UNKNOWN = "unknown"

@@ -26,7 +26,7 @@ STUCK: frozenset[Rule] = frozenset(
 )
 """The rules that say what the ranks wait for."""
 IDLE: frozenset[Rule] = frozenset({"unclear"})
-"""Those that do not: a stall all the same where every rank was seen, and none does anything."""
+"""Rules that do not: a stall all the same where every rank was seen, and none does anything."""
 
 
 @frozen
@@ -112,7 +112,7 @@ def forgotten(watch: StallWatch) -> StallWatch:
 
 
 def is_stuck(verdict: Verdict, works: bool) -> bool:
-    """Whether the ranks wait; `works`: one that the others may wait for is at work."""
+    """Return whether the ranks wait; `works`: one that the others may wait for is at work."""
     if verdict.rule in IDLE:
         return not (works or verdict.silent or verdict.silent_nodes)
     return verdict.rule in STUCK
@@ -136,7 +136,7 @@ def at_work(verdict: Verdict, former: RunLook, newest: RunLook, seconds: float) 
 
 
 class _Used(NamedTuple):
-    """What a rank, or the launcher of one that has no process, has done until a look."""
+    """Work of a rank, or of the launcher of one that has no process, until a look."""
 
     process: int
     stack: Stack | None

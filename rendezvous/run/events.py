@@ -113,7 +113,7 @@ class Exited(NodeEvent):
     kind: Literal["exited"] = "exited"
     report: ExitReport
     found: WorldFound | None = None
-    """What the worlds of all ranks show with it."""
+    """Finding on the worlds of all ranks, with this report."""
 
 
 class Departs(NodeEvent):
@@ -142,7 +142,7 @@ class WorldsReported(NodeEvent):
     kind: Literal["worlds"] = "worlds"
     report: WorldReport
     found: WorldFound | None = None
-    """What the worlds of all ranks show with it."""
+    """Finding on the worlds of all ranks, with this report."""
 
 
 class StallFound(Wire):

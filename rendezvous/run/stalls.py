@@ -66,7 +66,7 @@ def quieted(run: Run, event: events.Quieted, now: float) -> Outcome:
 
 
 def _unjudged(run: Run, passed: str) -> str:
-    """What is known of a silence that nobody has looked into."""
+    """Sentence on a silence that nobody has looked into."""
     return f"no output and no collective for {passed}; {LOOK.format(run.id)}"
 
 
@@ -127,7 +127,7 @@ def over(run: Run, event: events.StallOver, now: float) -> Outcome:
 
 
 def silence_of(run: Run, now: float, *, times: bool) -> str:
-    """What is known of a silence before the first collectives; empty: there is none."""
+    """Sentence on a silence before the first collectives; empty: there is none."""
     since = silent_since(run)
     if since is None or quiet_since(run) is not None:
         return ""

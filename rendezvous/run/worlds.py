@@ -1,4 +1,4 @@
-"""Whether the ranks of a run are in one world, by the worlds that they have formed. Pure.
+"""Judgement on whether the ranks of a run are in one world, by those that they have formed. Pure.
 
 The table promises one world, and a program may form others: a configuration of one node, ranks that
 come from somewhere else, a launcher in a launcher. What each rank has formed, its hook has noted:
@@ -44,7 +44,7 @@ _MOST_SIZES = 3
 
 
 def judge(table: EndpointTable, known: Mapping[int, Worlds]) -> WorldFound | None:
-    """What the worlds of all ranks show; None where they may be in one, or not all are known.
+    """Judge the worlds of all ranks; None where they may be in one, or not all are known.
 
     Args:
         table: What they were started on.
@@ -72,7 +72,7 @@ def _by_size(world: RankWorld) -> tuple[int, str]:
 
 
 def _common(by_rank: Mapping[int, Worlds], total: int) -> list[list[RankWorld]]:
-    """Of each size of world that may have all ranks, and in which all have been: what they tell."""
+    """Reports on each size of world that may have all ranks, and in which all have been."""
     kinds: dict[tuple[str, int], list[RankWorld]] = {}
     for worlds in by_rank.values():
         for each in worlds:
@@ -82,7 +82,7 @@ def _common(by_rank: Mapping[int, Worlds], total: int) -> list[list[RankWorld]]:
 
 
 def _may_be_one(worlds: Worlds) -> bool:
-    """Whether one world can have all of these ranks."""
+    """Return whether one world can have all of these ranks."""
     return not all(each.whole for each in worlds) and _twice(worlds) is None
 
 
@@ -98,7 +98,7 @@ def _twice(worlds: Worlds) -> tuple[RankWorld, RankWorld] | None:
 
 
 def _found(table: EndpointTable, largest: Mapping[int, RankWorld], total: int) -> WorldFound | None:
-    """What ranks that are not in one world have formed."""
+    """Describe the worlds of ranks that are not in one."""
     worlds = list(largest.values())
     library, size = worlds[0].library, max(each.size for each in worlds)
     name, has = _LIBRARIES.get(library, library), _table_words(table, total)
@@ -134,7 +134,7 @@ def _made(rule: str, size: int, total: int, detail: str, library: str) -> WorldF
 
 
 def _by_node(table: EndpointTable, largest: Mapping[int, RankWorld]) -> bool:
-    """Whether the processes of each node are in a world of that node's, in their order there."""
+    """Return whether each node's processes are in a world of that node's, in their order there."""
     return all(
         largest[rank].size == row.nproc_per_node and largest[rank].places == [rank - ranks.start]
         for row, ranks in table.processes()
@@ -174,7 +174,7 @@ def _table_words(table: EndpointTable, total: int) -> str:
 
 
 def found_with(run: Run, slot: int, report: Worlds) -> WorldFound | None:
-    """What is found once a node reports its ranks' worlds; as before, where it reports none.
+    """Judge again once a node reports its ranks' worlds; as before, where it reports none.
 
     As before also where programs are being stopped, or where one leads all others.
     """
@@ -209,7 +209,7 @@ def reported(run: Run, event: events.WorldsReported, now: float) -> Outcome:
 
 
 def words_of(found: WorldFound, *, over: bool) -> str:
-    """What was found, while the programs run or once they are over."""
+    """Sentence on the finding, while the programs run or once they are over."""
     head = _HEADS.get(found.rule, _HEAD)
     is_one = found.rule in _HEADS
     verb = ("was" if over else "is") if is_one else ("were" if over else "are")

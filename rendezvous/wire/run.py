@@ -112,7 +112,7 @@ class RestartFacts(Wire):
 
     @property
     def by_torchrun(self) -> bool:
-        """Whether torchrun starts the ranks of every node, whatever a node could do without it."""
+        """Return whether torchrun starts every node's ranks, also where one could do without."""
         return self.cold or self.mixed
 
 

@@ -10,7 +10,7 @@ from rendezvous.wire.evidence import Rank
 from rendezvous.wire.types import ShortWords, Wire, Words
 
 MAX_WORLDS = 512
-"""Of a node: one that has more tells of none."""
+"""Most worlds of a node: one that has more reports none."""
 MAX_PLACES = 64
 
 

@@ -77,7 +77,7 @@ async def run_agent(
 async def _own_environment(
     settings: WorkerSettings, join: JoinString, command: Sequence[str]
 ) -> AgentEnvironment:
-    """This process's, with what starts COMMAND on PATH, where rdzv's own environment has it."""
+    """Environment of this process, with what starts COMMAND on PATH, where rdzv's own has it."""
     plain = AgentEnvironment()
     needs = needs_of(settings.framework, command, leads=join.slot == 0)
     completed = Completed(plain.environ)

@@ -45,7 +45,7 @@ class Begun:
         return without_outer(self._environment.environ, keeps)
 
     async def needs_torchrun(self) -> bool:
-        """Whether this node can start its processes by torchrun alone."""
+        """Return whether this node can start its processes by torchrun alone."""
         return self._warm is None or bool(await self._warm.why_torchrun())
 
     async def begin(self, *, cold: bool) -> None:
@@ -61,8 +61,8 @@ class Begun:
             await self.program.begin()
 
     async def disarm(self, facts: RestartFacts) -> None:
-        """What was made ready for a table is not wanted any more, nor anything like it where
-        torchrun starts the processes of the next one.
+        """Drop what was made ready for a table, and anything like it where torchrun starts the
+        processes of the next one.
 
         Args:
             facts: What the registry says of the next start.

@@ -135,13 +135,13 @@ class WarmProgram(EarlyProgram, Protocol):
 
     @property
     def gave_up(self) -> bool:
-        """Whether it forks nothing any more."""
+        """Return whether it forks nothing any more."""
 
     def give_up(self, why: str) -> None:
         """Fork nothing from now on, and say why, once; what has become of it is ended by `end`."""
 
     async def why_torchrun(self) -> str:
-        """Why this node can start its processes by torchrun alone; empty: it need not."""
+        """Reason why this node can start its processes by torchrun alone; empty: it need not."""
 
     async def arm(self, contract: Contract) -> bool:
         """Make ready what `start` makes a program of; whether there will be that."""
@@ -225,7 +225,7 @@ class Sink(Output, Protocol):
         """Show of what the launcher itself prints only what that does."""
 
     def stop(self) -> None:
-        """It is stopped from now on."""
+        """Mark it as stopped from now on."""
 
     def close(self) -> None:
         """Nothing more comes."""
@@ -238,7 +238,7 @@ def _recorder(path: Path) -> Recorder:
 
 
 Sampled = tuple[Sequence[tuple[int, int]], Sequence[tuple[float, int]]]
-"""What `worker.agent.quiet.Sample` has as `calls`, and as `work`."""
+"""Values of `calls` and `work` of a `worker.agent.quiet.Sample`."""
 
 
 def _where_ranks_are(

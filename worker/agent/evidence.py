@@ -19,9 +19,9 @@ _PORT = re.compile(r"(?:port[ =:]+|[\])\w]:|', )(\d{2,5})\b")
 _ADDRESS = re.compile(
     r"address already in use|EADDRINUSE|Errno 98|Failed to add port to server", re.IGNORECASE
 )
-"""What is said of an address that cannot be had; the last is gRPC's, whose JAX does not say why."""
+"""Words for an address that cannot be had; the last is gRPC's, whose JAX does not say why."""
 _RECORD = re.compile(r"\[?[IWEF]\d{3,4} [\d:.]+ +(?:\d+ +)?\S+\] ")
-"""What torch and gRPC write before a line: a time, and a line of their own sources."""
+"""Prefix of torch's and gRPC's lines: a time, and a line of their own sources."""
 _LAST_LINES = 60
 _MOST_RANKS = 128
 _MOST_BYTES = 16 << 10

@@ -1,4 +1,4 @@
-"""Where the output of one start of a node's program goes."""
+"""Files for the output of one start of a node's program."""
 
 from __future__ import annotations
 

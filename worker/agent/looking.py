@@ -75,7 +75,7 @@ def sampled(turn: Turn, said: inputs.RanksSampled) -> None:
 
 
 def _unheard(turn: Turn, started_at: float | None) -> Quiet:
-    """Of a program that was not sampled yet: a person may have given a time for its stalls."""
+    """Silence of a program that was not sampled yet: a person may have given a time for stalls."""
     timeout = turn.node.rules.stall_timeout
     least, judged = timeout or LEAST_SECONDS, timeout or NEVER_SECONDS
     since = started_at if started_at is not None else turn.now

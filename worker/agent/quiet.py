@@ -23,18 +23,18 @@ LEAST_SECONDS = 120.0
 TIMES_LONGEST = 6.0
 NEVER_SECONDS = 1_800.0
 EARLY_TIMES = 2.0
-"""Who is silent again and again at the start is told of it ever later."""
+"""Factor by which each next report of a silence at the start comes later."""
 MOST_CALLS = 20
 """Collectives of a rank after which it is on its way; so are told steps after `MOST_STEPS`."""
 MOST_STEPS = 3
 WORK_SHARE = 0.05
-"""Of a core: who waits in `init_process_group` asks the store a hundred times a second, and uses
-less. Looks find whoever does less than this, and work all the same."""
+"""Share of a core: who waits in `init_process_group` asks the store a hundred times a second, and
+uses less. Looks find whoever does less than this, and work all the same."""
 WORK_BYTES = 26_000
 """A second, read or written; what only watches does less."""
 
 Silence = Literal["", "early", "judged"]
-"""What the registry knows of a node's silence: nothing, that it is so, or to look into it."""
+"""Report of a node's silence to the registry: none, that it is so, or to look into it."""
 
 
 def sample_seconds(timeout: float | None) -> float:
@@ -62,7 +62,7 @@ class Sample:
 
     @property
     def progress(self) -> tuple[object, ...]:
-        """What tells that the program gets on."""
+        """Values whose change shows that the program gets on."""
         return self.calls, self.printed, self.step
 
 
@@ -93,7 +93,7 @@ class Quiet:
 
     @property
     def is_on_its_way(self) -> bool:
-        """Whether the program has made its first collectives, or told its first steps."""
+        """Return whether the program made its first collectives, or reported its first steps."""
         calls = max((called for called, _ in self.last.calls), default=0)
         return calls >= MOST_CALLS or self.steps >= MOST_STEPS
 
@@ -105,7 +105,7 @@ class Quiet:
         return max(self.least, TIMES_LONGEST * self.longest)
 
     def silence(self, now: float) -> Silence:
-        """What is to be told of the silence that lasts now."""
+        """Report due of the silence that lasts now."""
         silent = now - self.moved_at
         if silent >= self.limit:
             return "judged"
@@ -134,8 +134,8 @@ def seen(before: Quiet, sample: Sample, now: float) -> Quiet:
 
 
 def _is_at_work(before: Quiet, sample: Sample, now: float) -> bool:
-    """Whether a process has done something since the sample before; ranks that are in a collective
-    may use a whole core to wait."""
+    """Return whether a process has done something since the sample before; ranks that are in a
+    collective may use a whole core to wait."""
     seconds = now - before.sampled_at
     if len(sample.work) != len(before.last.work):
         return True

@@ -1,4 +1,4 @@
-"""How far a program's ranks have come, and in which worlds they are, looked at now and then."""
+"""Samples of how far a program's ranks have come, and in which worlds they are."""
 
 from __future__ import annotations
 

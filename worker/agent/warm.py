@@ -44,7 +44,7 @@ _IMPORT_SECONDS = 120.0
 FIRST_FAILED = "its first warm start failed within 10 s"
 """Why nothing is forked any more once the registry has had that repeated."""
 OTHER_NEEDS_TORCHRUN = "another node can be started by torchrun alone, which waits for all others"
-"""Why nothing is forked for a table with such a node."""
+"""Reason why nothing is forked for a table with such a node."""
 
 
 @frozen
@@ -115,7 +115,7 @@ class WarmStart:
         return bool(self._why)
 
     async def why_torchrun(self) -> str:
-        """Why this node can start its processes by torchrun alone; empty: it need not."""
+        """Reason why this node can start its processes by torchrun alone; empty: it need not."""
         if self._looking is None:
             self._looking = asyncio.create_task(self._look(), name="torchrun's script")
         return await asyncio.shield(self._looking)
@@ -291,7 +291,7 @@ class WarmStart:
 
 
 def _order(forks: Forks, found: Changes, contract: Contract) -> bytes:
-    """What a starter is told: what it executes, and with which variables."""
+    """Order to a starter: what it executes, and with which variables."""
     ranks, port = _latin_each(forks.ranks), contract.port
     return found.order(words=_latin(forks.words), ranks=ranks, port=port)
 

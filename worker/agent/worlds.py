@@ -32,7 +32,7 @@ def seen(turn: Turn, said: inputs.WorldsSeen) -> None:
 
 
 def _too_small(worlds: Sequence[RankWorld], table: EndpointTable) -> bool:
-    """Whether a rank has been in no world that may have all ranks of the table and others."""
+    """Return whether a rank has been in no world that may have all ranks of the table."""
     total = sum(row.nproc_per_node for row in table.rows)
     largest: dict[int, RankWorld] = {}
     for each in sorted(worlds, key=lambda one: one.size):

@@ -252,7 +252,7 @@ def _dropped(
 
 
 def _removed(dropped: Mapping[str, str]) -> list[str]:
-    """What is removed, each by itself, but of an outer launcher in one line: it sets many."""
+    """Lines on what is removed, each by itself, but an outer launcher's in one: it sets many."""
     outer = [name for name, reason in dropped.items() if reason == OUTER_REASON]
     others = [f"{n} was removed: {why}" for n, why in dropped.items() if why != OUTER_REASON]
     word = "were" if len(outer) > 1 else "was"

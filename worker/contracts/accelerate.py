@@ -98,7 +98,7 @@ _MODULES = {"accelerate.commands.launch": (), "accelerate.commands.accelerate_cl
 
 
 def split_accelerate(command: Sequence[str]) -> tuple[list[str], list[str]]:
-    """How `accelerate launch` is called, and all that follows."""
+    """Split COMMAND into the call of `accelerate launch`, and all that follows."""
     for module, more in _MODULES.items():
         count = module_call(command, module)
         if count and tuple(command[count : count + len(more)]) == more:
@@ -110,7 +110,7 @@ def split_accelerate(command: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _words(command: Sequence[str]) -> tuple[list[str], list[Flag], list[str]]:
-    """How accelerate is called, its flags in COMMAND, and all that follows `accelerate launch`."""
+    """Call of accelerate, its flags in COMMAND, and all that follows `accelerate launch`."""
     launcher, words = split_accelerate(command)
     flags, position = read_flags(words, BARE_FLAGS)
     refuse_owned(launcher, flags, words[position:], _OWNED_FLAGS, _processes)
@@ -154,12 +154,12 @@ def _processes(values: Mapping[str, str]) -> list[str]:
 
 
 def _config(text: str) -> Mapping[str, str]:
-    """What accelerate's configuration file says of the kind of job, in capitals."""
+    """Entries of accelerate's configuration file on the kind of job, in capitals."""
     return {found["key"]: found["value"].upper() for found in _OF_CONFIG.finditer(text)}
 
 
 def _kind_flags(flags: Sequence[Flag], config: Mapping[str, str]) -> list[str]:
-    """What has accelerate start one world, where there are several processes.
+    """Flags that have accelerate start one world, where there are several processes.
 
     Args:
         flags: Accelerate's, in COMMAND.
@@ -194,7 +194,7 @@ def _kind_flags(flags: Sequence[Flag], config: Mapping[str, str]) -> list[str]:
 
 
 def _device(config: Mapping[str, str]) -> list[Variable]:
-    """What makes a file's processes those of CPUs: else each without a GPU trains alone.
+    """Variables that make a file's processes those of CPUs: else each without a GPU trains alone.
 
     accelerate itself reads `use_cpu` only where it starts a single process.
     """

@@ -147,7 +147,7 @@ def _refuse_assignment(command: Sequence[str]) -> None:
 
 
 def _refuse_tool(command: Sequence[str]) -> None:
-    """What starts its own processes, or is started once for each, in a way that is known."""
+    """Refuse a tool that starts its own processes, or is started once for each."""
     first = command[0]
     note, framework = _ONCE_PER_RANK.get(first, ""), "env"
     if not note:

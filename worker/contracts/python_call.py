@@ -12,7 +12,7 @@ _WITH_VALUE, _ABOUT_PYTHON = "WX", "hV?"
 
 @frozen
 class PythonCall:
-    """What an interpreter is told.
+    """Flags and target of a call of an interpreter.
 
     Attributes:
         kind: `script` (also `-`), `module` (-m), `code` (-c), `none` where it has only flags, and

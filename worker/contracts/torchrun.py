@@ -56,7 +56,7 @@ _LOGS = ("log-dir", "redirects", "r", "tee", "t", "logs-specs")
 
 
 def log_folder(words: Sequence[str], ask: StartRequest, bare: Sequence[str]) -> str:
-    """Where torchrun puts its folder, which it never removes; empty: where it chooses.
+    """Place of torchrun's folder, which it never removes; empty: where it chooses.
 
     Args:
         words: What torchrun is given in COMMAND.
@@ -79,14 +79,14 @@ def may_restart(words: Sequence[str], environ: Mapping[str, str]) -> bool:
 
 
 SHUTDOWN = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
-"""How many seconds a torchrun that is stopped gives its workers, since torch 2.12."""
+"""Variable for the seconds that a stopped torchrun gives its workers, since torch 2.12."""
 SHUTDOWN_SECONDS = 30
-"""What it gives them otherwise."""
+"""Seconds that it gives them otherwise."""
 _KNOWS_SHUTDOWN = (2, 12)
 
 
 def shutdown_variables(ask: StartRequest) -> list[Variable]:
-    """What has torchrun wait for its workers as long as rdzv does; nothing where it does anyway."""
+    """Have torchrun wait for its workers as long as rdzv does; nothing where it does anyway."""
     seconds = math.ceil(ask.options.grace)
     if seconds <= SHUTDOWN_SECONDS:
         return []
@@ -95,8 +95,8 @@ def shutdown_variables(ask: StartRequest) -> list[Variable]:
 
 
 def why_killed_early(torch_version: str) -> str:
-    """Why a longer --grace does not hold under this torch, in one sentence; empty: it does, or the
-    version is not known."""
+    """Say why a longer --grace does not hold under this torch, in one sentence; empty: it does, or
+    the version is not known."""
     numbers = torch_version.split(".")[:2]
     if not all(number.isdecimal() for number in numbers) or len(numbers) < 2:
         return ""
@@ -153,7 +153,7 @@ def split_torchrun(command: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def module_call(command: Sequence[str], module: str) -> int:
-    """How many words of COMMAND call `python -m MODULE`, with Python's flags; 0: it does not."""
+    """Count the words of COMMAND that call `python -m MODULE`, with Python's flags; 0: none do."""
     if not is_python(command[0]):
         return 0
     call = read_python(command[1:])
@@ -162,7 +162,7 @@ def module_call(command: Sequence[str], module: str) -> int:
 
 
 def names_python(command: Sequence[str]) -> bool:
-    """Whether COMMAND begins with the interpreter that each process runs on."""
+    """Return whether COMMAND begins with the interpreter that each process runs on."""
     return is_python(command[0]) and split_torchrun(command)[0] == ["torchrun"]
 
 
@@ -175,7 +175,7 @@ def python_target(command: Sequence[str]) -> list[str]:
 
 
 def _torchrun_words(command: Sequence[str]) -> tuple[list[str], list[str]]:
-    """How torchrun is called, and what it is given beside our flags; raises UsageError.
+    """Split COMMAND into torchrun's call and what it is given beside our flags; raises UsageError.
 
     Of itself torchrun starts processes on its own interpreter, unbuffered: one that COMMAND names
     is started as it is written, with its flags, and unbuffered as well.

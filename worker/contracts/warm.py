@@ -49,7 +49,7 @@ def warm_words(command: Sequence[str], framework: str, backend: str) -> list[str
 
 
 def _refuse_interpreter(command: Sequence[str]) -> None:
-    """What is forked runs on torchrun's interpreter, with its flags."""
+    """Refuse an interpreter in COMMAND: forked processes run on torchrun's, with its flags."""
     call = read_python(command[1:])
     module = ["-m"] if call.kind == "module" else []
     is_target = call.kind in ("script", "module")

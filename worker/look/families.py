@@ -42,7 +42,7 @@ class Family(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """What its children have read and written."""
+        """Bytes that its children have read and written."""
         return sum(each.bytes for each in self.children.values())
 
     @property
@@ -52,7 +52,7 @@ class Family(NamedTuple):
 
 
 def rank_variables(folder: Path) -> list[str]:
-    """Those that number a rank here: a job's own, as Slurm's, are in each of its processes."""
+    """Variables that number a rank here: a job's own, as Slurm's, are in each of its processes."""
     try:
         return read_streams(str(folder))[1]
     except (OSError, ValueError):
@@ -66,7 +66,7 @@ def family_of(proc: Path, pid: int | None, but: Collection[int] = ()) -> Family:
 
 
 def use_of(proc: Path, pid: int, was: Process, now: Process) -> dict[str, Any]:
-    """What a process has used, in all and during the look, as its message has it."""
+    """Resources that a process has used, in all and during the look, as its message has them."""
     return {
         "pid": pid,
         "state": now.state,
@@ -80,7 +80,7 @@ def use_of(proc: Path, pid: int, was: Process, now: Process) -> dict[str, Any]:
 
 
 class Families:
-    """Those of one node, from the beginning of a look to its end.
+    """Families of one node, from the beginning of a look to its end.
 
     Args:
         folder: What RDZV_LOOK_FOLDER names for these ranks.
@@ -110,7 +110,7 @@ class Families:
         yield self._launcher or 0, self._above.own
 
     def _suspected(self) -> Iterator[Suspect]:
-        """Those that may write their stacks."""
+        """Processes that may write their stacks."""
         number = signal.SIGRTMIN + SIGNAL
         for name, pids in {
             **{str(r): self._listed(r) for r in self.of},
@@ -138,7 +138,7 @@ class Families:
         self._read()
 
     def children(self, rank: int) -> list[Beside]:
-        """What a rank has started, the nearest first."""
+        """Processes that a rank has started, the nearest first."""
         family = self.of[rank].children
         return [self._beside(pid, family[pid]) for pid in self._listed(rank)]
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     Place = tuple[int, int] | None
-    """How many processes a world has, and which of them this is."""
+    """Size of a world, and the number of this process in it."""
 
 UNSEEN = ("horovod", "mpi4py", "ray", "torchft")
 MOST = 64
@@ -35,7 +35,7 @@ _MOST_SIZE = 1 << 24
 
 
 JAX_READY = ("preemption_sync_manager", "partition_index")
-"""What jax sets once it is connected, the one or the other by its version."""
+"""Attributes that jax sets once it is connected, the one or the other by its version."""
 
 
 def _of_torch(world: "Any") -> "Place":
@@ -51,12 +51,12 @@ LIBRARIES = (
     ("torch", "torch.distributed.distributed_c10d", "_world", ("_default_pg",), _of_torch),
     ("jax", "jax._src.distributed", "global_state", JAX_READY, _of_jax),
 )
-"""Of each: its name here, the module and the object that has its world, which attributes are set
-when there is one, and what reads it."""
+"""Libraries; of each: its name here, the module and the object that has its world, which attributes
+are set when there is one, and what reads it."""
 
 
 class Notes:
-    """What a process notes, as long as it lives, and what is forked from it."""
+    """Notes of a process, as long as it lives, and of what is forked from it."""
 
     def __init__(self, folder: str, rank: str) -> None:
         self.folder = folder
@@ -82,7 +82,7 @@ class Notes:
                 pass
 
     def reader(self, library: str, read: "Callable[[Any], Place]") -> "Callable[[Any], None]":
-        """What notes the world that an object of a library has."""
+        """Make a function that notes the world that an object of a library has."""
         return lambda state: self.note(library, read(state))
 
     def note(self, library: str, place: "Place") -> None:

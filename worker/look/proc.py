@@ -102,7 +102,7 @@ def descendants(proc: Path, pid: int, but: Collection[int] = ()) -> dict[int, Pr
 
 
 def _children(proc: Path, pid: int) -> list[int]:
-    """Its children, in the order of their start; none where the kernel does not list them."""
+    """Children of a process, in the order of their start; none where the kernel lists none."""
     tasks = (_read(proc / f"{pid}/task/{name}/children") for name in _threads(proc, pid))
     return sorted(int(word) for text in tasks for word in text.split() if word.isdigit())
 
@@ -114,7 +114,7 @@ def command(proc: Path, pid: int) -> str:
 
 
 def has_variable(proc: Path, pid: int, names: Iterable[str]) -> bool:
-    """Whether a process was started with one of these variables, or may have been."""
+    """Return whether a process was started with one of these variables, or may have been."""
     text = _read(proc / f"{pid}/environ")
     given = {line.partition(b"=")[0].decode(errors="replace") for line in text.split(b"\0")}
     return not text or not given.isdisjoint(names)

@@ -16,7 +16,7 @@ _NOTE = re.compile(
 
 
 def read_worlds(folder: Path, first_rank: int, count: int) -> tuple[RankWorld, ...]:
-    """What is noted in a folder; nothing where there is no such folder.
+    """Read the notes in a folder; nothing where there is no such folder.
 
     Args:
         folder: What RDZV_LOOK_FOLDER names for these ranks.
@@ -53,7 +53,7 @@ def worlds_in(names: Iterable[str], first_rank: int, count: int) -> tuple[RankWo
 
 
 def _is_whole(size: int, members: set[tuple[int, int]]) -> bool:
-    """Whether these places, each with its process, are all that a world of this size has."""
+    """Return whether these places, each with its process, are all of a world of this size."""
     places = {place for place, _ in members}
     pids = {pid for _, pid in members}
     return len(places) == size and (size == 1 or len(pids) == len(members) == size)

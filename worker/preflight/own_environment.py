@@ -79,7 +79,7 @@ def _beside(need: Need, folders: Sequence[str]) -> Iterator[str]:
 
 
 def _can_start(program: str, need: Need, environ: Mapping[str, str]) -> bool:
-    """Whether what pip installs is there for the program's own interpreter as well: its script may
-    be left of a package that was removed, or name an interpreter that was moved."""
+    """Return whether what pip installs is there for the program's own interpreter as well: its
+    script may be left of a package that was removed, or name an interpreter that was moved."""
     modules = need.modules or ((need.name,) if need.install.startswith(_PIP) else ())
     return not modules or has_module(program, environ, modules) is True

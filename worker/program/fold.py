@@ -1,4 +1,4 @@
-"""What a launcher prints, as a node's terminal shows it: the rest folded into a line of rdzv's."""
+"""Output of a launcher, as a node's terminal shows it: the rest folded into a line of rdzv's."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Fold:
         return shown
 
     def _end_of_line(self) -> bytes:
-        """What has no line feed yet is no line of a known form."""
+        """Show what has no line feed yet: it is no line of a known form."""
         rest, self._rest = self._rest, b""
         return _joined(self._lines.end()) + rest if rest else b""
 

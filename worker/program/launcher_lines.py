@@ -1,4 +1,4 @@
-"""Which lines of the launcher that starts the ranks need not be on a terminal. Pure.
+"""Lines of the launcher that starts the ranks which need not be on a terminal. Pure.
 
 All of them come by the launcher's own stream, so that none is a rank's, whatever it looks like. Of
 these a line is folded only where its form is known:
@@ -59,24 +59,24 @@ _ENDS = frozenset(
         *("RendezvousClosedError", "RendezvousConnectionError", "RendezvousTimeoutError"),
     )
 )
-"""What a launcher that is stopped, or whose peers are, ends with."""
+"""Last lines of a launcher that is stopped, or whose peers are."""
 _REPORTED = "ChildFailedError"
 _BEHIND = re.compile(
     r"|During handling of the above exception, another exception occurred:"
     r"|The above exception was the direct cause of the following exception:"
     r"|Exception raised from .*|frame #\d+: .*|C\+\+ CapturedTraceback:|#\d+ .*"
 )
-"""What may follow the last line of a traceback."""
+"""Lines that may follow the last one of a traceback."""
 _RULE = re.compile(r"={20,}")
 _FIRST = "Root Cause (first observed failure):"
 _LOCAL = re.compile(r"  rank      : \d+ \(local_rank: (?P<rank>\d+)\)")
 _CODE = re.compile(r"  exitcode  : (?P<code>-?\d+) ")
 _BY_EXCEPTION = (1, -6)
-"""How Python ends after a traceback: where threads of C++ run on, it aborts."""
+"""Exit codes of Python after a traceback: where threads of C++ run on, it aborts."""
 
 
 class Why(Enum):
-    """Why lines are folded."""
+    """Reason why lines are folded."""
 
     AT_START = "at its start"
     AT_END = "at its end"
@@ -180,7 +180,7 @@ class LauncherLines:
         rule = next(one for one in self._block if _RULE.fullmatch(one))
         if line != rule:
             return []
-        told = self._has_told(self._block)
+        told = self._shows_cause(self._block)
         shown = self._close()
         if self._held and told:
             self.folded[Why.FAILED] += len(self._held)
@@ -219,8 +219,8 @@ class LauncherLines:
         block, self._block, self._next = self._block, [], self._at_any
         return [*self._decide(), *block]
 
-    def _has_told(self, report: list[str]) -> bool:
-        """Whether the rank that a report names as the first has shown the cause itself."""
+    def _shows_cause(self, report: list[str]) -> bool:
+        """Return whether the rank that a report names as the first has shown the cause itself."""
         first = report[report.index(_FIRST) :] if _FIRST in report else []
         ranks = [int(found["rank"]) for line in first if (found := _LOCAL.match(line))]
         codes = [int(found["code"]) for line in first if (found := _CODE.match(line))]

@@ -21,7 +21,7 @@ _ERASE = b"\x1b[K"
 
 
 class PrefixedOutput:
-    """What one stream becomes, as bytes to write.
+    """Bytes to write of one stream.
 
     Args:
         prefix: Such as `[0] `.
@@ -65,7 +65,7 @@ class PrefixedOutput:
         width = self._width()
         first, *more = rows
         is_shown = bool(first) and first == self._shown and width is None
-        done = b"" if is_shown else self._begun(first, width) + b"\n"
+        done = b"" if is_shown else self._continued(first, width) + b"\n"
         if more:
             start = self._start(width)
             done += start + (b"\n" + start).join(more) + b"\n"
@@ -82,7 +82,7 @@ class PrefixedOutput:
             return b""
         self._shown, self._shown_at = state, now
         if width is None:
-            return self._begun(state, None) + b"\n"
+            return self._continued(state, None) + b"\n"
         back = b"\r" if self._is_midline else b""
         self._is_midline, self._passed = False, b""
         text = (state and self._prefix + state).decode("utf-8", "replace").expandtabs(8)
@@ -93,14 +93,14 @@ class PrefixedOutput:
         row = self._rows.newest
         if row == self._passed:
             return b""
-        data = self._begun(row, self._width())
+        data = self._continued(row, self._width())
         self._is_midline, self._passed = True, row
         if len(row) > _MOST_UNFINISHED:
             self._rows.drop()
             self._passed = b""
         return data
 
-    def _begun(self, row: bytes, width: int | None) -> bytes:
+    def _continued(self, row: bytes, width: int | None) -> bytes:
         """The row, or what is not there yet of it, without an end."""
         is_midline, passed = self._is_midline, self._passed
         self._is_midline, self._passed = False, b""

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 
 def can_redraw(environ: Mapping[str, str]) -> bool:
-    """Whether a terminal knows escape sequences: one of Emacs or of a logged console may not."""
+    """Return whether a terminal knows escape sequences: Emacs's or a logged console may not."""
     return environ.get("TERM") not in ("dumb", "unknown")
 
 

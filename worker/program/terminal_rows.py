@@ -18,7 +18,7 @@ _CONTROL = re.compile(
     rb"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"
     rb"|\x1b[78c=>DEHMNOZ]"
 )
-_BEGUN = re.compile(rb"(?:\r|\x1b(?:\[[0-9;:<=>?]*[ -/]*|\][^\x07\x1b]*\x1b?)?)\Z")
+_UNFINISHED = re.compile(rb"(?:\r|\x1b(?:\[[0-9;:<=>?]*[ -/]*|\][^\x07\x1b]*\x1b?)?)\Z")
 """The end of a piece that the next one may make another thing of: `\\r\\n`, an escape sequence."""
 _MOVES = re.compile(rb"\x1b(?!\[[0-9;:]*m)")
 """An escape sequence that is no colour."""
@@ -44,7 +44,7 @@ class TerminalRows:
 
     @property
     def overwrites(self) -> bool:
-        """Whether the program goes back to what it has written: the newest is a bar's state."""
+        """Return whether the program goes back to what it wrote: the newest is a bar's state."""
         return self._overwrites
 
     @property
@@ -56,8 +56,8 @@ class TerminalRows:
     def write(self, data: bytes) -> list[bytes]:
         """Take what was written; returns the rows that this has finished."""
         data, self._held = (self._held + data).replace(b"\r\n", b"\n"), b""
-        if begun := _BEGUN.search(data, max(0, len(data) - _MOST_HELD)):
-            data, self._held = data[: begun.start()], begun[0]
+        if unfinished := _UNFINISHED.search(data, max(0, len(data) - _MOST_HELD)):
+            data, self._held = data[: unfinished.start()], unfinished[0]
         return self._take(data)
 
     def settle(self) -> None:
@@ -78,7 +78,7 @@ class TerminalRows:
         return [row for row in left if row]
 
     def _texts(self) -> list[bytes]:
-        """What is left in each row; the blanks behind it were to cover what was longer."""
+        """Text left in each row; the blanks behind it were to cover what was longer."""
         rows = [row for row in self._rows if row is not None]
         return [row.rstrip(b" ") for row in rows] if self._overwrites else rows
 
@@ -102,7 +102,7 @@ class TerminalRows:
 
     @property
     def _is_moved(self) -> bool:
-        """Whether the cursor is not at the end of the one row."""
+        """Return whether the cursor is elsewhere than at the end of the one row."""
         return self._at_begin or len(self._rows) > 1
 
     def _control(self, found: re.Match[bytes]) -> list[bytes]:
@@ -193,7 +193,7 @@ def shown_text(line: str) -> str:
 
 
 def cut_to(text: str, cells: int) -> str:
-    """As much of one line as has room in so many cells; colours take none, and are ended."""
+    """Cut one line to so many cells; colours take none, and are ended."""
     parts, used, at = [], 0, 0
     for colour in [*_COLOUR.finditer(text), None]:
         for letter in text[at : colour.start() if colour else len(text)]:

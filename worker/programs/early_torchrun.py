@@ -147,7 +147,7 @@ def await_clients(port: int) -> None:
 
 
 def has_clients(port: int) -> bool:
-    """Whether another process is connected to `port` of this one."""
+    """Return whether another process is connected to `port` of this one."""
     own, theirs = set[Any](), set[Any]()
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):  # no socket, or not connected

@@ -195,7 +195,7 @@ class Processes:
         """Start all, see them through; returns the exit code."""
         signal.set_wakeup_fd(self._wake[1], warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
-        signal.signal(signal.SIGTERM, lambda number, frame: self._told_to_end(number))
+        signal.signal(signal.SIGTERM, lambda number, frame: self._on_stop_signal(number))
         for number in _PASSED_ON:
             signal.signal(number, lambda number, frame: self._signal(number))
         self._poll.register(self._wake[0], select.POLLIN)
@@ -246,7 +246,7 @@ class Processes:
             self._poll.register(pipe.fd, select.POLLIN)
 
     def _has_failed(self) -> bool:
-        """Whether one has failed, and that was not taken in yet."""
+        """Return whether one has failed, and that was not taken in yet."""
         return any(_exit_code(process.pid) for process in self._running.values())
 
     def _all_started(self) -> None:
@@ -299,7 +299,7 @@ class Processes:
             self._set_limit()
             self._signal(signal.SIGTERM)
 
-    def _told_to_end(self, number: int) -> None:
+    def _on_stop_signal(self, number: int) -> None:
         """The keeper tells the processes as well."""
         self._set_limit()
 

@@ -46,7 +46,7 @@ class Part(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """How much of a rank is told: of other threads, frames, groups, and children."""
+    """Most of a rank that is reported: other threads, frames, groups, and children."""
 
     threads: int = 64
     frames: int = MAX_FRAMES
@@ -76,7 +76,7 @@ def fitted(
     left_out: int = 0,
     most: int = MOST_BYTES,
 ) -> Seen:
-    """As much as fits; of groups and children those are left out first that come last.
+    """Cut to what fits; of groups and children those are left out first that come last.
 
     Args:
         parts: The ranks.

@@ -106,7 +106,7 @@ def _move_streams(folder: str, pipes: "list[str]", rank: str) -> None:
 
 
 def _is_launcher() -> bool:
-    """Whether this process is one that starts the ranks: by its script, or its module."""
+    """Return whether this process is one that starts the ranks: by its script, or its module."""
     name = (getattr(sys, "argv", None) or [""])[0]
     if name != "-m":
         return os.path.basename(name) in _LAUNCHERS
@@ -216,7 +216,7 @@ def put_high(fd: int, offset: int) -> int:
 
 TORCH = "torch.distributed"
 WORLDS = (TORCH, "jax")
-"""What forms worlds."""
+"""Libraries that form worlds."""
 
 
 class Beside:

@@ -92,8 +92,8 @@ class SpawnedProcesses(OwnRanks):
             self._imports = False
             signal.signal(signal.SIGCHLD, before)
 
-    def _told_to_end(self, number: int) -> None:
-        super()._told_to_end(number)
+    def _on_stop_signal(self, number: int) -> None:
+        super()._on_stop_signal(number)
         self._import_no_more()
 
     def _import_no_more(self) -> None:

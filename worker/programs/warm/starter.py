@@ -29,7 +29,7 @@ from worker.programs.warm.rank import Handlers, become
 from worker.programs.warm.store import CannotListen, Store, await_all_ended
 
 GRACE_SECONDS = 30.0
-"""What torchrun gives the processes of a node to end, where nobody asks for more."""
+"""Seconds that torchrun gives the processes of a node to end, where nobody asks for more."""
 _GRACE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 _TOLD_BY = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -72,10 +72,10 @@ class OwnRanks(Processes):
     def run(self) -> int:
         """Start all, see them through; returns the exit code."""
         for number in _TOLD_BY:
-            signal.signal(number, lambda number, frame: self._told_to_end(number))
+            signal.signal(number, lambda number, frame: self._on_stop_signal(number))
         return super().run()
 
-    def _told_to_end(self, number: int) -> None:
+    def _on_stop_signal(self, number: int) -> None:
         """Each leads a group, which is left to us."""
         self._set_limit()
         self._signal(number)
