@@ -110,6 +110,8 @@ def test_every_option_of_every_command_may() -> None:
 
 HINTS = """
 --port 7 -- tune run r --config 'a b' | --port 7 --framework env -- tune run r --config 'a b'
+-- tune run --nnodes 1 --nproc_per_node 2 r -x | --nproc-per-node 2 --framework env -- tune run r -x
+--nproc_per_node 4 -- tune run --nproc=2 r | --nproc-per-node 2 --framework env -- tune run r
 --set A=b -- ./run.sh -x | --set A=b --framework command -- ./run.sh -x
 --ui -- torchrun --nnodes 4 t.py --lr 1 | --ui --nnodes 4 -- torchrun t.py --lr 1
 --pass-env A -- K=1 t.py --lr 1 | --pass-env A --pass-env K -- t.py --lr 1

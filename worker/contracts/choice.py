@@ -15,11 +15,12 @@ from collections.abc import Sequence
 from rendezvous.frozen import frozen
 from rendezvous.wire.words import printable
 from worker.contracts.advice import Advice, Line, WrongCommand, use
+from worker.contracts.flags import read_flags
 from worker.contracts.framework import SHELLS, basename, is_python
 from worker.contracts.mpi import is_mpirun
 from worker.contracts.python_call import read_python
 from worker.contracts.target import refuse_standard_input
-from worker.contracts.torchrun import module_call, python_target
+from worker.contracts.torchrun import BARE_FLAGS, module_call, python_target
 
 _LAUNCHERS: dict[str, str] = {
     "accelerate-launch": "accelerate",
@@ -63,6 +64,7 @@ _ONCE_PER_NODE = {
     "MASTER_ADDR on nodes with several GPUs, or with FORCE_TORCHRUN=1 and "
     "--pass-env FORCE_TORCHRUN",
 }
+_PROCESSES = "nproc-per-node"
 _MODULE_OF: dict[tuple[str, ...], str] = {("axolotl", "train"): "axolotl.cli.train"}
 _SUFFIXES = (".sh", ".bash", ".zsh", ".ksh", ".csh", ".fish", ".out")
 _OF_COMMAND = (
@@ -149,13 +151,25 @@ def _refuse_assignment(command: Sequence[str]) -> None:
 def _refuse_tool(command: Sequence[str]) -> None:
     """Refuse a tool that starts its own processes, or is started once for each."""
     first = command[0]
-    note, framework = _ONCE_PER_RANK.get(first, ""), "env"
-    if not note:
-        note, framework = _ONCE_PER_NODE.get(first, ""), "command"
-    if note:
-        raise _no_script(first, use(command, "--framework", framework), note=f": {note}")
+    if note := _ONCE_PER_RANK.get(first):
+        words, options = _without_torchrun(command)
+        raise _no_script(first, use(words, *options, "--framework", "env"), note=f": {note}")
+    if note := _ONCE_PER_NODE.get(first):
+        raise _no_script(first, use(command, "--framework", "command"), note=f": {note}")
     if module := _MODULE_OF.get(tuple(command[:2])):
         raise _no_script(first, use(["-m", module, *command[2:]], shown=2))
+
+
+def _without_torchrun(command: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Drop torchrun's flags in front of a recipe, with which each rank would start a torchrun.
+
+    Returns:
+        COMMAND without them, and rdzv's options for the processes of a node that they named.
+    """
+    flags, position = read_flags(command[2:], BARE_FLAGS)
+    counts = [flag.value for flag in flags if flag.value and flag.one_of((_PROCESSES,))]
+    options = [f"--{_PROCESSES}", counts[-1]] if counts else []
+    return [*command[:2], *command[2 + position :]], options
 
 
 def _refuse_no_python(command: Sequence[str]) -> None:
