@@ -135,6 +135,7 @@ def test_a_node_begins_its_program_without_them(warm: str) -> None:
         environ=OF_A_TASK | OF_THE_JOB,
         in_thread=None,
         early=lambda command, environ, *more: begun.append(environ),
+        terminal=lambda *fds: None,
         warm=lambda wish, environ, *more: begun.append(environ),
     )
     settings = WorkerSettings(warm=warm)

@@ -11,6 +11,7 @@ from worker.agent.notices import Notice
 from worker.agent.warm import FIRST_FAILED, OTHER_NEEDS_TORCHRUN, WarmWish
 from worker.contracts import FRAMEWORKS, Contract
 from worker.contracts.outer import without_outer
+from worker.program.terminal import size_variables
 
 
 class Begun:
@@ -41,8 +42,10 @@ class Begun:
 
     def _environ(self) -> dict[str, str]:
         """The user's environment as the program will see it, as far as that is known."""
-        keeps = FRAMEWORKS[self._spec.settings.framework].keeps
-        return without_outer(self._environment.environ, keeps)
+        settings, environment = self._spec.settings, self._environment
+        environ = without_outer(environment.environ, FRAMEWORKS[settings.framework].keeps)
+        prefix = f"[{self._spec.join.slot}] " if settings.prefix else ""
+        return environ | size_variables(environ, environment.terminal(1, 2), prefix)
 
     async def needs_torchrun(self) -> bool:
         """Return whether this node can start its processes by torchrun alone."""

@@ -39,9 +39,10 @@ _SCRIPT = re.compile(
 _LARGEST_SCRIPT = 65_536
 _FREE = re.compile(
     "(MASTER|RDZV|NCCL|GLOO|TP|UCX|OMPI_MCA|PET)_.*|NODE_RANK|NNODES|NPROC_PER_NODE"
-    "|TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
+    "|TORCH_ELASTIC_SHUTDOWN_TIMEOUT|COLUMNS|LINES|TQDM_NCOLS"
 )
-"""Variables that no import reads: ranks and torchrun's own options do."""
+"""Variables that no import reads: ranks and torchrun's own options do. To an import that reads the
+terminal's size it does no harm to have the former one."""
 
 
 class EarlyTorchrun:

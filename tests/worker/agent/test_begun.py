@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -10,8 +11,10 @@ from rendezvous.wire.run import RestartFacts
 from tests.worker.test_table import join
 from worker.agent.arming import NodeSpec
 from worker.agent.begun import Begun
+from worker.agent.early import changes
 from worker.agent.environment import AgentEnvironment
 from worker.agent.warm import FIRST_FAILED, OTHER_NEEDS_TORCHRUN
+from worker.program.terminal import size_variables
 from worker.settings import WorkerSettings
 
 
@@ -41,12 +44,20 @@ class Fake:
 class World:
     """A node with these settings."""
 
-    def __init__(self, why: str = "", **settings: Any) -> None:
+    def __init__(
+        self, why: str = "", size: os.terminal_size | None = None, **settings: Any
+    ) -> None:
         self.warm, self.early = Fake(why), Fake()
         values = WorkerSettings(**{"framework": "torchrun", "warm": "on", **settings})
         spec = NodeSpec(values, join(1), ["train.py"], remote=False)
-        answers: dict[str, Any] = {"warm": lambda *_: self.warm, "early": lambda *_: self.early}
-        self.begun = Begun(spec, AgentEnvironment(environ={}, **answers), lambda said: None)
+        self.given: list[dict[str, str]] = []
+        answers: dict[str, Any] = {
+            "warm": lambda wish, environ, *_: self.given.append(environ) or self.warm,
+            "early": lambda command, environ, *_: self.given.append(environ) or self.early,
+            "terminal": lambda *fds: size if fds == (1, 2) else None,
+        }
+        environment = AgentEnvironment(environ={}, **answers)
+        self.begun = Begun(spec, environment, lambda said: None)
 
 
 @pytest.mark.parametrize("cold", [False, True])
@@ -87,3 +98,17 @@ async def test_where_torchrun_starts_the_ranks_nothing_is_ready_to_be_forked(
     world = World()
     await world.begun.disarm(facts)
     assert world.warm.done == done
+
+
+@pytest.mark.parametrize("warm", ["on", "off"])
+def test_what_is_begun_on_a_terminal_fits_the_program_though_that_was_made_narrower(
+    warm: str,
+) -> None:
+    world = World(warm=warm, prefix=True, size=os.terminal_size((80, 24)))
+    [given] = world.given
+    at_the_go = size_variables({}, os.terminal_size((80, 24)), "[1] ")
+    assert given == at_the_go
+    assert changes(given, at_the_go).seen == frozenset()
+    narrower = size_variables({}, os.terminal_size((60, 20)), "[10] ")
+    assert changes(given, narrower).seen == frozenset()
+    assert changes(given, narrower).set == narrower
