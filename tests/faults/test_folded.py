@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -148,7 +149,11 @@ def test_what_ranks_print_at_a_stop_is_shown_whatever_it_looks_like(tmp_path: Pa
     assert log.count("Traceback (most recent call last):") == several + 1
     [folded] = re.findall(r"\[0\] rdzv: torchrun printed (\d+) lines when rdzv stopped it", shown)
     assert int(folded) >= 20
-    assert "rdzv logs r --node 0\n" in shown
+    [command] = re.findall(r"\[0\] rdzv: .*: rdzv (logs r --node 0 --lines \d+)\n", shown)
+    there = environment(tmp_path / "s")
+    read = subprocess.run([RDZV, *command.split()], env=there, capture_output=True, text=True)
+    assert "Received 15 death signal" in read.stdout
+    assert read.stdout.count("Traceback (most recent call last):") == several + 1
 
 
 def test_with_raw_output_all_of_it_is_shown(tmp_path: Path) -> None:

@@ -53,6 +53,23 @@ def test_without_a_stop_a_signal_is_a_cause_and_shown_in_order(name: str) -> Non
     assert reader.folded[Why.STOPPED] == 0
 
 
+def test_the_banner_of_a_module_has_no_heads_and_is_folded_where_it_is_whole() -> None:
+    """As `python -m torch.distributed.run` prints it."""
+    banner = [line.partition("] ")[2] for line in output("torchrun-stopped")[:4]]
+    assert banner[0] == ""
+    reader = lines()
+    assert shown(reader, ["before", *banner, "after"]) == ["before", "after"]
+    assert (reader.threads, reader.folded) == ("1", Counter({Why.AT_START: 4}))
+    for missing in range(4):
+        part = [line for number, line in enumerate(banner) if number != missing]
+        reader = lines()
+        assert shown(reader, [*part, "after"]) == [*part, "after"]
+        assert (reader.threads, reader.folded.total()) == ("", 0)
+    stopped = lines(stopped=True)
+    report = output("torchrun-stopped")[4:]
+    assert shown(stopped, ["", *report]) == [""]
+
+
 @pytest.mark.parametrize(("name", "count"), [("torchrun-failed", 40), ("accelerate-failed", 41)])
 def test_a_report_is_folded_only_where_its_rank_has_told_the_cause(name: str, count: int) -> None:
     printed = output(name)
@@ -171,8 +188,28 @@ def test_one_line_stands_for_what_a_stop_printed() -> None:
             b"nothing else sets it\n"
         )
         assert one.close() == (
-            b"rdzv: torchrun printed 31 lines when rdzv stopped it: rdzv logs r --node 1\n"
+            b"rdzv: torchrun printed 31 lines when rdzv stopped it: "
+            b"rdzv logs r --node 1 --lines 32\n"
         )
+
+
+def test_the_command_asks_for_all_lines_from_the_first_that_is_folded() -> None:
+    """So many as stand in the log, those of the ranks among them, and no more than that."""
+    lines = (OUTPUTS / "torchrun-stopped.txt").read_bytes().splitlines(keepends=True)
+    banner, stopped, one = lines[:4], lines[4:], fold()
+    one.take(b"".join(banner))
+    one.pass_by(b"a step\n" * 1000)
+    one.take(b"W1127 17:53:08.509000 1 torch/distributed/x.py:1] not of a stop\n")
+    one.pass_by(b"a step\n" * 100)
+    assert b"not of a stop" in one.idle()
+    one.pass_by(b"a step\n" * 10)
+    one.stop()
+    one.take(stopped[0])
+    one.pass_by(b"interrupted\nat a step\n")
+    one.take(b"".join(stopped[1:]))
+    one.pass_by(b"over")
+    printed = len(stopped) + len([b"interrupted", b"at a step", b"over"])
+    assert one.close().endswith(b" --lines %d\n" % printed)
 
 
 def test_of_several_nodes_one_names_what_the_banner_of_all_says() -> None:

@@ -276,7 +276,9 @@ def test_what_a_launcher_prints_of_a_stop_is_folded_and_whole_in_the_log(
         output.close()
         assert log.read_bytes() == printed
         shown.append(ours.read()[1][before:])
-    assert shown[0] == b"[1] rdzv: torchrun printed 31 lines when rdzv stopped it: rdzv logs r\n"
+    assert shown[0] == (
+        b"[1] rdzv: torchrun printed 31 lines when rdzv stopped it: rdzv logs r --lines 32\n"
+    )
     assert shown[1] == shown[2] == b"".join(b"[1] " + line for line in printed.splitlines(True))
 
 

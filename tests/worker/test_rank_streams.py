@@ -276,26 +276,25 @@ async def test_a_launcher_that_may_pass_on_its_ranks_lines_has_no_own_stream(
     assert (output.of_rank(LAUNCHER), (tmp_path / "own").read_text()) == ((b"", b""), "own")
 
 
-@pytest.mark.parametrize("flag", ["-m", "-um"])
+@pytest.mark.parametrize("flags", ["-m MODULE", "-um MODULE", "-mMODULE", "-u -W error -OmMODULE"])
 @pytest.mark.parametrize(
     ("module", "own"), [("torch.distributed.run", True), ("torch.distributed.other", False)]
 )
 async def test_a_launcher_that_is_a_module_has_its_own_stream_and_a_rank_keeps_its(
-    module: str, own: bool, flag: str, tmp_path: Path
+    module: str, own: bool, flags: str, tmp_path: Path
 ) -> None:
-    """With other flags in the same word it is not known, and writes where its ranks do."""
     folder = tmp_path / "torch" / "distributed"
     folder.mkdir(parents=True)
     for package in (folder.parent, folder):
         (package / "__init__.py").touch()
     (folder / f"{module.rpartition('.')[2]}.py").write_text(LAUNCHES)
     environ = {"PYTHONDONTWRITEBYTECODE": "1"}
-    argv = ["sh", "-c", f'cd {tmp_path}; exec {PYTHON} "$@"', "sh", flag, module]
+    argv = ["sh", "-c", f'cd {tmp_path}; exec {PYTHON} "$@"', "sh"]
+    argv += flags.replace("MODULE", module).split()
     output, _ = await heard(tmp_path, argv, environ=environ)
-    is_known = own and flag == "-m"
-    assert output.of_rank(LAUNCHER) == (b"", b"own\n" if is_known else b"")
+    assert output.of_rank(LAUNCHER) == (b"", b"own\n" if own else b"")
     output, _ = await heard(tmp_path, argv, environ=environ | {"SLURM_LOCALID": "0"})
-    assert output.of_rank(LAUNCHER) == (b"", b"own\n" if is_known else b"")
+    assert output.of_rank(LAUNCHER) == (b"", b"own\n" if own else b"")
     rank = ["sh", "-c", f"export LOCAL_RANK=1; {argv[2]}", *argv[3:]]
     output, _ = await heard(tmp_path, rank, environ=environ)
     assert (output.of_rank(1)[1][:4], output.of_rank(LAUNCHER)) == (b"own\n", (b"", b""))

@@ -13,7 +13,7 @@ class Fold:
 
     Args:
         launcher: Its name, for a person.
-        command: What shows all of it: `rdzv logs RUN --node 1`.
+        command: What shows the log, to which the number of lines is added: `rdzv logs RUN`.
         names_threads: Whether this node is the one that says what the banner of every node says.
     """
 
@@ -24,6 +24,7 @@ class Fold:
         self._lines = LauncherLines(self._has_traceback)
         self._words: RankWords | None = None
         self._rest = b""
+        self._behind = 0
 
     def read(self, words: RankWords) -> None:
         """Let it know what the ranks print."""
@@ -38,6 +39,10 @@ class Fold:
         *lines, self._rest = (self._rest + data).split(b"\n")
         shown = self._shown(lines)
         return shown + (self._end_of_line() if len(self._rest) > _LONGEST_LINE else b"")
+
+    def pass_by(self, data: bytes) -> None:
+        """Count what ranks write to the log behind the first line that may be folded."""
+        self._count(data.count(b"\n"))
 
     def idle(self) -> bytes:
         """Nothing has come for a moment."""
@@ -55,7 +60,11 @@ class Fold:
             shown += _joined(self._lines.take(line.decode("utf-8", "surrogateescape")))
             if self._names_threads and not threads and self._lines.threads:
                 shown += f"rdzv: {self._words_of_threads()}\n".encode()
+            self._count(1)
         return shown
+
+    def _count(self, lines: int) -> None:
+        self._behind = self._behind + lines if self._lines.is_behind else 0
 
     def _end_of_line(self) -> bytes:
         """Show what has no line feed yet: it is no line of a known form."""
@@ -79,7 +88,9 @@ class Fold:
             for why, reason in reasons.items()
             if (count := self._lines.folded[why])
         ]
-        return [f"{self._launcher} printed {' and '.join(parts)}: {self._command}"] if parts else []
+        # Where the log ends within a line, that is one more.
+        command = f"{self._command} --lines {self._behind + 1}"
+        return [f"{self._launcher} printed {' and '.join(parts)}: {command}"] if parts else []
 
     def _has_traceback(self, rank: int) -> bool:
         pieces = self._words.newest(rank) if self._words is not None else []

@@ -106,6 +106,12 @@ class LauncherLines:
         self._block: list[str] = []
         self._may_follow = False
         self._barrier = ""
+        self._number = ""
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether a line has come that is folded, or may be, but for the banner."""
+        return bool(self._held or self._block or self.folded.keys() - {Why.AT_START})
 
     def take(self, line: str) -> list[str]:
         """Read a line, without its line feed; returns those to show now, in their order."""
@@ -138,7 +144,22 @@ class LauncherLines:
         if follows and _BEHIND.fullmatch(line):
             self._may_follow = True
             return self._hold(line)
+        if not line:
+            return self._open(line, self._in_banner)
         return [*self._decide(), line]
+
+    def _in_banner(self, line: str) -> list[str]:
+        """As `-m torch.distributed.run` prints it: its logger has another name, and no format."""
+        banner = _BANNER.fullmatch(line)
+        if banner is None or (banner["number"] is not None) != (len(self._block) == 2):
+            return [*self._give_up(), *self._next(line)]
+        self._block.append(line)
+        self._number = banner["number"] or self._number
+        if len(self._block) == 4:
+            self.threads = self._number
+            self.folded[Why.AT_START] += 4
+            self._block, self._next = [], self._at_any
+        return []
 
     def _record(self, record: re.Match[str], line: str) -> list[str]:
         text, file = record["text"].rstrip(), record["file"]

@@ -173,8 +173,11 @@ class OutputSink:
         self._words.take(None if rank == LAUNCHER else rank, data)
         self._append(data)
         self._tail.write(stream, data)
-        if rank == LAUNCHER and self._fold is not None:
-            data = self._fold.take(data)
+        if self._fold is not None:
+            if rank == LAUNCHER:
+                data = self._fold.take(data)
+            else:
+                self._fold.pass_by(data)
         self._show(stream, data)
 
     def fold_launcher(self, fold: Fold) -> None:

@@ -62,6 +62,8 @@ LAUNCHER = "launcher"
 """In place of a rank's number, in the names of files."""
 _LAUNCHERS = ("torchrun", "accelerate", "accelerate-launch")
 _MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
+_FLAGS = "bBdEiIOPqRsSuvx"
+"""Python's options without a value: `-um MODULE` and `-mMODULE` are `-m MODULE`."""
 _TEMPLATE = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
 
 SIGNAL = 7
@@ -110,8 +112,12 @@ def _is_launcher() -> bool:
     name = (getattr(sys, "argv", None) or [""])[0]
     if name != "-m":
         return os.path.basename(name) in _LAUNCHERS
-    words = getattr(sys, "orig_argv", [])  # since Python 3.10
-    return name in words[:-1] and words[words.index(name) + 1] in _MODULES
+    words = getattr(sys, "orig_argv", [])[1:]  # since Python 3.10
+    for word, after in zip(words, [*words[1:], ""]):  # noqa: B905 (since Python 3.10)
+        flags, is_module, rest = word[1:].partition("m")
+        if word[:1] == "-" and is_module and all(flag in _FLAGS for flag in flags):
+            return (rest or after) in _MODULES
+    return False
 
 
 def launcher_stream(folder: str) -> int:
