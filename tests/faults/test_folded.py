@@ -61,6 +61,12 @@ PYTHON SCRIPT LINES $LOCAL_RANK-hook &
 PYTHON -I SCRIPT LINES $LOCAL_RANK-isolated &
 while true; do wait; done
 """
+BOARD = re.compile(
+    r"run r\d+   \w+   [\d.]+ s|slot  rank  worker run .*"
+    r"|\d +\d? +(-|submit\w+|running(: pid \d+)?) .*(joined( yet)?|verified|ready|running|ended)"
+    r"|waiting for .* left: .*|waiting for .* s left|running on \d nodes"
+)
+"""The rows of a board that forms."""
 WHO = ("bash", "hook", "isolated")
 
 
@@ -102,8 +108,7 @@ def test_a_healthy_run_shows_the_program_and_rdzv_and_nothing_else(
             argv = [RDZV, "launch", "--rdzv-id", run, *size, "--", *command]
             there = environment(tmp_path / "s", TERM="xterm", **env)
             code, shown = on_terminal(argv, there, columns=200, seconds=60.0)
-            # The board's own rows have no prefix of a node.
-            lines = [line for line in shown_lines(shown) if re.match(r"\[\d\] |.*torch", line)]
+            lines = [line for line in shown_lines(shown) if not BOARD.fullmatch(line.strip())]
         else:
             outcome = launch(tmp_path / "s", *size, command=command, run=run, env=env)
             code, lines = outcome.code, [*outcome.out.splitlines(), *outcome.err.splitlines()]
