@@ -282,6 +282,25 @@ def test_what_a_launcher_prints_of_a_stop_is_folded_and_whole_in_the_log(
     assert shown[1] == shown[2] == b"".join(b"[1] " + line for line in printed.splitlines(True))
 
 
+@pytest.mark.parametrize("prefix", ["[1] ", ""])
+@pytest.mark.parametrize("unfinished", [b"\rtrain:  50%|##", b"step 5 ..."])
+def test_the_line_for_what_is_folded_does_not_stand_behind_an_unfinished_one(
+    unfinished: bytes, prefix: str, ours: Ours, tmp_path: Path
+) -> None:
+    printed = (Path(__file__).parent / "launcher_outputs" / "torchrun-stopped.txt").read_bytes()
+    output = ours.sink(tmp_path / "log", prefix)
+    output.fold_launcher(Fold("torchrun", "rdzv logs r", names_threads=False))
+    output.write("stderr", unfinished, 0)
+    output.idle()
+    output.stop()
+    output.write("stderr", printed, LAUNCHER)
+    output.idle()
+    output.close()
+    *before, line, end = ours.read()[1].decode().split("\n")
+    assert (end, before[-1].strip()) == ("", f"{prefix}{unfinished.decode().strip()}")
+    assert line.startswith(f"{prefix}rdzv: torchrun printed 31 lines")
+
+
 def test_without_a_log_nothing_is_folded(ours: Ours) -> None:
     printed = (Path(__file__).parent / "launcher_outputs" / "torchrun-stopped.txt").read_bytes()
     fold = Fold("torchrun", "rdzv logs r", names_threads=True)

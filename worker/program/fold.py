@@ -5,6 +5,8 @@ from __future__ import annotations
 from worker.program.launcher_lines import LauncherLines, Why
 from worker.program.rank_words import RankWords
 
+SENTENCE = b"rdzv: "
+"""How a line of rdzv's begins."""
 _LONGEST_LINE = 65_536
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
 from rendezvous.wire.words import printable
-from worker.program.fold import Fold
+from worker.program.fold import SENTENCE, Fold
 from worker.program.log_index import IndexedLog
 from worker.program.prefixed import PrefixedOutput
 from worker.program.rank_words import COLOURS, RankWords
@@ -147,6 +147,7 @@ class OutputSink:
             self._append(f"\n{divider}\n".encode())
         self._fold: Fold | None = None
         self._fds: dict[Stream, int] = {"stdout": stdout, "stderr": stderr}
+        self._is_midline = dict.fromkeys(STREAMS, False)
         self._prefixed: dict[Stream, PrefixedOutput] = {}
         if prefix:
             width = partial(_width_of, stdout, stderr)
@@ -193,7 +194,10 @@ class OutputSink:
 
     def _show(self, stream: Stream, data: bytes) -> None:
         prefixed = self._prefixed.get(stream)
+        if data.startswith(SENTENCE) and self._is_midline[stream]:  # a rank's bar, for one
+            data = b"\n" + data
         if data:
+            self._is_midline[stream] = not data.endswith(b"\n")
             self._pass_on(stream, prefixed.write(data, time.monotonic()) if prefixed else data)
 
     def idle(self) -> None:
