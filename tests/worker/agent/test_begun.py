@@ -44,17 +44,25 @@ class Fake:
 class World:
     """A node with these settings."""
 
-    def __init__(
-        self, why: str = "", size: os.terminal_size | None = None, **settings: Any
-    ) -> None:
+    size: os.terminal_size | None = None
+
+    def __init__(self, why: str = "", **settings: Any) -> None:
         self.warm, self.early = Fake(why), Fake()
         values = WorkerSettings(**{"framework": "torchrun", "warm": "on", **settings})
         spec = NodeSpec(values, join(1), ["train.py"], remote=False)
         self.given: list[dict[str, str]] = []
+
+        def make(made: Fake) -> Any:
+            def begun_in(_: object, environ: dict[str, str], *more: object) -> Fake:
+                self.given.append(environ)
+                return made
+
+            return begun_in
+
         answers: dict[str, Any] = {
-            "warm": lambda wish, environ, *_: self.given.append(environ) or self.warm,
-            "early": lambda command, environ, *_: self.given.append(environ) or self.early,
-            "terminal": lambda *fds: size if fds == (1, 2) else None,
+            "warm": make(self.warm),
+            "early": make(self.early),
+            "terminal": lambda *fds: self.size if fds == (1, 2) else None,
         }
         environment = AgentEnvironment(environ={}, **answers)
         self.begun = Begun(spec, environment, lambda said: None)
@@ -102,9 +110,10 @@ async def test_where_torchrun_starts_the_ranks_nothing_is_ready_to_be_forked(
 
 @pytest.mark.parametrize("warm", ["on", "off"])
 def test_what_is_begun_on_a_terminal_fits_the_program_though_that_was_made_narrower(
-    warm: str,
+    warm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World(warm=warm, prefix=True, size=os.terminal_size((80, 24)))
+    monkeypatch.setattr(World, "size", os.terminal_size((80, 24)))
+    world = World(warm=warm, prefix=True)
     [given] = world.given
     at_the_go = size_variables({}, os.terminal_size((80, 24)), "[1] ")
     assert given == at_the_go
