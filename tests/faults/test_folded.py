@@ -63,7 +63,7 @@ while true; do wait; done
 """
 BOARD = re.compile(
     r"run r\d+   \w+   [\d.]+ s|slot  rank  worker run .*"
-    r"|\d +\d? +(-|submit\w+|running(: pid \d+)?) [a-z\d. -]+"
+    r"|\d +\d? +(-|submit\w+|running(: pid \d+)?) [\w. -]+"
     r"|waiting for .* left: .*|waiting for .* s left|running on \d nodes"
 )
 """The rows of a board that forms."""
