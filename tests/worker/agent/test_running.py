@@ -658,4 +658,5 @@ def test_what_was_folded_is_in_the_log_of_its_epoch(
     Bench(contract, sealed=sealed, sink=lambda *args, **options: sink).lives()
     sink.fold.stop()
     assert sink.fold.take(f"{SENDING}\n".encode()) == b""
-    assert sink.fold.close().endswith(f"rdzv logs {table().run} --node 1{option}\n".encode())
+    command = f"rdzv logs {table().run} --node 1{option} --lines 2\n"
+    assert sink.fold.close().endswith(command.encode())
