@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from worker.contracts.framework import PROGRAMS
 
@@ -18,7 +19,13 @@ def test_its_folder_lies_beside_the_agents_socket(tmp_path: Path) -> None:
     script, place = tmp_path / "fails.py", tmp_path / "agent"
     script.write_text(FAILS)
     place.mkdir()
-    order = {"words": [f"{script}"], "set": {}, "unset": [], "ranks": [{"RANK": "0"}], "port": None}
+    order: dict[str, Any] = {
+        "words": [f"{script}"],
+        "set": {},
+        "unset": [],
+        "ranks": [{"RANK": "0"}],
+        "port": None,
+    }
     done = subprocess.run(
         [sys.executable, "-u", f"{PROGRAMS}/warm/spawner.py", f"{script}"],
         input=json.dumps(order),
