@@ -128,19 +128,17 @@ def test_a_launch_is_scraped_by_its_address_with_the_token(
 def test_a_page_is_scraped_with_the_key_in_its_state_folder(tmp_path: Path) -> None:
     options = ("--nnodes", "1", "--framework", "command")
     state = tmp_path / "state"
-    with (
-        launching(state, *options, run=RUN, command=shell("sleep 100")) as launched,
-        page_of(state, run=RUN) as page,
-    ):
+    with launching(state, *options, run=RUN, command=shell("sleep 100")) as launched:
         launched.wait_for_phase("running")
-        assert "localhost:29610" in OF_PAGE
-        job = OF_PAGE.replace("localhost:29610", urllib.parse.urlsplit(page.base).netloc)
-        (tmp_path / "ui-metrics-key").write_bytes((state / "ui-metrics-key").read_bytes())
-        with prometheus(tmp_path, job) as one:
-            one.wait_for('up{job="rdzv-runs"}', 1)
-            one.wait_for(f'rdzv_run_phase{{run="{RUN}",phase="running"}}', 1)
-            one.wait_for(f'sum(rdzv_run_phase{{run="{RUN}"}})', 1)
-            one.wait_for(f'rdzv_nodes{{run="{RUN}",state="running"}}', 1)
+        with page_of(state, run=RUN) as page:
+            assert "localhost:29610" in OF_PAGE
+            job = OF_PAGE.replace("localhost:29610", urllib.parse.urlsplit(page.base).netloc)
+            (tmp_path / "ui-metrics-key").write_bytes((state / "ui-metrics-key").read_bytes())
+            with prometheus(tmp_path, job) as one:
+                one.wait_for('up{job="rdzv-runs"}', 1)
+                one.wait_for(f'rdzv_run_phase{{run="{RUN}",phase="running"}}', 1)
+                one.wait_for(f'sum(rdzv_run_phase{{run="{RUN}"}})', 1)
+                one.wait_for(f'rdzv_nodes{{run="{RUN}",state="running"}}', 1)
         rdzv(state, "cancel", RUN)
         launched.finish()
 
