@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from launcher.settings import LaunchSettings
+from launcher.symmetric.platforms import ONE_TASK
 from launcher.symmetric.slurm_address import address_in
 from launcher.symmetric.start import settle, symmetric_join
 from rendezvous.talk.credentials import new_secret
@@ -127,9 +128,9 @@ def test_a_file_gives_values_as_well(tmp_path: Path) -> None:
 def test_one_of_several_nodes_does_not_run_the_whole_job_by_itself(
     environ: dict[str, str], options: list[str], words: str
 ) -> None:
-    message, hint = launch(*options, environ=environ, code=64)
+    message, *hint = launch(*options, environ=environ, code=64)
     assert message.startswith(f"rdzv: {words}")
-    assert "rdzv token new" in hint or "srun --ntasks-per-node=1" in hint
+    assert "rdzv token new" in hint[0] or f" {ONE_TASK}rdzv launch " in hint[0]
 
 
 @pytest.mark.parametrize(
