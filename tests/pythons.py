@@ -61,10 +61,11 @@ PURE = {
             "spans",
             "stalls",
         ),
-        *("cold", "stragglers", "verdict", "verifying", "views", "worlds"),
+        *("cold", "mixed", "stragglers", "verdict", "verifying", "views", "worlds"),
     ),
     "tests/rendezvous/cause": (
-        *("clues", "collectives", "corpus", "judge", "lines", "second_corpus", "sentences"),
+        *("clues", "collectives", "corpus", "judge", "lines", "ours", "ports"),
+        *("second_corpus", "sentences"),
         *("table", "telling", "tracebacks"),
     ),
     "tests/rendezvous/hang": (
@@ -79,8 +80,9 @@ PURE = {
     "tests/rendezvous/pace": ("judge", "steps", "timeline", "waits", "watch"),
     "tests/ui": ("curves", "door", "page", "phases", "save", "sessions", "slot_rows", "told"),
     "tests/worker": (
-        *("address", "choice", "contracts", "family", "frameworks", "frameworks_mpi"),
-        *("frameworks_page", "hosts", "hosts_plan", "hosts_text", "metrics", "nccl", "needs"),
+        *("accelerate", "address", "choice", "contracts", "family", "frameworks", "frameworks_mpi"),
+        *("frameworks_page", "grace", "hosts", "hosts_plan", "hosts_text", "launcher_lines"),
+        *("metrics", "nccl", "needs", "outer"),
         *("own_environment", "own_restarts", "prefixed", "probe_packets", "python_call"),
         *("rsh_command_line", "settings", "table", "telling", "terminal_rows", "variables"),
         *("wanted", "warm_contract"),

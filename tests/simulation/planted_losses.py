@@ -77,9 +77,6 @@ LOSSES: dict[str, list[tuple[str, str, str]]] = {
         ("node: what begins too late begins", "    fencing.allow(turn)\n", ""),
         ("node: any other table is of others", "agreed is not None and agreed.table.epoch == view.epoch", "False"),
     ],
-    "worker/hosts/resolver.py": [
-        ("node: an end breaks off what arms", "if task.done() and not task.cancelled()", "if task.done()"),
-    ],
     "worker/agent/fencing.py": [
         ("node: ignores its fence", "if member is None or member.fence_timeout is None:", "if True:"),
         ("node: a fence gives a grace after it", "return member.known_at + max(begins, least), member.known_at + fence", "return member.known_at + fence, member.known_at + fence + 10.0"),
