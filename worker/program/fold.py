@@ -6,7 +6,7 @@ from worker.program.launcher_lines import LauncherLines, Why
 from worker.program.rank_words import RankWords
 
 SENTENCE = b"rdzv: "
-"""How a line of rdzv's begins."""
+"""The beginning of each of rdzv's own lines."""
 _LONGEST_LINE = 65_536
 
 

@@ -110,7 +110,7 @@ class LauncherLines:
 
     @property
     def is_behind(self) -> bool:
-        """Whether a line has come that is folded, or may be, but for the banner."""
+        """Tell whether a line has come that is folded, or may be, but for the banner."""
         return bool(self._held or self._block or self.folded.keys() - {Why.AT_START})
 
     def take(self, line: str) -> list[str]:
