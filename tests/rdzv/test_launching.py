@@ -55,7 +55,7 @@ def _descriptors() -> list[str]:
 
 @pytest.mark.real_time
 def test_a_run_is_launched_followed_and_leaves_nothing(tmp_path: Path, state: Path) -> None:
-    files, threads = open_files(), threading.active_count()
+    files, threads = open_files(), set(threading.enumerate())
     events: list[Mapping[str, Any]] = []
     output: list[str] = []
     script = f"echo hi $NODE_RANK; until [ -e {tmp_path}/go ]; do sleep 0.05; done; echo bye"
@@ -91,9 +91,9 @@ def test_a_run_is_launched_followed_and_leaves_nothing(tmp_path: Path, state: Pa
     assert kinds.count("joined") == 2
     assert output[0].startswith("rdzv: launching run 'r' on 2 nodes")
     assert output[-1].startswith("rdzv: run 'r' ok")
-    until(lambda: threading.active_count() == threads)
+    until(lambda: set(threading.enumerate()) <= threads)
     del lines, run
-    assert open_files() == files
+    assert open_files() <= files
 
 
 @pytest.mark.real_time

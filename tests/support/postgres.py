@@ -88,6 +88,7 @@ class Postgres:
         Args:
             fsync: Whether it writes through to the disk, which is then no file system in memory.
         """
+        programs()  # where they are not installed there is no user of theirs, either
         made = cls(new_folder(in_memory=not fsync), fsync=fsync)
         try:
             made._call(

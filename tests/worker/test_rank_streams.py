@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -191,6 +192,7 @@ def test_a_rank_whose_agent_is_killed_meets_the_end_of_its_pipe(tmp_path: Path) 
 def test_where_a_folder_cannot_be_made_nothing_is_left_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    gc.collect()  # what another test has left is not closed meanwhile
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(OSError, match="look"):
         RankStreams(tmp_path / "none" / "look", 2)
