@@ -25,10 +25,14 @@ def join(slot: int = 1) -> JoinString:
     return JoinString(place, KEYS.run, KEYS.launch_id, slot, 1, token, KEYS.row_key, KEYS.probe_key)
 
 
-def row(slot: int, address: str, prefix_length: int = 24) -> TableRow:
-    """A genuine row."""
-    made = bare_row(slot, f"n{slot}", address)
-    return sealed(replace(made, prefix_length=prefix_length, nproc_per_node=8))
+RANKS = (0, 2, 1)
+"""By slot, and the slots by rank: what is of the one is not taken for the other."""
+
+
+def row(slot: int, address: str, prefix_length: int = 24, *, rank: int | None = None) -> TableRow:
+    """A genuine row; its rank is its slot where none is given."""
+    made = bare_row(slot if rank is None else rank, f"n{slot}", address, slot=slot)
+    return sealed(replace(made, prefix_length=prefix_length, nproc_per_node=8 - 3 * slot))
 
 
 def sealed(row: TableRow, key: bytes = KEYS.row_key, generation: int | None = None) -> TableRow:
@@ -38,7 +42,8 @@ def sealed(row: TableRow, key: bytes = KEYS.row_key, generation: int | None = No
 
 def table(*addresses: str, **changes: Any) -> EndpointTable:
     """A table of genuine rows, as a registry makes it."""
-    rows = [row(slot, address) for slot, address in enumerate(addresses or ADDRESSES)]
+    addresses = addresses or ADDRESSES
+    rows = [row(slot, addresses[slot], rank=rank) for rank, slot in enumerate(RANKS)]
     ids = {"run": KEYS.run, "launch_id": KEYS.launch_id, "epoch": 1, "master_port": 29_500}
     return EndpointTable(**{**ids, "master_address": rows[0].address, "rows": rows, **changes})
 
@@ -179,7 +184,7 @@ def test_a_table_without_a_row_that_this_node_signed_is_refused() -> None:
 
 
 def replaced(*generations: int, epoch: int = 1, **changes: Any) -> EndpointTable:
-    """A table whose rows are of these worker runs."""
+    """A table whose rows are of these worker runs, in order of rank."""
     bare = table(epoch=epoch)
     rows = [sealed(row, generation=g) for row, g in zip(bare.rows, generations, strict=True)]
     made = bare.model_copy(update={"rows": rows, "generations": [*generations]} | changes)
@@ -194,13 +199,13 @@ OLDER = "the table contains an older worker run of slot 2"
     ("given", "former", "words"),
     [
         (replaced(1, 1, 1), None, ""),
-        (replaced(1, 1, 2, epoch=2), replaced(1, 1, 1), ""),
-        (replaced(1, 1, 2, epoch=2), replaced(1, 1, 2), ""),
-        (replaced(1, 1, 2, epoch=2), table(), ""),
+        (replaced(1, 2, 1, epoch=2), replaced(1, 1, 1), ""),
+        (replaced(1, 2, 1, epoch=2), replaced(1, 2, 1), ""),
+        (replaced(1, 2, 1, epoch=2), table(), ""),
         # Of one that was replaced nothing comes back, even where it was genuine once.
-        (replaced(1, 1, 1, epoch=2), replaced(1, 1, 2), OLDER),
-        (replaced(3, 1, 4, epoch=2), replaced(2, 1, 5), OLDER),
-        (replaced(1, 1, 1, generations=[1, 1, 2]), None, "the row of slot 2 was not written by"),
+        (replaced(1, 1, 1, epoch=2), replaced(1, 2, 1), OLDER),
+        (replaced(3, 4, 1, epoch=2), replaced(2, 5, 1), OLDER),
+        (replaced(1, 1, 1, generations=[1, 2, 1]), None, "the row of slot 2 was not written by"),
         (replaced(1, 1, 2, rows=table().rows), None, "the row of slot 0 was not written by"),
         (replaced(1, 1, 2, generations=[1, 1]), None, UNNAMED),
         (replaced(1, 1, 2, generations=[]), None, UNNAMED),

@@ -26,7 +26,7 @@ from worker.contracts import Contract
 from worker.program.ending import Ending
 from worker.program.family import Child, Family, Ranks
 
-SLOT = 1
+SLOT = 2
 RULES = Rules("llama", SLOT, join_timeout=600.0, orphan_timeout=120.0, hosts_file="/etc/hosts")
 LED = replace(RULES, remote=True)
 POLL = 2.0
@@ -35,10 +35,10 @@ NOT_NOW.told = True
 BASE = "https://10.0.0.4:29600"
 OFFER = JoinRequest(
     slot=SLOT,
-    generation=1,
+    generation=3,
     join_id="0123456789abcdef",
     hostname="n1",
-    nproc_per_node=1,
+    nproc_per_node=2,
     candidates=[Candidate(interface="eth0", address="10.0.0.5", prefix_length=24, mac="ab" * 32)],
     probe_port=7_000,
 )
@@ -50,16 +50,18 @@ T = TypeVar("T")
 
 
 def table(epoch: int = 1, port: int = 29_500) -> EndpointTable:
-    """Of the slots 0 and 1."""
-    made = table_of(*(row(n, f"n{n}", f"10.0.0.{4 + n}") for n in range(2)), run="llama")
+    """Of the slots 0 and 2: the first node runs three processes, and this one two."""
+    rows = [row(n, f"n{n}", f"10.0.0.{4 + n}", slot=SLOT * n) for n in range(2)]
+    rows = [replace(one, nproc_per_node=3 - one.rank) for one in rows]
+    made = table_of(*rows, run="llama")
     return made.model_copy(update={"epoch": epoch, "master_port": port})
 
 
 def plan(*slots: int) -> ProbePlan:
-    """Of these slots; without any of the first two."""
+    """Of these slots; without any of the table's."""
     peers = [
         ProbePeer(slot=n, hostname=f"n{n}", address=f"10.0.0.{4 + n}", interface=eth0, probe_port=p)
-        for n, p, eth0 in ((n, 7_000 + n, "eth0") for n in slots or (0, 1))
+        for n, p, eth0 in ((n, 7_000 + n, "eth0") for n in slots or (0, SLOT))
     ]
     return ProbePlan(network="eth0", peers=peers)
 
@@ -257,7 +259,7 @@ class Drive:
 def reply(seq: int = 0, *, acks_in_watch: bool = False, fence: float | None = None) -> JoinReply:
     """The registry takes the node in; an older one takes acknowledgements as reports alone."""
     limits: dict[str, Any] = {"join_timeout_seconds": 600.0, "arm_timeout_seconds": 60.0}
-    ids: dict[str, Any] = {"credential": "", "incarnation": 1, "epoch": 0, "nnodes": 2}
+    ids: dict[str, Any] = {"credential": "", "incarnation": 7, "epoch": 0, "nnodes": 2}
     ids |= {"acks_in_watch": acks_in_watch, "fence_timeout_seconds": fence}
     return JoinReply(seq=seq, poll_seconds=POLL, **ids, **limits)
 

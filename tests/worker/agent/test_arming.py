@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from rendezvous.wire.errors import ArmingFailed
 from rendezvous.wire.run import RestartFacts
 from rendezvous.wire.table import EndpointTable
-from tests.worker.test_table import join, table
+from tests.worker.test_table import join, sealed, table
 from worker.agent import AgentEnvironment
 from worker.agent.actions import Arm
 from worker.agent.arming import NodeSpec, arm
@@ -52,6 +53,7 @@ class Bench:
 
     def install(self, given: EndpointTable, own_slot: int, resolved: Any = None) -> str | None:
         """As of a hosts file."""
+        assert own_slot == self.slot
         warning: str | None = self._write_hosts()
         self.done.append("hosts" if given is TABLE else "other hosts")
         return warning
@@ -92,6 +94,7 @@ NO_SUCH_OPTION = {"framework": "torchrun", "command": ["--no-such-option-of-torc
 NO_FILES, NO_SHIMS = {"write_files": NO_SPACE}, {"write_shims": NO_SPACE}
 NO_HOSTS, WARNS = {"file": NO_RIGHT}, {"file": lambda: "n2 leads elsewhere"}
 REQUIRED, OFF, REMOTE = {"hosts": "require"}, {"hosts": "off"}, {"remote": True}
+EVEN = table(rows=[sealed(replace(row, nproc_per_node=8)) for row in TABLE.rows])
 NO_PORT, OTHER_PORT = table(master_port=0), table(master_port=29_501)
 
 
@@ -158,7 +161,7 @@ def test_the_program_is_told_of_nodes_that_were_replaced_where_it_never_restarts
 
 def test_nccls_log_is_of_its_epoch_in_a_folder_of_its_launch_whatever_the_path_looks_like() -> None:
     made = Bench({}, log_dir=Path("/100%p logs"), nccl_log="on").arm().contract
-    assert made.nccl_log == "/100%%p logs/nccl-launch0001/node-1.e1.%p.log"
+    assert made.nccl_log == "/100%%p logs/nccl-launch0001/node-2.e1.%p.log"
 
 
 @pytest.mark.parametrize("framework", ["torchrun", "jax", "tensorflow", "lightning", "accelerate"])
@@ -168,7 +171,7 @@ def test_a_free_port_is_told_as_the_masters_less_the_offset_of_the_contracts(
     bench = Bench(
         {**TAKEN, "find_free": lambda port: port + 4}, **SCRIPT | {"framework": framework}
     )
-    told = bench.arm().refusal
+    told = bench.arm(EVEN).refusal
     port, free = int(told.reason.split("port ")[1].split()[0]), told.free_port
     ahead = port - TABLE.master_port
     assert free == port + 5 - ahead == TABLE.master_port + 5

@@ -13,6 +13,7 @@ from tests.worker.agent.drive import (
     CLOSES,
     NOT_NOW,
     OVER,
+    SLOT,
     SOCKET,
     STOP,
     TAKEN,
@@ -68,7 +69,7 @@ LAUNCHER_GONE = m.signal(SIGTERM, parent_lives=False)
         # While no watch is served either, that one knows when it is given up.
         ("acknowledging", [m.at(119.0), REFUSES, m.at(238.0), UNTOLD, UNTOLD], "Tell:Ack:pause"),
         # One that is released has no watch that could give the registry up.
-        ("running", [FAILS, m.go(released=[1]), m.at(120.5), UNTOLD, LATE], "Drop:Watch Leave"),
+        ("running", [FAILS, m.go(released=[SLOT]), m.at(120.5), UNTOLD, LATE], "Drop:Watch Leave"),
         # Three seconds after the signal or the result, and after the end itself, it is given up.
         ("running", [FAILS, m.at(20.0), TERM], "SIGNAL due:23 ends:SIGNAL"),
         ("running", [FAILS, m.at(20.0), OVER], "Watch due:23 ends:RESULT"),

@@ -40,9 +40,9 @@ DEPARTURE = DepartureNotice(slot=3, rank=0, seconds=40.0, words="drained")
 ENDING = Ending(0, 30.0)
 FAULT = ValueError("not this way")
 PROGRAM = Contract(["train"], {})
-NCCL_FILE = "/100%%p logs/nccl-l/node-1.%p.log"
+NCCL_FILE = "/100%%p logs/nccl-l/node-2.%p.log"
 NCCL = Contract(["train"], {"NCCL_DEBUG_FILE": NCCL_FILE}, nccl_log=NCCL_FILE)
-WORDS = inputs.OwnWords(("step 1", "step 2"), None, "/logs/node-1.log")
+WORDS = inputs.OwnWords(("step 1", "step 2"), None, "/logs/node-2.log")
 GONE = inputs.ProgramGone(7, ENDING, WORDS)
 SEEN = [inputs.Started(7), inputs.ProgramSeen(7, Family())]
 USES_IB = NetworkVerdict("as_expected", "ok", "it uses IB")
@@ -268,9 +268,9 @@ def test_what_its_ranks_have_printed_last_is_known_by_global_rank_also_once_it_i
     sink: Any = SimpleNamespace(tail=(), words=words, stop=lambda: None, close=lambda: None)
     sink.fold_launcher = lambda fold: None
     bench = Bench(sink=lambda *args, **options: sink)
-    assert bench.running.printed() == Printed(1, {})
+    assert bench.running.printed() == Printed(2, {})
     bench.lives()
-    assert bench.running.printed() == Printed(1, {None: ["torchrun"], 9: ["one", "two"]})
+    assert bench.running.printed() == Printed(2, {None: ["torchrun"], 11: ["one", "two"]})
 
 
 def test_what_was_begun_before_the_go_is_the_program() -> None:
@@ -322,8 +322,8 @@ def test_a_program_that_starts_again_has_a_log_of_its_epoch() -> None:
         return Sink()
 
     bench = Bench(sealed=table(epoch=3), sink=sink)
-    assert bench.lives() == replace(GONE, words=replace(WORDS, log="/logs/node-1.e3.log"))
-    assert opened == [(Path("/logs/node-1.e3.log"), 1 << 30)]
+    assert bench.lives() == replace(GONE, words=replace(WORDS, log="/logs/node-2.e3.log"))
+    assert opened == [(Path("/logs/node-2.e3.log"), 1 << 30)]
 
 
 def test_where_no_log_file_can_be_made_that_is_said_and_the_program_runs() -> None:
@@ -576,8 +576,7 @@ def test_the_ranks_have_streams_for_as_long_as_the_program_runs() -> None:
     streams = Streams()
     bench = Bench(LOOK, rank_streams=streams.make, start=streams.start)
     assert bench.lives() == GONE
-    count = table().rows[1].nproc_per_node
-    assert streams.made == [(Path("/run/look-1"), count)]
+    assert streams.made == [(Path("/run/look-1"), 5)]
     assert (streams.given, streams.closed, bench.notes) == ([streams], 1, [])
 
 
@@ -602,10 +601,7 @@ def test_the_worlds_that_its_ranks_have_been_in_are_known_at_its_end(hangs: bool
     )
     found = () if hangs else (alone,)
     assert bench.lives(after=4.0) == replace(GONE, words=replace(GONE.words, worlds=found))
-    row = table().rows[1]
-    assert set(asked) == (
-        set() if hangs else {("/run/look-1", row.nproc_per_node, row.nproc_per_node)}
-    )
+    assert set(asked) == (set() if hangs else {("/run/look-1", 8 + 2, 5)})
 
 
 def test_without_a_folder_the_ranks_have_none() -> None:
@@ -658,5 +654,5 @@ def test_what_was_folded_is_in_the_log_of_its_epoch(
     Bench(contract, sealed=sealed, sink=lambda *args, **options: sink).lives()
     sink.fold.stop()
     assert sink.fold.take(f"{SENDING}\n".encode()) == b""
-    command = f"rdzv logs {table().run} --node 1{option} --lines 2\n"
+    command = f"rdzv logs {table().run} --node 2{option} --lines 2\n"
     assert sink.fold.close().endswith(command.encode())

@@ -34,11 +34,11 @@ def served(drive: Drive, *orders: ViewOrder, **more: Any) -> list[ServeView]:
 
 def test_a_view_is_served_once_and_known_from_then_on() -> None:
     drive = to("running")
-    assert served(drive, order(7, rank=1)) == [
-        ServeView(order(7, rank=1), 1, (1,), (1,), 1, 1 / ANSWERS_A_SECOND)
+    assert served(drive, order(7, rank=4)) == [
+        ServeView(order(7, rank=4), 1, (4,), (3, 4), 1, 1 / ANSWERS_A_SECOND)
     ]
     assert drive.the(Watch).views == 7
-    assert served(drive, order(7, rank=1)) == []
+    assert served(drive, order(7, rank=4)) == []
     assert served(drive) == []
     assert drive.the(Watch).views == 7
     assert [one.order.view for one in served(drive, order(7), order(9))] == [9]
@@ -55,7 +55,7 @@ def test_the_node_watches_on_at_the_same_moment() -> None:
 
 def test_what_others_have_is_only_known() -> None:
     drive = to("running")
-    assert served(drive, order(7, rank=0), order(8, node=0)) == []
+    assert served(drive, order(7, rank=2), order(8, node=0)) == []
     assert drive.the(Watch).views == 8
 
 
@@ -76,13 +76,13 @@ def come_to_the_go(drive: Drive, given: EndpointTable = TABLE) -> list[ServeView
 
 def test_a_node_without_ranks_serves_a_view_once_it_has_them() -> None:
     drive = to("joined")
-    done = drive.view(Phase.RESTARTING, views=[order(7, rank=1), order(8, rank=0)])
+    done = drive.view(Phase.RESTARTING, views=[order(7, rank=3), order(8, rank=2)])
     assert not any(isinstance(action, ServeView) for action in done)
     assert drive.the(Watch).views == 8
     assert come_to_the_go(drive) == [
-        ServeView(order(7, rank=1), 1, (1,), (1,), 1, 1 / ANSWERS_A_SECOND)
+        ServeView(order(7, rank=3), 1, (3,), (3, 4), 1, 1 / ANSWERS_A_SECOND)
     ]
-    assert served(drive, order(7, rank=1), order(8, rank=0)) == []
+    assert served(drive, order(7, rank=3), order(8, rank=2)) == []
 
 
 def test_a_view_that_is_over_by_then_is_not_served() -> None:
@@ -103,14 +103,14 @@ def again(drive: Drive, epoch: int, processes: int) -> tuple[EndpointTable, list
 
 def test_who_has_other_ranks_than_before_serves_what_waits_for_them() -> None:
     drive = to("running")
-    assert served(drive, order(7, rank=2), order(8, node=1)) == [
-        ServeView(order(8, node=1), 1, (), (1,), 1, 1 / ANSWERS_A_SECOND)
+    assert served(drive, order(7, rank=5), order(8, node=1)) == [
+        ServeView(order(8, node=1), 1, (), (3, 4), 1, 1 / ANSWERS_A_SECOND)
     ]
-    given, done = again(drive, 2, processes=2)
-    assert done == [ServeView(order(7, rank=2), 1, (2,), (2,), 2, 1 / ANSWERS_A_SECOND)]
-    asked = [order(7, rank=2), *(order(9 + n, rank=1, epoch=n or None) for n in range(3))]
+    given, done = again(drive, 2, processes=4)
+    assert done == [ServeView(order(7, rank=5), 1, (5,), (4, 5), 2, 1 / ANSWERS_A_SECOND)]
+    asked = [order(7, rank=5), *(order(9 + n, rank=3, epoch=n or None) for n in range(3))]
     done = served(drive, *asked, digest=given.digest(), epoch=2)
-    assert [(one.order.view, one.ranks, one.siblings) for one in done] == [(10, (1,), (1,))]
+    assert [(one.order.view, one.ranks, one.siblings) for one in done] == [(10, (3,), (3, 4))]
 
 
 def test_what_a_node_ran_in_an_epoch() -> None:

@@ -17,11 +17,11 @@ from worker.agent.sampling import follow_worlds
 
 
 def world(size: int, *places: int, whole: bool = False) -> RankWorld:
-    """Of a rank of this node; the table has two."""
-    return RankWorld(rank=1, library="torch", size=size, places=list(places), whole=whole)
+    """Of a rank of this node; the table has five, of which this node has the last two."""
+    return RankWorld(rank=3, library="torch", size=size, places=list(places), whole=whole)
 
 
-ALONE, BOTH = world(1, 0, whole=True), world(2, 1)
+ALONE, ALL = world(1, 0, whole=True), world(5, 3)
 
 
 def running(*, takes_worlds: bool = True) -> Drive:
@@ -43,14 +43,14 @@ def reported(*worlds: RankWorld) -> list[Any]:
     return [WorldReport(epoch=1, worlds=list(worlds))]
 
 
-@pytest.mark.parametrize("small", [ALONE, world(2, 0, 1, whole=True)])
+@pytest.mark.parametrize("small", [ALONE, world(2, 0, 1, whole=True), world(4, 2, 3)])
 def test_what_cannot_be_the_tables_is_told_once(small: RankWorld) -> None:
     drive = running()
     assert seen(drive, small) == reported(small)
     assert seen(drive, small) == []
 
 
-@pytest.mark.parametrize("large", [(BOTH,), (ALONE, BOTH), (world(4, 2, 3),), ()])
+@pytest.mark.parametrize("large", [(ALL,), (ALONE, ALL), (world(6, 2, 3),), ()])
 def test_what_may_be_the_tables_is_told_with_the_end(large: tuple[RankWorld, ...]) -> None:
     drive = running()
     assert seen(drive, *large) == []
@@ -60,9 +60,9 @@ def test_how_it_went_on_is_told_and_what_is_no_longer_so_is_not() -> None:
     """The registry may be away meanwhile: of two reports the older one must not come last."""
     drive = running()
     assert seen(drive, ALONE) == reported(ALONE)
-    done = drive.feed(inputs.WorldsSeen(drive.program, (ALONE, BOTH)))
+    done = drive.feed(inputs.WorldsSeen(drive.program, (ALONE, ALL)))
     assert [type(one) for one in done] == [do.Drop, do.Tell]
-    assert told(done) == reported(ALONE, BOTH)
+    assert told(done) == reported(ALONE, ALL)
 
 
 def test_an_older_registry_is_not_told() -> None:
@@ -111,8 +111,8 @@ def followed(*looks: tuple[RankWorld, ...]) -> list[tuple[float, tuple[RankWorld
 def test_what_stands_for_two_looks_is_fed_once() -> None:
     assert followed(()) == []
     assert followed((ALONE,)) == [(2.0, (ALONE,))]
-    assert followed((), (ALONE,), (BOTH,), (BOTH,)) == [(4.0, (BOTH,))]
-    assert followed((ALONE,), (ALONE,), (ALONE, BOTH)) == [(2.0, (ALONE,)), (4.0, (ALONE, BOTH))]
+    assert followed((), (ALONE,), (ALL,), (ALL,)) == [(4.0, (ALL,))]
+    assert followed((ALONE,), (ALONE,), (ALONE, ALL)) == [(2.0, (ALONE,)), (4.0, (ALONE, ALL))]
 
 
 def test_the_looks_become_rarer() -> None:
