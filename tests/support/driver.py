@@ -294,3 +294,29 @@ def in_phase(phase: Phase, nodes: int = 2, **changes: Any) -> Drive:
         drive.arm()
     assert drive.phase is phase
     return drive
+
+
+RANKS = {0: 0, 1: 2, 2: 3, 3: 1}
+PROCESSES = {0: 2, 1: 1, 2: 3, 3: 1}
+OF_RANKS = {0: range(2), 3: range(2, 3), 1: range(3, 4), 2: range(4, 7)}
+"""By slot, of `skewed`: node rank, processes, and the ranks of these; in order of node rank."""
+GENERATIONS = {0: 1, 1: 2, 2: 5, 3: 3}
+HOSTS = {0: "gpu-9", 1: "gpu-4", 2: "gpu-7", 3: "gpu-2"}
+
+
+def skewed(**changes: Any) -> Drive:
+    """A run that goes, in which no number is another one: slots, ranks, generations, incarnations,
+    processes and the epoch differ, so that whoever takes the one for the other is found."""
+    drive = Drive(make_spec(4, **changes))
+    of_all: dict[str, Any] = {"outlives_nodes": True}
+    drive.join(2, **of_all)  # two others had this slot before
+    drive.join(2, 2, **of_all)
+    for slot in (2, 0, 3, 1):
+        own = {"nproc_per_node": PROCESSES[slot], "requested_rank": RANKS[slot]}
+        drive.join(slot, GENERATIONS[slot], hostname=HOSTS[slot], **own, **of_all)
+    drive.verify()
+    for port in (29_501, 29_502, 29_503):
+        drive.refuse(1, "port_taken", "the port is taken", port)
+    drive.arm()
+    assert (drive.phase, drive.run.epoch) == (Phase.RUNNING, 4)
+    return drive
