@@ -211,8 +211,9 @@ format: $(INSTALLED)
 openapi: $(INSTALLED)
 	$(BIN)/python -m rendezvous.server.openapi > docs/openapi.json
 
-## Write the lists of docs/ again: options, exit codes, each framework's variables.
+## Write the lists of docs/ again: options, exit codes, each framework's variables; and tests/tables.txt.
 reference: $(INSTALLED)
+	$(BIN)/python -m tests.test_tables
 	$(BIN)/python -m tests.test_docs
 	$(BIN)/python -m tests.worker.test_frameworks_page
 

@@ -1,0 +1,96 @@
+"""Every table of names is as it was: an entry that is left out or misspelt shows in no other test.
+
+A table is a constant of a module or a class that holds several names, numbers or patterns: causes,
+signals, exit codes, variables, checks, files, phases. `tests/tables.txt` has one line for each. Who
+changes a table writes them anew (`make reference`), and reads in the diff what else has changed.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+KNOWN = Path(__file__).with_suffix("").with_name("tables.txt")
+PACKAGES = ("rendezvous", "worker", "launcher", "rdzv")
+_LONGEST = 40
+"""Letters of an entry that is shown itself; of a longer one its checksum, of a sentence nothing."""
+
+
+_NO_TABLES = ("TypeVar", "Path", "logging.getLogger", "TypeAdapter")
+_ALONE = (ast.BinOp, ast.JoinedStr, ast.Name)
+
+
+def tables() -> list[str]:
+    """All of them: where each is, and its entries in their order."""
+    files = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
+    return [line for path in files for line in _tables_of(path)]
+
+
+def _tables_of(path: Path) -> Iterator[str]:
+    place = path.relative_to(ROOT).as_posix()
+    for name, value in _constants(ast.parse(path.read_bytes()), ""):
+        entries = [*_entries(value)]
+        if len(entries) > 1 and entries[0] not in _NO_TABLES and not isinstance(value, _ALONE):
+            yield f"{place} {name}: {' '.join(entries)}"
+
+
+def _constants(tree: ast.Module | ast.ClassDef, of: str) -> Iterator[tuple[str, ast.expr]]:
+    """The constants of a module, of its classes, and the members of its enumerations."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            yield from _constants(node, f"{of}{node.name}.")
+            members = [part for part in node.body if isinstance(part, ast.Assign)]
+            if any("Enum" in ast.unparse(base) for base in node.bases):
+                yield f"{of}{node.name}", ast.Tuple([m.value for m in members])
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            name = ast.unparse(target)
+            if name.replace("_", "").isalpha() and (name.isupper() or not _is_plain(node.value)):
+                yield f"{of}{name}", node.value
+
+
+def _is_plain(value: ast.expr) -> bool:
+    """Whether it is no `Literal` of several words."""
+    return not (isinstance(value, ast.Subscript) and ast.unparse(value.value) == "Literal")
+
+
+def _entries(value: ast.AST) -> Iterator[str]:
+    """What it is made of: names, numbers and texts, in their order."""
+    if isinstance(value, ast.Constant):
+        yield _shown(repr(value.value))
+    elif isinstance(value, ast.Name | ast.Attribute):
+        yield ast.unparse(value)
+    elif isinstance(value, ast.keyword):
+        yield f"{value.arg}="
+        yield from _entries(value.value)
+    elif isinstance(value, ast.Dict):
+        for key, each in zip(value.keys, value.values, strict=True):
+            yield from _entries(key) if key is not None else ("**",)
+            yield from _entries(each)
+    else:
+        for part in ast.iter_child_nodes(value):
+            yield from _entries(part)
+
+
+def _shown(text: str) -> str:
+    if len(text) <= _LONGEST:
+        return text
+    if re.search("[a-z] [a-z]", text) and not re.search(r"[\\\\|(]", text):
+        return "'…'"
+    return f"{text[:24]}…{zlib.crc32(text.encode()):08x}"
+
+
+def test_every_table_is_as_it_was() -> None:
+    known, found = KNOWN.read_text("utf-8").splitlines(), tables()
+    gone, new = sorted({*known} - {*found}), sorted({*found} - {*known})
+    assert (gone, new) == ([], []), "if that is as it should be: make reference"
+
+
+if __name__ == "__main__":
+    KNOWN.write_text("".join(f"{line}\n" for line in tables()), "utf-8")
+    sys.exit()
