@@ -183,6 +183,23 @@ def test_no_node_takes_the_room_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [one.rank for one in read(kept).texts] == [0, 1, 2, 9]
 
 
+def test_the_room_of_a_node_is_that_of_one_epoch_and_given_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(last_words, "NODE_BYTES", FEW)
+    kept, run = KeptWords(), over(FAILED, end(2, 1, 5))
+    many = [text(rank, "x" * 900) for rank in range(5)]
+    for epoch in (2, 3):
+        kept.take(run, 1, said(*many, epoch=epoch, node=1))
+    assert kept_of(kept) == [(epoch, rank, False) for epoch in (2, 3) for rank in range(3)]
+    assert read(kept).left_out == 4
+    for part in range(3):  # in the place of its last lines, of which there are none
+        kept.take(run, 1, said(text(5, "x" * 900, whole=True, part=part), node=1))
+    assert read(kept).left_out == 7
+    kept.take(run, 1, said(text(2, "short"), text(9, "x" * 700), node=1))  # it has room again
+    assert kept_of(kept)[3:] == [(3, rank, False) for rank in (0, 1, 2, 9)]
+
+
 def test_it_is_read_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(last_words, "_ANSWER_BYTES", 2_500)
     kept, after, ranks = KeptWords(), 0, list[int | None]()

@@ -195,6 +195,50 @@ async def test_memory_is_bounded_by_run_and_for_all(
     assert sent(served, 0, post(number, 2, "x" * 500)).taken
 
 
+async def test_what_there_was_no_room_for_is_taken_once_when_it_is_sent_again(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of it counts until then: no letter, no number, and not that it was the last."""
+    await running(served)
+    shared, views = Limits(3_000, 1e9), served.host(DEMO).views
+    monkeypatch.setattr(served.service.sequencer, "view_limits", shared)
+    number = view(served)
+    for limited in (views._limits, shared):
+        views._limits.most, shared.most = 1 << 20, 1 << 20
+        first, again = post(number, 1, "x" * 2_000), post(number, 2, "y" * 2_000, done=True)
+        number = view(served)
+        first, again = (one.model_copy(update={"view": number}) for one in (first, again))
+        limited.most = 3_000
+        assert sent(served, 0, first).taken
+        held = views.held_bytes, shared.held
+        for _ in range(2):
+            refused = ViewReply(goes_on=True, taken=False, wait=1.0)
+            assert sent(served, 0, again) == refused
+            assert (views.held_bytes, shared.held) == held
+        sent(served, 1, post(number, 1, done=True))
+        found = read(served, number)
+        assert (lines(found), found.over) == (["x" * 2_000], False)
+        assert read(served, number, 1).pieces == []
+        assert (views.held_bytes, shared.held) == (0, 0)
+        for _ in range(2):
+            assert not sent(served, 0, again).goes_on
+            found = read(served, number, 1)
+            assert (lines(found), found.over) == (["y" * 2_000], True)
+        read(served, number, 2)
+
+
+@pytest.mark.parametrize("own", [1e3, 1e9])
+async def test_the_slower_of_the_runs_rate_and_that_of_all_counts(
+    served: Served, monkeypatch: pytest.MonkeyPatch, own: float
+) -> None:
+    await running(served)
+    views = served.host(DEMO).views
+    monkeypatch.setattr(served.service.sequencer, "view_limits", Limits(rate=1e12 / own))
+    views._limits.budget = Budget(own)
+    number = view(served)
+    assert 3.0 < sent(served, 0, post(number, 1, "x" * 5_000)).wait < 5.0
+
+
 async def test_who_sends_fast_is_told_to_wait(served: Served) -> None:
     await running(served)
     number = view(served, follow=True)

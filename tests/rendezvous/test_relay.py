@@ -116,9 +116,19 @@ async def test_what_is_not_taken_is_bounded_and_goes_on_once_it_is() -> None:
     with pytest.raises(TooManyRequests):
         kept.give(2, full)
     assert kept.held_bytes == held
+    several = [end(2, 1), *full, end(2, 2)]
+    with pytest.raises(TooManyRequests):
+        kept.give(0, several)  # nor a part of what is given together
+    assert (await kept.take(2, 0, "")).parcels == []
+    assert kept.held_bytes == held
     seq = (await kept.take(1, 0, kept.session)).seq
     await kept.take(1, seq, kept.session)
-    kept.give(0, full)
+    kept.give(0, several)
+    assert numbers(await kept.take(2, 0, kept.session)) == [1, 2]
+    kept.forget(1)
+    await kept.take(2, 2, "")
+    kept.forget(2)
+    assert kept.held_bytes == 0
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rendezvous.wire.errors import NotFound, RdzvError, Unavailable
+from rendezvous.wire.errors import NotFound, RdzvError, TooManyRequests, Unavailable
 from rendezvous.wire.metrics import MOST_METRIC_ROWS, MetricBatch, MetricReply, decoded, encoded
 from tests.support.virtual_time import forever, run_virtually
 from worker.agent import metrics
@@ -23,11 +23,14 @@ class FakeRegistry:
         self.batches: list[MetricBatch] = []
         self.error: RdzvError | None = None
         self.lose_answer = self.silent = False
+        self.seconds = 0.0
 
     async def send_metrics(self, run: str, slot: int, batch: MetricBatch) -> MetricReply:
         assert (run, slot) == ("r", 3)
         if self.silent:
             await forever()
+        if self.seconds:
+            await asyncio.sleep(self.seconds)
         if self.error is not None:
             raise self.error
         self.batches.append(batch)
@@ -71,10 +74,11 @@ def test_what_is_not_finite_travels_as_json_can_say_it() -> None:
     assert decoded({"loss/not_finite": 7.0}) == {"loss/not_finite": 7.0}
 
 
-def test_what_comes_together_goes_in_one_batch_and_waits_for_a_registry_that_is_away(
-    registry: FakeRegistry, sender: Metrics
+@pytest.mark.parametrize("error", [Unavailable("nobody is there"), TooManyRequests("too many")])
+def test_what_comes_together_goes_in_one_batch_and_waits_for_a_registry_that_takes_nothing(
+    registry: FakeRegistry, sender: Metrics, error: RdzvError
 ) -> None:
-    registry.error = Unavailable("nobody is there")
+    registry.error = error
 
     async def work() -> None:
         task = asyncio.create_task(sender.send())
@@ -133,6 +137,45 @@ async def test_after_a_lost_answer_the_same_rows_come_with_the_same_numbers(
         sender.take(row(step))
         await sender.flush()
     assert registry.numbered == [(1, 1), (1, 1), (2, 2)]
+
+
+def test_two_who_send_at_the_same_time_send_nothing_twice(
+    registry: FakeRegistry, sender: Metrics
+) -> None:
+    """The program has ended while a batch is on its way."""
+    registry.seconds = 0.4
+
+    async def work() -> None:
+        for step in range(1, 4):
+            sender.take(row(step))
+        task = asyncio.create_task(sender.send())
+        await asyncio.sleep(0.1)
+        sender.take(row(4))
+        await sender.flush()
+        task.cancel()
+
+    run_virtually(work())
+    assert registry.numbered == [(step, step) for step in range(1, 5)]
+
+
+def test_a_row_that_is_dropped_while_it_is_sent_takes_no_other_with_it(
+    registry: FakeRegistry, sender: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "_MOST_WAITING", 3)
+    registry.seconds = 0.4
+
+    async def work() -> None:
+        for step in range(1, 4):
+            sender.take(row(step))
+        task = asyncio.create_task(sender.send())
+        await asyncio.sleep(0.1)
+        for step in (4, 5):
+            sender.take(row(step))
+        await asyncio.sleep(9.0)
+        task.cancel()
+
+    run_virtually(work())
+    assert registry.numbered == [(step, step) for step in range(1, 6)]
 
 
 async def test_a_batch_of_large_rows_fits_a_body(registry: FakeRegistry, sender: Metrics) -> None:

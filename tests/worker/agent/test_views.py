@@ -116,6 +116,14 @@ def test_what_was_not_taken_is_sent_again(log: Path) -> None:
     assert registry.at[3] - registry.at[0] == pytest.approx(2.3)
 
 
+def test_it_is_sent_again_for_as_long_as_there_is_no_room(log: Path) -> None:
+    """A reader may rest for half a minute; a registry that is silent counts anew each time."""
+    log.write_text("one\n")
+    full = ViewReply(goes_on=True, taken=False, wait=1.0)
+    registry = serve(log.parent, answers(*[full] * 29, GOES_ON, OVER))
+    assert [post.number for post in registry.posts] == [1] * 30 + [2]
+
+
 @pytest.mark.parametrize(
     ("errors", "tries"), [([Fenced("a newer one")], 1), ([Unavailable("away")] * 9, 5)]
 )
