@@ -108,6 +108,24 @@ def test_what_a_container_engine_leaves_of_the_block_is_taken_away_too(hosts: Pa
     assert "10.0.0.5\tn1 node-1\n" in hosts.read_text()
 
 
+def test_what_a_container_engine_leaves_of_the_second_block_is_taken_away_too(hosts: Path) -> None:
+    """The programs have started again on another table; each time the markers are dropped."""
+    block = HostsBlock(hosts, "r1")
+    for third in (6, 7, 8):
+        sealed = table(row(0, "n0", f"10.0.0.{third}"), row(1, "n1", f"10.0.1.{third}"))
+        assert block.install(sealed, 0) is None
+        text = hosts.read_text()
+        found = [line for line in text.splitlines() if "10.0." in line]
+        assert len(found) == 4  # of this table alone
+        assert all(f".{third} " in line for line in found)
+        hosts.write_text("".join(f"{x}\n" for x in text.splitlines() if not x.startswith("#")))
+    block.remove()
+    assert "10.0." not in hosts.read_text()
+    block.install(TWO, 1)
+    block.remove()
+    assert "10.0." not in hosts.read_text()
+
+
 def test_the_block_of_another_process_of_the_run_stays(hosts: Path) -> None:
     block = HostsBlock(hosts, "r1")
     block.install(TWO, 0)

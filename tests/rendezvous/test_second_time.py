@@ -1,0 +1,134 @@
+"""What happens to a run for the second time: a loss, a failure, a report of an epoch before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rendezvous.run.replacing import due_again
+from rendezvous.wire.run import Phase, SlotState
+from tests.support.driver import Drive, make_spec
+from tests.support.stories import stories, tell
+
+ECC = "'CUDA error: uncorrectable ECC error encountered'"
+
+
+@stories(f"""
+a late report of an epoch before the last one says nothing of that
+    running 2 max_restarts=9 verdict_seconds=2; exit 0 1; wait 2; arm; exit 0 5; wait 2
+    -> restarting epochs=1:1,2:5
+    late 1 1 7 age_seconds=60 -> epochs=1:1,2:5 used=2
+    late 1 2 9 age_seconds=60 -> epochs=1:1,2:9 used=2
+    late 1 2 9 age_seconds=60 -> nothing
+    late 1 1 7 age_seconds=60 -> nothing
+a late report of progress is none of an epoch before
+    running 2 max_restarts=9 verdict_seconds=2; exit 0 1; wait 2; arm; exit 0 5 progress=4; wait 2
+    late 1 1 143 stopped=True progress=3; arm; wait 61
+    exit 0 6; late 1 3 143 stopped=True -> epochs=1:1,2:5,3:6
+a device that fails again after something else has failed is not the second in a row
+    running 2 max_restarts=9; wait 61; exit 1 1 tail={ECC}; stop 0 143; arm; wait 61
+    exit 0 3; stop 1 143; arm; wait 61; exit 1 1 tail={ECC}; stop 0 143 -> arming used=3
+    arm; wait 61; exit 1 1 tail={ECC}; stop 0 143 -> status=failed
+    "…has failed of its device twice; it is not started again"
+the device of another node is another one
+    running 2 max_restarts=9; wait 61; exit 1 1 tail={ECC}; stop 0 143; arm; wait 61
+    exit 0 1 tail={ECC}; stop 1 143 -> arming used=2
+""")
+def test_the_second_time(story: str) -> None:
+    tell(story)
+
+
+def on_two_networks(**changes: Any) -> Drive:
+    """A run on the first of two networks, which outlives its nodes."""
+    limits = {"max_replacements": 5, "fence_timeout_seconds": 40.0}
+    spec = make_spec(3, local_node=True, on_node_loss="replace", **limits, **changes)
+    drive = Drive(spec)
+    for slot in range(3):
+        join(drive, slot, 1)
+    drive.verify().arm()
+    assert addresses(drive) == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+    return drive
+
+
+def join(drive: Drive, slot: int, generation: int, networks: tuple[int, ...] = (0, 1)) -> None:
+    offered = [f"10.{net}.0.{slot + 1}" for net in networks]
+    drive.join(slot, generation, addresses=offered, outlives_nodes=True)
+
+
+def addresses(drive: Drive) -> list[str]:
+    assert drive.run.table is not None
+    return [row.address for row in drive.run.table.rows]
+
+
+def lose(drive: Drive, slot: int) -> None:
+    """Its connection closes, and the programs of the others are stopped."""
+    key = (slot, drive.node(slot).incarnation)
+    drive.leases.heard(key, drive.now, 7)
+    drive.leases.closed(key, drive.now, 7)
+    drive.wait(1.25, silent=[slot])
+    for other in {0, 1, 2} - {slot}:
+        drive.exit(other, 143, stopped=True)
+    assert drive.phase is Phase.GATHERING
+
+
+def fresh(drive: Drive) -> list[int] | None:
+    """Of which nodes pairs are proven in this round; None: of all."""
+    assert drive.phase is Phase.VERIFYING
+    assert drive.run.attempt.probing is not None
+    return drive.run.attempt.probing.fresh
+
+
+def test_after_a_loss_the_first_network_is_another_one_and_proven_by_all() -> None:
+    """What was proven before was proven on other addresses."""
+    drive = on_two_networks()
+    lose(drive, 1)
+    join(drive, 1, 2, networks=(1,))
+    assert fresh(drive) is None
+    drive.verify().arm()
+    assert addresses(drive) == ["10.1.0.1", "10.1.0.2", "10.1.0.3"]
+    lose(drive, 2)
+    join(drive, 2, 2, networks=(1,))
+    assert fresh(drive) == [2]  # all others have proven each other there
+    drive.verify().arm()
+    lose(drive, 2)
+    join(drive, 2, 3)
+    assert fresh(drive) == [2]
+    drive.verify().arm()
+    lose(drive, 1)
+    join(drive, 1, 3)
+    assert fresh(drive) is None  # and now the first one again
+    drive.probe(0, 1)
+    drive.probe(1)
+    drive.probe(2)
+    assert drive.run.attempt.probing is not None
+    assert (drive.run.attempt.probing.number, fresh(drive)) == (1, [1])
+    drive.verify().arm()
+    assert addresses(drive) == ["10.1.0.1", "10.1.0.2", "10.1.0.3"]
+
+
+def test_the_same_node_on_another_address_has_proven_nothing_there() -> None:
+    drive = on_two_networks()
+    lose(drive, 1)
+    drive.join(1, 2, addresses=["10.0.0.77", "10.1.0.2"], outlives_nodes=True)
+    assert fresh(drive) == [1]
+    drive.verify().arm()
+    assert addresses(drive) == ["10.0.0.1", "10.0.0.77", "10.0.0.3"]
+
+
+@pytest.mark.parametrize("losses", [1, 2, 3])
+def test_a_worker_run_that_has_failed_is_submitted_again_once_for_each_pause(losses: int) -> None:
+    drive = on_two_networks(join_timeout_seconds=100.0)
+    for loss in range(losses):
+        lose(drive, 1)
+        wanted = drive.slot(1).wanted
+        assert drive.run.starts.resubmitted == loss + 1
+        drive.news(1, SlotState.SUBMITTING, wanted)
+        drive.news(1, SlotState.FAILED, wanted, detail="no route to host")
+        drive.wait(5, silent=[1])
+        assert due_again(drive.run, drive.now) == []
+        assert (drive.slot(1).wanted, drive.slot(1).again_at) == (wanted + 1, None)
+        join(drive, 1, wanted + 1)
+        drive.verify().arm()
+        assert drive.phase is Phase.RUNNING
+        assert drive.slot(1).tries == 0
