@@ -93,6 +93,7 @@ class Sink:
     tail = ("step 1", "step 2")
     words = RankWords()
     fold: Any = None
+    printed = 0
 
     def fold_launcher(self, fold: Any) -> None:
         """It shows nothing."""
@@ -122,6 +123,14 @@ def fails(error: Exception) -> Any:
         raise error
 
     return call
+
+
+async def nothing_goes_on() -> None:
+    """Of what is done beside a program nothing outlives it, but for its stop."""
+    await asyncio.sleep(0)
+    names = (getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks())
+    left = {name for name in names if name.startswith(("Running.", "sample_", "follow_"))}
+    assert left <= {"Running.run"}
 
 
 class Bench:
@@ -201,7 +210,10 @@ class Bench:
             task = asyncio.create_task(self.running.run(self._step))
             await asyncio.sleep(after)
             (steps or partial(self.running.stop, ends_itself=False))()
-            return await task
+            try:
+                return await task
+            finally:
+                await nothing_goes_on()
 
         return virtually(work())
 

@@ -189,3 +189,16 @@ def test_a_post_is_within_its_bounds_and_nothing_is_lost(
         count += len(found) + sum(part.skipped for part in parts)
     assert count == len(lines)
     assert held.letters == 0
+
+
+def test_of_very_many_ranks_what_was_skipped_is_told_once_and_in_its_order() -> None:
+    backlog = Backlog()
+    for rank in range(MAX_PARTS):
+        backlog.skip(rank, rank + 1)
+    backlog.add(3, ["last"])
+    found = [part for _ in range(3) for part in backlog.take()]
+    assert [(part.rank, part.skipped) for part in found if part.skipped] == [
+        (rank, rank + 1) for rank in range(MAX_PARTS)
+    ]
+    assert [line for part in found for line in part.lines] == ["last"]
+    assert not backlog

@@ -1,0 +1,316 @@
+"""A node's shell: in which order it does what is decided, and what of it lasts until when."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rendezvous.wire.machine import MachineSample
+from tests.support.virtual_time import forever
+from tests.worker.agent.drive import PLAN, at_once, virtually
+from tests.worker.agent.test_running import Program, Sink
+from tests.worker.test_table import join, table
+from worker.agent import AgentEnvironment, inputs
+from worker.agent import actions as do
+from worker.agent.arming import NodeSpec
+from worker.agent.notices import Note, notice
+from worker.agent.shell import NodeShell
+from worker.contracts import Contract
+from worker.evidence.look import Counters
+from worker.settings import WorkerSettings
+
+TABLE = table()
+PROGRAM, SERVES = Contract(["train"], {}), Contract([], {})
+WHY = notice(Note.WARNED, words="over")
+
+
+class Outer:
+    """The outer world of one node, and what it was asked for, in order."""
+
+    def __init__(self) -> None:
+        self.done: list[Any] = []
+        self.programs: list[Program] = []
+        note = self.done.append
+
+        async def close(what: str) -> None:
+            note(f"{what} closed")
+
+        async def known(names: Any) -> dict[str, frozenset[str]]:
+            note(("known", [*names]))
+            return {}
+
+        def listen(identity: Any, *, loopback: bool, port: int | None) -> Any:
+            note(("listen", port))
+            return SimpleNamespace(port=port or 7_004, close=lambda: note("listener closed"))
+
+        async def start(argv: Any, environ: Any, **options: Any) -> Program:
+            note(("start", options["until"]))
+            self.programs.append(Program())
+            return self.programs[-1]
+
+        async def no_program(*_: Any, **__: Any) -> None:
+            return None
+
+        async def end() -> None:
+            note("early ended")
+
+        self.socket = SimpleNamespace(path="", close=lambda: close("socket"))
+        self.socket.open = self._open
+        self.environment = AgentEnvironment(
+            environ={"PATH": "/bin"},
+            in_thread=at_once,
+            hosts_block=lambda path, run: SimpleNamespace(
+                install=lambda *_: note("hosts"), remove=lambda: note("hosts removed")
+            ),
+            resolver=lambda: SimpleNamespace(
+                ask=lambda names: note(("ask", [*names])),
+                known=known,
+                close=lambda: close("resolver"),
+            ),
+            local_socket=lambda **_: self.socket,
+            machine_reader=lambda *_: SimpleNamespace(read=lambda: MachineSample(load=2.5)),
+            early=lambda *_: SimpleNamespace(start=no_program, end=end),
+            listen=listen,
+            terminal=lambda *_: None,
+            make_private=lambda folder: None,
+            sink=lambda *_, **__: Sink(),
+            start=start,
+            look_before=lambda pid: Counters(),
+            look_after=lambda before, asked: [],
+            **{name: lambda *_: "" for name in ("why_unusable", "missing_of")},
+            is_free=lambda port: True,
+            read_conf=lambda environ: {},
+            write_files=lambda folder, files: None,
+        )
+
+    async def _open(self, environ: Any) -> str:
+        self.done.append("socket opened")
+        self.socket.path = "/s"
+        return "/s"
+
+
+class Registry:
+    """One that passes nothing on."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: forever()
+
+
+class Bench:
+    """A shell, and what its machine is fed."""
+
+    def __init__(self) -> None:
+        self.outer = Outer()
+        self.done = self.outer.done
+        settings = WorkerSettings(framework="command", log_dir=Path("/logs"), hosts="auto")
+        spec = NodeSpec(settings, join(), ["train"], remote=True)
+        registry: Any = Registry()
+        self.shell: Any = NodeShell(spec, self.outer.environment, registry)
+        self.fed: list[inputs.Input] = []
+        self.shell.feed = self.fed.append
+
+    async def carry_out(self, asked: do.Effect) -> inputs.Input:
+        answer: inputs.Input = await self.shell._carry_out(asked)
+        return answer
+
+    async def start(self, number: int, contract: Contract = PROGRAM) -> asyncio.Task[inputs.Input]:
+        """A program that runs."""
+        task = asyncio.create_task(self.carry_out(do.Start(number, TABLE, contract)))
+        await asyncio.sleep(1.0)
+        return task
+
+
+def shells(work: Callable[[Bench], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """A test with a shell of its own, on a virtual clock."""
+
+    def test() -> None:
+        async def go() -> None:
+            await work(Bench())
+
+        virtually(go())
+
+    test.__name__, test.__doc__ = work.__name__, work.__doc__
+    return test
+
+
+@shells
+async def test_a_node_listens_again_on_the_port_that_its_peers_know(bench: Bench) -> None:
+    assert await bench.carry_out(do.Listen(1)) == inputs.Listening(1, 7_004)
+    assert await bench.carry_out(do.Listen(2, again=True)) == inputs.Done(2)
+    for number in (3, 4):
+        bench.shell._act(do.StopListening())
+        bench.shell._act(do.StopListening())
+        asked = do.Listen(number, again=True)
+        assert await bench.carry_out(asked) == inputs.Listening(number, 7_004)
+    again = ["listener closed", ("listen", 7_004)]
+    assert bench.done == [("listen", None), *again, *again]
+
+
+@shells
+async def test_what_the_program_said_last_is_heard_before_it_is_sent_on(bench: Bench) -> None:
+    async def done(what: str) -> None:
+        await asyncio.sleep(0.1)
+        bench.done.append(what)
+
+    bench.outer.socket.hear_out = lambda seconds: done("heard")
+    bench.shell._metrics.flush = lambda: done("metrics")
+    bench.shell._views.flush = lambda: done("views")
+    assert await bench.carry_out(do.Flush(1, program=7)) == inputs.Done(1)
+    assert bench.done == ["heard", "metrics", "views"]
+
+
+@shells
+async def test_until_when_it_may_run_a_program_knows_from_its_start_and_later(bench: Bench) -> None:
+    bench.shell._act(do.MayRun(until=50.0))
+    task = await bench.start(7)
+    assert bench.done == [("start", 50.0)]
+    remote: list[float] = []
+    bench.shell._remote.may_run = remote.append
+    bench.shell._act(do.MayRun(until=60.0))
+    [program] = bench.outer.programs
+    assert (program.told, remote, bench.shell._until.get()) == ([("until", 60.0)], [60.0], 60.0)
+    bench.shell._act(do.Kill(7))
+    await task
+
+
+@shells
+async def test_the_second_program_has_nothing_of_the_first_one(bench: Bench) -> None:
+    """Neither its steps, nor what is still done about it."""
+    first = await bench.start(7)
+    assert bench.shell._metrics.take({"rank": 9, "step": 41}) == ""
+    bench.shell._act(do.Stop(7, ends_itself=False))
+    gone = await first
+    assert isinstance(gone, inputs.ProgramGone)
+    assert gone.words.progress == 41
+    second = await bench.start(12)
+    for late in (do.Stop(7, ends_itself=False), do.Kill(7), do.PassSignal(7, 10)):
+        bench.shell._act(late)
+    assert bench.outer.programs[1].told == []
+    bench.shell._act(do.PassSignal(12, 10))
+    bench.shell._act(do.Kill(12))
+    gone = await second
+    assert isinstance(gone, inputs.ProgramGone)
+    assert (gone.number, gone.words.progress) == (12, None)
+    assert bench.outer.programs[1].told == [10, "kill"]
+
+
+@shells
+async def test_each_epoch_has_remote_commands_of_its_own(bench: Bench) -> None:
+    opened = []
+    for epoch in (1, 2, 3):
+        bench.shell._act(do.OpenRemote(TABLE, f"digest {epoch}", SERVES))
+        remote, work = bench.shell._remote, bench.shell._remote_work
+        opened.append(remote)
+        assert (remote._digest, remote._closed) == (f"digest {epoch}", "")
+        await asyncio.sleep(0.1)
+        assert not work.done()
+        await bench.carry_out(do.CloseRemote(epoch, WHY))
+        assert remote._closed == "over"
+        await asyncio.sleep(0.1)
+        assert work.done()
+    assert len({*map(id, opened)}) == 3
+
+
+@shells
+async def test_who_is_killed_is_killed_with_what_runs_here_for_others(bench: Bench) -> None:
+    task = await bench.start(7)
+    bench.shell._remote.kill_now = lambda: bench.done.append("remote killed")
+    bench.shell._act(do.Kill(7))
+    await task
+    assert bench.done[-1] == "remote killed"
+    assert bench.outer.programs[0].told == ["kill"]
+
+
+@shells
+async def test_a_fault_of_what_goes_on_beside_the_run_is_told(bench: Bench) -> None:
+    error = ValueError("not this way")
+
+    async def fails() -> None:
+        raise error
+
+    bench.shell._begin_beside("sending metrics", fails())
+    await asyncio.sleep(0.1)
+    assert bench.fed == [inputs.PartBroken("sending metrics", error)]
+    assert bench.shell._beside == set()
+
+
+@shells
+async def test_what_goes_on_beside_the_run_has_ended_with_it(bench: Bench) -> None:
+    async def goes_on() -> None:
+        try:
+            await forever()
+        finally:
+            await asyncio.sleep(0.5)
+            bench.done.append("ended")
+
+    bench.shell._begin_beside("sending metrics", goes_on())
+    bench.shell._begin_beside("answering a look", goes_on())
+    await asyncio.sleep(0.1)
+    await bench.shell._close()
+    assert bench.done == ["ended", "ended", "early ended"]
+    assert bench.fed == []
+
+
+@shells
+async def test_it_is_armed_with_a_socket_and_all_names_known(bench: Bench) -> None:
+    """The socket stays; names may lead elsewhere by now."""
+    names = [row.hostname for row in TABLE.rows]
+    offered = frozenset(row.mac for row in TABLE.rows if row.slot == 1)
+    for number in (1, 2):
+        asked = do.Arm(number, TABLE, TABLE.digest(), None, offered)
+        answer = await bench.carry_out(asked)
+        assert isinstance(answer, inputs.Armed)
+        assert answer.contract.variables["RDZV_SOCKET"] == "/s"
+    assert bench.done == ["socket opened", ("known", names), "hosts", ("known", names), "hosts"]
+
+
+@shells
+async def test_names_are_looked_up_while_the_peers_are_visited(bench: Bench) -> None:
+    async def probe(*_: Any) -> list[Any]:
+        bench.done.append("visited")
+        return []
+
+    object.__setattr__(bench.outer.environment, "probe", probe)
+    await bench.carry_out(do.Visit(1, 1, PLAN))
+    assert bench.done == [("ask", [peer.hostname for peer in PLAN.peers]), "visited"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer", "done"),
+    [
+        (do.CloseSocket(4), inputs.Done(4), ["socket closed", "resolver closed"]),
+        (do.RemoveHosts(4, limit=1.0), inputs.Done(4), ["hosts removed"]),
+        (do.ReadMachine(4), inputs.MachineRead(4, MachineSample(load=2.5)), []),
+    ],
+)
+def test_each_last_step_does_all_of_it(
+    asked: do.Effect, answer: inputs.Input, done: list[str]
+) -> None:
+    async def work() -> None:
+        bench = Bench()
+        assert await bench.carry_out(asked) == answer
+        assert bench.done == done
+
+    virtually(work())
+
+
+@shells
+async def test_a_look_is_answered_with_the_ranks_of_its_program_alone(bench: Bench) -> None:
+    asked: list[tuple[int | None, bool]] = []
+
+    async def answer(look: do.AnswerLook, ranks: object) -> None:
+        asked.append((look.program, ranks is not None))
+
+    bench.shell._answering.answer = answer
+    task = await bench.start(7)
+    for program in (None, 6, 7):
+        look = SimpleNamespace(program=program)
+        await bench.shell._answer_look(look)
+    bench.shell._act(do.Kill(7))
+    await task
+    assert asked == [(None, False), (6, False), (7, True)]
