@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+from tests.simulation import launch_situations
 from tests.simulation.again_situations import with_restarts
 from tests.simulation.departure_situations import with_departures
 from tests.simulation.drawing import Kind, draw_ranks, draw_when, launcher_fault, near, one, weighed
 from tests.simulation.launch_situations import LATER_LAUNCHES, LAUNCH_SITUATIONS, ODD_LAUNCHES
 from tests.simulation.lives import LIVES
-from tests.simulation.loss_situations import with_losses
+from tests.simulation.loss_situations import on_another_network, with_losses
 from tests.simulation.node_situations import NODE_SITUATIONS, each_in_turn
 from tests.simulation.schedule import BREAKING, HANGING, OTHER_JOBS, Fault, Launch, Schedule, names
 from tests.simulation.situations import RARE_SITUATIONS, SITUATIONS
@@ -119,6 +120,10 @@ _LOSING_AT = {
     *map(int, names("185, 186, 187, 189, 191, 192, 198")),
 }
 """Seeds of runs that outlive their nodes, as above."""
+_MOVING, _MOVING_AT = 17, {7, 10, 13, 16}
+_STARTING, _STARTING_AT = 47, 38
+"""Seeds of these whose first network is another one after a loss, and seeds whose launch is ended
+while its registry starts, as above."""
 _OF_PATHS = {"request lost", "answer lost", "doubled", "late", "hung up", "echo"}
 """What may happen on the way of a launcher as well."""
 _ODD_SHARE = 0.25
@@ -134,6 +139,11 @@ def generate(seed: int) -> Schedule:
         schedule = with_departures(random.Random(f"{seed} departures"), schedule)
     if outlives_nodes(seed):
         schedule = with_losses(random.Random(f"{seed} losses"), schedule)
+        if seed % _MOVING in _MOVING_AT:
+            schedule = on_another_network(random.Random(f"{seed} networks"), schedule)
+    if seed % _STARTING == _STARTING_AT:
+        draw = random.Random(f"{seed} starting")
+        schedule = launch_situations.while_the_registry_starts(draw, schedule)
     if starts_again(seed) and seed % _WARM in _WARM_AT:
         launches = [replace(launch, warm=not launch.led) for launch in schedule.launches]
         schedule = replace(schedule, launches=tuple(launches))

@@ -423,3 +423,19 @@ def _many_slots_end_well(draw: random.Random, schedule: Schedule) -> Schedule:
 
 _BEFORE = [*LAUNCH_SITUATIONS, *ODD_LAUNCHES]
 LATER_LAUNCHES = situations(globals(), besides=_BEFORE, twice=(_killed_with_its_registry,))
+
+
+def while_the_registry_starts(draw: random.Random, schedule: Schedule) -> Schedule:
+    """A person ends the launch while its registry starts, for the first time or again."""
+    nodes, takes = draw.randint(1, 3), near(draw, 0.3, 4.0)
+    launch = shaped(draw, nodes, owns_registry=True, registry_takes=takes)
+    launch = replace(launch, here=draw.random() < 0.5)
+    when, faults = near(draw, 0.0, takes + 0.5), list[Fault]()
+    if draw.random() < 0.5:
+        crash = near(draw, takes, takes + 6.0)
+        faults.append(Fault(crash, "registry crash", seconds=near(draw, 0.05, 1.0)))
+        when = round(crash + when, 3)
+    ends = Fault(when, one(draw, "launcher told, launcher told, launcher killed, cancelled"))
+    seconds = near(draw, 0.1, 6.0)
+    ends = replace(ends, slot=draw.randrange(2), seconds=seconds, count=draw.randint(1, 2))
+    return of(schedule, launch, *faults, ends)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import hashlib
 import os
@@ -379,6 +380,8 @@ class SimulatedEnvironment(LaunchEnvironment):
 
     async def start_registry(self, state: StateDir, sock: Socket) -> Child:
         self._world.may_break(self._launcher.index, "registry")
+        if self._launcher.launch.registry_takes:
+            await asyncio.sleep(self._launcher.launch.registry_takes)
         self._launcher.registry_starts.append(self._world.loop.time())
         return self._world.registries.start_child(self._launcher, state)
 

@@ -379,3 +379,14 @@ def _the_scheduler_is_no_help(draw: random.Random, schedule: Schedule) -> Schedu
 LOSING = situations(
     globals(), besides=[with_losses], twice=[_some_are_lost, _one_is_cut_off, _lost_between]
 )
+
+
+def on_another_network(draw: random.Random, schedule: Schedule) -> Schedule:
+    """After a loss the first network is another one: who comes cannot be reached on the former."""
+    launches = tuple(replace(one, networks=2, verify=True) for one in schedule.launches)
+    lost = [f.slot for f in schedule.faults if f.what in _HURT and f.slot >= 0] or [0]
+    faults = []
+    for count in range(1, draw.choice([2, 2, 3])):
+        when = f"{one(draw, 'lost, exited')} {count} {one(draw, 'before, after')}"
+        faults.append(Fault(when, "network cut", slot=draw.choice(lost)))
+    return replace(schedule, launches=launches, faults=(*schedule.faults, *faults))

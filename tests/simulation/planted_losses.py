@@ -58,6 +58,7 @@ LOSSES: dict[str, list[tuple[str, str, str]]] = {
         ("losses: a program's failure counts as well", "    if run.spec.outlives_nodes and lost and (found is not None or was_stopped(run)):", "    if run.spec.outlives_nodes and lost and found is None:"),
     ],
     "rendezvous/run/rounds.py": [
+        ("losses: proven on other addresses", "!= (slot.its_node.incarnation, network.members[slot.index].address)\n    ]", "!= (slot.its_node.incarnation, proven.get(slot.index, (0, ''))[1])\n    ]"),
         ("losses: newcomers are not proven", "return fresh if len(fresh) < len(run.taking_part()) else None", "return []"),
     ],
     "rendezvous/run/running.py": [

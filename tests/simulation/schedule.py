@@ -46,6 +46,7 @@ class Launch:
             for all that follow.
         on_node_loss: As `--on-node-loss`; the next three count then alone.
         fence: Seconds after which a node that hears nothing has ended its program.
+        registry_takes: Seconds until its registry's process is there, each time.
     """
 
     run: str
@@ -83,6 +84,7 @@ class Launch:
     fence: float = 12.0
     warm: bool = False
     torchruns: tuple[int, ...] = ()
+    registry_takes: float = 0.0
 
     @property
     def framework(self) -> Any:
