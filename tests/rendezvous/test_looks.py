@@ -149,6 +149,36 @@ async def test_the_newest_three_are_kept(served: Served) -> None:
         await found(served, numbers[0])
 
 
+async def test_the_pause_is_counted_from_the_newest_look(served: Served) -> None:
+    await running(served)
+    for _ in range(3):
+        await begin(served)
+        served.let_pass(LOOK_SECONDS + 0.5)
+        with_a_pause = REST_SECONDS - LOOK_SECONDS - 0.5
+        served.let_pass(max(0.0, with_a_pause))
+    number = await begin(served)
+    for slot in (0, 1):
+        await answer(served, slot, report(number, slot))
+    with pytest.raises(TooManyRequests, match="is 0 s old"):
+        await begin(served)
+
+
+async def test_the_answers_of_all_nodes_together_are_bounded_and_one_more_is_not_kept(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await running(served, 3)
+    number = await begin(served)
+    await answer(served, 2, report(number, *range(30)))
+    size = served.host(DEMO).looks._kept[-1].size
+    assert size > 300
+    monkeypatch.setattr(looks, "MOST_BYTES", int(1.5 * size))
+    with pytest.raises(TooLarge):
+        await answer(served, 1, report(number, *range(30)))
+    await answer(served, 0, report(number, 0))
+    answered = [node.slot for node in (await found(served, number)).nodes if node.report]
+    assert answered == [2, 0]
+
+
 async def test_answers_are_bounded(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(looks, "MOST_BYTES", 400)
     await running(served)

@@ -296,6 +296,28 @@ async def test_a_peer_that_answers_the_second_time_is_good() -> None:
 
 
 @in_real_time
+async def test_visits_that_are_over_make_room_for_those_to_the_next_silent_peer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("worker.probe.mesh._MOST_AGAIN", 2)
+    visits = [0, 0, 0]
+
+    def counting(peer: int) -> Talk:
+        async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            visits[peer] += 1
+            await reader.read()
+
+        return talk
+
+    pace = Pace(concurrency=1, at_first=1, quick_seconds=0.2, again_seconds=0.05)
+    pace = replace(pace, silence_seconds=0.4)
+    async with serving(counting(0)) as a, serving(counting(1)) as b, serving(counting(2)) as c:
+        pairs = await probe_peers(identity(0), plan(1, a, b, c), [1, 2, 3], pace=pace)
+    assert [pair.outcome for pair in pairs] == ["timeout"] * 3
+    assert min(visits) > 1
+
+
+@in_real_time
 async def test_a_round_ends_in_time_and_keeps_what_was_found() -> None:
     pace = Pace(concurrency=1, quick_seconds=60.0, round_seconds=0.5)
     with full() as server, ProbeListener(identity(1)) as good:

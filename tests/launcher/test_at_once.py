@@ -1,0 +1,122 @@
+"""Two who come at the same time, and one that is ended while it begins."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from launcher.run import actions as do
+from launcher.run.effects import Effects
+from launcher.ui import runs as ui_runs
+from launcher.ui.kept import KeptRows
+from launcher.ui.runs import Runs
+from rendezvous.wire.metrics import MetricLine
+from tests.launcher.world import World
+from tests.support.virtual_time import run_virtually
+
+
+class Child:
+    """A registry's process."""
+
+    def __init__(self) -> None:
+        self.ended: list[float] = []
+        self._over = asyncio.Event()
+
+    async def wait(self) -> int:
+        await self._over.wait()
+        return 0
+
+    async def end(self, seconds: float) -> None:
+        self.ended.append(seconds)
+        self._over.set()
+
+
+@pytest.mark.parametrize("after", [0.5, 1.5])
+def test_a_registry_that_is_being_started_is_ended_with_its_launch(
+    tmp_path: Path, after: float
+) -> None:
+    """Else it would outlive the launcher that has begun it, and hold its port."""
+    world, child = World(tmp_path / "state"), Child()
+    closed: list[bool] = []
+
+    class Socket:
+        def close(self) -> None:
+            closed.append(bool(child.ended))
+
+    async def start(*_: Any) -> Child:
+        await asyncio.sleep(1.0)
+        assert closed == []
+        return child
+
+    async def work() -> None:
+        state = world.state()
+        state.acquire()
+        try:
+            made = world.prepared(rdzv_id="r")
+            effects = Effects(made, state, world.board(json_events=False), world, lambda said: None)
+            effects.surveyor.socket = cast(Any, Socket())
+            world.start_registry = start  # type: ignore[method-assign,assignment]
+            running = asyncio.create_task(effects._run_child(do.StartChild(1)))
+            await asyncio.sleep(after)
+            running.cancel() if after > 1 else None
+            await effects._end_child()
+            assert len(child.ended) == 1
+            await asyncio.gather(running, return_exceptions=True)
+        finally:
+            state.release()
+
+    run_virtually(work())
+    assert closed == [True]
+
+
+async def test_the_runs_are_listed_once_for_all_who_ask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed: list[Path] = []
+
+    def recorded(root: Path) -> list[Any]:
+        time.sleep(0.05)
+        listed.append(root)
+        return []
+
+    monkeypatch.setattr(ui_runs, "recorded_runs", recorded)
+    runs = Runs(tmp_path, cast(Any, None))
+    await asyncio.gather(*(runs.rows() for _ in range(3)))
+    assert listed == [tmp_path]
+
+
+async def test_rows_of_metrics_are_read_once_whoever_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page's clock and a browser that comes read at the same time; a row may be half there."""
+    told: list[MetricLine] = []
+    path = tmp_path / "metrics.jsonl"
+    rows = [MetricLine(number=n, rank=n % 3, step=n, slot=0, at_seconds=1.0) for n in range(40)]
+    text = "".join(f"{row.model_dump_json()}\n" for row in rows)
+    path.write_text(text[:-20])
+
+    class Told:
+        def rows(self, found: list[MetricLine]) -> None:
+            told.extend(found)
+
+    kept = KeptRows(path, cast(Any, Told()))
+    monkeypatch.setattr("launcher.ui.kept._CHUNK_BYTES", 300)
+    read_next = kept._next
+
+    def slowly() -> list[MetricLine]:
+        before = kept._offset
+        time.sleep(0.002)
+        assert kept._offset == before  # nobody else reads meanwhile
+        return read_next()
+
+    monkeypatch.setattr(kept, "_next", slowly)
+    await asyncio.gather(kept.read(), kept.read(), kept.read())
+    with path.open("a") as file:
+        file.write(text[-20:])
+    assert await kept.read()
+    assert not await kept.read()
+    assert [row.number for row in told] == list(range(40))
