@@ -99,6 +99,20 @@ def test_addresses_that_belong_together(offers: str, expected: str) -> None:
     assert "; ".join(shown(offering(*offers.split(", ")))) == expected
 
 
+def test_in_which_order_the_nodes_are_told_of_is_no_matter() -> None:
+    """Slot 0 leads, and where it is not among them the lowest one."""
+    joins = offering(
+        "10.0.0.1 ib0!172.16.0.1", "ib0!172.16.0.2 10.0.0.2", "ib0!172.16.0.3 10.0.0.3"
+    )
+    for some in (joins, joins[1:]):
+        expected = classes_of(some)
+        assert not isinstance(expected, Unreachable)
+        for others in ([*reversed(some)], [*some[1:], some[0]]):
+            found = classes_of(others)
+            assert not isinstance(found, Unreachable)
+            assert [each.members for each in found] == [each.members for each in expected]
+
+
 def test_names_of_any_length_fit_the_wire() -> None:
     joins = offering(*(f"{str(s) * 253}!10.0.0.{s}" for s in range(1, 4)))
     assert len(shown(joins)[0].partition(": ")[0]) == 500

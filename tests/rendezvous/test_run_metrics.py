@@ -119,6 +119,12 @@ def test_memory_is_bounded_for_the_series_and_for_the_ranks(
     assert last[-1].number == told.newest == 100
     take(kept, 0, batch(2, 2, rank=0, loss=0.25))  # a rank that is known goes on
     assert newest(kept).rows[0].step == 2
+    for epoch in (2, 3):  # and each table has all the room
+        for rank in range(50, 150):
+            take(kept, 1, batch(rank, epoch, rank=rank, loss=0.5), incarnation=epoch, epoch=epoch)
+        ranks = [row.rank for row in newest(kept).rows]
+        assert ranks == list(range(50, 50 + len(ranks)))
+        assert 5 < len(ranks) < 15
 
 
 # --- what is taken in -----------------------------------------------------------------------------

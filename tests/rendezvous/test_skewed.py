@@ -266,8 +266,10 @@ def test_who_is_asked_for_an_older_epoch_is_the_node_that_ran_it_or_is_said_to_b
 ) -> None:
     drive = skewed(max_restarts=3)
     views, number = asked(drive, node=RANKS[slot], epoch=4)
-    send(drive, views, number, slot, "x")
-    assert read(drive, views, number).nodes == []  # of the very node nothing is missing
+    post = ViewPost(view=number, number=1, done=True, words="there is no log of it")
+    views.take((slot, INCARNATIONS[slot]), post, drive.now)
+    [node] = read(drive, views, number).nodes
+    assert node.words == "there is no log of it"  # the very node says so, and is not gone
     drive.exit(slot, 7)
     for other in {*range(4)} - {slot}:
         drive.exit(other, 143, stopped=True)
