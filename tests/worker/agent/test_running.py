@@ -521,6 +521,22 @@ def test_a_progress_file_on_a_disk_that_hangs_holds_the_end_up_for_a_moment() ->
     assert bench.notes == [Note.NO_PROGRESS]
 
 
+def test_what_ends_last_has_nobody_read_a_progress_file_beyond_the_end() -> None:
+    async def in_thread(work: Any, *args: Any) -> Any:
+        if args:
+            await forever()
+        return work()
+
+    bench = Bench(progress_file=Path("/step"), in_thread=in_thread)
+
+    async def steps() -> None:
+        bench.running.kill()
+        await asyncio.sleep(1.0)
+        bench.program.changed()
+
+    assert bench.lives(lambda: asyncio.create_task(steps())) == GONE
+
+
 def test_what_nccl_uses_is_told_while_the_program_runs_and_its_trouble_when_asked_for() -> None:
     private: list[Path] = []
     bench = Bench(NCCL, make_private=private.append)
