@@ -37,7 +37,7 @@ FORMER = Former("k7f2a9c1xy", "h1", "slurm", owns_registry=True, port=29_600, fi
 
 ENDED: list[EpochEnd] = [EpochEnd(epoch=1, message="node 1 failed")]
 PAUSES: dict[str, Any] = {"phase": Phase.RESTARTING, "ended": ENDED}
-THERE = slot(1, node=NodeState.JOINED, rank=1, state=RUNNING)
+THERE = slot(1, node=NodeState.JOINED, rank=5, state=RUNNING)
 WITHOUT = slot(1, node=NodeState.RELEASED, state=RUNNING)
 
 
@@ -56,14 +56,14 @@ STEPS: Steps = {
     "called": lambda drive, _: drive.status(
         slot(1, state=RUNNING, state_seconds=20.0, node=NodeState.JOINED)
     ),
-    "go-replaced": lambda drive, _: drive.status(slot(1, 1, 2, rank=1), phase=GO),
+    "go-replaced": lambda drive, _: drive.status(slot(1, 1, 2, rank=5), phase=GO),
     "go-without": lambda drive, _: drive.status(slot(1), phase=GO),
     "go-unwanted": lambda drive, _: drive.status(slot(1, 1, 2), phase=GO),
-    "go": lambda drive, _: drive.status(slot(1, node=NodeState.RUNNING, rank=1), phase=GO),
+    "go": lambda drive, _: drive.status(slot(1, node=NodeState.RUNNING, rank=5), phase=GO),
     "program-ended": lambda drive, _: drive.status(
-        slot(1, node=NodeState.EXITED, rank=1), phase=GO
+        slot(1, node=NodeState.EXITED, rank=5), phase=GO
     ),
-    "node-left": lambda drive, _: drive.status(slot(1, node=NodeState.LEFT, rank=1), phase=GO),
+    "node-left": lambda drive, _: drive.status(slot(1, node=NodeState.LEFT, rank=5), phase=GO),
     # between two epochs
     "pauses": lambda drive, _: drive.status(THERE, **PAUSES),
     "pauses-without": lambda drive, _: drive.status(WITHOUT, **PAUSES),
