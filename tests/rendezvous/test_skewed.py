@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rendezvous.hang.verdict import Verdict
-from rendezvous.run import departures, stalls
+from rendezvous.run import departures, fences, stalls, worlds
 from rendezvous.run.placement import Placed
 from rendezvous.run.state import who
 from rendezvous.run.views import event_line, node_view, run_status
@@ -25,6 +25,8 @@ from rendezvous.wire.look import LookReport, RankLook, RunLook
 from rendezvous.wire.machine import MachineSample, RunMachines
 from rendezvous.wire.metrics import MetricBatch, MetricRow, RunMetrics
 from rendezvous.wire.reports import DepartReport, LeaveReport, QuietReport
+from rendezvous.wire.run import Phase, SlotState
+from rendezvous.wire.world import RankWorld
 from tests.support.driver import (
     GENERATIONS,
     HOSTS,
@@ -165,6 +167,57 @@ def test_a_loss_and_what_takes_its_place_have_the_rank_of_the_lost(slot: int) ->
         drive.run.epoch,
         INCARNATIONS[slot] + 1,
     )
+
+
+def silent(drive: Drive, slot: int) -> None:
+    """A node falls silent, and its program may run for as long as its fence."""
+    drive.wait(15.5, silent=[slot])
+    for other in {*range(4)} - {slot}:
+        drive.exit(other, 143, stopped=True)
+    drive.wait(0.5, silent=[slot])
+
+
+@pytest.mark.parametrize("slot", range(1, 4))
+def test_the_fence_of_a_lost_node_is_that_of_its_worker_run_and_holds_the_next_go(
+    slot: int,
+) -> None:
+    drive = skewed(**REPLACES | {"fence_timeout_seconds": 90.0})
+    silent(drive, slot)
+    [fence] = fences.holding(drive.run)
+    assert (fence.slot, fence.incarnation, fence.generation) == (
+        *(slot, INCARNATIONS[slot]),
+        GENERATIONS[slot],
+    )
+    held = [(s, g) for s in range(4) for g in range(7) if fences.is_held(drive.run, s, g)]
+    assert held == [(slot, GENERATIONS[slot])]
+    drive.join(slot, GENERATIONS[slot] + 1, hostname="spare", **OF_SPARE[slot])
+    drive.verify().arm()
+    assert drive.phase is Phase.ARMING  # all are ready, and something may run
+    for generation in {*range(1, 7)} - {GENERATIONS[slot], GENERATIONS[slot] + 1}:
+        fences.worker_run_ended(drive.run, slot, generation)
+    for other in {*range(4)} - {slot}:
+        fences.worker_run_ended(drive.run, other, GENERATIONS[slot])
+    assert fences.holding(drive.run) == [fence]
+    drive.news(slot, SlotState.ENDED, GENERATIONS[slot])
+    assert drive.phase is Phase.RUNNING
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_each_node_alone_is_known_by_the_places_of_its_own_ranks(alone: bool) -> None:
+    run = skewed().run
+    assert run.table is not None
+    known = {
+        slot: [
+            RankWorld(rank=rank, library="torch", size=PROCESSES[slot], places=[place])
+            for place, rank in enumerate(ranks if alone else reversed(ranks))
+        ]
+        for slot, ranks in OF_RANKS.items()
+    }
+    found = worlds.judge(run.table, known)
+    assert found is not None
+    assert (found.rule, found.total) == ("node_alone" if alone else "several", 7)
+    for slot in range(4):
+        assert worlds.judge(run.table, {s: w for s, w in known.items() if s != slot}) is None
 
 
 # --- what a registry keeps of it ------------------------------------------------------------------

@@ -58,7 +58,7 @@ def status(*slots: SlotStatus, **known: Any) -> RunStatus:
 
 def event(number: int, **known: Any) -> EventLine:
     usual: dict[str, Any] = {"kind": "joined", "reason": "", "phase": Phase.GATHERING, "epoch": 0}
-    return EventLine(number=number, at_seconds=float(number), **usual | known)
+    return EventLine(**{"number": number, "at_seconds": float(number)} | usual | known)
 
 
 def row(rank: int, step: int, **values: float) -> MetricLine:
@@ -98,6 +98,30 @@ def seen(state: State) -> dict[str, Any]:
     whole: dict[str, Any] = json.loads(json.dumps(state))
     whole["head"] |= {"elapsed": 0, "remaining": 0}
     return whole
+
+
+# ---- every number is its own ---------------------------------------------------------------------
+
+
+def test_each_number_of_an_event_a_row_and_the_head_stands_under_its_name() -> None:
+    told = made()
+    told.event(event(7, at_seconds=2.5, slot=3, epoch=5, kind="exited", reason="x", usual=True))
+    [found] = told.state()["events"]
+    expected = {"number": 7, "at": 2.5, "kind": "exited", "reason": "x", "phase": "gathering"}
+    assert found == expected | {"epoch": 5, "slot": 3, "usual": True}
+    numbers = {"number": 9, "slot": 2, "rank": 5, "step": 7, "at_seconds": 1.5}
+    told.rows([MetricLine.model_validate(numbers | {"values": {"loss": 0.5}})])
+    assert told.state()["ranks"] == [
+        {"rank": 5, "slot": 2, "step": 7, "at": 1.5, "values": {"loss": 0.5}}
+    ]
+    head = {"epoch": 6, "restarts": 1, "max_restarts": 2, "replacements": 3, "resubmitted": 4}
+    head |= {"max_replacements": 5, "digest": "d" * 64, "trouble": "t", "stall": "s"}
+    told.status(status(silence="q", elapsed_seconds=8.0, remaining_seconds=9.0, **head))
+    assert told.head.items() >= (head | {"silence": "q", "elapsed": 8.0, "remaining": 9.0}).items()
+    ended = {"epoch": 4, "exit_code": 11, "ran_seconds": 12.0, "then": "again"}
+    told.status(status(ended=[EpochEnd(message="m", **ended)]))
+    [end] = told.state()["epochs"]
+    assert end.items() >= ended.items()
 
 
 # ---- one after another ---------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,12 +45,17 @@ class Bench:
             "find_free": lambda port: port + 10,
             "missing_of": lambda needs, environ: "",
             "read_conf": lambda environ: {},
-            "write_files": lambda folder, files: self.done.append("files"),
+            "write_files": self._write_files,
             "write_shims": lambda folder, socket: self.done.append("shims"),
             "file": lambda: None,
         } | world
         self._write_hosts = answers.pop("file")
         self.environment = AgentEnvironment(**answers)
+
+    def _write_files(self, folder: Path, files: Mapping[str, str]) -> None:
+        [own] = [row.rank for row in TABLE.rows if row.slot == self.slot]
+        assert folder.name == f"node-{own}"
+        self.done.append("files")
 
     def install(self, given: EndpointTable, own_slot: int, resolved: Any = None) -> str | None:
         """As of a hosts file."""
@@ -95,6 +101,7 @@ NO_FILES, NO_SHIMS = {"write_files": NO_SPACE}, {"write_shims": NO_SPACE}
 NO_HOSTS, WARNS = {"file": NO_RIGHT}, {"file": lambda: "n2 leads elsewhere"}
 REQUIRED, OFF, REMOTE = {"hosts": "require"}, {"hosts": "off"}, {"remote": True}
 EVEN = table(rows=[sealed(replace(row, nproc_per_node=8)) for row in TABLE.rows])
+LOOPBACK = table("127.0.0.1", "127.0.0.2", "127.0.0.3")
 NO_PORT, OTHER_PORT = table(master_port=0), table(master_port=29_501)
 
 
@@ -164,17 +171,24 @@ def test_nccls_log_is_of_its_epoch_in_a_folder_of_its_launch_whatever_the_path_l
     assert made.nccl_log == "/100%%p logs/nccl-launch0001/node-2.e1.%p.log"
 
 
-@pytest.mark.parametrize("framework", ["torchrun", "jax", "tensorflow", "lightning", "accelerate"])
+@pytest.mark.parametrize(
+    ("framework", "slot", "ahead"),
+    [
+        *((name, 0, 0) for name in ("torchrun", "jax", "tensorflow", "lightning", "accelerate")),
+        ("tensorflow", 1, 2),  # on one machine each node listens on a port of its own, by its rank
+        ("tensorflow", 2, 1),
+    ],
+)
 def test_a_free_port_is_told_as_the_masters_less_the_offset_of_the_contracts(
-    framework: str,
+    framework: str, slot: int, ahead: int
 ) -> None:
-    bench = Bench(
-        {**TAKEN, "find_free": lambda port: port + 4}, **SCRIPT | {"framework": framework}
-    )
-    told = bench.arm(EVEN).refusal
+    settings = {**SCRIPT, "framework": framework, "slot": slot}
+    bench = Bench({**TAKEN, "find_free": lambda port: port + 4}, **settings)
+    told = bench.arm(LOOPBACK if ahead else EVEN).refusal
     port, free = int(told.reason.split("port ")[1].split()[0]), told.free_port
-    ahead = port - TABLE.master_port
+    assert port - TABLE.master_port == ahead
     assert free == port + 5 - ahead == TABLE.master_port + 5
+    assert told.reason.startswith("port " if ahead else "master port ")
 
 
 def test_where_no_port_is_free_none_is_told() -> None:
