@@ -27,6 +27,7 @@ class Registry:
         self.asked: list[ViewRequest] = []
         self.pieces: list[ViewPiece] = []
         self.missing: list[ViewNode] = []
+        self.page, self.pages = 1 << 10, list[int]()
 
     async def __aenter__(self) -> Registry:
         return self
@@ -42,7 +43,11 @@ class Registry:
             assert self.credential == "o.key"
             self.asked.append(body)
             return ViewCall(view=7)
-        return RunView(view=7, over=True, nodes=self.missing, pieces=self.pieces)
+        newer = [piece for piece in self.pieces if piece.seq > options["params"]["after"]]
+        self.pages.append(len(newer))
+        over = len(newer) <= self.page
+        missing = self.missing if over else []
+        return RunView(view=7, over=over, nodes=missing, pieces=newer[: self.page])
 
     def sends(self, node: int, rank: int, *lines: str) -> None:
         part = ViewPart(rank=rank, lines=list(lines))
@@ -85,6 +90,18 @@ async def test_lines_come_rank_by_rank_and_who_sent_none_is_named(
     shown = capsys.readouterr()
     assert shown.out.splitlines() == ["[rank 1] b", "[rank 2] c", "[rank 2] d"]
     assert shown.err == "rdzv: node 1 (host1): it did not answer\n"
+    state.release()
+
+
+async def test_what_comes_in_many_answers_is_shown_once_and_in_its_order(
+    state: StateDir, registry: Registry, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(7):
+        registry.sends(1, 3, f"line {number}")
+    registry.page = 2
+    assert await show(state, rank=3) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [f"line {number}" for number in range(7)]
+    assert registry.pages == [7, 5, 3, 1]
     state.release()
 
 

@@ -6,7 +6,11 @@ from typing import Any
 
 import pytest
 
+from rendezvous.run import fences
+from rendezvous.run.places import standbys
 from rendezvous.run.replacing import due_again
+from rendezvous.run.state import Fence
+from rendezvous.wire.reports import LeaveReport
 from rendezvous.wire.run import Phase, SlotState
 from tests.support.driver import Drive, make_spec
 from tests.support.stories import stories, tell
@@ -132,3 +136,38 @@ def test_a_worker_run_that_has_failed_is_submitted_again_once_for_each_pause(los
         drive.verify().arm()
         assert drive.phase is Phase.RUNNING
         assert drive.slot(1).tries == 0
+
+
+def test_a_standby_has_no_problem_at_any_go() -> None:
+    drive = Drive(
+        make_spec(
+            2, standby=1, on_node_loss="replace", max_replacements=3, fence_timeout_seconds=40.0
+        )
+    )
+    for slot in range(3):
+        join(drive, slot, 1)
+    for generation in (2, 3):
+        drive.verify().arm()
+        assert drive.phase is Phase.RUNNING
+        [standby] = standbys(drive.run)
+        assert standby.problem == ""
+        lost = next(slot.index for slot in drive.run.of_table() if slot.index)
+        drive.report(lost, LeaveReport())
+        drive.exit(0, 143, stopped=True)
+        drive.wait(0.5)
+        drive.verify().arm()
+        join(drive, lost, generation)
+
+
+def test_a_fence_never_ends_later_because_its_node_falls_silent() -> None:
+    """It was released, and has its grace; by its own clock it ends at the latest."""
+    drive = on_two_networks()
+    slot = drive.slot(1)
+    for until, silent_since, expected in ((130.0, 120.0, 130.0), (170.0, 120.0, 160.0)):
+        node = slot.its_node
+        node.silent_since = silent_since
+        own = Fence(1, node.incarnation, 1, until, True)
+        others = [Fence(2, node.incarnation, 1, until, True), Fence(1, 9, 1, until, True)]
+        drive.run.starts.fences = [own, *others]
+        fences.fell_silent(drive.run, slot)
+        assert [one.until for one in drive.run.starts.fences] == [expected, until, until]

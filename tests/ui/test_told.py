@@ -124,6 +124,18 @@ def test_each_number_of_an_event_a_row_and_the_head_stands_under_its_name() -> N
     assert end.items() >= ended.items()
 
 
+def test_of_two_first_causes_the_first_one_is_marked_no_more() -> None:
+    """A late report may move it."""
+    told = made()
+    viewer = Viewer(told)
+    rows = [slot(number, rank=3 - number, node_state=NodeState.EXITED) for number in range(3)]
+    for cause in (1, 2, 0):
+        failed = Result(status="failed", exit_code=3, message="it failed", slot=cause)
+        told.status(status(*rows, result=failed, phase=Phase.FINISHED))
+        viewer.look()
+        assert [row["slot"] for row in viewer.state["slots"] if row["mark"]] == [cause]
+
+
 # ---- one after another ---------------------------------------------------------------------------
 
 

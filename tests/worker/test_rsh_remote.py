@@ -366,3 +366,12 @@ async def test_a_registry_that_refuses_for_good_ends_the_waiting(cluster: Cluste
     cluster.wire.relay.close()
     await asyncio.wait_for(task, 30)
     assert told.told == [{"error": "run 'r' does not allow remote commands"}]
+
+
+def test_numbers_that_come_in_another_order_are_each_seen_once() -> None:
+    for order in ((1, 2, 3, 4, 5, 6), (6, 5, 4, 3, 2, 1), (2, 6, 1, 5, 3, 4), (4, 1, 2, 6, 5, 3)):
+        seen, added = remote._Numbers(), set[int]()
+        for number in order:
+            seen.add(number)
+            added.add(number)
+            assert {n for n in range(1, 9) if n in seen} == added

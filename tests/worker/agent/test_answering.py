@@ -55,6 +55,16 @@ def wall() -> float:
     return asyncio.get_running_loop().time()
 
 
+def where_ranks_are(*asked: object) -> Seen:
+    assert asked == tuple(RANKS)
+    return Seen([RankLook(rank=4)], [], 1)
+
+
+def calls(*asked: object) -> dict[int, RankCalls]:
+    assert asked == (RANKS.folder, RANKS.pids, RANKS.first_rank)
+    return {4: RankCalls({("0", "4"): [Called(9, "a", 500_000_000)]}, set())}
+
+
 def answered(
     asked: AnswerLook,
     ranks: RanksToSee | None = RANKS,
@@ -68,8 +78,8 @@ def answered(
         values: dict[str, Any] = {
             "in_thread": at_once,
             "wall": wall,
-            "where_ranks_are": lambda *_: Seen([RankLook(rank=4)], [], 1),
-            "calls": lambda *_: {4: RankCalls({("0", "4"): [Called(9, "a", 500_000_000)]}, set())},
+            "where_ranks_are": where_ranks_are,
+            "calls": calls,
         }
         join: Any = SimpleNamespace(run="llama", slot=1)
         environment = AgentEnvironment(**(values | doors))
@@ -85,6 +95,9 @@ def test_it_says_where_its_ranks_are_when_it_is_its_turn() -> None:
     [report] = answered(LOOK, registry=registry)
     assert (report.look, report.epoch, report.left_out) == (7, 2, 1)
     assert ([one.rank for one in report.ranks], report.pace) == ([4], None)
+    registry = Registry()
+    answered(replace(LOOK, delay=3.0), registry=registry)
+    assert registry.at == [3.0]
 
 
 def test_why_there_is_nothing_to_see() -> None:

@@ -1,0 +1,123 @@
+"""`rdzv look`: what a person is shown of a look, and how it is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from launcher.show import look as shown
+from launcher.show.look import lines_of, one_look
+from rendezvous.hang import Verdict
+from rendezvous.talk.client import RegistryClient
+from rendezvous.wire.errors import NotFound, RdzvError, TooManyRequests
+from rendezvous.wire.look import (
+    Frame,
+    LookCall,
+    LookReport,
+    NodeLook,
+    ProcessLook,
+    RankLook,
+    RunLook,
+    Stack,
+)
+from tests.support.virtual_time import run_virtually
+
+LOADS = Stack(frames=[Frame(function="load", file="train.py", line=3)])
+WAITS = Stack(frames=[Frame(function="all_reduce", file="c10d.py", line=9)])
+SAVES = Stack(frames=[Frame(function="save", file="other.py", line=5)])
+VERDICT = Verdict("behind", "rank 4 is behind", next_step="see what it does")
+
+
+def rank(number: int, stack: int, **more: Any) -> RankLook:
+    return RankLook(rank=number, pid=100 + number, state="S", stack=stack, **more)
+
+
+def found() -> RunLook:
+    """Of three nodes whose slots are not their ranks; one does not answer, and one cannot see."""
+    child = ProcessLook(pid=77, state="D", name="loader", stack=2)
+    stacks = [WAITS, LOADS, SAVES]
+    ranks = [rank(3, 0), rank(4, 1, cpu=0.5, threads=[2], children=[child])]
+    seen = LookReport(look=7, epoch=2, ranks=ranks, stacks=stacks)
+    none = LookReport(look=7, epoch=2, ranks=[rank(0, 0)], stacks=[WAITS], words="half of it")
+    nodes = [
+        NodeLook(slot=0, rank=0, hostname="gpu-9", report=none),
+        NodeLook(slot=1, rank=2, hostname="gpu-4"),
+        NodeLook(slot=2, rank=1, hostname="gpu-7", report=seen),
+    ]
+    return RunLook(look=7, epoch=2, over=True, nodes=nodes)
+
+
+def test_each_place_is_shown_with_its_ranks_and_nodes_by_their_ranks() -> None:
+    assert [line for line in lines_of(found(), VERDICT, everything=False) if line] == [
+        "rank 4 is behind",
+        "try: see what it does",
+        "rank 4 (node 1, gpu-7), state S, 500.0 ms of CPU during the look:",
+        "    load (train.py:3)",
+        "2 ranks, 0, 3:",
+        "    all_reduce (c10d.py:9)",
+        "process 77 (loader), started by rank 4 (node 1, gpu-7), state D:",
+        "    save (other.py:5)",
+        "node 0 (gpu-9): half of it",
+        "node 2 (gpu-4): it has not answered",
+    ]
+
+
+def test_all_of_it_has_the_other_threads_of_a_place() -> None:
+    lines = [*lines_of(found(), VERDICT, everything=True)]
+    at = lines.index("  another thread of rank 4:")
+    assert lines[at + 1] == "    save (other.py:5)"
+
+
+class Registry:
+    """One that refuses a look for a while, and whose nodes take their time to answer it."""
+
+    def __init__(self, refuses: int = 0, answers: int = 2, error: Exception | None = None) -> None:
+        self.refuses, self.answers, self.error = refuses, answers, error
+        self.begun: list[float] = []
+        self.waited: list[int] = []
+
+    async def begin(self, client: Any, run: str) -> LookCall:
+        self.begun.append(asyncio.get_running_loop().time())
+        if self.error is not None:
+            raise self.error
+        if len(self.begun) <= self.refuses:
+            raise TooManyRequests("there was a look just before")
+        return LookCall(look=7)
+
+    async def so_far(self, client: Any, run: str, number: int, seconds: float) -> RunLook:
+        self.waited.append(number)
+        return RunLook(look=number, over=len(self.waited) == self.answers)
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, registry: Registry) -> RunLook:
+    monkeypatch.setattr(shown, "begin_look", registry.begin)
+    monkeypatch.setattr(shown, "look_so_far", registry.so_far)
+    made: list[RunLook] = []
+
+    async def work() -> None:
+        made.append(await one_look(cast(RegistryClient, None), "r"))
+
+    run_virtually(work())
+    return made[0]
+
+
+def test_who_comes_just_after_a_look_asks_again_until_there_may_be_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    registry = Registry(refuses=4, answers=3)
+    look = asked(monkeypatch, registry)
+    assert (look.look, look.over) == (7, True)
+    assert registry.begun == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert registry.waited == [7, 7, 7]
+
+
+def test_nobody_asks_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(TooManyRequests):
+        asked(monkeypatch, Registry(refuses=1_000))
+    registry = Registry(answers=1_000)
+    assert not asked(monkeypatch, registry).over
+    assert len(registry.waited) == shown._MOST_TRIES
+    with pytest.raises(RdzvError, match="cannot look at ranks"):
+        asked(monkeypatch, Registry(error=NotFound("no route")))
