@@ -50,6 +50,7 @@ PURE = {
             "placement",
             "prometheus",
             "protocol",
+            "refusals",
         ),
         *(
             "replacing",

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from rendezvous.run import events
 from rendezvous.run.moves import Outcome, begin_stop, failure
+from rendezvous.run.records import Departure
 from rendezvous.run.replacing import retire
-from rendezvous.run.state import KILL_SECONDS, Departure, Run, Slot, who
+from rendezvous.run.state import KILL_SECONDS, Run, Slot, who
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.reports import DepartReport, ExitReport
 from rendezvous.wire.run import NodeState, Result

@@ -15,6 +15,7 @@ from pydantic import Field, TypeAdapter
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.look import Age
 from rendezvous.wire.node import JoinRequest
+from rendezvous.wire.refused import RefusedAsk
 from rendezvous.wire.reports import (
     AckReport,
     DepartReport,
@@ -70,6 +71,26 @@ class Refused(Wire):
     hostname: str = ""
     exit_code: int | None = None
     retryable: bool = False
+
+
+class JoinRefused(Wire):
+    """A node asks to join and does not get in; the run goes on.
+
+    Attributes:
+        held_by: Incarnation of the node that holds its slot; 0: no node does.
+    """
+
+    kind: Literal["join_refused"] = "join_refused"
+    ask: RefusedAsk
+    held_by: int = 0
+
+
+class CannotComplete(Wire):
+    """All nodes of a symmetric start were seen, and some of them have no slot."""
+
+    kind: Literal["cannot_complete"] = "cannot_complete"
+    reason: str
+    hint: str = ""
 
 
 class NodeEvent(Wire):
@@ -286,6 +307,8 @@ Event = Annotated[
     | SlotChanged
     | Joined
     | Refused
+    | JoinRefused
+    | CannotComplete
     | Probed
     | Acked
     | ArmRefused

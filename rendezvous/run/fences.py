@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rendezvous.run.state import DEAD_SUBMISSIONS, KILL_SECONDS, Fence, Run, Slot
+from rendezvous.run.records import Fence
+from rendezvous.run.state import DEAD_SUBMISSIONS, KILL_SECONDS, Run, Slot
 from rendezvous.wire.run import NodeState
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from rendezvous.run import events, fences
+from rendezvous.run import events, fences, missing, refusals
 from rendezvous.run.arming import go_if_ready
 from rendezvous.run.moves import Outcome, failure, finish, gather_again
 from rendezvous.run.phases import Awaits
@@ -18,13 +18,12 @@ from rendezvous.run.state import (
     Node,
     Run,
     Slot,
-    nodes_text,
     who,
 )
 from rendezvous.run.verifying import carry_out, plan_checks
 from rendezvous.wire.errors import PREEMPTED_HINT, Cause, ExitCode
 from rendezvous.wire.reports import ExitReport
-from rendezvous.wire.run import NodeState, RunSpec, SlotNews, SlotState
+from rendezvous.wire.run import NodeState, SlotNews, SlotState
 
 
 def worker_run_is_over(slot: Slot) -> bool:
@@ -119,6 +118,7 @@ def joined(run: Run, event: events.Joined, now: float) -> Outcome:
     slot.joins[request.join_id] = slot.incarnations
     slot.problem, slot.told, slot.refused, slot.given_up = "", "", None, False
     slot.tries, slot.again_at = 0, None
+    refusals.has_joined(run, request)
     run.missing.discard(slot.index)
     count_waiting(slot, now)
     if run.command_digest is None:
@@ -316,51 +316,16 @@ def join_timed_out(run: Run, now: float, trouble: str) -> Outcome:
     """End the run with what is known of those that are missing."""
     # `apply` takes what the journal says, also from a version that judged otherwise.
     overdue = overdue_slots(run, now) or [run.slots[min(run.missing)]]
-    limit = run.spec.limits.join_timeout_seconds
-    known = trouble or "; ".join(what_is_known(run.spec, slot) for slot in overdue[:5])
-    more = f"; and {len(overdue) - 5} more" if len(overdue) > 5 and not trouble else ""
-    words = (
-        f"run '{run.id}' expected {nodes_text(run.spec)} and {run.present} joined "
-        f"within {limit:.10g} s: {known}{more}"
-    )
-    hint = "" if trouble else _hint_for_missing(run, overdue[0])
-    finish(run, now, failure(Cause.JOIN_TIMEOUT, words, overdue[0], hint))
+    words, hint = missing.timed_out(run, overdue, trouble)
+    result = failure(Cause.JOIN_TIMEOUT, words, overdue[0], hint)
+    finish(run, now, result.model_copy(update={"evidence": refusals.evidence(run, now)}))
     return Outcome(words, overdue[0].index)
-
-
-def _hint_for_missing(run: Run, slot: Slot) -> str:
-    if slot.generation == 0 and run.spec.managed:
-        return "see the earlier messages of the launcher for the cause"
-    if slot.state is SlotState.SUBMITTING:
-        return "the scheduler has not accepted the worker run yet; launch again when it responds"
-    if slot.state is SlotState.SUBMITTED:
-        return (
-            "launch again with a larger --join-timeout; if you start worker runs yourself, "
-            "start all of them within that time"
-        )
-    return "see the log of the missing worker run; it must be able to reach the registry's address"
 
 
 def last_call_over(run: Run, event: events.LastCallOver, now: float) -> Outcome:
     """Go on with those that are in."""
     words = f"the last call ended with {run.present} nodes"
     return Outcome(words + _end_gathering(run, now))
-
-
-def what_is_known(spec: RunSpec, slot: Slot) -> str:
-    """A missing slot, with all that is known of its worker run."""
-    detail = f": {slot.detail}" if slot.detail else ""
-    if slot.generation == 0 and spec.managed:
-        known = "was never submitted"
-    elif slot.state in (SlotState.NONE, SlotState.UNKNOWN):
-        known = "never reached the registry"
-    elif slot.state is SlotState.SUBMITTING:
-        known = f"was still being submitted{detail}"
-    else:
-        known = f"never reached the registry; the scheduler reports {slot.state}{detail}"
-    name = f" (worker run {slot.name}, generation {slot.generation})" if slot.name else ""
-    problem = f"; before that: {slot.problem}" if slot.problem else ""
-    return f"slot {slot.index}{name} {known}{problem}"
 
 
 def overdue_slots(run: Run, now: float) -> list[Slot]:

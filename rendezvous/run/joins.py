@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from rendezvous.proof.compare import first_difference, word_text
-from rendezvous.run import events
+from rendezvous.run import events, refusals
 from rendezvous.run.events import Event
 from rendezvous.run.leases import Leases
 from rendezvous.run.phases import Admits, Awaits
@@ -56,7 +56,7 @@ def decide_join(run: Run, request: JoinRequest, now: float, leases: Leases) -> E
         )
     _refuse_when_closed(run, slot)
     _refuse_other_job(run, request)
-    _refuse_when_held(slot, request, now, leases)
+    _refuse_when_held(run, slot, request, now, leases)
     if run.spec.limits.max_restarts and not request.restarts:
         raise cannot_restart(slot, request)
     if run.spec.outlives_nodes and not request.outlives_nodes:
@@ -101,17 +101,23 @@ def _cannot_outlive(run: Run, slot: Slot, request: JoinRequest) -> Mismatch:
     )
 
 
-def _refuse_when_held(slot: Slot, request: JoinRequest, now: float, leases: Leases) -> None:
+def _refuse_when_held(
+    run: Run, slot: Slot, request: JoinRequest, now: float, leases: Leases
+) -> None:
     holder = slot.live_node()
     if holder is None or holder.join.generation < request.generation:
         return
-    if not leases.is_suspect((slot.index, holder.incarnation), now):
-        raise SlotTaken(
-            f"slot {slot.index} is held by {holder.join.hostname} "
-            f"({holder.join.candidates[0].address}), which is alive; {request.hostname} "
-            f"({request.candidates[0].address}) asks for it with the same token",
-            hint="two worker runs were started with the same join string; each needs its own",
-        )
+    if leases.is_suspect((slot.index, holder.incarnation), now):
+        return
+    how = " with the same token"
+    hint = "two worker runs were started with the same join string; each needs its own"
+    if not run.spec.managed:  # each node has made its own, from its rank
+        how, hint = " too", f"two nodes have node rank {slot.index}: {refusals.ranks_hint(run)}"
+    raise SlotTaken(
+        f"slot {slot.index} is held by {refusals.holder_text(slot)}, which is alive; "
+        f"{refusals.place(request.hostname, request.candidates[0].address)} asks for it{how}",
+        hint="" if request.any_slot else hint,
+    )
 
 
 def _refuse_when_closed(run: Run, slot: Slot) -> None:
@@ -183,7 +189,7 @@ def _refuse_other_job(run: Run, request: JoinRequest) -> None:
             f"{nnodes_text(spec)}",
             hint="give every node the same --nnodes (NUM_NODES)",
         )
-    if spec.job.framework != job.framework:
+    if spec.job.framework and spec.job.framework != job.framework:
         raise Mismatch(
             f"{me} was started with --framework {job.framework}, but run '{run.id}' has "
             f"--framework {spec.job.framework}",
@@ -284,22 +290,35 @@ def _refuse_rank_clash(run: Run, request: JoinRequest) -> None:
 
 
 def decide_refusal(
-    run: Run, slot_index: int, generation: int, refusal: Refusal
-) -> events.Refused | None:
+    run: Run, slot_index: int, generation: int, refusal: Refusal, now: float, source: str = ""
+) -> events.Refused | events.JoinRefused | None:
     """What it changes that a node refuses to join; None when nothing does, or not any more.
 
-    The caller has checked the token, so that slot and generation are the node's own. A container
-    that was started twice by mistake does not speak for the node that is there.
+    The caller has checked the token, so that slot and generation are the node's own, or slot 0's
+    where it has none. A container that was started twice by mistake does not speak for the node
+    that is there: it is kept that it has asked.
     """
     slot = run.slots[slot_index]
-    newest = generation >= max(slot.generation, slot.wanted)
-    if not run.rules.is_forming or not newest or slot.given_up or slot.live_node() is not None:
+    if not run.rules.is_forming:
         return None
-    return events.Refused(slot=slot_index, generation=generation, **refusal.model_dump())
+    node = slot.live_node()
+    if node is not None and refusal.of_slot and node.join.hostname == refusal.hostname:
+        return None
+    if not refusal.of_slot or node is not None:
+        ask = refusals.ask_of_refusal(run, slot_index, refusal, source)
+        return refusals.written(run, ask, refusals.Asked(now, 1), now)
+    newest = generation >= max(slot.generation, slot.wanted)
+    if not newest or slot.given_up:
+        return None
+    told = refusal.model_dump(exclude={"of_slot"})
+    return events.Refused(slot=slot_index, generation=generation, **told)
 
 
 def decide_mismatch(run: Run, request: JoinRequest, error: Mismatch) -> Event | None:
-    """What it changes that a node with a good token is refused for good; None when it is known."""
+    """What it changes that a node with a good token is refused for good; None when it is known, or
+    when another node has its slot."""
+    if run.slots[request.slot].live_node() is not None:
+        return None
     refused = events.Refused(
         slot=request.slot,
         generation=request.generation,

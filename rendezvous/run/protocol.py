@@ -47,6 +47,7 @@ from rendezvous.run import (
     events,
     fences,
     gathering,
+    refusals,
     restarts,
     running,
     stalls,
@@ -141,6 +142,8 @@ def _phase_due(run: Run, now: float) -> Event | None:
     if run.rules.awaits is Awaits.NODES:
         if gathering.overdue_slots(run, now):
             return events.TimedOut(phase=run.phase)
+        if (end := refusals.cannot_complete(run, now)) is not None:
+            return end
         since = run.attempt.enough_since
         if since is not None and now - since >= limits.last_call_seconds:
             return events.LastCallOver()
@@ -211,6 +214,8 @@ _MOVES: dict[str, Callable[[Run, Any, float], Outcome]] = {
     "slot": gathering.slot_changed,
     "joined": gathering.joined,
     "refused": gathering.refused,
+    "join_refused": refusals.join_refused,
+    "cannot_complete": refusals.never_completes,
     "probed": verifying.probed,
     "acked": arming.acked,
     "arm_refused": _arm_refused,

@@ -11,6 +11,7 @@ from rendezvous.proof.networks import NetworkClass
 from rendezvous.run.events import Refused, StallFound, StragglerFound
 from rendezvous.run.phases import RULES, PhaseRules
 from rendezvous.run.placement import Placement
+from rendezvous.run.records import Departure, Fence, RefusedJoin
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.node import Finding, JoinRequest
 from rendezvous.wire.reports import ExitReport
@@ -45,32 +46,6 @@ class LeftOut:
 
 NOT_NEEDED = LeftOut(None, "it is not needed: enough other nodes have joined")
 STANDS_BY = LeftOut(None, "it is a standby: the run has all the nodes that it needs now")
-
-
-@frozen
-class Departure:
-    """A node that will go, and when the programs of all are stopped for it."""
-
-    slot: int
-    stop_at: float
-    words: str
-
-
-@dataclass(frozen=True, slots=True)
-class Fence:
-    """When the program of a node that is gone has ended for certain.
-
-    Attributes:
-        generation: Of its worker run: once its scheduler says that it is over, nothing is left.
-        until: By then it has ended itself.
-        holds: The next programs wait for it: nothing else shows that it has ended.
-    """
-
-    slot: int
-    incarnation: int
-    generation: int
-    until: float
-    holds: bool
 
 
 @dataclass(slots=True)
@@ -269,6 +244,7 @@ class Run:
             their program.
         worlds: By slot, in which worlds its ranks have been, as far as it has told.
         world: What these show, if the ranks are not in one.
+        refused: Who asked to join and did not get in, by who they are; see `refusals`.
         command_slot: Where a node's COMMAND is found, with which those of the others are compared.
     """
 
@@ -298,6 +274,7 @@ class Run:
     straggler: StragglerFound | None = None
     worlds: dict[int, tuple[RankWorld, ...]] = field(default_factory=dict)
     world: WorldFound | None = None
+    refused: dict[str, RefusedJoin] = field(default_factory=dict)
 
     def members(self) -> list[Slot]:
         """The slots whose node is alive and has not ended."""

@@ -6,7 +6,7 @@ import math
 import zlib
 from collections.abc import Mapping, Sequence
 
-from rendezvous.run import fences, stalls, stragglers, worlds
+from rendezvous.run import fences, refusals, stalls, stragglers, worlds
 from rendezvous.run.departures import notice_of
 from rendezvous.run.ends import first_failed, words_of_failure
 from rendezvous.run.events import Event, Progressed, SlotChanged
@@ -14,11 +14,11 @@ from rendezvous.run.leases import Leases
 from rendezvous.run.moves import Outcome
 from rendezvous.run.phases import Awaits
 from rendezvous.run.places import is_awaited, standbys
+from rendezvous.run.records import Departure
 from rendezvous.run.replacing import outlives
 from rendezvous.run.rounds import plan_of
 from rendezvous.run.state import (
     GONE,
-    Departure,
     Run,
     Slot,
     names_of,
@@ -230,7 +230,7 @@ def _reason_gathering(run: Run, now: float, times: bool) -> str:
     alone = run.spec.slots == 1
     every = f"{run.spec.slots} nodes" if run.spec.standby else nodes_text(run.spec)
     who = "the node" if alone else f"{len(awaited)} of {every}"
-    return f"waiting for {who}{left}: {'; '.join(shown)}"
+    return f"waiting for {who}{left}: {'; '.join(shown)}{refusals.clause(run)}"
 
 
 def _why_not_here(run: Run, slots: list[Slot], now: float, times: bool) -> str:
@@ -368,6 +368,7 @@ def run_status(
         resubmitted=run.starts.resubmitted,
         max_replacements=run.spec.limits.max_replacements,
         ended=run.starts.ended,
+        refused=refusals.told(run, now),
         untold=list(untold),
     )
 

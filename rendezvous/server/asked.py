@@ -101,6 +101,11 @@ class Asked:
         return required(self.credential).number
 
     @property
+    def source(self) -> str:
+        """The address that it came from; empty: not known."""
+        return self.connection.peer if self.connection is not None else ""
+
+    @property
     def unreached(self) -> str:
         """Where it was sent to before, and could not connect."""
         headers = self.scope["headers"]

@@ -33,7 +33,7 @@ async def join(service: Service, asked: Asked) -> JoinReply:
     """Take a node in; from now on it is heard of."""
     meters = service.sequencer.meters
     began = meters.clock()
-    live, reply = await service.join(asked.run, asked.credential, asked.said)
+    live, reply = await service.join(asked.run, asked.credential, asked.said, asked.source)
     asked.proven()
     service.heard(live, asked.said.slot, reply.incarnation, asked.connection)
     meters.joins.observe(meters.clock() - began)

@@ -33,6 +33,7 @@ from rendezvous.server.metrics import Metrics
 from rendezvous.server.news import News
 from rendezvous.server.options import Options
 from rendezvous.server.pacing import Pacing
+from rendezvous.server.refused import RefusedJoins
 from rendezvous.server.relay import Relay
 from rendezvous.server.stalling import Stalling
 from rendezvous.server.starts import StartTimes
@@ -74,8 +75,7 @@ class LiveRun:
         self._clock = clock
         self.offset: float = replaced.offset if replaced is not None else 0.0
         """Seconds by which the run's clock is ahead of the registry's."""
-        self.away: RegistryError | None = None
-        """Why nothing of it can be told here any more."""
+        self.away: RegistryError | None = None  # why nothing of it can be told here any more
         lease = spec.limits.lease_seconds
         self.run: Run = create(name, spec, now)
         self.leases = Leases(
@@ -100,6 +100,7 @@ class LiveRun:
         self.last_words = KeptWords()
         self.machines = Machines()
         self._end_told, self._asking = set[int](), set[int]()
+        self.refused_joins = RefusedJoins()
         self.relay: Relay | None = None
         self.news: News | None = None
         self.news_at = 0.0
@@ -145,6 +146,7 @@ class LiveRun:
         outcome = apply(self.run, event, now)
         self.starts.moved(self.run.phase, now)
         self.number += 1
+        self.refused_joins.applied(event)
         self._lease(event, now)
         self.lines.append(event_line(self.run, self.number, event, outcome, now))
         return Record(self.run.id, self.number, now, dump_event(event))
@@ -156,6 +158,8 @@ class LiveRun:
             slot = self.run.slots[event.request.slot]
             self._gone.append((slot.index, slot.incarnations - 1))
             self.leases.heard((slot.index, slot.incarnations), now)
+        elif isinstance(event, events.CannotComplete):  # all were seen: nobody else will ask
+            self._end_told |= self.run.missing
         elif isinstance(event, events.Lost | events.Left):
             self._gone.append((event.slot, event.incarnation))
         elif isinstance(event, events.Exited) and self.run.slots[event.slot].node is None:
@@ -247,10 +251,7 @@ class LiveRun:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is over and every node knows it: it is kept for who asks how it ended.
-
-        That never changes again; a registry that keeps many such runs asks four times a second.
-        """
+        """Whether it is over and every node knows it, for ever: asked four times a second."""
         if not self._has_ended and self.run.phase is Phase.FINISHED:
             self._has_ended = everyone_left(self.run)
         return self._has_ended

@@ -227,7 +227,8 @@ ROUTES = (
           RunStatus, takes=DrainRequest),
     Route("refuse", "POST", f"{_SLOT}/refusal", "Why a node does not join; it ends then.",
           newcomer_of_slot,
-          lambda service, asked: service.refuse(asked.live, asked.slot, asked.number, asked.said),
+          lambda service, asked: service.refuse(
+              asked.live, asked.slot, asked.number, asked.said, asked.source),
           ReportReply, takes=Refusal),
     Route("give", "POST", f"{_NODE}/relay", "Frames of remote commands for other nodes.",
           command_of_node,

@@ -26,6 +26,7 @@ from rendezvous.server.journal import Journal
 from rendezvous.server.live_run import LiveRun
 from rendezvous.server.options import Options
 from rendezvous.server.place import Alone, Place
+from rendezvous.server.refused import note_stranger
 from rendezvous.server.relay import Relay, check_member, only_living
 from rendezvous.server.sequencer import Change, Sequencer
 from rendezvous.serving.answers import Body
@@ -33,12 +34,15 @@ from rendezvous.serving.connection import CloseReason, Connection
 from rendezvous.talk.credentials import Credential
 from rendezvous.version import rdzv_version
 from rendezvous.wire.errors import (
+    Fenced,
     Mismatch,
     NotFound,
+    RequestError,
     RunExists,
     RunOver,
     SlotTaken,
     TooManyRuns,
+    Unauthorized,
     Unavailable,
 )
 from rendezvous.wire.metrics import MetricBatch, MetricReply
@@ -235,13 +239,17 @@ class Service:
     # --- calls of nodes -----------------------------------------------------------------------
 
     async def join(
-        self, name: str, credential: Credential | None, request: JoinRequest
+        self, name: str, credential: Credential | None, request: JoinRequest, source: str = ""
     ) -> tuple[LiveRun, JoinReply]:
-        """Take a node into its slot."""
+        """Take a node into its slot, from this address; what is refused is kept."""
         await self.place.find(name, credential)  # it may have gone while the body was read
-        live = self.access.joiner(name, credential, request.slot, request.generation)
+        try:
+            live = self.access.joiner(name, credential, request.slot, request.generation)
+        except Unauthorized:
+            await note_stranger(self.sequencer, self._runs, name, request.slot, source)
+            raise
         self.counters["joins"] += 1
-        refused: list[Mismatch] = []
+        refused: list[RequestError] = []
 
         def decide(now: float) -> Event | None:
             try:
@@ -251,14 +259,9 @@ class Service:
                 if event is None and slot.live_node():  # no answer has reached it, but it lives
                     live.leases.heard((slot.index, slot.joins[request.join_id]), now)
                 return event
-            except Mismatch as exc:
+            except (Fenced, Mismatch, RunOver, SlotTaken) as exc:
                 refused.append(exc)
-                return decide_mismatch(live.run, request, exc)
-            except (RunOver, SlotTaken) as exc:
-                is_held = isinstance(exc, SlotTaken)
-                if not (is_held and request.any_slot):
-                    live.refused(request.slot, asks_again=is_held)
-                raise
+                return _refused(live, request, exc, source, now)
 
         await self.sequencer.change_run(live, decide)
         if refused:
@@ -281,13 +284,14 @@ class Service:
         )
 
     async def refuse(
-        self, live: LiveRun, slot: int, generation: int, refusal: Refusal
+        self, live: LiveRun, slot: int, generation: int, refusal: Refusal, source: str = ""
     ) -> ReportReply:
         """Take in that a node does not join, and why."""
         await self.sequencer.change_run(
-            live, lambda _: decide_refusal(live.run, slot, generation, refusal)
+            live, lambda now: decide_refusal(live.run, slot, generation, refusal, now, source)
         )
-        live.tell_end(slot)
+        if refusal.of_slot:
+            live.tell_end(slot)
         return ReportReply(seq=live.news_seq)
 
     async def report(
@@ -370,6 +374,18 @@ class Service:
         check_member(live.run, slot)
         live.relay = live.relay or Relay()
         return live.relay
+
+
+def _refused(
+    live: LiveRun, request: JoinRequest, error: RequestError, source: str, now: float
+) -> Event | None:
+    """What follows from a join that is refused."""
+    if isinstance(error, Mismatch):
+        if (ends := decide_mismatch(live.run, request, error)) is not None:
+            return ends
+    elif isinstance(error, RunOver) or (isinstance(error, SlotTaken) and not request.any_slot):
+        live.refused(request.slot, asks_again=isinstance(error, SlotTaken))
+    return live.refused_joins.note(live.run, request, error, source, now, live.leases)
 
 
 def _refuse_name(name: str, old: LiveRun | None) -> None:

@@ -272,6 +272,11 @@ class Refusal(Wire):
     hint: Words = ""
     exit_code: Annotated[int, Field(ge=1, le=255)] = Field(description="The node's own.")
     retryable: bool = Field(False, description="Another worker run in its place may succeed.")
+    of_slot: bool = Field(
+        True,
+        description="False: no slot is this node's, and the token that it shows is slot 0's. Of a "
+        "symmetric start.",
+    )
 
 
 class JoinReply(Wire):

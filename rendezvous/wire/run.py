@@ -9,6 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from rendezvous.enums import StrEnum
 from rendezvous.wire.node import CheckId, Finding, Job
+from rendezvous.wire.refused import RefusedAsk
 from rendezvous.wire.types import (
     MAX_NODES,
     STRICT,
@@ -367,6 +368,9 @@ class RunStatus(Wire):
     resubmitted: int = Field(0, description="How many of `max_replacements` are used up.")
     max_replacements: int = 0
     ended: list[EpochEnd] = Field([], description="The epochs that have ended; the newest 32.")
+    refused: list[RefusedAsk] = Field(
+        [], description="Nodes that asked to join and were refused, the run going on."
+    )
     untold: list[int] = Field(
         [],
         description="Of a finished run: slots without a node that nothing has notified of the end.",

@@ -211,16 +211,24 @@ where a worker run was submitted a longer time-out may do
     hint "launch again with a larger --join-timeout; …"
 where nobody submits a slot has not reached the registry
     new 3 managed=False join_timeout_seconds=5; gather 0; wait 5
-    "…1 joined within 5 s: slot 1 never reached the registry; slot 2 never reached the registry"
+    "…1 joined within 5 s: slots 1-2 never reached the registry"
 a scheduler that knows nothing is not quoted
     new 2 join_timeout_seconds=5; gather 0; news 1 none|unknown; wait 5
     "…slot 1 never reached the registry"
-only the first five missing slots are described
+missing slots of which the same is known are one group
+    new 64 managed=False join_timeout_seconds=5; gather 0 1 2 42; wait 5
+    "…4 joined within 5 s: slots 3-41, 43-63 never reached the registry"
     new 9 join_timeout_seconds=5; gather 0; wait 5
-    "…; slot 5 was never submitted; and 3 more"
-five missing slots are all described
-    new 6 join_timeout_seconds=5; gather 0; wait 5
-    "…; slot 5 was never submitted"
+    "…: slots 1-8 were never submitted"
+what differs by a number or a name alone is one group with an example
+    new 4 join_timeout_seconds=5; gather 0; news 1 submitting name=x-1; news 1 queued detail=n17
+    news 2 submitting name=x-2; news 2 running detail='on n17'; news 3 submitting name=x-3
+    news 3 running detail='on n18'; news 1 running detail='on n16'; wait 5
+    "…: slots 1-3, such as slot 1, never reached the registry; the scheduler reports …: on n16"
+four reasons are three and a number
+    new 6 join_timeout_seconds=5; gather 0; news 1 submitting; news 2 submitting; news 2 running
+    news 3 submitting; news 3 submitted; news 4 submitting; news 4 unknown; wait 5
+    "…: slot 1 was still being submitted; slot 2 never reached …; slot 3 never …; and 2 more"
 a journal may hold a time-out that is not due today
     new 3; gather 0; timeout
     "…: slot 1 was never submitted"
@@ -262,8 +270,7 @@ a node of another job ends the run at once when its slot is empty
     "slot 1 (host1) was started with --nnodes 3, but run 'r' has --nnodes 2"
     hint "give every node the same --nnodes (NUM_NODES)"
 a node of another job does not harm the node that has the slot
-    new; gather 1; join 1 attempt=2 nnodes=3 -> Mismatch gathering -,joined
-    -> 1.problem="slot 1 (host1) was started with --nnodes 3, but run 'r' has --nnodes 2"
+    new; gather 1; join 1 attempt=2 nnodes=3 -> Mismatch gathering -,joined 1.problem=""
 """)
 def test_who_is_missing(story: str) -> None:
     tell(story)

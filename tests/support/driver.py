@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import settings
 
-from rendezvous.run import events
+from rendezvous.run import events, refusals
 from rendezvous.run.admission import (
     decide_cancel,
     decide_drain,
@@ -22,7 +22,7 @@ from rendezvous.run.leases import SWEEP_SECONDS, Leases
 from rendezvous.run.moves import Outcome
 from rendezvous.run.protocol import apply, due
 from rendezvous.run.state import Node, Slot, create
-from rendezvous.wire.errors import Mismatch
+from rendezvous.wire.errors import Mismatch, RequestError
 from rendezvous.wire.node import Candidate, JoinRequest, Refusal
 from rendezvous.wire.peers import peers_of
 from rendezvous.wire.reports import AckReport, ExitReport, ProgressReport, RefuseReport, Report
@@ -111,6 +111,7 @@ class Drive:
         self.leases = Leases(lease, poll_seconds(spec.slots, lease))
         self.journal: list[tuple[float, Event]] = []
         self.outcomes: list[Outcome] = []
+        self.asks = refusals.Asks()
         self.apply(events.Created(run="r", spec=spec))
 
     def apply(self, event: Event) -> Outcome:
@@ -126,6 +127,9 @@ class Drive:
             slot = self.run.slots[event.request.slot]
             self.leases.forget((slot.index, slot.incarnations - 1))
             self.leases.heard((slot.index, slot.incarnations), self.now)
+            self.asks.forget(refusals.who_joins(event.request))
+        elif isinstance(event, events.JoinRefused):
+            self.asks.written(event.ask.who)
         elif isinstance(event, events.Lost | events.Left):
             self.leases.forget((event.slot, event.incarnation))
         return outcome
@@ -153,6 +157,31 @@ class Drive:
             self._apply_if(decide_mismatch(self.run, request, exc))
             raise
         return self.run.slots[slot].joins[request.join_id]
+
+    def ask(self, slot: int, *, source: str = "", **changes: Any) -> RequestError | None:
+        """A node asks, as at the registry; returns why it is refused, if it is."""
+        request = make_join(slot, **changes)
+        event: Event | None
+        refused: RequestError | None = None
+        try:
+            event = decide_join(self.run, request, self.now, self.leases)
+        except RequestError as exc:
+            refused = exc
+            ends = decide_mismatch(self.run, request, exc) if isinstance(exc, Mismatch) else None
+            ask = refusals.ask_of_join(self.run, request, exc, source)
+            asked = self.asks.count(ask.who, self.now)
+            known = self.run, request, exc, ask, asked, self.now, self.leases
+            event = ends or refusals.decide_refused_join(*known)
+        self._apply_if(event)
+        return refused
+
+    def ask_for(self, seconds: float, *slots: int, **changes: Any) -> None:
+        """Nodes ask again and again, twice a second, while the others go on polling."""
+        end = self.now + seconds
+        while self.now < end and self.run.result is None:
+            for slot in slots:
+                self.ask(slot, **changes)
+            self.wait(0.5)
 
     def report(self, slot: int, report: Report, incarnation: int | None = None) -> Outcome | None:
         """The slot's node says something; None when it changes nothing."""
@@ -184,7 +213,7 @@ class Drive:
     def refuse_to_join(self, slot: int, generation: int = 1, **changes: Any) -> Outcome | None:
         """A node that has not joined says that it cannot; None when it changes nothing."""
         refusal = make_refusal(slot, **changes)
-        return self._apply_if(decide_refusal(self.run, slot, generation, refusal))
+        return self._apply_if(decide_refusal(self.run, slot, generation, refusal, self.now))
 
     def progress(self, slot: int, words: str) -> Outcome | None:
         """The node says how its program is doing."""
