@@ -247,7 +247,9 @@ class Slots:
     def troubled(self, said: inputs.SubmitTroubled, now: float) -> None:
         """A try to submit has failed; the next one waits, if there is to be one."""
         run = self.shared.runs[said.key]
-        if self.submitting.goes_on(said.key, run):
+        if not said.words and self.submitting.goes_on(said.key, run):
+            self.shared.desk.do(do.TryAgain(said.id))
+        elif self.submitting.goes_on(said.key, run):
             self.shared.tell(said.key, run, do.News(SlotState.SUBMITTING, detail=said.words))
         else:
             self._give_up(said.key, run, now)

@@ -191,9 +191,9 @@ def _may_be_left(said: sentences.MayBeLeft | sentences.WaitsForOlder, names: Nam
     known = f", id {said.handle}" if said.handle else ""
     who = f"worker run {names.of(said.key)} (slot {said.key.slot}{known})"
     command = names.end_words(said.key, said.handle)
-    how = f"; end it with: {command}" if command else ""
-    if not said.handle:
-        how = "; look for a run with that name"
+    how = "" if said.handle else "; look for a run with that name"
+    if command:
+        how = f"; end it with: {command}"
     return f"{who} may still exist: {_stand(said.stand)}{how}"
 
 

@@ -55,16 +55,31 @@ class Said:
         code: Its exit code; -n for signal n; None when it was ended at its time limit.
         out: Its standard output, cleaned; the last megabyte.
         err: Its standard error, likewise.
+        begun: It has come as far as to do what it was asked for; a profile's `begins` tells.
     """
 
     code: int | None
     out: str
     err: str
+    begun: bool = True
 
     @property
     def everything(self) -> str:
         """Both outputs, standard error last."""
         return f"{self.out}\n{self.err}".strip()
+
+    @property
+    def account(self) -> str:
+        """Both outputs, and in the last lines how far it came and how it ended."""
+        code = "no exit code" if self.code is None else f"exit code {self.code}"
+        return "\n".join([self.everything, *([] if self.begun else ["not begun"]), code])
+
+    def last_lines(self) -> str:
+        """The last line of each output that has one, with its name."""
+        named = (("output", self.out), ("error", self.err))
+        lines = [(name, text.strip().splitlines()[-1]) for name, text in named if text.strip()]
+        said = [f"on standard {name}: {line[-_MOST_WORDS:]!r}" for name, line in lines]
+        return f"its last line {' and '.join(said)}" if said else "it printed nothing"
 
     def words(self) -> str:
         """Its last words, on one line: of standard error, or of standard output."""

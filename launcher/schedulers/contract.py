@@ -25,7 +25,8 @@ class NothingSubmitted(SchedulerError):
 SERVICE_FAILS = "the scheduler's service is failing: launch again when it answers"
 
 Trouble = Callable[[str], Awaitable[None]]
-"""Told what a try to submit has come to, in the scheduler's words, while it is tried again."""
+"""Told what a try to submit has come to, in the scheduler's words, while it is tried again; nothing
+where others have said it."""
 
 
 async def unheard(words: str) -> None:

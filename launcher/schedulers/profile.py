@@ -11,8 +11,11 @@ import asyncio
 import contextlib
 import itertools
 import math
+import random
+import re
 import shlex
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from launcher.options import outside_environment
@@ -30,7 +33,14 @@ from launcher.schedulers.contract import (
 )
 from launcher.schedulers.description import OVER, Description
 from launcher.schedulers.files import write_private
-from launcher.schedulers.profile_commands import ProfileCommands, regex_of, says
+from launcher.schedulers.gate import TRIES, Gate, pause_seconds
+from launcher.schedulers.profile_commands import (
+    ProfileCommands,
+    accounts,
+    ids_in,
+    regex_of,
+    says,
+)
 from launcher.schedulers.profile_file import Profile, read_profile
 from rendezvous.wire.errors import SchedulerError
 from rendezvous.wire.run import SlotState
@@ -41,7 +51,6 @@ _SOON_SECONDS = 1.0
 _ENDS_SECONDS = 30.0
 _ABSENT_MEANS_GONE = 3
 """Times that a run which was never seen is not listed, until it counts as gone."""
-_MOST_ID = 253
 _TRAVELS = {
     "spec": "in the rendered spec",
     "stdin": "on the command's standard input",
@@ -83,6 +92,8 @@ class ProfileScheduler(ProfileCommands, Scheduler):
         self._runner = CommandRunner(
             outside_environment(context.environ) | profile.environ, cwd=profile.cwd
         )
+        self._gate = Gate(profile.at_once)
+        self._was_busy = False
         self._answers: dict[tuple[str, ...], tuple[float, asyncio.Task[Said]]] = {}
         self._cancelled_at = -math.inf
         self._doubtful: set[str] = set()
@@ -125,10 +136,16 @@ class ProfileScheduler(ProfileCommands, Scheduler):
         """What the command said, and the id; None when there is no worker run for certain."""
         table = self.profile.submit
         tries = _TRIES if self.profile.retry_submit else 1
+
+        async def busy(said: Said) -> None:
+            await trouble(self._words_when_busy(argv, said, run))
+
         for number in itertools.count(1):
-            said = await self._run(argv, run, stdin=stdin)
-            handle = _last(self._ids(table.id, said.out, run))
-            if handle is not None or says(table.refused, said, run):
+            said = await self._run(argv, run, stdin=stdin, busy=busy)
+            handle = _last(ids_in(table.id, said.out, run))
+            if handle is not None or accounts(table.refused, said, run):
+                break
+            if accounts(self.profile.busy, said, run):  # it was tried often enough
                 break
             self._doubtful.add(run.name)
             await trouble(_what_came(argv, said))
@@ -160,8 +177,17 @@ class ProfileScheduler(ProfileCommands, Scheduler):
             )
         return None
 
+    def _words_when_busy(self, argv: Sequence[str], said: Said, run: WorkerRun) -> str:
+        """Of all worker runs of a launch the first one alone says so; empty for the others."""
+        if self._was_busy:
+            return ""
+        self._was_busy = True
+        hint = self._hint(said, run)
+        how = "from now on fewer connections are opened at a time, with growing pauses"
+        return "; ".join(filter(None, (_what_came(argv, said), how, hint)))
+
     def _not_submitted(self, run: WorkerRun, said: Said, argv: Sequence[str]) -> SchedulerError:
-        refused = says(self.profile.submit.refused, said, run)
+        refused = accounts(self.profile.submit.refused, said, run)
         passing = says(self.profile.submit.retry, said, run)
         advice = SERVICE_FAILS if passing else f"try it by hand: {shlex.join(argv)}"
         return (NothingSubmitted if refused else SchedulerError)(
@@ -173,15 +199,6 @@ class ProfileScheduler(ProfileCommands, Scheduler):
         words = f"'{argv[0]}' {said.ending()}"
         return SchedulerError(words, hint=self._hint(said, run))
 
-    def _ids(self, pattern: str, out: str, run: WorkerRun) -> list[str]:
-        """The ids in an output; what could pass for an option, or is no word, is none."""
-        found = [match.group(1) or "" for match in regex_of(pattern, run).finditer(out)]
-        return [
-            word
-            for word in found
-            if word and word.isprintable() and not word.startswith("-") and len(word) <= _MOST_ID
-        ]
-
     async def _run(
         self,
         argv: Sequence[str],
@@ -189,13 +206,37 @@ class ProfileScheduler(ProfileCommands, Scheduler):
         *,
         stdin: str | None = None,
         more_seconds: float = 0.0,
+        busy: Callable[[Said], Awaitable[None]] | None = None,
     ) -> Said:
+        """Run a command; one whose connection is dropped again, ever more rarely."""
         seconds = self.profile.timeout_seconds + more_seconds
+        for number in itertools.count(1):
+            async with self._gate.place():
+                said = await self._run_once(argv, run, stdin, seconds)
+            if not accounts(self.profile.busy, said, run):
+                self._gate.passed()
+                return said
+            self._gate.dropped()
+            if number == TRIES:
+                return said
+            if busy is not None:
+                await busy(said)
+            pause = pause_seconds(number, random.random())  # noqa: S311 (jitter)
+            await asyncio.sleep(pause * self.try_again_seconds)
+        raise AssertionError
+
+    async def _run_once(
+        self, argv: Sequence[str], run: WorkerRun, stdin: str | None, seconds: float
+    ) -> Said:
         try:
-            return await self._runner.run(argv, timeout_seconds=seconds, stdin=stdin)
+            said = await self._runner.run(argv, timeout_seconds=seconds, stdin=stdin)
         except SchedulerError as exc:
             hint = "; ".join(filter(None, (exc.hint, self._filled_in(self.profile.hint, run))))
             raise type(exc)(exc.message, hint=hint) from exc
+        begins = self.profile.begins
+        if begins is None or regex_of(begins, run).search(said.out):
+            return said
+        return replace(said, begun=False)
 
     # --- afterwards ---------------------------------------------------------------------------
 
@@ -210,8 +251,9 @@ class ProfileScheduler(ProfileCommands, Scheduler):
             return []
         argv = self._argv("find", table.argv, run)
         said = await self._run(argv, run)
-        handles = self._ids(table.id, said.out, run)
-        if not handles and said.code != 0 and not says(table.gone, said, run):
+        handles = ids_in(table.id, said.out, run)
+        there_is_none = said.begun and (said.code == 0 or says(table.gone, said, run))
+        if not handles and not there_is_none:
             raise self._failed(argv, said, run)
         return handles
 
@@ -240,6 +282,8 @@ class ProfileScheduler(ProfileCommands, Scheduler):
         if matches:
             self._known.add(run.name)
             return self._description(matches[-1].groupdict())
+        if not said.begun:
+            raise self._failed(argv, said, run)
         if says(table.gone, said, run, more) or (table.list and said.code == 0):
             return self._absent(run)
         if said.code != 0:
@@ -293,9 +337,9 @@ class ProfileScheduler(ProfileCommands, Scheduler):
 
     def cancel_words(self, run: WorkerRun, handle: str | None) -> str:
         """See the contract."""
-        if handle is None:
+        if handle is None and not any("<<NAME>>" in word for word in self.profile.cancel.argv):
             return ""
-        values: dict[str, Value] = {"ID": handle, "GRACE": 0}
+        values: dict[str, Value] = {"ID": handle or "", "GRACE": 0}
         return shlex.join(self._argv("cancel", self.profile.cancel.argv, run, values))
 
     async def _cancel(self, run: WorkerRun, handle: str, grace_seconds: float) -> None:
@@ -303,7 +347,7 @@ class ProfileScheduler(ProfileCommands, Scheduler):
         values: dict[str, Value] = {"ID": handle, "GRACE": math.ceil(grace_seconds)}
         argv = self._argv("cancel", table.argv, run, values)
         said = await self._run(argv, run, more_seconds=grace_seconds)
-        if said.code == 0 or says(table.gone, said, run, values):
+        if said.begun and (said.code == 0 or says(table.gone, said, run, values)):
             return
         with contextlib.suppress(SchedulerError):
             found = await self.describe(run, handle)
@@ -317,7 +361,19 @@ class ProfileScheduler(ProfileCommands, Scheduler):
         if table is None:
             return super().logs(run, handle, lines=lines, follow=follow)
         words = table.follow if follow and table.follow is not None else table.argv
-        return self._runner.lines(self._argv("logs", words, run, {"ID": handle, "LINES": lines}))
+        said = self._runner.lines(self._argv("logs", words, run, {"ID": handle, "LINES": lines}))
+        begins = self.profile.begins
+        return said if begins is None else _behind(said, regex_of(begins, run))
+
+
+async def _behind(lines: AsyncGenerator[str, None], begins: re.Pattern[str]) -> AsyncIterator[str]:
+    """The lines behind the one with which a command begins."""
+    async with contextlib.aclosing(lines):
+        async for line in lines:
+            if begins.search(line):
+                break
+        async for line in lines:
+            yield line
 
 
 def _what_came(argv: Sequence[str], said: Said) -> str:
@@ -325,9 +381,7 @@ def _what_came(argv: Sequence[str], said: Said) -> str:
     and at the end."""
     if said.code != 0:
         return f"'{argv[0]}' {said.ending()}"
-    words = said.words()
-    printed = f"it printed: {words}" if words else "it printed nothing"
-    return f"'{argv[0]}' ended with 0, but gave no id of a worker run; {printed}"
+    return f"'{argv[0]}' ended with 0, but gave no id of a worker run; {said.last_lines()}"
 
 
 def _last(handles: Sequence[str]) -> str | None:

@@ -24,6 +24,7 @@ from launcher.schedulers.insertion import insert_value
 from launcher.schedulers.profile_file import Profile
 from rendezvous.wire.errors import UsageError
 
+_MOST_ID = 253
 _WAYS = {"HOST": "--hostlist, --hostfile or --set HOST=..."}
 
 
@@ -131,7 +132,7 @@ class ProfileCommands:
     def _hint(self, said: Said, run: WorkerRun) -> str:
         """What the profile says to such words; empty where it says nothing."""
         for words, hint in self.profile.hints.items():
-            if says(words, said, run):
+            if accounts(words, said, run):
                 return self._filled_in(hint, run)
         return ""
 
@@ -178,3 +179,18 @@ def says(
 ) -> bool:
     """Whether a command has said what a pattern of the profile stands for."""
     return pattern is not None and regex_of(pattern, run, more).search(said.everything) is not None
+
+
+def accounts(pattern: str | None, said: Said, run: WorkerRun) -> bool:
+    """Whether what it has said, and how it ended, is what a pattern of the profile stands for."""
+    return pattern is not None and regex_of(pattern, run).search(said.account) is not None
+
+
+def ids_in(pattern: str, out: str, run: WorkerRun) -> list[str]:
+    """The ids in an output; what could pass for an option, or is no word, is none."""
+    found = [match.group(1) or "" for match in regex_of(pattern, run).finditer(out)]
+    return [
+        word
+        for word in found
+        if word and word.isprintable() and not word.startswith("-") and len(word) <= _MOST_ID
+    ]

@@ -167,6 +167,9 @@ class Profile(_Table):
     poll_seconds: Seconds = 5.0
     timeout_seconds: Seconds = 60.0
     retry_submit: bool = False
+    at_once: Annotated[int, Field(ge=1)] | None = None
+    busy: Regex | None = None
+    begins: Regex | None = None
     cwd: Path | None = None
     environ: dict[str, str] = {}
     needs: list[str] = []

@@ -91,15 +91,10 @@ class VesslScheduler(VesslSpecs):
             return await self._read(run, handle)
         return await self._read(run, handle) if found.state is SlotState.FAILED else found
 
-    async def _run(
-        self,
-        argv: Sequence[str],
-        run: WorkerRun,
-        *,
-        stdin: str | None = None,
-        more_seconds: float = 0.0,
+    async def _run_once(
+        self, argv: Sequence[str], run: WorkerRun, stdin: str | None, seconds: float
     ) -> Said:
-        said = await super()._run(argv, run, stdin=stdin, more_seconds=more_seconds)
+        said = await super()._run_once(argv, run, stdin, seconds)
         return replace(said, err=_essence(said.err))
 
     def _absent(self, run: WorkerRun) -> Description:

@@ -46,6 +46,8 @@ need() {
 }
 
 main() {
+  # What is read from standard input by another shell than the one that was asked for is not run.
+  [ "$1" = begun ] || refuse "a start-up file of the shell there replaces the shell"
   export PATH <<PASS_ENV>>
   # Of a command ssh makes no login: what a login would have put on the PATH is not there.
   PATH="$PATH:$HOME/.rdzv/command:/opt/rdzv/command:$HOME/.local/bin"
@@ -57,6 +59,6 @@ main() {
   if [ -d "$folder" ]; then cd "$folder" || exit; fi
   said=$(echo <<RDZV_JOIN>> | setsid sh -c "$worker" rdzv "$log" <<WORKER_OPTIONS>> -- <<COMMAND>> &)
   [ -n "$said" ] || refuse "the worker run could not be started"
-  echo "$said"
+  printf '\n%s\n' "$said" # whatever else prints there: the ID begins a line
 }
-main # in one piece: nothing happens when the connection is cut before this line
+main "$@" # in one piece: nothing happens when the connection is cut before this line

@@ -83,6 +83,7 @@ STEPS: Steps = {
     "unclear": lambda drive, key: drive.submit_failed(key, "error 500"),
     "refused": lambda drive, key: drive.submit_failed(key, "no", certain=True),
     "busy": lambda drive, key: drive.take(said.SubmitTroubled(drive.id(do.Submit), key, "busy")),
+    "again": lambda drive, key: drive.take(said.SubmitTroubled(drive.id(do.Submit), key, "")),
     "silent": lambda drive, _: drive.scheduler_silent((do.Find, do.Describe), "error 500"),
     "line": lambda drive, _: drive.take(said.LineRead(drive.id(do.ReadLastLine), "no image")),
 }
@@ -137,6 +138,10 @@ SPARED = "1 running!:P heard 1 running heard"
         (SENT + "busy", "tell slot submitting busy"),
         (SENT + "busy heard", "try again"),
         (SENT + "busy over", "break off Submit"),
+        # what another worker run has said already is not told, and nobody waits
+        (SENT + "again", "try again"),
+        (SENT + "busy heard again", "try again"),
+        (SENT + "go-replaced heard2 again", "break off Submit; find"),
         (SENT + "busy over signal end", "find"),
         (SENT + "signal busy", "break off Submit"),
         (SENT + "busy signal", f"say EndsRun 15 10.0; {UNTOLD}; cancel run BySignal"),

@@ -17,8 +17,9 @@ from rendezvous.wire.run import EpochEnd, Phase, Result, SlotState
 
 
 def ends_with(key: Key, handle: str) -> str:
-    """The command that ends a worker run of slot 1; the others' scheduler has none."""
-    return f"scancel {handle}" if key.slot == 1 else ""
+    """The command that ends a worker run: of slot 1 by its id, of slot 3 by its name."""
+    by_id = f"scancel {handle}" if handle and key.slot == 1 else ""
+    return f"ssh n3 end-by-name {handle}".strip() if key.slot == 3 else by_id
 
 
 def starts_with(key: Key, handle: str) -> str:
@@ -184,6 +185,13 @@ SENTENCES = [
         (
             "worker run rdzv-x-2-1 (slot 2) may still exist: slurmctld is down; look for a run "
             "with that name"
+        ),
+    ),
+    (
+        say.MayBeLeft(Key(3, 1), "", DOWN),
+        (
+            "worker run rdzv-x-3-1 (slot 3) may still exist: slurmctld is down; end it with: "
+            "ssh n3 end-by-name"
         ),
     ),
     (

@@ -133,9 +133,10 @@ def play(
     note_call(argv, stdin, environ)
     folder, faults = Path(environ[FOLDER]), set(environ.get(FAULTS, "").split(","))
     store, out, err, code = Store(folder, faults, stdin), io.StringIO(), io.StringIO(), 0
+    module = load(fake)
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            load(fake).main(argv[0], argv[1:], store)
+            module.main(argv[0], argv[1:], store)
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1
         err.write(ended.code if isinstance(ended.code, str) else "")
@@ -144,7 +145,7 @@ def play(
     if store.created and "hangs-after" in faults:
         return None, "", ""
     if store.created and "lost" in faults:
-        return 1, "", LOST
+        return getattr(module, "LOST_CODE", 1), "", LOST
     return code, _as_printed(out.getvalue(), faults), err.getvalue()
 
 

@@ -126,7 +126,8 @@ async def test_a_handle_that_the_scheduler_never_had_is_over_and_can_be_cancelle
 def test_the_command_that_ends_a_worker_run_by_hand_names_it(bed: Bed) -> None:
     words = bed.scheduler().cancel_words(bed.run(), "4711")
     assert "4711" in words or words == ""
-    assert bed.scheduler().cancel_words(bed.run(), None) == ""
+    by_name = bed.scheduler().cancel_words(bed.run(), None)
+    assert bed.run().name in by_name if bed.name == "ssh" else by_name == ""
 
 
 # ---- profiles -----------------------------------------------------------------------------------

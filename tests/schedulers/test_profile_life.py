@@ -10,6 +10,7 @@ import pytest
 from launcher.schedulers import profile
 from launcher.schedulers.contract import SERVICE_FAILS
 from launcher.schedulers.description import Description
+from launcher.schedulers.gate import TRIES
 from rendezvous.wire.errors import SchedulerError
 from rendezvous.wire.run import SlotState
 from tests.schedulers.behaving import REFUSAL
@@ -50,6 +51,68 @@ async def test_each_try_that_comes_to_nothing_is_told_before_a_look(tmp_path: Pa
     assert await made.scheduler().submit(made.run(), join_text(), trouble=trouble) == "7001"
     assert heard == [(f"'batch' ended with exit code 1: {REFUSAL}", 1)]
     assert len(made.made()) == 1
+
+
+BUSY = BATCH.replace(
+    "retry_submit", "at_once = 2\nbusy = 'dropped[\\s\\S]*^exit code 255$'\nretry_submit", 1
+)
+DROPS = """#!/bin/sh
+echo x >> calls
+[ $(wc -l < calls) -gt {count} ] || {{ echo 'connection dropped' >&2; exit {code}; }}
+echo job 7 submitted
+"""
+
+
+def dropping(folder: Path, count: int, code: int = 255) -> Bench:
+    """A scheduler whose first commands are dropped."""
+    made = bench(folder, BUSY)
+    (made.bin / "batch").write_text(DROPS.format(count=count, code=code))
+    (made.bin / "batch").chmod(0o755)
+    made.commands = []  # the program
+    return made
+
+
+async def test_commands_that_are_dropped_are_tried_again_and_one_alone_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    scheduler, heard = dropping(tmp_path, 6).scheduler(), []
+
+    async def trouble(words: str) -> None:
+        heard.append(words)
+
+    made = dropping(tmp_path, 6)
+    submits = [
+        scheduler.submit(made.run(slot), join_text(slot), trouble=trouble) for slot in (1, 2, 3)
+    ]
+    assert await asyncio.gather(*submits) == ["7", "7", "7"]
+    assert [*filter(None, heard)] == [
+        (
+            "'batch' ended with exit code 255: connection dropped; from now on fewer connections "
+            "are opened at a time, with growing pauses"
+        )
+    ]
+    assert len(heard) == 6
+    assert len((tmp_path / "calls").read_text().split()) == 9
+
+
+async def test_a_command_that_is_always_dropped_is_no_longer_tried_after_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    error = await dropping(tmp_path, 99).refused()
+    assert error.message == "'batch' ended with exit code 255: connection dropped"
+    assert len((tmp_path / "calls").read_text().split()) == TRIES
+
+
+async def test_what_is_not_dropped_is_no_reason_for_a_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = dropping(tmp_path, 1, code=1)
+    with pytest.raises(SchedulerError, match="exit code 1: connection dropped"):
+        await made.scheduler().find(made.run())
+    assert len((tmp_path / "calls").read_text().split()) == 1
 
 
 async def test_without_find_a_submit_without_an_id_is_an_error_at_once(tmp_path: Path) -> None:

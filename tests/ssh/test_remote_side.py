@@ -21,7 +21,7 @@ import pytest
 
 from launcher.plan.plan import Site, Spec, Submission, make_plan
 from launcher.schedulers.catalog import scheduler_entry
-from launcher.schedulers.contract import SchedulerContext
+from launcher.schedulers.contract import NothingSubmitted, SchedulerContext
 from launcher.schedulers.description import Description
 from launcher.schedulers.profile import ProfileScheduler
 from launcher.schedulers.shipped import specs_folder
@@ -39,8 +39,9 @@ SHELLS = [shell for shell in ("dash", "bash", "zsh", "busybox") if shutil.which(
 SSH = """while [ "$1" != -- ]; do shift; done
 name=${2#ssh://}
 mkdir -p "$HOMES/$name"
-cd "$HOMES/$name" && HOME=$PWD exec sh -c "$3"
+cd "$HOMES/$name" && HOME=$PWD exec sh -c '[ ! -e .startup ] || . ./.startup; eval "$0"' "$3"
 """
+"""As sshd: the user's shell reads its start-up file, and then runs the command."""
 READS_JOIN = """cat "$RDZV_JOIN_FILE" > "$HOME/join"
 env > "$HOME/environ"
 umask > "$HOME/umask"
@@ -288,6 +289,101 @@ async def test_a_home_folder_that_takes_no_log_is_told(place: Place) -> None:
     assert "n1: no place for the worker run's log" in error.message
     assert "/.local" in error.message
     assert error.hint == "your home folder on that host must be writable"
+
+
+# ---- start-up files of the shell there -----------------------------------------------------------
+
+
+def starts_up(place: Place, script: str) -> None:
+    place.home.mkdir(parents=True, exist_ok=True)
+    (place.home / ".startup").write_text(script)
+
+
+@IN_ONE_SHELL
+@pytest.mark.parametrize(
+    "script",
+    [
+        "printf 'Welcome to n1'\n",
+        "printf 'Welcome to n1' >&2\n",
+        "printf 'rdzv: worker run 1-1'\n",
+        "head -c 2000000 /dev/zero | tr '\\0' x\n",
+        "read line; cd /; alias cd=false sh=false\n",
+    ],
+)
+async def test_what_a_start_up_file_prints_hides_nothing(place: Place, script: str) -> None:
+    starts_up(place, script)
+    handle = await place.submit()
+    assert await place.scheduler.find(place.run()) == handle
+    found = await place.scheduler.describe(place.run(), handle)
+    assert found == Description(SlotState.RUNNING, f"pid {handle.partition('-')[0]}")
+    await place.begun()
+    logs = place.scheduler.logs(place.run(), handle, lines=5, follow=False)
+    assert [line async for line in logs] == ["begun"]
+    await place.scheduler.cancel(place.run(), handle, grace_seconds=0.0)
+    await soon(lambda: not place.session(handle))
+
+
+NOT_RUN = "n1 did not run the command that ssh gave it: a start-up file of the shell there"
+NOT_GIVEN = "sh has started on n1, and did not get the whole worker spec: a start-up file"
+
+
+@IN_ONE_SHELL
+@pytest.mark.parametrize(
+    ("script", "words", "hint"),
+    [
+        ("exit 0\n", "ended with 0, but gave no id of a worker run; it printed nothing", NOT_RUN),
+        ("echo no; exit 0\n", "its last line on standard output: 'no'", NOT_RUN),
+        ("echo no >&2; exit 0\n", "its last line on standard error: 'no'", NOT_RUN),
+        ("set -e; false\n", "ended with exit code 1 and printed nothing", NOT_RUN),
+        ("exec true\n", "it printed nothing", NOT_RUN),
+        ("exec sh\n", "n1: a start-up file of the shell there replaces the shell", NOT_RUN),
+        ("cat > /dev/null\n", "on standard output: 'rdzv: sh has started'", NOT_GIVEN),
+        ("head -c 1500 > /dev/null\n", "ended with exit code 2: ", NOT_GIVEN),
+    ],
+)
+async def test_a_start_up_file_in_the_way_is_told_with_how_to_test_it(
+    place: Place, script: str, words: str, hint: str
+) -> None:
+    starts_up(place, script)
+    error = await refused(place)
+    assert words in error.message
+    assert error.hint.startswith(hint)
+    assert isinstance(error, NothingSubmitted) is (hint == NOT_RUN)
+    test = "\"ssh n1 'echo ok'\" must print" if hint == NOT_RUN else '"echo ok | ssh n1 cat"'
+    assert test in error.hint
+
+
+@IN_ONE_SHELL
+async def test_an_answer_that_a_start_up_file_has_cut_off_says_nothing(place: Place) -> None:
+    handle = await place.submit()
+    starts_up(place, "exit 0\n")
+    for asked in (
+        place.scheduler.find(place.run()),
+        place.scheduler.describe(place.run(), handle),
+        place.scheduler.cancel(place.run(), handle, grace_seconds=0.0),
+    ):
+        with pytest.raises(SchedulerError, match="ended with exit code 0 and printed nothing"):
+            await asked
+    assert place.session(handle)
+
+
+@IN_ONE_SHELL
+async def test_a_worker_run_is_ended_by_its_name_where_its_id_was_not_read(place: Place) -> None:
+    handle = await place.submit()
+    words = place.scheduler.cancel_words(place.run(), None)
+    environ = {**os.environ, **place.scheduler._runner._environ}
+    subprocess.run(shlex.split(words), env=environ, check=True)
+    await soon(lambda: not place.session(handle))
+    shutil.rmtree(place.home / ".local")
+    subprocess.run(shlex.split(words), env=environ, check=True)
+
+
+async def test_a_login_that_takes_too_long_is_told(tmp_path: Path) -> None:
+    bed = Bed("ssh", tmp_path, faults={"hangs"})
+    with pytest.raises(SchedulerError) as caught:
+        await bed.scheduler().submit(bed.run(), join_text())
+    assert "did not answer in time" in caught.value.message
+    assert caught.value.hint.startswith("nothing had run on n1 by then: its login or a start-up")
 
 
 @pytest.mark.parametrize(

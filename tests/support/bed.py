@@ -205,7 +205,8 @@ class _Played(CommandRunner):
                 return Said(code, "" if code else text, text if code else "")
         environ = self._environ | {FAULTS: ",".join(sorted(self.bed.faults))}
         answer = play(str(self.bed.fake), list(argv), stdin or "", environ)
-        return Said(answer[0], *(clean(text.encode()) for text in answer[1:]))
+        out, err = (clean(text.encode()) for text in answer[1:])
+        return Said(answer[0], out, err)
 
     async def run(
         self, argv: Sequence[str], *, timeout_seconds: float, stdin: str | None = None

@@ -12,6 +12,7 @@ from tests.schedulers.behaving import Store, log_lines
 
 COMMANDS = ["ssh"]
 SET = {"HOST": "n1"}
+LOST_CODE = 255
 _LOG = re.compile(r"/rdzv/ssh/(rdzv-[^\s/]+)\.log")
 
 
@@ -20,7 +21,8 @@ def main(command: str, argv: list[str], store: Store) -> None:
     destination, remote = argv[argv.index("--") + 1 :]
     if destination != "ssh://n1":
         sys.exit(f"ssh: Could not resolve hostname {destination}: Name or service not known")
-    if remote == "exec sh -s":
+    print("\nrdzv: sh has started")
+    if "exec sh -s begun" in remote:
         print("rdzv: worker run", store.create(_name(store.stdin), store.stdin)["id"])
     elif "kill -s" in remote:
         store.cancel(_id(remote))
