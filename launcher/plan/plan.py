@@ -6,7 +6,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -33,6 +33,8 @@ _BY_SLOT = ("nnodes", "nproc_per_node", "address", "log_dir", "log_level")
 # What every worker has to know of the settings; the defaults are its own.
 _FOR_WORKERS = tuple(name for name in NodeSettings.model_fields if name not in _BY_SLOT)
 _ALWAYS_PASSED = ("NCCL_", "UCX_")
+_EXPORTS = re.compile(r"^[ \t]*export\b.*<<PASS_ENV>>", re.MULTILINE)
+_SHELL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,7 @@ class Plan:
     """One launch: the run's size and limits, and how each slot's worker run is made.
 
     `config` is the text of the file that COMMAND names to its launcher, as it is on this machine.
+    `not_passed` names the variables that should be passed on and cannot be, each with the reason.
     """
 
     run: str
@@ -125,6 +128,7 @@ class Plan:
     extra: dict[str, str]
     master_addr: str = ""
     config: str = ""
+    not_passed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def slots(self) -> int:
@@ -261,6 +265,8 @@ def make_plan(
         settings = settings.model_copy(update={"prefix": True})
     processes = settings.processes
     _check_processes(processes, high + settings.extra_nodes)
+    passed = _passed(settings.pass_env, environ)
+    not_passed = {} if site.loopback else _not_carried(passed, site.spec)
     plan = Plan(
         run=run,
         launch_id=launch_id,
@@ -270,8 +276,9 @@ def make_plan(
         settings=settings,
         command=tuple(command),
         site=site,
-        passed=_passed(settings.pass_env, environ),
+        passed={name: value for name, value in passed.items() if name not in not_passed},
         extra=_extra(settings.set),
+        not_passed=not_passed,
     )
     _check_extra(plan)
     return plan
@@ -280,6 +287,7 @@ def make_plan(
 def without_effect(plan: Plan) -> list[str]:
     """What was asked for and changes nothing here, in a sentence each."""
     settings, found = plan.settings, []
+    found += [f"{name} is not passed on: {why}" for name, why in plan.not_passed.items()]
     names = [name for name in ("address", "interface", "network") if getattr(settings, name)]
     names += ["hosts require"] if settings.hosts == "require" else []
     if plan.site.loopback and names:
@@ -358,6 +366,33 @@ def _passed(names: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
         for name, value in environ.items()
         if name in names or name.startswith(_ALWAYS_PASSED)
     }
+
+
+def _not_carried(passed: Mapping[str, str], spec: Spec) -> dict[str, str]:
+    """The variables that cannot be passed on, each with the reason."""
+    found = {}
+    for name, value in passed.items():
+        if not _is_text(name + value):
+            found[name] = "its value is not UTF-8, and a spec is"
+        elif _EXPORTS.search(spec.template) and not _SHELL_NAME.match(name):
+            kind = (
+                "holds an exported function of bash"
+                if name.startswith("BASH_FUNC_")
+                else ("has a name that no shell variable can have")
+            )
+            found[name] = (
+                f"it {kind}, which the sh that starts the worker run ({spec.source}) cannot "
+                "export; define it in COMMAND or in a start-up file of the nodes"
+            )
+    return found
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _extra(settings: Sequence[str]) -> dict[str, str]:

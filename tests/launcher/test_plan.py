@@ -327,6 +327,45 @@ def test_an_option_that_changes_nothing_is_told() -> None:
     ]
 
 
+EXPORTS = Spec("ssh/worker.sh", "x=1\n  export PATH <<PASS_ENV>>\nexec <<COMMAND>>")
+ODD = {
+    "BASH_FUNC_x%%": "() { :; }",
+    "a.b": "1",
+    "c-d": "2",
+    "1E": "3",
+    "NCCL_X.Y": "4",
+    "LINES_": "two\nlines",
+    "BAD": "\udcff",
+    "é": "5",
+}
+
+
+@pytest.mark.parametrize("exports", [True, False])
+def test_what_no_spec_or_no_shell_carries_is_left_out_and_named(*, exports: bool) -> None:
+    site = Site(EXPORTS if exports else Spec("worker.yaml", "env: <<PASS_ENV>> # no export"))
+    names = [name for name in ODD if not name.startswith("NCCL")]
+    made = plan_of(*COMMAND, site=site, environ=ODD, nnodes="4", pass_env=names)
+    told = without_effect(made)
+    carried = {"LINES_"} if exports else {*ODD} - {"BAD"}
+    assert {*made.passed} == carried
+    assert {line.partition(" ")[0] for line in told} == {*ODD} - carried
+    assert "BAD is not passed on: its value is not UTF-8, and a spec is" in told
+    if exports:
+        why = "which the sh that starts the worker run (ssh/worker.sh) cannot export"
+        assert (
+            f"BASH_FUNC_x%% is not passed on: it holds an exported function of bash, {why}"
+            in (told[0])
+        )
+        assert (
+            f"a.b is not passed on: it has a name that no shell variable can have, {why}" in told[1]
+        )
+
+
+def test_the_nodes_of_this_machine_have_its_environment_whatever_is_in_it() -> None:
+    made = plan(ODD, loopback=True, pass_env=["a.b", "BAD"])
+    assert without_effect(made) == []
+
+
 def test_a_run_id_that_cannot_be_is_refused_with_its_option() -> None:
     assert check_run_id("llama-7b") == "llama-7b"
     with pytest.raises(UsageError, match=r"--rdzv-id 'a b': "):
