@@ -34,6 +34,7 @@ from launcher.schedulers.contract import (
 from launcher.schedulers.description import OVER, Description
 from launcher.schedulers.files import write_private
 from launcher.schedulers.gate import TRIES, Gate, pause_seconds
+from launcher.schedulers.outer_job import without_outer_job
 from launcher.schedulers.profile_commands import (
     ProfileCommands,
     accounts,
@@ -90,7 +91,8 @@ class ProfileScheduler(ProfileCommands, Scheduler):
         self.keeps_logs = profile.logs is not None
         self.poll_seconds = profile.poll_seconds
         self._runner = CommandRunner(
-            outside_environment(context.environ) | profile.environ, cwd=profile.cwd
+            without_outer_job(outside_environment(context.environ)) | profile.environ,
+            cwd=profile.cwd,
         )
         self._gate = Gate(profile.at_once)
         self._was_busy = False
