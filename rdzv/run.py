@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import shlex
+import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -338,7 +340,7 @@ def attach(rdzv_id: str, *, state_dir: str | os.PathLike[str] | None = None) -> 
     Raises:
         RdzvError: There is no such run.
     """
-    root = os.path.abspath(state_dir or state_home(os.environ))
+    root = os.path.abspath(state_dir or state_home(os.environ, rdzv_id))
     folder = os.path.join(root, rdzv_id)
     if "/" in rdzv_id or not os.path.isfile(os.path.join(folder, "launch.json")):
         raise RdzvError(
@@ -374,12 +376,24 @@ def option_words(options: Mapping[str, object]) -> list[str]:
     return words
 
 
-def state_home(environ: Mapping[str, str]) -> str:
-    """The folder of all runs, as the command finds it."""
-    if environ.get("RDZV_STATE_DIR"):
-        return environ["RDZV_STATE_DIR"]
+def state_home(environ: Mapping[str, str], run: str = "") -> str:
+    """The folder that has this run, as the command finds it; see `worker.program.state_home`."""
+    if given := environ.get("RDZV_STATE_DIR"):
+        return given
     home = environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
-    return os.path.join(home, "rdzv")
+    usual = os.path.join(home, "rdzv")
+    homes = (usual, *_spare_homes(environ)) if run else ()
+    return next((one for one in homes if os.path.isdir(os.path.join(one, run))), usual)
+
+
+def _spare_homes(environ: Mapping[str, str]) -> Iterator[str]:
+    """Those among temporary files that are this user's, and were made for nobody else."""
+    for place in (environ.get("TMPDIR") or "/tmp", "/tmp", "/var/tmp", "/dev/shm"):  # noqa: S108
+        folder = os.path.join(place, f"rdzv-state-{os.geteuid()}")
+        with contextlib.suppress(OSError):
+            about = os.lstat(folder)
+            if about.st_uid == os.geteuid() and stat.S_IMODE(about.st_mode) == 0o700:
+                yield folder
 
 
 def _joined(value: object) -> object:

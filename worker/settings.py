@@ -8,11 +8,9 @@ further variables that are accepted as well.
 from __future__ import annotations
 
 import ipaddress
-import os
-import pwd
 import re
 import signal as signals
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -430,21 +428,3 @@ class WorkerSettings(NodeSettings):
     parent: int | None = option(
         None, "Process ID: exit when this process exits.", group=RUN, hidden=True
     )
-
-
-def state_home(environ: Mapping[str, str]) -> Path:
-    """The folder that holds one folder for each run: RDZV_STATE_DIR, else the user's state home."""
-    if environ.get("RDZV_STATE_DIR"):
-        return Path(environ["RDZV_STATE_DIR"])
-    home = environ.get("XDG_STATE_HOME") or f"{_home(environ)}/.local/state"
-    return Path(home) / "rdzv"
-
-
-def _home(environ: Mapping[str, str]) -> str:
-    """The user's folder: HOME is not set in every container, service and cron job."""
-    if environ.get("HOME"):
-        return environ["HOME"]
-    try:
-        return pwd.getpwuid(os.getuid()).pw_dir
-    except KeyError:  # a user id without a name; what cannot be made in / is told
-        return ""

@@ -19,10 +19,11 @@ from launcher.cli.process import (
     secret_text,
     shown,
 )
-from launcher.cli.runs import STATE_DIR, root_folder
+from launcher.cli.runs import STATE_DIR
 from launcher.options import NumberFrom
 from launcher.terminal import width_of
 from rendezvous.wire.errors import UsageError
+from worker.program.state_home import state_home
 
 
 @click.group(cls=Group, invoke_without_command=True)
@@ -96,7 +97,7 @@ def schedulers_check(
     work = check_scheduler(
         str(scheduler_profile.resolve()) if scheduler_profile else str(name),
         os.environ,
-        root=root_folder(state_dir),
+        root=state_dir or state_home(os.environ),
         worker_spec=worker_spec,
         variables=variables,
         seconds=seconds,

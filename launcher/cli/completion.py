@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 from launcher.cli.process import missing_launcher_packages
 from launcher.options import Completion
 from worker.contracts import FRAMEWORKS, OWN
-from worker.settings import state_home
+from worker.program.state_home import home_with
 
 VARIABLE = "_RDZV_COMPLETE"
 """How click's scripts ask `rdzv` for completions."""
@@ -37,7 +37,7 @@ def _framework_names(_: click.Context, __: click.Parameter, incomplete: str) -> 
 
 def run_ids(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Complete a run that was launched here, the newest first."""
-    root = context.params.get("state_dir") or state_home(os.environ)
+    root = context.params.get("state_dir") or home_with(os.environ, None)
     try:
         folders = [entry for entry in os.scandir(root) if entry.is_dir()]
         newest = sorted(folders, key=lambda entry: -entry.stat().st_mtime)

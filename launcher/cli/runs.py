@@ -17,7 +17,7 @@ from launcher.options import NotANumber, WholeNumberFrom
 from rendezvous.door import own_command
 from rendezvous.wire.errors import ExitCode, UsageError
 from rendezvous.wire.words import printable
-from worker.settings import state_home
+from worker.program.state_home import home_with
 
 STATE_DIR = click.option(
     "--state-dir",
@@ -34,7 +34,7 @@ def root_folder(state_dir: Path | None, run: str | None = None) -> Path:
 
     Raises UsageError for what is no folder, and for a run of another user.
     """
-    root = state_dir or state_home(os.environ)
+    root = state_dir or home_with(os.environ, run)
     _look_into(root)
     if run and "/" not in run and os.path.isdir(root / run):
         _look_into(root / run)

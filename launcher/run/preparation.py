@@ -42,7 +42,8 @@ from worker.contracts.choice import FrameworkChoice
 from worker.contracts.own_restarts import refuse_two_counts
 from worker.contracts.warm import warm_words
 from worker.preflight.needs import read_config
-from worker.settings import settle_framework, state_home
+from worker.program.state_home import state_home, why_elsewhere
+from worker.settings import settle_framework
 
 
 @dataclass(frozen=True)
@@ -196,7 +197,7 @@ def prepare(
         others=scheduler,
         group_secret=parse_group_token(group_token) if group_token is not None else None,
         standing=RegistryString.parse(registry) if registry is not None else None,
-        notes=(*_chosen(choice), *without_effect(plan)),
+        notes=(*_elsewhere(settings, environ), *_chosen(choice), *without_effect(plan)),
     )
 
 
@@ -204,6 +205,12 @@ def _is_loopback(settings: LaunchSettings) -> bool:
     """Whether all nodes of a symmetric start are on this machine."""
     host = settings.master_addr or ""
     return not settings.local_node and is_loopback(host)
+
+
+def _elsewhere(settings: LaunchSettings, environ: Mapping[str, str]) -> list[str]:
+    """Why the state directory is not the usual one, where nobody has chosen it."""
+    words = "" if settings.state_dir else why_elsewhere(environ)
+    return [words] if words else []
 
 
 def _chosen(choice: FrameworkChoice | None) -> list[str]:

@@ -35,7 +35,7 @@ from rendezvous.talk.join_string import (
 )
 from rendezvous.wire.errors import RunExists, UsageError
 from rendezvous.wire.types import is_loopback
-from worker.settings import state_home
+from worker.program.state_home import state_home, why_elsewhere
 
 _FOLDER = "registry"
 _CREDENTIAL = "credential"
@@ -51,6 +51,8 @@ def serve(settings: ServeSettings, environ: Mapping[str, str], token: str | None
     check_file_limit(1)
     shared = _shared_secret(settings, token)
     root = settings.state_dir or state_home(environ) / "standing"
+    if settings.state_dir is None and (why := why_elsewhere(environ)):
+        click.echo(f"rdzv: {why}", err=True)
     state = StateDir(root, _FOLDER)
     try:
         state.acquire()

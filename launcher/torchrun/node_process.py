@@ -59,7 +59,7 @@ from rendezvous.wire.errors import (
 )
 from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.run import Phase
-from worker.agent import AgentEnvironment, take_part
+from worker.agent import AgentEnvironment, take_part, with_log_folder
 from worker.contracts.plugin import DEFAULT_ROLE
 from worker.offer.join_request import make_offer
 from worker.program.hidden import hide_memory
@@ -211,6 +211,7 @@ class _Member:
         join, settings = self.group.join(slot), self.settings
         if self.asked.loopback:
             settings = settings.model_copy(update={"address": [loopback_address(slot)]})
+        settings = await with_log_folder(settings, join, environment)
         return await take_part(settings, join, self._command(), environment, any_slot=True)
 
     def _command(self) -> list[str]:

@@ -24,7 +24,7 @@ from rendezvous.compat import timeout
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import Credential
 from rendezvous.wire.errors import RdzvError, Unavailable
-from worker.settings import state_home
+from worker.program.state_home import home_with
 
 logger = logging.getLogger(__name__)
 
@@ -265,7 +265,7 @@ async def registry_at(
 
 def _opens(state: StateDir) -> str:
     """The command that shows a run, as it has to be typed with the same environment."""
-    usual = os.environ.get("RDZV_STATE_DIR") or str(state_home(os.environ))
+    usual = os.environ.get("RDZV_STATE_DIR") or str(home_with(os.environ, state.run))
     root = str(state.path.parent)
     elsewhere = "" if root == usual else f" --state-dir {shlex.quote(root)}"
     return f"rdzv ui {state.run}{elsewhere}"

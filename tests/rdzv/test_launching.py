@@ -20,7 +20,7 @@ from rdzv.run import option_words, state_home
 from tests.support.launching import environment, launching, processes_with, shell
 from tests.support.nightly import but_at_night
 from tests.support.waiting import until
-from worker.settings import state_home as of_the_command
+from worker.program.state_home import usual_home as of_the_command
 
 SECONDS = 40.0
 SH: Mapping[str, Any] = {"nnodes": 2, "framework": "command"}

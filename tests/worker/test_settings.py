@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from worker.settings import WorkerSettings, read_bytes, read_size, state_home
+from worker.program.state_home import usual_home as state_home
+from worker.settings import WorkerSettings, read_bytes, read_size
 
 OWN_HOME = pwd.getpwuid(os.getuid()).pw_dir
 

@@ -26,9 +26,10 @@ from worker.contracts import FRAMEWORKS, needs_of
 from worker.preflight.own_environment import Completed, complete_path
 from worker.program.local_socket import places
 from worker.program.process import become_subreaper, ending_signals, reap_orphans
+from worker.program.state_home import state_home, why_elsewhere
 from worker.settings import WorkerSettings
 
-__all__ = ["run_agent", "take_part", "node_codec", "AgentEnvironment"]
+__all__ = ["run_agent", "take_part", "with_log_folder", "node_codec", "AgentEnvironment"]
 
 if TYPE_CHECKING:
     from rendezvous.recording.recorder import Codec
@@ -37,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 _PASSED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
 _PATH_SECONDS = 2.0
-"""For PATH, whose folders may be on a disk that hangs."""
+"""For PATH and HOME, whose folders may be on a disk that hangs."""
 
 
 async def run_agent(
@@ -58,7 +59,9 @@ async def run_agent(
     Raises:
         RdzvError: What this node cannot do.
     """
-    environment = environment or await _own_environment(settings, join, command)
+    if environment is None:
+        environment = await _own_environment(settings, join, command)
+        settings = await with_log_folder(settings, join, environment)
     become_subreaper()
     reaper = asyncio.create_task(reap_orphans())
     folders = list(places(environment.environ))
@@ -88,6 +91,21 @@ async def _own_environment(
         return plain
     logger.info("%s", completed.sentence)
     return replace(plain, environ=completed.environ)
+
+
+async def with_log_folder(
+    settings: WorkerSettings, join: JoinString, environment: AgentEnvironment
+) -> WorkerSettings:
+    """Settings with a folder for logs among temporary files, where the usual one cannot be used."""
+    environ, why = environment.environ, ""
+    if settings.log_dir is None:
+        with contextlib.suppress(TimeoutError):
+            async with timeout(_PATH_SECONDS):
+                why = await environment.in_thread(why_elsewhere, environ)
+    if not why:
+        return settings
+    logger.warning("%s", why)
+    return settings.model_copy(update={"log_dir": state_home(environ) / join.run / "logs"})
 
 
 def node_codec() -> Codec:

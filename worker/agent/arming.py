@@ -29,7 +29,8 @@ from worker.contracts.framework import Paths
 from worker.contracts.torchrun import SHUTDOWN, why_killed_early
 from worker.contracts.variables import ProgramOptions
 from worker.hosts.resolver import Addresses
-from worker.settings import WorkerSettings, state_home
+from worker.program.state_home import usual_home
+from worker.settings import WorkerSettings
 
 
 @frozen
@@ -62,7 +63,7 @@ class NodeSpec:
 
     def log_folder(self, environ: Mapping[str, str]) -> Path:
         """Where the logs of this run's nodes are."""
-        return self.settings.log_dir or state_home(environ) / self.join.run / "logs"
+        return self.settings.log_dir or usual_home(environ) / self.join.run / "logs"
 
 
 class CannotArm(Exception):
