@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInf
 
 from rendezvous.frozen import frozen
 from rendezvous.wire.errors import UsageError
-from rendezvous.wire.types import MAX_NODES, Port, Seconds
+from rendezvous.wire.types import MAX_NODES, Port, Seconds, read_ports
 from rendezvous.wire.words import size_text
 from worker.contracts import FRAMEWORKS, OWN, Name
 from worker.contracts.choice import FrameworkChoice, choose_framework
@@ -167,6 +167,11 @@ def _check_network(text: str) -> str:
     return text
 
 
+def _check_ports(text: str) -> str:
+    read_ports(text)
+    return text
+
+
 def _of_tensorflow(value: int, info: ValidationInfo) -> int:
     framework = info.data.get("framework", "tensorflow")
     if value and framework != "tensorflow":
@@ -288,6 +293,13 @@ class NodeSettings(Settings):
     master_port: Port | None = option(
         None, "MASTER_PORT on rank 0's node. When not set, rdzv picks a free port.", group=NETWORK
     )
+    probe_ports: Annotated[str, AfterValidator(_check_ports)] | None = option(
+        None,
+        "Ports at which a node may answer when the others check its addresses. When not set, one "
+        "that the kernel gives to programs (net.ipv4.ip_local_port_range), as for Gloo and NCCL.",
+        group=NETWORK,
+        metavar="LOW-HIGH",
+    )
     grace: Seconds = option(
         10.0,
         "Seconds between SIGTERM and SIGKILL when a program is stopped.",
@@ -385,6 +397,11 @@ class NodeSettings(Settings):
     def processes(self) -> Processes:
         """`--nproc-per-node`, as it was read."""
         return Processes.parse(self.nproc_per_node)
+
+    @property
+    def probes_at(self) -> tuple[int, int] | None:
+        """`--probe-ports`, as it was read."""
+        return read_ports(self.probe_ports) if self.probe_ports else None
 
     @property
     def framework_words(self) -> str:

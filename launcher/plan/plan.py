@@ -196,7 +196,7 @@ class Plan:
             default = LaunchSettings.model_fields[name].default
             if (value is False or value == default) and not is_named:
                 continue
-            if site.loopback and name in ("interface", "network", "hosts"):
+            if site.loopback and name in ("interface", "network", "hosts", "probe_ports"):
                 continue  # every node lives on this machine, at an address of its own
             flag = "--" + name.replace("_", "-")
             values = value if isinstance(value, list) else [value]

@@ -22,6 +22,7 @@ from rendezvous.wire.words import group_name, listed, printable, slots_text
 
 _TELLING = ("timeout", "no_route", "wrong_node", "stranger", "error")
 """Outcomes of which the node's own words say more than ours."""
+_OF_A_PORT = ("timeout", "refused")
 _NO_NAT = (
     "give it an address that the others can reach: the host's own network (docker run "
     "--network host, hostNetwork: true), or a network that is routed between the nodes"
@@ -76,9 +77,20 @@ def _others(slot: int, pairs: Iterable[Pair]) -> Iterator[tuple[int, bool]]:
 
 
 def _what(round_: ProbedRound, pairs: Iterable[Pair]) -> str:
-    """`no answer`: what happened to these pairs, the most frequent first."""
-    count = Counter(_words(round_, pair) for pair in pairs)
-    return listed((words for words, _ in count.most_common()), 3)
+    """`no answer at 10.0.0.2:41873`: what happened to these pairs, the most frequent first."""
+    count: Counter[str] = Counter()
+    places: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    for pair in pairs:
+        words = _words(round_, pair)
+        count[words] += 1
+        if round_.failed[pair].outcome in _OF_A_PORT and (place := round_.place(pair[1])):
+            places[words][place] = None
+    return listed((_at(words, [*places[words]]) for words, _ in count.most_common()), 3)
+
+
+def _at(words: str, places: Sequence[str]) -> str:
+    """The words with where it was tried: a firewall's rules are about ports."""
+    return f"{words} at {listed(places, 3)}" if places else words
 
 
 def _words(round_: ProbedRound, pair: Pair) -> str:

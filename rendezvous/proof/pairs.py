@@ -12,7 +12,7 @@ from rendezvous.proof.networks import NetworkClass
 from rendezvous.wire.node import Candidate, JoinRequest
 from rendezvous.wire.run import Round
 from rendezvous.wire.verify import PairProbe
-from rendezvous.wire.words import node_name
+from rendezvous.wire.words import bracketed, node_name
 
 Pair: TypeAlias = tuple[int, int]
 """The reporter, and the peer that it tried to reach."""
@@ -96,6 +96,7 @@ class ProbedRound:
     hostnames: Mapping[int, str]
     members: Mapping[int, Candidate]
     mtus: Mapping[int, int]
+    ports: Mapping[int, int | None]
     good: Mapping[Pair, PairProbe]
     failed: Mapping[Pair, PairProbe]
 
@@ -108,11 +109,17 @@ class ProbedRound:
         members = {slot: every[slot] for slot in tried.slots if slot in every}
         mtus = {slot: member.mtu for slot, member in members.items()}
         names, good, failed = hostnames_of(joins), _pairs(tried, good=True), failures(tried)
-        return cls(tried, joins, names, members, mtus, good, failed)
+        ports = {join.slot: join.probe_port for join in joins}
+        return cls(tried, joins, names, members, mtus, ports, good, failed)
 
     def name(self, slot: int) -> str:
         """How a node is named."""
         return node_name(slot, self.hostnames)
+
+    def place(self, slot: int) -> str:
+        """The address and the port at which the node was to answer; empty if not known."""
+        member, port = self.members.get(slot), self.ports.get(slot)
+        return f"{bracketed(member.address)}:{port}" if member and port else ""
 
     def mtu(self, pair: Pair) -> int:
         """The smaller one of its interfaces; 0 when it is not known."""

@@ -25,6 +25,9 @@ parse_address = functools.lru_cache(maxsize=2 * MAX_NODES)(ipaddress.ip_address)
 """The same addresses come again and again: in candidates, rows and tables."""
 
 
+_PORTS = re.compile(r"[0-9]{4,5}(-[0-9]{4,5})?")
+
+
 def is_loopback(address: str) -> bool:
     """Whether an address, or a name, is the machine itself wherever it is looked up."""
     try:
@@ -132,3 +135,12 @@ class Problem(Wire):
     address: str | None = Field(
         None, description="Code `moved`: where the run is: HOST:PORT, IPv6 in brackets."
     )
+
+
+def read_ports(text: str) -> tuple[int, int]:
+    """The first and the last of `LOW-HIGH`, ports that need no privilege; raises ValueError."""
+    if _PORTS.fullmatch(text):
+        low, _, high = text.partition("-")
+        if 1_024 <= int(low) <= int(high or low) <= 65_535:
+            return int(low), int(high or low)
+    raise ValueError("ports are LOW-HIGH, from 1024 to 65535, for example 41000-41099")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -92,14 +93,16 @@ def test_the_fewest_nodes_are_named_or_nobody(size: str, bad: str, slots: str, r
 @rows(
     "size bad end hint",
     f"""
-cut off | 4 | >2 2> | no answer; {CUT} | 2
+cut off | 4 | >2 2>
+    | no answer at 10.0.0.3:7002, 10.0.0.1:7000, 10.0.0.2:7001 and 1 more; {CUT} | 2
 lets nothing in | 4 | >2
     | the other direction works, so most likely a firewall there drops incoming packets | 2
 gets nothing out | 4 | 2>
     | the other direction works, so most likely a firewall there drops outgoing packets | 2
 a pair | 16 | 3>9 | every other pair works, so neither node itself is the cause; {CUT} | 9
-the only pair | 2 | 0=1 | no answer; {CUT} | 1
-halves | 4 | 0-1/2-3 | over {ETH}: no answer; {CUT} |
+the only pair | 2 | 0=1 | no answer at 10.0.0.2:7001, 10.0.0.1:7000; {CUT} | 1
+halves | 4 | 0-1/2-3
+    | over {ETH}: no answer at 10.0.0.3:7002, 10.0.0.4:7003, 10.0.0.1:7000 and 1 more; {CUT} |
 nobody reaches anybody | 16 | all | though all reach the registry's port; {CUT} | 1
 a pair beside a node | 16 | >9 3>4
     | ; also, slot 3 (h3) does not reach slot 4 (h4), which reaches it | 9
@@ -163,8 +166,8 @@ NARROW = (
     "outcome detail words hint",
     f"""
 refused | refused | nothing listens there
-    | connection refused; most likely the address belongs to a machine on which rdzv does not
-    listen, or a firewall rejects the connection
+    | connection refused at 10.0.0.3:7002; most likely the address belongs to a machine on which
+    rdzv does not listen, or a firewall rejects the connection
     | check on h2 that 10.0.0.3 is its own (ip -br addr) and what iptables -L shows, or choose
 no route | no_route | No route to host
     | No route to host; most likely an interface is down or gone, or a host has no route into that
@@ -233,9 +236,9 @@ def test_a_node_that_nat_hides_is_named_with_the_address_that_others_see() -> No
     )
     assert verdict(round_) == Unreachable(
         (2,),
-        f"slot 2 (h2) cannot be reached by the 3 others over {ETH}: no answer; the others see "
-        "slot 2 (h2) as 192.0.2.7, which is not one of its addresses: it is behind NAT, "
-        "which lets no connection in",
+        f"slot 2 (h2) cannot be reached by the 3 others over {ETH}: no answer at "
+        "10.0.0.3:7002; the others see slot 2 (h2) as 192.0.2.7, which is not one of its "
+        "addresses: it is behind NAT, which lets no connection in",
         "give it an address that the others can reach: the host's own network (docker run "
         "--network host, hostNetwork: true), or a network that is routed between the nodes",
     )
@@ -245,7 +248,21 @@ def test_several_things_that_happened_are_told_the_most_frequent_first() -> None
     round_ = tried(4, into(2, 4))
     mixed = round_.reports | {0: [PairProbe(slot=2, outcome="refused")]}
     found = verdict(round_.model_copy(update={"reports": mixed}))
-    assert ": no answer, connection refused; " in found.reason
+    where = "10.0.0.3:7002"
+    assert f": no answer at {where}, connection refused at {where}; " in found.reason
+
+
+def test_the_port_of_an_ipv6_address_stands_apart_from_it() -> None:
+    joins = [make_join(s, addresses=[f"fd00::{s + 1}"]) for s in range(2)]
+    (network,) = classes(joins)
+    round_ = tried(2, [(0, 1)]).model_copy(update={"number": network.number})
+    found = blame([round_], joins, [network])
+    assert ": no answer at [fd00::2]:7001; " in found.reason
+
+
+def test_a_node_whose_port_is_not_known_is_named_without_it() -> None:
+    joins = [replace(join, probe_port=None) for join in nodes(2)]
+    assert ": no answer; " in blame([tried(2, [(0, 1)])], joins, classes(joins)).reason
 
 
 # --- whom to do without ---------------------------------------------------------------------------

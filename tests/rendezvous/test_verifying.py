@@ -310,8 +310,9 @@ def test_a_node_that_its_peers_do_not_reach_is_replaced_by_a_spare_on_the_first_
         " -> table=0,2 released=1"
     )
     why = (
-        f"slot 1 (host1) cannot be reached by the 2 others over {ETH0}: no answer; the other "
-        "direction works, so most likely a firewall there drops incoming packets"
+        f"slot 1 (host1) cannot be reached by the 2 others over {ETH0}: no answer at "
+        "10.0.0.2:7001; the other direction works, so most likely a firewall there drops incoming "
+        "packets"
     )
     assert drive.reasons[-1].endswith(
         f"{why}; the run continues without slot 1 (host1); the table is sealed on {ETH0}"

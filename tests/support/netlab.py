@@ -251,6 +251,12 @@ class Lab:
         rules = [f"{stops} meta l4proto tcp reject with tcp reset"] if reject else []
         self._add_rules(host, "filter hook input priority 0", [*rules, f"{stops} drop"])
 
+    def open_only(self, host: Host, *ports: str) -> None:
+        """Let others begin TCP connections to these ports of a host (`1024-2047`), and no more."""
+        opened = f'iifname "{INTERFACE}" tcp dport {{ {", ".join(ports)} }} accept'
+        self._add_rules(host, "filter hook input priority 0", [opened])
+        self.firewall(host)
+
     def intercept(self, host: Host, to: str) -> None:
         """Let another host's address and port get all TCP connections that are meant for a host.
 

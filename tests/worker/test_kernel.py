@@ -21,6 +21,7 @@ from worker.machine.kernel import (
     reaches_gpu_memory,
     read_arp,
     read_limits,
+    reserved_ports,
     vendor,
 )
 from worker.offer.ports import find_free, is_free
@@ -201,3 +202,15 @@ def test_the_kernel_says_which_ports_are_of_outgoing_connections() -> None:
         assert low <= port <= high
         with closing(socket.create_connection(("127.0.0.1", port))) as client:
             assert low <= client.getsockname()[1] <= high
+
+
+@pytest.mark.parametrize(
+    ("text", "ports"),
+    [("8080,41000-41002\n", [8080, 41_000, 41_001, 41_002]), ("\n", []), ("?", []), (None, [])],
+)
+def test_the_ports_that_are_kept_for_others_are_read(
+    tmp_path: Path, text: str | None, ports: list[int]
+) -> None:
+    if text is not None:
+        write(tmp_path, "proc/sys/net/ipv4/ip_local_reserved_ports", text)
+    assert reserved_ports(tmp_path) == ports

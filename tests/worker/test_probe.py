@@ -263,7 +263,7 @@ def full() -> Iterator[socket.socket]:
 async def test_a_connection_that_nobody_answers_times_out() -> None:
     with full() as server:
         pair = await visit(server.getsockname()[1], HURRY)
-    assert failed(pair) == ("timeout", "no answer to a connection")
+    assert failed(pair) == ("timeout", "no answer")
 
 
 @in_real_time

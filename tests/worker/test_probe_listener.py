@@ -13,6 +13,7 @@ import pytest
 
 from rendezvous.compat import timeout
 from tests.worker.test_probe import HOLD_SECONDS, identity, visit
+from worker.machine.kernel import ephemeral_range
 from worker.probe.listener import ProbeListener
 from worker.probe.packets import BULK_BYTES, HELLO_BYTES, NONCE_BYTES, REPLY_BYTES, Packets
 
@@ -77,10 +78,31 @@ async def test_a_port_that_the_peers_know_can_be_had_again_and_no_other_instead(
         with ProbeListener(identity(1)) as second:
             await talking(stack, second.port, hello())
             with pytest.raises(OSError, match="in use"):
-                ProbeListener(identity(1), port=second.port)
-        with ProbeListener(identity(1), port=second.port) as again:
+                ProbeListener(identity(1), within=(second.port, second.port))
+        with ProbeListener(identity(1), within=(second.port, second.port)) as again:
             assert again.port == second.port
             assert (await visit(again.port)).outcome == "ok"
+
+
+async def test_it_listens_where_programs_do_and_leaves_their_own_ports_alone() -> None:
+    low, high = ephemeral_range()
+    with ProbeListener(identity(0)) as first:
+        preferred = first.port
+    assert low <= preferred <= high
+    with ProbeListener(identity(0), avoid={preferred}) as beside:
+        assert beside.port not in (preferred, 0)
+        assert low <= beside.port <= high
+
+
+async def test_of_a_range_it_takes_one_that_is_free_and_none_outside() -> None:
+    with ProbeListener(identity(0)) as first:
+        port, only = first.port, (first.port, first.port + 1)
+        with ProbeListener(identity(1), within=only) as second:
+            assert second.port == port + 1
+            with pytest.raises(OSError, match="in use"):
+                ProbeListener(identity(2), within=only)
+        with pytest.raises(OSError, match="in use"):
+            ProbeListener(identity(2), within=only, avoid={port + 1})
 
 
 @pytest.mark.parametrize("junk", [b"GET / HTTP/1.1\r\n\r\n" + b"x" * 100, b"\0" * 1_000_000])

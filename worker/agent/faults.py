@@ -9,6 +9,7 @@ from rendezvous.wire.errors import (
     RdzvError,
     RegistryLost,
     RunError,
+    UsageError,
 )
 from rendezvous.wire.reports import ExitReport
 from rendezvous.wire.words import printable
@@ -53,6 +54,14 @@ def port_taken(problem: str) -> RunError:
     return RunError(
         f"it cannot listen for the probes of its peers again: {problem}",
         hint="another program has taken the port meanwhile; launch again",
+    )
+
+
+def no_probe_port(ports: str, problem: OSError) -> UsageError:
+    """None of the ports that a person lets through can be had on this node."""
+    return UsageError(
+        f"no port of --probe-ports {ports} is free on this node: {problem.strerror}",
+        hint="give a wider range: each node of a machine needs one (ss -lntu shows who listens)",
     )
 
 

@@ -30,7 +30,7 @@ from worker.agent.running import Running
 from worker.agent.session import one_try, talk
 from worker.agent.state import Node, Rules
 from worker.agent.views import Views
-from worker.agent.visiting import visit
+from worker.agent.visiting import listen, visit
 from worker.agent.words_sender import send_last_words
 from worker.probe.packets import Identity
 from worker.program.local_socket import Caller, Request
@@ -316,11 +316,8 @@ class NodeShell:
     def _listen(self, asked: do.Listen) -> inputs.Input:
         if asked.again and (self._listener is not None or self._port is None):
             return inputs.Done(asked.number)
-        loopback = self._spec.settings.loopback
         try:
-            self._listener = self._environment.listen(
-                self._identity, loopback=loopback, port=self._port
-            )
+            self._listener = listen(self._spec, self._identity, self._environment, self._port)
         except OSError as exc:
             return inputs.Listening(asked.number, None, str(exc))
         self._port = self._listener.port

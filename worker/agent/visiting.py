@@ -1,4 +1,4 @@
-"""A node's share of the visits in one round of a verification."""
+"""Where a node answers its peers' visits, and its share of them in one round of a verification."""
 
 from __future__ import annotations
 
@@ -9,13 +9,42 @@ from rendezvous.wire.peers import peers_of
 from rendezvous.wire.verify import PairProbe
 from rendezvous.wire.words import printable
 from worker.agent.actions import Visit
-from worker.agent.environment import AgentEnvironment
+from worker.agent.arming import NodeSpec
+from worker.agent.environment import AgentEnvironment, Listener
+from worker.agent.faults import no_probe_port
 from worker.agent.inputs import Visited
 from worker.probe.names import with_names
 from worker.probe.packets import Identity
 from worker.probe.plan import unfit_peers
 
 _NAMES_SECONDS = 1.0
+_PROGRAM_PORTS = 64
+"""From a given master port on: TensorFlow takes one for each node of a machine."""
+
+
+def listen(
+    spec: NodeSpec, identity: Identity, environment: AgentEnvironment, same: int | None = None
+) -> Listener:
+    """Answer visits, at the port that the peers know (`same`), if they know one.
+
+    Raises:
+        OSError: It cannot be had.
+        UsageError: None of those can be had that a person lets through.
+    """
+    settings = spec.settings
+    first = settings.master_port
+    programs = range(first, first + _PROGRAM_PORTS) if first else ()
+    try:
+        return environment.listen(
+            identity,
+            loopback=settings.loopback,
+            within=(same, same) if same is not None else settings.probes_at,
+            avoid=() if same is not None else {spec.join.place.port, *programs},
+        )
+    except OSError as exc:
+        if same is None and settings.probe_ports is not None:
+            raise no_probe_port(settings.probe_ports, exc) from exc
+        raise
 
 
 async def visit(

@@ -5,6 +5,7 @@ Everything may be missing: a container hides files, and a sandboxed kernel lacks
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import re
 import resource
@@ -145,3 +146,14 @@ def ephemeral_range() -> tuple[int, int]:
         return int(low), int(high)
     except (OSError, ValueError):
         return 32_768, 60_999
+
+
+def reserved_ports(root: Path = Path("/")) -> list[int]:
+    """The ports that an administrator has kept for programs which ask for them by number."""
+    found: list[int] = []
+    with contextlib.suppress(OSError, ValueError):
+        text = (root / "proc/sys/net/ipv4/ip_local_reserved_ports").read_text()
+        for word in filter(None, text.strip().split(",")):
+            first, _, last = word.partition("-")
+            found += range(int(first), int(last or first) + 1)
+    return found

@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
+import errno
+import os
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
 
+from worker.machine.kernel import ephemeral_range, reserved_ports
 from worker.probe.packets import BULK_BYTES, HELLO_BYTES, RECEIPT, Identity, Packets
+from worker.probe.ports import ports_to_try
 from worker.probe.waiting import Readers
 
 _BACKLOG = 1_024
@@ -28,22 +31,19 @@ _LIFE_SECONDS = 10.0
 _MOST_NONCES = 65_536  # some 10 MiB; the nodes of a run say fewer hellos by far
 _PAUSE_SECONDS = 0.1
 _SEND_BUFFER_BYTES = 4 * BULK_BYTES  # so that whatever is answered fits in at once
-_FIRST_PORT = 20_000
-_PORTS = 9_000
-_TRIES = 16
 
 
 class ProbeListener:
     """Answers probes by TCP and UDP, on all addresses and one port; in the running event loop.
 
-    Every node of a launch prefers the same port: when an address leads to another node than it
-    should, that node answers there, and says who it is.
+    Which port it is, `worker.probe.ports` says.
 
     Args:
         identity: Who answers.
         clock: Seconds since 1970, for the peers to compare with theirs.
         loopback: All nodes live on this machine: nobody else is listened to.
-        port: The only one that will do; None: any.
+        within: The first and the last port that will do; None: any.
+        avoid: Ports that something else of the run will need.
         life_seconds: How long a connection may last.
 
     Raises:
@@ -59,14 +59,16 @@ class ProbeListener:
         clock: Callable[[], float] = time.time,  # noqa: TID251 (the skew is what is asked)
         *,
         loopback: bool = False,
-        port: int | None = None,
+        within: tuple[int, int] | None = None,
+        avoid: Collection[int] = (),
         life_seconds: float = _LIFE_SECONDS,
     ) -> None:
         self._packets = Packets(identity)
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        ports = (_preferred_port(identity), *(0,) * _TRIES) if port is None else (port,)
-        self._stream, self._datagrams = _bind(ports, loopback=loopback)
+        taken = {*avoid, *reserved_ports()} if within is None else {*avoid}
+        ports = ports_to_try(identity.launch_id, ephemeral_range(), within, taken)
+        self._stream, self._datagrams = _bind(ports, avoid, loopback=loopback)
         self.port: int = self._stream.getsockname()[1]
         self._life_seconds = life_seconds
         self._visitors: dict[socket.socket, _Visitor] = {}
@@ -207,15 +209,11 @@ class _Visitor:
     echoed: int = 0
 
 
-def _preferred_port(identity: Identity) -> int:
-    """Below the ports that outgoing connections get, so that none of them holds it."""
-    digest = hashlib.sha256(identity.launch_id.encode()).digest()
-    return _FIRST_PORT + int.from_bytes(digest[:4], "big") % _PORTS
-
-
-def _bind(ports: Iterable[int], *, loopback: bool) -> tuple[socket.socket, socket.socket]:
+def _bind(
+    ports: Iterable[int], avoid: Collection[int], *, loopback: bool
+) -> tuple[socket.socket, socket.socket]:
     """Sockets for TCP and UDP on one port, the first of these that can be had; 0: any."""
-    problem = OSError()
+    problem = OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
     for port in ports:
         with contextlib.ExitStack() as opened:
             try:
@@ -227,6 +225,8 @@ def _bind(ports: Iterable[int], *, loopback: bool) -> tuple[socket.socket, socke
                 )
             except OSError as exc:
                 problem = exc
+                continue
+            if chosen in avoid:
                 continue
             opened.pop_all()
             return stream, datagrams

@@ -48,7 +48,7 @@ _WIDEN_SECONDS = 0.5
 _MOST_AGAIN = 256
 
 Silence: TypeAlias = tuple[Outcome, str]
-_NO_CONNECTION: Silence = ("timeout", "no answer to a connection")
+_NO_CONNECTION: Silence = ("timeout", "no answer")
 _SILENT: Silence = ("timeout", "it accepts the connection but does not answer")
 _VANISHED_THERE: Silence = ("black_hole", "small messages pass, 16 KiB are lost on the way there")
 _VANISHED_BACK: Silence = ("black_hole", "small messages pass, 16 KiB are lost on the way back")
