@@ -19,6 +19,7 @@ from worker.contracts.framework import Paths
 from worker.contracts.looking import look_variables
 from worker.contracts.restarts import restart_variables
 from worker.contracts.variables import (
+    UNKNOWN,
     ProgramOptions,
     TableFacts,
     Variable,
@@ -119,6 +120,7 @@ def planned(plan: Plan) -> list[Variable]:
         family="<family>",
         subnet="<network>",
         sealed=False,
+        devices=UNKNOWN,
     )
     options = ProgramOptions.of(plan.settings, _nccl_file("<rank>", "<epoch>"))
     others = for_transports(place, options, given_by(plan.passed))

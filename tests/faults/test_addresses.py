@@ -103,7 +103,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.netns, pytest.mark.timeout(300)]
 def told(name: str) -> list[str]:
     """What three hosts' programs print that use this interface: rank 0's address, and its names."""
     master = "10.78.0.10" if name == "eth1" else "10.77.0.10"
-    return [f"CHOSEN {master} {name} ={name} AF_INET"] * 3
+    return [f"CHOSEN {master} {name} {name} AF_INET"] * 3
 
 
 def sentence(outcome: Outcome) -> str:

@@ -190,7 +190,7 @@ def test_the_dry_run_shows_each_variable_with_its_reason_and_what_only_the_table
     known += "RDZV_HOSTFILE=<logs>/node-<rank>/hostfile "
     known += "RDZV_HOSTFILE_MPICH=<logs>/node-<rank>/hostfile.mpich "
     known += "RDZV_TABLE=<logs>/node-<rank>/table.json "
-    known += "RDZV_NOTICE_FILE=<logs>/node-<rank>/notice.json NCCL_SOCKET_IFNAME==<interface> "
+    known += "RDZV_NOTICE_FILE=<logs>/node-<rank>/notice.json NCCL_SOCKET_IFNAME=<interface> "
     known += "GLOO_SOCKET_IFNAME=<interface> TP_SOCKET_IFNAME=<interface> "
     known += "NCCL_SOCKET_FAMILY=<family> RDZV_LOOK_FOLDER=<look> "
     known += "PYTHONPATH=<rdzv>/worker/look/site"
@@ -355,7 +355,7 @@ async def test_while_the_run_goes_on_the_registry_is_asked(tmp_path: Path) -> No
     found = json.loads(as_json.stdout)
     assert (found["node_rank"], found["hostname"]) == (1, "host1")
     values = {one["name"]: one["value"] for one in found["variables"]}
-    assert values["NCCL_SOCKET_IFNAME"] == "=lo"
+    assert values["NCCL_SOCKET_IFNAME"] == "lo"
     assert all(one["reason"] for one in found["variables"])
     for name, value in values.items():
         assert f"{name}={value}" in shown.stdout

@@ -100,7 +100,7 @@ def test_static_torchrun_is_given_our_ranks_and_the_masters_address(rank: int) -
             **FIRST_START,
             "GLOO_SOCKET_IFNAME": f"eth{rank}",
             "TP_SOCKET_IFNAME": f"eth{rank}",
-            "NCCL_SOCKET_IFNAME": f"=eth{rank}",
+            "NCCL_SOCKET_IFNAME": f"eth{rank}",
             "NCCL_SOCKET_FAMILY": "AF_INET",
         },
         removed=frozenset(SECRET_VARIABLES),

@@ -12,6 +12,8 @@ from rendezvous.wire.table import EndpointTable
 from tests.support.machines import complaints, machine, port, roce
 from tests.worker.test_contracts import table as of_contracts
 from worker.contracts.variables import (
+    UNKNOWN,
+    NodeDevices,
     ProgramOptions,
     Variable,
     for_transports,
@@ -353,3 +355,58 @@ def test_of_an_interface_it_is_known_which_variables_leave_it_out() -> None:
     }
     nothing = {"NCCL_SOCKET_IFNAME": Given("x"), "GLOO_SOCKET_IFNAME": Given("")}
     assert left_out_by("eth0", nothing) == {}
+
+
+# ---- whole names, and beginnings of names --------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("interfaces", "value"),
+    [
+        (["lo", "eth0", "eth1"], "eth1"),
+        (["lo", "eth1", "eth10"], "=eth1"),
+        (["eth1", "eth1.100"], "=eth1"),
+        (["eth", "eth1"], "eth1"),  # it begins with ours nowhere
+        (["aeth1", "eth1"], "eth1"),
+    ],
+)
+def test_nccl_is_given_the_whole_name_only_where_its_beginning_says_too_much(
+    interfaces: list[str], value: str
+) -> None:
+    """An image's NCCL found no interface of the name '=eth0'."""
+    sealed = table(**WITH_PORTS)
+    place = table_facts(sealed, sealed.rows[1], NodeDevices(interfaces))
+    found = {one.name: one for one in for_transports(place, ProgramOptions(), {})}
+    assert found["NCCL_SOCKET_IFNAME"].value == value
+    assert ("this name alone" in found["NCCL_SOCKET_IFNAME"].reason) == value.startswith("=")
+    assert found["GLOO_SOCKET_IFNAME"].value == found["TP_SOCKET_IFNAME"].value == "eth1"
+    assert not found["NCCL_SOCKET_IFNAME"].kept
+
+
+@pytest.mark.parametrize(
+    ("devices", "value"),
+    [
+        (["mlx5_0", "mlx5_1", "mlx5_bond_0"], "mlx5_0:1,mlx5_1:1"),
+        (["mlx5_0", "mlx5_1", "mlx5_10"], "=mlx5_0:1,mlx5_1:1"),
+    ],
+)
+def test_so_is_it_of_rdma_ports(devices: list[str], value: str) -> None:
+    sealed = table(**WITH_PORTS)
+    place = table_facts(sealed, sealed.rows[1], NodeDevices(["eth1"], devices))
+    assert as_set(for_transports(place, ProgramOptions(), {}))["NCCL_IB_HCA"] == value
+
+
+def test_a_node_that_is_seen_from_elsewhere_may_have_either_form() -> None:
+    sealed = table()
+    place = table_facts(sealed, sealed.rows[1], UNKNOWN)
+    (one,) = [v for v in for_transports(place, ProgramOptions(), {}) if "NCCL_SOCKET_I" in v.name]
+    assert one.value == "eth1"
+    assert one.reason.endswith("(with '=' where the name of another one begins so)")
+
+
+def test_the_whole_name_of_the_users_goes_against_nothing() -> None:
+    sealed = table()
+    place = table_facts(sealed, sealed.rows[1], NodeDevices(["eth1"]))
+    given = given_by({"NCCL_SOCKET_IFNAME": "=eth1", "GLOO_SOCKET_IFNAME": "=eth1"}, None)
+    found = conflicts(for_transports(place, ProgramOptions(), given))
+    assert [*found] == ["GLOO_SOCKET_IFNAME"]

@@ -27,7 +27,7 @@ from worker.contracts import Contract, make_contract
 from worker.contracts.files import NOTICE, files_of
 from worker.contracts.framework import Paths
 from worker.contracts.torchrun import SHUTDOWN, why_killed_early
-from worker.contracts.variables import ProgramOptions
+from worker.contracts.variables import NodeDevices, ProgramOptions
 from worker.hosts.resolver import Addresses
 from worker.program.state_home import usual_home
 from worker.settings import WorkerSettings
@@ -202,6 +202,7 @@ class _Arming:
                 paths=self._paths(),
                 restarts=self.asked.restarts,
                 config=self.environment.read_config(settings.framework, self.spec.command, environ),
+                devices=NodeDevices(*self.environment.device_names()),
             )
         except UsageError as exc:
             raise CannotArm("contract", exc.message) from exc

@@ -43,7 +43,7 @@ from worker.evidence.look import Asked, Counters, folders_of, look_after, look_b
 from worker.evidence.machine_reader import MachineReader
 from worker.hosts.file import HostsBlock, known_names, restore_stale
 from worker.hosts.resolver import Resolver
-from worker.machine.interfaces import why_unusable
+from worker.machine.interfaces import device_names, why_unusable
 from worker.machine.notice_file import notice_in
 from worker.machine.user_python import UserPython, look_user_python
 from worker.nccl.conf import read_conf
@@ -308,6 +308,7 @@ class AgentEnvironment:
     known_names: Callable[[Path, str], Mapping[str, AbstractSet[str]]] = known_names
     write_files: Callable[[Path, Mapping[str, str]], None] = write_files
     write_shims: Callable[[Path, str], None] = write_shims
+    device_names: Callable[[], tuple[list[str], list[str]]] = device_names
     remove_file: Callable[[Path], None] = remove_file
     make_private: Callable[[Path], None] = make_private
     remove_left: Callable[[list[str]], None] = remove_left

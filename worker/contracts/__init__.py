@@ -40,6 +40,8 @@ from worker.contracts.outer import OUTER, OUTER_REASON, matching
 from worker.contracts.restarts import restart_variables
 from worker.contracts.target import refuse_standard_input
 from worker.contracts.variables import (
+    UNKNOWN,
+    NodeDevices,
     ProgramOptions,
     TableFacts,
     Variable,
@@ -168,6 +170,7 @@ def make_contract(
     configured: Mapping[str, Given] | None = None,
     restarts: RestartFacts = NO_RESTARTS,
     config: str = "",
+    devices: NodeDevices = UNKNOWN,
 ) -> Contract:
     """The contract of the node in `slot`.
 
@@ -181,6 +184,7 @@ def make_contract(
         configured: What NCCL's configuration files set; they are the user's as well.
         restarts: What the registry says of the programs before this one.
         config: The text of the framework's `config_file`; empty where that is not known.
+        devices: The names of this node's interfaces and RDMA devices, where they are known.
 
     Raises:
         UsageError: COMMAND cannot be started this way, or not with these options.
@@ -190,14 +194,15 @@ def make_contract(
         raise UsageError(f"slot {slot} is not in the table of epoch {table.epoch}")
     kind = FRAMEWORKS[options.framework]
     ask = StartRequest(list(command), table, row, environ, options, paths, restarts, config)
-    start, place = kind.start(ask), table_facts(table, row)
+    start, jobwide = kind.start(ask), kind.jobwide(command)
+    place = table_facts(table, row, None if jobwide else devices)
     ours = [replace(one, by_framework=True) for one in start.owned]
     told = [*restart_variables(str(table.epoch), restarts), *file_variables(paths)]
     owned = [*from_table(place), *told, *ours]
     others = _giving_way(owned, start.offered, place, options, given_by(environ, configured))
     others += [] if kind.is_led(command) else look_variables(paths, environ, options)
     variables = {one.name: one.value for one in (*owned, *others) if one.kept is None}
-    of_node = of_one_node(table, variables) if kind.jobwide(command) else []
+    of_node = of_one_node(table, variables) if jobwide else []
     withheld = {name: variables.pop(name) for name in of_node}
     dropped = _dropped(kind, start, environ, {*variables})
     return Contract(

@@ -10,7 +10,7 @@ All are of the node: never LOCAL_RANK, and RANK only where rdzv starts the proce
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Literal
 
@@ -66,10 +66,41 @@ class ProgramOptions:
 
 
 @frozen
+class NodeDevices:
+    """The names of a node's network interfaces and of its RDMA devices.
+
+    NCCL takes the beginnings of names, and whole names behind '='. Not every NCCL finds those: the
+    sign is used only where a beginning would say too much.
+    """
+
+    interfaces: Collection[str] = ()
+    rdma: Collection[str] = ()
+
+    def of_interface(self, name: str) -> str:
+        """An interface in NCCL's form."""
+        return _as_list([name], self.interfaces)
+
+    def of_ports(self, ports: Sequence[str]) -> str:
+        """RDMA ports, each as DEVICE:PORT, in NCCL's form."""
+        return _as_list(ports, self.rdma)
+
+
+UNKNOWN = NodeDevices()
+"""Those of a node that is seen from elsewhere."""
+
+
+def _as_list(wanted: Sequence[str], names: Collection[str]) -> str:
+    whole = tuple(one.partition(":")[0] for one in wanted)
+    more = any(name.startswith(whole) and name not in whole for name in names)
+    return "=" * more + ",".join(wanted)
+
+
+@frozen
 class TableFacts:
     """One node's part of a table, as far as variables tell it.
 
-    Before there is a table (not `sealed`), what it will say is a word in <brackets>.
+    Before there is a table (not `sealed`), what it will say is a word in <brackets>. `devices` is
+    None where the variables go to every node: then nobody's names may say too much.
     """
 
     master_address: str
@@ -85,6 +116,7 @@ class TableFacts:
     transport: str = ""
     hcas: tuple[str, ...] = ()
     sealed: bool = True
+    devices: NodeDevices | None = None
 
 
 @frozen
@@ -108,8 +140,10 @@ class Variable:
     by_framework: bool = False
 
 
-def table_facts(table: EndpointTable, row: TableRow) -> TableFacts:
-    """What a sealed table says of one of its nodes."""
+def table_facts(
+    table: EndpointTable, row: TableRow, devices: NodeDevices | None = None
+) -> TableFacts:
+    """What a sealed table says of one of its nodes, whose devices have these names."""
     networks = {each.subnet for each in table.rows}
     return TableFacts(
         master_address=table.master_address,
@@ -124,6 +158,7 @@ def table_facts(table: EndpointTable, row: TableRow) -> TableFacts:
         subnet=networks.pop() if len(networks) == 1 else "",
         transport=table.transport,
         hcas=tuple(row.hcas),
+        devices=devices,
     )
 
 
@@ -204,12 +239,13 @@ def log_file(variables: list[Variable]) -> str:
 
 def _interfaces(place: TableFacts) -> Iterator[Variable]:
     where = f"the network of all nodes ({place.network})" if place.network else "the table"
-    # NCCL takes beginnings of names; '=' makes it exact, so that eth1 is not eth10.
-    yield Variable(
-        "NCCL_SOCKET_IFNAME",
-        f"={place.interface}",
-        f"this node's interface in {where} ('=': this name alone)",
-    )
+    value = f"={place.interface}"
+    if place.devices is not None:
+        value = place.devices.of_interface(place.interface)
+    sign = " ('=': this name alone)" if value.startswith("=") else ""
+    if place.devices == UNKNOWN:
+        sign = " (with '=' where the name of another one begins so)"
+    yield Variable("NCCL_SOCKET_IFNAME", value, f"this node's interface in {where}{sign}")
     yield Variable(
         "GLOO_SOCKET_IFNAME",
         place.interface,
@@ -227,7 +263,7 @@ def _rdma(place: TableFacts, options: ProgramOptions) -> Iterator[Variable]:
     if place.hcas:
         yield Variable(
             "NCCL_IB_HCA",
-            "=" + ",".join(place.hcas),
+            (place.devices.of_ports(place.hcas) if place.devices else "=" + ",".join(place.hcas)),
             "all nodes have these ports; NCCL would also use others, of another kind or rate",
         )
     if options.require_rdma:
@@ -306,7 +342,8 @@ def _conflict(ours: Variable, kept: Given, place: TableFacts) -> str:
     if ours.name == "NCCL_DEBUG":
         quiet = theirs.upper() not in _TELLING_LEVELS
         return "at this level NCCL does not report which network it uses" if quiet else ""
-    if theirs == ours.value or not place.sealed:
+    whole = f"={ours.value}" if ours.name.startswith("NCCL_") else ours.value
+    if theirs in (ours.value, whole) or not place.sealed:
         return ""
     if ours.name.endswith("_SOCKET_IFNAME"):
         exact = not ours.name.startswith("NCCL_")

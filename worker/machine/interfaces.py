@@ -7,6 +7,7 @@ down).
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -54,6 +55,16 @@ def route_source(host: str) -> str | None:
         except OSError:
             continue
     return None
+
+
+def device_names() -> tuple[list[str], list[str]]:
+    """The names of this machine's network interfaces, and of its RDMA devices."""
+    interfaces, devices = list[str](), list[str]()
+    with contextlib.suppress(OSError):
+        interfaces = [name for _, name in socket.if_nameindex()]
+    with contextlib.suppress(OSError):
+        devices = os.listdir("/sys/class/infiniband")
+    return interfaces, devices
 
 
 def why_unusable(address: str, interface: str) -> str:
