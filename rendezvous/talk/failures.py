@@ -73,6 +73,10 @@ class NetworkFailure(Exception):
         self.detail = detail
         self.opened = opened
 
+    def again(self) -> NetworkFailure:
+        """The same, to be raised once more."""
+        return NetworkFailure(self.fault, self.detail, opened=self.opened)
+
 
 def words_of(failure: NetworkFailure) -> str:
     """What a failure means, in words."""

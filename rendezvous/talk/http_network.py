@@ -19,6 +19,7 @@ from rendezvous.talk.credentials import SERVER_NAME
 from rendezvous.talk.failures import Fault, NetworkFailure
 from rendezvous.talk.http_stream import HttpStream, streaming
 from rendezvous.talk.join_string import RegistryPlace
+from rendezvous.talk.names import Names
 from rendezvous.talk.network import HEADERS, Answer, Line, Request
 from rendezvous.wire.words import bracketed
 
@@ -37,6 +38,10 @@ sys.modules.setdefault("sniffio", cast(Any, None))
 _NO_CHECK_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME; the ssl module has no name for it
 
 
+_NAMES = Names()
+"""Of this process, whoever asks: clients come and go while one name is waited for."""
+
+
 class HttpNetwork:
     """See `network.Network`."""
 
@@ -44,11 +49,15 @@ class HttpNetwork:
         with contextlib.suppress(ValueError):
             ipaddress.ip_address(name)
             return [name]
-        try:
-            async with timeout(seconds):
-                return await in_background(_look_up, name)
-        except TimeoutError as exc:
-            raise NetworkFailure(Fault.NO_NAME_SERVER, f"{seconds:.0f}") from exc
+
+        async def look_up(name: str) -> list[str]:
+            try:
+                async with timeout(seconds):
+                    return await in_background(_look_up, name)
+            except TimeoutError as exc:
+                raise NetworkFailure(Fault.NO_NAME_SERVER, f"{seconds:.0f}") from exc
+
+        return await _NAMES.addresses_of(name, look_up)
 
     async def open(self, place: RegistryPlace, address: str, seconds: float) -> Line:
         with _translated():
