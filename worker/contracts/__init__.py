@@ -197,8 +197,8 @@ def make_contract(
     start, jobwide = kind.start(ask), kind.jobwide(command)
     place = table_facts(table, row, None if jobwide else devices)
     ours = [replace(one, by_framework=True) for one in start.owned]
-    told = [*restart_variables(str(table.epoch), restarts), *file_variables(paths)]
-    owned = [*from_table(place), *told, *ours]
+    told, needs = file_variables(paths), (*kind.needs(command), *start.needs)
+    owned = [*from_table(place), *restart_variables(str(table.epoch), restarts), *told, *ours]
     others = _giving_way(owned, start.offered, place, options, given_by(environ, configured))
     others += [] if kind.is_led(command) else look_variables(paths, environ, options)
     variables = {one.name: one.value for one in (*owned, *others) if one.kept is None}
@@ -213,9 +213,7 @@ def make_contract(
         fatal_workers=start.fatal_workers,
         explained=owned + others,
         nccl_log="" if start.argv and "NCCL_DEBUG_FILE" in withheld else log_file(others),
-        needs=tuple(
-            need for need in (*kind.needs(command), *start.needs) if start.argv or need.everywhere
-        ),
+        needs=tuple(need for need in needs if start.argv or need.everywhere),
         port=start.port,
         withheld=withheld,
         path_first=start.path_first,
