@@ -181,7 +181,7 @@ class Surveyor:
         assert record is not None
         place = record.registry_place()
         if listens:
-            alone, tls = self._prepared.plan.site.loopback, place.trust != "plain"
+            alone, tls = self._alone, place.trust != "plain"
             port = place.port
             footing = self._listen(record.launch_id, port, alone=alone, tls=tls, exact=True)
         else:
@@ -218,9 +218,16 @@ class Surveyor:
         else:
             self._state.write("secret", secret.hex().encode())
             launch_id = group_launch_id(secret, plan.run)
-        port, alone = plan.settings.port, plan.site.loopback
+        port, alone = plan.settings.port, self._alone
         exact = secret is not None  # and known to everybody: whoever has it must prove himself
         return self._listen(launch_id, port, alone=alone, tls=exact or not alone, exact=exact)
+
+    @property
+    def _alone(self) -> bool:
+        """Whether nobody but this machine is to reach the registry: the nodes of a symmetric start
+        come by themselves, and some may be elsewhere."""
+        comes_alone = self._prepared.group_secret is None or self._prepared.plan.slots == 1
+        return self._prepared.plan.site.loopback and comes_alone
 
     def _listen(self, launch_id: str, port: int, *, alone: bool, tls: bool, exact: bool) -> Footing:
         """Listen, and write down what the registry's process must know."""
@@ -242,6 +249,8 @@ class Surveyor:
     def _addresses(self, *, alone: bool) -> Sequence[str]:
         given = self._prepared.settings.registry_address
         addresses = given or ([_NEAR[0]] if alone else self._world.addresses())
+        if not addresses and self._prepared.plan.site.loopback:
+            return [_NEAR[0]]
         if not addresses:
             raise UsageError(
                 "this machine has no address where workers could reach the registry",

@@ -21,10 +21,13 @@ CONF: Final = ("join_timeout", "last_call_timeout", "standby", "rank", "nproc", 
 """The keys of `--rdzv-conf` that this backend takes."""
 _OF_TORCHRUN: Final = "timeout"
 """torchrun always gives it, and nobody reads it."""
+NEAR: Final = ("127.0.0.1",)
+"""Where a registry of this machine is reached from here."""
 _TRUE, _FALSE = ("1", "true", "t", "yes", "y"), ("0", "false", "f", "no", "n")
 LEAST_GRACE_SECONDS: Final = 40.0
 """torchrun takes up to 30 s to end its workers, and cannot be told of less."""
 MOST_REPLACEMENTS: Final = 10_000
+_UNSPECIFIED: Final = ("0.0.0.0", "::")  # noqa: S104 (whoever gives it means this machine)
 _NOT_FOR_A_HOST: Final = {
     name: LaunchSettings.model_fields[name].get_default(call_default_factory=True)
     for name in (
@@ -68,8 +71,14 @@ class Asked:
 
     @property
     def loopback(self) -> bool:
-        """Whether all nodes are on this machine."""
-        return is_loopback(self.host)
+        """Whether the endpoint is the machine itself wherever it is looked up."""
+        return self.host in _UNSPECIFIED or is_loopback(self.host)
+
+    @property
+    def alone(self) -> bool:
+        """Whether no other machine takes part. Of several nodes some may be elsewhere: platforms
+        give `localhost` to the first one, and its name to the others."""
+        return self.loopback and self.slots == 1
 
 
 def read_asked(begin: Begin) -> Asked:
@@ -173,11 +182,11 @@ def node_settings(asked: Asked, node: Next, given: WorkerSettings) -> WorkerSett
         "warm": "off",
         "look": "off",
         "stall": "off",
-        "loopback": asked.loopback,
+        "loopback": asked.alone,
     }
     if asked.join_timeout is not None:
         told["join_timeout"] = asked.join_timeout
-    if asked.loopback:
+    if asked.alone:
         told["hosts"] = "off"
     return given.model_copy(update=told)
 
@@ -196,7 +205,7 @@ def host_settings(asked: Asked, given: LaunchSettings) -> LaunchSettings:
         "nproc_per_node": "1",
         "port": asked.port,
         "node_rank": 0,
-        "master_addr": asked.host,
+        "master_addr": NEAR[0] if asked.loopback else asked.host,
         "local_node": False,
         "any_command": True,
         "on_node_loss": "replace",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from launcher.symmetric.start import group_launch_id, group_place
-from launcher.torchrun.asked import Asked
+from launcher.torchrun.asked import NEAR, Asked
 from rendezvous.frozen import frozen
 from rendezvous.talk.credentials import RunKeys, hkdf
 from rendezvous.talk.join_string import (
@@ -70,5 +70,5 @@ def read_group(asked: Asked, token: str | None, registry: str | None) -> Group:
     keys = RunKeys(secret, asked.run, group_launch_id(secret, asked.run))
     if standing is not None:
         return Group(keys, standing.place.ordered_for(asked.run), standing)
-    host = "127.0.0.1" if asked.loopback and asked.host == "localhost" else asked.host
-    return Group(keys, group_place([host], asked.port, secret))
+    hosts = NEAR if asked.loopback else (asked.host,)
+    return Group(keys, group_place(hosts, asked.port, secret))

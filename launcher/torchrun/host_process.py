@@ -23,10 +23,10 @@ from launcher.options import options_from, read
 from launcher.run.command import launch
 from launcher.run.environment import LaunchEnvironment
 from launcher.settings import LaunchSettings
-from launcher.torchrun.asked import command_of, host_settings, read_asked
+from launcher.torchrun.asked import NEAR, command_of, host_settings, read_asked
 from launcher.torchrun.group import Group as RunGroup
 from launcher.torchrun.group import read_group
-from launcher.torchrun.hosting import NEAR, Order
+from launcher.torchrun.hosting import Order
 from launcher.torchrun.slots import EMPTY
 from rendezvous.talk.client import RegistryClient
 from rendezvous.wire.errors import RegistryError, RequestError

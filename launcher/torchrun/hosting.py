@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 import subprocess
@@ -14,16 +15,20 @@ from typing import IO
 
 from pydantic import BaseModel
 
-from launcher.torchrun.asked import Asked
+from launcher.run.registry_process import own_addresses
+from launcher.torchrun.asked import NEAR, Asked
+from launcher.torchrun.head import head_words
 from launcher.torchrun.words import Begin
 from rendezvous.compat import timeout
 from rendezvous.door import own_command
 from rendezvous.secret_variables import SECRET_VARIABLES
 from rendezvous.wire.errors import ExitCode, UsageError
+from rendezvous.wire.types import is_loopback
 from rendezvous.wire.words import printable
 from worker.machine.interfaces import look
 
-NEAR = ("127.0.0.1",)
+logger = logging.getLogger("worker.torchrun")
+
 _LOOK_SECONDS = 0.2
 _DIAL_SECONDS = 1.0
 _TOLD_SECONDS = 10.0
@@ -41,15 +46,16 @@ class Order(BaseModel):
 
 def is_here(host: str) -> bool:
     """Whether a name or an address is this machine's; a name is looked up."""
-    if host in ("localhost", socket.gethostname()):
+    if host == socket.gethostname():
         return True
     own = {cidr.split("/")[0] for one in look().interfaces for cidr in one.addresses}
-    own |= {"127.0.0.1", "::1"}
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return False
-    return any(str(place[0]).partition("%")[0] in own for *_, place in found)
+    addresses = [str(place[0]).partition("%")[0] for *_, place in found]
+    # Debian gives a machine's own name 127.0.1.1, which no interface lists.
+    return any(address in own or is_loopback(address) for address in addresses)
 
 
 class Hosting:
@@ -72,9 +78,12 @@ class Hosting:
         asked = self._asked
         hosts = asked.is_host
         if hosts is None:
-            hosts = bool(asked.host) and await asyncio.to_thread(is_here, asked.host)
+            here = asked.loopback or await asyncio.to_thread(is_here, asked.host)
+            hosts = bool(asked.host) and here
         if not (hosts and asked.host and self._order.token):
             return
+        if words := head_words(asked, await asyncio.to_thread(own_addresses)):
+            logger.info("%s", words)
         try:
             await self._keep()
         finally:

@@ -31,6 +31,8 @@ from launcher.cli.process import (
 from launcher.options import options_from, read
 from launcher.plan.plan import loopback_address
 from launcher.settings import LaunchSettings
+from launcher.symmetric.platforms import claims
+from launcher.symmetric.start import this_host
 from launcher.torchrun.asked import (
     Asked,
     command_of,
@@ -39,12 +41,15 @@ from launcher.torchrun.asked import (
     read_asked,
 )
 from launcher.torchrun.group import Group, read_group
+from launcher.torchrun.head import refuse_own_head
 from launcher.torchrun.hosting import Hosting
 from launcher.torchrun.link import Torchrun
+from launcher.torchrun.near import offer_near
 from launcher.torchrun.program import TorchrunProgram
 from launcher.torchrun.slots import first_slot, free_slots, is_surplus
 from launcher.torchrun.words import Next
 from rendezvous.talk.client import RegistryClient
+from rendezvous.talk.join_string import JoinString
 from rendezvous.talk.retry import until_answered
 from rendezvous.wire.errors import (
     ExitCode,
@@ -123,6 +128,7 @@ async def _take_part(torchrun: Torchrun) -> dict[str, Any]:
     log_to_stderr(own.log_level, "rdzv")
     need_launcher_packages()
     asked = read_asked(torchrun.begin)
+    refuse_own_head(asked, claims(os.environ, this_host(), asked.size[1]))
     token = secret_text("RDZV_TOKEN")
     group = read_group(asked, token, secret_text("RDZV_REGISTRY"))
     hosting = Hosting(asked, torchrun.begin, token)
@@ -209,7 +215,7 @@ class _Member:
             raise RunError("torchrun has ended on this node")
         environment = AgentEnvironment(start=self._begin_program, make_offer=self._make_offer)
         join, settings = self.group.join(slot), self.settings
-        if self.asked.loopback:
+        if self.asked.alone:
             settings = settings.model_copy(update={"address": [loopback_address(slot)]})
         settings = await with_log_folder(settings, join, environment)
         return await take_part(settings, join, self._command(), environment, any_slot=True)
@@ -217,9 +223,13 @@ class _Member:
     def _command(self) -> list[str]:
         return command_of(self.torchrun.begin)
 
-    def _make_offer(self, *args: Any, **how: Any) -> JoinRequest:
+    def _make_offer(
+        self, settings: WorkerSettings, join: JoinString, *args: Any, **how: Any
+    ) -> JoinRequest:
         role = None if self.node.role == DEFAULT_ROLE else self.node.role
-        return replace(make_offer(*args, **how), role=role)
+        if self.asked.loopback and not self.asked.alone:
+            return replace(offer_near(settings, join, *args, **how), role=role)
+        return replace(make_offer(settings, join, *args, **how), role=role)
 
     async def _begin_program(
         self,

@@ -81,7 +81,7 @@ _GUID = Property(
 
 def _duplicates(joins: Sequence[JoinRequest]) -> list[Finding]:
     hostnames = hostnames_of(joins)
-    if all(c.is_loopback for join in joins for c in join.candidates):
+    if all(any(c.is_loopback for c in join.candidates) for join in joins):
         return []  # one machine, on purpose
     machines = {join.facts.boot_id or str(join.slot) for join in joins}
     gpu = _GPU if len(machines) > 1 else replace(_GPU, level="warn")

@@ -27,9 +27,9 @@ def left_out(
     one that was not tried, is left alone: somebody means it so. What is `known` of a node is not
     said again.
     """
-    if len(joins) == 1 or spec.loopback:
-        return []
     taken, said = classes[0].members, {(f.slot, f.subject) for f in known}
+    if len(joins) == 1 or all(candidate.is_loopback for candidate in taken.values()):
+        return []
     found = [
         Finding(
             check=Check.VARIABLES.id,

@@ -63,6 +63,9 @@ def classes_of(joins: Sequence[JoinRequest]) -> list[NetworkClass] | Unreachable
     """
     usable = _usable(joins)
     bare = [join for join in joins if not usable[join.slot]]
+    alone = [join for join in bare if all(c.is_loopback for c in join.candidates)]
+    if alone and len(alone) < len(joins):
+        return _only_loopback(alone, joins)
     if bare:
         return _all_shared(bare, joins)
     common = set.intersection(*({c.family for c in cs} for cs in usable.values()))
@@ -81,9 +84,15 @@ def classes_of(joins: Sequence[JoinRequest]) -> list[NetworkClass] | Unreachable
 
 
 def _usable(joins: Sequence[JoinRequest]) -> dict[int, list[Candidate]]:
-    """The candidates of each slot whose address no other node offers."""
+    """The candidates of each slot whose address no other node offers; loopback if all offer it."""
     offered = Counter(a for join in joins for a in {c.address for c in join.candidates})
-    return {join.slot: [c for c in join.candidates if offered[c.address] == 1] for join in joins}
+    is_near = all(any(c.is_loopback for c in join.candidates) for join in joins)
+    return {
+        join.slot: [
+            c for c in join.candidates if offered[c.address] == 1 and (is_near or not c.is_loopback)
+        ]
+        for join in joins
+    }
 
 
 def _all_shared(bare: list[JoinRequest], joins: Sequence[JoinRequest]) -> Unreachable:
@@ -111,6 +120,16 @@ def _all_shared(bare: list[JoinRequest], joins: Sequence[JoinRequest]) -> Unreac
         f"two nodes of this run are on one machine; {ONE_A_MACHINE}"
         if same_machine
         else "name the interface or network in which they differ, with --interface or --network",
+    )
+
+
+def _only_loopback(alone: list[JoinRequest], joins: Sequence[JoinRequest]) -> Unreachable:
+    who, its = group_name([join.slot for join in alone], hostnames_of(joins)), alone[0].candidates
+    return Unreachable(
+        tuple(join.slot for join in alone),
+        f"{who} can offer loopback addresses only ({its[0].address}), which no other machine "
+        "can reach",
+        "bring up an interface with an address that the other nodes reach",
     )
 
 

@@ -26,6 +26,11 @@ parse_address = functools.lru_cache(maxsize=2 * MAX_NODES)(ipaddress.ip_address)
 
 
 _PORTS = re.compile(r"[0-9]{4,5}(-[0-9]{4,5})?")
+_LOCAL_NAMES = {
+    *("localhost", "localhost4", "localhost6", "ip6-localhost", "ip6-loopback"),
+    *("localhost.localdomain", "localhost4.localdomain4", "localhost6.localdomain6"),
+}
+"""The names of loopback in the hosts files of the usual systems."""
 
 
 def is_loopback(address: str) -> bool:
@@ -33,7 +38,7 @@ def is_loopback(address: str) -> bool:
     try:
         return parse_address(address).is_loopback
     except ValueError:
-        return address.lower() == "localhost"
+        return address.lower().removesuffix(".") in _LOCAL_NAMES
 
 
 _BROADCAST = ipaddress.IPv4Address("255.255.255.255")

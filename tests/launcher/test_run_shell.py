@@ -51,7 +51,7 @@ def prepared(
     scheduler: str, token: str | None = None, *, local_node: bool = True, **more: Any
 ) -> Preparation:
     known: dict[str, Any] = {"nnodes": "2", "rdzv_id": "r", "framework": "command"}
-    settings = LaunchSettings(**known, scheduler=scheduler, local_node=local_node, **more)
+    settings = LaunchSettings(scheduler=scheduler, local_node=local_node, **(known | more))
 
     def make(name: str, context: SchedulerContext) -> Fleet:
         return Fleet(name, loopback=name == "local")
@@ -156,6 +156,27 @@ def test_03_69_only_what_is_on_one_machine_meets_at_a_loopback_address_and_alone
     joins = [JoinString.parse(footing.join(Key(slot, 1))) for slot in (0, 1)]
     assert [join.place.addresses for join in joins] == [near, V4 if alone else FAR]
     assert [join.slot for join in joins] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "own", "listens", "registry"),
+    [
+        ("1", FAR, "127.0.0.1", V4),
+        ("2", FAR, "", FAR),  # others may come from elsewhere
+        ("1:2", FAR, "", FAR),
+        ("2", (), "", V4),  # this machine has no network
+    ],
+)
+def test_the_host_of_a_torchrun_on_loopback_listens_for_all_nodes(
+    world: World, nodes: str, own: tuple[str, ...], listens: str, registry: tuple[str, ...]
+) -> None:
+    asked: dict[str, Any] = {"master_addr": "127.0.0.1", "node_rank": 0, "nnodes": nodes}
+    preparation = prepared("local", TOKEN, local_node=False, **asked)
+    world.addresses = lambda: list(own)  # type: ignore[method-assign]
+    footing = surveyed(world, preparation)
+    assert preparation.plan.site.loopback
+    assert world.listened == [(29_600, listens, True)]
+    assert (footing.place.addresses, footing.place.trust) == (registry, "certificate")
 
 
 def test_a_launch_and_its_nodes_dial_the_replicas_of_a_standing_registry_in_one_order(

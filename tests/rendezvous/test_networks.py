@@ -26,6 +26,7 @@ def candidate(text: str, number: int) -> Candidate:
     name, _, address = text.rpartition("!")
     address, _, length = address.partition("/")
     kind = LinkKind.IPOIB if name.startswith("ib") else LinkKind.ETHERNET
+    kind = LinkKind.LOOPBACK if name == "lo" else kind
     prefix_length = 16 if kind is LinkKind.IPOIB else int(length or 24)
     found = make_candidate(address, name or f"eth{number}", prefix_length)
     return replace(found, kind=kind)
@@ -85,6 +86,17 @@ whatever is first, in the end
 many names
     | en1!10.0.0.1, en2!10.0.0.2, en3!10.0.0.3, en4!10.0.0.4
     | 4 interface names, 10.0.0.0/24, Ethernet, IPv4: 10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4
+of loopback only where all are on it, behind what else they have
+    | 10.0.0.1 lo!127.0.0.1/8, 10.0.0.2 lo!127.0.0.2/8
+    | {ETH}: 10.0.0.1 10.0.0.2; lo, 127.0.0.0/8, loopback, IPv4: 127.0.0.1 127.0.0.2
+one machine, which has one address
+    | 10.0.0.1 lo!127.0.0.1/8, 10.0.0.1 lo!127.0.0.2/8
+    | lo, 127.0.0.0/8, loopback, IPv4: 127.0.0.1 127.0.0.2
+the head is told localhost
+    | 10.0.0.1 lo!127.0.0.1/8, 10.0.0.2 | {ETH}: 10.0.0.1 10.0.0.2
+its family is another than that of its loopback
+    | fd00::1 lo!127.0.0.1/8, 10.0.0.2 fd00::2
+    | eth0 or eth1, fd00::/24, Ethernet, IPv6: fd00::1 fd00::2
 an address of two nodes
     | 172.17.0.1 eth0!10.0.0.1, eth0!10.0.0.2 172.17.0.1, 172.17.0.1 eth0!10.0.0.3
     | {ETH}: 10.0.0.1 10.0.0.2 10.0.0.3
@@ -124,6 +136,9 @@ def test_names_of_any_length_fit_the_wire() -> None:
 no own address | 10.0.0.1, 172.17.0.2, 172.17.0.2 10.0.0.3 | 1
     | slot 1 (host1) does not have its own address: 172.17.0.2 is also the address of slot 2 (host2)
     | name the interface or network in which they differ, with --interface or --network
+no network | 10.0.0.1, lo!127.0.0.2/8, 10.0.0.3 lo!127.0.0.3/8 | 1
+    | slot 1 (host1) can offer loopback addresses only (127.0.0.2), which no other machine can reach
+    | bring up an interface with an address that the other nodes reach
 two families | 10.0.0.1, 10.0.0.2, fd00::3 | 2
     | slots 0-1 can offer IPv4 addresses only and slot 2 IPv6 addresses only
     | give every node an address of one family, or choose it with --network

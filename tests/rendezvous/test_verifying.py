@@ -393,6 +393,8 @@ def sealed(left_out: str, own: list[Finding] | None = None, **spec: Any) -> Driv
     drive = Drive(make_spec(len(left_out.split()), verify=False, **spec))
     for slot, flags in enumerate(left_out.split()):
         addresses = [offered(slot, number, flag == "x") for number, flag in enumerate(flags)]
+        if spec.get("loopback"):
+            addresses = [replace(one, address=f"127.0.0.{slot + 1}") for one in addresses]
         drive.join(slot, addresses=addresses, findings=own if slot and own else [])
     return drive
 

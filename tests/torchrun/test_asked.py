@@ -132,13 +132,29 @@ def test_a_node_has_the_options_of_a_worker() -> None:
     assert node_settings(asked, node, WorkerSettings()).grace == LEAST_GRACE_SECONDS
 
 
-def test_nodes_of_one_machine_meet_on_loopback() -> None:
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        *("localhost:1", "LOCALHOST:1", "localhost6:1", "ip6-localhost:1", "127.0.0.1:1"),
+        *("localhost.localdomain:1", "127.0.1.1:1", "[::1]:1", "0.0.0.0:1", "[::]:1"),
+    ],
+)
+def test_an_endpoint_on_loopback_may_be_that_of_one_node_alone(endpoint: str) -> None:
+    """Platforms give it to the first of several nodes, and its name to the others."""
     node = Next(kind="next", processes=1, role="default")
-    for endpoint in ("localhost:1", "127.0.0.1:1", "[::1]:1"):
-        asked = read_asked(begin(endpoint))
+    for nodes, conf, alone in [
+        ((1, 1), {}, True),
+        ((1, 1), {"standby": "1"}, False),
+        ((1, 2), {}, False),
+        ((2, 2), {}, False),
+    ]:
+        asked = read_asked(begin(endpoint, nodes=nodes, conf=conf))
         made = node_settings(asked, node, WorkerSettings())
-        assert asked.loopback
-        assert (made.loopback, made.hosts) == (True, "off")
+        assert (asked.loopback, asked.alone) == (True, alone)
+        assert (made.loopback, made.hosts) == (alone, "off" if alone else "auto")
+        assert read_group(asked, TOKEN, None).place.addresses == ("127.0.0.1",)
+        assert host_settings(asked, LaunchSettings()).master_addr == "127.0.0.1"
+    assert not read_asked(begin("n0:1", nodes=(1, 1))).loopback
 
 
 def test_the_host_makes_a_run_that_outlives_its_nodes() -> None:

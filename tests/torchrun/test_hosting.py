@@ -66,5 +66,6 @@ def test_an_endpoint_is_here_by_its_address_or_its_name() -> None:
     assert is_here("localhost")
     assert is_here("127.0.0.1")
     assert is_here(socket.gethostname())
+    assert is_here("127.0.1.1")  # the machine's own name, on Debian
     assert not is_here("192.0.2.77")
     assert not is_here("no-such-host.invalid")

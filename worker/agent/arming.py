@@ -236,7 +236,7 @@ class _Arming:
     def write_hosts(self, hosts: HostsFile, resolved: Mapping[str, Addresses]) -> None:
         """Write the nodes' names, as the person wants it."""
         mode = self.spec.settings.hosts
-        if mode == "off":
+        if mode == "off" or self.spec.row(self.asked.table).is_loopback:
             return
         try:
             warning = hosts.install(self.asked.table, self.spec.join.slot, resolved)

@@ -151,6 +151,38 @@ async def hangs(work: Any, *args: Any) -> Any:
     await asyncio.sleep(1_000.0)
 
 
+def on_loopback(*slots: int) -> ProbePlan:
+    """Of three slots, these are at a loopback address."""
+    made = plan(0, 1, 2)
+    for slot in slots:
+        near = {"address": f"127.0.0.{slot + 1}", "hostname": f"h{slot}"}
+        made.peers[slot] = made.peers[slot].model_copy(update=near)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("given", "offers", "reached"),
+    [
+        (on_loopback(0, 1, 2), True, [0, 2]),
+        (on_loopback(), True, [0, 2]),  # it has offered others as well
+        (on_loopback(0, 1, 2), False, []),  # a registry cannot make it knock at its own doors
+        (on_loopback(0, 2), True, []),
+        (on_loopback(1), True, []),
+        (on_loopback(0), True, [2]),
+    ],
+)
+def test_loopback_is_visited_from_loopback_alone(
+    given: ProbePlan, offers: bool, reached: list[int]
+) -> None:
+    async def probe(identity: Identity, asked: ProbePlan, slots: Iterable[int]) -> Any:
+        return [PairProbe(slot=slot, outcome="ok") for slot in slots]
+
+    values: dict[str, Any] = {"hosts_file": Path("/etc/hosts"), "in_thread": at_once}
+    values |= {"probe": probe, "why_unusable": lambda *_: "", "known_names": lambda *_: {}}
+    asked = visit(do.Visit(7, 1, given), OWN, AgentEnvironment(**values), offers_loopback=offers)
+    assert [pair.slot for pair in virtually(asked).pairs if pair.outcome == "ok"] == reached
+
+
 def fresh(*slots: int) -> ProbePlan:
     """Of three slots, these are new among them."""
     return plan(0, 1, 2).model_copy(update={"fresh": [*slots]})
@@ -188,7 +220,7 @@ def test_peers_are_visited_from_an_address_that_is_there_and_reported(
         "known_names": lambda file, run: {"n0": {"10.9.9.9"}},
     }
     environment = AgentEnvironment(**(values | world))
-    found = virtually(visit(do.Visit(7, 1, given), OWN, environment, loopback=False))
+    found = virtually(visit(do.Visit(7, 1, given), OWN, environment, offers_loopback=False))
     details = [pair.detail if pair.outcome == "no_route" else pair.resolved for pair in found.pairs]
     outcomes = [f"{pair.slot} {pair.outcome}" for pair in found.pairs]
     assert [a + (b or "") for a, b in zip(outcomes, details, strict=True)] == told
