@@ -79,7 +79,10 @@ def adopt(environ: Mapping[str, str], given: Mapping[str, Value], host: Host) ->
     found = claims(environ, host, nodes_of(given))
     first = found[0] if found else Claim("")
     chosen = next((claim for claim in found if claim.rank is not None or claim.problem), first)
-    if chosen.problem and not {"nnodes", "node_rank", "master_addr"} <= set(given):
+    # NODE_RANK may be the platform's own, and no person's word against it.
+    told_rank, given_rank = chosen.values.get("node_rank"), given.get("node_rank")
+    is_own = given_rank is not None and told_rank == given_rank
+    if chosen.problem and (is_own or not {"nnodes", "node_rank", "master_addr"} <= set(given)):
         raise chosen.problem
     is_good = chosen.rank is not None and chosen.problem is None
     told = chosen.values if chosen.problem is None else {}
@@ -110,7 +113,7 @@ def one_of_several(environ: Mapping[str, str], host: Host, nodes: int | None) ->
     """
     for claim in claims(environ, host, nodes):
         several = claim.rank or (claim.nodes or nodes or 1) > 1 or claim.problem
-        if claim.rank is not None and several:
+        if (claim.rank is not None or not claim.ranked) and several:
             return claim
     return None
 

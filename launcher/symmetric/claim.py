@@ -63,12 +63,14 @@ class Claim:
         values: What it says, by the name of the setting.
         advice: How to give what it does not say, by the name of the setting.
         problem: Why it cannot be relied on.
+        ranked: Whether it can tell a node's rank; one that cannot still says that there are others.
     """
 
     platform: str
     values: dict[str, Value] = field(default_factory=dict)
     advice: dict[str, str] = field(default_factory=dict)
     problem: UsageError | None = None
+    ranked: bool = True
 
     @property
     def rank(self) -> int | None:

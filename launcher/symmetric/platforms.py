@@ -107,6 +107,34 @@ def _torchrun_variables(env: Variables) -> None:
     env.take("master_addr", host_of(env.text("PET_MASTER_ADDR")), "PET_MASTER_ADDR")
 
 
+def _elastic_torchrun(env: Variables) -> None:
+    """An elastic PyTorchJob, and what else leaves the ranks to torchrun's own rendezvous."""
+    if any(map(env.text, ("PET_NODE_RANK", "RANK"))) or env.text("PET_RDZV_BACKEND") == "static":
+        return
+    _torchrun_variables(env)
+    endpoint = host_of(env.text("PET_RDZV_ENDPOINT"))
+    env.take("master_addr", endpoint, "PET_RDZV_ENDPOINT", note="its host")
+    _leave_to_plugin(env, "PET_RDZV_ENDPOINT", "torchrun --rdzv-backend=rdzv --rdzv-id=JOB ...")
+
+
+def _torchx(env: Variables) -> None:
+    """A replica of TorchX: it hears of the first one alone, which hears `localhost`."""
+    env.take("master_addr", host_of(env.text("TORCHX_RANK0_HOST")), "TORCHX_RANK0_HOST")
+    _leave_to_plugin(
+        env,
+        "TORCHX_RANK0_HOST",
+        "torchrun --rdzv-backend=rdzv --rdzv-endpoint=$TORCHX_RANK0_HOST:29600 --rdzv-id=JOB ...",
+    )
+
+
+def _leave_to_plugin(env: Variables, name: str, command: str) -> None:
+    env.claim.ranked = False
+    env.advise(
+        node_rank=f"the platform ({name}) gives a node no rank and leaves it to torchrun: start "
+        f"torchrun itself, with rdzv as its rendezvous: {command} ('rdzv docs torchrun')"
+    )
+
+
 def _jobset(env: Variables) -> None:
     """Jobs times pods; what a pod is told of its job comes by the downward API."""
     jobset, name = env.text("JOBSET_NAME"), env.text("REPLICATED_JOB_NAME")
@@ -142,11 +170,14 @@ def _azureml(env: Variables) -> None:
     env.take("rdzv_id", as_run_id(env.text("AZUREML_RUN_ID")), "AZUREML_RUN_ID")
     env.take_number("node_rank", "NODE_RANK", "OMPI_COMM_WORLD_RANK", "AZ_BATCHAI_TASK_INDEX")
     env.take_number("nnodes", "AZUREML_NODE_COUNT", "OMPI_COMM_WORLD_SIZE", "WORLD_SIZE")
+    nodes, size = env.number("AZUREML_NODE_COUNT"), env.first("OMPI_COMM_WORLD_SIZE", "WORLD_SIZE")
     counts_processes = env.text("NODE_RANK") and env.number("RANK") != env.number("NODE_RANK")
     several = env.number("LOCAL_RANK") or env.number("OMPI_COMM_WORLD_LOCAL_SIZE", 1) > 1
-    if several or (env.text("RANK") and counts_processes):
+    # The first process of the first node is seen by the size alone: all its ranks are 0.
+    if several or (env.text("RANK") and counts_processes) or 0 < nodes < env.number(size):
+        of_all = f": {size} is {env.text(size)}, on {nodes} nodes" if nodes else ""
         raise UsageError(
-            f"Azure ML starts several processes on a node (RANK, LOCAL_RANK): {_ONCE}",
+            f"Azure ML starts several processes on a node (RANK, LOCAL_RANK){of_all}; {_ONCE}",
             hint="set process_count_per_instance: 1 in the job's distribution",
         )
     master = env.first("AZ_BATCH_MASTER_NODE", "AZ_BATCHAI_MPI_MASTER_NODE", "MASTER_ADDR")
@@ -194,18 +225,42 @@ def _sagemaker(env: Variables) -> None:
     env.take("rdzv_id", as_run_id(env.text("TRAINING_JOB_NAME")), "TRAINING_JOB_NAME")
 
 
-def _skypilot(env: Variables) -> None:
-    addresses = env.text("SKYPILOT_NODE_IPS").split()
-    env.take_number("node_rank", "SKYPILOT_NODE_RANK")
-    env.take_number("nnodes", "SKYPILOT_NUM_NODES")
-    env.take("rdzv_id", as_run_id(env.text("SKYPILOT_TASK_ID")), "SKYPILOT_TASK_ID")
+def _listed(env: Variables, rank: str, size: str, run: str, listed: str) -> None:
+    """SkyPilot and dstack list the addresses of all nodes, in the order of their ranks."""
+    addresses = env.text(listed).split()
+    env.take_number("node_rank", rank)
+    env.take_number("nnodes", size)
+    env.take("rdzv_id", as_run_id(env.text(run)), run)
     if addresses:
-        env.take("master_addr", addresses[0], "SKYPILOT_NODE_IPS", note="its first address")
+        env.take("master_addr", addresses[0], listed, note="its first address")
     if addresses and len(addresses) != (env.claim.nodes or len(addresses)):
         raise contradiction(
-            f"SKYPILOT_NODE_IPS holds {len(addresses)} addresses, and SKYPILOT_NUM_NODES is "
-            f"{env.claim.nodes}"
+            f"{listed} holds {len(addresses)} addresses, and {size} is {env.claim.nodes}"
         )
+
+
+def _dstack(env: Variables) -> None:
+    _listed(env, *_DSTACK)
+    env.take("master_addr", env.text("DSTACK_MASTER_NODE_IP"), "DSTACK_MASTER_NODE_IP")
+
+
+def _aws_batch(env: Variables) -> None:
+    """A multi-node parallel job. The main node is not told its own address; children have a `#` and
+    their index behind the job's id."""
+    env.take_number("node_rank", "AWS_BATCH_JOB_NODE_INDEX")
+    env.take_number("nnodes", "AWS_BATCH_JOB_NUM_NODES")
+    job = env.text("AWS_BATCH_JOB_ID").partition("#")[0]
+    env.take("rdzv_id", as_run_id(job), "AWS_BATCH_JOB_ID")
+    if env.number("AWS_BATCH_JOB_MAIN_NODE_INDEX"):
+        raise contradiction(
+            "AWS_BATCH_JOB_MAIN_NODE_INDEX is "
+            f"{env.text('AWS_BATCH_JOB_MAIN_NODE_INDEX')}, and rank 0 is node 0: only the main "
+            "node's address is told"
+        )
+    address = "AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS"
+    env.take("master_addr", env.text(address), address)
+    if env.claim.rank == 0 and not env.text(address):
+        env.take("master_addr", env.host.hostname, "this node's hostname")
 
 
 def _indexed_job(env: Variables) -> None:
@@ -275,14 +330,18 @@ def _tf_config(env: Variables) -> None:
 
 def _plain(env: Variables) -> None:
     """PyTorch's own names, where they count nodes: one process on each."""
-    beside = env.text("NODE_RANK")
-    if env.text("PET_NODE_RANK") or (beside and beside != env.text("RANK")):
+    beside, local = env.text("NODE_RANK"), env.text("LOCAL_RANK")
+    is_later = local.isdigit() and int(local) > 0
+    if env.text("PET_NODE_RANK") or (beside and beside != env.text("RANK") and not is_later):
         return  # they count processes
     env.take_number("node_rank", "RANK")
     env.take_number("nnodes", "WORLD_SIZE")
     env.take("master_addr", env.text("MASTER_ADDR"), "MASTER_ADDR")
     several = env.number("LOCAL_RANK") or env.number("LOCAL_WORLD_SIZE", 1) > 1
-    if several or env.text("TORCHELASTIC_RUN_ID"):
+    too_many = local and 0 < (env.nodes or 0) < env.number("WORLD_SIZE")
+    if several or too_many or env.text("TORCHELASTIC_RUN_ID"):
+        if is_later and beside:
+            env.take_number("node_rank", "NODE_RANK")
         raise UsageError(
             f"RANK {env.text('RANK')} of WORLD_SIZE {env.text('WORLD_SIZE')} counts processes "
             f"(LOCAL_RANK, LOCAL_WORLD_SIZE, TORCHELASTIC_RUN_ID): {_ONCE}",
@@ -290,22 +349,28 @@ def _plain(env: Variables) -> None:
         )
 
 
+_SKYPILOT = ("SKYPILOT_NODE_RANK", "SKYPILOT_NUM_NODES", "SKYPILOT_TASK_ID", "SKYPILOT_NODE_IPS")
+_DSTACK = ("DSTACK_NODE_RANK", "DSTACK_NODES_NUM", "DSTACK_RUN_NAME", "DSTACK_NODES_IPS")
 _OPEN_MPI = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
 _HYDRA = ("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS")
 
 PLATFORMS: tuple[tuple[str, tuple[str, ...], Callable[[Variables], None]], ...] = (
     ("Slurm", ("SLURM_JOB_ID",), _slurm),
     ("Kubeflow", ("PET_NODE_RANK",), _torchrun_variables),
+    ("elastic PyTorchJob", ("PET_RDZV_ENDPOINT",), _elastic_torchrun),
     ("JobSet", ("JOBSET_NAME", "JOB_COMPLETION_INDEX"), _jobset),
     ("Azure ML", ("AZUREML_RUN_ID",), _azureml),
     ("Volcano", (), _volcano),
     ("SageMaker", ("SM_CURRENT_HOST", "SM_HOSTS"), _sagemaker),
-    ("SkyPilot", ("SKYPILOT_NODE_RANK",), _skypilot),
+    ("SkyPilot", _SKYPILOT[:1], lambda env: _listed(env, *_SKYPILOT)),
+    ("dstack", _DSTACK[:1], _dstack),
+    ("AWS Batch", ("AWS_BATCH_JOB_NODE_INDEX",), _aws_batch),
     ("Kubernetes Indexed Job", ("JOB_COMPLETION_INDEX",), _indexed_job),
     ("Open MPI", _OPEN_MPI[:1], lambda env: _mpi(env, *_OPEN_MPI)),
     ("MPICH or Intel MPI", _HYDRA[:1], lambda env: _mpi(env, *_HYDRA)),
     ("TF_CONFIG", ("TF_CONFIG",), _tf_config),
     ("RANK and WORLD_SIZE", ("RANK", "WORLD_SIZE"), _plain),
+    ("TorchX", ("TORCHX_RANK0_HOST",), _torchx),
 )
 """Each with the variables by which it is known, and its reader, which may still say nothing."""
 

@@ -169,6 +169,12 @@ def check_alone(
         return
     if claim.problem is not None:
         raise claim.problem
+    if not claim.ranked:
+        raise UsageError(
+            f"this is one of several nodes ({claim.platform}), which have no rank: each would run "
+            "all nodes of the job by itself",
+            hint=claim.advice["node_rank"],
+        )
     rank, size = claim.values["node_rank"], claim.values.get("nnodes")
     of_all = f" of {size.text}" if size else ""
     raise UsageError(

@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import launcher.symmetric.platforms
-from launcher.symmetric.adopt import Adopted, adopt
+from launcher.settings import LaunchSettings
+from launcher.symmetric.adopt import Adopted, adopt, one_of_several
 from launcher.symmetric.claim import Host, Value, as_run_id, host_of
 from launcher.symmetric.platforms import PLATFORMS, claims, restarts_of_job
 from launcher.symmetric.slurm_nodes import expand
-from launcher.symmetric.start import check_values
+from launcher.symmetric.start import check_alone, check_values
 from rendezvous.wire.errors import UsageError
 from tests.support import environments as env
 
@@ -95,6 +96,13 @@ ADOPTED: list[tuple[dict[str, str], str, str]] = [
     (env.SAGEMAKER, "SageMaker", "2 3 algo-1 lm-2026-01-01"),
     (env.SAGEMAKER | {"SM_CURRENT_HOST": "algo-10"}, "SageMaker", "1 3 algo-1 lm-2026-01-01"),
     (env.SKYPILOT, "SkyPilot", f"1 2 10.0.0.5 {env.SKYPILOT['SKYPILOT_TASK_ID']}"),
+    (env.DSTACK, "dstack", "1 3 10.0.0.47 calm-otter-1"),
+    (without(env.DSTACK, "DSTACK_NODES_IPS"), "dstack", "1 3 10.0.0.47 calm-otter-1"),
+    (without(env.DSTACK, "DSTACK_MASTER"), "dstack", "1 3 10.0.0.47 calm-otter-1"),
+    (env.AWS_BATCH, "AWS Batch", "2 4 10.0.0.4 8a46cbbf-2e1f"),
+    (env.PYTORCHJOB | env.ELASTIC_PYTORCHJOB, "RANK and WORLD_SIZE", "1 3 mnist-master-0 -"),
+    (env.TRAINJOB | env.ELASTIC_PYTORCHJOB, "Kubeflow", "3 2:4 bert-node-0-0.bert -"),
+    (env.PYTORCHJOB | env.TORCHX, "RANK and WORLD_SIZE", "1 3 mnist-master-0 -"),
     (env.AZUREML_PYTORCH, "Azure ML", "2 3 10.0.0.4 keen_plum_4f5k"),
     (env.AZUREML_MPI, "Azure ML", "2 3 10.0.0.4 keen_plum_4f5k"),
     (env.AZUREML | {"AZ_BATCHAI_TASK_INDEX": "1"}, "Azure ML", "1 3 10.0.0.4 keen_plum_4f5k"),
@@ -202,10 +210,26 @@ TASKS = "VC_TASK_INDEX counts the pods of each task separately, and this job has
         (env.SAGEMAKER | {"SM_HOSTS": "algo-1,algo-2"}, "SM_HOSTS is 'algo-1,algo-2': no JSON", ""),
         (env.SAGEMAKER | {"SM_HOSTS": '["algo-1", 2]'}, "not a list of host names", ""),
         (env.SKYPILOT | {"SKYPILOT_NUM_NODES": "3"}, "NODE_IPS holds 2 addresses, and SKYPIL", ""),
+        (env.DSTACK | {"DSTACK_NODES_NUM": "2"}, "DSTACK_NODES_IPS holds 3 addresses, and DST", ""),
+        (
+            env.AWS_BATCH | {"AWS_BATCH_JOB_MAIN_NODE_INDEX": "1"},
+            *("AWS_BATCH_JOB_MAIN_NODE_INDEX is 1, and rank 0 is node 0", "set NUM"),
+        ),
+        (
+            env.ELASTIC_PYTORCHJOB,
+            *(f"{NEEDS}NODE_RANK (--node-rank) and RDZV_ID", "torchrun --rdzv-backend=rdzv --rdzv"),
+        ),
+        (
+            env.TORCHX,
+            *(f"{NEEDS}NUM_NODES (--nnodes) and NODE_RANK", "--rdzv-endpoint=$TORCHX_RANK0_HOST:2"),
+        ),
+        (env.PYTORCHJOB | {"LOCAL_RANK": "1", "NODE_RANK": "0"}, COUNTS, ""),
         (env.AZUREML, f"{NEEDS}NODE_RANK (--node-rank) on", f"{{type: pytorch, {AZURE_1}}}"),
         (env.AZUREML_PYTORCH | {"LOCAL_RANK": "1", "RANK": "17"}, "Azure ML starts sev", AZURE_1),
         (env.AZUREML_PYTORCH | {"RANK": "16"}, "Azure ML starts several processes on", AZURE_1),
         (env.AZUREML_MPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "8"}, "Azure ML starts sev", AZURE_1),
+        (AZURE_0 | {"WORLD_SIZE": "6"}, "LOCAL_RANK): WORLD_SIZE is 6, on 3 nodes; rdzv", AZURE_1),
+        (env.AZUREML_MPI | {"OMPI_COMM_WORLD_SIZE": "6"}, "SIZE is 6, on 3 nodes", AZURE_1),
         (
             env.OPEN_MPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "2"},
             *(MPI.format("OMPI_COMM_WORLD_LOCAL_SIZE"), "ppr:1:node"),
@@ -233,6 +257,49 @@ def test_what_cannot_be_is_refused_unless_nothing_of_it_is_needed(
     assert message in caught.value.message
     assert hint in caught.value.hint
     assert adopted(environ, EVERYTHING).missing in ([], ["rdzv_id"])
+
+
+def test_each_of_azures_processes_is_refused_whatever_it_is_given_beside() -> None:
+    """Azure's own NODE_RANK and MASTER_ADDR come as a person's do, and NUM_NODES with them."""
+    for rank, node_rank, local in [(0, 0, 0), (1, 0, 1), (2, 1, 0), (3, 1, 1)]:
+        environ = env.AZUREML_PYTORCH | {
+            "RANK": str(rank),
+            "NODE_RANK": str(node_rank),
+            "LOCAL_RANK": str(local),
+            "WORLD_SIZE": "4",
+            "AZUREML_NODE_COUNT": "2",
+        }
+        own = given_by(str(node_rank), "2", "10.0.0.4")
+        for beside in ({}, own):
+            with pytest.raises(UsageError, match=r"WORLD_SIZE is 4, on 2 nodes") as refused:
+                adopted(environ, beside)
+            assert refused.value.hint.startswith("set process_count_per_instance: 1")
+        person = own | {"node_rank": Value(str(rank), "--node-rank")}
+        assert adopted(environ, person).values["node_rank"].text == str(rank)
+
+
+def test_the_main_node_of_aws_is_not_told_its_own_address() -> None:
+    names = {"AWS_BATCH_JOB_NODE_INDEX": "0", "AWS_BATCH_JOB_ID": "8a46cbbf-2e1f#0"}
+    main = without(env.AWS_BATCH, "AWS_BATCH_JOB_MAIN_NODE_PRIV") | names
+    found = adopted(main, host=Host("ip-10-0-0-4"))
+    assert node(found) == "0 4 ip-10-0-0-4 8a46cbbf-2e1f"
+    check_values(found)
+
+
+@pytest.mark.parametrize("environ", [env.ELASTIC_PYTORCHJOB, env.TORCHX])
+def test_a_platform_without_ranks_still_says_that_there_are_others(
+    environ: dict[str, str],
+) -> None:
+    """Without a group token each node would run the whole job."""
+    told = one_of_several(environ, env.NOBODY, 2)
+    assert told is not None
+    assert (told.rank, told.ranked) == (None, False)
+    assert "with rdzv as its rendezvous" in told.advice["node_rank"]
+    with pytest.raises(UsageError, match="this is one of several nodes") as refused:
+        check_alone(LaunchSettings(nnodes="2"), environ, {"nnodes": "--nnodes"})
+    assert "'rdzv docs torchrun'" in refused.value.hint
+    check_alone(LaunchSettings(nnodes="1"), environ, {"nnodes": "--nnodes"})
+    check_alone(LaunchSettings(scheduler="local"), environ, {"scheduler": "--scheduler"})
 
 
 @pytest.mark.parametrize("name", ["node_rank", "nnodes", "master_addr"])
