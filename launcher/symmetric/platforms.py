@@ -254,8 +254,8 @@ def _aws_batch(env: Variables) -> None:
     if env.number("AWS_BATCH_JOB_MAIN_NODE_INDEX"):
         raise contradiction(
             "AWS_BATCH_JOB_MAIN_NODE_INDEX is "
-            f"{env.text('AWS_BATCH_JOB_MAIN_NODE_INDEX')}, and rank 0 is node 0: only the main "
-            "node's address is told"
+            f"{env.text('AWS_BATCH_JOB_MAIN_NODE_INDEX')}, and rank 0 is node 0: AWS "
+            "Batch gives the address of the main node alone"
         )
     address = "AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS"
     env.take("master_addr", env.text(address), address)

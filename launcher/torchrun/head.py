@@ -30,8 +30,8 @@ def refuse_own_head(asked: Asked, told: Iterable[Claim]) -> None:
             first = master.text if master is not None and known else "ADDRESS-OF-NODE-0"
             raise UsageError(
                 f"--rdzv-endpoint {asked.host} is this machine, but this is node {rank.text} of "
-                f"{claim.nodes} ({claim.platform}: {rank.source}): it would wait at a registry of "
-                "its own, which no other node meets",
+                f"{claim.nodes} ({claim.platform}: {rank.source}): it would wait at its own "
+                "registry, which no other node meets",
                 hint=f"give it the first node: --rdzv-endpoint={with_port(first, asked.port)}",
             )
 

@@ -49,7 +49,7 @@ def listen(
 
 
 async def visit(
-    asked: Visit, identity: Identity, environment: AgentEnvironment, *, offers_loopback: bool
+    asked: Visit, identity: Identity, environment: AgentEnvironment, *, near: bool
 ) -> Visited:
     """Visit this node's share of its peers, and add what the hosts file says of them.
 
@@ -57,7 +57,7 @@ async def visit(
         asked: The plan, and its epoch.
         identity: Who visits.
         environment: The outer world.
-        offers_loopback: Whether this node has offered a loopback address; its row in the plan
+        near: Whether this node has offered a loopback address; its row in the plan
             says whether the run is to meet there.
     """
     clock = asyncio.get_running_loop().time
@@ -72,7 +72,7 @@ async def visit(
         detail = printable(problem, 120)
         pairs = [PairProbe(slot=slot, outcome="no_route", detail=detail) for slot in share]
     else:
-        loopback = offers_loopback and own is not None and is_loopback(own.address)
+        loopback = near and own is not None and is_loopback(own.address)
         pairs = unfit_peers(plan, share, loopback=loopback)
         unfit = {pair.slot for pair in pairs}
         pairs += await environment.probe(identity, plan, [s for s in share if s not in unfit])

@@ -179,7 +179,7 @@ def test_loopback_is_visited_from_loopback_alone(
 
     values: dict[str, Any] = {"hosts_file": Path("/etc/hosts"), "in_thread": at_once}
     values |= {"probe": probe, "why_unusable": lambda *_: "", "known_names": lambda *_: {}}
-    asked = visit(do.Visit(7, 1, given), OWN, AgentEnvironment(**values), offers_loopback=offers)
+    asked = visit(do.Visit(7, 1, given), OWN, AgentEnvironment(**values), near=offers)
     assert [pair.slot for pair in virtually(asked).pairs if pair.outcome == "ok"] == reached
 
 
@@ -220,7 +220,7 @@ def test_peers_are_visited_from_an_address_that_is_there_and_reported(
         "known_names": lambda file, run: {"n0": {"10.9.9.9"}},
     }
     environment = AgentEnvironment(**(values | world))
-    found = virtually(visit(do.Visit(7, 1, given), OWN, environment, offers_loopback=False))
+    found = virtually(visit(do.Visit(7, 1, given), OWN, environment, near=False))
     details = [pair.detail if pair.outcome == "no_route" else pair.resolved for pair in found.pairs]
     outcomes = [f"{pair.slot} {pair.outcome}" for pair in found.pairs]
     assert [a + (b or "") for a, b in zip(outcomes, details, strict=True)] == told
