@@ -26,6 +26,7 @@ from launcher.plan.plan import (
     parse_nnodes,
     without_effect,
 )
+from launcher.plan.spec_command import without_rdzv
 from launcher.run.preview import preview
 from launcher.run.registry_process import check_file_limit
 from launcher.run.values import LaunchFacts, Starter
@@ -197,7 +198,12 @@ def prepare(
         others=scheduler,
         group_secret=parse_group_token(group_token) if group_token is not None else None,
         standing=RegistryString.parse(registry) if registry is not None else None,
-        notes=(*_elsewhere(settings, environ), *_chosen(choice), *without_effect(plan)),
+        notes=(
+            *_elsewhere(settings, environ),
+            *_chosen(choice),
+            *without_effect(plan),
+            *_own_spec(settings, entry, group_token),
+        ),
     )
 
 
@@ -218,6 +224,15 @@ def _chosen(choice: FrameworkChoice | None) -> list[str]:
     if choice is None or not choice.launcher:
         return []
     return [f"COMMAND begins with '{choice.launcher}': using --framework {choice.framework}"]
+
+
+def _own_spec(settings: LaunchSettings, entry: Entry, group_token: str | None) -> list[str]:
+    """Whether a person's own spec starts no rdzv, where the scheduler's usual one does."""
+    if settings.worker_spec is None or group_token is not None:
+        return []
+    said = without_rdzv(read_spec(settings.worker_spec))
+    usual = without_rdzv(read_spec(specs_folder() / entry.spec))
+    return [said] if said and not usual else []
 
 
 def _site(
