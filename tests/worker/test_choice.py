@@ -174,7 +174,9 @@ def test_torchrun_as_a_module_may_have_flags_of_python(flags: str) -> None:
 
 TOOLS = """
 tune run full --config c.yml | --framework env -- tune ...: without torchrun's flags 'tune run'
-llamafactory-cli train c.yml | --framework command -- llamafactory-cli ...: it starts torchrun from
+llamafactory-cli train c.yml | -- -m llamafactory.launcher ...
+lmf train c.yml | -- -m llamafactory.launcher ...
+llamafactory-cli export c.yml | --framework command -- llamafactory-cli ...; or to start it once for
 axolotl train c.yml | -- -m axolotl.cli.train ...
 ray start --head | --framework command -- ray ...; or to start it once for each rank, with RANK
 vllm serve m | --framework command -- vllm ...; or to start it once for each rank, with RANK

@@ -55,17 +55,18 @@ _OTHERS = (
     *("nsys", "ncu", "gdb", "strace", "valgrind", "make", "java", "node", "julia", "perl"),
     *("Rscript", "nvidia-smi", "rocm-smi", "hostname", "echo", "printenv", "sleep", "date"),
     *("true", "false", "ls", "cat", "id", "pwd", "whoami", "uname"),
+    *("llamafactory-cli", "lmf", "axolotl"),
     *("lightning", "fabric", "litgpt", "ray", "vllm", "colossalai", "swift", "trl", "composer"),
 )
 # What these tools do of themselves: docs/frameworks.md has a row for each.
 _ONCE_PER_RANK = {"tune": "without torchrun's flags 'tune run' trains in the process it is in"}
-_ONCE_PER_NODE = {
-    "llamafactory-cli": "it starts torchrun from NNODES, NODE_RANK, NPROC_PER_NODE and "
-    "MASTER_ADDR on nodes with several GPUs, or with FORCE_TORCHRUN=1 and "
-    "--pass-env FORCE_TORCHRUN",
-}
 _PROCESSES = "nproc-per-node"
-_MODULE_OF: dict[tuple[str, ...], str] = {("axolotl", "train"): "axolotl.cli.train"}
+# Each starts a launcher that does not have the nodes of the table, and that one this module.
+_MODULE_OF: dict[tuple[str, ...], str] = {
+    ("axolotl", "train"): "axolotl.cli.train",
+    ("llamafactory-cli", "train"): "llamafactory.launcher",
+    ("lmf", "train"): "llamafactory.launcher",
+}
 _SUFFIXES = (".sh", ".bash", ".zsh", ".ksh", ".csh", ".fish", ".out")
 _OF_COMMAND = (
     "to start it once on each node, where it must start its ranks itself, from NNODES, "
@@ -154,8 +155,6 @@ def _refuse_tool(command: Sequence[str]) -> None:
     if note := _ONCE_PER_RANK.get(first):
         words, options = _without_torchrun(command)
         raise _no_script(first, use(words, *options, "--framework", "env"), note=f": {note}")
-    if note := _ONCE_PER_NODE.get(first):
-        raise _no_script(first, use(command, "--framework", "command"), note=f": {note}")
     if module := _MODULE_OF.get(tuple(command[:2])):
         raise _no_script(first, use(["-m", module, *command[2:]], shown=2))
 
