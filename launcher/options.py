@@ -179,6 +179,13 @@ def sources(model: type[Settings]) -> dict[str, str]:
     return found
 
 
+def given_as(model: type[Settings], name: str) -> str:
+    """What an option of the running command was given with: its flag, a variable, or --config."""
+    context = click.get_current_context(silent=True)
+    found = sources(model) if context else {}
+    return found.get(name, flag_of(name, model.model_fields[name]))
+
+
 def _extra(field: FieldInfo) -> dict[str, Any]:
     return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
 

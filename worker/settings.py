@@ -16,13 +16,12 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo
 
-from rendezvous.frozen import frozen
-from rendezvous.wire.errors import UsageError
 from rendezvous.wire.types import MAX_NODES, Port, Seconds, read_ports
 from rendezvous.wire.words import size_text
 from worker.contracts import FRAMEWORKS, OWN, Name
 from worker.contracts.choice import FrameworkChoice, choose_framework
 from worker.contracts.warm import module_names
+from worker.counts import Processes, read_size
 
 LEAST_LOG_BYTES = 1 << 20
 _BYTES = re.compile(r"[0-9]{1,11}[KMGkmg]?")
@@ -66,66 +65,12 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
-def read_size(text: str) -> tuple[int, int]:
-    """MIN and MAX of `--nnodes`, as torchrun writes it: N or MIN:MAX; raises ValueError."""
-    numbers = text.strip().split(":")
-    if len(numbers) > 2 or not all(_is_number(number) for number in numbers):
-        raise ValueError("a size is N or MIN:MAX, for example 4 or 2:4")
-    low, high = int(numbers[0]), int(numbers[-1])
-    if not 1 <= low <= high <= MAX_NODES:
-        raise ValueError(f"a run has 1 to {MAX_NODES} nodes, and MIN is not above MAX")
-    return low, high
-
-
 def _same_size(text: str) -> str:
     return size_text(*read_size(text))
 
 
-Count = int | Literal["auto", "gpu", "cpu"]
-"""Of the processes of a node: a word is counted there."""
-
-
-@frozen
-class Processes:
-    """`--nproc-per-node`: one count for every slot, or one for each."""
-
-    counts: tuple[Count, ...]
-
-    @classmethod
-    def parse(cls, text: str) -> Processes:
-        """Read `8`, `gpu` or `2,1,1,1`; raises ValueError."""
-        return cls(tuple(_count(part.strip()) for part in text.split(",")))
-
-    def of(self, slot: int) -> Count:
-        """The count of one slot; raises UsageError."""
-        if len(self.counts) == 1:
-            return self.counts[0]
-        if slot < len(self.counts):
-            return self.counts[slot]
-        raise UsageError(
-            f"--nproc-per-node {self} has {len(self.counts)} entries, but there is a slot {slot}",
-            hint="give one number for all nodes, or one per slot",
-        )
-
-    def __str__(self) -> str:
-        return ",".join(map(str, self.counts))
-
-
-def _count(word: str) -> Count:
-    match word:
-        case "auto" | "gpu" | "cpu":
-            return word
-        case _ if _is_number(word) and 1 <= int(word) <= 4096:
-            return int(word)
-    raise ValueError(f"{word!r} is not a number from 1 to 4096, and not auto, gpu or cpu")
-
-
 def _same_processes(text: str) -> str:
     return str(Processes.parse(text))
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 10
 
 
 def read_bytes(text: str) -> int:

@@ -1,165 +1,22 @@
-"""Which machines a launch runs on: what `--hostlist` and `--hostfile` say. Pure.
+"""Which machine of a launch gets which slot. Pure; `host_entries` reads what names them.
 
 The list names *all* nodes of the run. With slot 0's node here (the default) one of them is this
 machine, and gets slot 0; with `--no-local-node` all slots go to the list, in its order. The list
 may leave this machine out when `--nnodes` counts it, since then nothing is left to guess.
-
-A line, or an item of a list, is what the field's own launchers take:
-
-    n1                              a name or an address, or an alias that ssh knows
-    n1:8   n1 slots=8               with the number of processes (MPICH; Open MPI, DeepSpeed)
-    ada@n1   n1 user=ada port=2222  with what ssh should use; better said in ~/.ssh/config
-    [fd00::7]:8   fd00::7           IPv6
-
-A machine that stands there k times has k processes (as PBS writes it), or the sum of its slots.
 """
 
 from __future__ import annotations
 
-import ipaddress
-import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
-from rendezvous.frozen import frozen
+from launcher.plan.host_entries import Host
 from rendezvous.wire.errors import UsageError
-from rendezvous.wire.words import bracketed
-from worker.settings import Processes, read_size
+from rendezvous.wire.words import listed
+from worker.counts import Processes, read_size
 
-_LINE = re.compile(
-    r"(?:(?P<user>[\w.+-]+)@)?"
-    r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<bare6>[0-9a-fA-F]*:[0-9a-fA-F]*:[0-9a-fA-F:.]*)"
-    r"|(?P<name>[A-Za-z0-9_][\w.-]*))"
-    r"(?::(?P<slots>[0-9]+))?",
-    re.ASCII,
-)
-_SETTING = re.compile(r"(?P<key>\w+)=(?P<value>[\w.+-]+)", re.ASCII)
-_AROUND_EQUALS = re.compile(r"\s*=\s*")
-_MOST_SLOTS = 4096
-_EXAMPLES = "for example: n1, n1:8, n1 slots=8, ada@n1, [fd00::7]:8"
-
-
-@frozen
-class Host:
-    """One machine of the list.
-
-    Attributes:
-        name: Its name or address.
-        slots: Processes on it; None when the list does not say.
-        user: Who to be there; empty: as ssh is configured.
-        port: Where its sshd listens; 0: as ssh is configured.
-    """
-
-    name: str
-    slots: int | None = None
-    user: str = ""
-    port: int = 0
-
-    @property
-    def destination(self) -> str:
-        """`[user@]name[:port]`, an IPv6 address in brackets: what `ssh://` is followed by."""
-        user = f"{self.user}@" if self.user else ""
-        name = user + bracketed(self.name)
-        return f"{name}:{self.port}" if self.port else name
-
-    def is_one_of(self, names: Collection[str]) -> bool:
-        """Whether it is the machine with these names and addresses; a domain may be left out."""
-        return any(_same_name(self.name.lower(), name.lower()) for name in names)
-
-
-def _same_name(one: str, other: str) -> bool:
-    if one == other:
-        return True
-    if _address(one) or _address(other):
-        return _address(one) == _address(other)
-    short = "." not in one or "." not in other
-    return short and one.partition(".")[0] == other.partition(".")[0]
-
-
-def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.ip_address(text)
-    except ValueError:
-        return None
-
-
-# --- reading ----------------------------------------------------------------------------------
-
-
-def read_hostlist(items: Sequence[str]) -> list[Host]:
-    """The machines of `--hostlist`; each item may name several, with commas. Raises UsageError."""
-    words = [word.strip() for item in items for word in item.split(",")]
-    return _merged(_host(word, f"--hostlist {','.join(items)}: ") for word in words)
-
-
-def read_hostfile(text: str, source: str) -> list[Host]:
-    """The machines of a hostfile, in its order; raises UsageError with the line."""
-
-    def hosts() -> Iterator[Host]:
-        for number, line in enumerate(text.splitlines(), 1):
-            if words := line.partition("#")[0].strip():
-                yield _host(words, f"{source}:{number}: ")
-
-    found = _merged(hosts())
-    if not found:
-        raise UsageError(
-            (f"{source} does not name a host"), hint=f"write one host per line, {_EXAMPLES}"
-        )
-    return found
-
-
-def _host(text: str, where: str) -> Host:
-    first, *settings = _AROUND_EQUALS.sub("=", text).split() or [""]
-    match = _LINE.fullmatch(first)
-    if match is None:
-        raise UsageError(f"{where}{first!r} is not a host", hint=_EXAMPLES)
-    name = match["v6"] or match["bare6"] or match["name"]
-    if match["name"] is None and _address(name) is None:
-        raise UsageError(f"{where}{first!r} is not an IPv6 address", hint=_EXAMPLES)
-    host = Host(name, user=match["user"] or "")
-    words = [f"slots={match['slots']}"] if match["slots"] else []
-    for word in [*words, *settings]:
-        host = _with_setting(host, word, where)
-    return host
-
-
-def _with_setting(host: Host, word: str, where: str) -> Host:
-    match = _SETTING.fullmatch(word)
-    key, value = (match["key"], match["value"]) if match else (word, "")
-    match key:
-        case "slots":
-            return replace(host, slots=_number(value, _MOST_SLOTS, f"{where}{word}"))
-        case "port":
-            return replace(host, port=_number(value, 65535, f"{where}{word}"))
-        case "user":
-            return replace(host, user=value)
-        case "max_slots":
-            return host  # how far others may overcommit it; we never do
-    raise UsageError(
-        f"{where}{word!r} is not known",
-        hint="a host may be followed by slots=, max_slots=, user=, port=",
-    )
-
-
-def _number(text: str, most: int, where: str) -> int:
-    number = int(text) if text.isdigit() and len(text) < 10 else 0
-    if not 1 <= number <= most:
-        raise UsageError(f"{where} is not a number from 1 to {most}")
-    return number
-
-
-def _merged(hosts: Iterable[Host]) -> list[Host]:
-    """Each machine once, where it was named first; its slots are added up."""
-    found: dict[tuple[str, str, int], Host] = {}
-    for host in hosts:
-        key = (host.name.lower(), host.user, host.port)
-        known = found.setdefault(key, host)
-        if known is not host:
-            found[key] = replace(known, slots=(known.slots or 1) + (host.slots or 1))
-    return list(found.values())
-
-
-# --- placing ----------------------------------------------------------------------------------
+_SSH_PORT = 22
+_USUAL = 64
+"""Processes of a node, at most: more are likely to be a port."""
 
 
 def place(
@@ -232,6 +89,42 @@ def processes_of(hosts: Sequence[Host]) -> Processes | None:
                 hint="give all hosts slots (n1:8), or use --nproc-per-node",
             )
     return Processes(counts if len(set(counts)) > 1 else counts[:1])
+
+
+def notes_of(
+    hosts: Sequence[Host], source: str, given: Processes | None, option: str = "--nproc-per-node"
+) -> list[str]:
+    """What of a list's numbers a person may not expect, in sentences.
+
+    Args:
+        hosts: The machine of each slot.
+        source: The option that named them.
+        given: The number of processes that was asked for beside the list; None: that of the list.
+        option: With what it was asked for.
+    """
+    counted = [host for host in hosts if host.slots is not None]
+    if given is None:
+        again = [host for host in counted if host.times > 1]
+        many = [h for h in counted if h.slots == _SSH_PORT or (h.slots or 0) > _USUAL]
+        return [
+            *(
+                f"{source} names {host.name} {host.times} times: one node with {host.slots} "
+                "processes"
+                for host in again[:1]
+            ),
+            *(
+                f"{source} gives {host.name} {host.slots} processes; a port of its sshd is written "
+                f"'{host.name} port={host.slots}'"
+                for host in many[:1]
+            ),
+        ]
+    counts = given.counts if len(given.counts) > 1 else given.counts * len(hosts)
+    pairs = zip(hosts, counts, strict=False)  # a list that is too short is refused later
+    others = [host for host, count in pairs if host.slots not in (None, count)]
+    if not others:
+        return []
+    words = listed([f"{host.name}: {host.slots}" for host in others], 4)
+    return [f"{option} {given} counts, and not the slots of {source} ({words})"]
 
 
 def _counted(hosts: Sequence[Host]) -> str:

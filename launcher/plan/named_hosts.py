@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Sequence
 
-from launcher.plan.hostlist import Host, place, processes_of, read_hostfile, read_hostlist
+from launcher.options import given_as
+from launcher.plan.host_entries import Host, read_hostfile, read_hostlist
+from launcher.plan.hostlist import notes_of, place, processes_of
 from launcher.settings import LaunchSettings
 from rendezvous.wire.errors import UsageError
 from worker.machine.interfaces import look
 
 
-def on_named_hosts(settings: LaunchSettings) -> tuple[LaunchSettings, tuple[str, ...]]:
-    """The settings with what the hosts say, and the machine of each slot; none: ().
+def on_named_hosts(
+    settings: LaunchSettings,
+) -> tuple[LaunchSettings, tuple[str, ...], Sequence[str]]:
+    """The settings with what the hosts say, the machine of each slot (none: ()), and notes.
 
     What was given as an option counts more than what the hosts say. Raises UsageError.
     """
     named = _named(settings)
     if not named:
-        return settings, ()
+        return settings, (), ()
     hosts = place(
         named,
         nnodes=settings.nnodes,
@@ -28,11 +33,17 @@ def on_named_hosts(settings: LaunchSettings) -> tuple[LaunchSettings, tuple[str,
         standby=settings.standby,
     )
     said = {"nnodes": settings.nnodes or str(len(hosts) - settings.extra_nodes)}
-    if "nproc_per_node" not in settings.model_fields_set and (processes := processes_of(hosts)):
-        said["nproc_per_node"] = str(processes)
+    source = "--hostlist" if settings.hostlist else "--hostfile"
+    if "nproc_per_node" in settings.model_fields_set:
+        option = given_as(LaunchSettings, "nproc_per_node")
+        notes = notes_of(hosts, source, settings.processes, option)
+    else:
+        notes = notes_of(hosts, source, None)
+        if processes := processes_of(hosts):
+            said["nproc_per_node"] = str(processes)
     if settings.scheduler_profile is None:
         said["scheduler"] = _scheduler(settings)
-    return settings.model_copy(update=said), tuple(host.destination for host in hosts)
+    return settings.model_copy(update=said), tuple(host.destination for host in hosts), notes
 
 
 def working_folder() -> str:
@@ -61,7 +72,11 @@ def _named(settings: LaunchSettings) -> list[Host]:
         return read_hostlist(settings.hostlist) if settings.hostlist else []
     try:
         text = settings.hostfile.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as exc:
+    except UnicodeDecodeError as exc:
+        raise UsageError(
+            f"the hostfile {settings.hostfile} is not text in UTF-8: {exc}", hint="save it as UTF-8"
+        ) from exc
+    except OSError as exc:
         raise UsageError(f"the hostfile {settings.hostfile} cannot be read: {exc}") from exc
     return read_hostfile(text, str(settings.hostfile))
 

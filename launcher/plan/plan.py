@@ -19,7 +19,8 @@ from rendezvous.wire.types import RunId
 from rendezvous.wire.words import did_you_mean, printable, size_text
 from worker.contracts import FRAMEWORKS
 from worker.contracts.advice import WrongCommand, use
-from worker.settings import NodeSettings, Processes, read_size
+from worker.counts import Processes, read_size
+from worker.settings import NodeSettings
 
 LOCAL = "local"
 """The starter whose worker runs are children of the launcher, and end with it."""

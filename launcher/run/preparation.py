@@ -175,7 +175,7 @@ def prepare(
     if settings.warm == "on":
         warm_words(command, settings.framework, settings.rdzv_backend)
     refuse_two_counts(settings.max_restarts, command, settings.framework, environ)
-    settings, hosts = on_named_hosts(settings)
+    settings, hosts, notes = on_named_hosts(settings)
     check_losses(settings, parse_nnodes(settings.nnodes, command), command)
     run = check_run_id(settings.rdzv_id or f"run-{secrets.token_hex(4)}")
     entry = scheduler_entry(settings.starter)
@@ -199,6 +199,7 @@ def prepare(
         group_secret=parse_group_token(group_token) if group_token is not None else None,
         standing=RegistryString.parse(registry) if registry is not None else None,
         notes=(
+            *notes,
             *_elsewhere(settings, environ),
             *_chosen(choice),
             *without_effect(plan),

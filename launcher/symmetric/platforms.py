@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
+from launcher.plan.host_ranges import expand
 from launcher.symmetric.claim import (
     Claim,
     Host,
@@ -18,7 +19,6 @@ from launcher.symmetric.claim import (
     host_of,
     wrong,
 )
-from launcher.symmetric.slurm_nodes import expand
 from rendezvous.wire.errors import UsageError
 from worker.contracts.advice import Advice, Line, WrongCommand
 

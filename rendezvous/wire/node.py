@@ -13,6 +13,7 @@ from rendezvous.wire.checks import Level
 from rendezvous.wire.table import TableRow
 from rendezvous.wire.types import (
     MAX_NODES,
+    MOST_PROCESSES,
     STRICT,
     Address,
     Digest,
@@ -207,7 +208,7 @@ class JoinRequest:
     generation: Generation
     join_id: Annotated[str, Field(min_length=16, max_length=64, pattern=r"^[A-Za-z0-9_-]+$")]
     hostname: ShortWords
-    nproc_per_node: Annotated[int, Field(ge=1, le=4096)]
+    nproc_per_node: Annotated[int, Field(ge=1, le=MOST_PROCESSES)]
     candidates: Annotated[list[Candidate], Field(min_length=1, max_length=64)]
     requested_rank: Annotated[int, Field(ge=0, lt=MAX_NODES)] | None = None
     master_port: Port | None = Field(default=None, description="A port that this node found free.")

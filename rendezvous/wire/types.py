@@ -18,6 +18,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from rendezvous.wire.words import PRINTABLE, printable
 
 MAX_NODES = 20_000
+MOST_PROCESSES = 4096
+"""Of one node."""
 
 RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
 

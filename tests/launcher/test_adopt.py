@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import launcher.symmetric.platforms
+from launcher.plan.host_ranges import expand
 from launcher.settings import LaunchSettings
 from launcher.symmetric.adopt import Adopted, adopt, one_of_several
 from launcher.symmetric.claim import Host, Value, as_run_id, host_of
 from launcher.symmetric.platforms import PLATFORMS, claims, restarts_of_job
-from launcher.symmetric.slurm_nodes import expand
 from launcher.symmetric.start import check_alone, check_values
 from rendezvous.wire.errors import UsageError
 from tests.support import environments as env

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from launcher.plan.hostlist import Host, place, processes_of, read_hostfile, read_hostlist
+from launcher.plan.host_entries import Host, name_problem, read_hostfile, read_hostlist
+from launcher.plan.hostlist import notes_of, place, processes_of
 from launcher.plan.named_hosts import on_named_hosts
 from launcher.plan.plan import Plan, Site, Spec
 from launcher.settings import LaunchSettings
 from rendezvous.wire.errors import UsageError
+from rendezvous.wire.types import MOST_PROCESSES
 from tests.launcher.command import plan_of, rdzv
+from worker.counts import Processes
 
 OWN = ["n0.cluster.example", "localhost", "127.0.0.1", "::1", "10.0.0.5", "fd00::5"]
 
@@ -63,17 +71,156 @@ def test_a_list_is_read_in_its_order_and_a_host_that_is_named_again_has_more_slo
         ("n1 slots=many\n", "hosts:1: slots=many is not a number from 1 to 4096"),
         ("n1 port=65536\n", "hosts:1: port=65536 is not a number from 1 to 65535"),
         ("n1 slot=8\n", "hosts:1: 'slot=8' is not known"),
-        ("n1 8\n", "hosts:1: '8' is not known"),
+        ("n1 8\nn2 gpu\n", "hosts:2: 'gpu' is not known"),
+        ("n1:4097\n", "hosts:1: 'n1:4097' is read as 4097 processes on n1, and a node has at most"),
+        ("n1:2222\nn1:2223\n", "hosts: n1 is named 2 times, which is read as 4445 processes"),
+        ("n1 29600\n", "hosts:1: 'n1 29600' is read as 29600 processes on n1, and a node has at"),
+        ("gpu[1-2]:9999\n", "hosts:1: 'gpu[1-2]:9999' is read as 9999 processes on gpu1, and a"),
+        ("n[3-1]\n", "hosts:1: 'n[3-1]' is not a list of hosts: [3-1] is neither a number nor a"),
+        ("12345\n", "hosts:1: '12345' is a number, not a host"),
+        ("10.0.0.256\n", "hosts:1: '10.0.0.256' is not an IPv4 address"),
+        ("10.0.1\n", "hosts:1: '10.0.1' is not an IPv4 address"),
+        ("a..b\n", "hosts:1: 'a..b' has an empty label: there is no name before or between its"),
+        (
+            f"{'a' * 64}.b\n",
+            f"hosts:1: '{'a' * 59}\u2026' has a label of 64 characters",
+        ),
+        (f"{'a.' * 127}\n", f"hosts:1: '{'a.' * 29}a\u2026' has 254 characters, and a name has at"),
+        (
+            "n1\u2013n4\n",
+            "hosts:1: 'n1\u2013n4' has the character '\u2013' (U+2013), and",
+        ),
+        ("fe80::1%eth0\n", "hosts:1: 'fe80::1%eth0' is a link-local address, which ssh takes from"),
+        ("[fe80::1]:8\n", "hosts:1: 'fe80::1' is a link-local address, which ssh takes from its"),
+        ("ssh://n1\n", "hosts:1: 'ssh://n1' is not a host"),
+        ("n1 max_slots=\n", "hosts:1: 'max_slots=' is not known"),
+        (",n1\n", "hosts:1: there is no host before a comma"),
+        ("slots=8\n", "hosts:1: 'slots=8' is not a host"),
         ("# nobody\n\n", "hosts does not name a host"),
     ],
 )
 def test_what_is_no_host_is_refused_with_its_line(text: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         read_hostfile(text, "hosts")
-    assert caught.value.message == message
+    assert caught.value.message.startswith(message)
 
 
-@pytest.mark.parametrize("text", ["", "n1,,n2", "n1,", "n1 slots"])
+@pytest.mark.parametrize(
+    ("word", "advice"),
+    [
+        ("n1:9999", "the port of its sshd is written 'n1 port=2222', or Port in ~/.ssh/config"),
+        ("n1:2222,n1:2222", "the port of its sshd is written 'n1 port=2222', or Port in ~/.ssh/"),
+        ("gpu{1..4}", "a range is written with brackets: gpu[01-04], gpu[1,3]"),
+        ("@hosts", "a file with hosts is given by --hostfile FILE; for example: n1"),
+        ("^hosts", "a file with hosts is given by --hostfile FILE; for example: n1"),
+        ("./hosts.txt", "a file with hosts is given by --hostfile FILE; for example: n1"),
+        (
+            "n1/0*8+n2/0*8",
+            "processes are written n1:8, and hosts have commas",
+        ),
+        ("n1:ppn=8+n2:ppn=8", "processes are written n1:8, and hosts have commas"),
+        ("n1;n2", "hosts have commas between them: n1,n2"),
+        ("ssh://n1", "write it without 'ssh://': for example: n1"),
+        ("fe80::1%eth0", "write an alias of the host, and in ~/.ssh/config: Host ALIAS, HostName"),
+        ("caf\u00e9", "type the name again, or write its ASCII form (xn--...)"),
+    ],
+)
+def test_a_form_of_others_is_refused_with_what_to_write(word: str, advice: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read_hostlist([word])
+    assert advice in caught.value.hint
+
+
+NODES = {"h1": 8, "h2": 8}
+FORMS = {
+    "LSB_HOSTS": " ".join(["h1"] * 8 + ["h2"] * 8),
+    "LSB_MCPU_HOSTS": "h1 8 h2 8",
+    "LSB_DJOB_HOSTFILE": "h1\n" * 8 + "h2\n" * 8,
+    "PBS_NODEFILE": "h1\nh2\n" * 8,
+    "PE_HOSTFILE": "h1 8 all.q@h1 UNDEFINED\nh2 8 all.q@h2 <NULL>\n",
+    "LSF, a host a line": "h1 8\nh2 8\n",
+    "Open MPI": "h1 slots=8 max_slots=16\nh2 slots=8 max-slots=8\n",
+    "Open MPI, spaced": "h1\tslots = 8\nh2 slots =8\n",
+    "MPICH, Hydra": "h1:8\nh2:8\n",
+    "Horovod": "h1:8,h2:8",
+    "DeepSpeed": "# workers\n\nh1 slots=8\nh2 slots=8 # the new one\n",
+    "pdsh, Slurm": "h[1-2]:8",
+    "a range with slots": "h[1,2] slots=8\n",
+    "Windows": "\ufeffh1:8\r\nh2:8\r\n",
+    "a comma at the end": "h1:8,h2:8,",
+    "a comma at each line's end": "h1:8,\nh2:8,\n",
+    "no line end": "h1:8\nh2:8",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_list_is_read_in_every_form_of_the_field(form: str) -> None:
+    text = FORMS[form]
+    assert {host.name: host.slots for host in read_hostfile(text, form)} == NODES
+    if "\n" not in text:
+        assert {host.name: host.slots for host in read_hostlist([text])} == NODES
+        # As click splits the variable RDZV_HOSTLIST.
+        assert {host.name: host.slots for host in read_hostlist(text.split())} == NODES
+
+
+def test_machines_that_are_named_unequally_often_have_as_many_processes() -> None:
+    assert [host.slots for host in read_hostlist(["h1 h1 h2"])] == [2, 1]
+    assert [host.slots for host in read_hostlist(["h1,H1.,h1.,[fd00::7],fd00:0::7"])] == [3, 2]
+    assert [host.slots for host in read_hostlist(["h1,ada@h1"])] == [None, None]
+    ports = read_hostlist(["10.0.0.1 port=2222,10.0.0.1 port=2223"])
+    assert [host.destination for host in ports] == ["10.0.0.1:2222", "10.0.0.1:2223"]
+
+
+def test_ranges_multiply_and_keep_their_digits() -> None:
+    names = [host.name for host in read_hostlist(["ada@gpu[01-02,05]-ib[0-1]:4", "n[9-10]"])]
+    assert names == [
+        *(f"gpu{n}-ib{i}" for n in ("01", "02", "05") for i in "01"),
+        *("n9", "n10"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["h_1", "H1", "h1.", "n-1", "1a", "a.1", "10.0.0.1", "localhost"])
+def test_names_that_machines_have_are_taken(name: str) -> None:
+    assert name_problem(name) == ""
+    assert [host.name for host in read_hostlist([name])] == [name]
+
+
+@given(st.lists(st.text("h1:,[]-=@ #.%\u00e9\t", max_size=12), max_size=4))
+def test_no_text_breaks_the_reading_of_hosts(items: list[str]) -> None:
+    for file in (False, True):
+        with contextlib.suppress(UsageError):
+            for host in read_hostfile("\n".join(items), "f") if file else read_hostlist(items):
+                assert not name_problem(host.name)
+                assert host.slots is None or 1 <= host.slots <= MOST_PROCESSES
+
+
+@pytest.mark.schedulers("scontrol", "pdsh")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "gpu[01-02,05]-ib[0-1]",
+        "n[1-03]",
+        "n[9-11]",
+        "n[08-11,20]",
+        "n1,",
+        "r[1-2]n[01-02]",
+        "n1,n7",
+    ],
+)
+def test_ranges_are_read_as_slurm_and_pdsh_read_them(tmp_path: Path, text: str) -> None:
+    conf = tmp_path / "slurm.conf"
+    conf.write_text("ClusterName=c\nSlurmctldHost=localhost\nNodeName=localhost\n")
+    own = [host.name for host in read_hostlist([text])]
+    for words in (
+        ["scontrol", "show", "hostnames", text],
+        ["pdsh", "-N", "-f1", "-R", "exec", "-w", text, "echo", "%h"],
+    ):
+        environ = {**os.environ, "SLURM_CONF": str(conf)}
+        done = subprocess.run(words, env=environ, capture_output=True, text=True, check=True)
+        assert done.stdout.split() == own
+
+
+@pytest.mark.parametrize("text", ["", "n1,,n2", ",n1", "n1 slots"])
 def test_a_list_with_a_hole_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match=r"--hostlist"):
         read_hostlist([text])
@@ -187,7 +334,7 @@ def test_options_say_more_than_the_hosts_do(
     given: dict[str, Any], nnodes: str, processes: str | None, starter: str
 ) -> None:
     settings = LaunchSettings.model_validate(given)
-    found, hosts = on_named_hosts(settings)
+    found, hosts, _ = on_named_hosts(settings)
     assert (found.nnodes, found.nproc_per_node, Path(found.starter).name) == (
         nnodes,
         processes or settings.nproc_per_node,
@@ -216,9 +363,45 @@ def test_hosts_that_cannot_be_meant_are_refused(given: dict[str, object], messag
 def test_the_hosts_slots_count_unless_processes_are_asked_for() -> None:
     hosts = ("--hostlist", "localhost:8,n1:8", "--rdzv-id", "llama", "--dry-run")
     for env, count in (({}, "8"), ({"GPUS_PER_NODE": "4"}, "4")):
-        shown = rdzv("launch", *hosts, "--", "train.py", env=env).stdout
-        assert "ssh://n1" in shown
-        assert f"--nnodes 2 --nproc-per-node {count} " in shown
+        done = rdzv("launch", *hosts, "--", "train.py", env=env)
+        assert "ssh://n1" in done.stdout
+        assert f"--nnodes 2 --nproc-per-node {count} " in done.stdout
+        told = "GPUS_PER_NODE 4 counts, and not the slots of --hostlist (localhost: 8, n1: 8)"
+        assert (told in done.stderr) == bool(env)
+
+
+@pytest.mark.parametrize(
+    ("names", "given", "notes"),
+    [
+        ("n1:8,n2:8", None, []),
+        ("n1:8,n2:8", "8", []),
+        ("n1:8,n2:4", "8,4", []),
+        ("n1,n2", "8", []),
+        ("n1:8,n2:4", "8", ["--nproc-per-node 8 counts, and not the slots of LIST (n2: 4)"]),
+        ("n1:8,n2:8", "4", ["--nproc-per-node 4 counts, and not the slots of LIST (n1: 8, n2: 8)"]),
+        (
+            "n1:8,n2:8",
+            "gpu",
+            ["--nproc-per-node gpu counts, and not the slots of LIST (n1: 8, n2: 8)"],
+        ),
+        ("n1,n1,n2", None, ["LIST names n1 2 times: one node with 2 processes"]),
+        (
+            "n2:22,n1:22",
+            None,
+            ["LIST gives n2 22 processes; a port of its sshd is written 'n2 port=22'"],
+        ),
+        (
+            "n1:8,n2:2222",
+            None,
+            ["LIST gives n2 2222 processes; a port of its sshd is written 'n2 port=2222'"],
+        ),
+    ],
+)
+def test_numbers_that_may_surprise_are_told(
+    names: str, given: str | None, notes: list[str]
+) -> None:
+    counts = None if given is None else Processes.parse(given)
+    assert notes_of(read_hostlist([names]), "LIST", counts) == notes
 
 
 def test_every_slot_has_its_host_and_its_variable_cannot_be_set_otherwise() -> None:

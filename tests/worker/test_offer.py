@@ -28,11 +28,12 @@ from rendezvous.wire.node import Job, JoinRequest, LinkKind, Refusal
 from rendezvous.wire.reports import ReportReply
 from tests.support.virtual_time import run_virtually
 from tests.worker.test_table import KEYS, join
+from worker.counts import Processes
 from worker.machine.interfaces import count_cpus, count_gpus
 from worker.offer.join_request import count_processes, make_offer, survey
 from worker.offer.ports import is_free
 from worker.offer.refusal import refusal_of, refuse
-from worker.settings import Processes, WorkerSettings
+from worker.settings import WorkerSettings
 
 COMMAND = ["train.py", "--epochs", "3"]
 WORDS = word_macs(KEYS.row_key, COMMAND, run=KEYS.run, launch_id=KEYS.launch_id)

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from worker.counts import read_size
 from worker.program.state_home import usual_home as state_home
-from worker.settings import WorkerSettings, read_bytes, read_size
+from worker.settings import WorkerSettings, read_bytes
 
 OWN_HOME = pwd.getpwuid(os.getuid()).pw_dir
 

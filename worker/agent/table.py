@@ -19,9 +19,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rendezvous.talk.join_string import JoinString
 from rendezvous.talk.macs import row_is_genuine
 from rendezvous.wire.table import EndpointTable, TableRow
-from rendezvous.wire.types import Address, ShortWords
+from rendezvous.wire.types import MOST_PROCESSES, Address, ShortWords
 from rendezvous.wire.words import printable
-from worker.settings import read_size
+from worker.counts import read_size
 
 _LAST_PORT = 65_535
 
@@ -35,7 +35,7 @@ class _Row(BaseModel):
     address: Address
     interface: ShortWords
     prefix_length: Annotated[int, Field(ge=0, le=128)]
-    nproc_per_node: Annotated[int, Field(ge=1, le=4096)]
+    nproc_per_node: Annotated[int, Field(ge=1, le=MOST_PROCESSES)]
 
 
 def problem_of(

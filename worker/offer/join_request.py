@@ -14,6 +14,7 @@ from rendezvous.talk.macs import sign_join, word_macs
 from rendezvous.wire.errors import AddressError, ArmingFailed, UsageError
 from rendezvous.wire.node import Job, JoinRequest
 from rendezvous.wire.run import DEFAULT_MASTER_PORT
+from worker.counts import Count
 from worker.machine.interfaces import count_cpus, count_gpus, look, route_source
 from worker.machine.kernel import read_arp
 from worker.machine.surroundings import (
@@ -29,7 +30,7 @@ from worker.preflight.checks import check_node, worth_telling
 from worker.preflight.needs import missing_here, user_program
 from worker.preflight.rdma import switched_off
 from worker.preflight.variables import left_out_by
-from worker.settings import Count, WorkerSettings
+from worker.settings import WorkerSettings
 
 logger = logging.getLogger(__name__)
 

@@ -44,10 +44,10 @@ from rendezvous.wire.run import RunSpec, SlotNews
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.verify import PairProbe
 from tests.attack.fuzz.door import check_door, door_seeds
+from worker.counts import read_size
 from worker.hosts.plan import plan_hosts
 from worker.hosts.text import HostsEntry, is_valid_label, remove_blocks, render_hosts
 from worker.probe.packets import Hello, Identity, Packets
-from worker.settings import read_size
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""Slurm's compressed lists of nodes, `n[001-003,7],gpu-[1-2]-a`, written out. Pure."""
+"""Compressed lists of nodes, as Slurm and pdsh write them: `n[001-003,7],gpu-[1-2]-a`. Pure."""
 
 from __future__ import annotations
 
