@@ -8,6 +8,8 @@ from rendezvous.frozen import frozen
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.types import MAX_NODES, MOST_PROCESSES
 
+_MOST_ANYWHERE, _MOST_PER_CPU = 64, 8
+
 
 def read_size(text: str) -> tuple[int, int]:
     """MIN and MAX of `--nnodes`, as torchrun writes it: N or MIN:MAX; raises ValueError."""
@@ -59,6 +61,33 @@ def _count(word: str) -> Count:
     raise ValueError(
         f"{word!r} is not a number from 1 to {MOST_PROCESSES}, and not auto, gpu or cpu"
     )
+
+
+def most_processes(cpus: int) -> int:
+    """How many processes a node of this many CPUs takes: more is a slip of the pen."""
+    return max(_MOST_ANYWHERE, _MOST_PER_CPU * cpus)
+
+
+def check_processes(count: int, cpus: int, source: str, *, of_list: bool = True) -> None:
+    """Refuse a number of processes that is no number of processes; raises UsageError.
+
+    Args:
+        count: Of this node.
+        cpus: Its CPUs.
+        source: What the number was given with, as a person knows it.
+        of_list: Whether a list of hosts may have given it.
+    """
+    if count > most_processes(cpus):
+        port = (
+            f"; in a list of hosts, n1:{count} is {count} processes on n1, and a port of its sshd "
+            f"is written 'n1 port={count}'"
+        )
+        raise UsageError(
+            f"{count} processes are asked for on this node ({source}), which has {cpus} "
+            f"CPU{'s' * (cpus > 1)}: at most {most_processes(cpus)} are started on it",
+            hint="give the number of processes of one node, not of the whole run"
+            + (port if of_list else ""),
+        )
 
 
 def _is_number(text: str) -> bool:

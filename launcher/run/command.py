@@ -19,6 +19,7 @@ from typing import Any
 
 import click
 
+from launcher.options import given_as
 from launcher.run.environment import LaunchEnvironment
 from launcher.run.page_child import page_beside
 from launcher.run.preparation import Preparation, prepare
@@ -31,6 +32,8 @@ from launcher.state.prune import prune_after_launch
 from launcher.state.state_dir import StateDir
 from rendezvous.wire.errors import ArmingFailed, error_from_code
 from worker.contracts import needs_of
+from worker.counts import check_processes
+from worker.machine.interfaces import count_cpus
 from worker.preflight.needs import refuse_program
 from worker.preflight.own_environment import complete_path
 
@@ -73,8 +76,24 @@ def launch(
         return _nothing()
     prepared.check()
     if prepared.starts_here:
+        _check_count(settings, prepared)
         _check_program(prepared, environ, world)
     return _begin(prepared, world)
+
+
+def _check_count(given: LaunchSettings, prepared: Preparation) -> None:
+    """Refuse what the node of this machine would refuse, and say where the number is from.
+
+    Raises:
+        UsageError: It cannot be a number of processes of this machine.
+    """
+    count = prepared.settings.processes.of(0)
+    name = "nproc_per_node"
+    if of_list := name not in given.model_fields_set:
+        name = "hostlist" if given.hostlist else "hostfile"
+    if isinstance(count, int):
+        source = given_as(LaunchSettings, name)
+        check_processes(count, count_cpus(), source, of_list=of_list)
 
 
 def _check_program(

@@ -17,7 +17,7 @@ from launcher.plan.hostlist import notes_of, place, processes_of
 from launcher.plan.named_hosts import on_named_hosts
 from launcher.plan.plan import Plan, Site, Spec
 from launcher.settings import LaunchSettings
-from rendezvous.wire.errors import UsageError
+from rendezvous.wire.errors import ExitCode, UsageError
 from rendezvous.wire.types import MOST_PROCESSES
 from tests.launcher.command import plan_of, rdzv
 from worker.counts import Processes
@@ -402,6 +402,22 @@ def test_numbers_that_may_surprise_are_told(
 ) -> None:
     counts = None if given is None else Processes.parse(given)
     assert notes_of(read_hostlist([names]), "LIST", counts) == notes
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "source"),
+    [
+        ("--nnodes 1 --nproc-per-node 4096", {}, "--nproc-per-node"),
+        ("--nnodes 1", {"GPUS_PER_NODE": "4096"}, "GPUS_PER_NODE"),
+        ("--hostlist localhost:4096", {}, "--hostlist"),
+    ],
+)
+def test_a_number_that_this_machine_never_takes_is_refused_with_its_source(
+    words: str, env: dict[str, str], source: str
+) -> None:
+    done = rdzv("launch", *words.split(), "--", "train.py", env=env)
+    assert done.exit_code == ExitCode.USAGE
+    assert f"4096 processes are asked for on this node ({source}), which has" in done.stderr
 
 
 def test_every_slot_has_its_host_and_its_variable_cannot_be_set_otherwise() -> None:

@@ -30,7 +30,7 @@ from tests.support.virtual_time import run_virtually
 from tests.worker.test_table import KEYS, join
 from worker.counts import Processes
 from worker.machine.interfaces import count_cpus, count_gpus
-from worker.offer.join_request import count_processes, make_offer, survey
+from worker.offer.join_request import count_processes, look_ahead, make_offer, survey
 from worker.offer.ports import is_free
 from worker.offer.refusal import refusal_of, refuse
 from worker.settings import WorkerSettings
@@ -129,6 +129,13 @@ def test_processes_are_counted_as_torchrun_does_by_slot(monkeypatch: pytest.Monk
         UsageError, match="--nproc-per-node gpu was given, but this node has no GPU"
     ):
         counted("gpu")
+
+
+def test_a_number_that_is_none_of_processes_is_refused_before_anybody_is_asked() -> None:
+    settings = WorkerSettings(nproc_per_node="2,4096", framework="command")
+    look_ahead(settings, 0, ["true"], os.environ)
+    with pytest.raises(UsageError, match="4096 processes are asked for on this node"):
+        look_ahead(settings, 1, ["true"], os.environ)
 
 
 # ---- facts and findings -------------------------------------------------------------------------

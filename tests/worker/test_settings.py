@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from worker.counts import read_size
+from rendezvous.wire.errors import UsageError
+from worker.counts import check_processes, read_size
 from worker.program.state_home import usual_home as state_home
 from worker.settings import WorkerSettings, read_bytes
 
@@ -75,6 +76,21 @@ def test_a_size_is_read_with_its_unit() -> None:
     assert read == [0, 17, 2048, 3 << 20, 1 << 30]
     with pytest.raises(ValueError, match="64K, 16M, 1G"):
         read_bytes("1T")
+
+
+@pytest.mark.parametrize(("cpus", "most"), [(1, 64), (8, 64), (9, 72), (512, 4096)])
+def test_a_node_takes_eight_processes_for_each_cpu_and_64_at_least(cpus: int, most: int) -> None:
+    check_processes(most, cpus, "--hostlist")
+    with pytest.raises(UsageError) as caught:
+        check_processes(most + 1, cpus, "--hostlist")
+    assert caught.value.message == (
+        f"{most + 1} processes are asked for on this node (--hostlist), which has {cpus} "
+        f"CPU{'s' if cpus > 1 else ''}: at most {most} are started on it"
+    )
+    assert f"'n1 port={most + 1}'" in caught.value.hint
+    with pytest.raises(UsageError) as caught:
+        check_processes(most + 1, cpus, "GPUS_PER_NODE", of_list=False)
+    assert caught.value.hint == "give the number of processes of one node, not of the whole run"
 
 
 def test_blanks_around_the_numbers_of_processes_are_left_out() -> None:

@@ -14,7 +14,7 @@ from rendezvous.talk.macs import sign_join, word_macs
 from rendezvous.wire.errors import AddressError, ArmingFailed, UsageError
 from rendezvous.wire.node import Job, JoinRequest
 from rendezvous.wire.run import DEFAULT_MASTER_PORT
-from worker.counts import Count
+from worker.counts import Count, check_processes
 from worker.machine.interfaces import count_cpus, count_gpus, look, route_source
 from worker.machine.kernel import read_arp
 from worker.machine.surroundings import (
@@ -45,10 +45,11 @@ def look_ahead(
     Addresses are looked for once the registry is reached: an interface may come up late.
 
     Raises:
-        UsageError: What the person asked for is not to be had here.
+        UsageError: What the person asked for is not to be had here, or cannot be meant.
         ArmingFailed: The program, or what starts it, is not there.
     """
-    count_processes(settings.processes.of(slot))
+    source = "--nproc-per-node, GPUS_PER_NODE or a list of hosts"
+    check_processes(count_processes(settings.processes.of(slot)), count_cpus(), source)
     if missing := missing_here(settings.framework, command, environ, leads=slot == 0):
         raise ArmingFailed(
             missing,
