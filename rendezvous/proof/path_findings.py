@@ -13,6 +13,7 @@ from rendezvous.proof.findings import Property, differences, hostnames_of, make_
 from rendezvous.proof.networks import NetworkClass
 from rendezvous.proof.pairs import Pair, ProbedRound, guilty_nodes
 from rendezvous.wire.checks import Check
+from rendezvous.wire.hostnames import is_everyones
 from rendezvous.wire.node import Finding, JoinRequest
 from rendezvous.wire.run import Round
 from rendezvous.wire.verify import PairProbe
@@ -62,6 +63,13 @@ _NAMES = Property(
     "fix the line in /etc/hosts there: programs that use hostnames (torchrun with c10d, Gloo "
     "without GLOO_SOCKET_IFNAME, JAX on CPUs, Horovod) would look for the node at the wrong "
     "address",
+)
+
+_EVERYONES = replace(
+    _NAMES,
+    fix="give that node another hostname (hostnamectl set-hostname NAME, or --hostname of its "
+    "container) and leave /etc/hosts as it is: programs that use hostnames would look for the "
+    "node on their own machine",
 )
 
 
@@ -314,6 +322,15 @@ def _wrong_name(
     round_: ProbedRound, peer: int, words: str, slots: Sequence[int], others: Sequence[int]
 ) -> Finding:
     names = round_.hostnames
+    if is_everyones(names[peer]):
+        return make_finding(
+            _EVERYONES,
+            f"the hostname of slot {peer} is {names[peer]}, which every machine has for itself "
+            f"({words} on {group_name(slots, names)})",
+            slot=peer,
+            value=names[peer],
+            expected="a hostname of its own",
+        )
     own = next(join.candidates[0].address for join in round_.joins if join.slot == peer)
     whose = f", which is {group_name(others, names)}" if others else ""
     return make_finding(

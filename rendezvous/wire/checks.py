@@ -35,7 +35,7 @@ class Check(Enum):
     """
 
     ADDRESS = "L01", _NODE, "address", "fail"
-    OWN_HOSTNAME = "L02", _NODE, "own hostname", "warn"
+    OWN_HOSTNAME = "L02", _NODE, "own hostname", "fail"
     MASTER_PORT = "L03", _NODE, "master port", "warn"
     PORT_STATES = "L04", _NODE, "RDMA ports", "warn"
     SUBNET_MANAGER = "L05", _NODE, "subnet manager", "fail"

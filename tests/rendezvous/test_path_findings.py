@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -244,6 +245,17 @@ def test_hosts_files_that_lead_elsewhere_are_told(
     told = {(int(slot), 3): address for slot in reporters.split()}
     found = shown(int(size), lambda a, b: {"resolved": told.get((a, b), "")})
     assert found == [said][: bool(said)]
+
+
+@pytest.mark.parametrize("name", ["localhost", "Localhost.localdomain"])
+def test_a_hostname_that_every_machine_has_is_at_fault_and_not_the_hosts_files(name: str) -> None:
+    joins = nodes(4)
+    joins[2] = replace(joins[2], hostname=name)
+    round_ = tried(4, probe=lambda a, b: {"resolved": "127.0.0.1" if b == 2 else ""})
+    [found] = [f for f in found_in(round_, joins) if f.check == "X08"]
+    assert (found.slot, found.value, found.level) == (2, name, "warn")
+    assert found.cause.startswith(f"the hostname of slot 2 is {name}, which every machine has for ")
+    assert found.fix.startswith("give that node another hostname (hostnamectl set-hostname NAME")
 
 
 def test_a_wrong_address_of_a_name_is_told_beside_the_right_one() -> None:

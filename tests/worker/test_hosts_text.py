@@ -9,7 +9,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from rendezvous.wire.errors import ArmingFailed
-from worker.hosts.text import HostsEntry, is_valid_label, remove_blocks, render_hosts
+from rendezvous.wire.hostnames import is_valid_label
+from worker.hosts.text import HostsEntry, remove_blocks, render_hosts
 
 PLAIN = "127.0.0.1 localhost\n::1 localhost ip6-localhost\n"
 BEGIN = "# BEGIN rdzv run={} pid=0 start=0 boot= ns=0 own={}\n"

@@ -101,6 +101,17 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     ("L02 warn | gpu-17 | ::1", name_is("::1", hosts="require", **NO_WRITE)),
     ("L02 warn | gpu-17 | resolves to nothing", name_is(hosts="off")),
     (f"L02 warn | gpu-17 | {NO_ANSWER}", SILENT),
+    ("L02 warn | a.b | 127.0.1.1", {"hostname": "a.b", **name_is("127.0.1.1")}),
+    ("L02 warn | localhost | every machine's own name", {"hostname": "localhost"}),
+    ("L02 warn | a..b | label empty", {"hostname": "a..b", "hostname_error": "label empty"}),
+    (
+        "L02 fail | a..b | label empty",
+        {"hostname": "a..b", "hostname_error": "label empty", "looks_up_name": True},
+    ),
+    (
+        "L02 fail | a..b | label empty",
+        {"hostname": "a..b", "hostname_error": "label empty", "looks_up_name": True, "loopback": 1},
+    ),
     ("L03 warn | port 29500 | taken by another program", {"is_master_port_free": False}),
     ("L03 warn | port 40000 | inside 32768 to 60999", {"master_port": 40_000}),
     ("L14 fail | /dev/shm | 64 MiB free of 64 MiB", {"shm": shm(64 * MIB, 64 * MIB)}),

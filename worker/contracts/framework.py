@@ -202,6 +202,8 @@ class Framework:
         jobwide: Whether the launcher takes its whole environment to every node, so that what
             differs between them must not be in it; asked with the COMMAND.
         takes_backend: Whether it meets by torchrun's rendezvous backend.
+        looks_up_name: Whether the launcher looks up the node's own hostname, as torchrun's agent
+            does, and ends where Python cannot.
         torchrun: How COMMAND calls torchrun's script, without our flags: it can be begun before
             there is a table. Empty where something else is started.
         config_file: The file that decides how the launcher starts the processes: the one that
@@ -217,6 +219,7 @@ class Framework:
     keeps: Mapping[str, str] = field(default_factory=dict)
     jobwide: Callable[[Sequence[str]], bool] = lambda command: False
     takes_backend: bool = False
+    looks_up_name: bool = False
     torchrun: Callable[[Sequence[str]], list[str]] = lambda command: []
     config_file: Callable[[Sequence[str], Mapping[str, str]], str] = lambda command, environ: ""
 

@@ -240,6 +240,7 @@ def _framework(
         needs=lambda command: (*interpreter(command), *_needs(words(command)[0][0])),
         removes=PET,
         takes_backend=True,
+        looks_up_name=True,
         torchrun=lambda command: _script(*words(command)),
     )
 
@@ -252,4 +253,5 @@ BENCH = Framework(
     needs=lambda command: _needs("torchrun"),
     removes=PET,
     takes_backend=True,
+    looks_up_name=True,
 )

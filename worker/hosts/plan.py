@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from rendezvous.frozen import frozen
+from rendezvous.wire.hostnames import is_valid_label
 from rendezvous.wire.table import EndpointTable, TableRow
 from rendezvous.wire.words import listed, printable
 from worker.hosts.text import (
@@ -18,7 +19,6 @@ from worker.hosts.text import (
     canonical,
     checked_address,
     is_loopback,
-    is_valid_label,
     names_in,
     names_of,
 )

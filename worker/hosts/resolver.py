@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from typing import TypeAlias
 
 from rendezvous.background import in_background
-from worker.hosts.text import is_valid_label
+from rendezvous.wire.hostnames import is_valid_label
 
 NO_SUCH_NAME = "rdzv-no-such-name"
 """Asked for first: the answer shows that names are answered, and where a wildcard leads."""

@@ -29,6 +29,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from rendezvous.frozen import frozen
 from rendezvous.wire.errors import ArmingFailed
+from rendezvous.wire.hostnames import is_valid_label
 from rendezvous.wire.types import Address, RunId
 from rendezvous.wire.words import printable
 
@@ -43,9 +44,6 @@ _WAS = re.compile(r"# was ([0-9]{1,9}): (.*?)\r?\n?\Z", re.DOTALL)
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _FIELD = re.compile(r"[^ \t\v\f\r\n]+")  # as the C library separates them
 _ENDINGS = "\r\n"
-_RESERVED_NAMES = ("localhost", "localhost4", "localhost6", "loopback", "broadcasthost")
-"""What systems' own hosts files hold; Debian's ip6-localhost, ip6-allnodes, ... beside them."""
-_LABEL = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)\Z")
 _ADDRESS: TypeAdapter[str] = TypeAdapter(Address)
 _RUN_ID: TypeAdapter[str] = TypeAdapter(RunId)
 
@@ -341,12 +339,6 @@ def checked_address(address: str) -> str:
             "node's address; rdzv does not write it into the hosts file",
             hint="check whether a node or registry that you did not start takes part",
         ) from exc
-
-
-def is_valid_label(name: str) -> bool:
-    """Whether `name` may stand in /etc/hosts: one ASCII label, no number, not a reserved name."""
-    is_reserved = name.lower() in _RESERVED_NAMES or name.lower().startswith("ip6-")
-    return bool(_LABEL.match(name)) and not name.isdigit() and not is_reserved
 
 
 def _checked_name(name: str) -> str:

@@ -22,6 +22,7 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 
 from rendezvous.frozen import frozen
 from rendezvous.version import rdzv_version
+from rendezvous.wire.hostnames import lookup_error
 from rendezvous.wire.node import Candidate, Facts, RdmaPort
 from rendezvous.wire.words import printable
 from worker.machine import aside, disk_probe, kernel, loadable, rdma, sysfs
@@ -94,6 +95,7 @@ class Requested:
         master_port: Where rank 0 will listen, when this node will be that.
         loopback: All nodes are on this machine.
         require_rdma: `--require-rdma`.
+        looks_up_name: What starts COMMAND looks up this node's own hostname, by Python.
     """
 
     hosts: str = "auto"
@@ -101,6 +103,7 @@ class Requested:
     master_port: int | None = None
     loopback: bool = False
     require_rdma: bool = False
+    looks_up_name: bool = False
 
 
 @frozen
@@ -114,6 +117,7 @@ class Surroundings:
         skipped: Those that are not, each with the reason.
         address_problem: Why there is none, and what to try; empty when there is one.
         hostname: As the program will know it.
+        hostname_error: Why Python cannot look it up; empty where it can.
         hostname_addresses: What it resolves to; None where only a name server could tell, which a
             run does not ask.
         is_name_server_silent: One was asked, and did not answer in time.
@@ -142,6 +146,7 @@ class Surroundings:
     skipped: tuple[Skipped, ...] = ()
     address_problem: tuple[str, str] = ("", "")
     hostname: str = ""
+    hostname_error: str = ""
     hostname_addresses: tuple[str, ...] | None = None
     is_name_server_silent: bool = False
     is_hosts_writable: bool = True
@@ -270,6 +275,7 @@ def _quick(root: Path, nodes: int) -> Surroundings:
     """What is answered at once."""
     return Surroundings(
         hostname=printable(socket.gethostname(), 253),
+        hostname_error=lookup_error(socket.gethostname()),
         is_hosts_writable=os.access(_HOSTS_FILE, os.W_OK),
         gpu_nodes=nodes,
         is_direct=kernel.reaches_gpu_memory(root),

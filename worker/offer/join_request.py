@@ -14,6 +14,7 @@ from rendezvous.talk.macs import sign_join, word_macs
 from rendezvous.wire.errors import AddressError, ArmingFailed, UsageError
 from rendezvous.wire.node import Job, JoinRequest
 from rendezvous.wire.run import DEFAULT_MASTER_PORT
+from worker.contracts import FRAMEWORKS
 from worker.counts import Count, check_processes
 from worker.machine.interfaces import count_cpus, count_gpus, look, route_source
 from worker.machine.kernel import read_arp
@@ -172,6 +173,7 @@ def survey(
             master_port=master_port,
             loopback=settings.loopback,
             require_rdma=settings.require_rdma,
+            looks_up_name=FRAMEWORKS[settings.framework].looks_up_name,
         ),
     )
 

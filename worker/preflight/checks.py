@@ -12,6 +12,7 @@ import ipaddress
 from collections.abc import Collection, Iterator, Sequence
 
 from rendezvous.wire.checks import Check, Kind
+from rendezvous.wire.hostnames import is_everyones, is_valid_label
 from rendezvous.wire.node import Finding, LinkKind
 from worker.machine.gpus import Gpus
 from worker.machine.surroundings import NO_ANSWER, Disk, Surroundings
@@ -24,6 +25,9 @@ _GOOD_FILES, _GOOD_FILES_WITHOUT_GPUS = 65_536, 4_096
 _LEAST_DISK, _GOOD_DISK, _AMPLE_DISK = 64 * MIB, GIB, 50 * GIB
 _FULL = 0.9
 _ONE_MACHINE = "all nodes are on this machine"
+_RENAME = (
+    "give the node another hostname: hostnamectl set-hostname NAME, or --hostname of its container"
+)
 _MOST_TOLD = 64  # what a join may carry
 
 
@@ -65,10 +69,22 @@ def addresses(here: Surroundings) -> list[Verdict]:
 
 
 def own_name(here: Surroundings) -> list[Verdict]:
-    """L02: the node's own hostname does not lead to loopback where nobody corrects that."""
+    """L02: the node's own hostname can be looked up, and does not lead to loopback where nobody
+    corrects that."""
     found = here.hostname_addresses
+    if here.hostname_error:
+        return _impossible_name(here)
     if here.requested.loopback:
         return skipped(_ONE_MACHINE)
+    if is_everyones(here.hostname):
+        return complaint(
+            "warn",
+            "every machine's own name",
+            here.hostname,
+            "a hostname of this node's own",
+            "a program that announces its own name sends the others to themselves",
+            _RENAME,
+        )
     if found is None and not here.is_name_server_silent:
         return skipped("not in /etc/hosts, and a run does not ask a name server")
     if found is None:
@@ -83,7 +99,8 @@ def own_name(here: Surroundings) -> list[Verdict]:
     if found and not any(ipaddress.ip_address(address).is_loopback for address in found):
         return ok(found[0], here.hostname)
     value = ", ".join(found) or "resolves to nothing"
-    if here.requested.hosts != "off" and here.is_hosts_writable:
+    is_corrected = here.requested.hosts != "off" and is_valid_label(here.hostname)
+    if is_corrected and here.is_hosts_writable:
         return ok(f"{value}; rdzv corrects it for the run", here.hostname)
     return complaint(
         "warn",  # with --hosts require, arming tells why the file cannot be written
@@ -94,6 +111,20 @@ def own_name(here: Surroundings) -> list[Verdict]:
         if found
         else "a program that announces its own name cannot be found",
         f"add a line to /etc/hosts: {_own_address(here)} {here.hostname}",
+    )
+
+
+def _impossible_name(here: Surroundings) -> list[Verdict]:
+    ends = here.requested.looks_up_name
+    return complaint(
+        "fail" if ends else "warn",
+        here.hostname_error,
+        here.hostname,
+        "1 to 63 characters between its dots",
+        "torchrun looks up its own hostname, and would end with a UnicodeError"
+        if ends
+        else "a Python program that looks up its own hostname ends with a UnicodeError",
+        _RENAME,
     )
 
 

@@ -34,6 +34,7 @@ from rendezvous.talk.join_string import (
     parse_group_token,
 )
 from rendezvous.wire.errors import ArmingFailed, BadRequest, TemplateError, UsageError
+from rendezvous.wire.hostnames import is_valid_label
 from rendezvous.wire.last_words import LastWords
 from rendezvous.wire.machine import MachineSample
 from rendezvous.wire.metrics import MetricBatch
@@ -46,7 +47,7 @@ from rendezvous.wire.verify import PairProbe
 from tests.attack.fuzz.door import check_door, door_seeds
 from worker.counts import read_size
 from worker.hosts.plan import plan_hosts
-from worker.hosts.text import HostsEntry, is_valid_label, remove_blocks, render_hosts
+from worker.hosts.text import HostsEntry, remove_blocks, render_hosts
 from worker.probe.packets import Hello, Identity, Packets
 
 T = TypeVar("T")
