@@ -10,7 +10,7 @@ import click
 
 from launcher.cli.completion import run_ids
 from launcher.cli.process import exit_with, need_launcher_packages
-from launcher.cli.runs import STATE_DIR, root_folder
+from launcher.cli.runs import STATE_DIR, folder_and_run
 from launcher.cli.since import Since
 from launcher.options import WholeNumber, WholeNumberFrom
 from rendezvous.wire.errors import UsageError
@@ -119,6 +119,6 @@ def logs(
     from launcher.state.find_run import find_run
     from worker.program.wanted import Wanted
 
-    state = find_run(root_folder(state_dir, run), run)
+    state = find_run(*folder_and_run(state_dir, run))
     wanted = Wanted(texts, level)
     exit_with(show_logs(state, os.environ, lines=lines, follow=follow, wanted=wanted, **chosen))

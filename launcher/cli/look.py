@@ -8,7 +8,7 @@ import click
 
 from launcher.cli.completion import run_ids
 from launcher.cli.process import exit_with, need_launcher_packages
-from launcher.cli.runs import STATE_DIR, root_folder
+from launcher.cli.runs import STATE_DIR, folder_and_run
 from launcher.options import NumberFrom
 
 
@@ -50,5 +50,5 @@ def look(
     need_launcher_packages()
     from launcher.show.look import show_look
 
-    root = root_folder(state_dir, run)
+    root, run = folder_and_run(state_dir, run)
     exit_with(show_look(root, run, again=again, everything=everything, as_json=as_json, save=save))

@@ -41,6 +41,27 @@ def root_folder(state_dir: Path | None, run: str | None = None) -> Path:
     return root
 
 
+def folder_and_run(state_dir: Path | None, word: str, *, acts: bool = False) -> tuple[Path, str]:
+    """The folder of all runs, and the ID of the one that is meant; a shortened one is told.
+
+    Args:
+        state_dir: `--state-dir`.
+        word: RUN, as it was given.
+        acts: Whether the command changes the run.
+
+    Raises:
+        UsageError: The word may be several runs, or the folder is no folder.
+    """
+    from launcher.state.find_run import full_id
+
+    root = root_folder(state_dir, word)
+    run = full_id(root, word, whole=acts)
+    if run != word:
+        click.echo(f"rdzv: run '{run}'", err=True)
+        root_folder(state_dir, run)
+    return root, run
+
+
 def _look_into(folder: Path) -> None:
     try:
         os.stat(f"{folder}/.")
@@ -99,7 +120,10 @@ def status(
       rdzv status llama-7b
     """
     need_launcher_packages()
-    root = root_folder(state_dir, run)
+    if run is None:
+        root = root_folder(state_dir)
+    else:
+        root, run = folder_and_run(state_dir, run)
     if checks or matrix is not None:
         from launcher.show.checks import show_checks, show_matrix
 
@@ -162,7 +186,8 @@ def metrics(run: str, state_dir: Path | None, plot: Path | None, as_json: bool) 
 
     if plot is not None and as_json:
         raise UsageError("--plot and --json exclude each other", hint="give one of them")
-    exit_with(show_metrics(root_folder(state_dir, run), run, as_json=as_json, plot=plot))
+    root, run = folder_and_run(state_dir, run)
+    exit_with(show_metrics(root, run, as_json=as_json, plot=plot))
 
 
 @click.command()
@@ -181,7 +206,8 @@ def cancel(run: str, state_dir: Path | None, reason: str) -> None:
     need_launcher_packages()
     from launcher.run.cancel import cancel_run
 
-    exit_with(cancel_run(root_folder(state_dir, run), run, reason, os.environ))
+    root, run = folder_and_run(state_dir, run, acts=True)
+    exit_with(cancel_run(root, run, reason, os.environ))
 
 
 class _Reason(click.ParamType[str]):
@@ -236,7 +262,8 @@ def restart(run: str, state_dir: Path | None, reason: str) -> None:
     need_launcher_packages()
     from launcher.run.requests import restart_run
 
-    exit_with(restart_run(root_folder(state_dir, run), run, reason))
+    root, run = folder_and_run(state_dir, run, acts=True)
+    exit_with(restart_run(root, run, reason))
 
 
 @click.command()
@@ -267,7 +294,8 @@ def drain(run: str, node: int, state_dir: Path | None, seconds: float, reason: s
     need_launcher_packages()
     from launcher.run.requests import drain_node
 
-    exit_with(drain_node(root_folder(state_dir, run), run, node, seconds, reason))
+    root, run = folder_and_run(state_dir, run, acts=True)
+    exit_with(drain_node(root, run, node, seconds, reason))
 
 
 class _Age(click.ParamType[float]):
@@ -324,7 +352,10 @@ def prune(
     from launcher.state.find_run import unknown_run
     from launcher.state.state_dir import StateDir
 
-    root = root_folder(state_dir, run)
+    if run is None:
+        root = root_folder(state_dir)
+    else:
+        root, run = folder_and_run(state_dir, run, acts=True)
     names = old.old_runs(root, older_than=older_than, keep=keep) if run is None else [run]
     if run is not None and not old.is_ours(StateDir(root, run)):
         raise unknown_run(root, run)
@@ -408,7 +439,8 @@ def _journal(word: str, state_dir: Path | None) -> Path:
     need_launcher_packages()
     from launcher.state.find_run import find_run
 
-    return find_run(root, word).journal
+    root, run = folder_and_run(state_dir, word)
+    return find_run(root, run).journal
 
 
 COMMANDS: tuple[click.Command, ...] = (status, metrics, cancel, restart, drain, prune)

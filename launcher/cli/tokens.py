@@ -9,7 +9,7 @@ import click
 
 from launcher.cli.completion import run_ids
 from launcher.cli.process import Group, secret_text
-from launcher.cli.runs import STATE_DIR, root_folder
+from launcher.cli.runs import STATE_DIR, folder_and_run
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.run import DEFAULT_PORT
 
@@ -95,7 +95,7 @@ def token_metrics(run: str | None, state_dir: Path | None) -> None:
     from rendezvous.talk.join_string import RegistryString
 
     if run is not None:
-        operator = registry_credential(_secret_of(root_folder(state_dir, run), run))
+        operator = registry_credential(_secret_of(*folder_and_run(state_dir, run)))
     elif (text := secret_text("RDZV_REGISTRY")) is not None:
         operator = RegistryString.parse(text).credential
         if operator.kind == "tenant":

@@ -9,7 +9,7 @@ import click
 
 from launcher.cli.completion import run_ids
 from launcher.cli.process import need_launcher_packages, secret_text
-from launcher.cli.runs import STATE_DIR, root_folder
+from launcher.cli.runs import STATE_DIR, folder_and_run, root_folder
 from launcher.options import WholeNumberFrom
 from rendezvous.door import begin_work
 from rendezvous.talk.join_string import ViewString
@@ -80,8 +80,11 @@ def ui(
     from worker.program.hidden import hide_memory
 
     hide_memory()
-    view, root = _view(run, url), root_folder(state_dir, run)
-    run = run if view is None else view.run
+    view = _view(run, url)
+    if view is None and run is not None:
+        root, run = folder_and_run(state_dir, run)
+    else:
+        root, run = root_folder(state_dir), view.run if view else None
     key = (secret_text("RDZV_UI_KEY") or "").strip()
     with ground(root, view, url, acts=ui_actions and save is None) as here:
         from launcher.ui import process
@@ -142,7 +145,8 @@ def token_view(run: str, state_dir: Path | None) -> None:
     need_launcher_packages()
     from launcher.state.find_run import find_run
 
-    state = find_run(root_folder(state_dir, run), run)
+    root, run = folder_and_run(state_dir, run)
+    state = find_run(root, run)
     record, keys = state.record(), state.keys()
     assert record is not None
     assert keys is not None

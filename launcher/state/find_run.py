@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from launcher.state.state_dir import StateDir, known_runs
+from launcher.state.run_names import runs_meant
+from launcher.state.state_dir import StateDir, known_runs, recorded_runs
 from rendezvous.wire.errors import NotFound, RdzvError, Unavailable, UsageError
+from rendezvous.wire.words import did_you_mean, listed, printable
 
 if TYPE_CHECKING:
     from rendezvous.talk.client import RegistryClient
@@ -27,10 +30,34 @@ def find_run(root: Path, run: str) -> StateDir:
     return state
 
 
+def full_id(root: Path, word: str, *, whole: bool) -> str:
+    """The ID of the run that a person means; the word itself where there is none.
+
+    Args:
+        root: The folder of all runs.
+        word: The ID of a run, its beginning or end, or a launch id.
+        whole: See `runs_meant`.
+
+    Raises:
+        UsageError: It may be several.
+    """
+    if os.path.exists(root / word / "launch.json"):
+        return word
+    known = {state.run: record.launch_id if record else "" for state, record in recorded_runs(root)}
+    found = runs_meant(word, known, whole=whole)
+    if len(found) > 1:
+        raise UsageError(
+            f"'{printable(word, 63)}' may be {len(found)} runs here: {listed(found, 8)}",
+            hint="give the whole ID, or more of it",
+        )
+    return found[0] if found else word
+
+
 def unknown_run(root: Path, run: str) -> UsageError:
     """The refusal of a run that was not launched here, with those that were."""
-    known = ", ".join(other.run for other in known_runs(root)[:5])
-    hint = f"the newest runs here: {known}" if known else ""
+    names = [other.run for other in known_runs(root)]
+    close = did_you_mean(run, names)
+    hint = close or (f"the newest runs here: {', '.join(names[:5])}" if names else "")
     return UsageError(f"no run '{run}' was launched here (looked in {root})", hint=hint)
 
 

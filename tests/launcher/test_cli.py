@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -458,6 +459,24 @@ def test_a_run_that_was_not_launched_here_is_named_with_those_that_were(
         f"{nowhere}      the newest runs here: llama\n",
         ExitCode.USAGE,
     )
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["status {}", "logs {}", "look {}", "metrics {}", "prune {}", "token view {}", "cancel {}"],
+)
+def test_a_run_is_found_by_the_end_of_its_id_and_several_are_listed(line: str, root: Path) -> None:
+    first = launched(root)
+    for number, run in enumerate(("run-d0026d37", "mpt-d0026d37", "run-77aa26d3")):
+        shutil.copytree(first.path, root / run)
+        record = json.loads((root / run / "launch.json").read_text())
+        record |= {"run": run, "launch_id": f"{number:010d}"}
+        (root / run / "launch.json").write_text(json.dumps(record))
+    several = rdzv(*line.format("d0026d37").split())
+    assert several.exit_code == ExitCode.USAGE
+    assert several.stderr.startswith("rdzv: 'd0026d37' may be 2 runs here: ")
+    assert all(run in several.stderr for run in ("run-d0026d37", "mpt-d0026d37"))
+    assert rdzv(*line.format("77aa26d3").split()).stderr.startswith("rdzv: run 'run-77aa26d3'\n")
 
 
 @pytest.mark.parametrize(
