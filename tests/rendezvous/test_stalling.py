@@ -102,6 +102,20 @@ async def test_the_same_is_said_once(served: Served) -> None:
     assert host.run.stop is False
 
 
+async def test_another_rank_is_said_as_well_and_the_first_one_again(served: Served) -> None:
+    host = await running(served)
+    await quiet(served)
+    await two_looks(served, host)
+    for ranks, rank in (((LATE, WAITS), "rank 1"), ((WAITS, LATE), "rank 3")):
+        before = len(found(served))
+        for _ in range(2):
+            await passes(served, 60.0)
+            assert await answer(served, host, *ranks)
+        *_, last = new = found(served)[before:]
+        assert f"; {rank} " in last or f" {rank} " in last
+        assert len(new) == len({*new})  # and each sentence once
+
+
 async def test_a_rank_that_is_at_work_is_never_ended(served: Served) -> None:
     """One rank saves a checkpoint for 20 minutes, and the others wait: that is no stall."""
     host = await running(served, stall_timeout_seconds=130.0)
