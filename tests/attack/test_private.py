@@ -21,6 +21,7 @@ from rendezvous.wire.errors import UsageError
 from tests.support.bed import join_text
 from tests.support.canaries import loose
 from tests.support.launching import environment
+from tests.support.missing import need
 from worker.program.output import make_private
 
 NOBODY = 65_534
@@ -94,6 +95,7 @@ def without_rights() -> list[str]:
     """What a command line begins with to have no more rights than any user, or a container."""
     if os.geteuid() != 0:
         return []
+    need("setpriv")
     return ["setpriv", "--bounding-set", "-all", "--inh-caps", "-all"]
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.disks import failing_disk, fill, no_reserve, run, small_disk
 from tests.support.launching import Launched, Outcome, launching, rdzv, shell
+from tests.support.missing import give_up
 from tests.support.nightly import at_night
 from tests.support.waiting import until
 
@@ -131,7 +132,7 @@ def test_a_journal_that_can_never_be_written_again_ends_the_run_and_is_named(
 
 def test_a_disk_that_fails_in_mid_run_is_named(tmp_path: Path) -> None:
     if shutil.which("mkfs.ext4") is None or not Path("/dev/loop-control").exists():
-        pytest.skip("needs mkfs.ext4 (e2fsprogs) and loop devices")
+        give_up("needs mkfs.ext4 (e2fsprogs) and loop devices")
     options = (*COMMAND, *SHORT, "--log-dir", str(tmp_path / "logs"))
     with (
         failing_disk(tmp_path / "disk") as (disk, trigger),

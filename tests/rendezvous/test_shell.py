@@ -115,6 +115,45 @@ def test_the_machine_is_fed_a_tick_when_it_is_due_and_only_the_newest_wish_count
     run_virtually(work())
 
 
+def test_a_wish_that_is_taken_back_brings_no_tick() -> None:
+    async def work() -> None:
+        machine = Recorder({}, due={"a": 4.0, "c": 6.0})
+        for said in ("a", "b", "c"):
+            machine.shell.feed((said, None))
+            await asyncio.sleep(1)
+        await asyncio.sleep(20)
+        fed = [(0.0, "a", None), (1.0, "b", None), (2.0, "c", None), (6.0, "tick", None)]
+        assert machine.fed == fed
+
+    run_virtually(work())
+
+
+def test_what_is_dropped_is_broken_off_and_what_is_closed_has_been() -> None:
+    ended: list[tuple[str, float]] = []
+
+    async def lasts(name: str) -> Said | None:
+        try:
+            await asyncio.sleep(50)
+        finally:
+            await asyncio.sleep(0.5)
+            ended.append((name, asyncio.get_running_loop().time()))
+        return name, None
+
+    async def work() -> None:
+        machine = Recorder({})
+        for number, name in enumerate(("dropped", "closed", "closed too")):
+            machine.shell.start(number, lasts(name))
+        await asyncio.sleep(1)
+        machine.shell.drop(0)
+        await asyncio.sleep(1)
+        assert ended == [("dropped", 1.5)]
+        await machine.shell.close()
+        assert ended[1:] == [("closed", 2.5), ("closed too", 2.5)]
+        assert machine.fed == []
+
+    run_virtually(work())
+
+
 def test_a_closed_shell_has_ended_its_effects_and_takes_nothing_in() -> None:
     async def work() -> None:
         machine = Recorder({}, due={"a": 9.0})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from typing import NoReturn
 
 import pytest
@@ -16,3 +17,9 @@ def give_up(reason: str) -> NoReturn:
     if os.environ.get("RDZV_CI") == "1":
         pytest.fail(f"{reason}, and RDZV_CI=1 lets no test be skipped", pytrace=False)
     pytest.skip(reason)
+
+
+def need(*programs: str) -> None:
+    """Give the test up where one of these is not here."""
+    if missing := [program for program in programs if shutil.which(program) is None]:
+        give_up(f"this test needs: {', '.join(missing)}")

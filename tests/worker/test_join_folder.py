@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from rendezvous.wire.errors import JoinTimeout
+from tests.support.missing import need
 from worker.offer.join_folder import take_join
 
 TAKER = """
@@ -89,6 +90,7 @@ def test_a_worker_for_whom_there_is_none_leaves_all_alone_and_says_what_to_look_
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a bind mount needs root")
 def test_a_folder_that_cannot_be_written_is_told_as_such(tmp_path: Path) -> None:
+    need("unshare", "mount")
     give(tmp_path, "secret")
     script = f"mount --bind {tmp_path} {tmp_path} && mount -o remount,bind,ro {tmp_path} && exec "
     script += f'{sys.executable} -c "{TAKER}" {tmp_path}'
@@ -101,6 +103,7 @@ def test_a_folder_that_cannot_be_written_is_told_as_such(tmp_path: Path) -> None
 @pytest.mark.real_time
 def test_a_worker_that_waits_ends_on_term_even_as_the_first_process(tmp_path: Path) -> None:
     """As in a container, where a signal without a handler is dropped."""
+    need("unshare")
     waiter = subprocess.Popen(
         ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-c", TAKER, str(tmp_path)],
         stdout=subprocess.PIPE,

@@ -14,6 +14,7 @@ import pytest
 
 from rendezvous.recording.reading import read
 from rendezvous.recording.recorder import DirectRecorder
+from tests.support.missing import need
 from tests.support.recordings import replayed
 from tests.worker.test_table import join
 from worker.agent import recorded
@@ -72,6 +73,7 @@ def test_what_a_killed_process_has_left_is_removed_and_what_a_living_one_has_sta
 
 
 def test_a_lock_is_seen_from_other_process_namespaces(tmp_path: Path) -> None:
+    need("unshare")
     own = OwnFolder(str(tmp_path))
     sweeps = f"from worker.program.own_folder import remove_left; remove_left(['{tmp_path}'])"
     namespace = ["unshare", "--map-root-user", "--pid", "--fork", "--mount-proc"]

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from rendezvous.background import in_background
+from tests.support.missing import need
 from worker.hosts.resolver import NO_SUCH_NAME, Resolver, names_to_ask
 
 
@@ -115,6 +116,7 @@ def test_all_nodes_together_ask_for_a_bounded_number_of_names_services_first() -
 
 def test_this_machines_own_resolver_is_asked(tmp_path: Path) -> None:
     """In a mount namespace in which /etc/hosts is the test's."""
+    need("unshare", "mount")
     (tmp_path / "hosts").write_text("10.96.0.1 vault\nfd00::1%eth0 vault\n")
     program = (
         "from worker.hosts.resolver import addresses_of as of; print(sorted(of('vault')), of('x'))"
