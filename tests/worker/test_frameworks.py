@@ -357,10 +357,14 @@ def test_deepspeed_by_open_mpi_is_told_the_network_that_it_would_guess() -> None
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_horovods_processes_meet_at_a_store_that_node_0_serves(rank: int) -> None:
-    made = of("horovod", "train.py", rank=rank, sealed=even())
+@pytest.mark.parametrize("nproc", [(2, 2), (3, 1)])
+def test_horovods_processes_meet_at_a_store_that_node_0_serves(
+    rank: int, nproc: tuple[int, int]
+) -> None:
+    made = of("horovod", "train.py", rank=rank, sealed=table(nproc=nproc))
     assert made.argv == words(
-        f"{STARTER} --rank {2 * rank} --processes 2 --world 4 --node {rank} --grace 10",
+        f"{STARTER} --rank {nproc[0] * rank} --processes {nproc[rank]} --world 4",
+        f"--node {rank} --grace 10",
         "--set HOROVOD_RANK=$RANK --set HOROVOD_SIZE=$WORLD_SIZE",
         "--set HOROVOD_LOCAL_RANK=$LOCAL_RANK --set HOROVOD_LOCAL_SIZE=$LOCAL_WORLD_SIZE",
         "--set HOROVOD_CROSS_RANK=$NODE_RANK --set HOROVOD_CROSS_SIZE=2",
