@@ -73,6 +73,27 @@ def test_a_registry_that_is_being_started_is_ended_with_its_launch(
     assert closed == [True]
 
 
+async def test_whatever_became_of_a_launch_its_connections_are_closed(tmp_path: Path) -> None:
+    world = World(tmp_path / "state")
+    state = world.state()
+    state.acquire()
+    closed: list[str] = []
+
+    class Clients:
+        async def close(self) -> None:
+            closed.append("clients")
+
+    try:
+        board = world.board(json_events=False)
+        effects = Effects(world.prepared(rdzv_id="r"), state, board, world, lambda said: None)
+        effects._clients = cast(Any, Clients())
+        effects._child = child = Child()
+        await effects.close()
+        assert (closed, len(child.ended)) == (["clients"], 1)
+    finally:
+        state.release()
+
+
 async def test_the_runs_are_listed_once_for_all_who_ask(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -123,3 +123,18 @@ async def test_a_log_that_cannot_be_read_is_said_beside_the_others(tmp_path: Pat
     assert {"source": "node-0", "lines": ["fine"]} in pieces
     assert {"source": "node-1", "note": "it cannot be read: Is a directory"} in pieces
     assert pieces[-1] == {"over": True}
+
+
+async def test_nothing_reads_on_once_nobody_looks_any_more(held: StateDir, tmp_path: Path) -> None:
+    add(held, "node-0", "begun\n")
+    before = asyncio.all_tasks()
+    async with page_door(tmp_path) as door:
+        pieces = log_pieces(door.runs.viewed(RUN), Chosen(), 200, follow=True)
+        assert (await anext(pieces)).get("lines") == ["begun"]
+        assert asyncio.all_tasks() - before
+        await pieces.aclose()  # type: ignore[attr-defined]
+        await asyncio.sleep(0)
+        names = [getattr(one.get_coro(), "__qualname__", "") for one in asyncio.all_tasks()]
+        assert [name for name in names if name.startswith(("_read", "flush", "log_pieces"))] == []
+        assert [name for name in names if "flush" in name] == []
+    held.release()

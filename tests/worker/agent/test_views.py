@@ -181,3 +181,19 @@ def test_the_last_lines_are_sent_before_a_node_leaves(log: Path) -> None:
     assert registry.lines[-1] == "000099999"
     assert skipped + len(registry.lines) == 100_001
     assert moments[0] <= 2.1
+
+
+def test_a_view_that_ends_while_the_last_lines_are_sent_holds_nobody_up(log: Path) -> None:
+    log.write_text("one\n")
+    moments: list[float] = []
+
+    async def meanwhile(views: Views) -> None:
+        await asyncio.sleep(1.0)
+        began = asyncio.get_running_loop().time()
+        with log.open("a") as file:
+            file.write("two\n")
+        await views.flush()
+        moments.append(asyncio.get_running_loop().time() - began)
+
+    serve(log.parent, answers(GOES_ON, OVER), meanwhile, follow=True)
+    assert moments[0] < 0.5
