@@ -16,7 +16,7 @@ from rendezvous.compat import tomllib
 from rendezvous.secret_variables import SECRET_VARIABLES
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.words import did_you_mean
-from worker.settings import RUN, Settings, WorkerSettings
+from worker.settings import RUN, Settings, Sources, WorkerSettings
 
 Model = TypeVar("Model", bound=Settings)
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -144,17 +144,30 @@ def read(model: type[Model], values: dict[str, Any]) -> Model:
     given = {n: v for n, v in values.items() if n in model.model_fields and not _is_default(n)}
     given = {n: list(v) if isinstance(v, tuple) else v for n, v in given.items()}
     try:
-        return model.model_validate(given)
+        settings = model.model_validate(given)
     except ValidationError as exc:
         first = exc.errors()[0]
         name = str(first["loc"][0])
-        flag = flag_of(name, model.model_fields[name])
+        flag = _sources(model).get(name) or flag_of(name, model.model_fields[name])
         plain, why = _OUT_OF_RANGE.get(first["type"]), first["msg"].removeprefix("Value error, ")
         raise UsageError(
             f"{flag} cannot be {_as_written(first['input'])!r}: "
             f"{plain.format(**first.get('ctx', {})) if plain else why}",
             hint=f"{flag}: {model.model_fields[name].description}",
         ) from exc
+    where = {name: source for name, source in _sources(model).items() if source[:2] != "--"}
+    return with_sources(settings, where) if where else settings
+
+
+def with_sources(settings: Model, found: Mapping[str, str]) -> Model:
+    """The same settings, of which it is known where they were given."""
+    copy = settings.model_copy()
+    copy._sources = Sources(settings._sources, **found)
+    return copy
+
+
+def _sources(model: type[Settings]) -> dict[str, str]:
+    return sources(model) if click.get_current_context(silent=True) else {}
 
 
 def _is_default(name: str) -> bool:

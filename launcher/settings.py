@@ -11,7 +11,7 @@ from rendezvous.wire.checks import CHECK_IDS
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.run import DEFAULT_MAX_RUNS, DEFAULT_PORT
 from rendezvous.wire.types import Port, Seconds
-from rendezvous.wire.words import did_you_mean
+from rendezvous.wire.words import did_you_mean, read_bytes
 from worker.contracts import Name
 from worker.settings import (
     LIMITS,
@@ -25,7 +25,6 @@ from worker.settings import (
     Settings,
     WorkerSettings,
     option,
-    read_bytes,
 )
 
 LEAST_VERIFY_SECONDS = 30.0
@@ -323,7 +322,9 @@ class LaunchSettings(NodeSettings):
     def for_worker(self) -> WorkerSettings:
         """What a node's worker is told, where this container turns out to be a worker."""
         shared = set(WorkerSettings.model_fields) & self.model_fields_set
-        return WorkerSettings(**{name: getattr(self, name) for name in shared})
+        found = WorkerSettings(**{name: getattr(self, name) for name in shared})
+        found._sources = self._sources  # of another class of settings
+        return found
 
 
 Launching = TypeVar("Launching", bound=LaunchSettings)

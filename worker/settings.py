@@ -8,24 +8,21 @@ further variables that are accepted as well.
 from __future__ import annotations
 
 import ipaddress
-import re
 import signal as signals
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, ValidationInfo
 
 from rendezvous.wire.types import MAX_NODES, Port, Seconds, read_ports
-from rendezvous.wire.words import size_text
+from rendezvous.wire.words import read_bytes, size_text
 from worker.contracts import FRAMEWORKS, OWN, Name
 from worker.contracts.choice import FrameworkChoice, choose_framework
 from worker.contracts.warm import module_names
 from worker.counts import Processes, read_size
 
 LEAST_LOG_BYTES = 1 << 20
-_BYTES = re.compile(r"[0-9]{1,11}[KMGkmg]?")
-
 
 _NOTICE_SIGNALS = (
     signals.SIGUSR1,
@@ -59,10 +56,22 @@ def option(default: Any, description: str, *, group: str, basic: bool = False, *
     return Field(default, description=description, json_schema_extra=extra)
 
 
+class Sources(dict[str, str]):
+    """Where settings were given, by name; that makes no other settings."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sources)
+
+
 class Settings(BaseModel):
     """Base of all settings: what a person says is checked, and an unknown key is refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+    _sources: Sources = PrivateAttr(default_factory=Sources)
+
+    def source(self, name: str) -> str:
+        """Where a setting was given: its flag, variable, file or platform."""
+        return self._sources.get(name) or "--" + name.replace("_", "-")
 
 
 def _same_size(text: str) -> str:
@@ -71,13 +80,6 @@ def _same_size(text: str) -> str:
 
 def _same_processes(text: str) -> str:
     return str(Processes.parse(text))
-
-
-def read_bytes(text: str) -> int:
-    """A number of bytes, also with K, M or G; raises ValueError."""
-    if not _BYTES.fullmatch(text):
-        raise ValueError("a size is a number of bytes, also with K, M or G: 64K, 16M, 1G")
-    return int(text.rstrip("KMGkmg")) << {"K": 10, "M": 20, "G": 30}.get(text[-1].upper(), 0)
 
 
 def _check_signal(text: str) -> str:

@@ -26,6 +26,7 @@ from launcher.cli.given import written
 from launcher.cli.help import EXIT_CODES, SettingsCommand
 from launcher.cli.logs import logs
 from launcher.cli.look import look
+from launcher.cli.of_group import OfGroup, group_token
 from launcher.cli.plugin import plugin_path
 from launcher.cli.process import (
     Group,
@@ -79,7 +80,7 @@ def main() -> None:
     """
 
 
-@main.command(cls=WithCommand, context_settings=_COMMAND, epilog=EXIT_CODES)
+@main.command(cls=OfGroup, context_settings=_COMMAND, epilog=EXIT_CODES)
 @options_from(LaunchSettings, COMPLETE)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, shell_complete=files)
 @click.pass_obj
@@ -130,7 +131,7 @@ def _as_launcher(settings: Launching, command: tuple[str, ...]) -> tuple[Launchi
 
     A container that is told to be a worker is one from here on, and does not come back.
     """
-    token = secret_text("RDZV_TOKEN")
+    token = group_token()
     if (settings.role or "").lower() == "worker" and token is None:
         _work(settings.for_worker(), command)
     need_launcher_packages()
@@ -183,7 +184,8 @@ def _work(
         settings, _ = settle_framework(settings, command)
         check_command(command, settings.framework)
     except UsageError as exc:
-        _refuse(join, exc)
+        if join is None:  # in a symmetric start see `OfGroup`
+            _refuse(exc)
         raise
     if join is None:
         text = _join_text(settings.join_timeout)
@@ -205,15 +207,13 @@ def _work(
         raise
 
 
-def _refuse(join: JoinString | None, error: UsageError) -> None:
+def _refuse(error: UsageError) -> None:
     """Tell the registry, where it is known, that this node cannot take part."""
     from worker.offer.refusal import refuse_alone
 
     with contextlib.suppress(RdzvError):
-        if join is None and (text := secret_text("RDZV_JOIN")) is not None:
-            join = JoinString.parse(text)
-        if join is not None:
-            asyncio.run(refuse_alone(join, error))
+        if (text := secret_text("RDZV_JOIN")) is not None:
+            asyncio.run(refuse_alone(JoinString.parse(text), error))
 
 
 def _say(words: str) -> None:

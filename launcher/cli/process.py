@@ -29,6 +29,8 @@ from rendezvous.wire.words import did_you_mean, printable
 
 _MOST_CHARACTERS = 4_000
 _PATIENCE_SECONDS = 1.0
+AT_WORK = f"{__name__}.at_work"
+"""Key in the context of a command that has begun its work: what that refuses, it reports itself."""
 LAUNCHER_PACKAGES = ("cryptography", "fastapi", "rich", "uvicorn", "uvloop", "yaml")
 
 
@@ -248,6 +250,8 @@ def log_to_file(folder: Path | None, join: JoinString) -> logging.Handler | None
 def exit_with(work: Coroutine[Any, Any, int]) -> None:
     """Run to the end and exit with its code, whoever presses Ctrl-C once that is known."""
     code: int | None = None
+    if (context := click.get_current_context(silent=True)) is not None:
+        context.meta[AT_WORK] = True
     begin_work()
 
     async def to_the_end() -> None:

@@ -27,6 +27,7 @@ def place(
     own_names: Sequence[str],
     spares: int = 0,
     standby: int = 0,
+    given_by: str = "--nnodes",
 ) -> list[Host]:
     """The machine of each slot; raises UsageError where that would be a guess.
 
@@ -37,6 +38,7 @@ def place(
         own_names: This machine's names and addresses, its hostname first.
         spares: `--spares`.
         standby: `--standby`.
+        given_by: Where `nnodes` was given.
     """
     extra, given = spares + standby, extra_words(spares, standby)
     slots = None if nnodes is None else read_size(nnodes)[1] + extra
@@ -44,12 +46,19 @@ def place(
     if slots is not None and slots != len(ordered):
         more = f" with {given}" if given else ""
         raise UsageError(
-            f"--nnodes {nnodes}{more} does not match the hosts, which are {_counted(hosts)}",
-            hint=f"give --nnodes {len(ordered) - extra}, or remove it",
+            f"{given_by} {nnodes}{more} does not match the hosts, which are {_counted(hosts)}",
+            hint=_fitting(given_by, len(ordered) - extra),
         )
     if len(ordered) <= extra:
         raise UsageError(f"{given} leaves none of the hosts: {_counted(hosts)}")
     return ordered
+
+
+def _fitting(given_by: str, nodes: int) -> str:
+    """How to give the number of nodes that fits, where another one was given."""
+    if given_by == "--nnodes":
+        return f"give --nnodes {nodes}, or remove it"
+    return f"--nnodes {nodes} overrides {given_by}; or change it there, or remove it"
 
 
 def extra_words(spares: int, standby: int) -> str:

@@ -27,6 +27,7 @@ def on_named_hosts(
     hosts = place(
         named,
         nnodes=settings.nnodes,
+        given_by=settings.source("nnodes"),
         local_node=settings.local_node,
         own_names=_own_names(),
         spares=settings.spares,

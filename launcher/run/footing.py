@@ -106,7 +106,11 @@ class Footing:
             require_rdma=settings.require_rdma,
             allow_exec=settings.allow_exec or led,
             led=led or settings.tf_ps > 0,  # parameter servers never end by themselves
-            job=Job(framework=settings.framework_words, command_words=words),
+            job=Job(
+                framework=settings.framework_words,
+                command_words=words,
+                nnodes_source=settings.source("nnodes"),
+            ),
             registry=_where(self.place),
             token_sha256=[
                 keys.join_token(slot, 1).sha256() for slot in range(0 if managed else plan.slots)

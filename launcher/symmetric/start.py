@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from launcher.options import with_sources
 from launcher.plan.hostlist import extra_words
 from launcher.plan.plan import check_run_id, parse_nnodes
 from launcher.settings import Launching, LaunchSettings
@@ -64,7 +65,8 @@ def settle(
     found["node_rank"] = int(values["node_rank"].text)
     found["master_addr"] = f"{known},{master}" if known else master
     found["nnodes"] = _size(settings, values["nnodes"])
-    return settings.model_copy(update=found)
+    sizes = {"nnodes": values["nnodes"].source}
+    return with_sources(settings.model_copy(update=found), sizes)
 
 
 def _slurm_address(adopted: Adopted, environ: Mapping[str, str]) -> str:

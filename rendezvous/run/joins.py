@@ -185,9 +185,9 @@ def _refuse_other_job(run: Run, request: JoinRequest) -> None:
     me = f"slot {request.slot} ({request.hostname})"
     if job.nnodes is not None and _sizes(job.nnodes) != (spec.min_nodes, spec.max_nodes):
         raise Mismatch(
-            f"{me} was started with --nnodes {job.nnodes}, but run '{run.id}' has --nnodes "
-            f"{nnodes_text(spec)}",
-            hint="give every node the same --nnodes (NUM_NODES)",
+            f"{me} was started with {job.nnodes_source or '--nnodes'} {job.nnodes}, but run "
+            f"'{run.id}' has {spec.job.nnodes_source or '--nnodes'} {nnodes_text(spec)}",
+            hint="give every node the same number of nodes (--nnodes or NUM_NODES)",
         )
     if spec.job.framework and spec.job.framework != job.framework:
         raise Mismatch(

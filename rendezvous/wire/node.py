@@ -89,6 +89,9 @@ class Job:
     """What a node believes the job to be; compared between the nodes before anything starts."""
 
     nnodes: Annotated[str, Field(pattern=r"^[0-9]{1,6}(:[0-9]{1,6})?$")] | None = None
+    nnodes_source: ShortWords = Field(
+        default="", description="The flag, variable or file that says `nnodes`; empty: not known."
+    )
     command_digest: Digest | None = Field(
         default=None, description="From older nodes: SHA-256 of COMMAND."
     )

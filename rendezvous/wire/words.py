@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+_BYTES = re.compile(r"[0-9]{1,11}[KMGkmg]?")
 _SPAN = re.compile(r"(\d{1,10})(?:-(\d{1,10}))?")
 PRINTABLE = re.compile(
     r"[^\x00-\x1f\x7f\x80-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]*\Z"
@@ -132,6 +133,13 @@ def seconds_text(seconds: float) -> str:
 def ms_text(milliseconds: float) -> str:
     """`0.12 ms`, `230 ms`."""
     return f"{milliseconds:.0f} ms" if milliseconds >= 10 else f"{milliseconds:.2g} ms"
+
+
+def read_bytes(text: str) -> int:
+    """A number of bytes, also with K, M or G; raises ValueError."""
+    if not _BYTES.fullmatch(text):
+        raise ValueError("a size is a number of bytes, also with K, M or G: 64K, 16M, 1G")
+    return int(text.rstrip("KMGkmg")) << {"K": 10, "M": 20, "G": 30}.get(text[-1].upper(), 0)
 
 
 def bytes_text(count: float) -> str:

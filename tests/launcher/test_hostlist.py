@@ -240,7 +240,23 @@ def test_this_machine_is_known_by_its_names_and_addresses() -> None:
         assert not Host(name).is_one_of(OWN), name
 
 
-def placed(names: str, nnodes: str | None = None, *, local_node: bool = True, **more: int) -> str:
+@pytest.mark.parametrize(
+    ("given_by", "hint"),
+    [
+        ("--nnodes", "give --nnodes 2, or remove it"),
+        ("NUM_NODES", "--nnodes 2 overrides NUM_NODES; or change it there, or remove it"),
+    ],
+)
+def test_a_number_of_nodes_that_does_not_fit_is_named_by_what_gave_it(
+    given_by: str, hint: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        placed("n0,n1", "16", given_by=given_by)
+    assert caught.value.message.startswith(f"{given_by} 16 does not match the hosts, which are 2:")
+    assert caught.value.hint == hint
+
+
+def placed(names: str, nnodes: str | None = None, *, local_node: bool = True, **more: Any) -> str:
     hosts = read_hostlist([names])
     found = place(hosts, nnodes=nnodes, local_node=local_node, own_names=OWN, **more)
     return ",".join(host.name for host in found)

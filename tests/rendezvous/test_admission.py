@@ -87,7 +87,7 @@ who comes after the last call is asked to wait while nodes verify
 another nnodes is refused with both values
     new 4 least=4|4|2|2; join 1 nnodes=3|2:4|4|2:5 -> Mismatch
     "slot 1 (host1) was started with --nnodes 3,|2:4,|4,|2:5, but run 'r' has --nnodes 4|4|2:4|2:4"
-    hint "…the same --nnodes (NUM_NODES)…"
+    hint "…the same number of nodes (--nnodes or NUM_NODES)…"
 the same nnodes may be written differently
     new 4 least=4|4|4|2; join 1 nnodes=4|4:4|04|2:4 -> 1.incarnations=1
 a loopback address is refused where the nodes are on several machines

@@ -11,9 +11,10 @@ import pytest
 from pydantic import ValidationError
 
 from rendezvous.wire.errors import UsageError
+from rendezvous.wire.words import read_bytes
 from worker.counts import check_processes, read_size
 from worker.program.state_home import usual_home as state_home
-from worker.settings import WorkerSettings, read_bytes
+from worker.settings import WorkerSettings
 
 OWN_HOME = pwd.getpwuid(os.getuid()).pw_dir
 

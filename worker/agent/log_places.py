@@ -7,13 +7,13 @@ from functools import partial
 from pathlib import Path
 
 from rendezvous.frozen import frozen
+from rendezvous.wire.words import read_bytes
 from worker.agent.actions import Start
 from worker.agent.arming import NodeSpec
 from worker.agent.environment import Sink
 from worker.program.log_file import log_name
 from worker.program.output import Output
 from worker.program.rank_logs import RANK_LOG_BYTES, RankLogs, RankPlace
-from worker.settings import read_bytes
 
 
 @frozen

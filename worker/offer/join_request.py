@@ -14,6 +14,7 @@ from rendezvous.talk.macs import sign_join, word_macs
 from rendezvous.wire.errors import AddressError, ArmingFailed, UsageError
 from rendezvous.wire.node import Job, JoinRequest
 from rendezvous.wire.run import DEFAULT_MASTER_PORT
+from rendezvous.wire.words import printable
 from worker.contracts import FRAMEWORKS
 from worker.counts import Count, check_processes
 from worker.machine.interfaces import count_cpus, count_gpus, look, route_source
@@ -182,6 +183,7 @@ def _job(settings: WorkerSettings, join: JoinString, command: Sequence[str]) -> 
     """The job, as this node knows it: the registry compares it with the others'."""
     return Job(
         nnodes=settings.nnodes,
+        nnodes_source=printable(settings.source("nnodes"), 253),
         command_words=word_macs(join.row_key, command, run=join.run, launch_id=join.launch_id),
         framework=settings.framework_words,
         rdzv_backend=settings.rdzv_backend,

@@ -54,12 +54,20 @@ async def refuse_alone(join: JoinString, error: Exception) -> None:
         await refuse(client, join, error)
 
 
-async def refuse(client: RegistryClient, join: JoinString, error: Exception) -> None:
+async def refuse(
+    client: RegistryClient,
+    join: JoinString,
+    error: Exception,
+    *,
+    seconds: float = TELL_SECONDS,
+    of_slot: bool = True,
+) -> None:
     """Tell the registry why this node does not join, while it may still come up; never raises.
 
     A registry that refuses to hear it has no use for it: an older one does not know the call.
+    Without `of_slot` the node has none, and shows the token of slot 0.
     """
-    refusal = refusal_of(error, socket.gethostname())
+    refusal = refusal_of(error, socket.gethostname()).model_copy(update={"of_slot": of_slot})
     said = False
 
     def say(failure: RdzvError) -> None:
@@ -69,13 +77,13 @@ async def refuse(client: RegistryClient, join: JoinString, error: Exception) -> 
             logger.warning(
                 "this node cannot take part: %s (reporting it to the registry for at most "
                 "%.0f s: %s)",
-                *(refusal.reason, TELL_SECONDS, failure.message),
+                *(refusal.reason, seconds, failure.message),
             )
 
     try:
         await until_answered(
             lambda: client.refuse(join.run, join.slot, refusal),
-            seconds=TELL_SECONDS,
+            seconds=seconds,
             failed=say,
             pause=client.pause,
         )
