@@ -10,6 +10,7 @@ import resource
 import socket
 from pathlib import Path
 
+from launcher.state.port_holder import Holder, holder_of
 from launcher.state.state_dir import StateDir
 from rendezvous.door import own_command
 from rendezvous.talk.credentials import hkdf, registry_credential
@@ -20,6 +21,7 @@ from rendezvous.wire.types import is_loopback
 from rendezvous.wire.words import printable
 from worker.machine.interfaces import look
 from worker.offer.address import choose_candidates
+from worker.settings import state_home
 
 logger = logging.getLogger(__name__)
 
@@ -53,14 +55,18 @@ def listen(port: int, *, address: str = "", exact: bool) -> socket.socket:
 
 
 def _cannot_listen(port: int, last: int, address: str, error: OSError) -> UsageError:
-    ports = f"port {port}" if port == last else f"any of the ports {port} to {last}"
-    users = "another program uses it" if port == last else "other programs use them"
+    is_one, is_taken = port == last, error.errno == errno.EADDRINUSE
+    ports = f"port {port}" if is_one else f"any of the ports {port} to {last}"
+    holder = holder_of(port, state_home(os.environ)) if is_one and is_taken else Holder()
+    others = "another program uses it" if is_one else "other programs use them"
+    users = holder.hint or ("wait until it has ended" if holder.words else others)
     # socket.create_server adds the address to the error's words, as Python writes it.
     reason = os.strerror(error.errno) if error.errno else str(error)
     return UsageError(
-        f"the registry cannot listen on {ports} of {address or 'this machine'}: {reason}",
-        hint=f"{users}; choose another with --port"
-        if error.errno == errno.EADDRINUSE
+        f"the registry cannot listen on {ports} of {address or 'this machine'}: {reason}"
+        + (f"; {holder.words}" if holder.words else ""),
+        hint=f"{users}; or choose another with --port"
+        if is_taken
         else "choose another port or address",
     )
 

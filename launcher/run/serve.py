@@ -24,6 +24,7 @@ from launcher.run.registry_process import (
 )
 from launcher.settings import ServeSettings
 from launcher.show.installation import how_to_install
+from launcher.state.port_holder import CREDENTIAL, STANDING, STANDING_RUN
 from launcher.state.state_dir import StateDir
 from rendezvous.talk.credentials import registry_credential
 from rendezvous.talk.join_string import (
@@ -37,8 +38,6 @@ from rendezvous.wire.errors import RunExists, UsageError
 from rendezvous.wire.types import is_loopback
 from worker.program.state_home import state_home, why_elsewhere
 
-_FOLDER = "registry"
-_CREDENTIAL = "credential"
 _SCHEMES = ("postgresql", "postgres")
 _PASSWORDS = {"password", "sslpassword"}
 
@@ -50,10 +49,10 @@ def serve(settings: ServeSettings, environ: Mapping[str, str], token: str | None
     """
     check_file_limit(1)
     shared = _shared_secret(settings, token)
-    root = settings.state_dir or state_home(environ) / "standing"
+    root = settings.state_dir or state_home(environ) / STANDING
     if settings.state_dir is None and (why := why_elsewhere(environ)):
         click.echo(f"rdzv: {why}", err=True)
-    state = StateDir(root, _FOLDER)
+    state = StateDir(root, STANDING_RUN)
     try:
         state.acquire()
     except RunExists as exc:
@@ -71,7 +70,7 @@ def serve(settings: ServeSettings, environ: Mapping[str, str], token: str | None
         secret,
         tls=tls,
         shared=shared is not None,
-        announcement=_announcement(settings.port, addresses, tls, state.path / _CREDENTIAL),
+        announcement=_announcement(settings.port, addresses, tls, state.path / CREDENTIAL),
         hosts=settings.allow_host,
         trust_close=not settings.behind_ingress,
         max_runs=settings.max_runs,
@@ -79,7 +78,7 @@ def serve(settings: ServeSettings, environ: Mapping[str, str], token: str | None
     )
     place = _place(settings, proof, addresses)
     credential = RegistryString(place, registry_credential(secret))
-    state.write(_CREDENTIAL, credential.text().encode() + b"\n")
+    state.write(CREDENTIAL, credential.text().encode() + b"\n")
     if settings.behind_ingress and not loopback:
         click.echo(
             "rdzv: --behind-ingress: plain HTTP: every machine on the path to this port can read "

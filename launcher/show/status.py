@@ -20,8 +20,10 @@ from launcher.terminal import fold_lines, width_of
 from rendezvous.wire.errors import RdzvError, Unavailable
 from rendezvous.wire.metrics import RunMetrics
 from rendezvous.wire.run import RunStatus
+from rendezvous.wire.words import printable
 
 _WORDS_AT = len("rdzv: ")
+_REFUSED_AT = len("refused: ")
 
 
 async def show_status(root: Path, run: str, *, as_json: bool) -> int:
@@ -48,6 +50,9 @@ async def show_status(root: Path, run: str, *, as_json: bool) -> int:
         click.echo(json.dumps({**status.model_dump(mode="json"), "metrics": values}, indent=1))
         return 0
     Console(file=sys.stdout, highlight=False).print(draw(status))
+    for ask in status.refused:
+        words = f"refused: {ask.words}, last {ask.last_seconds:.0f} s ago"
+        click.echo(fold_lines(printable(words, 700), width_of(sys.stdout), _REFUSED_AT))
     if metrics is not None and rows:
         elapsed = metrics.elapsed_seconds
         show(Group("", draw_metrics(rows, status=status, elapsed_seconds=elapsed)))

@@ -53,6 +53,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 MACHINES = "machines.json"
 
+JOURNAL = "journal.sqlite"
 _LEAST_ROOM = 8 << 20
 _NAME_SECONDS = 1.0
 _LOOKS_SECONDS = 0.2
@@ -131,7 +132,7 @@ class StateDir:
     @property
     def journal(self) -> Path:
         """The run's journal."""
-        return self.path / "journal.sqlite"
+        return self.path / JOURNAL
 
     @property
     def metrics(self) -> Path:

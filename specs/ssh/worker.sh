@@ -56,6 +56,7 @@ main() {
   (umask 077 && mkdir -p "${log%/*}") || refuse "no place for the worker run's log"
   # The folder where `rdzv launch` was started, where this host has it too.
   folder=<<CWD>>
+  export RDZV_LAUNCH_FOLDER="$folder"
   if [ -d "$folder" ]; then cd "$folder" || exit; fi
   said=$(echo <<RDZV_JOIN>> | setsid sh -c "$worker" rdzv "$log" <<WORKER_OPTIONS>> -- <<COMMAND>> &)
   [ -n "$said" ] || refuse "the worker run could not be started"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from contextlib import closing
 from pathlib import Path
@@ -25,8 +26,8 @@ def test_a_registry_takes_the_next_port_when_its_own_is_busy_unless_its_workers_
         with pytest.raises(UsageError) as caught:
             listen(port, address="127.0.0.1", exact=True)
     message = f"the registry cannot listen on port {port} of 127.0.0.1: Address already in use"
-    assert caught.value.message == message
-    assert caught.value.hint == "another program uses it; choose another with --port"
+    assert caught.value.message.startswith(f"{message}; process {os.getpid()}: ")
+    assert caught.value.hint == "wait until it has ended; or choose another with --port"
 
 
 def test_the_last_port_of_all_has_no_next_one_and_no_address_is_another_machines() -> None:

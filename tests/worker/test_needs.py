@@ -59,7 +59,7 @@ NOT_ON_PATH = "is not on this node's PATH ({0})"
     ("program", "words"),
     [
         ("x", NOT_ON_PATH),
-        ("./x", "does not exist on this node"),
+        ("./x", "does not exist on this node (in {here})"),
         ("{0}/x", "is not executable (chmod +x, or name its interpreter)"),
         (".", "is a folder on this node, not a program"),
         ("/tmp", "is a folder on this node, not a program"),
@@ -68,7 +68,7 @@ NOT_ON_PATH = "is not on this node's PATH ({0})"
 def test_a_users_program_is_not_to_be_installed(tmp_path: Path, program: str, words: str) -> None:
     (tmp_path / "x").write_text("")
     program = program.format(tmp_path)
-    told = f"'{program}' of COMMAND {words.format(tmp_path)}"
+    told = f"'{program}' of COMMAND {words.format(tmp_path, here=Path.cwd())}"
     assert missing(Need(program, "", program=program), path=tmp_path) == told
 
 
@@ -289,6 +289,27 @@ def test_an_absent_script_is_told_with_the_folder(tmp_path: Path, environ: dict[
     assert missing_script(Script("train.py"), environ) == ""
     assert "(in " in missing_script(Script("train.py/x.py"), environ)
     assert missing_script(None, environ) == ""
+
+
+def test_a_launch_folder_that_is_not_here_is_named_with_what_to_do(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
+    launched = environ | {"RDZV_LAUNCH_FOLDER": "/nosuch/exp"}
+    words = (
+        "the launch folder /nosuch/exp does not exist here: copy it to this node, or launch from"
+    )
+    absent = "of COMMAND does not exist on this node"
+    said = missing_script(Script("train.py"), launched)
+    assert said.startswith(f"'train.py' {absent} (in {tmp_path}); {words}")
+    said = missing_script(Script("/nosuch/exp/x.py"), launched)
+    assert said.startswith(f"'/nosuch/exp/x.py' {absent}; {words}")
+    assert missing_script(Script("/other/x.py"), launched) == f"'/other/x.py' {absent}"
+    by_slurm = environ | {"SLURM_SUBMIT_DIR": "/nosuch/exp"}
+    assert words in missing_script(Script("train.py"), by_slurm)
+    assert words in missing_of(needs_of("command", ["./run"], leads=True), launched)
+    for folder in (str(tmp_path), "\0"):
+        here = environ | {"RDZV_LAUNCH_FOLDER": folder}
+        assert missing_script(Script("train.py"), here) == f"'train.py' {absent} (in {tmp_path})"
 
 
 def test_a_shell_finds_its_script_on_the_path_too(tmp_path: Path, environ: dict[str, str]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -26,6 +27,8 @@ _VERSION_SECONDS = 5.0
 _NAME_CHARACTERS = 200
 _MOST_CONFIG = 65_536
 _HEAD_BYTES = 512
+_LAUNCH_FOLDERS = ("RDZV_LAUNCH_FOLDER", "SLURM_SUBMIT_DIR", "PBS_O_WORKDIR", "LS_SUBCWD")
+"""Variables that name the folder where the launch was started: of the ssh spec, of schedulers."""
 _SHEBANG = re.compile(rb"#![ \t]*(?:\S*/env[ \t]+)?(?:\S*/)?(?P<name>[a-z]+)\b")
 
 
@@ -90,7 +93,7 @@ def missing_of(needs: Iterable[Need], environ: Mapping[str, str]) -> str:
     for need in needs:
         found = shutil.which(need.program, path=path) if need.program else None
         if need.program and found is None:
-            return _words_of_program(need, path)
+            return _words_of_program(need, path, environ)
         if need.install and found and (interpreter := absent_interpreter(found)):
             return (
                 f"'{found}' cannot start on this node: its interpreter '{interpreter}' is not "
@@ -126,7 +129,7 @@ def missing_script(script: Script | None, environ: Mapping[str, str]) -> str:
     try:
         os.stat(script.path)
     except (FileNotFoundError, NotADirectoryError):
-        name, where = printable(script.path, _NAME_CHARACTERS), _where(script.path)
+        name, where = printable(script.path, _NAME_CHARACTERS), _where(script.path, environ)
         if found:
             return (
                 f"'{name}' of COMMAND is a program on PATH ({found}), but its launcher starts "
@@ -178,14 +181,40 @@ def _is_no_python(path: str) -> bool:
     return first.startswith(b"\x7fELF") or (is_shell and not is_string)
 
 
-def _where(path: str) -> str:
-    """The folder that a relative path begins at."""
+def _where(path: str, environ: Mapping[str, str]) -> str:
+    """The folder that a relative path begins at; and that of the launch, where it is not here."""
+    launched = absent_folder(environ)
     if os.path.isabs(path):
-        return ""
+        return f"; {launched}" if launched and _is_below(path, environ) else ""
     try:
-        return f" (in {printable(os.getcwd(), _NAME_CHARACTERS)})"
+        here = f"in {printable(os.getcwd(), _NAME_CHARACTERS)}"
     except OSError:
-        return " (its working directory was removed)"
+        here = "its working directory was removed"
+    return f" ({here}); {launched}" if launched else f" ({here})"
+
+
+def absent_folder(environ: Mapping[str, str]) -> str:
+    """That the folder where the launch was started is not on this node; empty: not known to be."""
+    folder = _launch_folder(environ)
+    try:
+        if not folder or stat.S_ISDIR(os.stat(folder).st_mode):
+            return ""
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError):
+        return ""
+    return (
+        f"the launch folder {printable(folder, _NAME_CHARACTERS)} does not exist here: copy it to "
+        "this node, or launch from a folder that all nodes share"
+    )
+
+
+def _launch_folder(environ: Mapping[str, str]) -> str:
+    return next(filter(None, (environ.get(name, "") for name in _LAUNCH_FOLDERS)), "")
+
+
+def _is_below(path: str, environ: Mapping[str, str]) -> bool:
+    return path.startswith(_launch_folder(environ).rstrip("/") + "/")
 
 
 def _rival(need: Need, program: str, environ: Mapping[str, str]) -> Rival | None:
@@ -204,14 +233,14 @@ def _lacks(lack: Lack, program: str, environ: Mapping[str, str]) -> bool:
     return re.search(lack.pattern, said) is not None
 
 
-def _words_of_program(need: Need, path: str) -> str:
+def _words_of_program(need: Need, path: str, environ: Mapping[str, str]) -> str:
     name = printable(need.program, _NAME_CHARACTERS)
     if "/" in need.program or need.program in (".", ".."):
         if os.path.isdir(need.program):
             return f"'{name}' of COMMAND is a folder on this node, not a program"
         if os.path.exists(need.program):
             return f"'{name}' of COMMAND is not executable (chmod +x, or name its interpreter)"
-        return f"'{name}' of COMMAND does not exist on this node"
+        return f"'{name}' of COMMAND does not exist on this node{_where(need.program, environ)}"
     if not need.install:
         return f"'{name}' of COMMAND is not on this node's PATH ({path})"
     return (
