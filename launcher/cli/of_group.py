@@ -14,10 +14,11 @@ from launcher.cli.with_command import WithCommand
 from launcher.options import sources, variables_of
 from launcher.settings import LaunchSettings
 from launcher.symmetric.claim import FIELDS, Value
-from rendezvous.wire.errors import UsageError
+from rendezvous.wire.errors import Unauthorized, UsageError
 from rendezvous.wire.run import DEFAULT_PORT
 
 _TOKEN = f"{__name__}.token"
+_NO_SLOT = "the run has no slot for {rank} where {size}"
 
 
 class OfGroup(WithCommand):
@@ -51,6 +52,10 @@ def _others_told(ctx: click.Context | None) -> Iterator[None]:
     """Tell the other nodes of an error of this one's own, unless its work has begun."""
     try:
         yield
+    except Unauthorized:
+        if ctx is not None and AT_WORK in ctx.meta:
+            _tell(ctx, UsageError(_NO_SLOT), has_slot=False)
+        raise
     except (UsageError, click.UsageError) as exc:
         error = exc if isinstance(exc, UsageError) else UsageError(exc.format_message())
         if ctx is None or not (AT_WORK in ctx.meta or ctx.params.get("dry_run")):
@@ -58,7 +63,7 @@ def _others_told(ctx: click.Context | None) -> Iterator[None]:
         raise
 
 
-def _tell(ctx: click.Context | None, error: UsageError) -> None:
+def _tell(ctx: click.Context | None, error: UsageError, *, has_slot: bool = True) -> None:
     token = None
     with contextlib.suppress(UsageError):
         token = group_token() if ctx is None else ctx.meta.get(_TOKEN) or group_token()
@@ -70,7 +75,8 @@ def _tell(ctx: click.Context | None, error: UsageError) -> None:
     extra = sum(int(given[name].text) for name in ("spares", "standby") if _is_number(given, name))
     port = int(given["port"].text) if _is_number(given, "port") else DEFAULT_PORT
     values = {name: value for name, value in given.items() if name in FIELDS}
-    tell_group(error, os.environ, values, token, port=port, extra=extra, say=_say)
+    where = error, os.environ, values, token
+    tell_group(*where, port=port, extra=extra, has_slot=has_slot, say=_say)
 
 
 def _given(ctx: click.Context | None) -> dict[str, Value]:

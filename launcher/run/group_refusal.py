@@ -7,6 +7,7 @@ import contextlib
 import socket
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from launcher.run.environment import LaunchEnvironment
@@ -41,6 +42,7 @@ def tell_group(
     *,
     port: int,
     extra: int,
+    has_slot: bool = True,
     say: Callable[[str], None],
 ) -> None:
     """Let the other nodes know why this one does not take part, where it is known who they are.
@@ -52,6 +54,7 @@ def tell_group(
         token: The group token.
         port: The registry's.
         extra: The spares and standbys.
+        has_slot: False: the registry knows no slot of its rank; the words of the error get both.
         say: Tells the person that it takes a while.
     """
     try:
@@ -63,6 +66,11 @@ def tell_group(
     node = refuser(values, extra, own)
     if node is None:
         return
+    if not has_slot:
+        rank, size = values["node_rank"], values["nnodes"]
+        told = {"rank": f"{rank.source} {rank.text}", "size": f"{size.source} is {size.text}"}
+        error = UsageError(error.message.format(**told))
+        node = replace(node, slot=0, of_slot=False, hosts=False)
     what = error.message.rstrip(".")
     say(f"{what} (reporting it to the other nodes, for at most {node.seconds:.0f} s)")
     work = _host(node, secret, port, error) if node.hosts else _tell(node, secret, port, error)

@@ -110,9 +110,10 @@ def _sentence(said: sentences.Sentence, names: Names) -> str:
         case sentences.DidNotLeave(slots=slots, seconds=seconds):
             return f"slots {', '.join(map(str, slots))} did not end within {seconds:.0f} s"
         case sentences.WaitsForOthers(slots=slots, seconds=seconds):
+            have = "have" if len(slots) > 1 else "has"
             return (
                 f"waiting for at most {seconds:.0f} s to send the result to "
-                f"{slots_text(list(slots))}, which have not joined yet"
+                f"{slots_text(list(slots))}, which {have} not joined yet"
             )
         case sentences.WaitsForRuns(slots=slots):
             return (

@@ -37,7 +37,7 @@ def last_line(run: str, result: Result, state: StateDir) -> str:
         text += f"; {result.hint}"
     text += "".join(f"; {words}" for words in _epochs(run, result.epochs))
     record = state.record()
-    if result.code == Cause.JOIN_TIMEOUT and record is not None:
+    if result.code == Cause.JOIN_TIMEOUT and record is not None and not result.evidence:
         place = record.registry_place()
         text += f" ({place.where()})"
     if result.status != "ok":

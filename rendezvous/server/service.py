@@ -382,6 +382,7 @@ def _refused(
     """What follows from a join that is refused."""
     if isinstance(error, Mismatch):
         if (ends := decide_mismatch(live.run, request, error)) is not None:
+            live.tell_end(request.slot)  # by this very refusal
             return ends
     elif isinstance(error, RunOver) or (isinstance(error, SlotTaken) and not request.any_slot):
         live.refused(request.slot, asks_again=isinstance(error, SlotTaken))
