@@ -121,6 +121,19 @@ def misplaced(
     return tuple(found), [*kept, *given.command[end:]]
 
 
+def leading(
+    given: GivenLine, known: Mapping[str, KnownFlag]
+) -> tuple[tuple[Option, ...], list[str]]:
+    """The options of rdzv with which a COMMAND behind `--` begins, and the rest of COMMAND."""
+    found: list[Option] = []
+    if given.separated:
+        for option in split_options(given.command, known):
+            if _flag_of(option.words[0], known) is None:
+                break
+            found.append(option)
+    return tuple(found), list(given.command[sum(len(option.words) for option in found) :])
+
+
 def written(flag: str) -> str:
     """A flag in its one written form: with dashes, as `--nproc_per_node` is `--nproc-per-node`."""
     name, has_value, value = flag.partition("=")

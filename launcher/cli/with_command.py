@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from launcher.cli.given import GivenLine, KnownFlag, Option, misplaced, read_line
+from launcher.cli.given import GivenLine, KnownFlag, Option, leading, misplaced, read_line
 from launcher.cli.help import SettingsCommand
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.words import listed, printable
@@ -17,6 +17,11 @@ from worker.contracts.choice import choose_framework
 
 _INDENT = "\n      "
 _KEY = f"{__name__}.given"
+_ALSO_OF_TORCHRUN = (
+    *("--nnodes", "--nproc-per-node", "--node-rank", "--rdzv-id", "--rdzv-backend", "--role"),
+    *("--master-addr", "--master-port", "--max-restarts", "--log-dir"),
+)
+"""Options of rdzv that a COMMAND may begin with: torchrun's own check judges them."""
 
 
 class WithCommand(SettingsCommand):
@@ -40,6 +45,7 @@ class WithCommand(SettingsCommand):
         known = _known(ctx)
         try:
             _refuse_misplaced(given, *misplaced(given, known), _framework(ctx))
+            _refuse_leading(given, *leading(given, known), _framework(ctx))
             return super().invoke(ctx)
         except WrongCommand as exc:
             lines = exc.hint_lines(lambda line: given.write(line, known))
@@ -85,6 +91,26 @@ def _refuse_misplaced(
         f"{words} {'is' if one else 'are'} behind COMMAND ('{first}') and would go to it, but "
         f"{'it is an option' if one else 'they are options'} of '{given.path}' too",
         hint=_INDENT.join(lines),
+    )
+
+
+def _refuse_leading(
+    given: GivenLine, found: Sequence[Option], command: Sequence[str], framework: str | None
+) -> None:
+    """Refuse options that `--` makes torchrun's, which has none like them; raises UsageError."""
+    own = [option for option in found if option.name not in _ALSO_OF_TORCHRUN]
+    if not own or framework not in (None, "torchrun"):
+        return
+    words = listed(dict.fromkeys(printable(option.words[0], 80) for option in own))
+    variables = listed(
+        dict.fromkeys("RDZV_" + one.name[2:].upper().replace("-", "_") for one in own)
+    )
+    one = len(own) == 1
+    raise UsageError(
+        f"{words} {'is' if one else 'are'} behind '--', where COMMAND begins, and would go to "
+        f"torchrun, which has no such option; '{given.path}' has",
+        hint=f"write it in front: {given.line(command, found)}{_INDENT}"
+        f"or, where a script writes the '--' (symmetric.sbatch), set {variables}",
     )
 
 

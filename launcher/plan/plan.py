@@ -302,6 +302,7 @@ def without_effect(plan: Plan) -> list[str]:
             f"--max-replacements {settings.max_replacements} has no effect with --on-node-loss "
             "shrink: no worker run is submitted again"
         )
+    found += _goes_to_program(plan)
     default = LaunchSettings.model_fields["rdzv_backend"].default
     if settings.rdzv_backend != default and not FRAMEWORKS[settings.framework].takes_backend:
         found.append(
@@ -309,6 +310,36 @@ def without_effect(plan: Plan) -> list[str]:
             f"{settings.framework}: it is an option of torchrun"
         )
     return found
+
+
+_PROGRAMS_TOO = ("log_dir", "log_level")
+
+
+def _goes_to_program(plan: Plan) -> list[str]:
+    """The options of a program that look like rdzv's own, as where a script writes the `--`."""
+    command = plan.command
+    is_script = [word.endswith(".py") for word in command]
+    if True in is_script:
+        at = is_script.index(True)
+    elif command and plan.settings.framework in ("command", "env"):
+        at = 0
+    else:
+        return []
+    own = {
+        "--" + name.replace("_", "-")
+        for name in LaunchSettings.model_fields
+        if ("_" in name and name not in _PROGRAMS_TOO) or name == "nnodes"
+    }
+    words = [word.partition("=")[0].replace("_", "-") for word in command[at + 1 :]]
+    found = [word for word in dict.fromkeys(words) if word in own]
+    if not found:
+        return []
+    goes = "goes" if len(found) == 1 else "go"
+    told = (
+        f"{' and '.join(found)} behind '{printable(command[at], 80)}' "
+        f"{goes} to that program; options of rdzv are in front of the '--'"
+    )
+    return [told]
 
 
 def check_run_id(text: str) -> str:

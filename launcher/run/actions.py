@@ -56,6 +56,7 @@ class News:
         detail: The scheduler's words.
         last_line: What the worker run printed last, where that may be why.
         preempted: The scheduler takes its machine back, or has done so.
+        final: Another worker run of this spec would end likewise.
     """
 
     state: SlotState
@@ -63,6 +64,7 @@ class News:
     detail: str = ""
     last_line: str = ""
     preempted: bool = False
+    final: bool = False
 
 
 @frozen

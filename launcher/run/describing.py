@@ -14,6 +14,8 @@ from rendezvous.wire.run import NodeState, SlotState, SlotStatus
 SLOW_DETAIL_SECONDS: Final = 1.0
 SAY_AGAIN_SECONDS: Final = 30.0
 LATE_SECONDS: Final = 20.0
+CANNOT_START: Final = "rdzv: cannot start: "
+"""With this a shipped spec begins its last line, where no other worker run of it would start."""
 DESCRIBED_A_SECOND: Final = 10.0
 """How many worker runs a scheduler's commands are asked about."""
 
@@ -62,7 +64,8 @@ class Describing:
         self._tell(key, run, found, line)
 
     def _tell(self, key: Key, run: Run, found: Description, line: str = "") -> None:
-        news = News(found.state, run.handle, found.detail, line, found.preempted)
+        final = found.state in OVER and line.startswith(CANNOT_START)
+        news = News(found.state, run.handle, found.detail, line, found.preempted, final)
         self.shared.tell(key, run, news)
 
     def rest(self, key: Key, run: Run, now: float) -> None:

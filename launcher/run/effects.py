@@ -223,7 +223,7 @@ class Effects:
             handle=printable(news.handle, _MOST_HANDLE),
             detail=detail_of(news),
             token_sha256=footing.token_sha256(key) if is_intent else None,
-            cause=Cause.PREEMPTED if news.preempted else "",
+            cause=_cause_of(news),
         )
 
     async def _follow_events(self, action: do.FollowEvents) -> Input:
@@ -317,3 +317,10 @@ class Effects:
             if self.surveyor.socket is not None:
                 self.surveyor.socket.close()
                 self.surveyor.socket = None
+
+
+def _cause_of(news: do.News) -> str:
+    """Why a worker run ends, where its scheduler or its spec says so."""
+    if news.preempted:
+        return Cause.PREEMPTED
+    return Cause.SCHEDULER_FAILED if news.final else ""

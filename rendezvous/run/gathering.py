@@ -221,7 +221,10 @@ def before_go_failed(
     cannot = why_not(run, [slot.index]) if outlives(run) else ""
     if outlives(run) and not cannot:
         return f"{words}; {_go_on_without(run, slot, now)}"
-    recovery = recovery_of(run, slot, again=run.spec.managed or _was_taken_away(slot, report))
+    again = run.spec.managed or _was_taken_away(slot, report)
+    # The launcher says so of a worker run that no other one of its spec would do better than.
+    again = again and slot.cause != Cause.SCHEDULER_FAILED
+    recovery = recovery_of(run, slot, again=again)
     if recovery is not None:
         return f"{words}; {_recover(run, slot, recovery, now)}"
     exit_code = report.exit_code or None if report else None

@@ -163,7 +163,7 @@ class Drive:
         match action:
             case do.TellSlot(news=news):
                 more = [news.state, news.handle, news.detail, news.last_line]
-                more += ["preempted" * news.preempted]
+                more += ["preempted" * news.preempted, "final" * news.final]
             case do.BreakOff(id=number):
                 more = [type(self._sent[number]).__name__]
             case do.Say(sentence=sentence):

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from launcher.cli import main
-from launcher.cli.given import misplaced, read_line, written
+from launcher.cli.given import leading, misplaced, read_line, written
 from launcher.cli.with_command import _known
 from rendezvous.wire.errors import ExitCode
 from tests.launcher.command import rdzv
@@ -145,6 +145,42 @@ def test_what_is_behind_the_second_dashes_is_commands() -> None:
     given = read_line("rdzv launch", words, words[2:], _known(LAUNCH))
     found, kept = misplaced(given, _known(LAUNCH))
     assert ([one.words for one in found], kept) == ([("--ui",)], ["t.py", "--", "--ui"])
+
+
+def test_options_of_rdzv_with_which_a_command_behind_the_dashes_begins_are_refused() -> None:
+    message, hint = refused("--nnodes 2 -- --join-timeout=30 --framework env t.py --l 1")
+    assert message == (
+        "rdzv: --join-timeout=30, --framework are behind '--', where COMMAND begins, and would go "
+        "to torchrun, which has no such option; 'rdzv launch' has"
+    )
+    assert hint == [
+        "write it in front: rdzv launch --nnodes 2 --join-timeout=30 --framework env -- t.py --l 1",
+        (
+            "or, where a script writes the '--' (symmetric.sbatch), set RDZV_JOIN_TIMEOUT, "
+            "RDZV_FRAMEWORK"
+        ),
+    ]
+    message, _ = refused("--nnodes 2 -- --dry-run t.py")
+    assert message.startswith("rdzv: --dry-run is behind '--'")
+
+
+@pytest.mark.parametrize(
+    ("words", "found", "rest"),
+    [
+        ("-- --max-restarts 3 t.py", ["--max-restarts 3"], "t.py"),
+        ("-- t.py --ui", [], "t.py --ui"),
+        ("-- -m pkg", [], "-m pkg"),
+        ("t.py", [], "t.py"),
+        ("-- --ui --nnodes=2", ["--ui", "--nnodes=2"], ""),
+    ],
+)
+def test_what_a_command_begins_with(words: str, found: list[str], rest: str) -> None:
+    typed = words.split()
+    command = typed[typed[0] == "--" :]
+    options, left = leading(
+        read_line("rdzv launch", typed, command, _known(LAUNCH)), _known(LAUNCH)
+    )
+    assert ([" ".join(one.words) for one in options], " ".join(left)) == (found, rest)
 
 
 def test_a_program_on_path_is_not_said_not_to_exist(tmp_path: Path) -> None:

@@ -327,6 +327,29 @@ def test_an_option_that_changes_nothing_is_told() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("framework", "command", "words"),
+    [
+        ("torchrun", "train.py --join-timeout=30", "--join-timeout behind 'train.py' goes"),
+        (
+            "torchrun",
+            "python train.py --nnodes 4 --x --rdzv_id a --nnodes=2",
+            "--nnodes and --rdzv-id behind 'train.py' go",
+        ),
+        ("command", "./run --pass-env A", "--pass-env behind './run' goes"),
+        ("torchrun", "torchrun --max-restarts 3 train.py --lr 1", None),
+        ("torchrun", "train.py --config c --log-dir d --log-level info --port 1", None),
+        ("deepspeed", "deepspeed -m pkg --node-rank 0", None),
+    ],
+)
+def test_options_of_rdzv_that_go_to_the_program_are_told(
+    framework: str, command: str, words: str | None
+) -> None:
+    made = plan_of(*command.split(), nnodes="4", framework=framework)
+    end = " to that program; options of rdzv are in front of the '--'"
+    assert without_effect(made) == ([words + end] if words else [])
+
+
 EXPORTS = Spec("ssh/worker.sh", "x=1\n  export PATH <<PASS_ENV>>\nexec <<COMMAND>>")
 ODD = {
     "BASH_FUNC_x%%": "() { :; }",

@@ -330,6 +330,22 @@ async def test_the_registry_hears_of_a_worker_run_from_its_name_and_token_to_its
     assert (submitted.token_sha256, submitted.name, submitted.handle) == (None, "", "101")
     assert running.state is SlotState.RUNNING
     assert failed.detail == "ImagePullBackOff; its last line: 'no such ?[31mimage'"
+    assert failed.cause == ""
+
+
+@virtual
+async def test_a_worker_run_that_no_other_one_would_do_better_than_is_told_as_the_cause(
+    world: World,
+) -> None:
+    world.fleet.lines = ["rdzv: cannot start: no rdzv"]
+    async with world.going(told=6):
+        for made in world.fleet.made.values():
+            made.state, made.detail = SlotState.FAILED, "FAILED"
+        await world.until(
+            lambda: any(news.state is SlotState.FAILED for _, news in (world.registry.told))
+        )
+    failed = [news for _, news in world.registry.told if news.state is SlotState.FAILED]
+    assert {news.cause for news in failed} == {"scheduler_failed"}
 
 
 @virtual

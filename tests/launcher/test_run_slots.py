@@ -86,6 +86,9 @@ STEPS: Steps = {
     "again": lambda drive, key: drive.take(said.SubmitTroubled(drive.id(do.Submit), key, "")),
     "silent": lambda drive, _: drive.scheduler_silent((do.Find, do.Describe), "error 500"),
     "line": lambda drive, _: drive.take(said.LineRead(drive.id(do.ReadLastLine), "no image")),
+    "cannot": lambda drive, _: drive.take(
+        said.LineRead(drive.id(do.ReadLastLine), "rdzv: cannot start: no rdzv")
+    ),
 }
 
 
@@ -226,6 +229,17 @@ def test_53_to_78_what_is_done_about_a_worker_run(script: str, then: str) -> Non
         (KEEPS_LOGS.others, "pauses-lost 1 failed", "note 101 gone; tell slot failed 101"),
         # 77: one that runs for a while and does not call is told again with its last line
         (KEEPS_LOGS.others, "uncalled" + " 1 running" * 30, ""),
+        # what says that no other one would start is not submitted again
+        (
+            KEEPS_LOGS.others,
+            "1 failed:full cannot",
+            "tell slot failed 101 full rdzv: cannot start: no rdzv final",
+        ),
+        (
+            KEEPS_LOGS.others,
+            "uncalled" + " 1 running" * 31 + " cannot",
+            "tell slot running 101 rdzv: cannot start: no rdzv",
+        ),
         (KEEPS_LOGS.others, "uncalled" + " 1 running" * 31, "read last line 101"),
         (KEEPS_LOGS.others, "fresh" + " 1 running" * 31, ""),
         (KEEPS_LOGS.others, "called" + " 1 running" * 31, ""),

@@ -30,6 +30,9 @@ a node that is lost with no retry left ends the run
 a worker run that is preempted with no retry left ends the run with that cause
     new 2 submit_retries=0; gather 0; news 1 submitting; news 1 failed cause=preempted
     -> status=failed exit=88 code=preempted
+a worker run that no other one of its spec would do better than is not submitted again
+    new 2; gather 0; news 1 submitting; news 1 failed cause=scheduler_failed detail='no rdzv'
+    -> status=failed exit=83 code=scheduler_failed slot=1
 where nobody can submit again a lost node is waited for once
     gathering|verifying|arming 3 managed=False; silent 16 1 -> gathering
     "…; the run waits for it, because its platform may start it again"
