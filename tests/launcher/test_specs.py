@@ -18,6 +18,7 @@ import pytest
 
 from launcher.plan.plan import HIDDEN, Here, Plan, Site, Spec
 from launcher.plan.template import form_of, placeholders
+from launcher.run.describing import CANNOT_START
 from launcher.schedulers.catalog import known_schedulers, scheduler_entry
 from launcher.schedulers.contract import Scheduler, SchedulerContext
 from launcher.schedulers.profile import ProfileScheduler
@@ -144,3 +145,34 @@ def test_a_job_does_not_requeue_itself_for_a_code_of_its_program(
     job = [str(specs_folder() / "slurm" / "requeue.sbatch"), "train.py"]
     done = subprocess.run(["bash", *job], env=env, check=False, capture_output=True)
     assert (done.returncode, called.read_text().splitlines()) == (code, calls), done.stderr
+
+
+SLURM_SPECS = specs_folder() / "slurm"
+
+
+@pytest.mark.parametrize("name", ["worker.sbatch", "symmetric.sbatch"])
+def test_a_slurm_job_without_rdzv_on_its_path_says_so_and_why(name: str, tmp_path: Path) -> None:
+    def said(**environ: str) -> str:
+        argv = ["/bin/bash", str(SLURM_SPECS / name)]
+        done = subprocess.run(argv, env={"PATH": str(tmp_path), **environ}, capture_output=True)
+        assert done.returncode == 127
+        return done.stdout.decode()
+
+    begin = CANNOT_START + "the job's PATH has no command 'rdzv'"
+    assert said().startswith(f"{begin}: export it with ALL, or set PATH in a copy of the spec")
+    assert said(SLURM_EXPORT_ENV="NONE").startswith(
+        f"{begin}, and your PATH does not come along (--export or SBATCH_EXPORT is NONE): export"
+    )
+
+
+@pytest.mark.parametrize("size", ["1", "3"])
+def test_a_heterogeneous_job_is_not_started_in_part(size: str, tmp_path: Path) -> None:
+    argv = ["/bin/bash", str(SLURM_SPECS / "symmetric.sbatch"), "train.py"]
+    environ = {"PATH": str(tmp_path), "SLURM_HET_SIZE": size}
+    done = subprocess.run(argv, env=environ, capture_output=True)
+    words = b"rdzv: this is a heterogeneous job of 3 components, and srun would start the first one"
+    assert done.returncode == (64 if size == "3" else 127)
+    assert (words in done.stderr) is (size == "3")
+    assert (b"srun --het-group=0-2 in place of --nodes and --ntasks" in done.stderr) is (
+        size == "3"
+    )

@@ -246,6 +246,68 @@ def test_a_launcher_in_a_job_submits_the_others(cluster: Slurm, tmp_path: Path) 
     assert cluster.jobs() == {}
 
 
+def test_the_job_around_a_launcher_does_not_place_its_jobs(cluster: Slurm, tmp_path: Path) -> None:
+    """The outer job has the hosts of a file (`--distribution=arbitrary`), the others are idle."""
+    (hosts := tmp_path / "hosts").write_text("n3\n")
+    outer = {
+        "SLURM_JOB_ID": "1",
+        "SLURM_HOSTFILE": str(hosts),
+        "SLURM_DISTRIBUTION": "arbitrary",
+        "SBATCH_WAIT": "1",
+        "SQUEUE_PARTITION": "urgent",
+    }
+    command = [sys.executable, "-c", NOTE, str(tmp_path)]
+    with launching(cluster, tmp_path, *WORKERS, "2", command=command, **outer) as launch:
+        outcome = launch.finish()
+    assert outcome.code == 0, outcome.err
+    assert sorted(str(host) for host, _ in notes(tmp_path)) == ["n0", "n1"]
+
+
+@pytest.mark.nightly
+def test_a_job_without_the_environment_says_so_and_is_not_submitted_again(
+    cluster: Slurm, tmp_path: Path
+) -> None:
+    env = {"SBATCH_EXPORT": "NONE"}
+    with launching(cluster, tmp_path, *WORKERS, "2", command=["true"], **env) as launch:
+        outcome = launch.finish()
+    assert outcome.code == 83, outcome.err
+    assert (
+        "the job's PATH has no command 'rdzv', and your PATH does not come along (--export or"
+        in (outcome.last_line)
+    )
+    assert "SBATCH_EXPORT is NONE): export it with ALL" in outcome.last_line
+    assert "is submitted again" not in outcome.err
+
+
+@pytest.mark.nightly
+def test_a_heterogeneous_job_is_refused_and_runs_by_the_line_that_is_advised(
+    cluster: Slurm, tmp_path: Path
+) -> None:
+    parts = ("--nodes=1", ":", "--nodes=1", ":", "--nodes=2")
+    output, spec = tmp_path / "out", SPECS / "symmetric.sbatch"
+    command = [sys.executable, "-c", NOTE, str(tmp_path)]
+    env = {"RDZV_STATE_DIR": str(tmp_path / "state"), "RDZV_FRAMEWORK": "command"}
+
+    def run(script: Path) -> str:
+        argv = ["sbatch", "--parsable", f"--output={output}", *parts, str(script), *command]
+        cluster.ask(*argv, env=env)
+        until(lambda: not cluster.jobs(), LIMIT_SECONDS)
+        return output.read_text()
+
+    said = run(spec)
+    assert "rdzv: this is a heterogeneous job of 3 components, and srun would start the" in said
+    assert notes(tmp_path) == []
+    text = spec.read_text()
+    begin, end = text.index('if [ "${SLURM_HET'), text.index("command -v rdzv")
+    old = '--nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES"'
+    assert old in text
+    copy = tmp_path / "copy.sbatch"
+    copy.write_text((text[:begin] + text[end:]).replace(old, "--het-group=0-2"))
+    said = run(copy)
+    assert [host for host, _ in notes(tmp_path)] == ["n0", "n1", "n2", "n3"], said
+    assert "ok: all 4 nodes ended with exit code 0" in said
+
+
 # ---- the contract of all schedulers, on a real Slurm instead of a fake one ----------------------
 
 

@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -35,10 +35,22 @@ class Machines:
     """Hosts h0, h1, ... whose names all of them know; h0 is the one where the user sits.
 
     Each host has a home folder of its own; all else of the file system is shared.
+
+    Args:
+        shells: The user's login shell, by the name of a host.
+        limits: MaxStartups of sshd, likewise.
     """
 
-    def __init__(self, lab: Lab, folder: Path) -> None:
+    def __init__(
+        self,
+        lab: Lab,
+        folder: Path,
+        *,
+        shells: Mapping[str, str] | None = None,
+        limits: Mapping[str, str] | None = None,
+    ) -> None:
         self.lab = lab
+        self._shells, self._limits = shells or {}, limits or {}
         self.hosts = lab.hosts
         self.state = folder / "state"
         self.config = folder / "ssh_config"
@@ -76,13 +88,23 @@ class Machines:
             f"AuthorizedKeysFile {self._folder}/user_key.pub\n"
             f"SetEnv HOME={self.home(host)} PATH={environment(self.state)['PATH']}\n"
             "StrictModes no\nUsePAM no\nPasswordAuthentication no\nPermitRootLogin yes\n"
-            "KbdInteractiveAuthentication no\nPidFile none\nMaxStartups 100\n"
+            "KbdInteractiveAuthentication no\nPidFile none\n"
+            f"MaxStartups {self._limits.get(host.name, '100')}\n"
         )
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
         with log.open("w") as file:
-            argv = [SSHD, "-D", "-e", "-f", str(config)]
+            argv = [*self._with_shell(host), SSHD, "-D", "-e", "-f", str(config)]
             host.start(argv, stdout=file)
         return log
+
+    def _with_shell(self, host: Host) -> list[str]:
+        """What lets a command see another login shell of the user."""
+        if host.name not in self._shells:
+            return []
+        passwd = self._folder / f"passwd-{host.name}"
+        text = Path("/etc/passwd").read_text()
+        passwd.write_text(re.sub(r"(?m)^(root:.*:).*", rf"\1{self._shells[host.name]}", text))
+        return ["sh", "-c", f'mount --bind {passwd} /etc/passwd && exec "$@"', "sh"]
 
     def launch(self, *options: str, command: Sequence[str]) -> Launched:
         """Launch on all hosts, from h0; programs come as they are and are no torchrun's."""
@@ -137,10 +159,16 @@ def _listens(log: Path) -> bool:
 
 
 @contextmanager
-def served_machines(count: int, folder: Path) -> Iterator[Machines]:
+def served_machines(
+    count: int,
+    folder: Path,
+    *,
+    shells: Mapping[str, str] | None = None,
+    limits: Mapping[str, str] | None = None,
+) -> Iterator[Machines]:
     """So many hosts, with sshd on each."""
     with Lab(count, hosts_mode="good") as lab:
-        made = Machines(lab, folder)
+        made = Machines(lab, folder, shells=shells, limits=limits)
         made.serve()
         yield made
 
@@ -251,6 +279,44 @@ def test_a_host_whose_key_is_unknown_is_refused(tmp_path: Path) -> None:
     assert "'ssh' ended with exit code 255: Host key verification failed." in said
     assert "the key of h2 is not known here, or has changed" in said
     assert not re.search(r"^h2\b", made.known_hosts.read_text(), re.M)
+
+
+def test_start_up_files_that_print_and_shells_that_are_not_posix(tmp_path: Path) -> None:
+    """h1 greets without a line end; the user's shell on h2 is fish, on h3 it exits at once."""
+    shells = {"h2": "/usr/bin/fish"} if Path("/usr/bin/fish").exists() else {}
+    with served_machines(4, tmp_path, shells=shells) as made:
+        (made.home(made.hosts[1]) / ".bashrc").write_text("printf 'Welcome to h1'\n")
+        (made.home(made.hosts[3]) / ".bashrc").write_text("exit 0\n")
+        launched = made.launch("--submit-retries", "0", command=["sleep", "600"])
+        outcome = launched.finish(LIMIT_SECONDS)
+        made.wait_until_idle()
+        begun = [len(list(made.home(host).glob(".local/state/rdzv/ssh/*"))) for host in made.hosts]
+    assert outcome.code == 83, outcome.out
+    last = outcome.out.strip().splitlines()[-1]
+    assert "'ssh' ended with 0, but gave no id of a worker run; it printed nothing; h3 did" in last
+    assert "a start-up file of the shell there" in last
+    assert "\"ssh h3 'echo ok'\" must print a line" in last
+    assert begun == [0, 1, 1, 0]
+    assert "could not be submitted" not in outcome.out
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(300)
+def test_a_bastion_that_drops_connections_is_told_once(tmp_path: Path) -> None:
+    """12 nodes behind a jump host, whose sshd takes two logins at a time."""
+    with served_machines(14, tmp_path, limits={"h13": "2:100:2"}) as made:
+        (tmp_path / "jump").write_text(made.config.read_text())
+        gate, made.hosts = made.hosts[-1], made.hosts[:-1]
+        jump = f"ProxyCommand ssh -F {tmp_path}/jump -W %h:%p {gate.name}\n"
+        made.config.write_text(made.config.read_text() + jump)
+        outcome = made.launch(command=["sleep", "10"]).finish(LIMIT_SECONDS)
+        dropped = (tmp_path / f"sshd-{gate.name}.log").read_text()
+        made.hosts.append(gate)
+        made.wait_until_idle()
+    assert outcome.code == 0, outcome.out
+    assert "MaxStartups" in dropped
+    assert outcome.out.count("from now on fewer connections are opened at a time") == 1
+    assert outcome.out.count("could not be submitted yet") == 1
 
 
 def test_a_launch_that_is_interrupted_ends_programs_that_do_not_listen(tmp_path: Path) -> None:
