@@ -21,7 +21,7 @@ from rendezvous.wire.types import is_loopback
 from rendezvous.wire.words import printable
 from worker.machine.interfaces import look
 from worker.offer.address import choose_candidates
-from worker.settings import state_home
+from worker.program.state_home import state_home
 
 logger = logging.getLogger(__name__)
 

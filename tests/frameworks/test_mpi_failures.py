@@ -79,3 +79,26 @@ def test_a_launch_that_is_interrupted_leaves_nothing_of_mpirun(tmp_path: Path) -
         outcome = run.finish()
         until(lambda: left_on(lab) == [])
     assert outcome.code in (84, 130), outcome.err
+
+
+@contextmanager
+def mounted_noexec(*folders: Path) -> Iterator[None]:
+    """Folders in which no program can be run, as hardened machines mount /tmp and data disks."""
+    for folder in folders:
+        folder.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "noexec,mode=700", "x", folder], check=True)
+    try:
+        yield
+    finally:
+        for folder in folders:
+            subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def test_mpirun_reaches_the_other_nodes_where_the_log_folder_runs_no_programs(
+    tmp_path: Path,
+) -> None:
+    with mounted_noexec(tmp_path / "h0", tmp_path / "h1"), waiting(tmp_path, 0) as (lab, run):
+        (tmp_path / "go").touch()
+        outcome = run.finish()
+        until(lambda: left_on(lab) == [])
+    assert outcome.code == 0, outcome.last_line

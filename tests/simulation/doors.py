@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import partial
@@ -79,7 +79,7 @@ class Doors:
             restore_stale=self._restore_stale,
             known_names=self._known_names,
             write_files=self._write_files,
-            write_shims=self._write_shims,
+            place_shims=self._place_shims,
             notice_in=self._notice_in,
             make_private=self._make_private,
             local_socket=lambda *, take, serve: _Socket(self, take["metrics"]),
@@ -252,9 +252,10 @@ class Doors:
         if NOTICE in files:
             self.process.going.show(self.process, json.loads(files[NOTICE])["seconds"])
 
-    def _write_shims(self, *_: Any) -> None:
+    def _place_shims(self, folders: Iterable[Path], *_: Any) -> Path:
         if self._is_unready("no shims"):
             raise OSError(30, "Read-only file system")
+        return next(iter(folders))
 
     def _make_private(self, _: Path) -> None:
         if self.marked("no log folder"):

@@ -24,9 +24,9 @@ from worker.agent.inputs import SignalCame
 from worker.agent.shell import NodeShell
 from worker.contracts import FRAMEWORKS, needs_of
 from worker.preflight.own_environment import Completed, complete_path
-from worker.program.local_socket import places
 from worker.program.process import become_subreaper, ending_signals, reap_orphans
 from worker.program.state_home import state_home, why_elsewhere
+from worker.rsh.shims import shim_places
 from worker.settings import WorkerSettings
 
 __all__ = ["run_agent", "take_part", "with_log_folder", "node_codec", "AgentEnvironment"]
@@ -64,7 +64,7 @@ async def run_agent(
         settings = await with_log_folder(settings, join, environment)
     become_subreaper()
     reaper = asyncio.create_task(reap_orphans())
-    folders = list(places(environment.environ))
+    folders = list(shim_places(environment.environ))
     sweeper = asyncio.ensure_future(environment.in_thread(environment.remove_left, folders))
     try:
         return await take_part(settings, join, command, environment)

@@ -66,6 +66,10 @@ class NodeSpec:
         return self.settings.log_dir or usual_home(environ) / self.join.run / "logs"
 
 
+_CALLS_IT = "a launcher on one node reaches the others"
+_LET_IT_RUN = "name a folder in which programs can be run with --log-dir or TMPDIR"
+
+
 class CannotArm(Exception):
     """Why this node cannot start on a table."""
 
@@ -116,6 +120,7 @@ class _Arming:
     environment: AgentEnvironment
     socket: str
     folder: str = ""
+    bin: str = ""
     notices: list[Notice] = field(default_factory=list)
 
     def prepare(self) -> Contract:
@@ -164,18 +169,19 @@ class _Arming:
         if not self.folder or not self.socket:
             words = "no folder for rdzv-rsh or for the agent's socket, which remote commands need"
             raise CannotArm("contract", words)
-        folder = self._paths().bin
+        folders = [Path(self.folder, "bin"), Path(self.socket).with_name("bin")]
+        environ = self.environment.environ
         try:
-            self.environment.write_shims(Path(folder), self.socket)
+            self.bin = str(self.environment.place_shims(folders, self.socket, environ))
         except OSError as exc:
-            raise CannotArm("contract", f"{folder} cannot be written: {exc.strerror}") from exc
+            words = f"rdzv-rsh, by which {_CALLS_IT}, can be run nowhere: {exc.strerror}"
+            raise CannotArm("contract", f"{words}; {_LET_IT_RUN}") from exc
 
     def _paths(self) -> Paths:
-        folder = Path(self.folder, "bin") if self.folder and self.spec.remote else ""
         return Paths(
             folder=self.folder,
             python=sys.executable,
-            bin=str(folder),
+            bin=self.bin,
             socket=self.socket,
             # Beside the socket, for this user alone, and removed with it.
             look=str(Path(self.socket).with_name(f"look-{self.asked.table.epoch}"))

@@ -68,7 +68,7 @@ from worker.program.progress_file import read_progress
 from worker.program.rank_streams import RankStreams
 from worker.program.rank_words import RankWords
 from worker.program.terminal import size_of
-from worker.rsh.shims import write_shims
+from worker.rsh.shims import place_shims
 
 if TYPE_CHECKING:
     from worker.look.collect import RankCalls, Seen
@@ -307,7 +307,7 @@ class AgentEnvironment:
     restore_stale: Callable[[Path], Collection[str]] = restore_stale
     known_names: Callable[[Path, str], Mapping[str, AbstractSet[str]]] = known_names
     write_files: Callable[[Path, Mapping[str, str]], None] = write_files
-    write_shims: Callable[[Path, str], None] = write_shims
+    place_shims: Callable[[Iterable[Path], str, Mapping[str, str]], Path] = place_shims
     device_names: Callable[[], tuple[list[str], list[str]]] = device_names
     remove_file: Callable[[Path], None] = remove_file
     make_private: Callable[[Path], None] = make_private

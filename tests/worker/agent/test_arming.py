@@ -46,7 +46,7 @@ class Bench:
             "missing_of": lambda needs, environ: "",
             "read_conf": lambda environ: {},
             "write_files": self._write_files,
-            "write_shims": lambda folder, socket: self.done.append("shims"),
+            "place_shims": self._place_shims,
             "file": lambda: None,
         } | world
         self._write_hosts = answers.pop("file")
@@ -56,6 +56,10 @@ class Bench:
         [own] = [row.rank for row in TABLE.rows if row.slot == self.slot]
         assert folder.name == f"node-{own}"
         self.done.append("files")
+
+    def _place_shims(self, folders: list[Path], *_: Any) -> Path:
+        self.done.append("shims")
+        return folders[0]
 
     def install(self, given: EndpointTable, own_slot: int, resolved: Any = None) -> str | None:
         """As of a hosts file."""
@@ -97,7 +101,11 @@ MISSING = {"missing_of": lambda needs, environ: "train is not on PATH"}
 TAKEN = {"is_free": lambda port: False}
 SCRIPT = {"slot": 0, "framework": "torchrun", "command": ["train.py"]}
 NO_SUCH_OPTION = {"framework": "torchrun", "command": ["--no-such-option-of-torchrun"]}
-NO_FILES, NO_SHIMS = {"write_files": NO_SPACE}, {"write_shims": NO_SPACE}
+NO_FILES, NO_SHIMS = {"write_files": NO_SPACE}, {"place_shims": NO_SPACE}
+NOWHERE = (
+    "rdzv-rsh, by which a launcher on one node reaches the others, can be run nowhere: No space "
+    "left on device; name a folder in which programs can be run with --log-dir or TMPDIR"
+)
 NO_HOSTS, WARNS = {"file": NO_RIGHT}, {"file": lambda: "n2 leads elsewhere"}
 REQUIRED, OFF, REMOTE = {"hosts": "require"}, {"hosts": "off"}, {"remote": True}
 EVEN = table(rows=[sealed(replace(row, nproc_per_node=8)) for row in TABLE.rows])
@@ -124,7 +132,7 @@ NO_PORT, OTHER_PORT = table(master_port=0), table(master_port=29_501)
         ({}, NO_SUCH_OPTION, {}, "contract files", ""),
         (TAKEN, SCRIPT, {}, "port_taken files", ""),
         (NO_FILES, REMOTE, {}, "contract", ""),
-        (NO_SHIMS, REMOTE, {}, "contract files", "No space left on device"),
+        (NO_SHIMS, REMOTE, {}, "contract files", NOWHERE),
         ({}, REMOTE, {"socket": ""}, "contract files", ""),
         (NO_HOSTS, REQUIRED, {}, "hosts files", "no right to write (--hosts require)"),
     ],
