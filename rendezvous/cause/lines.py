@@ -86,6 +86,12 @@ _OURS = re.compile(
 )
 """Sentences of rdzv's own starter and keeper in a program's output. A program may write `rdzv: `
 itself, and a launch within it does: only these very sentences are ours."""
+_RULE = re.compile(r"-{74}\s*\Z")
+"""Above and below each of Open MPI's messages (show_help)."""
+_GUESSES = re.compile(r" ?[^.]*\b(?:usually|typically|often|commonly|possible)\b[^.]*:\Z")
+"""What announces causes that are usual, and not this one."""
+_OF_A_PROCESS = re.compile(r"\[[\w.-]+:\d+\] ")
+"""A line of one of Open MPI's processes: its host and process id."""
 _IDLE = re.compile(r"^[\W_]*$|further information|https?://\S+$")
 _ITEM = re.compile(r"\s|[-*\u2022] |\d{1,3}[.)] ")
 
@@ -143,8 +149,40 @@ def _level(text: str) -> bool | None:
     return min(found, key=lambda match: match.start())["error"] is not None
 
 
+def without_advice(texts: Sequence[str]) -> Sequence[str]:
+    """The lines, with the frames of Open MPI's messages as one line each, of what has happened.
+
+    Below its first paragraph stands what usually is the cause, whatever it was. Where mpirun says
+    in a line of its own before the frame what failed, the frame says less, and is left out.
+    """
+    rules = [index for index, text in enumerate(texts) if _RULE.match(text)]
+    if not rules:
+        return texts
+    if len(rules) % 2:  # the beginning is cut off
+        texts, rules = texts[rules[0] + 1 :], [rule - rules[0] - 1 for rule in rules[1:]]
+    kept, after = list[str](), 0
+    for first, last in zip(rules[::2], rules[1::2], strict=True):
+        kept += texts[after:first]
+        if not (kept and _OF_A_PROCESS.match(kept[-1]) and tells(kept[-1]) >= Tells.WORDS):
+            kept.append(_happened(texts[first + 1 : last]))
+        after = last + 1
+    return [*kept, *texts[after:]]
+
+
+def _happened(frame: Sequence[str]) -> str:
+    """The first paragraph of a frame, and the second where the first only announces it."""
+    words = ""
+    for text in frame:
+        if text.strip():
+            words += " " * bool(words) + text.strip()
+        elif words and (not words.endswith(":") or _GUESSES.search(words)):
+            break
+    return _GUESSES.sub("", words)
+
+
 def last_error(texts: Sequence[str]) -> str:
     """The last error, with what it announces and the plain words that end it all; or nothing."""
+    texts = without_advice(texts)
     last, plain, passed = -1, -1, 0
     least = Tells.WORDS
     for index in range(len(texts) - 1, -1, -1):

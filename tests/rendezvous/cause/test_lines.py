@@ -139,3 +139,45 @@ def test_a_message_has_its_first_telling_lines(header: str, more: list[str], tol
 
 def test_after_a_prefix_that_only_tracebacks_have_all_lines_are_of_the_message() -> None:
     assert message("E: no", ["while reading 7"], whole=True) == "E: no; while reading 7"
+
+
+RULE = "-" * 74
+USUAL = """ORTE was unable to reliably start one or more daemons.
+This usually is caused by:
+
+* not finding the required libraries and/or binaries on
+  one or more nodes. Please check your PATH and LD_LIBRARY_PATH
+
+*  compilation of the orted with dynamic libraries when static are required
+  (e.g., on Cray). Please check your configure cmd line""".splitlines()
+FAILED = "[h0:14021] plm:rsh: execv of /logs/rdzv-rsh failed with errno=Permission denied(13)"
+NO_SLOTS = """There are not enough slots available in the system to satisfy the 4
+slots that were requested by the application:
+
+  ./solve
+
+Either request fewer procs for your application, or make more slots
+available for use.""".splitlines()
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        ([FAILED, RULE, *USUAL, RULE], FAILED),
+        ([RULE, *USUAL, RULE], "ORTE was unable to reliably start one or more daemons."),
+        (
+            ["working", RULE, *NO_SLOTS, RULE],
+            (
+                "There are not enough slots available in the system to satisfy the 4 slots that "
+                "were requested by the application: ./solve"
+            ),
+        ),
+        (["[h0:1] all is well", RULE, "It failed.", "", "Or not found.", RULE], "It failed."),
+        (["or not found.", RULE, FAILED, RULE, *USUAL, RULE], FAILED),  # cut off above
+        ([RULE, "It failed.", RULE, "ValueError: 7"], "ValueError: 7"),
+    ],
+)
+def test_of_a_message_of_open_mpi_what_has_happened_counts_and_not_what_usually_has(
+    texts: list[str], said: str
+) -> None:
+    assert last_error(texts) == said
