@@ -10,23 +10,44 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from rendezvous.proof.networks import NetworkClass, Unreachable
-from rendezvous.proof.pairs import OUTCOMES, OutcomeKind, Pair, ProbedRound, failures, guilty_nodes
+from rendezvous.proof.origins import (
+    NO_SOURCES,
+    OUT_OF_NAT,
+    Origin,
+    Sources,
+    nat_text,
+    origin_of,
+)
+from rendezvous.proof.pairs import (
+    OUTCOMES,
+    OutcomeKind,
+    Pair,
+    ProbedRound,
+    failures,
+    guilty_nodes,
+    kind_of,
+)
 from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.peers import FULL_MESH
 from rendezvous.wire.run import Round
+from rendezvous.wire.types import Subnet, subnet_of, subnet_text
 from rendezvous.wire.verify import PairProbe
 from rendezvous.wire.words import group_name, listed, printable, slots_text
+
+Direction: TypeAlias = Literal["in", "out", "both"]
 
 _TELLING = ("timeout", "no_route", "wrong_node", "stranger", "error")
 """Outcomes of which the node's own words say more than ours."""
 _OF_A_PORT = ("timeout", "refused")
-_NO_NAT = (
-    "give it an address that the others can reach: the host's own network (docker run "
-    "--network host, hostNetwork: true), or a network that is routed between the nodes"
+_CONNECT = (
+    "choose a network that joins all nodes with --network CIDR or --interface NAME, or connect "
+    "these (compare `ip route get {address}` on the nodes)"
 )
+_BEHIND_NAT = ("timeout", "refused", "no_route", "wrong_node", "stranger")
+"""What becomes of connections to an address that only means something on the other side of NAT."""
 
 
 def to_release(tried: Round, known: Collection[int] = ()) -> list[int]:
@@ -49,12 +70,13 @@ def why_released(
     joins: Sequence[JoinRequest],
     classes: Iterable[NetworkClass],
     known: Collection[int] = (),
+    sources: Sources = NO_SOURCES,
 ) -> dict[int, str]:
     """Of each slot of `to_release`: whom it does not reach, or who not it, and the likeliest cause.
 
     Those that fail alike with the nodes that stay are told of together.
     """
-    round_, out = ProbedRound.of(tried, joins, classes), to_release(tried, known)
+    round_, out = ProbedRound.of(tried, joins, classes, sources), to_release(tried, known)
     failed: defaultdict[int, dict[Pair, PairProbe]] = defaultdict(dict)
     for pair, probe in round_.failed.items():
         for slot in pair:
@@ -95,24 +117,94 @@ def _at(words: str, places: Sequence[str]) -> str:
 
 def _words(round_: ProbedRound, pair: Pair) -> str:
     probe, member = round_.failed[pair], round_.members.get(pair[1])
-    words = OUTCOMES[probe.outcome].words
+    words = kind_of(probe).words
     if probe.outcome == "self" and member is not None:
         return f"{member.address} is an address of {round_.name(pair[0])} itself"
     if probe.outcome == "black_hole" and probe.path_mtu:
         return f"{words} (packets of up to {probe.path_mtu} bytes pass)"
-    return probe.detail or words if probe.outcome in _TELLING else words
+    tells = probe.outcome in _TELLING or probe.icmp
+    return probe.detail or words if tells else words
 
 
 def _kind(round_: ProbedRound, pairs: Iterable[Pair]) -> OutcomeKind:
-    count = Counter(round_.failed[pair].outcome for pair in pairs)
+    count = Counter(kind_of(round_.failed[pair]) for pair in pairs)
     # Who has no way there knows it for sure; the others' time-outs only follow from it.
-    likeliest = "no_route" if "no_route" in count else count.most_common(1)[0][0]
-    return OUTCOMES[likeliest]
+    no_route = OUTCOMES["no_route"]
+    return no_route if no_route in count else count.most_common(1)[0][0]
 
 
-def _cause(
-    round_: ProbedRound, pairs: Sequence[Pair], direction: Literal["in", "out", "both"] = "both"
-) -> str:
+def _why(
+    round_: ProbedRound, pairs: Sequence[Pair], slot: int, direction: Direction = "both"
+) -> tuple[str, str]:
+    """The cause to which something points, as the end of a sentence, and what to try for it."""
+    hidden = _hidden(round_, pairs)
+    if hidden:
+        return nat_text(hidden, round_.hostnames), OUT_OF_NAT
+    apart = _apart(round_, pairs) if direction == "both" else ""
+    if apart:
+        address = round_.members[slot].address
+        return apart, _CONNECT.format(address=address)
+    return _cause(round_, pairs, direction), _fix(round_, pairs, slot)
+
+
+def _hidden(round_: ProbedRound, pairs: Sequence[Pair]) -> dict[int, str]:
+    """The nodes that are not reached and behind NAT, with the address that the registry sees.
+
+    NAT that all share, as one towards a registry elsewhere, is not between them.
+    """
+    hidden = round_.hidden_addresses()
+    return {
+        slot: hidden[slot]
+        for peer, slot in sorted(pairs)
+        if slot in hidden
+        and round_.failed[peer, slot].outcome in _BEHIND_NAT
+        and round_.sources.get(peer) != hidden[slot]
+    }
+
+
+def _apart(round_: ProbedRound, pairs: Sequence[Pair]) -> str:
+    """That nothing shows these nodes to be on connected networks; empty where something does."""
+    silent = _kind(round_, pairs) is OUTCOMES["timeout"]
+    known = all(slot in round_.members for pair in pairs for slot in pair)
+    if not silent or not known or any(_is_connected(round_, pair) for pair in pairs):
+        return ""
+    slots = sorted({slot for pair in pairs for slot in pair})
+    subnets = [*dict.fromkeys(subnet_text(s) for slot in slots if (s := _subnet(round_, slot)))]
+    way = f"way between {listed(subnets, 3)}" if len(subnets) > 1 else "way there"
+    others = {slot: round_.sources[slot] for slot in slots if _came_by_another(round_, slot)}
+    came = listed((f"{round_.name(slot)} from {other}" for slot, other in others.items()), 3)
+    over = f"; {came} reached the registry over another network" if others else ""
+    return f"{over}; nothing shows a {way}"
+
+
+def _is_connected(round_: ProbedRound, pair: Pair) -> bool:
+    """Whether something shows that the networks of two nodes lead to each other.
+
+    A node that came to the registry from its address there has a way out of it, and back.
+    """
+    ends = {_subnet(round_, slot) for slot in pair}
+    if any(ends == {_subnet(round_, slot) for slot in good} for good in round_.good):
+        return True
+    sources = {slot: source for slot in pair if (source := round_.sources.get(slot))}
+    came = [source == round_.members[slot].address for slot, source in sources.items()]
+    one_link = len(ends) == 1 and not any(_came_by_another(round_, slot) for slot in pair)
+    return (bool(came) and all(came)) or one_link
+
+
+def _came_by_another(round_: ProbedRound, slot: int) -> bool:
+    """Whether the node reached the registry from another one of its own addresses."""
+    source = round_.sources.get(slot, "")
+    own = next((join for join in round_.joins if join.slot == slot), None)
+    is_own = own is not None and origin_of(own, source) is Origin.OWN
+    return is_own and source != round_.members[slot].address
+
+
+def _subnet(round_: ProbedRound, slot: int) -> Subnet | None:
+    member = round_.members.get(slot)
+    return subnet_of(member.address, member.prefix_length) if member else None
+
+
+def _cause(round_: ProbedRound, pairs: Sequence[Pair], direction: Direction) -> str:
     """What is most likely behind it, as the end of a sentence."""
     kind = _kind(round_, pairs)
     if kind is OUTCOMES["timeout"] and direction != "both":
@@ -137,11 +229,14 @@ def _fix(round_: ProbedRound, pairs: Sequence[Pair], slot: int) -> str:
 
 
 def blame(
-    rounds: Sequence[Round], joins: Sequence[JoinRequest], classes: Iterable[NetworkClass]
+    rounds: Sequence[Round],
+    joins: Sequence[JoinRequest],
+    classes: Iterable[NetworkClass],
+    sources: Sources = NO_SOURCES,
 ) -> Unreachable:
     """Why no network class works, told of the one that came nearest; in each a pair failed."""
     tried = nearest(rounds)
-    round_ = ProbedRound.of(tried, joins, classes)
+    round_ = ProbedRound.of(tried, joins, classes, sources)
     guilty, single = guilty_nodes(round_.failed)
     groups = _groups(tried.slots, round_.failed) if len(tried.slots) <= FULL_MESH else []
     nobody = len(tried.slots) > 2 and len(groups) == len(tried.slots)
@@ -179,8 +274,9 @@ def _of_nodes(round_: ProbedRound, guilty: list[int], single: list[Pair]) -> Unr
     else:
         fact = f"{who} cannot {'be reached by' if into else 'reach'} {some}"
     besides = f"; also, {_pair_text(round_, single[0])}" if single else ""
-    cause = _cause(round_, touched, "in" if not out else "out" if not into else "both")
-    fix = _fix(round_, touched, guilty[0])
+    cause, fix = _why(
+        round_, touched, guilty[0], "in" if not out else "out" if not into else "both"
+    )
     foreign = round_.foreign_addresses() if into else {}
     behind = next((slot for slot in guilty if slot in foreign), None)
     if behind is not None:
@@ -188,7 +284,7 @@ def _of_nodes(round_: ProbedRound, guilty: list[int], single: list[Pair]) -> Unr
             f"; the others see {round_.name(behind)} as {foreign[behind]}, which is not one "
             "of its addresses: it is behind NAT, which lets no connection in"
         )
-        fix = _NO_NAT
+        fix = OUT_OF_NAT
     return Unreachable(
         tuple(guilty),
         f"{fact} over {round_.tried.network}: {_what(round_, touched)}{cause}{besides}",
@@ -201,11 +297,9 @@ def _of_pairs(round_: ProbedRound, single: list[Pair]) -> Unreachable:
     pairs, rest = list(round_.failed), ""
     if len(round_.tried.slots) > 2 and len(single) == 1:
         rest = "; every other pair works, so neither node itself is the cause"
-    return Unreachable(
-        (),
-        f"{texts} over {round_.tried.network}: {_what(round_, pairs)}{rest}{_cause(round_, pairs)}",
-        _fix(round_, pairs, pairs[0][1]),
-    )
+    cause, fix = _why(round_, pairs, pairs[0][1])
+    what = f"{texts} over {round_.tried.network}: {_what(round_, pairs)}"
+    return Unreachable((), f"{what}{rest}{cause}", fix)
 
 
 def _pair_text(round_: ProbedRound, pair: Pair) -> str:
@@ -219,10 +313,12 @@ def _pair_text(round_: ProbedRound, pair: Pair) -> str:
 
 def _of_a_split(round_: ProbedRound, groups: list[list[int]]) -> Unreachable:
     slots, pairs = round_.tried.slots, list(round_.failed)
+    cause, fix = _why(round_, pairs, pairs[0][1])
     over = f"over {round_.tried.network}: {_what(round_, pairs)}"
     if len(groups) == len(slots):
         fact = f"no node reaches any other {over}"
-        if _kind(round_, pairs) is OUTCOMES["timeout"]:
+        is_open = cause == _cause(round_, pairs, "both")
+        if is_open and _kind(round_, pairs) is OUTCOMES["timeout"]:
             fact += ", though all reach the registry's port"
     elif 1 < len(groups) <= 4:
         sizes = "/".join(str(len(group)) for group in groups)
@@ -234,7 +330,7 @@ def _of_a_split(round_: ProbedRound, groups: list[list[int]]) -> Unreachable:
         every = sum(len(round_.tried.reports.get(slot, ())) for slot in slots)
         of = f"{len(pairs)} of {every}" if every > len(pairs) else f"{len(pairs)}"
         fact = f"{of} directed pairs fail, spread across the nodes, {over}"
-    return Unreachable((), f"{fact}{_cause(round_, pairs)}", _fix(round_, pairs, pairs[0][1]))
+    return Unreachable((), f"{fact}{cause}", fix)
 
 
 def _groups(slots: Sequence[int], failed: Mapping[Pair, object]) -> list[list[int]]:

@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from rendezvous.frozen import frozen
 from rendezvous.proof.compare import ONE_A_MACHINE
 from rendezvous.proof.findings import Property, hostnames_of, make_finding
+from rendezvous.proof.origins import NO_SOURCES, OUT_OF_NAT, Sources, behind_nat, nat_text
 from rendezvous.wire.checks import Check
 from rendezvous.wire.node import Candidate, Finding, JoinRequest, LinkKind
 from rendezvous.wire.types import Subnet, subnet_of, subnet_text
@@ -40,11 +41,13 @@ class NetworkClass:
         number: Its place among the classes of a run, from 0.
         words: `eth0, 10.0.0.0/24, Ethernet, IPv4`; classes that look alike are numbered in it.
         members: The candidate of each slot.
+        is_last: Nodes left it out as virtual; see `last_resort`.
     """
 
     number: int
     words: str
     members: dict[int, Candidate]
+    is_last: bool = False
 
 
 @frozen
@@ -56,7 +59,9 @@ class Unreachable:
     hint: str
 
 
-def classes_of(joins: Sequence[JoinRequest]) -> list[NetworkClass] | Unreachable:
+def classes_of(
+    joins: Sequence[JoinRequest], sources: Sources = NO_SOURCES
+) -> list[NetworkClass] | Unreachable:
     """The classes in which every node has an address of its own, the preferred one first.
 
     There is at least one, or the reason why there is none.
@@ -67,7 +72,7 @@ def classes_of(joins: Sequence[JoinRequest]) -> list[NetworkClass] | Unreachable
     if alone and len(alone) < len(joins):
         return _only_loopback(alone, joins)
     if bare:
-        return _all_shared(bare, joins)
+        return _all_shared(bare, joins, sources)
     common = set.intersection(*({c.family for c in cs} for cs in usable.values()))
     if not common:
         return _no_common_family(usable)
@@ -80,7 +85,7 @@ def classes_of(joins: Sequence[JoinRequest]) -> list[NetworkClass] | Unreachable
     ]
     left = common - {members[lead].family for members in found}
     found += _first_of_each(left, usable)
-    return _named(found)
+    return named_classes(found)
 
 
 def _usable(joins: Sequence[JoinRequest]) -> dict[int, list[Candidate]]:
@@ -95,7 +100,9 @@ def _usable(joins: Sequence[JoinRequest]) -> dict[int, list[Candidate]]:
     }
 
 
-def _all_shared(bare: list[JoinRequest], joins: Sequence[JoinRequest]) -> Unreachable:
+def _all_shared(
+    bare: list[JoinRequest], joins: Sequence[JoinRequest], sources: Sources
+) -> Unreachable:
     first = bare[0]
     address = first.candidates[0].address
     others = [
@@ -113,13 +120,15 @@ def _all_shared(bare: list[JoinRequest], joins: Sequence[JoinRequest]) -> Unreac
         if own & seen:
             later.append(join.slot)
         seen |= own
+    hidden = {} if same_machine else behind_nat((first, *others), sources)
+    hint = "name the interface or network in which they differ, with --interface or --network"
+    if same_machine:
+        hint = f"two nodes of this run are on one machine; {ONE_A_MACHINE}"
     return Unreachable(
         tuple(later) or (first.slot,),
         f"slot {first.slot} ({first.hostname}) does not have its own address: {address} "
-        f"is also the address of {who}",
-        f"two nodes of this run are on one machine; {ONE_A_MACHINE}"
-        if same_machine
-        else "name the interface or network in which they differ, with --interface or --network",
+        f"is also the address of {who}{nat_text(hidden, hostnames_of(joins))}",
+        OUT_OF_NAT if hidden else hint,
     )
 
 
@@ -193,8 +202,8 @@ def _first_of_each(
         yield {s: next(c for c in cs if c.family == family) for s, cs in usable.items()}
 
 
-def _named(found: Iterable[dict[int, Candidate]]) -> list[NetworkClass]:
-    """Each once."""
+def named_classes(found: Iterable[dict[int, Candidate]], first: int = 0) -> list[NetworkClass]:
+    """Each once, with numbers from the `first` one on."""
     classes: list[NetworkClass] = []
     alike: Counter[str] = Counter()
     for members in found:
@@ -204,7 +213,7 @@ def _named(found: Iterable[dict[int, Candidate]]) -> list[NetworkClass]:
         alike[words] += 1
         if alike[words] > 1:
             words = f"{words} ({alike[words]})"
-        classes.append(NetworkClass(len(classes), words, members))
+        classes.append(NetworkClass(first + len(classes), words, members))
     return classes
 
 

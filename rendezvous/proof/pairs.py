@@ -9,6 +9,7 @@ from typing import TypeAlias
 from rendezvous.frozen import frozen
 from rendezvous.proof.findings import hostnames_of
 from rendezvous.proof.networks import NetworkClass
+from rendezvous.proof.origins import NO_SOURCES, Sources, behind_nat
 from rendezvous.wire.node import Candidate, JoinRequest
 from rendezvous.wire.run import Round
 from rendezvous.wire.verify import PairProbe
@@ -17,6 +18,10 @@ from rendezvous.wire.words import bracketed, node_name
 Pair: TypeAlias = tuple[int, int]
 """The reporter, and the peer that it tried to reach."""
 _OTHER_NETWORK = "choose another network with --network CIDR"
+_OPEN = (
+    "let all TCP ports through between the nodes (security group; iptables -L on {host}), or "
+    + _OTHER_NETWORK
+)
 
 
 @frozen
@@ -34,8 +39,7 @@ OUTCOMES = {
         "T",
         "no answer",
         "a firewall drops the packets, or the link or the route between them is cut",
-        "let all TCP ports through between the nodes (security group; iptables -L on {host}), or "
-        + _OTHER_NETWORK,
+        _OPEN,
     ),
     "refused": OutcomeKind(
         "R",
@@ -80,6 +84,30 @@ OUTCOMES = {
     ),
     "error": OutcomeKind("E", "error", "", "see `rdzv doctor` on {host}, or " + _OTHER_NETWORK),
 }
+_BY_ICMP = {
+    ("refused", "prohibited"): OutcomeKind(
+        "R", "prohibited", "a firewall rejects the connection", _OPEN
+    ),
+    ("timeout", "neighbour"): OutcomeKind(
+        "T",
+        "no host has that address",
+        "the host or its link is down, or separate networks have the same addresses",
+        "check {interface} on {host} (ip -br addr), and `ip neigh` on the others, or "
+        + _OTHER_NETWORK,
+    ),
+    ("timeout", "unreachable"): OutcomeKind(
+        "T",
+        "a router finds no way to the address",
+        "the routers know no way into that network, or the host is down",
+        "compare `ip route get {address}` and `traceroute {address}` on the nodes, or "
+        + _OTHER_NETWORK,
+    ),
+}
+
+
+def kind_of(probe: PairProbe) -> OutcomeKind:
+    """What came of a probe that is not good, as exactly as the kernel has told."""
+    return _BY_ICMP.get((probe.outcome, probe.icmp)) or OUTCOMES[probe.outcome]
 
 
 @frozen
@@ -89,6 +117,7 @@ class ProbedRound:
     Attributes:
         joins: May be fewer than have probed, if some were left out since.
         members: Of the class that was probed; empty when it is not known.
+        sources: From which address each node joined.
     """
 
     tried: Round
@@ -99,10 +128,15 @@ class ProbedRound:
     ports: Mapping[int, int | None]
     good: Mapping[Pair, PairProbe]
     failed: Mapping[Pair, PairProbe]
+    sources: Sources
 
     @classmethod
     def of(
-        cls, tried: Round, joins: Sequence[JoinRequest], classes: Iterable[NetworkClass]
+        cls,
+        tried: Round,
+        joins: Sequence[JoinRequest],
+        classes: Iterable[NetworkClass],
+        sources: Sources = NO_SOURCES,
     ) -> ProbedRound:
         """Of a round about one of these classes."""
         every = next((c.members for c in classes if c.number == tried.number), {})
@@ -110,7 +144,7 @@ class ProbedRound:
         mtus = {slot: member.mtu for slot, member in members.items()}
         names, good, failed = hostnames_of(joins), _pairs(tried, good=True), failures(tried)
         ports = {join.slot: join.probe_port for join in joins}
-        return cls(tried, joins, names, members, mtus, ports, good, failed)
+        return cls(tried, joins, names, members, mtus, ports, good, failed, sources)
 
     def name(self, slot: int) -> str:
         """How a node is named."""
@@ -126,20 +160,31 @@ class ProbedRound:
         return min(self.mtus.get(pair[0], 0), self.mtus.get(pair[1], 0))
 
     def foreign_addresses(self) -> dict[int, str]:
-        """Of each slot that most peers see under an address which it does not offer: that one."""
+        """Of each slot that most peers see under an address which is not its own: that one."""
         seen: defaultdict[int, Counter[str]] = defaultdict(Counter)
         for (slot, _), probe in self.good.items():
             if probe.source:
                 seen[slot][probe.source] += 1
         found = {}
         for join in self.joins:
-            declared = {candidate.address for candidate in join.candidates}
+            declared = set(join.own_addresses)
             foreign = {a: n for a, n in seen[join.slot].items() if a not in declared}
             # All of 127/8 is this machine, and what it connects to sees 127.0.0.1.
             on_loopback = all(candidate.is_loopback for candidate in join.candidates)
             if 2 * sum(foreign.values()) > seen[join.slot].total() and not on_loopback:
                 found[join.slot] = max(foreign, key=lambda a: foreign[a])
         return found
+
+    def hidden_addresses(self) -> dict[int, str]:
+        """Of each slot that the registry sees under an address which is not its own: that one.
+
+        Where a peer sees a node's own address, that one is of a proxy in front of the registry.
+        """
+        found = behind_nat(self.joins, self.sources)
+        own = {join.slot: join.own_addresses for join in self.joins if join.slot in found}
+        known = {slot for (slot, _), p in self.good.items() if p.source in own.get(slot, ())}
+        in_front = {found[slot] for slot in known}
+        return {slot: a for slot, a in found.items() if slot not in known and a not in in_front}
 
 
 def failures(tried: Round) -> dict[Pair, PairProbe]:

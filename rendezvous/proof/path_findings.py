@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from rendezvous.proof.findings import Property, differences, hostnames_of, make_finding
 from rendezvous.proof.networks import NetworkClass
+from rendezvous.proof.origins import NO_SOURCES, Sources
 from rendezvous.proof.pairs import Pair, ProbedRound, guilty_nodes
 from rendezvous.wire.checks import Check
 from rendezvous.wire.hostnames import is_everyones
@@ -74,10 +75,13 @@ _EVERYONES = replace(
 
 
 def findings_of(
-    tried: Round, joins: Sequence[JoinRequest], classes: Iterable[NetworkClass]
+    tried: Round,
+    joins: Sequence[JoinRequest],
+    classes: Iterable[NetworkClass],
+    sources: Sources = NO_SOURCES,
 ) -> list[Finding]:
     """The checks M02 to M04, X07 and X08; and M01 when all pairs are good."""
-    round_ = ProbedRound.of(tried, joins, classes)
+    round_ = ProbedRound.of(tried, joins, classes, sources)
     return [
         *_reached(round_),
         *_mtus(round_),
@@ -129,7 +133,7 @@ def _mtus(round_: ProbedRound) -> list[Finding]:
 
 
 def _unmeasured(round_: ProbedRound) -> list[Finding]:
-    """Who answers no datagrams, or hears no answer to any: most likely a firewall is behind it."""
+    """Who answers no datagrams, or hears no answer to any, though TCP passes."""
     mute, deaf = _mute_and_deaf(round_)
     joins, names = round_.joins, round_.hostnames
     found = [(slots, f"{_udp_ports(slots, joins)} no answer") for slots in _apart(mute, names)]
@@ -276,12 +280,12 @@ def _median(values: Iterable[float]) -> float:
 
 
 def _behind_nat(round_: ProbedRound) -> list[Finding]:
-    declared = {join.slot: sorted(c.address for c in join.candidates) for join in round_.joins}
+    declared = {join.slot: sorted(join.own_addresses) for join in round_.joins}
     return [
         make_finding(
             _NAT,
-            f"{round_.name(slot)} is seen by the others as {address}, which is not an address "
-            "that it offers",
+            f"{round_.name(slot)} is seen by the others as {address}, which is not one of "
+            "its addresses",
             slot=slot,
             value=address,
             expected=listed(declared[slot]),

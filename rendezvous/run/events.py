@@ -52,6 +52,10 @@ class Joined(Wire):
 
     kind: Literal["joined"] = "joined"
     request: JoinRequest
+    source: str = ""
+    """The address from which the join came to the registry; empty: an ingress is in between."""
+    here: bool = False
+    """It came from the registry's own machine, over loopback."""
 
 
 class Refused(Wire):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from rendezvous.proof.origins import Origin, origin_of, words_of_origin
 from rendezvous.run import events, fences, missing, refusals
 from rendezvous.run.arming import go_if_ready
 from rendezvous.run.moves import Outcome, failure, finish, gather_again
@@ -114,7 +115,7 @@ def joined(run: Run, event: events.Joined, now: float) -> Outcome:
     slot.incarnations += 1
     if request.generation > slot.generation:
         begin_generation(slot, request.generation, now)
-    slot.node = Node(slot.incarnations, request)
+    slot.node = Node(slot.incarnations, request, event.source, event.here)
     slot.joins[request.join_id] = slot.incarnations
     slot.problem, slot.told, slot.refused, slot.given_up = "", "", None, False
     slot.tries, slot.again_at = 0, None
@@ -134,8 +135,7 @@ def joined(run: Run, event: events.Joined, now: float) -> Outcome:
         run.attempt.left_out[slot.index] = STANDS_BY  # it has not gathered with the others
     if displaced is not None and run.rules.awaits is Awaits.REPORTS:
         gather_again(run, now)
-    address = request.candidates[0].address
-    reason = f"{who(slot)} joined from {address} as incarnation {slot.incarnations}"
+    reason = f"{who(slot)} joined {_from_where(slot)} as incarnation {slot.incarnations}"
     if displaced is not None:
         reason += f", replacing {displaced.join.hostname}"
     if stands_by:
@@ -143,6 +143,19 @@ def joined(run: Run, event: events.Joined, now: float) -> Outcome:
     elif run.spec.slots > 1:
         reason += f"; {run.present} of {run.spec.slots} nodes have joined"
     return Outcome(reason + check_gathered(run, now), slot.index)
+
+
+def _from_where(slot: Slot) -> str:
+    """`from 10.0.0.5`; where that is none of the node's own addresses, with what it means."""
+    node = slot.its_node
+    origin = origin_of(node.join, node.source)
+    if origin is Origin.UNKNOWN:
+        return f"(offering {node.address})"
+    if origin is Origin.OWN:
+        return f"from {node.source}"
+    if node.here:
+        return f"from the registry's own machine ({node.address})"
+    return f"from {node.source} ({words_of_origin(origin, node.join)})"
 
 
 def check_gathered(run: Run, now: float) -> str:

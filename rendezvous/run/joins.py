@@ -28,10 +28,18 @@ from rendezvous.wire.node import JoinRequest, Refusal
 _MAJOR = re.compile(r"[0-9]+(?=\.)")
 
 
-def decide_join(run: Run, request: JoinRequest, now: float, leases: Leases) -> Event | None:
+def decide_join(
+    run: Run,
+    request: JoinRequest,
+    now: float,
+    leases: Leases,
+    source: str = "",
+    here: bool = False,
+) -> Event | None:
     """Whether this node may have its slot; None when this join was accepted before.
 
-    The caller has checked the token, so that slot and generation are the node's own.
+    The caller has checked the token, so that slot and generation are the node's own; it was sent
+    from the address `source`, where that is known, or `here`, over loopback.
 
     Raises:
         RunOver, TooLate, Fenced, SlotTaken: The slot cannot be had (any more, or yet).
@@ -56,12 +64,12 @@ def decide_join(run: Run, request: JoinRequest, now: float, leases: Leases) -> E
         )
     _refuse_when_closed(run, slot)
     _refuse_other_job(run, request)
-    _refuse_when_held(run, slot, request, now, leases)
+    _refuse_when_held(run, slot, request, now, leases, source)
     if run.spec.limits.max_restarts and not request.restarts:
         raise cannot_restart(slot, request)
     if run.spec.outlives_nodes and not request.outlives_nodes:
         raise _cannot_outlive(run, slot, request)
-    return events.Joined(request=request)
+    return events.Joined(request=request, source=source, here=here)
 
 
 def refuse_other_version(request: JoinRequest, own: str) -> None:
@@ -102,7 +110,7 @@ def _cannot_outlive(run: Run, slot: Slot, request: JoinRequest) -> Mismatch:
 
 
 def _refuse_when_held(
-    run: Run, slot: Slot, request: JoinRequest, now: float, leases: Leases
+    run: Run, slot: Slot, request: JoinRequest, now: float, leases: Leases, source: str
 ) -> None:
     holder = slot.live_node()
     if holder is None or holder.join.generation < request.generation:
@@ -113,9 +121,10 @@ def _refuse_when_held(
     hint = "two worker runs were started with the same join string; each needs its own"
     if not run.spec.managed:  # each node has made its own, from its rank
         how, hint = " too", f"two nodes have node rank {slot.index}: {refusals.ranks_hint(run)}"
+    asker = refusals.place(request.hostname, request.candidates[0].address, source)
     raise SlotTaken(
-        f"slot {slot.index} is held by {refusals.holder_text(slot)}, which is alive; "
-        f"{refusals.place(request.hostname, request.candidates[0].address)} asks for it{how}",
+        f"slot {slot.index} is held by {refusals.holder_text(slot)}, which is alive; {asker} asks "
+        f"for it{how}",
         hint="" if request.any_slot else hint,
     )
 
@@ -161,10 +170,10 @@ def _refuse_when_full(run: Run, slot: Slot) -> None:
 
 def _not_missed_yet(run: Run, slot: Slot) -> SlotTaken:
     """A platform that starts a node again may be faster than the lease of the one before it."""
-    holder = slot.its_node.join
+    holder = slot.its_node
     words = "was lost" if slot.live_node() is None else "has not been missed yet"
     return SlotTaken(
-        f"slot {slot.index} is held by {holder.hostname} ({holder.candidates[0].address}), which "
+        f"slot {slot.index} is held by {holder.join.hostname} ({holder.address}), which "
         f"{words}; it opens again once the programs of run '{run.id}' have been stopped for that",
         hint="if that node is alive, two worker runs were started for its slot; end this one",
     )

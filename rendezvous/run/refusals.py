@@ -88,7 +88,7 @@ def place(hostname: str, address: str, source: str = "") -> str:
 def holder_text(slot: Slot) -> str:
     """The node that has a slot; empty: none has."""
     node = slot.live_node()
-    return place(node.join.hostname, node.join.candidates[0].address) if node else ""
+    return place(node.join.hostname, node.join.candidates[0].address, node.source) if node else ""
 
 
 def ask_of_join(run: Run, request: JoinRequest, error: RequestError, source: str) -> RefusedAsk:

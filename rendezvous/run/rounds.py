@@ -24,6 +24,12 @@ def joins_of(run: Run) -> list[JoinRequest]:
     return [slot.its_node.join for slot in run.taking_part()]
 
 
+def sources_of(run: Run) -> dict[int, str]:
+    """From which address each of them joined, as far as that says something of its networks."""
+    nodes = ((slot.index, slot.its_node) for slot in run.taking_part())
+    return {slot: "" if node.here else node.source for slot, node in nodes}
+
+
 def failing(findings: Iterable[Finding], spec: RunSpec) -> list[Finding]:
     """Those that end a run."""
     levels = ("fail", "warn") if spec.strict else ("fail",)
@@ -103,7 +109,8 @@ def measured(run: Run, round_: Round) -> list[Finding]:
     """What a round has shown of those that still take part, beside who reaches whom."""
     joins = joins_of(run)
     tried = _among(round_, [join.slot for join in joins])
-    return mark_skipped(findings_of(tried, joins, run.attempt.classes), run.spec)
+    found = findings_of(tried, joins, run.attempt.classes, sources_of(run))
+    return mark_skipped(found, run.spec)
 
 
 def _among(round_: Round, slots: Sequence[int]) -> Round:

@@ -15,15 +15,7 @@ from rendezvous.run.records import Departure, Fence, RefusedJoin
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.node import Finding, JoinRequest
 from rendezvous.wire.reports import ExitReport
-from rendezvous.wire.run import (
-    EpochEnd,
-    NodeState,
-    Phase,
-    Result,
-    Round,
-    RunSpec,
-    SlotState,
-)
+from rendezvous.wire.run import EpochEnd, NodeState, Phase, Result, Round, RunSpec, SlotState
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.verify import PairProbe
 from rendezvous.wire.words import listed, size_text
@@ -53,6 +45,7 @@ class Node:
     """One incarnation in its slot.
 
     Attributes:
+        source: From which address the registry saw it join, `here`: its own; empty: unknown.
         reported: The last epoch whose end it has told.
         departure: What it has said of its departure, if it will go.
         quiet_since: Since when nothing moves on it, as it has said; None: something does.
@@ -62,6 +55,8 @@ class Node:
 
     incarnation: int
     join: JoinRequest
+    source: str = ""
+    here: bool = False
     state: NodeState = NodeState.JOINED
     rank: int | None = None
     exit: ExitReport | None = None
@@ -73,6 +68,11 @@ class Node:
     quiet_since: float | None = None
     quiet_early: bool = False
     silent_since: float | None = None
+
+    @property
+    def address(self) -> str:
+        """Where it came from, as far as that is known."""
+        return self.join.candidates[0].address if self.here or not self.source else self.source
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from rendezvous.frozen import frozen
@@ -10,6 +10,7 @@ from rendezvous.proof.blame import blame, to_release, why_released
 from rendezvous.proof.compare import compare
 from rendezvous.proof.findings import finding_text, mark_skipped
 from rendezvous.proof.interfaces import left_out as left_out_by_variables
+from rendezvous.proof.last_resort import last_networks, used, with_untried
 from rendezvous.proof.networks import NetworkClass, Unreachable, classes_of, given_up
 from rendezvous.run import events
 from rendezvous.run.arming import seal_table, with_surplus
@@ -24,6 +25,7 @@ from rendezvous.run.rounds import (
     measured,
     planned_pairs,
     proven_on,
+    sources_of,
     words_of_failing,
 )
 from rendezvous.run.state import LeftOut, Probing, Run, names_of, who
@@ -91,7 +93,10 @@ def plan_checks(run: Run, now: float) -> Plan:
     while True:
         then = run.with_left_out(left_out)
         joins = joins_of(then)
-        classes = classes_of(joins)
+        sources = sources_of(then)
+        classes = classes_of(joins, sources)
+        others = [] if isinstance(classes, Unreachable) else classes
+        last = last_networks(joins, sources, others) if run.spec.verify else []
         missed = [] if isinstance(classes, Unreachable) else given_up(joins, classes[0])
         # Whatever a node says that it found, it is about that node.
         own = (replace(f, slot=join.slot) for join in joins for f in join.findings)
@@ -107,15 +112,15 @@ def plan_checks(run: Run, now: float) -> Plan:
                 if _may_replace(then, guilty):
                     return Plan(Replace(guilty), findings, told)
                 return Plan(_failed_checks(run, failed), findings, told)
-        elif isinstance(classes, Unreachable):
+        elif isinstance(classes, Unreachable) and not last:
             why = LeftOut(Cause.VERIFICATION_FAILED, classes.reason)
             guilty = dict.fromkeys(classes.slots, why)
             if not then.can_go_without(guilty) and _may_replace(then, guilty):
                 return Plan(Replace(guilty), findings, told)
             if not then.can_go_without(guilty):
-                return Plan(_unreachable(run, classes), findings, told)
+                return Plan(_unreachable(run, with_untried(classes, joins, [])), findings, told)
         else:
-            return Plan(Verify(classes), findings, told)
+            return Plan(Verify([*others, *last]), findings, told)
         left_out = left_out | guilty
 
 
@@ -125,9 +130,10 @@ def plan_after_round(run: Run, now: float) -> Plan:
     assert probing is not None
     number, tried = probing.number, attempt.rounds[-1]
     failed, _ = count_pairs(tried.reports)
+    joins, seconds = joins_of(run), now - attempt.verifying_since
     if not failed:
-        return plan_table(run, number, tried)
-    in_time = now - attempt.verifying_since < run.spec.limits.verify_timeout_seconds
+        return plan_table(run, number, tried, known=used(attempt.classes[number], joins, seconds))
+    in_time = seconds < run.spec.limits.verify_timeout_seconds
     if number + 1 < len(attempt.classes) and in_time:
         return Plan(Probe(number + 1), attempt.findings)
     rounds = attempt.rounds[-(number + 1) :]
@@ -136,23 +142,29 @@ def plan_after_round(run: Run, now: float) -> Plan:
     number = min(range(len(rounds)), key=lambda number: len(guilty[number]))
     may_go, may_replace = run.can_go_without(guilty[number]), _may_replace(run, guilty[number])
     if may_go or may_replace:
-        why = why_released(rounds[number], joins_of(run), attempt.classes, known)
+        why = why_released(rounds[number], joins, attempt.classes, known, sources_of(run))
+        told = used(attempt.classes[number], joins, seconds)
         cause = Cause.VERIFICATION_FAILED
         left_out = {slot: LeftOut(cause, words) for slot, words in why.items()}
         if not may_go:
             return Plan(Replace(left_out), attempt.findings)
-        return plan_table(run, number, rounds[number], left_out)
-    blamed = blame(rounds, joins_of(run), attempt.classes)
+        return plan_table(run, number, rounds[number], left_out, told)
+    blamed = blame(rounds, joins, attempt.classes, sources_of(run))
+    blamed = with_untried(blamed, joins, attempt.classes[: len(rounds)])
     return Plan(_unreachable(run, blamed), attempt.findings + measured(run, rounds[-1]))
 
 
 def plan_table(
-    run: Run, number: int, tried: Round | None = None, unreached: dict[int, LeftOut] | None = None
+    run: Run,
+    number: int,
+    tried: Round | None = None,
+    unreached: dict[int, LeftOut] | None = None,
+    known: Sequence[Finding] = (),
 ) -> Plan:
     """Seal the table on a class, unless what its round has measured is a failure."""
     attempt, unreached = run.attempt, unreached or {}
     then = run.with_left_out(attempt.left_out | unreached)
-    found = measured(then, tried) if tried else []
+    found = mark_skipped(known, run.spec) + (measured(then, tried) if tried else [])
     classes = attempt.classes[number:]
     found += left_out_by_variables(joins_of(then), classes, attempt.findings, run.spec)
     findings, told = attempt.findings + found, (unreached,)

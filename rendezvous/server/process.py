@@ -192,6 +192,14 @@ async def _service(config: ServerConfig, options: Options) -> tuple[Service, Jou
     return service, journal
 
 
+def _boot_id() -> str:
+    """By which a node on this machine is known; empty where the kernel does not tell."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
 async def _serve(config: ServerConfig, sock: socket.socket) -> None:
     room = Room(config.max_connections)
     options = Options(
@@ -199,6 +207,7 @@ async def _serve(config: ServerConfig, sock: socket.socket) -> None:
         config.max_runs,
         crowded=room.words,
         connections=lambda: len(server.server_state.connections),
+        boot_id=_boot_id(),
     )
     service, journal = await _service(config, options)
     server = GuardedServer(

@@ -59,6 +59,7 @@ from rendezvous.wire.run import (
     SlotNews,
 )
 from rendezvous.wire.tenant import Tenant
+from rendezvous.wire.types import is_loopback
 from rendezvous.wire.words import printable
 
 _TAKES: dict[str, Any] = {
@@ -93,16 +94,15 @@ class Service:
         clock: Callable[[], float] = time.monotonic,
         options: Options | None = None,
     ) -> None:
-        self.sequencer = Sequencer(journal, clock, options := options or Options())
-        self._max_runs = options.max_runs
+        self._options = options or Options()
+        self.sequencer = Sequencer(journal, clock, self._options)
         self._clock = self.sequencer.clock
         self.now = self._clock.now
         self._runs = self.sequencer.runs
         self.tenants = self.sequencer.tenants
         self.access = Access(key, admin_sha256, self._runs, self.tenants)
         self.place: Place = Alone()
-        self.closing = self.sequencer.closing
-        self.counters = self.sequencer.counters
+        self.closing, self.counters = self.sequencer.closing, self.sequencer.counters
 
     async def serve(self) -> None:
         """Sequence commands and sweep leases until cancelled."""
@@ -140,7 +140,7 @@ class Service:
             if old is not None and _is_same(old.run.spec, spec):
                 return []
             _refuse_name(name, old)
-            _refuse_more_runs(self._runs, old, self._max_runs)
+            _refuse_more_runs(self._runs, old, self._options.max_runs)
             if tenant is not None:
                 self.tenants.admit(tenant, spec.slots)
             live = self.sequencer.kept.add(name, spec, now if old is None else old.now())
@@ -239,9 +239,13 @@ class Service:
     # --- calls of nodes -----------------------------------------------------------------------
 
     async def join(
-        self, name: str, credential: Credential | None, request: JoinRequest, source: str = ""
+        self, name: str, credential: Credential | None, request: JoinRequest, peer: str = ""
     ) -> tuple[LiveRun, JoinReply]:
-        """Take a node into its slot, from this address; what is refused is kept."""
+        """Take a node into its slot, which has sent this from the address of a `peer`.
+
+        What is refused is kept.
+        """
+        origin = source, _ = _origin(self._options, request, peer)
         await self.place.find(name, credential)  # it may have gone while the body was read
         try:
             live = self.access.joiner(name, credential, request.slot, request.generation)
@@ -254,7 +258,7 @@ class Service:
         def decide(now: float) -> Event | None:
             try:
                 refuse_other_version(request, rdzv_version())
-                event = decide_join(live.run, request, now, live.leases)
+                event = decide_join(live.run, request, now, live.leases, *origin)
                 slot = live.run.slots[request.slot]
                 if event is None and slot.live_node():  # no answer has reached it, but it lives
                     live.leases.heard((slot.index, slot.joins[request.join_id]), now)
@@ -284,9 +288,10 @@ class Service:
         )
 
     async def refuse(
-        self, live: LiveRun, slot: int, generation: int, refusal: Refusal, source: str = ""
+        self, live: LiveRun, slot: int, generation: int, refusal: Refusal, peer: str = ""
     ) -> ReportReply:
         """Take in that a node does not join, and why."""
+        source = _source(self._options, peer)
         await self.sequencer.change_run(
             live, lambda now: decide_refusal(live.run, slot, generation, refusal, now, source)
         )
@@ -387,6 +392,17 @@ def _refused(
     elif isinstance(error, RunOver) or (isinstance(error, SlotTaken) and not request.any_slot):
         live.refused(request.slot, asks_again=isinstance(error, SlotTaken))
     return live.refused_joins.note(live.run, request, error, source, now, live.leases)
+
+
+def _source(options: Options, peer: str) -> str:
+    """The address that a request came from; empty: an ingress's, or not known."""
+    return peer.partition("%")[0] if options.trust_close else ""
+
+
+def _origin(options: Options, request: JoinRequest, peer: str) -> tuple[str, bool]:
+    """The address that a node joined from, and whether that is this very machine's loopback."""
+    source = _source(options, peer)
+    return source, is_loopback(source) and request.facts.boot_id == options.boot_id != ""
 
 
 def _refuse_name(name: str, old: LiveRun | None) -> None:

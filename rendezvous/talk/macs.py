@@ -7,19 +7,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from rendezvous.wire.node import MOST_COMMAND_WORDS, JoinRequest
+from rendezvous.wire.node import MOST_COMMAND_WORDS, Candidate, JoinRequest
 from rendezvous.wire.table import TableRow, canonical_json
 
 
 def sign_join(join: JoinRequest, row_key: bytes, *, run: str, launch_id: str) -> JoinRequest:
     """The join, each candidate with the MACs of the row that it would become."""
-    signed = []
-    for one in join.candidates:
+
+    def signed(one: Candidate) -> Candidate:
         row = join.row(one)
         mac = row_mac(row, row_key, run=run, launch_id=launch_id)
         newer = row_mac(row, row_key, run=run, launch_id=launch_id, generation=join.generation)
-        signed.append(replace(one, mac=mac, generation_mac=newer))
-    return replace(join, candidates=signed)
+        return replace(one, mac=mac, generation_mac=newer)
+
+    return replace(
+        join,
+        candidates=[*map(signed, join.candidates)],
+        left_out=[*map(signed, join.left_out)],
+    )
 
 
 def row_mac(

@@ -179,6 +179,7 @@ class Facts:
     )
 
 
+MOST_LEFT_OUT = 8
 CheckId = Annotated[str, Field(pattern=r"^[LXMPD][0-9]{2}$")]
 
 
@@ -240,6 +241,22 @@ class JoinRequest:
         description="It cannot start its ranks without the framework's launcher, as nodes with "
         "--warm on can. A torchrun waits for that of every other node.",
     )
+    left_out: Annotated[list[Candidate], Field(max_length=MOST_LEFT_OUT)] = Field(
+        default=[],
+        description="Addresses of VPNs and other virtual interfaces, which it does not offer: used "
+        "where no network of the others works.",
+    )
+    registry_source: ShortWords = Field(
+        default="",
+        description="Its own address on its route to the registry; empty when unknown. The "
+        "registry sees another one behind NAT, or a proxy.",
+    )
+
+    @property
+    def own_addresses(self) -> list[str]:
+        """The addresses that are known to be the node's, those first that it offers."""
+        every = [one.address for one in (*self.candidates, *self.left_out)]
+        return [*dict.fromkeys(filter(None, (*every, self.registry_source)))]
 
     def row(
         self,

@@ -309,7 +309,10 @@ class SlotStatus(Wire):
     incarnation: int = 0
     rank: int | None = None
     hostname: str = ""
-    address: str = ""
+    address: str = Field("", description="In the table; before there is one, as `source`.")
+    source: str = Field(
+        "", description="Where its join came from, as the registry saw it; empty when unknown."
+    )
     nproc_per_node: int = 0
     exit_code: int | None = None
     stopped: bool = Field(

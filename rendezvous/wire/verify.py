@@ -50,6 +50,11 @@ class PairProbe:
         description="Where this node's hosts file maps the peer's hostname, if not to the peer.",
     )
     detail: Words = ""
+    icmp: ShortWords = Field(
+        default="",
+        description="What ICMP reports about the address: `neighbour` (no host on the link has "
+        "it), `prohibited` (by a firewall) or `unreachable` (from a router).",
+    )
 
 
 class ProbePeer(Wire):

@@ -76,6 +76,24 @@ def test_every_broken_pair_is_told_by_its_kind_and_its_direction(tmp_path: Path)
     assert found[0, 3].detail == "small messages pass, 16 KiB are lost on the way there"
 
 
+def test_what_icmp_says_of_an_address_is_told(tmp_path: Path) -> None:
+    """A firewall that says so, one that names a port, and an address that nobody has."""
+    with Lab(4) as lab:
+        _, prohibits, rejects, _ = lab.hosts
+        for host, how in ((prohibits, "with icmpx type admin-prohibited"), (rejects, "")):
+            lab.add_rules(host, "filter hook input priority 0", [f"ct state new reject {how}"])
+        addresses = [host.address for host in lab.hosts]
+        found = probe(lab.hosts, tmp_path, [*addresses[:3], "10.77.0.200"])
+    told = {slot: (found[0, slot].outcome, found[0, slot].icmp) for slot in (1, 2, 3)}
+    assert told == {
+        1: ("refused", "prohibited"),
+        2: ("refused", "prohibited"),
+        3: ("timeout", "neighbour"),
+    }
+    assert found[0, 2].detail == f"{rejects.address} prohibits the connection (ICMP)"
+    assert (found[1, 0].outcome, found[1, 0].icmp) == ("ok", "")
+
+
 def test_jumbo_frames_that_not_all_switches_take_are_measured(tmp_path: Path) -> None:
     with Lab(2) as lab:
         for number, host in enumerate(lab.hosts):

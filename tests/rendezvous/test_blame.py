@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from rendezvous.proof.blame import blame, to_release, why_released
 from rendezvous.proof.networks import Unreachable
+from rendezvous.proof.origins import OUT_OF_NAT
 from rendezvous.proof.pairs import ProbedRound, failures
 from rendezvous.proof.text_matrix import text_matrix
 from rendezvous.run.rounds import without_good
@@ -239,9 +240,140 @@ def test_a_node_that_nat_hides_is_named_with_the_address_that_others_see() -> No
         f"slot 2 (h2) cannot be reached by the 3 others over {ETH}: no answer at "
         "10.0.0.3:7002; the others see slot 2 (h2) as 192.0.2.7, which is not one of its "
         "addresses: it is behind NAT, which lets no connection in",
-        "give it an address that the others can reach: the host's own network (docker run "
-        "--network host, hostNetwork: true), or a network that is routed between the nodes",
+        OUT_OF_NAT,
     )
+
+
+def seen_as(size: int, **sources: str) -> dict[int, str]:
+    """Where nodes joined from, if not from their first address: `h1="192.0.2.9"`."""
+    return {slot: sources.get(f"h{slot}", f"10.0.0.{slot + 1}") for slot in range(size)}
+
+
+def blamed(round_: Round, sources: dict[int, str], joins: Any = None) -> Unreachable:
+    joins = joins or nodes(len(round_.slots))
+    return blame([round_], joins, classes(joins), sources)
+
+
+HIDDEN = "most likely NAT (masquerading, ports that are mapped), which lets no other connection in"
+
+
+@rows(
+    "size bad sources words",
+    """
+nobody reaches anybody | 3 | all | h1=192.0.2.1 h2=192.0.2.2
+    | ; the registry sees slot 1 (h1) as 192.0.2.1, slot 2 (h2) as 192.0.2.2, which they
+one of three | 3 | 0=2 1=2 | h2=192.0.2.2 | ; the registry sees slot 2 (h2) as 192.0.2.2,
+one of two | 2 | 0=1 | h1=192.0.2.1 | ; the registry sees slot 1 (h1) as 192.0.2.1, which
+two behind one NAT | 4 | 0-1/2-3 | h2=192.0.2.2 h3=192.0.2.2
+    | ; the registry sees slot 2 (h2) as 192.0.2.2, slot 3 (h3) as 192.0.2.2, which they
+""",
+)
+def test_nat_that_the_registry_sees_is_named_and_no_firewall(
+    size: str, bad: str, sources: str, words: str
+) -> None:
+    seen = seen_as(int(size), **dict(word.split("=") for word in sources.split()))
+    found = blamed(tried(int(size), pairs(int(size), bad)), seen)
+    assert words in found.reason
+    assert found.reason.endswith(HIDDEN)
+    assert found.hint == OUT_OF_NAT
+
+
+@rows(
+    "bad sources",
+    """
+all share it, so that it is not between them | 0=1 0=2 1=2 | h0=192.0.2.1 h1=192.0.2.1 h2=192.0.2.1
+peers see its own address | >2 | h2=192.0.2.2
+others behind the same are seen | 0=2 1=2 | h1=192.0.2.2 h2=192.0.2.2
+an ssh tunnel | 0=1 0=2 1=2 | h1=127.0.0.1 h2=127.0.0.1
+""",
+)
+def test_nat_or_a_proxy_in_front_of_the_registry_alone_is_no_cause(bad: str, sources: str) -> None:
+    seen = seen_as(3, **dict(word.split("=") for word in sources.split()))
+    round_ = tried(3, pairs(3, bad), probe=lambda a, b: {"source": f"10.0.0.{a + 1}"})
+    found = blamed(round_, seen)
+    assert "NAT" not in found.reason + found.hint
+
+
+def test_nat_is_no_cause_of_packets_that_vanish() -> None:
+    found = blamed(tried(3, pairs(3, "all"), outcome="black_hole"), seen_as(3, h1="192.0.2.1"))
+    assert "NAT" not in found.reason
+
+
+def lans(*places: str) -> list[Any]:
+    """Nodes whose only address is this one."""
+    return [
+        make_join(slot, hostname=f"h{slot}", addresses=[place]) for slot, place in enumerate(places)
+    ]
+
+
+@rows(
+    "places sources bad end",
+    """
+two LANs | 10.1.0.1 10.1.0.2 10.2.0.3 10.2.0.4 | - - - - | 0-1/2-3
+    | no answer; nothing shows a way between 10.1.0.0/24, 10.2.0.0/24
+two LANs that a VPN joins | 10.1.0.1 10.1.0.2 10.2.0.3 | - 10.1.0.2 100.64.0.3 | 0-1/2
+    | no answer; slot 2 (h2) from 100.64.0.3 reached the registry over another network; nothing
+    shows a way between 10.1.0.0/24, 10.2.0.0/24
+two LANs with one range | 10.0.0.1 10.0.0.2 | - 100.64.0.2 | 0=1
+    | no answer; slot 1 (h1) from 100.64.0.2 reached the registry over another network; nothing
+    shows a way there
+no node reaches any other | 10.1.0.1 10.2.0.2 10.3.0.3 | - - - | all
+    | no answer; nothing shows a way between 10.1.0.0/24, 10.2.0.0/24, 10.3.0.0/24
+""",
+)
+def test_a_firewall_is_not_named_where_nothing_shows_a_way(
+    places: str, sources: str, bad: str, end: str
+) -> None:
+    joins = [
+        replace(join, registry_source="" if source == "-" else source)
+        for join, source in zip(lans(*places.split()), sources.split(), strict=True)
+    ]
+    seen = {join.slot: join.registry_source for join in joins}
+    found = blamed(tried(len(joins), pairs(len(joins), bad)), seen, joins)
+    assert found.reason.endswith(end)
+    assert "firewall" not in found.reason + found.hint
+    assert "choose a network that joins all nodes" in found.hint
+
+
+@rows(
+    "places sources bad",
+    """
+they came by these addresses | 10.1.0.1 10.2.0.2 | - 10.2.0.2 | 0=1
+another pair passes between these subnets | 10.1.0.1 10.1.0.2 10.2.0.3 10.2.0.4 | - - - - | 0=2
+one link, and nobody came otherwise | 10.0.0.1 10.0.0.2 | - - | 0=1
+one link, and a tunnel | 10.0.0.1 10.0.0.2 | - 127.0.0.1 | 0=1
+""",
+)
+def test_a_firewall_is_named_where_something_shows_a_way(
+    places: str, sources: str, bad: str
+) -> None:
+    joins = lans(*places.split())
+    seen = {slot: source.strip("-") for slot, source in enumerate(sources.split())}
+    found = blamed(tried(len(joins), pairs(len(joins), bad)), seen, joins)
+    assert CUT in found.reason
+
+
+@rows(
+    "outcome icmp detail words hint",
+    """
+prohibited | refused | prohibited | 10.0.0.3 prohibits the connection (ICMP)
+    | 10.0.0.3 prohibits the connection (ICMP); most likely a firewall rejects the connection
+    | let all TCP ports through
+no neighbour | timeout | neighbour | no host on the link has that address
+    | no host on the link has that address; most likely the host or its link is down, or separate
+    networks have the same addresses | check eth0 on h2 (ip -br addr), and `ip neigh`
+a router | timeout | unreachable | 10.0.0.254 knows no way to it
+    | 10.0.0.254 knows no way to it; most likely the routers know no way into that network, or the
+    host is down | compare `ip route get 10.0.0.3` and `traceroute 10.0.0.3`
+what a newer node may say | timeout | eaten | no answer
+    | no answer; the other direction works, so most likely a firewall there | let all
+""",
+)
+def test_what_icmp_says_counts(outcome: str, icmp: str, detail: str, words: str, hint: str) -> None:
+    found = verdict(tried(4, into(2, 4), outcome=outcome, icmp=icmp, detail=detail))
+    assert f"over {ETH}: {words}" in found.reason
+    assert found.hint.startswith(hint)
+    assert ("firewall" in found.reason) == (icmp in ("prohibited", "eaten"))
 
 
 def test_several_things_that_happened_are_told_the_most_frequent_first() -> None:

@@ -129,6 +129,13 @@ def signed_row() -> TableRow:
     return signed.row(signed.candidates[1], rank=5)
 
 
+def test_what_a_node_left_out_is_signed_as_what_it_offers() -> None:
+    join = replace(make_join(1), left_out=[make_candidate("100.64.0.2", "wg0", 32)])
+    signed = sign_join(join, KEYS.row_key, **HERE)
+    for one in (*signed.candidates, *signed.left_out):
+        assert row_is_genuine(signed.row(one), KEYS.row_key, run="r", launch_id="launch")
+
+
 def test_what_a_node_signs_is_the_same_in_every_version() -> None:
     row = signed_row()
     text = b'["row","r","launch",1,"host1","ib0","10.0.0.2",16,8]'

@@ -118,8 +118,7 @@ def test_a_node_behind_nat_is_named_with_the_address_that_others_see() -> None:
     seen = {2: "192.0.2.7"}
     [said] = shown(4, lambda a, b: {"source": seen.get(a, f"10.0.0.{a + 1}")})
     assert said == (
-        "X07 2: slot 2 (h2) is seen by the others as 192.0.2.7, which is not an address that "
-        "it offers"
+        "X07 2: slot 2 (h2) is seen by the others as 192.0.2.7, which is not one of its addresses"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,11 +14,12 @@ from rendezvous.server.bereft import launcher_ended
 from rendezvous.server.journal import Record
 from rendezvous.serving.connection import CloseReason, Connection
 from rendezvous.wire.errors import InternalError, NotFound, StorageFull
+from rendezvous.wire.node import Facts
 from rendezvous.wire.reports import AckReport, ExitReport, ProgressReport, ReportReply
 from rendezvous.wire.run import Phase, SlotNews, SlotState
 from tests.support.driver import make_probe
 from tests.support.registry import Launch, is_waiting
-from tests.support.served import Served, TroubledJournal, serving
+from tests.support.served import FakeClock, Served, TroubledJournal, serving
 from tests.support.virtual_time import run_virtually
 from tests.support.waiting import soon
 
@@ -55,6 +57,30 @@ async def test_nobody_is_told_of_an_event_before_it_is_kept(served: Served) -> N
     assert (await wait).version == (await look).version > status.version
     assert [line.kind for line in await events or []] == ["joined"]
     assert (await poll).phase is Phase.VERIFYING
+
+
+@pytest.mark.parametrize(
+    ("options", "peer", "source", "here"),
+    [
+        ({}, "10.0.0.7", "10.0.0.7", False),
+        ({}, "fe80::7%eth0", "fe80::7", False),
+        ({"boot_id": "b"}, "127.0.0.1", "127.0.0.1", True),
+        ({"boot_id": "b"}, "10.0.0.7", "10.0.0.7", False),
+        ({"boot_id": "other"}, "127.0.0.1", "127.0.0.1", False),
+        ({"trust_close": False, "boot_id": "b"}, "127.0.0.1", "", False),
+    ],
+)
+async def test_where_a_node_joined_from_is_kept(
+    options: dict[str, Any], peer: str, source: str, here: bool
+) -> None:
+    served = Served(TroubledJournal(), FakeClock(), **options)
+    served.start()
+    await served.create(DEMO, 2)
+    request = replace(DEMO.join(0), facts=Facts(boot_id="b"))
+    await served.service.join(DEMO.run, DEMO.token(0), request, peer)
+    node = served.host(DEMO).run.slots[0].its_node
+    assert (node.source, node.here) == (source, here)
+    await served.end()
 
 
 async def test_a_poll_that_ends_meanwhile_has_the_words_of_what_is_kept(served: Served) -> None:

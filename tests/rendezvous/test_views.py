@@ -223,7 +223,8 @@ def test_the_status_tells_everything() -> None:
     status = run_status(drive.run, drive.now, drive.leases, unwritten_seconds=2.0)
     every: dict[str, Any] = {"wanted_generation": 1, "state_seconds": 3.1}
     here: dict[str, Any] = {"node_state": NodeState.JOINED, "hostname": "host0", "incarnation": 1}
-    here |= {"address": "10.0.0.1", "nproc_per_node": 2, "silent_seconds": 3.1}
+    here |= {"address": "10.0.0.1", "source": "10.0.0.1"}
+    here |= {"nproc_per_node": 2, "silent_seconds": 3.1}
     queued: dict[str, Any] = {"state": SlotState.QUEUED, "detail": "Priority"}
     queued |= {"name": "rdzv-r-1", "handle": "17"}
     assert status == RunStatus(

@@ -149,10 +149,15 @@ class Drive:
         return None if event is None else self.apply(event)
 
     def join(self, slot: int, generation: int = 1, **changes: Any) -> int:
-        """A node joins; returns its incarnation. A lasting refusal is kept, as in the registry."""
+        """A node joins; returns its incarnation. A lasting refusal is kept, as in the registry.
+
+        It joins from a `source`, if not from its first address; `here`, from the registry's own.
+        """
+        here, source = changes.pop("here", False), changes.pop("source", None)
         request = make_join(slot, generation, **changes)
+        source = request.candidates[0].address if source is None else source
         try:
-            self._apply_if(decide_join(self.run, request, self.now, self.leases))
+            self._apply_if(decide_join(self.run, request, self.now, self.leases, source, here))
         except Mismatch as exc:
             self._apply_if(decide_mismatch(self.run, request, exc))
             raise

@@ -141,6 +141,7 @@ class Lab:
         self._losses: dict[int, float] = {}
         self._switches: set[str] = set()
         self._ports: dict[tuple[str, str], str] = {}
+        self._numbers = itertools.count()
         self._rules: dict[str, dict[str, list[str]]] = {}
         self.hosts = [
             Host(name, f"{self._network}{_FIRST_HOST + index}", f"{self._bridge}-h{index}")
@@ -170,7 +171,7 @@ class Lab:
         """Give a host one more interface, on the switch of eth0 (br0) or on one of its own."""
         if switch not in self._switches:
             self._add_switch(switch)
-        port = f"port{len(self._ports)}"
+        port = f"port{next(self._numbers)}"
         self._ports[host.namespace, interface] = port
         peer = ("peer", "name", port, "netns", self._bridge)
         _ip("link", "add", interface, "netns", host.namespace, "type", "veth", *peer)
@@ -249,12 +250,12 @@ class Lab:
         whom = f"{self._family} saddr {sender.addresses[interface]} " if sender else ""
         stops = f'iifname "{interface}" {whom}ct state new'
         rules = [f"{stops} meta l4proto tcp reject with tcp reset"] if reject else []
-        self._add_rules(host, "filter hook input priority 0", [*rules, f"{stops} drop"])
+        self.add_rules(host, "filter hook input priority 0", [*rules, f"{stops} drop"])
 
     def open_only(self, host: Host, *ports: str) -> None:
         """Let others begin TCP connections to these ports of a host (`1024-2047`), and no more."""
         opened = f'iifname "{INTERFACE}" tcp dport {{ {", ".join(ports)} }} accept'
-        self._add_rules(host, "filter hook input priority 0", [opened])
+        self.add_rules(host, "filter hook input priority 0", [opened])
         self.firewall(host)
 
     def intercept(self, host: Host, to: str) -> None:
@@ -264,8 +265,8 @@ class Lab:
         """
         taken = f'iifname "{INTERFACE}" tcp dport 1-65535 dnat {self._family} to {to}'
         host.run(["sysctl", "-q", "-w", "net.ipv4.ip_forward=1"])
-        self._add_rules(host, "nat hook prerouting priority -100", [taken])
-        self._add_rules(host, "nat hook postrouting priority 100", ["ct status dnat masquerade"])
+        self.add_rules(host, "nat hook prerouting priority -100", [taken])
+        self.add_rules(host, "nat hook postrouting priority 100", ["ct status dnat masquerade"])
 
     def nat(self, host: Host, address: str) -> None:
         """Let a host's connections seem to come from an address that none of its interfaces has."""
@@ -274,13 +275,14 @@ class Lab:
             found = ("neighbour", "replace", address, "lladdr", at, "dev", INTERFACE)
             _ip("-n", other.namespace, *found, "nud", "permanent")
         source = f'oifname "{INTERFACE}" snat {self._family} to {address}'
-        self._add_rules(host, "nat hook postrouting priority 100", [source])
+        self.add_rules(host, "nat hook postrouting priority 100", [source])
 
     @property
     def _family(self) -> str:
         return "ip6" if ":" in self._network else "ip"
 
-    def _add_rules(self, host: Host, hook: str, rules: list[str]) -> None:
+    def add_rules(self, host: Host, hook: str, rules: list[str]) -> None:
+        """Add rules of nftables to a chain of a host, which is made on this hook."""
         chains = self._rules.setdefault(host.namespace, {})
         chains.setdefault(hook, []).extend(rules)
         text = "".join(

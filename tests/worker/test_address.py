@@ -206,6 +206,51 @@ def test_virtual_interfaces_are_offered_when_nothing_else_remains() -> None:
     assert choice.skipped == [Skipped("eth0", "", "port of br0")]
 
 
+LAN = nic("eth0", "10.1.0.4/24")
+DOCKER0 = Interface("docker0", ("172.17.0.1/16",), is_bridge=True, link_type=1)
+
+
+@pytest.mark.parametrize(
+    ("interface", "route", "kept"),
+    [
+        (Interface("tailscale0", ("100.64.0.4/32",), link_type=NONE, mtu=1280), None, True),
+        (Interface("tailscale0", ("fd7a::4/128",), link_type=NONE), None, True),
+        (Interface("wg0", ("10.6.0.4/24",)), "10.1.0.4", True),
+        (Interface("nebula1", ("10.7.0.4/24",), link_type=NONE), None, True),
+        (DOCKER0, "10.1.0.4", False),
+        (DOCKER0, "172.17.0.1", True),
+        (Interface("flannel.1", ("10.244.1.0/32",)), "10.1.0.4", False),
+        (Interface("dummy0", ("10.8.0.4/32",)), "10.8.0.4", True),
+        (Interface("wg0", ("10.6.0.4/24",), is_running=False), "10.6.0.4", False),
+        (Interface("tap0", ("10.6.0.4/24",), master="br0", bridge="br0"), "10.6.0.4", False),
+    ],
+)
+def test_of_what_is_virtual_vpns_and_the_way_to_the_registry_are_kept_for_the_last(
+    interface: Interface, route: str | None, kept: bool
+) -> None:
+    choice = choose(net(LAN, interface), route=route)
+    assert places(choice) == ["eth0 10.1.0.4"]
+    left_out = [f"{one.interface} {one.address}" for one in choice.left_out]
+    address = interface.addresses[0].partition("/")[0]
+    assert left_out == ([f"{interface.name} {address}"] if kept else [])
+    assert {one.kind for one in choice.left_out} <= {LinkKind.VIRTUAL}
+    assert choice.skipped
+
+
+def test_of_many_vpns_those_are_kept_that_lead_to_the_registry() -> None:
+    vpns = [Interface(f"wg{number}", (f"10.6.{number}.4/24",)) for number in range(12)]
+    choice = choose(net(LAN, *vpns), route="10.6.11.4")
+    assert [one.interface for one in choice.left_out] == ["wg11", *(f"wg{n}" for n in range(7))]
+    assert "on the route to the registry" in choice.left_out[0].reason
+
+
+def test_who_names_an_interface_has_nothing_left_out_for_the_last() -> None:
+    machine = net(LAN, Interface("wg0", ("10.6.0.4/24",)))
+    assert choose(machine, "eth0", route="10.6.0.4").left_out == []
+    assert choose(machine, "wg0").left_out == []
+    assert choose(net(machine.interfaces[1])).left_out == []
+
+
 def test_more_addresses_than_a_join_carries_are_left_out() -> None:
     addresses = [f"10.0.{i}.1/24" for i in range(66)]
     choice = choose(net(nic("eth0", *addresses)))

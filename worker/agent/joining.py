@@ -126,7 +126,7 @@ def _joined(turn: Turn, said: inputs.Joined, offer: JoinRequest) -> None:
 
 def _signed(offer: JoinRequest) -> frozenset[str]:
     """The MACs of all rows that this node may have in a table."""
-    pairs = ((one.mac, one.generation_mac) for one in offer.candidates)
+    pairs = ((one.mac, one.generation_mac) for one in (*offer.candidates, *offer.left_out))
     return frozenset(mac for pair in pairs for mac in pair if mac)
 
 

@@ -115,6 +115,8 @@ class Surroundings:
         network: The interfaces.
         candidates: The addresses that are offered, best first.
         skipped: Those that are not, each with the reason.
+        left_out: Those of them that are used where no network of the others works.
+        registry_source: This machine's address on its route to the registry, where known.
         address_problem: Why there is none, and what to try; empty when there is one.
         hostname: As the program will know it.
         hostname_error: Why Python cannot look it up; empty where it can.
@@ -144,6 +146,8 @@ class Surroundings:
     network: Network = field(default_factory=lambda: Network(()))
     candidates: tuple[Candidate, ...] = ()
     skipped: tuple[Skipped, ...] = ()
+    left_out: tuple[Candidate, ...] = ()
+    registry_source: str = ""
     address_problem: tuple[str, str] = ("", "")
     hostname: str = ""
     hostname_error: str = ""

@@ -1,7 +1,8 @@
 """Which addresses this node offers to its peers, in which order, and why.
 
 All that can be reached from elsewhere is offered; nothing is guessed away. The order is a
-preference only: the registry chooses among what proves to work for every pair of nodes.
+preference only: the registry chooses among what proves to work for every pair of nodes. Of what is
+left out as virtual, VPNs and the way to the registry are kept for when nothing else works.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ import ipaddress
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import field
 from typing import Literal, TypeAlias
 
 from rendezvous.frozen import frozen
 from rendezvous.wire.errors import AddressError
-from rendezvous.wire.node import Candidate, LinkKind
+from rendezvous.wire.node import MOST_LEFT_OUT, Candidate, LinkKind
 from rendezvous.wire.words import natural_key
 from worker.machine.network import Interface, Network, RdmaKind, Skipped
 
@@ -29,16 +31,22 @@ _VIRTUAL_NAME = re.compile(
     r"docker|br-|veth|cali|cilium|lxc|flannel|cni|podman|nerdctl|virbr|vnet|tap|tun|tailscale|wg|"
     r"kube-|dummy|vxlan|weave|antrea|ovn"
 )
+_VPN_NAME = re.compile(r"tailscale|wg|tun|tap")
+"""Virtual ones that lead to other machines; bridges and ports of containers do not."""
 
 _Cidr: TypeAlias = ipaddress.IPv4Interface | ipaddress.IPv6Interface
 
 
 @frozen
 class AddressChoice:
-    """What a node offers, best first, and what it does not."""
+    """What a node offers, best first, and what it does not.
+
+    `left_out` are those of the skipped that might lead to other nodes all the same.
+    """
 
     candidates: list[Candidate]
     skipped: list[Skipped]
+    left_out: list[Candidate] = field(default_factory=list)
 
 
 @frozen
@@ -95,7 +103,13 @@ def choose_candidates(
         _candidate(offer, asked + _reason(offer, rail, route_source))
         for offer, asked in chosen.items()
     ]
-    return AddressChoice(candidates[:_MOST_CANDIDATES], skipped)
+    spare = [] if overrides else [o for o in offers if o not in chosen]
+    left_out = [
+        _candidate(offer, _reason(offer, rail, route_source))
+        for offer in sorted(spare, key=lambda offer: str(offer.cidr.ip) != route_source)
+        if _may_lead_on(offer, route_source)
+    ]
+    return AddressChoice(candidates[:_MOST_CANDIDATES], skipped, left_out[:MOST_LEFT_OUT])
 
 
 def _sort_out(machine: Network, *, loopback: bool) -> tuple[list[_Offer], list[Skipped]]:
@@ -153,6 +167,13 @@ def _usual(offers: Sequence[_Offer]) -> list[_Offer]:
     """What is offered unasked: what is not virtual, or the virtual ones when there is no other."""
     free = [offer for offer in offers if not offer.attached]
     return [offer for offer in free if not offer.virtual] or free
+
+
+def _may_lead_on(offer: _Offer, route_source: str | None) -> bool:
+    """Whether a virtual interface may lead to other nodes: a VPN, or what leads to the registry."""
+    is_vpn = offer.interface.link_type == _NONE or _VPN_NAME.match(offer.interface.name) is not None
+    leads = str(offer.cidr.ip) == route_source
+    return bool(offer.virtual) and not offer.attached and (leads or is_vpn)
 
 
 def _left_out(offer: _Offer, *, asked: bool) -> Skipped:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from rendezvous.talk.join_string import JoinString
 from rendezvous.talk.macs import sign_join, word_macs
 from rendezvous.wire.errors import AddressError, ArmingFailed, UsageError
-from rendezvous.wire.node import Job, JoinRequest
+from rendezvous.wire.node import Candidate, Job, JoinRequest
 from rendezvous.wire.run import DEFAULT_MASTER_PORT
 from rendezvous.wire.words import printable
 from worker.contracts import FRAMEWORKS
@@ -94,16 +94,19 @@ def make_offer(
     if not here.candidates:
         message, hint = here.address_problem
         raise AddressError(message, hint=hint)
+
+    def named(one: Candidate) -> Candidate:
+        return replace(one, left_out_by=left_out_by(one.interface, here.given))
+
     request = JoinRequest(
         slot=join.slot,
         generation=join.generation,
         join_id=secrets.token_urlsafe(16),
         hostname=here.hostname or "localhost",
         nproc_per_node=nproc,
-        candidates=[
-            replace(one, left_out_by=left_out_by(one.interface, here.given))
-            for one in here.candidates
-        ],
+        candidates=[*map(named, here.candidates)],
+        left_out=[*map(named, here.left_out)],
+        registry_source=here.registry_source,
         requested_rank=settings.node_rank,
         master_port=master_port,
         job=_job(settings, join, command),
@@ -139,10 +142,11 @@ def survey(
         patient: A person waits for the answer, and not a run: slow answers are awaited.
     """
     network, choice, problem = look(), AddressChoice([], []), ("", "")
+    source = route_source(registry_host) if registry_host else None
     try:
         choice = choose_candidates(
             network,
-            route_source=route_source(registry_host) if registry_host else None,
+            route_source=source,
             prefer=settings.prefer,
             overrides=[*settings.address, *settings.interface, *settings.network],
             loopback=settings.loopback,
@@ -165,17 +169,24 @@ def survey(
         network=network,
         candidates=tuple(choice.candidates),
         skipped=tuple(choice.skipped),
+        left_out=tuple(choice.left_out),
+        registry_source=source or "",
         address_problem=problem,
         arp=read_arp(dict.fromkeys(one.interface for one in choice.candidates)),
         is_master_port_free=None if master_port is None else is_free(master_port),
-        requested=Requested(
-            hosts=settings.hosts,
-            nproc=nproc,
-            master_port=master_port,
-            loopback=settings.loopback,
-            require_rdma=settings.require_rdma,
-            looks_up_name=FRAMEWORKS[settings.framework].looks_up_name,
-        ),
+        requested=_requested(settings, nproc, master_port),
+    )
+
+
+def _requested(settings: WorkerSettings, nproc: int | None, master_port: int | None) -> Requested:
+    """What the checks have to know of the run."""
+    return Requested(
+        hosts=settings.hosts,
+        nproc=nproc,
+        master_port=master_port,
+        loopback=settings.loopback,
+        require_rdma=settings.require_rdma,
+        looks_up_name=FRAMEWORKS[settings.framework].looks_up_name,
     )
 
 

@@ -35,13 +35,16 @@ from worker.probe.packets import (
     Packets,
 )
 from worker.probe.path_mtu import PathMtu, family_of
-from worker.probe.peer_connection import PeerConnection
+from worker.probe.peer_connection import IcmpError, PeerConnection
 from worker.probe.waiting import Waits
 
 _DETAIL_CHARACTERS = 120
 
 _NO_WAY = (errno.ENETUNREACH, errno.ENETDOWN, errno.EADDRNOTAVAIL, errno.EINVAL)
 _NOBODY = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.EHOSTDOWN)
+_PROHIBITED = ((3, 3), (3, 9), (3, 10), (3, 13), (1, 1), (1, 4), (1, 5), (1, 6))
+"""Types and codes by which ICMP, and ICMPv6, speak for a firewall: a host without one refuses TCP
+by RST, and not as an unreachable port."""
 _BROKEN_OFF = (errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED)
 _AGAIN: tuple[Outcome, ...] = ("timeout", "black_hole")
 _WIDEN_SECONDS = 0.5
@@ -137,10 +140,11 @@ def _source_of(own: ProbePeer | None, family: int) -> str:
 class _Fault(Exception):
     """Why a visit has failed."""
 
-    def __init__(self, outcome: Outcome, detail: str) -> None:
+    def __init__(self, outcome: Outcome, detail: str, icmp: str = "") -> None:
         super().__init__(detail)
         self.outcome = outcome
         self.detail = detail
+        self.icmp = icmp
 
 
 class _Visitor:
@@ -222,19 +226,23 @@ class _Visitor:
         if heard.done():
             return heard.result()
         usual, _ = Counter(pair.outcome for pair in silent).most_common(1)[0]
-        return next(pair for pair in reversed(silent) if pair.outcome == usual)
+        alike = [pair for pair in reversed(silent) if pair.outcome == usual]
+        return next((pair for pair in alike if pair.icmp), alike[0])
 
     async def _visit(self, peer: ProbePeer, ends: float | None = None) -> PairProbe:
         """Visit a peer once, until `ends`; without it, each step has its own limit."""
+        wire = None
         try:
             source = _source_of(self._own, family_of(peer.address))
             with PeerConnection(peer.address, source, self._waits) as wire:
                 return await self._talk(wire, peer, ends)
         except OSError as exc:
-            fault = _fault_of(exc, peer.address)
+            fault = _fault_of(exc, peer.address, wire.icmp if wire else None)
         except _Fault as exc:
             fault = exc
-        return PairProbe(slot=peer.slot, outcome=fault.outcome, detail=fault.detail)
+        return PairProbe(
+            slot=peer.slot, outcome=fault.outcome, detail=fault.detail, icmp=fault.icmp
+        )
 
     async def _talk(self, wire: PeerConnection, peer: ProbePeer, ends: float | None) -> PairProbe:
         def step() -> float:
@@ -297,9 +305,13 @@ def _least_skew(middle: float, doubt: float) -> float:
     return round(math.copysign(max(0.0, abs(middle) - doubt), middle), 4)
 
 
-def _fault_of(exc: OSError, address: str) -> _Fault:
-    """What an error of the kernel means."""
-    words = _words_of(exc)
+def _fault_of(exc: OSError, address: str, icmp: IcmpError | None) -> _Fault:
+    """What an error of the kernel means, with what ICMP said."""
+    words, is_here = _words_of(exc), icmp is not None and _is_own(icmp.offender)
+    if icmp is not None and not is_here:
+        words = f"{icmp.offender} knows no way to it"
+    if icmp is not None and (icmp[:2] in _PROHIBITED or icmp.offender == address):
+        return _Fault("refused", f"{icmp.offender} prohibits the connection (ICMP)", "prohibited")
     if exc.errno == errno.ECONNREFUSED:
         own = _is_own(address)
         return _Fault("self", _OWN) if own else _Fault("refused", "nothing listens there")
@@ -307,8 +319,10 @@ def _fault_of(exc: OSError, address: str) -> _Fault:
         return _stranger(address, "it closes the connection without an answer")
     if exc.errno in _NO_WAY:
         return _Fault("no_route", words)
+    if exc.errno in _NOBODY and is_here:  # this kernel itself, which has looked for the neighbour
+        return _Fault("timeout", "no host on the link has that address", "neighbour")
     if exc.errno in _NOBODY:
-        return _Fault("timeout", words)
+        return _Fault("timeout", words, "unreachable" if icmp else "")
     return _Fault("error", words)
 
 

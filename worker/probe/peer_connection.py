@@ -8,6 +8,7 @@ import errno
 import os
 import socket
 import struct
+from typing import NamedTuple
 
 from worker.probe.packets import BULK_BYTES
 from worker.probe.waiting import Waits
@@ -18,7 +19,22 @@ _TCP_INFO_BYTES = 160
 _MIN_RTT = struct.Struct("=I")
 _MIN_RTT_AT = 148
 _NO_MIN_RTT = 0xFFFF_FFFF
+_RECVERR = {
+    socket.AF_INET: (socket.IPPROTO_IP, 11),
+    socket.AF_INET6: (socket.IPPROTO_IPV6, 25),
+}
+_EXTENDED_ERROR = struct.Struct("=IBBBBII")  # struct sock_extended_err; the offender comes behind
+_OF_ICMP = (2, 3)
+_ADDRESS_AT = {socket.AF_INET: slice(4, 8), socket.AF_INET6: slice(8, 24)}  # in a sockaddr
 _IP_BIND_ADDRESS_NO_PORT = 24  # the port is chosen when connecting, which allows for more of them
+
+
+class IcmpError(NamedTuple):
+    """What ICMP said of a connection that failed: type, code, and who said it."""
+
+    type: int
+    code: int
+    offender: str
 
 
 class PeerConnection:
@@ -43,6 +59,9 @@ class PeerConnection:
         self._error: OSError | None = None
         self._socket = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         self._file = self._socket.fileno()
+        self.icmp: IcmpError | None = None
+        with contextlib.suppress(OSError):  # without it the kernel keeps errors to itself
+            self._socket.setsockopt(*_RECVERR[family], 1)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -79,8 +98,23 @@ class PeerConnection:
                 raise TimeoutError
             number = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if number:
+            self.icmp = self._read_icmp()
             raise OSError(number, os.strerror(number))
         self._waits.readers.add(self._file, self._take_in)
+
+    def _read_icmp(self) -> IcmpError | None:
+        family = self._socket.family
+        try:
+            _, ancillary, _, _ = self._socket.recvmsg(1, 512, socket.MSG_ERRQUEUE)
+        except OSError:  # it was no ICMP, or Linux is older than 5.10
+            return None
+        for level, kind, data in ancillary:
+            if (level, kind) == _RECVERR[family]:
+                _, origin, type_, code, *_ = _EXTENDED_ERROR.unpack_from(data)
+                address = data[_EXTENDED_ERROR.size :][_ADDRESS_AT[family]]
+                if origin in _OF_ICMP and address:
+                    return IcmpError(type_, code, socket.inet_ntop(family, address))
+        return None
 
     def send(self, data: bytes) -> None:
         """Send all of it; the socket's buffer has room for it. Raises OSError."""

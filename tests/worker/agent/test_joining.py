@@ -147,7 +147,8 @@ def test_a_node_that_has_waited_too_long_ends_with_the_last_cause_and_its_hint()
 def test_what_a_node_signed_and_heard_of_a_run_that_outlives_its_nodes_is_kept() -> None:
     (one,) = OFFER.candidates
     drive = to("offering")
-    both = replace(OFFER, candidates=[replace(one, generation_mac="cd" * 32)])
+    last = replace(one, address="100.64.0.1", mac="ef" * 32)
+    both = replace(OFFER, candidates=[replace(one, generation_mac="cd" * 32)], left_out=[last])
     drive.answer(do.MakeOffer, inputs.Offered, both)
     for now in (3.0, 5.0):
         drive.at(now)
@@ -156,7 +157,7 @@ def test_what_a_node_signed_and_heard_of_a_run_that_outlives_its_nodes_is_kept()
     drive.answer(do.Join, inputs.Joined, reply(fence=60.0), BASE)
     member = drive.node.member
     assert member is not None
-    assert member.offered == {"ab" * 32, "cd" * 32}
+    assert member.offered == {"ab" * 32, "cd" * 32, "ef" * 32}
     # The registry has heard of it when it was asked last, or later.
     assert (member.known_at, member.fence_timeout) == (5.0, 60.0)
     drive.arm()
