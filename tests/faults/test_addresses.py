@@ -93,6 +93,34 @@ def eth0_is_a_black_hole(lab: Lab) -> None:
     lab.black_hole(lab.hosts[1], 1300)
 
 
+def two_lans_and_a_vpn(lab: Lab) -> None:
+    """h2 is in another LAN; tailscale0 joins them, with addresses of their own and a small MTU.
+
+    What a host sends to the other LAN goes to its router, and is lost there.
+    """
+    for number, host in enumerate(lab.hosts):
+        lan = number // 2
+        lab.remove_interface(host, "eth0")
+        lab.add_interface(host, "eth0", f"10.{lan}.0.{number + 10}/24", switch=f"lan{lan}")
+        lab.add_interface(host, "tailscale0", f"100.64.0.{number + 10}/32", switch="vpn", mtu=1280)
+        host.run(["ip", "route", "add", "100.64.0.0/10", "dev", "tailscale0"])
+        host.run(["ip", "route", "add", "default", "via", f"10.{lan}.0.1"])
+
+
+def in_containers(lab: Lab) -> None:
+    """Each node is in a container; what it begins comes from its host, which maps no port to it."""
+    for number, host in enumerate(lab.hosts[1:], start=1):
+        lab.nat(host, f"10.77.0.{number + 90}")
+    for host in lab.hosts:
+        closed = f'iifname "eth0" tcp dport != {REGISTRY_PORT} ct state new drop'
+        lab.add_rules(host, "filter hook input priority 0", [closed])
+
+
+def prohibited_by_a_firewall(lab: Lab) -> None:
+    """h2 takes nothing that others begin, and names the port that it rejects."""
+    lab.add_rules(lab.hosts[2], "filter hook input priority 0", ["ct state new reject"])
+
+
 NO_TORCH = ("--framework", "command", "--submit-retries", "0")
 SHOW = shell("echo CHOSEN $MASTER_ADDR $GLOO_SOCKET_IFNAME $NCCL_SOCKET_IFNAME $NCCL_SOCKET_FAMILY")
 """A COMMAND that says on each node which address the run stands on."""
@@ -102,7 +130,8 @@ pytestmark = [pytest.mark.faults, pytest.mark.netns, pytest.mark.timeout(300)]
 
 def told(name: str) -> list[str]:
     """What three hosts' programs print that use this interface: rank 0's address, and its names."""
-    master = "10.78.0.10" if name == "eth1" else "10.77.0.10"
+    masters = {"eth1": "10.78.0.10", "tailscale0": "100.64.0.10"}
+    master = masters.get(name, "10.77.0.10")
     return [f"CHOSEN {master} {name} {name} AF_INET"] * 3
 
 
@@ -118,6 +147,7 @@ def end_of(run: Cluster, *last: int) -> Outcome:
     return run.finish()
 
 
+OVER_THE_VPN = ("--registry-address", "100.64.0.10")
 IB_FIRST = ("--interface", "ib0", "--interface", "eth0")
 ONLY_ETH1 = ("--interface", "eth1")
 
@@ -127,6 +157,7 @@ ONLY_ETH1 = ("--interface", "eth1")
     [
         (docker_everywhere, (), "eth0", ""),
         (infiniband_cut_between_two, IB_FIRST, "eth0", "next: eth0"),
+        (two_lans_and_a_vpn, OVER_THE_VPN, "tailscale0", "h2) joined from 100.64.0.12 as"),
         at_night(eth0_is_missing_on_one, (), "eth1", "slot 2 (h2) does not have its own address"),
         at_night(translated_and_reachable, (), "eth0", "(h2) is seen by the others as 10.77.0.99"),
     ],
@@ -148,6 +179,10 @@ def test_a_run_starts_on_the_first_network_that_is_proven(
     [
         (refused_by_a_firewall, (), ("slot 2 (h2)", "refused")),
         (a_proxy_answers, (), ("slot 2 (h2)", "10.77.0.12", "a proxy")),
+        (prohibited_by_a_firewall, (), ("10.77.0.12 prohibits the connection", "a firewall rej")),
+        at_night(
+            in_containers, (), ("(h1) as 10.77.0.91, slot 2 (h2) as 10.77.0.92", "--network host")
+        ),
         at_night(docker_everywhere, ("--interface", "docker0"), ("172.17.0.1",)),
         at_night(one_address_twice, ONLY_ETH1, ("10.78.0.11", "slot 1 (h1)", "slot 2 (h2)")),
         at_night(no_family_in_common, ONLY_ETH1, ("slot 0 can offer IPv4 addresses only",)),

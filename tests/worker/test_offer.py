@@ -72,6 +72,7 @@ def test_a_node_offers_all_that_the_registry_must_know_of_it() -> None:
         "restarts": True,
         "outlives_nodes": True,
         "reports_pace": True,
+        "registry_source": "127.0.0.1",
     }
     assert made == JoinRequest(**own, **found, **asked)
     assert made.join_id != offer().join_id
