@@ -107,12 +107,15 @@ def check_file_limit(nodes: int) -> None:
 
 
 def own_addresses() -> list[str]:
-    """Every address under which another machine might reach this one; may be none."""
+    """Every address under which another machine might reach this one; may be none.
+
+    Those of VPNs come last: all are dialled, and the first that answers in time is used.
+    """
     try:
         choice = choose_candidates(look(), route_source=None)
     except AddressError:
         return []
-    return [candidate.address for candidate in choice.candidates]
+    return [candidate.address for candidate in (*choice.candidates, *choice.left_out)]
 
 
 def write_config(

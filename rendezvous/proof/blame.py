@@ -22,6 +22,7 @@ from rendezvous.proof.origins import (
     origin_of,
 )
 from rendezvous.proof.pairs import (
+    NO_NEIGHBOUR,
     OUTCOMES,
     OutcomeKind,
     Pair,
@@ -164,7 +165,7 @@ def _hidden(round_: ProbedRound, pairs: Sequence[Pair]) -> dict[int, str]:
 
 def _apart(round_: ProbedRound, pairs: Sequence[Pair]) -> str:
     """That nothing shows these nodes to be on connected networks; empty where something does."""
-    silent = _kind(round_, pairs) is OUTCOMES["timeout"]
+    silent = _kind(round_, pairs) in (OUTCOMES["timeout"], NO_NEIGHBOUR)
     known = all(slot in round_.members for pair in pairs for slot in pair)
     if not silent or not known or any(_is_connected(round_, pair) for pair in pairs):
         return ""

@@ -84,17 +84,17 @@ OUTCOMES = {
     ),
     "error": OutcomeKind("E", "error", "", "see `rdzv doctor` on {host}, or " + _OTHER_NETWORK),
 }
+NO_NEIGHBOUR = OutcomeKind(
+    "T",
+    "no neighbour answers on the way there",
+    "the host or its link is down, or separate networks have the same addresses",
+    "check {interface} on {host} (ip -br addr), and `ip neigh` on the others, or " + _OTHER_NETWORK,
+)
 _BY_ICMP = {
     ("refused", "prohibited"): OutcomeKind(
         "R", "prohibited", "a firewall rejects the connection", _OPEN
     ),
-    ("timeout", "neighbour"): OutcomeKind(
-        "T",
-        "no host has that address",
-        "the host or its link is down, or separate networks have the same addresses",
-        "check {interface} on {host} (ip -br addr), and `ip neigh` on the others, or "
-        + _OTHER_NETWORK,
-    ),
+    ("timeout", "neighbour"): NO_NEIGHBOUR,
     ("timeout", "unreachable"): OutcomeKind(
         "T",
         "a router finds no way to the address",

@@ -52,8 +52,8 @@ class PairProbe:
     detail: Words = ""
     icmp: ShortWords = Field(
         default="",
-        description="What ICMP reports about the address: `neighbour` (no host on the link has "
-        "it), `prohibited` (by a firewall) or `unreachable` (from a router).",
+        description="What ICMP reports about the address: `neighbour` (the next hop does not "
+        "answer), `prohibited` (by a firewall) or `unreachable` (from a router).",
     )
 
 

@@ -335,6 +335,13 @@ def test_a_firewall_is_not_named_where_nothing_shows_a_way(
     assert "choose a network that joins all nodes" in found.hint
 
 
+def test_a_router_that_does_not_answer_shows_no_way() -> None:
+    joins = lans("10.1.0.1", "10.2.0.2")
+    round_ = tried(2, both((0, 1)), icmp="neighbour", detail="no neighbour answers")
+    end = "no neighbour answers; nothing shows a way between 10.1.0.0/24, 10.2.0.0/24"
+    assert blamed(round_, {}, joins).reason.endswith(end)
+
+
 @rows(
     "places sources bad",
     """
@@ -359,8 +366,8 @@ def test_a_firewall_is_named_where_something_shows_a_way(
 prohibited | refused | prohibited | 10.0.0.3 prohibits the connection (ICMP)
     | 10.0.0.3 prohibits the connection (ICMP); most likely a firewall rejects the connection
     | let all TCP ports through
-no neighbour | timeout | neighbour | no host on the link has that address
-    | no host on the link has that address; most likely the host or its link is down, or separate
+no neighbour | timeout | neighbour | no neighbour answers on the way there
+    | no neighbour answers on the way there; most likely the host or its link is down, or separate
     networks have the same addresses | check eth0 on h2 (ip -br addr), and `ip neigh`
 a router | timeout | unreachable | 10.0.0.254 knows no way to it
     | 10.0.0.254 knows no way to it; most likely the routers know no way into that network, or the

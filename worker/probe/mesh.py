@@ -320,7 +320,7 @@ def _fault_of(exc: OSError, address: str, icmp: IcmpError | None) -> _Fault:
     if exc.errno in _NO_WAY:
         return _Fault("no_route", words)
     if exc.errno in _NOBODY and is_here:  # this kernel itself, which has looked for the neighbour
-        return _Fault("timeout", "no host on the link has that address", "neighbour")
+        return _Fault("timeout", "no neighbour answers on the way there", "neighbour")
     if exc.errno in _NOBODY:
         return _Fault("timeout", words, "unreachable" if icmp else "")
     return _Fault("error", words)
