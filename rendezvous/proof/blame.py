@@ -174,7 +174,7 @@ def _apart(round_: ProbedRound, pairs: Sequence[Pair]) -> str:
     way = f"way between {listed(subnets, 3)}" if len(subnets) > 1 else "way there"
     others = {slot: round_.sources[slot] for slot in slots if _came_by_another(round_, slot)}
     came = listed((f"{round_.name(slot)} from {other}" for slot, other in others.items()), 3)
-    over = f"; {came} reached the registry over another network" if others else ""
+    over = f"; the registry was reached over another network ({came})" if others else ""
     return f"{over}; nothing shows a {way}"
 
 
@@ -236,8 +236,13 @@ def blame(
     sources: Sources = NO_SOURCES,
 ) -> Unreachable:
     """Why no network class works, told of the one that came nearest; in each a pair failed."""
-    tried = nearest(rounds)
-    round_ = ProbedRound.of(tried, joins, classes, sources)
+    least, every = _how_bad(nearest(rounds)), list(classes)
+    near = (one for one in rounds if _how_bad(one) == least)
+    first, *more = (ProbedRound.of(one, joins, every, sources) for one in near)
+    # Of equal ones, that which something shows to connect the nodes: there it should have worked.
+    shown = (one for one in (first, *more) if not _apart(one, list(one.failed)))
+    round_ = next(shown, first)
+    tried = round_.tried
     guilty, single = guilty_nodes(round_.failed)
     groups = _groups(tried.slots, round_.failed) if len(tried.slots) <= FULL_MESH else []
     nobody = len(tried.slots) > 2 and len(groups) == len(tried.slots)

@@ -312,11 +312,11 @@ def lans(*places: str) -> list[Any]:
 two LANs | 10.1.0.1 10.1.0.2 10.2.0.3 10.2.0.4 | - - - - | 0-1/2-3
     | no answer; nothing shows a way between 10.1.0.0/24, 10.2.0.0/24
 two LANs that a VPN joins | 10.1.0.1 10.1.0.2 10.2.0.3 | - 10.1.0.2 100.64.0.3 | 0-1/2
-    | no answer; slot 2 (h2) from 100.64.0.3 reached the registry over another network; nothing
-    shows a way between 10.1.0.0/24, 10.2.0.0/24
+    | no answer; the registry was reached over another network (slot 2 (h2) from 100.64.0.3);
+    nothing shows a way between 10.1.0.0/24, 10.2.0.0/24
 two LANs with one range | 10.0.0.1 10.0.0.2 | - 100.64.0.2 | 0=1
-    | no answer; slot 1 (h1) from 100.64.0.2 reached the registry over another network; nothing
-    shows a way there
+    | no answer; the registry was reached over another network (slot 1 (h1) from 100.64.0.2);
+    nothing shows a way there
 no node reaches any other | 10.1.0.1 10.2.0.2 10.3.0.3 | - - - | all
     | no answer; nothing shows a way between 10.1.0.0/24, 10.2.0.0/24, 10.3.0.0/24
 """,
@@ -333,6 +333,15 @@ def test_a_firewall_is_not_named_where_nothing_shows_a_way(
     assert found.reason.endswith(end)
     assert "firewall" not in found.reason + found.hint
     assert "choose a network that joins all nodes" in found.hint
+
+
+def test_of_networks_that_fail_alike_that_is_told_of_which_led_to_the_registry() -> None:
+    joins = nodes(2)
+    bad = both((0, 1))
+    rounds = [tried(2, bad), tried(2, bad, network=RAIL)]
+    over_rail = {0: "", 1: "10.1.0.2"}
+    assert f"over {RAIL}: no answer" in blame(rounds, joins, classes(joins), over_rail).reason
+    assert f"over {ETH}: no answer" in blame(rounds, joins, classes(joins), {}).reason
 
 
 def test_a_router_that_does_not_answer_shows_no_way() -> None:

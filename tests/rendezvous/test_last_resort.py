@@ -208,14 +208,25 @@ def test_a_network_that_works_spares_the_vpn() -> None:
     assert [f for f in drive.run.attempt.findings if f.check == "X09"] == []
 
 
-def test_where_the_vpn_fails_too_no_firewall_is_invented() -> None:
+def test_where_the_vpn_fails_too_it_is_told_of_as_it_led_to_the_registry() -> None:
     drive = two_lans()
     for _ in range(2):
         for slot in range(3):
             drive.probe(slot, *({2} if slot < 2 else {0, 1}))
     assert drive.result.exit_code == ExitCode.VERIFICATION_FAILED
-    assert "firewall" not in drive.result.message + drive.result.hint
+    assert "over ts0, 3 subnets, virtual, IPv4: no answer" in drive.result.message
+    assert "(the nearest of 2 networks tried)" in drive.result.message
     assert "left out" not in drive.result.message
+
+
+def test_no_firewall_is_invented_between_two_lans_that_a_tunnel_joins() -> None:
+    drive = Drive(make_spec(3))
+    for slot, address in enumerate(("10.1.0.1", "10.1.0.2", "10.2.0.3")):
+        drive.join(slot, addresses=[address], source="127.0.0.1" if slot == 2 else address)
+    for slot in range(3):
+        drive.probe(slot, *({2} if slot < 2 else {0, 1}))
+    assert "nothing shows a way between 10.1.0.0/24, 10.2.0.0/24" in drive.result.message
+    assert "firewall" not in drive.result.message + drive.result.hint
 
 
 @pytest.mark.parametrize("verify", [True, False])
