@@ -45,7 +45,7 @@ def test_the_second_time(story: str) -> None:
 
 def on_two_networks(**changes: Any) -> Drive:
     """A run on the first of two networks, which outlives its nodes."""
-    limits = {"max_replacements": 5, "fence_timeout_seconds": 40.0}
+    limits: dict[str, Any] = {"max_replacements": 5, "fence_timeout_seconds": 40.0}
     spec = make_spec(3, local_node=True, on_node_loss="replace", **limits, **changes)
     drive = Drive(spec)
     for slot in range(3):

@@ -199,7 +199,7 @@ def test_the_fence_of_a_lost_node_is_that_of_its_worker_run_and_holds_the_next_g
         fences.worker_run_ended(drive.run, other, GENERATIONS[slot])
     assert fences.holding(drive.run) == [fence]
     drive.news(slot, SlotState.ENDED, GENERATIONS[slot])
-    assert drive.phase is Phase.RUNNING
+    assert drive.run.phase is Phase.RUNNING
 
 
 @pytest.mark.parametrize("alone", [True, False])

@@ -114,11 +114,17 @@ def test_each_number_of_an_event_a_row_and_the_head_stands_under_its_name() -> N
     assert told.state()["ranks"] == [
         {"rank": 5, "slot": 2, "step": 7, "at": 1.5, "values": {"loss": 0.5}}
     ]
-    head = {"epoch": 6, "restarts": 1, "max_restarts": 2, "replacements": 3, "resubmitted": 4}
+    head: dict[str, Any] = {
+        "epoch": 6,
+        "restarts": 1,
+        "max_restarts": 2,
+        "replacements": 3,
+        "resubmitted": 4,
+    }
     head |= {"max_replacements": 5, "digest": "d" * 64, "trouble": "t", "stall": "s"}
     told.status(status(silence="q", elapsed_seconds=8.0, remaining_seconds=9.0, **head))
     assert told.head.items() >= (head | {"silence": "q", "elapsed": 8.0, "remaining": 9.0}).items()
-    ended = {"epoch": 4, "exit_code": 11, "ran_seconds": 12.0, "then": "again"}
+    ended: dict[str, Any] = {"epoch": 4, "exit_code": 11, "ran_seconds": 12.0, "then": "again"}
     told.status(status(ended=[EpochEnd(message="m", **ended)]))
     [end] = told.state()["epochs"]
     assert end.items() >= ended.items()

@@ -61,32 +61,33 @@ class Outer:
 
         self.socket = SimpleNamespace(path="", close=lambda: close("socket"))
         self.socket.open = self._open
-        self.environment = AgentEnvironment(
-            environ={"PATH": "/bin"},
-            in_thread=at_once,
-            hosts_block=lambda path, run: SimpleNamespace(
+        doors: dict[str, Any] = {
+            "environ": {"PATH": "/bin"},
+            "in_thread": at_once,
+            "hosts_block": lambda path, run: SimpleNamespace(
                 install=lambda *_: note("hosts"), remove=lambda: note("hosts removed")
             ),
-            resolver=lambda: SimpleNamespace(
+            "resolver": lambda: SimpleNamespace(
                 ask=lambda names: note(("ask", [*names])),
                 known=known,
                 close=lambda: close("resolver"),
             ),
-            local_socket=lambda **_: self.socket,
-            machine_reader=lambda *_: SimpleNamespace(read=lambda: MachineSample(load=2.5)),
-            early=lambda *_: SimpleNamespace(start=no_program, end=end),
-            listen=listen,
-            terminal=lambda *_: None,
-            make_private=lambda folder: None,
-            sink=lambda *_, **__: Sink(),
-            start=start,
-            look_before=lambda pid: Counters(),
-            look_after=lambda before, asked: [],
+            "local_socket": lambda **_: self.socket,
+            "machine_reader": lambda *_: SimpleNamespace(read=lambda: MachineSample(load=2.5)),
+            "early": lambda *_: SimpleNamespace(start=no_program, end=end),
+            "listen": listen,
+            "terminal": lambda *_: None,
+            "make_private": lambda folder: None,
+            "sink": lambda *_, **__: Sink(),
+            "start": start,
+            "look_before": lambda pid: Counters(),
+            "look_after": lambda before, asked: [],
             **{name: lambda *_: "" for name in ("why_unusable", "missing_of")},
-            is_free=lambda port: True,
-            read_conf=lambda environ: {},
-            write_files=lambda folder, files: None,
-        )
+            "is_free": lambda port: True,
+            "read_conf": lambda environ: {},
+            "write_files": lambda folder, files: None,
+        }
+        self.environment = AgentEnvironment(**doors)
 
     async def _open(self, environ: Any) -> str:
         self.done.append("socket opened")
@@ -110,7 +111,8 @@ class Bench:
         settings = WorkerSettings(framework="command", log_dir=Path("/logs"), hosts="auto")
         spec = NodeSpec(settings, join(), ["train"], remote=True)
         registry: Any = Registry()
-        self.shell: Any = NodeShell(spec, self.outer.environment, registry)
+        shell: Any = NodeShell(spec, self.outer.environment, registry)
+        self.shell = shell
         self.fed: list[inputs.Input] = []
         self.shell.feed = self.fed.append
 
