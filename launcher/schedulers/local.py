@@ -26,7 +26,7 @@ from rendezvous.wire.run import SlotState
 _KILL_SECONDS = 3.0
 
 
-class _TextLoader(yaml.SafeLoader):
+class _TextLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """Leaves every value as it is written: 0755 is no 493, yes is no True."""
 
     yaml_implicit_resolvers = {"<": yaml.SafeLoader.yaml_implicit_resolvers["<"]}  # noqa: RUF012

@@ -1,0 +1,48 @@
+"""A template is written by libyaml where that is there, and to the same values without it."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from launcher.plan.template import Form, render
+
+WORDS = [
+    "a b",
+    "it's",
+    '"q"',
+    "0755",
+    "12:30",
+    "yes",
+    "",
+    "- x",
+    "# no",
+    "é ☃",
+    "two\nlines",
+    "x" * 9,
+]
+WORDS += [
+    "~",
+    "null",
+    "a: b",
+    "%d",
+    "&a",
+    "*a",
+    "!t",
+    "{",
+    "[",
+    "tab\there",
+    "\x07",
+    " lead",
+    "trail ",
+]
+
+
+@pytest.mark.parametrize("has_libyaml", [True, False])
+def test_words_are_the_same_whoever_writes_them(
+    monkeypatch: pytest.MonkeyPatch, has_libyaml: bool
+) -> None:
+    if not has_libyaml:
+        monkeypatch.delattr(yaml, "CSafeDumper", raising=False)
+    text = render("argv: [<<ARGV>>]\n", {"ARGV": WORDS}, source="spec", form=Form.YAML)
+    assert yaml.load(text, Loader=yaml.BaseLoader) == {"argv": WORDS}
