@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +14,7 @@ import click
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
+from launcher.settings import LaunchSettings, ServeSettings
 from rendezvous.compat import tomllib
 from rendezvous.secret_variables import SECRET_VARIABLES
 from rendezvous.wire.errors import UsageError
@@ -69,20 +72,27 @@ class _InWords:
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """See click.ParamType."""
         try:
-            return super().convert(value, param, ctx)  # type: ignore[misc]
+            number = super().convert(value, param, ctx)  # type: ignore[misc]
         except click.BadParameter as exc:
             name = _as_given(param, ctx) if param else "the value"
             raise NotANumber(f"{name} {self._why_not(value, param)}", ctx, param) from exc
+        if isinstance(self, click.FloatRange) and not math.isfinite(number):
+            name = _as_given(param, ctx) if param else "the value"
+            raise NotANumber(f"{name} cannot be {value}: it must be a finite number", ctx, param)
+        return number
 
     def _why_not(self, value: Any, param: click.Parameter | None) -> str:
         kind = int if isinstance(self, click.types.IntParamType) else float
-        least = getattr(self, "min", None)
+        least, most = getattr(self, "min", None), getattr(self, "max", None)
         try:
-            kind(value)
+            number = kind(value)
         except ValueError:
             metavar, default = (param.metavar, param.default) if param else (None, None)
-            return f"takes {_number_text(kind, metavar, default)}; {value!r} is not one"
-        return f"cannot be {value}: it must be at least {least:g}"
+            takes = _number_text(kind, metavar, default)
+            return f"takes {takes}; {value!r} is not one{_instead(value, metavar)}"
+        is_low = least is not None and number < least
+        bound = f"at least {least:.10g}" if is_low else f"at most {most:.10g}"
+        return f"cannot be {value}: it must be {bound}"
 
 
 class WholeNumber(_InWords, click.types.IntParamType):
@@ -90,7 +100,7 @@ class WholeNumber(_InWords, click.types.IntParamType):
 
 
 class WholeNumberFrom(_InWords, click.IntRange):
-    """The same, with a least one."""
+    """The same, with a least one, and perhaps a greatest."""
 
 
 class Number(_InWords, click.types.FloatParamType):
@@ -107,6 +117,8 @@ def _as_given(param: click.Parameter, ctx: click.Context | None) -> str:
     if source is click.core.ParameterSource.ENVIRONMENT:
         names = [param.envvar] if isinstance(param.envvar, str) else param.envvar or ()
         return next((name for name in names if os.environ.get(name)), param.opts[-1])
+    if isinstance(param, click.Argument):
+        return param.human_readable_name
     return param.opts[-1] if param.opts[-1].startswith("--") else param.opts[0]
 
 
@@ -117,6 +129,15 @@ def _number_text(kind: type, metavar: str | None, default: object) -> str:
     is_number = isinstance(default, (int, float)) and bool(default)
     return f"{unit}, such as {default:g}" if is_number else unit
 
+
+def _instead(value: object, metavar: str | None) -> str:
+    """What to write for a time with its unit, where seconds are taken."""
+    found = _WITH_UNIT.fullmatch(str(value)) if metavar == "SECONDS" else None
+    return f": write {int(found[1]) * _UNITS[found[2]]}" if found else ""
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_WITH_UNIT = re.compile(r"([0-9]{1,6}) ?([smhd])(?:ec|in)?", re.ASCII)
 
 _OUT_OF_RANGE = {
     "greater_than_equal": "it must be at least {ge:.10g}",
@@ -148,10 +169,11 @@ def read(model: type[Model], values: dict[str, Any]) -> Model:
     except ValidationError as exc:
         first = exc.errors()[0]
         name = str(first["loc"][0])
-        flag = _sources(model).get(name) or flag_of(name, model.model_fields[name])
+        flag = flag_of(name, model.model_fields[name])
+        given_by = given_as(model, name)
         plain, why = _OUT_OF_RANGE.get(first["type"]), first["msg"].removeprefix("Value error, ")
         raise UsageError(
-            f"{flag} cannot be {_as_written(first['input'])!r}: "
+            f"{given_by} cannot be {_as_written(first['input'])!r}: "
             f"{plain.format(**first.get('ctx', {})) if plain else why}",
             hint=f"{flag}: {model.model_fields[name].description}",
         ) from exc
@@ -193,10 +215,31 @@ def sources(model: type[Settings]) -> dict[str, str]:
 
 
 def given_as(model: type[Settings], name: str) -> str:
-    """What an option of the running command was given with: its flag, a variable, or --config."""
+    """What an option of the running command was given with: its flag, a variable, or a file."""
     context = click.get_current_context(silent=True)
-    found = sources(model) if context else {}
-    return found.get(name, flag_of(name, model.model_fields[name]))
+    flag = flag_of(name, model.model_fields[name])
+    source = sources(model).get(name, flag) if context else flag
+    return f"{flag} (in the file of --config)" if source == "--config" else source
+
+
+def misspelt_variables(environ: Mapping[str, str]) -> list[str]:
+    """The variables that are none of rdzv's and look like one, each in a sentence."""
+    models = (LaunchSettings, WorkerSettings, ServeSettings)
+    options = [field for model in models for field in model.model_fields.items()]
+    known = {name for field in options for name in variables_of(*field)}
+    known |= {*SECRET_VARIABLES, *_SET_FOR_PROGRAMS, "RDZV_CONFIG"}
+    words = {name.removeprefix("RDZV_"): name for name in known if name.startswith("RDZV_")}
+    return [
+        f"{name} is set, and rdzv reads no such variable; {close}"
+        for name in environ
+        if name.startswith("RDZV_") and name not in known
+        if (close := did_you_mean(name.removeprefix("RDZV_"), words, "RDZV_{}", least=_ALIKE))
+    ]
+
+
+_SET_FOR_PROGRAMS = ("RDZV_REPLACEMENTS", "RDZV_RESTARTS")
+"""Those of them that look like an option's."""
+_ALIKE = 0.85
 
 
 def _extra(field: FieldInfo) -> dict[str, Any]:
@@ -339,10 +382,13 @@ def _fits(value: object, kind: Any) -> bool:
 def _why_not_fitting(value: object, field: FieldInfo) -> str:
     """What is wrong with a TOML value."""
     kind = _number_kind(_without_none(field.annotation))
+    if get_origin(_without_none(field.annotation)) is list and isinstance(value, str):
+        return f"cannot be {value!r}: write a list, {[value]}"
     if kind is None:
         return f"cannot be {value!r}"
-    takes = _number_text(kind, _extra(field).get("metavar"), field.default)
-    return f"takes {takes}; {value!r} is not one"
+    metavar = _extra(field).get("metavar")
+    takes = _number_text(kind, metavar, field.default)
+    return f"takes {takes}; {value!r} is not one{_instead(value, metavar)}"
 
 
 # The launcher has read these, and its nodes get them as options. Left in their environment they

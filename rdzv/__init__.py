@@ -33,7 +33,11 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of ours
 
     def __getattr__(name: str) -> object:
         if name not in __all__:
-            raise AttributeError(f"module 'rdzv' has no attribute {name!r}")
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, __all__, 1)
+            more = f"; did you mean {near[0]!r}?" if near and name[:1] != "_" else ""
+            raise AttributeError(f"module 'rdzv' has no attribute {name!r}{more}")
         from importlib import import_module
 
         home = {"current": "inside", "Rank": "inside", "RdzvError": "command"}.get(name, "run")

@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import json
 import os
-import shlex
 import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
+from rdzv.arguments import joined, more_words, named_arguments, split_command, value_words
 from rdzv.command import RdzvError, lines_of
 from rdzv.launching import Launcher, OnEvent, OnOutput
 
@@ -143,6 +143,7 @@ class Run:
             return self._launcher.ended.is_set()
         return not _is_held(self.folder)
 
+    @named_arguments()
     def wait(self, timeout: float | None = None, *, check: bool = False) -> Result:
         """Wait for the end, and say how it ended.
 
@@ -181,6 +182,7 @@ class Run:
             return self._finished() if self.done else Status("gathering", "the launch begins", 0)
         return Status(told["phase"], told["reason"], told["epoch"], details=told)
 
+    @named_arguments()
     def cancel(self, reason: str = "cancelled from Python") -> None:
         """End the run everywhere; `wait` says when it has ended. From any thread, at any time.
 
@@ -195,6 +197,7 @@ class Run:
             except RdzvError:  # its registry is not there yet, or no longer
                 self._launcher.stop()
 
+    @named_arguments()
     def logs(
         self,
         rank: int | None = None,
@@ -272,6 +275,7 @@ class Run:
         return Result("failed", exit_code, "rdzv", words, f"clean up with: rdzv cancel {self.name}")
 
 
+@named_arguments("other options of 'rdzv launch' go into options={'join_timeout': 60}")
 def launch(
     command: str | Sequence[object],
     *,
@@ -313,16 +317,15 @@ def launch(
     _refuse_symmetric(os.environ)
     given = {
         "nnodes": nnodes,
-        "nproc_per_node": _joined(nproc_per_node),
+        "nproc_per_node": joined(nproc_per_node),
         "framework": framework,
         "scheduler": scheduler,
-        "hostlist": _joined(hostlist),
+        "hostlist": joined(hostlist),
         "rdzv_id": rdzv_id,
         "max_restarts": max_restarts,
     }
-    more = option_words(options) if isinstance(options, Mapping) else options
-    program = shlex.split(command) if isinstance(command, str) else map(str, command)
-    words = ["launch", *option_words(given), *more, "--", *program]
+    program = split_command(command) if isinstance(command, str) else map(str, command)
+    words = ["launch", *value_words(given), *more_words(options), "--", *program]
     launcher = Launcher(words, cwd=cwd, on_event=on_event, on_output=on_output)
     try:
         launcher.begun.wait()
@@ -334,6 +337,7 @@ def launch(
     return Run(launcher.launched["run"], launcher.launched["folder"], launcher)
 
 
+@named_arguments()
 def attach(rdzv_id: str, *, state_dir: str | os.PathLike[str] | None = None) -> Run:
     """A run that another process has launched on this machine, in progress or ended.
 
@@ -360,22 +364,6 @@ def _refuse_symmetric(environ: Mapping[str, str]) -> None:
         )
 
 
-def option_words(options: Mapping[str, object]) -> list[str]:
-    """Options as words of a command line."""
-    words = []
-    for name, value in options.items():
-        flag = "--" + name.strip("-").replace("_", "-")
-        if isinstance(value, bool):
-            words.append(flag if value else flag.replace("--", "--no-", 1))
-        elif isinstance(value, Mapping):
-            words += [f"{flag}={key}={each}" for key, each in value.items()]
-        elif isinstance(value, Sequence) and not isinstance(value, str):
-            words += [f"{flag}={each}" for each in value]
-        elif value is not None:
-            words.append(f"{flag}={value}")
-    return words
-
-
 def state_home(environ: Mapping[str, str], run: str = "") -> str:
     """The folder that has this run, as the command finds it; see `worker.program.state_home`."""
     if given := environ.get("RDZV_STATE_DIR"):
@@ -394,12 +382,6 @@ def _spare_homes(environ: Mapping[str, str]) -> Iterator[str]:
             about = os.lstat(folder)
             if about.st_uid == os.geteuid() and stat.S_IMODE(about.st_mode) == 0o700:
                 yield folder
-
-
-def _joined(value: object) -> object:
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return ",".join(map(str, value))
-    return value
 
 
 def _result_of(told: Mapping[str, Any]) -> Result:

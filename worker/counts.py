@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from rendezvous.frozen import frozen
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.types import MAX_NODES, MOST_PROCESSES
 
+_OF_SLURM = re.compile(r"(?:[\w.-]+:)+([0-9]{1,4})(?:\(\S*\))?|([0-9]{1,4})\(x[0-9]+\)", re.ASCII)
+"""GPUs or tasks of a node: gpu:a100:8, a100:8(S:0-1), 8(x2)."""
 _MOST_ANYWHERE, _MOST_PER_CPU = 64, 8
 
 
@@ -58,6 +61,8 @@ def _count(word: str) -> Count:
             return word
         case _ if _is_number(word) and 1 <= int(word) <= MOST_PROCESSES:
             return int(word)
+    if found := _OF_SLURM.fullmatch(word):
+        raise ValueError(f"{word!r} is Slurm's way to write it; write {found[1] or found[2]}")
     raise ValueError(
         f"{word!r} is not a number from 1 to {MOST_PROCESSES}, and not auto, gpu or cpu"
     )

@@ -12,7 +12,7 @@ from launcher.cli.completion import run_ids
 from launcher.cli.process import exit_with, need_launcher_packages
 from launcher.cli.runs import STATE_DIR, folder_and_run
 from launcher.cli.since import Since
-from launcher.options import WholeNumber, WholeNumberFrom
+from launcher.options import WholeNumberFrom
 from rendezvous.wire.errors import UsageError
 
 _MOST_TEXTS, _MOST_LETTERS = 8, 100
@@ -35,12 +35,12 @@ class _Text(click.ParamType[str]):
 @STATE_DIR
 @click.option(
     "--node",
-    type=WholeNumber(),
+    type=WholeNumberFrom(min=0),
     help="Only this node rank's log; before the start, this slot's.",
 )
 @click.option(
     "--rank",
-    type=WholeNumber(),
+    type=WholeNumberFrom(min=0),
     help="Only the lines of this process rank; if it has no separate log, those of its node.",
 )
 @click.option("--all", "everyone", is_flag=True, help="Each rank's lines, behind '[rank N]'.")

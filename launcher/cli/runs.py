@@ -268,7 +268,7 @@ def restart(run: str, state_dir: Path | None, reason: str) -> None:
 
 @click.command()
 @click.argument("run", shell_complete=run_ids)
-@click.argument("node", type=click.IntRange(min=0))
+@click.argument("node", type=WholeNumberFrom(min=0))
 @STATE_DIR
 @click.option(
     "--in",

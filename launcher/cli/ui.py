@@ -28,7 +28,7 @@ from rendezvous.wire.errors import UsageError
 )
 @click.option(
     "--ui-port",
-    type=WholeNumberFrom(min=1),
+    type=WholeNumberFrom(min=1, max=65_535),
     metavar="PORT",
     help="Port to serve the page on. When not set, the first free one from 29610.",
 )

@@ -29,6 +29,7 @@ HIDDEN = "RDZV_JOIN-hidden"
 """Stands for the join string wherever a person or a log could see it."""
 
 _RUN_ID: TypeAdapter[str] = TypeAdapter(RunId)
+_NO_RUN_ID = re.compile(r"[^A-Za-z0-9._-]+")
 _SETTING = re.compile(r"([A-Z][A-Z0-9_]*)=(.*)\Z", re.DOTALL)
 _BY_SLOT = ("nnodes", "nproc_per_node", "address", "log_dir", "log_level")
 # What every worker has to know of the settings; the defaults are its own.
@@ -342,13 +343,17 @@ def _goes_to_program(plan: Plan) -> list[str]:
     return [told]
 
 
-def check_run_id(text: str) -> str:
-    """The run id; raises UsageError."""
+def check_run_id(text: str, given_by: str = "--rdzv-id") -> str:
+    """The run id; raises UsageError, which names what it was given with."""
     try:
         return _RUN_ID.validate_python(text)
     except ValidationError as exc:
         why = exc.errors()[0]["msg"].removeprefix("Value error, ")
-        raise UsageError(f"--rdzv-id {text!r}: {why}") from exc
+        near = _NO_RUN_ID.sub("-", text[:LONGEST_NAME]).strip("-._")
+        raise UsageError(
+            f"{given_by} {printable(repr(text), LONGEST_NAME)}: {why}",
+            hint=f"for example: {near}" if near else "",
+        ) from exc
 
 
 def parse_nnodes(text: str | None, command: Sequence[str] = ()) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from launcher.options import given_as, misspelt_variables
 from launcher.plan.dry_run import check_start, command_lines, planned, planned_lines
 from launcher.plan.losses import check_losses, loss_lines
 from launcher.plan.named_hosts import on_named_hosts, working_folder
@@ -177,7 +178,9 @@ def prepare(
     refuse_two_counts(settings.max_restarts, command, settings.framework, environ)
     settings, hosts, notes = on_named_hosts(settings)
     check_losses(settings, parse_nnodes(settings.nnodes, command), command)
-    run = check_run_id(settings.rdzv_id or f"run-{secrets.token_hex(4)}")
+    run = check_run_id(
+        settings.rdzv_id or f"run-{secrets.token_hex(4)}", given_as(LaunchSettings, "rdzv_id")
+    )
     entry = scheduler_entry(settings.starter)
     root = settings.state_dir or state_home(environ)
     logs = settings.log_dir or root / run / "logs"
@@ -199,6 +202,7 @@ def prepare(
         group_secret=parse_group_token(group_token) if group_token is not None else None,
         standing=RegistryString.parse(registry) if registry is not None else None,
         notes=(
+            *misspelt_variables(environ),
             *notes,
             *_elsewhere(settings, environ),
             *_chosen(choice),

@@ -333,7 +333,7 @@ def _wrong_name(
             f"({words} on {group_name(slots, names)})",
             slot=peer,
             value=names[peer],
-            expected="a hostname of its own",
+            expected="another hostname",
         )
     own = next(join.candidates[0].address for join in round_.joins if join.slot == peer)
     whose = f", which is {group_name(others, names)}" if others else ""

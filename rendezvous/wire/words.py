@@ -44,16 +44,18 @@ def printable(text: str, limit: int) -> str:
     return clean if len(clean) <= limit else clean[: limit - 1] + "…"
 
 
-def did_you_mean(word: str, known: Iterable[str], form: str = "'{}'") -> str:
+def did_you_mean(
+    word: str, known: Iterable[str], form: str = "'{}'", *, least: float = 0.65
+) -> str:
     """`did you mean 'a' or 'b'?`: at most two of the known words, nearest first; else "".
 
-    Capitals do not count. `form` shows one word.
+    Capitals do not count. `form` shows one word; `least`: how alike they must be, at most 1.
     """
     from difflib import SequenceMatcher  # rarely needed, and not free
 
     alike = {name: SequenceMatcher(None, name.lower(), word.lower()).ratio() for name in known}
     nearest = sorted(alike, key=alike.__getitem__, reverse=True)[:2]
-    least = max(0.65, 0.9 * max(alike.values(), default=0))
+    least = max(least, 0.9 * max(alike.values(), default=0))
     words = [form.format(name) for name in nearest if alike[name] >= least]
     return f"did you mean {' or '.join(words)}?" if words else ""
 

@@ -480,6 +480,26 @@ def test_a_run_is_found_by_the_end_of_its_id_and_several_are_listed(line: str, r
 
 
 @pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("ui --ui-port 65536", "--ui-port cannot be 65536: it must be at most 65535"),
+        ("drain x 1.5", "NODE takes a whole number; '1.5' is not one"),
+        ("logs x --node -1", "--node cannot be -1: it must be at least 0"),
+        ("logs x --rank -5", "--rank cannot be -5: it must be at least 0"),
+        ("look x --again nan", "--again cannot be nan: it must be a finite number"),
+        ("look x --again inf", "--again cannot be inf: it must be a finite number"),
+        (
+            "launch --nnodes 1 --rdzv-id a/b -- t.py",
+            "--rdzv-id 'a/b': a run id has 1 to 63",
+        ),
+    ],
+)
+def test_a_number_or_name_that_no_command_takes_is_refused(line: str, message: str) -> None:
+    result = rdzv(*line.split())
+    assert (result.exit_code, result.stderr.startswith(f"rdzv: {message}")) == (64, True)
+
+
+@pytest.mark.parametrize(
     ("words", "place"), [("status", "afile"), ("cancel x", "afile/below"), ("replay x", "afile")]
 )
 def test_a_state_directory_that_is_a_file_or_below_one_is_refused(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import settings as law
 from hypothesis import strategies as st
 
-from launcher.options import flag_of, options_from, read, variables_of
+from launcher.options import flag_of, misspelt_variables, options_from, read, variables_of
 from launcher.settings import LEAST_VERIFY_SECONDS, LaunchSettings, ServeSettings
 from rendezvous.wire.errors import UsageError
 from worker.probe.mesh import Pace
@@ -212,6 +213,117 @@ def test_a_value_of_the_wrong_kind_names_the_flag(
     with pytest.raises(click.UsageError) as caught:
         launch(*words, env=env)
     assert message in caught.value.format_message()
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        ({"NUM_NODES": "2.0"}, "NUM_NODES cannot be '2.0': a size is N or MIN:MAX, for example 4"),
+        (
+            {"GPUS_PER_NODE": "a100:8"},
+            "GPUS_PER_NODE cannot be 'a100:8': 'a100:8' is Slurm's way",
+        ),
+        ({"NODE_RANK": "-1"}, "NODE_RANK cannot be -1: it must be at least 0"),
+        ({"RDZV_NNODES": "0", "NUM_NODES": "2"}, "RDZV_NNODES cannot be '0': a run has 1 to 20000"),
+        (
+            {"RDZV_JOIN_TIMEOUT": "nan"},
+            "RDZV_JOIN_TIMEOUT cannot be nan: it must be a finite number",
+        ),
+    ],
+)
+def test_a_variable_that_has_a_wrong_value_is_named_and_not_its_flag(
+    env: dict[str, str], message: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        launch(env=env)
+    assert caught.value.message.startswith(message)
+
+
+def test_a_value_of_a_file_is_named_with_the_file(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        launch("--config", write(tmp_path / "rdzv.toml", "port = 65536"))
+    message = "--port (in the file of --config) cannot be 65536: it must be at most 65535"
+    assert caught.value.message == message
+
+
+@pytest.mark.parametrize(
+    ("word", "written"),
+    [
+        ("a100:8", "8"),
+        ("gpu:a100:8", "8"),
+        ("gpu:4(S:0-1)", "4"),
+        ("8(x2)", "8"),
+        ("2,h100:4", "4"),
+    ],
+)
+def test_a_number_in_slurms_form_is_refused_with_what_to_write(word: str, written: str) -> None:
+    with pytest.raises(UsageError, match=f"is Slurm's way to write it; write {written}\n"):
+        launch("--nproc-per-node", word)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("10m", 600), ("10s", 10), ("2 h", 7200), ("1d", 86400)]
+)
+def test_a_time_with_its_unit_is_refused_with_its_seconds(
+    tmp_path: Path, text: str, seconds: int
+) -> None:
+    with pytest.raises(click.UsageError) as caught:
+        launch("--join-timeout", text)
+    assert f"{text!r} is not one: write {seconds}" in caught.value.format_message()
+    file = write(tmp_path / "rdzv.toml", f'join-timeout = "{text}"')
+    with pytest.raises(UsageError, match=f"is not one: write {seconds}\n"):
+        launch("--config", file)
+    with pytest.raises(
+        UsageError, match=r"'hostlist' cannot be 'n1,n2': write a list, \['n1,n2'\]"
+    ):
+        launch("--config", write(tmp_path / "rdzv.toml", 'hostlist = "n1,n2"'))
+
+
+@given(
+    st.sampled_from(["--port", "--nnodes", "--nproc-per-node", "--join-timeout", "--node-rank"]),
+    st.one_of(st.text("0123456789-.:,eainfgpu_ x()", max_size=8), st.floats().map(str)),
+)
+@law(max_examples=60)
+def test_no_number_breaks_an_option(flag: str, text: str) -> None:
+    variable = "RDZV_" + flag[2:].upper().replace("-", "_")
+    for words, env in ([f"{flag}={text}"], {}), ([], {variable: text}):
+        try:
+            launch(*words, env=env)
+        except (UsageError, click.UsageError) as exc:
+            said = exc.message if isinstance(exc, UsageError) else exc.format_message()
+            assert (flag if words else variable) in said
+
+
+# ---- variables ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("RDZV_NPROC_PER_NOD", "RDZV_NPROC_PER_NODE"),
+        ("RDZV_NNODE", "RDZV_NNODES"),
+        ("RDZV_JOIN_TIMEOT", "RDZV_JOIN_TIMEOUT"),
+        ("RDZV_TOKNE", ""),
+        ("RDZV_TOKENS", "RDZV_TOKEN"),
+        ("RDZV_ENDPOINT", ""),
+        ("NUM_NODE", ""),
+    ],
+)
+def test_a_variable_that_looks_like_one_of_ours_is_told(name: str, near: str) -> None:
+    said = misspelt_variables({name: "1", "RDZV_NNODES": "2", "PATH": "/"})
+    assert said == [
+        f"{name} is set, and rdzv reads no such variable; did you mean {word}?"
+        for word in [near]
+        if word
+    ]
+
+
+def test_no_variable_that_the_docs_name_is_taken_for_another() -> None:
+    docs = Path(__file__).parent.parent.parent / "docs"
+    text = "".join(page.read_text("utf-8") for page in docs.glob("*.md"))
+    names = set(re.findall(r"\bRDZV_[A-Z_]*[A-Z]\b", text))
+    assert len(names) > 80
+    assert misspelt_variables(dict.fromkeys(names, "1")) == []
 
 
 # ---- the file -----------------------------------------------------------------------------------

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 import rdzv
+from rdzv.arguments import option_words
 from rdzv.command import error_of
-from rdzv.run import option_words, state_home
+from rdzv.run import state_home
 from tests.support.launching import environment, launching, processes_with, shell
 from tests.support.nightly import but_at_night
 from tests.support.waiting import until
@@ -323,6 +324,10 @@ def test_runs_are_looked_for_where_the_command_keeps_them(environ: dict[str, str
     assert state_home(environ) == str(of_the_command(home))
 
 
+API: Any = rdzv
+"""For calls that a type checker refuses."""
+
+
 # ---- words --------------------------------------------------------------------------------------
 
 
@@ -340,6 +345,47 @@ def test_options_become_words() -> None:
         *("--join-timeout=60", "--log-dir=/logs", "--strict", "--no-local-node"),
         *("--pass-env=A", "--pass-env=B", "--set=QUEUE=a b", "--set=N=-1"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: API.launch("t.py", nnode=2), "launch() has no keyword 'nnode'; did you mean 'nn"),
+        (
+            lambda: API.launch("t.py", nproc_per_nod=2),
+            "launch() has no keyword 'nproc_per_nod'; did you mean 'nproc_per_node'?",
+        ),
+        (
+            lambda: API.launch("t.py", join_timeout=2),
+            "launch() has no keyword 'join_timeout'; other options of 'rdzv launch' go into opt",
+        ),
+        (
+            lambda: API.attach("x", statedir="/"),
+            "attach() has no keyword 'statedir'; did you mean",
+        ),
+        (lambda: API.Run("x", "/").wait(timeot=1), "wait() has no keyword 'timeot'; did you"),
+        (
+            lambda: API.Run("x", "/").cancel(why="x"),
+            "cancel() has no keyword 'why'; it takes",
+        ),
+        (lambda: API.launch("t.py", nnodes=True), "nnodes cannot be True"),
+        (
+            lambda: API.launch("t.py", options="--strict"),
+            "options are a mapping or a list of",
+        ),
+    ],
+)
+def test_a_wrong_keyword_names_the_nearest_one(call: Any, message: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        call()
+    assert str(caught.value).startswith(message)
+
+
+def test_a_wrong_name_names_the_nearest_one() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'lauch'; did you mean 'launch'"):
+        API.lauch  # noqa: B018
+    with pytest.raises(rdzv.RdzvError, match="cannot be split as a shell does: No closing quot"):
+        rdzv.launch("echo it's")
 
 
 @pytest.mark.parametrize(
