@@ -115,14 +115,17 @@ def _refuse_when_held(
     holder = slot.live_node()
     if holder is None or holder.join.generation < request.generation:
         return
-    if leases.is_suspect((slot.index, holder.incarnation), now):
-        return
+    if not leases.is_suspect((slot.index, holder.incarnation), now):
+        raise _slot_taken(run, slot, request, source)
+
+
+def _slot_taken(run: Run, slot: Slot, request: JoinRequest, source: str) -> SlotTaken:
     how = " with the same token"
     hint = "two worker runs were started with the same join string; each needs its own"
     if not run.spec.managed:  # each node has made its own, from its rank
         how, hint = " too", f"two nodes have node rank {slot.index}: {refusals.ranks_hint(run)}"
     asker = refusals.place(request.hostname, request.candidates[0].address, source)
-    raise SlotTaken(
+    return SlotTaken(
         f"slot {slot.index} is held by {refusals.holder_text(slot)}, which is alive; {asker} asks "
         f"for it{how}",
         hint="" if request.any_slot else hint,
@@ -144,7 +147,7 @@ def _refuse_when_closed(run: Run, slot: Slot) -> None:
             f"run '{run.id}' is running on its sealed table; slot {slot.index} cannot be filled now"
         )
     if run.rules.admits is Admits.REPLACEMENTS and slot.live_node() is None:
-        raise SlotTaken(
+        return SlotTaken(
             f"run '{run.id}' has ended its last call and is {run.phase} without "
             f"slot {slot.index}; the slot opens again only if a node is lost before the go"
         )
@@ -162,7 +165,7 @@ def _refuse_when_full(run: Run, slot: Slot) -> None:
         if slot.index in run.starts.ranks:
             raise _not_missed_yet(run, slot)
     elif run.rules.admits is Admits.REPLACEMENTS and slot.live_node() is None:
-        raise SlotTaken(
+        return SlotTaken(
             f"run '{run.id}' is {run.phase} without slot {slot.index}; the slot opens again once "
             "its programs have started"
         )
@@ -308,16 +311,13 @@ def decide_refusal(
     that is there: it is kept that it has asked.
     """
     slot = run.slots[slot_index]
-    if not run.rules.is_forming:
-        return None
     node = slot.live_node()
-    if node is not None and refusal.of_slot and node.join.hostname == refusal.hostname:
-        return None
-    if not refusal.of_slot or node is not None:
+    is_second = node is not None and node.join.hostname != refusal.hostname
+    if run.rules.is_forming and (is_second or not refusal.of_slot):
         ask = refusals.ask_of_refusal(run, slot_index, refusal, source)
         return refusals.written(run, ask, refusals.Asked(now, 1), now)
     newest = generation >= max(slot.generation, slot.wanted)
-    if not newest or slot.given_up:
+    if not run.rules.is_forming or not newest or slot.given_up or slot.live_node() is not None:
         return None
     told = refusal.model_dump(exclude={"of_slot"})
     return events.Refused(slot=slot_index, generation=generation, **told)

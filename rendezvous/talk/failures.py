@@ -48,6 +48,11 @@ _OF_NAMES = frozenset({Fault.NO_NAME, Fault.NO_NAME_SERVER})
 _OPEN_PORT = (
     "check that this node can reach that port on rank 0's node, and that the registry listens on it"
 )
+_NO_RANK_0 = (
+    "check that one node was started with NODE_RANK 0, on the machine that MASTER_ADDR names, and "
+    "that it has not ended; ranks begin at 0"
+)
+"""Of a symmetric start, whose registry is rank 0's."""
 _WAIT_FOR_NAME = (
     "this node cannot resolve the name of rank 0's node: check MASTER_ADDR; on Kubernetes, "
     "check the headless service (with publishNotReadyAddresses) and the pods' subdomain; "
@@ -91,7 +96,7 @@ def unreachable(place: RegistryPlace, failures: Mapping[str, NetworkFailure]) ->
     words = "; ".join(f"{a}: {dial_words(failures[a], place)}" for a in place.addresses)
     return Unavailable(
         f"no registry at {place.where()} ({words})",
-        hint=_hint_for({failure.fault for failure in failures.values()}),
+        hint=_hint_for({failure.fault for failure in failures.values()}, place),
     )
 
 
@@ -105,10 +110,12 @@ def dial_words(failure: NetworkFailure, place: RegistryPlace) -> str:
     return words_of(failure) + more
 
 
-def _hint_for(faults: Collection[Fault]) -> str:
+def _hint_for(faults: Collection[Fault], place: RegistryPlace) -> str:
     """What to do about the failures at all addresses."""
     if _OF_NAMES.issuperset(faults):
         return _WAIT_FOR_NAME
     if Fault.NOT_PROVEN in faults:
         return _OTHER_JOIN
-    return "" if Fault.OTHER_KEY in faults else _OPEN_PORT
+    if Fault.OTHER_KEY in faults:
+        return ""
+    return _NO_RANK_0 if faults == {Fault.REFUSED} and place.trust == "public_key" else _OPEN_PORT

@@ -164,6 +164,13 @@ def test_the_hint_fits_what_happened(faults: list[Fault], hint: str) -> None:
     assert bool(told) is bool(hint)
 
 
+def test_where_nobody_listens_in_a_symmetric_start_rank_0_is_missing() -> None:
+    place = RegistryPlace(("a",), 29600, "public_key", b"k" * 32)
+    hint = unreachable(place, {"a": NetworkFailure(Fault.REFUSED)}).hint
+    assert hint.startswith("check that one node was started with NODE_RANK 0, on the machine that")
+    assert unreachable(place, {"a": NetworkFailure(Fault.FILTERED)}).hint.startswith("check that t")
+
+
 def test_without_tls_a_server_that_says_nothing_of_use_may_speak_tls() -> None:
     assert "; it may speak TLS" in failed(Fault.CLOSED, trust="plain").message
     assert "; it may speak TLS" in failed(Fault.NOT_HTTP, trust="plain").message
