@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,9 +13,11 @@ from launcher.cli.process import AT_WORK, secret_text, shown
 from launcher.cli.with_command import WithCommand
 from launcher.options import sources, variables_of
 from launcher.settings import LaunchSettings
-from launcher.symmetric.claim import FIELDS, Value
 from rendezvous.wire.errors import Unauthorized, UsageError
 from rendezvous.wire.run import DEFAULT_PORT
+
+if TYPE_CHECKING:
+    from launcher.symmetric.claim import Value
 
 _TOKEN = f"{__name__}.token"
 _NO_SLOT = "the run has no slot for {rank} where {size}"
@@ -70,6 +72,7 @@ def _tell(ctx: click.Context | None, error: UsageError, *, has_slot: bool = True
     if token is None or os.environ.get("RDZV_REGISTRY") or os.environ.get("RDZV_REGISTRY_FILE"):
         return  # at a standing registry, whoever makes the run is not known here
     from launcher.run.group_refusal import tell_group
+    from launcher.symmetric.claim import FIELDS
 
     given = _given(ctx)
     extra = sum(int(given[name].text) for name in ("spares", "standby") if _is_number(given, name))
@@ -81,6 +84,8 @@ def _tell(ctx: click.Context | None, error: UsageError, *, has_slot: bool = True
 
 def _given(ctx: click.Context | None) -> dict[str, Value]:
     """What was given, each with its source; without a context, what the environment gives."""
+    from launcher.symmetric.claim import FIELDS, Value
+
     names = (*FIELDS, "spares", "standby", "port")
     if ctx is not None:
         found = sources(LaunchSettings)

@@ -128,7 +128,6 @@ def _spec(node: Refuser, keys: RunKeys) -> RunSpec:
         managed=False,
         loopback=all(map(is_loopback, node.addresses)),
         same_command=False,
-        verify=False,
         job=Job(framework=""),
         token_sha256=[keys.join_token(slot, 1).sha256() for slot in range(most + extra)],
         read_sha256=keys.read.sha256(),

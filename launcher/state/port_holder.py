@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import os
 import pwd
 import socket
-import ssl
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from launcher.state.state_dir import JOURNAL, StateDir, recorded_runs
 from rendezvous.frozen import frozen
-from rendezvous.talk.credentials import SERVER_NAME
 from rendezvous.talk.join_string import RegistryString
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.words import printable
 
 STANDING, STANDING_RUN, CREDENTIAL = "standing", "registry", "credential"
 """Where `rdzv serve` keeps its state, below that of runs; and its credential, in there."""
-_ASK_SECONDS = 1.0
 _LISTENS = "0A"
 _MOST_CHARACTERS = 120
 
@@ -53,10 +49,6 @@ def holder_of(port: int, root: Path) -> Holder:
     process, run = _process({inode for _, inode in sockets})
     if run:
         return Holder(f"the registry of run '{run}'{of} uses it ({process})")
-    if version := _registry_version(port):
-        return Holder(
-            f"an rdzv registry{of} uses it (version {version}{process and f', {process}'})"
-        )
     if process:
         return Holder(f"{process}{of} uses it")
     return Holder(f"a process{of} uses it") if of else Holder()
@@ -109,20 +101,3 @@ def _links(folder: Path) -> list[str]:
         with contextlib.suppress(OSError):
             found.append(os.readlink(one))
     return found
-
-
-def _registry_version(port: int) -> str:
-    """What an rdzv registry says of itself to everybody; empty: none answers there."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    tls = http.client.HTTPSConnection("127.0.0.1", port, timeout=_ASK_SECONDS, context=context)
-    for connection in (tls, http.client.HTTPConnection("127.0.0.1", port, timeout=_ASK_SECONDS)):
-        with (
-            contextlib.suppress(OSError, http.client.HTTPException),
-            contextlib.closing(connection),
-        ):
-            connection.request("GET", "/healthz", headers={"host": SERVER_NAME})
-            version = connection.getresponse().headers.get("x-rdzv")
-            if version:
-                return printable(version, 40)
-    return ""

@@ -128,7 +128,7 @@ def ask_of_refusal(run: Run, slot_index: int, refusal: Refusal, source: str) -> 
 
 def ask_of_stranger(run: str, slot: int, source: str) -> RefusedAsk:
     """What is kept of somebody that has shown no token of this run."""
-    words = f"somebody at {source or 'an unknown address'} asked to join run '{run}' as slot {slot}"
+    words = f"a client at {source or 'an unknown address'} asked to join run '{run}' as slot {slot}"
     return RefusedAsk(
         source=source,
         code="unauthorized",
@@ -278,7 +278,7 @@ def cannot_complete(run: Run, now: float) -> events.CannotComplete | None:
     many = f"; and {len(parts) - _MOST_SAID} more" if len(parts) > _MOST_SAID else ""
     reason = (
         f"run '{run.id}' cannot complete: it expects {nodes_text(run.spec)} and as many were seen, "
-        f"but {'; '.join(parts[:_MOST_SAID])}{many}; nobody asks for "
+        f"but {'; '.join(parts[:_MOST_SAID])}{many}; no node asks for "
         f"{slots_text(sorted(run.missing))}"
     )
     return events.CannotComplete(reason=reason, hint=ranks_hint(run))

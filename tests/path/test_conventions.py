@@ -173,7 +173,7 @@ def test_two_users_serve_registries_but_not_at_one_port(users: list[User]) -> No
         assert (refused.code, refused.out) == (64, "")
         assert message.startswith(
             f"rdzv: the registry cannot listen on port {port} of this machine: "
-            "Address already in use; an rdzv registry of user "
+            "Address already in use; "
         )
         assert hint.strip() == "wait until it has ended; or choose another with --port"
         second = find_free(port + 1) or 0

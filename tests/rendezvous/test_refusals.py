@@ -68,7 +68,7 @@ def test_a_symmetric_start_of_which_all_nodes_were_seen_ends_early() -> None:
     assert (result.code, result.exit_code, result.slot) == ("mismatch", 77, None)
     assert result.message == (
         "run 'r' cannot complete: it expects 4 nodes and as many were seen, but host2 (10.0.0.3) "
-        "and twin (10.0.0.9) both ask for slot 2; nobody asks for slot 1"
+        "and twin (10.0.0.9) both ask for slot 2; no node asks for slot 1"
     )
     assert result.hint == "give every node its own NODE_RANK, 0 to 3: no node has 1"
     assert result.evidence[0].startswith(f"{ASKS}; asked ")
@@ -111,7 +111,7 @@ def test_all_that_ask_for_a_slot_are_named(others: int) -> None:
         2: "host1 (10.0.0.2), twin0 (10.0.9.0) and twin1 (10.0.9.1) all",
         4: "host1 (10.0.0.2), twin0 (10.0.9.0), twin1 (10.0.9.1) and 2 more all",
     }
-    assert f"but {names[others]} ask for slot 1; nobody asks for slot" in drive.result.message
+    assert f"but {names[others]} ask for slot 1; no node asks for slot" in drive.result.message
 
 
 def test_several_conflicts_are_all_named() -> None:
@@ -123,7 +123,7 @@ def test_several_conflicts_are_all_named() -> None:
         if drive.run.result is not None:
             break
     message = drive.result.message
-    assert "both ask for slot 4; and 1 more; nobody asks for slots 1, 3, 5, 7" in message
+    assert "both ask for slot 4; and 1 more; no node asks for slots 1, 3, 5, 7" in message
 
 
 # --- what is no conflict --------------------------------------------------------------------------
@@ -269,7 +269,7 @@ def test_a_rank_out_of_range_is_told_at_once_and_ends_a_start_that_lacks_it() ->
     assert drive.run.result is None
     drive.wait(2.0)
     assert drive.result.message.endswith(
-        "but h9 (10.0.0.9) cannot take part: NODE_RANK 4 is not in 0 to 3; nobody asks for slot 1"
+        "but h9 (10.0.0.9) cannot take part: NODE_RANK 4 is not in 0 to 3; no node asks for slot 1"
     )
 
 
@@ -312,7 +312,7 @@ def test_strangers_are_few_are_named_by_their_address_and_decide_nothing() -> No
         stranger(drive, f"203.0.113.{number}")
     assert len(kept(drive)) == refusals.MOST_STRANGERS
     assert drive.reasons[-1] == (
-        "somebody at 203.0.113.3 asked to join run 'other' as slot 2 with a token that is not of "
+        "a client at 203.0.113.3 asked to join run 'other' as slot 2 with a token that is not of "
         "this run"
     )
     drive.wait(20.0)
@@ -329,7 +329,7 @@ def test_strangers_do_not_speak_of_a_run_that_runs() -> None:
     drive = in_phase(Phase.RUNNING, 2)
     stranger(drive, "203.0.113.1")
     assert kept(drive) == []
-    assert refusals.ask_of_stranger("r", 0, "").reason.startswith("somebody at an unknown address")
+    assert refusals.ask_of_stranger("r", 0, "").reason.startswith("a client at an unknown address")
 
 
 def test_what_is_kept_is_bounded_and_written_ever_less_often() -> None:

@@ -280,7 +280,7 @@ def _without_a_registry(draw: random.Random, schedule: Schedule) -> Schedule:
     if draw.random() < 0.15:
         full = Fault(near(draw, 0.35, 1.5), "disk full", seconds=90.0)
         return of(schedule, replace(launch, boot=(2.0,) * nodes), full)
-    if draw.random() < 0.2:  # nobody asks for the run until it is forgotten
+    if draw.random() < 0.2:  # no node asks for the run until it is forgotten
         paused = Fault("exited 1 after", "launcher paused", seconds=40.0)
         forgotten = of(schedule, replace(launch, owns_registry=False), paused)
         return replace(forgotten, keep_finished=2.0)

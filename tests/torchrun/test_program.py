@@ -82,7 +82,7 @@ async def met() -> AsyncIterator[tuple[Torchrun, Peer]]:
 
 
 async def never() -> None:
-    raise AssertionError("nobody asks for a restart here")
+    raise AssertionError("no node asks for a restart here")
 
 
 def begun(
