@@ -277,7 +277,7 @@ def cannot_complete(run: Run, now: float) -> events.CannotComplete | None:
     parts = _conflicts(run, [one.ask for one in claims])
     many = f"; and {len(parts) - _MOST_SAID} more" if len(parts) > _MOST_SAID else ""
     reason = (
-        f"run '{run.id}' cannot complete: it expects {nodes_text(run.spec)} and as many were seen, "
+        f"run '{run.id}' cannot complete: it expects {nodes_text(run.spec)} and that many came, "
         f"but {'; '.join(parts[:_MOST_SAID])}{many}; no node asks for "
         f"{slots_text(sorted(run.missing))}"
     )

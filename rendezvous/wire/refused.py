@@ -20,13 +20,13 @@ class RefusedAsk(Wire):
     """Who asked for which slot, and why it does not get it."""
 
     slot: int | None = Field(None, description="Asked for; None: not one of this run.")
-    hostname: ShortWords = Field("", description="As the node says; empty: nobody has proven one.")
+    hostname: ShortWords = Field("", description="As the node says; empty: not known.")
     address: ShortWords = Field("", description="The first one that it offers.")
     source: ShortWords = Field("", description="Where the request came from; empty: not known.")
     code: ShortWords = Field(description="The error's code, see `rendezvous.wire.errors`.")
     reason: Words = Field(description="A clause that names who asked, and why it is refused.")
     hint: Words = ""
-    holder: ShortWords = Field("", description="Who has the slot; empty: nobody.")
+    holder: ShortWords = Field("", description="Who has the slot; empty: no node.")
     stranger: bool = Field(False, description="It has shown no credential of this run.")
     times: Annotated[int, Field(ge=1)] = Field(
         1, description="How often it has asked; in an event: since the one before."

@@ -372,7 +372,7 @@ class RunStatus(Wire):
     max_replacements: int = 0
     ended: list[EpochEnd] = Field([], description="The epochs that have ended; the newest 32.")
     refused: list[RefusedAsk] = Field(
-        [], description="Nodes that asked to join and were refused, the run going on."
+        [], description="Nodes that asked to join and were refused, while the run continues."
     )
     untold: list[int] = Field(
         [],

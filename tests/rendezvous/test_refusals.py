@@ -67,7 +67,7 @@ def test_a_symmetric_start_of_which_all_nodes_were_seen_ends_early() -> None:
     result = drive.result
     assert (result.code, result.exit_code, result.slot) == ("mismatch", 77, None)
     assert result.message == (
-        "run 'r' cannot complete: it expects 4 nodes and as many were seen, but host2 (10.0.0.3) "
+        "run 'r' cannot complete: it expects 4 nodes and that many came, but host2 (10.0.0.3) "
         "and twin (10.0.0.9) both ask for slot 2; no node asks for slot 1"
     )
     assert result.hint == "give every node its own NODE_RANK, 0 to 3: no node has 1"
