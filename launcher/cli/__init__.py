@@ -49,6 +49,7 @@ from launcher.settings import BenchSettings, Launching, LaunchSettings, ServeSet
 from rendezvous.talk.join_string import JoinString
 from rendezvous.version import rdzv_version
 from rendezvous.wire.errors import RdzvError, UsageError
+from worker.machine.limits import named
 from worker.settings import WorkerSettings, settle_framework
 
 _COMMAND = {"allow_interspersed_args": False, "max_content_width": 100}
@@ -200,20 +201,27 @@ def _work(
     kept = log_to_file(settings.log_dir, join)
     try:
         exit_with(run_agent(settings, join, command))
-    except RdzvError as exc:
+    except Exception as exc:
+        error = named(exc)
+        if not isinstance(error, RdzvError):
+            raise
         if kept is not None:
-            record = (__name__, logging.ERROR, "", 0, exc.message, (), None)
+            record = (__name__, logging.ERROR, "", 0, error.message, (), None)
             kept.emit(logging.LogRecord(*record))
-        raise
+        if error is not exc:  # a limit of this machine was met before it could refuse
+            _refuse(error, join)
+        raise error from exc
 
 
-def _refuse(error: UsageError) -> None:
+def _refuse(error: RdzvError, join: JoinString | None = None) -> None:
     """Tell the registry, where it is known, that this node cannot take part."""
     from worker.offer.refusal import refuse_alone
 
     with contextlib.suppress(RdzvError):
-        if (text := secret_text("RDZV_JOIN")) is not None:
-            asyncio.run(refuse_alone(JoinString.parse(text), error))
+        if join is None and (text := secret_text("RDZV_JOIN")) is not None:
+            join = JoinString.parse(text)
+        if join is not None:
+            asyncio.run(refuse_alone(join, error))
 
 
 def _say(words: str) -> None:

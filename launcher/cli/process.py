@@ -13,7 +13,7 @@ import sys
 import traceback
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
 
@@ -26,6 +26,7 @@ from rendezvous.secret_variables import descriptor_of
 from rendezvous.talk.join_string import JoinString
 from rendezvous.wire.errors import ExitCode, RdzvError, UsageError
 from rendezvous.wire.words import did_you_mean, printable
+from worker.machine.limits import named
 
 _MOST_CHARACTERS = 4_000
 _PATIENCE_SECONDS = 1.0
@@ -43,16 +44,8 @@ class Group(WithExitCodes, click.Group):
         """See the base class."""
         try:
             return super().main(*args, **kwargs)
-        except RdzvError as exc:
-            message = f"rdzv: {shown(exc.message)}"
-            click.echo(fold_lines(message, width_of(sys.stderr), len("rdzv: ")), err=True)
-            if exc.hint:  # not folded: a command that is copied from it has to stay whole
-                click.echo(f"      {shown(exc.hint)}", err=True)
-            sys.exit(int(exc.exit_code))
-        except Exception:  # noqa: BLE001 (the last one who can name it)
-            traceback.print_exc()
-            click.echo("rdzv: this is a bug in rdzv; please report the lines above", err=True)
-            sys.exit(int(ExitCode.INTERNAL))
+        except Exception as exc:  # noqa: BLE001 (the last one who can name it)
+            _exit_for(exc)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         """See the base class."""
@@ -81,6 +74,20 @@ class Group(WithExitCodes, click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """See the base class."""
         write_commands(self, formatter)
+
+
+def _exit_for(error: Exception) -> NoReturn:
+    """Say what a command failed of: in one or two lines, unless it is a bug."""
+    error = named(error)
+    if not isinstance(error, RdzvError):
+        traceback.print_exception(error)
+        click.echo("rdzv: this is a bug in rdzv; please report the lines above", err=True)
+        sys.exit(int(ExitCode.INTERNAL))
+    message = f"rdzv: {shown(error.message)}"
+    click.echo(fold_lines(message, width_of(sys.stderr), len("rdzv: ")), err=True)
+    if error.hint:  # not folded: a command that is copied from it has to stay whole
+        click.echo(f"      {shown(error.hint)}", err=True)
+    sys.exit(int(error.exit_code))
 
 
 def shown(text: str) -> str:

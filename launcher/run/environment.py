@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
 import click
 
@@ -38,6 +38,7 @@ from rendezvous.compat import timeout
 from rendezvous.talk.credentials import Credential, new_secret
 from rendezvous.talk.join_string import RegistryPlace
 from worker.preflight.needs import missing_here
+from worker.program.output import make_private
 from worker.program.process import ending_signals
 
 if TYPE_CHECKING:
@@ -193,16 +194,27 @@ class LaunchEnvironment:
         assert isinstance(sock, socket.socket)
         fd = sock.fileno()
         command = [*server_command(state, fd), "--parent", str(os.getpid())]
-        log = registry_log(state)
-        log.touch(mode=0o600)
-        with log.open("ab") as said:
+        with self._opened(registry_log(state)) as said:
             process = await self._processes.start(
                 command, os.environ, stdout=said.fileno(), stderr=said.fileno(), pass_fds=[fd]
             )
         return _RegistryProcess(process)
 
+    def _opened(self, log: Path) -> IO[bytes]:
+        """Where the registry's process writes: its log, made again where somebody has removed it;
+        what cannot be written costs a line, and not the run."""
+        try:
+            make_private(log.parent)
+            log.touch(mode=0o600)
+            return log.open("ab")
+        except OSError as exc:
+            self.echo(f"rdzv: the registry has no log: {log} cannot be written: {exc.strerror}")
+            return open(os.devnull, "wb")
+
     def registry_words(self, state: StateDir) -> str:
         """The last words of the registry's processes."""
+        if not (state.path / "registry.json").exists():
+            return f"none; its folder {state.path} was removed while it ran"
         with contextlib.suppress(OSError):
             return last_words(registry_log(state))
         return "none"

@@ -22,7 +22,9 @@ from launcher.show.board import Board
 from launcher.state.ledger import Ledger
 from launcher.state.state_dir import StateDir
 from rendezvous.shell import Shell
+from rendezvous.wire.errors import RdzvError
 from rendezvous.wire.run import Result
+from worker.machine.limits import named
 
 
 class Launch:
@@ -101,10 +103,12 @@ class Launch:
                 case _:
                     self._effects.act(action)
         except Exception as exc:  # noqa: BLE001 (the machine ends what it has begun)
-            self._faults.setdefault(inputs.NO_ACTION, exc)
-            self._feed(_part_failed(inputs.NO_ACTION, exc))
+            error = named(exc)
+            self._faults.setdefault(inputs.NO_ACTION, error)
+            self._feed(_part_failed(inputs.NO_ACTION, error))
 
     def _broken(self, number: int, error: Exception) -> Input:
+        error = named(error)
         self._faults[number] = error
         return _part_failed(number, error)
 
@@ -159,4 +163,5 @@ async def end_left(
 
 
 def _part_failed(number: int, error: Exception) -> Input:
-    return inputs.PartFailed(number, repr(error))
+    words = error.message if isinstance(error, RdzvError) else repr(error)
+    return inputs.PartFailed(number, words)

@@ -29,8 +29,8 @@ class FactKind(StrEnum):
     SHARED_MEMORY = "shared_memory"
     """Of /dev/shm `value` bytes are free of `limit`; always told."""
     RLIMIT = "rlimit"
-    """A limit of the program's processes: `path` is nofile, nproc, fsize, as, memlock; `limit`;
-    without a rank it is that of all."""
+    """A limit of the program's processes: `path` is nofile, nproc, fsize, as, memlock or cpu;
+    `limit`; without a rank it is that of all; of nproc `value` threads of the user were there."""
     PORT = "port"
     """Who listens on a port that the program could not have, or is connected from it: `value`;
     `words` names the process."""

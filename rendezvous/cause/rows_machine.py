@@ -148,14 +148,23 @@ PROCESSES = (
     Row(
         "threads",
         "it could start no more threads or processes",
-        "EAGAIN of fork or of a thread, and the count of the control group",
-        "raise the limit of processes (ulimit -u, the container's pids limit), or set "
-        "OMP_NUM_THREADS and use fewer data-loading workers",
+        "EAGAIN of fork or of a thread, and the counts of the control group and of the user",
+        "raise the limit where it is set (ulimit -u, nproc in limits.conf; pids.max: docker run "
+        "--pids-limit, the kubelet's podPidsLimit, systemd's TasksMax), or set OMP_NUM_THREADS "
+        "and use fewer data-loading workers",
         (
             r"can't start new thread",
             r"pthread_create",
-            r"(fork|thread|std::system_error).*Resource temporarily unavailable",
+            r"\b[Cc]annot fork\b",
+            (
+                r"([Ff]ork|[Tt]hread|std::system_error|cannot (be )?start).*"
+                r"Resource temporarily unavailable"
+            ),
             r"BlockingIOError: \[Errno 11\]",
+            (
+                r"^(\S+\.)?(RuntimeError|SystemError|OSError): (\[Errno 11\] )?"
+                r"Resource temporarily unavailable"
+            ),
         ),
     ),
     Row(

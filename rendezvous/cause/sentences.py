@@ -159,19 +159,27 @@ _LIMITS = {
     "fsize": "file size",
     "as": "address space",
     "memlock": "locked memory",
+    "cpu": "seconds of CPU time",
 }
 
 
 def _of_limit(fact: Fact) -> str:
     in_bytes = fact.path in ("fsize", "as", "memlock")
     amount = bytes_text(fact.limit) if in_bytes else f"{fact.limit:.0f}"
-    return f"limit of {_LIMITS.get(fact.path, fact.path)}: {amount}"
+    seen = f" (ulimit -u), and the user had {fact.value:.0f} a moment later"
+    return f"limit of {_LIMITS.get(fact.path, fact.path)}: {amount}" + seen * (fact.path == "nproc")
+
+
+def _of_tasks(fact: Fact) -> str:
+    where = f" in pids.max of {fact.path}" if fact.path else ""
+    times = f", met {fact.value:.0f} time{'s' * (fact.value != 1)}"
+    return f"limit of processes: {fact.limit:.0f}{where}{times}"
 
 
 _FACTS: Mapping[str, Callable[[Fact], str]] = {
     FactKind.OOM_KILL: _of_group,
     FactKind.OOM_MACHINE: _of_machine,
-    FactKind.PIDS: lambda fact: f"limit of processes: {fact.limit:.0f}",
+    FactKind.PIDS: _of_tasks,
     FactKind.SPACE: _of_space,
     FactKind.INODES: lambda fact: f"{fact.path}: none of {fact.limit:.0f} inodes is free",
     FactKind.SHARED_MEMORY: _of_space,

@@ -42,6 +42,8 @@ _ABORTED = re.compile(r"terminate called|Fatal Python error: Aborted")
 """That native code gave up, without why: what has been said before may tell that."""
 _NO_SERVER = re.compile(r"Failed to start RPC server")
 """JAX's words for a coordinator that cannot listen, without why."""
+_OF_TASKS = re.compile(r"[Tt]hread|[Ff]ork|clone|std::system_error")
+"""What a line that a resource is unavailable says, where it is of a process or a thread."""
 _OTHER_SIGNAL = re.compile(r"is killed by signal: (?!Killed)")
 _OF_LAUNCHERS = re.compile(
     r"torch[./]distributed[./]|pytorch\.org/docs/stable/elastic|Root Cause \(first observed"
@@ -228,6 +230,8 @@ def by_facts(
         return "disk_full", space
     if row in ("disk_full", "write_failed"):
         return _of_disk(row, kinds, space)
+    if row == "threads":
+        return _of_tasks(line, kinds)
     shows = _SHOWS.get(row)
     return row, tuple(f for f in facts if shows and f.kind == shows[0] and f.path in shows[1:])
 
@@ -246,7 +250,6 @@ def _without_others_limits(facts: Sequence[Fact], rank: int | None) -> list[Fact
 
 _SHOWS = {
     "shared_memory": (FactKind.SHARED_MEMORY, "/dev/shm"),  # noqa: S108
-    "threads": (FactKind.PIDS, "", "nproc"),
     "open_files": (FactKind.RLIMIT, "nofile"),
     "file_limit": (FactKind.RLIMIT, "fsize"),
     "address_space": (FactKind.RLIMIT, "as"),
@@ -274,6 +277,21 @@ def _of_disk(
         return "disk_full", space[:1]
     sizes = [fact for fact in kinds.get(FactKind.RLIMIT, []) if fact.path == "fsize"]
     return ("file_limit", tuple(sizes[:1])) if sizes else (row, ())
+
+
+def _of_tasks(line: str, kinds: dict[str, list[Fact]]) -> tuple[str, tuple[Fact, ...]]:
+    """Which limit of threads was met. Who is refused a lock, or a socket's byte, is told that a
+    resource is temporarily unavailable, too: where no counter shows a limit, that names none."""
+    if groups := kinds.get(FactKind.PIDS):
+        return "threads", tuple(groups[:1])
+    limits = {fact.path: fact for fact in kinds.get(FactKind.RLIMIT, [])}
+    tasks = limits.get("nproc")
+    if tasks is not None and tasks.value * 2 >= tasks.limit:
+        return "threads", (tasks,)
+    if not _OF_TASKS.search(line):
+        return "exception", ()
+    # A thread needs a stack, and a limit of address space counts it.
+    return "threads", tuple(one for one in (limits.get("as"), tasks) if one is not None)
 
 
 def _is_full(fact: Fact) -> bool:

@@ -147,7 +147,7 @@ def _refuse_when_closed(run: Run, slot: Slot) -> None:
             f"run '{run.id}' is running on its sealed table; slot {slot.index} cannot be filled now"
         )
     if run.rules.admits is Admits.REPLACEMENTS and slot.live_node() is None:
-        return SlotTaken(
+        raise SlotTaken(
             f"run '{run.id}' has ended its last call and is {run.phase} without "
             f"slot {slot.index}; the slot opens again only if a node is lost before the go"
         )
@@ -165,7 +165,7 @@ def _refuse_when_full(run: Run, slot: Slot) -> None:
         if slot.index in run.starts.ranks:
             raise _not_missed_yet(run, slot)
     elif run.rules.admits is Admits.REPLACEMENTS and slot.live_node() is None:
-        return SlotTaken(
+        raise SlotTaken(
             f"run '{run.id}' is {run.phase} without slot {slot.index}; the slot opens again once "
             "its programs have started"
         )

@@ -176,7 +176,8 @@ class _Lean:
         """Imported with the first of these calls, as no launch makes one before its go: FastAPI
         takes a third of the time in which a registry starts, and nobody waits for it meanwhile."""
         if "fastapi" not in sys.modules:
-            await asyncio.to_thread(importlib.import_module, "fastapi")
+            with contextlib.suppress(RuntimeError):  # no thread can be started: then in this one
+                await asyncio.to_thread(importlib.import_module, "fastapi")
         return self._fast_api
 
     @functools.cached_property

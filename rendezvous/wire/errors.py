@@ -80,7 +80,13 @@ class ExitCode(IntEnum):
     REFUSED = 77, "the registry refused this node: wrong token, or a different job from the run's"
     JOIN_TIMEOUT = 80, "a node was missing when the join time-out ended", True
     VERIFICATION_FAILED = 81, "the nodes cannot reach each other"
-    ARMING_FAILED = 82, "a node could not prepare (program not found, port, hosts file, table)"
+    ARMING_FAILED = (
+        82,
+        (
+            "a node could not prepare (program not found, port, hosts file, table), or a limit of "
+            "the machine was met"
+        ),
+    )
     SCHEDULER_FAILED = 83, "a worker run could not be submitted, or ended before it joined"
     CANCELLED = 84, "the run was cancelled"
     REGISTRY_LOST = (

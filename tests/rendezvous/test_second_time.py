@@ -8,8 +8,8 @@ import pytest
 
 from rendezvous.run import fences
 from rendezvous.run.places import standbys
+from rendezvous.run.records import Fence
 from rendezvous.run.replacing import due_again
-from rendezvous.run.state import Fence
 from rendezvous.wire.reports import LeaveReport
 from rendezvous.wire.run import Phase, SlotState
 from tests.support.driver import Drive, make_spec

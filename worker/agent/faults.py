@@ -65,6 +65,11 @@ def no_probe_port(ports: str, problem: OSError) -> UsageError:
     )
 
 
+def words_of(error: Exception) -> str:
+    """What an error says; of one that nobody expected, what it is."""
+    return error.message if isinstance(error, RdzvError) else f"an internal error, {error!r}"
+
+
 def fault_report(error: Exception, epoch: int) -> ExitReport:
     """What the registry is told of a node's own fault: nobody else knows it."""
     code, words = ExitCode.INTERNAL, f"an internal error in rdzv: {error!r}"

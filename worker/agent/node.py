@@ -29,6 +29,7 @@ from worker.agent import (
     watching,
     worlds,
 )
+from worker.agent.faults import words_of
 from worker.agent.notices import Note
 from worker.agent.state import Node, Rules, Step, Turn
 
@@ -74,13 +75,13 @@ def step(node: Node, said: inputs.Input, now: float) -> tuple[Node, tuple[do.Act
         case inputs.NetworkSaid():
             following.network_said(turn, said)
         case inputs.PartBroken():
-            turn.say(Note.PART_BROKEN, what=said.what, error=repr(said.error))
+            turn.say(Note.PART_BROKEN, what=said.what, error=words_of(said.error))
         case _:
             if (asked := turn.close(said.number)) is None:
                 return node, ()
             what = _DONE_WITHOUT.get(type(asked))
             if what and isinstance(said, inputs.Failed | inputs.Broken):
-                turn.say(Note.PART_BROKEN, what=what, error=repr(said.error))
+                turn.say(Note.PART_BROKEN, what=what, error=words_of(said.error))
             if isinstance(said, inputs.Armed | inputs.NotArmed | inputs.Done):
                 turn.actions += [do.Say(notice) for notice in said.notices]
             _answered(turn, asked, said)

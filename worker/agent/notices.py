@@ -78,7 +78,7 @@ class Note(Enum):
     )
     PART_BROKEN = (
         _WARNING,
-        "an internal error in rdzv, without which the run continues: {what} ended with {error}",
+        "{what} ended, without which the run continues: {error}",
     )
     DEPARTS = _WARNING, "this node will leave in {seconds:.0f} s: {words}"
     NO_NOTICE_FILE = _WARNING, "the notice file {file} cannot be written: {problem}"

@@ -11,6 +11,7 @@ from rendezvous.talk.join_string import JoinString
 from rendezvous.wire.errors import RdzvError
 from worker.agent import actions as do
 from worker.agent import inputs
+from worker.machine.limits import named
 from worker.offer.refusal import refuse
 
 
@@ -30,12 +31,15 @@ async def one_try(
     try:
         async with timeout(limit):
             return await work()
-    except RdzvError as exc:
-        return inputs.Failed(asked.number, exc)
     except TimeoutError:
         if limit is None:  # a system call's own
             raise
         return inputs.Late(asked.number)
+    except Exception as exc:
+        error = named(exc)
+        if not isinstance(error, RdzvError):
+            raise
+        return inputs.Failed(asked.number, error)
 
 
 async def talk(asked: do.Effect, client: RegistryClient, join: JoinString) -> inputs.Input:

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rendezvous.frozen import frozen
-from worker.evidence.parsing.groups import (
+from worker.machine import sysfs
+from worker.machine.groups import (
     Chain,
     Watched,
     chains_of,
@@ -15,7 +16,6 @@ from worker.evidence.parsing.groups import (
     limit_in,
     mounts_in,
 )
-from worker.machine import sysfs
 
 
 @frozen

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from worker.evidence.parsing.groups import counter_in
 from worker.machine import sysfs
+from worker.machine.groups import counter_in
 
 ReadLog: TypeAlias = Callable[[int], str]
 """The newest part of the kernel's log, at most so many bytes; empty where it may not be read."""

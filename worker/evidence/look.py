@@ -22,12 +22,12 @@ from worker.evidence import kernel
 from worker.evidence.control_groups import MEMORY, PIDS, watched
 from worker.evidence.devices import look_devices
 from worker.evidence.kernel import ReadLog, read_log
-from worker.evidence.parsing.groups import Watched, rises
 from worker.evidence.parsing.kernel_log import killed_in, last_line, lines_since, xids_in
 from worker.evidence.parsing.memory import Machine, killed_facts, pids_facts
 from worker.evidence.parsing.telling import fact
 from worker.evidence.places import look_places
 from worker.evidence.processes import look_limits, look_ports, look_states
+from worker.machine.groups import Watched, rises
 from worker.machine.kernel import memory_bytes
 
 logger = logging.getLogger(__name__)

@@ -15,8 +15,8 @@ from threading import Thread
 from rendezvous.wire.machine import MAX_GPUS, GpuSample, MachineSample
 from rendezvous.wire.words import printable
 from worker.evidence.control_groups import limited_memory, memory_chain
-from worker.evidence.parsing.groups import Chain
 from worker.machine.gpus import Gpu, Gpus, look_gpus, visible_gpus
+from worker.machine.groups import Chain
 from worker.machine.kernel import memory_and_available
 
 _DISK_SECONDS = 1.0

@@ -20,6 +20,7 @@ from worker.evidence.parsing.processes import (
 from worker.evidence.parsing.sockets import Holder, holders_in
 from worker.evidence.parsing.telling import fact
 from worker.machine import sysfs
+from worker.machine.limits import is_exempt, threads_of
 from worker.program.process_table import short_command
 
 STEADY_SECONDS = 0.1
@@ -38,7 +39,15 @@ def look_limits(ranks: Mapping[int, int], root: Path = Path("/")) -> list[Fact]:
         for rank, pid in ranks.items()
         if (text := sysfs.content(root / f"proc/{pid}/limits"))
     }
-    return limit_facts(found or {None: limits_in(sysfs.content(root / "proc/self/limits"))})
+    facts = limit_facts(found or {None: limits_in(sysfs.content(root / "proc/self/limits"))})
+    if not any(one.path == "nproc" for one in facts):
+        return facts
+    if is_exempt(os.getuid(), root):
+        return [one for one in facts if one.path != "nproc"]
+    count = float(threads_of(os.getuid(), root))
+    return [
+        one.model_copy(update={"value": count}) if one.path == "nproc" else one for one in facts
+    ]
 
 
 def look_states(

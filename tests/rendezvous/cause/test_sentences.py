@@ -44,7 +44,18 @@ def test_amounts_are_told_in_powers_of_two(count: int, text: str) -> None:
         (Fact(kind=FactKind.OOM_KILL, value=1), "no limit is known, 1 killed"),
         (Fact(kind=FactKind.OOM_MACHINE, limit=1 << 34, words="Out"), "16 GiB of memory; Out"),
         (Fact(kind=FactKind.OOM_MACHINE), ""),
-        (Fact(kind=FactKind.PIDS, value=3, limit=512), "limit of processes: 512"),
+        (
+            Fact(kind=FactKind.PIDS, path="/cg/job", value=1, limit=512),
+            "limit of processes: 512 in pids.max of /cg/job, met 1 time",
+        ),
+        (
+            Fact(kind=FactKind.PIDS, value=3, limit=512),
+            "limit of processes: 512, met 3 times",
+        ),
+        (
+            Fact(kind=FactKind.RLIMIT, path="nproc", value=20, limit=22),
+            "limit of processes: 22 (ulimit -u), and the user had 20 a moment later",
+        ),
         (FULL, "/data: 0 bytes of 1 TiB free"),
         (Fact(kind=FactKind.INODES, path="/d", limit=9), "/d: none of 9 inodes is free"),
         (Fact(kind=FactKind.RLIMIT, path="nofile", limit=1024), "limit of open files: 1024"),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from rendezvous.cause.clues import LOGGED
+from rendezvous.cause.clues import LOGGED, row_of
 from rendezvous.cause.facts import FactKind
 from rendezvous.cause.seen import LAST_LINE, NodeSeen, Proof, Suspect
 from rendezvous.cause.telling import suspects_of
@@ -298,3 +298,51 @@ def test_beside_a_time_out_what_was_raised_may_be_of_a_rank_that_lives_on(
     (alone,) = suspects_of(node(ends[:1], shared))
     assert (found.row, alone.row) == ("exception", "exception")
     assert [found.rank, alone.rank] == [ranks[0], 0]
+
+
+BARE = "RuntimeError: Resource temporarily unavailable"
+PIDS = Fact(kind=FactKind.PIDS, path="/sys/fs/cgroup/pod", value=3, limit=64)
+USER = Fact(kind=FactKind.RLIMIT, path="nproc", value=20, limit=22)
+IDLE = Fact(kind=FactKind.RLIMIT, path="nproc", value=9, limit=96_364)
+SPACE = Fact(kind=FactKind.RLIMIT, path="as", limit=80 << 20)
+
+
+@pytest.mark.parametrize(
+    ("line", "facts", "row", "shown"),
+    [
+        (BARE, [PIDS, USER], "threads", (PIDS,)),
+        (BARE, [IDLE, USER], "threads", (USER,)),
+        (
+            "BlockingIOError: [Errno 11] Resource temporarily unavailable",
+            [USER],
+            "threads",
+            (USER,),
+        ),
+        ("BlockingIOError: [Errno 11] Resource temporarily unavailable", [IDLE], "exception", ()),
+        (BARE, [], "exception", ()),
+        ("RuntimeError: can't start new thread", [], "threads", ()),
+        ("RuntimeError: can't start new thread", [SPACE, IDLE], "threads", (SPACE, IDLE)),
+        ("bash: fork: retry: Resource temporarily unavailable", [], "threads", ()),
+        ("./run.sh: 2: Cannot fork", [PIDS], "threads", (PIDS,)),
+    ],
+)
+def test_a_resource_is_named_by_what_was_counted(
+    line: str, facts: list[Fact], row: str, shown: tuple[Fact, ...]
+) -> None:
+    found = one(1, [said("threads", line)], *facts[-1:] if facts == [IDLE, USER] else facts)
+    assert (found.row, found.facts) == (row, shown)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        BARE,
+        "bash: fork: retry: Resource temporarily unavailable",
+        "./run.sh: 2: Cannot fork",
+        "rdzv: cannot start 'x': Resource temporarily unavailable",
+        "libgomp: Thread creation failed: Resource temporarily unavailable",
+        "OpenBLAS blas_thread_init: pthread_create failed for thread 1 of 2",
+    ],
+)
+def test_what_says_that_no_process_can_be_started(line: str) -> None:
+    assert row_of(line) == "threads"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from worker.evidence.parsing.groups import (
+from worker.machine.groups import (
     Chain,
     Mount,
     Rise,

@@ -6,7 +6,6 @@ import pytest
 
 from rendezvous.cause.facts import FactKind
 from rendezvous.wire.evidence import Fact
-from worker.evidence.parsing.groups import Rise
 from worker.evidence.parsing.kernel_log import (
     Killed,
     Xid,
@@ -17,6 +16,7 @@ from worker.evidence.parsing.kernel_log import (
 )
 from worker.evidence.parsing.memory import Machine, killed_facts, pids_facts
 from worker.evidence.parsing.telling import fact
+from worker.machine.groups import Rise
 
 GROUP_LINE = (
     "Memory cgroup out of memory: Killed process 6056 (a) b) total-vm:217332kB, anon-rss:53888kB"

@@ -19,8 +19,8 @@ from tests.support import fake_drivers
 from worker.evidence import machine_reader
 from worker.evidence.control_groups import MEMORY
 from worker.evidence.machine_reader import MachineReader
-from worker.evidence.parsing.groups import droppable_in
 from worker.machine.gpus import Gpu, Gpus
+from worker.machine.groups import droppable_in
 
 V2 = "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
 V1 = "33 31 0:29 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from rendezvous.cause.facts import FactKind
 from rendezvous.frozen import frozen
 from rendezvous.wire.evidence import Fact
-from worker.evidence.parsing.groups import Rise
 from worker.evidence.parsing.kernel_log import Killed
 from worker.evidence.parsing.telling import fact
+from worker.machine.groups import Rise
 
 
 @frozen

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from rendezvous.cause.facts import FactKind
 from rendezvous.frozen import frozen
 from rendezvous.wire.evidence import Fact
-from worker.evidence.parsing.telling import UNLIMITED, fact
+from worker.evidence.parsing.telling import fact
+from worker.machine.groups import UNLIMITED
 
 _LIMITS = {
     "Max open files": "nofile",
@@ -16,6 +17,7 @@ _LIMITS = {
     "Max file size": "fsize",
     "Max address space": "as",
     "Max locked memory": "memlock",
+    "Max cpu time": "cpu",
 }
 _LIMIT = re.compile(r"^(Max [a-z ]+?) {2,}([0-9]+) ", re.MULTILINE)
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from rendezvous.cause.facts import FactKind
 from rendezvous.wire.evidence import Fact
 from rendezvous.wire.words import printable
-
-UNLIMITED = 10**18
-"""What the kernel says for no limit is at least this, and a message holds no more."""
+from worker.machine.groups import UNLIMITED
 
 _MOST_LETTERS = 253
 

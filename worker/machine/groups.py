@@ -12,9 +12,11 @@ from dataclasses import field
 from typing import TypeAlias
 
 from rendezvous.frozen import frozen
-from worker.evidence.parsing.telling import UNLIMITED
 
 Chain: TypeAlias = tuple[str, ...]
+
+UNLIMITED = 10**18
+"""What the kernel says for no limit is at least this, and a message holds no more."""
 
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
