@@ -29,7 +29,7 @@ from launcher.plan.plan import (
 )
 from launcher.plan.spec_command import without_rdzv
 from launcher.run.preview import preview
-from launcher.run.registry_process import check_file_limit
+from launcher.run.registry_process import check_file_limit, check_machine
 from launcher.run.values import LaunchFacts, Starter
 from launcher.schedulers.catalog import make_scheduler, scheduler_entry
 from launcher.schedulers.contract import Entry, Scheduler, SchedulerContext
@@ -90,12 +90,14 @@ class Preparation:
         yield from planned_lines(planned(self.plan))
 
     def check(self) -> None:
-        """Refuse what could not be submitted, or served. Raises TemplateError or UsageError."""
+        """Refuse what could not be submitted, or served. Raises TemplateError, UsageError or
+        ArmingFailed."""
         plan = self.plan
         for slot in sorted({0, 1, plan.slots - 1} & set(range(plan.slots))):
             starter = self.others if slot else self.here
             starter.prepare(plan.submission(slot, 1), HIDDEN)
         check_file_limit(plan.slots if self.standing is None else 0)
+        check_machine(self.nodes_here)
 
     @property
     def starts_here(self) -> bool:

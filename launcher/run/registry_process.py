@@ -15,11 +15,13 @@ from launcher.state.state_dir import StateDir
 from rendezvous.door import own_command
 from rendezvous.talk.credentials import hkdf, registry_credential
 from rendezvous.talk.join_string import RegistryPlace
-from rendezvous.wire.errors import AddressError, UsageError
+from rendezvous.wire.errors import AddressError, ArmingFailed, UsageError
 from rendezvous.wire.run import REGISTRY_FILES
 from rendezvous.wire.types import is_loopback
 from rendezvous.wire.words import printable
 from worker.machine.interfaces import look
+from worker.machine.limits import soft_limit, why_too_few
+from worker.machine.shortage import Kind, Limit
 from worker.offer.address import choose_candidates
 from worker.program.state_home import state_home
 
@@ -27,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 _PORT_TRIES = 100
 _MOST_WORDS = 300
+_LEAST_JOURNAL = 256 << 10
 # Bytes that fit into every IPv6 packet. Where a path carries smaller packets than the interfaces
 # send, and does not say so, a node that could not even join would never be told of it.
 _SEGMENT = 1_200
@@ -104,6 +107,23 @@ def check_file_limit(nodes: int) -> None:
             hint=f"raise the limit: ulimit -n {needed}; docker run --ulimit nofile={needed}; "
             "LimitNOFILE= of a systemd unit",
         )
+
+
+def check_machine(nodes: int) -> None:
+    """Whether a registry's journal, and so many nodes, can surely not be here; raises ArmingFailed.
+
+    Each node is an agent and a keeper, whatever its program starts.
+    """
+    size = soft_limit(resource.RLIMIT_FSIZE)
+    if size is not None and size < _LEAST_JOURNAL:
+        limit = Limit(Kind.FILE_SIZE, size)
+        raise ArmingFailed(
+            f"{limit.words}, but the run's journal needs {_LEAST_JOURNAL >> 10} KiB or more",
+            hint=limit.hint,
+        )
+    if problem := why_too_few(1 + 2 * nodes):
+        words, _, hint = problem.partition("; ")
+        raise ArmingFailed(f"the registry and {nodes} nodes need processes: {words}", hint=hint)
 
 
 def own_addresses() -> list[str]:

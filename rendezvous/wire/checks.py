@@ -48,7 +48,7 @@ class Check(Enum):
     LOCKED_MEMORY = "L12", _NODE, "locked memory", "fail"
     GPUDIRECT = "L13", _NODE, "GPUDirect", "warn"
     SHARED_MEMORY = "L14", _NODE, "shared memory", "fail"
-    OPEN_FILES = "L15", _NODE, "open files, stack", "warn"
+    OPEN_FILES = "L15", _NODE, "limits, processes", "warn"
     GPUS = "L16", _NODE, "GPUs", "fail"
     VARIABLES = "L17", _NODE, "variables", "fail"
     DISKS = "L18", _NODE, "disks", "fail"

@@ -138,7 +138,7 @@ def test_the_page_of_a_machine_with_gpus_and_rdma_names_each_fault() -> None:
         "  ok    L12  locked memory      unlimited",
         "  ok    L13  GPUDirect          nvidia_peermem, or DMA-BUF by the open driver",
         "  ok    L14  shared memory      64 GiB free of 64 GiB",
-        "  ok    L15  open files, stack  1048576 open files",
+        "  ok    L15  limits, processes  1048576 open files",
         "  ok    L16  GPUs               8 x NVIDIA H100, no problems",
         "  ok    L17  variables          nothing is set for NCCL or Gloo",
         "  ok    L18  disks              /work 500 GiB free, /tmp 500 GiB free",

@@ -71,6 +71,7 @@ class Doors:
             resolver=partial(Resolver, self._look_up, in_thread=self._in_thread),
             look_ahead=self._look_ahead,
             why_unusable=self._why_unusable,
+            why_too_few=lambda processes: "",
             is_free=self._is_free,
             find_free=self._find_free,
             missing_of=self._missing_of,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,3 +55,45 @@ def test_without_it_nothing_is_handed_out_and_nobody_waits(clerk: Clerk) -> None
     clerk.process.kill()
     clerk.process.wait()
     assert clerk.keys(RUN) == Keys()
+
+
+def test_one_that_was_killed_is_started_again(
+    clerk: Clerk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("launcher.ui.clerk.PATIENCE_SECONDS", 20.0)
+    monkeypatch.setattr("launcher.ui.clerk.PAUSE_SECONDS", 0.0)
+    for _ in range(2):
+        clerk.process.kill()
+        clerk.process.wait()
+        assert clerk.keys(RUN).read is not None
+    assert caplog.text.count("starting it again") == 2
+
+
+def test_one_that_hangs_holds_nobody_up(clerk: Clerk, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert clerk.keys(RUN).read is not None
+    clerk._socket.settimeout(0.2)
+    hangs = clerk.process
+    hangs.send_signal(signal.SIGSTOP)
+    monkeypatch.setattr("launcher.ui.clerk.PAUSE_SECONDS", 3600.0)
+    assert clerk.keys(RUN) == Keys()
+    assert hangs.returncode == -signal.SIGKILL
+    assert clerk.keys(RUN) == Keys()  # not started again and again
+    monkeypatch.setattr("launcher.ui.clerk.PATIENCE_SECONDS", 20.0)
+    monkeypatch.setattr("launcher.ui.clerk.PAUSE_SECONDS", 0.0)
+    assert clerk.keys(RUN).read is not None
+
+
+def test_one_that_cannot_be_started_is_no_end_of_the_page(
+    clerk: Clerk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(*_: object, **__: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    clerk.process.kill()
+    monkeypatch.setattr("launcher.ui.clerk.PAUSE_SECONDS", 0.0)
+    with monkeypatch.context() as patched:
+        patched.setattr("launcher.ui.clerk.subprocess.Popen", start)
+        assert clerk.keys(RUN) == Keys()
+        assert clerk.keys(RUN) == Keys()
+    monkeypatch.setattr("launcher.ui.clerk.PATIENCE_SECONDS", 20.0)
+    assert clerk.keys(RUN).read is not None

@@ -270,6 +270,7 @@ HELPER = Failure(ended_at=2.0, pid=72, exit_code=1)
 KILLED = Failure(ended_at=3.0, pid=73, exit_code=137, worker_rank=2, local_rank=0)
 ELSEWHERE = "rdzv did not send this SIGKILL"
 KEEPER = "SIGKILL killed the program's keeper, and rdzv ended what was left of the program"
+KEEPER_ELSEWHERE = KEEPER.replace(" killed", ", which rdzv did not send, killed", 1)
 THEN = "then the program ended with exit code 1"
 RANK_FIRST = f"process 71 (rank 5) ended first with exit code 7, {THEN}"
 HELPER_FIRST = f"process 72 ended first with exit code 1, {THEN}"
@@ -285,6 +286,7 @@ BY_SIGKILL = "the program ended with exit code 137 (SIGKILL)"
         (Ending(137, 4.0), f"{BY_SIGKILL}; {ELSEWHERE}", ELSEWHERE, 4.0),
         (Ending(137, 4.0, was_told=True), BY_SIGKILL, "", 4.0),
         (Ending(137, 4.0, keeper_signal=9, was_told=True), KEEPER, KEEPER, 4.0),
+        (Ending(137, 4.0, keeper_signal=9), KEEPER_ELSEWHERE, KEEPER_ELSEWHERE, 4.0),
         (Ending(1, 4.0, RANK), RANK_FIRST, "", 3.0),
         (Ending(1, 4.0, HELPER), HELPER_FIRST, "", 4.0),  # it may have failed long before
         (Ending(1, 4.0, KILLED), f"{KILLED_FIRST}; {ELSEWHERE}", ELSEWHERE, 3.0),

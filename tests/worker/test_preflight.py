@@ -15,6 +15,8 @@ from tests.worker.test_rdma_checks import NO_FAULT as RDMA_NO_FAULT
 from tests.worker.test_rdma_checks import WRONG as RDMA_WRONG
 from worker.machine.gpus import Gpu, Gpus
 from worker.machine.kernel import Arp, Clock
+from worker.machine.shortage import Kind as LimitKind
+from worker.machine.shortage import Limit
 from worker.machine.surroundings import NO_ANSWER, Disk, Surroundings
 from worker.preflight.checks import NODE_CHECKS, check_node, worth_telling
 
@@ -119,6 +121,32 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     ("L14 warn | /dev/shm | 512 MiB free of 512 MiB", {"shm": shm(512 * MIB, 512 * MIB)}),
     ("L15 warn | ulimit -n | 1024", {"limits": limits(files=1024)}),
     ("L15 warn | ulimit -s | unlimited", {"limits": limits(stack_bytes=None)}),
+    ("L15 warn | ulimit -t | 60 s", {"limits": limits(cpu_seconds=60)}),
+    (
+        (
+            "L15 warn | ulimit -u | user 'ada' may have 70 processes and threads (ulimit -u), and "
+            "has 7"
+        ),
+        {"limits": limits(others=(Limit(LimitKind.USER_TASKS, 70, 7, "user 'ada'"),)), "nproc": 8},
+    ),
+    (
+        (
+            "L15 warn | pids.max | the control group /cg may have 9 processes and threads "
+            "(pids.max), and has 2"
+        ),
+        {"limits": limits(others=(Limit(LimitKind.GROUP_TASKS, 9, 2, "/cg"),)), "nproc": 1},
+    ),
+    (
+        (
+            "L15 warn | ulimit -v | this process may use 8 GiB of address space (ulimit -v), and "
+            "uses 1 GiB"
+        ),
+        {"limits": limits(others=(Limit(LimitKind.ADDRESS_SPACE, 8 * GIB, GIB),))},
+    ),
+    (
+        "L15 warn | ulimit -f | this process may write files of at most 4096 bytes (ulimit -f)",
+        {"limits": limits(others=(Limit(LimitKind.FILE_SIZE, 4096),))},
+    ),
     ("L16 warn | GPUs | 7 of 8", {"gpus": Gpus("570", gpus().gpus[1:])}),
     ("L16 fail | GPU 0 | GPU is lost", {"gpus": gpus(Gpu(0, problem="GPU is lost"))}),
     (f"L16 fail | GPU 0 | {UNREMAPPED.problems[0][0]}", {"gpus": gpus(UNREMAPPED)}),

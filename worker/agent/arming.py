@@ -1,6 +1,6 @@
 """How a node gets ready for a table: in a thread, as disks and file systems may hang.
 
-    table judged -> files -> shims -> contract -> needs -> address -> port -> hosts file
+    table judged -> files -> shims -> contract -> needs -> address -> limits -> port -> hosts file
 
 The hosts file is written last: a refusal leaves no new trace there.
 """
@@ -135,6 +135,8 @@ class _Arming:
         own = self.spec.row(self.asked.table)
         if problem := self.environment.why_unusable(own.address, own.interface):
             raise CannotArm("address", f"{problem} since it joined")
+        if problem := self.environment.why_too_few(own.nproc_per_node):
+            raise CannotArm("contract", problem)
         self._check_port(contract)
         return contract
 

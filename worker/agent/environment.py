@@ -44,6 +44,7 @@ from worker.evidence.machine_reader import MachineReader
 from worker.hosts.file import HostsBlock, known_names, restore_stale
 from worker.hosts.resolver import Resolver
 from worker.machine.interfaces import device_names, why_unusable
+from worker.machine.limits import why_too_few
 from worker.machine.notice_file import notice_in
 from worker.machine.user_python import UserPython, look_user_python
 from worker.nccl.conf import read_conf
@@ -296,6 +297,7 @@ class AgentEnvironment:
     look_ahead: Callable[..., None] = look_ahead
     make_offer: Callable[..., JoinRequest] = make_offer
     why_unusable: Callable[[str, str], str] = why_unusable
+    why_too_few: Callable[[int], str] = why_too_few
     is_free: Callable[[int], bool] = is_free
     find_free: Callable[[int], int | None] = find_free
     missing_of: Callable[[Sequence[Need], Mapping[str, str]], str] = missing_of

@@ -13,7 +13,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rendezvous.frozen import frozen
-from worker.machine import sysfs
+from worker.machine import limits, sysfs
+from worker.machine.limits import soft_limit
+from worker.machine.shortage import Limit
 
 _IPC_LOCK = 1 << 14
 _WHOLE_MACHINE = ["0", "0", "4294967295"]
@@ -36,12 +38,16 @@ class ResourceLimits:
         memlock_bytes: Memory that may be pinned.
         may_lock: It has CAP_IPC_LOCK where it counts, so that the former does not matter.
         files: Open files.
+        cpu_seconds: CPU time of each process.
+        others: What rdzv itself may meet, too, with how far it is used.
     """
 
     memlock_bytes: int | None
     may_lock: bool
     files: int | None
     stack_bytes: int | None
+    cpu_seconds: int | None = None
+    others: tuple[Limit, ...] = ()
 
 
 @frozen
@@ -63,10 +69,12 @@ class Arp:
 def read_limits(root: Path = Path("/")) -> ResourceLimits:
     """The limits of this process, which its children inherit."""
     return ResourceLimits(
-        memlock_bytes=_soft(resource.RLIMIT_MEMLOCK),
+        memlock_bytes=soft_limit(resource.RLIMIT_MEMLOCK),
         may_lock=_may_lock(root),
-        files=_soft(resource.RLIMIT_NOFILE),
-        stack_bytes=_soft(resource.RLIMIT_STACK),
+        files=soft_limit(resource.RLIMIT_NOFILE),
+        stack_bytes=soft_limit(resource.RLIMIT_STACK),
+        cpu_seconds=soft_limit(resource.RLIMIT_CPU),
+        others=tuple(limits.read_limits(root)),
     )
 
 
@@ -124,11 +132,6 @@ def memory_and_available(root: Path = Path("/")) -> tuple[int, int]:
 def vendor(root: Path = Path("/")) -> str:
     """Who made the machine, or the cloud that pretends to be one."""
     return sysfs.text(root / "sys/class/dmi/id/sys_vendor")
-
-
-def _soft(which: int) -> int | None:
-    soft, _ = resource.getrlimit(which)
-    return None if soft == resource.RLIM_INFINITY else soft
 
 
 def _may_lock(root: Path) -> bool:

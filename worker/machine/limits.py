@@ -12,7 +12,7 @@ from pathlib import Path
 from rendezvous.wire.errors import RdzvError
 from worker.machine import sysfs
 from worker.machine.groups import chains_of, limit_in, mounts_in
-from worker.machine.shortage import Kind, Limit, refusal, shortage
+from worker.machine.shortage import Kind, Limit, refusal, shortage, too_few_tasks
 
 _HOST = Path("/")
 _CAPABLE = 1 << 21 | 1 << 24  # CAP_SYS_ADMIN, CAP_SYS_RESOURCE
@@ -49,6 +49,16 @@ def read_limits(root: Path = _HOST) -> list[Limit]:
     if (value := soft_limit(resource.RLIMIT_FSIZE)) is not None:
         found.append(Limit(Kind.FILE_SIZE, value))
     return found
+
+
+def why_too_few(processes: int) -> str:
+    """Why so many processes surely cannot be started now: the limit, and where it is set; empty
+    when they may be."""
+    found = too_few_tasks(list(task_limits()), processes)
+    if found is None:
+        return ""
+    plural = "es" * (processes != 1)
+    return f"{processes} process{plural} cannot be started here: {found.words}; {found.hint}"
 
 
 def task_limits(root: Path = _HOST) -> Iterator[Limit]:

@@ -15,6 +15,8 @@ from rendezvous.wire.checks import Check, Kind
 from rendezvous.wire.hostnames import is_everyones, is_valid_label
 from rendezvous.wire.node import Finding, LinkKind
 from worker.machine.gpus import Gpus
+from worker.machine.shortage import TASK_KINDS, Limit
+from worker.machine.shortage import Kind as LimitKind
 from worker.machine.surroundings import NO_ANSWER, Disk, Surroundings
 from worker.preflight.rdma import RDMA_JUDGES
 from worker.preflight.variables import variables
@@ -24,6 +26,22 @@ _LEAST_SHM, _GOOD_SHM = 128 * MIB, GIB
 _GOOD_FILES, _GOOD_FILES_WITHOUT_GPUS = 65_536, 4_096
 _LEAST_DISK, _GOOD_DISK, _AMPLE_DISK = 64 * MIB, GIB, 50 * GIB
 _FULL = 0.9
+_TASKS_EACH = 8
+_LEAST_LIMIT = {
+    LimitKind.ADDRESS_SPACE: 16 * GIB,
+    LimitKind.DATA: 4 * GIB,
+    LimitKind.FILE_SIZE: GIB,
+}
+_LIMIT_OPTION = {
+    LimitKind.ADDRESS_SPACE: "-v",
+    LimitKind.DATA: "-d",
+    LimitKind.FILE_SIZE: "-f",
+}
+_LIMIT_CAUSE = {
+    LimitKind.ADDRESS_SPACE: "torch and CUDA map far more address space than they use",
+    LimitKind.DATA: "the program's memory counts as data",
+    LimitKind.FILE_SIZE: "a checkpoint or a log that grows beyond it is cut off",
+}
 _ONE_MACHINE = "all nodes are on this machine"
 _RENAME = (
     "give the node another hostname: hostnamectl set-hostname NAME, or --hostname of its container"
@@ -179,7 +197,7 @@ def shared_memory(here: Surroundings) -> list[Verdict]:
 
 
 def open_files(here: Surroundings) -> list[Verdict]:
-    """L15: enough files may be open, and threads get whole stacks."""
+    """L15: the limits of this process leave room for the program's."""
     limits, found = here.limits, []
     if limits is None:
         return skipped("the limits cannot be read here")
@@ -202,7 +220,43 @@ def open_files(here: Surroundings) -> list[Verdict]:
             "threads then get stacks of 2 MiB, too small for some of NCCL's",
             "ulimit -s 8192",
         )
+    found += [verdict for limit in limits.others for verdict in _limit(limit, here)]
+    if limits.cpu_seconds is not None:
+        found += complaint(
+            "warn",
+            f"{limits.cpu_seconds} s",
+            "ulimit -t",
+            "unlimited",
+            "the kernel ends each process that has used so much CPU time",
+            "raise it where it is set: ulimit -t, cpu in /etc/security/limits.conf",
+        )
     return found or ok(f"{limits.files or 'any number of'} open files")
+
+
+def _limit(limit: Limit, here: Surroundings) -> Iterator[Verdict]:
+    """One of the limits that a start may meet: how much this program needs is only estimated."""
+    processes = here.requested.nproc or 1
+    if limit.kind in TASK_KINDS:
+        if limit.left < processes * _TASKS_EACH:
+            yield Verdict(
+                "warn",
+                limit.words,
+                "pids.max" if limit.kind is LimitKind.GROUP_TASKS else "ulimit -u",
+                f"{processes * _TASKS_EACH} left for {processes} rank{'s' * (processes != 1)}",
+                "each rank starts threads of its own for BLAS, gloo or NCCL and data loading",
+                limit.hint,
+            )
+        return
+    least = _LEAST_LIMIT.get(limit.kind)
+    if least is not None and limit.value < least:
+        yield Verdict(
+            "warn",
+            limit.words,
+            f"ulimit {_LIMIT_OPTION[limit.kind]}",
+            f"{room(least)} or more",
+            _LIMIT_CAUSE[limit.kind],
+            limit.hint,
+        )
 
 
 def gpus(here: Surroundings) -> list[Verdict]:

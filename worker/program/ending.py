@@ -83,15 +83,16 @@ class Ending:
     def _keeper_words(self) -> str:
         if not self.keeper_signal:
             return ""
+        own = "" if self.was_told else ", which rdzv did not send,"
         return (
-            f"{signal_name(self.keeper_signal)} killed the program's keeper, and rdzv ended "
+            f"{signal_name(self.keeper_signal)}{own} killed the program's keeper, and rdzv ended "
             "what was left of the program"
         )
 
     @property
     def _killer_words(self) -> str:
         code = self.first_failure.exit_code if self.first_failure else self.exit_code
-        if code != _KILLED or self.was_told:
+        if code != _KILLED or self.was_told or self.keeper_signal:
             return ""
         return "rdzv did not send this SIGKILL"
 

@@ -41,6 +41,7 @@ class Bench:
         answers: dict[str, Any] = {
             "environ": {"PATH": "/bin"},
             "why_unusable": lambda address, interface: "",
+            "why_too_few": lambda processes: "",
             "is_free": lambda port: True,
             "find_free": lambda port: port + 10,
             "missing_of": lambda needs, environ: "",
@@ -97,6 +98,7 @@ def raises(error: Exception) -> Any:
 NO_SPACE = raises(OSError(28, "No space left on device"))
 NO_RIGHT = raises(ArmingFailed("no right to write"))
 GONE = {"why_unusable": lambda address, interface: f"{address} is gone"}
+FULL = {"why_too_few": lambda processes: f"{processes} cannot be: ulimit -u"}
 MISSING = {"missing_of": lambda needs, environ: "train is not on PATH"}
 TAKEN = {"is_free": lambda port: False}
 SCRIPT = {"slot": 0, "framework": "torchrun", "command": ["train.py"]}
@@ -129,6 +131,7 @@ NO_PORT, OTHER_PORT = table(master_port=0), table(master_port=29_501)
         ({}, {}, {"of_generations": True}, "bad_table", "name the worker run of each row"),
         (GONE, {}, {}, "address files", "10.0.0.5 is gone since it joined"),
         (MISSING, SCRIPT, {}, "contract files", "train is not on PATH"),
+        (FULL, SCRIPT, {}, "contract files", "cannot be: ulimit -u"),
         ({}, NO_SUCH_OPTION, {}, "contract files", ""),
         (TAKEN, SCRIPT, {}, "port_taken files", ""),
         (NO_FILES, REMOTE, {}, "contract", ""),
