@@ -112,9 +112,21 @@ def _be(part: str, *, interruptible: bool) -> None:
     run()
 
 
+def _cannot_load(error: Exception) -> None:
+    """Say so in a line and exit like a node that cannot prepare: a limit of the machine does not
+    even let our modules be read, and so not the one that names it."""
+    words = f"rdzv: its own modules cannot be loaded: {type(error).__name__} {error}".strip()
+    fix = "raise the limit of memory or of open files: ulimit -v, ulimit -d, ulimit -n, pids.max"
+    os.write(2, f"{words}\n      {fix}\n".encode("utf-8", "replace"))
+    os._exit(82)
+
+
 def _command(*, interruptible: bool) -> None:
-    from launcher.cli import main as command
-    from launcher.cli.streams import name_standard_output
+    try:
+        from launcher.cli import main as command
+        from launcher.cli.streams import name_standard_output
+    except (MemoryError, SystemError, OSError) as exc:
+        _cannot_load(exc)
 
     name_standard_output()
     try:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from rendezvous.enums import StrEnum
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.errors import Unavailable
+from rendezvous.wire.words import few
 
 _CLOSED = "it closed the connection without an answer"
 _SILENT_HOST = "no answer (filtered, or the host is down)"
@@ -45,6 +46,7 @@ class Fault(StrEnum):
 
 
 _OF_NAMES = frozenset({Fault.NO_NAME, Fault.NO_NAME_SERVER})
+_FEW_ADDRESSES = 5
 _OPEN_PORT = (
     "check that this node can reach that port on rank 0's node, and that the registry listens on it"
 )
@@ -93,7 +95,14 @@ def unreachable(place: RegistryPlace, failures: Mapping[str, NetworkFailure]) ->
 
     In the order of the addresses, not of the answers: the same state is the same sentence.
     """
-    words = "; ".join(f"{a}: {dial_words(failures[a], place)}" for a in place.addresses)
+    told = {address: dial_words(failures[address], place) for address in place.addresses}
+    if len(told) <= _FEW_ADDRESSES:
+        words = "; ".join(f"{address}: {what}" for address, what in told.items())
+    else:
+        alike: dict[str, list[str]] = {}
+        for address, what in told.items():
+            alike.setdefault(what, []).append(address)
+        words = "; ".join(f"{few(each)}: {what}" for what, each in alike.items())
     return Unavailable(
         f"no registry at {place.where()} ({words})",
         hint=_hint_for({failure.fault for failure in failures.values()}, place),

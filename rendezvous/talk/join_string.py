@@ -20,7 +20,7 @@ from rendezvous.frozen import frozen
 from rendezvous.talk.credentials import Credential, RunKeys, base64url, from_base64url
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.types import RunId
-from rendezvous.wire.words import bracketed
+from rendezvous.wire.words import bracketed, few
 
 T = TypeVar("T")
 
@@ -159,8 +159,8 @@ class RegistryPlace:
         found = [self.host_and_port(address) for address in self.addresses]
         ports = {port for _, port in found} or {self.port}
         if len(ports) > 1:
-            return ", ".join(with_port(*one) for one in found)
-        return f"port {ports.pop()} of {', '.join(host for host, _ in found)}"
+            return few(with_port(*one) for one in found)
+        return f"port {ports.pop()} of {few(host for host, _ in found)}"
 
     def ordered_for(self, run: str) -> RegistryPlace:
         """As the clients of this run dial it: replicas in the order of rendezvous hashing.

@@ -68,6 +68,12 @@ def listed(names: Iterable[str], limit: int = 5, *, of: int | None = None) -> st
     return ", ".join(names[:limit]) + more
 
 
+def few(names: Iterable[str], most: int = 5) -> str:
+    """`a, b, c` of a few, `a and 249 more` of many."""
+    names = list(names)
+    return listed(names, len(names) if len(names) <= most else 1)
+
+
 def slots_text(indices: Sequence[int]) -> str:
     """`slot 5`, or `slots 1-3, 5`; the indices are in order."""
     return f"slot{'s' * (len(indices) > 1)} {spans_text(indices)}"

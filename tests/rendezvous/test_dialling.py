@@ -137,6 +137,14 @@ def test_every_address_is_told_in_the_order_of_the_list() -> None:
     )
 
 
+def test_of_many_addresses_those_that_fail_alike_are_told_together() -> None:
+    refusal = failed(*[Fault.REFUSED] * 5, Fault.FILTERED)
+    assert refusal.message == (
+        "no registry at port 29600 of a and 5 more (a, b, c, d, e: connection refused (no registry "
+        "is listening); f: no answer (filtered, or the host is down))"
+    )
+
+
 def test_where_the_ports_differ_each_address_is_told_with_its_own() -> None:
     place = RegistryPlace(("a", "b:7"), 29600)
     failures = {a: NetworkFailure(Fault.FILTERED) for a in place.addresses}

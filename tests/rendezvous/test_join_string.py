@@ -123,6 +123,7 @@ def test_an_address_may_have_a_port_of_its_own(address: str, found: tuple[str, i
         (("a:7", "b:7"), "port 7 of a, b"),
         (("a", "[::1]:7"), "a:29600, [::1]:7"),
         ((), "port 29600 of "),
+        (tuple(f"10.0.0.{n}" for n in range(1, 251)), "port 29600 of 10.0.0.1 and 249 more"),
     ],
 )
 def test_where_a_registry_is_in_words(addresses: tuple[str, ...], words: str) -> None:

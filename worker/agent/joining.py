@@ -20,6 +20,7 @@ from rendezvous.wire.errors import (
     UsageError,
 )
 from rendezvous.wire.node import JoinRequest
+from rendezvous.wire.words import few
 from worker.agent import actions as do
 from worker.agent import inputs, watching
 from worker.agent.faults import join_timed_out, look_hangs
@@ -119,7 +120,7 @@ def _joined(turn: Turn, said: inputs.Joined, offer: JoinRequest) -> None:
         base=said.base,
         slot=turn.node.rules.slot,
         incarnation=reply.incarnation,
-        offer=", ".join(f"{c.address} ({c.interface})" for c in offer.candidates),
+        offer=few(f"{one.address} ({one.interface})" for one in offer.candidates),
     )
     watching.watch(turn)
 

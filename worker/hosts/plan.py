@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from rendezvous.frozen import frozen
 from rendezvous.wire.hostnames import is_valid_label
 from rendezvous.wire.table import EndpointTable, TableRow
-from rendezvous.wire.words import listed, printable
+from rendezvous.wire.words import few, listed, printable
 from worker.hosts.text import (
     HostsEntry,
     canonical,
@@ -121,7 +121,7 @@ def _problem(
     if hostnames[name.lower()] > is_hostname:
         return f"{name} is also another node's hostname"
     if taken:
-        return f"{name} is {', '.join(sorted(taken))} there and {row.address} in the table"
+        return f"{name} is {few(sorted(taken))} there and {row.address} in the table"
     if is_hostname and led and row.address not in led:
         return f"{name} already resolves to {listed(sorted(led), 4)}, not to {row.address}"
     return ""

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Sequence
 from rendezvous.wire.checks import Check, Kind
 from rendezvous.wire.hostnames import is_everyones, is_valid_label
 from rendezvous.wire.node import Finding, LinkKind
+from rendezvous.wire.words import few
 from worker.machine.gpus import Gpus
 from worker.machine.shortage import TASK_KINDS, Limit
 from worker.machine.shortage import Kind as LimitKind
@@ -116,7 +117,7 @@ def own_name(here: Surroundings) -> list[Verdict]:
         )
     if found and not any(ipaddress.ip_address(address).is_loopback for address in found):
         return ok(found[0], here.hostname)
-    value = ", ".join(found) or "resolves to nothing"
+    value = few(found) or "resolves to nothing"
     is_corrected = here.requested.hosts != "off" and is_valid_label(here.hostname)
     if is_corrected and here.is_hosts_writable:
         return ok(f"{value}; rdzv corrects it for the run", here.hostname)
@@ -305,7 +306,7 @@ def _beside(here: Surroundings, driver: Gpus) -> str:
     """What is said of sick GPUs that this job does not use."""
     told = dict.fromkeys(index for index, _, _ in driver.problems)
     sick = [str(index) for index in told if index in here.hidden_gpus]
-    return f"; GPU {', '.join(sick)}, which this job does not use, has some" if sick else ""
+    return f"; GPU {few(sick)}, which this job does not use, has some" if sick else ""
 
 
 def _silent_driver(here: Surroundings, driver: Gpus) -> Verdict:
@@ -392,14 +393,13 @@ def shared_subnets(here: Surroundings) -> list[Verdict]:
     mixed = {n: names for n, names in shared.items() if not _answer_alone(here, names)}
     if not mixed:
         return ok(
-            ", ".join(f"{len(v)} interfaces in {n}" for n, v in shared.items())
-            or "no two share one"
+            few(f"{len(v)} interfaces in {n}" for n, v in shared.items()) or "no two share one"
         )
     return [
         Verdict(
             "warn",
             f"all in {network}",
-            ", ".join(names),
+            few(names),
             "arp_ignore=1 and arp_announce=2, or a separate route for each",
             "one interface answers for another, so a dead link looks alive",
             "sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2",
