@@ -32,7 +32,7 @@ class Short(Enum):
 
     TASKS = "no more threads or processes can be started"
     FILES = "no more files can be opened"
-    MEMORY = "no more memory can be had"
+    MEMORY = "no more memory can be obtained"
     FILE_SIZE = "a file cannot become longer"
 
 

@@ -244,7 +244,7 @@ def _limit(limit: Limit, here: Surroundings) -> Iterator[Verdict]:
                 limit.words,
                 "pids.max" if limit.kind is LimitKind.GROUP_TASKS else "ulimit -u",
                 f"{processes * _TASKS_EACH} left for {processes} rank{'s' * (processes != 1)}",
-                "each rank starts threads of its own for BLAS, gloo or NCCL and data loading",
+                "each rank starts its own threads for BLAS, gloo or NCCL and data loading",
                 limit.hint,
             )
         return
