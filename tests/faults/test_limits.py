@@ -101,7 +101,9 @@ def test_the_control_groups_limit_of_processes_is_named(
 
 def test_a_registry_that_ends_goes_on_where_its_log_was_removed(tmp_path: Path) -> None:
     command = shell(f"while [ ! -e {tmp_path}/end ]; do sleep 0.05; done; echo ended")
-    with launching(tmp_path / "state", "--framework", "command", command=command) as one:
+    with launching(
+        tmp_path / "state", "--nnodes", "2", "--framework", "command", command=command
+    ) as one:
         one.wait_for_phase("running")
         shutil.rmtree(one.folder / "logs")
         one.child("_registry").send_signal(signal.SIGKILL)
