@@ -9,7 +9,7 @@ import re
 from typing import Final
 
 from launcher.plan.plan import Spec
-from launcher.plan.template.placeholder import line_at
+from launcher.plan.template import line_at
 
 _BETWEEN = r"""["'\s,-]+"""
 _STARTS: Final = re.compile(

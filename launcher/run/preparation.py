@@ -25,9 +25,9 @@ from launcher.plan.plan import (
     check_run_id,
     make_plan,
     parse_nnodes,
-    without_effect,
 )
 from launcher.plan.spec_command import without_rdzv
+from launcher.plan.without_effect import without_effect
 from launcher.run.preview import preview
 from launcher.run.registry_process import check_file_limit, check_machine
 from launcher.run.values import LaunchFacts, Starter

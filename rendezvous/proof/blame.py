@@ -43,6 +43,8 @@ Direction: TypeAlias = Literal["in", "out", "both"]
 _TELLING = ("timeout", "no_route", "wrong_node", "stranger", "error")
 """Outcomes of which the node's own words say more than ours."""
 _OF_A_PORT = ("timeout", "refused")
+_OF_A_HOST = ("neighbour", "unreachable")
+"""What ICMP says of a whole host: there a port says nothing."""
 _CONNECT = (
     "choose a network that joins all nodes with --network CIDR or --interface NAME, or connect "
     "these (compare `ip route get {address}` on the nodes)"
@@ -104,9 +106,10 @@ def _what(round_: ProbedRound, pairs: Iterable[Pair]) -> str:
     count: Counter[str] = Counter()
     places: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for pair in pairs:
-        words = _words(round_, pair)
+        words, probe = _words(round_, pair), round_.failed[pair]
         count[words] += 1
-        if round_.failed[pair].outcome in _OF_A_PORT and (place := round_.place(pair[1])):
+        of_port = probe.outcome in _OF_A_PORT and probe.icmp not in _OF_A_HOST
+        if of_port and (place := round_.place(pair[1])):
             places[words][place] = None
     return listed((_at(words, [*places[words]]) for words, _ in count.most_common()), 3)
 

@@ -175,13 +175,14 @@ def written(
     return events.JoinRefused(ask=ask.model_copy(update=told), held_by=held_by)
 
 
-def decide_stranger(run: Run, ask: RefusedAsk, asks: Asks, now: float) -> events.JoinRefused | None:
-    """What is written down of somebody with no token of this run; None: there is no room for it."""
+def decide_stranger(run: Run, ask: RefusedAsk, now: float) -> events.JoinRefused | None:
+    """What is written down of somebody with no token of this run; None: there is no room for it.
+
+    It is written down once: who has proven nothing does not fill a journal, however often it asks.
+    """
     strangers = sum(one.ask.stranger for one in run.refused.values())
-    has_room = ask.who in run.refused or strangers < MOST_STRANGERS
-    if not (run.rules.is_forming and has_room):
-        return None
-    return written(run, ask, asks.count(ask.who, now), now)
+    is_new = ask.who not in run.refused and strangers < MOST_STRANGERS
+    return written(run, ask, Asked(now, 1), now) if run.rules.is_forming and is_new else None
 
 
 def _gap(known: RefusedJoin) -> float:

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
 from rendezvous.run import events, refusals
 from rendezvous.run.events import Event
 from rendezvous.run.leases import Leases
 from rendezvous.run.state import Run
-from rendezvous.wire.errors import RdzvError, RequestError
+from rendezvous.wire.errors import RequestError
 from rendezvous.wire.node import JoinRequest
-
-if TYPE_CHECKING:
-    from rendezvous.server.live_run import LiveRun
-    from rendezvous.server.sequencer import Sequencer
 
 
 class RefusedJoins:
@@ -44,20 +36,3 @@ class RefusedJoins:
         ask = refusals.ask_of_join(run, request, error, source)
         asked = self.asks.count(ask.who, now)
         return refusals.decide_refused_join(run, request, error, ask, asked, now, leases)
-
-
-async def note_stranger(
-    sequencer: Sequencer, runs: Mapping[str, LiveRun], name: str, slot: int, source: str
-) -> None:
-    """Keep that somebody has asked with a token that is not of the run; it decides nothing.
-
-    Of a run that is not here only the one that is can know: a registry of many keeps nothing.
-    """
-    found = [runs[name]] if name in runs else list(runs.values())
-    if len(found) != 1:
-        return
-    live, ask = found[0], refusals.ask_of_stranger(name, slot, source)
-    with contextlib.suppress(RdzvError):
-        await sequencer.change_run(
-            live, lambda now: refusals.decide_stranger(live.run, ask, live.refused_joins.asks, now)
-        )

@@ -26,9 +26,9 @@ from rendezvous.server.journal import Journal
 from rendezvous.server.live_run import LiveRun
 from rendezvous.server.options import Options
 from rendezvous.server.place import Alone, Place
-from rendezvous.server.refused import note_stranger
 from rendezvous.server.relay import Relay, check_member, only_living
 from rendezvous.server.sequencer import Change, Sequencer
+from rendezvous.server.strangers import note_stranger
 from rendezvous.serving.answers import Body
 from rendezvous.serving.connection import CloseReason, Connection
 from rendezvous.talk.credentials import Credential
@@ -270,22 +270,7 @@ class Service:
         await self.sequencer.change_run(live, decide)
         if refused:
             raise refused[0]
-        return live, self._join_reply(live, request)
-
-    def _join_reply(self, live: LiveRun, request: JoinRequest) -> JoinReply:
-        run, incarnation = live.run, live.run.slots[request.slot].joins[request.join_id]
-        return JoinReply(
-            credential=self.access.node_credential(live, request.slot, incarnation).text(),
-            incarnation=incarnation,
-            epoch=run.epoch,
-            seq=0,
-            poll_seconds=live.leases.poll,
-            nnodes=run.spec.max_nodes,
-            join_timeout_seconds=run.spec.limits.join_timeout_seconds,
-            arm_timeout_seconds=run.spec.limits.arm_timeout_seconds,
-            fence_timeout_seconds=run.spec.fence_seconds,
-            **_TAKES,
-        )
+        return live, _join_reply(self.access, live, request)
 
     async def refuse(
         self, live: LiveRun, slot: int, generation: int, refusal: Refusal, peer: str = ""
@@ -392,6 +377,22 @@ def _refused(
     elif isinstance(error, RunOver) or (isinstance(error, SlotTaken) and not request.any_slot):
         live.refused(request.slot, asks_again=isinstance(error, SlotTaken))
     return live.refused_joins.note(live.run, request, error, source, now, live.leases)
+
+
+def _join_reply(access: Access, live: LiveRun, request: JoinRequest) -> JoinReply:
+    run, incarnation = live.run, live.run.slots[request.slot].joins[request.join_id]
+    return JoinReply(
+        credential=access.node_credential(live, request.slot, incarnation).text(),
+        incarnation=incarnation,
+        epoch=run.epoch,
+        seq=0,
+        poll_seconds=live.leases.poll,
+        nnodes=run.spec.max_nodes,
+        join_timeout_seconds=run.spec.limits.join_timeout_seconds,
+        arm_timeout_seconds=run.spec.limits.arm_timeout_seconds,
+        fence_timeout_seconds=run.spec.fence_seconds,
+        **_TAKES,
+    )
 
 
 def _source(options: Options, peer: str) -> str:

@@ -224,6 +224,11 @@ class Stage:
         states = [repr(host.run) for host in hosts]
         return [repr(vars(self.journal))], states, silence, told, self._runs()
 
+    def strangers(self) -> int:
+        """How many that have proven nothing are kept, of all runs."""
+        hosts = [self.served.host(launch) for launch in (self.mine, self.other, self.over)]
+        return sum(one.ask.stranger for host in hosts for one in host.run.refused.values())
+
     def _runs(self) -> list[str]:
         """Which runs there are; a stranger may have made one."""
         found = []

@@ -172,15 +172,20 @@ async def test_each_credential_opens_what_it_is_for_and_changes_nothing_elsewher
             url, body = stage.request(method, path)
             kinds, answers, before = list(stage.shown), [], stage.before
             for kind in kinds:
+                strangers = stage.strangers()
                 answer = await stage.ask(method, url, stage.shown[kind], body, source=kind)
                 after = stage.effects()
                 lives = name in RENEWS and kind == "node"
-                if (answer.status != 200 or name not in CHANGES) and not lives:
+                is_noted = name == "join" and stage.strangers() == strangers + 1
+                if (answer.status != 200 or name not in CHANGES) and not lives and not is_noted:
                     assert after == before, (name, kind)
+                assert not is_noted or answer.status == 401, kind
                 answers.append(answer)
                 before = after
             cells |= statuses(kinds, name, answers)
             assert (before == stage.before) == (name not in CHANGES + RENEWS), name
+            # All are at one address, which is kept once.
+            assert stage.strangers() == (name == "join"), name
     assert drawn(cells) == MATRIX
 
 

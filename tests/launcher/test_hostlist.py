@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -192,32 +190,6 @@ def test_no_text_breaks_the_reading_of_hosts(items: list[str]) -> None:
             for host in read_hostfile("\n".join(items), "f") if file else read_hostlist(items):
                 assert not name_problem(host.name)
                 assert host.slots is None or 1 <= host.slots <= MOST_PROCESSES
-
-
-@pytest.mark.schedulers("scontrol", "pdsh")
-@pytest.mark.parametrize(
-    "text",
-    [
-        "gpu[01-02,05]-ib[0-1]",
-        "n[1-03]",
-        "n[9-11]",
-        "n[08-11,20]",
-        "n1,",
-        "r[1-2]n[01-02]",
-        "n1,n7",
-    ],
-)
-def test_ranges_are_read_as_slurm_and_pdsh_read_them(tmp_path: Path, text: str) -> None:
-    conf = tmp_path / "slurm.conf"
-    conf.write_text("ClusterName=c\nSlurmctldHost=localhost\nNodeName=localhost\n")
-    own = [host.name for host in read_hostlist([text])]
-    for words in (
-        ["scontrol", "show", "hostnames", text],
-        ["pdsh", "-N", "-f1", "-R", "exec", "-w", text, "echo", "%h"],
-    ):
-        environ = {**os.environ, "SLURM_CONF": str(conf)}
-        done = subprocess.run(words, env=environ, capture_output=True, text=True, check=True)
-        assert done.stdout.split() == own
 
 
 @pytest.mark.parametrize("text", ["", "n1,,n2", ",n1", "n1 slots"])

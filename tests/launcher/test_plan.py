@@ -24,8 +24,8 @@ from launcher.plan.plan import (
     loopback_address,
     parse_nnodes,
     run_name,
-    without_effect,
 )
+from launcher.plan.without_effect import without_effect
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.run import Limits
 from rendezvous.wire.types import MAX_NODES, Address

@@ -74,22 +74,21 @@ def test_a_run_of_another_user_in_a_shared_folder_is_refused_by_its_name(
 
 
 @pytest.mark.parametrize("home", but_at_night(["none", "read-only", "missing"], "none"))
-def test_without_a_home_that_can_be_written_a_launch_names_the_folder_and_what_helps(
+def test_without_a_home_that_can_be_written_a_launch_keeps_its_run_among_temporary_files(
     users: list[User], place: Path, home: str
 ) -> None:
     user = users[0]
     folder = Path("/.local") if home == "none" else place / home
-    env = environment(Path(), **user.environment(HOME=str(folder)))
+    env = environment(Path(), **user.environment(HOME=str(folder)), TMPDIR=str(user.home))
     if home == "none":
         del env["HOME"]
     elif home == "read-only":
         folder.mkdir(mode=0o555)
-    words = ("launch", "--rdzv-id", "r", *TWO, "--", "true")
-    assert refusal(ask(env, *words, by=user.by), folder)
-    assert ask(env, "status", by=user.by).code == 0
-    if home == "read-only":
-        helped = {**env, "RDZV_STATE_DIR": str(user.home / "state")}
-        assert ask(helped, *words, by=user.by).code == 0
+    told = ask(env, "launch", "--rdzv-id", "r", *TWO, "--", "true", by=user.by)
+    assert (told.code, told.err.count(f"{folder}/")) == (0, 1), told.err
+    assert "cannot be used" in told.err
+    assert f"rdzv-state-{user.uid}" in told.err
+    assert "r" in ask(env, "status", "r", by=user.by).out
 
 
 def test_a_home_on_a_read_only_disk_is_named_also_to_root(users: list[User], place: Path) -> None:
@@ -98,8 +97,11 @@ def test_a_home_on_a_read_only_disk_is_named_also_to_root(users: list[User], pla
     script = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
     by = ("unshare", "--mount", "--propagation", "private", "sh", "-c", script, str(home))
     env = environment(Path(), RDZV_STATE_DIR="", XDG_STATE_HOME="", HOME=str(home))
-    words = ("launch", *TWO, "--", "true")
-    assert refusal(ask(env, *words, by=by), home, "Read-only file system")
+    env["TMPDIR"] = str(place)
+    told = ask(env, "launch", *TWO, "--", "true", by=by)
+    assert (told.code, told.err.count(f"{home} is on a read-only file system")) == (0, 1), told.err
+    given = {**env, "RDZV_STATE_DIR": str(home)}
+    assert refusal(ask(given, "launch", *TWO, "--", "true", by=by), home, "Read-only file system")
 
 
 @pytest.mark.nightly

@@ -271,7 +271,7 @@ a node of another job ends the run at once when its slot is empty
     new; gather 0; join 1 nnodes=3 -> Mismatch
     wait 0 -> code=mismatch exit=77 slot=1
     "slot 1 (host1) was started with --nnodes 3, but run 'r' has --nnodes 2"
-    hint "give every node the same --nnodes (NUM_NODES)"
+    hint "give every node the same number of nodes (--nnodes or NUM_NODES)"
 a node of another job does not harm the node that has the slot
     new; gather 1; join 1 attempt=2 nnodes=3 -> Mismatch gathering -,joined 1.problem=""
 """)

@@ -310,15 +310,15 @@ def lans(*places: str) -> list[Any]:
     "places sources bad end",
     """
 two LANs | 10.1.0.1 10.1.0.2 10.2.0.3 10.2.0.4 | - - - - | 0-1/2-3
-    | no answer; nothing shows a way between 10.1.0.0/24, 10.2.0.0/24
+    | ; nothing shows a way between 10.1.0.0/24, 10.2.0.0/24
 two LANs that a VPN joins | 10.1.0.1 10.1.0.2 10.2.0.3 | - 10.1.0.2 100.64.0.3 | 0-1/2
-    | no answer; the registry was reached over another network (slot 2 (h2) from 100.64.0.3);
+    | ; the registry was reached over another network (slot 2 (h2) from 100.64.0.3);
     nothing shows a way between 10.1.0.0/24, 10.2.0.0/24
 two LANs with one range | 10.0.0.1 10.0.0.2 | - 100.64.0.2 | 0=1
-    | no answer; the registry was reached over another network (slot 1 (h1) from 100.64.0.2);
+    | ; the registry was reached over another network (slot 1 (h1) from 100.64.0.2);
     nothing shows a way there
 no node reaches any other | 10.1.0.1 10.2.0.2 10.3.0.3 | - - - | all
-    | no answer; nothing shows a way between 10.1.0.0/24, 10.2.0.0/24, 10.3.0.0/24
+    | ; nothing shows a way between 10.1.0.0/24, 10.2.0.0/24, 10.3.0.0/24
 """,
 )
 def test_a_firewall_is_not_named_where_nothing_shows_a_way(
@@ -373,8 +373,8 @@ def test_a_firewall_is_named_where_something_shows_a_way(
     "outcome icmp detail words hint",
     """
 prohibited | refused | prohibited | 10.0.0.3 prohibits the connection (ICMP)
-    | 10.0.0.3 prohibits the connection (ICMP); most likely a firewall rejects the connection
-    | let all TCP ports through
+    | 10.0.0.3 prohibits the connection (ICMP) at 10.0.0.3:7002; most likely a firewall rejects
+    the connection | let all TCP ports through
 no neighbour | timeout | neighbour | no neighbour answers on the way there
     | no neighbour answers on the way there; most likely the host or its link is down, or separate
     networks have the same addresses | check eth0 on h2 (ip -br addr), and `ip neigh`
@@ -382,7 +382,8 @@ a router | timeout | unreachable | 10.0.0.254 knows no way to it
     | 10.0.0.254 knows no way to it; most likely the routers know no way into that network, or the
     host is down | compare `ip route get 10.0.0.3` and `traceroute 10.0.0.3`
 what a newer node may say | timeout | eaten | no answer
-    | no answer; the other direction works, so most likely a firewall there | let all
+    | no answer at 10.0.0.3:7002; the other direction works, so most likely a firewall there
+    | let all
 """,
 )
 def test_what_icmp_says_counts(outcome: str, icmp: str, detail: str, words: str, hint: str) -> None:

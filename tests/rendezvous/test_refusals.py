@@ -300,7 +300,7 @@ def test_a_second_container_that_refuses_itself_is_kept() -> None:
 
 def stranger(drive: Drive, source: str) -> None:
     ask = refusals.ask_of_stranger("other", 2, source)
-    event = refusals.decide_stranger(drive.run, ask, drive.asks, drive.now)
+    event = refusals.decide_stranger(drive.run, ask, drive.now)
     if event is not None:
         drive.apply(event)
         drive.asks.written(ask.who)

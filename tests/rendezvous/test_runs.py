@@ -215,7 +215,7 @@ async def test_a_finished_run_makes_room_for_the_next_launch_once_that_is_durabl
         await served.service.report(old, 0, 1, LeaveReport())
     await served.join(NEXT, 0)
     numbers = [line.number for line in served.host(NEXT).lines_after(0)]
-    assert numbers == [last + 1, last + 2]
+    assert numbers == [last + 1, last + 2, last + 3]  # the join of the former launch, too
     assert await served.is_what_the_journal_says(NEXT)
 
 

@@ -334,7 +334,7 @@ _EDITS = {
         ("node: a hosts file is awaited for ever", "left <= 0", "False"),
     ],
     "worker/agent/node.py": [
-        ("node: metrics end the node", "turn.say(Note.PART_BROKEN, what=said.what, error=repr(said.error))\n        case _",
+        ("node: metrics end the node", "turn.say(Note.PART_BROKEN, what=said.what, error=words_of(said.error))\n        case _",
          "leaving.Turn.end(turn, leaving.Cause.FAULT, error=said.error)\n        case _"),
     ],
     "worker/agent/reports.py": [

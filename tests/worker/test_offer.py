@@ -56,7 +56,13 @@ def test_a_node_offers_all_that_the_registry_must_know_of_it() -> None:
     [candidate] = made.candidates
     shown = (candidate.interface, candidate.address, candidate.prefix_length, candidate.kind)
     assert shown == ("lo", "127.0.0.2", 8, LinkKind.LOOPBACK)
-    job = Job(nnodes="4", command_words=WORDS, framework="command", rdzv_backend="static")
+    job = Job(
+        nnodes="4",
+        nnodes_source="--nnodes",
+        command_words=WORDS,
+        framework="command",
+        rdzv_backend="static",
+    )
     own: dict[str, Any] = {
         "join_id": made.join_id,
         "hostname": socket.gethostname(),

@@ -244,7 +244,9 @@ class _Arming:
     def write_hosts(self, hosts: HostsFile, resolved: Mapping[str, Addresses]) -> None:
         """Write the nodes' names, as the person wants it."""
         mode = self.spec.settings.hosts
-        if mode == "off" or self.spec.row(self.asked.table).is_loopback:
+        # Nodes that have met on loopback are on one machine, whose hosts file names it already.
+        has_met_there = self.spec.row(self.asked.table).is_loopback
+        if mode == "off" or (has_met_there and not self.spec.settings.loopback):
             return
         try:
             warning = hosts.install(self.asked.table, self.spec.join.slot, resolved)

@@ -87,9 +87,9 @@ def threads_of(user: int, root: Path = _HOST) -> int:
     """How many threads the user has, in all processes that can be seen: a container sees its own,
     and the kernel counts all."""
     total = 0
-    for entry in os.listdir(root / "proc"):
-        if entry.isdecimal():
-            status = sysfs.content(root / "proc" / entry / "status")
+    for entry in sysfs.entries(root / "proc"):
+        if entry.name.isdecimal():
+            status = sysfs.content(entry / "status")
             if _number(_UID, status) == user and "Uid:" in status:
                 total += _number(_THREADS, status)
     return total

@@ -41,6 +41,7 @@ __all__ = [
     "Value",
     "Variables",
     "form_of",
+    "line_at",
     "one_line",
     "placeholders",
     "render",

@@ -44,9 +44,9 @@ class Outer:
             note(("known", [*names]))
             return {}
 
-        def listen(identity: Any, *, loopback: bool, port: int | None) -> Any:
-            note(("listen", port))
-            return SimpleNamespace(port=port or 7_004, close=lambda: note("listener closed"))
+        def listen(identity: Any, *, within: tuple[int, int] | None, **_: Any) -> Any:
+            note(("listen", within))
+            return SimpleNamespace(port=7_004, close=lambda: note("listener closed"))
 
         async def start(argv: Any, environ: Any, **options: Any) -> Program:
             note(("start", options["until"]))
@@ -149,7 +149,7 @@ async def test_a_node_listens_again_on_the_port_that_its_peers_know(bench: Bench
         bench.shell._act(do.StopListening())
         asked = do.Listen(number, again=True)
         assert await bench.carry_out(asked) == inputs.Listening(number, 7_004)
-    again = ["listener closed", ("listen", 7_004)]
+    again = ["listener closed", ("listen", (7_004, 7_004))]
     assert bench.done == [("listen", None), *again, *again]
 
 
