@@ -225,9 +225,10 @@ missing slots of which the same is known are one group
     "…: slots 1-8 were never submitted"
 what differs by a number or a name alone is one group with an example
     new 4 join_timeout_seconds=5; gather 0; news 1 submitting name=x-1; news 1 queued detail=n17
-    news 2 submitting name=x-2; news 2 running detail='on n17'; news 3 submitting name=x-3
-    news 3 running detail='on n18'; news 1 running detail='on n16'; wait 5
-    "…: slots 1-3, such as slot 1, never reached the registry; the scheduler reports …: on n16"
+    news 2 submitting name=x-2; news 2 running detail='on ab17' handle=ab
+    news 3 submitting name=x-3; news 3 running detail='on cd18' handle=cd
+    news 1 running detail='on ef16' handle=ef; wait 5
+    "…: slots 1-3, such as slot 1, never reached the registry; the scheduler reports …: on ef16"
 four reasons are three and a number
     new 6 join_timeout_seconds=5; gather 0; news 1 submitting; news 2 submitting; news 2 running
     news 3 submitting; news 3 submitted; news 4 submitting; news 4 unknown; wait 5

@@ -28,7 +28,7 @@ ALL_OVER = [(a, (a + way) % 16) for a in range(16) for way in (1, 2, 3)]
 
 
 def verdict(round_: Round, *more: Round) -> Unreachable:
-    joins = nodes(len(round_.slots))
+    joins = nodes(len(round_.slots), h0=1400)
     return blame([round_, *more], joins, classes(joins))
 
 

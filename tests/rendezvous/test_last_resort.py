@@ -18,12 +18,12 @@ from tests.support.tables import rows
 
 
 def vpn(text: str) -> Candidate:
-    """`tailscale0!100.64.0.1`, `wg0!10.6.0.1/24`."""
+    """`tailscale0!100.64.0.1`, `wg0!10.6.0.1/24`; the higher its last number, the less its MTU."""
     name, _, place = text.partition("!")
     address, _, length = place.partition("/")
     whole = 128 if ":" in address else 32
     found = make_candidate(address, name, int(length or whole))
-    return replace(found, kind=LinkKind.VIRTUAL, mtu=1280)
+    return replace(found, kind=LinkKind.VIRTUAL, mtu=1283 - int(address[-1]))
 
 
 def node(slot: int, lan: str, *left_out: str) -> JoinRequest:

@@ -11,7 +11,7 @@ from rendezvous.run.views import reason, run_status
 from rendezvous.wire.errors import Fenced, Mismatch, RunOver, SlotTaken, TooLate
 from rendezvous.wire.reports import LeaveReport
 from rendezvous.wire.run import Phase, SlotState
-from tests.support.driver import Drive, in_phase, make_refusal, make_spec
+from tests.support.driver import Drive, in_phase, make_join, make_refusal, make_spec
 from tests.support.tables import rows
 
 TWIN: dict[str, Any] = {"attempt": 2, "hostname": "twin", "addresses": ["10.0.0.9"]}
@@ -75,7 +75,7 @@ def test_a_symmetric_start_of_which_all_nodes_were_seen_ends_early() -> None:
 
 
 def test_the_time_out_tells_who_asked() -> None:
-    drive = started(5, 1, 3, join_timeout_seconds=20)  # one may still come: 4 of 5 were seen
+    drive = started(5, 1, 3, least=4, join_timeout_seconds=20)  # 4 of 5 were seen: one may come
     drive.ask_for(25.0, 2, **TWIN)
     result = drive.result
     assert (result.code, result.slot) == ("join_timeout", 1)
@@ -153,6 +153,8 @@ def test_a_pod_that_is_replaced_while_the_old_one_ends_waits_for_it() -> None:
     drive.report(2, LeaveReport())
     assert drive.ask(2, **replaced) is None
     assert kept(drive) == []
+    who = refusals.who_joins(make_join(2, **replaced))
+    assert drive.refused.asks.count(who, drive.now) == refusals.Asked(drive.now, 1)
     drive.join(1)
     assert drive.phase is Phase.VERIFYING
 
@@ -180,6 +182,26 @@ def test_a_claim_on_a_node_that_has_been_lost_since_does_not_count() -> None:
     drive.join(2, attempt=3)
     drive.wait(20.0)
     assert drive.run.result is None
+
+
+def test_a_claim_on_the_next_node_in_a_slot_is_another_one() -> None:
+    drive = started(5, 1, 3)
+    drive.ask_for(1.0, 2, **TWIN)
+    drive.report(2, LeaveReport())
+    drive.join(2, attempt=3)
+    drive.wait(0.5)
+    drive.ask(2, **TWIN)
+    assert [one.held_by for one in drive.run.refused.values()] == [2]
+
+
+def test_a_claim_on_the_node_before_this_one_does_not_count() -> None:
+    drive = started(5, 1, 3)
+    drive.ask_for(12.0, 2, **TWIN)
+    drive.report(2, LeaveReport())
+    for slot in (2, 1):  # with a second node for slot 2, as many as are expected
+        drive.join(slot, attempt=3)
+    drive.wait(1.0)
+    assert (drive.run.result, drive.run.present) == (None, 4)
 
 
 def test_with_enough_nodes_the_last_call_decides() -> None:
@@ -303,7 +325,6 @@ def stranger(drive: Drive, source: str) -> None:
     event = refusals.decide_stranger(drive.run, ask, drive.now)
     if event is not None:
         drive.apply(event)
-        drive.asks.written(ask.who)
 
 
 def test_strangers_are_few_are_named_by_their_address_and_decide_nothing() -> None:
@@ -329,6 +350,11 @@ def test_strangers_do_not_speak_of_a_run_that_runs() -> None:
     drive = in_phase(Phase.RUNNING, 2)
     stranger(drive, "203.0.113.1")
     assert kept(drive) == []
+    forming = started(3, 1)
+    for _ in range(2):
+        stranger(forming, "203.0.113.1")
+        forming.wait(20.0)
+    assert kept(forming) == [(None, "", 1)]
     assert refusals.ask_of_stranger("r", 0, "").reason.startswith("a client at an unknown address")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rendezvous.run import events
 from rendezvous.wire.errors import Mismatch, SlotTaken, Unauthorized
 from rendezvous.wire.node import Job, Refusal
 from rendezvous.wire.run import Phase
@@ -73,6 +74,7 @@ async def test_who_has_no_slot_tells_it_with_the_token_of_slot_0(served: Served)
     )
     await served.service.refuse(served.host(DEMO), 0, 1, refusal, "10.0.0.9")
     assert await kept(served) == [(None, "h9", "10.0.0.9", 1)]
+    assert not served.host(DEMO)._end_told  # the node of slot 0 has heard nothing
     await served.join(DEMO, 0)
     assert served.host(DEMO).run.phase is Phase.GATHERING
 
@@ -83,3 +85,13 @@ async def test_a_node_that_is_refused_for_good_knows_the_end(served: Served) -> 
         await served.join(DEMO, 2, job=Job(nnodes="4", nnodes_source="NUM_NODES"))
     status = await served.service.status(served.host(DEMO))
     assert (status.phase, status.untold) == (Phase.FINISHED, [0, 1])
+
+
+async def test_nobody_waits_for_a_node_of_a_slot_that_no_node_asks_for(served: Served) -> None:
+    await served.create(DEMO, 4, managed=False)
+    for slot in (0, 1, 3):
+        await served.join(DEMO, slot)
+    ends = events.CannotComplete(reason="two want slot 3", hint="")
+    host = served.host(DEMO)
+    await served.service.sequencer.change_run(host, lambda _: ends)
+    assert (await served.service.status(host)).untold == []

@@ -171,3 +171,12 @@ def test_a_fence_never_ends_later_because_its_node_falls_silent() -> None:
         drive.run.starts.fences = [own, *others]
         fences.fell_silent(drive.run, slot)
         assert [one.until for one in drive.run.starts.fences] == [expected, until, until]
+
+
+def test_what_a_launcher_learns_of_a_worker_run_later_is_news() -> None:
+    drive = Drive(make_spec(3))
+    drive.news(2, SlotState.SUBMITTED, name="rdzv-r-2")
+    for handle in ("job-7", "job-8"):
+        assert drive.news(2, SlotState.SUBMITTED, handle=handle)
+        assert (drive.slot(2).name, drive.slot(2).handle) == ("rdzv-r-2", handle)
+    assert drive.news(2, SlotState.SUBMITTED, handle="job-8") is None

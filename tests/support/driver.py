@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import settings
 
-from rendezvous.run import events, refusals
+from rendezvous.run import events
 from rendezvous.run.admission import (
     decide_cancel,
     decide_drain,
@@ -22,6 +22,7 @@ from rendezvous.run.leases import SWEEP_SECONDS, Leases
 from rendezvous.run.moves import Outcome
 from rendezvous.run.protocol import apply, due
 from rendezvous.run.state import Node, Slot, create
+from rendezvous.server.refused import RefusedJoins
 from rendezvous.wire.errors import Mismatch, RequestError
 from rendezvous.wire.node import Candidate, JoinRequest, Refusal
 from rendezvous.wire.peers import peers_of
@@ -111,7 +112,7 @@ class Drive:
         self.leases = Leases(lease, poll_seconds(spec.slots, lease))
         self.journal: list[tuple[float, Event]] = []
         self.outcomes: list[Outcome] = []
-        self.asks = refusals.Asks()
+        self.refused = RefusedJoins()
         self.apply(events.Created(run="r", spec=spec))
 
     def apply(self, event: Event) -> Outcome:
@@ -127,11 +128,9 @@ class Drive:
             slot = self.run.slots[event.request.slot]
             self.leases.forget((slot.index, slot.incarnations - 1))
             self.leases.heard((slot.index, slot.incarnations), self.now)
-            self.asks.forget(refusals.who_joins(event.request))
-        elif isinstance(event, events.JoinRefused):
-            self.asks.written(event.ask.who)
         elif isinstance(event, events.Lost | events.Left):
             self.leases.forget((event.slot, event.incarnation))
+        self.refused.applied(event)
         return outcome
 
     def _stage(self) -> tuple[Phase, int, float]:
@@ -173,10 +172,8 @@ class Drive:
         except RequestError as exc:
             refused = exc
             ends = decide_mismatch(self.run, request, exc) if isinstance(exc, Mismatch) else None
-            ask = refusals.ask_of_join(self.run, request, exc, source)
-            asked = self.asks.count(ask.who, self.now)
-            known = self.run, request, exc, ask, asked, self.now, self.leases
-            event = ends or refusals.decide_refused_join(*known)
+            known = self.run, request, exc, source, self.now, self.leases
+            event = ends or self.refused.note(*known)
         self._apply_if(event)
         return refused
 
