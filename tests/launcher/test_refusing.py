@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from launcher.run import group_refusal
 from launcher.symmetric.claim import Value
-from launcher.symmetric.refusing import refuser
+from launcher.symmetric.refusing import Refuser, refuser
 from rendezvous.door import own_command
-from rendezvous.talk.credentials import new_secret
+from rendezvous.talk.credentials import RunKeys, new_secret
 from rendezvous.talk.join_string import group_token_text
+from rendezvous.wire.errors import UsageError
 from tests.launcher.command import rdzv
 from tests.support.tables import rows
 
@@ -63,6 +68,34 @@ def test_a_wrong_value_is_named_by_the_variable_that_has_it() -> None:
     hosts = ("--hostlist", "n1,n2", "--no-local-node")
     result = rdzv("launch", "--dry-run", *hosts, "--", "train.py", env={"NUM_NODES": "16"})
     assert "NUM_NODES 16 does not match the hosts, which are 2: n1, n2" in result.stderr
+
+
+async def test_rank_0_goes_once_all_others_have_heard_of_a_run_with_all_their_places(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keys, untold, asked = RunKeys(new_secret(), "r", "launch0001"), [[0, 1, 4], [0, 4], [0]], []
+
+    class Registry(contextlib.AbstractAsyncContextManager[Any]):
+        async def __aexit__(self, *_: object) -> None:
+            pass
+
+        async def answer(self, *given: Any, after: int = 7, **_: Any) -> Any:
+            asked.append((*given, after))
+            return SimpleNamespace(version=len(asked), untold=untold.pop(0))
+
+        async def take(self, *given: Any) -> None:
+            asked.append(given)
+
+        create, refuse, status = take, take, answer
+
+    monkeypatch.setattr(group_refusal, "RegistryClient", lambda *_: Registry())
+    node = Refuser("r", (2, 4, 1), 0, True, True, ("10.0.0.1",))
+    await group_refusal._end_for(node, keys, 29_400, UsageError("no such option"))
+    (_, spec), (run, slot, refusal), *looks = asked
+    assert (spec.min_nodes, spec.max_nodes, spec.slots, spec.loopback) == (2, 4, 5, False)
+    assert spec.token_sha256 == [keys.join_token(slot, 1).sha256() for slot in range(5)]
+    assert (run, slot, refusal.reason, untold) == ("r", 0, "no such option", [])
+    assert looks == [("r", 7), ("r", 3), ("r", 4)]  # each time after what it knows
 
 
 # --- real processes, all on this machine ----------------------------------------------------------

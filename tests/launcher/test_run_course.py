@@ -37,6 +37,7 @@ WANTS = slot(1, 0, 1)
 UNWRITTEN: dict[str, Any] = {"unwritten_seconds": 121.0, "trouble": "full"}
 TOO_LATE = result("join_timeout")
 ENDED: dict[str, Any] = {"ended": [EpochEnd(epoch=1, message="node 1 failed")]}
+TWICE: dict[str, Any] = {"ended": [*ENDED["ended"], EpochEnd(epoch=2, message="node 3 failed")]}
 BACK_OFF: dict[str, Any] = ENDED | {"phase": Phase.RESTARTING}
 STEPS: Steps = {
     "uncreated": lambda drive, _: drive.refuse(do.CreateRun, SILENT),
@@ -57,6 +58,7 @@ STEPS: Steps = {
     "go-again": lambda drive, _: drive.status(phase=GO, digest="d2", epoch=2),
     "restarts": lambda drive, _: drive.status(**BACK_OFF, digest="d1", epoch=1),
     "restarts-unwritten": lambda drive, _: drive.status(**UNWRITTEN, **BACK_OFF),
+    "restarts-again": lambda drive, _: drive.status(**BACK_OFF | TWICE, digest="d2", epoch=2),
     "arms-again": lambda drive, _: drive.status(**ENDED, phase=Phase.ARMING, digest="d2", epoch=2),
     "goes-again": lambda drive, _: drive.status(**ENDED, phase=GO, digest="d2", epoch=2),
     "over": lambda drive, _: drive.came(over(HERE)),
@@ -185,6 +187,7 @@ FAILED_RESULT = DOWN + "program_failed"
         (OWN, BEGUN + "wants unheard", "say RegistryTrouble the disk is full make room"),
         (OWN, BEGUN + "wants unheard 119 wants heard 10 wants", SEES),
         (OWN, BEGUN + "wants unheard 120.5 wants" + GIVES_UP, ON_FULL),
+        (OWN, BEGUN + "wants unheard 1 unheard 119.5 wants" + GIVES_UP, ON_FULL),
         (OWN, BEGUN + "wants unheard 100 unwanted 20.5 wants" + GIVES_UP, ON_FULL),
         (OWN, BEGUN + "wants unheard 100 unheard-now 20.5 wants", SEES),
         (OWN, BEGUN + "forming-unwritten" + GIVES_UP, DOWN + "StorageLost 121.0 full"),
@@ -208,10 +211,13 @@ FAILED_RESULT = DOWN + "program_failed"
         (OWN, BEGUN + "go kept restarts", f"show; say EpochEnded; {ASKS}"),
         (OWN, BEGUN + "go kept goes-again", f"show; say EpochEnded; keep; {ASKS}"),
         (OWN, BEGUN + "go kept restarts restarts", SEES),
+        (OWN, BEGUN + "go kept restarts restarts-again", f"show; say EpochEnded; {ASKS}"),
+        (OWN, BEGUN + "go kept restarts restarts-again restarts-again", SEES),
         (OWN, BEGUN + "go kept restarts arms-again", SEES),
         (OWN, BEGUN + "go kept restarts arms-again goes-again", f"show; keep; {ASKS}"),
         (OWN, BEGUN + "go kept restarts goes-again kept", ""),
         (OWN, BEGUN + "go kept restarts goes-again kept-odd", "say Warnings"),
+        (OWN, BEGUN + "go kept-odd go-again kept go kept-odd", "say Warnings"),
         (OWN, BEGUN + "go restarts unkept 1", ""),
         (OWN, BEGUN + "go kept restarts restarts-unwritten" + GIVES_UP, DOWN + UNWRITABLE),
         # 48, D8: findings of a failed start are said before the registry goes, if they come

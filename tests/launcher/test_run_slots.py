@@ -413,3 +413,16 @@ def test_71_a_scheduler_that_serves_others_is_asked_less_often(
     for seconds, count in ((pause - 0.01, 0), (0.02, slots)):
         done = drive.wait(seconds)
         assert len([action for action in done if isinstance(action, do.Describe)]) == count
+
+
+def test_a_worker_run_that_goes_on_after_all_has_not_failed() -> None:
+    """Its node was there meanwhile, and so its scheduler was not believed."""
+    drive = Drive.new().running(ONE)
+    drive.status(slot(1, node=NodeState.RUNNING, rank=5), phase=GO)
+    said = []
+    for state in (FAILED, RUNNING, FAILED):
+        drive.wait(2.0)
+        drive.described(ONE, state, "node n7 is down")
+        drive.answer(do.TellSlot, ONE)
+        said.append(drive.machine.slots.shared.words_of_end(1))
+    assert said == ["node n7 is down", "", "node n7 is down"]

@@ -69,6 +69,8 @@ async def test_each_one_that_is_dropped_halves_the_places_and_those_that_pass_wi
         gate.dropped()
         widths.append(gate.width)
     assert widths == [4, 2, 1, 1]
+    gate.passed()
+    gate.dropped()  # what came through before counts no more
     commands = Commands(gate)
     await commands.start(1, 2, 3)
     assert commands.inside == [1]

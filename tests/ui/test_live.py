@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
+
+import pytest
 
 from launcher.ui.live import LiveReader
 from launcher.ui.told import LaunchFacts, Told
@@ -85,7 +87,9 @@ class ToldRun:
             await self.said.wait()
 
 
-async def read(run: ToldRun, lives: bool = False) -> tuple[Told, list[tuple[float, str]]]:
+async def read(
+    run: ToldRun, lives: Callable[[], bool] = lambda: False
+) -> tuple[Told, list[tuple[float, str]]]:
     """What is told of the run, and when its state was another one."""
     told = Told(FACTS, 1_000, "reading")
     seen: list[tuple[float, str]] = []
@@ -94,7 +98,7 @@ async def read(run: ToldRun, lives: bool = False) -> tuple[Told, list[tuple[floa
         if not seen or seen[-1][1] != told.head["state"]:
             seen.append((asyncio.get_running_loop().time(), told.head["state"]))
 
-    reader = LiveReader(cast(RegistryClient, run), told, changed, lambda: lives)
+    reader = LiveReader(cast(RegistryClient, run), told, changed, lives)
     happens = asyncio.ensure_future(run.goes_on())
     await reader.read()
     await happens
@@ -139,3 +143,27 @@ def test_a_stream_that_cannot_be_had_leaves_the_status_which_is_as_new() -> None
         assert at["restarting"] - 10.0 < 1.0
 
     run_virtually(work())
+
+
+def test_a_registry_that_does_not_answer_is_told_to_be_silent_for_ever_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Away(ToldRun):
+        async def status(self, run: str, *, after: int, wait: float) -> RunStatus:
+            if 2.0 < asyncio.get_running_loop().time() % 16.0 < 12.0:
+                raise Unavailable("away")
+            return await super().status(run, after=after, wait=wait)
+
+    silent: list[float | None] = []
+    monkeypatch.setattr(Told, "silent", lambda _, seconds, why: silent.append(seconds))
+
+    async def work() -> None:
+        await read(Away(tells=20), lives=lambda: asyncio.get_running_loop().time() < 30.0)
+
+    run_virtually(work())
+    first, second = silent[: silent.index(None)], silent[silent.index(None) + 1 : -1]
+    for told in (first, second):  # each time from its own beginning
+        assert told[0] == pytest.approx(3.0, abs=0.6)
+        assert told == sorted(one for one in told if one is not None)
+        assert told[-1] == pytest.approx(8.5, abs=1.5)
+    assert silent[-1] is None

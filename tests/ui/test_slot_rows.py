@@ -65,6 +65,12 @@ def test_a_slot_in_words(known: dict[str, Any], state: str, tone: str, words: st
     assert found["words"].startswith(words)
 
 
+def test_no_number_of_a_slot_is_taken_for_another() -> None:
+    found = row(generation=5, wanted_generation=6, nproc_per_node=8, exit_code=9)
+    numbers = [found[name] for name in ("slot", "rank", "processes", "generation", "exit_code")]
+    assert numbers == [3, 2, 8, 5, 9]
+
+
 def test_what_the_scheduler_says_stands_beside_what_is_wrong() -> None:
     found = row(**ABSENT, state=SlotState.FAILED, detail="ImagePullBackOff", problem="no image")
     assert found["words"] == "failed: ImagePullBackOff; no image"
