@@ -86,11 +86,11 @@ def test_a_full_disk_is_said_once_and_stops_nobody(
     kept, behind = logs(tmp_path)
     kept.write("stdout", b"one\n", 0)
     monkeypatch.setattr(RankLog, "_put", full)
-    for rank in (0, 1, 0):
+    for rank in (1, 0, 1):
         kept.write("stdout", b"two\n", rank)
     kept.close()
     assert [record.getMessage() for record in caplog.records] == [
-        f"the log file {tmp_path}/rank-2.log has gaps from here on: No space left on device"
+        f"the log file {tmp_path}/rank-3.log has gaps from here on: No space left on device"
     ]
     assert behind.of("stdout") == b"one\ntwo\ntwo\ntwo\n"
 

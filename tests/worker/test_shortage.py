@@ -45,6 +45,9 @@ def test_the_narrowest_limit_that_is_nearly_used_is_the_one() -> None:
     files = Limit(Kind.FILES, 64, 60)
     assert met(Short.FILES, [USER, files]) is files
     assert met(Short.FILES, [Limit(Kind.FILES, 1024, 60)]) is None
+    assert met(Short.FILES, [Limit(Kind.FILES, 64, 52)]) is None
+    twelve = Limit(Kind.USER_TASKS, 64, 52)
+    assert met(Short.TASKS, [twelve]) is twelve
     size = Limit(Kind.FILE_SIZE, 4096)
     assert met(Short.FILE_SIZE, [size]) is size
 

@@ -94,6 +94,7 @@ def test_each_last_step_begins_when_the_one_before_it_is_over() -> None:
         ("joined", [OVER, LEFT, m.breaks(do.CloseClient)], "PART_BROKEN RemoveHosts"),
         ("joined", [OVER, LEFT, m.fails(do.CloseClient)], "PART_BROKEN RemoveHosts"),
         ("joined", [OVER, NEARLY, m.late(do.RemoveHosts)], "HOSTS_HANG End:3"),
+        ("joined", [OVER, NEARLY, m.after(1.0), TERM], "SIGNAL"),  # they are being put back already
         ("joined", [OVER, NEARLY, m.fails(do.RemoveHosts)], "HOSTS_NOT_BACK End:3"),
         ("joined", [OVER, NEARLY, m.breaks(do.RemoveHosts)], "HOSTS_NOT_BACK End:3"),
         # The hosts file waits for the thread that may write it, but not for ever.

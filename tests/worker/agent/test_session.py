@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rendezvous.talk.retry import retry_pause
-from rendezvous.wire.errors import Fenced
+from rendezvous.wire.errors import ArmingFailed, Fenced
 from rendezvous.wire.reports import ExitReport, LeaveReport, Report
 from rendezvous.wire.run import Phase
 from rendezvous.wire.verify import PairProbe, ProbePlan
@@ -128,6 +128,14 @@ def test_an_exit_report_is_as_old_as_what_it_tells_of_when_it_is_sent(
 def test_a_system_calls_own_time_out_is_no_limit_that_has_passed() -> None:
     with pytest.raises(TimeoutError, match="NFS"):
         said(Registry(error=TimeoutError("NFS")), do.Connect(7))
+
+
+def test_a_bug_is_no_answer_and_a_limit_of_the_machine_is_one_in_words() -> None:
+    with pytest.raises(ZeroDivisionError):
+        said(Registry(error=ZeroDivisionError()), do.Connect(7))
+    answer = said(Registry(error=MemoryError()), do.Connect(7))
+    assert isinstance(answer, inputs.Failed)
+    assert isinstance(answer.error, ArmingFailed)
 
 
 def test_no_other_report_has_an_age_and_the_connections_are_closed() -> None:
