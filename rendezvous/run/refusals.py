@@ -193,7 +193,9 @@ def join_refused(run: Run, event: events.JoinRefused, now: float) -> Outcome:
     """Keep who asks and does not get in."""
     ask, known = event.ask, run.refused.pop(event.ask.who, None)
     is_same = known is not None and known.held_by == event.held_by
-    first_at = known.first_at if known is not None and is_same else now - ask.first_seconds
+    first_at = now - ask.first_seconds
+    if known is not None:  # how long it is there beside another holder begins now
+        first_at = known.first_at if is_same else now
     times = ask.times + (known.times if known is not None and is_same else 0)
     run.refused[ask.who] = RefusedJoin(ask, event.held_by, times, first_at, now)
     while len(run.refused) > MOST:

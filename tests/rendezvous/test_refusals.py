@@ -184,14 +184,19 @@ def test_a_claim_on_a_node_that_has_been_lost_since_does_not_count() -> None:
     assert drive.run.result is None
 
 
-def test_a_claim_on_the_next_node_in_a_slot_is_another_one() -> None:
+@pytest.mark.parametrize("before", [1.0, 12.0])
+def test_a_claim_on_the_next_node_in_a_slot_is_another_one(before: float) -> None:
     drive = started(5, 1, 3)
-    drive.ask_for(1.0, 2, **TWIN)
+    drive.ask_for(before, 2, **TWIN)
     drive.report(2, LeaveReport())
-    drive.join(2, attempt=3)
+    for slot in (2, 1):
+        drive.join(slot, attempt=3)
     drive.wait(0.5)
-    drive.ask(2, **TWIN)
+    drive.ask_for(9.0, 2, **TWIN)
     assert [one.held_by for one in drive.run.refused.values()] == [2]
+    assert drive.run.result is None  # beside this one it has not been there for long
+    drive.ask_for(5.0, 2, **TWIN)
+    assert drive.result.code == "mismatch"
 
 
 def test_a_claim_on_the_node_before_this_one_does_not_count() -> None:
