@@ -273,7 +273,9 @@ def _with_setting(host: Host, word: str, where: str) -> Host:
             return replace(host, user=value)
         case "" if value:
             return host
-    raise UsageError(f"{where}{word!r} is not known", hint=_FOLLOWING)
+    is_known = match is None and _key(word.removesuffix("=")) in _KEYS
+    problem = "has no value" if is_known else "is not known"
+    raise UsageError(f"{where}{word!r} {problem}", hint=_FOLLOWING)
 
 
 def _with_slots(host: Host, text: str, word: str, where: str) -> Host:

@@ -54,6 +54,9 @@ def _part(numbers: str | None, plain: str) -> tuple[int, Iterable[str]]:
 def _range(word: str) -> tuple[int, int, int]:
     """First, last, digits."""
     match = _RANGE.fullmatch(word)
-    if match is None or int(match[1]) > int(match[2] or match[1]):
-        raise ValueError(f"[{word}] is neither a number nor a range of numbers")
+    if match is None:
+        step = ", and a step (:N) is not read: write several entries" if ":" in word else ""
+        raise ValueError(f"[{word}] is neither a number nor a range of numbers{step}")
+    if int(match[1]) > int(match[2] or match[1]):
+        raise ValueError(f"[{word}] runs backwards; write [{match[2]}-{match[1]}]")
     return int(match[1]), int(match[2] or match[1]), len(match[1])

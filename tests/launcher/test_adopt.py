@@ -395,7 +395,7 @@ def test_a_list_of_nodes_is_written_out_as_slurm_does(text: str, names: str) -> 
      "n[\u0661]"],
 )  # fmt: skip
 def test_what_is_no_list_of_nodes_is_refused_at_once(text: str) -> None:
-    with pytest.raises(ValueError, match=r"character|number|nodes"):
+    with pytest.raises(ValueError, match=r"character|number|nodes|backwards"):
         expand(text)
 
 
