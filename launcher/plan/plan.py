@@ -298,7 +298,9 @@ def check_run_id(text: str, given_by: str = "--rdzv-id") -> str:
         ) from exc
 
 
-def parse_nnodes(text: str | None, command: Sequence[str] = ()) -> tuple[int, int]:
+def parse_nnodes(
+    text: str | None, command: Sequence[str] = (), given_by: str = "--nnodes"
+) -> tuple[int, int]:
     """MIN and MAX of `--nnodes`; raises UsageError, which tells of one that is in COMMAND."""
     hint = "give --nnodes 4, or --nnodes 2:4 for at least 2 and at most 4 (or NUM_NODES)"
     if text is None:
@@ -307,7 +309,7 @@ def parse_nnodes(text: str | None, command: Sequence[str] = ()) -> tuple[int, in
     try:
         return read_size(text)
     except ValueError as exc:
-        raise UsageError(f"--nnodes {text}: {exc}", hint=hint) from exc
+        raise UsageError(f"{given_by} {text}: {exc}", hint=hint) from exc
 
 
 def _refuse_nnodes_in(command: Sequence[str]) -> None:

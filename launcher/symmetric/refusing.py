@@ -11,7 +11,7 @@ import ipaddress
 from collections.abc import Collection, Mapping
 
 from launcher.plan.plan import check_run_id, parse_nnodes
-from launcher.symmetric.claim import Value
+from launcher.symmetric.claim import Value, check_is_host
 from rendezvous.frozen import frozen
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.types import is_loopback
@@ -65,6 +65,7 @@ def refuser(values: Mapping[str, Value], extra: int, own: Collection[str]) -> Re
     try:
         run = check_run_id(values["rdzv_id"].text)
         least, most = parse_nnodes(values["nnodes"].text)
+        check_is_host(values["master_addr"])
     except UsageError:
         return None
     master, text = (

@@ -17,7 +17,7 @@ from launcher.plan.hostlist import extra_words
 from launcher.plan.plan import check_run_id, parse_nnodes
 from launcher.settings import Launching, LaunchSettings
 from launcher.symmetric.adopt import Adopted, adopt, nodes_of, one_of_several
-from launcher.symmetric.claim import FIELDS, Host, Value
+from launcher.symmetric.claim import FIELDS, Host, Value, check_is_host
 from launcher.symmetric.slurm_address import node_address
 from rendezvous.talk.credentials import RunKeys, hkdf
 from rendezvous.talk.join_string import JoinString, RegistryPlace, parse_group_token
@@ -103,8 +103,9 @@ def check_values(adopted: Adopted, spares: int = 0, standby: int = 0) -> list[st
     extra, given = spares + standby, extra_words(spares, standby)
     values = adopted.values
     rank, size, master = values["node_rank"], values["nnodes"], values["master_addr"]
-    check_run_id(values["rdzv_id"].text)
-    _, nodes = parse_nnodes(size.text)
+    check_run_id(values["rdzv_id"].text, values["rdzv_id"].source)
+    check_is_host(master)
+    _, nodes = parse_nnodes(size.text, given_by=size.source)
     if not (rank.text.isascii() and rank.text.isdigit()):
         raise UsageError(f"{rank.source} is {rank.text!r}, which is not a node rank")
     if int(rank.text) >= nodes + extra:

@@ -52,7 +52,10 @@ def test_who_tells_the_others(
     assert (found.run, found.addresses, found.seconds) == ("r", (master,), float(seconds))
 
 
-@pytest.mark.parametrize("changed", [{"nnodes": ""}, {"nnodes": "many"}, {"rdzv_id": "no run id"}])
+@pytest.mark.parametrize(
+    "changed",
+    [{"nnodes": ""}, {"nnodes": "many"}, {"rdzv_id": "no run id"}, {"master_addr": "https://n0"}],
+)
 def test_without_a_run_nobody_is_told(changed: dict[str, str]) -> None:
     given = {"nnodes": "3", "node_rank": "1", "rdzv_id": "r", "master_addr": "n0"} | changed
     values = {name: Value(text, name) for name, text in given.items() if text}

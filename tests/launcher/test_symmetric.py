@@ -194,8 +194,13 @@ def test_the_doctor_says_what_is_missing_and_exits_with_1() -> None:
             "a symmetric start (RDZV_TOKEN) needs NUM_NODES (--nnodes) and NODE",
         ),
         ({"SLURM_LOCALID": "1"}, "srun starts several tasks on a node"),
-        ({"RDZV_ID": "two words"}, "--rdzv-id 'two words': a run id has 1 to 63 letters"),
-        ({"NUM_NODES": "x"}, "--nnodes x: a size is N or MIN:MAX"),
+        ({"RDZV_ID": "two words"}, "RDZV_ID 'two words': a run id has 1 to 63 letters"),
+        ({"MASTER_ADDR": "https://h"}, "MASTER_ADDR is 'https://h', which is not a name or an"),
+        ({"MASTER_ADDR": "ada@h"}, "MASTER_ADDR is 'ada@h', which is not a name or an address"),
+        ({"MASTER_ADDR": " h"}, "MASTER_ADDR is ' h', which is not a name or an address"),
+        ({"MASTER_ADDR": "10.0.0.256"}, "MASTER_ADDR: '10.0.0.256' is not an IPv4 address"),
+        ({"MASTER_ADDR": "h,a..b:29600"}, "MASTER_ADDR: 'a..b' has an empty label"),
+        ({"NUM_NODES": "x"}, "NUM_NODES x: a size is N or MIN:MAX"),
     ],
 )
 def test_the_doctor_refuses_what_a_launch_would_refuse(changed: dict[str, str], words: str) -> None:
