@@ -24,6 +24,7 @@ from rendezvous.proof.origins import (
 from rendezvous.proof.pairs import (
     NO_NEIGHBOUR,
     OUTCOMES,
+    PROHIBITED,
     OutcomeKind,
     Pair,
     ProbedRound,
@@ -134,7 +135,10 @@ def _kind(round_: ProbedRound, pairs: Iterable[Pair]) -> OutcomeKind:
     count = Counter(kind_of(round_.failed[pair]) for pair in pairs)
     # Who has no way there knows it for sure; the others' time-outs only follow from it.
     no_route = OUTCOMES["no_route"]
-    return no_route if no_route in count else count.most_common(1)[0][0]
+    kind = no_route if no_route in count else count.most_common(1)[0][0]
+    # That the address is the node's own, the registry has seen.
+    is_own = kind is OUTCOMES["refused"] and all(_came_by_it(round_, b) for _, b in pairs)
+    return PROHIBITED if is_own else kind
 
 
 def _why(
@@ -190,9 +194,26 @@ def _is_connected(round_: ProbedRound, pair: Pair) -> bool:
     if any(ends == {_subnet(round_, slot) for slot in good} for good in round_.good):
         return True
     sources = {slot: source for slot in pair if (source := round_.sources.get(slot))}
-    came = [source == round_.members[slot].address for slot, source in sources.items()]
+    came = [_came_by_it(round_, slot) for slot in sources]
     one_link = len(ends) == 1 and not any(_came_by_another(round_, slot) for slot in pair)
     return (bool(came) and all(came)) or one_link
+
+
+def _is_way_to_registry(round_: ProbedRound, pairs: Sequence[Pair]) -> bool:
+    """Whether each of these pairs is one of the registry's machine and a node that came to it so.
+
+    Where sources are known, only those on its machine have none.
+    """
+    ends = [{_came_by_it(round_, slot): slot for slot in pair} for pair in pairs]
+    beside = [round_.sources.get(each[False]) == "" for each in ends if len(each) == 2]
+    one_link = all(_subnet(round_, a) == _subnet(round_, b) for a, b in pairs)
+    return one_link and len(beside) == len(ends) and all(beside)
+
+
+def _came_by_it(round_: ProbedRound, slot: int) -> bool:
+    """Whether the registry saw the node come from its address in the network of this round."""
+    member = round_.members.get(slot)
+    return member is not None and round_.sources.get(slot) == member.address
 
 
 def _came_by_another(round_: ProbedRound, slot: int) -> bool:
@@ -214,6 +235,9 @@ def _cause(round_: ProbedRound, pairs: Sequence[Pair], direction: Direction) -> 
     if kind is OUTCOMES["timeout"] and direction != "both":
         way = "incoming" if direction == "in" else "outgoing"
         return f"; the other direction works, so most likely a firewall there drops {way} packets"
+    if kind is OUTCOMES["timeout"] and _is_way_to_registry(round_, pairs):
+        same = "connections to the registry get through on the same path"
+        return f"; {same}, so most likely a firewall drops these packets"
     members = (round_.members[slot] for pair in pairs for slot in pair if slot in round_.members)
     most = max((member.mtu for member in members), default=0)
     sizes = f" (up to {most} bytes)" if most else ""
@@ -326,6 +350,8 @@ def _of_a_split(round_: ProbedRound, groups: list[list[int]]) -> Unreachable:
     over = f"over {round_.tried.network}: {_what(round_, pairs)}"
     if len(groups) == len(slots):
         fact = f"no node reaches any other {over}"
+        if round_.good:
+            fact = f"no two nodes reach each other in both directions {over}"
         is_open = cause == _cause(round_, pairs, "both")
         if is_open and _kind(round_, pairs) is OUTCOMES["timeout"]:
             fact += ", though all reach the registry's port"

@@ -90,10 +90,9 @@ NO_NEIGHBOUR = OutcomeKind(
     "the host or its link is down, or separate networks have the same addresses",
     "check {interface} on {host} (ip -br addr), and `ip neigh` on the others, or " + _OTHER_NETWORK,
 )
+PROHIBITED = OutcomeKind("R", "prohibited", "a firewall rejects the connection", _OPEN)
 _BY_ICMP = {
-    ("refused", "prohibited"): OutcomeKind(
-        "R", "prohibited", "a firewall rejects the connection", _OPEN
-    ),
+    ("refused", "prohibited"): PROHIBITED,
     ("timeout", "neighbour"): NO_NEIGHBOUR,
     ("timeout", "unreachable"): OutcomeKind(
         "T",

@@ -294,6 +294,38 @@ def test_nat_or_a_proxy_in_front_of_the_registry_alone_is_no_cause(bad: str, sou
     assert "NAT" not in found.reason + found.hint
 
 
+@rows(
+    "size bad outcome sources end",
+    f"""
+beside the registry | 2 | 0=1 | timeout | h0=
+    | connections to the registry get through on the same path, so most likely a firewall drops
+    these packets
+one of three with it | 3 | 0=2 | timeout | h0=
+    | so most likely a firewall drops these packets
+not beside it | 3 | 1=2 | timeout | h0= | {CUT}
+the registry elsewhere | 2 | 0=1 | timeout | | {CUT}
+came in another way | 2 | 0=1 | timeout | h0= h1=10.9.0.2 | which lets no other connection in
+nothing known | 2 | 0=1 | timeout | h0= h1= | {CUT}
+its own address rejects | 3 | 0>2 1>2 | refused | h0=
+    | most likely a firewall rejects the connection
+not known to be its own | 2 | 1>0 | refused | h0=
+    | does not listen, or a firewall rejects the connection
+""",
+)
+def test_what_a_join_has_shown_of_the_way_is_no_cause(
+    size: str, bad: str, outcome: Any, sources: str, end: str
+) -> None:
+    seen = seen_as(int(size), **dict(word.split("=") for word in sources.split()))
+    found = blamed(tried(int(size), pairs(int(size), bad), outcome=outcome), seen)
+    assert found.reason.endswith(end)
+
+
+def test_that_nobody_reaches_anybody_is_not_said_where_one_direction_works() -> None:
+    one_way = tried(3, pairs(3, "0>1 0>2 1>2 2>1"))
+    found = verdict(one_way)
+    assert found.reason.startswith("no two nodes reach each other in both directions over")
+
+
 def test_nat_is_no_cause_of_packets_that_vanish() -> None:
     found = blamed(tried(3, pairs(3, "all"), outcome="black_hole"), seen_as(3, h1="192.0.2.1"))
     assert "NAT" not in found.reason
