@@ -149,10 +149,11 @@ def test_only_what_concerns_the_transports_is_kept_of_the_environment(tmp_path: 
 
 
 @pytest.mark.netns
-def test_a_read_only_disk_is_found_out_by_a_write(tmp_path: Path) -> None:
+@pytest.mark.parametrize("probe", ["space", "write"])
+def test_a_read_only_disk_is_found_out(tmp_path: Path, probe: Any) -> None:
     with small_disk(tmp_path / "disk") as folder:
         run("mount", "-o", "remount,ro", str(folder))
-        found = around(environ={"TMPDIR": str(folder)})
+        found = around(environ={"TMPDIR": str(folder)}, probe=probe)
     assert found.disks[-1].problem == "Read-only file system"
     assert found.disks[0].problem == ""
 

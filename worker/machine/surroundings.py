@@ -8,6 +8,7 @@ what has not answered in time is left out: no start is held up by its own checks
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import ipaddress
 import json
@@ -407,7 +408,10 @@ def _space(path: Path) -> Disk:
         found = os.statvfs(path)
     except OSError as error:
         return Disk(str(path), problem=error.strerror or str(error), code=error.errno or 0)
-    return Disk(str(path), found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
+    free, total = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+    if found.f_flag & os.ST_RDONLY:  # its free space, often none, says nothing
+        return Disk(str(path), free, total, os.strerror(errno.EROFS), errno.EROFS)
+    return Disk(str(path), free, total)
 
 
 def _load(names: Sequence[str], limit_seconds: float) -> dict[str, str]:
