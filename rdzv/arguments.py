@@ -21,6 +21,20 @@ if TYPE_CHECKING:
     P = ParamSpec("P")
     R = TypeVar("R")
 
+FLAGS = {
+    *(
+        "allow_exec",
+        "any_command",
+        "dry_run",
+        "json",
+        "local_node",
+        "prefix",
+        "raw_output",
+        "record",
+    ),
+    *("require_rdma", "strict", "tf_chief", "ui", "ui_actions", "ui_behind_ingress"),
+}
+"""The options of `rdzv launch` that take no value."""
 USAGE = 64
 _ALIKE = 0.6
 
@@ -52,17 +66,6 @@ def named_arguments(otherwise: str = "") -> Callable[[Callable[P, R]], Callable[
     return decorate
 
 
-def value_words(given: Mapping[str, object]) -> list[str]:
-    """Options that take a value, as words of a command line; raises TypeError for True and False.
-
-    A flag without its value would take the next word for it.
-    """
-    for name, value in given.items():
-        if isinstance(value, bool):
-            raise TypeError(f"{name} cannot be {value}")
-    return option_words(given)
-
-
 def more_words(options: Mapping[str, object] | Sequence[str]) -> Sequence[str]:
     """All other options; raises TypeError for one string, whose letters would be options."""
     if isinstance(options, str):
@@ -71,11 +74,16 @@ def more_words(options: Mapping[str, object] | Sequence[str]) -> Sequence[str]:
 
 
 def option_words(options: Mapping[str, object]) -> list[str]:
-    """Options as words of a command line."""
+    """Options as words of a command line; raises TypeError for True and False of one with a value.
+
+    Without its value it would take the next word for it.
+    """
     words = []
     for name, value in options.items():
         flag = "--" + name.strip("-").replace("_", "-")
         if isinstance(value, bool):
+            if flag[2:].replace("-", "_") not in FLAGS:
+                raise TypeError(f"{name} cannot be {value}: {flag} takes a value")
             words.append(flag if value else flag.replace("--", "--no-", 1))
         elif isinstance(value, Mapping):
             words += [f"{flag}={key}={each}" for key, each in value.items()]

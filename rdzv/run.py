@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from rdzv.arguments import joined, more_words, named_arguments, split_command, value_words
+from rdzv.arguments import joined, more_words, named_arguments, option_words, split_command
 from rdzv.command import RdzvError, lines_of
 from rdzv.launching import Launcher, OnEvent, OnOutput
 
@@ -325,7 +325,7 @@ def launch(
         "max_restarts": max_restarts,
     }
     program = split_command(command) if isinstance(command, str) else map(str, command)
-    words = ["launch", *value_words(given), *more_words(options), "--", *program]
+    words = ["launch", *option_words(given), *more_words(options), "--", *program]
     launcher = Launcher(words, cwd=cwd, on_event=on_event, on_output=on_output)
     try:
         launcher.begun.wait()

@@ -12,10 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 import rdzv
-from rdzv.arguments import option_words
+from launcher.cli import launch as command
+from rdzv.arguments import FLAGS, option_words
 from rdzv.command import error_of
 from rdzv.run import state_home
 from tests.support.launching import environment, launching, processes_with, shell
@@ -347,6 +349,11 @@ def test_options_become_words() -> None:
     ]
 
 
+def test_the_options_without_a_value_are_those_of_the_command() -> None:
+    flags = {p.opts[0] for p in command.params if isinstance(p, click.Option) and p.is_flag}
+    assert {"--" + name.replace("_", "-") for name in FLAGS} == flags - {"--help-all"}
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -369,6 +376,10 @@ def test_options_become_words() -> None:
             "cancel() has no keyword 'why'; it takes",
         ),
         (lambda: API.launch("t.py", nnodes=True), "nnodes cannot be True"),
+        (
+            lambda: API.launch("t.py", options={"log_dir": True, "dry_run": True}),
+            "log_dir cannot be True: --log-dir takes a value",
+        ),
         (
             lambda: API.launch("t.py", options="--strict"),
             "options are a mapping or a list of",
