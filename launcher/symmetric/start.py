@@ -112,7 +112,8 @@ def check_values(adopted: Adopted, spares: int = 0, standby: int = 0) -> list[st
         more = f", {given}" if given else ""
         raise UsageError(
             f"{rank.source} {rank.text} is not in 0 to {nodes + extra - 1} "
-            f"({size.source} is {size.text}{more})"
+            f"({size.source} is {size.text}{more})",
+            hint="ranks begin at 0",
         )
     if rank.text == "0":
         refuse = bool({"node_rank", "master_addr"} & adopted.given)

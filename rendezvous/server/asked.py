@@ -180,13 +180,8 @@ def log_reader(service: Service, asked: Asked) -> None:
 
 
 def newcomer(service: Service, asked: Asked) -> None:
-    """A node that has not joined; which join token it needs, the body says: see `Service.join`."""
+    """A node that has not joined; which join token it needs, the call sees."""
     required(asked.credential)
-
-
-def newcomer_of_slot(service: Service, asked: Asked) -> None:
-    """A node that has not joined the slot of the path; it counts as heard of no more than that."""
-    asked.live = service.access.joiner(asked.run, asked.credential, asked.slot, asked.number)
 
 
 def node(service: Service, asked: Asked) -> None:

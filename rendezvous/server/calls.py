@@ -40,6 +40,16 @@ async def join(service: Service, asked: Asked) -> JoinReply:
     return reply
 
 
+async def refuse(service: Service, asked: Asked) -> ReportReply:
+    """Take in why a node does not join; a stranger is kept as one that asks to join."""
+    try:
+        live = service.access.joiner(asked.run, asked.credential, asked.slot, asked.number)
+    except Unauthorized:
+        await service.note_stranger(asked.run, asked.slot, asked.source)
+        raise
+    return await service.refuse(live, asked.slot, asked.number, asked.said, asked.source)
+
+
 async def report(service: Service, asked: Asked) -> ReportReply:
     """Take in what a node says of itself."""
     meters = service.sequencer.meters

@@ -250,7 +250,7 @@ class Service:
         try:
             live = self.access.joiner(name, credential, request.slot, request.generation)
         except Unauthorized:
-            await note_stranger(self.sequencer, self._runs, name, request.slot, source)
+            await self.note_stranger(name, request.slot, peer)
             raise
         self.counters["joins"] += 1
         refused: list[RequestError] = []
@@ -271,6 +271,11 @@ class Service:
         if refused:
             raise refused[0]
         return live, _join_reply(self.access, live, request)
+
+    async def note_stranger(self, name: str, slot: int, peer: str) -> None:
+        """Keep that somebody has asked to join with a token that is not of the run."""
+        source = _source(self._options, peer)
+        await note_stranger(self.sequencer, self._runs, name, slot, source)
 
     async def refuse(
         self, live: LiveRun, slot: int, generation: int, refusal: Refusal, peer: str = ""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from rendezvous.enums import StrEnum
 from rendezvous.talk.join_string import RegistryPlace
-from rendezvous.wire.errors import Unavailable
+from rendezvous.wire.errors import ExitCode, Unavailable
 from rendezvous.wire.words import few
 
 _CLOSED = "it closed the connection without an answer"
@@ -38,7 +38,7 @@ class Fault(StrEnum):
     NOT_PROVEN = "not_proven", "it does not hold this run's certificate"
     OTHER_KEY = (
         "other_key",
-        "another launch with a different key answered; RDZV_TOKEN must be the same on every node",
+        "it has another key: another RDZV_TOKEN than this node's, or another launch or program",
     )
     NOT_HTTP = "not_http", "it does not speak HTTP"
     NOT_RDZV = "not_rdzv", "it answered, but it is not an rdzv registry"
@@ -55,6 +55,9 @@ _NO_RANK_0 = (
     "that it has not ended; ranks begin at 0"
 )
 """Of a symmetric start, whose registry is rank 0's."""
+_ONE_LAUNCH = (
+    "give all nodes of a launch the same RDZV_TOKEN, and each launch on one machine another --port"
+)
 _WAIT_FOR_NAME = (
     "this node cannot resolve the name of rank 0's node: check MASTER_ADDR; on Kubernetes, "
     "check the headless service (with publishNotReadyAddresses) and the pods' subdomain; "
@@ -66,11 +69,28 @@ _OTHER_JOIN = (
 )
 
 
+class OtherKey(Unavailable, exit_code=ExitCode.REFUSED):
+    """At each address somebody answers whose key is another one: nobody else can listen there.
+
+    Attributes:
+        pins: The keys that were met, as their SHA-256 in hex, by address.
+    """
+
+    def __init__(self, message: str, *, hint: str = "", pins: Mapping[str, str] | None = None):
+        super().__init__(message, hint=hint)
+        self.pins = pins or {}
+
+
+class NobodyListens(Unavailable):
+    """Each address refuses the connection."""
+
+
 class NetworkFailure(Exception):
     """A `Network` or one of its lines failed; who calls a registry turns it into Unavailable.
 
     Attributes:
-        detail: What the resolver, OpenSSL or the system says; or after how many seconds it was.
+        detail: What the resolver, OpenSSL or the system says; or after how many seconds it was;
+            or the pin of another key.
         opened: Whether a connection was open by then.
     """
 
@@ -103,10 +123,13 @@ def unreachable(place: RegistryPlace, failures: Mapping[str, NetworkFailure]) ->
         for address, what in told.items():
             alike.setdefault(what, []).append(address)
         words = "; ".join(f"{few(each)}: {what}" for what, each in alike.items())
-    return Unavailable(
-        f"no registry at {place.where()} ({words})",
-        hint=_hint_for({failure.fault for failure in failures.values()}, place),
-    )
+    message = f"no registry at {place.where()} ({words})"
+    faults = {failure.fault for failure in failures.values()}
+    if faults == {Fault.OTHER_KEY}:
+        pins = {address: failure.detail for address, failure in failures.items()}
+        return OtherKey(message, hint=_ONE_LAUNCH, pins=pins)
+    error = NobodyListens if faults == {Fault.REFUSED} else Unavailable
+    return error(message, hint=_hint_for(faults, place))
 
 
 def dial_words(failure: NetworkFailure, place: RegistryPlace) -> str:
@@ -126,5 +149,5 @@ def _hint_for(faults: Collection[Fault], place: RegistryPlace) -> str:
     if Fault.NOT_PROVEN in faults:
         return _OTHER_JOIN
     if Fault.OTHER_KEY in faults:
-        return ""
+        return _ONE_LAUNCH
     return _NO_RANK_0 if faults == {Fault.REFUSED} and place.trust == "public_key" else _OPEN_PORT

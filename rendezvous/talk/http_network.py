@@ -93,8 +93,8 @@ class HttpNetwork:
             der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
         finally:
             writer.transport.abort()
-        if not hmac.compare_digest(pin_of_certificate(der), place.proof):
-            raise NetworkFailure(Fault.OTHER_KEY)
+        if not hmac.compare_digest(pin := pin_of_certificate(der), place.proof):
+            raise NetworkFailure(Fault.OTHER_KEY, pin.hex())
         return bytes(der)
 
 

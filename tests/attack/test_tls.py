@@ -25,7 +25,7 @@ OURS, OTHER = make_certificate(SECRET), make_certificate(new_secret())
 NOT_OURS = "it does not hold this run's certificate"
 PROOFS = {
     "certificate": (OURS.der, NOT_OURS),
-    "public_key": (public_key_pin(SECRET), "another launch with a different key answered"),
+    "public_key": (public_key_pin(SECRET), "it has another key: another RDZV_TOKEN"),
 }
 
 

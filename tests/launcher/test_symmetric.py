@@ -99,14 +99,15 @@ def test_of_the_nodes_that_a_platform_tells_the_spares_are_a_part() -> None:
     result = rdzv("launch", "--dry-run", *replace, "--", "train.py", env=environ)
     assert "--nnodes 3" in result.stdout
     assert "# on the loss of a node: another one replaces it, up to 3 times; 1 s" in result.stdout
-    *_, message = launch("--spares", "1", environ=environ | {"NODE_RANK": "6"}, code=64)
+    *_, message, _ = launch("--spares", "1", environ=environ | {"NODE_RANK": "6"}, code=64)
     assert "NODE_RANK 6 is not in 0 to 4 (SLURM_STEP_NUM_NODES is 4, --spares 1)" in message
 
 
 def test_a_file_gives_values_as_well(tmp_path: Path) -> None:
     (tmp_path / "rdzv.toml").write_text("nnodes = 2\n")
     environ = env.SRUN | {"RDZV_TOKEN": TOKEN, "RDZV_CONFIG": str(tmp_path / "rdzv.toml")}
-    (message,) = launch(environ=environ, code=64)
+    message, hint = launch(environ=environ, code=64)
+    assert hint.strip() == "ranks begin at 0"
     assert message == "rdzv: SLURM_NODEID 2 is not in 0 to 1 (--config is 2)"
 
 

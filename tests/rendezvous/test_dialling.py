@@ -14,7 +14,14 @@ from rendezvous.talk.dialling import (
     next_step,
     next_step_of_replicas,
 )
-from rendezvous.talk.failures import Fault, NetworkFailure, unreachable, words_of
+from rendezvous.talk.failures import (
+    Fault,
+    NetworkFailure,
+    NobodyListens,
+    OtherKey,
+    unreachable,
+    words_of,
+)
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.errors import Unavailable
 
@@ -162,7 +169,7 @@ OTHER_JOIN = "another program or a newer launch listens there: start this node w
     [
         ([Fault.NO_NAME, Fault.NO_NAME_SERVER], "this node cannot resolve the name of"),
         ([Fault.NO_NAME, Fault.REFUSED], "check that this node can reach that port"),
-        ([Fault.OTHER_KEY, Fault.REFUSED], ""),
+        ([Fault.OTHER_KEY, Fault.REFUSED], "give all nodes of a launch the same"),
         ([Fault.OTHER_KEY, Fault.NOT_PROVEN], OTHER_JOIN),
     ],
 )
@@ -170,6 +177,27 @@ def test_the_hint_fits_what_happened(faults: list[Fault], hint: str) -> None:
     told = failed(*faults).hint
     assert told.startswith(hint)
     assert bool(told) is bool(hint)
+
+
+@pytest.mark.parametrize(
+    ("faults", "error"),
+    [
+        ([Fault.OTHER_KEY, Fault.OTHER_KEY], OtherKey),
+        ([Fault.OTHER_KEY, Fault.REFUSED], Unavailable),  # the registry may still come up there
+        ([Fault.REFUSED, Fault.REFUSED], NobodyListens),
+        ([Fault.REFUSED, Fault.FILTERED], Unavailable),
+    ],
+)
+def test_only_what_all_addresses_say_is_certain(faults: list[Fault], error: type) -> None:
+    assert type(failed(*faults)) is error
+
+
+def test_the_keys_that_were_met_are_kept_by_address() -> None:
+    place = RegistryPlace(("a", "b"), 29600, "public_key", b"k" * 32)
+    met = {"a": NetworkFailure(Fault.OTHER_KEY, "aa"), "b": NetworkFailure(Fault.OTHER_KEY, "bb")}
+    error = unreachable(place, met)
+    assert isinstance(error, OtherKey)
+    assert error.pins == {"a": "aa", "b": "bb"}
 
 
 def test_where_nobody_listens_in_a_symmetric_start_rank_0_is_missing() -> None:

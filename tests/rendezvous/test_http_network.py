@@ -309,7 +309,7 @@ OTHER_PIN = {"trust": "public_key", "proof": public_key_pin(new_secret())}
     ("trusted", "network", "newest", "words"),
     [
         (CERTIFICATE, HttpNetwork(), "TLSv1_3", "it does not hold this run's certificate"),
-        (OTHER_PIN, HttpNetwork(), "TLSv1_3", "another launch with a different key answered"),
+        (OTHER_PIN, HttpNetwork(), "TLSv1_3", "it has another key: another RDZV_TOKEN"),
         # The pin is checked on the bytes that are then trusted: there is no gap between the two.
         (OTHER_PIN, OutOfDate(), "TLSv1_3", "it does not hold this run's certificate"),
         (CERTIFICATE, HttpNetwork(), "TLSv1_2", "it might not speak TLS 1.3"),

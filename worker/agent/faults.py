@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rendezvous.talk.failures import OtherKey
 from rendezvous.wire.errors import (
     ArmingFailed,
     ExitCode,
@@ -18,13 +19,20 @@ from worker.agent.state import Rules
 SILENT = "it accepted the connection but did not answer"
 
 
-def join_timed_out(rules: Rules, last: RdzvError) -> JoinTimeout:
-    """It could not join; `last` is what came of the last try."""
+def join_timed_out(rules: Rules, last: RdzvError, unheard: bool = False) -> JoinTimeout:
+    """It could not join; `last` is what came of the last try, `unheard`: nobody ever listened."""
+    never = "nobody ever listened there; " if unheard else ""
     return JoinTimeout(
         f"slot {rules.slot} could not join run '{rules.run}' within "
-        f"{rules.join_timeout:.0f} s: {last.message}",
+        f"{rules.join_timeout:.0f} s: {never}{last.message}",
         hint=last.hint,
     )
+
+
+def other_key(rules: Rules, last: OtherKey) -> OtherKey:
+    """Somebody else listens where the registry should be."""
+    words = f"slot {rules.slot} cannot join run '{rules.run}': {last.message}"
+    return OtherKey(words, hint=last.hint, pins=last.pins)
 
 
 def look_hangs(seconds: float) -> RunError:

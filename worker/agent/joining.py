@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from rendezvous.talk.failures import NobodyListens, OtherKey
 from rendezvous.wire.errors import (
     ArmingFailed,
     Mismatch,
@@ -23,13 +24,16 @@ from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.words import few
 from worker.agent import actions as do
 from worker.agent import inputs, watching
-from worker.agent.faults import join_timed_out, look_hangs
+from worker.agent.faults import join_timed_out, look_hangs, other_key
 from worker.agent.notices import Note
 from worker.agent.state import Cause, Joining, Member, Turn
 
 LOOK_SECONDS = 2.0
 STALE_SECONDS = 10.0
 """A hosts file that another process holds is waited for half as long."""
+OTHER_KEY_SECONDS = 10.0
+"""Who holds the registry's port with another key for so long is no former launch that is just
+ending: rank 0 cannot listen there."""
 OFFER_SECONDS = 30.0
 """A machine is looked at within 2 s; where firmware answers late it may be more, but not this."""
 
@@ -142,15 +146,31 @@ def _not_yet(turn: Turn, asked: do.Connect | do.Join, error: RdzvError) -> None:
     if not is_held and not isinstance(error, RegistryError | TooManyRequests):
         turn.end(Cause.REFUSED, error=error)
         return
-    left = _joining(turn).began_at + turn.node.rules.join_timeout - turn.now
+    met = _met(_joining(turn), error, turn.now)
+    turn.set(joining=met)
+    since = met.other_key_since
+    if isinstance(error, OtherKey) and since is not None and turn.now - since >= OTHER_KEY_SECONDS:
+        _cannot(turn, other_key(turn.node.rules, error))
+        return
+    left = met.began_at + turn.node.rules.join_timeout - turn.now
     if left < 0:
-        turn.end(Cause.REFUSED, error=join_timed_out(turn.node.rules, error))
+        turn.end(Cause.REFUSED, error=join_timed_out(turn.node.rules, error, met.unheard))
         return
     turn.wait_for(Note.CANNOT_JOIN_YET, left=left, problem=error.message)
     if isinstance(asked, do.Join):
         _ask(turn, asked.offer, pause=True)
     else:
         turn.begin(do.Connect, pause=True)
+
+
+def _met(joining: Joining, error: RdzvError, now: float) -> Joining:
+    """What the tries have met so far, with one more."""
+    since = joining.other_key_since
+    return replace(
+        joining,
+        other_key_since=(now if since is None else since) if isinstance(error, OtherKey) else None,
+        unheard=joining.unheard and isinstance(error, NobodyListens),
+    )
 
 
 def _cannot(turn: Turn, error: Exception) -> None:

@@ -64,11 +64,14 @@ class Rules:
 @dataclass(frozen=True)
 class Joining:
     """From the start until the registry has taken this node in; `asked_at`: when it was last asked
-    to."""
+    to; `other_key_since`: since when each try has met another key than the registry's; `unheard`:
+    no try has met anybody who listens."""
 
     began_at: float
     probe_port: int | None = None
     asked_at: float = 0.0
+    other_key_since: float | None = None
+    unheard: bool = True
 
 
 @dataclass(frozen=True)

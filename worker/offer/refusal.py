@@ -6,10 +6,14 @@ firewall.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
+from dataclasses import replace
 
 from rendezvous.talk.client import RegistryClient
+from rendezvous.talk.credentials import RunKeys, new_secret
+from rendezvous.talk.failures import OtherKey
 from rendezvous.talk.join_string import JoinString
 from rendezvous.talk.retry import until_answered
 from rendezvous.wire.errors import (
@@ -27,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 TELL_SECONDS = 60.0
 """How long a node tries to reach the registry with its refusal."""
+_TRACE_SECONDS = 3.0
 _LASTING = (UsageError, ArmingFailed)  # another worker run with the same spec would refuse as well
 
 
@@ -65,8 +70,12 @@ async def refuse(
     """Tell the registry why this node does not join, while it may still come up; never raises.
 
     A registry that refuses to hear it has no use for it: an older one does not know the call.
-    Without `of_slot` the node has none, and shows the token of slot 0.
+    Without `of_slot` the node has none, and shows the token of slot 0. Where another key was met,
+    who has it is let know that somebody asked, as a stranger, who proves nothing.
     """
+    if isinstance(error, OtherKey):
+        await _leave_trace(join, error)
+        return
     refusal = refusal_of(error, socket.gethostname()).model_copy(update={"of_slot": of_slot})
     said = False
 
@@ -91,3 +100,20 @@ async def refuse(
         logger.warning("could not report it to the registry: %s", exc.message)
     except RdzvError as exc:
         logger.debug("could not report it to the registry: %s", exc.message)
+
+
+async def _leave_trace(join: JoinString, error: OtherKey) -> None:
+    """Ask whoever has the other key, with a token made up for it: rank 0 of this very launch may be
+    the one whose group token differs, and would hear of this node from nobody else.
+
+    No secret is sent, and no name: it keeps no more than the address that this comes from.
+    """
+    token = RunKeys(new_secret(), join.run, "").join_token(join.slot, 1)
+    refusal = refusal_of(OtherKey("the registry has another key"), "")
+    for address, pin in error.pins.items():
+        place = replace(join.place, addresses=(address,), proof=bytes.fromhex(pin))
+        with contextlib.suppress(RdzvError):
+            async with RegistryClient(place, token) as client:
+                await until_answered(
+                    lambda: client.refuse(join.run, join.slot, refusal), seconds=_TRACE_SECONDS
+                )

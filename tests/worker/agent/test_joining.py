@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rendezvous.talk.failures import NobodyListens, OtherKey
 from rendezvous.wire.errors import (
     AddressError,
     ArmingFailed,
@@ -35,6 +36,7 @@ from tests.worker.agent.drive import (
 )
 from worker.agent import actions as do
 from worker.agent import inputs
+from worker.agent.faults import join_timed_out
 from worker.agent.notices import Note, notice
 from worker.offer.refusal import refusal_of
 
@@ -42,6 +44,8 @@ NEVER = m.fails(do.Join, UsageError("no such option"))
 HELD = m.fails(do.Join, SlotTaken("it lives"))
 NO_PORT = m.answer(do.Listen, inputs.Listening, None, "all are taken")
 OTHER = m.fails(do.Join, Mismatch("another COMMAND", command_word=3))
+KEY = m.fails(do.Connect, OtherKey("another key", pins={"a": "00"}))
+NOBODY = m.fails(do.Connect, NobodyListens("port 29600: refused"))
 STALE = notice(Note.STALE_HOSTS_KEPT, problem="no right to write")
 
 
@@ -100,6 +104,11 @@ def test_what_can_begin_before_the_go_begins_first() -> None:
         ("listening", [m.breaks(do.LookAhead), m.answer(do.Refuse)], "Leave ends:FAULT"),
         ("listening", [m.breaks(do.LookAhead), m.breaks(do.Refuse)], "Leave ends:FAULT"),
         ("joining", [NEVER, m.answer(do.Refuse), CLOSES], "End:UsageError"),
+        # Another key that stays is no former launch that is just ending.
+        ("connecting", [m.at(5.0), KEY, m.at(14.9), KEY], "Connect:pause"),
+        ("connecting", [m.at(5.0), KEY, m.at(15.0), KEY], "Refuse"),
+        ("connecting", [KEY, m.at(9.0), NOBODY, m.at(11.0), KEY], "CANNOT_JOIN_YET Connect:pause"),
+        ("connecting", [KEY, m.at(10.0), KEY, m.answer(do.Refuse), CLOSES], "End:OtherKey"),
         # A registry that it has not met is told nothing.
         ("joining", [TERM], "SIGNAL Drop:Join Leave ends:SIGNAL"),
         ("joining", [TERM, m.closes(do.CloseSocket)], "CloseClient"),
@@ -169,3 +178,9 @@ def test_a_run_that_ends_with_a_node_has_no_fence() -> None:
     assert drive.node.member is not None
     assert drive.node.member.fence_timeout is None
     assert not drive.the(do.Arm).of_generations
+
+
+@pytest.mark.parametrize(("unheard", "told"), [(True, True), (False, False)])
+def test_that_nobody_ever_listened_is_told_at_the_end(unheard: bool, told: bool) -> None:
+    error = join_timed_out(RULES, NobodyListens("port 29600: refused"), unheard)
+    assert ("nobody ever listened there; port 29600: refused" in error.message) is told
