@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Set
 
 from rendezvous.enums import StrEnum
 from rendezvous.talk.join_string import RegistryPlace
@@ -46,6 +46,8 @@ class Fault(StrEnum):
 
 
 _OF_NAMES = frozenset({Fault.NO_NAME, Fault.NO_NAME_SERVER})
+_OF_PROGRAMS = frozenset({Fault.TLS, Fault.NOT_HTTP, Fault.NOT_RDZV})
+"""Something answers, and it is no registry."""
 _FEW_ADDRESSES = 5
 _OPEN_PORT = (
     "check that this node can reach that port on rank 0's node, and that the registry listens on it"
@@ -55,6 +57,10 @@ _NO_RANK_0 = (
     "that it has not ended; ranks begin at 0"
 )
 """Of a symmetric start, whose registry is rank 0's."""
+_OTHER_PROGRAM = (
+    "another program listens at that port of rank 0's node: end it, or give all nodes the same "
+    "other --port"
+)
 _ONE_LAUNCH = (
     "give all nodes of a launch the same RDZV_TOKEN, and each launch on one machine another --port"
 )
@@ -142,12 +148,14 @@ def dial_words(failure: NetworkFailure, place: RegistryPlace) -> str:
     return words_of(failure) + more
 
 
-def _hint_for(faults: Collection[Fault], place: RegistryPlace) -> str:
+def _hint_for(faults: Set[Fault], place: RegistryPlace) -> str:
     """What to do about the failures at all addresses."""
     if _OF_NAMES.issuperset(faults):
         return _WAIT_FOR_NAME
     if Fault.NOT_PROVEN in faults:
         return _OTHER_JOIN
+    if faults <= _OF_PROGRAMS:
+        return _OTHER_PROGRAM if place.trust == "public_key" else _OTHER_JOIN
     if Fault.OTHER_KEY in faults:
         return _ONE_LAUNCH
     return _NO_RANK_0 if faults == {Fault.REFUSED} and place.trust == "public_key" else _OPEN_PORT

@@ -180,3 +180,16 @@ def test_what_all_refuse_ends_all_at_once(tmp_path: Path) -> None:
         group.start(rank, "--bogus")
     assert [code for code, _ in group.ends()] == [64, 64]
     assert time.monotonic() - began < 45.0
+
+
+@pytest.mark.nightly
+@pytest.mark.real_time
+@pytest.mark.timeout(120)
+def test_a_node_with_another_token_ends_and_leaves_a_trace_at_rank_0(tmp_path: Path) -> None:
+    group = Group(tmp_path, 2)
+    group.start(0, "--join-timeout", "40")
+    group.start(1, RDZV_TOKEN=group_token_text(new_secret()))
+    (first, words), (code, own) = group.ends()
+    assert (first, code) == (80, 77)
+    assert "it has another key: another RDZV_TOKEN than this node's" in own
+    assert "asked to join run 'group' as slot 1 with a token that is not of this run" in words

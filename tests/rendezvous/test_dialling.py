@@ -171,6 +171,8 @@ OTHER_JOIN = "another program or a newer launch listens there: start this node w
         ([Fault.NO_NAME, Fault.REFUSED], "check that this node can reach that port"),
         ([Fault.OTHER_KEY, Fault.REFUSED], "give all nodes of a launch the same"),
         ([Fault.OTHER_KEY, Fault.NOT_PROVEN], OTHER_JOIN),
+        ([Fault.TLS, Fault.NOT_HTTP], OTHER_JOIN),
+        ([Fault.TLS, Fault.REFUSED], "check that this node can reach that port"),
     ],
 )
 def test_the_hint_fits_what_happened(faults: list[Fault], hint: str) -> None:
@@ -205,6 +207,8 @@ def test_where_nobody_listens_in_a_symmetric_start_rank_0_is_missing() -> None:
     hint = unreachable(place, {"a": NetworkFailure(Fault.REFUSED)}).hint
     assert hint.startswith("check that one node was started with NODE_RANK 0, on the machine that")
     assert unreachable(place, {"a": NetworkFailure(Fault.FILTERED)}).hint.startswith("check that t")
+    hint = unreachable(place, {"a": NetworkFailure(Fault.TLS, "WRONG_VERSION_NUMBER")}).hint
+    assert hint.startswith("another program listens at that port of rank 0's node")
 
 
 def test_without_tls_a_server_that_says_nothing_of_use_may_speak_tls() -> None:
