@@ -6,6 +6,7 @@ and the interpreter has nothing to complain about when it ends.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from typing import Any, TextIO, cast
@@ -39,9 +40,9 @@ class _EnduringStream:
             self._give_up(exc)
 
     def _give_up(self, exc: OSError) -> None:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, self._fd)
-        os.close(null)
+        _lead_to_null(self._fd)
+        if self._fd == 1:  # of standard error there is nobody left to tell
+            _tell(f"{STANDARD_OUTPUT} cannot be written: {exc.strerror}; the run continues")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -51,9 +52,20 @@ class _NamedStream(_EnduringStream):
     """The error names the stream, as that of a file names the file."""
 
     def _give_up(self, exc: OSError) -> None:
-        super()._give_up(exc)
+        _lead_to_null(self._fd)
         exc.filename = STANDARD_OUTPUT
         raise exc
+
+
+def _lead_to_null(fd: int) -> None:
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, fd)
+    os.close(null)
+
+
+def _tell(words: str) -> None:
+    with contextlib.suppress(OSError):
+        os.write(2, f"rdzv: {words}\n".encode())
 
 
 def name_standard_output() -> None:

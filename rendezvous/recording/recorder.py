@@ -159,4 +159,4 @@ class BackgroundRecorder:
                 write(recorder)
             sink.close()
         except Exception as exc:  # noqa: BLE001 (the machine does without)
-            logger.info("recording stopped: %r", exc)
+            logger.info("the run is not recorded from here on: %s", exc if str(exc) else repr(exc))

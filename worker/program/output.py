@@ -229,8 +229,14 @@ class OutputSink:
                 data = data[os.write(fd, data) :]
             except BlockingIOError:  # whoever gave it to us had made it non-blocking
                 _wait_until_writable(fd)
-            except OSError:  # nobody reads any more: the log file goes on
+            except OSError as error:  # nobody reads any more, say: the log file goes on
                 self._fds[stream] = fd = -1
+                logger.warning(
+                    "standard %s cannot be written: %s; what the program prints is %s from here on",
+                    "output" if stream == "stdout" else "error",
+                    error.strerror,
+                    "lost" if self._log is None else f"only in {self._log.path}",
+                )
 
     def _append(self, data: bytes) -> None:
         if self._log is None:
