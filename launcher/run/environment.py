@@ -213,8 +213,12 @@ class LaunchEnvironment:
 
     def registry_words(self, state: StateDir) -> str:
         """The last words of the registry's processes."""
-        if not (state.path / "registry.json").exists():
+        try:
+            (state.path / "registry.json").stat()
+        except FileNotFoundError:
             return f"none; its folder {state.path} was removed while it ran"
+        except OSError as exc:
+            return f"none; its folder {state.path} cannot be used any more: {exc.strerror}"
         with contextlib.suppress(OSError):
             return last_words(registry_log(state))
         return "none"

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -65,7 +66,9 @@ class LastWordsFolder:
 
     def _epochs(self) -> list[tuple[int, Path]]:
         """Each with its folder, oldest first."""
-        found = [(_EPOCH.fullmatch(path.name), path) for path in self.path.glob("epoch-*")]
+        found: list[tuple[re.Match[str] | None, Path]] = []
+        with contextlib.suppress(OSError):  # the folder was taken from its user, say
+            found = [(_EPOCH.fullmatch(path.name), path) for path in self.path.glob("epoch-*")]
         return sorted((int(match[1]), path) for match, path in found if match)
 
     def epochs(self) -> list[int]:
