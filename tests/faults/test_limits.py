@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.launching import RDZV, launching, shell
 from tests.support.missing import give_up
+from tests.support.nightly import at_night
 from tests.support.users import User, make_users
 from tests.support.waiting import until
 
@@ -21,6 +22,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.netns, pytest.mark.timeout(180)]
 
 MIB = 1 << 20
 NO_HARM = ""
+OF_TASKS = r"may have \d+ processes and threads \(ulimit -u\)"
 
 
 @pytest.fixture
@@ -45,14 +47,16 @@ def launched(user: User, *before: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("limit", "words"),
     [
-        *((f"--nproc={n}", r"may have \d+ processes and threads \(ulimit -u\)") for n in (1, 4, 9)),
+        ("--nproc=4", OF_TASKS),
+        *(at_night(f"--nproc={count}", OF_TASKS) for count in (1, 9)),
         (f"--as={50 * MIB}", r"50 MiB of address space \(ulimit -v\)"),
         (f"--data={40 * MIB}", r"40 MiB of data \(ulimit -d\)|cannot be loaded"),
-        (f"--data={20 * MIB}", r"MiB of data \(ulimit -d\)|cannot be loaded"),
+        at_night(f"--data={20 * MIB}", r"MiB of data \(ulimit -d\)|cannot be loaded"),
         ("--fsize=1000", r"at most 1000 bytes \(ulimit -f\)"),
         ("--nofile=16", r"may open 16 files \(ulimit -n\)"),
-        *((f"--{name}=0", NO_HARM) for name in ("core", "memlock", "locks", "msgqueue", "nice")),
-        *((f"--{name}=0", NO_HARM) for name in ("rtprio", "sigpending", "rss", "rttime")),
+        ("--memlock=0", NO_HARM),
+        *(at_night(f"--{name}=0", NO_HARM) for name in ("core", "locks", "msgqueue", "nice")),
+        *(at_night(f"--{name}=0", NO_HARM) for name in ("rtprio", "sigpending", "rss", "rttime")),
     ],
 )
 def test_a_limit_is_survived_or_named(user: User, limit: str, words: str) -> None:
@@ -65,6 +69,25 @@ def test_a_limit_is_survived_or_named(user: User, limit: str, words: str) -> Non
         assert re.search(words, told), told
     else:
         assert done.returncode == 0, told
+
+
+def test_a_run_goes_on_where_its_folder_was_taken_from_its_user(user: User) -> None:
+    state = user.home / "state"
+    environ = {"PATH": "/usr/bin:/bin", **user.environment(RDZV_STATE_DIR=str(state))}
+    words = [*user.by, RDZV, "launch", "--nnodes", "2", "--scheduler", "local"]
+    program = f"touch {user.home}/begun; while [ ! -e {user.home}/end ]; do sleep 0.05; done"
+    words += ["--framework", "command", "--", "sh", "-c", program]
+    with subprocess.Popen(
+        words, cwd=user.home, env=environ, stderr=subprocess.PIPE, text=True
+    ) as process:
+        until((user.home / "begun").exists, 60)
+        subprocess.run(["chown", "-R", "0:0", str(state)], check=True)
+        state.chmod(0o700)
+        (user.home / "end").touch()
+        _, told = process.communicate(timeout=100)
+    assert process.returncode == 0, told
+    assert "Traceback" not in told
+    assert re.search(r"result\.json cannot be written: Permission denied", told), told
 
 
 @pytest.fixture
@@ -85,7 +108,7 @@ def group() -> Iterator[Path]:
     folder.rmdir()
 
 
-@pytest.mark.parametrize("limit", [4, 9])
+@pytest.mark.parametrize("limit", [4, at_night(9)])
 def test_the_control_groups_limit_of_processes_is_named(
     user: User, group: Path, limit: int
 ) -> None:
