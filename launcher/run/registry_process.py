@@ -18,10 +18,11 @@ from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.errors import AddressError, ArmingFailed, UsageError
 from rendezvous.wire.run import REGISTRY_FILES
 from rendezvous.wire.types import is_loopback
-from rendezvous.wire.words import printable
+from rendezvous.wire.words import bytes_text, printable
 from worker.machine.interfaces import look
-from worker.machine.limits import soft_limit, why_too_few
-from worker.machine.shortage import Kind, Limit
+from worker.machine.limits import byte_limits, why_too_few
+from worker.machine.shortage import Kind
+from worker.machine.sysfs import content
 from worker.offer.address import choose_candidates
 from worker.program.state_home import state_home
 
@@ -29,7 +30,12 @@ logger = logging.getLogger(__name__)
 
 _PORT_TRIES = 100
 _MOST_WORDS = 300
-_LEAST_JOURNAL = 256 << 10
+_LEAST_BYTES = {
+    Kind.FILE_SIZE: ("the run's journal", 256 << 10),
+    Kind.ADDRESS_SPACE: ("a registry", 88 << 20),
+    Kind.DATA: ("a registry", 64 << 20),
+}
+"""Below these, tried, a registry ends, or a thread of it never begins and it hangs."""
 # Bytes that fit into every IPv6 packet. Where a path carries smaller packets than the interfaces
 # send, and does not say so, a node that could not even join would never be told of it.
 _SEGMENT = 1_200
@@ -114,13 +120,12 @@ def check_machine(nodes: int) -> None:
 
     Each node is an agent and a keeper, whatever its program starts.
     """
-    size = soft_limit(resource.RLIMIT_FSIZE)
-    if size is not None and size < _LEAST_JOURNAL:
-        limit = Limit(Kind.FILE_SIZE, size)
-        raise ArmingFailed(
-            f"{limit.words}, but the run's journal needs {_LEAST_JOURNAL >> 10} KiB or more",
-            hint=limit.hint,
-        )
+    for limit in byte_limits(content(Path("/proc/self/status"))):
+        what, least = _LEAST_BYTES[limit.kind]
+        if limit.value < least:
+            raise ArmingFailed(
+                f"{limit.words}, but {what} needs {bytes_text(least)} or more", hint=limit.hint
+            )
     if problem := why_too_few(1 + 2 * nodes):
         words, _, hint = problem.partition("; ")
         raise ArmingFailed(f"the registry and {nodes} nodes need processes: {words}", hint=hint)

@@ -31,22 +31,21 @@ def named(error: Exception) -> Exception:
     try:
         return refusal(error, read_limits()) or error
     except Exception:  # noqa: BLE001 (no file may be open, nor memory be left, to look with)
-        return refusal(error, list(_limits_of_memory())) or error
+        return refusal(error, list(byte_limits())) or error
 
 
 def read_limits(root: Path = _HOST) -> list[Limit]:
     """All that can be seen of the limits that hold for this process."""
     status = sysfs.content(root / "proc/self/status")
-    found = [*task_limits(root), *_limits_of_memory(status)]
+    found = [*task_limits(root), *byte_limits(status)]
     if (value := soft_limit(resource.RLIMIT_NOFILE)) is not None:
         found.append(Limit(Kind.FILES, value, _open_files(root, value)))
-    if (value := soft_limit(resource.RLIMIT_FSIZE)) is not None:
-        found.append(Limit(Kind.FILE_SIZE, value))
     return found
 
 
-def _limits_of_memory(status: str | None = None) -> Iterator[Limit]:
-    """Those of this process; without its status, which needs memory to be read, all is used."""
+def byte_limits(status: str | None = None) -> Iterator[Limit]:
+    """Of memory and files; without the status of this process, which needs memory to be read, all
+    memory is used."""
     for which, kind, pattern in (
         (resource.RLIMIT_AS, Kind.ADDRESS_SPACE, _SIZE),
         (resource.RLIMIT_DATA, Kind.DATA, _DATA),
@@ -54,6 +53,8 @@ def _limits_of_memory(status: str | None = None) -> Iterator[Limit]:
         if (value := soft_limit(which)) is not None:
             used = value if status is None else 1024 * _number(pattern, status)
             yield Limit(kind, value, used)
+    if (value := soft_limit(resource.RLIMIT_FSIZE)) is not None:
+        yield Limit(Kind.FILE_SIZE, value)
 
 
 def why_too_few(processes: int) -> str:
