@@ -19,6 +19,7 @@ from rendezvous.wire.errors import Moved, TenantClash, TooManyRequests, TooManyR
 from rendezvous.wire.run import Phase
 from rendezvous.wire.tenant import TenantLimits, TenantRequest, Usage
 from tests.rendezvous.test_replica import Cluster, One, virtually
+from tests.support.driver import make_refusal
 from tests.support.registry import Launch
 from tests.support.replicas import replicas
 from tests.support.served import Answer, ask
@@ -84,11 +85,13 @@ async def test_another_tenants_run_is_at_no_replica_told_from_one_that_is_not_th
     await cluster.all["c"].service.tenants.remove("former")
     await asyncio.sleep(_BEATS_SECONDS)
     wrong = Credential("tenant", bytes(32))
+    # Of these the body is read first: a join says which token it needs.
+    said = {"join": to_json(MINE.join(0)), "refuse": to_json(make_refusal(0))}
     apps = {name: app_of(cluster.all[name]) for name in "ab"}
     for route in ROUTES:
         if "{run}" not in route.path or route.name == "create":
             continue
-        body = to_json(MINE.join(0)) if route.name == "join" else b""  # it says which token
+        body = said.get(route.name, b"")
         for shown, run in ((other, "team-a"), (revoked, "former-a"), (wrong, "team-a")):
             answers = []
             for name, asked in itertools.product("ab", (run, "nosuch")):

@@ -20,8 +20,8 @@ SILENT = "it accepted the connection but did not answer"
 
 
 def join_timed_out(rules: Rules, last: RdzvError, unheard: bool = False) -> JoinTimeout:
-    """It could not join; `last` is what came of the last try, `unheard`: nobody ever listened."""
-    never = "nobody ever listened there; " if unheard else ""
+    """It could not join; `last` is what came of the last try, `unheard`: each try was refused."""
+    never = "no program ever listened there; " if unheard else ""
     return JoinTimeout(
         f"slot {rules.slot} could not join run '{rules.run}' within "
         f"{rules.join_timeout:.0f} s: {never}{last.message}",

@@ -183,4 +183,4 @@ def test_a_run_that_ends_with_a_node_has_no_fence() -> None:
 @pytest.mark.parametrize(("unheard", "told"), [(True, True), (False, False)])
 def test_that_nobody_ever_listened_is_told_at_the_end(unheard: bool, told: bool) -> None:
     error = join_timed_out(RULES, NobodyListens("port 29600: refused"), unheard)
-    assert ("nobody ever listened there; port 29600: refused" in error.message) is told
+    assert ("no program ever listened there; port 29600: refused" in error.message) is told
