@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from rendezvous.wire.errors import SlotTaken, StorageFull
 from rendezvous.wire.run import Phase
 from tests.support.registry import Launch
 from tests.support.served import Served, serving
@@ -38,6 +39,26 @@ async def test_who_goes_while_it_is_written_keeps_no_answer_from_the_others(serv
     assert served.is_alive
     assert served.host(DEMO).run.present == 3  # what was decided for who has gone stands
     assert await served.is_what_the_journal_says(DEMO)
+
+
+async def test_a_refusal_that_goes_by_what_is_not_written_is_none(served: Served) -> None:
+    await served.create(DEMO, 3)
+    served.journal.open.clear()
+    first = asyncio.create_task(served.join(DEMO, 0))
+    await many_turns()  # that is being written; the next ones are written together
+
+    def refuse(now: float) -> None:
+        raise SlotTaken("slot 1 is held")
+
+    second = asyncio.create_task(served.join(DEMO, 1))
+    refused = served.service.sequencer.change_run(served.host(DEMO), refuse)
+    third = asyncio.create_task(refused)
+    await many_turns()
+    served.journal.is_full = True
+    served.journal.open.set()
+    for task in (first, second, third):
+        with pytest.raises(StorageFull):
+            await asyncio.wait_for(task, 5)
 
 
 async def test_what_is_being_written_is_written_though_the_registry_ends(served: Served) -> None:

@@ -49,7 +49,6 @@ _EDITS = {
     "rendezvous/server/sequencer.py": [
         ("in doubt is written", "errors = await asyncio.shield(writing)",
          "errors = {run: why for run, why in (await asyncio.shield(writing)).items() if type(why).__name__ != 'InDoubt'}"),
-        ("a refusal goes by what is not written", "self.error = found or self.error", "self.error = self.error or found"),
         ("in doubt is not written", "if isinstance(error, Unavailable) or", "if type(error).__name__ == 'Overtaken' or"),
         ("time goes on without the engine", "self.clock.hold()", "pass"),
         ("time stands still for ever", "self.clock.go_on()", "pass"),
