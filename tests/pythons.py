@@ -43,6 +43,7 @@ PURE = {
         *("admission", "before_the_go", "blame", "certificate", "clock", "compare"),
         *("credentials", "membership", "moving", "postgres_members", "quotas"),
         *("departures", "errors", "events", "first_cause", "join_string", "last_words"),
+        *("hostnames", "last_resort", "origins", "refusals", "second_time", "skewed"),
         *(
             "leases",
             "networks",
