@@ -131,7 +131,7 @@ def _number_text(kind: type, metavar: str | None, default: object) -> str:
 
 
 def _instead(value: object, metavar: str | None) -> str:
-    """What to write for a time with its unit, where seconds are taken."""
+    """Advise the seconds to write for a time with its unit."""
     found = _WITH_UNIT.fullmatch(str(value)) if metavar == "SECONDS" else None
     return f": write {int(found[1]) * _UNITS[found[2]]}" if found else ""
 
@@ -177,7 +177,7 @@ def read(model: type[Model], values: dict[str, Any]) -> Model:
             f"{plain.format(**first.get('ctx', {})) if plain else why}",
             hint=f"{flag}: {model.model_fields[name].description}",
         ) from exc
-    where = {name: source for name, source in _sources(model).items() if source[:2] != "--"}
+    where = {name: source for name, source in sources(model).items() if source[:2] != "--"}
     return with_sources(settings, where) if where else settings
 
 
@@ -188,10 +188,6 @@ def with_sources(settings: Model, found: Mapping[str, str]) -> Model:
     return copy
 
 
-def _sources(model: type[Settings]) -> dict[str, str]:
-    return sources(model) if click.get_current_context(silent=True) else {}
-
-
 def _is_default(name: str) -> bool:
     """Whether nobody has given the option: the model has the same default, and then can tell."""
     context = click.get_current_context(silent=True)
@@ -200,9 +196,10 @@ def _is_default(name: str) -> bool:
 
 
 def sources(model: type[Settings]) -> dict[str, str]:
-    """Where each option of the running command was given: its flag, variable, or --config."""
-    context = click.get_current_context()
-    found = {}
+    """Map the options of the running command to what gave them: flag, variable, or --config."""
+    found: dict[str, str] = {}
+    if (context := click.get_current_context(silent=True)) is None:
+        return found
     for name, field in model.model_fields.items():
         match context.get_parameter_source(name):
             case click.core.ParameterSource.COMMANDLINE:
@@ -215,10 +212,9 @@ def sources(model: type[Settings]) -> dict[str, str]:
 
 
 def given_as(model: type[Settings], name: str) -> str:
-    """What an option of the running command was given with: its flag, a variable, or a file."""
-    context = click.get_current_context(silent=True)
+    """Name what gave an option of the running command: its flag, a variable, or a file."""
     flag = flag_of(name, model.model_fields[name])
-    source = sources(model).get(name, flag) if context else flag
+    source = sources(model).get(name, flag)
     return f"{flag} (in the file of --config)" if source == "--config" else source
 
 
@@ -238,7 +234,7 @@ def misspelt_variables(environ: Mapping[str, str]) -> list[str]:
 
 
 _SET_FOR_PROGRAMS = ("RDZV_REPLACEMENTS", "RDZV_RESTARTS")
-"""Those of them that look like an option's."""
+"""Variables of rdzv that look like those of an option."""
 _ALIKE = 0.85
 
 

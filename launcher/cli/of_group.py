@@ -83,7 +83,7 @@ def _tell(ctx: click.Context | None, error: UsageError, *, has_slot: bool = True
 
 
 def _given(ctx: click.Context | None) -> dict[str, Value]:
-    """What was given, each with its source; without a context, what the environment gives."""
+    """Collect what was given, each with its source; without a context, from the environment."""
     from launcher.symmetric.claim import FIELDS, Value
 
     names = (*FIELDS, "spares", "standby", "port")

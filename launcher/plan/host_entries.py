@@ -83,7 +83,7 @@ class Host:
         return f"{name}:{self.port}" if self.port else name
 
     def is_one_of(self, names: Collection[str]) -> bool:
-        """Whether it is the machine with these names and addresses; a domain may be left out."""
+        """Return whether it has one of these names and addresses; a domain may be left out."""
         return any(_same_name(self.name.lower(), name.lower()) for name in names)
 
 
@@ -136,7 +136,7 @@ def read_hostfile(text: str, source: str) -> list[Host]:
 
 
 def _words(text: str, where: str) -> list[str]:
-    """What stands between commas and spaces; a comma at the end is nothing."""
+    """Split at commas and spaces; a comma at the end is nothing."""
     words = _WORD.findall(_AROUND_EQUALS.sub("=", text))
     for number, word in enumerate(words):
         if word == "," and (number == 0 or words[number - 1] == ","):
@@ -208,7 +208,7 @@ def _checked_names(pattern: str, word: str, where: str) -> list[str]:
 
 
 def name_problem(name: str) -> str:
-    """Why no machine can be reached by this name, in one clause; empty where one may be."""
+    """Say in one clause why this name leads to no machine; empty where it may."""
     labels = name.removesuffix(".").split(".")
     shown = f"'{printable(name, _MOST_SHOWN)}'"
     if not all(labels):
@@ -241,7 +241,7 @@ def _why_not(word: str) -> str:
 
 
 def _advice(word: str) -> str:
-    """What to write instead."""
+    """Advise another way to write it."""
     if not word.isascii():
         return "type the name again, or write its ASCII form (xn--...)"
     if "%" in word:

@@ -20,7 +20,7 @@ from rendezvous.wire.run import REGISTRY_FILES
 from rendezvous.wire.types import is_loopback
 from rendezvous.wire.words import bytes_text, printable
 from worker.machine.interfaces import look
-from worker.machine.limits import byte_limits, why_too_few
+from worker.machine.limits import byte_limits, too_few
 from worker.machine.shortage import Kind
 from worker.machine.sysfs import content
 from worker.offer.address import choose_candidates
@@ -126,8 +126,8 @@ def check_machine(nodes: int) -> None:
             raise ArmingFailed(
                 f"{limit.words}, but {what} needs {bytes_text(least)} or more", hint=limit.hint
             )
-    if problem := why_too_few(1 + 2 * nodes):
-        words, _, hint = problem.partition("; ")
+    if found := too_few(1 + 2 * nodes):
+        words, hint = found
         raise ArmingFailed(f"the registry and {nodes} nodes need processes: {words}", hint=hint)
 
 

@@ -58,13 +58,17 @@ def byte_limits(status: str | None = None) -> Iterator[Limit]:
 
 
 def why_too_few(processes: int) -> str:
-    """Why so many processes surely cannot be started now: the limit, and where it is set; empty
-    when they may be."""
+    """Name the limit for which so many processes surely cannot be started now; empty: none."""
+    return "; ".join(too_few(processes))
+
+
+def too_few(processes: int) -> tuple[str, str] | tuple[()]:
+    """Name the limit, and where it is set, for which so many processes surely cannot be started."""
     found = too_few_tasks(list(task_limits()), processes)
     if found is None:
-        return ""
+        return ()
     plural = "es" * (processes != 1)
-    return f"{processes} process{plural} cannot be started here: {found.words}; {found.hint}"
+    return f"{processes} process{plural} cannot be started here: {found.words}", found.hint
 
 
 def task_limits(root: Path = _HOST) -> Iterator[Limit]:
