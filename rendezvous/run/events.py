@@ -93,7 +93,7 @@ class CannotComplete(Wire):
     """All nodes of a symmetric start were seen, and some of them have no slot."""
 
     kind: Literal["cannot_complete"] = "cannot_complete"
-    reason: str
+    reason: Annotated[str, Field(min_length=1)]
     hint: str = ""
 
 

@@ -24,7 +24,9 @@ class RefusedAsk(Wire):
     address: ShortWords = Field("", description="The first one that it offers.")
     source: ShortWords = Field("", description="Where the request came from; empty: not known.")
     code: ShortWords = Field(description="The error's code, see `rendezvous.wire.errors`.")
-    reason: Words = Field(description="A clause that names who asked, and why it is refused.")
+    reason: Words = Field(
+        min_length=1, description="A clause that names who asked, and why it is refused."
+    )
     hint: Words = ""
     holder: ShortWords = Field("", description="Who has the slot; empty: no node.")
     stranger: bool = Field(False, description="It has shown no credential of this run.")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from copy import copy
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import pytest
 from pydantic import TypeAdapter
@@ -118,6 +120,35 @@ def test_an_event_that_does_not_follow_from_those_before_it_is_told(name: str) -
         UsageError, match="event 2 of run 'a' does not follow from the events before it"
     ):
         list(replay([*first, Record("a", 2, 0.0, event)]))
+
+
+def emptied(value: Any) -> Iterator[Any]:
+    """The value once for each text within it, with that text empty."""
+    if value == "":
+        return
+    if isinstance(value, str):
+        yield ""
+    keys = value if isinstance(value, dict) else range(len(value) if isinstance(value, list) else 0)
+    for key in keys:
+        for part in emptied(value[key]):
+            other = copy(value)
+            other[key] = part
+            yield other
+
+
+@pytest.mark.parametrize("event", sorted(WIRE.glob("event-*.json")), ids=lambda path: path.stem)
+def test_an_event_without_a_text_is_told_in_words_or_refused(event: Path) -> None:
+    joined = json.loads((WIRE / "event-joined.json").read_bytes())
+    joined["request"]["requested_rank"] = None
+    before = [(WIRE / "event-created.json").read_bytes()]
+    for slot in (0, 1):
+        joined["request"] |= {"slot": slot, "join_id": f"{slot}" * 16}
+        before.append(json.dumps(joined).encode())
+    for value in emptied(json.loads(event.read_bytes())):
+        events = [*before, json.dumps(value).encode()]
+        records = [Record("llama-7b", n, float(n), body) for n, body in enumerate(events, 1)]
+        with suppress(UsageError):
+            assert all(line.reason for _run, line in replay(records)), value
 
 
 async def test_neither_hostile_words_nor_an_output_that_takes_no_more_do_harm(
