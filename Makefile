@@ -77,16 +77,16 @@ demo-hang: $(DEMO_INSTALLED)
 	@PATH="$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python examples/demo_hang.py
 	@echo "Of your own run: rdzv look RUN; docs/look.md says what is looked at"
 
-## The everyday suite.
+## The everyday suite; COUNTED=1, as in CI: and is what decides covered by its own tests?
 test: $(INSTALLED)
-	$(BIN)/python $(PYTEST) $(EVERYDAY) $(PYTEST_ARGS)
+	$(BIN)/python $(PYTEST) $(EVERYDAY) $(if $(COUNTED),-p tests.pure_coverage) $(PYTEST_ARGS)
 
 ## The everyday suite, and which of all lines and branches its own process runs.
 coverage: $(INSTALLED)
 	$(BIN)/python $(PYTEST) $(EVERYDAY) --cov=rendezvous --cov=worker --cov=launcher \
 	  --cov-report=term:skip-covered --cov-fail-under=0 $(PYTEST_ARGS)
 
-## Launches on the oldest and the newest Python; on the oldest what decides, and the coverage of that.
+## Launches on the oldest and the newest Python; on the oldest a tenth of the tests of what decides.
 test-pythons: $(INSTALLED)
 	WORKERS=$(WORKERS) $(BIN)/python -m tests.pythons 3.10 3.13
 
