@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -15,7 +16,7 @@ import pytest
 
 from rendezvous.cause.facts import FactKind
 from rendezvous.wire.evidence import MAX_FACTS, Evidence, Fact
-from worker.evidence import kernel, look, places_probe
+from worker.evidence import kernel, look
 from worker.evidence.control_groups import MEMORY, PIDS, Controller
 from worker.evidence.look import Asked, Counters, look_after, look_before
 from worker.evidence.parsing.telling import fact as made
@@ -249,20 +250,25 @@ def test_the_kernels_log_is_read_from_its_end() -> None:
     assert short.splitlines()[-1] in whole
 
 
+def used() -> float:
+    """Seconds of a processor that this process and what it has started have used so far."""
+    each = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in each)
+
+
 def best(work: Callable[[], object]) -> float:
-    """Seconds, of the fastest of a few."""
-    times = []
+    """Seconds of a processor, of the cheapest of a few: what others run meanwhile adds nothing."""
+    costs = []
     for _ in range(5):
-        began = time.monotonic()
+        before = used()
         work()
-        times.append(time.monotonic() - began)
-    return min(times)
+        costs.append(used() - before)
+    return min(costs)
 
 
-@pytest.mark.real_time
 def test_a_look_costs_little() -> None:
     """1 ms before the start, 25 ms at a failure, where there is no GPU; ten times that is a bug."""
     before = look_before()
     asked = Asked({0: os.getpid()}, ("/tmp",), ("/etc/hosts",))
     assert best(look_before) < 0.01
-    assert best(lambda: look_after(before, asked)) < places_probe.LIMIT_SECONDS
+    assert best(lambda: look_after(before, asked)) < 0.25
