@@ -24,7 +24,11 @@ def is_due(run: Run, found: FirstCause) -> bool:
     if report.by_agent or report.fenced or (run.stall is not None and run.stall.ends):
         return False
     can_start_again = all(slot.its_node.join.restarts for slot in run.of_table())
-    return can_start_again and ran_seconds(run, found.failed) <= AT_ONCE_SECONDS
+    # From the go, or as its node has it: what is forked waits for imports, at times for minutes.
+    seconds = ran_seconds(run, found.failed)
+    if report.ran_seconds is not None:
+        seconds = min(seconds, report.ran_seconds)
+    return can_start_again and seconds <= AT_ONCE_SECONDS
 
 
 def words_of(found: FirstCause) -> str:

@@ -39,6 +39,11 @@ later it fails as ever
 the age of a failure counts, and not when it is told
     arming 1; ack 0 warm=True; wait 12; exit 0 1 age_seconds=3 -> arming
     arm; exit 0 0 -> status=ok
+a go that waited for the imports has not begun to run
+    arming 1; ack 0 warm=True; wait 40; exit 0 1 ran_seconds=9 -> arming
+    arm; exit 0 0 -> status=ok
+    arming 1; ack 0 warm=True; wait 40; exit 0 1 ran_seconds=11 -> status=failed epochs=
+    arming 1; ack 0 warm=True; wait 9; exit 0 1 ran_seconds=30 -> arming
 without a warm node it fails as ever
     arming 2; arm; exit 0 1; stop 1 143 -> status=failed epochs=
 a table that was not gone on is forgotten
