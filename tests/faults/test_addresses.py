@@ -154,7 +154,7 @@ ONLY_ETH1 = ("--interface", "eth1")
 @pytest.mark.parametrize(
     ("situation", "options", "interface", "says"),
     [
-        (docker_everywhere, (), "eth0", ""),
+        at_night(docker_everywhere, (), "eth0", ""),
         (infiniband_cut_between_two, IB_FIRST, "eth0", "next: eth0"),
         (two_lans_and_a_vpn, (), "tailscale0", "h2) joined from 100.64.0.12 as"),
         at_night(eth0_is_missing_on_one, (), "eth1", "slot 2 (h2) does not have its own address"),
@@ -177,8 +177,10 @@ def test_a_run_starts_on_the_first_network_that_is_proven(
     ("situation", "options", "says"),
     [
         (refused_by_a_firewall, (), ("slot 2 (h2)", "refused")),
-        (a_proxy_answers, (), ("slot 2 (h2)", "10.77.0.12", "a proxy")),
-        (prohibited_by_a_firewall, (), ("10.77.0.12 prohibits the connection", "a firewall rej")),
+        at_night(a_proxy_answers, (), ("slot 2 (h2)", "10.77.0.12", "a proxy")),
+        at_night(
+            prohibited_by_a_firewall, (), ("10.77.0.12 prohibits the connection", "a firewall rej")
+        ),
         at_night(
             in_containers, (), ("(h1) as 10.77.0.91, slot 2 (h2) as 10.77.0.92", "--network host")
         ),
@@ -204,7 +206,7 @@ def test_a_run_that_cannot_start_names_what_is_wrong(
 @pytest.mark.parametrize(
     ("interface", "options", "code", "says"),
     [
-        ("ib0", IB_FIRST, 0, "slot 1 (h1) cannot reach slot 0 (h0): no route"),
+        at_night("ib0", IB_FIRST, 0, "slot 1 (h1) cannot reach slot 0 (h0): no route"),
         # Without a proof: with one there is no time to speak of between it and arming.
         at_night(
             *("eth1", (*ONLY_ETH1, "--verify", "off")),

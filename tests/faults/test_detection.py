@@ -21,7 +21,7 @@ from tests.support.waiting import until
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(300 * ROUNDS)]
 
-TRIALS = 2 * ROUNDS
+TRIALS = ROUNDS
 NODES = 3
 GRACE = 2
 # Worker 1 of node 0 fails; the others say that they are alive until they are ended. Worker 2,

@@ -98,7 +98,7 @@ def strangers(lines: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("text", [PLAIN, at_night(DDP)], ids=["plain", "ddp"])
-@pytest.mark.parametrize("terminal", [False, True], ids=["pipe", "terminal"])
+@pytest.mark.parametrize("terminal", [at_night(False), True], ids=["pipe", "terminal"])
 def test_a_healthy_run_shows_the_program_and_rdzv_and_nothing_else(
     terminal: bool, text: str, tmp_path: Path
 ) -> None:
@@ -141,6 +141,7 @@ def stop(folder: Path, *options: str) -> tuple[str, str]:
     return outcome.err, log.read_text()
 
 
+@pytest.mark.nightly
 def test_what_ranks_print_at_a_stop_is_shown_whatever_it_looks_like(tmp_path: Path) -> None:
     """By the hook's stream, without the hook, and by a wrapper in another language."""
     shown, log = stop(tmp_path)
@@ -164,6 +165,7 @@ def test_what_ranks_print_at_a_stop_is_shown_whatever_it_looks_like(tmp_path: Pa
     assert f"Process {pid} got signal: 15\n" in read.stdout
 
 
+@pytest.mark.nightly
 def test_with_raw_output_all_of_it_is_shown(tmp_path: Path) -> None:
     shown, log = stop(tmp_path, "--raw-output")
     several = len(WHO) * 2

@@ -185,7 +185,8 @@ def test_a_killed_launcher_takes_the_run_with_it_after_the_go(phase: str, tmp_pa
     assert "SIGTERM" in "".join(logs)
 
 
-@pytest.mark.parametrize("who", but_at_night(["agent", "registry"], "registry"))
+@pytest.mark.nightly
+@pytest.mark.parametrize("who", ["agent", "registry"])
 def test_what_is_killed_after_the_result_leaves_the_result_as_it_was(
     who: str, tmp_path: Path
 ) -> None:

@@ -119,6 +119,7 @@ def test_rank_0_is_replaced_where_the_launcher_has_no_node(tmp_path: Path) -> No
     assert epochs_of(starts_apart(tmp_path)) == [(1, 0), (1, 1), (2, 0), (2, 1)]
 
 
+@pytest.mark.nightly
 def test_the_launchers_own_node_is_replaced_where_its_registry_is_elsewhere(tmp_path: Path) -> None:
     command = program(tmp_path, WAITS)
     with (
@@ -163,6 +164,7 @@ def test_a_node_that_is_drained_is_replaced_before_it_goes(tmp_path: Path) -> No
     assert "leaves the run: drained" in outcome.last_line
 
 
+@pytest.mark.nightly
 def test_a_loss_uses_no_restart(tmp_path: Path) -> None:
     """Nor does a program that fails of it."""
     fails = 'if rank == 0 and restarts == 0 and (folder / "fail").exists(): fail(3)\n'

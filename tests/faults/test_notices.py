@@ -192,6 +192,7 @@ def test_a_signal_at_an_agent_stops_the_programs_of_all_nodes_together(
     until(lambda: not processes_with(str(tmp_path)))
 
 
+@pytest.mark.nightly
 def test_a_registry_that_is_killed_keeps_a_notice(tmp_path: Path) -> None:
     command = program(tmp_path, WATCHES, before=SAVES.format(seconds=0))
     with launching(tmp_path / "s", *COMMAND, "--grace", "4", command=command) as run:

@@ -13,6 +13,7 @@ import pytest
 from tests.support.cluster import cluster
 from tests.support.launching import shell
 from tests.support.netlab import Lab
+from tests.support.nightly import at_night
 
 REGISTRY, MASTER = "29600", "29500"
 PROGRAM = ("--framework", "command", "--submit-retries", "0")
@@ -33,7 +34,7 @@ def narrow(lab: Lab, low: int, high: int) -> None:
         host.run(["sysctl", "-q", "-w", f"net.ipv4.ip_local_port_range={low} {high}"])
 
 
-@pytest.mark.parametrize("narrowed", [False, True])
+@pytest.mark.parametrize("narrowed", [at_night(False), True])
 def test_a_firewall_as_the_page_asks_for_is_enough(tmp_path: Path, narrowed: bool) -> None:
     with Lab(3) as lab:
         if narrowed:
@@ -49,6 +50,7 @@ def test_a_firewall_as_the_page_asks_for_is_enough(tmp_path: Path, narrowed: boo
     assert outcome.err.count("the path MTU could not be measured") == 1
 
 
+@pytest.mark.nightly
 def test_a_site_may_open_other_ports_for_the_checks(tmp_path: Path) -> None:
     with Lab(2) as lab:
         for host in lab.hosts:

@@ -105,6 +105,7 @@ def test_all_programs_start_again_by_hand(tmp_path: Path) -> None:
     assert [start.restarts for start in starts_in(tmp_path)] == [0] * 4
 
 
+@pytest.mark.nightly
 def test_a_syntax_error_is_not_tried_again(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("this is no Python\n")
     command = [sys.executable, str(tmp_path / "broken.py")]
@@ -189,6 +190,7 @@ def in_the_fourth_pause(launched: Launched) -> None:
 FIVE = [(epoch, rank) for epoch in range(1, 6) for rank in (0, 1)]
 
 
+@pytest.mark.nightly
 def test_a_registry_that_is_killed_in_a_pause_keeps_it(tmp_path: Path) -> None:
     command = program(tmp_path, FIVE_TIMES)
     with launching(tmp_path / "s", *COMMAND, "--max-restarts", "4", command=command) as launched:
@@ -225,6 +227,7 @@ def test_a_launcher_that_is_killed_in_a_pause_is_resumed_by_the_same_command(
     assert [start.restarts for start in starts_in(tmp_path)[-2:]] == [4, 4]
 
 
+@pytest.mark.nightly
 def test_a_launcher_that_is_killed_in_a_second_epoch_takes_the_run_with_it(tmp_path: Path) -> None:
     command = program(tmp_path, ONCE.format(fails="fail(3)") + WAITS)
     with launching(tmp_path / "s", *COMMAND, "--max-restarts", "3", command=command) as launched:
@@ -248,6 +251,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
+@pytest.mark.nightly
 @pytest.mark.netns
 def test_nothing_starts_again_before_that_can_be_written(tmp_path: Path, disk: Path) -> None:
     """The disk is full once the failure is known, and before the last program has ended."""
