@@ -211,9 +211,11 @@ format: $(INSTALLED)
 openapi: $(INSTALLED)
 	$(BIN)/python -m rendezvous.server.openapi > docs/openapi.json
 
-## Write the lists of docs/ again: options, exit codes, each framework's variables; and tests/tables.txt.
+## Write the lists of docs/ again: options, exit codes, each framework's variables; and tests/tables.txt and
+## tests/rendezvous/courses.txt, the course of several runs.
 reference: $(INSTALLED)
 	$(BIN)/python -m tests.test_tables
+	$(BIN)/python -m tests.rendezvous.test_courses
 	$(BIN)/python -m tests.test_docs
 	$(BIN)/python -m tests.worker.test_frameworks_page
 

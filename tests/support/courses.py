@@ -1,0 +1,110 @@
+"""A run that is driven along, and written down: each event, and all that it changes for anybody."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pydantic_core import to_json
+
+from rendezvous.run.events import Event
+from rendezvous.run.moves import Outcome
+from rendezvous.run.views import event_line, node_view, run_status
+from rendezvous.server.spans import Spans
+from rendezvous.wire.errors import RequestError
+from rendezvous.wire.run import RunSpec
+from tests.support.driver import Drive
+
+
+class Course(Drive):
+    """A run of which each event is told, with all that it changes for anybody."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        self.lines: list[str] = []
+        self._shown: dict[str, dict[str, str]] = {}
+        self._spans = Spans(None)
+        super().__init__(spec)
+
+    def apply(self, event: Event) -> Outcome:
+        """See the base class."""
+        outcome = super().apply(event)
+        line = event_line(self.run, len(self.journal), event, outcome, self.now)
+        self.lines.append(f"* {self.now:.2f} {event.kind} {_one_line(_said(_values(line)))}")
+        self._spans.see(self.run, self.now)
+        self._tell(_flat("view", _values(node_view(self.run, self.now, 2.5))))
+        return outcome
+
+    def look(self) -> None:
+        """Tell what a person and a trace show by now."""
+        self._tell(_flat("status", _values(run_status(self.run, self.now, self.leases))))
+        self._tell(_flat("span", _spans(self._spans)))
+
+    def _tell(self, values: Iterator[tuple[str, str]]) -> None:
+        """Those that are not as they were."""
+        seen = dict(values)
+        kind = min(seen).partition(".")[0]
+        shown = self._shown.get(kind, {})
+        for name in sorted({*seen, *shown}):
+            if seen.get(name) != shown.get(name):
+                self.lines.append(f"{name} {seen.get(name, 'gone')}")
+        self._shown[kind] = seen
+
+    def tries(self, step: Callable[[], Any]) -> None:
+        """Who is refused is told why."""
+        try:
+            step()
+        except RequestError as exc:
+            self.lines.append(f"! {type(exc).__name__} {exc.message} [{exc.hint}]")
+
+    def cancel_now(self, why: str) -> None:
+        """Somebody cancels it."""
+        event = self.cancel(why)
+        assert event is not None
+        self.apply(event)
+
+    def stop(self, *slots: int, code: int = 143) -> None:
+        """The programs of these nodes end because they are told to."""
+        for slot in slots:
+            self.exit(slot, code, stopped=True, age_seconds=0.25 * (slot + 1))
+
+
+def _values(of: object) -> Any:
+    return json.loads(to_json(of))
+
+
+def _one_line(values: object) -> str:
+    return str(values).replace("\n", "\\n")
+
+
+def _flat(name: str, value: object) -> Iterator[tuple[str, str]]:
+    """A line for each value that there is; one for each entry of a list of records."""
+    if isinstance(value, dict) and value:
+        for key, each in value.items():
+            yield from _flat(f"{name}.{key}", each)
+    elif isinstance(value, list) and value and isinstance(value[0], dict):
+        for number, each in enumerate(value):
+            yield f"{name}.{number}", _one_line(_said(each))
+    elif value not in (None, [], {}, ""):
+        yield name, _one_line(value)
+
+
+def _said(record: dict[str, Any]) -> str:
+    return " ".join(f"{k}={v}" for k, v in record.items() if v not in (None, [], "", False))
+
+
+def _spans(spans: Spans) -> list[dict[str, Any]]:
+    document = spans.document(0.0, "0")
+    [found] = [each["spans"] for one in document["resourceSpans"] for each in one["scopeSpans"]]
+    named = {span["spanId"]: span["name"] for span in found}
+    return [
+        {
+            "name": span["name"],
+            "in": named.get(span.get("parentSpanId")),
+            "from": int(span["startTimeUnixNano"]) / 1e9,
+            "to": int(span["endTimeUnixNano"]) / 1e9,
+            "status": span["status"] or None,
+            **{each["key"]: [*each["value"].values()] for each in span["attributes"]},
+        }
+        for span in found
+    ]
