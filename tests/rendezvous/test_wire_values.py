@@ -1,0 +1,167 @@
+"""The words, numbers and names of the wire, by value: at each bound, and on both sides of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rendezvous.wire import metrics, peers, types, words
+
+
+@pytest.mark.parametrize(
+    ("function", "values"),
+    [
+        (words.size_text, {(4, 4): "4", (2, 4): "2:4"}),
+        (
+            words.duration_text,
+            {
+                (0.04,): "0.0 s",
+                (9.94,): "9.9 s",
+                (9.95,): "10 s",
+                (119.4,): "119 s",
+                (119.6,): "2 min",
+                (130,): "2 min 10 s",
+                (599,): "9 min 59 s",
+                (600,): "10 min",
+                (659,): "10 min",
+                (7199,): "119 min",
+                (7200,): "2 h",
+                (14_399,): "3 h",
+            },
+        ),
+        (
+            words.seconds_text,
+            {
+                (0.0124,): "12.4 ms",
+                (0.9999,): "999.9 ms",
+                (1.0,): "1.0 s",
+                (599.9,): "599.9 s",
+                (600,): "10 min",
+                (900,): "15 min",
+            },
+        ),
+        (
+            words.ms_text,
+            {(0.123,): "0.12 ms", (9.9,): "9.9 ms", (10,): "10 ms", (230.4,): "230 ms"},
+        ),
+        (
+            words.bytes_text,
+            {
+                (12,): "12 bytes",
+                (1023,): "1023 bytes",
+                (1024,): "1 KiB",
+                (1536,): "1.5 KiB",
+                (99.96 * 1024,): "100 KiB",
+                (700 << 20,): "700 MiB",
+                (3 << 29,): "1.5 GiB",
+                (5 << 40,): "5 TiB",
+            },
+        ),
+        (
+            words.read_bytes,
+            {("64K",): 65_536, ("16m",): 16 << 20, ("1G",): 1 << 30, ("77",): 77},
+        ),
+        (
+            words.printable,
+            {("abc", 3): "abc", ("abcd", 3): "ab…", ("a\nb\x1b", 9): "a?b?", ("\n\n\n", 2): "?…"},
+        ),
+        (
+            words.listed,
+            {
+                (("a", "b"), 2): "a, b",
+                (("a", "b", "c"), 2): "a, b and 1 more",
+                (("a", "b", "c", "d", "e"),): "a, b, c, d, e",
+                (("a", "b", "c", "d", "e", "f"),): "a, b, c, d, e and 1 more",
+            },
+        ),
+        (words.few, {(("a", "b"), 2): "a, b", (("a", "b", "c"), 2): "a and 2 more"}),
+        (words.slots_text, {((5,),): "slot 5", ((1, 2, 3, 5),): "slots 1-3, 5"}),
+        (words.spans_text, {((0, 2, 3, 7, 8, 9),): "0, 2-3, 7-9"}),
+        (
+            words.spans_of,
+            {
+                ("0-3, 8",): [range(4), range(8, 9)],
+                ("7",): [range(7, 8)],
+                ("0-3,x",): [],
+                ("",): [],
+            },
+        ),
+        (words.bracketed, {("fd00::5",): "[fd00::5]", ("10.0.0.5",): "10.0.0.5"}),
+        (words.natural_key, {("n2-x10",): [("n", 0), ("", 2), ("-x", 0), ("", 10)]}),
+        (types.base64_length, {(0,): 0, (1,): 4, (3,): 4, (4,): 8, (300,): 400}),
+        (
+            types.read_ports,
+            {
+                ("1024-1024",): (1024, 1024),
+                ("41000-41099",): (41_000, 41_099),
+                ("65535",): (65_535, 65_535),
+            },
+        ),
+        (types.subnet_text, {((4, 24, 0x0A0001),): "10.0.1.0/24", ((6, 16, 0xFD00),): "fd00::/16"}),
+    ],
+    ids=lambda of: of.__name__ if callable(of) else "",
+)
+def test_values(function: Callable[..., Any], values: dict[tuple[Any, ...], Any]) -> None:
+    assert {given: function(*given) for given in values} == values
+
+
+def test_a_few_nodes_are_named_and_many_are_counted() -> None:
+    names = {1: "", 4: "h9"}
+    assert words.group_name([4], names) == "slot 4 (h9)"
+    assert words.group_name([1, 4], names) == "slot 1, slot 4 (h9)"
+    assert words.group_name([1, 4, 5], names) == "slots 1, 4-5"
+
+
+@pytest.mark.parametrize("text", ["1023-2000", "2000-1999", "65536", "80", "a-b", ""])
+def test_what_are_no_ports(text: str) -> None:
+    with pytest.raises(ValueError, match="ports are LOW-HIGH"):
+        types.read_ports(text)
+
+
+def test_numbers_that_are_none_travel_and_come_back() -> None:
+    values: dict[str, object] = {
+        "loss": math.nan,
+        "most": math.inf,
+        "least": -math.inf,
+        "lr": 0.5,
+        "steps": 7,
+    }
+    sent = metrics.encoded(values)
+    assert sent == {
+        "loss/not_finite": 1.0,
+        "most/not_finite": 2.0,
+        "least/not_finite": -2.0,
+        "lr": 0.5,
+        "steps": 7,
+    }
+    back = metrics.decoded({name: float(str(value)) for name, value in sent.items()})
+    assert math.isnan(back.pop("loss"))
+    assert back == {"most": math.inf, "least": -math.inf, "lr": 0.5, "steps": 7.0}
+    assert metrics.decoded({"loss/not_finite": 3.0}) == {"loss/not_finite": 3.0}
+
+
+@pytest.mark.parametrize("size", [3, peers.FULL_MESH, peers.FULL_MESH + 1, 200, 333])
+def test_whom_a_node_probes(size: int) -> None:
+    """All of a few; of many so many, near and far, in both directions, and others each time."""
+    slots = [3 * slot for slot in range(size)]
+    found = {own: peers.peers_of(slots, own, 7) for own in slots}
+    for own, others in found.items():
+        assert own not in others
+        assert others == sorted(set(others))
+        if size <= peers.FULL_MESH:
+            assert others == [slot for slot in slots if slot != own]
+            continue
+        assert peers.PEERS_EACH <= len(others) <= peers.PEERS_EACH + 2
+        here = slots.index(own)
+        ways = {(slots.index(other) - here) % size for other in others}
+        powers = {2**n for n in range(20) if 2**n <= size // 2}
+        assert powers | {size - power for power in powers} <= ways
+    if size > peers.FULL_MESH:
+        assert peers.peers_of(slots, 3, 7) == peers.peers_of(slots[::-1], 3, 7)
+        again = {own: peers.peers_of(slots, own, 8) for own in slots}
+        assert size <= peers.PEERS_EACH + 1 or again != found
+    assert peers.peers_of(slots, 3, 7, fresh=[0, 6]) == [s for s in found[3] if s in (0, 6)]
+    assert peers.peers_of(slots, 3, 7, fresh=[3]) == found[3]
