@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from rendezvous.run import events
 from rendezvous.run.events import dump_event, load_event
 from rendezvous.run.protocol import apply
 from rendezvous.run.state import create
@@ -321,6 +322,60 @@ def nothing_moves() -> Course:
     return course
 
 
+def they_are_late_after_a_loss() -> Course:
+    """One is late to verify and another to arm; each is given up, and its slot filled again."""
+    course = goes(**OUTLIVES | {"max_replacements": 9})
+    course.apply(events.Restarted())
+    for slot in (2, 1):
+        course.report(slot, LeaveReport())
+    course.stop(0, 3)
+    course.wait(4)
+    for slot in (1, 2):
+        _comes(course, slot)
+    for slot in (2, 0, 1):
+        course.probe(slot)
+    course.wait(62)
+    course.look()
+    _comes(course, 3)
+    course.verify()
+    for slot in (3, 0, 2):
+        course.ack(slot)
+    course.wait(90)
+    course.look()
+    _comes(course, 1)
+    course.verify()
+    course.refuse(2, "contract", "its shared memory is full")
+    course.wait(2)
+    course.look()
+    return course
+
+
+def _comes(course: Course, slot: int) -> None:
+    """A newer worker run takes the slot."""
+    generation = course.slot(slot).wanted
+    own: Any = {"nproc_per_node": PROCESSES[slot], "hostname": f"new-{slot}-{generation}"}
+    course.join(slot, generation, outlives_nodes=True, **own)
+
+
+def fewer_go_on() -> Course:
+    """Without one of four, then of three; below two it ends."""
+    spec = make_spec(4, least=2, on_node_loss="shrink", fence_timeout_seconds=30.0)
+    course = Course(spec)
+    for slot in (3, 0, 2, 1):
+        own: Any = {"nproc_per_node": 2, "hostname": HOSTS[slot], "requested_rank": RANKS[slot]}
+        course.join(slot, GENERATIONS[slot], outlives_nodes=True, **own)
+    course.verify().arm()
+    for lost in (2, 1, 3):
+        course.wait(70)
+        rest = [s.index for s in course.run.slots if s.live_node() and s.index != lost]
+        course.wait(16, silent=[lost])
+        course.stop(*rest)
+        course.wait(35, silent=[lost])
+        course.verify().arm()
+        course.look()
+    return course
+
+
 COURSES = (
     it_ends_well,
     it_fails_twice_and_starts_again,
@@ -333,6 +388,8 @@ COURSES = (
     both_ask_for_slot_1,
     its_machine_will_go,
     nothing_moves,
+    they_are_late_after_a_loss,
+    fewer_go_on,
 )
 
 
