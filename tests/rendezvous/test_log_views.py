@@ -570,3 +570,10 @@ async def test_what_a_node_sends_is_bounded_and_plain(
     said = {"view": view(served), "number": 1} | wrong
     answer = await call(served, "POST", "nodes/0/views", node, said)
     assert answer.problem == (400, "bad_request")
+
+
+async def test_who_sends_for_a_view_that_is_none_is_told_to_stop(served: Served) -> None:
+    await running(served)
+    number = view(served)
+    assert sent(served, 0, post(number, 1, "a")).goes_on
+    assert not sent(served, 0, post(number + 1, 1, "a")).goes_on

@@ -266,3 +266,16 @@ async def test_what_a_node_answers_is_bounded_and_plain(
     node = served.service.access.node_credential(served.host(DEMO), 0, 1)
     answer = await call(served, "POST", "nodes/0/looks", node, wrong)
     assert answer.problem == (400, "bad_request")
+
+
+async def test_who_waits_for_one_of_several_looks_is_told_of_that_one(served: Served) -> None:
+    await running(served)
+    numbers = []
+    for rank in (4, 5):
+        numbers.append(look := await begin(served))
+        await answer(served, 0, report(look, rank))
+        await served.clock.move(REST_SECONDS + LOOK_SECONDS)
+    for number, rank in zip(numbers, (4, 5), strict=True):
+        [of_first, _] = (await found(served, number)).nodes
+        assert of_first.report is not None
+        assert [one.rank for one in of_first.report.ranks] == [rank]

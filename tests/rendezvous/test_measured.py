@@ -253,3 +253,13 @@ def test_a_scrape_passes_where_there_is_no_room_for_a_node(served: Served) -> No
 
     other = metrics_credential(DEMO.keys.admin.sha256())
     assert [shown(one.text()) for one in (CREDENTIAL, OPERATOR, other)] == [True, True, False]
+
+
+async def test_what_happens_twice_counts_twice(served: Served) -> None:
+    await started(served)
+    counters = served.service.counters
+    counted = {name: counters[name] for name in ("joins", "reports", "refusals")}
+    assert counted == {"joins": 2, "reports": 4, "refusals": 0}
+    commits, events = counters["commits"], counters["events"]
+    assert commits > 2
+    assert events == len(await served.journal.read(DEMO.run))

@@ -133,3 +133,18 @@ async def test_nodes_that_cannot_answer_are_not_asked(served: Served) -> None:
     host = await running(served)
     can(host, 1, False)
     assert await asked(served, 120.0) is None
+
+
+async def test_the_nodes_hear_at_once_that_they_are_asked_and_each_time_by_another_number(
+    served: Served,
+) -> None:
+    host = await running(served)
+    served.poll_long(DEMO)
+    numbers = []
+    for most in (65.0, 125.0):
+        poll = served.watch(DEMO, host.news_seq)
+        await asyncio.sleep(0)
+        assert await answer(served, host, 0.0, most)
+        numbers.append((await asyncio.wait_for(poll, 5)).look)
+    assert None not in numbers
+    assert len({*numbers}) == 2

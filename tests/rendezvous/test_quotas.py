@@ -92,3 +92,12 @@ def test_what_a_replica_tells_of_its_tenants_is_read_back_or_passed_over() -> No
     assert read_usages('{"team": {"runs": 1, "of_a_newer_version": []}}') == {"team": Usage(runs=1)}
     for odd in ("", "{", "[]", '{"team": {"runs": -1}}', '{"team": 3}'):
         assert read_usages(odd) == {}
+
+
+def test_who_is_to_wait_waits_for_a_second_at_least() -> None:
+    team = tenant().model_copy(update={"limits": TenantLimits(creates_per_minute=5)})
+    for frees, words in ((0.2, "wait 1 s"), (1.6, "wait 2 s")):
+        used = Usage(runs=3, nodes=28, creates=5, frees_seconds=frees)
+        with pytest.raises(TooManyRequests) as caught:
+            refuse_over(team, used, 1)
+        assert caught.value.hint == words

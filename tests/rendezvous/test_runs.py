@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from rendezvous.wire.errors import (
     NotFound,
     RunExists,
     RunOver,
+    SlotTaken,
     StorageFull,
     TooManyRuns,
     Unauthorized,
@@ -434,3 +436,22 @@ async def test_news_of_a_slot_that_is_not_there_is_refused(served: Served) -> No
     news = SlotNews(generation=1, state=SlotState.QUEUED)
     with pytest.raises(NotFound, match="run 'demo' has no slot 2"):
         await served.service.slot_news(served.host(DEMO), 2, news)
+
+
+@pytest.mark.parametrize("any_slot", [False, True])
+async def test_who_asks_for_a_slot_that_is_held_waits_for_the_end_unless_another_one_does(
+    served: Served, any_slot: bool
+) -> None:
+    loss: Any = {"on_node_loss": "replace", "fence_timeout_seconds": 20.0}
+    await served.create(DEMO, 2, **loss)
+    for slot in (0, 1):
+        await served.join(DEMO, slot, outlives_nodes=True)
+    for _ in range(2):
+        with pytest.raises(SlotTaken):
+            await served.join(DEMO, 1, 2, any_slot=any_slot, outlives_nodes=True)
+    await end(served)
+    host = served.host(DEMO)
+    assert (await served.service.status(host)).untold == ([] if any_slot else [1])
+    with pytest.raises(RunOver):
+        await served.join(DEMO, 1, 2, any_slot=any_slot, outlives_nodes=True)
+    assert (await served.service.status(host)).untold == []

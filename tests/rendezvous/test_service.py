@@ -13,7 +13,7 @@ from rendezvous.server import sequencer, sweep
 from rendezvous.server.bereft import launcher_ended
 from rendezvous.server.journal import Record
 from rendezvous.serving.connection import CloseReason, Connection
-from rendezvous.wire.errors import InternalError, NotFound, StorageFull
+from rendezvous.wire.errors import InternalError, NotFound, StorageFull, Unauthorized
 from rendezvous.wire.node import Facts
 from rendezvous.wire.reports import AckReport, ExitReport, ProgressReport, ReportReply
 from rendezvous.wire.run import Phase, SlotNews, SlotState
@@ -532,3 +532,26 @@ async def test_without_its_launcher_a_run_that_was_let_go_ends_and_one_that_form
     assert (result is not None) == ends
     assert result is None or "its launcher was killed" in result.message
     assert served.service.closing.is_set() is not ends  # nothing changes a run that waits
+
+
+async def test_while_the_journal_is_away_no_time_passes(served: Served) -> None:
+    for _ in range(2):
+        before = served.service.now()
+        served.service.sequencer.stand_still("the journal is away")
+        served.service.sequencer.stand_still("it still is")
+        served.let_pass(300)
+        assert served.service.now() == before
+        assert served.service.sequencer.standstill == "the journal is away"
+        served.service.sequencer.go_on()
+        assert served.service.now() == before
+        served.clock.seconds += 0.5
+        assert served.service.now() == before + 0.5
+
+
+async def test_a_token_is_that_of_its_slot_and_generation_whatever_it_says(served: Served) -> None:
+    await served.create(DEMO, 3)
+    token = DEMO.token(1, 1)
+    for other in (replace(token, number=2), replace(token, slot=2)):
+        with pytest.raises(Unauthorized):
+            await served.service.join(DEMO.run, other, DEMO.join(1))
+    assert (await served.service.join(DEMO.run, token, DEMO.join(1)))[1].incarnation == 1

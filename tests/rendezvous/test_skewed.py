@@ -335,3 +335,10 @@ def test_who_is_asked_for_an_older_epoch_is_the_node_that_ran_it_or_is_said_to_b
     ranks = OF_RANKS[slot]
     ran = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]}-{ranks[-1]}"
     assert node.words.startswith(f"it ran {ran} in epoch 4 (slot {slot}), and has left")
+
+
+def test_who_has_left_is_not_asked_where_its_ranks_are() -> None:
+    drive = skewed(**REPLACES)
+    drive.report(2, LeaveReport())
+    assert drive.phase is Phase.RUNNING  # until the others are stopped
+    assert [*nodes_of(drive.run)] == [0, 1, 3]
