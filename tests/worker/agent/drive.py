@@ -110,14 +110,19 @@ class Drive:
         self.node: Node
         self.node, self.first = machine.begin(rules, now)
         self._seq = 0
+        self._newest: int | None = None  # program
 
     def feed(self, said: inputs.Input) -> tuple[do.Action, ...]:
-        """What it does when it is told this; every sentence can be said, and has its values."""
+        """What it does when it is told this; every sentence can be said, and has its values, and
+        what is done to a program is done to the newest."""
         actions: tuple[do.Action, ...]
         self.node, actions = machine.step(self.node, said, self.now)
         for action in actions:
             if isinstance(action, do.Say):
                 assert "None" not in text_of(action.notice)
+            if isinstance(action, do.Start):
+                self._newest = action.number
+            assert getattr(action, "program", None) in (None, self._newest)
         return actions
 
     def at(self, now: float) -> None:

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from rendezvous.wire.log_view import ViewOrder
 from rendezvous.wire.machine import MachineSample
+from rendezvous.wire.watch import DepartureNotice
 from tests.support.virtual_time import forever
 from tests.worker.agent.drive import PLAN, at_once, virtually
 from tests.worker.agent.test_running import Program, Sink
@@ -286,6 +288,83 @@ async def test_names_are_looked_up_while_the_peers_are_visited(bench: Bench) -> 
     object.__setattr__(bench.outer.environment, "probe", probe)
     await bench.carry_out(do.Visit(1, 1, PLAN))
     assert bench.done == [("ask", [peer.hostname for peer in PLAN.peers]), "visited"]
+
+
+DEPARTURE = DepartureNotice(slot=2, rank=1, seconds=40.0)
+VIEW = do.ServeView(ViewOrder(view=5), node=1, ranks=(2,), siblings=(2, 3), epoch=3, delay=0.0)
+
+
+class Noted:
+    """A part of a shell that notes in order what it is asked for, and does nothing of it."""
+
+    def __init__(self, part: str, done: list[Any]) -> None:
+        self._part, self._done = part, done
+
+    def __getattr__(self, name: str) -> Any:
+        async def nothing() -> None: ...
+
+        def call(*args: Any, **options: Any) -> Any:
+            self._done.append((f"{self._part}.{name}", *args, *options.items()))
+            return nothing() if name in ("begin", "send", "serve", "show_departure") else None
+
+        return call
+
+
+@pytest.mark.parametrize(
+    ("action", "done"),
+    [
+        (do.Drop(11), [("core.drop", 11)]),
+        (do.StartEarly(cold=True), [("begun.begin", ("cold", True))]),
+        (do.StartEarly(), [("begun.begin", ("cold", False))]),
+        (do.SendMetrics(nodes=3), [("metrics.send", ("nodes", 3))]),
+        (VIEW, [("views.serve", VIEW)]),
+        (do.Stop(7, ends_itself=True), [("seven.stop", ("ends_itself", True))]),
+        (do.Stop(7), [("seven.stop", ("ends_itself", False))]),
+        (do.Kill(7), [("seven.kill",), ("remote.kill_now",)]),
+        (do.PassSignal(7, 12), [("seven.pass_signal", 12)]),
+        (do.ShowDeparture(7, DEPARTURE, 10), [("seven.show_departure", DEPARTURE, 10)]),
+        (do.LookAtProgram(7), [("seven.look",)]),
+        (do.Kill(6), []),  # is over
+    ],
+)
+def test_what_is_done_at_once_has_the_values_that_were_decided(
+    action: do.Action, done: list[Any]
+) -> None:
+    async def work() -> None:
+        bench = Bench()
+        for part in ("core", "begun", "metrics", "views", "remote"):
+            setattr(bench.shell, f"_{part}", Noted(part, bench.done))
+        bench.shell._running = {7: Noted("seven", bench.done)}
+        bench.shell._act(action)
+        await asyncio.sleep(0.1)
+        assert (bench.done, bench.fed, bench.shell._beside) == (done, [], set())
+
+    virtually(work())
+
+
+@shells
+async def test_a_shell_is_over_with_the_code_or_the_error_that_was_decided(bench: Bench) -> None:
+    bench.shell._act(do.End(3))
+    assert await bench.shell._over == 3
+    other = Bench()
+    error = ValueError("not this way")
+    other.shell._act(do.End(0, error))
+    with pytest.raises(ValueError, match="not this way"):
+        await other.shell._over
+
+
+@shells
+async def test_a_socket_that_cannot_be_opened_is_told_of_and_tried_again(bench: Bench) -> None:
+    async def fails(environ: Any) -> str:
+        bench.done.append("tried")
+        raise OSError(28, "No space left on device")
+
+    said: list[Any] = []
+    bench.outer.socket.open, bench.shell._say = fails, said.append
+    for _ in range(2):
+        await bench.shell._open_socket()
+    assert bench.done == ["tried", "tried"]
+    assert said == [notice(Note.NO_SOCKET, problem="No space left on device")] * 2
 
 
 @pytest.mark.parametrize(
