@@ -27,6 +27,7 @@ _BEAT_SECONDS = 10.0
 _AGAIN_SECONDS = 0.5
 """How often it is looked for logs that have begun."""
 _LEVELS: Mapping[str, Level] = {"warning": "warning", "error": "error"}
+_Put = Callable[[LogPiece], Awaitable[None]]
 
 
 def chosen_of(query: Mapping[str, list[str]]) -> tuple[Chosen, int, bool]:
@@ -95,15 +96,25 @@ async def _read_all(
     """All logs side by side; whoever reads slowly holds them up, and nothing else. Until the run
     is over also those that begin meanwhile: of a program that starts again, from its first line."""
     readers: dict[str, asyncio.Task[None]] = {}
+    count = 0
+
+    async def put(piece: LogPiece) -> None:
+        nonlocal count
+        await queue.put(piece)
+        count += 1
+
     try:
-        for note in _begin(which, lines, queue, readers, follow=follow):
-            await queue.put({"note": note})
+        for note in _begin(which, lines, put, readers, follow=follow):
+            await put({"note": note})
         while follow and which.state.is_held():
             await asyncio.sleep(_AGAIN_SECONDS)
-            _begin(which, MAX_LINES, queue, readers, follow=follow)
-        if follow:  # they would wait for more
-            await asyncio.sleep(_AGAIN_SECONDS)
-            await queue.join()
+            _begin(which, MAX_LINES, put, readers, follow=follow)
+        if follow:  # they would wait for more: nothing has come for a moment, and all is taken
+            before = -1
+            while before != count:
+                before = count
+                await asyncio.sleep(_AGAIN_SECONDS)
+                await queue.join()
         else:
             await asyncio.gather(*readers.values())
         await queue.put(None)
@@ -116,7 +127,7 @@ async def _read_all(
 def _begin(
     which: Which,
     lines: int,
-    queue: asyncio.Queue[LogPiece | None],
+    put: _Put,
     readers: dict[str, asyncio.Task[None]],
     *,
     follow: bool,
@@ -128,16 +139,14 @@ def _begin(
         return [_in_full(exc)]
     for source in sources:
         if source.name not in readers:
-            reading = _read(source, lines, queue.put, follow=follow)
+            reading = _read(source, lines, put, follow=follow)
             readers[source.name] = asyncio.create_task(reading)
     if which.unshown:
         return [f"{which.unshown} more nodes are not shown: choose one of them"]
     return [] if sources else ["no program has printed a line yet"]
 
 
-async def _read(
-    source: Source, lines: int, put: Callable[[LogPiece], Awaitable[None]], *, follow: bool
-) -> None:
+async def _read(source: Source, lines: int, put: _Put, *, follow: bool) -> None:
     name = _name(source)
     held: list[str] = []
     one_gives = asyncio.Lock()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from launcher.show import log_lines
 from launcher.show.log_sources import Chosen
 from launcher.state.state_dir import StateDir
 from launcher.ui import log_pieces as module
@@ -88,18 +89,22 @@ async def test_a_filter_holds_for_what_comes(held: StateDir, tmp_path: Path) -> 
 
 
 async def test_who_does_not_read_has_what_was_said_when_it_does(
-    held: StateDir, tmp_path: Path
+    held: StateDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And the end of the run takes nothing from it."""
-    count = 500 * 70
-    text = "".join(f"step {number}\n" for number in range(count))
+    """And the end of the run takes nothing from it, however many pieces wait for their turn."""
+    monkeypatch.setattr(module, "_MOST_QUEUED", 2)
+    monkeypatch.setattr(module, "_MOST_LINES", 3)
+    monkeypatch.setattr(module, "_GATHER_SECONDS", 0.005)
+    monkeypatch.setattr(log_lines, "_LOOK_SECONDS", 0.01)
+    text = "".join(f"step {number}\n" for number in range(40))
     add(held, "node-0", "begun\n")
     async with page_door(tmp_path) as door:
         pieces = log_pieces(door.runs.viewed(RUN), Chosen(), 200, follow=True)
         assert (await anext(pieces)).get("lines") == ["begun"]
         add(held, "node-0", text)
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.2)  # it is read by now
         held.release()
+        await asyncio.sleep(0.15)  # its end would be said by now
         rest = [line async for piece in pieces for line in piece.get("lines", [])]
     assert rest == text.splitlines()
 
