@@ -1,0 +1,209 @@
+"""`rdzv status`, `look`, `cancel`, `restart` and `drain` of a run that goes on, of whose nodes no
+slot is the rank: what they ask its registry, and what is printed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.show import look as look_module
+from launcher.state.state_dir import StateDir
+from rendezvous.wire.errors import ExitCode, NotFound, Unavailable
+from rendezvous.wire.look import Frame, LookCall, LookReport, NodeLook, RankLook, RunLook, Stack
+from rendezvous.wire.metrics import MetricLine, RunMetrics
+from rendezvous.wire.refused import RefusedAsk
+from rendezvous.wire.run import NodeState, Phase, Result, RunStatus
+from tests.launcher.command import launched, rdzv
+from tests.launcher.drive import slot, status
+from tests.support.written import Registry
+
+RUN = "/v1/runs/llama"
+ASK = RefusedAsk(
+    slot=4, code="taken", reason="gpu-3 asks for it", times=2, first_seconds=90.0, last_seconds=7.0
+)
+ROW = MetricLine(number=40, rank=9, step=120, slot=4, at_seconds=50.0, values={"loss": 0.25})
+METRICS = RunMetrics(session="s", newest=40, elapsed_seconds=65.0, rows=[ROW])
+
+
+def stands(**more: Any) -> RunStatus:
+    rows = [
+        slot(0, rank=2, hostname="gpu-9", node=NodeState.RUNNING),
+        slot(1, rank=0, hostname="gpu-4", node=NodeState.RUNNING),
+        slot(4, rank=1, hostname="gpu-7", node=NodeState.RUNNING),
+    ]
+    return status(*rows, **({"phase": Phase.RUNNING, "refused": [ASK]} | more))
+
+
+def look(cpu: float) -> RunLook:
+    stacks = [
+        Stack(frames=[Frame(function=name, file="t.py", line=7)]) for name in ("reduce", "load")
+    ]
+    ranks = [
+        RankLook(rank=rank, pid=rank, state="S", stack=int(rank == 5), cpu=cpu) for rank in (3, 5)
+    ]
+    seen = LookReport(look=9, epoch=2, ranks=ranks, stacks=stacks)
+    nodes = [
+        NodeLook(slot=0, rank=2, hostname="gpu-9"),
+        NodeLook(slot=4, rank=1, hostname="gpu-7", report=seen),
+    ]
+    return RunLook(look=9, epoch=2, over=True, nodes=nodes)
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Registry:
+    one = Registry(
+        {
+            f"GET {RUN}": stands(),
+            f"GET {RUN}/metrics": METRICS,
+            f"DELETE {RUN}": stands(reason="it is cancelled by a person"),
+            f"POST {RUN}/restart": stands(reason="it restarts"),
+            f"POST {RUN}/slots/4/drain": stands(reason="it leaves"),
+            f"POST {RUN}/looks": LookCall(look=9),
+            f"GET {RUN}/looks": look(0.0),
+        }
+    )
+    one.put_in(monkeypatch)
+    return one
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Iterator[StateDir]:
+    """Of a run whose launcher lives."""
+    one = launched(tmp_path, command=["train.py"])
+    one.acquire()
+    yield one
+    one.release()
+
+
+def said(state: StateDir, *words: str) -> str:
+    done = rdzv(*words, state=state.path.parent)
+    assert (done.exit_code, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_the_status_of_a_run_has_its_rows_its_refusals_and_its_metrics(
+    registry: Registry, state: StateDir
+) -> None:
+    shown = said(state, "status", "llama")
+    assert "refused: gpu-3 asks for it; asked 2 times, last 7 s ago\n" in shown
+    assert all(host in shown for host in ("gpu-9", "gpu-4", "gpu-7"))
+    assert "loss" in shown
+    assert "120" in shown
+    found = json.loads(said(state, "status", "llama", "--json"))
+    assert [(one["slot"], one["rank"]) for one in found["slots"]] == [(0, 2), (1, 0), (4, 1)]
+    assert [(one["rank"], one["slot"], one["step"]) for one in found["metrics"]] == [(9, 4, 120)]
+    registry.answers[f"GET {RUN}/metrics"] = NotFound("no such route")
+    assert json.loads(said(state, "status", "llama", "--json"))["metrics"] == []
+    assert "loss" not in said(state, "status", "llama")
+
+
+def test_a_registry_that_is_silent_is_told_from_a_launcher_that_has_ended(
+    registry: Registry, state: StateDir
+) -> None:
+    registry.answers[f"GET {RUN}"] = Unavailable("nobody answers")
+    done = rdzv("status", "llama", state=state.path.parent)
+    assert "does not answer, and its launcher runs: nobody answers" in done.stderr
+    assert f"rdzv replay {state.journal}" in " ".join(done.stderr.split())
+    assert done.exit_code == ExitCode.REGISTRY_LOST
+    state.write_record(state_record(state).model_copy(update={"owns_registry": False}))
+    state.release()
+    done = rdzv("status", "llama", state=state.path.parent)
+    assert "does not answer, and its launcher has ended: nobody answers" in done.stderr
+    state.acquire()
+
+
+def state_record(state: StateDir) -> Any:
+    record = state.record()
+    assert record is not None
+    return record
+
+
+def test_a_run_that_lives_is_asked_though_a_former_launch_has_ended(
+    registry: Registry, state: StateDir
+) -> None:
+    state.write_result(Result(status="ok", exit_code=0, message="all 2 nodes ended"))
+    assert "gpu-9" in said(state, "status", "llama")
+    assert "rank 5 (node 1, gpu-7)" in said(state, "look", "llama")
+    assert said(state, "cancel", "llama") == "it is cancelled by a person\n"
+    assert said(state, "restart", "llama") == "run 'llama': it restarts\n"
+    assert said(state, "drain", "llama", "1") == "run 'llama': it leaves\n"
+
+
+def test_a_look_is_printed_saved_and_may_be_made_twice(
+    registry: Registry, state: StateDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys, path = state.keys(), tmp_path / "look.json"
+    assert keys is not None
+    shown = said(state, "look", "llama", "--save", str(path))
+    lines = shown.splitlines()
+    assert lines[-2:] == ["node 2 (gpu-9): it has not answered", f"saved: {path}"]
+    assert "rank 5 (node 1, gpu-7), state S:" in lines
+    assert lines.index("    load (t.py:7)") == lines.index("rank 5 (node 1, gpu-7), state S:") + 1
+    assert set(registry.credentials) == {keys.look.text()}
+    assert path.stat().st_mode & 0o777 == 0o600
+    kept = json.loads(path.read_text())
+    assert (kept["run"], kept["look"], kept["verdict"]["sentence"]) == ("llama", 9, lines[0])
+    assert json.loads(said(state, "look", "llama", "--json")) == kept
+    assert "logs RUN" not in shown
+    state.write_result(Result(status="ok", exit_code=0, message="ended"))
+    state.release()
+    done = rdzv("look", "llama", state=state.path.parent)
+    assert done.stderr == "rdzv: run 'llama' has ended, so there is no rank to look at\n"
+    state.acquire()
+    done = rdzv("look", "llama", "--save", "/dev/full/x", state=state.path.parent)
+    assert "/dev/full/x cannot be written: Not a directory" in done.stderr
+
+
+async def test_two_looks_are_so_far_apart_and_the_second_is_shown(
+    registry: Registry, state: StateDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(len(registry.asked) + seconds)
+
+    looks = iter([look(0.0), look(2.0)])
+    registry.answers[f"GET {RUN}/looks"] = lambda: next(looks)
+    monkeypatch.setattr("launcher.show.look.asyncio.sleep", sleep)
+    before, found = await look_module._look(state, 0.25)
+    assert before == look(0.0)
+    assert found == look(2.0)
+    assert slept == [2.25]  # between the two calls of each
+
+
+def test_a_cancel_tells_why(registry: Registry, state: StateDir) -> None:
+    assert said(state, "cancel", "llama", "--reason", "enough") == "it is cancelled by a person\n"
+    ((call, sent),) = registry.asked
+    assert (call, sent) == (f"DELETE {RUN}", {"reason": "enough"})
+
+
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [
+        (
+            Result(status="cancelled", exit_code=84, message="run 'llama' was cancelled"),
+            "run 'llama' was cancelled",
+        ),
+        (Result(status="ok", exit_code=0, message="all ended"), "run 'llama' has ended: all ended"),
+        (None, "the launcher of run 'llama' was killed; nothing that it started is still running"),
+    ],
+)
+def test_of_a_run_that_is_over_nothing_is_cancelled(
+    registry: Registry, tmp_path: Path, result: Result | None, words: str
+) -> None:
+    state = launched(tmp_path)
+    if result is not None:
+        state.write_result(result)
+    assert said(state, "cancel", "llama") == f"{words}\n"
+    assert registry.asked == []
+
+
+def test_a_run_at_a_standing_registry_is_cancelled_there(
+    registry: Registry, tmp_path: Path
+) -> None:
+    state = launched(tmp_path, owns_registry=False)
+    assert said(state, "cancel", "llama") == "it is cancelled by a person\n"
