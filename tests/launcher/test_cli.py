@@ -320,7 +320,8 @@ def test_an_error_has_its_own_exit_code_and_only_a_fault_of_ours_a_traceback(
 
 def test_where_only_a_worker_is_installed_the_other_commands_say_what_to_install() -> None:
     lines = ["launch --nnodes 2 -- train.py", "serve", "status", "cancel llama", "logs llama"]
-    lines += ["schedulers", "doctor --env", "bench --nnodes 2", "metrics llama"]
+    lines += ["schedulers", "doctor --env", "bench --nnodes 2", "metrics llama", "look llama"]
+    lines += ["restart llama", "drain llama 1", "prune", "ui", "tenant list"]
     own = ["launch --help", "worker -- x", "token new"]
     done = subprocess.run(
         [sys.executable, "-I", "-c", BARE, json.dumps([LAUNCHER_PACKAGES, lines + own])],

@@ -127,6 +127,7 @@ HANGS = "break off CancelWorkerRun; left"
         ({}, "running hurry", f"break off CancelWorkerRun; {AT_100}"),
         ({}, "running hurry hurry", ""),
         ({}, "running told hurry running", AT_100),
+        ({}, "running told hurry running told 1 running", ""),  # it has heard of the hurry
         (NO_ID, "missed 0.1 hurry 1", "1: find"),
         (NO_ID, "missed 0.1 hurry 1.0 found", "describe 101"),
         ({}, "running:n17 hurry 8.1", f"8: {HANGS} state running n17"),

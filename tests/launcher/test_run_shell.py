@@ -388,8 +388,10 @@ async def test_a_registry_that_ends_again_and_again_is_named_with_its_last_words
     world: World,
 ) -> None:
     world.registry.down = STARTING
-    world.dies = True
+    world.dies = world.fleet.loopback = True
     await world.run()
+    assert world.log.count("registry started") == 5
+    assert world.fleet.ready == [0, 1]  # beside the first one alone
     result = world.state().result()
     assert result is not None
     message = "the registry ended 5 times within 30 s; its last output: no room"
@@ -467,7 +469,9 @@ async def test_d2_the_next_launcher_takes_up_the_launch_with_the_registry_it_has
     world: World,
 ) -> None:
     world.event_happens(1)
+    world.fleet.loopback = True
     await killed(world)
+    world.fleet.ready.clear()
     log = world.state().logs / "agent-1.log"
     log.write_text("of the killed launcher")
     world.events.clear()
@@ -478,6 +482,7 @@ async def test_d2_the_next_launcher_takes_up_the_launch_with_the_registry_it_has
     assert words.startswith("resuming launch ")
     assert world.log.count("registry started") == 1
     assert world.log.count("port 29600 opened") == 1
+    assert world.fleet.ready == []  # they run
     assert world.registry.asked.count("create") == 1
     assert len(world.fleet.made) == 2
     assert world.events == []  # D9: they were shown before

@@ -54,7 +54,10 @@ def test_the_address_of_a_node_is_what_slurm_says_beyond_its_name(said: str, add
 @pytest.mark.parametrize(
     ("script", "where"),
     [
-        ('echo "NodeName=$4 NodeAddr=10.3.0.3 x=$RDZV_TOKEN"', "10.3.0.3 (NodeAddr of gpu-c03)"),
+        (
+            'test "$4" = gpu-c03 && echo "NodeName=$4 NodeAddr=10.3.0.3 x=$RDZV_TOKEN"',
+            "10.3.0.3 (NodeAddr of gpu-c03)",
+        ),
         ('echo "slurm_load_node error" >&2; exit 1', "gpu-c03"),
     ],
 )

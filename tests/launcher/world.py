@@ -78,6 +78,7 @@ class Fleet:
 
     Attributes:
         told: The graces with which it was told to end one.
+        ready: Of what it has made ready, and in vain if it is not submitted.
         stays: It does not end anything, and says so.
         trouble: What its first try to submit comes to.
     """
@@ -90,6 +91,7 @@ class Fleet:
     by_hand: bool = False
     made: dict[str, Made] = field(default_factory=dict)
     told: list[float] = field(default_factory=list)
+    ready: list[int] = field(default_factory=list)
     stays: bool = False
     trouble: str = ""
     lines: list[str] = field(default_factory=list)
@@ -99,6 +101,7 @@ class Fleet:
 
     async def make_ready(self, run: Submission) -> None:
         """See the contract."""
+        self.ready.append(run.slot)
 
     async def close(self) -> None:
         """See the contract."""

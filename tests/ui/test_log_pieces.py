@@ -12,7 +12,9 @@ from launcher.show import log_lines
 from launcher.show.log_sources import Chosen
 from launcher.state.state_dir import StateDir
 from launcher.ui import log_pieces as module
-from launcher.ui.log_pieces import log_pieces
+from launcher.ui.log_pieces import chosen_of, log_pieces
+from rendezvous.wire.errors import BadRequest
+from rendezvous.wire.log_view import MAX_GREPS, MAX_LINES
 from tests.support.pages import RUN, kept_run, page_door
 from tests.support.waiting import soon
 from worker.program.wanted import Wanted
@@ -51,6 +53,32 @@ def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StateDir:
 def add(state: StateDir, name: str, text: str) -> None:
     with (state.logs / f"{name}.log").open("a") as file:
         file.write(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [("node", 1 << 20), ("rank", 1 << 30), ("epoch", (1 << 31) - 1), ("lines", MAX_LINES)],
+)
+def test_what_is_asked_for_may_be_so_large_and_no_larger(name: str, most: int) -> None:
+    chosen, lines, follow = chosen_of({name: ["7", str(most)], "follow": ["1"]})
+    found = {"node": chosen.node, "rank": chosen.rank, "epoch": chosen.epoch, "lines": lines}
+    assert found == {"node": None, "rank": None, "epoch": None, "lines": 200} | {name: most}
+    assert (follow, chosen.everyone) == (True, False)
+    for wrong in (str(most + 1), "-1", "1.0", "\u0663", "9" * 40):
+        with pytest.raises(BadRequest, match=f"{name} must be a whole number of at most {most}"):
+            chosen_of({name: [wrong]})
+
+
+def test_lines_are_chosen_by_words_and_a_level_of_which_there_are_not_too_many() -> None:
+    chosen, lines, follow = chosen_of({"grep": ["a", "", "b" * 100], "level": ["error"]})
+    assert chosen.wanted == Wanted(("a", "b" * 100), "error")
+    assert (lines, follow) == (200, False)
+    assert chosen_of({"all": ["1"]})[0].everyone
+    wrong: list[dict[str, list[str]]] = [{"grep": ["b" * 101]}, {"grep": ["a"] * (MAX_GREPS + 1)}]
+    for query in (*wrong, {"level": ["loud"]}, {"node": ["0"], "rank": ["0"]}):
+        with pytest.raises(BadRequest):
+            chosen_of(query)
+    assert len(chosen_of({"grep": ["a"] * MAX_GREPS})[0].wanted.grep) == MAX_GREPS
 
 
 async def test_what_begins_after_the_look_is_followed_to_the_end(
