@@ -24,7 +24,7 @@ from rendezvous.wire.errors import NotFound
 from rendezvous.wire.run import Phase, Result
 from tests.launcher.command import launched
 from tests.launcher.drive import slot, status
-from tests.support.pages import RUN, Holds, kept_run, page_door
+from tests.support.pages import METRICS_KEY, RUN, Holds, kept_run, page_door
 from tests.support.waiting import soon
 from tests.ui.test_asked import keys_of
 
@@ -294,18 +294,23 @@ async def test_a_run_is_read_once_for_all_and_let_go_when_it_is_idle(
 async def test_prometheus_is_told_of_what_lives_or_has_just_ended(tmp_path: Path) -> None:
     state = kept_run(tmp_path)
     async with page_door(tmp_path) as door:
-        key = {"authorization": f"Bearer {'k' * 43}"}
-        none = await door.ask("GET", "/metrics", **key)
+        key = f"Bearer {METRICS_KEY}"
+        none = await door.ask("GET", "/metrics", authorization=key)
         assert (none.status, f'run="{RUN}"' in none.body.decode()) == (200, False)
         state.write_result(OK)
-        told = (await door.ask("GET", "/metrics", **key)).body.decode()
+        told = (await door.ask("GET", "/metrics", authorization=key)).body.decode()
         assert f'run="{RUN}"' in told
         state.write(
             "result.json", b'{"status": "ok", "exit_code": 0, "message": "", "ended_at": 9}'
         )
-        assert f'run="{RUN}"' not in (await door.ask("GET", "/metrics", **key)).body.decode()
+        assert (
+            f'run="{RUN}"'
+            not in (await door.ask("GET", "/metrics", authorization=key)).body.decode()
+        )
         state.acquire()
-        assert f'run="{RUN}"' in (await door.ask("GET", "/metrics", **key)).body.decode()
+        assert (
+            f'run="{RUN}"' in (await door.ask("GET", "/metrics", authorization=key)).body.decode()
+        )
         state.release()
         assert (await door.ask("GET", "/metrics", authorization="Bearer x")).status == 401
         assert (await door.ask("GET", "/metrics")).status == 401
