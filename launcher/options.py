@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from launcher.settings import LaunchSettings, ServeSettings
+from launcher.toml_words import Kind, for_table, for_unknown, for_value
 from rendezvous.compat import tomllib
 from rendezvous.secret_variables import SECRET_VARIABLES
 from rendezvous.wire.errors import UsageError
@@ -344,20 +345,22 @@ def _read_toml(model: type[Settings], path: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
         raise UsageError(f"{path} is not a valid TOML file: {exc}") from exc
     options = model.model_fields.items()
-    fields = {flag_of(name, field)[2:].replace("-", "_"): name for name, field in options}
+    keys = {name: flag_of(name, field)[2:].replace("-", "_") for name, field in options}
+    fields = {key: name for name, key in keys.items()}
+    words = {word: keys[name] for name, field in options for word in variables_of(name, field)}
+    words |= {key: key for key in fields}
     values = {}
     for key, value in found.items():
+        if advice := for_table(key, value, words):
+            raise UsageError(f"{path} has a table [{key}]", hint=advice)
         name = fields.get(key.replace("-", "_"))
         if name is None:
-            close = did_you_mean(key.replace("-", "_"), fields)
-            raise UsageError(
-                f"{path} has an unknown option '{key}'",
-                hint=close or "--help-all lists the options",
-            )
+            advice = for_unknown(key, value, words)
+            raise UsageError(f"{path} has an unknown option '{key}'", hint=advice)
         kind = _without_none(model.model_fields[name].annotation)
         if not _fits(value, kind):
             raise UsageError(
-                f"{path}: '{key}' {_why_not_fitting(value, model.model_fields[name])}",
+                f"{path}: '{key}' {_why_not_fitting(key, value, model.model_fields[name])}",
                 hint=f"{key}: {model.model_fields[name].description}",
             )
         values[name] = value
@@ -375,14 +378,13 @@ def _fits(value: object, kind: Any) -> bool:
     return isinstance(value, fitting) and not isinstance(value, bool)
 
 
-def _why_not_fitting(value: object, field: FieldInfo) -> str:
+def _why_not_fitting(key: str, value: object, field: FieldInfo) -> str:
     """What is wrong with a TOML value."""
-    kind = _number_kind(_without_none(field.annotation))
-    if get_origin(_without_none(field.annotation)) is list and isinstance(value, str):
-        return f"cannot be {value!r}: write a list, {[value]}"
-    if kind is None:
-        return f"cannot be {value!r}"
-    metavar = _extra(field).get("metavar")
+    annotation, metavar = _without_none(field.annotation), _extra(field).get("metavar")
+    kind = _number_kind(annotation)
+    if kind is None or annotation is bool:
+        of: Kind = "truth" if annotation is bool else "text"
+        return for_value(key, value, metavar, "list" if get_origin(annotation) is list else of)
     takes = _number_text(kind, metavar, field.default)
     return f"takes {takes}; {value!r} is not one{_instead(value, metavar)}"
 

@@ -35,8 +35,8 @@ PURE = {
         *("adopt", "dry_run", "given", "hostlist", "losses", "machines", "metrics", "options"),
         "plan",
         *("recordings", "run_course", "run_ending", "run_ground", "run_replacing", "run_slots"),
-        *("run_names", "run_words", "specs", "spec_command", "symmetric", "template"),
-        "ui_prometheus",
+        *("run_names", "run_words", "set_variables", "specs", "spec_command", "symmetric"),
+        *("template", "toml_words", "ui_prometheus"),
     ),
     "tests/rendezvous": (
         *("admission", "before_the_go", "blame", "certificate", "clock", "compare"),

@@ -26,6 +26,7 @@ from launcher.plan.plan import (
     make_plan,
     parse_nnodes,
 )
+from launcher.plan.set_variables import check_set
 from launcher.plan.spec_command import without_rdzv
 from launcher.plan.without_effect import without_effect
 from launcher.run.preview import preview
@@ -208,6 +209,7 @@ def prepare(
             *notes,
             *_elsewhere(settings, environ),
             *_chosen(choice),
+            *check_set(plan, entry.variables, settings.starter),
             *without_effect(plan),
             *_own_spec(settings, entry, group_token),
         ),

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from launcher.plan.plan import HIDDEN, Plan, Site, Submission, make_plan
+from launcher.plan.set_variables import check_set
 from launcher.run.preparation import read_spec
 from launcher.schedulers.catalog import scheduler_entry
 from launcher.schedulers.contract import Entry, NothingSubmitted, Scheduler, SchedulerContext
@@ -70,6 +71,7 @@ async def check_scheduler(
         scheduler = entry.make(SchedulerContext(folder, environ, folder))
         keys = RunKeys(new_secret(), _RUN, secrets.token_hex(5))
         plan = _plan(keys.launch_id, spec, variables, entry, loopback=scheduler.loopback)
+        check_set(plan, entry.variables, name)
         join = JoinString.of(keys, _NOWHERE, 1).text()
         await _Check(scheduler, plan.submission(1, 1), join, seconds, say).go()
     return 0

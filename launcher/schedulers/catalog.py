@@ -40,6 +40,7 @@ SCHEDULERS: dict[str, Entry] = {
         "external/worker.sh",
         ExternalScheduler,
         "in a file of a folder that the workers share",
+        variables=frozenset({"JOIN_FOLDER"}),
     ),
     "vessl-http": Entry(
         "one VESSL run per worker, through VESSL's HTTP API; needs no command",

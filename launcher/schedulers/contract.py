@@ -133,6 +133,7 @@ class Entry:
         commands: The programs that it calls.
         make: Makes the scheduler.
         name_length: The most characters that it takes as a worker run's name.
+        variables: Those of `--set` that it reads itself, beside those of the spec.
     """
 
     summary: str
@@ -141,6 +142,7 @@ class Entry:
     secret: str
     commands: tuple[str, ...] = ()
     name_length: int = LONGEST_NAME
+    variables: frozenset[str] = frozenset()
 
 
 async def _no_logs() -> AsyncIterator[str]:

@@ -18,6 +18,7 @@ from launcher.plan.template import Form, render
 from launcher.processes import OWN_COMMAND, OwnProcess
 from launcher.schedulers.contract import Scheduler, SchedulerContext, Trouble, unheard
 from launcher.schedulers.description import Description
+from launcher.schedulers.wrong_key import wrong_key
 from rendezvous.compat import timeout
 from rendezvous.secret_variables import anonymous_file, path_of
 from rendezvous.wire.errors import SchedulerError, TemplateError
@@ -230,12 +231,9 @@ def _parse(text: str, source: str, join: str) -> ProcessSpec:
     except yaml.YAMLError as exc:
         raise TemplateError(f"{source} is not one YAML document: {exc}") from exc
     except ValidationError as exc:
-        first = exc.errors(include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise TemplateError(
-            f"{source}: {where}: {first['msg']}" if where else f"{source} is not a mapping",
-            hint="a spec of the local scheduler has a list 'argv' and a mapping 'env'",
-        ) from exc
+        why, close = wrong_key(exc, lambda _: ProcessSpec.model_fields)
+        usual = "a spec of the local scheduler has a list 'argv' and a mapping 'env'"
+        raise TemplateError(f"{source}: {why}", hint=close or usual) from exc
     seen = [*spec.argv, *(value for name, value in spec.env.items() if name != "RDZV_JOIN")]
     if any(join in word for word in seen):
         raise TemplateError(

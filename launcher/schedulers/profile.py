@@ -68,7 +68,15 @@ def profile_entry(path: Path, folder: Path | None = None) -> Entry:
 
     travels = _TRAVELS[profile.channel]
     spec = profile.spec if folder is None else str(folder / profile.spec)
-    return Entry(profile.summary, spec, make, travels, profile.commands(), profile.name_length)
+    return Entry(
+        profile.summary,
+        spec,
+        make,
+        travels,
+        profile.commands(),
+        profile.name_length,
+        profile.reads(),
+    )
 
 
 class ProfileScheduler(ProfileCommands, Scheduler):

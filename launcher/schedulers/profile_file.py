@@ -11,10 +11,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from launcher.plan.plan import LONGEST_NAME, SHORTEST_NAME
 from launcher.plan.template import PLACEHOLDER
+from launcher.schedulers.wrong_key import Place, wrong_key
 from rendezvous.compat import tomllib
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.run import SlotState
-from rendezvous.wire.words import did_you_mean
 
 
 def _check_words(words: list[str]) -> list[str]:
@@ -52,6 +52,8 @@ def _check_state(pattern: str) -> str:
 
 _WORD = re.compile(r"\w+")
 """Of a reason."""
+_OF_COMMANDS = {"ID", "SPEC", "JOIN_FILE", "GRACE", "LINES"}
+"""Variables that rdzv sets for the command lines alone."""
 
 Argv = Annotated[list[str], Field(min_length=1), AfterValidator(_check_words)]
 Regex = Annotated[str, AfterValidator(_check_regex)]
@@ -212,6 +214,12 @@ class Profile(_Table):
 
         return tuple(PLACEHOLDER.sub(known, word) for word in words)
 
+    def reads(self) -> frozenset[str]:
+        """The variables of `--set` for which its commands, or a spec of its kind, have a use."""
+        text = self.model_dump_json()
+        used = {spot["name"] for spot in PLACEHOLDER.finditer(text)} - _OF_COMMANDS
+        return frozenset(used | set(self.variables) | set(self.needs))
+
 
 @functools.cache
 def read_profile(path: Path) -> Profile:
@@ -223,19 +231,13 @@ def read_profile(path: Path) -> Profile:
     except tomllib.TOMLDecodeError as exc:
         raise UsageError(f"the scheduler profile {path} is not TOML: {exc}") from exc
     except ValidationError as exc:
-        first = exc.errors(include_input=False)[0]
-        key = ".".join(str(part) for part in first["loc"])
-        why = first["msg"].removeprefix("Value error, ")
-        close = ""
-        if first["type"] == "extra_forbidden":
-            why, close = "unknown key", did_you_mean(str(first["loc"][-1]), _keys(first["loc"]))
+        why, close = wrong_key(exc, _keys)
         raise UsageError(
-            f"{path}: {key}: {why}" if key else f"{path}: {why}",
-            hint=close or "'rdzv docs schedulers' explains every key",
+            f"{path}: {why}", hint=close or "'rdzv docs schedulers' explains every key"
         ) from exc
 
 
-def _keys(place: tuple[int | str, ...]) -> list[str]:
+def _keys(place: Place) -> list[str]:
     """The keys that the table of this place may have."""
     tables = {table.__name__.lower(): table for table in _Table.__subclasses__()}
     table = Profile if len(place) == 1 else tables[str(place[0])]

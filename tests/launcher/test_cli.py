@@ -397,7 +397,7 @@ def test_a_new_group_token_is_one_word_and_another_one_each_time() -> None:
 
 
 def test_a_dry_run_shows_runs_commands_and_variables_and_leaves_nothing(tmp_path: Path) -> None:
-    result = rdzv(*DRY.split(), "--set", "IMAGE=x", "--", "accelerate", "launch", "x.py")
+    result = rdzv(*DRY.split(), "--", "accelerate", "launch", "x.py")
     runs, _, rest = result.stdout.partition("# each node then starts:\n")
     commands, mark, variables = rest.partition("# each node's program gets")
     assert re.findall("^# slot.*", runs, re.MULTILINE) == [

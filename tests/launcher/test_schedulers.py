@@ -131,11 +131,11 @@ def test_a_secret_where_others_can_read_it_is_refused(folder: Path, template: st
 @pytest.mark.parametrize(
     ("template", "message"),
     [
-        ("", " is not a mapping"),
+        ("", ": must be a table of keys"),
         ("argv: []", "argv: List should have at least 1 item"),
-        ("argv: rdzv worker", "argv: Input should be a valid list"),
-        ("argv: [a]\nenv: {A: [b]}", "env.A: Input should be a valid string"),
-        ("argv: [a]\nimage: b", "image: Extra inputs are not permitted"),
+        ("argv: rdzv worker", "argv: must be a list"),
+        ("argv: [a]\nenv: {A: [b]}", "env.A: must be text"),
+        ("argv: [a]\nimage: b", "image: unknown key"),
         ("argv: [a]\n---\nargv: [b]", " is not one YAML document: "),
     ],
 )

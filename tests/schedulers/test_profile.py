@@ -98,7 +98,10 @@ LIST = ("gone = 'no such job'", "list = true")
     ("changes", "message"),
     [
         ([('secret = "spec"', 'secret = "argv"')], "secret: Input should be 'spec', 'stdin'"),
-        ([("secret =", "scret =")], "secret: Field required"),
+        ([("secret =", "scret =")], "scret: unknown key"),
+        ([('secret = "spec"', "")], "secret: this key is missing"),
+        ([("summary = ", "summary = 3 #")], "summary: must be text"),
+        ([("[find]", "[fnid]")], "fnid: unknown key"),
         ([("[logs]", "[cancle]\n[logs]")], "cancle: unknown key"),
         ([("gone = 'no such job'", "gnoe = ''")], "describe.gnoe: unknown key"),
         ([("poll_seconds = 0.1", "poll_seconds = 0")], "poll_seconds: Input should be greater"),
@@ -126,7 +129,12 @@ def test_a_profile_that_cannot_be_meant_is_refused_with_its_key(
     with pytest.raises(UsageError) as caught:
         read_profile(path)
     assert caught.value.message.startswith(f"{path}: {message}")
-    near = {"cancle: unknown key": "'cancel'", "describe.gnoe: unknown key": "'gone'"}.get(message)
+    near = {
+        "cancle: unknown key": "'cancel'",
+        "describe.gnoe: unknown key": "'gone'",
+        "scret: unknown key": "'secret'",
+        "fnid: unknown key": "'find'",
+    }.get(message)
     explained = "'rdzv docs schedulers' explains every key"
     assert caught.value.hint == (f"did you mean {near}?" if near else explained)
 
