@@ -132,12 +132,15 @@ def _number_text(kind: type, metavar: str | None, default: object) -> str:
 
 
 def _instead(value: object, metavar: str | None) -> str:
-    """Advise the seconds to write for a time with its unit."""
+    """Advise the seconds to write for a time with its unit, and the number that 1.0 is."""
+    if _WHOLE.fullmatch(str(value)):
+        return f": write {int(float(str(value)))}"
     found = _WITH_UNIT.fullmatch(str(value)) if metavar == "SECONDS" else None
     return f": write {int(found[1]) * _UNITS[found[2]]}" if found else ""
 
 
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_WHOLE = re.compile(r"[0-9]{1,6}\.0+", re.ASCII)
 _WITH_UNIT = re.compile(r"([0-9]{1,6}) ?([smhd])(?:ec|in)?", re.ASCII)
 
 _OUT_OF_RANGE = {

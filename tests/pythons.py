@@ -32,7 +32,17 @@ PACKAGES = (
 """Of the extra `test`, those whose names begin so."""
 PURE = {
     "tests/launcher": (
-        *("adopt", "dry_run", "given", "hostlist", "losses", "machines", "metrics", "options"),
+        *(
+            "adopt",
+            "dry_run",
+            "endpoints",
+            "given",
+            "hostlist",
+            "losses",
+            "machines",
+            "metrics",
+            "options",
+        ),
         "plan",
         *("recordings", "run_course", "run_ending", "run_ground", "run_replacing", "run_slots"),
         *("run_names", "run_words", "set_variables", "specs", "spec_command", "symmetric"),

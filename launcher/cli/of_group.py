@@ -11,7 +11,7 @@ import click
 
 from launcher.cli.process import AT_WORK, secret_text, shown
 from launcher.cli.with_command import WithCommand
-from launcher.options import sources, variables_of
+from launcher.options import NotANumber, sources, variables_of
 from launcher.settings import LaunchSettings
 from rendezvous.wire.errors import Unauthorized, UsageError
 from rendezvous.wire.run import DEFAULT_PORT
@@ -59,10 +59,14 @@ def _others_told(ctx: click.Context | None) -> Iterator[None]:
             _tell(ctx, UsageError(_NO_SLOT), has_slot=False)
         raise
     except (UsageError, click.UsageError) as exc:
-        error = exc if isinstance(exc, UsageError) else UsageError(exc.format_message())
+        error = exc if isinstance(exc, UsageError) else UsageError(_words(exc))
         if ctx is None or not (AT_WORK in ctx.meta or ctx.params.get("dry_run")):
             _tell(ctx, error)
         raise
+
+
+def _words(error: click.UsageError) -> str:
+    return error.message if isinstance(error, NotANumber) else error.format_message()
 
 
 def _tell(ctx: click.Context | None, error: UsageError, *, has_slot: bool = True) -> None:

@@ -62,6 +62,7 @@ def token_registry(addresses: tuple[str, ...], plain: bool) -> None:
     Example:
       rdzv token registry --registry-address n1 --registry-address n2
     """
+    from launcher.plan.endpoints import read_endpoints
     from rendezvous.talk.certificate import make_shared_certificate
     from rendezvous.talk.credentials import registry_credential
     from rendezvous.talk.join_string import RegistryPlace, RegistryString, parse_group_token
@@ -74,6 +75,7 @@ def token_registry(addresses: tuple[str, ...], plain: bool) -> None:
     secret = parse_group_token(text)
     proof = b"" if plain else make_shared_certificate(secret).der
     trust: Literal["plain", "certificate"] = "plain" if plain else "certificate"
+    addresses = tuple(read_endpoints(addresses, "--registry-address"))
     place = RegistryPlace(addresses, DEFAULT_PORT, trust, proof, replicas=len(addresses) > 1)
     click.echo(RegistryString(place, registry_credential(secret)).text())
 

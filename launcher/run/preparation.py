@@ -13,6 +13,7 @@ from pathlib import Path
 
 from launcher.options import given_as, misspelt_variables
 from launcher.plan.dry_run import check_start, command_lines, planned, planned_lines
+from launcher.plan.endpoints import read_endpoints
 from launcher.plan.losses import check_losses, loss_lines
 from launcher.plan.named_hosts import on_named_hosts, working_folder
 from launcher.plan.plan import (
@@ -179,7 +180,7 @@ def prepare(
     if settings.warm == "on":
         warm_words(command, settings.framework, settings.rdzv_backend)
     refuse_two_counts(settings.max_restarts, command, settings.framework, environ)
-    settings, hosts, notes = on_named_hosts(settings)
+    settings, hosts, notes = on_named_hosts(_with_addresses(settings))
     check_losses(settings, parse_nnodes(settings.nnodes, command), command)
     run = check_run_id(
         settings.rdzv_id or f"run-{secrets.token_hex(4)}", given_as(LaunchSettings, "rdzv_id")
@@ -214,6 +215,13 @@ def prepare(
             *_own_spec(settings, entry, group_token),
         ),
     )
+
+
+def _with_addresses(settings: LaunchSettings) -> LaunchSettings:
+    """The settings with the registry's addresses as they are dialled. Raises UsageError."""
+    given_by = given_as(LaunchSettings, "registry_address")
+    addresses = read_endpoints(settings.registry_address, given_by)
+    return settings.model_copy(update={"registry_address": addresses}) if addresses else settings
 
 
 def _is_loopback(settings: LaunchSettings) -> bool:

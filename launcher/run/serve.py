@@ -15,6 +15,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import click
 
+from launcher.options import given_as
+from launcher.plan.endpoints import read_endpoint, read_endpoints
 from launcher.run.registry_process import (
     check_file_limit,
     listen,
@@ -47,6 +49,7 @@ def serve(settings: ServeSettings, environ: Mapping[str, str], token: str | None
 
     `token` is the one that all replicas have.
     """
+    settings = _with_addresses(settings)
     check_file_limit(1)
     shared = _shared_secret(settings, token)
     root = settings.state_dir or state_home(environ) / STANDING
@@ -90,6 +93,17 @@ def serve(settings: ServeSettings, environ: Mapping[str, str], token: str | None
     command = server_command(state, sock.fileno())
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # until the registry can end by it
     os.execv(command[0], command)  # noqa: S606
+
+
+def _with_addresses(settings: ServeSettings) -> ServeSettings:
+    """The settings with all addresses as clients dial them. Raises UsageError."""
+    named = given_as(ServeSettings, "registry_address")
+    found: dict[str, object] = {
+        "registry_address": read_endpoints(settings.registry_address, named)
+    }
+    if settings.advertise is not None:
+        found["advertise"] = read_endpoint(settings.advertise, given_as(ServeSettings, "advertise"))
+    return settings.model_copy(update=found)
 
 
 def _own_addresses(settings: ServeSettings) -> list[str]:

@@ -9,12 +9,14 @@ without it would train alone.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 
+from launcher.plan.endpoints import without_program_port
 from launcher.symmetric.claim import FIELDS, Claim, Host, Value
 from launcher.symmetric.platforms import claims
 from rendezvous.frozen import frozen
 from rendezvous.wire.errors import UsageError
+from rendezvous.wire.run import DEFAULT_MASTER_PORT
 
 NAMES = {
     "nnodes": "NUM_NODES (--nnodes)",
@@ -76,6 +78,7 @@ def adopt(environ: Mapping[str, str], given: Mapping[str, Value], host: Host) ->
     Raises:
         UsageError: The platform that is to tell what was not given contradicts itself.
     """
+    given = _with_master(given, environ)
     found = claims(environ, host, nodes_of(given))
     first = found[0] if found else Claim("")
     chosen = next((claim for claim in found if claim.rank is not None or claim.problem), first)
@@ -85,16 +88,36 @@ def adopt(environ: Mapping[str, str], given: Mapping[str, Value], host: Host) ->
     if chosen.problem and (is_own or not {"nnodes", "node_rank", "master_addr"} <= set(given)):
         raise chosen.problem
     is_good = chosen.rank is not None and chosen.problem is None
-    told = chosen.values if chosen.problem is None else {}
+    told = _with_master(chosen.values, environ) if chosen.problem is None else {}
     known = told | dict(given)
     values = {name: known[name] for name in FIELDS if name in known}
     return Adopted(
         values,
         frozenset(n for n in given if n not in told or told[n].text != given[n].text),
         chosen.platform if set(values) - set(given) else "",
-        ({"rdzv_id": _NAME_IT} if is_good else {}) | chosen.advice,
+        _half_told(environ) | ({"rdzv_id": _NAME_IT} if is_good else {}) | chosen.advice,
         tuple(note for claim in found for note in _differences(values, claim)),
     )
+
+
+def _with_master(values: Mapping[str, Value], environ: Mapping[str, str]) -> dict[str, Value]:
+    """The values with rank 0's address as it is dialled, where it is plain what is meant."""
+    found = dict(values)
+    if (master := found.get("master_addr")) is not None:
+        ports = (str(DEFAULT_MASTER_PORT), environ.get("MASTER_PORT", ""))
+        found["master_addr"] = replace(master, text=without_program_port(master.text, ports))
+    return found
+
+
+def _half_told(environ: Mapping[str, str]) -> dict[str, str]:
+    """How to complete PyTorch's own names, of which one alone says nothing."""
+    names = ("RANK", "WORLD_SIZE")
+    lacks = [name for name in names if not environ.get(name, "").strip()]
+    if len(lacks) != 1:
+        return {}
+    (has,) = set(names) - set(lacks)
+    words = f"{has} is set and {lacks[0]} is not: set both, or NODE_RANK and NUM_NODES"
+    return {"node_rank": words, "nnodes": words}
 
 
 def nodes_of(given: Mapping[str, Value]) -> int | None:

@@ -10,15 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from launcher.plan.host_entries import name_problem
+from launcher.plan.endpoints import read_endpoint
 from rendezvous.frozen import frozen
 from rendezvous.wire.errors import UsageError
-from rendezvous.wire.words import printable
 
 FIELDS = ("nnodes", "node_rank", "rdzv_id", "master_addr")
 """The settings that a symmetric start needs, by their names there."""
-_HOSTS = re.compile(r"[\w.:%\[\],-]+")
-"""Names and addresses, with a port perhaps; no scheme, user, path or space."""
 
 _LONGEST_RUN_ID = 63
 
@@ -176,12 +173,5 @@ def host_of(text: str) -> str:
 def check_is_host(master: Value) -> None:
     """Refuse what no resolver takes for a host, rather than ask one until the join timeout."""
     hint = "give the name or address of rank 0's node alone, for example 10.0.0.4"
-    if not _HOSTS.fullmatch(master.text):
-        shown = printable(master.text, 60)
-        raise UsageError(
-            f"{master.source} is '{shown}', which is not a name or an address", hint=hint
-        )
     for host in master.text.split(","):
-        problem = name_problem(host.partition(":")[0]) if host.count(":") < 2 else ""
-        if problem:
-            raise UsageError(f"{master.source}: {problem}", hint=hint)
+        read_endpoint(host, master.source, hint)
