@@ -40,9 +40,11 @@ _KEYS = {
     "port": "port",
     "user": "user",
     "username": "user",
-    "max_slots": "",  # how far others may overcommit it; we never do
-    "slots_max": "",
+    "max_slots": "max_slots",
+    "slots_max": "max_slots",
 }
+_MOST_OF_OTHERS = 1_000_000
+"""For what Open MPI alone reads."""
 _GRID_ENGINE = re.compile(r"(\S+\s+[0-9]+)\s+\S+@\S+\s+\S+")
 _EXAMPLES = "for example: n1, n1:8, n1 slots=8, ada@n1, [fd00::7]:8, gpu[01-04]"
 _FOLLOWING = "a host may be followed by slots=, max_slots=, user=, port="
@@ -271,11 +273,21 @@ def _with_setting(host: Host, word: str, where: str) -> Host:
             return replace(host, port=_number(value, 65535, f"{where}{word}"))
         case "user" if value:
             return replace(host, user=value)
-        case "" if value:
-            return host
+        case "max_slots" if value:
+            return _overcommitted(host, value, word, where)
     is_known = match is None and _key(word.removesuffix("=")) in _KEYS
     problem = "has no value" if is_known else "is not known"
     raise UsageError(f"{where}{word!r} {problem}", hint=_FOLLOWING)
+
+
+def _overcommitted(host: Host, text: str, word: str, where: str) -> Host:
+    """The host as it is: how far others may overcommit it; Open MPI refuses the same ones."""
+    if _number(text, _MOST_OF_OTHERS, f"{where}{word}") < (host.slots or 0):
+        raise UsageError(
+            f"{where}{word!r} is less than slots={host.slots} of {host.name}",
+            hint=f"write slots={text}, or remove {word}: rdzv never starts more than slots",
+        )
+    return host
 
 
 def _with_slots(host: Host, text: str, word: str, where: str) -> Host:

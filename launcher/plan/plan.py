@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 
 from pydantic import TypeAdapter, ValidationError
 
+from launcher.plan.hostlist import extra_words
 from launcher.plan.template import Value
 from launcher.settings import LaunchSettings
 from rendezvous.frozen import frozen
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.run import Limits
-from rendezvous.wire.types import RunId
+from rendezvous.wire.types import MAX_NODES, RunId
 from rendezvous.wire.words import did_you_mean, printable, size_text
 from worker.contracts.advice import WrongCommand, use
 from worker.counts import Processes, read_size
@@ -262,6 +263,7 @@ def make_plan(
         UsageError: A size, variable or list of processes that cannot be.
     """
     low, high = parse_nnodes(settings.nnodes)
+    _check_slots(settings, high)
     if site.loopback and high > 1 and settings.prefix is None:
         settings = settings.model_copy(update={"prefix": True})
     processes = settings.processes
@@ -324,6 +326,17 @@ def _refuse_nnodes_in(command: Sequence[str]) -> None:
         "belongs to that program",
         use([*command[:at], *command[end:]], *command[at:end]),
     )
+
+
+def _check_slots(settings: LaunchSettings, nodes: int) -> None:
+    """Refuse more nodes, spares and standbys than a run has slots; raises UsageError."""
+    if nodes + settings.extra_nodes > MAX_NODES:
+        extra = extra_words(settings.spares, settings.standby)
+        raise UsageError(
+            f"{settings.source('nnodes')} {settings.nnodes} and {extra} are "
+            f"{nodes + settings.extra_nodes} nodes, and a run has at most {MAX_NODES}",
+            hint=f"give at most {MAX_NODES - settings.extra_nodes} nodes beside {extra}",
+        )
 
 
 def _check_processes(processes: Processes, nodes: int) -> None:

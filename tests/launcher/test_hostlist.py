@@ -42,6 +42,7 @@ def test_an_item_of_a_list_is_a_host(text: str, host: Host) -> None:
 @pytest.mark.parametrize(
     ("line", "host"),
     [
+        ("n1 max-slots=2 slots=4", Host("n1", slots=4)),
         ("  n1\tslots = 8  max_slots=16  # the new one", Host("n1", slots=8)),
         ("n1 user=ada port=2222 slots=2", Host("n1", slots=2, user="ada", port=2222)),
     ],
@@ -100,6 +101,9 @@ def test_a_list_is_read_in_its_order_and_a_host_that_is_named_again_has_more_slo
         ("[fe80::1]:8\n", "hosts:1: 'fe80::1' is a link-local address, which ssh takes from its"),
         ("ssh://n1\n", "hosts:1: 'ssh://n1' is not a host"),
         ("n1 max_slots=\n", "hosts:1: 'max_slots=' has no value"),
+        ("n1 slots=4 max-slots=2\n", "hosts:1: 'max-slots=2' is less than slots=4 of n1"),
+        ("n1:4 slots_max=2\n", "hosts:1: 'slots_max=2' is less than slots=4 of n1"),
+        ("n1 max_slots=many\n", "hosts:1: max_slots=many is not a number from 1 to 1000000"),
         ("n1 slots=\n", "hosts:1: 'slots=' has no value"),
         ("n1 slot=\n", "hosts:1: 'slot=' is not known"),
         (",n1\n", "hosts:1: there is no host before a comma"),

@@ -262,6 +262,31 @@ def test_what_is_no_size_of_a_run_is_refused(text: str | None, message: str) -> 
     assert caught.value.hint.startswith("give --nnodes 4, or --nnodes 2:4")
 
 
+@pytest.mark.parametrize(
+    ("more", "message", "hint"),
+    [
+        (
+            {"nnodes": "20000", "spares": 1000},
+            "--nnodes 20000 and --spares 1000 are 21000 nodes, and a run has at most 20000",
+            "give at most 19000 nodes beside --spares 1000",
+        ),
+        (
+            {"nnodes": "2:19999", "spares": 1, "standby": 1},
+            "--nnodes 2:19999 and --spares 1 and --standby 1 are 20001 nodes",
+            "give at most 19998 nodes",
+        ),
+    ],
+)
+def test_a_run_has_no_more_slots_than_nodes_can_have(
+    more: dict[str, Any], message: str, hint: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        plan(**more)
+    assert caught.value.message.startswith(message)
+    assert caught.value.hint.startswith(hint)
+    assert plan(nnodes="19999", spares=1).slots == 20_000
+
+
 # ---- variables ----------------------------------------------------------------------------------
 
 
