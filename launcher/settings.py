@@ -323,7 +323,8 @@ class LaunchSettings(NodeSettings):
         """What a node's worker is told, where this container turns out to be a worker."""
         shared = set(WorkerSettings.model_fields) & self.model_fields_set
         found = WorkerSettings(**{name: getattr(self, name) for name in shared})
-        found._sources = self._sources  # of another class of settings
+        own = {"nproc_per_node": self.source("nproc_per_node")}
+        found._sources = type(self._sources)(own | self._sources)  # of another class of settings
         return found
 
 

@@ -71,7 +71,11 @@ class Settings(BaseModel):
 
     def source(self, name: str) -> str:
         """Where a setting was given: its flag, variable, file or platform."""
-        return self._sources.get(name) or "--" + name.replace("_", "-")
+        return self.known_source(name) or "--" + name.replace("_", "-")
+
+    def known_source(self, name: str) -> str:
+        """The same, where the person who gave it did so on this node; else empty."""
+        return self._sources.get(name, "")
 
 
 def _same_size(text: str) -> str:

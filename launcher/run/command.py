@@ -75,8 +75,9 @@ def launch(
             click.echo(line)
         return _nothing()
     prepared.check()
-    if prepared.starts_here:
+    if prepared.starts_here or prepared.symmetric:
         _check_count(settings, prepared)
+    if prepared.starts_here:
         _check_program(prepared, environ, world)
     return _begin(prepared, world)
 
@@ -87,6 +88,8 @@ def _check_count(given: LaunchSettings, prepared: Preparation) -> None:
     Raises:
         UsageError: It cannot be a number of processes of this machine.
     """
+    if not prepared.settings.local_node:
+        return
     count = prepared.settings.processes.of(0)
     name = "nproc_per_node"
     if of_list := name not in given.model_fields_set:

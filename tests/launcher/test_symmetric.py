@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
+from launcher.options import with_sources
 from launcher.settings import LaunchSettings
 from launcher.symmetric.platforms import ONE_TASK
 from launcher.symmetric.slurm_address import address_in
 from launcher.symmetric.start import settle, symmetric_join
 from rendezvous.talk.credentials import new_secret
 from rendezvous.talk.join_string import group_token_text
-from rendezvous.wire.errors import ExitCode
+from rendezvous.wire.errors import ExitCode, UsageError
 from tests.launcher.command import rdzv
 from tests.support import environments as env
+from worker.offer.join_request import look_ahead
 
 pytestmark = pytest.mark.usefixtures("bare")
 
@@ -250,3 +253,13 @@ def test_the_doctor_shows_no_secret_and_moves_no_cursor(words: list[str]) -> Non
     assert [
         word for word in (TOKEN, "rdzv1-secret", "hidden-value", "\x1b") if word in output
     ] == []
+
+
+@pytest.mark.parametrize("source", ["GPUS_PER_NODE", ""])
+def test_a_node_above_rank_0_knows_where_its_number_is_from(source: str) -> None:
+    given = LaunchSettings(nproc_per_node="4096")
+    given = with_sources(given, {"nproc_per_node": source}) if source else given
+    with pytest.raises(UsageError) as caught:
+        look_ahead(given.for_worker(), 1, ["true"], os.environ)
+    assert f"on this node ({source or '--nproc-per-node'}), which" in caught.value.message
+    assert "list of hosts" not in caught.value.hint

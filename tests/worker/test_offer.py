@@ -143,6 +143,8 @@ def test_a_number_that_is_none_of_processes_is_refused_before_anybody_is_asked()
     look_ahead(settings, 0, ["true"], os.environ)
     with pytest.raises(UsageError, match="4096 processes are asked for on this node"):
         look_ahead(settings, 1, ["true"], os.environ)
+    with pytest.raises(UsageError, match=r"\(--nproc-per-node, GPUS_PER_NODE or a list of hosts\)"):
+        look_ahead(settings, 1, ["true"], os.environ)
 
 
 # ---- facts and findings -------------------------------------------------------------------------

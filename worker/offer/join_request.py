@@ -50,8 +50,10 @@ def look_ahead(
         UsageError: What the person asked for is not to be had here, or cannot be meant.
         ArmingFailed: The program, or what starts it, is not there.
     """
-    source = "--nproc-per-node, GPUS_PER_NODE or a list of hosts"
-    check_processes(count_processes(settings.processes.of(slot)), count_cpus(), source)
+    known = settings.known_source("nproc_per_node")
+    source = known or "--nproc-per-node, GPUS_PER_NODE or a list of hosts"
+    count = count_processes(settings.processes.of(slot))
+    check_processes(count, count_cpus(), source, of_list=not known)
     if missing := missing_here(settings.framework, command, environ, leads=slot == 0):
         raise ArmingFailed(
             missing,
