@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -24,7 +25,7 @@ def plugin_path() -> None:
     Example:
       export RDZV_PYTHON=/opt/rdzv/bin/python PYTHONPATH=$(rdzv plugin-path)
     """
-    folder = next((place for place in _PLACES if place.is_dir()), None)
+    folder = next((place for place in _PLACES if os.path.isdir(place)), None)
     if folder is None:
         raise UsageError(f"this installation has no plug-in in {_PLACES[-1]}")
     click.echo(folder)

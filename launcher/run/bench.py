@@ -6,6 +6,7 @@ Measuring, judging and the report's text are `worker.programs.bandwidth`'s.
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -48,7 +49,7 @@ async def bench(
         )
         if code != 0 or settings.dry_run:
             return code
-        if not path.exists():  # rank 0 ran elsewhere, and has printed it
+        if not os.path.exists(path):  # rank 0 ran elsewhere, and has printed it
             click.echo(f"rdzv: the report is in rank 0's log: rdzv logs {run} --rank 0", err=True)
             return 0
         result = json.loads(path.read_text(encoding="utf-8"))
@@ -68,8 +69,11 @@ def _check(settings: BenchSettings) -> None:
                 f"{flag} needs rank 0 on this machine, but --no-local-node starts it elsewhere",
                 hint="remove one of them; the report is in rank 0's log",
             )
-        if not path.absolute().parent.is_dir():
-            raise UsageError(f"{flag} {path}: there is no folder {path.absolute().parent}")
+        try:
+            os.stat(f"{path.absolute().parent}/.")
+        except OSError as exc:
+            why = f"the folder {path.absolute().parent} cannot be used: {exc.strerror}"
+            raise UsageError(f"{flag} {path}: {why}") from exc
     if settings.plot is not None:
         check_picture(settings.plot)
 

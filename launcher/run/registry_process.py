@@ -162,7 +162,7 @@ def write_config(
         from rendezvous.talk.certificate import make_certificate, make_shared_certificate
 
         path = state.path / "certificate.pem"
-        if shared or not path.exists():
+        if shared or not os.path.exists(path):
             made = make_shared_certificate(secret) if shared else make_certificate(secret)
             state.write("key.pem", made.key_pem)
             state.write("certificate.pem", made.pem)

@@ -12,7 +12,7 @@ from launcher.plan.plan import Submission, WorkerRun
 from launcher.plan.template import form_of, render
 from launcher.schedulers.contract import Scheduler, SchedulerContext, Trouble, unheard
 from launcher.schedulers.description import Description
-from launcher.schedulers.files import NEW, write_private
+from launcher.schedulers.files import NEW, is_there, on_disk, write_private
 from rendezvous.wire.run import SlotState
 from worker.offer.join_folder import FREE, TAKEN
 
@@ -48,22 +48,24 @@ class ExternalScheduler(Scheduler):
     async def find(self, run: WorkerRun) -> str | None:
         """The file of that worker run, whether a worker has taken it or not."""
         path = self._folder_of(run) / f"{run.name}{FREE}"
-        return str(path) if path.exists() or path.with_suffix(TAKEN).exists() else None
+        return str(path) if is_there(path) or is_there(path.with_suffix(TAKEN)) else None
 
     async def describe(self, run: WorkerRun, handle: str) -> Description:
         """See the contract."""
         path = Path(handle)
-        if path.exists():
+        if is_there(path):
             return Description(
                 SlotState.SUBMITTED, f"no worker has taken its join string from {path.parent} yet"
             )
-        try:
-            taker = path.with_suffix(TAKEN).read_text("utf-8")
-        except OSError:
+        taken = path.with_suffix(TAKEN)
+        if not is_there(taken):
             return Description(SlotState.ENDED, f"its join string was removed: {path}")
-        return Description(SlotState.RUNNING, f"taken by {taker.strip()}")
+        with on_disk(taken):
+            taker = taken.read_text("utf-8", "replace").strip()
+        return Description(SlotState.RUNNING, f"taken by {taker}")
 
     async def cancel(self, run: WorkerRun, handle: str, *, grace_seconds: float) -> None:
         """Take the files away."""
-        for suffix in (FREE, TAKEN, NEW):
-            Path(handle).with_suffix(suffix).unlink(missing_ok=True)
+        with on_disk(Path(handle)):
+            for suffix in (FREE, TAKEN, NEW):
+                Path(handle).with_suffix(suffix).unlink(missing_ok=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from rendezvous.wire.errors import SchedulerError
@@ -27,3 +29,24 @@ def write_private(path: Path, text: str, *, hint: str = "") -> None:
         new.rename(path)
     except OSError as exc:
         raise SchedulerError(f"{path} cannot be written: {exc.strerror}", hint=hint) from exc
+
+
+@contextlib.contextmanager
+def on_disk(path: Path) -> Iterator[None]:
+    """Name the file that cannot be reached: nothing is known of it, not that it is gone.
+
+    Raises:
+        SchedulerError: Its folder is closed, or its server does not answer.
+    """
+    try:
+        yield
+    except OSError as exc:
+        raise SchedulerError(f"{path} cannot be reached: {exc.strerror}") from exc
+
+
+def is_there(path: Path) -> bool:
+    """Whether a file exists; raises SchedulerError where that cannot be known."""
+    with on_disk(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        os.stat(path)
+        return True
+    return False

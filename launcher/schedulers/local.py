@@ -204,7 +204,9 @@ class LocalScheduler(Scheduler):
         if self._context.logs is None:
             return None, 0
         path = self._context.logs / f"agent-{slot}.log"
-        return path, path.stat().st_size if path.exists() else 0
+        with contextlib.suppress(OSError):
+            return path, path.stat().st_size
+        return path, 0
 
     async def cancel(self, run: WorkerRun, handle: str, *, grace_seconds: float) -> None:
         """TERM, which the agent passes on (QUIT without a grace), and KILL when it is over."""

@@ -10,7 +10,7 @@ from launcher.plan.plan import Submission, WorkerRun
 from launcher.plan.template import form_of, render
 from launcher.schedulers.contract import Scheduler, SchedulerContext, Trouble, unheard
 from launcher.schedulers.description import Description
-from launcher.schedulers.files import write_private
+from launcher.schedulers.files import is_there, on_disk, write_private
 from rendezvous.wire.run import SlotState
 
 
@@ -47,14 +47,15 @@ class ManualScheduler(Scheduler):
     async def find(self, run: WorkerRun) -> str | None:
         """The script of that worker run, where it was written before."""
         word = re.compile(rf"(?<![\w-]){re.escape(run.name)}(?![\w-])")
-        for path in self._folder.glob("slot-*.sh"):
-            if word.search(path.read_text("utf-8", "replace")):
-                return str(path)
+        with on_disk(self._folder):
+            for path in self._folder.glob("slot-*.sh"):
+                if word.search(path.read_text("utf-8", "replace")):
+                    return str(path)
         return None
 
     async def describe(self, run: WorkerRun, handle: str) -> Description:
         """See the contract."""
-        if self._is_taken_over(run, handle) or not Path(handle).exists():
+        if self._is_taken_over(run, handle) or not is_there(Path(handle)):
             return Description(SlotState.ENDED, "its script was removed")
         return Description(SlotState.SUBMITTED, f"start {Path(handle).name} by hand")
 
@@ -65,4 +66,5 @@ class ManualScheduler(Scheduler):
     async def cancel(self, run: WorkerRun, handle: str, *, grace_seconds: float) -> None:
         """Take the script away."""
         if not self._is_taken_over(run, handle):
-            Path(handle).unlink(missing_ok=True)
+            with on_disk(Path(handle)):
+                Path(handle).unlink(missing_ok=True)

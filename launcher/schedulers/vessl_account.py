@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,7 +72,7 @@ def _found(environ: Mapping[str, str], run_token_file: Path) -> dict[str, str]:
     project = environ.get("VESSL_DEFAULT_PROJECT") or environ.get("VESSL_PROJECT_NAME", "")
     config = environ.get("VESSL_CONFIG_PATH") or f"{environ.get('HOME', '')}/.vessl/config"
     run = _file(environ.get("VESSL_RUN_INITIAL_CONFIG"))
-    if run and run_token_file.exists():
+    if run and os.path.exists(run_token_file):
         run[_TOKEN] = _read(run_token_file).strip()
     found: dict[str, str] = {}
     for source in (variables, credentials, {_PROJECT: project}, _file(config), run):
@@ -81,7 +82,7 @@ def _found(environ: Mapping[str, str], run_token_file: Path) -> dict[str, str]:
 
 def _file(path: str | None) -> dict[str, str]:
     """What a file in the client's format says; nothing when it is not there."""
-    if not path or not Path(path).is_file():
+    if not path or not os.path.isfile(path):
         return {}
     try:
         user = tomllib.loads(_read(Path(path))).get("user", {})

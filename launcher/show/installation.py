@@ -22,16 +22,16 @@ def commit(root: Path = ROOT) -> str:
 
 
 def _head(git: Path) -> str:
-    if git.is_file():  # of a worktree: "gitdir: PATH"
+    if os.path.isfile(git):  # of a worktree: "gitdir: PATH"
         git = git.parent / git.read_text().removeprefix("gitdir:").strip()
     head = (git / "HEAD").read_text().strip()
     if not head.startswith("ref: "):
         return head
     name = head.removeprefix("ref: ")
     common = git / "commondir"
-    base = git / common.read_text().strip() if common.is_file() else git
+    base = git / common.read_text().strip() if os.path.isfile(common) else git
     for folder in (git, base):
-        if (folder / name).is_file():
+        if os.path.isfile(folder / name):
             return (folder / name).read_text().strip()
     packed = (base / "packed-refs").read_text().splitlines()
     return next((line.split()[0] for line in packed if line.endswith(f" {name}")), "")

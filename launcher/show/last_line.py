@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 from launcher.show.epochs import after_starts, epoch_words
 from launcher.state.state_dir import StateDir
@@ -45,9 +45,9 @@ def last_line(run: str, result: Result, state: StateDir) -> str:
         text += f"; exit code {result.exit_code} ({whose})"
     log = result.log or (str(state.logs) if result.status == "failed" else "")
     if log and result.status != "ok":
-        local = Path(log).exists()
+        local = os.path.exists(log)
         text += f"; log: {log if local or not result.hostname else f'{result.hostname}:{log}'}"
-    if result.status == "failed" and not (result.log and Path(result.log).exists()):
+    if result.status == "failed" and not (result.log and os.path.exists(result.log)):
         words = state.last_words
         text += f"; last output kept in {words.path}" if words.epochs() else ""
     return "\n".join(f"rdzv: {line}" for line in [*lines, text])

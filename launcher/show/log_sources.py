@@ -7,6 +7,7 @@ it, or what it sends by way of the registry while the run lives.
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -125,6 +126,7 @@ class Which:
         if words := self.last_words():
             return words
         logs = self.state.logs
+        _look_into(logs)
         name = "node-*.log" if node is None else f"node-{node}.log"
         here = ", ".join(sorted(path.name for path in logs.glob("*.log"))) or "none"
         if chosen.epoch is not None:
@@ -219,7 +221,7 @@ class Which:
         agent = f"agent-{'*' if slot is None else slot}.log"
         paths = [self.state.logs / "registry.log", *_numbered(self.state.logs, agent)]
         since = replace(self._chosen, wanted=Wanted())
-        return [_only(_of_file(path), since) for path in paths if path.exists()]
+        return [_only(_of_file(path), since) for path in paths if os.path.exists(path)]
 
     def _elsewhere(
         self, slot: int | None, slots: list[SlotStatus]
@@ -245,6 +247,16 @@ class Which:
         if starter not in self._made:
             self._made[starter] = scheduler_entry(starter).make(self._context)
         return self._made[starter]
+
+
+def _look_into(logs: Path) -> None:
+    """Refuse a folder that nobody may read: it is not known which logs it has."""
+    try:
+        os.listdir(logs)
+    except FileNotFoundError:
+        pass
+    except OSError as exc:
+        raise UsageError(f"the logs in {logs} cannot be read: {exc.strerror}") from exc
 
 
 def _slots(state: StateDir) -> list[SlotStatus]:

@@ -10,10 +10,10 @@ asked for, and where a run failed before any program printed a line.
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import click
@@ -106,8 +106,9 @@ async def _print_failed(which: Which, result: Result, most: _Most) -> int:
         sources = which.sources()
     except UsageError:
         sources = []
-    if not (which.state.path / "status.json").exists():  # without ranks no program was started:
-        sources = [one for one in sources if not Path(one.name).exists()]  # a former launch's
+    # Without ranks no program was started.
+    if not os.path.exists(which.state.path / "status.json"):
+        sources = [one for one in sources if not os.path.exists(one.name)]  # a former launch's
     sources.sort(key=lambda source: source.name == result.log)
     printed = await _print(sources, most)
     if most.lines != 0 and not printed.lines:

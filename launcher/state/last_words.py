@@ -66,9 +66,7 @@ class LastWordsFolder:
 
     def _epochs(self) -> list[tuple[int, Path]]:
         """Each with its folder, oldest first."""
-        found: list[tuple[re.Match[str] | None, Path]] = []
-        with contextlib.suppress(OSError):  # the folder was taken from its user, say
-            found = [(_EPOCH.fullmatch(path.name), path) for path in self.path.glob("epoch-*")]
+        found = [(_EPOCH.fullmatch(path.name), path) for path in _entries(self.path)]
         return sorted((int(match[1]), path) for match, path in found if match)
 
     def epochs(self) -> list[int]:
@@ -78,10 +76,17 @@ class LastWordsFolder:
     def files(self, epoch: int) -> dict[tuple[str, int], Path]:
         """What is kept of an epoch, by `rank` or `node` and its number, in order."""
         found = {}
-        for path in (self.path / f"epoch-{epoch}").glob("*.txt"):
+        for path in _entries(self.path / f"epoch-{epoch}"):
             if match := _FILE.fullmatch(path.name):
                 found[match["what"], int(match["number"])] = path
         return dict(sorted(found.items()))
+
+
+def _entries(folder: Path) -> list[Path]:
+    """What lies in a folder; nothing where it cannot be read: it was taken from its user, say."""
+    with contextlib.suppress(OSError):
+        return list(folder.iterdir())
+    return []
 
 
 def _make(folder: Path) -> None:

@@ -72,7 +72,7 @@ def old_runs(
             if at:
                 found.append((at, folder.name))
     old = [run for at, run in sorted(found, reverse=True)[keep:] if at <= since]
-    return [run for run in old if (root / run / "lock").exists()]
+    return [run for run in old if os.path.exists(root / run / "lock")]
 
 
 def prune(state: StateDir, *, dry_run: bool = False) -> Pruned:
@@ -118,7 +118,7 @@ def is_ours(state: StateDir) -> bool:
 def _left_words(state: StateDir) -> str:
     ledger = state.ledger
     left = [entry.name for entry in ledger.left()]
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         if ledger.path.stat().st_size and not ledger.entries():
             return f"{ledger.path}, its list of worker runs, cannot be read"
     if not left:

@@ -308,10 +308,12 @@ class StateDir:
     def secret(self, make: Callable[[], bytes] = new_secret) -> bytes:
         """The launch's secret; made when there is none. Raises UsageError for a damaged one."""
         path = self.path / run_secret.FILE
-        if not path.exists():
+        if not self.has_secret():
             self.write(run_secret.FILE, make().hex().encode())
         try:
             return run_secret.read_secret(self.path)
+        except OSError as exc:
+            raise UsageError(f"{path} cannot be read: {exc.strerror}") from exc
         except ValueError:
             raise UsageError(
                 f"{path} is damaged: it does not hold {run_secret.BYTES} bytes in hex",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,7 +52,7 @@ async def read_journal(state: StateDir, told: Told) -> None:
 
 async def _replayed(journal: Path, told: Told) -> bool:
     """By a process of its own: what a journal means is the registry's to know."""
-    if not journal.is_file():
+    if not os.path.isfile(journal):
         return False
     reader = await asyncio.create_subprocess_exec(
         *own_command("_replay", str(journal), "--json", "--status"),

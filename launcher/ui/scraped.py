@@ -34,7 +34,7 @@ def metrics_key(root: Path) -> str:
     Where no run was ever launched there is no folder, and nothing to be told.
     """
     path = root / KEY_FILE
-    if not root.is_dir():
+    if not os.path.isdir(root):
         return secrets.token_urlsafe(_KEY_BYTES)
     try:
         with contextlib.suppress(FileExistsError):

@@ -95,7 +95,8 @@ def _of_files(dsn: str) -> str:
             return f"the file of {name} cannot be read: {why}"
     mode = query.get("sslmode", [os.environ.get("PGSSLMODE", "")])[-1]
     default = Path("~/.postgresql/root.crt").expanduser()
-    if mode in ("verify-ca", "verify-full") and not options["sslrootcert"] and not default.exists():
+    has_root = options["sslrootcert"] or os.path.exists(default)
+    if mode in ("verify-ca", "verify-full") and not has_root:
         return f"sslmode={mode} verifies the server's certificate, and no sslrootcert is given"
     return ""
 

@@ -65,7 +65,8 @@ def write_spans(journal: Path, to: Path, parent: Parent | None) -> None:
     records, spans = read_journal(journal), Spans(parent)
     for record, run, _, _ in _applied(records):
         spans.see(run, record.at)
-    written = max(path.stat().st_mtime for path in (journal, log_of(journal)) if path.exists())
+    paths = filter(os.path.exists, (journal, log_of(journal)))
+    written = max(path.stat().st_mtime for path in paths)
     newest = max((record.at for record in records), default=0.0)
     text = json.dumps(spans.document(written - newest, rdzv_version()))
     try:

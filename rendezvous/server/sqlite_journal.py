@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import resource
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
@@ -119,7 +120,7 @@ class SqliteJournal:
 
 def read_journal(path: Path) -> list[Record]:
     """The records of a journal file, opened read-only; raises UsageError."""
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise UsageError(f"there is no journal at {path}")
     with contextlib.closing(_open(path, readonly=True)) as connection:
         try:
@@ -133,7 +134,7 @@ def _open(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
     try:
         if not readonly:
             path.touch(mode=0o600)
-        elif not log_of(path).exists():
+        elif not os.path.exists(log_of(path)):
             mode += "&immutable=1"  # nobody writes it; else a read-only folder could not be read
         with contextlib.ExitStack() as undo:
             connection = sqlite3.connect(

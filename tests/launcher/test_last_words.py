@@ -158,6 +158,11 @@ async def test_a_registry_without_them_leaves_no_folder(error: RdzvError, tmp_pa
     assert (list(tmp_path.iterdir()), said) == ([], [])
 
 
+def test_of_a_folder_that_cannot_be_read_nothing_is_known(tmp_path: Path) -> None:
+    folder = LastWordsFolder(tmp_path / ("x" * 300))  # the kernel refuses to look for it
+    assert (folder.epochs(), folder.files(1)) == ([], {})
+
+
 def test_of_one_that_falls_silent_what_has_come_is_kept(tmp_path: Path) -> None:
     registry = Registry()
     for rank in range(5):

@@ -240,6 +240,15 @@ async def test_logs_are_followed_while_the_launcher_lives_also_those_that_come_l
         await show(state, follow=True)
 
 
+async def test_of_a_folder_that_cannot_be_read_it_is_not_said_that_it_has_no_logs(
+    state: StateDir,
+) -> None:
+    state.logs.rmdir()
+    state.logs.write_text("a file")
+    with pytest.raises(UsageError, match=r"the logs in .*/logs cannot be read: Not a directory"):
+        await show(state)
+
+
 # ---- programs that have started again ------------------------------------------------------------
 
 

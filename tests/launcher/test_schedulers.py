@@ -20,6 +20,7 @@ import yaml
 from launcher.plan.plan import HIDDEN, Submission
 from launcher.schedulers.contract import Scheduler, SchedulerContext
 from launcher.schedulers.description import Description
+from launcher.schedulers.external import ExternalScheduler
 from launcher.schedulers.local import LocalScheduler
 from launcher.schedulers.manual import ManualScheduler
 from rendezvous.compat import timeout
@@ -288,6 +289,21 @@ async def test_a_command_that_is_not_ours_is_not_begun_before_it_is_submitted(
 
 def manual(folder: Path) -> ManualScheduler:
     return ManualScheduler(SchedulerContext(folder, {}))
+
+
+@pytest.mark.parametrize("scheduler", [ManualScheduler, ExternalScheduler])
+async def test_a_file_that_cannot_be_reached_is_not_one_that_was_removed(
+    folder: Path, tmp_path: Path, scheduler: type[ManualScheduler | ExternalScheduler]
+) -> None:
+    own = scheduler(SchedulerContext(folder, {}))
+    (tmp_path / "loop").symlink_to("loop")  # as a folder that was closed, or a dead server
+    handle = str(tmp_path / "loop" / "name.join")
+    with pytest.raises(SchedulerError, match=r"/loop/name\S* cannot be reached: Too many"):
+        await own.describe(own_run(spec("true")), handle)
+    with pytest.raises(SchedulerError, match="cannot be reached"):
+        await own.cancel(own_run(spec("true")), handle, grace_seconds=1)
+    removed = await own.describe(own_run(spec("true")), str(tmp_path / "gone.join"))
+    assert removed.state is SlotState.ENDED
 
 
 async def test_the_script_of_a_manual_worker_run_starts_rdzv_with_the_words_as_they_are(

@@ -210,6 +210,12 @@ def test_the_secret_is_made_once_and_makes_the_keys(state: StateDir, other: Stat
     assert other.keys() == RunKeys(secret, "llama", "k7f2a9c1xy")
 
 
+def test_a_secret_that_cannot_be_read_is_refused_in_words(state: StateDir) -> None:
+    (state.path / "secret").mkdir(parents=True)
+    with pytest.raises(UsageError, match=r"/secret cannot be read: Is a directory"):
+        state.secret()
+
+
 @pytest.mark.parametrize("content", ["", "00" * 31, "zz" * 32, "00" * 33])
 def test_a_damaged_secret_is_refused_and_not_shown(state: StateDir, content: str) -> None:
     state.write("secret", content.encode())

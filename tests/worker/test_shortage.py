@@ -116,6 +116,27 @@ def test_a_full_disk_is_no_bug() -> None:
     assert refusal(OSError(errno.ENOENT, "No such file or directory", "/x"), [USER]) is None
 
 
+@pytest.mark.parametrize(
+    ("number", "words", "hint"),
+    [
+        (errno.EDQUOT, "cannot be written: Disk quota exceeded", "make room"),
+        (errno.EROFS, "cannot be written: Read-only file system", "another folder"),
+        (errno.EACCES, "cannot be used: Permission denied", "its owner and mode"),
+        (errno.EPERM, "cannot be used: Operation not permitted", "its owner and mode"),
+        (errno.EIO, "cannot be used: Input/output error", "dmesg"),
+        (errno.ESTALE, "cannot be used: Stale file handle", "the server behind it"),
+        (errno.ENOTDIR, "cannot be used: Not a directory", "move it away"),
+        (errno.ELOOP, "cannot be used: Too many levels of symbolic links", "move it away"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named(number: int, words: str, hint: str) -> None:
+    told = refusal(OSError(number, os.strerror(number), "/data/x"), [USER])
+    assert told is not None
+    assert told.message == f"/data/x {words}"
+    assert hint in (told.hint or "")
+    assert refusal(OSError(errno.EACCES, "Permission denied"), [USER]) is None  # of a socket, say
+
+
 def test_errors_are_looked_through() -> None:
     outer = ValueError("outer")
     outer.__context__ = NO_THREAD

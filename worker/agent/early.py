@@ -126,7 +126,7 @@ def look_script(launcher: str, environ: Mapping[str, str]) -> tuple[str, list[st
     """torchrun's script, with its interpreter and flags; without these where it is another's."""
     script = shutil.which(launcher, path=environ.get("PATH", "")) or ""
     path = Path(script)
-    if not path.is_file() or path.stat().st_size > _LARGEST_SCRIPT:
+    if not os.path.isfile(path) or path.stat().st_size > _LARGEST_SCRIPT:
         return script, []
     return script, script_start(path, environ) if _SCRIPT.match(path.read_bytes()) else []
 

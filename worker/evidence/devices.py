@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -16,7 +17,7 @@ _SLOWED_BY_HARDWARE = 0x8 | 0x40 | 0x80
 
 def look_devices(limit_seconds: float, root: Path = Path("/")) -> list[Fact]:
     """Ask NVML, where the machine has NVIDIA's device at all."""
-    if not (root / "dev/nvidiactl").exists():
+    if not os.path.exists(root / "dev/nvidiactl"):
         return []
     return gpu_facts(look_gpus(limit_seconds).gpus)
 

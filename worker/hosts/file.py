@@ -118,7 +118,7 @@ def restore_stale(path: Path) -> list[str]:
         stale[block.run] = None
         return True
 
-    if path.exists():
+    if os.path.exists(path):
         edit_hosts(path, lambda text: remove_blocks(text, is_stale))
     return list(stale)
 
@@ -126,7 +126,7 @@ def restore_stale(path: Path) -> list[str]:
 def known_names(path: Path, run: str) -> dict[str, set[str]]:
     """The addresses by name, in lower case, that a hosts file has beside the run's own block."""
     try:
-        text = path.read_bytes().decode("latin-1") if path.is_file() else ""
+        text = path.read_bytes().decode("latin-1") if os.path.isfile(path) else ""
     except OSError:
         text = ""
     return names_in(text, besides=run)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import re
 import resource
 from collections.abc import Iterable
@@ -101,14 +102,14 @@ def read_arp(names: Iterable[str], root: Path = Path("/")) -> dict[str, Arp]:
     return {
         name: Arp(value(name, "arp_ignore"), value(name, "arp_announce"))
         for name in names
-        if (folder / name).is_dir()
+        if os.path.isdir(folder / name)
     }
 
 
 def reaches_gpu_memory(root: Path = Path("/")) -> bool:
     """Whether network cards may be given GPU memory: by nvidia_peermem, or the open driver."""
     open_driver = "Open Kernel Module" in sysfs.content(root / "proc/driver/nvidia/version")
-    return open_driver or any((root / name).exists() for name in _PEER_MEMORY)
+    return open_driver or any(os.path.exists(root / name) for name in _PEER_MEMORY)
 
 
 def driver_version(root: Path = Path("/")) -> str:

@@ -112,7 +112,21 @@ _ERRNO = {
     errno.ENOMEM: Short.MEMORY,
     errno.EFBIG: Short.FILE_SIZE,
 }
-_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+_ROOM = "make room there, or choose another folder"
+_MODE = "compare its owner and mode, and those of the folders above it, with this user"
+_MOUNT = "look at that file system (dmesg, mount); the server behind it may be down"
+_PLACE = "something else is at the place of rdzv's own file or folder: move it away"
+_OF_FILES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), ("written", _ROOM)),
+    errno.EROFS: ("written", "choose another folder"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM), ("used", _MODE)),
+    **dict.fromkeys(
+        (errno.EIO, errno.ESTALE, errno.ENODEV, errno.ENXIO, errno.ENOTCONN, errno.EREMOTEIO),
+        ("used", _MOUNT),
+    ),
+    **dict.fromkeys((errno.ENOTDIR, errno.EISDIR, errno.ELOOP), ("used", _PLACE)),
+}
+"""What a file's error says cannot be done, and what to do; rdzv is not at fault."""
 _THREAD = "can't start new thread"
 _NEAR_TASKS, _NEAR_FILES, _NEAR_BYTES = 16, 8, 32 << 20
 """A limit of which no more is left has probably been met: what failed has ended some by then."""
@@ -162,18 +176,17 @@ def met(short: Short, limits: Sequence[Limit]) -> Limit | None:
 
 
 def refusal(error: BaseException, limits: Sequence[Limit]) -> ArmingFailed | None:
-    """The error in words, where it says that a limit of this machine was met; None otherwise.
+    """The error in words, where it names a file that cannot be used, or says that a limit of this
+    machine was met; None otherwise.
 
     Who is refused a lock is told `Resource temporarily unavailable`, too: that alone names none.
     """
     for one in inner(error):
         if isinstance(one, RdzvError):
             continue
-        if isinstance(one, OSError) and one.errno in _SPACE and one.filename:
-            return ArmingFailed(
-                f"{one.filename} cannot be written: {one.strerror}",
-                hint="make room there, or choose another folder",
-            )
+        if isinstance(one, OSError) and one.filename and one.errno in _OF_FILES:
+            done, hint = _OF_FILES[one.errno]
+            return ArmingFailed(f"{one.filename} cannot be {done}: {one.strerror}", hint=hint)
         short = shortage(one)
         if short is None:
             continue

@@ -322,7 +322,7 @@ def _read_files(program: str, command: Sequence[str], environ: Mapping[str, str]
     return _Files(
         python=look_user_python(program, environ),
         given=given,
-        missing=frozenset(name for name, path in named.items() if not Path(path).is_file()),
+        missing=frozenset(name for name, path in named.items() if not os.path.isfile(path)),
         script_digest=_script_digest(command),
     )
 

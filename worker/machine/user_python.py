@@ -7,6 +7,7 @@ interpreter's folders, and importing it (seconds, and a CUDA context) is not nee
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -83,7 +84,7 @@ def has_module(program: str, environ: Mapping[str, str], names: Sequence[str]) -
     if interpreter is None or not version:
         return None
 
-    folders = [each for each in _folders(interpreter, version, environ) if each.is_dir()]
+    folders = [each for each in _folders(interpreter, version, environ) if os.path.isdir(each)]
     folders += [linked for each in folders for linked in _linked(each)]
     return any(_holds(each, name) for each in folders for name in names) if folders else None
 
@@ -99,8 +100,8 @@ def _linked(folder: Path) -> Iterator[Path]:
 def _holds(folder: Path, name: str) -> bool:
     """Whether a folder holds a module; one that is installed for editing has its record alone."""
     return (
-        (folder / name).is_dir()
-        or (folder / f"{name}.py").is_file()
+        os.path.isdir(folder / name)
+        or os.path.isfile(folder / f"{name}.py")
         or any(folder.glob(f"{name}-*.dist-info"))
         or any(folder.glob(f"{name}.*.so"))
     )
@@ -131,7 +132,7 @@ def absent_interpreter(program: str) -> str:
     except OSError:
         return ""
     words = first[2:].split(maxsplit=1) if first.startswith("#!") else []
-    return words[0] if words and not Path(words[0]).exists() else ""
+    return words[0] if words and not os.path.exists(words[0]) else ""
 
 
 def script_start(script: Path, environ: Mapping[str, str]) -> list[str]:
@@ -162,7 +163,7 @@ def _started_by(program: Path, environ: Mapping[str, str]) -> tuple[Path | None,
     shell = _SHELL_FORM.search(head)
     path = Path(shell["path"] if shell else " ".join(words[:1]))
     flags = [] if shell else [flag.strip() for flag in words[1:]]
-    return (path if _PYTHON.match(path.name) and path.exists() else None), flags
+    return (path if _PYTHON.match(path.name) and os.path.exists(path) else None), flags
 
 
 def _version(interpreter: Path) -> str:

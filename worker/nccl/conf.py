@@ -43,7 +43,7 @@ def _home() -> Path:
 def _text(path: Path) -> str:
     """A file's beginning; empty for what is none, as for NCCL."""
     try:
-        if not path.is_file():
+        if not os.path.isfile(path):
             return ""
         with path.open("rb") as file:
             return file.read(_MOST_BYTES).decode("utf-8", "replace")

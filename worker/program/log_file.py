@@ -135,10 +135,10 @@ class LogFile:
     def _drop_older(self) -> None:
         """Make room: of the older part only the beginning of the whole log is kept."""
         older, first = older_part(self.path), first_part(self.path)
-        if not older.exists():
+        if not os.path.exists(older):
             return
         size = older.stat().st_size
-        if first.exists():
+        if os.path.exists(first):
             os.truncate(older, 0)  # who still reads it holds no space
             older.unlink()
             self._count(size)

@@ -32,7 +32,7 @@ def index_of(log: Path) -> Path:
 
 def has_times(log: Path) -> bool:
     """Whether it has an index: one that an older version wrote has none."""
-    return index_of(log).exists()
+    return os.path.exists(index_of(log))
 
 
 def offset_at(log: Path, at: float) -> int | None:
@@ -155,7 +155,7 @@ class IndexedLog(LogFile):
 
     def _drop_older(self) -> None:
         first, index = first_part(self.path), index_of(older_part(self.path))
-        had_first = first.exists()
+        had_first = os.path.exists(first)
         super()._drop_older()
         with contextlib.suppress(OSError):
             if had_first:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from rendezvous.recording.recorder import LIMIT_BYTES
@@ -35,4 +36,4 @@ def parts_of_recording(path: Path) -> list[Path]:
 
 def _parts(path: Path) -> list[Path]:
     """A long one has its beginning beside the newest."""
-    return [part for part in (first_part(path), older_part(path), path) if part.is_file()]
+    return [part for part in (first_part(path), older_part(path), path) if os.path.isfile(part)]

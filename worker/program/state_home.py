@@ -83,7 +83,7 @@ def _problem(folder: Path) -> str:
         place = place.parent
     try:
         about = os.statvfs(place)
-        if not place.is_dir():
+        if not os.path.isdir(place):
             return f"{place} is not a folder"
     except OSError as exc:
         return f"{place}: {exc.strerror}"
