@@ -33,7 +33,7 @@ from launcher.state.state_dir import StateDir
 from rendezvous.wire.errors import ArmingFailed, error_from_code
 from worker.contracts import needs_of
 from worker.counts import check_processes
-from worker.machine.interfaces import count_cpus
+from worker.machine.cpus import count_cpus
 from worker.preflight.needs import refuse_program
 from worker.preflight.own_environment import complete_path
 

@@ -24,6 +24,8 @@ from rendezvous.wire.errors import ExitCode, UsageError
 from rendezvous.wire.node import Finding
 from rendezvous.wire.run import DEFAULT_MASTER_PORT
 from rendezvous.wire.words import printable
+from worker.evidence.control_groups import limited_memory, memory_chain
+from worker.machine.cpus import read_cpus
 from worker.machine.kernel import memory_bytes
 from worker.machine.surroundings import Surroundings
 from worker.offer.join_request import survey
@@ -136,15 +138,24 @@ def page(
         yield from row.lines(width)
 
 
+def _memory() -> str:
+    """What the machine has, and what of it this process may use; empty where nobody says."""
+    has = memory_bytes()
+    limited = limited_memory(memory_chain())
+    if limited is None or limited[1] >= has > 0:
+        return room(has) if has else ""
+    return f"{room(limited[1])} of {room(has)} (its control group's limit)"
+
+
 def _machine(here: Surroundings, absent: Sequence[str]) -> Iterator[_Row]:
     python, system = here.python, os.uname()
-    memory = memory_bytes()
+    memory = _memory()
     rows = {
         "rdzv": [f"{rdzv_version()} on Python {platform.python_version()} ({sys.executable})"],
         "launcher": [f"not installed: {', '.join(absent)}" if absent else "all packages installed"],
         "host": [
-            f"{here.hostname}: {os.cpu_count()} CPUs"
-            + (f", {room(memory)}" if memory else "")
+            f"{here.hostname}: {read_cpus().words}"
+            + (f", {memory}" if memory else "")
             + f", {system.sysname} {system.release}"
         ],
         "program": [

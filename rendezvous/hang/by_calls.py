@@ -359,6 +359,6 @@ def _sources(evidence: Evidence) -> tuple[Source, ...]:
     if any(not evidence.has_no_stack(rank) for rank in evidence.ranks):
         sources.append("stacks")
     roots = [evidence.ranks[rank] for rank in evidence.roots]
-    if any(seen.look.state == "D" or is_at_work(seen) for seen in roots):
+    if any(seen.awaits_disk or is_at_work(seen) for seen in roots):
         sources.append("/proc")
     return tuple(sources)

@@ -76,14 +76,14 @@ def _on_disk(evidence: Evidence) -> Finding | None:
     asleep = [
         seen
         for rank, seen in evidence.ranks.items()
-        if seen.look.state == "D" and not is_at_work(seen) and rank not in evidence.calls.waiting
+        if seen.awaits_disk and not is_at_work(seen) and rank not in evidence.calls.waiting
     ]
     numbers = [seen.rank for seen in asleep]
     waiting = evidence.waiting - set(numbers)
     if not asleep or not waiting or _may_move(evidence, numbers):
         return None
     was = [evidence.before.get(rank) for rank in numbers]
-    in_both = all(seen is not None and seen.look.state == "D" for seen in was)
+    in_both = all(seen is not None and seen.awaits_disk for seen in was)
     missed = evidence.roots == numbers and len(numbers) == 1
     others = set(evidence.roots) - set(numbers)
     if not (in_both or missed) or others:

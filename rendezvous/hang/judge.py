@@ -8,6 +8,7 @@ as likely, no rank is odd.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from rendezvous.hang.by_calls import all_inside, behind, cycle, different, moving
 from rendezvous.hang.by_children import children
@@ -17,7 +18,7 @@ from rendezvous.hang.by_state import stopped
 from rendezvous.hang.evidence import Evidence
 from rendezvous.hang.finding import Finding
 from rendezvous.hang.seen import see
-from rendezvous.hang.sentences import NEXT_STEPS, tail_text
+from rendezvous.hang.sentences import NEXT_STEPS, held_back_text, tail_text
 from rendezvous.hang.verdict import MOST_ODD, Verdict
 from rendezvous.wire.look import RunLook, Stack
 
@@ -38,7 +39,9 @@ _RULES: Sequence[Callable[[Evidence], Finding | None]] = (
 
 def look_at(run_look: RunLook, before: RunLook | None = None) -> Verdict:
     """What a look has found; `before` is an earlier look at the same ranks."""
-    return _judged(Evidence(see(run_look), see(before) if before is not None else None))
+    found = _judged(Evidence(see(run_look), see(before) if before is not None else None))
+    held = held_back_text(run_look.nodes)
+    return replace(found, sentence=f"{found.sentence}; {held}") if held else found
 
 
 def _judged(evidence: Evidence) -> Verdict:

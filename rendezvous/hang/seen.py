@@ -51,6 +51,11 @@ class Seen(NamedTuple):
     is_unstarted: bool = False
 
     @property
+    def awaits_disk(self) -> bool:
+        """Whether it waits in the kernel for a disk or file system: what is frozen does not."""
+        return self.look.state == "D" and self.look.waits_in != "__refrigerator"
+
+    @property
     def awaits_children(self) -> bool:
         """Return whether it waits for processes that it has started."""
         waits = self.place.kind is Kind.CHILDREN or self.look.waits_in in _WAITS_FOR_CHILDREN

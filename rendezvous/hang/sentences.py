@@ -8,12 +8,14 @@ from rendezvous.hang.calls import Group, Point, call_of
 from rendezvous.hang.seen import Other, Seen
 from rendezvous.hang.stacks import Kind
 from rendezvous.hang.verdict import Rule, Source
+from rendezvous.wire.look import NodeLook
 from rendezvous.wire.words import bytes_text, duration_text, listed, spans_text
 
 _BUSY_CPU_SECONDS = 0.05
 _BUSY_BYTES = 1 << 20
 _MOST_PLACES = 3
 _MOST_NAME = 60
+_MOST_HELD = 3
 
 NEXT_STEPS: Mapping[Rule, str] = {
     "stopped": "continue it (kill -CONT PID), or detach its debugger",
@@ -94,7 +96,7 @@ def operation_of(operation: str) -> str:
 
 def place_text(seen: Seen) -> str:
     """Where a rank is, and whether it is at work."""
-    place, look = seen.place, seen.look
+    place = seen.place
     if place.kind is Kind.UNKNOWN and seen.awaits_children:
         where = f"it waits for {children_text(seen.children)}"
     elif place.kind is Kind.UNKNOWN:
@@ -106,7 +108,7 @@ def place_text(seen: Seen) -> str:
         where = f"it is in {place.words} and waits for {children_text(seen.children)}"
     else:
         where = f"it is in {place.words}"
-    if look.state == "D":
+    if seen.awaits_disk:
         where += f" and waits for a disk or file system ({disk_text(seen)})"
     return where + work_text(seen)
 
@@ -206,6 +208,18 @@ _SOURCES: Mapping[Source, str] = {
     "stacks": "stacks",
     "/proc": "/proc",
 }
+
+
+def held_back_text(nodes: Iterable[NodeLook]) -> str:
+    """What control groups hold nodes back with: a fact beside a verdict, and no verdict."""
+    by_words: dict[str, list[str]] = {}
+    for node in nodes:
+        for words in node.report.held_back if node.report is not None else ():
+            number = f"slot {node.slot}" if node.rank is None else f"node {node.rank}"
+            by_words.setdefault(words, []).append(number)
+    found = [f"{listed(names, _MOST_HELD)}: {words}" for words, names in by_words.items()]
+    more = len(found) - _MOST_HELD
+    return "; ".join([*found[:_MOST_HELD], *[f"and {more} more"] * (more > 0)])
 
 
 def tail_text(

@@ -20,6 +20,7 @@ MAX_FRAMES = 128
 MAX_GROUPS = 64
 MAX_CALLS = 4
 MAX_CHILDREN = 16
+MAX_HELD_BACK = 4
 
 LookNumber = Annotated[int, Field(ge=1, lt=1 << 53)]
 Age = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
@@ -141,6 +142,9 @@ class LookReport(Wire):
         0, description="Stacks, groups and ranks that did not fit into the report."
     )
     words: Words = Field("", description="Why nothing could be seen; empty: it could.")
+    held_back: Annotated[list[Words], Field(max_length=MAX_HELD_BACK)] = Field(
+        [], description="What control groups held the ranks back with during the look."
+    )
     pace: Pace | None = Field(None, description="All there is, where only that was asked for.")
 
 

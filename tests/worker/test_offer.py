@@ -29,7 +29,8 @@ from rendezvous.wire.reports import ReportReply
 from tests.support.virtual_time import run_virtually
 from tests.worker.test_table import KEYS, join
 from worker.counts import Processes
-from worker.machine.interfaces import count_cpus, count_gpus
+from worker.machine.cpus import count_cpus
+from worker.machine.interfaces import count_gpus
 from worker.offer.join_request import count_processes, look_ahead, make_offer, survey
 from worker.offer.ports import is_free
 from worker.offer.refusal import refusal_of, refuse

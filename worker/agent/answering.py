@@ -84,7 +84,8 @@ class Answering:
             words = f"looking at its processes failed: {type(exc).__name__}"
             return report.model_copy(update={"words": words})
         seconds = asyncio.get_running_loop().time() - began
-        found = {**seen._asdict(), "unstarted": [*seen.unstarted]}
+        lists = {"unstarted": [*seen.unstarted], "held_back": [*seen.held_back]}
+        found = {**seen._asdict(), **lists}
         return report.model_copy(update={"seconds": seconds, **found})
 
     async def _with_pace(

@@ -29,6 +29,7 @@ from rendezvous.talk.credentials import Credential
 from rendezvous.talk.http_network import HttpNetwork
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.evidence import Fact
+from rendezvous.wire.look import MAX_HELD_BACK
 from rendezvous.wire.machine import MachineSample
 from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.table import EndpointTable
@@ -245,9 +246,14 @@ Sampled = tuple[Sequence[tuple[int, int]], Sequence[tuple[float, int]]]
 def _where_ranks_are(
     folder: str, pids: Mapping[int, int | None], first_rank: int, launcher: int | None
 ) -> Seen:
-    from worker.look.collect import collect  # seldom wanted
+    from worker.evidence.held_back import read_groups  # seldom wanted
+    from worker.evidence.parsing.held_back import held_back
+    from worker.look.collect import collect
 
-    return collect(Path(folder or os.devnull), pids, first_rank, launcher)
+    known = [pid for pid in (*pids.values(), launcher) if pid is not None]
+    before = read_groups(known)
+    seen = collect(Path(folder or os.devnull), pids, first_rank, launcher)
+    return seen._replace(held_back=held_back(before, read_groups(known))[:MAX_HELD_BACK])
 
 
 def _sample_ranks(folder: str, pids: Mapping[int, int | None], launcher: int | None) -> Sampled:

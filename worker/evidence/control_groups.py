@@ -38,6 +38,7 @@ MEMORY = Controller(
 )
 PIDS = Controller("pids", ("pids.events",), "max", ("pids.max",), ("pids.peak",))
 _USED = ("memory.current", "memory.usage_in_bytes")
+_HIGH = "memory.high"
 _MOST_GROUPS = 64
 
 
@@ -86,12 +87,15 @@ def memory_chain(root: Path = Path("/")) -> Chain:
 
 
 def limited_memory(chain: Chain, root: Path = Path("/")) -> tuple[int, int] | None:
-    """What is used of the narrowest limit above a group, and the limit; None: there is none."""
-    limits = []
+    """What is used of the narrowest limit above a group, and the limit; None: there is none.
+
+    Above memory.high the kernel holds processes back instead of killing them: no more can be used.
+    """
+    limits: list[tuple[int, Path]] = []
     for folder in chain:
         place = root / folder.lstrip("/")
-        if (limit := limit_in(_first(place, MEMORY.limit))) is not None:
-            limits.append((limit, place))
+        found = (_first(place, MEMORY.limit), sysfs.content(place / _HIGH))
+        limits += [(limit, place) for text in found if (limit := limit_in(text)) is not None]
     if not limits:
         return None
     limit, place = min(limits, key=lambda one: one[0])

@@ -97,6 +97,15 @@ def limit_in(text: str) -> int | None:
     return int(word) if word.isdecimal() and int(word) < UNLIMITED else None
 
 
+def cpus_in(quota: str) -> float | None:
+    """How many CPUs a quota gives: `200000 100000`, microseconds of each period; None for `max`,
+    for version 1's -1, or for nothing."""
+    words = quota.split()
+    if len(words) != 2 or not all(word.isdecimal() and int(word) for word in words):
+        return None
+    return int(words[0]) / int(words[1])
+
+
 def droppable_in(stat: str) -> int:
     """Bytes of files that the kernel drops before it is short of memory, from memory.stat: what a
     group below it holds of them counts in version 1 only in the total."""

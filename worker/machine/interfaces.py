@@ -95,11 +95,6 @@ def count_gpus(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) 
     return present if visible is None else _count_visible(visible, present)
 
 
-def count_cpus() -> int:
-    """Count the CPUs as torchrun's `--nproc-per-node=cpu` does, at least 1."""
-    return os.cpu_count() or 1
-
-
 def _interface(path: Path, link: netlink.Link) -> Interface:
     name, master = path.name, sysfs.link_name(path / "master")
     is_port = sysfs.exists(path / "brport") or sysfs.exists(path / "master/bridge")

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from rendezvous.frozen import frozen
 from worker.machine import limits, sysfs
+from worker.machine.cpus import Cpus, read_cpus
 from worker.machine.limits import soft_limit
 from worker.machine.shortage import Limit
 
@@ -49,6 +50,7 @@ class ResourceLimits:
     stack_bytes: int | None
     cpu_seconds: int | None = None
     others: tuple[Limit, ...] = ()
+    cpus: Cpus | None = None
 
 
 @frozen
@@ -76,6 +78,7 @@ def read_limits(root: Path = Path("/")) -> ResourceLimits:
         stack_bytes=soft_limit(resource.RLIMIT_STACK),
         cpu_seconds=soft_limit(resource.RLIMIT_CPU),
         others=tuple(limits.read_limits(root)),
+        cpus=read_cpus(root),
     )
 
 

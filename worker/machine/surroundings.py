@@ -27,6 +27,7 @@ from rendezvous.wire.hostnames import lookup_error
 from rendezvous.wire.node import Candidate, Facts, RdmaPort
 from rendezvous.wire.words import printable
 from worker.machine import aside, disk_probe, kernel, loadable, rdma, sysfs
+from worker.machine.cpus import count_cpus
 from worker.machine.gpus import Gpus, hidden_gpus, look_gpus, uuids_of, visible_gpus
 from worker.machine.interfaces import count_gpus
 from worker.machine.kernel import Arp, Clock, ResourceLimits, ephemeral_range
@@ -346,7 +347,7 @@ def _facts(
         gpus=count_gpus(root, environ),
         gpu_models=[gpu.model for gpu in visible][:_MOST_GPUS],
         gpu_uuids=uuids_of(visible)[:_MOST_GPUS],
-        cpus=os.cpu_count() or 0,
+        cpus=count_cpus(),
         boot_id=sysfs.text(root / "proc/sys/kernel/random/boot_id"),
         machine_id=sysfs.text(root / "etc/machine-id"),
         script_digest=files.script_digest,

@@ -17,7 +17,8 @@ from rendezvous.wire.run import DEFAULT_MASTER_PORT
 from rendezvous.wire.words import printable
 from worker.contracts import FRAMEWORKS
 from worker.counts import Count, check_processes
-from worker.machine.interfaces import count_cpus, count_gpus, look, route_source
+from worker.machine.cpus import count_cpus
+from worker.machine.interfaces import count_gpus, look, route_source
 from worker.machine.kernel import read_arp
 from worker.machine.surroundings import (
     LIMIT_SECONDS,

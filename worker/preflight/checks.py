@@ -19,6 +19,7 @@ from worker.machine.gpus import Gpus
 from worker.machine.shortage import TASK_KINDS, Limit
 from worker.machine.shortage import Kind as LimitKind
 from worker.machine.surroundings import NO_ANSWER, Disk, Surroundings
+from worker.preflight.cpus import too_few_cpus
 from worker.preflight.rdma import RDMA_JUDGES
 from worker.preflight.variables import variables
 from worker.preflight.verdict import GIB, MIB, Judge, Verdict, complaint, ok, room, skipped
@@ -231,6 +232,7 @@ def open_files(here: Surroundings) -> list[Verdict]:
             "the kernel ends each process that has used so much CPU time",
             "raise it where it is set: ulimit -t, cpu in /etc/security/limits.conf",
         )
+    found += too_few_cpus(limits.cpus, here.requested.nproc or 1)
     return found or ok(f"{limits.files or 'any number of'} open files")
 
 

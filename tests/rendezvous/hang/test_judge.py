@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -341,6 +342,10 @@ def test_a_rank_that_waits_for_a_disk_is_named_where_the_others_wait_for_it() ->
     )
     check(found, "stopped", (5,), certain=True, says=says)
     assert "NFS" in found.next_step
+    frozen = asleep.but(more={"waits_in": "__refrigerator"})
+    found = look_at(run(*with_one(EIGHT, 5, frozen)))
+    assert found.rule == "behind"
+    assert "disk" not in found.sentence
 
 
 def test_a_disk_that_moves_and_another_rank_behind_are_no_stop() -> None:
@@ -827,3 +832,17 @@ def test_where_none_is_odd_those_that_do_not_wait_come_first() -> None:
 def test_a_stack_number_that_does_not_exist_is_no_stack() -> None:
     found = look_at(run(*with_one(EIGHT, 5, late().but(more={"stack": 9}))))
     check(found, "behind", (5,), certain=False, says="where it is was not seen")
+
+
+# ---- control groups -----------------------------------------------------------------------------
+
+
+def test_what_holds_nodes_back_is_told_beside_the_verdict() -> None:
+    held = "its control group /g is frozen, as by 'docker pause': no process in it runs"
+    looked, plain = run(*BEHIND), look_at(run(*BEHIND))
+    for node in (looked.nodes[1], looked.nodes[3]):
+        assert node.report is not None
+        node.report.held_back.append(held)
+    slots = [f"node {looked.nodes[number].rank}" for number in (1, 3)]
+    found = look_at(looked)
+    assert found == replace(plain, sentence=f"{plain.sentence}; {slots[0]}, {slots[1]}: {held}")

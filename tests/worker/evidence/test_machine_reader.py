@@ -17,7 +17,7 @@ import pytest
 from rendezvous.wire.machine import GpuSample, MachineSample
 from tests.support import fake_drivers
 from worker.evidence import machine_reader
-from worker.evidence.control_groups import MEMORY
+from worker.evidence.control_groups import MEMORY, limited_memory
 from worker.evidence.machine_reader import MachineReader
 from worker.machine.gpus import Gpu, Gpus
 from worker.machine.groups import droppable_in
@@ -224,6 +224,16 @@ def control_group(limit: int) -> Iterator[Path]:
         yield folder
     finally:
         folder.rmdir()
+
+
+@pytest.mark.parametrize(("high", "limit"), [("300", 300), ("max", 800), ("900", 800)])
+def test_what_a_group_may_use_without_being_held_back_is_its_limit(
+    tmp_path: Path, high: str, limit: int
+) -> None:
+    (tmp_path / "pod").mkdir()
+    for name, text in {"max": "800", "high": high, "current": "250"}.items():
+        (tmp_path / "pod" / f"memory.{name}").write_text(f"{text}\n")
+    assert limited_memory(("/pod",), tmp_path) == (250, limit)
 
 
 def test_a_real_limit_is_read_with_what_is_used_of_it() -> None:

@@ -27,6 +27,7 @@ class Seen(NamedTuple):
     left_out: int
     launcher: ProcessLook | None = None
     unstarted: Sequence[int] = ()
+    held_back: Sequence[str] = ()
 
 
 class Beside(NamedTuple):

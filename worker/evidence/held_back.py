@@ -1,0 +1,49 @@
+"""Reads what the control groups of some processes hold them back with: a freezer, memory, CPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from worker.evidence.parsing.held_back import Group
+from worker.machine import sysfs
+from worker.machine.groups import chains_of, mounts_in
+
+_MOST_GROUPS = 32
+_FILES = {
+    "freezer": {"frozen": ("cgroup.events", "freezer.state")},
+    "cpu": {"cpu": ("cpu.stat",), "quota": ("cpu.max",)},
+    "memory": {
+        "memory": ("memory.events",),
+        "high": ("memory.high",),
+        "oom": ("memory.oom_control",),
+    },
+}
+_QUOTA_V1 = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+
+
+def read_groups(pids: Iterable[int], root: Path = Path("/")) -> dict[str, Group]:
+    """The groups of these processes and all above them that can be seen, by folder.
+
+    Args:
+        pids: Those that are gone have no groups.
+        root: The directory that holds `sys` and `proc`.
+    """
+    mounts = mounts_in(sysfs.content(root / "proc/self/mountinfo"))
+    texts = {sysfs.content(root / f"proc/{pid}/cgroup") for pid in pids}
+    found: dict[str, dict[str, str]] = {}
+    for controller, files in _FILES.items():
+        chains = [chain for text in texts for chain in chains_of(text, mounts, controller)]
+        for folder in dict.fromkeys(folder for chain in chains for folder in chain):
+            place = root / folder.lstrip("/")
+            found.setdefault(folder, {}).update(
+                {name: _first(place, names) for name, names in files.items()}
+            )
+            if controller == "cpu" and not found[folder]["quota"]:
+                quota = " ".join(sysfs.content(place / name).strip() for name in _QUOTA_V1)
+                found[folder]["quota"] = quota.strip()
+    return {folder: Group(**texts) for folder, texts in [*found.items()][:_MOST_GROUPS]}
+
+
+def _first(folder: Path, names: Iterable[str]) -> str:
+    return next((text for name in names if (text := sysfs.content(folder / name))), "")
