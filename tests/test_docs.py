@@ -30,6 +30,7 @@ from rendezvous.server import prometheus
 from rendezvous.wire.errors import Cause, ExitCode
 from rendezvous.wire.table import EndpointTable
 from tests.support.exposition import queries_of_dashboard
+from tests.support.sources import nodes
 from tests.test_packages import modules, tree
 from worker.contracts import make_contract
 from worker.contracts.framework import Paths
@@ -249,7 +250,7 @@ def test_every_variable_of_ours_that_the_code_names_is_documented() -> None:
     named = {
         word
         for name in modules()
-        for node in ast.walk(tree(name))
+        for node in nodes(tree(name))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
         for word in re.findall(r"(?<!_)RDZV_[A-Z_]*[A-Z]\b", node.value)
     }

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from rendezvous.compat import tomllib
+from tests.support.sources import nodes, tree_of
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("rendezvous", "worker", "launcher")
@@ -68,14 +69,14 @@ def modules() -> dict[str, Path]:
 
 @cache
 def tree(name: str) -> ast.Module:
-    return ast.parse(modules()[name].read_text(encoding="utf-8"))
+    return tree_of(modules()[name])
 
 
 @cache
 def imports(name: str) -> list[tuple[str, str]]:
     """What a module imports, anywhere in it: module and name, the name empty for a whole module."""
     found: list[tuple[str, str]] = []
-    for node in ast.walk(tree(name)):
+    for node in nodes(tree(name)):
         if isinstance(node, ast.Import):
             found += [(alias.name, "") for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -126,7 +127,7 @@ def test_a_pure_module_calls_nothing_that_reads_or_writes() -> None:
     called = {
         (name, node.func.id)
         for name in pure_modules()
-        for node in ast.walk(tree(name))
+        for node in nodes(tree(name))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     }
     assert {"rendezvous.run.protocol", "launcher.plan.template.yaml_form"} <= set(pure_modules())

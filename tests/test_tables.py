@@ -14,6 +14,8 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.support.sources import tree_of
+
 ROOT = Path(__file__).parents[1]
 KNOWN = Path(__file__).with_suffix("").with_name("tables.txt")
 PACKAGES = ("rendezvous", "worker", "launcher", "rdzv")
@@ -33,7 +35,7 @@ def tables() -> list[str]:
 
 def _tables_of(path: Path) -> Iterator[str]:
     place = path.relative_to(ROOT).as_posix()
-    for name, value in _constants(ast.parse(path.read_bytes()), ""):
+    for name, value in _constants(tree_of(path), ""):
         entries = [*_entries(value)]
         if len(entries) > 1 and entries[0] not in _NO_TABLES and not isinstance(value, _ALONE):
             yield f"{place} {name}: {' '.join(entries)}"

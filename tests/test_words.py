@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rendezvous.compat import tomllib
+from tests.support.sources import nodes, tree_of
 from tests.test_packages import ROOT
 
 FOLDERS = ("rendezvous", "worker", "launcher")
@@ -66,15 +67,14 @@ _LEAST_WORDS = 3
 """What has fewer is a name or a key, and no message."""
 
 
-def messages(source: str) -> Iterator[tuple[int, str]]:
+def messages(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """The line and text of each constant that a person may read; {} is in place of a value.
 
     Docstrings are for those who read the code; what is looked up or matched is not told apart, and
     keeps to the words as well.
     """
-    tree = ast.parse(source)
     seen: set[int] = set()
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if id(node) in seen:
             continue
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
@@ -106,9 +106,9 @@ def listed_in(text: str) -> Iterator[tuple[str, str]]:
             yield from ((found.group(), better) for found in pattern.finditer(text))
 
 
-def listed_words(source: str) -> Iterator[tuple[int, str, str]]:
+def listed_words(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
     """Each listed word of a message: its line, itself, and what to write in place."""
-    for line, text in messages(source):
+    for line, text in messages(tree):
         yield from ((line, word, better) for word, better in listed_in(text))
 
 
@@ -142,7 +142,7 @@ def listed_words_of_shell(source: str) -> Iterator[tuple[int, str, str]]:
     ],
 )
 def test_listed_words_are_found_in_messages(source: str, found: list[str]) -> None:
-    assert [word for _, word, _ in listed_words(source)] == found
+    assert [word for _, word, _ in listed_words(ast.parse(source))] == found
 
 
 @pytest.mark.parametrize(
@@ -174,22 +174,22 @@ def test_listed_words_are_found_in_shell_scripts(source: str, found: list[tuple[
 
 def test_every_listed_word_has_another_in_place_that_is_not_listed() -> None:
     sources = (f"f('it is now: {better}')" for better in WORDS.values())
-    assert [found for source in sources for found in listed_words(source)] == []
+    assert [found for source in sources for found in listed_words(ast.parse(source))] == []
 
 
-def _read(folder: str) -> Iterator[tuple[str, str]]:
+def _read(folder: str) -> Iterator[tuple[str, ast.Module]]:
     for path in sorted((ROOT / folder).rglob("*.py")):
         name = str(path.relative_to(ROOT))
         if name not in LATER:
-            yield name, path.read_text("utf-8")
+            yield name, tree_of(path)
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_no_message_has_a_listed_word(folder: str) -> None:
     found = [
         f"{name}:{line}: {word!r}; write: {better}"
-        for name, source in _read(folder)
-        for line, word, better in listed_words(source)
+        for name, tree in _read(folder)
+        for line, word, better in listed_words(tree)
     ]
     assert found == []
 

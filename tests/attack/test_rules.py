@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.support.sources import nodes, tree_of
 from tests.test_packages import ROOT, modules, tree
 
 Found = Iterator[tuple[ast.AST, str]]
@@ -20,19 +21,19 @@ def sources() -> dict[str, ast.Module]:
     above = modules()["rendezvous"].parents[1]
     found = {str(path.relative_to(above)): tree(name) for name, path in modules().items()}
     doors = ("rdzv_command.py", "rdzv/__main__.py", "rdzv/metrics.py")
-    return found | {name: ast.parse((ROOT / name).read_text("utf-8")) for name in doors}
+    return found | {name: tree_of(ROOT / name) for name in doors}
 
 
 @functools.cache
 def calls(tree: ast.AST) -> list[tuple[ast.Call, str]]:
     """Every call, with the dotted name of what is called, as it is written."""
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    found = [node for node in nodes(tree) if isinstance(node, ast.Call)]
     return [(node, ast.unparse(node.func)) for node in found]
 
 
 def imported(tree: ast.AST) -> Iterator[tuple[ast.AST, str]]:
     """Every module that is imported, and every name from one, dotted."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Import):
             yield from ((node, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -40,6 +41,7 @@ def imported(tree: ast.AST) -> Iterator[tuple[ast.AST, str]]:
             yield from ((node, f"{node.module}.{alias.name}") for alias in node.names)
 
 
+@functools.cache
 def keywords(call: ast.Call) -> dict[str, str]:
     """The keyword arguments of a call, as they are written."""
     return {word.arg: ast.unparse(word.value) for word in call.keywords if word.arg}
@@ -83,7 +85,7 @@ def _last_name(node: ast.expr) -> str:
 
 def secret_compared(tree: ast.AST) -> Found:
     """Comparing tells by its duration how much was right: hmac.compare_digest does not."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if not isinstance(node, ast.Compare):
             continue
         for operator, right in zip(node.ops, node.comparators, strict=True):
@@ -91,6 +93,10 @@ def secret_compared(tree: ast.AST) -> Found:
             equality = isinstance(operator, ast.Eq | ast.NotEq) and not absent
             if equality and (_is_secret(node.left) or _is_secret(right)):
                 yield node, ast.unparse(node)
+
+
+def _is_false(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and value.value is False
 
 
 def unverified(tree: ast.AST) -> Found:
@@ -102,11 +108,13 @@ def unverified(tree: ast.AST) -> Found:
             yield node, name
         if name.endswith("wrap_socket") and name.startswith("ssl."):
             yield node, name
-    for part in ast.walk(tree):
+    for part in nodes(tree):
         if isinstance(part, ast.Attribute) and part.attr in ("CERT_NONE", "CERT_OPTIONAL"):
             yield part, part.attr
-        if isinstance(part, ast.Assign) and ast.unparse(part).endswith("check_hostname = False"):
-            yield part, ast.unparse(part)
+        if isinstance(part, ast.Assign) and _is_false(part.value):
+            words = ast.unparse(part)
+            if words.endswith("check_hostname = False"):
+                yield part, words
 
 
 _HTTP_CALLS = ("get", "post", "put", "patch", "delete", "head", "options", "request", "stream")
@@ -129,7 +137,7 @@ def environment_obeyed(tree: ast.AST) -> Found:
 
 def deciding_assert(tree: ast.AST) -> Found:
     """`python -O` drops asserts: they may say what is known, and must not do or decide anything."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Assert) and not _says_what_is_known(node.test):
             yield node, ast.unparse(node)
 
@@ -143,7 +151,7 @@ def _says_what_is_known(test: ast.expr) -> bool:
 
 def any_assert(tree: ast.AST) -> Found:
     """Where it is decided who may do what, nothing vanishes under `python -O`."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Assert):
             yield node, ast.unparse(node)
 

@@ -43,6 +43,7 @@ from rendezvous.wire.errors import ExitCode, JoinTimeout, UsageError
 from rendezvous.wire.run import RunReport
 from tests.launcher.command import launched, rdzv
 from tests.support.registry import running
+from tests.support.sources import nodes
 from tests.test_packages import modules, tree
 from worker.contracts import OWN
 from worker.settings import Settings, WorkerSettings
@@ -133,7 +134,7 @@ def test_the_short_help_fits_a_page_and_the_long_one_has_every_option(command: s
 
 def test_every_page_that_a_message_names_is_there() -> None:
     """No message names a file of the checkout, which an installation may lack."""
-    nodes = [node for name in modules() for node in ast.walk(tree(name))]
+    nodes = [node for name in modules() for node in nodes(tree(name))]
     docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
     texts = [
         node.value
