@@ -164,7 +164,6 @@ def test_so_many_are_visited_again_at_once_and_no_more(monkeypatch: pytest.Monke
     """Each has one visit of those, and others as there is room, also once the first are over."""
     monkeypatch.setattr(mesh, "_MOST_AGAIN", 3)
     pace = replace(SILENT, at_first=2, concurrency=2)
-    peers = [peer(1), peer(2), peer(3), peer(4)]
 
     def answers(slot: int, n: int) -> Answer:
         return (slot / 10 if n == 1 else 9.0, "timeout")
