@@ -128,6 +128,7 @@ def marked(*names: str) -> list[object]:
     return found
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("case", marked("openmpi-c", "openmpi-5"))
 def test_open_mpi_runs_over_ipv6_alone(case: Case, tmp_path: Path) -> None:
     with Lab(2, ipv6_only=True, hosts_mode="debian") as lab:

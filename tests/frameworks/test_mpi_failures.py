@@ -15,6 +15,7 @@ from tests.frameworks.environments import ENVIRONMENTS
 from tests.frameworks.lab import JOBS, environment_of, left_on
 from tests.support.cluster import Cluster, cluster
 from tests.support.netlab import Lab
+from tests.support.nightly import at_night
 from tests.support.waiting import until
 
 pytestmark = [
@@ -62,7 +63,7 @@ def test_a_node_that_dies_inside_of_mpirun_ends_the_run_and_is_named(tmp_path: P
     assert "run 'r' failed: node 1 (h1, slot 1) was lost" in outcome.last_line
 
 
-@pytest.mark.parametrize("name", ["orted", "program"])
+@pytest.mark.parametrize("name", ["orted", at_night("program")])
 def test_a_daemon_or_a_rank_that_is_killed_ends_all_of_the_run(tmp_path: Path, name: str) -> None:
     with waiting(tmp_path, 0) as (lab, run):
         below = psutil.Process(run.workers[1].pid).children(recursive=True)
@@ -73,6 +74,7 @@ def test_a_daemon_or_a_rank_that_is_killed_ends_all_of_the_run(tmp_path: Path, n
     assert "run 'r' failed: node 0 (h0, slot 0) failed" in outcome.last_line
 
 
+@pytest.mark.nightly
 def test_a_launch_that_is_interrupted_leaves_nothing_of_mpirun(tmp_path: Path) -> None:
     with waiting(tmp_path, 0) as (lab, run):
         run.launcher.send_signal(signal.SIGINT)

@@ -40,6 +40,7 @@ def test_nccl_listens_on_the_interface_of_the_table(lab: Lab, tmp_path: Path) ->
     assert listening(lab, tmp_path, *ASKS) == [host.address for host in lab.hosts]
 
 
+@pytest.mark.nightly
 def test_without_the_variable_nccl_takes_one_that_leads_nowhere(lab: Lab, tmp_path: Path) -> None:
     unset = ("env", "--unset=NCCL_SOCKET_IFNAME")
     assert listening(lab, tmp_path, *unset, *ASKS) == ["10.88.0.5", "10.88.1.5"]

@@ -69,7 +69,10 @@ CASES = {
 }
 
 
-AT_NIGHT = ("fabric", "torch.distributed.launch", "trainer", "deepspeed")
+AT_NIGHT = (
+    *("env", "fabric", "torch.distributed.launch", "trainer", "deepspeed", "openmpi-5"),
+    "intelmpi",
+)
 """What passes a stop on there does so for others at each push."""
 
 

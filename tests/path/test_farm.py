@@ -107,6 +107,7 @@ def test_without_a_local_node_the_first_is_submitted_too(farm: Farm) -> None:
 # --- what the scheduler says ----------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 @pytest.mark.faults
 def test_a_quota_is_named_while_it_is_waited_for_and_an_interrupt_ends_everything(
     farm: Farm,

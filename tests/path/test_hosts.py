@@ -183,6 +183,7 @@ def test_a_node_that_cannot_take_part_ends_all_at_once_with_its_cause(
 COMMAND = ["--framework", "command", "--", *shell('echo "node $NODE_RANK of $(hostname)"')]
 
 
+@pytest.mark.nightly
 @pytest.mark.faults
 def test_equal_workers_come_to_rank_0_and_one_too_many_waits_as_a_spare(tmp_path: Path) -> None:
     """They know nothing of their slots: all of them are told the same."""

@@ -67,6 +67,7 @@ def test_the_first_cause_is_read_when_the_logs_of_all_nodes_are_gone(tmp_path: P
         ]
 
 
+@pytest.mark.nightly
 def test_each_epoch_that_has_failed_is_kept(tmp_path: Path) -> None:
     state, logs = tmp_path / "s", tmp_path / "logs"
     outcome = launch(

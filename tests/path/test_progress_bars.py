@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.launching import LIMIT_SECONDS, RDZV, environment
+from tests.support.nightly import at_night
 from tests.support.terminals import ESCAPE, Screen, on_terminal
 
 pytestmark = [pytest.mark.faults, pytest.mark.real_time, pytest.mark.timeout(120)]
@@ -67,7 +68,7 @@ def full(name: str, width: int) -> str:
     return f"{name}: 100%|{'#' * (width - 1 - len(f'{name}: 100%||'))}|"
 
 
-@pytest.mark.parametrize("columns", [80, 60])
+@pytest.mark.parametrize("columns", [80, at_night(60)])
 def test_on_a_terminal_bars_are_drawn_in_place_and_leave_their_last_state(
     tmp_path: Path, line: list[str], columns: int
 ) -> None:

@@ -73,6 +73,7 @@ def test_ranks_have_their_own_streams_and_start_again(tmp_path: Path) -> None:
     assert {"rank-0.log", "rank-1.log"} <= kept
 
 
+@pytest.mark.nightly
 def test_a_look_names_the_rank_that_all_wait_for(tmp_path: Path) -> None:
     size = ("--nnodes", "2", "--nproc-per-node", "2", "--warm", "on")
     with launching(tmp_path / "s", *size, command=train(tmp_path, "hangs")) as launched:
@@ -95,7 +96,9 @@ def test_a_stall_ends_the_run_and_names_the_rank(tmp_path: Path) -> None:
     assert forked(launched) == []
 
 
-@pytest.mark.parametrize("what", ["agent", "launch", at_night("keeper"), at_night("starter")])
+@pytest.mark.parametrize(
+    "what", ["agent", at_night("launch"), at_night("keeper"), at_night("starter")]
+)
 def test_nothing_is_left_of_what_was_forked(tmp_path: Path, what: str) -> None:
     (tmp_path / "train.py").write_text(HANGS)
     size = ("--nnodes", "2", "--nproc-per-node", "2", "--warm", "on", "--grace", "1")

@@ -164,7 +164,7 @@ def met(outcome: Outcome, epoch: int, odd: int, why: Reason, nodes: int) -> None
     assert totals == [len(totals)] * len(totals)
 
 
-EACH_PUSH = (("import", 0, 2), ("off", 1, 2))
+EACH_PUSH = (("import", 0, 2),)
 CELLS = [(reason, odd, nodes) for nodes in (2, 4) for reason in REASONS for odd in (0, nodes - 1)]
 
 

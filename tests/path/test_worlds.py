@@ -10,6 +10,7 @@ import pytest
 
 from rendezvous.wire.errors import ExitCode
 from tests.support.launching import launching
+from tests.support.nightly import at_night
 
 pytestmark = [pytest.mark.real_time, pytest.mark.timeout(120)]
 
@@ -31,7 +32,7 @@ dist.destroy_process_group()
 @pytest.mark.parametrize(
     ("kind", "strict", "code"),
     [
-        ("alone", False, 0),
+        at_night("alone", False, 0),
         ("alone", True, ExitCode.WRONG_WORLD),
         ("one", True, 0),
     ],

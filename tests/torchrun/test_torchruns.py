@@ -73,6 +73,7 @@ def test_a_worker_that_fails_starts_all_again_on_the_same_ranks(tmp_path: Path) 
     assert counts["1"]["TORCHELASTIC_RESTART_COUNT"] == "2"
 
 
+@pytest.mark.nightly
 def test_without_a_restart_left_all_end_with_the_cause(tmp_path: Path) -> None:
     with job(tmp_path, *["fail", "1", "1", "3"]) as made:
         runs = made.start(), made.start()
@@ -126,6 +127,7 @@ def test_a_torchrun_that_is_told_to_end_leaves(tmp_path: Path) -> None:
     assert len(first.workers()) == 2
 
 
+@pytest.mark.nightly
 def test_a_torchrun_too_many_ends_well(tmp_path: Path) -> None:
     with job(tmp_path, "wait", str(tmp_path / "go")) as made:
         first, second = both(made)
@@ -159,6 +161,7 @@ def test_with_a_range_the_run_starts_after_the_last_call(tmp_path: Path) -> None
     assert [worker["WORLD_SIZE"] for worker in run.workers()] == ["1"]
 
 
+@pytest.mark.nightly
 def test_a_stranger_is_kept_out(tmp_path: Path) -> None:
     with job(tmp_path, "wait", str(tmp_path / "go")) as made:
         first, second = both(made)
