@@ -18,6 +18,7 @@ from tests.docker.compose import IMAGE
 from tests.docker.engine import TOOLS, Engine
 from tests.support.bed import Bed, join_text
 from tests.support.launching import RDZV, Outcome
+from tests.support.nightly import at_night
 from tests.support.waiting import soon
 
 pytestmark = [
@@ -59,7 +60,7 @@ def test_a_run_of_a_launcher_and_two_containers_leaves_none_running(engine: Engi
     ("image", "words"),
     [
         ("rdzv-test-base", "a command was not found: is rdzv in the image?"),
-        ("no-such-image", "Unable to find image 'no-such-image:latest' locally"),
+        at_night("no-such-image", "Unable to find image 'no-such-image:latest' locally"),
     ],
 )
 def test_an_image_without_rdzv_fails_the_run_at_once_with_the_reason(

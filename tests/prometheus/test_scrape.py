@@ -20,6 +20,7 @@ from rendezvous.prometheus import Family, Histogram
 from rendezvous.server import prometheus as of_registry
 from tests.support.exposition import queries_of_dashboard
 from tests.support.launching import Launched, launching, rdzv, shell
+from tests.support.nightly import at_night
 from tests.support.page_process import page_of
 from tests.support.waiting import until
 
@@ -100,7 +101,7 @@ def of_registry_of(launched: Launched, job: str, folder: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("scheduler", "job"), [("manual", JOB), ("local", PLAIN)], ids=["tls", "plain"]
+    ("scheduler", "job"), [("manual", JOB), at_night("local", PLAIN)], ids=["tls", "plain"]
 )
 def test_a_launch_is_scraped_by_its_address_with_the_token(
     scheduler: str, job: str, tmp_path: Path

@@ -1,8 +1,8 @@
 """Each planted bug is caught by a schedule that the real code passes, and taken back after it.
 
-The everyday suite tries some of them, `make test-planted` more, and `make nightly` all. When the generator
-or the simulator is changed: `python -m tests.simulation --bugs --schedules 5000` finds the seeds
-anew.
+The everyday suite tries some of them, `make test-planted` more, and `make nightly` all. When the
+generator or the simulator is changed: `python -m tests.simulation --bugs --schedules 5000` finds
+the seeds anew.
 """
 
 from __future__ import annotations

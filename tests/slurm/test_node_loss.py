@@ -30,7 +30,7 @@ pytestmark = [
     pytest.mark.schedulers(*PROGRAMS),
     pytest.mark.netns,
     pytest.mark.timeout(300),
-    pytest.mark.xdist_group("slurm"),
+    pytest.mark.xdist_group("slurm losses"),  # beside the cluster of test_slurm
 ]
 
 
@@ -76,6 +76,7 @@ def test_a_job_that_somebody_cancels_is_submitted_again(cluster: Slurm, tmp_path
     assert cluster.state_of(older) == "CANCELLED"
 
 
+@pytest.mark.nightly
 def test_a_standby_steps_in_for_a_job_that_slurm_preempts(cluster: Slurm, tmp_path: Path) -> None:
     """No node is free for the next standby, which the run does not wait for."""
     options = ("--standby", "1", "--set", "SBATCH=--partition=again")

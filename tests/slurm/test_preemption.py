@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.schedulers(*PROGRAMS),
     pytest.mark.netns,
     pytest.mark.timeout(300),
-    pytest.mark.xdist_group("slurm"),
+    pytest.mark.xdist_group("slurm losses"),  # beside the cluster of test_slurm
 ]
 
 SLEEPS = [sys.executable, "-c", "import time; time.sleep(1000)"]
@@ -172,6 +172,7 @@ def test_a_launcher_lost_after_the_go_begins_anew_once_it_is_requeued(
     assert f"rdzv: run '{job.run}' ok" in said
 
 
+@pytest.mark.nightly
 def test_a_launcher_lost_before_the_go_resumes_once_it_is_requeued(
     cluster: Slurm, tmp_path: Path
 ) -> None:

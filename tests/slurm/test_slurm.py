@@ -206,6 +206,7 @@ def test_one_job_of_four_nodes_is_a_run(cluster: Slurm, tmp_path: Path) -> None:
     assert f"0: rdzv: run 'slurm-{job}-0' ok: all 4 nodes ended with exit code 0" in said
 
 
+@pytest.mark.nightly
 def test_ranks_that_ask_slurm_first_are_one_world(cluster: Slurm, tmp_path: Path) -> None:
     (ranks := tmp_path / "ranks").mkdir()
     command = [sys.executable, "-c", ASKS_SLURM_FIRST, ranks]
@@ -218,6 +219,7 @@ def test_ranks_that_ask_slurm_first_are_one_world(cluster: Slurm, tmp_path: Path
     assert "were removed: of the launcher around rdzv" in said
 
 
+@pytest.mark.nightly
 def test_a_job_with_several_tasks_on_a_node_is_a_run_by_the_line_that_is_advised(
     cluster: Slurm, tmp_path: Path
 ) -> None:
@@ -246,6 +248,7 @@ def test_a_launcher_in_a_job_submits_the_others(cluster: Slurm, tmp_path: Path) 
     assert cluster.jobs() == {}
 
 
+@pytest.mark.nightly
 def test_the_job_around_a_launcher_does_not_place_its_jobs(cluster: Slurm, tmp_path: Path) -> None:
     """The outer job has the hosts of a file (`--distribution=arbitrary`), the others are idle."""
     (hosts := tmp_path / "hosts").write_text("n3\n")

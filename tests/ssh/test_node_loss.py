@@ -56,6 +56,7 @@ def kill(made: Machines, host: Host) -> float:
     return at
 
 
+@pytest.mark.nightly
 def test_a_killed_session_is_submitted_again(tmp_path: Path) -> None:
     with served_machines(3, tmp_path) as made:
         with running(made, tmp_path) as launched:

@@ -145,6 +145,7 @@ def test_the_shipped_launcher_starts_a_run_for_each_other_node_and_all_end(tmp_p
     assert [set(environment_of(run.spec)) for run in workers] == [{"RDZV_JOIN"}] * 2
 
 
+@pytest.mark.nightly
 @pytest.mark.schedulers
 @pytest.mark.torch
 def test_the_shipped_launcher_trains_as_it_is(tmp_path: Path) -> None:
