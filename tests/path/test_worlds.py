@@ -34,7 +34,7 @@ dist.destroy_process_group()
     [
         at_night("alone", False, 0),
         ("alone", True, ExitCode.WRONG_WORLD),
-        ("one", True, 0),
+        at_night("one", True, 0),
     ],
 )
 def test_a_run_is_ok_without_reserve_only_in_one_world(
