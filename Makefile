@@ -34,7 +34,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # ONCE_MORE=FILE runs a failed real-time test once more, alone: tests/once_more.py.
 PYTEST := -m $(if $(ONCE_MORE),tests.once_more $(abspath $(ONCE_MORE)),pytest)
 
-.PHONY: demo demo-restart demo-hang test coverage test-ui test-planted test-faults test-schedulers test-frameworks test-torch test-gpu wheels-gpu test-pythons fuzz nightly simulate bench plot profile mutate check format openapi reference wheel test-wheel release-check constraints clean
+.PHONY: demo demo-restart demo-hang test coverage test-ui test-planted test-faults test-schedulers test-frameworks test-schedulers-frameworks test-torch test-gpu wheels-gpu test-pythons fuzz nightly simulate bench plot profile mutate check format openapi reference wheel test-wheel release-check constraints clean
 
 $(DEMO_INSTALLED): pyproject.toml constraints.txt
 	@echo "1/3 Creating a virtual environment in $(VENV) (about 5 s)"
@@ -113,6 +113,13 @@ test-schedulers: $(INSTALLED)
 test-frameworks: $(INSTALLED)
 	$(BIN)/python -m tests.frameworks.environments
 	$(BIN)/python $(PYTEST) $(SPREAD) -m "frameworks and not nightly" $(FRAMEWORKS) $(PYTEST_ARGS)
+
+## Both of these as one, as CI has them: what computes fills the time in which schedulers wait.
+test-schedulers-frameworks: $(INSTALLED)
+	$(BIN)/python -m tests.frameworks.environments
+	$(BIN)/python $(PYTEST) -n $(WAITING) --dist loadgroup \
+	  -m "schedulers and not nightly or frameworks and not nightly" \
+	  $(SCHEDULERS) $(FRAMEWORKS) $(PYTEST_ARGS)
 
 ## PyTorch's own tests of its elastic agent, of the installed version, with rdzv's rendezvous: about 6
 ## minutes. Its files are fetched; TORCH_TESTS=FOLDER names a checkout instead. BODIES are parts of names.
@@ -230,7 +237,7 @@ WHEEL ?= tests/launcher/test_rdzv_command.py tests/schedulers/test_own_profile.p
 EXTRAS ?= launcher,test
 test-wheel: wheel
 	rm -rf build/wheel && mkdir -p build/wheel
-	$(PYTHON) -m venv build/wheel/venv
+	$(PYTHON) -m venv --without-pip build/wheel/venv
 	$(UV_INSTALL) build/wheel/venv/bin/python $(PINNED) "$$(echo dist/*.whl)[$(EXTRAS)]"
 	site=$$(build/wheel/venv/bin/python -I -c 'import rdzv; print(rdzv.__path__[0])') && \
 	  echo "$$site/_app" > "$$site/../rdzv-tests.pth"
