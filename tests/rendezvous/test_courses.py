@@ -161,6 +161,7 @@ def it_goes_on_with_a_standby() -> Course:
         course.join(slot, slot + 2, nproc_per_node=2, hostname=f"h{7 - slot}", outlives_nodes=True)
     course.verify().arm()
     course.wait(6)
+    course.exit(4, 5, message="its disk is full")
     for _ in range(2):
         runs = [slot.index for slot in course.run.slots if slot.live_node()]
         course.report(runs[1], LeaveReport())
@@ -357,6 +358,24 @@ def _comes(course: Course, slot: int) -> None:
     course.join(slot, generation, outlives_nodes=True, **own)
 
 
+def one_goes_while_somebody_restarts_it() -> Course:
+    """The first time all end as they are told; the second time a node is lost meanwhile."""
+    course = goes(max_restarts=2)
+    course.wait(5)
+    course.restart("another learning rate")
+    course.stop(2, 0, 1, 3)
+    course.wait(2)
+    course.arm()
+    course.wait(9)
+    course.restart("yet another one")
+    course.report(2, LeaveReport())
+    course.report(1, LeaveReport())
+    course.stop(0, 3)
+    course.wait(20)
+    course.look()
+    return course
+
+
 def fewer_go_on() -> Course:
     """Without one of four, then of three; below two it ends."""
     spec = make_spec(4, least=2, on_node_loss="shrink", fence_timeout_seconds=30.0)
@@ -390,6 +409,7 @@ COURSES = (
     nothing_moves,
     they_are_late_after_a_loss,
     fewer_go_on,
+    one_goes_while_somebody_restarts_it,
 )
 
 
