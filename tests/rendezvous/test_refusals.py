@@ -391,3 +391,36 @@ neither | n1 | | | n1
 )
 def test_who_asks_is_named(hostname: str, address: str, source: str, words: str) -> None:
     assert refusals.place(hostname, address, source) == words
+
+
+def test_of_who_asks_it_is_counted_since_it_was_written_and_forgotten_once_it_is_in() -> None:
+    asks = refusals.Asks()
+    assert [asks.count("a", 10.0 + n) for n in range(2)] == [
+        refusals.Asked(10.0, 1),
+        refusals.Asked(10.0, 2),
+    ]
+    asks.written("a")
+    asks.written("nobody")
+    assert asks.count("a", 20.0) == refusals.Asked(10.0, 1)
+    asks.forget("a")
+    asks.forget("nobody")
+    assert asks.count("a", 30.0) == refusals.Asked(30.0, 1)
+    for number in range(2 * refusals.MOST - 1):
+        asks.count(f"other {number}", 40.0)
+    assert asks.count("a", 41.0) == refusals.Asked(30.0, 2)  # and is the newest now
+    asks.count("one more", 42.0)
+    assert asks.count("other 0", 43.0) == refusals.Asked(43.0, 1)
+    assert asks.count("a", 44.0) == refusals.Asked(30.0, 3)
+
+
+def test_who_is_in_and_is_refused_again_is_another_one() -> None:
+    drive = Drive(make_spec(3, managed=False))
+    drive.join(0)
+    drive.join(1)
+    for _ in range(2):
+        assert drive.ask(1, hostname="twin", attempt=2) is not None
+    drive.report(1, LeaveReport())
+    assert drive.ask(1, hostname="twin", attempt=2) is None
+    assert drive.refused.asks.count(refusals.who_joins(make_join(1, hostname="twin")), 500.0) == (
+        refusals.Asked(500.0, 1)
+    )

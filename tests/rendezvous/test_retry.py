@@ -159,4 +159,4 @@ def test_those_that_wait_are_cancelled_once_there_is_an_answer() -> None:
 def test_after_four_times_its_patience_nothing_more_is_sent() -> None:
     asked = Asked((8.1, "away"), *[(0.8, "away")] * 20)
     assert asked.at < 10.0
-    assert max(asked.sent_at) < 8.0
+    assert 7.0 < max(asked.sent_at) < 8.0

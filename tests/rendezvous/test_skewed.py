@@ -215,7 +215,8 @@ def test_each_node_alone_is_known_by_the_places_of_its_own_ranks(alone: bool) ->
     }
     found = worlds.judge(run.table, known)
     assert found is not None
-    assert (found.rule, found.total) == ("node_alone" if alone else "several", 7)
+    rule = "node_alone" if alone else "several"
+    assert (found.rule, found.size, found.total) == (rule, 3, 7)
     for slot in range(4):
         assert worlds.judge(run.table, {s: w for s, w in known.items() if s != slot}) is None
 
