@@ -26,7 +26,7 @@ from rendezvous.wire.relay import (
     RelayMail,
     RelayPost,
 )
-from rendezvous.wire.reports import LeaveReport
+from rendezvous.wire.reports import ExitReport, LeaveReport
 from rendezvous.wire.run import Phase
 from tests.support.registry import Launch, is_waiting
 from tests.support.served import Answer, Served, ask, serving
@@ -282,3 +282,31 @@ async def test_who_waits_is_told_that_the_registry_closes(served: Served) -> Non
     assert await is_waiting(asked)
     served.service.closing.set()
     assert (await asked).problem == (503, "unavailable")
+
+
+async def test_who_waits_for_frames_is_answered_when_the_programs_have_ended(
+    served: Served,
+) -> None:
+    host = await running(served)
+    session = (await take(served, 0)).json["session"]
+    asked = asyncio.create_task(call(served, "GET", 0, f"relay?session={session}"))
+    assert await is_waiting(asked)
+    before = host.relay
+    for slot in (0, 1):
+        await served.report(DEMO, slot, ExitReport(epoch=1, exit_code=0))
+    await asyncio.wait_for(asked, 5)
+    assert before is not None
+    assert (before.closed, host.relay) == (True, None)
+
+
+async def test_each_of_several_who_wait_is_woken_by_its_own_frame() -> None:
+    kept = Relay()
+    waiting = {s: asyncio.create_task(kept.take(s, 0, kept.session)) for s in (1, 2, 3)}
+    for task in waiting.values():
+        assert await is_waiting(task)
+    kept.give(0, [end(1, 7), end(3, 9)])
+    assert numbers(await asyncio.wait_for(waiting[1], 5)) == [7]
+    assert numbers(await asyncio.wait_for(waiting[3], 5)) == [9]
+    assert await is_waiting(waiting[2])
+    kept.close()
+    await waiting[2]
