@@ -115,3 +115,19 @@ def test_a_worker_that_waits_ends_on_term_even_as_the_first_process(tmp_path: Pa
         children = Path(f"/proc/{waiter.pid}/task/{waiter.pid}/children").read_text().split()
         os.kill(int(children[0]), signal.SIGTERM)
         assert waiter.wait(20) == 128 + signal.SIGTERM
+
+
+def test_a_file_that_another_worker_was_faster_with_is_left_for_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (1, 2):
+        give(tmp_path, f"secret {number}", number)
+    rename = Path.rename
+
+    def too_late(self: Path, target: Path) -> Path:
+        if self.name.startswith("rdzv-l-1"):
+            self.unlink()
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", too_late)
+    assert take_join(tmp_path, 1.0, silent) == "secret 2"

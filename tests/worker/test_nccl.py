@@ -287,6 +287,31 @@ def test_a_line_that_is_written_in_two_pieces_is_one(tmp_path: Path) -> None:
     assert [(one.kind, one.level) for one in log.look()] == [("fallback", "fail")]  # at once
 
 
+def test_a_log_that_grows_again_and_again_is_read_once(tmp_path: Path) -> None:
+    log = follow(tmp_path)
+    text = (LOGS / "ib.log").read_bytes()
+    path = tmp_path / "node-0.1.log"
+    for piece in (text[:100], text[100:900], text[900:], b"one\n", b"two"):
+        with path.open("ab") as file:
+            file.write(piece)
+        log.look()
+        [read] = log._files.values()
+        assert read.offset == path.stat().st_size
+    [read] = log._files.values()
+    whole = Heard()
+    for line in text.decode().splitlines():
+        take_in(whole, line)
+    assert (read.heard, read.rest) == (whole, b"two")
+
+
+async def test_what_is_to_be_said_comes_as_long_as_it_is_asked_for(tmp_path: Path) -> None:
+    log = follow(tmp_path, look_seconds=0.0)
+    said: Any = log.verdicts()
+    says(tmp_path, "host_memory", 17)
+    assert [(await anext(said)).kind for _ in range(2)] == ["host_memory", "as_expected"]
+    await said.aclose()
+
+
 def test_what_a_former_program_has_left_does_not_count_until_written_anew(tmp_path: Path) -> None:
     path = says(tmp_path, "no_library")
     os.utime(path, ns=(1, 1))

@@ -208,9 +208,16 @@ def test_what_is_no_fault_is_not_complained_of(changes: dict[str, Any]) -> None:
     assert complaints(machine(**changes)) == []
 
 
-def test_a_small_shm_is_no_failure_where_no_gpus_talk_through_it() -> None:
-    found = complaints(machine(shm=shm(64 * MIB, 64 * MIB), gpus_seen=1, nproc=1))
-    assert [level for _, level, _, _ in found] == ["warn"]
+@pytest.mark.parametrize(("number", "level"), [(1, "warn"), (2, "fail")])
+def test_a_small_shm_is_no_failure_where_no_gpus_talk_through_it(number: int, level: str) -> None:
+    small = machine(shm=shm(64 * MIB, 64 * MIB))
+    found = complaints(replace(small, facts=replace(small.facts, gpus=number)))
+    assert [level for check, level, _, _ in found if check == "L14"] == [level]
+
+
+def test_where_there_is_no_folder_to_check_this_is_said() -> None:
+    values = {found.check: found.value for found in check_node(machine(disks=()))}
+    assert values["L18"] == "no folder to check"
 
 
 # ---- what is told -------------------------------------------------------------------------------

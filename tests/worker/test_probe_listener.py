@@ -189,3 +189,15 @@ async def test_a_datagram_that_proves_nothing_is_not_answered() -> None:
         assert (first.nonce, first.size) == (nonce, HELLO_BYTES)
         with pytest.raises(BlockingIOError):
             sock.recv(10_000)
+
+
+async def test_of_a_connection_that_is_closed_nothing_is_kept() -> None:
+    """The next one may have its number."""
+    with ProbeListener(identity(1)) as listener:
+        before = {*listener._readers._calls}
+        for _ in range(2):
+            with ExitStack() as stack:
+                said = await closed(await talking(stack, listener.port, hello(7)))
+                assert len(said) == REPLY_BYTES
+            assert {*listener._readers._calls} == before
+            assert listener._visitors == {}

@@ -129,3 +129,16 @@ async def test_one_that_fails_keeps_no_other_from_being_read(
             theirs.send(b"x")
         await asyncio.wait_for(read.wait(), 10)
     assert set(wrong) == {"no way"}
+
+
+async def test_what_is_closed_calls_nobody_and_keeps_no_file(
+    pairs: list[tuple[socket.socket, socket.socket]],
+) -> None:
+    (ours, theirs), _ = pairs
+    called: list[int] = []
+    readers = Readers()
+    readers.add(ours.fileno(), lambda: called.append(1))
+    theirs.send(b"x")
+    readers.close()
+    await asyncio.sleep(0.01)
+    assert (called, readers._epoll.closed, readers._calls) == ([], True, {})

@@ -6,14 +6,16 @@ import contextlib
 import errno
 import os
 import socket
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.support.disks import failing_disk, run, small_disk
 from tests.support.fake_sysfs import efa_p5, nd_h100_v5
-from worker.machine import aside, loadable
+from worker.machine import aside, loadable, surroundings
 from worker.machine.surroundings import (
     EFA_LIBRARIES,
     NO_ANSWER,
@@ -185,3 +187,14 @@ def test_what_starts_the_program_is_its_launcher_or_command_itself(
     command: str, framework: str, program: str
 ) -> None:
     assert user_program(command.split(), framework) == program
+
+
+@pytest.mark.parametrize("flag", [0, os.ST_RDONLY])
+def test_the_room_of_a_file_system_is_said_and_that_it_is_read_only(
+    monkeypatch: pytest.MonkeyPatch, flag: int
+) -> None:
+    about = SimpleNamespace(f_bavail=3, f_bfree=5, f_blocks=7, f_frsize=1 << 12, f_flag=flag)
+    monkeypatch.setattr(os, "statvfs", lambda path: about)
+    room = Disk("/dev/shm", 3 << 12, 7 << 12)
+    why = replace(room, problem=os.strerror(errno.EROFS), code=errno.EROFS)
+    assert surroundings._space(Path("/dev/shm")) == (why if flag else room)

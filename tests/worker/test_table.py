@@ -82,6 +82,13 @@ def test_a_table_has_as_many_rows_as_the_run_has_nodes(nnodes: str | None, fits:
     )
 
 
+@pytest.mark.parametrize("slot", RANKS)
+def test_the_own_row_is_that_of_the_own_slot_wherever_it_stands(slot: int) -> None:
+    for other, made in ((one.slot, one.mac) for one in table().rows):
+        said = problem_of(table(), join(slot), offered={made}, nnodes="3", former=None)
+        assert bool(said) == (other != slot)
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.5.5.5"])
 def test_the_loopback_address_of_another_machine_is_refused(address: str) -> None:
     """It would lead this node to itself."""

@@ -225,7 +225,6 @@ def armed(turn: Turn, asked: do.Arm, said: inputs.Input) -> None:
                 reports.tell(turn, said.refusal)
         case inputs.Failed() | inputs.Broken():
             turn.end(Cause.FAULT, error=said.error)
-    _arm_next(turn)
 
 
 def _acknowledge(turn: Turn, ack: AckReport) -> None:

@@ -146,7 +146,7 @@ class Agreed:
     digest: str
     table: EndpointTable
     contract: Contract
-    warm: bool = False
+    warm: bool
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from rendezvous.wire.errors import Fenced, Unavailable
 from rendezvous.wire.log_view import ViewOrder, ViewPost, ViewReply
 from tests.support.virtual_time import run_virtually
 from worker.agent.actions import ServeView
+from worker.agent.viewing import MOST_VIEWS
 from worker.agent.views import BEAT_SECONDS, Views
 
 GOES_ON = ViewReply(goes_on=True)
@@ -197,3 +198,14 @@ def test_a_view_that_ends_while_the_last_lines_are_sent_holds_nobody_up(log: Pat
 
     serve(log.parent, answers(GOES_ON, OVER), meanwhile, follow=True)
     assert moments[0] < 0.5
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_so_many_views_are_served_at_once_and_no_more(log: Path, more: int) -> None:
+    log.write_text("one\n")
+
+    async def many(views: Views) -> None:
+        views._served |= {*range(100, 99 + MOST_VIEWS + more)}
+
+    registry = serve(log.parent, lambda post: OVER if post.done else GOES_ON, many)
+    assert registry.lines == (["one"] if more == 0 else [])

@@ -174,7 +174,7 @@ class Frames:
 
 
 def threads(monkeypatch: pytest.MonkeyPatch, found: dict[int, Frames]) -> None:
-    monkeypatch.setattr(answering.sys, "_current_frames", lambda: dict(found), raising=False)
+    monkeypatch.setattr(sys, "_current_frames", lambda: dict(found))
 
 
 def test_the_main_thread_is_last_and_the_own_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,7 +251,7 @@ def open_files() -> set[int]:
 def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Listeners of the ranks that a test starts; what still serves is ended."""
     listeners: list[int] = []
-    monkeypatch.setattr(answering.os, "register_at_fork", lambda **_: None)
+    monkeypatch.setattr(os, "register_at_fork", lambda **_: None)
     yield listeners
     for listener in listeners:
         os.close(listener)
@@ -303,11 +303,16 @@ def test_it_starts_with_no_signal_of_the_program_s(
     masks: list[tuple[int, set[int]]] = []
     started: list[Any] = []
     closing: list[Callable[[], None]] = []
+
+    def mask(how: int, signals: set[int]) -> set[int]:
+        masks.append((how, {*signals}))
+        return {40}
+
     fake = SimpleNamespace(
         SIG_BLOCK=0,
         SIG_SETMASK=2,
         valid_signals=lambda: {1, 7, 8, 11, 15},
-        pthread_sigmask=lambda how, mask: masks.append((how, {*mask})) or {40},
+        pthread_sigmask=mask,
         SIGSEGV=11,
         SIGBUS=7,
         SIGFPE=8,
@@ -316,10 +321,10 @@ def test_it_starts_with_no_signal_of_the_program_s(
     )
     monkeypatch.setattr(answering, "_signal", fake)
     monkeypatch.setattr(
-        answering.os, "register_at_fork", lambda after_in_child: closing.append(after_in_child)
+        os, "register_at_fork", lambda after_in_child: closing.append(after_in_child)
     )
     monkeypatch.setattr(
-        answering._thread, "start_new_thread", lambda work, args: started.append((work, *args))
+        _thread, "start_new_thread", lambda work, args: started.append((work, *args))
     )
     placed: list[int] = []
 
@@ -340,7 +345,7 @@ def test_it_starts_with_no_signal_of_the_program_s(
     def fails(*_: Any) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(answering._thread, "start_new_thread", fails)
+    monkeypatch.setattr(_thread, "start_new_thread", fails)
     with pytest.raises(RuntimeError, match="new thread"):
         answering.start(str(tmp_path), "2", 77, put_high)
     assert masks[2:] == [(0, {1, 15}), (2, {40})]
