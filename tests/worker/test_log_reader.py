@@ -244,3 +244,20 @@ def test_a_reader_beside_a_writer_sees_every_line_once(log: Path) -> None:
             found += reader.step()
     found += rest(reader)
     assert found == [str(n) for n in range(30_000) if "7" in str(n)]
+
+
+def test_a_reader_that_two_files_are_ahead_of_goes_on_with_the_older(log: Path) -> None:
+    """Again and again; of a file that was only renamed nothing is read once more."""
+    log.write_text("one\n")
+    reader = opened(log, Wanted(), None, follow=True)
+    assert rest(reader) == ["one"]
+    for turn in range(3):
+        older_part(log).unlink(missing_ok=True)
+        older_part(log).write_text(f"older {turn}\n")
+        log.unlink()
+        log.write_text(f"newest {turn}\n")
+        assert rest(reader) == [f"older {turn}", f"newest {turn}"]
+        log.rename(older_part(log))
+        assert rest(reader) == []
+        log.write_text(f"next {turn}\n")
+        assert rest(reader) == [f"next {turn}"]

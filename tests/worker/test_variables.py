@@ -19,6 +19,7 @@ from worker.contracts.variables import (
     for_transports,
     from_table,
     log_file,
+    of_one_node,
     table_facts,
 )
 from worker.machine.network import Interface, Network
@@ -410,3 +411,31 @@ def test_the_whole_name_of_the_users_goes_against_nothing() -> None:
     given = given_by({"NCCL_SOCKET_IFNAME": "=eth1", "GLOO_SOCKET_IFNAME": "=eth1"}, None)
     found = conflicts(for_transports(place, ProgramOptions(), given))
     assert [*found] == ["GLOO_SOCKET_IFNAME"]
+
+
+NPROC, SOCKETS = {"nproc_per_node": 3}, {"interface": "ib7"}
+OF_SOCKETS = ["NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", UCX]
+OF_HCAS = ["NCCL_IB_HCA", UCX]
+
+
+@pytest.mark.parametrize(
+    ("row", "differ"),
+    [
+        ({}, []),
+        (NPROC, ["NPROC_PER_NODE"]),
+        (SOCKETS, OF_SOCKETS),
+        ({"hcas": PORTS}, OF_HCAS),
+        (NPROC | SOCKETS, ["NPROC_PER_NODE", *OF_SOCKETS]),
+        (NPROC | SOCKETS | {"hcas": PORTS}, ["NPROC_PER_NODE", *OF_SOCKETS, *OF_HCAS]),
+    ],
+)
+def test_what_is_of_one_node_alone_is_what_differs_between_them(
+    row: dict[str, Any], differ: list[str]
+) -> None:
+    names = ["NODE_RANK", "MASTER_ADDR", "NPROC_PER_NODE", *OF_SOCKETS, *OF_HCAS, "RDZV_TABLE"]
+    of_node = {"NODE_RANK", "RDZV_TABLE", *differ}
+    first, second = table().rows
+    other = replace(first, rank=1, slot=second.slot, hostname=second.hostname, **row)
+    both = table(rows=[first, other])
+    assert of_one_node(both, names) == [name for name in names if name in of_node]
+    assert of_one_node(table(rows=[other]), names) == []
