@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import signal
 import socket
 from types import SimpleNamespace
 from typing import Any, cast
@@ -26,6 +29,7 @@ from rendezvous.wire.errors import (
     SlotTaken,
     TooLate,
     Unavailable,
+    UsageError,
 )
 from rendezvous.wire.node import Candidate, JoinRequest, LinkKind
 from rendezvous.wire.run import NodeState, Phase, RunStatus
@@ -33,6 +37,7 @@ from tests.launcher.drive import slot, status
 from tests.support.registry import Launch
 from tests.support.virtual_time import run_virtually
 from tests.support.written import Registry
+from tests.torchrun.test_asked import TOKEN, begin
 from worker.settings import WorkerSettings
 
 KEYS = RunKeys(bytes(range(32)), "job", "k7f2a9c1xy")
@@ -394,3 +399,181 @@ def test_at_a_standing_registry_the_first_one_makes_the_run(world: World, *, kno
     run_virtually(standing.make_run(group, spec, 30.0))
     assert [call for call, _ in world.registry.asked] == [f"PUT {RUN}"] * 2
     assert set(world.registry.credentials) == {of.credential.text()}
+
+
+# --- all of it, from the first line of a torchrun to the last one for it --------------------------
+
+
+class Link:
+    """A torchrun at the other end: what it is told, in order."""
+
+    def __init__(self, *, opens: bool | Exception = True) -> None:
+        self.opens = opens
+        self.told: list[Any] = []
+        self.begin = begin("127.0.0.1:29700")
+        self.at_end: Any = None
+
+    async def open(self) -> bool:
+        if isinstance(self.opens, Exception):
+            raise self.opens
+        return self.opens
+
+    async def asks(self) -> Next:
+        await asyncio.sleep(2.0)
+        return Next(kind="next", processes=3, role="default")
+
+    def tell(self, kind: str, **words: Any) -> None:
+        self.told.append((kind, words))
+
+    async def close(self) -> None:
+        self.told.append("closed")
+
+
+@pytest.fixture
+def link(monkeypatch: pytest.MonkeyPatch) -> Link:
+    one = Link()
+    monkeypatch.setattr(node_process, "Torchrun", lambda _: one)
+    monkeypatch.setattr(node_process, "log_to_stderr", lambda *_: None)
+    monkeypatch.setattr(node_process, "need_launcher_packages", lambda: None)
+    monkeypatch.setattr(node_process, "given", lambda model: model())
+    monkeypatch.setattr(node_process, "claims", lambda *_: [])
+    monkeypatch.setattr(node_process, "secret_text", {"RDZV_TOKEN": TOKEN}.get)
+    return one
+
+
+def hosted(
+    monkeypatch: pytest.MonkeyPatch, part: Any, *, fails_at: float | None = None
+) -> tuple[list[Any], list[_Member]]:
+    """What is done for the registry beside a node whose part this is."""
+    done: list[Any] = []
+    members: list[_Member] = []
+
+    class Hosting:
+        def __init__(self, asked: Asked, first: Any, token: str) -> None:
+            done.append((asked.port, first.endpoint, token == TOKEN))
+
+        async def go(self) -> None:
+            try:
+                await asyncio.sleep(1_000 if fails_at is None else fails_at)
+                raise UsageError("no room for a registry", hint="make some")
+            except asyncio.CancelledError:
+                done.append("let go")
+                raise
+
+        async def close(self, everyone_left: Any) -> None:
+            done.append(("closed", everyone_left.__name__))
+
+    async def take_part(self: _Member) -> dict[str, Any]:
+        members.append(self)
+        found: dict[str, Any] = await part(self)
+        return found
+
+    monkeypatch.setattr(node_process, "Hosting", Hosting)
+    monkeypatch.setattr(_Member, "take_part", take_part)
+    return done, members
+
+
+def serve(link: Link, done: list[Any]) -> float:
+    """Until the helper ends; after how long."""
+    at: list[float] = []
+
+    async def work() -> None:
+        await node_process._serve(cast(socket.socket, None))
+        at.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(0.01)
+        done.append("ended")
+
+    run_virtually(work())
+    return at[0]
+
+
+def test_a_torchrun_is_told_of_the_end_once_its_node_has_taken_part(
+    monkeypatch: pytest.MonkeyPatch, link: Link
+) -> None:
+    async def part(member: _Member) -> dict[str, Any]:
+        await asyncio.sleep(5.0)
+        return {"code": 3, "message": "it failed"}
+
+    done, _ = hosted(monkeypatch, part)
+    assert serve(link, done) == pytest.approx(7.0)
+    assert link.told == [("over", {"code": 3, "message": "it failed"}), "closed"]
+    assert done == [
+        (29_700, "127.0.0.1:29700", True),
+        ("closed", "everyone_left"),
+        "let go",
+        "ended",
+    ]
+
+
+def test_a_node_takes_part_as_its_torchrun_asked(
+    monkeypatch: pytest.MonkeyPatch, link: Link
+) -> None:
+    async def part(member: _Member) -> dict[str, Any]:
+        member.met()  # from here on it needs no registry of its own to come up
+        await asyncio.sleep(0.01)
+        return {"code": 0, "message": "fine"}
+
+    done, members = hosted(monkeypatch, part)
+    serve(link, done)
+    (member,) = members
+    assert member.torchrun is cast(Any, link)
+    assert (member.asked.run, member.group.keys.run) == ("job", "job")
+    assert (member.node.processes, member.settings.nproc_per_node) == (3, "3")
+    assert done[1:] == ["let go", ("closed", "everyone_left"), "ended"]
+    assert link.at_end.args == (os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize("at", [1.0, 4.0])
+def test_where_no_registry_can_be_the_node_ends_and_says_why(
+    monkeypatch: pytest.MonkeyPatch, link: Link, capsys: pytest.CaptureFixture[str], at: float
+) -> None:
+    async def part(member: _Member) -> dict[str, Any]:
+        await asyncio.sleep(500.0)
+        return {}
+
+    done, _ = hosted(monkeypatch, part, fails_at=at)
+    assert serve(link, done) == pytest.approx(at)
+    words = "no room for a registry (make some)"
+    assert link.told == [("over", {"code": 64, "message": words}), "closed"]
+    assert capsys.readouterr().err == "rdzv: no room for a registry\n      make some\n"
+    assert len(done) == 2
+
+
+def test_a_fault_of_ours_is_told_and_a_torchrun_that_says_nothing_is_not(
+    monkeypatch: pytest.MonkeyPatch, link: Link, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def part(member: _Member) -> dict[str, Any]:
+        raise KeyError("x")
+
+    done, _ = hosted(monkeypatch, part)
+    serve(link, done)
+    assert link.told == [
+        ("over", {"code": 70, "message": "a bug in rdzv: KeyError('x')"}),
+        "closed",
+    ]
+    assert "this is a bug in rdzv; please report it" in caplog.text
+    assert done[-2:] == ["let go", "ended"]
+    link.told.clear()
+    link.opens = False
+    serve(link, done)
+    assert link.told == ["closed"]
+
+
+async def test_a_torchrun_is_waited_for_each_time_that_it_asks() -> None:
+    mine, theirs = socket.socketpair()
+    torchrun = Torchrun(mine)
+    reader, writer = await asyncio.open_connection(sock=theirs)
+    writer.write(begin("127.0.0.1:29700", pid=1).model_dump_json().encode() + b"\n")
+    assert await torchrun.open()
+    for processes in (3, 5):
+        asking = asyncio.create_task(torchrun.asks())
+        await asyncio.sleep(0.01)
+        assert not asking.done()
+        words = {"kind": "next", "processes": processes, "role": "default"}
+        writer.write(json.dumps(words).encode() + b"\n")
+        assert (await asyncio.wait_for(asking, 5)).processes == processes
+        torchrun.tell("go", table=processes)
+        assert json.loads(await reader.readline()) == {"kind": "go", "table": processes}
+        assert torchrun.waits is None
+    await torchrun.close()
+    writer.close()
