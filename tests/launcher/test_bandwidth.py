@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import Result
 
+from launcher.run import bench as bench_module
 from launcher.run.bench import draw
 from launcher.settings import BenchSettings
 from rendezvous.wire.errors import ExitCode
@@ -16,6 +19,7 @@ from tests.launcher.test_dry_run import table
 from worker.contracts import check_command, make_contract
 from worker.contracts.framework import PROGRAMS, Paths
 from worker.contracts.variables import ProgramOptions
+from worker.programs.bandwidth import RESULT_VARIABLE
 
 RESULT = {
     "nodes": [{"hostname": f"h{node}", "processes": 1} for node in range(3)],
@@ -126,3 +130,44 @@ def test_01_a_measurement_without_a_name_gets_one(
     monkeypatch.setattr("launcher.run.bench.launch", launch)
     assert bench(*words).exit_code == 3
     assert re.fullmatch(name, launched[0])
+
+
+# --- what is shown of it ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("slow", "code"),
+    [({}, 1), ({"slow_nodes": [], "slow_pairs": [[0, 2]]}, 1), ({"slow_nodes": []}, 0)],
+)
+def test_its_result_is_printed_and_saved_and_something_slow_is_an_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: dict[str, Any], code: int
+) -> None:
+    folders: list[Path] = []
+    more = {"backend": "gloo", "device": "cpu", "torch": "2.4", "too_long": 0, "usual": 1.0}
+    found = RESULT | more | {"sentences": ["node 2 (h2) is slow"]} | slow
+
+    async def launch(settings: Any, command: Any, environ: dict[str, str], **_: Any) -> int:
+        path = Path(environ[RESULT_VARIABLE])
+        folders.append(path.parent)
+        path.write_text(json.dumps(found))
+        return 0
+
+    monkeypatch.setattr(bench_module, "launch", launch)
+    kept = tmp_path / "kept.json"
+    done = bench("--save", str(kept))
+    assert done.exit_code == code, done.output
+    assert json.loads(kept.read_text()) == found
+    assert "h2" in done.stdout
+    assert not folders[0].exists()
+    done = bench("--json")
+    assert json.loads(done.stdout) == {"bench": found}
+    broken = bench("--save", str(tmp_path))
+    assert f"{tmp_path}" in broken.stderr
+
+    async def elsewhere(*_: Any, **__: Any) -> int:
+        return 0
+
+    monkeypatch.setattr(bench_module, "launch", elsewhere)
+    done = bench("--rdzv-id", "b7")
+    assert done.stderr.endswith("rdzv: the report is in rank 0's log: rdzv logs b7 --rank 0\n")
+    assert done.exit_code == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -183,6 +184,15 @@ def test_the_command_tells_what_it_removes_and_what_stays(tmp_path: Path) -> Non
     assert (done.stderr, done.exit_code) == ("rdzv: run 'held' stays: its launcher runs\n", 0)
     assert rdzv("prune", "held", state=tmp_path).exit_code == 1
     held.release()
+
+    def broken(*_: Any, **__: Any) -> None:
+        raise OSError(30, "Read-only file system")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pruning, "prune", broken)
+        done = rdzv(*words, state=tmp_path)
+    first = "rdzv: run 'held' stays: [Errno 30] Read-only file system\n"
+    assert (done.stdout, done.stderr.startswith(first), done.exit_code) == ("", True, 1)
     (tmp_path / "new" / "notes").touch()
     done = rdzv("prune", "new", state=tmp_path)
     assert (done.stdout, done.exit_code) == ("removed run 'new'\n", 0)

@@ -284,6 +284,16 @@ async def test_29_without_an_address_of_its_own_a_launch_is_refused(world: World
 # --- the shell
 
 
+def test_each_run_has_its_own_folder_for_what_is_submitted_and_said(
+    world: World, tmp_path: Path
+) -> None:
+    folder = tmp_path / "state" / "r"
+    context = world.prepared().context
+    assert (context.folder, context.logs) == (folder / "submissions", folder / "logs")
+    elsewhere = world.prepared(log_dir=tmp_path / "logs").context
+    assert (elsewhere.folder, elsewhere.logs) == (folder / "submissions", tmp_path / "logs")
+
+
 @virtual
 async def test_14_a_launch_from_its_port_to_its_result_and_its_last_line(world: World) -> None:
     async with world.going() as task:
@@ -299,6 +309,7 @@ async def test_14_a_launch_from_its_port_to_its_result_and_its_last_line(world: 
     assert world.log == [*opened, "registry ended", "port 29600 closed", "board closed"]
     assert (left(world), world.state().read("result.json", Result), world.said) == ([], OK, [])
     assert (task.result(), world.events) == (0, [1, 2])
+    assert world.dialled == {("127.0.0.1", "::1")}  # its own registry is near
     (first, held), last = world.echoed
     assert first.startswith("rdzv: launching run 'r' on 2 nodes with --scheduler ")
     assert held

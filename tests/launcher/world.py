@@ -275,6 +275,7 @@ class World(LaunchEnvironment):
     Attributes:
         log: What was done to the registry's process, socket and the board, in order.
         dies: The registry's process ends at once.
+        dialled: Where its clients reach the registry.
         echoed: What was written beside the board, and whether a launcher held the folder then.
     """
 
@@ -285,6 +286,7 @@ class World(LaunchEnvironment):
     listened: list[tuple[int, str, bool]] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     echoed: list[tuple[str, bool]] = field(default_factory=list)
+    dialled: set[tuple[str, ...]] = field(default_factory=set)
     events: list[int] = field(default_factory=list)
     dies: bool = False
     signal: Callable[[int], None] | None = None
@@ -313,6 +315,7 @@ class World(LaunchEnvironment):
     def client(
         self, place: RegistryPlace, credential: Credential, request_seconds: float
     ) -> RegistryClient:
+        self.dialled.add(place.addresses)
         return cast(RegistryClient, self.registry)
 
     def recorder(self, state: StateDir) -> Recorder | None:

@@ -224,6 +224,31 @@ async def test_a_farewell_is_for_those_who_look_and_has_what_opens_it_again(
         assert head(viewed)[2] == f"rdzv ui {RUN}, to see this again"
 
 
+async def test_a_farewell_is_shown_before_the_last_events_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading them may take longer than there is."""
+    state = kept_run(tmp_path)
+    state.acquire()
+    seen: list[Any] = []
+    async with looked_at(state) as viewed:
+        state.write_result(OK)
+
+        async def read_slowly(*_: Any) -> None:
+            line = viewed.line(at)
+            assert line is not None
+            seen.append(json.loads(line.data)["head"]["state"])
+
+        monkeypatch.setattr(module, "read_journal", read_slowly)
+        woken = viewed._turn
+        with viewed.looking():
+            at = viewed.told.n
+            await viewed.say_farewell()
+        assert seen == ["ok"]
+        assert woken.is_set()
+    state.release()
+
+
 async def test_what_goes_on_is_settled_after_a_moment_in_which_nothing_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
