@@ -50,7 +50,7 @@ PURE = {
     ),
     "tests/rendezvous": (
         *("admission", "before_the_go", "blame", "certificate", "clock", "compare"),
-        *("credentials", "membership", "moving", "postgres_members", "quotas"),
+        *("credentials", "membership", "moving", "other_program", "postgres_members", "quotas"),
         *("departures", "errors", "events", "first_cause", "join_string", "last_words"),
         *("hostnames", "last_resort", "origins", "refusals", "second_time", "skewed"),
         *(

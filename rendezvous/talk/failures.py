@@ -35,6 +35,10 @@ class Fault(StrEnum):
     NO_TLS = "no_tls", f"{_CLOSED}; it might not speak TLS 1.3"
     """It closed the connection during the handshake."""
     TLS = "tls", "it does not speak TLS 1.3 ({})"
+    OTHER_PROGRAM = "other_program", "{} answers there, and no registry of this run"
+    """It serves that port itself."""
+    PROXY = "proxy", "{} answers there, and no registry of this run"
+    """It may do so for a registry that is not up yet."""
     NOT_PROVEN = "not_proven", "it does not hold this run's certificate"
     OTHER_KEY = (
         "other_key",
@@ -46,8 +50,12 @@ class Fault(StrEnum):
 
 
 _OF_NAMES = frozenset({Fault.NO_NAME, Fault.NO_NAME_SERVER})
-_OF_PROGRAMS = frozenset({Fault.TLS, Fault.NOT_HTTP, Fault.NOT_RDZV})
+_OF_PROGRAMS = frozenset(
+    {Fault.TLS, Fault.NOT_HTTP, Fault.NOT_RDZV, Fault.OTHER_PROGRAM, Fault.PROXY}
+)
 """Something answers, and it is no registry."""
+_HOLD_THE_PORT = frozenset({Fault.OTHER_KEY, Fault.OTHER_PROGRAM})
+"""As long as they are there, no registry of this run can listen at that port."""
 _FEW_ADDRESSES = 5
 _OPEN_PORT = (
     "check that this node can reach that port on rank 0's node, and that the registry listens on it"
@@ -58,8 +66,8 @@ _NO_RANK_0 = (
 )
 """Of a symmetric start, whose registry is rank 0's."""
 _OTHER_PROGRAM = (
-    "another program listens at that port of rank 0's node: end it, or give all nodes the same "
-    "other --port"
+    "another program listens at that port of rank 0's node: end it, give all nodes the same other "
+    "--port, or correct MASTER_ADDR"
 )
 _ONE_LAUNCH = (
     "give all nodes of a launch the same RDZV_TOKEN, and each launch on one machine another --port"
@@ -76,7 +84,8 @@ _OTHER_JOIN = (
 
 
 class OtherKey(Unavailable, exit_code=ExitCode.REFUSED):
-    """At each address somebody answers whose key is another one: nobody else can listen there.
+    """At each address somebody answers whose key is another one, or that has none: nobody else can
+    listen there.
 
     Attributes:
         pins: The keys that were met, as their SHA-256 in hex, by address.
@@ -131,9 +140,10 @@ def unreachable(place: RegistryPlace, failures: Mapping[str, NetworkFailure]) ->
         words = "; ".join(f"{few(each)}: {what}" for what, each in alike.items())
     message = f"no registry at {place.where()} ({words})"
     faults = {failure.fault for failure in failures.values()}
-    if faults == {Fault.OTHER_KEY}:
-        pins = {address: failure.detail for address, failure in failures.items()}
-        return OtherKey(message, hint=_ONE_LAUNCH, pins=pins)
+    if faults <= _HOLD_THE_PORT:
+        keys = {one: met for one, met in failures.items() if met.fault is Fault.OTHER_KEY}
+        pins = {address: failure.detail for address, failure in keys.items()}
+        return OtherKey(message, hint=_ONE_LAUNCH if pins else _hint_for(faults, place), pins=pins)
     error = NobodyListens if faults == {Fault.REFUSED} else Unavailable
     return error(message, hint=_hint_for(faults, place))
 

@@ -21,6 +21,7 @@ from rendezvous.talk.http_stream import HttpStream, streaming
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.talk.names import Names
 from rendezvous.talk.network import HEADERS, Answer, Line, Request
+from rendezvous.talk.other_program import HTTP_REQUEST, MOST_BYTES, recognise
 from rendezvous.wire.words import bracketed
 
 # With httpx comes its command line, and with that rich, click and pygments where they are
@@ -38,6 +39,8 @@ sys.modules.setdefault("sniffio", cast(Any, None))
 _NO_CHECK_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME; the ssl module has no name for it
 
 
+_LOOK_SECONDS = 0.5
+"""For each step of a look at another program."""
 _NAMES = Names()
 """Of this process, whoever asks: clients come and go while one name is waited for."""
 
@@ -60,9 +63,11 @@ class HttpNetwork:
         return await _NAMES.addresses_of(name, look_up)
 
     async def open(self, place: RegistryPlace, address: str, seconds: float) -> Line:
-        with _translated():
-            verify = await self._context(place, address, seconds)
-            return HttpLine(*place.host_and_port(address), verify, seconds)
+        at = place.host_and_port(address)
+        async with _recognised(*at):
+            with _translated():
+                verify = await self._context(place, address, seconds)
+                return HttpLine(*at, verify, seconds)
 
     async def _context(
         self, place: RegistryPlace, address: str, seconds: float
@@ -123,15 +128,16 @@ class HttpLine:
         opening = _Opening()
         with_tls = {"sni_hostname": SERVER_NAME, "trace": opening.trace}
         try:
-            with _translated():
-                answer = await self._http.request(
-                    request.method,
-                    request.target,
-                    content=request.body,
-                    headers=request.headers,
-                    timeout=httpx.Timeout(seconds, connect=self._seconds),
-                    extensions=with_tls if self._verify else {},
-                )
+            async with _recognised(self._address, self._port):
+                with _translated():
+                    answer = await self._http.request(
+                        request.method,
+                        request.target,
+                        content=request.body,
+                        headers=request.headers,
+                        timeout=httpx.Timeout(seconds, connect=self._seconds),
+                        extensions=with_tls if self._verify else {},
+                    )
         except asyncio.CancelledError:
             await opening.give_up()
             raise
@@ -193,6 +199,37 @@ def _translated() -> Iterator[None]:
         fault, detail = _fault_of(exc)
         opened = not isinstance(exc, httpx.ConnectError | httpx.ConnectTimeout)
         raise NetworkFailure(fault, detail, opened=opened) from exc
+
+
+@contextlib.asynccontextmanager
+async def _recognised(host: str, port: int) -> AsyncIterator[None]:
+    """Where a handshake fails, the failure names the program that answers."""
+    try:
+        yield
+    except NetworkFailure as exc:
+        if exc.fault not in (Fault.TLS, Fault.NO_TLS):
+            raise
+        found = recognise(await _first_bytes(host, port))
+        if found is None:
+            raise
+        fault = Fault.OTHER_PROGRAM if found.is_firm else Fault.PROXY
+        raise NetworkFailure(fault, found.name, opened=exc.opened) from exc
+
+
+async def _first_bytes(host: str, port: int) -> bytes:
+    """What a program says first, or to a request of HTTP; empty where it says nothing."""
+    with contextlib.suppress(OSError, TimeoutError):
+        async with timeout(_LOOK_SECONDS):
+            reader, writer = await asyncio.open_connection(host, port)
+        try:
+            for words in (b"", HTTP_REQUEST):
+                writer.write(words)
+                with contextlib.suppress(TimeoutError):
+                    async with timeout(_LOOK_SECONDS):
+                        return await reader.read(MOST_BYTES)
+        finally:
+            writer.transport.abort()
+    return b""
 
 
 def _fault_of(error: Exception) -> tuple[Fault, str]:

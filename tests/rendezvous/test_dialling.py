@@ -186,6 +186,10 @@ def test_the_hint_fits_what_happened(faults: list[Fault], hint: str) -> None:
     [
         ([Fault.OTHER_KEY, Fault.OTHER_KEY], OtherKey),
         ([Fault.OTHER_KEY, Fault.REFUSED], Unavailable),  # the registry may still come up there
+        ([Fault.OTHER_PROGRAM], OtherKey),
+        ([Fault.OTHER_KEY, Fault.OTHER_PROGRAM], OtherKey),
+        ([Fault.PROXY], Unavailable),  # the registry may still come up behind it
+        ([Fault.OTHER_PROGRAM, Fault.PROXY], Unavailable),
         ([Fault.REFUSED, Fault.REFUSED], NobodyListens),
         ([Fault.REFUSED, Fault.FILTERED], Unavailable),
     ],
@@ -200,6 +204,15 @@ def test_the_keys_that_were_met_are_kept_by_address() -> None:
     error = unreachable(place, met)
     assert isinstance(error, OtherKey)
     assert error.pins == {"a": "aa", "b": "bb"}
+    met["b"] = NetworkFailure(Fault.OTHER_PROGRAM, "an SSH server (SSH-2.0-x)")
+    error = unreachable(place, met)
+    assert isinstance(error, OtherKey)
+    assert error.pins == {"a": "aa"}
+    error = unreachable(place, dict.fromkeys("ab", met["b"]))
+    assert isinstance(error, OtherKey)
+    assert error.pins == {}
+    assert error.hint.startswith("another program listens at that port of rank 0's node")
+    assert "a: an SSH server (SSH-2.0-x) answers there, and no registry of this run" in str(error)
 
 
 def test_where_nobody_listens_in_a_symmetric_start_rank_0_is_missing() -> None:

@@ -377,7 +377,33 @@ async def test_http_and_tls_that_meet_are_told_apart(
     assert "without an answer; it may speak TLS" in await failure(plain_to_tls, 2.0)
     for place in (tls_registry.place, by_public_key(tls_registry)):
         words = await failure(replace(place, port=registry.port))
-        assert "it does not speak TLS 1.3 (WRONG_VERSION_NUMBER)" in words
+        assert "an rdzv registry without TLS answers there" in words
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (
+            b"SSH-2.0-OpenSSH_9.2p1\r\n",
+            "an SSH server (SSH-2.0-OpenSSH_9.2p1) answers there",
+        ),
+        (b"\x00\x01\x02hello", "a program whose first words are '???hello' answers there"),
+    ],
+)
+async def test_a_program_that_speaks_first_is_named(answer: bytes, words: str) -> None:
+    async def speaks(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer)
+        with contextlib.suppress(ConnectionError):
+            await writer.drain()
+            await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(speaks, HERE, 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        for trusted in (CERTIFICATE, OTHER_PIN):
+            place = RegistryPlace((HERE,), port, **trusted)  # type: ignore[arg-type]
+            assert words in await failure(place)
 
 
 async def test_a_silent_server_is_told_with_tls_too() -> None:
