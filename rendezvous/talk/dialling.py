@@ -158,7 +158,11 @@ async def dial_name(network: Network, place: RegistryPlace, name: str, seconds: 
     for address in others:
         with contextlib.suppress(NetworkFailure):
             return await _dial_address(network, place, address, seconds)
-    return await _dial_address(network, place, last, seconds)
+    try:
+        return await _dial_address(network, place, last, seconds)
+    except NetworkFailure as exc:
+        exc.resolved = tuple(sorted(found)) if found != [host] else ()
+        raise
 
 
 async def _dial_address(

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Set
 from rendezvous.enums import StrEnum
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.errors import ExitCode, Unavailable
+from rendezvous.wire.types import is_loopback
 from rendezvous.wire.words import few
 
 _CLOSED = "it closed the connection without an answer"
@@ -107,7 +108,10 @@ class NetworkFailure(Exception):
         detail: What the resolver, OpenSSL or the system says; or after how many seconds it was;
             or the pin of another key.
         opened: Whether a connection was open by then.
+        resolved: The addresses of the name that was dialled, in order; none of an address.
     """
+
+    resolved: tuple[str, ...] = ()
 
     def __init__(self, fault: Fault, detail: str = "", *, opened: bool = True) -> None:
         super().__init__(fault, detail)
@@ -130,7 +134,10 @@ def unreachable(place: RegistryPlace, failures: Mapping[str, NetworkFailure]) ->
 
     In the order of the addresses, not of the answers: the same state is the same sentence.
     """
-    told = {address: dial_words(failures[address], place) for address in place.addresses}
+    told = {
+        _as_dialled(address, failures[address]): dial_words(failures[address], place)
+        for address in place.addresses
+    }
     if len(told) <= _FEW_ADDRESSES:
         words = "; ".join(f"{address}: {what}" for address, what in told.items())
     else:
@@ -146,6 +153,14 @@ def unreachable(place: RegistryPlace, failures: Mapping[str, NetworkFailure]) ->
         return OtherKey(message, hint=_ONE_LAUNCH if pins else _hint_for(faults, place), pins=pins)
     error = NobodyListens if faults == {Fault.REFUSED} else Unavailable
     return error(message, hint=_hint_for(faults, place))
+
+
+def _as_dialled(address: str, failure: NetworkFailure) -> str:
+    """An address of a place; a name with what it means on this node."""
+    if not failure.resolved:
+        return address
+    own = ", which is this node itself" if all(map(is_loopback, failure.resolved)) else ""
+    return f"{address} as {few(failure.resolved, 2)}{own}"
 
 
 def dial_words(failure: NetworkFailure, place: RegistryPlace) -> str:

@@ -161,6 +161,25 @@ def test_where_the_ports_differ_each_address_is_told_with_its_own() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("resolved", "told"),
+    [
+        ((), "h: connection refused"),
+        (("10.0.0.3",), "h as 10.0.0.3: connection refused"),
+        (("127.0.1.1",), "h as 127.0.1.1, which is this node itself: connection refused"),
+        (("10.0.0.3", "127.0.1.1"), "h as 10.0.0.3, 127.0.1.1: connection refused"),
+        (("a1", "a2", "a3"), "h as a1 and 2 more: connection refused"),
+    ],
+)
+def test_a_name_is_told_with_what_it_means_on_this_node(
+    resolved: tuple[str, ...], told: str
+) -> None:
+    failure = NetworkFailure(Fault.REFUSED)
+    failure.resolved = resolved
+    error = unreachable(RegistryPlace(("h",), 29600), {"h": failure})
+    assert error.message.startswith(f"no registry at port 29600 of h ({told}")
+
+
 OTHER_JOIN = "another program or a newer launch listens there: start this node with the RDZV_JOIN"
 
 
