@@ -335,7 +335,7 @@ def _check_slots(settings: LaunchSettings, nodes: int) -> None:
         raise UsageError(
             f"{settings.source('nnodes')} {settings.nnodes} and {extra} are "
             f"{nodes + settings.extra_nodes} nodes, and a run has at most {MAX_NODES}",
-            hint=f"give at most {MAX_NODES - settings.extra_nodes} nodes in addition to {extra}",
+            hint=f"give at most {MAX_NODES - settings.extra_nodes} nodes with {extra}",
         )
 
 

@@ -267,7 +267,10 @@ def blame(
     near = (one for one in rounds if _how_bad(one) == least)
     first, *more = (ProbedRound.of(one, joins, every, sources) for one in near)
     # Of equal ones, that which something shows to connect the nodes: there it should have worked.
-    shown = (one for one in (first, *more) if not _apart(one, list(one.failed)))
+    # Then that over which nodes reached the registry: the others may join nobody at all.
+    numbers = {one.number for one in every if one.is_last}
+    last = [ProbedRound.of(one, joins, every, sources) for one in rounds if one.number in numbers]
+    shown = (one for one in (first, *more, *last) if not _apart(one, list(one.failed)))
     round_ = next(shown, first)
     tried = round_.tried
     guilty, single = guilty_nodes(round_.failed)
@@ -280,6 +283,8 @@ def blame(
     else:
         told = _of_pairs(round_, single)
     of = f" (the nearest of {len(rounds)} networks tried)" if len(rounds) > 1 else ""
+    if _how_bad(tried) != least:
+        of = f" ({len(rounds)} networks tried; nodes reached the registry over this one)"
     return Unreachable(told.slots, printable(told.reason + of, 1000), told.hint)
 
 

@@ -30,6 +30,7 @@ from rendezvous.wire.run import (
     NodeState,
     Phase,
     RestartFacts,
+    RunSpec,
     RunStatus,
     SlotState,
     SlotStatus,
@@ -214,7 +215,8 @@ def _last_end(run: Run) -> float:
 
 def _reason_gathering(run: Run, now: float, times: bool) -> str:
     if run.attempt.enough_since is not None:
-        return f"{run.present} of {nodes_text(run.spec)} joined; last call{_left(run, now, times)}"
+        joined = f"{run.present} of {_all_text(run.spec)} joined"
+        return f"{joined}; last call{_left(run, now, times)}"
     awaited = [run.slots[i] for i in sorted(run.missing) if not run.slots[i].given_up]
     # Queue time does not count.
     queued = all(slot.state is SlotState.QUEUED for slot in awaited)
@@ -228,9 +230,14 @@ def _reason_gathering(run: Run, now: float, times: bool) -> str:
     more = sum(len(slots) for slots in list(groups.values())[_MOST_GROUPS:])
     shown += [f"and {more} more"] if more else []
     alone = run.spec.slots == 1
-    every = f"{run.spec.slots} nodes" if run.spec.standby else nodes_text(run.spec)
-    who = "the node" if alone else f"{len(awaited)} of {every}"
+    who = "the node" if alone else f"{len(awaited)} of {_all_text(run.spec)}"
     return f"waiting for {who}{left}: {'; '.join(shown)}{refusals.clause(run)}"
+
+
+def _all_text(spec: RunSpec) -> str:
+    """All nodes that may come: `3 nodes`, or `4 nodes (3 nodes and 1 spare)`."""
+    every = nodes_text(spec)
+    return f"{spec.slots} nodes ({every})" if spec.slots > spec.max_nodes else every
 
 
 def _why_not_here(run: Run, slots: list[Slot], now: float, times: bool) -> str:

@@ -268,7 +268,7 @@ def test_what_is_no_size_of_a_run_is_refused(text: str | None, message: str) -> 
         (
             {"nnodes": "20000", "spares": 1000},
             "--nnodes 20000 and --spares 1000 are 21000 nodes, and a run has at most 20000",
-            "give at most 19000 nodes in addition to --spares 1000",
+            "give at most 19000 nodes with --spares 1000",
         ),
         (
             {"nnodes": "2:19999", "spares": 1, "standby": 1},

@@ -219,6 +219,18 @@ def test_where_the_vpn_fails_too_it_is_told_of_as_it_led_to_the_registry() -> No
     assert "left out" not in drive.result.message
 
 
+def test_a_vpn_that_takes_no_connection_is_told_of_rather_than_lans_that_nothing_joins() -> None:
+    drive = two_lans()
+    for slot in range(3):
+        drive.probe(slot, *({2} if slot < 2 else {0, 1}))
+    for slot in range(3):
+        drive.probe(slot, *({0, 1, 2} - {slot}))
+    assert "over ts0, 3 subnets, virtual, IPv4: no answer" in drive.result.message
+    assert "most likely a firewall" in drive.result.message
+    assert "(2 networks tried; nodes reached the registry over this one)" in drive.result.message
+    assert "lan0" not in drive.result.message
+
+
 def test_no_firewall_is_invented_between_two_lans_that_a_tunnel_joins() -> None:
     drive = Drive(make_spec(3))
     for slot, address in enumerate(("10.1.0.1", "10.1.0.2", "10.2.0.3")):

@@ -275,7 +275,7 @@ of two nodes on one machine the later is replaced by a spare
     join 2 at=10.0.0.9|10.0.0.9|10.0.0.3; verify -> table=0,1|0,1|0,2
 a spare that never comes is not waited for longer than the last call
     new 2 spares=1 last_call_seconds=30; gather 0 1
-    waits "2 of 2 nodes and 1 spare joined; last call, 30 s left"
+    waits "2 of 3 nodes (2 nodes and 1 spare) joined; last call, 30 s left"
     wait 31 -> verifying
     verify -> table=0,1
 a spare whose worker run ended for good is not waited for

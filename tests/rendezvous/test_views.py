@@ -130,7 +130,7 @@ everyone has left once each node has left or is lost
     silent 16 2 -> left,left,lost everyone_left=True
 of a run with a spare the board shows it too
     new 2 spares=1; gather 0 -> spares=1
-    board "waiting for 2 of 2 nodes and 1 spare, 600 s left: slots 1-2 not submitted yet"
+    board "waiting for 2 of 3 nodes (2 nodes and 1 spare), 600 s left: slots 1-2 not submitted yet"
 an empty run has nobody to tell
     new -> everyone_left=True
 """)

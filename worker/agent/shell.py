@@ -82,7 +82,7 @@ class NodeShell:
         self._identity = Identity(join.probe_key, join.run, join.launch_id, join.slot)
         self._listener: Listener | None = None
         self._port: int | None = None
-        self._near = False
+        self._offers_loopback = False
         self._remote = RemoteCommands(client, join, allowed=spec.remote)
         self._remote_work: asyncio.Task[None] | None = None
         self._metrics = Metrics(client, join.run, join.slot)
@@ -269,7 +269,7 @@ class NodeShell:
                 return await self._make_offer(asked)
             case do.Visit():
                 self._resolver.ask(peer.hostname for peer in asked.plan.peers)
-                return await visit(asked, self._identity, environment, near=self._near)
+                return await visit(asked, self._identity, environment, near=self._offers_loopback)
             case do.Arm():
                 return await self._arm(asked)
             case do.Start():
@@ -331,7 +331,7 @@ class NodeShell:
             environ=self._environment.environ,
             probe_port=asked.probe_port,
         )
-        self._near = any(one.is_loopback for one in offer.candidates)
+        self._offers_loopback = any(one.is_loopback for one in offer.candidates)
         needs_torchrun = await self._begun.needs_torchrun()
         offer = replace(offer, any_slot=spec.any_slot, needs_torchrun=needs_torchrun)
         return inputs.Offered(asked.number, offer)
