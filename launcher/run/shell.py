@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 from launcher.run import actions as do
@@ -25,6 +26,8 @@ from rendezvous.shell import Shell
 from rendezvous.wire.errors import RdzvError
 from rendezvous.wire.run import Result
 from worker.machine.limits import named
+from worker.machine.shortage import cpu_time_met, cpu_time_used_up
+from worker.program.cpu_time import cpu_time_watched
 
 
 class Launch:
@@ -40,7 +43,7 @@ class Launch:
     def __init__(
         self, prepared: Preparation, state: StateDir, board: Board, world: LaunchEnvironment
     ) -> None:
-        self._world = world
+        self._world, self._board = world, board
         self._effects = Effects(prepared, state, board, world, self._feed)
         surveyor, remains = self._effects.surveyor, self._effects.remains
         found = OnDisk(surveyor.former(), remains.left(), remains.own(), tuple(remains.unknown))
@@ -70,13 +73,20 @@ class Launch:
         self._world.on_signals(lambda number: self._feed(inputs.SignalCame(number)))
         self._feed(inputs.Begin())
         try:
-            outcome = await self._over
+            with cpu_time_watched(self._cpu_time_met, self._cpu_time_used_up):
+                outcome = await self._over
         finally:
             await self._shell.close()
             await self._effects.close()
         if outcome.fault is not None:
             raise self._faults[outcome.fault]
         return outcome
+
+    def _cpu_time_met(self, soft: int, hard: int | None) -> None:
+        self._board.say(cpu_time_met(soft, hard))
+
+    def _cpu_time_used_up(self, seconds: int) -> None:
+        self._fail(cpu_time_used_up(seconds, int(time.process_time())))
 
     def _feed(self, said: Input) -> None:
         self._shell.feed(said)
@@ -103,9 +113,11 @@ class Launch:
                 case _:
                     self._effects.act(action)
         except Exception as exc:  # noqa: BLE001 (the machine ends what it has begun)
-            error = named(exc)
-            self._faults.setdefault(inputs.NO_ACTION, error)
-            self._feed(_part_failed(inputs.NO_ACTION, error))
+            self._fail(named(exc))
+
+    def _fail(self, error: Exception) -> None:
+        self._faults.setdefault(inputs.NO_ACTION, error)
+        self._feed(_part_failed(inputs.NO_ACTION, error))
 
     def _broken(self, number: int, error: Exception) -> Input:
         error = named(error)

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -20,10 +21,12 @@ from rendezvous.talk.join_string import JoinString
 from rendezvous.wire.errors import Fenced, RunOver
 from worker.agent.arming import NodeSpec
 from worker.agent.environment import AgentEnvironment
-from worker.agent.inputs import SignalCame
+from worker.agent.inputs import Exhausted, SignalCame
 from worker.agent.shell import NodeShell
 from worker.contracts import FRAMEWORKS, needs_of
+from worker.machine.shortage import cpu_time_met, cpu_time_used_up
 from worker.preflight.own_environment import Completed, complete_path
+from worker.program.cpu_time import cpu_time_watched
 from worker.program.process import become_subreaper, ending_signals, reap_orphans
 from worker.program.state_home import state_home, why_elsewhere
 from worker.rsh.shims import shim_places
@@ -145,8 +148,16 @@ async def take_part(
     loop = asyncio.get_running_loop()
     for number in (*ending_signals(), signal.SIGQUIT, *_PASSED_SIGNALS):
         loop.add_signal_handler(number, told, number)
+
+    def used_up(seconds: int) -> None:
+        shell.feed(Exhausted(cpu_time_used_up(seconds, int(time.process_time()))))
+
+    def met(soft: int, hard: int | None) -> None:
+        logger.warning("%s", cpu_time_met(soft, hard))
+
     try:
-        return await shell.run()
+        with cpu_time_watched(met, used_up):
+            return await shell.run()
     finally:
         with contextlib.suppress(Exception):  # how this node ends is known
             await client.close()

@@ -238,4 +238,11 @@ class TroubleRead(Answer):
     trouble: str
 
 
-Input = Tick | SignalCame | DepartureNear | PartBroken | Answer
+@frozen
+class Exhausted:
+    """The kernel is about to end this process at a limit of the machine."""
+
+    error: RdzvError
+
+
+Input = Tick | SignalCame | Exhausted | DepartureNear | PartBroken | Answer

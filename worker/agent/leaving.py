@@ -59,6 +59,12 @@ def signal_came(turn: Turn, said: inputs.SignalCame) -> None:
         _tell_signal(turn, told)
 
 
+def exhausted(turn: Turn, said: inputs.Exhausted) -> None:
+    """End this node by name while it can: the kernel would end it without a word."""
+    if turn.node.ends is None:
+        turn.end(Cause.FAULT, error=said.error)
+
+
 def _tell_signal(turn: Turn, told: SignalTold) -> None:
     """Say why this node goes, where no program's end will say it.
 

@@ -62,6 +62,8 @@ def step(node: Node, said: inputs.Input, now: float) -> tuple[Node, tuple[do.Act
             pass
         case inputs.SignalCame():
             leaving.signal_came(turn, said)
+        case inputs.Exhausted():
+            leaving.exhausted(turn, said)
         case inputs.DepartureNear():
             departing.came(turn, said)
         case inputs.Started():

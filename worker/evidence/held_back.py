@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from worker.evidence.parsing.held_back import Group
@@ -10,7 +10,7 @@ from worker.machine import sysfs
 from worker.machine.groups import chains_of, mounts_in
 
 _MOST_GROUPS = 32
-_FILES = {
+_FILES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "freezer": {"frozen": ("cgroup.events", "freezer.state")},
     "cpu": {"cpu": ("cpu.stat",), "quota": ("cpu.max",)},
     "memory": {

@@ -25,6 +25,7 @@ class Kind(Enum):
     ADDRESS_SPACE = "address space"
     DATA = "data"
     FILE_SIZE = "file size"
+    CPU_TIME = "CPU time"
 
 
 class Short(Enum):
@@ -88,6 +89,7 @@ _WORDS = {
     Kind.ADDRESS_SPACE: "this process may use {size} of address space (ulimit -v), and uses "
     "{used_size}",
     Kind.DATA: "this process may have {size} of data (ulimit -d), and has {used_size}",
+    Kind.CPU_TIME: "this process may use {value} s of CPU time (ulimit -t), and has used {used} s",
     Kind.FILE_SIZE: "this process may write files of at most {value} bytes (ulimit -f)",
 }
 _HINTS = {
@@ -102,6 +104,8 @@ _HINTS = {
     "/etc/security/limits.conf, LimitAS= of a systemd unit, or the scheduler's virtual memory",
     Kind.DATA: "raise it where it is set: 'ulimit -d' in the job script, data in "
     "/etc/security/limits.conf, LimitDATA= of a systemd unit",
+    Kind.CPU_TIME: "raise it where it is set: 'ulimit -t' in the job script, cpu in "
+    "/etc/security/limits.conf, LimitCPU= of a systemd unit; login nodes often have one",
     Kind.FILE_SIZE: "raise it where it is set: 'ulimit -f' in the job script, fsize in "
     "/etc/security/limits.conf, LimitFSIZE= of a systemd unit",
 }
@@ -207,3 +211,15 @@ def too_few_tasks(limits: Sequence[Limit], needed: int) -> Limit | None:
     """The narrowest limit of processes and threads that leaves fewer than are needed."""
     few = [one for one in limits if one.kind in TASK_KINDS and one.left < needed]
     return min(few, key=lambda one: one.left, default=None)
+
+
+def cpu_time_used_up(seconds: int, used: int) -> ArmingFailed:
+    """The error of a process that the kernel is about to end at its limit of CPU time."""
+    limit = Limit(Kind.CPU_TIME, seconds, used)
+    return ArmingFailed(f"the CPU time is used up: {limit.words}", hint=limit.hint)
+
+
+def cpu_time_met(soft: int, hard: int | None) -> str:
+    """The warning of a process that goes on above its soft limit of CPU time."""
+    until = "and goes on: there is no hard limit" if hard is None else f"and goes on until {hard} s"
+    return f"this process has used its {soft} s of CPU time (ulimit -S -t), {until}"

@@ -35,6 +35,7 @@ KILLED = Ending(143, 0.0)
 STOPPED = Ending(143, 0.0, was_told=True)
 OTHER = RESULT.model_copy(update={"exit_code": 9})
 LAUNCHER_GONE = m.signal(SIGTERM, parent_lives=False)
+EXHAUSTED = m.feed(inputs.Exhausted(ArmingFailed("the CPU time is used up")))
 FENCED = Fenced("the slot is empty")
 NEARLY = m.closes(do.CloseSocket, do.Tell, do.CloseClient)
 LEFT = m.closes(do.CloseSocket, do.Tell)
@@ -85,6 +86,10 @@ def test_each_last_step_begins_when_the_one_before_it_is_over() -> None:
         ("armed", [m.breaks(do.Watch), SOCKET, m.late(do.Tell)], "Tell:Leave:last"),
         ("running", [m.breaks(do.Watch), m.at(9), m.gone(), SOCKET], "Tell:Exit(70,agent)@0:last"),
         ("joined", [m.at(3), m.breaks(do.Watch), m.at(9), SOCKET], "Tell:Exit(70,agent)@3:last"),
+        # One that the kernel is about to end says so before.
+        ("running", [EXHAUSTED, m.gone(), SOCKET], "Tell:Exit(82,agent)@0:last"),
+        ("joined", [EXHAUSTED, SOCKET], "Tell:Exit(82,agent)@0:last"),
+        ("joined", [OVER, EXHAUSTED, SOCKET], "Tell:Leave:last"),
         ("joined", [m.fails(do.Watch, FENCED), SOCKET], "Tell:Leave:last"),
         ("joined", [m.fails(do.Watch, RunOver("over")), SOCKET], "Tell:Leave:last"),
         ("joined", [m.breaks(do.Watch), CLOSES], "End:ValueError"),

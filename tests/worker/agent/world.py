@@ -23,7 +23,7 @@ _ASK_SECONDS = 8.0
 _OTHER_SECONDS = 0.1
 _MOST_LOOKS = 20
 """So often at most does it look at its clock at one moment."""
-_OF_MACHINE = (inputs.Tick, inputs.SignalCame, inputs.PartBroken)
+_OF_MACHINE = (inputs.Tick, inputs.SignalCame, inputs.Exhausted, inputs.PartBroken)
 _NO_ANSWERS = (*_OF_MACHINE, inputs.Started, inputs.ProgramSeen, inputs.NetworkSaid)
 
 
