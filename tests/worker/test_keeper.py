@@ -527,7 +527,7 @@ def test_a_killed_keeper_takes_the_program_with_it(keep: Keep) -> None:
         ("train", errno.ENOENT, 127, "not found in any folder of PATH"),
         ("/no/train", errno.ENOENT, 127, "there is no such file"),
         (f"{__file__}/train", errno.ENOTDIR, 127, "there is no such file"),
-        (__file__, errno.ENOENT, 127, "the interpreter that its first line names does not exist"),
+        (__file__, errno.ENOENT, 127, "the interpreter that it needs is missing"),
         ("train", errno.EACCES, 126, "it is not an executable file (chmod +x?)"),
         ("train", errno.ENOEXEC, 126, "it has no #! line and is not a program for this machine"),
         ("train", errno.E2BIG, 126, "Argument list too long"),

@@ -22,6 +22,7 @@ from worker.contracts.script import Script, script_of
 from worker.contracts.torchrun import names_python, python_target
 from worker.machine import aside
 from worker.machine.user_python import absent_interpreter, has_module
+from worker.program.first_line import first_line_problem, is_noexec
 
 _VERSION_SECONDS = 5.0
 _NAME_CHARACTERS = 200
@@ -100,6 +101,9 @@ def missing_of(needs: Iterable[Need], environ: Mapping[str, str]) -> str:
                 f"there; install {need.name} again in the job's environment ({need.install}), or "
                 "put another environment first on PATH"
             )
+        if not need.install and found and (problem := first_line_problem(found)):
+            name = printable(need.program, _NAME_CHARACTERS)
+            return f"'{name}' of COMMAND cannot be started: {problem}"
         if need.modules and has_module(need.program, environ, need.modules) is False:
             return (
                 f"{need.name} is not installed for '{found}' on this node; install it in the "
@@ -239,7 +243,10 @@ def _words_of_program(need: Need, path: str, environ: Mapping[str, str]) -> str:
         if os.path.isdir(need.program):
             return f"'{name}' of COMMAND is a folder on this node, not a program"
         if os.path.exists(need.program):
-            return f"'{name}' of COMMAND is not executable (chmod +x, or name its interpreter)"
+            how = "chmod +x, or name its interpreter"
+            if is_noexec(need.program):
+                how = "its file system is mounted noexec: name its interpreter, or copy it"
+            return f"'{name}' of COMMAND is not executable ({how})"
         return f"'{name}' of COMMAND does not exist on this node{_where(need.program, environ)}"
     if not need.install:
         return f"'{name}' of COMMAND is not on this node's PATH ({path})"

@@ -23,7 +23,7 @@ to end by itself, and the keeper names what is still there: `left COUNT`, and fo
 `child PID SECONDS COMMAND`.
 
 It is run by its path in a bare interpreter, so it imports nothing but the standard library and the
-two modules beside it that say the same of themselves.
+modules beside it that say the same of themselves.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from typing import NoReturn
 if not __package__:  # run by its path
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(__file__))))
 
+from worker.program.first_line import first_line_problem, is_noexec
 from worker.program.process_table import (
     KILL_SECONDS,
     Process,
@@ -350,12 +351,15 @@ def explain(program: str, error: OSError) -> tuple[int, str]:
         if "/" not in program:
             return 127, "not found in any folder of PATH"
         if os.path.exists(program):
-            return 127, "the interpreter that its first line names does not exist"
+            return 127, first_line_problem(program) or "the interpreter that it needs is missing"
         return 127, "there is no such file"
     if isinstance(error, PermissionError):
+        if is_noexec(program):
+            return 126, "its file system is mounted noexec: name its interpreter, or copy it"
         return 126, "it is not an executable file (chmod +x?)"
     if error.errno == errno.ENOEXEC:
-        return 126, "it has no #! line and is not a program for this machine"
+        unread = "it has no #! line and is not a program for this machine"
+        return 126, first_line_problem(program) or unread
     return 126, str(error.strerror)
 
 
