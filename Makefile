@@ -77,9 +77,10 @@ demo-hang: $(DEMO_INSTALLED)
 	@PATH="$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python examples/demo_hang.py
 	@echo "Of your own run: rdzv look RUN; docs/look.md says what is looked at"
 
-## The everyday suite; COUNTED=1, as in CI: and is what decides covered by its own tests?
+## The everyday suite; of each property it tries a third of the examples. COUNTED=1, as in CI: and is
+## what decides covered by its own tests?
 test: $(INSTALLED)
-	$(BIN)/python $(PYTEST) $(EVERYDAY) $(if $(COUNTED),-p tests.pure_coverage) $(PYTEST_ARGS)
+	RDZV_EXAMPLES=few $(BIN)/python $(PYTEST) $(EVERYDAY) $(if $(COUNTED),-p tests.pure_coverage) $(PYTEST_ARGS)
 
 ## The everyday suite, and which of all lines and branches its own process runs.
 coverage: $(INSTALLED)

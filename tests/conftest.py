@@ -18,6 +18,7 @@ from hypothesis import settings
 from tests.frameworks.environments import ENVIRONMENTS, takes_all
 from tests.once_more import note_marks
 from tests.support.missing import CHROMIUM, give_up
+from tests.support.nightly import examples
 
 
 @functools.cache
@@ -86,7 +87,7 @@ def pytest_configure() -> None:
     """What tests start heeds SIGHUP and SIGINT, also where they run under nohup, or behind `&`.
 
     And no example of hypothesis fails because the machine had something else to do."""
-    settings.register_profile("unhurried", deadline=None)
+    settings.register_profile("unhurried", deadline=None, max_examples=examples(100))
     settings.load_profile("unhurried")
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

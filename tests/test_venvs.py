@@ -35,6 +35,7 @@ def test_uv_has_what_is_configured_of_pip() -> None:
     assert two["UV_FIND_LINKS"] == "/other,/third"
 
 
+@pytest.mark.nightly
 def test_what_uv_cannot_install_pip_tries_and_both_are_heard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

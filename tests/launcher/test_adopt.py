@@ -21,6 +21,7 @@ from launcher.symmetric.platforms import PLATFORMS, claims, restarts_of_job
 from launcher.symmetric.start import check_alone, check_values
 from rendezvous.wire.errors import UsageError
 from tests.support import environments as env
+from tests.support.nightly import examples
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "symmetric.md"
 FOUR, FIVE = ({"nnodes": Value(text, "NUM_NODES")} for text in "45")
@@ -439,7 +440,7 @@ ODD = st.dictionaries(st.sampled_from(sorted(env.SRUN | env.AZUREML_MPI | env.JO
 BASES = [env.SRUN, env.VOLCANO, env.SAGEMAKER, env.SKYPILOT, env.TENSORFLOW, env.SHELL]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.sampled_from(BASES), ODD)
 def test_no_environment_breaks_the_reading(base: dict[str, str], environ: dict[str, str]) -> None:
     try:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from launcher.options import flag_of, misspelt_variables, options_from, read, variables_of
 from launcher.settings import LEAST_VERIFY_SECONDS, LaunchSettings, ServeSettings
 from rendezvous.wire.errors import UsageError
+from tests.support.nightly import examples
 from worker.probe.mesh import Pace
 from worker.settings import Settings, WorkerSettings
 
@@ -283,7 +284,7 @@ def test_a_time_with_its_unit_is_refused_with_its_seconds(
     st.sampled_from(["--port", "--nnodes", "--nproc-per-node", "--join-timeout", "--node-rank"]),
     st.one_of(st.text("0123456789-.:,eainfgpu_ x()", max_size=8), st.floats().map(str)),
 )
-@law(max_examples=60)
+@law(max_examples=examples(60))
 def test_no_number_breaks_an_option(flag: str, text: str) -> None:
     variable = "RDZV_" + flag[2:].upper().replace("-", "_")
     for words, env in ([f"{flag}={text}"], {}), ([], {variable: text}):
@@ -427,7 +428,7 @@ def test_command_may_begin_without_the_two_hyphens_and_be_a_module() -> None:
 
 
 @given(st.lists(WORD))
-@law(max_examples=25)
+@law(max_examples=examples(25))
 @example(UGLY)
 def test_every_word_of_command_arrives_as_it_was_written(words: list[str]) -> None:
     assert parse("--nnodes", "2", "--", *words)[1] == tuple(words)

@@ -18,6 +18,7 @@ from rendezvous.wire.node import Finding, Job
 from rendezvous.wire.reports import AckReport, ExitReport, LeaveReport, Report
 from rendezvous.wire.run import NodeState, Phase, Result, SlotState
 from tests.support.driver import FEW, LAUNCH, Drive, in_phase, make_probe, make_spec, sha
+from tests.support.nightly import examples
 from tests.support.stories import restart, stories, tell
 
 BEFORE_GO = [Phase.GATHERING, Phase.VERIFYING, Phase.ARMING]
@@ -315,6 +316,6 @@ class AtNight(Machine):
 
 
 TestMachine = pytest.mark.timeout(300)(Machine.TestCase)
-TestMachine.settings = settings(FEW, max_examples=120, stateful_step_count=40)
+TestMachine.settings = settings(FEW, max_examples=examples(120), stateful_step_count=40)
 TestMachineAtNight = pytest.mark.nightly(pytest.mark.timeout(600)(AtNight.TestCase))
 TestMachineAtNight.settings = settings(FEW, max_examples=400, stateful_step_count=40)

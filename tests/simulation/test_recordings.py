@@ -8,10 +8,13 @@ import pytest
 
 from tests.simulation.generate import generate
 from tests.simulation.world import World
+from tests.support.nightly import at_night
 from tests.support.recordings import replayed
 
 
-@pytest.mark.parametrize("seed", [*range(1, 12, 2), 221, 4_061, 118_187])
+@pytest.mark.parametrize(
+    "seed", [1, *map(at_night, range(3, 12, 2)), 221, 4_061, at_night(118_187)]
+)
 def test_a_replay_finds_what_each_of_a_schedule_did(seed: int, tmp_path: Path) -> None:
     world = World(generate(seed))
     world.recordings = {}

@@ -39,7 +39,7 @@ _EACH = 25
 _LATER = [pytest.param(first, marks=pytest.mark.planted) for first in range(20, 40, 5)]
 
 
-@pytest.mark.parametrize("first", [*range(0, 20, 5), *_LATER])
+@pytest.mark.parametrize("first", [0, at_night(5), 10, at_night(15), *_LATER])
 def test_every_invariant_holds_in_these_schedules(first: int) -> None:
     assert run_seeds(range(first, first + 5)).failed == []
 
@@ -65,12 +65,15 @@ _FOUND += [619_677, 601_801, 650_103, 398, 2_745, 3_169, 17_627, 1_846, 839_253,
 CALM = replace(generate(3).without(()), keep_finished=3_600.0)
 _LONG = [at_night(seed) for seed in (529, 1_012, 164_936)]
 """Hundreds of thousands of steps each."""
-_SHARE = 3
-"""Each push tries one in so many of those that are found no more; `make test-planted` all."""
+_EVERYDAY, _SHARE = 9, 3
+"""The everyday suite tries one in so many of those that are found no more; of the others of a share
+of three the nights one, `make test-planted` two."""
 
 
 def but_planted(place: int, seed: int) -> ParameterSet:
-    return pytest.param(seed, marks=pytest.mark.planted if place % _SHARE else ())
+    if place % _SHARE:
+        return pytest.param(seed, marks=pytest.mark.planted)
+    return at_night(seed) if place % _EVERYDAY else pytest.param(seed)
 
 
 @pytest.mark.timeout(300)
@@ -280,6 +283,7 @@ def test_who_waits_for_more_of_a_request_hears_that_its_connection_ended() -> No
 # --- what a person gets of a failure --------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_a_failing_schedule_is_shortened_to_what_matters() -> None:
     alone = (x for seed in range(7, 4_000, 40) if len((x := generate(seed)).faults) == 1)
     single = (schedule for schedule in alone if not schedule.launches[0].max_restarts)

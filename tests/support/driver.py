@@ -31,8 +31,9 @@ from rendezvous.wire.run import Limits, NodeState, Phase, Result, RunSpec, SlotN
 from rendezvous.wire.verify import Outcome as Outcomes
 from rendezvous.wire.verify import PairProbe, ProbeReport
 from rendezvous.wire.watch import poll_seconds
+from tests.support.nightly import examples
 
-FEW = settings(max_examples=100, derandomize=True, deadline=None)
+FEW = settings(max_examples=examples(100), derandomize=True, deadline=None)
 """Short and the same in every run of the suite."""
 
 LAUNCH = "abcdefgh12345678"

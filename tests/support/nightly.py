@@ -14,6 +14,16 @@ T = TypeVar("T")
 ROUNDS = int(os.environ.get("RDZV_ROUNDS", "1"))
 """How often a heavy test does its work; 1 is what each push runs."""
 
+_FEW = os.environ.get("RDZV_EXAMPLES") == "few"
+
+
+def examples(number: int) -> int:
+    """How many examples a property is tried with: of so many, `make test` tries a third.
+
+    `make coverage`, which the nights run, and whoever runs a test by itself, try all.
+    """
+    return max(5, number // 3) if _FEW else number
+
 
 def at_night(*cell: object) -> ParameterSet:
     """One cell of a test's parameters, with the mark `nightly`."""

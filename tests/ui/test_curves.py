@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from launcher.ui.curves import MOST_NAMES, MOST_POINTS, MOST_RANKS, CurveStore
 from launcher.ui.shapes import Curve
 from rendezvous.wire.metrics import MetricLine, encoded
+from tests.support.nightly import examples
 
 Told = tuple[int, int, float]
 """Rank, step, loss."""
@@ -136,7 +137,7 @@ ROWS = st.lists(st.tuples(st.integers(0, 11), STEPS, VALUES), max_size=300)
 
 
 @given(ROWS, st.integers(1, 400))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_whatever_is_told_in_whatever_order_every_curves_steps_increase(
     told: list[Told], repeated: int
 ) -> None:

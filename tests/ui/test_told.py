@@ -25,6 +25,7 @@ from rendezvous.wire.run import (
     SlotState,
     SlotStatus,
 )
+from tests.support.nightly import examples
 
 FIRST = 1_000
 FACTS = LaunchFacts("llama", "k7f2a9c1xy", ["train.py", "a b"], "2", "slurm", "login", 5.0)
@@ -445,7 +446,7 @@ LOOKS = st.sets(st.integers(0, 2))
 
 
 @given(st.lists(st.tuples(COMES | EVENTS, LOOKS), max_size=40), st.integers(0, 5))
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_a_viewer_ends_with_the_state_in_whatever_rhythm_it_looks(
     story: list[tuple[Any, set[int]]], late: int
 ) -> None:

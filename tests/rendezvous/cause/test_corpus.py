@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rendezvous.cause.judge import Judged, judge
 from rendezvous.cause.table import BY_ID, Kind
 from tests.rendezvous.cause.corpus import ENTRIES, Entry, Seeing, seen
+from tests.support.nightly import examples
 
 ROWS = {
     "requeued": "preempted",
@@ -79,7 +80,7 @@ def test_words_without_a_rank_blame_less_only_where_several_ranks_wrote() -> Non
     assert nobody <= several
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_lost_reports_never_turn_the_blame(data: st.DataObject) -> None:
     entry = data.draw(st.sampled_from(ENTRIES))

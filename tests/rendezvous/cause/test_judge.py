@@ -217,6 +217,7 @@ def _many(count: int, each: int) -> list[NodeSeen]:
     return found
 
 
+@pytest.mark.nightly
 def test_the_largest_run_is_judged_soon() -> None:
     nodes = _many(2048, 8)
     began = time.perf_counter()

@@ -6,12 +6,14 @@ import random
 import time
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rendezvous.hang import look_at
 from tests.rendezvous.hang.runs import LINE, RECV, Frames, One, group, late, run, waits, without
 from tests.rendezvous.hang.simulated import Collective, Program, Step, Stuck, grid, pipeline
+from tests.support.nightly import examples
 
 Planted = tuple[list[One], int]
 
@@ -63,7 +65,7 @@ def lose(ranks: list[One], seed: int, share: float) -> list[One]:
 
 
 @given(planted(hidden=True), st.integers(1, 3))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_the_rank_that_is_stuck_is_named_or_none(plan: Planted, per_node: int) -> None:
     ranks, odd = plan
     found = look_at(run(*ranks, per_node=per_node))
@@ -72,7 +74,7 @@ def test_the_rank_that_is_stuck_is_named_or_none(plan: Planted, per_node: int) -
 
 
 @given(planted(), st.integers(1, 3), st.integers(), st.sampled_from([0.1, 0.3, 0.7]), st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_lost_answers_name_no_innocent_rank(
     plan: Planted, per_node: int, seed: int, share: float, data: st.DataObject
 ) -> None:
@@ -86,7 +88,7 @@ def test_lost_answers_name_no_innocent_rank(
 
 
 @given(planted(others=True), st.integers(1, 3))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_a_rank_that_takes_other_steps_is_named_or_none(plan: Planted, per_node: int) -> None:
     ranks, odd = plan
     found = look_at(run(*ranks, per_node=per_node))
@@ -94,7 +96,7 @@ def test_a_rank_that_takes_other_steps_is_named_or_none(plan: Planted, per_node:
 
 
 @given(planted(), st.integers(1, 3), st.randoms(use_true_random=False))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_the_order_of_the_nodes_changes_nothing(
     plan: Planted, per_node: int, chance: random.Random
 ) -> None:
@@ -114,7 +116,7 @@ def test_the_order_of_the_nodes_changes_nothing(
     st.booleans(),
     st.randoms(use_true_random=False),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_a_run_that_is_well_is_never_called_stuck(
     plan: tuple[list[list[Step]], dict[str, list[int]]],
     moves: int,
@@ -132,6 +134,7 @@ def test_a_run_that_is_well_is_never_called_stuck(
         assert found.rule == "moving", found
 
 
+@pytest.mark.nightly
 def test_the_largest_run_is_judged_soon() -> None:
     """1,024 nodes of 8 ranks; 0.2 s of CPU on the machine where it was written."""
     odd = late(880)

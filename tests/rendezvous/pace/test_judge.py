@@ -31,6 +31,7 @@ from tests.rendezvous.pace.programs import (
     single_extra,
 )
 from tests.rendezvous.pace.world import World, arrivals, judge, looks, true_cost
+from tests.support.nightly import examples
 
 PROGRAMS = (
     *(plain, buckets, sharded, gathered, grid, programs.pipeline, programs.never_waits),
@@ -91,9 +92,9 @@ def innocents(program: Callable[..., Any], seeds: range, steps: int) -> tuple[in
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_nobody_is_named_where_nobody_is_slow(program: Callable[..., Any]) -> None:
-    """840 looks in all; a single one may be wrong now and then."""
-    single, double = innocents(program, range(2), 60)
-    assert single <= max(1, MOST.get(program, 0.015) * 56)
+    """420 looks in all; a single one may be wrong now and then."""
+    single, double = innocents(program, range(1), 60)
+    assert single <= max(1, MOST.get(program, 0.015) * 28)
     assert double == 0
 
 
@@ -172,8 +173,8 @@ def tried(job: Job, who: tuple[int, int | None], seeds: range) -> tuple[int, lis
 
 @pytest.mark.parametrize("case", [case for case in CASES if case not in _DEAR])
 def test_who_is_slow_is_named_with_the_cost(case: str) -> None:
-    found, costs = tried(*CASES[case], range(4))
-    assert found >= 3
+    found, costs = tried(*CASES[case], range(2))
+    assert found >= 1
     assert all(0.65 <= cost <= 1.35 for cost in costs), costs
 
 
@@ -206,7 +207,7 @@ SOMETIMES: dict[str, Case] = {
 
 @pytest.mark.parametrize("case", SOMETIMES)
 def test_at_most_who_is_slow_is_named(case: str) -> None:
-    tried(*SOMETIMES[case], range(4))
+    tried(*SOMETIMES[case], range(2))
 
 
 def test_the_later_one_of_two_is_named() -> None:
@@ -217,7 +218,7 @@ def test_the_later_one_of_two_is_named() -> None:
 @pytest.mark.parametrize("program", [plain, buckets, grid])
 def test_of_two_that_are_alike_none_or_either_is_named(program: Callable[..., Any]) -> None:
     job = Job(program, slow=(Slow((1, 5), 0.3),), ranks=8)
-    for seed in range(4):
+    for seed in range(2):
         for look in looks(job, seed):
             found = judge(look)
             assert found is None or found.who in ((0, 1), (2, 5))
@@ -419,7 +420,7 @@ NAMED = {
 }
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.sampled_from(sorted(NAMED)), st.randoms(), st.integers(-(10**16), 10**16))
 def test_names_order_and_origin_do_not_matter(case: str, chance: Any, origin: int) -> None:
     before = judge(NAMED[case])
@@ -434,7 +435,7 @@ def test_names_order_and_origin_do_not_matter(case: str, chance: Any, origin: in
     assert after.cost == pytest.approx(before.cost, abs=2e-6)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.sampled_from(sorted(NAMED)), st.integers(0, 3), st.integers(1, 5))
 def test_groups_of_others_do_not_matter(case: str, seed: int, calls: int) -> None:
     """Those of other nodes, and those of the same ranks that wait for nobody."""

@@ -22,6 +22,7 @@ from rendezvous.wire.errors import (
 from rendezvous.wire.run import Phase, RestartFacts
 from rendezvous.wire.verify import PairProbe
 from rendezvous.wire.watch import NodeView
+from tests.support.nightly import examples
 from tests.worker.agent.drive import (
     BASE,
     OFFER,
@@ -189,7 +190,7 @@ def anything(world: World, draw: st.DrawFn) -> None:
         world.say(draw(st.sampled_from(odd)))
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_once_all_is_answered_or_late_it_ends(data: st.DataObject) -> None:
     draw: Any = data.draw
