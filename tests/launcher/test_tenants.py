@@ -21,14 +21,25 @@ from tests.support.registry import Launch, Registry, running
 PLACE = RegistryPlace(("127.0.0.1",), 1)
 
 
-@pytest.fixture
-def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
-    """A standing one, whose operator's file is named in the environment."""
-    with running(tmp_path) as one:
-        path = tmp_path / "credential"
-        path.write_text(RegistryString(one.place, one.operator).text() + "\n")
-        monkeypatch.setenv("RDZV_REGISTRY_FILE", str(path))
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    """A standing one."""
+    with running(tmp_path_factory.mktemp("standing")) as one:
         yield one
+
+
+@pytest.fixture
+def registry(
+    standing: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Registry]:
+    """That one, whose operator's file is named in the environment; a test's tenants go with it."""
+    path = tmp_path / "credential"
+    path.write_text(RegistryString(standing.place, standing.operator).text() + "\n")
+    monkeypatch.setenv("RDZV_REGISTRY_FILE", str(path))
+    yield standing
+    monkeypatch.delenv("RDZV_REGISTRY", raising=False)
+    for one in listed():
+        assert rdzv("tenant", "revoke", str(one["name"])).exit_code == 0
 
 
 def added(*words: str) -> RegistryString:
