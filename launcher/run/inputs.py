@@ -110,12 +110,14 @@ class Submitted(Answer):
 
 @frozen
 class SubmitFailed(Answer):
-    """The scheduler does not have it, or has not said so; `certain`: it cannot have it."""
+    """The scheduler does not have it, or has not said so; `certain`: it cannot have it; `final`: it
+    would refuse another submission of that slot as well."""
 
     key: Key
     certain: bool
     words: str
     hint: str = ""
+    final: bool = False
 
 
 @frozen

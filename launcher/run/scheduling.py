@@ -190,7 +190,8 @@ class Scheduling:
             handle = await self._launch.starter(key).submit(run, join, trouble=trouble)
         except SchedulerError as exc:
             certain = isinstance(exc, NothingSubmitted)
-            return inputs.SubmitFailed(number, key, certain, exc.message, exc.hint)
+            final = isinstance(exc, NothingSubmitted) and exc.final
+            return inputs.SubmitFailed(number, key, certain, exc.message, exc.hint, final)
         finally:
             self._further.pop(number, None)
         return inputs.Submitted(number, key, handle)

@@ -293,7 +293,8 @@ class Slots:
         if run.gone:
             self.shared.note(key, run)
         if not self._ends_now(key, run, now):
-            self.shared.tell(key, run, do.News(SlotState.FAILED, detail=said.words))
+            news = do.News(SlotState.FAILED, detail=said.words, final=said.final)
+            self.shared.tell(key, run, news)
 
     def _end_answered(self, key: Key, run: Run, now: float) -> None:
         run.end_after = False

@@ -19,7 +19,15 @@ from rendezvous.wire.errors import SchedulerError
 
 
 class NothingSubmitted(SchedulerError):
-    """The scheduler was not reached, or it refused: for certain there is no worker run."""
+    """The scheduler was not reached, or it refused: for certain there is no worker run.
+
+    Attributes:
+        final: Another submission of the same slot would be refused likewise.
+    """
+
+    def __init__(self, message: str, *, hint: str = "", final: bool = False) -> None:
+        super().__init__(message, hint=hint)
+        self.final = final
 
 
 SERVICE_FAILS = "the scheduler's service is failing: launch again when it answers"

@@ -200,9 +200,11 @@ class ProfileScheduler(ProfileCommands, Scheduler):
         refused = accounts(self.profile.submit.refused, said, run)
         passing = says(self.profile.submit.retry, said, run)
         advice = SERVICE_FAILS if passing else f"try it by hand: {shlex.join(argv)}"
-        return (NothingSubmitted if refused else SchedulerError)(
-            _what_came(argv, said), hint=self._hint(said, run) or advice
-        )
+        words, hint = _what_came(argv, said), self._hint(said, run) or advice
+        if refused:
+            final = accounts(self.profile.submit.final, said, run)
+            return NothingSubmitted(words, hint=hint, final=final)
+        return SchedulerError(words, hint=hint)
 
     def _failed(self, argv: Sequence[str], said: Said, run: WorkerRun) -> SchedulerError:
         """An error with the command's last words."""

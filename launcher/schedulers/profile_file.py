@@ -75,6 +75,7 @@ class Submit(_Table):
     stdin: Literal["spec", "join"] | None = None
     id: IdRegex
     refused: Regex | None = None
+    final: Regex | None = None
     retry: Regex | None = None
 
 

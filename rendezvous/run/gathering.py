@@ -9,7 +9,7 @@ from rendezvous.run import events, fences, missing, refusals
 from rendezvous.run.arming import go_if_ready
 from rendezvous.run.moves import Outcome, failure, finish, gather_again
 from rendezvous.run.phases import Awaits
-from rendezvous.run.places import begin_generation, count_waiting, vacate
+from rendezvous.run.places import begin_generation, count_waiting, may_be_there, vacate
 from rendezvous.run.replacing import outlives, refill, try_again, why_not
 from rendezvous.run.state import (
     DEAD_SUBMISSIONS,
@@ -101,10 +101,25 @@ def _submission_died(run: Run, slot: Slot, news: SlotNews, now: float) -> str | 
     why = f"its {how}: {news.detail}" if news.detail else f"its {how}"
     said = why if _is_untold(slot, news) else f"its {how}"
     code = cause_of(slot, Cause.SCHEDULER_FAILED)
-    if outlives(run):
-        slot.problem = why
-        return f"slot {slot.index} failed: {said}; {try_again(run, slot, now)}"
-    return before_go_failed(run, slot, why, code, now, said=said)
+    if not outlives(run):
+        return before_go_failed(run, slot, why, code, now, said=said)
+    slot.problem = why
+    words = f"slot {slot.index} failed: {said}"
+    if slot.cause == Cause.SCHEDULER_FAILED:
+        return f"{words}; {_never_comes(run, slot, why, now)}"
+    return f"{words}; {try_again(run, slot, now)}"
+
+
+def _never_comes(run: Run, slot: Slot, why: str, now: float) -> str:
+    """Another worker run would end as this one: go on without the slot, or end the run. Returns
+    what follows, in words."""
+    is_spared = not run.needs(slot.index) and may_be_there(run, [slot.index]) >= run.spec.min_nodes
+    if not is_spared:
+        reason = f"slot {slot.index} failed before the restart: {why}"
+        finish(run, now, failure(Cause.SCHEDULER_FAILED, reason, slot))
+        return "no other one would do better"
+    slot.given_up, slot.again_at = True, None
+    return f"it is not submitted again{check_gathered(run, now)}"
 
 
 def joined(run: Run, event: events.Joined, now: float) -> Outcome:

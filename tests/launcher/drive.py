@@ -250,10 +250,17 @@ class Drive:
         return self.answer(do.KeepMachines) if self.all_open(do.KeepMachines) else done
 
     def submit_failed(
-        self, key: Key, words: str = "full", *, certain: bool = False, hint: str = ""
+        self,
+        key: Key,
+        words: str = "full",
+        *,
+        certain: bool = False,
+        hint: str = "",
+        final: bool = False,
     ) -> list[Action]:
         """The scheduler does not have it, or has not said so."""
-        return self.take(said.SubmitFailed(self.id(do.Submit, key), key, certain, words, hint))
+        number = self.id(do.Submit, key)
+        return self.take(said.SubmitFailed(number, key, certain, words, hint, final))
 
     def found(self, key: Key, handle: str | None) -> list[Action]:
         return self.take(said.Found(self.id(do.Find, key), handle))

@@ -82,6 +82,7 @@ STEPS: Steps = {
     "submitted": lambda drive, key: drive.submitted(key, "101"),
     "unclear": lambda drive, key: drive.submit_failed(key, "error 500"),
     "refused": lambda drive, key: drive.submit_failed(key, "no", certain=True),
+    "certain": lambda drive, key: drive.submit_failed(key, "no", certain=True, final=True),
     "busy": lambda drive, key: drive.take(said.SubmitTroubled(drive.id(do.Submit), key, "busy")),
     "again": lambda drive, key: drive.take(said.SubmitTroubled(drive.id(do.Submit), key, "")),
     "silent": lambda drive, _: drive.scheduler_silent((do.Find, do.Describe), "error 500"),
@@ -136,6 +137,7 @@ SPARED = "1 running!:P heard 1 running heard"
         (SENT + "unclear heard replaced heard2", "find; write intent 1.2"),
         (SENT + "refused", "note gone; tell slot failed no"),
         (SENT + "go-replaced heard2", ""),
+        (SENT + "certain", "note gone; tell slot failed no final"),
         (SENT + "go-replaced heard2 refused", "note gone; write intent 1.2"),
         # 63: a further try waits until the registry has heard of the first, if it is still wanted
         (SENT + "busy", "tell slot submitting busy"),

@@ -345,6 +345,48 @@ def test_a_place_that_nobody_can_fill_is_given_up_beside_the_programs() -> None:
     assert phase(drive) is Phase.RUNNING
 
 
+CANNOT_START = {"cause": Cause.SCHEDULER_FAILED, "detail": "its last line: 'cannot start: no rdzv'"}
+
+
+def test_a_worker_run_that_can_never_start_ends_the_run_at_once() -> None:
+    drive = elastic(3, join_timeout_seconds=600)
+    lose(drive, 1)
+    stopped(drive, 0, 2)
+    drive.news(1, SlotState.SUBMITTING, 2)
+    said = drive.news(1, SlotState.FAILED, 2, **CANNOT_START)
+    assert said is not None
+    assert said.endswith("no other one would do better")
+    assert drive.result.code == Cause.SCHEDULER_FAILED
+    assert drive.result.slot == 1
+    assert "cannot start: no rdzv" in drive.result.message
+
+
+def test_where_enough_nodes_are_left_the_run_goes_on_without_it() -> None:
+    drive = elastic(3, least=2, join_timeout_seconds=600)
+    lose(drive, 1)
+    stopped(drive, 0, 2)
+    drive.news(1, SlotState.SUBMITTING, 2)
+    said = drive.news(1, SlotState.FAILED, 2, **CANNOT_START)
+    assert said is not None
+    assert "it is not submitted again" in said
+    go_on(drive)
+    assert phase(drive) is Phase.RUNNING
+    assert drive.slot(1).given_up
+    drive.wait(30, silent=[1])
+    assert drive.slot(1).wanted == 2
+
+
+def test_a_standbys_place_that_can_never_be_filled_is_given_up() -> None:
+    drive = elastic(3, standby=1, join_timeout_seconds=600)
+    lose(drive, 1)
+    stopped(drive, 0, 2)
+    go_on(drive)
+    drive.news(1, SlotState.SUBMITTING, 2)
+    drive.news(1, SlotState.FAILED, 2, **CANNOT_START)
+    assert drive.slot(1).given_up
+    assert phase(drive) is Phase.RUNNING
+
+
 def test_nobody_submits_again_what_a_platform_starts_itself() -> None:
     drive = elastic(3, managed=False)
     lose(drive, 1)
