@@ -241,6 +241,11 @@ def hint(run: Run) -> str:
     found = _by_weight(run)
     if not found:
         return ""
+    if found[0].ask.stranger and not run.spec.managed and len(found) == len(run.missing):
+        return (
+            "each node that is missing may be one of the clients with another token, of which the "
+            "number is the same: set the same RDZV_TOKEN and RDZV_ID on all nodes"
+        )
     is_rank = not run.spec.managed and _claims_place(found[0].ask)
     return ranks_hint(run) if is_rank else found[0].ask.hint
 

@@ -351,6 +351,21 @@ def test_strangers_are_few_are_named_by_their_address_and_decide_nothing() -> No
     assert drive.result.hint.startswith("a node that was started with the RDZV_JOIN or RDZV_TOKEN")
 
 
+@pytest.mark.parametrize(
+    ("count", "hint"),
+    [(1, "a node that was started with"), (2, "each node that is missing may be one of the")],
+)
+def test_as_many_strangers_as_nodes_are_missing_are_most_likely_these(
+    count: int, hint: str
+) -> None:
+    drive = started(3, 1, 2, join_timeout_seconds=30)
+    for number in range(count):
+        stranger(drive, f"203.0.113.{number}")
+    drive.wait(31.0)
+    assert drive.result.code == "join_timeout"
+    assert drive.result.hint.startswith(hint)
+
+
 def test_strangers_do_not_speak_of_a_run_that_runs() -> None:
     drive = in_phase(Phase.RUNNING, 2)
     stranger(drive, "203.0.113.1")
