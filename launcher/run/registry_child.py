@@ -31,12 +31,14 @@ class RegistryChild:
     supervised: bool = False
     begun: bool = False
     lost: ChildLost | None = None
+    killed: int = 0
 
     def begin(self, now: float) -> None:
         """Start it, and start it again whenever it ends."""
         self.supervised = self.begun = True
         self.lost = None
         self.starts.clear()
+        self.killed = 0
         self.start(now)
 
     def start(self, now: float) -> None:
@@ -49,9 +51,12 @@ class RegistryChild:
         if not self.supervised:
             return
         self.starts = [at for at in self.starts if now - at < STARTS_SECONDS]
+        self.killed = min(said.code, self.killed)
         if len(self.starts) >= MOST_STARTS:
             self.supervised = False
-            self.lost = ChildLost(len(self.starts), STARTS_SECONDS, said.last_words)
+            self.lost = ChildLost(
+                len(self.starts), STARTS_SECONDS, said.last_words, self.killed or said.code
+            )
             return
         pause = START_PAUSE_SECONDS * max(0, len(self.starts) - 1)
         self.desk.look_at("child", now + pause)

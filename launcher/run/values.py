@@ -173,11 +173,12 @@ class Silent:
 
 @frozen
 class ChildLost:
-    """The registry's process ended again and again."""
+    """The registry's process ended again and again; `code`: a signal's, negative, if one did."""
 
     starts: int
     seconds: float
     last_words: str
+    code: int = 1
 
 
 @frozen

@@ -36,6 +36,7 @@ from rendezvous.wire.errors import (
 )
 from rendezvous.wire.run import Result
 from rendezvous.wire.words import printable, slots_text
+from worker.program.ending import signal_name
 
 _SENDERS: dict[int, str] = {signal.SIGINT: "Ctrl-C", signal.SIGHUP: "SIGHUP (a closed terminal)"}
 _MOST_REASON = 300
@@ -298,8 +299,11 @@ def _error(failure: Failure, names: Names) -> tuple[str, int, str, str]:
                 f"the registry of {run} does not answer: {trouble.message}",
                 trouble.hint,
             )
-        case ChildLost(starts=starts, seconds=seconds, last_words=words):
+        case ChildLost(starts=starts, seconds=seconds, last_words=words, code=number):
             how = f"the registry ended {starts} times within {seconds:.0f} s"
+            how += f" ({signal_name(-number)})" if number < 0 else ""
+            room = "its state folder may have no room: see df and the quota there; "
+            see = (room if number == -signal.SIGBUS else "") + see
             return (*lost, f"{how}; its last output: {words}", see)
         case StorageLost(seconds=seconds, message=message, hint=hint):
             code = StorageFull.code, ExitCode.REGISTRY_LOST

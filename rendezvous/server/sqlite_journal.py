@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import resource
 import sqlite3
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +23,7 @@ DISK_FULL = "database or disk is full"
 """SQLite's words for SQLITE_FULL: Python 3.10 does not have the code."""
 _SCHEMA_VERSION = 1
 _RESERVE_BYTES = 2 << 20
+_TRIED_BYTES = 1 << 16
 _MOST_COMPACTED = 32 << 20
 """Bytes: a larger journal, of many runs, would hold up the end of its registry."""
 _SIZE = ("page_count", "page_size")
@@ -109,13 +112,26 @@ class SqliteJournal:
     def _cure(self, exc: sqlite3.Error) -> str:
         if str(exc) == DISK_FULL:
             return "free space on that disk"
+        if (number := _refusal_of(self._path.parent)) in (errno.EDQUOT, errno.ENOSPC):
+            return f"{os.strerror(number)} there: free space, or ask for a larger quota"
         limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
-        files = filter(Path.exists, (self._path, log_of(self._path)))
+        files = filter(os.path.exists, (self._path, log_of(self._path)))
         largest = max((path.stat().st_size for path in files), default=0)
         # SQLite takes what goes beyond the limit for an error of the disk.
         if limit != resource.RLIM_INFINITY and limit < largest + _RESERVE_BYTES:
             return f"the registry may write files of at most {limit} bytes: raise ulimit -f"
         return "check that disk (dmesg, mount)"
+
+
+def _refusal_of(folder: Path) -> int:
+    """The error of a small file that is written there, 0 without one: SQLite calls each one that
+    is not ENOSPC an I/O error, also that of a quota."""
+    try:
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            file.write(bytes(_TRIED_BYTES))
+    except OSError as exc:
+        return exc.errno or 0
+    return 0
 
 
 def read_journal(path: Path) -> list[Record]:

@@ -232,6 +232,19 @@ FAILURES: list[tuple[values.Failure, tuple[str, int, str, str]]] = [
     (LOST, ("registry_lost", 85, SILENT, LOOK)),
     (values.ChildLost(5, 30.0, "Killed"), ("registry_lost", 85, ENDED, SEE)),
     (
+        values.ChildLost(5, 30.0, "Killed", -24),
+        ("registry_lost", 85, ENDED.replace(";", " (SIGXCPU);"), SEE),
+    ),
+    (
+        values.ChildLost(5, 30.0, "Killed", -7),
+        (
+            "registry_lost",
+            85,
+            ENDED.replace(";", " (SIGBUS);"),
+            f"its state folder may have no room: see df and the quota there; {SEE}",
+        ),
+    ),
+    (
         values.StorageLost(60.0, "it is full", "free"),
         ("storage_full", 85, "for 60 s, it is full", "free"),
     ),

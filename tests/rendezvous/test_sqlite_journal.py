@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import multiprocessing
 import os
 import resource
@@ -217,6 +218,22 @@ async def test_a_full_disk_keeps_nothing_of_the_batch_and_can_be_written_later(p
     await journal.append(large)
     await journal.close()
     assert read_journal(path) == [*records("a", 1), *large]
+
+
+async def test_a_quota_that_is_used_up_is_named(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = SqliteJournal(path)
+    large = [Record("a", number, 0.0, bytes(2_000_000)) for number in (1, 2)]
+
+    def refuses(**_: object) -> None:
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuses)
+    with files_no_larger_than(path.with_name("journal.sqlite-wal").stat().st_size):
+        [error] = (await journal.append(large)).values()
+    assert error.hint.startswith("Disk quota exceeded there: free space, or ask for a larger quota")
+    await journal.close()
 
 
 async def test_a_journal_on_a_full_disk_can_be_opened_and_read(path: Path) -> None:
