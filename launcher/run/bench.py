@@ -69,10 +69,13 @@ def _check(settings: BenchSettings) -> None:
                 f"{flag} needs rank 0 on this machine, but --no-local-node starts it elsewhere",
                 hint="remove one of them; the report is in rank 0's log",
             )
+        folder = path.absolute().parent
         try:
-            os.stat(f"{path.absolute().parent}/.")
+            os.stat(f"{folder}/.")
+        except FileNotFoundError:
+            raise UsageError(f"{flag} {path}: there is no folder {folder}") from None
         except OSError as exc:
-            why = f"the folder {path.absolute().parent} cannot be used: {exc.strerror}"
+            why = f"the folder {folder} cannot be used: {exc.strerror}"
             raise UsageError(f"{flag} {path}: {why}") from exc
     if settings.plot is not None:
         check_picture(settings.plot)
