@@ -28,6 +28,7 @@ from rendezvous.wire.errors import ExitCode
 from rendezvous.wire.run import Result
 from tests.launcher.command import NOWHERE, plan_of, record_of
 from tests.support.bed import settings_of
+from tests.support.nightly import at_night
 
 STORED = Path(__file__).parent / "data" / "specs"
 COMMAND = ["train.py", "--name", 'it\'s a "test"', "$HOME", "", "--", "two\nlines", "a=b c: #d"]
@@ -115,8 +116,8 @@ def test_a_job_requeues_itself_after_the_codes_that_are_worth_it() -> None:
     [
         (86, "rdzv", 0, ["requeue 7"]),
         (86, "program", 0, []),
-        (86, "rdzv", 10, []),
-        (84, "rdzv", 0, []),
+        at_night(86, "rdzv", 10, []),
+        at_night(84, "rdzv", 0, []),
         (85, None, 0, ["requeue 7"]),  # the result could not be written
     ],
 )

@@ -18,6 +18,7 @@ from rendezvous.wire.look import LookCall, LookReport
 from rendezvous.wire.reports import QuietReport
 from tests.rendezvous.hang.runs import FORWARD, INIT, LOAD, REDUCE, SAVE, Frames, One, group, node
 from tests.support.driver import Drive, make_spec
+from tests.support.nightly import at_night
 from worker.agent.quiet import NEVER_SECONDS, SAMPLE_SECONDS, Quiet, Sample, seen
 
 NODES, RANKS = 4, 2
@@ -206,7 +207,7 @@ def test_a_hang_after_a_checkpoint_of_20_minutes_is_named_in_the_end() -> None:
 # --- before the first collective ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("timeout", [None, 20.0, 130.0])
+@pytest.mark.parametrize("timeout", [None, 20.0, at_night(130.0)])
 @pytest.mark.parametrize(
     ("cpu", "done", "silent"), [(0.2, 0, True), (0.6, 0, False), (0.0, 300 << 10, False)]
 )

@@ -51,15 +51,14 @@ async def gathered(registry: Registry, launch: Launch, nodes: int, **changes: An
         yield made
 
 
-def test_its_memory_is_in_small_pages(registry: Registry) -> None:
-    """Else 256 KB of each TLS connection would be resident where the kernel makes huge pages."""
-    status = Path(f"/proc/{registry.pid}/status").read_text()
-    assert "\nTHP_enabled:\t0\n" in status
-
-
 async def test_the_log_names_run_and_node_and_no_secret(registry: Registry) -> None:
-    """And a Ctrl-C leaves no traceback in it, and no core."""
+    """And a Ctrl-C leaves no traceback in it, and no core.
+
+    Its memory is in small pages: else 256 KB of each TLS connection would be resident where the
+    kernel makes huge ones.
+    """
     assert psutil.Process(registry.pid).rlimit(psutil.RLIMIT_CORE) == (0, 0)
+    assert "\nTHP_enabled:\t0\n" in Path(f"/proc/{registry.pid}/status").read_text()
     launch = Launch("logged")
     async with gathered(registry, launch, 2) as nodes:
         await asyncio.gather(*(node.run() for node in nodes))

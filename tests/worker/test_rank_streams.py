@@ -278,9 +278,14 @@ async def test_a_launcher_that_may_pass_on_its_ranks_lines_has_no_own_stream(
     assert (output.of_rank(LAUNCHER), (tmp_path / "own").read_text()) == ((b"", b""), "own")
 
 
-@pytest.mark.parametrize("flags", ["-m MODULE", "-um MODULE", "-mMODULE", "-u -W error -OmMODULE"])
 @pytest.mark.parametrize(
-    ("module", "own"), [("torch.distributed.run", True), ("torch.distributed.other", False)]
+    ("module", "own", "flags"),
+    [
+        ("torch.distributed.run", True, "-um MODULE"),
+        ("torch.distributed.run", True, "-mMODULE"),
+        ("torch.distributed.run", True, "-u -W error -OmMODULE"),
+        ("torch.distributed.other", False, "-m MODULE"),
+    ],
 )
 async def test_a_launcher_that_is_a_module_has_its_own_stream_and_a_rank_keeps_its(
     module: str, own: bool, flags: str, tmp_path: Path

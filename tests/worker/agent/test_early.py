@@ -20,6 +20,7 @@ import pytest
 
 from rendezvous.background import in_background
 from tests.support import seen
+from tests.support.nightly import at_night
 from tests.support.waiting import soon
 from tests.worker.programs.started import PROGRAMS, Recording, is_gone
 from tests.worker.test_table import join, table
@@ -137,18 +138,18 @@ async def test_it_is_begun_before_the_go(tmp_path: Path, first_lines: str) -> No
 @pytest.mark.parametrize(
     "words",
     [
-        ["returns", "none"],
+        at_night(["returns", "none"]),
         ["returns", "number"],
         ["returns", "words"],
-        ["returns", "large"],
+        at_night(["returns", "large"]),
         ["exits", "0"],
-        ["exits", "3"],
+        at_night(["exits", "3"]),
         ["exits", "-1"],
         ["raises"],
         ["killed", "9"],
-        ["killed", "15"],
+        at_night(["killed", "15"]),
         ["late"],
-        ["nothing of the kind"],
+        at_night(["nothing of the kind"]),
     ],
     ids=" ".join,
 )
