@@ -21,6 +21,7 @@ from tests.support.users import User, make_users
 from worker.offer.ports import find_free
 
 TWO = ("--nnodes", "2", "--framework", "command")
+ONE = ("--nnodes", "1", "--framework", "command")
 COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3|4|9|10)[0-9](?:;\d+)*m")
 NO_FOLDER = "choose another one with --state-dir or RDZV_STATE_DIR"
 
@@ -84,7 +85,7 @@ def test_without_a_home_that_can_be_written_a_launch_keeps_its_run_among_tempora
         del env["HOME"]
     elif home == "read-only":
         folder.mkdir(mode=0o555)
-    told = ask(env, "launch", "--rdzv-id", "r", *TWO, "--", "true", by=user.by)
+    told = ask(env, "launch", "--rdzv-id", "r", *ONE, "--", "true", by=user.by)
     assert (told.code, told.err.count(f"{folder}/")) == (0, 1), told.err
     assert "cannot be used" in told.err
     assert f"rdzv-state-{user.uid}" in told.err
@@ -98,7 +99,7 @@ def test_a_home_on_a_read_only_disk_is_named_also_to_root(users: list[User], pla
     by = ("unshare", "--mount", "--propagation", "private", "sh", "-c", script, str(home))
     env = environment(Path(), RDZV_STATE_DIR="", XDG_STATE_HOME="", HOME=str(home))
     env["TMPDIR"] = str(place)
-    told = ask(env, "launch", *TWO, "--", "true", by=by)
+    told = ask(env, "launch", *ONE, "--", "true", by=by)
     assert (told.code, told.err.count(f"{home} is on a read-only file system")) == (0, 1), told.err
     given = {**env, "RDZV_STATE_DIR": str(home)}
     assert refusal(ask(given, "launch", *TWO, "--", "true", by=by), home, "Read-only file system")
@@ -115,7 +116,7 @@ def test_two_users_without_names_launch_one_run_id_at_the_same_time(
     temporary.chmod(0o1777)
     closed.mkdir(mode=0o700)
     told = '[ -S "$RDZV_SOCKET" ] && echo $(id -u) $RDZV_SOCKET'
-    command = shell(f"{told}; while [ ! -e {end} ]; do sleep 0.05; done")
+    command = shell(f"{told}; while [ ! -e {end} ]; do sleep 0.2; done")
     with contextlib.ExitStack() as stack:
         runs = []
         for user in users:
@@ -198,8 +199,8 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     assert one.code == 0, one.err
     assert "\x1b" not in one.err + one.out  # in pipes
     end = folder / "end"
-    command = shell(f"while [ ! -e {end} ]; do sleep 0.05; done")
-    with launching(folder, *TWO, run="lives", command=command) as lives:
+    command = shell(f"while [ ! -e {end} ]; do sleep 0.2; done")
+    with launching(folder, *ONE, run="lives", command=command) as lives:
         lives.wait_for_phase("running")
         yield folder
         end.touch()

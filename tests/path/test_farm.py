@@ -68,7 +68,7 @@ def kill(launched: Launched) -> None:
 def test_the_scheduler_starts_all_nodes_but_the_first_and_keeps_their_logs(
     farm: Farm, tmp_path: Path
 ) -> None:
-    gate = f"while [ ! -e {tmp_path}/end ]; do sleep 0.05; done; echo ended"
+    gate = f"while [ ! -e {tmp_path}/end ]; do sleep 0.2; done; echo ended"
     script = f"echo $NODE_RANK has $NCCL_NET_X and $UCX_X; {gate}"
     env = {"NCCL_NET_X": "a 'b' c", "UCX_X": "all"}
     with farm.launching("--nnodes", "3", command=shell(script), env=env) as launched:
@@ -170,7 +170,7 @@ def test_a_launcher_killed_before_it_hears_the_ids_and_started_again_leaves_noth
     farm: Farm,
 ) -> None:
     end = farm.folder / "end"
-    command = shell(f"trap 'exit 0' TERM; while [ ! -e {end} ]; do sleep 0.05; done")
+    command = shell(f"trap 'exit 0' TERM; while [ ! -e {end} ]; do sleep 0.2; done")
     farm.has("hold-answer")
     with farm.launching("--nnodes", "3", command=command) as first:
         farm.run_of("1-1")

@@ -22,8 +22,12 @@ pytestmark = [pytest.mark.real_time, pytest.mark.timeout(120)]
 UNEVEN = ("--framework", "env", "--nnodes", "2", "--nproc-per-node", "2,1")
 
 
-def test_env_starts_a_process_for_each_rank_of_all_nodes(tmp_path: Path) -> None:
+def test_env_starts_a_process_for_each_rank_of_all_nodes_and_each_node_has_its_files(
+    tmp_path: Path,
+) -> None:
     told = 'echo "$0 $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $NODE_RANK $MASTER_ADDR"'
+    files = 'echo $RDZV_HOSTFILE; cat "$RDZV_HOSTFILE" "$RDZV_HOSTFILE_MPICH" "$RDZV_TABLE"'
+    told += f'; [ $LOCAL_RANK != 0 ] || {{ {files}; }} > "{tmp_path}/$NODE_RANK"'
     outcome = launch(tmp_path, *UNEVEN, command=["sh", "-c", told, "gpu$LOCAL_RANK"])
     assert outcome.code == 0, outcome.err
     assert sorted(line.partition("] ")[2] for line in outcome.out.splitlines()) == [
@@ -31,20 +35,11 @@ def test_env_starts_a_process_for_each_rank_of_all_nodes(tmp_path: Path) -> None
         "gpu0 2/3 0/1 1 127.0.0.1",
         "gpu1 1/3 1/2 0 127.0.0.1",
     ]
-
-
-def test_every_node_has_its_files_where_its_variables_say(tmp_path: Path) -> None:
-    command = shell(
-        'echo $RDZV_HOSTFILE; cat "$RDZV_HOSTFILE" "$RDZV_HOSTFILE_MPICH" "$RDZV_TABLE"'
-    )
-    options = ("--framework", "command", "--nnodes", "2", "--nproc-per-node", "2,1", "--no-prefix")
-    outcome = launch(tmp_path, *options, command=command)
-    assert outcome.code == 0, outcome.err
     hosts = "127.0.0.1 slots=2\n127.0.0.2 slots=1\n127.0.0.1:2\n127.0.0.2:1\n{\n"
     for rank in (0, 1):
-        log = (tmp_path / "r" / "logs" / f"node-{rank}.log").read_text()
+        said = (tmp_path / str(rank)).read_text()
         folder = tmp_path / "r" / "logs" / f"node-{rank}"
-        assert log.startswith(f"{folder}/hostfile\n{hosts}")
+        assert said.startswith(f"{folder}/hostfile\n{hosts}")
         table = json.loads((folder / "table.json").read_text())
         assert [node["address"] for node in table["nodes"]] == ["127.0.0.1", "127.0.0.2"]
 
@@ -90,7 +85,7 @@ signal.pause()
 # A framework that starts on rank 0 alone: its launcher reaches the other nodes by their agents.
 
 
-LED = ("--nnodes", "3", "--framework", "openmpi")
+LED = ("--framework", "openmpi", "--nnodes")
 # In place of Open MPI's: it calls the rsh agent for every host but its own, and ends with the first
 # code that is not 0. See tests/frameworks for mpirun itself.
 MPIRUN = f"""\
@@ -119,7 +114,7 @@ def test_the_program_of_rank_0_starts_the_others_and_its_end_is_the_runs(
     tmp_path: Path, env: dict[str, str]
 ) -> None:
     command = ["mpirun", "echo", "$NODE_RANK", ">>", str(tmp_path / "told")]
-    outcome = launch(tmp_path / "s", *LED, command=command, env=env)
+    outcome = launch(tmp_path / "s", *LED, "3", command=command, env=env)
     assert outcome.code == 0, outcome.err
     assert "run 'r' ok: the program of node 0, which led 3 nodes, ended" in outcome.last_line
     assert sorted((tmp_path / "told").read_text().split()) == ["0", "1", "2"]
@@ -131,14 +126,14 @@ def test_a_serving_node_that_is_told_to_end_ends_the_run_and_all_that_it_runs(
 ) -> None:
     script = f"'echo $$ > {tmp_path}/pid-$NODE_RANK; exec sleep 300'"
     command = ["mpirun", "sh", "-c", script]
-    with launching(tmp_path / "s", *LED, command=command, env=env) as run:
-        files = [tmp_path / f"pid-{rank}" for rank in range(3)]
+    with launching(tmp_path / "s", *LED, "2", command=command, env=env) as run:
+        files = [tmp_path / f"pid-{rank}" for rank in range(2)]
         until(lambda: all(file.exists() and file.read_text().strip() for file in files))
         pids = [int(file.read_text()) for file in files]
-        above = psutil.Process(pids[2]).parents()
+        above = psutil.Process(pids[1]).parents()
         agent = next(each for each in above if OWN_COMMAND[-1] in each.cmdline())
         agent.send_signal(signal.SIGTERM)
         outcome = run.finish()
     assert outcome.code == 143
-    assert "slot 2) failed: its agent received SIGTERM" in outcome.last_line
+    assert "slot 1) failed: its agent received SIGTERM" in outcome.last_line
     until(lambda: not any(map(psutil.pid_exists, pids)))

@@ -31,7 +31,7 @@ from worker.offer.ports import find_free
 
 COMMAND = ("--framework", "command")
 TWO = ("--nnodes", "2", *COMMAND)
-WAIT = "while :; do sleep 0.05; done"
+WAIT = "while :; do sleep 0.2; done"
 # A program that ends on TERM.
 WAITING = f"trap 'exit 0' TERM; {WAIT}"
 
@@ -40,7 +40,7 @@ pytestmark = [pytest.mark.real_time, pytest.mark.timeout(120)]
 
 def until_end(folder: Path) -> str:
     """In a program: it runs until the folder has the file `end`."""
-    return f"while [ ! -e {folder}/end ]; do sleep 0.05; done"
+    return f"while [ ! -e {folder}/end ]; do sleep 0.2; done"
 
 
 def result(state: Path) -> dict[str, object]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.launching import RDZV, environment, launch, launching, rdzv
+from tests.support.launching import RDZV, environment, launch, launching, rdzv, rdzv_here
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.real_time, pytest.mark.torch, pytest.mark.timeout(120)]
@@ -37,16 +37,18 @@ def test_output_is_read_where_no_disk_is_shared(tmp_path: Path) -> None:
         launched.wait_for_phase("running")
         until(lambda: len([*elsewhere.glob("rank-*.log")]) == 4)
         assert not [*(state / "r" / "logs").glob("*-[0-9]*.log")]
-        title, *lines = rdzv(state, "logs", "r", "--rank", "3", "--grep", "loss").splitlines()
+        title, *lines = rdzv_here(state, "logs", "r", "--rank", "3", "--grep", "loss").splitlines()
         assert title == "==> rank 3, by way of the registry"
         numbers = [int(line.removeprefix("rank 3 loss ")) for line in lines]
         assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-        lines = rdzv(state, "logs", "r", "--all", "--level", "warning", "--lines", "1").splitlines()
+        lines = rdzv_here(
+            state, "logs", "r", "--all", "--level", "warning", "--lines", "1"
+        ).splitlines()
         assert lines == [f"[rank {rank}] WARNING: rank {rank} is slow" for rank in range(4)]
-        text = rdzv(state, "logs", "r", "--node", "1", "--grep", "rank 2 loss", "--lines", "1")
+        text = rdzv_here(state, "logs", "r", "--node", "1", "--grep", "rank 2 loss", "--lines", "1")
         assert text.splitlines()[0] == "==> node 1, by way of the registry"
         assert text.splitlines()[1].startswith("rank 2 loss ")
-        text = rdzv(state, "logs", "r", "--rank", "3", "--grep", "loss 0", "--since", "1h")
+        text = rdzv_here(state, "logs", "r", "--rank", "3", "--grep", "loss 0", "--since", "1h")
         assert text.splitlines()[1:] == ["rank 3 loss 0"]
         follower = subprocess.Popen(
             [RDZV, "logs", "r", "--rank", "3", "--grep", "loss", "--lines", "2", "--follow"],

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rendezvous.wire.machine import RunMachines
-from tests.support.launching import launching, rdzv
+from tests.support.launching import launching, rdzv_here
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.real_time, pytest.mark.timeout(120)]
@@ -17,12 +17,12 @@ TWO = ("--nnodes", "2", "--framework", "command")
 
 def machines(state: Path) -> RunMachines:
     """What `rdzv status` knows of them."""
-    return RunMachines.model_validate_json(rdzv(state, "status", "r", "--machines", "--json"))
+    return RunMachines.model_validate_json(rdzv_here(state, "status", "r", "--machines", "--json"))
 
 
 def wait(folder: Path) -> list[str]:
     """A program that runs until the folder has the file `end`."""
-    return ["sh", "-c", f"while [ ! -e {folder}/end ]; do sleep 0.05; done"]
+    return ["sh", "-c", f"while [ ! -e {folder}/end ]; do sleep 0.2; done"]
 
 
 def test_each_node_tells_of_its_machine_at_the_go_and_it_is_known_after_the_run(
@@ -46,7 +46,7 @@ def test_each_node_tells_of_its_machine_at_the_go_and_it_is_known_after_the_run(
         assert 0 < one.sample.memory_used <= (one.sample.memory_limit or one.sample.memory_total)
         assert 0 < one.sample.disk_free <= one.sample.disk_total
         assert (one.facts.cpus > 0, one.facts.boot_id) == (True, "")
-    shown = rdzv(state, "status", "r", "--machines")
+    shown = rdzv_here(state, "status", "r", "--machines")
     assert shown.count("  memory  ") == 2
 
 

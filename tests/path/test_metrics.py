@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.launching import launching, rdzv
+from tests.support.launching import launching, rdzv_here
 from tests.support.waiting import until
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.real_time, pytest.mark.timeout(120)]
 
 
 def rows_of(state: Path, rank: int) -> list[dict[str, Any]]:
-    lines = rdzv(state, "metrics", "r", "--json").splitlines()
+    lines = rdzv_here(state, "metrics", "r", "--json").splitlines()
     return [row for row in map(json.loads, lines) if row["rank"] == rank]
 
 
@@ -44,12 +44,12 @@ def test_what_a_program_tells_is_shown_while_it_runs_and_kept_however_soon_it_en
         launched.wait_for_phase("running")
 
         def told() -> list[list[str]] | None:
-            lines = [line.split() for line in rdzv(state, "status", "r").splitlines()]
+            lines = [line.split() for line in rdzv_here(state, "status", "r").splitlines()]
             found = [line[:4] for line in lines if line[1:3] == ["2", "0.3333"]]
             return found if len(found) == 2 else None
 
         assert until(told) == [["0", "2", "0.3333", "0.1"], ["1", "2", "0.3333", "0.1"]]
-        as_json = json.loads(rdzv(state, "status", "r", "--json"))["metrics"]
+        as_json = json.loads(rdzv_here(state, "status", "r", "--json"))["metrics"]
         assert {(row["rank"], row["step"]) for row in as_json} == {(0, 2), (1, 2)}
         until(lambda: len(rows_of(state, 0)) == 3)
         go.touch()

@@ -41,7 +41,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def until_file(path: Path) -> list[str]:
     """COMMAND that ends well once there is this file."""
-    return shell(f"until [ -e {path} ]; do sleep 0.05; done")
+    return shell(f"until [ -e {path} ]; do sleep 0.2; done")
 
 
 def open_files() -> set[str]:
@@ -61,7 +61,7 @@ def test_a_run_is_launched_followed_and_leaves_nothing(tmp_path: Path, state: Pa
     files, threads = open_files(), set(threading.enumerate())
     events: list[Mapping[str, Any]] = []
     output: list[str] = []
-    script = f"echo hi $NODE_RANK; until [ -e {tmp_path}/go ]; do sleep 0.05; done; echo bye"
+    script = f"echo hi $NODE_RANK; until [ -e {tmp_path}/go ]; do sleep 0.2; done; echo bye"
     run = rdzv.launch(
         shell(script), **SH, rdzv_id="r", on_event=events.append, on_output=output.append
     )

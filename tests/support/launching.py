@@ -12,7 +12,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
+from click.testing import CliRunner
 
+from launcher.cli import main
 from rendezvous.server.replay import replay
 from rendezvous.server.sqlite_journal import read_journal
 from rendezvous.wire.errors import UsageError
@@ -154,6 +156,13 @@ def rdzv(state: Path, *words: str) -> str:
     """What another `rdzv` command prints, which has to end well."""
     argv, env, pipe = [RDZV, *words], environment(state), subprocess.PIPE
     return subprocess.run(argv, stdout=pipe, text=True, timeout=30, env=env, check=True).stdout
+
+
+def rdzv_here(state: Path, *words: str) -> str:
+    """The same of a command that this process is, which has imported all of it."""
+    done = CliRunner().invoke(main, words, prog_name="rdzv", env=environment(state))
+    assert done.exit_code == 0, done.output
+    return done.stdout
 
 
 def shell(script: str) -> list[str]:
