@@ -153,6 +153,7 @@ def test_no_file_is_looked_for_in_a_way_that_raises_behind_a_closed_folder() -> 
 # ---- what an import loads and does --------------------------------------------------------------
 
 
+@pytest.mark.nightly  # each push sees nearly the same in tests/test_starts.py
 @pytest.mark.parametrize("name", ["worker.agent", "launcher.cli"])
 def test_a_workers_start_loads_none_of_the_launchers_packages(name: str) -> None:
     found = load(name)["modules"]

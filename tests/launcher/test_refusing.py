@@ -171,6 +171,7 @@ def test_what_a_node_above_rank_0_refuses_rank_0_hears_at_once(tmp_path: Path) -
     assert "cannot take part: No such option '--bogus'" in words
 
 
+@pytest.mark.nightly
 @pytest.mark.real_time
 @pytest.mark.timeout(120)
 def test_what_all_refuse_ends_all_at_once(tmp_path: Path) -> None:

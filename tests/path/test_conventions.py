@@ -249,7 +249,7 @@ LISTS: dict[str, tuple[str, ...]] = {
 }
 
 
-@pytest.mark.parametrize("name", but_at_night(LISTS, f"logs {LONG}", f"replay {LONG}"))
+@pytest.mark.parametrize("name", but_at_night(LISTS, f"logs {LONG}"))
 def test_a_reader_that_closes_the_pipe_ends_a_command_silently(state: Path, name: str) -> None:
     reader, writer = os.pipe()
     os.close(reader)
@@ -275,9 +275,7 @@ FOLDED: dict[str, tuple[str, ...]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", but_at_night(FOLDED, f"status {LONG} --checks", "doctor", "docs guarantees")
-)
+@pytest.mark.parametrize("name", but_at_night(FOLDED, f"status {LONG} --checks", "docs guarantees"))
 def test_a_narrow_terminal_gets_every_word_whole(state: Path, name: str) -> None:
     """In lines that fit, but for a word that is longer; a pipe gets lines to grep in."""
     words = FOLDED[name]

@@ -9,6 +9,7 @@ import pytest
 from rendezvous.run.events import StragglerFound, StragglerGone, load_event
 from tests.simulation.generate import generate
 from tests.simulation.world import Late, World
+from tests.support.nightly import at_night
 
 
 def found(late: Late | None) -> list[StragglerFound | StragglerGone]:
@@ -36,7 +37,7 @@ def test_it_is_named_once_with_its_cost() -> None:
 @pytest.mark.parametrize(
     "late",
     [
-        Late(1, 0.04, "0-2"),
+        at_night(Late(1, 0.04, "0-2")),
         *(pytest.param(less, marks=pytest.mark.planted) for less in (None, Late(1, 0.0, "0-2"))),
     ],
 )
