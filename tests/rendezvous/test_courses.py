@@ -376,6 +376,21 @@ def one_goes_while_somebody_restarts_it() -> Course:
     return course
 
 
+def one_leads_the_others() -> Course:
+    """Its program is that of the run; the others end with it."""
+    course = Course(make_spec(2, led=True))
+    for slot in (1, 0):
+        course.join(slot, 2, hostname=HOSTS[slot], nproc_per_node=3)
+    course.verify().arm()
+    course.wait(75)
+    course.exit(0, 0)
+    course.wait(3)
+    course.stop(1)
+    course.wait(3)
+    course.look()
+    return course
+
+
 def fewer_go_on() -> Course:
     """Without one of four, then of three; below two it ends."""
     spec = make_spec(4, least=2, on_node_loss="shrink", fence_timeout_seconds=30.0)
@@ -410,6 +425,7 @@ COURSES = (
     they_are_late_after_a_loss,
     fewer_go_on,
     one_goes_while_somebody_restarts_it,
+    one_leads_the_others,
 )
 
 

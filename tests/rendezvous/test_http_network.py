@@ -13,13 +13,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from rendezvous.compat import BaseExceptionGroup
 from rendezvous.talk.certificate import make_certificate, public_key_pin
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import new_secret
 from rendezvous.talk.failures import Fault, NetworkFailure
-from rendezvous.talk.http_network import HttpNetwork
+from rendezvous.talk.http_network import HttpNetwork, _fault_of
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.talk.network import Request
 from rendezvous.wire.errors import NotFound, Unavailable
@@ -482,3 +484,58 @@ async def test_every_call_of_a_launcher_and_a_node(tls_registry: Registry) -> No
         with pytest.raises(NotFound):
             async for _ in admin.events("nosuch"):
                 pass
+
+
+# --- what an error of the network means ----------------------------------------------------------
+
+
+def tls_error(reason: str) -> ssl.SSLError:
+    error = ssl.SSLError(1, "x")
+    error.reason = reason
+    return error
+
+
+def caused(error: Exception, *causes: BaseException) -> Exception:
+    """An error that was raised from others, as libraries do."""
+    last: BaseException = error
+    for cause in causes:
+        last.__cause__ = cause
+        last = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "fault", "detail"),
+    [
+        (httpx.ReadTimeout("x"), Fault.SILENT, ""),
+        (httpx.ConnectTimeout("x"), Fault.FILTERED, ""),
+        (caused(httpx.ConnectError("x"), OSError(113, "no route")), Fault.HOST_DOWN, ""),
+        (caused(httpx.ConnectTimeout("x"), OSError(113, "no route")), Fault.HOST_DOWN, ""),
+        (caused(httpx.ConnectError("x"), ConnectionRefusedError(111, "x")), Fault.REFUSED, ""),
+        (caused(httpx.WriteError("x"), BrokenPipeError(32, "x")), Fault.CLOSED, ""),
+        (httpx.ReadError("x"), Fault.CLOSED, ""),
+        (httpx.ConnectError("x"), Fault.OTHER, "x"),
+        (httpx.RemoteProtocolError("Server disconnected"), Fault.CLOSED, ""),
+        (httpx.RemoteProtocolError("illegal status line"), Fault.NOT_HTTP, ""),
+        (caused(httpx.ConnectError("x"), ssl.SSLEOFError(8, "eof")), Fault.NO_TLS, ""),
+        (
+            caused(httpx.ConnectError("x"), ssl.SSLCertVerificationError(1, "bad")),
+            Fault.NOT_PROVEN,
+            "",
+        ),
+        (caused(httpx.ConnectError("x"), tls_error("NO_CIPHER")), Fault.TLS, "NO_CIPHER"),
+        (
+            caused(httpx.ConnectError("x"), LookupError(), OSError(101, "unreachable")),
+            Fault.OTHER,
+            "unreachable",
+        ),
+        (
+            BaseExceptionGroup("all", [ConnectionResetError(104, "x"), OSError(113, "y")]),
+            Fault.CLOSED,
+            "",
+        ),
+        (LookupError(), Fault.OTHER, "LookupError"),
+    ],
+)
+def test_what_an_error_says_of_the_way(error: Exception, fault: Fault, detail: str) -> None:
+    assert _fault_of(error) == (fault, detail)

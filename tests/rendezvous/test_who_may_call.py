@@ -1,0 +1,87 @@
+"""Who may call, and what a connection has proven by it: each caller with each credential."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from rendezvous.server import asked as callers
+from rendezvous.server.asked import Asked
+from rendezvous.server.service import Service
+from rendezvous.serving.connection import Connection
+from rendezvous.talk.credentials import Credential
+from rendezvous.wire.errors import RdzvError
+from rendezvous.wire.run import Phase
+from tests.support.registry import Launch
+from tests.support.served import OPERATOR, Served, serving
+
+DEMO, OTHER = Launch("demo"), Launch("other")
+
+served = pytest.fixture(serving)
+
+Caller = Callable[[Service, Asked], None]
+
+MAY: dict[Caller, set[str]] = {
+    callers.operator: {"operator"},
+    callers.lister: {"operator"},
+    callers.creator: {"operator"},
+    callers.scraper: {"operator"},
+    callers.reader: {"operator", "admin", "read", "node"},
+    callers.maker: {"operator", "admin"},
+    callers.looker: {"operator", "admin", "look"},
+    callers.log_reader: {"operator", "admin", "logs"},
+    callers.node: {"node"},
+    callers.command_of_node: {"node"},
+}
+"""Those that have proven who they are where they may call."""
+
+
+def credentials(served: Served) -> dict[str, Credential]:
+    keys, access = DEMO.keys, served.service.access
+    return {
+        "operator": OPERATOR,
+        "admin": keys.admin,
+        "read": keys.read,
+        "look": keys.look,
+        "logs": keys.logs,
+        "node": access.node_credential(served.host(DEMO), 1, 1),
+        "node of another slot": access.node_credential(served.host(DEMO), 0, 1),
+        "node of no incarnation": access.node_credential(served.host(DEMO), 1, 2),
+        "join": DEMO.token(1),
+        "of another run": OTHER.keys.admin,
+    }
+
+
+def asks(caller: Caller, served: Served, shown: Credential | None) -> tuple[bool, bool]:
+    """Whether it may, and whether its connection is known by then."""
+    connection = Connection("10.0.0.9")
+    headers = [] if shown is None else [(b"authorization", b"Bearer " + shown.text().encode())]
+    made = Asked({"headers": headers, "state": {"connection": connection}}, "demo", "1")
+    try:
+        caller(served.service, made)
+    except RdzvError:
+        return False, connection.is_known
+    return True, connection.is_known
+
+
+@pytest.mark.parametrize("caller", MAY, ids=lambda caller: caller.__name__)
+async def test_who_may_call_has_proven_it_and_nobody_else_has(
+    served: Served, caller: Caller
+) -> None:
+    await served.bring_to(Phase.RUNNING, DEMO, 2)
+    await served.create(OTHER, 2)
+    found = {name: asks(caller, served, shown) for name, shown in credentials(served).items()}
+    may = {name for name, (may, _) in found.items() if may}
+    assert may - {"node of another slot"} == MAY[caller]
+    assert all(may is known for may, known in found.values())
+    assert asks(caller, served, None) == (False, False)
+
+
+async def test_who_asks_for_anything_proves_nothing(served: Served) -> None:
+    await served.bring_to(Phase.RUNNING, DEMO, 2)
+    for shown in credentials(served).values():
+        for caller in (callers.anyone, callers.newcomer):
+            assert asks(caller, served, shown) == (True, False)
+    assert asks(callers.anyone, served, None) == (True, False)
+    assert asks(callers.newcomer, served, None) == (False, False)
