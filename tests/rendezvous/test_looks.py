@@ -279,3 +279,11 @@ async def test_who_waits_for_one_of_several_looks_is_told_of_that_one(served: Se
         [of_first, _] = (await found(served, number)).nodes
         assert of_first.report is not None
         assert [one.rank for one in of_first.report.ranks] == [rank]
+
+
+async def test_each_look_that_is_asked_for_is_counted(served: Served) -> None:
+    await running(served)
+    for count in (1, 2):
+        assert (await call(served, "POST", "looks", DEMO.keys.look)).status == 200
+        assert served.service.counters["looks"] == count
+        await served.clock.move(REST_SECONDS + LOOK_SECONDS)
