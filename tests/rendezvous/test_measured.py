@@ -15,7 +15,7 @@ from rendezvous.server.prometheus import COUNTERS, FAMILIES, metrics_text
 from rendezvous.talk.credentials import SERVER_NAME, metrics_credential
 from rendezvous.version import rdzv_version
 from rendezvous.wire.errors import StorageFull
-from rendezvous.wire.reports import AckReport, ExitReport
+from rendezvous.wire.reports import AckReport, ExitReport, QuietReport
 from rendezvous.wire.run import Phase
 from tests.support.driver import make_probe
 from tests.support.exposition import parsed, value
@@ -263,3 +263,15 @@ async def test_what_happens_twice_counts_twice(served: Served) -> None:
     commits, events = counters["commits"], counters["events"]
     assert commits > 2
     assert events == len(await served.journal.read(DEMO.run))
+
+
+async def test_a_run_that_is_read_again_counts_no_start_twice(served: Served) -> None:
+    await started(served)
+    served.journal.is_full = True
+    quiet = QuietReport(epoch=1, seconds=60.0)
+    for _ in range(2):
+        with pytest.raises(StorageFull):
+            await served.report(DEMO, 1, quiet)
+    served.journal.is_full = False
+    await served.report(DEMO, 1, quiet)
+    assert value(measured(served), "rdzv_gang_start_seconds_count", start="first") == 1
