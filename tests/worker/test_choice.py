@@ -9,7 +9,7 @@ import pytest
 from rendezvous.wire.errors import UsageError
 from tests.support.rows import rows
 from tests.worker.test_contracts import contract
-from worker.contracts import check_command
+from worker.contracts import check_command, choice
 from worker.contracts.choice import FrameworkChoice, choose_framework
 from worker.settings import NodeSettings, WorkerSettings, settle_framework
 
@@ -217,3 +217,19 @@ def test_what_was_not_named_is_settled_by_the_command_and_what_was_named_is_kept
     plain = NodeSettings()
     assert settle_framework(plain, ["train.py"]) == (plain, FrameworkChoice("torchrun"))
     assert settle_framework(WorkerSettings(framework="env"), ["deepspeed", "x"])[1] is None
+
+
+@pytest.mark.parametrize(
+    ("command", "left", "options"),
+    [
+        ("tune run recipe --config x", "tune run recipe --config x", ""),
+        ("tune run --nnodes 2 recipe --nproc 3", "tune run recipe --nproc 3", ""),
+        ("tune run --nproc-per-node 4 recipe -x", "tune run recipe -x", "--nproc-per-node 4"),
+        ("tune run --nproc_per_node=4 --nproc-per-node 2 a", "tune run a", "--nproc-per-node 2"),
+        ("tune run --standalone a", "tune run a", ""),
+    ],
+)
+def test_flags_of_a_torchrun_in_front_of_a_recipe_are_dropped(
+    command: str, left: str, options: str
+) -> None:
+    assert choice._without_torchrun(command.split()) == (left.split(), options.split())

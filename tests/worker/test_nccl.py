@@ -312,6 +312,15 @@ async def test_what_is_to_be_said_comes_as_long_as_it_is_asked_for(tmp_path: Pat
     await said.aclose()
 
 
+@pytest.mark.parametrize(("log", "is_bad"), [("ib", False), ("no_library", True)])
+def test_what_stands_in_the_way_is_told_of_a_program_that_failed(
+    tmp_path: Path, log: str, is_bad: bool
+) -> None:
+    follows = follow(tmp_path)
+    says(tmp_path, log)
+    assert bool(follows.trouble()) == is_bad
+
+
 def test_what_a_former_program_has_left_does_not_count_until_written_anew(tmp_path: Path) -> None:
     path = says(tmp_path, "no_library")
     os.utime(path, ns=(1, 1))

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.worker.programs.started import PYTHON
+from worker.program import process_table
 from worker.program.process_table import (
     Details,
     command_of,
@@ -88,3 +89,12 @@ def test_a_command_is_shown_without_the_arguments_that_may_hold_a_secret(
 ) -> None:
     argv = [word.replace("|", " ") for word in words.split(" ")]
     assert short_command([*argv, ""], "named") == shown
+
+
+def test_the_age_of_a_process_is_the_time_since_its_start() -> None:
+    own = process_table.read_process(os.getpid())
+    assert own is not None
+    uptime = float(Path("/proc/uptime").read_text().split()[0])
+    ticks = os.sysconf("SC_CLK_TCK")
+    long_ago = own._replace(started=round((uptime - 5.0) * ticks))
+    assert 4.9 <= long_ago.age_seconds() <= 60.0

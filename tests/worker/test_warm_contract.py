@@ -45,6 +45,12 @@ def test_what_each_process_executes(command: str, words: str) -> None:
             "static",
             "COMMAND starts torchrun as a module: python -m torch.distributed.run",
         ),
+        (
+            "python train.py",
+            "torchrun",
+            "static",
+            "--warm on forks processes of torchrun's own Python, but COMMAND names 'python'",
+        ),
     ],
 )
 def test_what_cannot_be_forked_is_refused(

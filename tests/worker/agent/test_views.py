@@ -65,6 +65,8 @@ def serve(
         if meanwhile is not None:
             await meanwhile(views)
         await serving
+        views._served -= {*range(100, 200)}
+        assert views._served == views._behind == set()
 
     run_virtually(work())
     return registry
