@@ -33,7 +33,7 @@ from tests.worker.test_hosts_plan import row, table
 from worker.program.local_socket import Caller, Request
 from worker.rsh import remote
 from worker.rsh.remote import RemoteCommands
-from worker.rsh.served import Served, ServedShell
+from worker.rsh.served import NOT_RUN, Served, ServedShell
 
 KEY = b"k" * 32
 NODES = 3
@@ -375,3 +375,33 @@ def test_numbers_that_come_in_another_order_are_each_seen_once() -> None:
             seen.add(number)
             added.add(number)
             assert {n for n in range(1, 9) if n in seen} == added
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (Unavailable("nobody listens", hint="start it"), "node 2 (n2): nobody listens start it"),
+        (
+            OSError(11, "Resource temporarily unavailable"),
+            "node 2 (n2) cannot run another command: Resource temporarily unavailable",
+        ),
+    ],
+)
+async def test_a_command_that_cannot_be_started_is_answered_with_why(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
+) -> None:
+    sent: list[object] = []
+    ended: list[bool] = []
+    one = Served(5, sent.append)
+
+    async def fails(*_: object) -> int:
+        raise error
+
+    async def end() -> None:
+        ended.append(True)
+
+    monkeypatch.setattr(one, "_run", fails)
+    monkeypatch.setattr(one, "end", end)
+    await one.run(b"true", ServedShell("node 2 (n2)", {}, 1.0, lambda: None))
+    assert sent == [CommandExit(number=5, offset=0, code=NOT_RUN, message=message)]
+    assert ended == [True] * isinstance(error, OSError)

@@ -46,6 +46,9 @@ def finished(*pieces: bytes) -> list[bytes]:
         (b"long state\r99%       \n", [b"99%"]),
         (b" 99%\r     \r", []),
         (b"|\b/\b-\bready\n", [b"ready"]),
+        (b"step 1\b2\b3 of 9\n", [b"step 3 of 9"]),
+        (b"12345\x1b[2Dxy\n", [b"123xy"]),
+        (b"10%\x1b[31m\r20%\n", [b"20%"]),
         ("…\bé\n".encode(), ["é".encode()]),
         (b"12345\b\b\b\b\b\r67\n", [b"67"]),
         (b"\x1b[31mred\x1b[0m\n", [b"\x1b[31mred\x1b[0m"]),
@@ -137,3 +140,12 @@ def test_a_line_of_a_log_is_shown_as_it_was_in_the_end(line: str, shown: str) ->
 )
 def test_a_line_is_cut_to_the_cells_that_there_are(text: str, cells: int, cut: str) -> None:
     assert cut_to(text, cells) == cut
+
+
+def test_a_carriage_return_that_is_held_is_taken_once() -> None:
+    rows = TerminalRows()
+    assert rows.write(b"10%\r") == []
+    for _ in range(2):
+        rows.settle()
+    assert rows._held == b""
+    assert [rows.write(b"\n"), rows.write(b"20%\n"), rows.close()] == [[b"10%"], [b"20%"], []]

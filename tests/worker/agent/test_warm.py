@@ -18,7 +18,10 @@ from worker.agent import warm
 from worker.agent.notices import Note
 from worker.agent.warm import WarmStart, WarmWish
 from worker.contracts.framework import Forks
+from worker.program.process import Program
 from worker.program.zygote import Unfit
+from worker.program.zygote import Zygote as RealZygote
+from worker.programs.warm.rank import ROOM, ROOM_VARIABLE
 
 WISH = WarmWish("torchrun", ["-m", "train"], "numpy,scipy", 3, 7.0)
 GIVEN = {"PATH": "/bin", **dict.fromkeys(SECRET_VARIABLES, "secret")}
@@ -79,10 +82,10 @@ class World:
         put = monkeypatch.setattr
         put(warm, "look_script", lambda launcher, given: self.script)
         put(warm, "has_ended", lambda kept: kept.has_ended)
-        put(warm.Zygote, "start", self._zygote)
+        put(RealZygote, "start", self._zygote)
         put(warm, "start_keeper", self._start_keeper)
-        put(warm.Program, "of", lambda kept, env, **more: self._program("of", kept, more))
-        put(warm.Program, "of_begun", lambda kept, env, **more: self._program("begun", kept, more))
+        put(Program, "of", lambda kept, env, **more: self._program("of", kept, more))
+        put(Program, "of_begun", lambda kept, env, **more: self._program("begun", kept, more))
 
     def did(self, *what: Any) -> None:
         self.done.append(what)
@@ -157,7 +160,7 @@ async def test_it_imports_forks_at_the_table_and_tells_at_the_go(world: World) -
     assert environ["PATH"] == "/bin"
     assert environ["OMP_NUM_THREADS"] == "1"
     assert not SECRET_VARIABLES & environ.keys()
-    assert environ[warm.ROOM_VARIABLE] == warm.ROOM
+    assert environ[ROOM_VARIABLE] == ROOM
     [said] = world.said
     assert (said.note, dict(said.values)) == (Note.WARM, {"seconds": 5.0})
     await one.begin()  # one that lives is enough
@@ -192,7 +195,8 @@ async def test_each_table_has_a_fork_of_its_own_and_each_program_one_zygote(worl
     ]
     assert await one.arm(CONTRACT)
     assert (await start(one)).how == "begun"
-    one._zygote.lives = False  # type: ignore[union-attr]
+    zygote: Any = one._zygote
+    zygote.lives = False
     world.done.clear()
     await one.begin()
     assert await one.arm(CONTRACT)
