@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from rendezvous.wire.errors import ArmingFailed, Unavailable
 from rendezvous.wire.log_view import ViewOrder
 from rendezvous.wire.machine import MachineSample
 from rendezvous.wire.watch import DepartureNotice
 from tests.support.virtual_time import forever
-from tests.worker.agent.drive import PLAN, at_once, virtually
+from tests.worker.agent.drive import OFFER, PLAN, at_once, virtually
 from tests.worker.agent.test_running import Program, Sink
 from tests.worker.test_table import join, table
 from worker.agent import AgentEnvironment, inputs
 from worker.agent import actions as do
 from worker.agent.arming import NodeSpec
+from worker.agent.last_words import Printed
 from worker.agent.notices import Note, notice
 from worker.agent.shell import NodeShell
 from worker.contracts import Contract
@@ -401,3 +404,114 @@ async def test_a_look_is_answered_with_the_ranks_of_its_program_alone(bench: Ben
     bench.shell._act(do.Kill(7))
     await task
     assert asked == [(None, False), (6, False), (7, True)]
+
+
+# --- what it asks of its machine ------------------------------------------------------------------
+
+
+def put(bench: Bench, **doors: Any) -> None:
+    """These in place of the doors to the outer world."""
+    for name, door in doors.items():
+        object.__setattr__(bench.outer.environment, name, door)
+
+
+@shells
+async def test_hosts_that_an_ended_run_left_are_put_back_and_said(bench: Bench) -> None:
+    file = bench.outer.environment.hosts_file
+    put(bench, restore_stale=lambda path: ["llama", "gpt"] if path == file else [])
+    bench.shell._resolver.begin = lambda: bench.done.append("resolver begun")
+    said = [notice(Note.STALE_HOSTS_REMOVED, file=file, run=run) for run in ("llama", "gpt")]
+    assert await bench.carry_out(do.RestoreHosts(4, limit=1.0)) == inputs.Done(4, tuple(said))
+
+    def fails(path: Path) -> list[str]:
+        raise ArmingFailed("no right to write")
+
+    put(bench, restore_stale=fails)
+    kept = notice(Note.STALE_HOSTS_KEPT, problem="no right to write")
+    assert await bench.carry_out(do.RestoreHosts(5, limit=1.0)) == inputs.Done(5, (kept,))
+    assert bench.done == ["resolver begun"] * 2
+
+
+@pytest.mark.parametrize("near", [False, True])
+def test_what_it_offers_is_what_this_machine_has_at_the_address_it_is_reached_at(
+    near: bool,
+) -> None:
+    async def work() -> None:
+        bench = Bench()
+        address = "127.0.0.1" if near else "10.0.0.5"
+        candidate = replace(OFFER.candidates[0], address=address)
+        asked: list[Any] = []
+
+        def make_offer(settings: Any, join: Any, *others: Any, **more: Any) -> Any:
+            asked.append((join.slot, *others, more["probe_port"], more["environ"]))
+            return replace(OFFER, candidates=[candidate])
+
+        put(bench, make_offer=make_offer)
+        answer = await bench.carry_out(do.MakeOffer(4, "https://[fd00::4]:29600", 7_004, 9.0))
+        assert isinstance(answer, inputs.Offered)
+        assert (answer.number, answer.offer.any_slot, bench.shell._near) == (4, False, near)
+        assert asked == [(1, ["train"], "fd00::4", 7_004, {"PATH": "/bin"})]
+
+    virtually(work())
+
+
+@shells
+async def test_where_no_port_can_be_had_the_reason_is_told(bench: Bench) -> None:
+    def fails(identity: Any, **_: Any) -> Any:
+        raise OSError(98, "Address already in use")
+
+    put(bench, listen=fails)
+    answer = await bench.carry_out(do.Listen(4))
+    assert answer == inputs.Listening(4, None, "[Errno 98] Address already in use")
+    assert await bench.carry_out(do.Listen(5, again=True)) == inputs.Done(5)
+
+
+@shells
+async def test_the_trouble_and_the_last_words_are_those_of_the_program_that_is_named(
+    bench: Bench,
+) -> None:
+    async def read_trouble(asked: do.ReadTrouble) -> inputs.Input:
+        return inputs.TroubleRead(asked.number, "no RDMA")
+
+    posted: list[Any] = []
+
+    class Client:
+        def __getattr__(self, name: str) -> Any:
+            async def call(*args: Any, **_: Any) -> Any:
+                posted.append(args[-1])
+                raise Unavailable("nobody listens")
+
+            return call
+
+    bench.shell._client = Client()
+    printed = Printed(1, {2: ["one", "two"]})
+    bench.shell._running = {7: SimpleNamespace(read_trouble=read_trouble, printed=lambda: printed)}
+    answer = await bench.carry_out(do.ReadTrouble(4, program=7, limit=1.0))
+    assert answer == inputs.TroubleRead(4, "no RDMA")
+    for program, number in ((6, 0), (7, 1)):
+        words = do.SendWords(5, program, 3, rank=9, wait=0.5, limit=1.0)
+        assert await bench.carry_out(words) == inputs.Done(5)
+        assert len(posted) == number
+
+
+@shells
+async def test_a_node_is_over_when_its_machine_says_so_and_leaves_nothing(bench: Bench) -> None:
+    """A notice file that comes meanwhile is told; who waits for one is not waited for."""
+    asked: list[Any] = []
+
+    async def notice_in(file: Path, in_thread: Any) -> float:
+        asked.append(file)
+        await asyncio.sleep(3.0)
+        return 40.0
+
+    put(bench, notice_in=notice_in)
+    settings = bench.shell._spec.settings.model_copy(update={"notice_file": Path("/n")})
+    bench.shell._spec = replace(bench.shell._spec, settings=settings)
+    running = asyncio.create_task(bench.shell.run())
+    await asyncio.sleep(5.0)
+    assert asked == [Path("/n")]
+    assert bench.fed == [inputs.DepartureNear(40.0, "its notice file /n appeared")]
+    bench.shell._act(do.End(3))
+    assert await running == 3
+    assert bench.done[-1] == "early ended"
+    assert bench.shell._beside == set()
