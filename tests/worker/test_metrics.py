@@ -236,3 +236,28 @@ async def test_what_is_not_as_agreed_is_refused_with_its_place(
     assert sender.take(row(1) | change).startswith(words)
     await sender.flush()
     assert registry.batches == []
+
+
+def test_who_has_nothing_to_send_waits(
+    registry: FakeRegistry, sender: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also after the first batch."""
+    tries: list[float] = []
+    send_batch = sender._send_batch
+
+    async def counted() -> bool:
+        tries.append(asyncio.get_running_loop().time())
+        return await send_batch()
+
+    monkeypatch.setattr(sender, "_send_batch", counted)
+
+    async def work() -> None:
+        task = asyncio.create_task(sender.send())
+        for step in (1, 2):
+            sender.take(row(step))
+            await asyncio.sleep(100 * metrics.INTERVAL_SECONDS)
+        task.cancel()
+
+    run_virtually(work())
+    assert len(tries) == 2
+    assert registry.numbered == [(1, 1), (2, 2)]

@@ -64,6 +64,22 @@ def test_what_says_nothing_new_is_not_sent(
     assert evidence_of(program(*children), words, 51.0, ended_well=ended_well) is None
 
 
+@pytest.mark.parametrize(
+    ("children", "words"),
+    [
+        (
+            [child(1, ended_at=51.0, exit_code=1)],
+            OwnWords(facts=(Fact(kind="state", words="D nfs_wait", rank=7),)),
+        ),
+        ([child(1, ended_at=51.0, exit_code=1)], said(*RAISED)),
+        ([child(n, ended_at=50.0 + n, exit_code=1) for n in (1, 2)], OwnWords()),
+        ([child(1, ended_at=51.0, exit_code=1), child(2, state="D")], OwnWords()),
+    ],
+)
+def test_each_thing_that_is_new_is_sent_alone(children: list[Child], words: OwnWords) -> None:
+    assert evidence_of(program(*children), words, 51.0, ended_well=False) is not None
+
+
 def test_a_state_that_was_looked_up_is_the_ranks() -> None:
     words = OwnWords(facts=(Fact(kind="state", words="D nfs_wait", rank=2),))
     found = evidence_of(program(child(1), child(2)), words, 51.0, ended_well=False)

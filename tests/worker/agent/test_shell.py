@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from rendezvous.talk.client import REQUEST_SECONDS
 from rendezvous.wire.errors import ArmingFailed, Unavailable
 from rendezvous.wire.log_view import ViewOrder
 from rendezvous.wire.machine import MachineSample
@@ -24,7 +25,8 @@ from worker.agent import actions as do
 from worker.agent.arming import NodeSpec
 from worker.agent.last_words import Printed
 from worker.agent.notices import Note, notice
-from worker.agent.shell import NodeShell
+from worker.agent.shell import NodeShell, rules_of
+from worker.agent.state import Rules
 from worker.contracts import Contract
 from worker.evidence.look import Counters
 from worker.settings import WorkerSettings
@@ -515,3 +517,37 @@ async def test_a_node_is_over_when_its_machine_says_so_and_leaves_nothing(bench:
     assert await running == 3
     assert bench.done[-1] == "early ended"
     assert bench.shell._beside == set()
+
+
+def test_what_the_machine_has_to_know_is_what_a_person_set() -> None:
+    async def work() -> None:
+        bench = Bench()
+        settings = WorkerSettings(framework="command", log_dir=Path("/logs"), hosts="auto")
+        changes = {"join_timeout": 61.0, "orphan_timeout": 62.0, "stall_timeout": 63.0}
+        changes |= {"grace": 64.0, "notice_signal": "USR1", "stall": "off"}
+        settings = settings.model_copy(update=changes)
+        spec = replace(bench.shell._spec, settings=settings, remote=True, any_slot=True)
+        put(bench, hosts_seconds=65.0)
+        environment = bench.outer.environment
+        rules = Rules(
+            run="llama",
+            slot=1,
+            join_timeout=61.0,
+            orphan_timeout=62.0,
+            answer_seconds=REQUEST_SECONDS,
+            hosts_file=str(environment.hosts_file),
+            hosts_seconds=65.0,
+            remote=True,
+            early=False,
+            notice_signal=10,
+            stall_timeout=63.0,
+            samples=False,
+            grace=64.0,
+            any_slot=True,
+        )
+        assert rules_of(spec, environment) == rules
+        settings = settings.model_copy(update={"hosts": "off", "stall": "warn"})
+        other = rules_of(replace(spec, settings=settings), environment)
+        assert other == replace(rules, hosts_file="", samples=True)
+
+    virtually(work())
