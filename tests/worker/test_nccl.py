@@ -228,6 +228,25 @@ def test_many_ports_are_cut_short() -> None:
     assert found.ports == [*(f"mlx5_{n}" for n in range(7)), "5 more"]
 
 
+def test_each_channel_is_counted_and_those_that_are_direct() -> None:
+    found = Heard()
+    for number, how in enumerate(("", "/GDRDMA", "", "/GDRDMA", "")):
+        line = f"n1:1:1 [0] NCCL INFO Channel 0{number}/0 : 0[0] -> 1[0] [send] via NET/IB/0{how}"
+        take_in(found, line)
+    assert (found.channels, found.direct_channels) == (5, 2)
+
+
+def test_the_words_of_one_process_need_not_wait_for_ever(tmp_path: Path) -> None:
+    """It is quiet for three looks in a row, and not for two of which one has news between."""
+    log = follow(tmp_path)
+    path = says(tmp_path, "no_library")
+    looks = [len(log.look()) for _ in range(3)]
+    with path.open("a") as file:
+        file.write("n1:1:1 [0] NCCL TRACE 1\n")
+    looks += [len(log.look()) for _ in range(4)]
+    assert looks == [0, 0, 0, 0, 0, 0, 1]
+
+
 # ---- its logs, as they grow ----------------------------------------------------------------------
 
 LOOKS = 20
