@@ -85,6 +85,13 @@ def test_a_log_that_is_not_there_yet(log: Path) -> None:
     assert (rest(reader), reader.is_there) == (["one"], True)
 
 
+def test_of_a_log_that_is_not_there_nothing_is_skipped(log: Path) -> None:
+    reader = opened(log, Wanted(), 5, follow=True)
+    for _ in range(2):
+        assert (rest(reader), reader.skip(), reader.is_there) == ([], 0, False)
+        reader.close()
+
+
 def test_all_from_the_first(log: Path) -> None:
     log.write_bytes(b"".join(b"%d\n" % n for n in range(50_000)))
     reader = opened(log, Wanted(), None, follow=True)

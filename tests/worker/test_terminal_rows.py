@@ -49,6 +49,7 @@ def finished(*pieces: bytes) -> list[bytes]:
         (b"step 1\b2\b3 of 9\n", [b"step 3 of 9"]),
         (b"12345\x1b[2Dxy\n", [b"123xy"]),
         (b"10%\x1b[31m\r20%\n", [b"20%"]),
+        (b"10%\r\x1b[1m\x1b[32m20%\n", [b"\x1b[1m\x1b[32m20%"]),
         ("…\bé\n".encode(), ["é".encode()]),
         (b"12345\b\b\b\b\b\r67\n", [b"67"]),
         (b"\x1b[31mred\x1b[0m\n", [b"\x1b[31mred\x1b[0m"]),

@@ -106,6 +106,34 @@ async def test_it_is_ready_once_it_has_imported_all(bench: Callable[[], Bench]) 
     assert one.link.recv(10) == b""
 
 
+@pytest.mark.parametrize("works", [True, False])
+async def test_it_is_started_with_the_other_end_of_its_link(
+    monkeypatch: pytest.MonkeyPatch, works: bool
+) -> None:
+    """What cannot be started leaves no file."""
+    before = open_files()
+    process = Process()
+
+    async def start(*command: str, **how: Any) -> Any:
+        assert (command, how["env"]) == (("python", "-u"), {"A": "1"})
+        assert (how["start_new_session"], how["stdout"]) == (True, asyncio.subprocess.DEVNULL)
+        if not works:
+            raise OSError(12, "Cannot allocate memory")
+        os.write(how["stdin"], json.dumps({"ready": 2.5}).encode())
+        return process
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
+    if works:
+        zygote = await Zygote.start(["python", "-u"], {"A": "1"})
+        assert await zygote.ready() == 2.5
+        process.ends(0)
+        await zygote.end()
+    else:
+        with pytest.raises(OSError, match="memory"):
+            await Zygote.start(["python", "-u"], {"A": "1"})
+    assert open_files() == before
+
+
 @pytest.mark.parametrize(
     ("code", "why"),
     [
