@@ -523,7 +523,11 @@ def test_what_the_machine_has_to_know_is_what_a_person_set() -> None:
     async def work() -> None:
         bench = Bench()
         settings = WorkerSettings(framework="command", log_dir=Path("/logs"), hosts="auto")
-        changes = {"join_timeout": 61.0, "orphan_timeout": 62.0, "stall_timeout": 63.0}
+        changes: dict[str, Any] = {
+            "join_timeout": 61.0,
+            "orphan_timeout": 62.0,
+            "stall_timeout": 63.0,
+        }
         changes |= {"grace": 64.0, "notice_signal": "USR1", "stall": "off"}
         settings = settings.model_copy(update=changes)
         spec = replace(bench.shell._spec, settings=settings, remote=True, any_slot=True)
