@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from launcher.show.log_sources import Chosen, Source, _only
+from launcher.show.log_views import view_lines
 from launcher.show.logs import show_logs
 from launcher.state.last_words import RankWords
 from launcher.state.state_dir import StateDir
+from rendezvous.wire.errors import NotFound, RdzvError, RunOver, Unavailable
 from rendezvous.wire.log_view import RunView, ViewCall, ViewNode, ViewPart, ViewPiece, ViewRequest
 from rendezvous.wire.run import Phase
 from tests.launcher.test_board import run_status, slot
+from worker.program.wanted import Wanted
 
 
 class Registry:
@@ -28,6 +33,8 @@ class Registry:
         self.pieces: list[ViewPiece] = []
         self.missing: list[ViewNode] = []
         self.page, self.pages = 1 << 10, list[int]()
+        self.gone: RdzvError | None = None
+        """What is answered once all has been sent, in place of the end."""
 
     async def __aenter__(self) -> Registry:
         return self
@@ -44,8 +51,10 @@ class Registry:
             self.asked.append(body)
             return ViewCall(view=7)
         newer = [piece for piece in self.pieces if piece.seq > options["params"]["after"]]
+        if self.gone is not None and not newer:
+            raise self.gone
         self.pages.append(len(newer))
-        over = len(newer) <= self.page
+        over = len(newer) <= self.page and self.gone is None
         missing = self.missing if over else []
         return RunView(view=7, over=over, nodes=missing, pieces=newer[: self.page])
 
@@ -143,3 +152,54 @@ async def test_a_time_is_asked_for_as_seconds(state: StateDir, registry: Registr
     assert asked.since == pytest.approx(600, abs=5)
     assert asked.lines == 10_000
     state.release()
+
+
+@pytest.mark.parametrize("gone", [Unavailable("nobody"), RunOver("it is over"), NotFound("none")])
+async def test_who_follows_reads_on_until_the_registry_has_gone_and_who_does_not_is_told(
+    registry: Registry, gone: RdzvError
+) -> None:
+    registry.sends(1, 2, "c", "d")
+    registry.sends(0, 1, "b")
+    registry.gone = gone
+    connect = cast(Any, lambda: registry)
+    registry.credential = "o.key"
+
+    async def lines(*, follow: bool) -> list[str]:
+        found = view_lines(connect, "llama", {}, lines=5, follow=follow, prefix=True)
+        return [line async for line in found]
+
+    assert await lines(follow=True) == ["[rank 2] c", "[rank 2] d", "[rank 1] b"]
+    assert [(asked.follow, asked.lines) for asked in registry.asked] == [(True, 5)]
+    with pytest.raises(type(gone), match=gone.message):
+        await lines(follow=False)
+
+
+async def test_an_older_registry_that_knows_no_views_says_so(registry: Registry) -> None:
+    async def ask(*_: Any, **__: Any) -> object:
+        raise NotFound("there is no route /v1/runs/llama/views")
+
+    registry.ask = ask  # type: ignore[method-assign]
+    with pytest.raises(RdzvError, match="cannot show output: there is no route"):
+        async for _ in view_lines(
+            cast(Any, lambda: registry), "llama", {}, lines=5, follow=True, prefix=False
+        ):
+            pass
+
+
+@pytest.mark.parametrize("follow", [True, False])
+async def test_of_a_schedulers_log_the_wanted_lines_are_shown_as_many_as_are_asked_for(
+    *, follow: bool
+) -> None:
+    asked: list[tuple[int, bool]] = []
+
+    async def read(lines: int, *, follow: bool) -> AsyncIterator[str]:
+        asked.append((lines, follow))
+        for number in range(9):
+            yield f"loss {number}" if number % 2 else "noise"
+
+    source = _only(Source("job", "", read), Chosen(wanted=Wanted(("loss",))))
+    found = [line async for line in source.read(2, follow=follow)]
+    assert found == (["loss 1", "loss 3", "loss 5", "loss 7"] if follow else ["loss 5", "loss 7"])
+    assert asked == [(100_000, follow)]
+    assert not source.timeless
+    assert _only(Source("job", "", read), Chosen(since=5.0)).timeless

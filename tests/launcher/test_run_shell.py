@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from launcher.plan.plan import HIDDEN
+from launcher.plan.plan import HIDDEN, WorkerRun
 from launcher.run.footing import Footing, Surveyor
 from launcher.run.preparation import Preparation, prepare
 from launcher.run.values import Fresh, Key, Outcome
 from launcher.schedulers.contract import SchedulerContext
+from launcher.schedulers.description import Description
 from launcher.settings import LaunchSettings
 from launcher.symmetric.start import group_launch_id
 from rendezvous.talk.credentials import registry_credential
@@ -28,7 +29,7 @@ from rendezvous.talk.join_string import (
     RegistryString,
     group_token_text,
 )
-from rendezvous.wire.errors import Unavailable, UsageError
+from rendezvous.wire.errors import SchedulerError, Unavailable, UsageError
 from rendezvous.wire.run import Phase, Result, SlotState
 from tests.launcher.world import OK, Fleet, World, virtual
 
@@ -357,6 +358,47 @@ async def test_a_worker_run_that_no_other_one_would_do_better_than_is_told_as_th
         )
     failed = [news for _, news in world.registry.told if news.state is SlotState.FAILED]
     assert {news.cause for news in failed} == {"scheduler_failed"}
+
+
+@virtual
+async def test_a_scheduler_that_does_not_answer_is_asked_again_and_what_it_said_is_told(
+    world: World,
+) -> None:
+    describe, silent = world.fleet.describe, [True] * 3
+
+    async def sometimes(run: WorkerRun, handle: str) -> Description:
+        if silent:
+            silent.pop()
+            raise SchedulerError("error 500")
+        return await describe(run, handle)
+
+    world.fleet.describe = sometimes  # type: ignore[method-assign]
+    async with world.going():
+        await world.until(lambda: not silent)
+    assert (left(world), world.state().read("result.json", Result)) == ([], OK)
+
+
+@virtual
+async def test_all_that_a_launch_hears_is_written_down_from_what_it_was_made_of(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted: list[Any] = []
+
+    class Notes:
+        def begin(self, made_with: Any, at: float, actions: Any = ()) -> None:
+            noted.append("begun")
+
+        def take(self, said: Any, at: float, actions: Any) -> None:
+            noted.append("taken")
+
+        async def close(self) -> None:
+            noted.append("closed")
+
+    monkeypatch.setattr(world, "recorder", lambda state: Notes())
+    async with world.going():
+        pass
+    assert (noted[0], noted[-1], noted.count("taken") > 10) == ("begun", "closed", True)
+    assert (noted.count("begun"), noted.count("closed")) == (1, 1)
 
 
 @virtual

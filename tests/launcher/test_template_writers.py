@@ -46,3 +46,10 @@ def test_words_are_the_same_whoever_writes_them(
         monkeypatch.delattr(yaml, "CSafeDumper", raising=False)
     text = render("argv: [<<ARGV>>]\n", {"ARGV": WORDS}, source="spec", form=Form.YAML)
     assert yaml.load(text, Loader=yaml.BaseLoader) == {"argv": WORDS}
+
+
+def test_what_is_empty_stays_as_it_was_written() -> None:
+    template = """env: {QUOTED: "", NOTHING: , TILDE: ~, FILLED: <<X>>}\n"""
+    text = render(template, {"X": ""}, source="spec", form=Form.YAML)
+    values = {"QUOTED": "", "NOTHING": None, "TILDE": None, "FILLED": ""}
+    assert yaml.safe_load(text) == {"env": values}
