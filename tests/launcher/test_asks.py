@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from launcher.plan.plan import WorkerRun
 from launcher.show import look as look_module
+from launcher.state.ledger import LedgerEntry
 from launcher.state.state_dir import StateDir
-from rendezvous.wire.errors import ExitCode, NotFound, Unavailable
+from rendezvous.wire.errors import ExitCode, NotFound, RunOver, Unavailable
 from rendezvous.wire.look import Frame, LookCall, LookReport, NodeLook, RankLook, RunLook, Stack
 from rendezvous.wire.metrics import MetricLine, RunMetrics
 from rendezvous.wire.refused import RefusedAsk
@@ -207,3 +209,30 @@ def test_a_run_at_a_standing_registry_is_cancelled_there(
 ) -> None:
     state = launched(tmp_path, owns_registry=False)
     assert said(state, "cancel", "llama") == "it is cancelled by a person\n"
+
+
+@pytest.mark.parametrize("all_gone", [True, False])
+def test_what_a_killed_launcher_has_left_is_ended_with_its_folder_held_and_let_go(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, all_gone: bool
+) -> None:
+    state = launched(tmp_path)
+    state.ledger.begin(LedgerEntry(WorkerRun(4, 2, "rdzv-k7f2-4-2", {}, "w.sh"), "slurm"))
+    held: list[bool] = []
+
+    async def end_left(ledger: Any, context: Any, say: Any, *, grace: float) -> bool:
+        held.append(StateDir(tmp_path, "llama").is_held())
+        assert context.folder == state.path / "submissions"
+        if not held[1:]:
+            say("ending slot 4")
+            return all_gone
+        raise RunOver("it fails")
+
+    monkeypatch.setattr("launcher.run.cancel.end_left", end_left)
+    registry.answers[f"DELETE {RUN}"] = Unavailable("nobody answers")
+    done = rdzv("cancel", "llama", state=tmp_path)
+    assert done.stdout == "the launcher of run 'llama' was killed\nending slot 4\n"
+    assert done.exit_code == int(not all_gone)
+    assert not state.is_held()
+    rdzv("cancel", "llama", state=tmp_path)
+    assert held == [True, True]
+    assert not state.is_held()

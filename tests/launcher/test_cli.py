@@ -22,7 +22,7 @@ from click.testing import CliRunner
 import launcher
 from launcher.cli import main, process
 from launcher.cli.help import SECTIONS
-from launcher.cli.process import LAUNCHER_PACKAGES, log_to_stderr, secret_text
+from launcher.cli.process import LAUNCHER_PACKAGES, log_to_file, log_to_stderr, secret_text
 from launcher.options import flag_of
 from launcher.plan.plan import WorkerRun
 from launcher.run.preparation import prepare
@@ -32,7 +32,7 @@ from launcher.show.installation import how_to_install
 from launcher.state.ledger import LedgerEntry
 from launcher.state.state_dir import StateDir
 from rendezvous.secret_variables import anonymous_file, path_of
-from rendezvous.talk.credentials import new_secret
+from rendezvous.talk.credentials import RunKeys, new_secret
 from rendezvous.talk.join_string import (
     JoinString,
     RegistryPlace,
@@ -314,6 +314,27 @@ def test_an_error_has_its_own_exit_code_and_only_a_fault_of_ours_a_traceback(
     assert result.stderr.endswith(says)
     assert ("in broken" in result.stderr) is (code == ExitCode.INTERNAL) is (says != result.stderr)
     assert (result.stdout, result.exit_code) == ("", code)
+
+
+def test_what_the_agent_says_is_kept_in_a_file_of_its_user_alone(tmp_path: Path) -> None:
+    folder, root = tmp_path / "logs", logging.getLogger()
+    keys = RunKeys(bytes(32), "llama", "k7f2a9c1xy")
+    join = JoinString.of(keys, RegistryPlace(("10.0.0.4",), 1), 4)
+    assert log_to_file(None, join) is None
+    (tmp_path / "file").touch()
+    assert log_to_file(tmp_path / "file" / "logs", join) is None
+    for count in (1, 2):  # the second one says whose the rest is
+        handler = log_to_file(folder, join)
+        assert handler is not None
+        assert handler in root.handlers
+        root.warning("said\nin two lines")
+        root.removeHandler(handler)
+        handler.close()
+        text = (folder / "agent-4.log").read_text()
+        assert text.count("said") == count
+        assert text.count("--- run 'llama', launch k7f2a9c1xy, generation 1") == count - 1
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert (folder / "agent-4.log").stat().st_mode & 0o777 == 0o600
 
 
 # ---- packages that are not there ----------------------------------------------------------------

@@ -387,6 +387,7 @@ def test_the_hosts_slots_count_unless_processes_are_asked_for() -> None:
             ["--nproc-per-node gpu counts, and not the slots of LIST (n1: 8, n2: 8)"],
         ),
         ("n1,n1,n2", None, ["LIST names n1 2 times: one node with 2 processes"]),
+        ("n2,n2,n1,n1,n1", None, ["LIST names n2 2 times: one node with 2 processes"]),
         (
             "n2:22,n1:22",
             None,

@@ -18,7 +18,7 @@ from launcher.plan.plan import HIDDEN, WorkerRun
 from launcher.run.footing import Footing, Surveyor
 from launcher.run.preparation import Preparation, prepare
 from launcher.run.values import Fresh, Key, Outcome
-from launcher.schedulers.contract import SchedulerContext
+from launcher.schedulers.contract import NothingSubmitted, SchedulerContext
 from launcher.schedulers.description import Description
 from launcher.settings import LaunchSettings
 from launcher.symmetric.start import group_launch_id
@@ -285,6 +285,14 @@ async def test_29_without_an_address_of_its_own_a_launch_is_refused(world: World
 # --- the shell
 
 
+def test_a_dry_run_shows_what_is_submitted_before_what_becomes_of_it(world: World) -> None:
+    lines = [*world.prepared(on_node_loss="replace").preview()]
+    first, losses = lines[0], next(n for n, line in enumerate(lines) if "replace" in line)
+    assert first.startswith("# slot 0")
+    slots = [n for n, line in enumerate(lines) if line.startswith("# slot ")]
+    assert max(slots) < losses
+
+
 def test_each_run_has_its_own_folder_for_what_is_submitted_and_said(
     world: World, tmp_path: Path
 ) -> None:
@@ -376,6 +384,28 @@ async def test_a_scheduler_that_does_not_answer_is_asked_again_and_what_it_said_
     async with world.going():
         await world.until(lambda: not silent)
     assert (left(world), world.state().read("result.json", Result)) == ([], OK)
+
+
+@pytest.mark.parametrize(
+    "error", [NothingSubmitted("no such queue", hint="name one"), SchedulerError("error 500")]
+)
+@virtual
+async def test_a_worker_run_that_cannot_be_submitted_is_told_with_what_was_said(
+    world: World, monkeypatch: pytest.MonkeyPatch, error: SchedulerError
+) -> None:
+    async def refuse(*_: Any, **__: Any) -> str:
+        raise error
+
+    async def broken(*_: Any) -> None:
+        raise SchedulerError("it cannot be made ready")
+
+    monkeypatch.setattr(world.fleet, "submit", refuse)
+    monkeypatch.setattr(world.fleet, "make_ready", broken)
+    world.fleet.loopback = True
+    async with world.going(told=4):
+        await asyncio.sleep(5)
+    told = [news for _, news in world.registry.told if news.state is SlotState.FAILED]
+    assert {news.detail.partition(";")[0] for news in told} == {error.message}
 
 
 @virtual
