@@ -231,6 +231,7 @@ def test_a_stream_that_cannot_be_written_leads_to_nowhere_and_the_run_goes_on(
         with pytest.raises(OSError, match="No space") as caught:
             call()
         assert caught.value.filename == "standard output"
+    assert led == [2, 2, 1, 1, 1]
     there.stdout = None
     streams.name_standard_output()
     assert there.stdout is None

@@ -210,6 +210,7 @@ def test_without_a_command_the_help_is_shown_and_the_version_is_told() -> None:
         ("--bogus", {}, "No such option '--bogus'", "see rdzv --help"),
         ("nosuch", {}, "No such command 'nosuch'", "rdzv --help lists the commands"),
         ("lanch", {}, "No such command 'lanch'", "did you mean 'launch'?"),
+        ("_registri", {}, "No such command '_registri'", "rdzv --help lists the commands"),
         ("token nwe", {}, "No such command 'nwe'", "did you mean 'new'?"),
         ("launch --nnode 2", {}, "No such option '--nnode'", "did you mean '--nnodes'?"),
         ("launch --framework mipch -- x", {}, "Invalid value for '--fr", "did you mean 'mpich'?"),
@@ -314,6 +315,32 @@ def test_an_error_has_its_own_exit_code_and_only_a_fault_of_ours_a_traceback(
     assert result.stderr.endswith(says)
     assert ("in broken" in result.stderr) is (code == ExitCode.INTERNAL) is (says != result.stderr)
     assert (result.stdout, result.exit_code) == ("", code)
+
+
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        ([], 20),
+        (["--since", "10m"], None),
+        (["--since", "10m", "--lines", "3"], 3),
+        (["--lines", "7"], 7),
+    ],
+)
+def test_of_what_was_printed_since_all_lines_are_shown_unless_a_number_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], lines: int | None
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    async def show(state: StateDir, environ: Any, **which: Any) -> int:
+        asked.append(which)
+        return 0
+
+    monkeypatch.setattr("launcher.show.logs.show_logs", show)
+    launched(tmp_path)
+    assert rdzv("logs", "llama", *words, state=tmp_path).exit_code == 0
+    assert [(one["lines"], one["since"] is not None) for one in asked] == [
+        (lines, "--since" in words)
+    ]
 
 
 def test_what_the_agent_says_is_kept_in_a_file_of_its_user_alone(tmp_path: Path) -> None:
