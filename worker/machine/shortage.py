@@ -221,5 +221,5 @@ def cpu_time_used_up(seconds: int, used: int) -> ArmingFailed:
 
 def cpu_time_met(soft: int, hard: int | None) -> str:
     """The warning of a process that goes on above its soft limit of CPU time."""
-    until = "and goes on: there is no hard limit" if hard is None else f"and goes on until {hard} s"
-    return f"this process has used its {soft} s of CPU time (ulimit -S -t), {until}"
+    until = ": there is no hard limit" if hard is None else f" until {hard} s"
+    return f"this process has used its {soft} s of CPU time (ulimit -S -t), and continues{until}"
