@@ -57,6 +57,6 @@ def test_a_process_at_its_limit_says_which_and_where_it_is_set() -> None:
         "used 3599 s"
     )
     assert "limits.conf" in (error.hint or "")
-    words = "this process has used its 60 s of CPU time (ulimit -S -t), and goes on"
+    words = "this process has used its 60 s of CPU time (ulimit -S -t), and continues"
     assert cpu_time_met(60, 90) == f"{words} until 90 s"
     assert cpu_time_met(60, None) == f"{words}: there is no hard limit"

@@ -26,7 +26,7 @@ from worker.program.first_line import first_line_problem, is_noexec
         (b"\x7fELF\r\n", ""),
         (b"#!/bin/sh\r\necho\r\n", "its lines end as on Windows (CRLF): convert it with dos2unix"),
         (b"#!/usr/bin/env python3\r\n", "its lines end as on Windows (CRLF): convert"),
-        (b"\xef\xbb\xbf#!/bin/sh\n", "a byte order mark stands before its #! line"),
+        (b"\xef\xbb\xbf#!/bin/sh\n", "a byte order mark precedes its #! line"),
         (b"#!/no/such/python -u\n", "its first line names /no/such/python, which is not on this"),
     ],
 )

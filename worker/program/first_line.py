@@ -25,7 +25,7 @@ def first_line_problem(program: str) -> str:
     except (OSError, ValueError):
         return ""
     if head.startswith(_MARK + b"#!"):
-        return "a byte order mark stands before its #! line: save it without one"
+        return "a byte order mark precedes its #! line: save it without one"
     first = head.partition(b"\n")[0]
     words = os.fsdecode(first[2:]).split(maxsplit=1) if first.startswith(b"#!") else []
     if not words:
