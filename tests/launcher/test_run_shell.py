@@ -582,7 +582,7 @@ async def test_d3_d4_d5_with_other_options_a_new_launch_begins_when_the_ground_i
     world.fleet.poll_seconds = 1.0
     before, former = (world.state().record(), left(world)), sorted(world.fleet.made)
     world.registry.down = STARTING
-    async with world.going(told=0, set=["IMAGE=other"]):
+    async with world.going(told=0, nccl_log="on"):
         await world.until(lambda: "status" in world.registry.asked)
         assert (world.state().record(), left(world)) == before
         world.registry.down = None
