@@ -4,7 +4,8 @@
 
 Which modules, and how much of their lines and branches is enough: `[tool.coverage]` in
 pyproject.toml. While Python counts, all that it runs takes about twice as long; so it counts these
-modules' import and the calls of the tests in `tests.pythons.PURE`, and nothing around them.
+modules' import and the calls of the tests in `tests.pythons.PURE` and `MORE`, and nothing around
+them.
 """
 
 from __future__ import annotations
@@ -20,6 +21,16 @@ from tests.pythons import LONG, ROOT, pure
 
 FOLDER = ROOT / "build" / "coverage"
 SETTINGS = str(ROOT / "pyproject.toml")
+MORE = (
+    *("tests/rendezvous/test_closing.py", "tests/rendezvous/test_frozen.py"),
+    *("tests/rendezvous/test_log_views.py", "tests/rendezvous/test_replica.py"),
+    *("tests/rendezvous/test_restart_call.py", "tests/rendezvous/test_stalling.py"),
+    *("tests/worker/agent/test_properties.py", "tests/worker/agent/test_running.py"),
+    *("tests/worker/agent/test_visiting.py", "tests/worker/evidence/test_machine_reader.py"),
+    *("tests/worker/test_offer.py", "tests/worker/test_plugin.py"),
+    "tests/worker/test_preflight.py",
+)
+"""Tests of what acts, which alone run a line of what decides."""
 TOO_LITTLE = 6
 """None of pytest's own exit codes: `tests.once_more` takes it for no test that had bad luck."""
 
@@ -34,12 +45,11 @@ def modules(coverage: Coverage) -> list[str]:
 
 
 class Counting:
-    """Counts in a process that runs tests; its data go to a file of their own."""
+    """Counts in one process, if it runs tests or not; its data go to a file of their own."""
 
     def __init__(self) -> None:
-        FOLDER.mkdir(parents=True, exist_ok=True)
         self.coverage = Coverage(str(FOLDER / "data"), data_suffix=True, config_file=SETTINGS)
-        self.files = {ROOT / path for path in pure()}
+        self.files = {ROOT / path for path in (*pure(), *MORE)}
         with self.coverage.collect():
             for name in modules(self.coverage):
                 importlib.import_module(name)
@@ -54,6 +64,7 @@ class Counting:
 
     def pytest_sessionfinish(self) -> None:
         """Write what was counted."""
+        FOLDER.mkdir(parents=True, exist_ok=True)
         self.coverage.save()
 
 
@@ -63,7 +74,7 @@ class Telling:
     def __init__(self) -> None:
         shutil.rmtree(FOLDER, ignore_errors=True)
 
-    @pytest.hookimpl(trylast=True)  # after what this process itself has counted
+    @pytest.hookimpl(trylast=True)  # after what this process itself has counted, and its workers
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Report; called in the first process, when the others have ended."""
         coverage = Coverage(str(FOLDER / "data"), config_file=SETTINGS)
@@ -82,10 +93,13 @@ class Telling:
         terminalreporter.write_line(f"{self.found:.2f} %; at least {self.wanted} % is wanted")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Begin before a conftest imports what is to be counted."""
+    early_config.pluginmanager.register(Counting())
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Count where tests run, and tell where the session began."""
-    is_worker = hasattr(config, "workerinput")
-    if not is_worker:
+    """Tell where the session began."""
+    if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Telling())
-    if is_worker or not config.getoption("numprocesses", None):
-        config.pluginmanager.register(Counting())

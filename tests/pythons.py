@@ -131,13 +131,14 @@ WHOLE = (
 )
 """Entry point and launches, as on the version that everything else is tested on."""
 LONG = (
-    *("test_a_hang_after_a_checkpoint_of_20_minutes_is_named_in_the_end", "test_any_json_is_read"),
-    *("test_groups_of_others_do_not_matter", "test_names_order_and_origin_do_not_matter"),
-    *("test_no_silence_of_two_hours_is_a_stall", "test_nobody_is_named_where_nobody_is_slow"),
-    *("test_the_largest_run_is_judged_soon", "TestMachine"),
+    *("test_a_hang_after_a_checkpoint_of_20_minutes_is_named_in_the_end", "TestMachine"),
+    *("test_at_most_who_is_slow_is_named", "test_groups_of_others_do_not_matter"),
+    *("test_names_order_and_origin_do_not_matter", "test_no_silence_of_two_hours_is_a_stall"),
+    *("test_no_slow_start_is_ended", "test_nobody_is_named_where_nobody_is_slow"),
+    *("test_the_cause_is_named_in_any_order_of_arrival", "test_the_largest_run_is_judged_soon"),
+    "test_who_is_slow_is_named_with_the_cost",
 )
-"""A quarter of the time of what is pure: many cases of what others run as well. Not counted for
-the coverage."""
+"""Half of the time of what is pure: many cases of what others run as well, and not counted."""
 OLDEST = (
     *("tests/launcher/test_dry_run.py", "tests/launcher/test_options.py"),
     "tests/launcher/test_specs.py",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import pythons
+from tests import pure_coverage, pythons
 
 ROOT = Path(__file__).parent.parent
 SHARES = {
@@ -51,3 +51,8 @@ def test_what_is_tested_on_every_python_is_there() -> None:
     assert [path for path in tried if not (ROOT / path).is_file()] == []
     sources = [(ROOT / path).read_text(encoding="utf-8") for path in pythons.pure()]
     assert [name for name in pythons.LONG if not any(name in text for text in sources)] == []
+
+
+def test_what_is_counted_is_there_and_pure_tests_are_named_once() -> None:
+    assert [path for path in pure_coverage.MORE if not (ROOT / path).is_file()] == []
+    assert {*pure_coverage.MORE} & {*pythons.pure()} == set()
