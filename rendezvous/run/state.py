@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from rendezvous.frozen import frozen
@@ -336,11 +336,17 @@ class Run:
 
     @property
     def task(self) -> str:
-        """What every node is asked to do in it."""
+        """What the nodes that it waits for are asked to do in it."""
         rules = self.rules
-        if self.starts.ended and rules.task_again:
+        if self.starts.ended and rules.task_again and self._have_run(self.waiting_for):
             return rules.task_again.format(epoch=self.starts.ended[-1].epoch)
         return rules.task_alone if self.spec.slots == 1 and rules.task_alone else rules.task
+
+    def _have_run(self, slots: Iterable[int]) -> bool:
+        """Whether the nodes of these slots have all run the programs that ended last."""
+        ran = {(one.slot, one.incarnation) for one in self.starts.placements[-1].nodes}
+        nodes = ((slot, self.slots[slot].node) for slot in slots)
+        return all(node is not None and (slot, node.incarnation) in ran for slot, node in nodes)
 
     @property
     def present(self) -> int:

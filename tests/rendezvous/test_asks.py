@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ WIRE = Path(__file__).parents[1] / "wire"
 RUN, SLOT, AFTER, WAIT = "demo", 3, 41, 2.5
 NODE = f"/v1/runs/{RUN}/nodes/{SLOT}"
 
-Call = Callable[[RegistryClient], Awaitable[Any]]
+Call = Callable[[RegistryClient], Coroutine[Any, Any, Any]]
 
 CALLS: dict[str, tuple[Call, str, str]] = {
     "POST /v1/runs/demo/nodes": (
