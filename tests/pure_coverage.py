@@ -22,6 +22,7 @@ from tests.pythons import LONG, ROOT, pure
 FOLDER = ROOT / "build" / "coverage"
 SETTINGS = str(ROOT / "pyproject.toml")
 MORE = (
+    "tests/launcher/test_schedulers.py",
     *("tests/rendezvous/test_closing.py", "tests/rendezvous/test_frozen.py"),
     *("tests/rendezvous/test_log_views.py", "tests/rendezvous/test_replica.py"),
     *("tests/rendezvous/test_restart_call.py", "tests/rendezvous/test_stalling.py"),

@@ -120,7 +120,7 @@ PURE = {
         *("last_words", "leaving", "looking", "machine_samples", "node", "quiet", "reports"),
         *("restarting", "standing_by", "viewing", "watching", "worlds"),
     ),
-    "tests/worker/evidence": ("groups", "kernel_log", "places", "rank_processes"),
+    "tests/worker/evidence": ("groups", "held_back", "kernel_log", "places", "rank_processes"),
     "tests/worker/look": ("arrivals", "fitting", "recorder", "signalling", "stacks", "worlds"),
 }
 WHOLE = (

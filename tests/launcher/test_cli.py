@@ -134,11 +134,11 @@ def test_the_short_help_fits_a_page_and_the_long_one_has_every_option(command: s
 
 def test_every_page_that_a_message_names_is_there() -> None:
     """No message names a file of the checkout, which an installation may lack."""
-    nodes = [node for name in modules() for node in nodes(tree(name))]
-    docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    every = [node for name in modules() for node in nodes(tree(name))]
+    docstrings = {id(node.value) for node in every if isinstance(node, ast.Expr)}
     texts = [
         node.value
-        for node in nodes
+        for node in every
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
         if id(node) not in docstrings
     ]

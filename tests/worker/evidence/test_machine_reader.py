@@ -180,7 +180,7 @@ def test_whatever_a_driver_says_fits_into_a_message(
 # --- on this machine ------------------------------------------------------------------------------
 
 
-def test_this_machine_is_read_in_less_than_a_millisecond_of_cpu(tmp_path: Path) -> None:
+def test_this_machine_is_read_in_few_milliseconds_of_cpu(tmp_path: Path) -> None:
     reader = MachineReader(tmp_path, os.environ, Path("/"))
     found = reader.read()
     assert 0 < found.memory_available <= found.memory_total
@@ -193,7 +193,7 @@ def test_this_machine_is_read_in_less_than_a_millisecond_of_cpu(tmp_path: Path) 
         began = time.process_time()
         reader.read()
         costs.append(time.process_time() - began)
-    assert min(costs) < 0.001
+    assert min(costs) < 0.005  # 0.7 ms on a slow and quiet machine
 
 
 EAT = """
