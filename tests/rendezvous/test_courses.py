@@ -32,7 +32,7 @@ from rendezvous.wire.reports import (
 from rendezvous.wire.run import SlotState
 from rendezvous.wire.verify import PairProbe, ProbeReport
 from rendezvous.wire.world import RankWorld
-from tests.support.courses import Course
+from tests.support.courses import Course, lines_in, text_of
 from tests.support.driver import (
     GENERATIONS,
     HOSTS,
@@ -429,18 +429,10 @@ COURSES = (
 )
 
 
-def written() -> str:
-    """All of them, as the file has them."""
-    return "".join(
-        f"# {course.__name__}\n" + "\n".join(course().lines) + "\n\n" for course in COURSES
-    )
-
-
 @pytest.mark.parametrize("course", COURSES, ids=lambda course: course.__name__)
 def test_course(course: Callable[[], Course]) -> None:
-    told = KNOWN.read_text().partition(f"# {course.__name__}\n")[2].partition("\n\n")[0]
     drive = course()
-    assert drive.lines == told.splitlines()
+    assert drive.lines == lines_in(KNOWN, course)
     again = create("r", drive.run.spec, drive.journal[0][0])
     for at, event in drive.journal:
         apply(again, load_event(dump_event(event)), at)
@@ -448,4 +440,4 @@ def test_course(course: Callable[[], Course]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(KNOWN.write_text(written()) == 0)
+    sys.exit(KNOWN.write_text(text_of(COURSES)) == 0)

@@ -1,10 +1,11 @@
-"""A run that is driven along, and written down: each event, and all that it changes for anybody."""
+"""A course that is driven along and written down; of a run each event, and all that it changes."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
 
 from pydantic_core import to_json
 
@@ -15,6 +16,12 @@ from rendezvous.server.spans import Spans
 from rendezvous.wire.errors import RequestError
 from rendezvous.wire.run import RunSpec
 from tests.support.driver import Drive
+
+
+class Told(Protocol):
+    """What has a line for each thing that has come of it."""
+
+    lines: list[str]
 
 
 class Course(Drive):
@@ -30,14 +37,14 @@ class Course(Drive):
         """See the base class."""
         outcome = super().apply(event)
         line = event_line(self.run, len(self.journal), event, outcome, self.now)
-        self.lines.append(f"* {self.now:.2f} {event.kind} {_one_line(_said(_values(line)))}")
+        self.lines.append(f"* {self.now:.2f} {event.kind} {one_line(said(values_of(line)))}")
         self._spans.see(self.run, self.now)
-        self._tell(_flat("view", _values(node_view(self.run, self.now, 2.5))))
+        self._tell(_flat("view", values_of(node_view(self.run, self.now, 2.5))))
         return outcome
 
     def look(self) -> None:
         """Tell what a person and a trace show by now."""
-        self._tell(_flat("status", _values(run_status(self.run, self.now, self.leases))))
+        self._tell(_flat("status", values_of(run_status(self.run, self.now, self.leases))))
         self._tell(_flat("span", _spans(self._spans)))
 
     def _tell(self, values: Iterator[tuple[str, str]]) -> None:
@@ -63,17 +70,27 @@ class Course(Drive):
         assert event is not None
         self.apply(event)
 
-    def stop(self, *slots: int, code: int = 143) -> None:
-        """The programs of these nodes end because they are told to."""
-        for slot in slots:
-            self.exit(slot, code, stopped=True, age_seconds=0.25 * (slot + 1))
+
+def text_of(courses: Iterable[Callable[[], Told]]) -> str:
+    """All of them, as a file has them."""
+    return "".join(
+        f"# {course.__name__}\n" + "\n".join(course().lines) + "\n\n" for course in courses
+    )
 
 
-def _values(of: object) -> Any:
+def lines_in(file: Path, course: Callable[[], Told]) -> list[str]:
+    """What the file has of this one."""
+    after = file.read_text().partition(f"# {course.__name__}\n")[2]
+    return after.partition("\n\n")[0].splitlines()
+
+
+def values_of(of: object) -> Any:
+    """As JSON has it."""
     return json.loads(to_json(of))
 
 
-def _one_line(values: object) -> str:
+def one_line(values: object) -> str:
+    """In one line, whatever it holds."""
     return str(values).replace("\n", "\\n")
 
 
@@ -84,12 +101,13 @@ def _flat(name: str, value: object) -> Iterator[tuple[str, str]]:
             yield from _flat(f"{name}.{key}", each)
     elif isinstance(value, list) and value and isinstance(value[0], dict):
         for number, each in enumerate(value):
-            yield f"{name}.{number}", _one_line(_said(each))
+            yield f"{name}.{number}", one_line(said(each))
     elif value not in (None, [], {}, ""):
-        yield name, _one_line(value)
+        yield name, one_line(value)
 
 
-def _said(record: dict[str, Any]) -> str:
+def said(record: dict[str, Any]) -> str:
+    """The values that there are, by their names."""
     return " ".join(f"{k}={v}" for k, v in record.items() if v not in (None, [], "", False))
 
 

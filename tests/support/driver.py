@@ -226,6 +226,11 @@ class Drive:
         """The node's program has ended."""
         return self.report(slot, ExitReport(epoch=self.run.epoch, exit_code=code, **changes))
 
+    def stop(self, *slots: int, code: int = 143) -> None:
+        """The programs of these nodes end because they are told to."""
+        for slot in slots:
+            self.exit(slot, code, stopped=True, age_seconds=0.25 * (slot + 1))
+
     def news(self, slot: int, state: SlotState, generation: int = 1, **changes: Any) -> str | None:
         """The launcher tells of a worker run; returns what it did, in words."""
         news = SlotNews(generation=generation, state=state, **changes)
