@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -71,17 +71,14 @@ class Course(Drive):
         self.apply(event)
 
 
-def text_of(courses: Iterable[Callable[[], Told]]) -> str:
+def text_of(courses: Mapping[str, Callable[[], Told]]) -> str:
     """All of them, as a file has them."""
-    return "".join(
-        f"# {course.__name__}\n" + "\n".join(course().lines) + "\n\n" for course in courses
-    )
+    return "".join(f"# {name}\n" + "\n".join(one().lines) + "\n\n" for name, one in courses.items())
 
 
-def lines_in(file: Path, course: Callable[[], Told]) -> list[str]:
+def lines_in(file: Path, name: str) -> list[str]:
     """What the file has of this one."""
-    after = file.read_text().partition(f"# {course.__name__}\n")[2]
-    return after.partition("\n\n")[0].splitlines()
+    return file.read_text().partition(f"# {name}\n")[2].partition("\n\n")[0].splitlines()
 
 
 def values_of(of: object) -> Any:

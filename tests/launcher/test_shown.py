@@ -1,0 +1,156 @@
+"""What people are shown of a launch before it begins, and of several runs, is as in `shown.txt`.
+
+Nodes, spares and processes differ, and so do all ports. Who changes what is shown writes the file
+anew (`make reference`), and reads in the diff what else has changed.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from rich.console import Console, RenderableType
+
+from launcher.plan.dry_run import command_lines
+from launcher.schedulers.catalog import known_schedulers, scheduler_entry
+from launcher.schedulers.shipped import specs_folder
+from launcher.show.progress import draw_metrics, in_one_line
+from launcher.show.run_list import Row, facts, table_lines
+from rendezvous.wire.errors import UsageError
+from rendezvous.wire.metrics import MetricLine
+from rendezvous.wire.run import NodeState
+from tests.launcher.command import plan_of, rdzv
+from tests.launcher.test_board import node, run_status
+from tests.support.bed import settings_of
+from tests.support.courses import lines_in, text_of
+from worker.contracts import FRAMEWORKS
+
+KNOWN = Path(__file__).with_name("shown.txt")
+COUNTS = "8,5,2,7,3"
+"""Of three nodes and two spares."""
+
+
+@dataclass
+class Shown:
+    """Lines as a person sees them."""
+
+    lines: list[str]
+
+    @staticmethod
+    def of(text: str) -> Shown:
+        """A bar before each, as it is in the file."""
+        return Shown([f"| {line}".rstrip() for line in text.splitlines()])
+
+
+Show = Callable[[], Shown]
+
+
+def dry_run(scheduler: str) -> Shown:
+    """Of three nodes and two spares by this scheduler; what is the same for all of them once."""
+    words = "launch --dry-run --nnodes 3 --spares 2 --port 29633 --master-port 29611 --grace 7"
+    words += f" --nproc-per-node {COUNTS} --rdzv-id r17 --max-restarts 4 --lease 12.5"
+    spec = (specs_folder() / scheduler_entry(scheduler).spec).read_text()
+    needed = ({"IMAGE": "registry/image:tag"} if "<<IMAGE" in spec else {}) | settings_of(scheduler)
+    needed.pop("HOST", None)  # it is of the file
+    given = [word for name, value in needed.items() for word in ("--set", f"{name}={value}")]
+    argv = [
+        *words.split(),
+        "--scheduler",
+        scheduler,
+        *given,
+        "train.py",
+        "--lr",
+        "0.1",
+        "two words",
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        hosts = Path(folder, "hosts")
+        hosts.write_text("".join(f"n{9 - number}\n" for number in range(5)))
+        if scheduler == "ssh":
+            argv[1:1] = ["--no-local-node", "--hostfile", str(hosts)]
+        shown = rdzv(*argv, env={"RDZV_STATE_DIR": folder}).output.replace(folder, "/state")
+    shown = shown.replace(str(specs_folder()), "/specs").replace(str(Path.cwd()), "/here")
+    if scheduler != "slurm":
+        shown = shown.partition("# each node then starts:")[0]
+        before = shown.partition(f", by {scheduler}:")[0]
+        shown = shown[before.rfind("# slot") :]
+    return Shown.of(shown)
+
+
+def each_node_starts() -> Shown:
+    """By each framework: of a list of processes where it can, of equal ones where it cannot."""
+    lines = []
+    for framework in FRAMEWORKS:
+        for counts in ("8,5,2", "4"):
+            own = {"tf_chief": True, "tf_ps": 1} if framework == "tensorflow" else {}
+            given = {"framework": framework, "nproc_per_node": counts, "max_restarts": 2, **own}
+            plan = plan_of("./train.py", "two words", nnodes="3", master_port=29_611, **given)
+            try:
+                found = [f"{framework}, {counts}:", *command_lines(plan)]
+            except UsageError as exc:
+                lines.append(f"{framework}, {counts}: {exc.message} [{exc.hint}]")
+                continue
+            lines += found
+            break
+    return Shown.of("\n".join(lines))
+
+
+def several_runs() -> Shown:
+    """In a list and alone, in terminals of several widths, and in a file."""
+    message = "node 1 (gpu-2, slot 3) failed: rank 2 ended with exit code 7"
+    rows = [
+        Row("r17", "failed", 7, "program", "2:4", 0.0, 4_321.0, ["train.py", "a b"], message),
+        Row("llama-3", "failed", 84, "rdzv", "3", 0.0, 97_000.0, ["./x"] * 12, "no node\ncame"),
+        Row("q5", "running", None, "", "16", 0.0, 59.4, ["python", "-m", "t"], "running on 16"),
+        Row("z", "ok", 0, "program", "1", 0.0, 125.0, ["true"], "all ended"),
+        Row("killed", "killed", None, "", "", 0.0, None, [], "its launcher was killed"),
+    ]
+    lines = [line for width in (None, 120, 64) for line in table_lines(rows, width)]
+    return Shown.of("\n".join([*lines, *(line for row in rows for line in facts(row))]))
+
+
+def how_far_it_has_come() -> Shown:
+    """Of seven ranks on three nodes, of forty, and in one line each."""
+    nodes = [node(n, NodeState.RUNNING, rank=r) for n, r in ((0, 2), (2, 0), (5, 1))]
+    status = run_status(*nodes)
+    few = [_told(rank, 100 - 7 * rank, (0, 2, 5)[rank % 3]) for rank in (6, 2, 0, 4, 1, 5, 3)]
+    many = [_told(rank, 100 + rank * rank % 37, rank % 5) for rank in reversed(range(40))]
+    drawn = [draw_metrics(few, status=status, elapsed_seconds=300.0), draw_metrics(few)]
+    drawn += [draw_metrics(many, status=status), draw_metrics(many, elapsed_seconds=300.0)]
+    text = "".join(_printed(each) for each in drawn)
+    return Shown.of(text + "\n".join(map(in_one_line, (few, many, few[:1]))))
+
+
+def _told(rank: int, step: int, slot: int) -> MetricLine:
+    values = {"loss": 2.5 - rank / 16, "lr": 3e-05, "tokens": 1_000.0 * (rank + 1)}
+    if rank % 3:
+        values["acc"] = 0.125 * rank
+    at = 290.0 - 41 * rank
+    return MetricLine(number=step, slot=slot, at_seconds=at, rank=rank, step=step, values=values)
+
+
+def _printed(what: RenderableType) -> str:
+    stream = io.StringIO()
+    Console(file=stream, width=110, highlight=False).print(what)
+    return stream.getvalue()
+
+
+SHOWN: dict[str, Show] = {
+    **{f"dry_run_{name}": functools.partial(dry_run, name) for name in known_schedulers()},
+    **{one.__name__: one for one in (each_node_starts, several_runs, how_far_it_has_come)},
+}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_shown(name: str) -> None:
+    assert SHOWN[name]().lines == lines_in(KNOWN, name)
+
+
+if __name__ == "__main__":
+    sys.exit(KNOWN.write_text(text_of(SHOWN)) == 0)
