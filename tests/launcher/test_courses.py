@@ -141,6 +141,7 @@ def it_ends_well() -> LaunchCourse:
     for slot in (2, 3, 1, 0):
         course.registry.exit(slot, 0, ran_seconds=60.5 + slot, progress=40 + slot)
     course.wait(3)
+    course.take(inputs.EventsOver(course.id(do.FollowEvents), 39, broken=True, jitter=1.0))
     leaves(course, 3, 1, 0, 2)
     closes(course)
     course.ends(key(2))
@@ -200,7 +201,13 @@ def two_nodes_are_lost() -> LaunchCourse:
     course.look(96)
     course.wait(61)
     course.see()
-    course.say(key(3), RUNS, "not responding")
+    for _ in range(4):
+        course.say(key(3), RUNS, "not responding")
+        course.pause(20)
+    course.take(inputs.RunTold(course.id(do.CancelWorkerRun, key(3))))
+    for _ in range(2):
+        course.pause(61)
+        course.see()
     registry.exit(2, 9, worker_rank=5, tail=["ValueError: loss is nan"], log="/var/log/2")
     registry.stop(0, 1, 3)
     course.wait(6)
@@ -226,7 +233,7 @@ def it_goes_on_with_a_standby() -> LaunchCourse:
         course.see()
     course.registry.verify().arm()
     course.see()
-    course.look()
+    course.look(rows=2)
     for seconds in (12, 13):
         course.wait(seconds)
         runs = [slot.slot for slot in course.stands().slots if slot.rank is not None]
@@ -256,6 +263,7 @@ def its_registry_ends_again_and_again() -> LaunchCourse:
     """It is started again in ever longer pauses, and does not answer; the fifth time in a short
     while ends the launch, which knows of the epoch before."""
     course = goes(max_restarts=2)
+    course.holds = (do.Keep,)
     course.wait(31)
     course.registry.exit(3, 7, worker_rank=2, message="it was killed by SIGSEGV", progress=17)
     course.registry.stop(0, 1, 2)
@@ -263,6 +271,13 @@ def its_registry_ends_again_and_again() -> LaunchCourse:
     course.registry.arm()
     course.see()
     course.look(84)
+    kept = course.id(do.Keep)
+    course.registry.restart("another learning rate")
+    course.registry.stop(3, 1, 0, 2)
+    course.registry.arm()
+    course.see()
+    course.take(inputs.ReportCame(kept, BOTH))
+    course.see()
     dies(course, 3, "disk full")
     course.refuse(do.AskStatus, late("connection refused"))
     course.pause(0.75)
@@ -284,6 +299,11 @@ def nobody_answers() -> LaunchCourse:
     """At first it cannot serve, then its disk is full, and then it is silent for too long."""
     course = goes()
     course.wait(5)
+    for _ in range(2):
+        course.pause(41)
+        course.refuse(do.AskStatus, late("it was stopped"))
+        course.pause(1)
+        course.see()
     for message, told in (("no database", True), ("no leader", True), ("no route", False)):
         course.refuse(do.AskStatus, late(message, told=told))
         course.pause(20)
@@ -382,7 +402,8 @@ def another_launcher_adopts_it() -> LaunchCourse:
     course.submits((Key(2, 2), "h12"))
     course.found(Key(1, 2), None)
     course.say(Key(1, 2), RUNS)
-    course.scheduler_silent(do.Find, "slurmctld is down")
+    number = course.id(do.Find, Key(3, 1))
+    course.take(inputs.SchedulerSilent(number, "slurmctld is down"))
     course.pause(4)
     course.found(Key(3, 1), None)
     course.say(Key(3, 1), SlotState.UNKNOWN)
@@ -430,12 +451,15 @@ def what_a_former_launch_has_left_is_ended() -> LaunchCourse:
     course.ends(three)
     course.found(two, None)
     course.say(zero, RUNS)
-    course.pause(1)
+    course.pause(1.0)
     course.found(two, "h10")
     course.take(inputs.RunTold(course.id(do.CancelWorkerRun, zero)))
     course.say(two, SlotState.UNKNOWN, "no such job")
     course.found(two, None)
     course.ends(zero)
+    for code in (7, 9):
+        dies(course, code, "no room")
+        course.pause(1)
     return course
 
 
@@ -543,14 +567,19 @@ def its_queue_takes_them_back() -> LaunchCourse:
     course.submits((Key(3, 2), "h11"))
     for slot in (2, 0, 1):
         course.say(key(slot), RUNS)
+    course.say(key(0), RUNS, preempted=True)
+    course.say(key(0), RUNS)
     course.say(Key(3, 2), QUEUED, "Resources")
     course.wait(10)
     course.say(Key(3, 2), QUEUED, "Priority")
     course.wait(31)
-    course.say(Key(3, 2), QUEUED, "Priority")
+    for _ in range(2):
+        course.say(Key(3, 2), QUEUED, "Priority")
     course.say(Key(3, 2), RUNS)
     course.wait(21)
-    course.see()
+    for _ in range(3):
+        course.see()
+        course.pause(2)
     course.say(Key(3, 2), RUNS, "on rack 5")
     course.take(inputs.LineRead(course.id(do.ReadLastLine), "module load cuda"))
     course.look(88)
@@ -569,6 +598,22 @@ def its_queue_takes_them_back() -> LaunchCourse:
     closes(course)
     course.say(key(1), SlotState.FAILED, "exit code 15")
     course.ends(key(0), key(2), Key(3, 2), Key(1, 1))
+    return course
+
+
+def two_are_taken_back_and_that_is_told_late() -> LaunchCourse:
+    """The result is known when their scheduler says why; the one that the result names counts."""
+    course = goes()
+    course.wait(15, silent=(2,))
+    course.wait(1, silent=(2, 1))
+    course.registry.stop(3, 0)
+    course.wait(16, silent=(2, 1))
+    course.look()
+    leaves(course, 3, 0)
+    closes(course)
+    for slot in (1, 2):
+        course.say(key(slot), SlotState.FAILED, f"taken by job {slot + 7}", preempted=True)
+    course.ends(key(3), key(0))
     return course
 
 
@@ -627,6 +672,7 @@ COURSES: tuple[Make, ...] = (
     a_standing_registry_has_it,
     a_person_starts_them,
     its_queue_takes_them_back,
+    two_are_taken_back_and_that_is_told_late,
     no_spec_of_it_can_start,
     nobody_can_cancel_the_others,
 )

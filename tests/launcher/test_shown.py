@@ -22,9 +22,11 @@ from launcher.schedulers.catalog import known_schedulers, scheduler_entry
 from launcher.schedulers.shipped import specs_folder
 from launcher.show.progress import draw_metrics, in_one_line
 from launcher.show.run_list import Row, facts, table_lines
+from launcher.show.variables import table_lines as table_lines_of
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.metrics import MetricLine
-from rendezvous.wire.run import NodeState
+from rendezvous.wire.run import NodeState, RestartFacts
+from rendezvous.wire.table import EndpointTable, TableRow
 from tests.launcher.command import plan_of, rdzv
 from tests.launcher.test_board import node, run_status
 from tests.support.bed import settings_of
@@ -101,6 +103,37 @@ def each_node_starts() -> Shown:
     return Shown.of("\n".join(lines))
 
 
+def one_node_was_given() -> Shown:
+    """Of a sealed table in which no rank is its slot."""
+    rows = [
+        TableRow(
+            rank=rank,
+            slot=slot,
+            hostname=f"gpu-{7 - slot}",
+            address=f"10.4.0.{9 - slot}",
+            interface=f"eth{slot}",
+            prefix_length=22,
+            nproc_per_node=count,
+            mac="",
+            hcas=[f"mlx5_{slot}:1"],
+        )
+        for rank, (slot, count) in enumerate(((2, 8), (4, 5), (1, 2)))
+    ]
+    table = EndpointTable(
+        run="r17",
+        launch_id="k7f2a9c1xy",
+        epoch=6,
+        master_address=rows[0].address,
+        master_port=29_611,
+        network="eth2, 10.4.0.0/22, Ethernet, IPv4",
+        transport="IB",
+        rows=rows,
+    )
+    facts_ = RestartFacts(restarts=2, max_restarts=4, replacements=3, last_failure="node 1 failed")
+    kept = {"framework": "env", "command": ["train.py"], "grace": 7.0}
+    return Shown.of("\n".join(table_lines_of(table, "d4ba9bac8253" + "0" * 52, 1, kept, facts_)))
+
+
 def several_runs() -> Shown:
     """In a list and alone, in terminals of several widths, and in a file."""
     message = "node 1 (gpu-2, slot 3) failed: rank 2 ended with exit code 7"
@@ -143,7 +176,15 @@ def _printed(what: RenderableType) -> str:
 
 SHOWN: dict[str, Show] = {
     **{f"dry_run_{name}": functools.partial(dry_run, name) for name in known_schedulers()},
-    **{one.__name__: one for one in (each_node_starts, several_runs, how_far_it_has_come)},
+    **{
+        one.__name__: one
+        for one in (
+            each_node_starts,
+            one_node_was_given,
+            several_runs,
+            how_far_it_has_come,
+        )
+    },
 }
 
 
