@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console, RenderableType
@@ -91,7 +92,12 @@ def each_node_starts() -> Shown:
     for framework in FRAMEWORKS:
         for counts in ("8,5,2", "4"):
             own = {"tf_chief": True, "tf_ps": 1} if framework == "tensorflow" else {}
-            given = {"framework": framework, "nproc_per_node": counts, "max_restarts": 2, **own}
+            given: dict[str, Any] = {
+                "framework": framework,
+                "nproc_per_node": counts,
+                "max_restarts": 2,
+                **own,
+            }
             plan = plan_of("./train.py", "two words", nnodes="3", master_port=29_611, **given)
             try:
                 found = [f"{framework}, {counts}:", *command_lines(plan)]
