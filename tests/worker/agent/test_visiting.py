@@ -1,18 +1,25 @@
-"""Where a node answers its peers' visits: what it asks of its listener, and when it cannot."""
+"""Where a node answers its peers' visits, and how it visits them."""
 
 from __future__ import annotations
 
+import asyncio
 import errno
+from collections.abc import Iterable
 from typing import Any, cast
 
 import pytest
 
 from rendezvous.talk.join_string import JoinString
 from rendezvous.wire.errors import UsageError
+from rendezvous.wire.verify import PairProbe
 from tests.support.bed import join_text
+from tests.worker.agent.courses import PLAN
+from tests.worker.agent.drive import virtually
+from tests.worker.skewed import SLOT, SLOTS
+from worker.agent.actions import Visit
 from worker.agent.arming import NodeSpec
 from worker.agent.environment import AgentEnvironment
-from worker.agent.visiting import listen
+from worker.agent.visiting import listen, visit
 from worker.probe.packets import Identity
 from worker.settings import WorkerSettings
 
@@ -59,3 +66,22 @@ def test_where_none_can_be_had_the_ports_that_were_given_are_named(ports: str | 
         listen(spec, identity, AgentEnvironment(listen=busy))
     named = "no port of --probe-ports 41000-41001 is free on this node: Address already in use"
     assert str(raised.value).startswith(named) or not ports
+
+
+def test_a_hosts_file_that_hangs_takes_no_visit_back() -> None:
+    async def hangs(*_: Any) -> Any:
+        await asyncio.get_running_loop().create_future()
+
+    async def probe(_: Identity, plan: Any, share: Iterable[int]) -> list[PairProbe]:
+        assert plan == PLAN
+        return [PairProbe(slot=slot, outcome="ok") for slot in share]
+
+    join = JoinString.parse(join_text())
+    identity = Identity(join.probe_key, join.run, join.launch_id, SLOT)
+    environment = AgentEnvironment(
+        in_thread=hangs, probe=probe, why_unusable=lambda address, interface: ""
+    )
+    said = virtually(visit(Visit(17, 4, PLAN), identity, environment, near=False))
+    assert said.number == 17
+    assert said.pairs
+    assert {pair.slot for pair in said.pairs} < {*SLOTS}
