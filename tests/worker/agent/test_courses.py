@@ -379,7 +379,14 @@ def it_serves_rank_0() -> Course:
     course.wait(0.5).signal(15)
     course.wait(1).answer(do.CloseRemote)
     course.wait(0.25)
-    return course.is_over()
+    course.is_over()
+    late = Course(rules=replace(RULES, remote=True)).join().runs(FIRST, SERVING).unwritten()
+    late.halts(FIRST)
+    late.wait(1).verify(6, plan=PLAN)
+    late.wait(1).signal(15)
+    late.wait(0.5).gone()
+    course.lines += late.is_over().lines
+    return course
 
 
 def its_tables_are_refused() -> Course:
