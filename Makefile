@@ -34,7 +34,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # ONCE_MORE=FILE runs a failed real-time test once more, alone: tests/once_more.py.
 PYTEST := -m $(if $(ONCE_MORE),tests.once_more $(abspath $(ONCE_MORE)),pytest)
 
-.PHONY: demo demo-restart demo-hang test coverage test-ui test-planted test-faults test-schedulers test-frameworks test-schedulers-frameworks test-torch test-gpu wheels-gpu test-pythons fuzz nightly simulate bench plot profile mutate check format openapi reference wheel test-wheel release-check constraints clean
+.PHONY: demo demo-restart demo-hang test coverage test-ui test-planted test-faults test-schedulers test-frameworks test-torch test-gpu wheels-gpu test-pythons fuzz nightly simulate bench plot profile mutate check format openapi reference wheel test-wheel release-check constraints clean
 
 $(DEMO_INSTALLED): pyproject.toml constraints.txt
 	@echo "1/3 Creating a virtual environment in $(VENV) (about 5 s)"
@@ -114,13 +114,6 @@ test-schedulers: $(INSTALLED)
 test-frameworks: $(INSTALLED)
 	$(BIN)/python -m tests.frameworks.environments
 	$(BIN)/python $(PYTEST) $(SPREAD) -m "frameworks and not nightly" $(FRAMEWORKS) $(PYTEST_ARGS)
-
-## Both of these as one, as CI has them: what computes fills the time in which schedulers wait.
-test-schedulers-frameworks: $(INSTALLED)
-	$(BIN)/python -m tests.frameworks.environments
-	$(BIN)/python $(PYTEST) -n $(WAITING) --dist loadgroup \
-	  -m "schedulers and not nightly or frameworks and not nightly" \
-	  $(SCHEDULERS) $(FRAMEWORKS) $(PYTEST_ARGS)
 
 ## PyTorch's own tests of its elastic agent, of the installed version, with rdzv's rendezvous: about 6
 ## minutes. Its files are fetched; TORCH_TESTS=FOLDER names a checkout instead. BODIES are parts of names.
