@@ -108,7 +108,8 @@ def planned(plan: Plan) -> list[Variable]:
     Raises:
         UsageError: `--require-rdma`, and a variable that is passed on forbids it.
     """
-    port, count = plan.settings.master_port, plan.processes.of(0)
+    port, counts = plan.settings.master_port, set(plan.processes.counts)
+    count = counts.pop() if len(counts) == 1 else None
     place = TableFacts(
         master_address="<address>",
         master_port=str(port) if port else "<port>",

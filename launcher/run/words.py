@@ -109,7 +109,7 @@ def _sentence(said: sentences.Sentence, names: Names) -> str:
         case sentences.LedgerUnwritable(error=error):
             return f"{names.ledger} cannot be written, so rdzv submits nothing: {error}"
         case sentences.DidNotLeave(slots=slots, seconds=seconds):
-            return f"slots {', '.join(map(str, slots))} did not end within {seconds:.0f} s"
+            return f"{slots_text(sorted(slots))} did not end within {seconds:.0f} s"
         case sentences.WaitsForOthers(slots=slots, seconds=seconds):
             have = "have" if len(slots) > 1 else "has"
             return (
@@ -273,6 +273,7 @@ def _preempted(result: Result, by: Preempted) -> Result:
     words = printable(by.words, _MOST_SAYS)
     changed = {
         "code": Cause.PREEMPTED,
+        "cause": Cause.PREEMPTED,
         "exit_code": int(Cause.PREEMPTED.exit_code),
         "exit_code_of": "rdzv",
         "message": f"{result.message}; {PurePath(by.scheduler).stem} preempted {whose}: {words}",

@@ -305,6 +305,7 @@ def test_a_preemption_is_the_cause_whatever_the_registry_saw_of_it(slot: int, wh
         status="failed",
         exit_code=88,
         code="preempted",
+        cause="preempted",
         message=f"node 1 failed; slurm preempted {whose}: PREEMPTED: n0",
         hint=PREEMPTED_HINT,
         slot=1,
