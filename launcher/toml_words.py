@@ -1,4 +1,4 @@
-"""What to write in place of what a file of options cannot hold. Pure."""
+"""Advises what to write in place of what a file of options cannot hold. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 from rendezvous.wire.words import did_you_mean
 
 Kind = Literal["list", "truth", "text"]
-"""Of an option that is no number."""
+"""The values that an option takes which is no number."""
 
 
 def for_table(key: str, value: object, options: Mapping[str, str]) -> str:

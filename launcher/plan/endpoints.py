@@ -96,7 +96,7 @@ def _address(word: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def _instead(word: str) -> str:
-    """What to write for a URL and the like; empty where that cannot be told."""
+    """Advise what to write for a URL and the like; empty where that cannot be told."""
     if "," in word and not set(word) & set("/@ "):
         return "give one address, or repeat the option: it takes no list"
     found = _AROUND.fullmatch(word)

@@ -45,7 +45,7 @@ def on_disk(path: Path) -> Iterator[None]:
 
 
 def is_there(path: Path) -> bool:
-    """Whether a file exists; raises SchedulerError where that cannot be known."""
+    """Tell whether a file exists; raises SchedulerError where that cannot be known."""
     with on_disk(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
         os.stat(path)
         return True

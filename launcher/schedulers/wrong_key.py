@@ -1,4 +1,4 @@
-"""What is wrong with a file of keys, in plain words: of a profile, or of a local spec. Pure."""
+"""Says in plain words what is wrong with a file of keys: a profile, or a local spec. Pure."""
 
 from __future__ import annotations
 

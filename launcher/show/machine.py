@@ -139,7 +139,7 @@ def page(
 
 
 def _memory() -> str:
-    """What the machine has, and what of it this process may use; empty where nobody says."""
+    """Tell what the machine has, and what of it this process may use; empty where nobody says."""
     has = memory_bytes()
     limited = limited_memory(memory_chain())
     if limited is None or limited[1] >= has > 0:

@@ -83,7 +83,7 @@ class LastWordsFolder:
 
 
 def _entries(folder: Path) -> list[Path]:
-    """What lies in a folder; nothing where it cannot be read: it was taken from its user, say."""
+    """List what is in a folder; nothing where it cannot be read, as one taken from its user."""
     with contextlib.suppress(OSError):
         return list(folder.iterdir())
     return []

@@ -110,7 +110,7 @@ def _with_master(values: Mapping[str, Value], environ: Mapping[str, str]) -> dic
 
 
 def _half_told(environ: Mapping[str, str]) -> dict[str, str]:
-    """How to complete PyTorch's own names, of which one alone says nothing."""
+    """Advise how to complete PyTorch's own names, of which one alone says nothing."""
     names = ("RANK", "WORLD_SIZE")
     lacks = [name for name in names if not environ.get(name, "").strip()]
     if len(lacks) != 1:

@@ -102,6 +102,10 @@ class LaunchCourse(drive.Drive):
         asked = self._asked(what)
         if not isinstance(what, inputs.Due):
             self.lines.append(f"* {self.now:.2f} {_input_words(what, asked)}")
+        return self._carried_out(what, asked)
+
+    def _carried_out(self, what: inputs.Input, asked: Action | None) -> list[Action]:
+        """What follows, each told; and then answered, where that is at once."""
         done = super().take(what)
         for one in done:
             self._tell(one, asked)
@@ -118,13 +122,7 @@ class LaunchCourse(drive.Drive):
         """An answer that is told by what comes of it alone."""
         if what.id not in self.machine.desk.open:
             return
-        asked = self._sent[what.id]
-        done = super().take(what)
-        for one in done:
-            self._tell(one, asked)
-        for one in done:
-            if isinstance(one, _AT_ONCE) and not isinstance(one, self.holds):
-                self._answer(one)
+        self._carried_out(what, self._sent[what.id])
 
     def _tell(self, action: Action, asked: Action | None) -> None:
         """What is done, and what a person sees of it."""

@@ -64,14 +64,12 @@ def watched(
     counts, limits, peaks = {}, {}, {}
     for folder in dict.fromkeys(folder for chain in chains for folder in chain):
         place = root / folder.lstrip("/")
-        counts[folder] = counter_in(_first(place, controller.events), controller.counter)
-        limits[folder] = limit_in(_first(place, controller.limit))
-        peaks[folder] = limit_in(_first(place, controller.peak))
+        counts[folder] = counter_in(
+            sysfs.first_content(place, controller.events), controller.counter
+        )
+        limits[folder] = limit_in(sysfs.first_content(place, controller.limit))
+        peaks[folder] = limit_in(sysfs.first_content(place, controller.peak))
     return Watched(chains, _known(counts), _known(limits), _known(peaks))
-
-
-def _first(folder: Path, names: Iterable[str]) -> str:
-    return next((text for name in names if (text := sysfs.content(folder / name))), "")
 
 
 def _known(values: dict[str, int | None]) -> dict[str, int]:
@@ -94,10 +92,10 @@ def limited_memory(chain: Chain, root: Path = Path("/")) -> tuple[int, int] | No
     limits: list[tuple[int, Path]] = []
     for folder in chain:
         place = root / folder.lstrip("/")
-        found = (_first(place, MEMORY.limit), sysfs.content(place / _HIGH))
+        found = (sysfs.first_content(place, MEMORY.limit), sysfs.content(place / _HIGH))
         limits += [(limit, place) for text in found if (limit := limit_in(text)) is not None]
     if not limits:
         return None
     limit, place = min(limits, key=lambda one: one[0])
-    used = limit_in(_first(place, _USED)) or 0
+    used = limit_in(sysfs.first_content(place, _USED)) or 0
     return max(0, used - droppable_in(sysfs.content(place / "memory.stat"))), limit

@@ -7,19 +7,19 @@ from pathlib import Path
 
 from worker.evidence.parsing.held_back import Group
 from worker.machine import sysfs
+from worker.machine.cpus import quota_of
 from worker.machine.groups import chains_of, mounts_in
 
 _MOST_GROUPS = 32
 _FILES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "freezer": {"frozen": ("cgroup.events", "freezer.state")},
-    "cpu": {"cpu": ("cpu.stat",), "quota": ("cpu.max",)},
+    "cpu": {"cpu": ("cpu.stat",)},
     "memory": {
         "memory": ("memory.events",),
         "high": ("memory.high",),
         "oom": ("memory.oom_control",),
     },
 }
-_QUOTA_V1 = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
 
 
 def read_groups(pids: Iterable[int], root: Path = Path("/")) -> dict[str, Group]:
@@ -37,13 +37,8 @@ def read_groups(pids: Iterable[int], root: Path = Path("/")) -> dict[str, Group]
         for folder in dict.fromkeys(folder for chain in chains for folder in chain):
             place = root / folder.lstrip("/")
             found.setdefault(folder, {}).update(
-                {name: _first(place, names) for name, names in files.items()}
+                {name: sysfs.first_content(place, names) for name, names in files.items()}
             )
-            if controller == "cpu" and not found[folder]["quota"]:
-                quota = " ".join(sysfs.content(place / name).strip() for name in _QUOTA_V1)
-                found[folder]["quota"] = quota.strip()
+            if controller == "cpu":
+                _, found[folder]["quota"] = quota_of(place)
     return {folder: Group(**texts) for folder, texts in [*found.items()][:_MOST_GROUPS]}
-
-
-def _first(folder: Path, names: Iterable[str]) -> str:
-    return next((text for name in names if (text := sysfs.content(folder / name))), "")

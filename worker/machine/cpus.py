@@ -11,6 +11,8 @@ from rendezvous.frozen import frozen
 from worker.machine import sysfs
 from worker.machine.groups import chains_of, cpus_in, mounts_in
 
+_QUOTA_V1 = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+
 
 @frozen
 class Cpus:
@@ -51,13 +53,17 @@ def read_cpus(root: Path = Path("/")) -> Cpus:
     for chain in chains_of(sysfs.content(root / "proc/self/cgroup"), mounts, "cpu"):
         for folder in chain:
             place = root / folder.lstrip("/")
-            quota = sysfs.content(place / "cpu.max")
-            name = "cpu.max" if quota else "cpu.cfs_quota_us"
-            if not quota:
-                names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-                quota = " ".join(sysfs.content(place / one).strip() for one in names)
+            name, quota = quota_of(place)
             cpus = cpus_in(quota)
             if cpus is not None and (count := math.ceil(cpus)) < least.count:
                 why = f"{name} of the control group {folder} allows {cpus:g}"
                 least = Cpus(count, machine, why)
     return least
+
+
+def quota_of(group: Path) -> tuple[str, str]:
+    """Read a group's quota: the file's name, and quota and period; empty where it has none."""
+    if quota := sysfs.content(group / "cpu.max"):
+        return "cpu.max", quota
+    parts = (sysfs.content(group / name).strip() for name in _QUOTA_V1)
+    return _QUOTA_V1[0], " ".join(parts).strip()

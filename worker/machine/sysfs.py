@@ -7,6 +7,7 @@ link that is down, the type of an empty GID slot.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from rendezvous.wire.words import natural_key, printable
@@ -28,6 +29,11 @@ def content(path: Path) -> str:
         return path.read_text(errors="replace")
     except OSError:
         return ""
+
+
+def first_content(folder: Path, names: Iterable[str]) -> str:
+    """Read the first of these files that says anything; empty where none does."""
+    return next((text for name in names if (text := content(folder / name))), "")
 
 
 def text(path: Path) -> str:
