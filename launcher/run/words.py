@@ -34,7 +34,7 @@ from rendezvous.wire.errors import (
     RunCancelled,
     StorageFull,
 )
-from rendezvous.wire.run import Result
+from rendezvous.wire.run import Result, SlotState
 from rendezvous.wire.words import printable, slots_text
 from worker.program.ending import signal_name
 
@@ -82,7 +82,7 @@ def lines(said: sentences.Sentence, names: Names) -> Sequence[str]:
             return [_may_be_left(said, names)]
         case sentences.WaitsForOlder(key=key):
             waits = f"the next worker run of slot {key.slot} waits until its program is surely over"
-            return [f"{_may_be_left(said, names)}; {waits}"]
+            return [f"{_older(said, names)}; {waits}"]
         case sentences.Requeued(restarts=restarts, said=what):
             first, *more = lines(what, names)
             return [f"the job was requeued (restart {restarts}): {first}", *more]
@@ -189,14 +189,23 @@ def _runs_left(count: int) -> str:
     return f"{count} {runs} of the previous launch may still exist"
 
 
-def _may_be_left(said: sentences.MayBeLeft | sentences.WaitsForOlder, names: Names) -> str:
+def _older(said: sentences.WaitsForOlder, names: Names) -> str:
+    if said.stand.how is sentences.StandKind.STATE and said.stand.state is SlotState.ENDED:
+        return f"what was started by hand as {_who(said, names)} may still run"
+    return _may_be_left(said, names)
+
+
+def _who(said: sentences.MayBeLeft | sentences.WaitsForOlder, names: Names) -> str:
     known = f", id {said.handle}" if said.handle else ""
-    who = f"worker run {names.of(said.key)} (slot {said.key.slot}{known})"
+    return f"worker run {names.of(said.key)} (slot {said.key.slot}{known})"
+
+
+def _may_be_left(said: sentences.MayBeLeft | sentences.WaitsForOlder, names: Names) -> str:
     command = names.end_words(said.key, said.handle)
     how = "" if said.handle else "; look for a run with that name"
     if command:
         how = f"; end it with: {command}"
-    return f"{who} may still exist: {_stand(said.stand)}{how}"
+    return f"{_who(said, names)} may still exist: {_stand(said.stand)}{how}"
 
 
 def _stand(stand: sentences.Stand) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from rendezvous.run import refusals
-from rendezvous.run.state import Run, Slot, nodes_text
+from rendezvous.run.state import DEAD_SUBMISSIONS, Run, Slot, nodes_text
 from rendezvous.wire.run import RunSpec, SlotState
 from rendezvous.wire.words import slots_text
 
@@ -24,6 +24,13 @@ def timed_out(run: Run, overdue: list[Slot], trouble: str) -> tuple[str, str]:
     )
     hint = "" if trouble else refusals.hint(run) or _hint(run, overdue[0])
     return words, hint
+
+
+def failed_before(slot: Slot) -> bool:
+    """Whether its problem is that of a worker run in whose place a newer one has been submitted."""
+    is_newer = slot.generation > 1 and slot.generation == slot.wanted
+    may_come = slot.state not in DEAD_SUBMISSIONS and not slot.given_up and slot.refused is None
+    return bool(slot.problem) and slot.node is None and is_newer and may_come
 
 
 def _known_of_all(spec: RunSpec, slots: list[Slot]) -> str:

@@ -12,6 +12,7 @@ from rendezvous.run.ends import last_output, words_of_exit
 from rendezvous.run.first_cause import FirstCause, first_cause
 from rendezvous.run.gathering import before_go_failed, worker_run_is_over
 from rendezvous.run.leases import Leases
+from rendezvous.run.missing import failed_before
 from rendezvous.run.moves import Outcome, begin_stop, failure, finish
 from rendezvous.run.phases import Awaits
 from rendezvous.run.replacing import refill
@@ -271,7 +272,11 @@ def verdict_fell(run: Run, event: events.VerdictFell, now: float) -> Outcome:
 def cancelled(run: Run, event: events.Cancelled, now: float) -> Outcome:
     """End the run, and say what had failed before."""
     empty = [slot for slot in run.slots if slot.problem and slot.node is None]
-    before = f"; before that, slot {empty[0].index} failed: {empty[0].problem}" if empty else ""
+    before = ""
+    if empty:
+        failed = f"slot {empty[0].index} failed: {empty[0].problem}"
+        earlier = "an earlier worker run of " * failed_before(empty[0])
+        before = f"; before that, {earlier}{failed}"
     finish(run, now, _cancelled(run, event.code, f"{event.reason}{before}"))
     assert run.result is not None
     return Outcome(run.result.message)

@@ -11,6 +11,7 @@ from rendezvous.run.departures import notice_of
 from rendezvous.run.ends import first_failed, words_of_failure
 from rendezvous.run.events import Event, Progressed, SlotChanged
 from rendezvous.run.leases import Leases
+from rendezvous.run.missing import failed_before
 from rendezvous.run.moves import Outcome
 from rendezvous.run.phases import Awaits
 from rendezvous.run.places import is_awaited, standbys
@@ -413,7 +414,7 @@ def _slot_status(
         nproc_per_node=node.join.nproc_per_node if node else 0,
         exit_code=node.exit.exit_code if node and node.exit else None,
         stopped=bool(node and node.exit and node.exit.stopped and node.failed_at is None),
-        problem=slot.problem,
+        problem=f"before that: {slot.problem}" if failed_before(slot) else slot.problem,
         progress=node.progress if node else "",
         silent_seconds=silent,
         awaited=outlives(run) and run.result is None and is_awaited(slot),

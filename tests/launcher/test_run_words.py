@@ -199,6 +199,13 @@ SENTENCES = [
         "worker run rdzv-x-2-1 (slot 2, id 7) may still exist: it is not listed",
     ),
     (
+        say.WaitsForOlder(ONE, "/s/slot-1.sh", say.Stand(say.StandKind.STATE, SlotState.ENDED)),
+        (
+            "what was started by hand as worker run rdzv-x-1-1 (slot 1, id /s/slot-1.sh) may still "
+            "run; the next worker run of slot 1 waits until its program is surely over"
+        ),
+    ),
+    (
         say.WaitsForOlder(ONE, "100", QUEUED),
         (
             "worker run rdzv-x-1-1 (slot 1, id 100) may still exist: it is queued: Resources; "

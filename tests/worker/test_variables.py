@@ -95,7 +95,7 @@ def test_without_a_wish_nccl_is_told_neither_its_network_nor_its_ports() -> None
 
 def test_the_ports_are_named_exactly_where_the_facts_ask_for_it() -> None:
     found = written(**WITH_PORTS)
-    reason = "all nodes have these ports; NCCL would also use others, of another kind or rate"
+    reason = "this node's ports of the kind and rate that all have; NCCL would also use others"
     ports = Variable("NCCL_IB_HCA", "=mlx5_0:1,mlx5_1:1", reason)
     assert [one for one in found if one.name == "NCCL_IB_HCA"] == [ports]
 

@@ -264,7 +264,7 @@ def _rdma(place: TableFacts, options: ProgramOptions) -> Iterator[Variable]:
         yield Variable(
             "NCCL_IB_HCA",
             (place.devices.of_ports(place.hcas) if place.devices else "=" + ",".join(place.hcas)),
-            "all nodes have these ports; NCCL would also use others, of another kind or rate",
+            "this node's ports of the kind and rate that all have; NCCL would also use others",
         )
     if options.require_rdma:
         yield Variable(
@@ -281,7 +281,7 @@ def _on_request(place: TableFacts, options: ProgramOptions) -> Iterator[Variable
         yield Variable(
             "UCX_NET_DEVICES",
             ",".join([*place.hcas, place.interface]),
-            "--env-for ucx: the interface of the table, and the ports that all nodes have",
+            "--env-for ucx: this node's interface and ports in the table",
         )
     if "mpi" in options.env_for:
         yield Variable(
