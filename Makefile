@@ -149,7 +149,7 @@ $(FUZZ_INSTALLED): $(INSTALLED)
 	touch $@
 
 fuzz: $(FUZZ_INSTALLED)
-	$(BIN)/python $(PYTEST) -n $(WORKERS) -m "fuzz and not nightly" $(FUZZ) $(PYTEST_ARGS)
+	RDZV_EXAMPLES=few $(BIN)/python $(PYTEST) -n $(WORKERS) -m "fuzz and not nightly" $(FUZZ) $(PYTEST_ARGS)
 	$(BIN)/python -m tests.attack.fuzz --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED) --jobs $(WORKERS)
 
 ## What is too long for each push: repetitions, long waits, everything that takes minutes to build.
@@ -166,6 +166,7 @@ nightly: $(FUZZ_INSTALLED)
 	$(BIN)/python -m tests.attack.fuzz --seconds 120 --jobs $(WORKERS)
 	$(BIN)/python -m tests.simulation --schedules $(SCHEDULES) --jobs $(WORKERS)
 	$(BIN)/python -m tests.simulation.replicas --schedules $(REPLICA_SCHEDULES) --jobs $(WORKERS)
+	$(MAKE) bench BENCH=quick
 	$(MAKE) profile
 
 ## Many simulated schedules, after those of the last time; what fails is shortened and left in build/simulate.

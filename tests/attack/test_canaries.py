@@ -231,6 +231,7 @@ def test_the_scanner_finds_a_planted_leak_of_each_kind(scene: Scene) -> None:
 @pytest.mark.netns
 @pytest.mark.faults
 @pytest.mark.timeout(120)
+@pytest.mark.nightly
 def test_a_run_by_hand_leaks_nothing(scene: Scene) -> None:
     """Nor what is refused, nor what a limit of the machine ends."""
     program = scene.folder / "program.py"

@@ -28,12 +28,12 @@ from rendezvous.wire.types import Problem
 from tests.attack.fuzz.targets import TARGETS
 from tests.support.driver import FEW
 from tests.support.mangle import mangled_text
-from tests.support.nightly import ROUNDS
+from tests.support.nightly import ROUNDS, examples
 from tests.support.registry import Launch, Node, Registry, running
 
 OPENAPI = json.loads((Path(__file__).parents[2] / "docs" / "openapi.json").read_text())
 OPERATIONS = [f"{m.upper()} {p}" for p, item in OPENAPI["paths"].items() for m in item]
-CASES = 12 * ROUNDS
+CASES = examples(12) * ROUNDS
 """Of each operation, with and without a credential, by the rules and against them."""
 MOST_SECONDS = 5.0
 MOST_GROWTH_MB = 20.0

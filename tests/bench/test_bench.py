@@ -74,7 +74,7 @@ def test_every_node_of_a_real_registry_gets_the_table_and_the_go() -> None:
         assert 0 < times.table[0] <= times.go[0]
 
 
-@pytest.mark.nightly  # each push measures it: make bench BENCH=quick
+@pytest.mark.nightly
 @pytest.mark.real_time
 def test_nodes_prove_all_their_addresses_before_they_have_the_table() -> None:
     (made,) = mesh.verify(4, 1)

@@ -9,7 +9,7 @@ import pytest
 from bench import agents, lost
 
 
-@pytest.mark.nightly  # each push measures it: make bench BENCH=quick
+@pytest.mark.nightly
 @pytest.mark.real_time
 def test_a_killed_agent_is_replaced_with_a_standby_and_without() -> None:
     ready, again = lost.after_kill(1)
@@ -21,7 +21,7 @@ def test_a_killed_agent_is_replaced_with_a_standby_and_without() -> None:
     assert " less the scheduler's time " in again.note
 
 
-@pytest.mark.nightly  # each push measures it: make bench BENCH=quick
+@pytest.mark.nightly
 @pytest.mark.real_time
 def test_of_three_agents_the_standby_s_is_measured() -> None:
     [made] = agents.standby_rss(1)

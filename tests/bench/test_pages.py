@@ -29,7 +29,7 @@ def test_of_few_values_the_largest_is_p99(
     assert pages._median_and_p99(values) == expected
 
 
-@pytest.mark.nightly  # each push measures it: make bench BENCH=quick
+@pytest.mark.nightly
 @pytest.mark.real_time
 def test_a_page_of_emulated_nodes_is_open_while_its_registry_is_measured() -> None:
     quiet, busy = pages.of_registry(4, pairs=1, seconds=0.5)

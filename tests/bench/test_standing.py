@@ -38,7 +38,7 @@ def test_commits_of_both_journals_are_measured_side_by_side(primary: Postgres) -
     assert all(one.value > 0 for one in made)
 
 
-@pytest.mark.nightly  # each push measures it: make bench BENCH=quick
+@pytest.mark.nightly
 @pytest.mark.real_time
 def test_nodes_meet_at_a_replica_as_they_do_at_a_registry_alone(primary: Postgres) -> None:
     *rows, ratio = standing.last_to_all(primary, 4, 1)

@@ -233,6 +233,7 @@ LOSSY = ("--framework", "command", "--grace", "2", "--submit-retries", "0")
 LEASE = 4
 
 
+@pytest.mark.nightly
 def test_a_run_whose_nodes_lose_a_fifth_of_their_packets_each_way_ends_well(tmp_path: Path) -> None:
     with Lab(3) as lab:
         for host in lab.hosts[1:]:

@@ -117,7 +117,8 @@ def test_a_killed_agent_is_known_to_all_soon(tmp_path: Path) -> None:
 
 
 @pytest.mark.netns
-@pytest.mark.parametrize("lease", [5, at_night(15)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("lease", [5, 15])
 def test_a_silent_host_is_known_to_all_when_its_lease_is_over(tmp_path: Path, lease: int) -> None:
     name = f"silent host -> others told, lease {lease} s"
     seconds = measured(tmp_path, name, lambda folder: silent_host(folder, lease))

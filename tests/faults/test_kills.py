@@ -212,6 +212,7 @@ def test_remote_nodes_end_at_once_when_the_launcher_is_killed(tmp_path: Path) ->
 
 
 @pytest.mark.netns
+@pytest.mark.nightly
 def test_remote_nodes_end_after_their_orphan_time_out_when_the_launcher_has_no_time_to_tell(
     tmp_path: Path,
 ) -> None:

@@ -281,7 +281,7 @@ def hurt_all_along(crowd: Crowd, kinds: Sequence[str]) -> Outcome:
 @pytest.mark.parametrize(
     ("nodes", "epochs"),
     [
-        pytest.param(3, 10, marks=pytest.mark.timeout(120)),
+        pytest.param(3, 10, marks=[pytest.mark.nightly, pytest.mark.timeout(120)]),
         pytest.param(6, 200, marks=[pytest.mark.nightly, pytest.mark.timeout(1800)]),
     ],
 )

@@ -31,6 +31,7 @@ def kill(launched: Launched, slot: int) -> float:
     return at
 
 
+@pytest.mark.nightly
 def test_a_standby_takes_the_place_of_a_killed_node(tmp_path: Path) -> None:
     command = program(tmp_path, WAITS)
     options = ("--nnodes", "3", "--standby", "1", *REPLACE)

@@ -106,13 +106,14 @@ def told_together(folder: Path, name: str, ranks: int) -> list[float]:
     return [at for [at] in times]
 
 
-CASES = [Case(10, 4, 3.0, _drain), Case(8, 2, 9.0, _file)]
+CASES = [Case(8, 2, 9.0, _file)]
 CASES_AT_NIGHT = [
     Case(seconds, grace, saving, say)
     for say in (_drain, _file)
     for seconds, grace in ((30, 20), (120, 60))
     for saving in (0.9 * grace, 1.5 * grace)
 ]
+CASES_AT_NIGHT.append(Case(10, 4, 3.0, _drain))
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,7 @@ def test_where_the_registrys_port_alone_is_open_the_port_that_was_tried_is_named
     assert "let all TCP ports through between the nodes" in outcome.err
 
 
+@pytest.mark.nightly
 def test_a_range_in_which_nothing_is_free_is_refused_with_its_name(tmp_path: Path) -> None:
     with Lab(2) as lab:
         lab.hosts[1].start(["python3", "-c", _LISTENER, "41000"])

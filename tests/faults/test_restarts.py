@@ -56,6 +56,7 @@ def test_an_exit_code_starts_all_programs_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.nightly
 def test_a_killed_worker_of_torchrun_starts_all_programs_again(tmp_path: Path) -> None:
     """Its rank is known where it has lived for longer than a look at its environment takes."""
     fails = "time.sleep(1); os.kill(os.getpid(), signal.SIGKILL)"

@@ -219,6 +219,7 @@ def test_a_launch_outlives_its_replica_while_it_gathers_and_while_it_runs(
     assert {kind: kinds[kind] for kind in wanted} == wanted
 
 
+@pytest.mark.nightly
 def test_after_a_restore_from_a_backup_runs_go_on_and_none_that_knows_more_may_write(
     replicas: Replicas, postgres: Postgres, tmp_path: Path
 ) -> None:

@@ -73,6 +73,7 @@ def test_a_silent_host_is_replaced_once_its_fence_is_over(tmp_path: Path) -> Non
     assert FENCE - GRACE - 2 - 2 < gone < FENCE < again
 
 
+@pytest.mark.nightly
 def test_a_program_whose_agent_stands_still_is_gone_before_its_replacement_starts(
     tmp_path: Path,
 ) -> None:

@@ -91,7 +91,7 @@ CASES = [
     Case("env-uneven", "torch", "env", "torch_sum.py env", "", UNEVEN, night=True),
     Case("accelerate", "torch", "accelerate", "accelerate_digits.py", night=True),
     Case("accelerate-config", "torch", "", f"{_ACCELERATE} accelerate_digits.py", night=True),
-    Case("lightning", "torch", "lightning", "lightning_digits.py"),
+    Case("lightning", "torch", "lightning", "lightning_digits.py", night=True),
     Case("lightning-torchrun", "torch", "", "lightning_digits.py", night=True),
     Case("trainer", "torch", "", "trainer_digits.py", night=True),
     Case("trainer-accelerate", "torch", "", "accelerate launch trainer_digits.py", night=True),
@@ -104,7 +104,7 @@ CASES = [
     Case("openmpi-torch", "torch", "openmpi", "python3 mpi_torch.py", "mpirun", night=True),
     Case("openmpi-uneven", "torch", "openmpi", _MPI4PY, "mpirun", UNEVEN, night=True),
     Case("openmpi-5", "openmpi5", "openmpi", _MPI_SUM, night=True),
-    Case("mpich", "mpich", "mpich", _MPI4PY),
+    Case("mpich", "mpich", "mpich", _MPI4PY, night=True),
     Case("mpich-uneven", "mpich", "mpich", _MPI4PY, "", UNEVEN, night=True),
     Case("intelmpi", "intelmpi", "intelmpi", _MPI_SUM),
     Case("intelmpi-uneven", "intelmpi", "intelmpi", _MPI_SUM, "", UNEVEN, night=True),
@@ -113,7 +113,7 @@ CASES = [
     Case("tensorflow", _TF, _TF, _TENSOR, "", ONE_EACH),
     Case("tensorflow-chief", _TF, _TF, _TENSOR, "", ONE_EACH, "--tf-chief", night=True),
     Case("jax", "jax", "jax", _JAX, "", ONE_EACH, night=True),
-    Case("jax-uneven", "jax", "jax", _JAX, "", UNEVEN, night=True),
+    Case("jax-uneven", "jax", "jax", _JAX, "", UNEVEN),
 ]
 
 

@@ -15,10 +15,11 @@ from tests.support.netlab import Lab
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(200)]
 
-EACH_PUSH = "openmpi-5 jax-uneven"
-"""Ranks are started by mpirun, and by rdzv itself; those of torchrun in tests/faults."""
+EACH_PUSH = "openmpi-5"
+"""Ranks are started by mpirun; those of torchrun and of rdzv itself: in tests/faults."""
 AT_NIGHT = "torchrun torchrun-c10d torch.distributed.launch env accelerate lightning trainer"
 AT_NIGHT += " deepspeed openmpi-mpi4py mpich intelmpi horovod horovod-horovodrun tensorflow"
+AT_NIGHT += " jax-uneven"
 SUM = ("torchrun", "torchrun-c10d", "env", "accelerate", "deepspeed")
 """These start ranks of any torch program: here of one that imports little."""
 _FOUND = re.compile(r"FOUND rank=(\d+) by=(\S+)")

@@ -71,7 +71,7 @@ CASES = {
 
 AT_NIGHT = (
     *("env", "fabric", "torch.distributed.launch", "trainer", "deepspeed", "openmpi-5"),
-    "intelmpi",
+    *("intelmpi", "mpich", "accelerate"),
 )
 """What passes a stop on there does so for others at each push."""
 

@@ -26,6 +26,7 @@ def rehearse(out: Path, *words: str, within: tuple[str, ...] = ()) -> dict[str, 
 
 @pytest.mark.frameworks
 @pytest.mark.timeout(180)
+@pytest.mark.nightly
 def test_a_rehearsal_finds_all_as_expected(tmp_path: Path) -> None:
     rdzv = Path(sys.executable).parent / "rdzv"
     only = ("doctor", "facts", "look")

@@ -18,6 +18,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.nightly
 def test_the_nodes_of_one_machine_are_measured(tmp_path: Path) -> None:
     saved = tmp_path / "result.json"
     options = ("--sizes", "4K", "--nproc-per-node", "2,1", "--save", str(saved))

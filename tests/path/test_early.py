@@ -73,6 +73,7 @@ def test_a_rank_sees_no_difference(tmp_path: Path) -> None:
     assert early == off
 
 
+@pytest.mark.nightly
 def test_a_failure_reads_the_same(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import time\ntime.sleep(0.5)\nraise SystemExit(7)\n")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.launching import LIMIT_SECONDS, RDZV, environment
+from tests.support.nightly import at_night
 
 pytestmark = [pytest.mark.faults, pytest.mark.torch]
 SCRIPT = """
@@ -24,7 +25,7 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize("interpreter", [[], [sys.executable, "-O"]])
+@pytest.mark.parametrize("interpreter", [[], at_night([sys.executable, "-O"])])
 def test_a_script_runs_where_path_has_no_torchrun(tmp_path: Path, interpreter: list[str]) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     env = environment(tmp_path / "state") | {"PATH": "/usr/bin:/bin"}

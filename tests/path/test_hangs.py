@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from tests.support.launching import Launched, launching, rdzv
-from tests.support.nightly import at_night
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.real_time, pytest.mark.timeout(120)]
@@ -161,7 +160,8 @@ dist.barrier()
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("framework", ["env", at_night("torchrun")])
+@pytest.mark.nightly
+@pytest.mark.parametrize("framework", ["env", "torchrun"])
 def test_a_start_that_never_comes_to_a_collective_is_ended(framework: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(STARTS)
     words = [str(tmp_path / "train.py"), "600", "0"]

@@ -20,7 +20,6 @@ from tests.support import environments as env
 from tests.support.cluster import LIMIT_SECONDS, cluster
 from tests.support.launching import RDZV, Launched, environment, shell
 from tests.support.netlab import Host, HostsMode, Lab
-from tests.support.nightly import at_night
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(180)]
@@ -219,14 +218,15 @@ def test_equal_workers_come_to_rank_0_and_one_too_many_waits_as_a_spare(tmp_path
 PROGRAM = str(Path(__file__).parent.parent / "programs" / "check_all_reduce.py")
 
 
+@pytest.mark.nightly  # containers that know each other by the same file: tests/docker
 @pytest.mark.frameworks
 @pytest.mark.torch
 @pytest.mark.parametrize(
     ("hosts_mode", "backend", "count", "ipv6_only"),
     [
         ("debian", "static", 3, False),
-        at_night("none", "static", 2, True),
-        at_night("selfonly", "c10d", 2, False),
+        ("none", "static", 2, True),
+        ("selfonly", "c10d", 2, False),
     ],
 )
 def test_nodes_that_know_at_most_their_own_name_train_together(

@@ -160,6 +160,7 @@ def test_a_signal_ends_everything_in_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.faults
+@pytest.mark.nightly
 def test_a_registry_killed_while_training_comes_back_and_disturbs_nobody(tmp_path: Path) -> None:
     script = f"echo start; {until_end(tmp_path)}; echo end"
     with launching(tmp_path / "s", *TWO, "--json", command=shell(script)) as launched:
@@ -197,6 +198,7 @@ def standing_registry(state: Path, *options: str) -> Iterator[dict[str, str]]:
 
 
 @pytest.mark.faults
+@pytest.mark.nightly
 def test_a_standing_registry_serves_launches_at_once_and_says_when_it_takes_no_more(
     tmp_path: Path,
 ) -> None:

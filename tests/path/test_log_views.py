@@ -73,6 +73,7 @@ def test_output_is_read_where_no_disk_is_shared(tmp_path: Path) -> None:
 
 
 @pytest.mark.frameworks
+@pytest.mark.nightly
 def test_output_is_read_from_files_here(tmp_path: Path) -> None:
     state = tmp_path / "s"
     (tmp_path / "train.py").write_text(TRAIN)

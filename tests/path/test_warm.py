@@ -13,7 +13,6 @@ import pytest
 from tests.path.test_hangs import looked, train
 from tests.path.test_look import WHERE, seen
 from tests.support.launching import RDZV, Launched, launch, launching, lives, rdzv
-from tests.support.nightly import at_night
 from tests.support.waiting import until
 from worker.contracts.framework import PROGRAMS
 
@@ -96,9 +95,8 @@ def test_a_stall_ends_the_run_and_names_the_rank(tmp_path: Path) -> None:
     assert forked(launched) == []
 
 
-@pytest.mark.parametrize(
-    "what", ["agent", at_night("launch"), at_night("keeper"), at_night("starter")]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("what", ["agent", "launch", "keeper", "starter"])
 def test_nothing_is_left_of_what_was_forked(tmp_path: Path, what: str) -> None:
     (tmp_path / "train.py").write_text(HANGS)
     size = ("--nnodes", "2", "--nproc-per-node", "2", "--warm", "on", "--grace", "1")
@@ -141,6 +139,7 @@ def forked(launched: Launched) -> list[int]:
     return found
 
 
+@pytest.mark.nightly
 def test_a_first_start_that_fails_is_repeated_cold_and_not_counted(tmp_path: Path) -> None:
     """As it may be the fork that the program cannot bear; how it fails then, it fails."""
     (tmp_path / "train.py").write_text(

@@ -13,7 +13,6 @@ import pytest
 
 from tests.path.test_warm import ZYGOTE
 from tests.support.launching import BIN, Launched, Outcome, launching, rdzv
-from tests.support.nightly import at_night
 
 pytestmark = [
     pytest.mark.faults,
@@ -164,14 +163,11 @@ def met(outcome: Outcome, epoch: int, odd: int, why: Reason, nodes: int) -> None
     assert totals == [len(totals)] * len(totals)
 
 
-EACH_PUSH = (("import", 0, 2),)
 CELLS = [(reason, odd, nodes) for nodes in (2, 4) for reason in REASONS for odd in (0, nodes - 1)]
 
 
-@pytest.mark.parametrize(
-    ("reason", "odd", "nodes"),
-    [pytest.param(*cell) if cell in EACH_PUSH else at_night(*cell) for cell in CELLS],
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize(("reason", "odd", "nodes"), CELLS)
 def test_all_ranks_meet_where_one_node_does_not_fork(
     tmp_path: Path, reason: str, odd: int, nodes: int
 ) -> None:

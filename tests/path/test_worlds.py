@@ -33,7 +33,7 @@ dist.destroy_process_group()
     ("kind", "strict", "code"),
     [
         at_night("alone", False, 0),
-        ("alone", True, ExitCode.WRONG_WORLD),
+        at_night("alone", True, ExitCode.WRONG_WORLD),
         at_night("one", True, 0),
     ],
 )

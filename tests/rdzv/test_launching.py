@@ -123,6 +123,7 @@ def test_a_run_that_fails_has_its_exit_code_and_its_cause(
 
 @pytest.mark.real_time
 @pytest.mark.faults
+@pytest.mark.nightly
 def test_two_runs_at_once_and_one_is_cancelled_by_another_thread(tmp_path: Path) -> None:
     go = until_file(tmp_path / "go")
     quiet: Mapping[str, Any] = {"on_output": lambda _: None}

@@ -99,7 +99,8 @@ class Zygote:
         """The same, started by Python as torchrun starts it."""
         with open(os.devnull, "r+b") as empty:
             done = subprocess.run(
-                [sys.executable, "-u", *words],
+                # torchrun handles these, whether or not it was told to ignore them.
+                ["env", "--default-signal=HUP,QUIT", sys.executable, "-u", *words],
                 env={**self.environ, **OF_THE_NODE, **LIKE_TORCHRUNS, **changed},
                 stdin=empty,
                 capture_output=True,

@@ -349,6 +349,7 @@ async def test_a_run_is_made_found_described_shown_and_ended(
     assert await scheduler.describe(bed.run(), handle) == ended
 
 
+@pytest.mark.nightly
 @pytest.mark.schedulers
 async def test_the_reason_of_a_failure_and_a_run_beyond_the_list_are_read(
     vessl: Vessl, commanded: Commanded, bed: Bed

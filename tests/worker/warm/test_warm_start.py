@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from rendezvous.background import in_background
+from tests.support.nightly import at_night
 from tests.support.waiting import soon
 from tests.worker.programs.started import Recording
 from worker.agent.notices import Notice, text_of
@@ -176,6 +177,7 @@ async def test_one_zygote_serves_one_epoch_after_the_other(world: World) -> None
     assert len(world.said) == 1
 
 
+@pytest.mark.nightly
 async def test_masters_store_listens_once_armed_and_a_disarmed_one_does_not(world: World) -> None:
     warm = world.warm()
     await warm.begin()
@@ -267,11 +269,11 @@ async def test_the_environment_of_a_process_is_that_of_the_go(world: World) -> N
     ("modules", "why"),
     [
         ("no_such", "the import of no_such failed with ModuleNotFoundError: No module named"),
-        ("ending", "the import of ending failed with SystemExit: no licence"),
-        ("killed", "the process that imports ended by SIGKILL"),
+        at_night("ending", "the import of ending failed with SystemExit: no licence"),
+        at_night("killed", "the process that imports ended by SIGKILL"),
         ("threaded", "the imports have left 1 threads running"),
-        ("with_child", "the imports have left a process running"),
-        ("with_cuda", "the imports have initialised CUDA"),
+        at_night("with_child", "the imports have left a process running"),
+        at_night("with_cuda", "the imports have initialised CUDA"),
     ],
 )
 async def test_what_is_not_fit_to_be_forked_is_not(world: World, modules: str, why: str) -> None:
@@ -292,7 +294,7 @@ async def test_what_is_not_fit_to_be_forked_is_not(world: World, modules: str, w
     assert len(world.said) == 1
 
 
-@pytest.mark.parametrize("when", ["before it arms", "armed", "what was forked"])
+@pytest.mark.parametrize("when", [at_night("before it arms"), "armed", at_night("what was forked")])
 async def test_one_that_is_killed_is_told_of_and_replaced_by_a_cold_start(
     world: World, when: str
 ) -> None:
