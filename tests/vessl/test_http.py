@@ -385,7 +385,7 @@ def test_what_it_loses_or_changes_and_ends_with_0_is_refused_before_it_is_sent(
 @pytest.mark.parametrize(
     ("errors", "variables", "words", "posts"),
     [
-        ([500] * 3, {}, "InternalServerError (500)", 3),
+        at_night([500] * 3, {}, "InternalServerError (500)", 3),
         at_night([422], {}, "VesslApiException: InternalServerError (422): Something went", 1),
         ([ECHO], {}, "RDZV_JOIN: (hidden)", 1),
         at_night([], {"VESSL_API_HOST": DEAD}, "Connection refused", 0),
