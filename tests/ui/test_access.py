@@ -51,7 +51,7 @@ def test_axe_finds_nothing_in_any_view(opened: Open, width: int, theme: str) -> 
         assert (name, found_by_axe(seen), seen.overflow()) == (name, [], 0)
 
 
-@pytest.mark.parametrize("theme", ["dark", "light"])
+@pytest.mark.parametrize("theme", ["dark", at_night("light")])
 def test_axe_finds_nothing_at_the_doors_and_in_a_question(opened: Open, theme: str) -> None:
     stub = Stub(4, "failed")
     seen = opened(stub, ticket="used", color_scheme=theme)

@@ -15,6 +15,7 @@ import pytest
 
 from rendezvous.wire.errors import ExitCode
 from tests.support.launching import Launched, launching, rdzv
+from tests.support.nightly import at_night
 from tests.support.page_process import launch_on_terminal, page_of
 from tests.support.proxies import proxy
 from tests.support.waiting import until
@@ -254,8 +255,8 @@ def test_a_run_is_cancelled_from_the_page_after_a_question(look: Look, tmp_path:
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ({"strips": True}, ()),
-        ({"own_host": True}, ("--ui-host", "127.0.0.1")),
+        at_night({"strips": True}, ()),
+        at_night({"own_host": True}, ("--ui-host", "127.0.0.1")),
         ({"strips": True, "holds_back": True}, ()),
     ],
     ids=["strips", "keeps", "holds-back"],
