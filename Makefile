@@ -96,7 +96,7 @@ test-pythons: $(INSTALLED)
 test-ui: $(INSTALLED)
 	$(BIN)/python $(PYTEST) $(SPREAD) -m "browser and not nightly or page and not nightly" $(BROWSER) $(PYTEST_ARGS)
 
-## A sixth of the planted bugs, and none of the ten that take longest; the everyday suite tries a few.
+## A ninth of the planted bugs, and none of the ten that take longest; the everyday suite tries a few.
 test-planted: $(INSTALLED)
 	$(BIN)/python $(PYTEST) $(SPREAD) -m "planted and not nightly" $(PLANTED) $(PYTEST_ARGS)
 

@@ -300,6 +300,7 @@ def test_a_narrow_terminal_cuts_the_list_of_runs_and_keeps_a_programs_lines(stat
     assert logs.splitlines().count(WORDS) == 2
 
 
+@pytest.mark.nightly
 def test_the_board_fits_a_narrow_terminal(state: Path) -> None:
     """The terminal wraps what the launch says itself: a command in it is copied as it is."""
     run = f"{LONG}-and-more"

@@ -65,6 +65,7 @@ def seen_by_ranks(folder: Path, *options: str) -> tuple[list[dict[str, Any]], li
     return found, begun
 
 
+@pytest.mark.nightly
 def test_a_rank_sees_no_difference(tmp_path: Path) -> None:
     off, begun = seen_by_ranks(tmp_path, "--early-start", "off")
     assert begun == [False, False]

@@ -126,6 +126,7 @@ def test_a_launch_is_scraped_by_its_address_with_the_token(
         launched.finish()
 
 
+@pytest.mark.nightly
 def test_a_page_is_scraped_with_the_key_in_its_state_folder(tmp_path: Path) -> None:
     options = ("--nnodes", "1", "--framework", "command")
     state = tmp_path / "state"

@@ -103,6 +103,7 @@ def serving(
 
 
 @pytest.mark.schedulers
+@pytest.mark.nightly
 def test_specs_in_the_form_of_the_public_example_run(tmp_path: Path) -> None:
     repository = tmp_path / "training"
     shutil.copytree(DATA, repository / "specs")
