@@ -214,11 +214,12 @@ openapi: $(INSTALLED)
 	$(BIN)/python -m rendezvous.server.openapi > docs/openapi.json
 
 ## Write the lists of docs/ again: options, exit codes, each framework's variables; and what tests compare whole:
-## tests/tables.txt, the courses of runs and launches (tests/*/courses.txt), and tests/launcher/shown.txt.
+## tests/tables.txt, the courses of runs and launches (tests/*/*courses.txt), and tests/launcher/shown.txt.
 reference: $(INSTALLED)
 	$(BIN)/python -m tests.test_tables
 	$(BIN)/python -m tests.rendezvous.test_courses
 	$(BIN)/python -m tests.launcher.test_courses
+	$(BIN)/python -m tests.launcher.test_shell_courses
 	$(BIN)/python -m tests.launcher.test_shown
 	$(BIN)/python -m tests.test_docs
 	$(BIN)/python -m tests.worker.test_frameworks_page

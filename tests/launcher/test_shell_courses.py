@@ -1,0 +1,240 @@
+"""What launches do to their outer world, call by call, is as in `shell_courses.txt`.
+
+No two numbers of these launches are the same one, and what happens happens twice. A line that
+begins with a number is a call at that second, one with a star what the launch's machine hears, one
+with a dash a file of the run's folder that has changed. Who changes one writes the file anew
+(`make reference`), and reads in the diff what else has changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.schedulers.contract import NothingSubmitted
+from rendezvous.talk.credentials import registry_credential
+from rendezvous.talk.join_string import RegistryPlace, RegistryString, group_token_text
+from rendezvous.wire.errors import SchedulerError, StorageFull, Unavailable
+from rendezvous.wire.node import Job
+from rendezvous.wire.reports import LeaveReport
+from rendezvous.wire.run import SlotState
+from tests.launcher.shells import ShellWorld, shell_course
+from tests.support.courses import lines_in, text_of
+
+KNOWN = Path(__file__).with_name("shell_courses.txt")
+RANKS = {0: 0, 1: 2, 2: 1}
+SKEWED: dict[str, Any] = {
+    "nnodes": "3",
+    "nproc_per_node": "4,1,2",
+    "local_node": True,
+    "port": 29_711,
+    "grace": 7.0,
+    "submit_retries": 3,
+    "max_restarts": 2,
+    "master_port": 29_533,
+}
+
+
+def joins(world: ShellWorld, *slots: int) -> None:
+    """The newest worker run of each slot has a node that joins, and wants another rank."""
+    for slot in slots:
+        drive, job = world.drive, Job(framework="command")
+        own = {"nproc_per_node": (4, 1, 2)[slot], "hostname": f"gpu-{7 - 2 * slot}"}
+        generation = max(1, drive.slot(slot).generation)
+        drive.join(slot, generation, requested_rank=RANKS[slot], job=job, **own)
+
+
+def leaves(world: ShellWorld, *slots: int) -> None:
+    """They have learnt how the run ended, and their worker runs end by themselves."""
+    for slot in slots:
+        world.drive.report(slot, LeaveReport())
+        for fleet in world.fleets.values():
+            for name, made in fleet.made.items():
+                if name.endswith(f"-{slot}-{world.drive.slot(slot).generation}"):
+                    made.state = SlotState.ENDED
+
+
+def runs(world: ShellWorld, *slots: int) -> bool:
+    """Whether the registry has heard that they run."""
+    return all(world.drive.slot(slot).state is SlotState.RUNNING for slot in slots)
+
+
+@shell_course
+async def it_starts_twice_and_fails(world: ShellWorld) -> None:
+    """Slot 0 is here, and slot 2 is submitted three times; the registry ends once, and so does the
+    first epoch."""
+    slurm = world.fleets["manual"]
+    slurm.fails["submit 1.1"] = ["the API answered 503", "", "the API answered 502"]
+    slurm.fails["submit 2.1"] = [NothingSubmitted("no such partition", hint="see sinfo")]
+    slurm.fails["submit 2.2"] = [SchedulerError("it timed out")]
+    slurm.fails["describe 1.1"] = [SchedulerError("slurmctld is down")]
+    world.refuses["tell"] = [Unavailable("busy"), Unavailable("busy again")]
+    world.refuses["create"] = [Unavailable("it is being started")]
+    async with world.launched(scheduler="manual", **SKEWED):
+        await world.until(lambda: world.run_of)
+        world.look()
+        await world.until(lambda: runs(world, 0, 1, 2))
+        world.look()
+        joins(world, 2, 0, 1)
+        world.drive.verify().arm()
+        await world.until(lambda: world.has("keeper of"))
+        world.processes[0].over.set_result(-9)
+        world.refuses["events"] = [Unavailable("cut")]
+        await asyncio.sleep(3)
+        world.look()
+        world.drive.exit(1, 3, message="ECC error", worker_rank=6)
+        world.drive.stop(2, 0)
+        await asyncio.sleep(8)
+        world.drive.verify().arm()
+        await asyncio.sleep(3)
+        world.look()
+        world.drive.exit(0, 5, message="another ECC error", worker_rank=3)
+        world.drive.stop(2, 1)
+        await asyncio.sleep(8)
+        world.drive.verify().arm()
+        world.drive.exit(2, 9, message="a third one", worker_rank=1)
+        world.drive.stop(0, 1)
+        await asyncio.sleep(2)
+        leaves(world, 1, 2, 0)
+
+
+@shell_course
+async def a_killed_launcher_is_followed_by_two(world: ShellWorld) -> None:
+    """The second takes its launch up; the third has other options, and makes another one."""
+    world.fleets["manual"].fails["submit 2.1"] = [NothingSubmitted("no room")]
+    async with world.launched(scheduler="manual", **SKEWED) as task:
+        await world.until(lambda: world.has("tell r 2 generation=2 state=submitted"))
+        world.look()
+        task.cancel()
+    world.fleets["local"].made.clear()  # it has ended with its launcher
+    world.fleets["manual"].fails["find 1.1"] = [SchedulerError("slurmctld is down")]
+    async with world.launched(scheduler="manual", **SKEWED) as task:
+        await world.until(lambda: runs(world, 0, 1, 2))
+        task.cancel()
+    world.fleets["local"].made.clear()
+    world.refuses["status"] = [Unavailable("it is being started")]
+    world.fleets["manual"].stays = {"1.1"}
+    async with world.launched(scheduler="manual", **(SKEWED | {"grace": 5.0})):
+        await world.until(lambda: len(world.keys_of) == 2 and runs(world, 0, 1, 2))
+        world.look()
+        assert world.signal is not None
+        world.signal(signal.SIGTERM)
+        await asyncio.sleep(1.5)
+        world.signal(signal.SIGINT)
+
+
+@shell_course
+async def a_standing_registry_has_both_launches(world: ShellWorld) -> None:
+    """All nodes are the scheduler's; the second launch finds the first one, and ends it."""
+    place = RegistryPlace(
+        ("10.0.7.1", "10.0.7.2:29812"), 29_811, "certificate", b"p", replicas=True
+    )
+    standing = RegistryString(place, registry_credential(bytes(range(32, 64)))).text()
+    more: dict[str, Any] = SKEWED | {"local_node": False, "nproc_per_node": "3", "port": 29_600}
+    world.refuses["create"] = [Unavailable("no leader"), StorageFull("its disk is full")]
+    async with world.launched(scheduler="slurm", registry=standing, **more) as task:
+        await world.until(lambda: world.run_of and runs(world, 0, 1, 2))
+        task.cancel()
+    world.fleets["slurm"].fails["cancel 1.1"] = [SchedulerError("you may not")]
+    async with world.launched(scheduler="slurm", registry=standing, **more):
+        await world.until(lambda: len(world.keys_of) == 2 and runs(world, 0, 1, 2))
+        joins(world, 1, 2, 0)
+        world.drive.verify().arm()
+        await asyncio.sleep(4)
+        for slot in (2, 0, 1):
+            world.drive.exit(slot, 0)
+        await asyncio.sleep(1)
+        leaves(world, 0, 2, 1)
+
+
+@shell_course
+async def a_group_has_its_registry_at_rank_0(world: ShellWorld) -> None:
+    """The other nodes come by themselves, one of them never."""
+    token = group_token_text(bytes(range(64, 96)))
+    more = SKEWED | {"node_rank": 0, "master_addr": "10.0.0.1", "join_timeout": 40.0}
+    async with world.launched(scheduler="manual", group_token=token, **more):
+        await world.until(lambda: world.run_of and runs(world, 0))
+        joins(world, 2, 0)
+        await asyncio.sleep(41)
+        world.drive.report(2, LeaveReport())
+        leaves(world, 0)
+
+
+def _has_begun(world: ShellWorld, number: int) -> bool:
+    """Whether so many processes of the registry were started."""
+    return len(world.processes) >= number
+
+
+@shell_course
+async def it_is_all_on_one_machine(world: ShellWorld) -> None:
+    """Nobody else reaches its registry, also where the next launcher takes it up; that one's
+    registry ends again and again."""
+    more = SKEWED | {"nproc_per_node": "1", "orphan_timeout": 20.0}
+    async with world.launched(scheduler="local", **more) as task:
+        await world.until(lambda: world.run_of and runs(world, 0, 2, 1))
+        task.cancel()
+    world.fleets["local"].made.clear()
+    async with world.launched(scheduler="local", **more):
+        await world.until(lambda: runs(world, 0, 2, 1))
+        for number in range(1, 6):
+            await world.until(partial(_has_begun, world, number + 1))
+            await asyncio.sleep(1)
+            world.processes[-1].over.set_result(-7 if number == 3 else number)
+
+
+@shell_course
+async def two_parts_of_it_fail_as_nobody_expected(world: ShellWorld) -> None:
+    """The first one is raised; whatever else was begun is ended."""
+    world.fleets["manual"].fails["submit 1.1"] = [ValueError("not this way")]
+    world.fleets["local"].fails["submit 0.1"] = ["it is slow"]
+    world.fleets["manual"].fails["submit 2.1"] = [KeyError("nor this one")]
+    async with world.launched(scheduler="manual", **SKEWED):
+        pass
+
+
+@shell_course
+async def it_is_ended_while_it_submits(world: ShellWorld) -> None:
+    """A signal comes when one try has failed, one waits for its answer, and one is made."""
+    world.fleets["manual"].fails["submit 2.1"] = ["the API answered 503", "the API answered 502"]
+    world.fleets["manual"].fails["cancel 1.1"] = [SchedulerError("not now")]
+    world.refuses["cancel"] = [Unavailable("busy")]
+    async with world.launched(scheduler="manual", **SKEWED):
+        await world.until(lambda: world.has("submit 2.1") and world.drive.slot(1).state != "none")
+        world.refuses["tell"] = [Unavailable("busy")] * 3
+        assert world.signal is not None
+        world.signal(signal.SIGINT)
+
+
+Course = Callable[[Path], ShellWorld]
+COURSES: tuple[Course, ...] = (
+    it_starts_twice_and_fails,
+    a_killed_launcher_is_followed_by_two,
+    a_standing_registry_has_both_launches,
+    a_group_has_its_registry_at_rank_0,
+    it_is_all_on_one_machine,
+    two_parts_of_it_fail_as_nobody_expected,
+    it_is_ended_while_it_submits,
+)
+
+
+@pytest.mark.parametrize("course", COURSES, ids=lambda course: course.__name__)
+def test_course(course: Course, tmp_path: Path) -> None:
+    assert course(tmp_path).lines == lines_in(KNOWN, course.__name__)
+
+
+def _written() -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        names = {one.__name__: one for one in COURSES}
+        return text_of({name: partial(one, Path(folder, name)) for name, one in names.items()})
+
+
+if __name__ == "__main__":
+    sys.exit(KNOWN.write_text(_written()) == 0)
