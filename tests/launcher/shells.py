@@ -124,6 +124,12 @@ class ToldFleet:
         if whose not in self.stays:
             self.made[run.name].state = SlotState.ENDED
 
+    def end(self, slot: int, state: SlotState = SlotState.ENDED, detail: str = "") -> None:
+        """The newest worker run of a slot ends by itself."""
+        names = [name for name in self.made if name.split("-")[-2] == str(slot)]
+        for name in names[-1:]:
+            self.made[name].state, self.made[name].detail = state, detail
+
     def start_words(self, handle: str) -> str:
         """See the contract."""
         return f"{self.name} start {handle}"
@@ -293,6 +299,7 @@ class ShellWorld(World):
     keys_of: list[str] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
     shows: str = ""
+    task: asyncio.Task[int] | None = None
 
     def tell(self, words: str) -> None:
         """Something was called."""
@@ -464,6 +471,9 @@ class ShellWorld(World):
         for _ in range(1_000):
             if check():
                 return
+            if self.task is not None and self.task.done():
+                self.tell(f"it is over: {self.task.exception()!r}")
+                break
             await asyncio.sleep(0.1)
         pytest.fail("\n".join(self.lines))
 
@@ -474,7 +484,7 @@ class ShellWorld(World):
     @asynccontextmanager
     async def launched(self, **settings: Any) -> AsyncIterator[asyncio.Task[int]]:
         """A launch that goes on; at the end its exit code and its folder are told."""
-        task = asyncio.create_task(self.run(**settings))
+        task = self.task = asyncio.create_task(self.run(**settings))
         yield task
         try:
             self.tell(f"exit code {await task}")
@@ -547,7 +557,7 @@ def _content(path: Path) -> str:
     """What a file holds, without what differs from one machine to another."""
     text = path.read_text()
     if path.suffix not in (".json", ".jsonl"):
-        return _short(text)
+        return _short(text).split("\n")[0]
     records = [json.loads(line) for line in text.splitlines()] if path.suffix == ".jsonl" else []
     return " / ".join(map(_record, records or [json.loads(text)])) if text else ""
 

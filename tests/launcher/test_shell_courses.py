@@ -55,11 +55,10 @@ def joins(world: ShellWorld, *slots: int) -> None:
 def leaves(world: ShellWorld, *slots: int) -> None:
     """They have learnt how the run ended, and their worker runs end by themselves."""
     for slot in slots:
-        world.drive.report(slot, LeaveReport())
+        if world.drive.slot(slot).node is not None:
+            world.drive.report(slot, LeaveReport())
         for fleet in world.fleets.values():
-            for name, made in fleet.made.items():
-                if name.endswith(f"-{slot}-{world.drive.slot(slot).generation}"):
-                    made.state = SlotState.ENDED
+            fleet.end(slot)
 
 
 def runs(world: ShellWorld, *slots: int) -> bool:
@@ -148,6 +147,8 @@ async def a_standing_registry_has_both_launches(world: ShellWorld) -> None:
         await world.until(lambda: len(world.keys_of) == 2 and runs(world, 0, 1, 2))
         joins(world, 1, 2, 0)
         world.drive.verify().arm()
+        world.refuses["table"] = [Unavailable("busy"), Unavailable("busy again")]
+        world.refuses["ask"] = [Unavailable("no machines")]
         await asyncio.sleep(4)
         for slot in (2, 0, 1):
             world.drive.exit(slot, 0)
@@ -164,8 +165,55 @@ async def a_group_has_its_registry_at_rank_0(world: ShellWorld) -> None:
         await world.until(lambda: world.run_of and runs(world, 0))
         joins(world, 2, 0)
         await asyncio.sleep(41)
+        (world.root / "r" / "result.json").mkdir()
         world.drive.report(2, LeaveReport())
         leaves(world, 0)
+
+
+@shell_course
+async def it_is_started_by_a_person_with_every_option(world: ShellWorld) -> None:
+    """A person starts its worker runs, one of which prints why it ends; a node is refused before
+    the go, and what the checks have found is kept and said."""
+    more: dict[str, Any] = {
+        "nnodes": "2:3",
+        "nproc_per_node": "3",
+        "local_node": False,
+        "port": 29_711,
+        "any_command": True,
+        "last_call": 4.0,
+        "strict": True,
+        "skip": ["L07", "X03"],
+        "verify_timeout": 95.0,
+        "arm_timeout": 35.0,
+        "lease": 17.0,
+        "join_timeout": 85.0,
+        "on_node_loss": "replace",
+        "max_replacements": 5,
+        "standby": 1,
+        "spares": 2,
+        "fence_timeout": 23.0,
+        "max_restarts": 6,
+        "submit_retries": 2,
+        "allow_exec": True,
+        "require_rdma": True,
+        "master_port": 29_533,
+        "orphan_timeout": 125.0,
+        "grace": 6.0,
+        "registry_address": ["reg.example.org", "10.0.7.9:29812"],
+        "log_dir": world.root / "logs",
+    }
+    by_hand = world.fleets["manual"]
+    by_hand.by_hand, by_hand.finds = True, False
+    by_hand.fails["submit 4.1"] = [SchedulerError("the share is gone")]
+    by_hand.fails["logs 3.1"] = [["pulling", "no such \x1b[31mimage", "  "]]
+    async with world.launched(scheduler="manual", **more):
+        await world.until(lambda: world.run_of and runs(world, 0, 1, 2, 3, 5))
+        by_hand.end(3, SlotState.FAILED, "exit code 125")
+        await world.until(lambda: world.has("its last line"))
+        world.look()
+        world.drive.refuse_to_join(1, 1, hostname="gpu-5", retryable=False)
+        await asyncio.sleep(1)
+        leaves(world, 0, 2, 4)
 
 
 def _has_begun(world: ShellWorld, number: int) -> bool:
@@ -219,6 +267,7 @@ COURSES: tuple[Course, ...] = (
     a_killed_launcher_is_followed_by_two,
     a_standing_registry_has_both_launches,
     a_group_has_its_registry_at_rank_0,
+    it_is_started_by_a_person_with_every_option,
     it_is_all_on_one_machine,
     two_parts_of_it_fail_as_nobody_expected,
     it_is_ended_while_it_submits,
