@@ -222,6 +222,7 @@ reference: $(INSTALLED)
 	$(BIN)/python -m tests.launcher.test_shell_courses
 	$(BIN)/python -m tests.launcher.test_shown
 	$(BIN)/python -m tests.test_docs
+	$(BIN)/python -m tests.torchrun.test_courses
 	$(BIN)/python -m tests.worker.test_frameworks_page
 	$(BIN)/python -m tests.worker.agent.test_courses
 	$(BIN)/python -m tests.worker.test_contract_courses
