@@ -208,7 +208,6 @@ class Effects:
         if self._clients is not None:
             await self._clients.close()
         self._footing, self._clients = footing, Clients.of(footing, self._world)
-        self._keeper = self._words = None
         self._scheduling.begin(footing, self._feed)
 
     # --- the registry -------------------------------------------------------------------------

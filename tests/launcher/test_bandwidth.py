@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,51 @@ def test_the_picture_shows_both_measurements_and_names_what_is_slow(
     for words in (title, "all-reduce", "pairs of nodes, GB/s each way"):
         assert f"<!-- {words} -->" in text
     assert ("<!-- 1 MiB -->" in text) is bool((RESULT | changed)["all_reduce"])
+
+
+BY_SIZE = {
+    "title": "all-reduce", "xlabel": "size",
+    "ylabel": "bus bandwidth, GB/s", "ylim": (0, None),
+}
+SCALE = {"vmin": 0, "cmap": "viridis"}
+SQUARE = [[math.nan, 1.0, 0.1], [1.0, math.nan, 0.1], [0.1, 0.1, math.nan]]
+
+
+class Figure:
+    """Whatever is drawn is told."""
+
+    def __init__(self, told: list[str], name: str) -> None:
+        self._told, self._name = told, name
+
+    def __getattr__(self, name: str) -> Any:
+        return self if name.endswith("axis") else Figure(self._told, name)
+
+    def __call__(self, *args: Any, **how: Any) -> Any:
+        shown = [one for one in args if not isinstance(one, Figure)]
+        how = {name: value for name, value in how.items() if not isinstance(value, Figure)}
+        self._told.append(f"{self._name} {shown} {how}")
+        return (self, self) if self._name == "subplots" else self
+
+
+def test_all_that_is_drawn_has_its_axes_and_its_scale(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(bench_module, "new_figure", lambda *size: Figure(told, f"figure {size}"))
+    monkeypatch.setattr(bench_module, "save_picture", lambda figure, path: told.append(str(path)))
+    draw(RESULT, Path("/x.svg"))
+    assert told == [
+        "subplots [1, 2] {}",
+        "plot [['4 KiB', '1 MiB'], [0.006, 1.33], 'o-'] {}",
+        f"set [] {BY_SIZE}",
+        f"imshow [{SQUARE}] {SCALE}",
+        "set [] {'title': 'pairs of nodes, GB/s each way', 'xlabel': 'node', 'ylabel': 'node'}",
+        "get_major_locator [] {}",
+        "set_params [] {'integer': True}",
+        "get_major_locator [] {}",
+        "set_params [] {'integer': True}",
+        "colorbar [] {}",
+        "suptitle ['slow: node 2 (h2)'] {}",
+        "/x.svg",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -147,6 +147,28 @@ async def test_of_many_epochs_the_newest_are_kept(tmp_path: Path) -> None:
     assert folder.files(1) == {}
 
 
+async def test_of_three_epochs_the_oldest_is_not_kept_in_memory_and_may_not_come_back(
+    tmp_path: Path,
+) -> None:
+    """What comes of it all the same is written by itself."""
+    registry = Registry()
+    files = keeper(registry, tmp_path)
+    for epoch in (2, 3, 4):
+        for part in (0, 1):
+            registry.keeps(7, f"{epoch}{part}", epoch=epoch, whole=True, part=part)
+        await files.fetch()
+    assert sorted(epoch for epoch, _, _ in files._texts) == [3, 4]
+    registry.keeps(7, "21 again", epoch=2, whole=True, part=1)
+    registry.keeps(7, "31 again", epoch=3, whole=True, part=1)
+    await files.fetch()
+    await files.fetch()
+    assert kept(tmp_path) == {
+        "epoch-2/rank-7.txt": "21 again\n",
+        "epoch-3/rank-7.txt": "30\n31 again\n",
+        "epoch-4/rank-7.txt": "40\n41\n",
+    }
+
+
 # --- what goes wrong ------------------------------------------------------------------------------
 
 

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from launcher.run.registry_process import last_words, listen, write_config
+from launcher.run import registry_process
+from launcher.run.registry_process import (
+    check_machine,
+    last_words,
+    listen,
+    own_addresses,
+    server_command,
+    write_config,
+)
 from launcher.state.state_dir import StateDir
-from rendezvous.wire.errors import ExitCode, UsageError
+from rendezvous.talk.credentials import hkdf, registry_credential
+from rendezvous.wire.errors import AddressError, ArmingFailed, ExitCode, UsageError
+from rendezvous.wire.node import Candidate, LinkKind
 from tests.launcher.command import rdzv
+from worker.machine.shortage import Kind, Limit
 
 SECRET = b"s" * 32
 
@@ -104,3 +118,128 @@ def test_the_last_words_of_a_registry_are_the_end_of_what_it_said(
     log.write_text(text)
     shown = last_words(log)
     assert shown == (words if len(words) < 301 else f"…{words[-300:]}")
+
+
+class Socket:
+    """One whose maximum segment cannot be set, as in some containers."""
+
+    def __init__(self, told: list[str]) -> None:
+        self._told = told
+
+    def setsockopt(self, level: int, option: int, value: int) -> None:
+        self._told.append(f"segment {value}")
+        raise OSError(errno.ENOPROTOOPT, "Protocol not available")
+
+
+@pytest.mark.parametrize(
+    ("address", "dual", "fails", "told"),
+    [
+        ("", True, [], ["29711 of '' IPv6 both", "segment 1200"]),
+        ("", False, [], ["29711 of '' IPv4", "segment 1200"]),
+        (
+            "",
+            True,
+            [errno.EAFNOSUPPORT],  # IPv6 was taken out of this kernel
+            ["29711 of '' IPv6 both", "29711 of '' IPv4", "segment 1200"],
+        ),
+        (
+            "",
+            True,
+            [errno.EADDRINUSE] * 2,
+            [*(f"{29_711 + n} of '' IPv6 both" for n in range(3)), "segment 1200"],
+        ),
+        ("fd00::7", True, [], ["29711 of 'fd00::7' IPv6", "segment 1200"]),
+        ("127.0.0.7", True, [], ["29711 of '127.0.0.7' IPv4"]),
+    ],
+)
+def test_where_a_registry_listens_whatever_the_kernel_lacks(
+    monkeypatch: pytest.MonkeyPatch, address: str, dual: bool, fails: list[int], told: list[str]
+) -> None:
+    tried, left = list[str](), list(fails)
+
+    def create_server(at: tuple[str, int], *, family: int, backlog: int, **how: bool) -> Any:
+        assert backlog == 4_096
+        kind = {socket.AF_INET6: "IPv6", socket.AF_INET: "IPv4"}[socket.AddressFamily(family)]
+        tried.append(f"{at[1]} of {at[0]!r} {kind}" + " both" * how.get("dualstack_ipv6", False))
+        if left:
+            raise OSError(left.pop(0), "it cannot")
+        return Socket(tried)
+
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: dual)
+    monkeypatch.setattr(socket, "create_server", create_server)
+    listen(29_711, address=address, exact=False)
+    assert tried == told
+
+
+def test_a_machine_too_small_for_a_registry_and_its_nodes_is_told_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted: list[int] = []
+    limits = [Limit(Kind.FILE_SIZE, 256 << 10)]
+
+    def too_few(count: int) -> tuple[str, str] | None:
+        counted.append(count)
+        return ("ulimit -u is 9", "raise that") if count > 9 else None
+
+    monkeypatch.setattr(registry_process, "byte_limits", lambda status: limits)
+    monkeypatch.setattr(registry_process, "too_few", too_few)
+    check_machine(4)
+    with pytest.raises(ArmingFailed) as caught:
+        check_machine(5)
+    words = "the registry and 5 nodes need processes: ulimit -u is 9"
+    assert (caught.value.message, caught.value.hint) == (words, "raise that")
+    assert counted == [9, 11]
+    for kind, value, least in (
+        (Kind.FILE_SIZE, (256 << 10) - 1, "the run's journal needs 256 KiB or more"),
+        (Kind.ADDRESS_SPACE, (88 << 20) - 1, "a registry needs 88 MiB or more"),
+        (Kind.DATA, (64 << 20) - 1, "a registry needs 64 MiB or more"),
+    ):
+        limits[:] = [limit := Limit(kind, value)]
+        with pytest.raises(ArmingFailed) as caught:
+            check_machine(0)
+        assert caught.value.message == f"{limit.words}, but {least}"
+        assert caught.value.hint == limit.hint
+
+
+def test_where_a_machine_may_be_reached_its_vpns_come_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    def offered(name: str, address: str) -> Candidate:
+        return Candidate(name, address, 24, LinkKind.ETHERNET)
+
+    choice = SimpleNamespace(
+        candidates=[offered("eth1", "10.0.7.4"), offered("eth0", "10.0.7.5")],
+        left_out=[offered("tailscale0", "100.64.0.9")],
+    )
+    found: list[Any] = [choice]
+
+    def choose(looked: str, *, route_source: None) -> Any:
+        assert looked == "seen"
+        if isinstance(found[0], Exception):
+            raise found[0]
+        return found[0]
+
+    monkeypatch.setattr(registry_process, "look", lambda: "seen")
+    monkeypatch.setattr(registry_process, "choose_candidates", choose)
+    assert own_addresses() == ["10.0.7.4", "10.0.7.5", "100.64.0.9"]
+    found[0] = AddressError("there is none")
+    assert own_addresses() == []
+
+
+def test_replicas_share_one_certificate_and_the_process_reads_all_that_it_is_given(
+    tmp_path: Path,
+) -> None:
+    proofs = []
+    for name in ("a", "b"):
+        state = StateDir(tmp_path, name)
+        state.acquire()
+        for _ in range(2):
+            proof = write_config(state, SECRET, tls=True, shared=True, journal=None, max_runs=7)
+        proofs.append(proof)
+        config = json.loads((state.path / "registry.json").read_text())
+        assert (config["journal"], config["max_runs"]) == (None, 7)
+        assert config["certificate_key"] == str(state.path / "key.pem")
+        assert config["admin_sha256"] == registry_credential(SECRET).sha256()
+        assert config["key"] == hkdf(SECRET, "registry key for node credentials").hex()
+        command = server_command(state, 33)
+        assert command[-4:] == ["_registry", str(state.path / "registry.json"), "--fd", "33"]
+        state.release()
+    assert proofs[0].proof == (tmp_path / "b" / "certificate.der").read_bytes()

@@ -34,7 +34,9 @@ ODD = RunReport(run="llama", findings=[Finding(check="L12", level="warn")])
 HERE = slot(1, node=NodeState.RUNNING)
 BOTH = (HERE, slot(2, node=NodeState.LEFT), slot(3))
 WANTS = slot(1, 0, 1)
-UNWRITTEN: dict[str, Any] = {"unwritten_seconds": 121.0, "trouble": "full"}
+UNWRITTEN: dict[str, Any] = {
+    "unwritten_seconds": 121.0, "trouble": "full", "elapsed_seconds": 377.0
+}
 TOO_LATE = result("join_timeout")
 ENDED: dict[str, Any] = {"ended": [EpochEnd(epoch=1, message="node 1 failed")]}
 TWICE: dict[str, Any] = {"ended": [*ENDED["ended"], EpochEnd(epoch=2, message="node 3 failed")]}

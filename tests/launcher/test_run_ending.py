@@ -12,7 +12,7 @@ from launcher.run import inputs as said
 from launcher.run.desk import Desk
 from launcher.run.ending import Ended, Endings
 from launcher.run.values import Key, Starter
-from rendezvous.wire.run import NodeState, Phase, SlotState
+from rendezvous.wire.run import NodeState, Phase, RunReport, SlotState
 from tests.launcher.drive import (
     LOCAL,
     NOISE,
@@ -343,3 +343,38 @@ def test_79_d13_nothing_begins_while_submissions_are_waited_for() -> None:
 def test_80_all_that_runs_has_as_long_as_two_looks_to_end_by_itself() -> None:
     drive = Drive.new(facts(others=Starter("slow", 20.0))).ending(ONE)
     assert drive.machine.ends.ends[ONE].wait_until == drive.now + 40.0
+
+
+def test_what_is_fetched_last_is_broken_off_where_everything_ends_at_once() -> None:
+    drive = Drive.new().running(ONE)
+    drive.status(slot(1, 1, 1), digest="d", epoch=1, phase=Phase.RUNNING)
+    drive.take(said.ReportCame(drive.id(do.Keep), RunReport(run="r")))
+    failed = result("program_failed", 3)
+    drive.came(over(slot(1, 1, 1), result=failed, digest="d", epoch=1))
+    fetches = (do.FetchMetrics, do.KeepMachines, do.FetchWords)
+    last = [one.id for one in drive.all_open(fetches)]
+    assert len(last) == 3
+    drive.signal()
+    done = drive.signal(2)
+    assert [one for one in done if isinstance(one, do.BreakOff) and one.id in last] == [
+        do.BreakOff(number) for number in last
+    ]
+    assert drive.all_open(fetches) == []
+
+
+def test_what_its_scheduler_said_before_it_was_told_to_end_is_not_forgotten() -> None:
+    """One that goes on after all is told to end, and then nothing more is said of how it ended."""
+    drive = Drive.new().running(ONE)
+    there = slot(1, 1, 1, node=NodeState.RUNNING, rank=0)
+    drive.status(there, phase=Phase.RUNNING)
+    drive.wait(1.0)
+    drive.described(ONE, SlotState.FAILED, "NODE_FAIL")
+    lost = result("node_lost", 82, slot=1)
+    drive.end(slot(1, 1, 1, node=NodeState.LOST), result=lost)
+    drive.wait(10.0)
+    drive.described(ONE, SlotState.RUNNING)
+    drive.take(said.RunTold(drive.id(do.CancelWorkerRun)))
+    drive.wait(1.0)
+    drive.described(ONE, SlotState.ENDED)
+    drive.answer(do.CloseChild)
+    assert drive.open(do.WriteResult).verdict.says == "NODE_FAIL"

@@ -379,6 +379,12 @@ def test_56_sixteen_are_submitted_at_once_and_the_rest_when_a_place_is_free() ->
     for number in (1, 2):
         drive.submitted(Key(number, 1), "101")
     assert open_keys(drive, do.WriteIntent) == [Key(17, 1), Key(19, 1)]
+    for left in range(36, 15, -1):  # as one is answered, the next one begins
+        key = open_keys(drive, do.WriteIntent)[0]
+        drive.answer(do.WriteIntent, key)
+        drive.submitted(key, "101")
+        under_way = len(drive.all_open(do.Submit)) + len(drive.all_open(do.WriteIntent))
+        assert under_way == min(16, left)
 
 
 @pytest.mark.parametrize(
@@ -396,7 +402,9 @@ def test_d11_nothing_that_waits_for_its_turn_is_submitted_after_the_end_has_begu
     drive = asked(range(1, 41), told=30)
     for key in open_keys(drive, do.WriteIntent)[:8]:
         drive.answer(do.WriteIntent, key)
+    written = len(drive.of(do.WriteIntent))
     end(drive)
+    assert len(drive.of(do.WriteIntent)) == written  # none begins in the place of another one
     for key in open_keys(drive, do.Submit):
         drive.submitted(key, "7")
     drive.wait(1.0)

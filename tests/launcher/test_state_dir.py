@@ -23,7 +23,9 @@ from launcher.plan.template import Value
 from launcher.run.shell import end_left
 from launcher.schedulers.contract import SchedulerContext
 from launcher.schedulers.manual import ManualScheduler
+from launcher.state import state_dir
 from launcher.state.ledger import Ledger, LedgerEntry
+from launcher.state.prune import Pruned, prune
 from launcher.state.state_dir import StateDir, known_runs
 from rendezvous.talk.credentials import RunKeys
 from rendezvous.talk.join_string import RegistryPlace
@@ -263,6 +265,30 @@ def test_a_new_launch_sets_the_logs_aside_and_keeps_nothing_else_of_the_former_o
     assert files_of(state.path) == {"lock", "former-logs/node-0.log"}
     state.forget_launch()
     assert files_of(state.path) == {"lock", "former-logs/node-0.log"}
+
+
+def documented() -> list[str]:
+    """The files that the module's first lines list, by their names."""
+    lines = [line for line in (state_dir.__doc__ or "").splitlines() if line.startswith("    ")]
+    return [name for line in lines for name in line.split("  ")[2].split() if "." in name]
+
+
+def test_all_that_is_documented_of_a_launch_is_forgotten_and_pruned(state: StateDir) -> None:
+    names = [*documented(), "secret", "last-words/epoch-2/rank-3.txt"]
+    assert len(names) == 16
+    for _ in range(2):
+        for name in names:
+            state.write(name, b"x")
+        state.forget_launch()
+        former = {"lock", "recording.jsonl", "former-logs/last-words/epoch-2/rank-3.txt"}
+        assert files_of(state.path) == former
+    for name in names:
+        state.write(name, b"x")
+    state.write("worker-runs.jsonl", b"")
+    state.write_record(RECORD.model_copy(update={"run": state.run}))
+    state.release()
+    assert prune(state) == Pruned(state.run, removed=True)
+    assert not state.path.exists()
 
 
 def test_only_the_former_launchs_logs_are_kept_next_to_the_newest(state: StateDir) -> None:
