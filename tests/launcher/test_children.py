@@ -7,6 +7,7 @@ import io
 import json
 import os
 import signal
+import socket
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -115,6 +116,38 @@ def test_a_registry_without_a_log_or_a_folder_says_so(
     with world._opened(tmp_path / "r" / "lock" / "registry.log") as log:
         assert log.name == os.devnull
     assert said[0].startswith("rdzv: the registry has no log: ")
+    state.release()
+
+
+def test_a_registry_is_started_on_its_socket_and_says_what_it_says_in_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, world, started = StateDir(tmp_path, "r"), LaunchEnvironment(), list[Any]()
+    process = Process(QUICK)
+
+    class Processes:
+        async def start(self, words: list[str], environ: Any, **how: Any) -> Process:
+            assert environ is os.environ
+            started.append((words[-6:], how["pass_fds"]))
+            for stream in ("stdout", "stderr"):
+                os.write(how[stream], f"{stream}\n".encode())
+            assert set(how) == {"pass_fds", "stdout", "stderr"}
+            return process
+
+    async def work() -> None:
+        for _ in range(2):
+            child = await world.start_registry(state, sock)
+        await child.end(5.0)
+
+    monkeypatch.setattr(world, "_processes", Processes())
+    state.acquire()
+    with socket.socket() as sock:
+        run_virtually(work())
+        fd, config = sock.fileno(), str(state.path / "registry.json")
+    words = ["_registry", config, "--fd", str(fd), "--parent", str(os.getpid())]
+    assert started == [(words, [fd])] * 2
+    assert process.told == [(signal.SIGTERM, 0.0)]
+    assert registry_log(state).read_text() == "stdout\nstderr\n" * 2
     state.release()
 
 

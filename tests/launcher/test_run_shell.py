@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import signal
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +18,7 @@ import pytest
 
 from launcher.plan.plan import HIDDEN, WorkerRun
 from launcher.run.footing import Footing, Surveyor
+from launcher.run.machine import Machine
 from launcher.run.preparation import Preparation, prepare
 from launcher.run.values import Fresh, Key, Outcome
 from launcher.schedulers.contract import NothingSubmitted, SchedulerContext
@@ -29,9 +32,10 @@ from rendezvous.talk.join_string import (
     RegistryString,
     group_token_text,
 )
-from rendezvous.wire.errors import SchedulerError, Unavailable, UsageError
+from rendezvous.wire.errors import RdzvError, SchedulerError, Unavailable, UsageError
 from rendezvous.wire.run import Phase, Result, SlotState
 from tests.launcher.world import OK, Fleet, World, virtual
+from worker.machine.shortage import cpu_time_met
 
 STARTING = Unavailable("it is being started")
 TOKEN = group_token_text(bytes(32))
@@ -532,6 +536,57 @@ async def test_a_board_that_fails_ends_everything_and_is_raised(world: World) ->
     with pytest.raises(ValueError, match="no terminal"):
         await world.run()
     assert "registry ended" in world.log
+
+
+@pytest.mark.parametrize("step", [4, 9])
+@virtual
+async def test_a_machine_that_fails_decides_nothing_more_and_its_error_is_raised(
+    world: World, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """Twice: the first error is the one; what was begun is ended all the same."""
+    taken: list[str] = []
+    whole = Machine.step
+
+    def fails(self: Machine, said: Any, now: float) -> Any:
+        taken.append(type(said).__name__)
+        if len(taken) >= step:
+            raise ValueError(f"at step {len(taken)}")
+        return whole(self, said, now)
+
+    monkeypatch.setattr(Machine, "step", fails)
+    with pytest.raises(ValueError, match=f"at step {step}"):
+        await world.run()
+    assert taken[0] == "Begin"
+    assert world.log[-2:] == ["registry ended", "port 29600 closed"]
+    assert not world.state().is_held()
+    assert world.state().result() is None
+    assert [one for one in asyncio.all_tasks() if one is not asyncio.current_task()] == []
+
+
+@virtual
+async def test_what_its_processor_time_comes_to_is_said_and_ends_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+
+    @contextlib.contextmanager
+    def watched(met: Any, used_up: Any) -> Iterator[None]:
+        told.extend((met, used_up))
+        yield
+        told.append("watched no more")
+
+    monkeypatch.setattr("launcher.run.shell.cpu_time_watched", watched)
+    task = asyncio.create_task(world.run())
+    await world.until(lambda: len(world.registry.told) == 6)
+    told[0](7, 9)
+    told[1](9)
+    told[1](11)  # the first one is raised
+    with pytest.raises(RdzvError, match="9 s"):
+        await task
+    assert told[2:] == ["watched no more"]
+    assert world.said[0] == cpu_time_met(7, 9)
+    (asked,) = [words for words in world.registry.asked if words.startswith("cancel: ")]
+    assert asked.startswith("cancel: its launcher failed: ")
 
 
 # --- the launcher after a killed one
