@@ -13,13 +13,15 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from launcher.schedulers.contract import NothingSubmitted
+from launcher.run.shell import end_left
+from launcher.schedulers.contract import NothingSubmitted, SchedulerContext
 from rendezvous.talk.credentials import registry_credential
 from rendezvous.talk.join_string import RegistryPlace, RegistryString, group_token_text
 from rendezvous.wire.errors import SchedulerError, StorageFull, Unavailable
@@ -128,6 +130,28 @@ async def a_killed_launcher_is_followed_by_two(world: ShellWorld) -> None:
         world.signal(signal.SIGTERM)
         await asyncio.sleep(1.5)
         world.signal(signal.SIGINT)
+
+
+@shell_course
+async def what_a_killed_launcher_has_left_is_ended_by_a_person(world: ShellWorld) -> None:
+    """Twice: at first one stays, one is not listed yet, and of one nobody knows the scheduler."""
+    slurm, ledger = world.fleets["slurm"], world.state().ledger
+    slurm.fails["submit 2.1"] = [SchedulerError("it timed out")]
+    more = SKEWED | {"local_node": False, "nproc_per_node": "2", "submit_retries": 0}
+    async with world.launched(scheduler="slurm", **more) as task:
+        await world.until(lambda: world.has("* SubmitFailed"))
+        task.cancel()
+    entry = next(one for one in ledger.entries() if one.run.slot == 1)
+    other = replace(entry.run, slot=5, generation=7, name="rdzv-older-5-7")
+    ledger.begin(replace(entry, run=other, starter="/etc/cloud.gone", former=True))
+    slurm.stays = {"1.1"}
+    slurm.fails["cancel 0.1"] = [ValueError("not this way")]
+    for grace in (3.0, 4.0):
+        context = SchedulerContext(world.root, {})
+        done = await end_left(ledger, context, world.say, grace=grace, world=world)
+        world.tell(f"all of it is gone: {done}")
+        world.look()
+        slurm.stays = set()
 
 
 @shell_course
@@ -265,6 +289,7 @@ Course = Callable[[Path], ShellWorld]
 COURSES: tuple[Course, ...] = (
     it_starts_twice_and_fails,
     a_killed_launcher_is_followed_by_two,
+    what_a_killed_launcher_has_left_is_ended_by_a_person,
     a_standing_registry_has_both_launches,
     a_group_has_its_registry_at_rank_0,
     it_is_started_by_a_person_with_every_option,
