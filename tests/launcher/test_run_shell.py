@@ -34,7 +34,7 @@ from rendezvous.talk.join_string import (
 )
 from rendezvous.wire.errors import RdzvError, SchedulerError, Unavailable, UsageError
 from rendezvous.wire.run import Phase, Result, SlotState
-from tests.launcher.world import OK, Fleet, World, virtual
+from tests.launcher.world import OK, Fleet, Registry, World, virtual
 from worker.machine.shortage import cpu_time_met
 
 STARTING = Unavailable("it is being started")
@@ -512,6 +512,69 @@ async def test_93_the_exit_code_is_the_results_or_that_of_the_signal_which_cance
     monkeypatch.setattr("launcher.run.shell.Launch", lambda *_: ended)
     assert await world.run() == code
     assert len(world.echoed) == 1 + (result is not None)
+
+
+@pytest.mark.parametrize(
+    ("result", "done"), [(OK, ["drop", "prune"]), (FAILED, ["prune"]), (None, [])]
+)
+@virtual
+async def test_after_a_launch_its_recording_may_go_and_old_runs_do(
+    world: World, monkeypatch: pytest.MonkeyPatch, result: Result | None, done: list[str]
+) -> None:
+    """While it holds its folder; and when the last line is out."""
+    calls: list[Any] = []
+
+    async def go() -> Outcome:
+        return Outcome(None, signal=15)
+
+    def drop(folder: Path) -> None:
+        calls.append(("drop", folder == world.state().path, world.state().is_held()))
+
+    def prune(root: Path) -> None:
+        calls.append(("prune", root == world.root, len(world.echoed) == 2))
+
+    ended = SimpleNamespace(result=result, go=go)
+    monkeypatch.setattr("launcher.run.shell.Launch", lambda *_: ended)
+    monkeypatch.setattr("launcher.run.recorded.drop_if_long", drop)
+    monkeypatch.setattr("launcher.run.command.prune_after_launch", prune)
+    assert await world.run() == (143 if result is None else result.exit_code)
+    assert calls == [(name, True, True) for name in done]
+    assert not world.state().is_held()
+
+
+@virtual
+async def test_what_fails_before_a_launch_has_begun_leaves_its_folder_free(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forked: list[tuple[str, int]] = []
+
+    def fork(word: str, count: int) -> None:
+        forked.append((word, count))
+        raise UsageError("no more processes")
+
+    monkeypatch.setattr(world, "fork", fork)
+    for _ in range(2):
+        with pytest.raises(UsageError, match="no more processes"):
+            await world.run()
+        assert not world.state().is_held()
+    assert forked == [("_registry", 1)] * 2
+
+
+@virtual
+async def test_a_launch_ends_in_order_once_who_started_it_has_ended(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parents, told = [7, 7, 7, 1], list[Any]()
+    monkeypatch.setattr("os.getppid", lambda: parents.pop(0) if len(parents) > 1 else parents[0])
+    monkeypatch.setattr("os.kill", lambda pid, number: told.append((pid, number, clock())))
+    clock = asyncio.get_running_loop().time
+    async with world.going(parent=7):
+        await asyncio.sleep(5)
+    assert told == [(os.getpid(), signal.SIGTERM, pytest.approx(1.5))]
+    parents[:], world.registry = [7], Registry()
+    async with world.going(parent=7):
+        pass
+    assert [one for one in asyncio.all_tasks() if one is not asyncio.current_task()] == []
 
 
 @virtual

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pytest
 
+from launcher.symmetric.claim import Claim, Value
 from launcher.torchrun import host_process, near, node_process, standing
 from launcher.torchrun.asked import Asked
 from launcher.torchrun.group import Group
@@ -537,6 +538,26 @@ def test_where_no_registry_can_be_the_node_ends_and_says_why(
     assert link.told == [("over", {"code": 64, "message": words}), "closed"]
     assert capsys.readouterr().err == "rdzv: no room for a registry\n      make some\n"
     assert len(done) == 2
+
+
+def test_who_is_another_node_than_its_own_endpoint_starts_no_registry(
+    monkeypatch: pytest.MonkeyPatch, link: Link
+) -> None:
+    values = {"node_rank": ("1", "PET_NODE_RANK"), "nnodes": ("4", "PET_NNODES")}
+    values |= {"master_addr": ("10.0.7.9", "PET_MASTER_ADDR")}
+    claim = Claim("Kubeflow", {name: Value(*value) for name, value in values.items()})
+    monkeypatch.setattr(node_process, "claims", lambda environ, host, nodes: [claim] * (nodes == 4))
+
+    async def part(member: _Member) -> dict[str, Any]:
+        raise AssertionError
+
+    done, members = hosted(monkeypatch, part)
+    serve(link, done)
+    assert (done, members) == (["ended"], [])
+    ((kind, words), closed) = link.told
+    assert (kind, words["code"], closed) == ("over", 64, "closed")
+    assert "but this is node 1 of 4 (Kubeflow: PET_NODE_RANK)" in words["message"]
+    assert "--rdzv-endpoint=10.0.7.9:29700" in words["message"]
 
 
 def test_a_fault_of_ours_is_told_and_a_torchrun_that_says_nothing_is_not(
