@@ -120,7 +120,11 @@ class Slots:
             if not (is_running or self.shared.is_given_up(slot)):
                 continue
             for key in self.shared.of_slot.get(slot.slot, ()):
-                if now >= self.shared.runs[key].release_at:
+                run = self.shared.runs[key]
+                if run.step in BEFORE_SUBMISSION:
+                    self.submitting.withdraw(key, run)
+                    self.replacing.tell_over(key, run)
+                elif now >= run.release_at:
                     self.shared.end(key, now, by_itself=BY_ITSELF_SECONDS)
 
     # --- taking up ----------------------------------------------------------------------------

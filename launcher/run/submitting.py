@@ -62,6 +62,16 @@ class Submitting:
         """It is not wanted any more, and was not submitted."""
         writing = run.step is Step.WRITING
         self.shared.forget(key)
+        self._was_written(key, writing)
+
+    def withdraw(self, key: Key, run: Run) -> None:
+        """The run goes without it: it is gone, as it never was submitted."""
+        writing = run.step is Step.WRITING
+        self.shared.quiet(key, run)
+        run.gone = True
+        self._was_written(key, writing)
+
+    def _was_written(self, key: Key, writing: bool) -> None:
         if writing:
             self.shared.desk.do(do.Note(key, "", gone=True))
             self._leave()

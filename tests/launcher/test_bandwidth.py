@@ -117,8 +117,10 @@ def test_the_picture_shows_both_measurements_and_names_what_is_slow(
 
 
 BY_SIZE = {
-    "title": "all-reduce", "xlabel": "size",
-    "ylabel": "bus bandwidth, GB/s", "ylim": (0, None),
+    "title": "all-reduce",
+    "xlabel": "size",
+    "ylabel": "bus bandwidth, GB/s",
+    "ylim": (0, None),
 }
 SCALE = {"vmin": 0, "cmap": "viridis"}
 SQUARE = [[math.nan, 1.0, 0.1], [1.0, math.nan, 0.1], [0.1, 0.1, math.nan]]

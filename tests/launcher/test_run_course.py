@@ -35,7 +35,9 @@ HERE = slot(1, node=NodeState.RUNNING)
 BOTH = (HERE, slot(2, node=NodeState.LEFT), slot(3))
 WANTS = slot(1, 0, 1)
 UNWRITTEN: dict[str, Any] = {
-    "unwritten_seconds": 121.0, "trouble": "full", "elapsed_seconds": 377.0
+    "unwritten_seconds": 121.0,
+    "trouble": "full",
+    "elapsed_seconds": 377.0,
 }
 TOO_LATE = result("join_timeout")
 ENDED: dict[str, Any] = {"ended": [EpochEnd(epoch=1, message="node 1 failed")]}

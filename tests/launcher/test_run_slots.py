@@ -11,6 +11,7 @@ from launcher.run import actions as do
 from launcher.run import inputs as said
 from launcher.run.actions import News
 from launcher.run.ground import Former, OnDisk
+from launcher.run.sentences import LedgerUnwritable
 from launcher.run.values import Key, Left, Starter
 from rendezvous.wire.run import EpochEnd, NodeState, Phase, SlotState, SlotStatus
 from tests.launcher.drive import (
@@ -410,6 +411,29 @@ def test_d11_nothing_that_waits_for_its_turn_is_submitted_after_the_end_has_begu
     drive.wait(1.0)
     assert len(drive.of(do.Submit)) == 8
     assert drive.all_open(do.WriteIntent) == []
+
+
+def test_what_the_run_goes_without_before_its_submission_gives_its_place_back() -> None:
+    """The ledger cannot be written when it goes: nothing was submitted, and nothing is looked for
+    or said to exist; a node that is lost later has a place for its next worker run."""
+    drive = asked(range(1, 41), told=30)
+    for key in open_keys(drive, do.WriteIntent)[:6]:
+        drive.take(said.NotWritten(drive.id(do.WriteIntent, key), "disk full"))
+    rows = [slot(n, 1, 1, rank=40 - n if n > 38 else None) for n in range(1, 41)]
+    done = drive.status(*rows, phase=GO, on_node_loss="replace")
+    keys = {Key(number, 1) for number in range(1, 17)}
+    assert keys <= {one.key for one in done if isinstance(one, do.Note) and one.gone}
+    assert [one.key.slot for one in done if isinstance(one, do.TellSlot)] == [*range(1, 39)]
+    assert {one.news.state for one in done if isinstance(one, do.TellSlot)} == {SlotState.ENDED}
+    assert drive.all_open(do.Find) == drive.all_open(do.WriteIntent) == []
+    for number in range(1, 39):
+        drive.answer(do.TellSlot, Key(number, 1))
+    rows[38] = slot(39, 1, 2, node=LOST, awaited=True)
+    drive.status(*rows, phase=GO, on_node_loss="replace")
+    drive.answer(do.TellSlot, Key(39, 2))
+    drive.wait(70.0)
+    assert open_keys(drive, do.WriteIntent) == [Key(39, 2)]
+    assert [one for one in drive.of(do.Say) if not isinstance(one.sentence, LedgerUnwritable)] == []
 
 
 @pytest.mark.parametrize(
