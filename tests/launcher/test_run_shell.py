@@ -202,6 +202,28 @@ def test_a_launch_and_its_nodes_dial_the_replicas_of_a_standing_registry_in_one_
 
 
 @pytest.mark.parametrize(
+    ("own", "local_node", "loss", "is_child"),
+    [
+        (True, True, "replace", True),
+        (False, True, "replace", False),  # it outlives this launcher
+        (True, False, "replace", False),
+        (True, True, "fail", False),
+    ],
+)
+def test_slot_0_ends_with_its_registry_where_both_are_this_launchers(
+    world: World, loss: str, *, own: bool, local_node: bool, is_child: bool
+) -> None:
+    place = RegistryPlace(("10.0.7.1",), 29_811, "certificate", b"proof")
+    standing = None if own else RegistryString(place, registry_credential(bytes(32)))
+    made = replace(prepared("manual", local_node=local_node, on_node_loss=loss), standing=standing)
+    footing = surveyed(world, made)
+    assert footing.spec().local_node is is_child
+    assert footing.owns_registry is own
+    join = JoinString.parse(footing.join(Key(0, 1)))
+    assert (join.place.addresses == BOTH) is (own and local_node)
+
+
+@pytest.mark.parametrize(
     ("scheduler", "token", "local_node", "here", "others"),
     [
         ("local", None, True, "local", "local"),
@@ -564,10 +586,10 @@ async def test_what_fails_before_a_launch_has_begun_leaves_its_folder_free(
 async def test_a_launch_ends_in_order_once_who_started_it_has_ended(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    clock = asyncio.get_running_loop().time
     parents, told = [7, 7, 7, 1], list[Any]()
     monkeypatch.setattr("os.getppid", lambda: parents.pop(0) if len(parents) > 1 else parents[0])
     monkeypatch.setattr("os.kill", lambda pid, number: told.append((pid, number, clock())))
-    clock = asyncio.get_running_loop().time
     async with world.going(parent=7):
         await asyncio.sleep(5)
     assert told == [(os.getpid(), signal.SIGTERM, pytest.approx(1.5))]

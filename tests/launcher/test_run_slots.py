@@ -425,7 +425,7 @@ def test_what_the_run_goes_without_before_its_submission_gives_its_place_back() 
     assert keys <= {one.key for one in done if isinstance(one, do.Note) and one.gone}
     assert [one.key.slot for one in done if isinstance(one, do.TellSlot)] == [*range(1, 39)]
     assert {one.news.state for one in done if isinstance(one, do.TellSlot)} == {SlotState.ENDED}
-    assert drive.all_open(do.Find) == drive.all_open(do.WriteIntent) == []
+    assert drive.all_open((do.Find, do.WriteIntent)) == []
     for number in range(1, 39):
         drive.answer(do.TellSlot, Key(number, 1))
     rows[38] = slot(39, 1, 2, node=LOST, awaited=True)

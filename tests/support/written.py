@@ -35,6 +35,7 @@ class Registry:
         self, place: RegistryPlace, credential: Credential | str | None = None, **how: Any
     ) -> RegistryClient:
         """In the place of `RegistryClient`."""
+        assert isinstance(place, RegistryPlace)
         return _Client(self, place, credential, **how)
 
     def put_in(self, monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:

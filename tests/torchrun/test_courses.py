@@ -256,6 +256,16 @@ async def it_gives_up_where_no_restart_is_left(course: Course) -> None:
     await course.torchrun.close()
 
 
+async def its_end_of_the_socket_breaks(course: Course) -> None:
+    """As a process that is killed leaves it, before it has been given a table."""
+    await course.open()
+    await course.asks(9)
+    course.reader.set_exception(ConnectionResetError(104, "reset by peer"))
+    await asyncio.sleep(1)
+    course.tell(f"{course.torchrun.has_ended}")
+    await course.torchrun.close()
+
+
 async def _asked_in_vain(course: Course, of: TorchrunProgram) -> Any:
     await course.asks(2, failure=FAILURE)
     return await of.wait()
@@ -446,6 +456,7 @@ COURSES: tuple[tuple[type[Course], Drive], ...] = (
     (Course, it_starts_on_three_tables),
     (Course, it_hangs_and_is_killed),
     (Course, it_gives_up_where_no_restart_is_left),
+    (Course, its_end_of_the_socket_breaks),
     (HostCourse, a_registry_is_started_again_and_again),
     (HostCourse, who_has_no_registry_starts_none),
 )
