@@ -1,15 +1,17 @@
-"""The handler that torchrun calls, by what its helper says; and the store, beside torch's own."""
+"""The handler that torchrun calls, by what its helper says.
+
+Here torch is what the handler needs of it alone, since torch itself takes its time to import; what
+torch's own code makes of a handler is in `test_beside_torch`.
+"""
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -18,119 +20,34 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.frameworks  # torch takes its time to import
+from tests.torchrun.handling import (
+    ENDED,
+    Made,
+    TCPStore,
+    ended,
+    free_port,
+    in_thread,
+    making,
+    started,
+    until,
+    without_torch,
+)
+
+IPV4 = socket.AF_INET
+NOBODY = 1 << 23
+"""No process has this number, or one above it."""
 
 
 @pytest.fixture(scope="module", autouse=True)
-def torch() -> None:
-    """torch imports the plug-in, as in any torchrun, and not the other way round."""
-    importlib.import_module("torch.distributed.elastic.rendezvous")
-
-
-ENDED = SimpleNamespace(pid=0, wait=lambda: 7)
-
-
-class Helper:
-    """The other end of a handler's socket."""
-
-    def __init__(self, link: socket.socket) -> None:
-        self._link = link
-        self._lines = link.makefile("rb")
-
-    def hear(self) -> dict[str, Any]:
-        """What the handler says next."""
-        return dict(json.loads(self._lines.readline()))
-
-    def say(self, kind: str, **words: Any) -> None:
-        """Say something to it."""
-        self._link.sendall(json.dumps({"kind": kind, **words}).encode() + b"\n")
-
-    def go(self, **changes: Any) -> None:
-        """A table of one node."""
-        words: dict[str, Any] = {"rank": 0, "address": "127.0.0.1", "port": free_port()}
-        words |= {"nodes": [[2, "default"]], "variables": {}, "removed": []}
-        self.say("go", **(words | changes))
-
-    def end(self) -> None:
-        """It is gone."""
-        self._lines.close()
-        self._link.close()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listens:
-        return int(listens.getsockname()[1])
-
-
-Made = tuple[Any, Helper]
+def torch() -> Iterator[None]:
+    """What stands for torch."""
+    yield from without_torch()
 
 
 @pytest.fixture
 def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Made]]:
     """Makes a handler, with a helper that says what the test wants."""
-    from torch.distributed.elastic.rendezvous import RendezvousParameters
-
-    from rdzv import torchrun
-
-    made: list[Helper] = []
-
-    def start(theirs: socket.socket) -> Any:
-        made.append(Helper(theirs.dup()))
-        return ENDED
-
-    monkeypatch.setattr(torchrun, "_start_helper", start)
-
-    def make(**conf: Any) -> Made:
-        params = RendezvousParameters("rdzv", "n0:1", "job", 1, 2, **({"nproc": 2} | conf))
-        handler: Any = torchrun.handler()(params)
-        return handler, made[-1]
-
-    yield make
-    for helper in made:
-        helper.end()
-
-
-def in_thread(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
-    found: list[Any] = []
-
-    def run() -> None:
-        try:
-            found.append(work())
-        except BaseException as exc:  # noqa: BLE001 (the test looks at it)
-            found.append(exc)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    return thread, found
-
-
-def ended(thread: threading.Thread) -> None:
-    thread.join(10)
-    assert not thread.is_alive()
-
-
-def started(make: Callable[..., Made], **go: Any) -> tuple[Any, Helper, Any]:
-    """A handler on its first table, and what `next_rendezvous` gave."""
-    handler, helper = make()
-    helper.hear()
-    thread, found = in_thread(handler.next_rendezvous)
-    helper.hear()
-    helper.go(**go)
-    ended(thread)
-    return handler, helper, found[0]
-
-
-def until(holds: Callable[[], bool]) -> None:
-    limit = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < limit
-        time.sleep(0.01)
-
-
-def test_torch_finds_it_by_its_name() -> None:
-    from torch.distributed.elastic.rendezvous import rendezvous_handler_registry
-
-    assert "rdzv" in rendezvous_handler_registry._registry
+    yield from making(monkeypatch)
 
 
 def test_the_first_line_says_what_torchrun_was_given(make: Callable[..., Made]) -> None:
@@ -204,29 +121,228 @@ def test_it_tells_which_worker_failed_first_as_its_agent_has_seen(
 def test_without_an_agent_the_number_of_processes_is_to_be_given(
     make: Callable[..., Made],
 ) -> None:
-    from torch.distributed.elastic.rendezvous import RendezvousError
+    from torch.distributed.elastic.rendezvous.api import RendezvousError
 
     handler, _ = make(nproc="")
     with pytest.raises(RendezvousError, match="--rdzv-conf nproc=N"):
         handler.next_rendezvous()
 
 
-def test_rank_0_serves_a_fresh_store_for_each_table(make: Callable[..., Made]) -> None:
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+def test_all_that_is_said_in_the_course_of_three_tables(
+    make: Callable[..., Made], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No two tables are alike: this node's rank, its processes, what is served and set differ."""
+    monkeypatch.setenv("KEPT", "mine")
+    monkeypatch.setattr("rdzv.torchrun._children", lambda: [7, 9])
+    monkeypatch.setattr(TCPStore, "made", made := list[Any]())
+    handler, helper = make(nproc=5, late=2.5)
+    assert helper.hear()["nodes"] == [1, 2]
+    assert (handler.num_nodes_waiting(), handler.is_closed()) == (0, False)
 
-    port = free_port()
-    handler, helper, _ = started(make, port=port)
-    assert handler.use_agent_store
-    first = TCPStore("127.0.0.1", port, is_master=False)
-    first.set("key", "of the first")
-    thread, _ = in_thread(handler.next_rendezvous)
-    helper.hear()
-    with socket.create_server(("127.0.0.1", port)):  # it is free before the next one is agreed on
+    def table(processes: int, role: str, run_result: Any = None, **go: Any) -> Any:
+        def rendezvous(worker_group: Any) -> Any:
+            return handler.next_rendezvous()
+
+        spec = SimpleNamespace(local_world_size=str(processes), role=role)
+        thread, found = in_thread(lambda: rendezvous(SimpleNamespace(spec=spec)))
+        said = {"kind": "next", "processes": processes, "role": role, "failure": None}
+        assert helper.hear() == said
+        helper.go(**go)
+        ended(thread)
+        return found[0]
+
+    first, second = free_port(), free_port()
+    nodes = [[3, "a"], [4, "b"], [6, "a"]]
+    info = table(3, "a", rank=0, port=first, nodes=nodes, variables={"KEPT": "1"})
+    assert (info.rank, info.world_size) == (0, 3)
+    assert made == [place := ("127.0.0.1", first, None, True, False, (IPV4, "127.0.0.1", first))]
+    assert json.loads(info.store.get("torchelastic/assigned_ranks/2")) == [7, 13, 3, 9]
+    assert (os.environ["KEPT"], handler._others) == ("1", {7, 9})
+    helper.say("stop")
+    until(lambda: handler.num_nodes_waiting() == 1)
+    monkeypatch.setattr("rdzv.torchrun._children", lambda: [9, 11])
+    info = table(4, "b", rank=1, port=first, nodes=nodes[:2], variables={"NEW": "2"})
+    assert (info.rank, info.world_size, made) == (1, 2, [place])
+    assert (os.environ["KEPT"], os.environ["NEW"], handler._others) == ("mine", "2", {9, 11})
+    with socket.create_server(("127.0.0.1", first)):
         pass
-    helper.go(port=port)
+    assert (handler.num_nodes_waiting(), handler.is_closed()) == (0, False)
+
+    info = table(3, "a", rank=0, port=second, nodes=nodes, removed=["KEPT"])
+    assert [one[-1][-1] for one in made] == [first, second]
+    assert ("KEPT" in os.environ, "NEW" in os.environ) == (False, False)
+    handler.set_closed()
+    assert helper.hear() == {"kind": "failed", "failure": None}
+    thread, found = in_thread(handler.shutdown)
+    assert helper.hear() == {"kind": "failed", "failure": None}
+    assert os.environ.get("KEPT") is None  # until the others know
+    helper.say("over", code=81, message="")
     ended(thread)
-    second = TCPStore("127.0.0.1", port, is_master=False, timeout=timedelta(seconds=5))
-    assert not second.check(["key"])
+    assert (found, os.environ["KEPT"], handler.is_closed()) == ([True], "mine", True)
+    with socket.create_server(("127.0.0.1", second)):
+        pass
+
+
+def test_a_torchrun_that_ends_while_it_waits_for_the_next_table_leaves(
+    make: Callable[..., Made],
+) -> None:
+    handler, helper, _ = started(make)
+    thread, _ = in_thread(handler.next_rendezvous)
+    assert helper.hear()["kind"] == "next"
+    other, _ = in_thread(handler.shutdown)
+    assert helper.hear() == {"kind": "leaves"}  # nothing of this table has failed
+    helper.say("over", code=0, message="")
+    ended(thread)
+    ended(other)
+
+
+def test_what_comes_in_pieces_is_taken_in_line_by_line(make: Callable[..., Made]) -> None:
+    handler, helper = make()
+    whole = b"".join(
+        json.dumps(said).encode() + b"\n"
+        for said in ({"kind": "stop"}, {"kind": "unknown"}, {"kind": "may_run", "until": 1e8})
+    )
+    helper.send(whole[:9])
+    helper.send(whole[9:30])
+    until(lambda: handler.num_nodes_waiting() == 1)
+    assert not handler.is_closed()
+    helper.send(whole[30:])
+    until(lambda: handler._until == 1e8)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_fence_that_is_not_renewed_ends_the_workers_once_and_no_other_child(
+    make: Callable[..., Made], monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    """Its helper stands still: another node may have taken this one's place."""
+    killed: list[tuple[int, int]] = []
+
+    def kill(pid: int, number: int) -> None:
+        killed.append((pid, number))
+        if pid == NOBODY + 11:  # it ended just now
+            raise ProcessLookupError
+
+    children = [NOBODY + 7]
+    monkeypatch.setattr("rdzv.torchrun._children", lambda: [*children])
+    handler, helper, _ = started(make)
+    children += [NOBODY + 11, NOBODY + 12]
+    monkeypatch.setattr(os, "kill", kill)
+    helper.say("may_run", until=time.monotonic() + 0.05)
+    if again:
+        helper.say("may_run", until=time.monotonic() + 60)
+        until(lambda: handler._until > time.monotonic() + 30)
+        time.sleep(0.06)
+        assert killed == []
+    else:
+        until(lambda: len(killed) == 2)
+        assert killed == [(NOBODY + 11, signal.SIGKILL), (NOBODY + 12, signal.SIGKILL)]
+        assert handler._until == float("inf")
+        assert handler.num_nodes_waiting() == 0
+        helper.say("stop")  # it is heard nevertheless
+        until(lambda: handler.num_nodes_waiting() == 1)
+        assert len(killed) == 2
+
+
+def test_children_are_those_of_each_thread() -> None:
+    from rdzv import torchrun
+
+    before = set(torchrun._children())
+    own = subprocess.Popen(["sleep", "99"])
+    thread, found = in_thread(lambda: subprocess.Popen(["sleep", "99"]))
+    ended(thread)
+    try:
+        assert set(torchrun._children()) - before == {own.pid, found[0].pid}
+    finally:
+        for one in (own, found[0]):
+            one.kill()
+            one.wait()
+    assert set(torchrun._children()) == before
+
+
+def test_who_ended_says_no_more_and_who_is_not_heard_does_not_wait_for_ever(
+    make: Callable[..., Made], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rdzv.torchrun._END_SECONDS", 0.02)
+    handler, helper, info = started(make, port=(port := free_port()), variables={"NEW": "x"})
+    waits = timedelta(seconds=0.01)
+    with pytest.raises(Exception, match="other nodes still run after 0 s") as caught:
+        info.store.wait(["a", "torchelastic/agent/terminal_state/last"], waits)
+    assert type(caught.value).__name__ == "DistStoreError"
+    assert helper.hear() == {"kind": "ended"}
+    assert handler.shutdown() is True
+    assert "NEW" not in os.environ
+    with socket.create_server(("127.0.0.1", port)):
+        pass
+    handler.set_closed()
+    assert helper.hear() == {"kind": "failed", "failure": None}  # of the end nothing more was said
+    helper.end()
+    until(handler.is_closed)
+    handler.set_closed()  # nobody hears it
+
+
+def test_the_store_answers_from_the_table_and_keeps_what_nobody_else_asks_for() -> None:
+    from rdzv.torchrun_agent import TableStore
+
+    waited: list[float] = []
+    nodes = [(8, "master"), (1, "trainer"), (2, "trainer"), (5, "ps"), (3, "trainer"), (4, "ps")]
+    store = TableStore(nodes, waited.append)
+    ranks = [json.loads(store.get(f"torchelastic/assigned_ranks/{node}")) for node in range(6)]
+    assert ranks == [
+        [0, 23, 0, 8],
+        [8, 23, 0, 6],
+        [9, 23, 1, 6],
+        [11, 23, 0, 9],
+        [16, 23, 3, 6],
+        [19, 23, 5, 9],
+    ]
+    roles = store.multi_get(["torchelastic/role_info/3", "torchelastic/role_info/1"])
+    assert [json.loads(one) for one in roles] == [
+        {"role": "ps", "rank": 3, "local_world_size": 5},
+        {"role": "trainer", "rank": 1, "local_world_size": 1},
+    ]
+    store.set("a", b"x")
+    store.multi_set(["b", "c"], ["y", 3])
+    assert store.multi_get(["a", "b", "c"]) == [b"x", b"y", b"3"]
+    assert [store.add("n", 2), store.add("n", 5), store.add("c", 4)] == [2, 7, 7]
+    assert store.get("n") == b"7"
+    assert store.add("torchelastic/agent/terminal_state/num_members", 1) == 0
+    known = ["torchelastic/role_info/0", "torchelastic/assigned_ranks/1", "a", "n"]
+    assert (store.check(known), store.check([*known, "d"])) == (True, False)
+    store.wait(known)
+    for call in (store.get, lambda key: store.wait([key])):
+        with pytest.raises(Exception, match="rdzv's store has no d") as caught:
+            call("d")
+        assert type(caught.value).__name__ == "DistStoreError"
+    assert store.timeout == timedelta(seconds=300)
+    barrier = "torchelastic/agent/terminal_state/last"
+    store.wait([barrier])
+    store.set_timeout(timedelta(minutes=2))
+    store.wait([barrier])
+    store.wait([barrier], timedelta(seconds=7))
+    assert (store.timeout, waited) == (timedelta(seconds=120), [300.0, 120.0, 7.0])
+
+
+def test_whose_failure_was_first_is_in_the_frame_of_whoever_has_failures() -> None:
+    from rdzv import torchrun_agent as agent
+
+    def one(at: float, code: int, local_rank: int) -> Any:
+        return SimpleNamespace(timestamp=at, exitcode=code, local_rank=local_rank, pid=7 + at)
+
+    def above(run_result: Any, result: Any, worker_group: Any = None) -> Any:
+        return below("no failures")
+
+    def below(result: Any) -> Any:
+        return agent.of_agent(sys._getframe(), {"nproc": "6"})
+
+    none = SimpleNamespace(failures={})
+    late = SimpleNamespace(failures={2: one(5, 3, 0), 9: one(4, -11, 1), 4: one(6, 1, 2)})
+    early = SimpleNamespace(failures={3: one(1, 0, 5)})
+    first = {"rank": 9, "local_rank": 1, "pid": 11, "code": 139}
+    assert above(late, early) == (6, "default", first)
+    assert above(none, early)[2] == {"rank": 3, "local_rank": 5, "pid": 8, "code": 0}
+    assert above(none, none) == (6, "default", None)
+    group = SimpleNamespace(spec=SimpleNamespace(local_world_size=4, role=3))
+    assert above(None, late, group) == (4, "3", first)
 
 
 def test_another_node_serves_no_store(make: Callable[..., Made]) -> None:
@@ -342,88 +458,31 @@ def test_an_end_is_told_and_its_news_awaited(
     ended(thread)
 
 
-def test_the_barrier_at_the_end_waits_for_the_runs_result(make: Callable[..., Made]) -> None:
-    """By torch's own code, as its agent calls it."""
-    from torch.distributed.elastic.utils import store as torchs
+@pytest.mark.parametrize("address", ["::1", "127.0.0.1"])
+def test_a_store_listens_at_the_tables_address_alone(address: str) -> None:
+    from rdzv import torchrun
 
-    handler, helper, info = started(make)
-
-    def barrier() -> None:
-        prefix = "torchelastic/agent/terminal_state"
-        torchs.barrier(info.store, 1, prefix, barrier_timeout=30)
-
-    thread, found = in_thread(barrier)
-    assert helper.hear() == {"kind": "ended"}
-    assert thread.is_alive()
-    helper.say("over", code=0, message="")
-    ended(thread)
-    assert found == [None]
-    assert info.store.timeout == timedelta(seconds=300)
-    handler.shutdown()  # says nothing more
+    torchrun._serve(address, port := free_port())
+    family = socket.AF_INET6 if ":" in address else IPV4
+    assert TCPStore.made[-1][-1] == (family, address, port)
 
 
-def test_the_barrier_gives_up_as_torch_expects(make: Callable[..., Made]) -> None:
-    from torch.distributed import DistStoreError
-    from torch.distributed.elastic.utils import store as torchs
+def test_a_torchrun_is_one_by_its_script_or_its_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rdzv import torchrun
 
-    _, _, info = started(make)
-    with pytest.raises(DistStoreError, match="other nodes still run"):
-        torchs.barrier(info.store, 2, "torchelastic/agent/terminal_state", barrier_timeout=0.1)
-
-
-@pytest.mark.parametrize(
-    "nodes",
-    [
-        [(1, "default")],
-        [(8, "default")] * 4,
-        [(8, "master"), (1, "trainer"), (2, "trainer"), (5, "ps"), (3, "trainer"), (2, "ps")],
-    ],
-)
-def test_ranks_are_those_that_torchs_agents_agree_on(nodes: list[tuple[int, str]]) -> None:
-    """The agents' own algorithm over a real store, and over the table."""
-    from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
-
-    from rdzv.torchrun_agent import TableStore
-
-    def ranks(store: Any, node: int) -> list[tuple[int, int, int, int]]:
-        count, role = nodes[node]
-        spec = SimpleNamespace(role=role, local_world_size=count)
-        assign: Any = LocalElasticAgent._assign_worker_ranks
-        assign = getattr(assign, "__wrapped__", assign)
-        workers = assign(None, store, node, len(nodes), spec)
-        return [(w.global_rank, w.role_rank, w.world_size, w.role_world_size) for w in workers]
-
-    common: Any = importlib.import_module("torch.distributed").HashStore()
-    for node in reversed(range(1, len(nodes))):  # rank 0 reads what the others have written
-        count, role = nodes[node]
-        info = {"role": role, "rank": node, "local_world_size": count}
-        common.set(f"torchelastic/role_info/{node}", json.dumps(info))
-    expected = [ranks(common, node) for node in range(len(nodes))]
-    tables = [TableStore(nodes, lambda _: None) for _ in nodes]
-    assert [ranks(store, node) for node, store in enumerate(tables)] == expected
-
-
-def test_a_fence_that_is_not_renewed_ends_the_workers(make: Callable[..., Made]) -> None:
-    """Its helper stands still: another node may have taken this one's place."""
-    _, helper, _ = started(make)
-    worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    helper.say("may_run", until=time.monotonic() + 60)
-    helper.say("may_run", until=time.monotonic() + 0.3)
-    assert worker.wait(10) == -signal.SIGKILL
-
-
-def test_a_fence_that_is_renewed_ends_nothing(make: Callable[..., Made]) -> None:
-    handler, helper, _ = started(make)
-    worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    try:
-        helper.say("may_run", until=time.monotonic() + 0.5)
-        helper.say("may_run", until=time.monotonic() + 60)
-        until(lambda: handler._until > time.monotonic() + 30)
-        time.sleep(0.7)
-        assert worker.poll() is None
-    finally:
-        worker.kill()
-        worker.wait()
+    main = sys.modules["__main__"]
+    for file, module, is_one in (
+        ("/venv/bin/torchrun", None, True),
+        ("/x/torch/distributed/run.py", "torch.distributed.run", True),
+        ("/x/torchrun/train.py", None, False),
+        ("/x/train.py", "my.distributed.run", False),
+    ):
+        spec = None if module is None else SimpleNamespace(name=module)
+        monkeypatch.setattr(main, "__file__", file, raising=False)
+        monkeypatch.setattr(main, "__spec__", spec)
+        assert torchrun._is_torchrun() is is_one
+    monkeypatch.setitem(sys.modules, "__main__", None)  # type: ignore[arg-type]
+    assert not torchrun._is_torchrun()
 
 
 def test_secrets_are_taken_out_and_kept_for_the_next_handler(
@@ -432,9 +491,11 @@ def test_secrets_are_taken_out_and_kept_for_the_next_handler(
     from rdzv import torchrun
 
     given: list[dict[str, str]] = []
+    started: list[Any] = []
 
     def popen(words: list[str], **how: Any) -> Any:
-        given.append(how["env"])
+        given.append(how.pop("env"))
+        started.append((words, how))
         return ENDED
 
     monkeypatch.setattr(torchrun, "_withheld", {})
@@ -448,7 +509,22 @@ def test_secrets_are_taken_out_and_kept_for_the_next_handler(
         assert "RDZV_TOKEN_FILE" not in os.environ
         assert os.environ["PYTHONPATH"] == "/mine"
         torchrun._start_helper(theirs)
+        number = theirs.fileno()
+
+        def refuse(words: list[str], **how: Any) -> Any:
+            raise PermissionError(13, "Permission denied")
+
+        monkeypatch.setattr(subprocess, "Popen", refuse)
+        monkeypatch.setenv("PYTHONPATH", torchrun._FOLDER)
+        why = "^'/opt/rdzv/bin/python' cannot be started: Permission denied; set RDZV_PYTHON to the"
+        with pytest.raises(torchrun.RendezvousConnectionError, match=why):
+            torchrun._start_helper(theirs)
+        assert "PYTHONPATH" not in os.environ
     assert [env["RDZV_TOKEN_FILE"] for env in given] == ["/run/token"] * 2
+    assert all(os.environ.items() <= {**env, **os.environ}.items() for env in given)
+    words = ["/opt/rdzv/bin/python", "-I", "-m", "rdzv", "_torchrun"]
+    how = {"stdin": number, "stdout": 2, "start_new_session": True}
+    assert started == [(words, how)] * 2
 
 
 def test_without_an_rdzv_it_says_what_to_set(
@@ -457,7 +533,17 @@ def test_without_an_rdzv_it_says_what_to_set(
     from rdzv import torchrun
 
     monkeypatch.delenv("RDZV_PYTHON", raising=False)
-    monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr(torchrun, "find_spec", lambda name: None)
-    with pytest.raises(Exception, match="set RDZV_PYTHON"):
+    found: dict[str, Any] = {"which": "/usr/bin/rdzv", "pydantic": object()}
+    monkeypatch.setattr(torchrun.shutil, "which", lambda name: found.get("which"))
+    monkeypatch.setattr(torchrun, "find_spec", found.get)
+    monkeypatch.setattr(torchrun, "_MAIN", __file__)
+    assert torchrun._helper_words() == ["/usr/bin/rdzv", "_torchrun"]
+    del found["which"]
+    assert torchrun._helper_words() == [sys.executable, "-I", __file__, "_torchrun"]
+    del found["pydantic"]
+    with pytest.raises(torchrun.RendezvousConnectionError, match="set RDZV_PYTHON"):
+        torchrun._helper_words()
+    found["pydantic"] = object()
+    monkeypatch.setattr(torchrun, "_MAIN", "/nowhere")
+    with pytest.raises(torchrun.RendezvousConnectionError, match="set RDZV_PYTHON"):
         torchrun._helper_words()
