@@ -215,12 +215,14 @@ openapi: $(INSTALLED)
 
 ## Write the lists of docs/ again: options, exit codes, each framework's variables; and what tests compare whole:
 ## tests/tables.txt, the courses of runs and launches (tests/*/*courses.txt), and tests/launcher/shown.txt.
+## tests/tables.txt, the courses of runs, launches and schedulers (tests/*/courses.txt), and tests/launcher/shown.txt.
 reference: $(INSTALLED)
 	$(BIN)/python -m tests.test_tables
 	$(BIN)/python -m tests.rendezvous.test_courses
 	$(BIN)/python -m tests.launcher.test_courses
 	$(BIN)/python -m tests.launcher.test_shell_courses
 	$(BIN)/python -m tests.launcher.test_shown
+	$(BIN)/python -m tests.schedulers.test_profile_course
 	$(BIN)/python -m tests.test_docs
 	$(BIN)/python -m tests.torchrun.test_courses
 	$(BIN)/python -m tests.worker.test_frameworks_page

@@ -361,6 +361,7 @@ class ProfileScheduler(ProfileCommands, Scheduler):
         said = await self._run(argv, run, more_seconds=grace_seconds)
         if said.begun and (said.code == 0 or says(table.gone, said, run, values)):
             return
+        self._answers.clear()  # they are older than this
         with contextlib.suppress(SchedulerError):
             found = await self.describe(run, handle)
             if found.state in OVER:
