@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -169,6 +170,22 @@ def test_after_a_launch_old_runs_go_and_no_trouble_shows(
 
     monkeypatch.setattr(pruning, "old_runs", broken)
     prune_after_launch(tmp_path)
+
+
+def test_a_run_is_old_from_its_last_second_on_and_the_oldest_go_while_there_is_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, at in enumerate((7_000, 6_000, 5_000, 4_000)):
+        for path in made(tmp_path, f"r{number}").path.rglob("*"):
+            os.utime(path, (at, at))
+    clock = iter([0.0, 0.1, 0.3, 0.31])
+    there = SimpleNamespace(time=lambda: 8_000.0, monotonic=lambda: next(clock))
+    monkeypatch.setattr(pruning, "time", there)
+    assert old_runs(tmp_path, older_than=1_000.0, keep=0) == ["r0", "r1", "r2", "r3"]
+    assert old_runs(tmp_path, older_than=1_000.5, keep=0) == ["r1", "r2", "r3"]
+    monkeypatch.setattr(pruning.old_runs, "__kwdefaults__", {"older_than": 0.0, "keep": 0})
+    prune_after_launch(tmp_path)
+    assert sorted(state.run for state in known_runs(tmp_path)) == ["r0", "r1"]
 
 
 def test_the_command_tells_what_it_removes_and_what_stays(tmp_path: Path) -> None:
