@@ -123,11 +123,12 @@ class World:
         self.next: Process | Exception = Process(Lines(LAUNCH, RESULT))
         parts = {"Event": threading.Event, "Lock": threading.Lock, "Thread": self.threads.made}
         monkeypatch.setattr(launching, "threading", SimpleNamespace(**parts))
-        monkeypatch.setattr(launching, "start", self._start)
+        monkeypatch.setattr(launching, "start", self.start)
         for name in ("RDZV_TOKEN", "RDZV_TOKEN_FILE"):
             monkeypatch.delenv(name, raising=False)
 
-    def _start(self, *how: Any) -> Process:
+    def start(self, *how: Any) -> Process:
+        """In the place of the command."""
         self.started.append(how)
         if isinstance(self.next, Exception):
             raise self.next
@@ -250,7 +251,7 @@ def test_a_launch_that_is_told_to_stop_is_told_once_it_is_there_and_not_by_a_for
         143,
     )
     assert run.wait().message == "run 'r7' was cancelled before it began"
-    whole = launching.start
+    whole = world.start
 
     def slow(*how: Any) -> Any:
         living().stop()  # while it is started
@@ -289,7 +290,7 @@ def test_who_is_interrupted_before_the_launch_has_its_name_leaves_no_run(
         def wait(self, timeout: float | None = None) -> bool:
             raise error
 
-    monkeypatch.setattr(launching.threading, "Event", Interrupted)
+    monkeypatch.setattr("rdzv.launching.threading.Event", Interrupted)
     monkeypatch.setattr(Launcher, "stop", lambda self: stopped.append(True))
     with pytest.raises(type(error)):
         world.launch(LAUNCH, RESULT)
@@ -441,8 +442,17 @@ def test_a_with_block_waits_and_cancels_first_what_an_exception_leaves(
 ) -> None:
     done: list[Any] = []
     run = made(tmp_path / "r7", launched(result=RESULT))
-    run._launcher.ended.wait = lambda seconds=None: done.append("waits") or True  # type: ignore
-    asked.answers = [lambda: done.append("cancels") or []]
+
+    def waits(seconds: float | None = None) -> bool:
+        done.append("waits")
+        return True
+
+    def cancels() -> list[str]:
+        done.append("cancels")
+        return []
+
+    run._launcher.ended.wait = waits  # type: ignore
+    asked.answers = [cancels]
     with run as same:
         assert same is run
     with pytest.raises(ZeroDivisionError), run:
