@@ -268,3 +268,28 @@ def test_a_reader_that_two_files_are_ahead_of_goes_on_with_the_older(log: Path) 
         assert rest(reader) == []
         log.write_text(f"next {turn}\n")
         assert rest(reader) == [f"next {turn}"]
+
+
+def test_a_log_in_three_parts_is_followed_from_the_end_of_the_newest(log: Path) -> None:
+    """Also where somebody has moved it away with its older part; a closed one is at rest."""
+    first_part(log).write_text("".join(f"first {n}\n" for n in range(3)))
+    older_part(log).write_text("".join(f"older {n}\n" for n in range(90)))
+    log.write_text("new 0\nne")
+    reader = opened(log, Wanted(), 92, follow=True)
+    assert rest(reader) == ["first 2", *(f"older {n}" for n in range(90)), "new 0"]
+    for turn in range(2):
+        with log.open("a") as file:
+            file.write(f"w {turn}\nne")
+        assert rest(reader) == [f"new {turn}"]
+        with log.open("a") as file:
+            file.write("w\n")
+        older_part(log).unlink(missing_ok=True)
+        log.rename(log.with_name("elsewhere"))
+        assert rest(reader) == ["new"]
+        log.write_text("ne")
+        assert rest(reader) == []
+        if turn == 0:
+            continue
+        reader.close()
+        assert (reader.skip(), reader.skip(0)) == (0, 0)
+        reader.close()

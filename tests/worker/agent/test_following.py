@@ -105,6 +105,16 @@ WARNED, ASKED_LATE = network("warn"), asked(*LATE)
             "RANK_FAILED_REPORTED Tell:Exit(7,rank1)@50",
         ),
         (RUN, [m.at(50), is_so(*FAILED), m.at(50.9), is_so(*CERTAIN)], "due:51"),
+        (
+            RUN,
+            [m.at(50.2), is_so(*CERTAIN), m.at(53), asked(*CERTAIN)],
+            "RANK_FAILED_REPORTED Tell:Exit(7,rank1)@50",
+        ),
+        (
+            RUN,
+            [m.at(50.2), is_so(*CERTAIN), m.at(50.7), asked(*CERTAIN)],
+            "RANK_FAILED Tell:Progress due:51.2",
+        ),
         (RUN, [m.at(50), asked(*FAILED), m.at(60), is_so(*AFTER_A_WARNING)], "due:61"),
         # Ranks that end late are named once, also after the end was reported ahead.
         (RUN, [m.at(50), is_so(*LATE), m.after(10)], "LookAtProgram due:60"),

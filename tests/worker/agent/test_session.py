@@ -12,7 +12,7 @@ import pytest
 
 from rendezvous.talk.retry import retry_pause
 from rendezvous.wire.errors import ArmingFailed, Fenced
-from rendezvous.wire.reports import ExitReport, LeaveReport, Report
+from rendezvous.wire.reports import AckReport, ExitReport, LeaveReport, Report
 from rendezvous.wire.run import Phase
 from rendezvous.wire.verify import PairProbe, ProbePlan
 from rendezvous.wire.watch import NodeView
@@ -123,6 +123,49 @@ def test_an_exit_report_is_as_old_as_what_it_tells_of_when_it_is_sent(
     registry = Registry()
     said(registry, asked, after=40.0)
     assert registry.asked == [("report", REPORT.model_copy(update={"age_seconds": age}))]
+
+
+class Whole(Registry):
+    """The same, which notes all that it is given."""
+
+    def __getattr__(self, name: str) -> Any:
+        async def answer(*given: Any) -> Any:
+            self.asked.append((name, given))
+            return ANSWERS[name]
+
+        return answer
+
+
+def test_each_question_has_all_its_values_in_their_order() -> None:
+    registry, own = Whole(), join()
+    ack = AckReport(epoch=3, digest="f" * 64)
+    watch = do.Watch(7, after=3, poll=2.5, limit=4.0, look=11, views=13)
+    asks = [
+        do.Connect(1),
+        do.Join(2, OFFER),
+        watch,
+        replace(watch, brings=ack),
+        replace(watch, brings=ack, since=10.0, views=None),
+        replace(watch, brings=REPORT, since=10.0),
+        replace(watch, brings=REPORT),
+        tell(ack, began_at=5.0),
+        do.CloseClient(9),
+    ]
+    for asked in asks:
+        said(registry, asked, after=40.0)
+    of, known = (own.run, own.slot), (3, 2.5)
+    aged = REPORT.model_copy(update={"age_seconds": 30.0})
+    assert registry.asked == [
+        ("connect", ()),
+        ("join", (own.run, OFFER)),
+        ("watch", (*of, *known, None, 11, 13)),
+        ("watch", (*of, *known, ack, 11, 13)),
+        ("watch", (*of, *known, ack, 11, 0)),
+        ("watch", (*of, *known, aged, 11, 13)),
+        ("watch", (*of, *known, REPORT, 11, 13)),
+        ("report", (*of, ack)),
+        ("close", ()),
+    ]
 
 
 def test_a_system_calls_own_time_out_is_no_limit_that_has_passed() -> None:
