@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -154,3 +155,14 @@ def test_a_program_that_is_being_started_is_shown_it_before_it_is_stopped() -> N
 def test_a_program_that_is_stopped_at_once_is_shown_why() -> None:
     drive = near()
     assert in_words(drive.go(stop=True, notice=NOTICE)) == "Watch ShowDeparture Stop"
+
+
+@pytest.mark.parametrize("over", [{"gone": True}, {"left_behind": True}, {"stop_at": 1.0}])
+def test_of_a_program_that_is_over_or_told_to_end_no_departure_is_told(
+    over: dict[str, Any],
+) -> None:
+    drive = near()
+    assert drive.node.program is not None
+    drive.node = replace(drive.node, program=replace(drive.node.program, **over))
+    assert told(drive.feed(SPOT)) == []
+    assert drive.node.departure is not None

@@ -50,6 +50,14 @@ def test_told_steps_count_as_collectives_do() -> None:
     assert silences(*steps).limit == LEAST_SECONDS
 
 
+def test_a_rank_moves_whose_calls_have_not_ended_or_whose_ends_are_not_known() -> None:
+    first, second = (((4, -1), (7, 3)), ((5, -1), (7, 3)))
+    quiet = silences((10.0, Sample(first)), (20.0, Sample(second)))
+    assert (quiet.moved_at, quiet.last.calls) == (20.0, second)
+    away = seen(quiet, Sample(((5, -1), (-1, 9))), 30.0)
+    assert (away.moved_at, away.last.calls) == (20.0, second)
+
+
 def test_the_longest_silence_before_counts_six_times() -> None:
     """An evaluation of five minutes makes a silence of half an hour usual."""
     quiet = silences((10.0, sample(20)), (20.0, sample(30)), (320.0, sample(31)))
