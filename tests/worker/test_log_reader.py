@@ -293,3 +293,16 @@ def test_a_log_in_three_parts_is_followed_from_the_end_of_the_newest(log: Path) 
         reader.close()
         assert (reader.skip(), reader.skip(0)) == (0, 0)
         reader.close()
+
+
+def test_a_line_without_an_end_is_given_out_in_pieces_and_goes_on(log: Path) -> None:
+    log.write_bytes(b"")
+    reader = opened(log, Wanted(), None, follow=True)
+    shown = []
+    for letter in (b"a", b"b"):
+        with log.open("ab") as file:
+            file.write(letter * (70 << 10))
+        shown += rest(reader)
+    with log.open("ab") as file:
+        file.write(b"end\n")
+    assert [line[:3] for line in [*shown, *rest(reader)]] == ["aaa", "bbb", "end"]

@@ -6,8 +6,10 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -189,3 +191,37 @@ def test_of_many_nodes_the_first_are_named() -> None:
     many = table(*((f"h{i}", f"10.0.0.{i + 1}") for i in range(100)))
     with pytest.raises(UsageError, match=r"10.0.0.8 \(h7, node-7\) and 92 more"):
         row_of_host(many, "elsewhere")
+
+
+class Answers(list[bytes]):
+    """What an agent answers, and then goes away hard."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from super().__iter__()
+        raise ConnectionResetError
+
+
+def test_what_the_command_prints_goes_where_it_was_printed_and_its_end_is_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    printed: list[tuple[int, bytes]] = []
+
+    def write(fd: int, data: memoryview) -> int:
+        if len(printed) == 1:
+            printed.append((fd, b"blocked"))
+            raise BlockingIOError
+        printed.append((fd, bytes(data[:3])))
+        return min(3, len(data))
+
+    waited: list[Any] = []
+    monkeypatch.setattr(rsh.os, "write", write)  # type: ignore[attr-defined]
+    monkeypatch.setattr(rsh.select, "select", lambda *fds: waited.append(fds))  # type: ignore[attr-defined]
+    said = [b'{"stderr": "ZXJy"}\n', b'{"stdout": "b3V0cHV0"}\n', b'{"stderr": ""}\n']
+    assert rsh._pass_on(Answers([*said, b'{"exit": 37}\n', b'{"exit": 1}\n'])) == 37
+    assert printed == [(2, b"err"), (1, b"blocked"), (1, b"out"), (1, b"put")]
+    assert waited == [([], [1], [])]
+    with pytest.raises(RefusedError, match="no shell"):
+        rsh._pass_on([*said, b'{"error": "no shell"}\n'])
+    for gone in ([*said, b'{"exit": 37}'], Answers(said), []):
+        with pytest.raises(RefusedError, match="ended before the command did"):
+            rsh._pass_on(gone)
