@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
+from worker.program.output import Tail
 from worker.program.rank_words import KEPT_BYTES, RankWords
 
 
@@ -40,3 +42,35 @@ def test_many_small_pieces_do_not_grow_out_of_sight() -> None:
     for _ in range(50_000):
         words.take(None, b"x")
     assert len(words.newest(None)) < 5_000
+
+
+class Noted:
+    """A lock that counts how often it was held."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def __enter__(self) -> None:
+        self.times += 1
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def test_what_a_thread_writes_is_read_under_its_lock() -> None:
+    """A list that grows while it is read would raise in the event loop, once in a while."""
+    words, tail, found = RankWords(), Tail(), []
+    for one in (words, tail):
+        one._lock = Noted()  # type: ignore[attr-defined]
+    steps: list[Callable[[], object]] = [
+        lambda: words.take(3, b"a line\n"),
+        words.ranks,
+        lambda: words.newest(3),
+        lambda: words.lines(3, 9),
+        lambda: tail.write("stdout", b"a line\n"),
+        tail.lines,
+    ]
+    for step in steps:
+        before = words._lock.times + tail._lock.times  # type: ignore[attr-defined]
+        step()
+        found.append(words._lock.times + tail._lock.times - before)  # type: ignore[attr-defined]
+    assert found == [1] * 6

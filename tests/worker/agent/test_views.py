@@ -211,3 +211,25 @@ def test_so_many_views_are_served_at_once_and_no_more(log: Path, more: int) -> N
 
     registry = serve(log.parent, lambda post: OVER if post.done else GOES_ON, many)
     assert registry.lines == (["one"] if more == 0 else [])
+
+
+def test_a_flush_waits_for_each_view_and_again_the_next_time(tmp_path: Path) -> None:
+    found: list[tuple[float, bool]] = []
+
+    async def work() -> None:
+        environment: Any = SimpleNamespace(in_thread=at_once)
+        views = Views(Registry(answers()), None, environment, tmp_path)  # type: ignore[arg-type]
+        views._served = {7, 8}
+        clock = asyncio.get_running_loop().time
+        for caught in ((7, 8), (8, 7), (8, 8), (7,)):
+            began = clock()
+            flushing = asyncio.create_task(views.flush())
+            for view in caught:
+                await asyncio.sleep(0.25)
+                assert views._hurry.is_set()
+                views._catches_up(view)
+            await flushing
+            found.append((clock() - began, views._hurry.is_set()))
+
+    run_virtually(work())
+    assert found == [(0.5, False), (0.5, False), (1.0, False), (1.0, False)]
