@@ -29,6 +29,7 @@ _GOOD_FILES, _GOOD_FILES_WITHOUT_GPUS = 65_536, 4_096
 _LEAST_DISK, _GOOD_DISK, _AMPLE_DISK = 64 * MIB, GIB, 50 * GIB
 _FULL = 0.9
 _TASKS_EACH = 8
+_FIRST_PORT, _LAST_PORT = 1_024, 65_535
 _LEAST_LIMIT = {
     LimitKind.ADDRESS_SPACE: 16 * GIB,
     LimitKind.DATA: 4 * GIB,
@@ -174,9 +175,18 @@ def master_port(here: Surroundings) -> list[Verdict]:
             f"port {port}",
             "a port outside the ephemeral range",
             "any outgoing connection may take the port before torch listens on it",
-            f"use --master-port {max(1024, low - 1)}, or a smaller one",
+            _port_outside(low, high),
         )
     return ok("free", f"port {port}")
+
+
+def _port_outside(low: int, high: int) -> str:
+    """What to use: a port below those of outgoing connections, if one needs no privilege."""
+    if low > _FIRST_PORT:
+        return f"use --master-port {low - 1}, or a smaller one"
+    if high < _LAST_PORT:
+        return f"use --master-port {high + 1}, or a larger one"
+    return "leave ports out of the range: sysctl -w net.ipv4.ip_local_port_range='32768 60999'"
 
 
 def shared_memory(here: Surroundings) -> list[Verdict]:
