@@ -228,6 +228,7 @@ reference: $(INSTALLED)
 	$(BIN)/python -m tests.worker.test_frameworks_page
 	$(BIN)/python -m tests.worker.agent.test_courses
 	$(BIN)/python -m tests.worker.test_contract_courses
+	$(BIN)/python -m tests.worker.test_command_courses
 	$(BIN)/python -m tests.worker.test_machine_courses
 
 wheel: $(INSTALLED)

@@ -66,7 +66,7 @@ def _words(command: Sequence[str]) -> tuple[str, list[Flag], list[str]]:
     refuse_owned([launcher], flags, words[position:], _OWNED_FLAGS)
     check_target(words, position, "deepspeed")
     if not any(flag.one_of(("no-python",)) for flag in flags):
-        refuse_python(command[:named], words, position, "deepspeed")
+        refuse_python(command[:named], words, position, "deepspeed", "--module")
     return launcher, flags, words
 
 

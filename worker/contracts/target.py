@@ -36,7 +36,9 @@ def check_target(words: Sequence[str], position: int, launcher: str) -> None:
     refuse_standard_input(words[position:])
 
 
-def refuse_python(typed: Sequence[str], words: Sequence[str], position: int, name: str) -> None:
+def refuse_python(
+    typed: Sequence[str], words: Sequence[str], position: int, name: str, module: str = "-m"
+) -> None:
     """Refuse an interpreter as the target of a launcher that starts Python itself.
 
     Args:
@@ -44,6 +46,7 @@ def refuse_python(typed: Sequence[str], words: Sequence[str], position: int, nam
         words: What follows that.
         position: Of the target among them.
         name: Of the launcher.
+        module: Its flag for a module in place of a script.
 
     Raises:
         WrongCommand: It is one.
@@ -51,7 +54,7 @@ def refuse_python(typed: Sequence[str], words: Sequence[str], position: int, nam
     if position >= len(words) or not is_python(words[position]):
         return
     call = read_python(words[position + 1 :])
-    before = [*typed, *words[:position], *(["-m"] if call.kind == "module" else [])]
+    before = [*typed, *words[:position], *([module] if call.kind == "module" else [])]
     advice = [use([*before, *call.target], shown=len(before) + 1)]
     raise WrongCommand(
         f"COMMAND names '{printable(words[position], 80)}', but {name} starts Python itself",
