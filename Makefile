@@ -230,6 +230,7 @@ reference: $(INSTALLED)
 	$(BIN)/python -m tests.worker.test_contract_courses
 	$(BIN)/python -m tests.worker.test_command_courses
 	$(BIN)/python -m tests.worker.test_machine_courses
+	$(BIN)/python -m tests.worker.test_hosts_courses
 	$(BIN)/python -m tests.worker.test_own_process_courses
 	$(BIN)/python -m tests.worker.test_probe_courses
 	$(BIN)/python -m tests.worker.look.test_look_courses
