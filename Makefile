@@ -233,6 +233,7 @@ reference: $(INSTALLED)
 	$(BIN)/python -m tests.worker.test_hosts_courses
 	$(BIN)/python -m tests.worker.test_own_process_courses
 	$(BIN)/python -m tests.worker.test_probe_courses
+	$(BIN)/python -m tests.worker.test_tree_courses
 	$(BIN)/python -m tests.worker.look.test_look_courses
 
 wheel: $(INSTALLED)

@@ -53,12 +53,12 @@ def watched(
 
     Args:
         controller: What is watched.
-        processes: Those that are gone have no groups.
+        processes: Those that are gone have no groups; of too many groups the first ones count.
         known: Groups that are looked at again.
         root: The directory that holds `sys` and `proc`.
     """
     mounts = mounts_in(sysfs.content(root / "proc/self/mountinfo"))
-    texts = {sysfs.content(root / f"proc/{one}/cgroup") for one in processes}
+    texts = dict.fromkeys(sysfs.content(root / f"proc/{one}/cgroup") for one in processes)
     found = [chain for text in texts for chain in chains_of(text, mounts, controller.name)]
     chains = tuple(dict.fromkeys([*known, *found]))[:_MOST_GROUPS]
     counts, limits, peaks = {}, {}, {}

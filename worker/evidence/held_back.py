@@ -30,7 +30,7 @@ def read_groups(pids: Iterable[int], root: Path = Path("/")) -> dict[str, Group]
         root: The directory that holds `sys` and `proc`.
     """
     mounts = mounts_in(sysfs.content(root / "proc/self/mountinfo"))
-    texts = {sysfs.content(root / f"proc/{pid}/cgroup") for pid in pids}
+    texts = dict.fromkeys(sysfs.content(root / f"proc/{pid}/cgroup") for pid in pids)
     found: dict[str, dict[str, str]] = {}
     for controller, files in _FILES.items():
         chains = [chain for text in texts for chain in chains_of(text, mounts, controller)]

@@ -99,7 +99,8 @@ class Node:
 @contextmanager
 def node() -> Iterator[Node]:
     """One of which nothing is left afterwards."""
-    with TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patch:
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with TemporaryDirectory(dir=memory) as root, pytest.MonkeyPatch.context() as patch:
         yield Node(Path(root), patch)
 
 
