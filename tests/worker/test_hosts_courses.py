@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -350,7 +351,7 @@ def which_names_are_written() -> Told:
     ]
     with pytest.MonkeyPatch.context() as patch:
         for answer in answers:
-            patch.setattr(resolver, "socket", Instead(told, resolver.socket, getaddrinfo=answer))
+            patch.setattr(resolver, "socket", Instead(told, socket, getaddrinfo=answer))
             told.of("addresses", sorted(addresses_of("gpu-9")))
     return told
 

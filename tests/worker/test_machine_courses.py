@@ -291,7 +291,7 @@ def all_is_well() -> Told:
     """Each check of the healthy machine, and of one of which nothing is known."""
     told = Told().of("healthy", *FINDINGS.values())
     findings(told, "two are skipped", {"candidates": ()}, ("L01", "L18"))
-    bare = {
+    bare: dict[str, Any] = {
         "rdma": [],
         **dict.fromkeys(("gpus", "limits", "shm", "clock", "hostname_addresses"), None),
     }

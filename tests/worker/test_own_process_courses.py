@@ -8,6 +8,7 @@ down (@). See `make reference`.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import io
 import os
@@ -268,7 +269,7 @@ class Verbs:
         def opened(device: int) -> int | None:
             number = opens.get(device)
             tell(f"open {device}")
-            verbs.ctypes.set_errno(number or 0)
+            ctypes.set_errno(number or 0)
             return 900 + device if number is None else None
 
         self.ibv_get_device_list = Call(get_list)
@@ -297,14 +298,14 @@ def what_libraries_say() -> Told:
                     raise OSError(f"{name}: cannot\nopen  it")
                 return libraries[name]
 
-            patch.setattr(verbs.ctypes, "CDLL", load)
+            patch.setattr(ctypes, "CDLL", load)
             told.of(what)
             with printed(told):
                 verbs.main(asked if libraries else asked[:2])
         told.of("loadable")
         with printed(told):
             loadable.main(["libnccl-net.so", "libibverbs.so"])
-        patch.setattr(verbs.ctypes, "CDLL", lambda name: there)
+        patch.setattr(ctypes, "CDLL", lambda name: there)
         with printed(told):
             loadable.main(["libibverbs.so"])
     return told
@@ -325,10 +326,10 @@ class Nvml(ModuleType):
             super().__init__(f"error {value}")
             self.value = value
 
-    class c_nvmlGpuFabricInfo_t(nvml.ctypes.Structure):
+    class c_nvmlGpuFabricInfo_t(ctypes.Structure):
         """As pynvml calls it."""
 
-        _fields_ = (("state", nvml.ctypes.c_int),)
+        _fields_ = (("state", ctypes.c_int),)
 
     def __init__(self, told: Told, gpus: list[dict[str, Any]], init: int = 0) -> None:
         super().__init__("pynvml")
@@ -349,7 +350,8 @@ class Nvml(ModuleType):
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> dict[str, Any]:
         """One."""
-        return self._of(self.gpus[index], "handle", self.gpus[index])
+        found: dict[str, Any] = self._of(self.gpus[index], "handle", self.gpus[index])
+        return found
 
     def nvmlDeviceGetMigDeviceHandleByIndex(
         self, gpu: dict[str, Any], index: int

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
+import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
@@ -17,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from rendezvous.wire.verify import ProbePeer, ProbePlan
+from rendezvous.wire.verify import PairProbe, ProbePeer, ProbePlan
 from tests.support.courses import lines_in, text_of
 from tests.support.virtual_time import run_virtually
 from tests.worker.told import Told
@@ -37,7 +39,7 @@ from worker.probe.path_mtu import PathMtu
 from worker.probe.peer_connection import IcmpError, PeerConnection
 from worker.probe.plan import unfit_peers
 from worker.probe.ports import ports_to_try
-from worker.probe.waiting import Waits
+from worker.probe.waiting import Alarm, Waits
 
 KNOWN = Path(__file__).with_name("probe_courses.txt")
 KEY = b"k" * 32
@@ -245,7 +247,7 @@ def visits(
         patch.setattr(NoWaits, "error", error)
         for name, made in (("PeerConnection", Wire), ("PathMtu", Path_), ("Waits", NoWaits)):
             patch.setattr(mesh, name, made)
-        patch.setattr(mesh.os, "urandom", lambda size: b"B" * size)
+        patch.setattr(os, "urandom", lambda size: b"B" * size)
         patch.setattr(mesh, "_is_own", lambda address: address in ("10.4.0.15", "10.4.0.34"))
 
         async def work() -> None:
@@ -392,7 +394,7 @@ def how_large_packets_are_found() -> Round:
         await asks(net, (6, "fd00::16", 606))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(path_mtu.os, "urandom", _counted())
+        patch.setattr(os, "urandom", _counted())
         drive(work(patch))
     return told
 
@@ -606,7 +608,7 @@ def who_is_answered() -> Round:
     return told
 
 
-def where_it_listens() -> Round:
+def where_it_listens() -> Told:
     """The first port that can be had for both, and that nothing else of the run will need."""
     told = Round()
     plans: list[tuple[str, list[Any]]] = [
@@ -634,8 +636,10 @@ def where_it_listens() -> Round:
 
             patch.setattr(listener, "_bound", bound)
             try:
-                found = listener._bind((7_001, 7_002, 0), (7_009,), loopback=what == "the first")
-                told.of("found", *(one.name for one in found))  # type: ignore[attr-defined]
+                found: Any = listener._bind(
+                    (7_001, 7_002, 0), (7_009,), loopback=what == "the first"
+                )
+                told.of("found", *(one.name for one in found))
             except OSError as exc:
                 told.refused(exc)
     for what, how in {
@@ -658,7 +662,7 @@ def where_it_listens() -> Round:
     )
     for loopback in (False, True):
         told.of(f"unfit {loopback}", *unfit_peers(plan, (7, 6, 9, 4, 3, 2, 1), loopback=loopback))
-    pairs = [mesh.PairProbe(slot=slot, outcome="ok") for slot in (1, 2, 7)]
+    pairs = [PairProbe(slot=slot, outcome="ok") for slot in (1, 2, 7)]
     known = {"gpu-1": {"10.9.0.1", "x", "10.4.0.2"}, "gpu-2": {"127.0.0.7"}, "gpu-7": {"::1"}}
     told.of("names", *with_names(pairs, plan, 7, known))
     many = {"gpu-1": {f"10.9.0.{n}" for n in range(1, 8)}}
@@ -673,7 +677,7 @@ class Kernel:
 
     def __init__(self, told: Round, **calls: list[Any]) -> None:
         self.told, self.calls = told, calls
-        self.family = peer_connection.socket.AF_INET
+        self.family = socket.AF_INET
 
     def fileno(self) -> int:
         """Its number."""
@@ -705,7 +709,7 @@ def how_a_connection_goes() -> Round:
         + b"\2\0\0\0\12\4\0\1"
         + b"\0" * 8
     )
-    level = peer_connection._RECVERR[peer_connection.socket.AF_INET]
+    level = peer_connection._RECVERR[socket.AF_INET]
     info = bytes(148) + (1_500).to_bytes(4, sys.byteorder) + bytes(8)
 
     async def one(
@@ -717,15 +721,17 @@ def how_a_connection_goes() -> Round:
         told.of(what)
         kernel = Kernel(told, **calls)
         loop: Any = asyncio.get_running_loop()
-        loop.add_writer = lambda file, call: (
-            told.at(f"writer {file}"),
-            loop.call_later(0.25, call),
-        )
+
+        def add_writer(file: int, call: Callable[[], None]) -> None:
+            told.at(f"writer {file}")
+            loop.call_later(0.25, call)
+
+        loop.add_writer = add_writer
         loop.remove_writer = lambda file: told.at(f"no writer {file}")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(peer_connection.socket, "socket", lambda *_: kernel)
+            patch.setattr(socket, "socket", lambda *_: kernel)
             waits: Any = Waits.__new__(Waits)
-            waits.readers, waits.alarm = Readers(), path_mtu.Alarm()
+            waits.readers, waits.alarm = Readers(), Alarm()
             with PeerConnection("10.4.0.11", source, waits) as wire:
                 try:
                     await steps(wire, kernel)
@@ -790,7 +796,7 @@ def how_a_connection_goes() -> Round:
     return told
 
 
-COURSES = {
+COURSES: dict[str, Callable[[], Told]] = {
     one.__name__: one
     for one in (
         *(what_a_round_finds, rounds_that_do_not_come_to_their_end, how_large_packets_are_found),

@@ -9,7 +9,9 @@ from __future__ import annotations
 import errno
 import json
 import os
+import pwd
 import resource
+import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +25,7 @@ import pytest
 from rendezvous.cause.facts import FactKind
 from rendezvous.talk.failures import OtherKey
 from rendezvous.wire.errors import RdzvError, RegistryError, Unavailable, UsageError
+from rendezvous.wire.node import RdmaPort
 from tests.support.courses import lines_in, text_of
 from tests.support.fake_sysfs import (
     DOWN,
@@ -34,7 +37,7 @@ from tests.support.fake_sysfs import (
     tcp_only,
 )
 from tests.support.virtual_time import run_virtually
-from tests.worker.test_offer import join
+from tests.worker.test_table import join
 from tests.worker.told import Instead, Told
 from worker.evidence import devices, places, processes
 from worker.evidence.control_groups import MEMORY, PIDS, limited_memory, memory_chain, watched
@@ -44,13 +47,14 @@ from worker.evidence.look import Asked, Counters, chosen, look_kernel, look_pids
 from worker.evidence.parsing.held_back import held_back
 from worker.evidence.parsing.places import place_facts
 from worker.evidence.parsing.telling import fact
-from worker.machine import cpus, interfaces, kernel, limits, rdma, surroundings
+from worker.machine import aside, cpus, interfaces, kernel, limits, rdma, surroundings
 from worker.machine.aside import Answer
 from worker.machine.gpus import Gpu, Gpus
 from worker.machine.groups import chains_of, cpus_in, mounts_in, rises
 from worker.machine.interfaces import look
 from worker.machine.kernel import read_arp, reserved_ports
 from worker.machine.rdma import error_counters, look_rdma, open_devices
+from worker.machine.shortage import Kind, Limit
 from worker.machine.user_python import UserPython
 from worker.nccl.env import GidWish, Given
 from worker.nccl.log import NcclLog
@@ -154,9 +158,9 @@ def what_groups_count() -> Told:
         told.of("chain", chain, limited_memory(chain, root), limited_memory(chain[:1], root))
         groups = read_groups([70, 99, 71], root)
         told.of("held back", *groups.items(), again=held_back(groups, groups))
-        at.patch.setattr(cpus.os, "cpu_count", lambda: 48)
+        at.patch.setattr(os, "cpu_count", lambda: 48)
         for allowed in (48, 33, 2):
-            at.patch.setattr(cpus.os, "sched_getaffinity", lambda _, n=allowed: set(range(n)))
+            at.patch.setattr(os, "sched_getaffinity", lambda _, n=allowed: set(range(n)))
             told.of(f"{allowed} CPUs", cpus.read_cpus(root), cpus.read_cpus(root).words)
         at.put({"cgroup": "0::/pod/job/rank"}, "proc/self")
         told.of("CPUs of a rank", cpus.read_cpus(root).words)
@@ -240,8 +244,8 @@ def what_groups_of_version_1_count() -> Told:
         at.put({"70/cgroup": text}, "proc")
         groups = read_groups([70], root)
         told.of("held back", *groups.items(), words=held_back(groups, groups))
-        at.patch.setattr(cpus.os, "cpu_count", lambda: 8)
-        at.patch.setattr(cpus.os, "sched_getaffinity", lambda _: set(range(8)))
+        at.patch.setattr(os, "cpu_count", lambda: 8)
+        at.patch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
         told.of("CPUs", cpus.read_cpus(root).words)
         return told.of(
             "quotas",
@@ -278,9 +282,9 @@ def which_limits_hold() -> Told:
         at.patch.setattr(
             resource, "getrlimit", lambda which: (soft.get(which, resource.RLIM_INFINITY), 9_999)
         )
-        at.patch.setattr(limits.os, "getuid", lambda: 1_007)
-        at.patch.setattr(limits.pwd, "getpwuid", lambda user: SimpleNamespace(pw_name=f"ada{user}"))
-        at.patch.setattr(cpus.os, "cpu_count", lambda: 48)
+        at.patch.setattr(os, "getuid", lambda: 1_007)
+        at.patch.setattr(pwd, "getpwuid", lambda user: SimpleNamespace(pw_name=f"ada{user}"))
+        at.patch.setattr(os, "cpu_count", lambda: 48)
         told.of("all", *limits.read_limits(root))
         told.of(
             "of bytes", *limits.byte_limits(), *limits.byte_limits("VmSize:\t 5 kB\nVmData:\t 6 kB")
@@ -316,12 +320,12 @@ def which_limits_hold() -> Told:
         def unknown(user: int) -> Any:
             raise KeyError(user)
 
-        at.patch.setattr(limits.pwd, "getpwuid", unknown)
+        at.patch.setattr(pwd, "getpwuid", unknown)
         told.of("nobody", limits._user_name(1_007))
         at.patch.setattr(
             limits,
             "task_limits",
-            lambda: [kernel.Limit(kernel.limits.Kind.USER_TASKS, 40, 37, "u")],
+            lambda: [Limit(Kind.USER_TASKS, 40, 37, "u")],
         )
         told.of(
             "too few",
@@ -432,7 +436,7 @@ def what_is_told_of_a_failure() -> Told:
             *processes.look_ports(ports, ranks, root, lambda: float(next(moments))),
         )
         told.of("no port", processes.look_ports((0,), ranks, root))
-        at.patch.setattr(processes.os, "getuid", lambda: 1_007)
+        at.patch.setattr(os, "getuid", lambda: 1_007)
         at.put(
             {
                 "70/limits": LIMITS.format(files=1_024, tasks=55),
@@ -453,7 +457,7 @@ def what_is_told_of_a_failure() -> Told:
         sick = (
             Gpu(0, "a", "GPU-a", ecc_errors=3, throttled=0x49),
             Gpu(1, problem="lost"),
-            Gpu(2, "c", "", recovery=2),
+            Gpu(2, "c", "", recovery="to restart"),
             Gpu(3, "d", "GPU-d", is_foreign=True, ecc_errors=9),
         )
         told.of("GPUs", *devices.gpu_facts(sick))
@@ -471,13 +475,7 @@ def what_is_told_of_a_failure() -> Told:
         paths = [f"/p{n}" for n in range(9)]
         told.of("places", *place_facts(paths, printed))
         told.of("places to the end", *place_facts(paths, f"{printed}\nend"))
-        at.patch.setattr(
-            places.aside,
-            "ask",
-            lambda program, *given, limit_seconds: (
-                told.lines.append(f"@ {program.name} {given} {limit_seconds}") or Answer("", "")
-            ),
-        )
+        at.patch.setattr(aside, "ask", _asked(told, Answer("", "")))
         told.of(
             "asked",
             places.look_places(
@@ -515,7 +513,7 @@ def which_ports_there_are() -> Told:
             ("roce", roce_8x400, {"bad": {1: DOWN}}),
         ):
             root = at.root / name
-            addresses = build(root, node=7, **how)  # type: ignore[operator]
+            addresses = build(root, node=7, **how)
             told.of(name, *look_rdma(root))
             told.of(f"{name}: interfaces", *look(root, links=links_of(root, addresses)).interfaces)
             told.of(f"{name}: counters", error_counters(root))
@@ -529,14 +527,8 @@ def which_ports_there_are() -> Told:
             )
         root = at.root / "tcp"
         told.of("tcp", *look(root, links=links_of(root, tcp_only(root))).interfaces)
-        at.patch.setattr(
-            rdma.aside,
-            "ask",
-            lambda program, *names, limit_seconds: (
-                told.lines.append(f"@ {program.name} {names} {limit_seconds}")
-                or Answer("mlx5_1\tlibrary\tno driver\nmlx5_0\t\t\nmlx5_2\t\tfails\n", "late")
-            ),
-        )
+        printed = "mlx5_1\tlibrary\tno driver\nmlx5_0\t\t\nmlx5_2\t\tfails\n"
+        at.patch.setattr(aside, "ask", _asked(told, Answer(printed, "late")))
         told.of(
             "opened",
             open_devices(["mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"], 1.5),
@@ -589,10 +581,10 @@ def how_a_machine_is_looked_at() -> Told:
         at.patch.setattr(surroundings, "_Later", Later)
         at.patch.setattr(surroundings, "time", SimpleNamespace(monotonic=lambda: 50.0))
         ports = [
-            rdma.RdmaPort(device="mlx5_0"),
-            rdma.RdmaPort(device="mlx5_1", problem="down"),
-            rdma.RdmaPort(device="mlx5_0", port=2),
-            rdma.RdmaPort(device="rdmap7", link_layer="Unknown"),
+            RdmaPort(device="mlx5_0"),
+            RdmaPort(device="mlx5_1", problem="down"),
+            RdmaPort(device="mlx5_0", port=2),
+            RdmaPort(device="rdmap7", link_layer="Unknown"),
         ]
         calls = {
             "count_gpus": lambda root, environ: 5 if not environ else 3,
@@ -624,7 +616,7 @@ def how_a_machine_is_looked_at() -> Told:
         )
         at.patch.setattr(surroundings, "rdma", opener)
         at.patch.setattr(surroundings, "_HOST", at.root)
-        at.patch.setattr(surroundings.socket, "gethostname", lambda: "gpu-4")
+        at.patch.setattr(socket, "gethostname", lambda: "gpu-4")
         at.put({"boot_id": "boot-7"}, "proc/sys/kernel/random")
         at.put({"machine-id": "m-7"}, "etc")
         for what, late, how in (
@@ -638,7 +630,7 @@ def how_a_machine_is_looked_at() -> Told:
             environ = {"TMPDIR": "/scratch", "CUDA_VISIBLE_DEVICES": "1"}
             found = surroundings.look_around(
                 "torchrun", ["a.py"], environ, folders=[Path("/logs")], root=at.root, **how
-            )  # type: ignore[arg-type]
+            )
             told.of("found", *(f"{name}={value}" for name, value in _set(found)))
     told.lines = [
         line.replace(str(at.root), "ROOT").replace(os.getcwd(), "HERE") for line in told.lines
@@ -696,9 +688,7 @@ def what_else_is_looked_at() -> Told:
             UnicodeError("no"),
         ]
         for answer in answers:
-            at.patch.setattr(
-                surroundings, "socket", Instead(told, surroundings.socket, getaddrinfo=answer)
-            )
+            at.patch.setattr(surroundings, "socket", Instead(told, socket, getaddrinfo=answer))
             told.of("resolved", surroundings._addresses_of("gpu-4", root, True))
         flags = os.ST_RDONLY
         spaces: dict[str, Any] = {
@@ -723,7 +713,7 @@ def what_else_is_looked_at() -> Told:
             '\n[1, 5, 6, 0, ""]\n[0, 7, 8, 13, "Permission denied"]\n[2, 9',
             '\n[2, 0, 0, 5, "I/O error"]\n',
         ):
-            at.patch.setattr(surroundings.aside, "ask", _asked(told, Answer(text, "late")))
+            at.patch.setattr(aside, "ask", _asked(told, Answer(text, "late")))
             told.of(f"disks {text!r}", *surroundings._disks(paths, "write", 1.5))
         for text, problem in (
             ("a\t\nb\tcannot\n", "late"),
@@ -731,7 +721,7 @@ def what_else_is_looked_at() -> Told:
             ("", ""),
             ("b\t\n", ""),
         ):
-            at.patch.setattr(surroundings.aside, "ask", _asked(told, Answer(text, problem)))
+            at.patch.setattr(aside, "ask", _asked(told, Answer(text, problem)))
             told.of(
                 f"libraries {text!r}",
                 surroundings._load(["a", "b"], 2.5),
@@ -802,7 +792,7 @@ def how_a_node_says_that_it_does_not_join() -> Told:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Client, "told", told, raising=False)
         patch.setattr(refusal, "RegistryClient", Client)
-        patch.setattr(refusal.socket, "gethostname", lambda: "gpu-4")
+        patch.setattr(socket, "gethostname", lambda: "gpu-4")
         patch.setattr(refusal, "logger", _Logger(told))
         for what, (error, answers, how) in cases.items():
             told.of(what)

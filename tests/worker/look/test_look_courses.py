@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,17 +18,18 @@ from typing import Any
 
 import pytest
 
-from rendezvous.wire.look import Frame, RankLook, Stack
+from rendezvous.wire.look import Frame, ProcessLook, RankLook, Stack
 from tests.support.courses import lines_in, text_of
 from tests.worker.look.tree import SIGNAL, Clock, One, Tree
 from tests.worker.told import Told
-from worker.look import collect, families, proc, signalling
+from worker.look import collect, proc, signalling
 from worker.look.asking import Asked
 from worker.look.families import Families, family_of, use_of
 from worker.look.parsing.answer import Answer, answer_in
 from worker.look.parsing.fitting import Beside, Part, fitted
 from worker.look.proc import Process
 from worker.look.signalling import Suspect, stacks_by_signal, stacks_by_turns
+from worker.look.site import sitecustomize
 from worker.look.site.sitecustomize import STREAMS_FILE
 
 KNOWN = Path(__file__).with_name("look_courses.txt")
@@ -48,8 +50,8 @@ class Node:
         """What a process does that is sent the signal."""
         for module in (signalling, collect):
             patch.setattr(module, "time", self.clock)
-        patch.setattr(signalling.os, "kill", self._kill)
-        patch.setattr(families.signal, "SIGRTMIN", SIGNAL - families.SIGNAL)
+        patch.setattr(os, "kill", self._kill)
+        patch.setattr(signal, "SIGRTMIN", SIGNAL - sitecustomize.SIGNAL)
         patch.setattr(proc, "_TICKS", 100)
         patch.setattr(proc, "_PAGE_BYTES", 4096)
         self.patch = patch
@@ -386,14 +388,11 @@ def what_fits_into_a_message() -> Told:
             RankLook(rank=7 + n, pid=100 + n),
             stack("main", f"of_{n % 2}", *("f" * 60 for _ in range(20))),
             [stack(f"thread_{k}_{n}", *("g" * 60 for _ in range(8))) for k in range(12)],
-            [
-                Beside(families.ProcessLook(pid=500 + n, name="x" * 30), stack("c", f"{n}"))
-                for _ in range(5)
-            ],
+            [Beside(ProcessLook(pid=500 + n, name="x" * 30), stack("c", f"{n}")) for _ in range(5)],
         )
         for n in range(3)
     ]
-    above = Beside(families.ProcessLook(pid=9, name="torchrun"), stack("main", "of_0"))
+    above = Beside(ProcessLook(pid=9, name="torchrun"), stack("main", "of_0"))
     for most in (1 << 20, 30_000, 14_000, 9_000, 5_000, 3_600, 2_500, 1_500, 900, 10):
         seen = fitted(parts, above, 4, most)
         shape = [
