@@ -12,6 +12,7 @@ import ctypes
 import errno
 import io
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -302,6 +303,10 @@ def what_libraries_say() -> Told:
             told.of(what)
             with printed(told):
                 verbs.main(asked if libraries else asked[:2])
+        for call in ("get_device_list", "get_device_name", "open_device", "close_device"):
+            own = vars(getattr(there, f"ibv_{call}"))
+            types = [f"{name}={own[name]}" for name in ("argtypes", "restype") if name in own]
+            told.of(call, re.sub(r"[^ ]*\bLP_", "LP_", " ".join(types)))
         told.of("loadable")
         with printed(told):
             loadable.main(["libnccl-net.so", "libibverbs.so"])

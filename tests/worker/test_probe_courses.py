@@ -584,7 +584,7 @@ def who_is_answered() -> Round:
             last = Socket(told, "last")
             stream.comes = [last]
             reads(stream)
-            told.of("visitors", *(visitor.sock.name for visitor in found._visitors.values()))
+            told.of("visitors", *_who(found))
             datagrams.comes = [
                 (hello(OWN, 9, "udp").ljust(1_472, b"\0"), ("10.4.0.8", 5)),
                 (b"junk", ("10.4.0.9", 5)),
@@ -596,7 +596,7 @@ def who_is_answered() -> Round:
             reads(datagrams)
             told.of("left", len(datagrams.comes))
             await asyncio.sleep(20)
-            told.of("visitors", *(visitor.sock.name for visitor in found._visitors.values()))
+            told.of("visitors", *_who(found))
             one = Socket(told, "one")
             stream.comes = [one, os_error(errno.EMFILE)]
             reads(stream)
@@ -606,6 +606,11 @@ def who_is_answered() -> Round:
     with pytest.MonkeyPatch.context() as patch:
         drive(work(patch))
     return told
+
+
+def _who(found: ProbeListener) -> list[str]:
+    visitors: Any = found._visitors.values()
+    return [visitor.sock.name for visitor in visitors]
 
 
 def where_it_listens() -> Told:

@@ -15,6 +15,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -47,7 +48,16 @@ from worker.evidence.look import Asked, Counters, chosen, look_kernel, look_pids
 from worker.evidence.parsing.held_back import held_back
 from worker.evidence.parsing.places import place_facts
 from worker.evidence.parsing.telling import fact
-from worker.machine import aside, cpus, interfaces, kernel, limits, rdma, surroundings
+from worker.machine import (
+    aside,
+    cpus,
+    interfaces,
+    kernel,
+    limits,
+    netlink,
+    rdma,
+    surroundings,
+)
 from worker.machine.aside import Answer
 from worker.machine.gpus import Gpu, Gpus
 from worker.machine.groups import chains_of, cpus_in, mounts_in, rises
@@ -552,6 +562,68 @@ def which_ports_there_are() -> Told:
         return told
 
 
+class Door:
+    """In place of a socket: which ways there are, and which addresses."""
+
+    def __init__(self, told: Told, *kind: object) -> None:
+        self.told, self.kind, self.peer = told, kind, ""
+
+    def __enter__(self) -> Door:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.told.lines.append("@ closed")
+
+    def connect(self, peer: tuple[str, int]) -> None:
+        """No packet is sent."""
+        self.told.lines.append(f"@ {[*map(int, self.kind)]} to {peer}")  # type: ignore[call-overload]
+        if peer[0].startswith("10.1."):
+            raise OSError(errno.ENETUNREACH, "no way")
+        self.peer = peer[0]
+
+    def bind(self, place: tuple[str, int]) -> None:
+        """Whether it is there."""
+        self.told.lines.append(f"@ {[*map(int, self.kind)]} at {place}")  # type: ignore[call-overload]
+        if place[0].endswith("9"):
+            raise OSError(errno.EADDRNOTAVAIL, "gone")
+        if place[0].endswith("8"):
+            raise OSError(errno.EACCES, "refused")
+
+    def getsockname(self) -> tuple[str, int]:
+        """The own address on the way."""
+        return f"fe80::{len(self.peer)}%eth0", 5
+
+
+def which_ways_lead_there() -> Told:
+    """To a registry of several addresses; and why an address that was offered cannot be used."""
+    told = Told()
+    places = [(2, 2, 17, "", (f"10.{n}.0.1", 9)) for n in (1, 2, 3)]
+    with pytest.MonkeyPatch.context() as patch:
+        for answer in (places, places[:1], OSError(5, "no"), UnicodeError("no")):
+            stand_in = Instead(told, socket, getaddrinfo=answer)
+            stand_in.__dict__["socket"] = lambda *kind: Door(told, *kind)
+            patch.setattr(interfaces, "socket", stand_in)
+            told.of("source", interfaces.route_source("registry"))
+        link = netlink.Link(False, 1_500, 0, ())
+        links: Any = {"eth1": link, "eth2": replace(link, is_running=True)}
+        for address, name in (
+            *(("10.0.0.9", "eth1"), ("10.0.0.8", "eth1"), ("10.0.0.7", "eth1")),
+            *(("fd00::7", "eth2"), ("10.0.0.7", "eth9")),
+        ):
+            patch.setattr(interfaces, "netlink", Instead(told, netlink, links=links))
+            told.of(f"{address} {name}", interfaces.why_unusable(address, name))
+        patch.setattr(interfaces, "netlink", Instead(told, netlink, links=OSError(1, "no")))
+        told.of("no links", interfaces.why_unusable("10.0.0.7", "eth1"))
+        names = [(1, "lo"), (2, "eth1")]
+        patch.setattr(interfaces, "socket", Instead(told, socket, if_nameindex=names))
+        patch.setattr(interfaces, "os", Instead(told, os, listdir=["mlx5_1"]))
+        told.of("names", interfaces.device_names())
+        patch.setattr(interfaces, "socket", Instead(told, socket, if_nameindex=OSError(1, "no")))
+        told.of("names without a list", interfaces.device_names())
+        patch.setattr(interfaces, "os", Instead(told, os, listdir=OSError(1, "no")))
+        return told.of("no names", interfaces.device_names())
+
+
 # --- side by side ---------------------------------------------------------------------------------
 
 
@@ -861,6 +933,7 @@ COURSES = {
     for one in (
         *(what_groups_count, what_groups_of_version_1_count, which_limits_hold),
         *(what_is_told_of_a_failure, which_ports_there_are, how_a_machine_is_looked_at),
+        which_ways_lead_there,
         *(what_else_is_looked_at, how_a_node_says_that_it_does_not_join),
         what_nccls_logs_say_as_they_grow,
     )
