@@ -166,6 +166,31 @@ def test_a_nodes_request_is_sent_again_while_its_answer_is_late(
     assert (reply.seq, 1.0 <= at < 1.2) == (answer["seq"], True)
 
 
+@pytest.mark.parametrize(
+    ("ask", "sent"),
+    [
+        (watch, [(0.0, 4.4), (1.1, 4.4), (1.6, 4.4)]),
+        (join, [(0.0, 4.0), (1.0, 4.0), (1.5, 4.0)]),
+        (leave, [(0.0, 4.0), (1.0, 4.0), (1.5, 4.0)]),
+        (runs, [(0.0, 1.0)]),
+    ],
+)
+def test_when_a_request_is_sent_again_and_how_long_each_may_take(
+    ask: Work, sent: list[tuple[float, float]]
+) -> None:
+    """A try is late after the seconds of a request, the next one after half of them."""
+    host = Host()
+
+    async def work(client: RegistryClient) -> None:
+        await client.connect()
+        host.forgotten = 99
+        with pytest.raises(Unavailable):
+            await ask(client)
+
+    with_client({"a": host}, work)
+    assert [(round(at, 2), round(seconds, 2)) for at, seconds in host.sent[:3]] == sent
+
+
 def test_an_address_where_an_answer_is_late_is_left_for_another() -> None:
     """Small messages may pass there, as those that are dialled with, and large ones vanish."""
     hosts = {"a": Host(deaf=99), "b": Host(0.1, answer=VIEW)}

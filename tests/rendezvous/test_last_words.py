@@ -252,3 +252,17 @@ async def test_what_nodes_send_is_read_by_who_may_read_logs(served: Served) -> N
     assert served.service.counters["last_words"] == 1
     for body in (b"{", b"[]", b'{"epoch":0,"node":1,"texts":[]}', b'{"epoch":1}'):
         assert (await ask(app, "POST", url, node, body)).problem == (400, "bad_request")
+
+
+@pytest.mark.parametrize(("less", "kept"), [(0, 1), (1, 0)])
+@pytest.mark.parametrize("bound", ["NODE_BYTES", "MOST_BYTES"])
+def test_what_fills_all_the_room_is_kept(
+    bound: str, less: int, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = KeptWords()
+    known.take(over(), 0, said(text(3, "x" * 900)))
+    monkeypatch.setattr(last_words, bound, known._bytes - less)
+    again = KeptWords()
+    again.take(over(), 0, said(text(3, "x" * 900)))
+    found = read(again)
+    assert (len(found.texts), found.left_out) == (kept, 1 - kept)

@@ -624,6 +624,31 @@ async def test_a_slow_claim_costs_a_replica_none_of_its_runs(cluster: Cluster) -
 
 
 @virtually
+async def test_a_claim_that_has_failed_is_made_again_and_none_beside_another(
+    cluster: Cluster,
+) -> None:
+    other = Launch("other")
+    for launch in (DEMO, other):
+        await cluster.create(launch, at="b")
+    a, claims = cluster.all["a"], list[list[str]]()
+    claim = a.journal.claim
+
+    async def slowly(wanted: Any) -> Any:
+        claims.append(sorted(one.run for one in wanted))
+        await asyncio.sleep(3.0)  # beats go on, and show the runs to be nobody's
+        if len(claims) == 1:
+            raise Unavailable("the engine is away")
+        return await claim(wanted)
+
+    a.journal.claim = slowly  # type: ignore[method-assign]
+    for name in "cb":
+        await cluster.all.pop(name).kill()
+    await asyncio.sleep(15.0)
+    assert claims == [["demo", "other"]] * 2
+    assert (set(a.runs), a.service.counters["takeovers"]) == ({"demo", "other"}, 2)
+
+
+@virtually
 async def test_who_asks_to_make_a_run_that_is_being_read_does_not_let_go_of_it(
     cluster: Cluster,
 ) -> None:

@@ -44,6 +44,8 @@ class Host:
     asked: list[tuple[Request, int]] = field(default_factory=list)
     closed: int = 0
     held: set[str] = field(default_factory=set)
+    sent: list[tuple[float, float]] = field(default_factory=list)
+    """Of each request but those that dial: when it was sent, and how long its answer may take."""
 
     async def take(self, request: Request) -> Answer:
         """Answer a request."""
@@ -103,6 +105,8 @@ class _Line:
 
     async def request(self, request: Request, seconds: float) -> Answer:
         assert not self._is_closed
+        if request.target != "/healthz":
+            self._host.sent.append((asyncio.get_running_loop().time(), seconds))
         if self._number < self._host.forgotten:
             await asyncio.sleep(seconds)
             raise NetworkFailure(Fault.SILENT)
