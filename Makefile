@@ -213,28 +213,12 @@ format: $(INSTALLED)
 openapi: $(INSTALLED)
 	$(BIN)/python -m rendezvous.server.openapi > docs/openapi.json
 
-## Write the lists of docs/ again: options, exit codes, each framework's variables; and what tests compare whole:
-## tests/tables.txt, the courses of runs and launches (tests/*/*courses.txt), and tests/launcher/shown.txt.
-## tests/tables.txt, the courses of runs, launches and schedulers (tests/*/courses.txt), and tests/launcher/shown.txt.
+## Write the lists of docs/ again: options, exit codes, each framework's variables; and what tests compare
+## whole: tests/tables.txt, tests/launcher/shown.txt, and the courses of runs and of their parts (tests/**/*courses.txt).
+## Each is written by the module of its tests.
 reference: $(INSTALLED)
-	$(BIN)/python -m tests.test_tables
-	$(BIN)/python -m tests.rendezvous.test_courses
-	$(BIN)/python -m tests.launcher.test_courses
-	$(BIN)/python -m tests.launcher.test_shell_courses
-	$(BIN)/python -m tests.launcher.test_shown
-	$(BIN)/python -m tests.schedulers.test_profile_course
-	$(BIN)/python -m tests.test_docs
-	$(BIN)/python -m tests.torchrun.test_courses
-	$(BIN)/python -m tests.worker.test_frameworks_page
-	$(BIN)/python -m tests.worker.agent.test_courses
-	$(BIN)/python -m tests.worker.test_contract_courses
-	$(BIN)/python -m tests.worker.test_command_courses
-	$(BIN)/python -m tests.worker.test_machine_courses
-	$(BIN)/python -m tests.worker.test_hosts_courses
-	$(BIN)/python -m tests.worker.test_own_process_courses
-	$(BIN)/python -m tests.worker.test_probe_courses
-	$(BIN)/python -m tests.worker.test_tree_courses
-	$(BIN)/python -m tests.worker.look.test_look_courses
+	for test in $$(grep -rl --include='test_*.py' '# make reference$$' tests | sort); do \
+	  echo $$test && $(BIN)/python -m $$(echo $${test%.py} | tr / .) || exit; done
 
 wheel: $(INSTALLED)
 	rm -rf dist

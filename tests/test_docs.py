@@ -302,7 +302,7 @@ def test_every_file_that_the_architecture_names_is_there() -> None:
     assert [path for path in named if not (ROOT / path).is_file()] == []
 
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # make reference
     for page in set(places().values()):
         page.write_text(with_blocks(text_of(page), blocks()), encoding="utf-8")
 

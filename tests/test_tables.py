@@ -93,6 +93,6 @@ def test_every_table_is_as_it_was() -> None:
     assert (gone, new) == ([], []), "if that is as it should be: make reference"
 
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # make reference
     KNOWN.write_text("".join(f"{line}\n" for line in tables()), "utf-8")
     sys.exit()

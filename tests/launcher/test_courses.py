@@ -683,5 +683,5 @@ def test_course(course: Make) -> None:
     assert course().lines == lines_in(KNOWN, course.__name__)
 
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # make reference
     sys.exit(KNOWN.write_text(text_of({course.__name__: course for course in COURSES})) == 0)

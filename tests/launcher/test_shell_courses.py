@@ -310,5 +310,5 @@ def _written() -> str:
         return text_of({name: partial(one, Path(folder, name)) for name, one in names.items()})
 
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # make reference
     sys.exit(KNOWN.write_text(_written()) == 0)

@@ -199,5 +199,5 @@ def test_shown(name: str) -> None:
     assert SHOWN[name]().lines == lines_in(KNOWN, name)
 
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # make reference
     sys.exit(KNOWN.write_text(text_of(SHOWN)) == 0)

@@ -225,5 +225,5 @@ def _written() -> None:
     KNOWN.write_text(text_of({name: partial(one, name) for name in COURSES}))
 
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # make reference
     _written()

@@ -482,7 +482,7 @@ def test_course(make: type[Course], drive: Drive) -> None:
     assert driven(make, drive).lines == lines_in(KNOWN, drive.__name__)
 
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # make reference
     told = {
         drive.__name__: lambda make=make, drive=drive: driven(make, drive)
         for make, drive in COURSES

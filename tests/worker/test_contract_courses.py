@@ -285,5 +285,5 @@ def test_contracts(name: str) -> None:
     assert COURSES[name]().lines == lines_in(KNOWN, name)
 
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # make reference
     sys.exit(KNOWN.write_text(text_of(COURSES)) == 0)

@@ -92,7 +92,7 @@ def test_the_variables_of_each_horovod_process_are_in_the_table() -> None:
     assert HOROVOD_VARIABLES.keys() <= of_framework("horovod")[0]
 
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # make reference
     text = VARIABLES.read_text(encoding="utf-8")
     VARIABLES.write_text(
         BLOCK.sub(lambda place: place[1] + variables_list() + place[2], text), encoding="utf-8"

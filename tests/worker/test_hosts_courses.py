@@ -370,5 +370,5 @@ def test_what_is_done_to_a_hosts_file(name: str) -> None:
     assert COURSES[name]().lines == lines_in(KNOWN, name)
 
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # make reference
     sys.exit(KNOWN.write_text(text_of(COURSES)) == 0)

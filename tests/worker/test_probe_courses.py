@@ -815,5 +815,5 @@ def test_what_a_round_comes_to(name: str) -> None:
     assert COURSES[name]().lines == lines_in(KNOWN, name)
 
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # make reference
     sys.exit(KNOWN.write_text(text_of(COURSES)) == 0)
