@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.waiting import until
+from worker.program import informing as module
 from worker.program.informing import Told, inform, to_inform
 from worker.program.process_table import Details, Process, descendants, read_details, send
 
@@ -95,6 +96,26 @@ def test_a_script_and_a_rank_that_starts_live_on_and_those_that_handle_it_end(
         assert not (tmp_path / "c.code").exists()
         assert {each for each in inform(USR1, told) if each[0] in own} == told
         assert [shell.poll() for shell in shells] == [None, None, None]
+
+
+def test_who_has_received_it_is_known_by_number_and_start_and_is_sent_it_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A process that has taken the number of one that ended receives it as well."""
+    sent: list[tuple[int, int]] = []
+    found = [Process(201, 9, 5, "S", 77, 0), Process(202, 201, 6, "S", 78, 0)]
+    found += [Process(203, 9, 7, "S", 79, 0), Process(204, 9, 8, "S", 80, 0)]
+    looks = {pid: ("python3", HANDLES if pid != 204 else DOES_NOT) for pid in range(201, 205)}
+    monkeypatch.setattr(module, "descendants", lambda root: found)
+    monkeypatch.setattr(module, "_look", looks.__getitem__)
+    monkeypatch.setattr(module, "send", lambda *what: sent.append(what))
+    told = inform(USR1, Told([(150, 3)]))
+    assert told == {(150, 3), (201, 77), (203, 79)}
+    assert sent == [(201, USR1), (203, USR1)]
+    assert inform(USR1, told) == told
+    found[2] = Process(203, 9, 7, "S", 95, 0)
+    assert inform(USR1, told) == told | {(203, 95)}
+    assert sent[2:] == [(203, USR1)]
 
 
 def _end(shell: subprocess.Popen[bytes]) -> None:

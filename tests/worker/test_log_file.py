@@ -116,6 +116,21 @@ def test_parts_that_somebody_removes_are_begun_again(log: Path) -> None:
     assert size(log) <= LIMIT
 
 
+def test_the_count_stands_behind_each_beginning_also_once_the_former_was_removed(log: Path) -> None:
+    file, lengths = LogFile(log, LIMIT), set[int]()
+    for seed in (1, 2, 3):
+        for piece in lines(2_500, seed):
+            file.write(piece)
+        first = first_part(log).read_bytes()
+        found = [*LINE.finditer(first)]
+        assert [line.end() for line in found] == [len(first)]
+        lengths.add(len(first))
+        for path in log.parent.iterdir():
+            path.unlink()
+    file.close()
+    assert len(lengths) > 1
+
+
 def test_a_log_is_named_by_its_node_and_by_its_epoch_where_it_is_not_the_first() -> None:
     assert (log_name(2), log_name(12, 3)) == ("node-2.log", "node-12.e3.log")
     assert [read_log_name(log_name(*which)) for which in ((2, 0), (12, 3))] == [(2, 0), (12, 3)]

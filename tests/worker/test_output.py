@@ -9,6 +9,8 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -215,6 +217,33 @@ def piped(*pieces: tuple[Stream, bytes]) -> tuple[dict[int, Source], list[int]]:
     for (_, writer), _, data in made:
         os.write(writer, data)
     return {ends[0]: Source(stream) for ends, stream, _ in made}, [ends[1] for ends, _, _ in made]
+
+
+def test_who_holds_an_end_of_a_pipe_lets_go_before_its_end_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else each end of a program would wait for it, as for a process that escaped."""
+    pieces: list[bytes] = []
+    done: list[str] = []
+    output: Any = SimpleNamespace(write=lambda s, data, r: pieces.append(data), idle=lambda: None)
+    reader, writer = os.pipe()
+    os.write(writer, b"last")
+
+    def release() -> None:
+        done.append("released")
+        os.close(writer)
+
+    pump = Pump({reader: Source("stdout")}, output, release)
+    thread = pump._thread
+    join = thread.join
+
+    def waits(seconds: float) -> None:
+        done.append("waited")
+        join(seconds)
+
+    monkeypatch.setattr(thread, "join", waits)
+    pump.finish()
+    assert (pieces, done, thread.is_alive()) == ([b"last"], ["released", "waited"], False)
 
 
 def test_an_output_that_raises_does_not_stop_the_program(caplog: pytest.LogCaptureFixture) -> None:

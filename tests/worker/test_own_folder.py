@@ -115,6 +115,23 @@ def test_where_nothing_can_be_locked_nothing_is_removed(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_another_start_has_just_removed_and_made_anew_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has removed it while this one waited for the lock, and a process has the name again."""
+    folder = tmp_path / "rdzv-abcdefgh"
+    folder.mkdir()
+    (folder / "lock").touch()
+
+    def locks(fd: int, how: int) -> None:
+        (folder / "lock").unlink()
+        (folder / "lock").write_text("another one's")
+
+    monkeypatch.setattr("worker.program.own_folder.fcntl.flock", locks)
+    remove_left([str(tmp_path)])
+    assert (folder / "lock").read_text() == "another one's"
+
+
 # --- the folder of a node's files -----------------------------------------------------------------
 
 

@@ -630,3 +630,30 @@ def test_who_ended_well_waits_for_the_other_nodes(
     environ = {"NNODES": nodes, "MASTER_ADDR": "fd00::1", "MASTER_PORT": "29501"}
     starter.await_others(processes, code, environ, serves=True)
     assert asked == [("fd00::1", 29_501, 3, True, True, False)] * waits
+
+
+def test_each_process_has_the_streams_that_the_agent_has_for_its_pipes(
+    kernel: Callable[..., Kernel], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    asked: list[Any] = []
+
+    def own(*what: Any) -> int:
+        asked.append(what)
+        return os.dup(1) if what[2] == "1" else -1
+
+    closed: list[int] = []
+    close = os.close
+    monkeypatch.setenv("RDZV_LOOK_FOLDER", f"{tmp_path}")
+    monkeypatch.setattr(module, "read_streams", lambda folder: (["pipe 1", "pipe 2"], ["RANK"]))
+    monkeypatch.setattr(module, "open_own", own)
+    monkeypatch.setattr(os, "close", lambda fd: closed.append(fd) or close(fd))  # type: ignore[func-returns-value]
+    one = kernel(Child(1.0), Child(1.0), Child(1.0))
+    assert run(one, monkeypatch) == 0
+    pipes = ["pipe 1", "pipe 2"]
+    assert asked == [(f"{tmp_path}", pipes, f"{n}", fd) for n in range(3) for fd in (1, 2)]
+    given = [options["stdout"] for options in one.options]
+    assert [fd == subprocess.PIPE for fd in given] == [True, False, True]
+    assert {given[1], one.options[1]["stderr"]} <= {*closed}
+    monkeypatch.setattr(module, "read_streams", lambda folder: int("no"))
+    assert module._look(f"{tmp_path}") is None
+    assert module._look("") is None

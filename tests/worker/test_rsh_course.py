@@ -475,3 +475,22 @@ def test_one_that_is_ended_while_it_is_started_is_stopped(monkeypatch: pytest.Mo
     stopped = [(0.5, "stop"), *((1.0, word) for word in [*CLOSED, "exit 5 0 143"])]
     assert done[1:] == stopped
     assert NOT_RUN == 255
+
+
+def test_what_was_taken_is_not_told_again_however_much_it_was_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out = [(1.0, b"x" * 10)] * 4
+    done = runs(
+        monkeypatch,
+        out,
+        [],
+        (2.0, lambda one: one.taken(35)),
+        (2.0, lambda one: one.tell_again()),
+        (3.0, lambda one: one.taken(40)),
+        (3.0, lambda one: one.tell_again()),
+    )
+    assert [word for at, word in done if at in (2.0, 3.0)] == [
+        "stdout 5 30+10",
+        *["stdout 5 40+0"] * 2,
+    ]
