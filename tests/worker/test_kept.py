@@ -15,6 +15,7 @@ import pytest
 from rendezvous.wire.errors import RunError, UsageError
 from tests.support.virtual_time import forever, run_virtually
 from worker.program import keeper, kept
+from worker.program.hidden import hide_memory
 from worker.program.kept import Kept, end_kept, has_ended, keepers, start_keeper
 
 PID = (1 << 30) + 9
@@ -127,3 +128,17 @@ def test_it_has_ended_when_its_keeper_says_so_or_is_gone() -> None:
                 assert ours.recv(100) == said
             found.append(has_ended(one))
     assert found == [*[False, False, True, True] * 2, *[True] * 4]
+
+
+def test_a_process_that_holds_keys_is_hidden_where_that_can_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def prctl(option: int, value: int) -> None:
+        asked.append((option, value))
+        raise OSError(1, "Operation not permitted")
+
+    monkeypatch.setattr(keeper, "prctl", prctl)
+    hide_memory()
+    assert asked == [(4, 0)]
