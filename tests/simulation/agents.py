@@ -38,6 +38,7 @@ from tests.simulation.history import Facts, Failure
 from tests.simulation.leaving import Going, awaits_notice
 from tests.simulation.network import BESIDE, LOOPBACK, OTHER_HOST
 from tests.simulation.program import NotStarted, SimulatedProgram, draw_course
+from tests.simulation.talking import Command
 from tests.support.virtual_time import Machine, forever
 from worker.agent import AgentEnvironment, take_part
 from worker.probe.packets import Identity
@@ -66,6 +67,7 @@ class RecordingClient(RegistryClient):
 
     async def send_metrics(self, run: str, slot: int, batch: MetricBatch) -> MetricReply:
         self.process.doors.may_break("send_metrics")
+        self.process.world.history.judge(process=self.process, batch=batch)
         return await super().send_metrics(run, slot, batch)
 
     async def relay_take(self, run: str, slot: int, after: int, session: str) -> RelayMail:
@@ -165,6 +167,8 @@ class Process:
         self.doors = Doors(self)
         self.going = Going()
         self.views_at: deque[float] = deque(maxlen=100)
+        self.commands: list[Command] = []
+        """Those that its programs wait for."""
 
     def _place(self) -> int:
         """Its host: where nodes are replaced, a newer worker run of a slot has another one."""
@@ -188,6 +192,12 @@ class Process:
     def needs_torchrun(self) -> bool:
         """Whether torchrun alone can start its ranks; another node in its place is like most."""
         return self.slot in self.launch.torchruns and self.generation == 1
+
+    @property
+    def logs(self) -> Path:
+        """Where its programs' output is: of most of them nobody writes or reads it."""
+        talks = self.launch.talks
+        return self.world.folder / f"logs-{self.number}" if talks else Path("/simulated")
 
     @property
     def index(self) -> int:
@@ -227,7 +237,8 @@ class Process:
             grace=GRACE_SECONDS,
             parent=1,
             record=self.world.recordings is not None,
-            log_dir=Path("/simulated"),
+            log_dir=self.logs,
+            allow_exec=launch.talks,
             notice_file=Path("/simulated/notice") if awaits_notice(self) else None,
             nccl_log="on" if launch.follows_network else "off",
             require_rdma=launch.follows_network and launch.nodes > 2,

@@ -20,6 +20,7 @@ from rendezvous.wire.look import RankLook
 from rendezvous.wire.machine import MachineSample
 from rendezvous.wire.table import EndpointTable
 from tests.simulation.schedule import BREAKING, HANGING, Fault, names
+from tests.simulation.talking import Serve, ask_nodes
 from tests.support.virtual_time import forever
 from worker.agent import AgentEnvironment
 from worker.agent.inputs import Armed
@@ -83,9 +84,9 @@ class Doors:
             place_shims=self._place_shims,
             notice_in=self._notice_in,
             make_private=self._make_private,
-            local_socket=lambda *, take, serve: _Socket(self, take["metrics"]),
+            local_socket=lambda *, take, serve: _Socket(self, take["metrics"], serve["exec"]),
             nccl_log=lambda *_, **__: self._opens("nccl_log", _NcclLog(self)),
-            sink=lambda *_, **__: self._opens("sink", _Sink()),
+            sink=self._sink,
             rank_streams=lambda *_: None,
             folders=lambda _: (),
             look_before=lambda _: Counters(),
@@ -229,6 +230,13 @@ class Doors:
 
     # --- files --------------------------------------------------------------------------------
 
+    def _sink(self, file: Path | None = None, **_: Any) -> _Sink:
+        sink: _Sink = self._opens("sink", _Sink())
+        if self.process.launch.talks and file is not None:
+            printing = self.process.world.talk.print_lines(self.process, file)
+            sink.printing = asyncio.ensure_future(printing)
+        return sink
+
     def _restore_stale(self, _: Path) -> Collection[str]:
         self.may_break("restore_stale")
         fault = self.marked("stale names")
@@ -313,8 +321,9 @@ class _Socket:
 
     doors: Doors
     take: Callable[[Mapping[str, object]], str]
+    serve: Serve
     path: str = ""
-    speaking: asyncio.Task[None] | None = None
+    tasks: list[asyncio.Future[None]] = field(default_factory=list)
 
     async def open(self, environ: Mapping[str, str]) -> str:
         process = self.doors.process
@@ -322,8 +331,11 @@ class _Socket:
             process.troubled |= process.launch.led  # its remote commands need one
             raise OSError(28, "No space left on device")
         self.path = "/simulated/agent"
-        if self.doors.marked("metrics") or self.doors.breaks("send_metrics"):
-            self.speaking = asyncio.ensure_future(self._speak())
+        talks = process.launch.talks
+        if talks or self.doors.marked("metrics") or self.doors.breaks("send_metrics"):
+            self.tasks.append(asyncio.ensure_future(self._speak()))
+        if talks:
+            self.tasks.append(asyncio.ensure_future(ask_nodes(process, self.serve)))
         return self.path
 
     async def _speak(self) -> None:
@@ -338,8 +350,8 @@ class _Socket:
         self.doors.may_break("hear_out")
 
     async def close(self) -> None:
-        if self.speaking is not None:
-            self.speaking.cancel()
+        for task in self.tasks:
+            task.cancel()
         self.doors.may_break("close_socket")
 
 
@@ -386,6 +398,7 @@ class _Sink:
     tail: list[str] = field(default_factory=lambda: ["step 1", "Traceback: boom"])
     words: RankWords = field(default_factory=RankWords)
     printed: int = 0
+    printing: asyncio.Future[None] | None = None
 
     def __post_init__(self) -> None:
         """What its node sends, where the run fails."""
@@ -406,3 +419,5 @@ class _Sink:
 
     def close(self) -> None:
         """Nothing more."""
+        if self.printing is not None:
+            self.printing.cancel()

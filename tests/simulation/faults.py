@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rendezvous.wire.run import NodeState, SlotState
 from tests.simulation.leaving import drain
 from tests.simulation.network import ADDRESSES
-from tests.simulation.schedule import BREAKING, HANGING, Fault, names
+from tests.simulation.schedule import BREAKING, HANGING, QUEUES, Fault, names
 
 if TYPE_CHECKING:
     from tests.simulation.agents import Process
@@ -370,6 +370,7 @@ KINDS: dict[str, Apply] = {
     "port held": lambda w, f: w.registries.hold_port(f.seconds),
     "registry ill": _make_registry_ill,
     "part breaks": _break_part,
+    "queue full": lambda w, f: w.queues.fill(f),
     "hurry": _hurry,
     "signal passed": _newest(_pass_signal),
     "parent gone": _newest(lambda w, f, p: p.lose_parent()),
@@ -383,7 +384,7 @@ slow stop, slow visits, stale names, start refused, unreachable
 """
 """What a node meets when it comes to that point."""
 KINDS |= dict.fromkeys(names(_MARKS), _mark)
-_DOORS = {"hangs": HANGING, "breaks": BREAKING}
+_DOORS = {"hangs": HANGING, "breaks": BREAKING, "queue full": QUEUES}
 
 
 def words(fault: Fault) -> str:

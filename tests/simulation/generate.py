@@ -13,6 +13,7 @@ from tests.simulation.launch_situations import LATER_LAUNCHES, LAUNCH_SITUATIONS
 from tests.simulation.lives import LIVES
 from tests.simulation.loss_situations import on_another_network, with_losses
 from tests.simulation.node_situations import NODE_SITUATIONS, each_in_turn
+from tests.simulation.queue_situations import with_full_queues
 from tests.simulation.schedule import BREAKING, HANGING, OTHER_JOBS, Fault, Launch, Schedule, names
 from tests.simulation.situations import RARE_SITUATIONS, SITUATIONS
 
@@ -124,6 +125,8 @@ _MOVING, _MOVING_AT = 17, {7, 10, 13, 16}
 _STARTING, _STARTING_AT = 47, 38
 """Seeds of these whose first network is another one after a loss, and seeds whose launch is ended
 while its registry starts, as above."""
+_FILLING, _FILLING_AT = 109, {21, 23, 29, 37, 49, 72, 75, 80, 101}
+"""Seeds in which queues are full, as above."""
 _OF_PATHS = {"request lost", "answer lost", "doubled", "late", "hung up", "echo"}
 """What may happen on the way of a launcher as well."""
 _ODD_SHARE = 0.25
@@ -144,6 +147,8 @@ def generate(seed: int) -> Schedule:
     if seed % _STARTING == _STARTING_AT:
         draw = random.Random(f"{seed} starting")
         schedule = launch_situations.while_the_registry_starts(draw, schedule)
+    if seed % _FILLING in _FILLING_AT:
+        schedule = with_full_queues(random.Random(f"{seed} queues"), schedule)
     if starts_again(seed) and seed % _WARM in _WARM_AT:
         launches = [replace(launch, warm=not launch.led) for launch in schedule.launches]
         schedule = replace(schedule, launches=tuple(launches))

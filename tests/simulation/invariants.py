@@ -26,6 +26,7 @@ from tests.simulation import (
     loss_promises,
     outcome_promises,
     promises,
+    queue_promises,
     restart_promises,
     result_promises,
     table_promises,
@@ -397,7 +398,7 @@ def no_acknowledged_fact_is_lost(history: History, process: Process, report: Rep
 
 _MODULES = [sys.modules[__name__], result_promises, promises, table_promises, end_promises]
 _MODULES += [agent_promises, launch_promises, outcome_promises, restart_promises]
-_MODULES += [departure_promises, loss_promises]
+_MODULES += [departure_promises, loss_promises, queue_promises]
 ALL: list[Judge] = [
     judge
     for module in _MODULES

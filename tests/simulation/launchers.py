@@ -163,6 +163,7 @@ class Launcher:
             master_port=launch.port,
             node_rank=0 if launch.symmetric else None,
             nproc_per_node=str(max(1, launch.ranks_each)),
+            allow_exec=launch.talks,
         )
         if launch.outlives_nodes:
             settings = settings.model_copy(update=_of_losses(launch))

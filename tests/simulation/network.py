@@ -16,6 +16,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from rendezvous.serving.connection import CloseReason, Connection
+from rendezvous.serving.room import Seat
 from rendezvous.talk.failures import Fault, NetworkFailure
 from rendezvous.talk.join_string import RegistryPlace, with_port
 from rendezvous.talk.network import Answer, Line, Request
@@ -133,7 +134,7 @@ class Wire:
         self.registry = registry
         self.far_end = Connection(path.peer)
         registry.connections.append(self.far_end)  # the registry knows them by their identity
-        self.broken = self.forgotten = self.is_a_nodes = False
+        self.broken = self.forgotten = self.is_a_nodes = self.is_refused = False
         self.idle_since = 0.0
         self.waiting: list[asyncio.Future[Answer]] = []
         path.open.append(self)
@@ -182,6 +183,10 @@ class Network:
             return False
         return now < self.isolated_until or path.is_cut(now) or path.has_lost(address, now)
 
+    def has_no_room(self, path: Path) -> bool:
+        """Whether a connection that is opened now gets no more than an answer that says so."""
+        return self._history.world.queues.seat(path) is not Seat.FREE
+
     def _is_lost(self, wire: Wire, way: str, *, aside: bool = False) -> bool:
         now, path = self._loop.time(), wire.path
         if path.is_local:
@@ -210,7 +215,8 @@ class Network:
 
     def _arrive_for_stream(self, wire: Wire, request: Request, stream: SimulatedStream) -> None:
         registry = self.registry
-        if wire.far_end.closed or registry is None or registry is not wire.registry:
+        gone = wire.far_end.closed or registry is not wire.registry or wire.is_refused
+        if registry is None or gone:
             wire.fail()
         elif registry.machine.paused:
             self._unread.append((self._arrive_for_stream, wire, request, stream))
@@ -267,10 +273,13 @@ class Network:
     async def _answer(
         self, registry: Registry, wire: Wire, request: Request, waiting: asyncio.Future[Answer]
     ) -> None:
-        if "authorization" in request.headers:
+        if "authorization" in request.headers and not wire.is_refused:
             wire.traffic.arrived(self._loop.time())
             wire.is_a_nodes |= "/nodes/" in request.target
-        answer = await serve(registry.app, request, wire.path.peer, wire.far_end)
+        if wire.is_refused:
+            answer = self._history.world.queues.refusal()
+        else:
+            answer = await serve(registry.app, request, wire.path.peer, wire.far_end)
         wire.is_a_nodes |= request.target.endswith("/nodes") and answer.status == HTTPStatus.OK
         if not wire.broken:  # else its client is gone, and is told nothing by it
             self._history.answered(request, answer)
@@ -372,6 +381,7 @@ class Door:
         if place.proof != registry.proof:
             raise NetworkFailure(Fault.NOT_PROVEN, opened=False)
         wire = Wire(self._path, address, registry, self.traffic)
+        wire.is_refused = self._network.has_no_room(self._path)
         self._wires = [wire, *(wire for wire in self._wires if not wire.broken)]
         return wire
 

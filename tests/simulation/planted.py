@@ -10,6 +10,7 @@ from __future__ import annotations
 from tests.simulation.patching import Bug, Edit
 from tests.simulation.planted_departures import DEPARTURES
 from tests.simulation.planted_losses import LOSSES
+from tests.simulation.planted_queues import QUEUES
 
 # By file: the bug's name, what stands there, and what stands there with the bug. A name that comes
 # again is a further edit of the same bug.
@@ -485,7 +486,7 @@ _EDITS = {
 
 def _bugs() -> dict[str, Bug]:
     edits: dict[str, list[Edit]] = {}
-    for file, rows in (*_EDITS.items(), *DEPARTURES.items(), *LOSSES.items()):
+    for file, rows in (*_EDITS.items(), *DEPARTURES.items(), *LOSSES.items(), *QUEUES.items()):
         for name, old, new in rows:
             edits.setdefault(name, []).append(Edit(file, old, new))
     return {name: Bug(name, tuple(parts)) for name, parts in edits.items()}

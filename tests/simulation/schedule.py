@@ -24,6 +24,10 @@ start, sink, nccl_log, verdicts, trouble, hear_out, close_socket, close_client, 
 watch, report, send_metrics, relay_take
 """)
 """Where an agent may meet what nobody has expected."""
+QUEUES = names("requests, few requests, connections, lines, lines of a run, views, frames, rows")
+"""What may have no room for more: of a registry all that is asked, or much at a time; connections;
+lines that somebody reads, and who reads them; frames of remote commands; of a node rows of metrics.
+"""
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,8 @@ class Launch:
         on_node_loss: As `--on-node-loss`; the next three count then alone.
         fence: Seconds after which a node that hears nothing has ended its program.
         registry_takes: Seconds until its registry's process is there, each time.
+        talks: Its programs print lines, which somebody follows, say how they get on, and have
+            commands run on each other's nodes.
     """
 
     run: str
@@ -85,6 +91,7 @@ class Launch:
     warm: bool = False
     torchruns: tuple[int, ...] = ()
     registry_takes: float = 0.0
+    talks: bool = False
 
     @property
     def framework(self) -> Any:

@@ -37,9 +37,11 @@ from tests.simulation.history import Facts, History, Violation
 from tests.simulation.launchers import Broken, Folder, Launcher, SimulatedEnvironment, join_by_token
 from tests.simulation.network import Door, Network
 from tests.simulation.program import Course
+from tests.simulation.queues import Queues
 from tests.simulation.registry import Registries, Registry
 from tests.simulation.schedule import OTHER_JOBS, Fault, Launch, Schedule
 from tests.simulation.scheduler import SimulatedScheduler
+from tests.simulation.talking import Talk
 from tests.support.recordings import Kept
 from tests.support.virtual_time import Machine, VirtualLoop
 
@@ -95,6 +97,8 @@ class World:
         self.schedulers: list[SimulatedScheduler] = []
         self.launchers: list[Launcher] = []
         self.registries: Registries = Registries(self)
+        self.queues: Queues = Queues(self)
+        self.talk: Talk = Talk(self)
         self.folder = Path()
         self.folder_full_until = self._calm_at = 0.0
         self.breaks: dict[int, str] = {}
@@ -114,8 +118,7 @@ class World:
 
     def run(self) -> Report:
         kept = mock.patch.object(retention, "_KEEP_FINISHED_SECONDS", self.schedule.keep_finished)
-        with kept, _quiet(), _folder() as folder:
-            self.folder = folder
+        with kept, _quiet(), _folder() as self.folder, self.queues.bounded(), self.talk.going_on():
             for index, launch in enumerate(self.schedule.launches):
                 self._prepare(index, launch)
             self._plan_faults()
