@@ -14,7 +14,7 @@ import pytest
 
 from launcher import cli
 from launcher.cli import of_group
-from launcher.cli.process import exit_with
+from launcher.cli.process import AT_WORK, exit_with
 from launcher.run import group_refusal, replaying
 from launcher.symmetric import platforms
 from launcher.symmetric.claim import Claim, Host
@@ -177,7 +177,17 @@ def test_what_one_node_refuses_the_others_are_told_with_all_that_was_given(
     told: list[Any], world: World
 ) -> None:
     env = {"RDZV_TOKEN": "token", "RDZV_NODE_RANK": "3", "RDZV_SPARES": "2", "RDZV_NNODES": "5"}
-    line = ("launch", "--rdzv-id", "r", "--standby", "4", "--port", "7000", "--nnodes", "6")
+    line: tuple[str, ...] = (
+        "launch",
+        "--rdzv-id",
+        "r",
+        "--standby",
+        "4",
+        "--port",
+        "7000",
+        "--nnodes",
+        "6",
+    )
     line += ("--framework", "command")
     assert rdzv(*line, "--", "sh", env=env).exit_code == ExitCode.USAGE
     ((message, given, token, how),) = told
@@ -212,7 +222,7 @@ def test_of_work_that_has_begun_only_a_missing_slot_is_told(
     ctx = click.Context(click.Command("x"))
     ctx.meta[of_group._TOKEN] = "token"
     if at_work:
-        ctx.meta[of_group.AT_WORK] = True
+        ctx.meta[AT_WORK] = True
     with pytest.raises(type(error)), of_group._others_told(ctx):
         raise error
     expected = {

@@ -168,14 +168,16 @@ def test_a_variable_that_the_profile_needs_and_nobody_gave_is_named(tmp_path: Pa
 
 
 @pytest.mark.parametrize("word", ["<<QUEU>>", "x<<QUEU>>y"])
-@pytest.mark.parametrize("table", ["submit", "kill"])
+@pytest.mark.parametrize(
+    ("table", "number"), [("submit", 3), ("list", 3), ("show", 3), ("kill", 3), ("--follow", 5)]
+)
 async def test_a_word_that_nothing_can_fill_is_refused_before_anything_is_run(
-    tmp_path: Path, table: str, word: str
+    tmp_path: Path, table: str, number: int, word: str
 ) -> None:
     made = bench(tmp_path, changed((f'"{table}"', f'"{table}", "{word}"')))
     with pytest.raises(TemplateError) as caught:
         await made.submit()
-    assert "word:3: <<QUEU>> has no variable of that name" in caught.value.message
+    assert f"word:{number}: <<QUEU>> has no variable of that name" in caught.value.message
     assert caught.value.hint == "did you mean <<QUEUE>>?"
     assert made.calls() == []
 

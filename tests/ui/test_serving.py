@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from launcher.ui import process
+from launcher.ui.app import HEADERS
 from launcher.ui.ground import Ground
 from launcher.ui.process import UiSettings
 from rendezvous.wire.errors import RdzvError, UsageError
@@ -67,7 +68,8 @@ def test_ports_are_passed_over_up_to_a_limit(monkeypatch: pytest.MonkeyPatch, bu
     monkeypatch.setattr(socket, "create_server", listen)
     settings = UiSettings(port=7_000)
     if busy == 50:
-        assert process.listen(settings) == "a socket"
+        found: Any = process.listen(settings)
+        assert found == "a socket"
     else:
         with pytest.raises(UsageError, match="port 7050 of"):
             process.listen(settings)
@@ -90,7 +92,7 @@ def test_the_page_of_a_launch_ends_with_it_and_any_other_knows_its_run(
     monkeypatch.setattr(os, "nice", noted(done, "nice"))
     monkeypatch.setattr(process, "listen", noted(done, "listens", "socket"))
     monkeypatch.setattr(process, "_check_known", noted(done, "knows"))
-    monkeypatch.setattr(process.uvloop, "run", run)
+    monkeypatch.setattr("launcher.ui.process.uvloop.run", run)
     here, settings = Ground(Path("/s"), object()), UiSettings(run="r", parent=parent)  # type: ignore
     assert process.serve(here, settings, "k", print) == (130 if interrupted else 0)
     of_a_launch = [("dies with", signal.SIGUSR1, 4711), ("nice", 5), ("listens", settings)]
@@ -112,7 +114,7 @@ class Viewed:
             "Sessions": lambda token, key: SimpleNamespace(ticket=self._ticket),
             "load": lambda: "page",
             "metrics_key": lambda root: f"key of {root}",
-            "Served": lambda *args: done.append(args) or SimpleNamespace(closing="closing"),
+            "Served": self._served,
             "make_app": lambda served, hosts: ("app", *hosts),
             "GuardedServer": self._server,
             "sys": SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: is_tty, fileno=lambda: 7)),
@@ -125,8 +127,12 @@ class Viewed:
         self._tickets += 1
         return f"{self._tickets}"
 
+    def _served(self, *args: Any) -> Any:
+        self.done.append(args)
+        return SimpleNamespace(closing="closing")
+
     def _server(self, app: Any, rules: Any, *, closing: str, headers: Any) -> Any:
-        assert (closing, headers) == ("closing", process.HEADERS)
+        assert (closing, headers) == ("closing", HEADERS)
         self.done.append(app)
 
         async def serve(*, sockets: list[Any]) -> None:
