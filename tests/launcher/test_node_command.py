@@ -191,7 +191,7 @@ def test_what_one_node_refuses_the_others_are_told_with_all_that_was_given(
     line += ("--framework", "command")
     assert rdzv(*line, "--", "sh", env=env).exit_code == ExitCode.USAGE
     ((message, given, token, how),) = told
-    assert ("needs MASTER_ADDR" in message, token) == (True, "token")
+    assert ("needs MASTER_ADDR" in message, token, world.done) == (True, "token", ["hides"])
     assert how == {"port": 7_000, "extra": 6, "has_slot": True, "say": None}
     assert {name: (value.text, value.source) for name, value in given.items()} == {
         "nnodes": ("6", "--nnodes"),

@@ -440,6 +440,12 @@ def test_a_helper_that_dies_ends_the_wait(make: Callable[..., Made]) -> None:
     with pytest.raises(Exception, match="helper process ended with exit code 7") as raised:
         handler.next_rendezvous()
     assert type(raised.value).__name__ == "RendezvousConnectionError"
+    handler, helper = make()
+    thread, found = in_thread(handler.next_rendezvous)
+    assert [helper.hear()["kind"], helper.hear()["kind"]] == ["begin", "next"]
+    helper.end()
+    ended(thread)
+    assert "ended with exit code 7" in str(found[0])
 
 
 @pytest.mark.parametrize(("went", "kind"), [(True, "failed"), (False, "leaves")])
