@@ -142,7 +142,7 @@ async def what_a_killed_launcher_has_left_is_ended_by_a_person(world: ShellWorld
         await world.until(lambda: world.has("* SubmitFailed"))
         task.cancel()
     entry = next(one for one in ledger.entries() if one.run.slot == 1)
-    other = replace(entry.run, slot=5, generation=7, name="rdzv-older-5-7")
+    other = replace(entry.run, slot=0, generation=7, name="rdzv-older-0-7")
     ledger.begin(replace(entry, run=other, starter="/etc/cloud.gone", former=True))
     slurm.stays = {"1.1"}
     slurm.fails["cancel 0.1"] = [ValueError("not this way")]
