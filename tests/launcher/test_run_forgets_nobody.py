@@ -38,12 +38,14 @@ class Walk(Drive):
         heard: The generation of each slot that the registry has heard of.
         wanted: The one that it wants.
         troubled: Submissions of which a try has failed.
+        late: Those that were broken off; an answer may be on its way.
     """
 
     draw: random.Random
     heard: dict[int, int]
     wanted: dict[int, int]
     troubled: set[int]
+    late: list[do.Submit]
 
     @classmethod
     def drawn(cls, seed: int) -> Walk:
@@ -55,7 +57,7 @@ class Walk(Drive):
         walk.draw = draw
         walk.heard = dict.fromkeys(range(COUNT), 0)
         walk.wanted = dict.fromkeys(range(COUNT), 1)
-        walk.troubled = set()
+        walk.troubled, walk.late = set(), []
         walk.begin().answer(do.Establish)
         walk.answer(do.CreateRun)
         return walk
@@ -90,6 +92,8 @@ class Walk(Drive):
         """See the base class."""
         done = super().take(what)
         self.troubled -= {one.id for one in done if isinstance(one, do.TryAgain)}
+        off = [self._sent[one.id] for one in done if isinstance(one, do.BreakOff)]
+        self.late += [one for one in off if isinstance(one, do.Submit)]
         return done
 
     def happens(self, action: Any) -> None:
@@ -199,7 +203,10 @@ class Walk(Drive):
         """Something comes, or time passes, so often."""
         for _ in range(turns):
             under_way = self.all_open(do.Answerable)
-            if under_way and self.draw.random() < 0.85:
+            if self.late and self.draw.random() < 0.1:
+                one = self.late.pop()
+                self.take(said.Submitted(one.id, one.key, f"{200 + one.key.slot}"))
+            elif under_way and self.draw.random() < 0.85:
                 self.happens(self.draw.choice(under_way))
             else:
                 self.wait(self.draw.choice([0.1, 0.5, 3.0, 20.0]))
