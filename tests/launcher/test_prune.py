@@ -58,6 +58,8 @@ def names(root: Path) -> list[str]:
 def test_old_are_those_that_are_neither_young_nor_among_the_newest(tmp_path: Path) -> None:
     for number in range(6):
         made(tmp_path, f"r{number}", days=10 * number)
+        (tmp_path / f"r{number}" / "journal.sqlite-wal").unlink()  # its registry has ended
+    (tmp_path / "no-run").mkdir()
     assert old_runs(tmp_path, keep=2) == ["r3", "r4", "r5"]
     assert old_runs(tmp_path, keep=5) == ["r5"]
     assert old_runs(tmp_path, older_than=45 * DAY_SECONDS, keep=0) == ["r5"]
