@@ -38,7 +38,9 @@ def give(folder: Path, words: str, number: int = 1) -> None:
 def test_who_takes_a_join_string_leaves_its_hostname_in_place_of_the_secret(tmp_path: Path) -> None:
     give(tmp_path, "rdzv1-a-long-secret-" + "x" * 400)
     (tmp_path / "rdzv-l-1-1.join").chmod(0o600)
+    on_term = signal.getsignal(signal.SIGTERM)
     assert take_join(tmp_path, 1.0, silent).startswith("rdzv1-a-long-secret-xxx")
+    assert signal.getsignal(signal.SIGTERM) is on_term
     (taken,) = tmp_path.iterdir()
     assert (taken.name, taken.read_text()) == ("rdzv-l-1-1.taken", socket.gethostname())
     assert stat.S_IMODE(taken.stat().st_mode) == 0o600

@@ -58,7 +58,7 @@ def test_a_networks_name_tells_its_kind(kind: str, names: list[str]) -> None:
 
 def test_a_file_is_read_line_by_line_as_nccl_does() -> None:
     text = "# NCCL_NET=Socket\nNCCL_NET=IB\nNCCL_NET=Socket\n NCCL_ALGO=Ring\nNCCL_DEBUG = INFO\n"
-    text += "NCCL_IB_HCA==mlx5_0,mlx5_1\r\nNCCL_EMPTY=\nno sign\nPATH=/evil\n"
+    text += "NCCL_IB_HCA==mlx5_0,mlx5_1\r\nNCCL_EMPTY=\nno sign\nNCCL_NO_SIGN\nPATH=/evil\n"
     assert conf_values(text) == {
         "NCCL_NET": "IB",
         "NCCL_DEBUG ": " INFO",
