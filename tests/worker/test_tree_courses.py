@@ -565,7 +565,7 @@ def which_ports_there_are() -> Told:
 class Door:
     """In place of a socket: which ways there are, and which addresses."""
 
-    def __init__(self, told: Told, *kind: object) -> None:
+    def __init__(self, told: Told, *kind: Any) -> None:
         self.told, self.kind, self.peer = told, kind, ""
 
     def __enter__(self) -> Door:
@@ -576,14 +576,14 @@ class Door:
 
     def connect(self, peer: tuple[str, int]) -> None:
         """No packet is sent."""
-        self.told.lines.append(f"@ {[*map(int, self.kind)]} to {peer}")  # type: ignore[call-overload]
+        self.told.lines.append(f"@ {[*map(int, self.kind)]} to {peer}")
         if peer[0].startswith("10.1."):
             raise OSError(errno.ENETUNREACH, "no way")
         self.peer = peer[0]
 
     def bind(self, place: tuple[str, int]) -> None:
         """Whether it is there."""
-        self.told.lines.append(f"@ {[*map(int, self.kind)]} at {place}")  # type: ignore[call-overload]
+        self.told.lines.append(f"@ {[*map(int, self.kind)]} at {place}")
         if place[0].endswith("9"):
             raise OSError(errno.EADDRNOTAVAIL, "gone")
         if place[0].endswith("8"):
