@@ -173,6 +173,13 @@ def a_block_that_comes_and_goes() -> Told:
         hosts.tries("a former one's is away", lambda: other.remove())
         hosts.tries("away", block.remove)
         hosts.tries("away again", block.remove)
+        own = "10.4.0.31 gpu-9 node-0\n"
+        hosts.tries(
+            "now such a line is theirs", lambda: hosts.path.write_text(PLAIN + own) and None
+        )
+        hosts.tries("away once more", block.remove)
+        hosts.tries("installed beside it", lambda: block.install(FIRST, SLOT))
+        hosts.tries("it stays", block.remove)
         hosts.tries("without a final newline", lambda: hosts.path.write_text(PLAIN[:-1]) and None)
         hosts.tries("installed", lambda: block.install(FIRST, SLOT))
         hosts.tries(
