@@ -594,6 +594,20 @@ class Door:
         return f"fe80::{len(self.peer)}%eth0", 5
 
 
+def _dumped(kind: int, form: object) -> Iterator[tuple[tuple[int, ...], dict[int, bytes]]]:
+    """What the kernel lists: a way from one address to another has both."""
+    if kind == netlink._GET_ADDRESS:
+        yield (2, 32, 0, 0, 7), {netlink._LOCAL: b"\12\0\0\5", netlink._PEER: b"\12\0\0\6"}
+        yield (10, 64, 0, 0, 3), {netlink._PEER: b"\xfd" + bytes(14) + b"\4"}
+        yield (2, 24, 0, 0, 3), {netlink._LOCAL: b"\12\1\0\5"}
+        yield (17, 0, 0, 0, 3), {netlink._LOCAL: b"\1\2\3\4"}
+        yield (2, 24, 0, 0, 3), {}
+    else:
+        mtu = (1_400).to_bytes(4, sys.byteorder)
+        yield (0, 0, 7, 0x43, 0), {netlink._NAME: b"ppp0\0", netlink._MTU: mtu}
+        yield (0, 0, 3, 0x03, 0), {netlink._NAME: b"eth10\0"}
+
+
 def which_ways_lead_there() -> Told:
     """To a registry of several addresses; and why an address that was offered cannot be used."""
     told = Told()
@@ -612,6 +626,9 @@ def which_ways_lead_there() -> Told:
         ):
             patch.setattr(interfaces, "netlink", Instead(told, netlink, links=links))
             told.of(f"{address} {name}", interfaces.why_unusable(address, name))
+        patch.setattr(netlink, "_dump", _dumped)
+        patch.setattr(netlink, "_speed", lambda name: 1_000 * len(name))
+        told.of("links", *(f"{name} {one}" for name, one in netlink.links().items()))
         patch.setattr(interfaces, "netlink", Instead(told, netlink, links=OSError(1, "no")))
         told.of("no links", interfaces.why_unusable("10.0.0.7", "eth1"))
         names = [(1, "lo"), (2, "eth1")]
