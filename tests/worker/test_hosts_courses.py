@@ -173,7 +173,7 @@ def a_block_that_comes_and_goes() -> Told:
         hosts.tries("a former one's is away", lambda: other.remove())
         hosts.tries("away", block.remove)
         hosts.tries("away again", block.remove)
-        own = "10.4.0.31 gpu-9 node-0\n"
+        own = "10.5.0.31 gpu-9 node-1\n"
         hosts.tries(
             "now such a line is theirs", lambda: hosts.path.write_text(PLAIN + own) and None
         )
