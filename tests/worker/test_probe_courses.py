@@ -579,7 +579,7 @@ def who_is_answered() -> Round:
             reads(stream, again)
             silent = [Socket(told, f"silent {n}") for n in range(5)]
             stream.comes = [*silent]
-            reads(stream, silent[0])
+            reads(stream, silent[4])
             await asyncio.sleep(4)
             last = Socket(told, "last")
             stream.comes = [last]
