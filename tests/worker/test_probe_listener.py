@@ -94,15 +94,25 @@ async def test_it_listens_where_programs_do_and_leaves_their_own_ports_alone() -
         assert low <= beside.port <= high
 
 
+def two_neighbours(stack: ExitStack) -> tuple[ProbeListener, ProbeListener]:
+    """A listener, and one that may have its port or the next, which nobody else has."""
+    for _ in range(50):
+        first = stack.enter_context(ProbeListener(identity(0)))
+        with contextlib.suppress(OSError):  # another program's
+            within = (first.port, first.port + 1)
+            return first, ProbeListener(identity(1), within=within)
+    raise AssertionError("no two ports side by side are free")
+
+
 async def test_of_a_range_it_takes_one_that_is_free_and_none_outside() -> None:
-    with ProbeListener(identity(0)) as first:
-        port, only = first.port, (first.port, first.port + 1)
-        with ProbeListener(identity(1), within=only) as second:
-            assert second.port == port + 1
-            with pytest.raises(OSError, match="in use"):
-                ProbeListener(identity(2), within=only)
+    with ExitStack() as stack:
+        first, second = two_neighbours(stack)
+        only = (first.port, second.port)
+        with second, pytest.raises(OSError, match="in use"):
+            ProbeListener(identity(2), within=only)
+        assert only == (first.port, first.port + 1)
         with pytest.raises(OSError, match="in use"):
-            ProbeListener(identity(2), within=only, avoid={port + 1})
+            ProbeListener(identity(2), within=only, avoid={second.port})
 
 
 @pytest.mark.parametrize("junk", [b"GET / HTTP/1.1\r\n\r\n" + b"x" * 100, b"\0" * 1_000_000])
