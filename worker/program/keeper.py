@@ -168,7 +168,7 @@ class Keeper:
 
     def _turn(self, seconds: float | None) -> None:
         """Sleep until there is news, at most so long, and take it in."""
-        if self._fence is not None:
+        if self._fence is not None and not self._told_to_kill:
             left = self._fence - time.monotonic()
             seconds = left if seconds is None else min(left, seconds)
         self._poll.poll(None if seconds is None else max(0.0, seconds) * 1000)
