@@ -98,7 +98,7 @@ test-ui: $(INSTALLED)
 
 ## A ninth of the planted bugs, and none of the ten that take longest; the everyday suite tries a few.
 test-planted: $(INSTALLED)
-	$(BIN)/python $(PYTEST) $(SPREAD) -m "planted and not nightly" $(PLANTED) $(PYTEST_ARGS)
+	$(BIN)/python $(PYTEST) $(SPREAD) --timeout 600 -m "planted and not nightly" $(PLANTED) $(PYTEST_ARGS)
 
 ## Real faults in real processes.
 test-faults: $(INSTALLED)

@@ -127,7 +127,6 @@ WHOLE = (
     "tests/launcher/test_processes.py",
     "tests/launcher/test_rdzv_command.py",
     "tests/path/test_frameworks.py",
-    "tests/worker/agent/test_early.py",
 )
 """Entry point and launches, as on the version that everything else is tested on."""
 LONG = (

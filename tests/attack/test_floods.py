@@ -30,7 +30,7 @@ SPAWNED = get_context("spawn")
 FLOODS = [
     at_night("bad logins", False),
     ("answers never read", False),
-    ("half headers", True),
+    at_night("half headers", True),
     at_night("nothing sent", True),
     at_night("connect and go", True),
 ]

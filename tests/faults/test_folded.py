@@ -177,6 +177,7 @@ def test_with_raw_output_all_of_it_is_shown(tmp_path: Path) -> None:
     ] * 4
 
 
+@pytest.mark.nightly
 def test_of_a_failure_the_ranks_own_lines_are_shown_and_its_folders_go(tmp_path: Path) -> None:
     fails = "import os, time\nif os.environ['RANK'] == '3': raise ValueError('planted')\n"
     command = program(tmp_path, "train.py", fails + "time.sleep(60)\n")

@@ -156,6 +156,7 @@ def test_all_programs_are_shown_a_notice_and_are_stopped_in_time(
 
 
 @pytest.mark.torch
+@pytest.mark.nightly
 def test_every_rank_of_torchrun_is_told_once(tmp_path: Path) -> None:
     command = program(tmp_path, WATCHES, before=SAVES.format(seconds=1.0))
     options = ("--nnodes", "2", "--nproc-per-node", "2", "--grace", "4", "--notice-signal", "USR1")

@@ -25,7 +25,7 @@ from tests.support.disks import fill, small_disk
 from tests.support.gates import Gate
 from tests.support.launching import launching, shell
 from tests.support.missing import give_up
-from tests.support.nightly import ROUNDS, but_at_night
+from tests.support.nightly import ROUNDS
 from tests.support.postgres import Postgres, one_primary
 from tests.support.replicas import Cluster, listening, replicas
 from tests.support.standing import Runs, check_journal
@@ -220,7 +220,6 @@ FAULTS: dict[str, Callable[[World], Awaitable[None]]] = {
     "upgrade": upgrade,
     "engine away": leave_engine,
 }
-EACH_PUSH = ("primary lost",)  # test_serve kills the owner of a run
 
 
 async def disturb(w: World, fault: Callable[[World], Awaitable[None]]) -> None:
@@ -240,7 +239,8 @@ async def disturb(w: World, fault: Callable[[World], Awaitable[None]]) -> None:
         await runs.check(w.primary, w.database)
 
 
-@pytest.mark.parametrize("name", but_at_night(FAULTS, *EACH_PUSH))
+@pytest.mark.nightly  # test_serve kills the owner of a run at each push
+@pytest.mark.parametrize("name", FAULTS)
 async def test_no_run_is_disturbed_and_nothing_acknowledged_is_lost(
     tmp_path: Path, name: str
 ) -> None:

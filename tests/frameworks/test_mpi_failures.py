@@ -15,7 +15,6 @@ from tests.frameworks.environments import ENVIRONMENTS
 from tests.frameworks.lab import JOBS, environment_of, left_on
 from tests.support.cluster import Cluster, cluster
 from tests.support.netlab import Lab
-from tests.support.nightly import at_night
 from tests.support.waiting import until
 
 pytestmark = [
@@ -63,7 +62,8 @@ def test_a_node_that_dies_inside_of_mpirun_ends_the_run_and_is_named(tmp_path: P
     assert "run 'r' failed: node 1 (h1, slot 1) was lost" in outcome.last_line
 
 
-@pytest.mark.parametrize("name", ["orted", at_night("program")])
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["orted", "program"])
 def test_a_daemon_or_a_rank_that_is_killed_ends_all_of_the_run(tmp_path: Path, name: str) -> None:
     with waiting(tmp_path, 0) as (lab, run):
         below = psutil.Process(run.workers[1].pid).children(recursive=True)

@@ -155,6 +155,7 @@ def test_a_first_start_that_fails_is_repeated_cold_and_not_counted(tmp_path: Pat
         assert "failed within 10 s of a warm start; starting again with --warm off" in outcome.err
 
 
+@pytest.mark.nightly
 def test_a_node_that_cannot_fork_says_why_and_starts_cold(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import os\nprint('parent', os.getppid())\n")
     size = ("--nnodes", "1", "--warm", "on", "--warm-import", "no_such_module")

@@ -100,6 +100,7 @@ def test_a_run_is_launched_followed_and_leaves_nothing(tmp_path: Path, state: Pa
 
 
 @pytest.mark.real_time
+@pytest.mark.nightly
 def test_a_run_that_fails_has_its_exit_code_and_its_cause(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -292,6 +293,7 @@ def test_no_run_outlives_the_process_that_launched_it(
 
 
 @pytest.mark.real_time
+@pytest.mark.nightly
 def test_a_run_that_another_process_launched_is_followed_and_cancelled(state: Path) -> None:
     options = ("--nnodes", "2", "--framework", "command")
     with launching(state, *options, command=shell("echo hi; sleep 99")) as launched:

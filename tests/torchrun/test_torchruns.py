@@ -239,6 +239,7 @@ def test_a_helper_that_stands_still_is_fenced(tmp_path: Path) -> None:
         assert first.process.poll() is None
 
 
+@pytest.mark.nightly
 def test_a_torchrun_makes_its_run_at_a_standing_registry(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

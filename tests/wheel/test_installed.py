@@ -136,6 +136,7 @@ def test_it_lives_beside_packages_of_the_same_names_and_leaves_nothing(
     assert run(own, "-c", "import worker; print(worker.OWNER)") == "user\n"
 
 
+@pytest.mark.nightly
 def test_it_is_installed_from_an_sdist_in_an_environment_of_its_own(
     tmp_path: Path, built: Built
 ) -> None:
@@ -174,6 +175,7 @@ def test_its_python_api_has_types_and_launches_beside_a_users_modules(
     assert out.splitlines() == ["0", *ranks, "127.0.0.1", "127.0.0.2"]
 
 
+@pytest.mark.nightly
 def test_pipx_installs_it(tmp_path: Path, built: Built) -> None:
     pipx = installed("pipx", PIPX) / "bin" / "pipx"
     home = {"PIPX_HOME": str(tmp_path / "pipx"), "PIPX_BIN_DIR": str(tmp_path / "bin")}
