@@ -96,7 +96,8 @@ test-pythons: $(INSTALLED)
 test-ui: $(INSTALLED)
 	$(BIN)/python $(PYTEST) $(SPREAD) -m "browser and not nightly or page and not nightly" $(BROWSER) $(PYTEST_ARGS)
 
-## A ninth of the planted bugs, and none of the ten that take longest; the everyday suite tries a few.
+## A ninth of the planted bugs, and none of the ten that take longest; the everyday suite tries a few. They
+## read no clock: a time-out is for what never ends, and no slow machine meets it.
 test-planted: $(INSTALLED)
 	$(BIN)/python $(PYTEST) $(SPREAD) --timeout 600 -m "planted and not nightly" $(PLANTED) $(PYTEST_ARGS)
 
@@ -214,7 +215,7 @@ openapi: $(INSTALLED)
 	$(BIN)/python -m rendezvous.server.openapi > docs/openapi.json
 
 ## Write the lists of docs/ again: options, exit codes, each framework's variables; and what tests compare
-## whole: tests/tables.txt, tests/launcher/shown.txt, and the courses of runs and of their parts (tests/**/*courses.txt).
+## whole: tests/tables.txt, tests/launcher/shown.txt, and the courses of runs and of their parts (tests/**/*.txt).
 ## Each is written by the module of its tests.
 reference: $(INSTALLED)
 	for test in $$(grep -rl --include='test_*.py' '# make reference$$' tests | sort); do \

@@ -27,7 +27,7 @@ def timed_out(run: Run, overdue: list[Slot], trouble: str) -> tuple[str, str]:
 
 
 def failed_before(slot: Slot) -> bool:
-    """Whether its problem is that of a worker run in whose place a newer one has been submitted."""
+    """Tell whether its problem is that of a worker run in whose place a newer one is on its way."""
     is_newer = slot.generation > 1 and slot.generation == slot.wanted
     may_come = slot.state not in DEAD_SUBMISSIONS and not slot.given_up and slot.refused is None
     return bool(slot.problem) and slot.node is None and is_newer and may_come

@@ -271,12 +271,11 @@ def verdict_fell(run: Run, event: events.VerdictFell, now: float) -> Outcome:
 
 def cancelled(run: Run, event: events.Cancelled, now: float) -> Outcome:
     """End the run, and say what had failed before."""
-    empty = [slot for slot in run.slots if slot.problem and slot.node is None]
+    empty = next((slot for slot in run.slots if slot.problem and slot.node is None), None)
     before = ""
-    if empty:
-        failed = f"slot {empty[0].index} failed: {empty[0].problem}"
-        earlier = "an earlier worker run of " * failed_before(empty[0])
-        before = f"; before that, {earlier}{failed}"
+    if empty is not None:
+        whose = "an earlier worker run of slot" if failed_before(empty) else "slot"
+        before = f"; before that, {whose} {empty.index} failed: {empty.problem}"
     finish(run, now, _cancelled(run, event.code, f"{event.reason}{before}"))
     assert run.result is not None
     return Outcome(run.result.message)

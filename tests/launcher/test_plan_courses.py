@@ -23,7 +23,7 @@ from launcher.plan.spec_command import without_rdzv
 from launcher.plan.without_effect import without_effect
 from rendezvous.wire.errors import UsageError
 from tests.launcher.command import plan_of
-from tests.support.courses import lines_in, text_of
+from tests.support.courses import lines_in, one_line, text_of
 from worker.counts import Processes
 
 KNOWN = Path(__file__).with_name("planned.txt")
@@ -32,7 +32,7 @@ FAR = Site(
     Spec("far.sh", SCRIPT),
     here=Here(Spec("here.yaml", "argv: [<<IMAGE>>]"), "/state/logs"),
     hosts=("n9", "ada@n7:2222", "n5", "n3", "n2", "n0"),
-    cwd="/work/of mine",
+    cwd="/data/of mine",
     name_length=24,
 )
 NEAR = Site(Spec("near.yaml", SCRIPT), here=FAR.here, loopback=True, cwd="/work")
@@ -87,12 +87,12 @@ class Told:
         try:
             found = step(*given)
         except UsageError as exc:
-            self.lines.append(f"{words} ! {exc.message} [{exc.hint}]".replace("\n", "\\n"))
+            self.lines.append(one_line(f"{words} ! {exc.message} [{exc.hint}]"))
             return
         is_many = isinstance(found, list | tuple) and len(str(found)) > 150
-        self.lines.append(f"{words} = {'' if is_many else found}".replace("\n", "\\n").rstrip())
+        self.lines.append(one_line(f"{words} = {'' if is_many else found}").rstrip())
         if is_many and isinstance(found, Iterable):
-            self.lines += [f"  {each}".replace("\n", "\\n") for each in found]
+            self.lines += [one_line(f"  {each}") for each in found]
 
 
 def _plan(site: Site, given: dict[str, Any]) -> Plan:

@@ -181,7 +181,7 @@ def master_port(here: Surroundings) -> list[Verdict]:
 
 
 def _port_outside(low: int, high: int) -> str:
-    """What to use: a port below those of outgoing connections, if one needs no privilege."""
+    """Advise a port below those of outgoing connections, if one there needs no privilege."""
     if low > _FIRST_PORT:
         return f"use --master-port {low - 1}, or a smaller one"
     if high < _LAST_PORT:
