@@ -14,7 +14,7 @@ import pytest
 
 from rendezvous.run.departures import MARGIN_SECONDS
 from rendezvous.wire.errors import ExitCode
-from tests.support.epochs import moments, program, starts_apart, starts_in
+from tests.support.epochs import OWN_PORT, moments, program, starts_apart, starts_in
 from tests.support.launching import LIMIT_SECONDS, Launched, launching, processes_with, rdzv
 from tests.support.nightly import at_night
 from tests.support.waiting import until
@@ -22,7 +22,7 @@ from tests.support.waiting import until
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(240)]
 
 LOST = int(ExitCode.NODE_LOST)
-COMMAND = ("--nnodes", "3", "--framework", "command")
+COMMAND = ("--nnodes", "3", "--framework", "command", *OWN_PORT)
 GOES = 1
 """The node that leaves."""
 TOGETHER = 0.5

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.support.disks import fill, no_reserve, small_disk
-from tests.support.epochs import moments, program, starts_apart, starts_in
+from tests.support.epochs import OWN_PORT, moments, program, starts_apart, starts_in
 from tests.support.launching import Launched, launch, launching, processes_with, rdzv
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(150)]
 
-COMMAND = ("--nnodes", "2", "--framework", "command")
+PORT_MOVES = ("--nnodes", "2", "--framework", "command")
+COMMAND = (*PORT_MOVES, *OWN_PORT)
 BOTH_TWICE = [(1, 0), (1, 1), (2, 0), (2, 1)]
 OK = "rdzv: run 'r' ok after {}: all 2 nodes ended with exit code 0"
 WAITS = "while True: time.sleep(0.02)"
@@ -40,7 +41,7 @@ PAUSE = 4
 
 def test_an_exit_code_starts_all_programs_again(tmp_path: Path) -> None:
     command = program(tmp_path, ONCE.format(fails="fail(3)"))
-    outcome = launch(tmp_path / "s", *COMMAND, "--max-restarts", "1", command=command)
+    outcome = launch(tmp_path / "s", *PORT_MOVES, "--max-restarts", "1", command=command)
     assert outcome.code == 0, outcome.err
     assert outcome.last_line.startswith(OK.format("1 restart")), outcome.err
     assert "epoch 1 ended within 10 s: node 1" in outcome.last_line

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+from worker.offer.ports import find_free
+
+OWN_PORT = ("--master-port", str(find_free(12_000 + os.getpid() % 6_000)))
+"""Options of a launch whose epochs are counted: another test's launch that takes the port that this
+one has chosen, at the same moment, costs it an epoch."""
 
 # Each holds a lock for as long as it lives: the kernel gives it back, however it ends. A program
 # that starts looks whether one of an earlier epoch is still held, on whatever node: all are here.
