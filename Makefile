@@ -5,10 +5,12 @@ VENV ?= .venv
 BIN := $(abspath $(VENV))/bin
 INSTALLED := $(VENV)/.installed
 DEMO_INSTALLED := $(VENV)/.installed-demo
-# One more than most machines of CI have processors: there is always a test that waits.
-WORKERS ?= 3
+# More than most machines of CI have processors: a test that starts processes waits most of its time.
+WORKERS ?= 5
+# For tests that compute, or train: one more than there are processors.
+BUSY ?= 3
 # Who has run out of tests takes those that another one has not begun: the longest are not the first.
-SPREAD := -n $(WORKERS) --dist worksteal
+SPREAD := --dist worksteal -n
 # For tests that mostly wait: for a lease, an engine, a scheduler's next look.
 WAITING ?= 4
 SCHEDULES ?= 200000
@@ -24,7 +26,7 @@ PLANTED := tests/simulation
 # What repeats itself at night, and what is more then than its machine can carry beside anything else.
 NIGHT := nightly or browser or faults or frameworks or fuzz or page
 ALONE := tests/faults/test_replicas.py
-EVERYDAY := $(SPREAD) -m "$(SHARE)"
+EVERYDAY := $(SPREAD) $(WORKERS) -m "$(SHARE)"
 # Nothing is compiled at installation, which takes as long as the rest of it: the first import keeps it.
 PINNED := --constraint $(abspath constraints.txt)
 PIP_INSTALL := -m pip install --quiet --no-compile $(PINNED)
@@ -94,12 +96,12 @@ test-pythons: $(INSTALLED)
 ## The page of `rdzv ui` as it is served, and in Debian's Chromium, driven by Playwright, which fetches
 ## no browser of its own.
 test-ui: $(INSTALLED)
-	$(BIN)/python $(PYTEST) $(SPREAD) -m "browser and not nightly or page and not nightly" $(BROWSER) $(PYTEST_ARGS)
+	$(BIN)/python $(PYTEST) $(SPREAD) $(BUSY) -m "browser and not nightly or page and not nightly" $(BROWSER) $(PYTEST_ARGS)
 
 ## A ninth of the planted bugs, and none of the ten that take longest; the everyday suite tries a few. They
 ## read no clock: a time-out is for what never ends, and no slow machine meets it.
 test-planted: $(INSTALLED)
-	$(BIN)/python $(PYTEST) $(SPREAD) --timeout 600 -m "planted and not nightly" $(PLANTED) $(PYTEST_ARGS)
+	$(BIN)/python $(PYTEST) $(SPREAD) $(BUSY) --timeout 600 -m "planted and not nightly" $(PLANTED) $(PYTEST_ARGS)
 
 ## Real faults in real processes.
 test-faults: $(INSTALLED)
@@ -114,7 +116,7 @@ test-schedulers: $(INSTALLED)
 ## install. The environments are kept in build/venvs.
 test-frameworks: $(INSTALLED)
 	$(BIN)/python -m tests.frameworks.environments
-	$(BIN)/python $(PYTEST) $(SPREAD) -m "frameworks and not nightly" $(FRAMEWORKS) $(PYTEST_ARGS)
+	$(BIN)/python $(PYTEST) $(SPREAD) $(BUSY) -m "frameworks and not nightly" $(FRAMEWORKS) $(PYTEST_ARGS)
 
 ## PyTorch's own tests of its elastic agent, of the installed version, with rdzv's rendezvous: about 6
 ## minutes. Its files are fetched; TORCH_TESTS=FOLDER names a checkout instead. BODIES are parts of names.
@@ -150,30 +152,30 @@ $(FUZZ_INSTALLED): $(INSTALLED)
 	touch $@
 
 fuzz: $(FUZZ_INSTALLED)
-	RDZV_EXAMPLES=few $(BIN)/python $(PYTEST) -n $(WORKERS) -m "fuzz and not nightly" $(FUZZ) $(PYTEST_ARGS)
-	$(BIN)/python -m tests.attack.fuzz --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED) --jobs $(WORKERS)
+	RDZV_EXAMPLES=few $(BIN)/python $(PYTEST) -n $(BUSY) -m "fuzz and not nightly" $(FUZZ) $(PYTEST_ARGS)
+	$(BIN)/python -m tests.attack.fuzz --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED) --jobs $(BUSY)
 
 ## What is too long for each push: repetitions, long waits, everything that takes minutes to build.
 ROUNDS ?= 20
 nightly: $(FUZZ_INSTALLED)
 	RDZV_FRAMEWORKS=all $(BIN)/python -m tests.frameworks.environments
-	RDZV_FRAMEWORKS=all RDZV_ROUNDS=$(ROUNDS) $(BIN)/python $(PYTEST) -n $(WORKERS) --dist loadgroup \
+	RDZV_FRAMEWORKS=all RDZV_ROUNDS=$(ROUNDS) $(BIN)/python $(PYTEST) -n $(BUSY) --dist loadgroup \
 	  -m "$(NIGHT)" --ignore $(ALONE) $(PYTEST_ARGS)
 	RDZV_ROUNDS=$(ROUNDS) $(BIN)/python $(PYTEST) -m "$(NIGHT)" $(ALONE) $(PYTEST_ARGS)
 	$(MAKE) coverage
-	WORKERS=$(WORKERS) $(BIN)/python -m tests.pythons --all 3.10 3.12 3.13
+	WORKERS=$(BUSY) $(BIN)/python -m tests.pythons --all 3.10 3.12 3.13
 	$(MAKE) test-wheel WHEEL=tests EXTRAS=launcher,demo,test
 	$(MAKE) test-wheel WHEEL=tests/path/test_bench.py EXTRAS=launcher,demo,test SHARE=frameworks
-	$(BIN)/python -m tests.attack.fuzz --seconds 120 --jobs $(WORKERS)
-	$(BIN)/python -m tests.simulation --schedules $(SCHEDULES) --jobs $(WORKERS)
-	$(BIN)/python -m tests.simulation.replicas --schedules $(REPLICA_SCHEDULES) --jobs $(WORKERS)
+	$(BIN)/python -m tests.attack.fuzz --seconds 120 --jobs $(BUSY)
+	$(BIN)/python -m tests.simulation --schedules $(SCHEDULES) --jobs $(BUSY)
+	$(BIN)/python -m tests.simulation.replicas --schedules $(REPLICA_SCHEDULES) --jobs $(BUSY)
 	$(MAKE) bench BENCH=quick
 	$(MAKE) profile
 
 ## Many simulated schedules, after those of the last time; what fails is shortened and left in build/simulate.
 simulate: $(INSTALLED)
-	$(BIN)/python -m tests.simulation --schedules $(SCHEDULES) --jobs $(WORKERS)
-	$(BIN)/python -m tests.simulation.replicas --schedules $(REPLICA_SCHEDULES) --jobs $(WORKERS)
+	$(BIN)/python -m tests.simulation --schedules $(SCHEDULES) --jobs $(BUSY)
+	$(BIN)/python -m tests.simulation.replicas --schedules $(REPLICA_SCHEDULES) --jobs $(BUSY)
 
 ## Speed beside the peers (BENCH=quick for a look), then the README's picture of it.
 BENCH_INSTALLED := $(VENV)/.installed-bench
@@ -196,7 +198,7 @@ profile: $(INSTALLED)
 MUTANTS ?=
 mutate: $(INSTALLED)
 	$(UV_INSTALL) $(BIN)/python $(PINNED) --editable '.[launcher,test,mutate]'
-	PATH="$(BIN):$$PATH" mutmut run --max-children $(WORKERS) $(if $(MUTANTS),'*__mutmut_$(MUTANTS)')
+	PATH="$(BIN):$$PATH" mutmut run --max-children $(BUSY) $(if $(MUTANTS),'*__mutmut_$(MUTANTS)')
 	$(BIN)/python -m tests.mutation $(if $(MUTANTS),--sample)
 
 ## Lint (with the security rules), format, types, import contracts.

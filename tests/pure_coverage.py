@@ -5,7 +5,7 @@
 Which modules, and how much of their lines and branches is enough: `[tool.coverage]` in
 pyproject.toml. While Python counts, all that it runs takes about twice as long; so it counts these
 modules' import and the calls of the tests in `tests.pythons.PURE` and `MORE`, and nothing around
-them.
+them. Properties are not counted: what their examples run differs from one time to the next.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Generator
 
 import pytest
 from coverage import Coverage
+from hypothesis import is_hypothesis_test
 
 from tests.pythons import LONG, ROOT, pure
 
@@ -58,7 +59,9 @@ class Counting:
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
         """Count while a test runs that is for this, without its fixtures."""
-        if item.path not in self.files or any(name in item.nodeid for name in LONG):
+        if item.path not in self.files or is_hypothesis_test(getattr(item, "obj", None)):
+            return (yield)
+        if any(name in item.nodeid for name in LONG):
             return (yield)
         with self.coverage.collect():
             return (yield)
