@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from rendezvous.talk.client import RegistryClient, aged
+from rendezvous.talk.dialling import dial
 from rendezvous.talk.failures import Fault
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.talk.network import Answer
@@ -23,8 +24,9 @@ from rendezvous.wire.reports import AckReport, ExitReport, LeaveReport
 from rendezvous.wire.table import canonical_json
 from rendezvous.wire.watch import NodeView
 from tests.support.driver import make_spec
-from tests.support.hosts import Host, Work, raw, with_client
+from tests.support.hosts import Host, Hosts, Work, raw, with_client
 from tests.support.registry import Launch
+from tests.support.virtual_time import run_virtually
 
 WIRE = Path(__file__).parent.parent / "wire"
 VIEW: dict[str, Any] = json.loads((WIRE / "NodeView.json").read_text())
@@ -196,6 +198,20 @@ def test_an_address_where_an_answer_is_late_is_left_for_another() -> None:
     hosts = {"a": Host(deaf=99), "b": Host(0.1, answer=VIEW)}
     view, base, _ = with_client(hosts, watch)
     assert (view.seq, base) == (VIEW["seq"], "http://b")
+
+
+def test_where_an_answer_was_late_is_dialled_again_a_quarter_of_the_time_out_later() -> None:
+    hosts = {name: Host(0.1, Fault.SILENT) for name in "abc"}
+
+    async def work() -> None:
+        place, began = RegistryPlace(tuple("abc"), 29600), asyncio.get_running_loop().time()
+        with pytest.raises(Unavailable):
+            await dial(Hosts(hosts), place, lambda *_: None, late="xb", seconds=2.0)
+        for host in hosts.values():
+            host.dialled_at = [at - began for at in host.dialled_at]
+
+    run_virtually(work())
+    assert [host.dialled_at for host in hosts.values()] == [[0.0], [0.5], [0.0]]
 
 
 def test_what_is_late_is_asked_on_a_new_connection() -> None:

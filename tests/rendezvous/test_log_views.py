@@ -152,6 +152,22 @@ async def test_a_node_that_is_silent_is_not_waited_for_for_ever(served: Served) 
     assert [(node.node, node.words) for node in found.nodes] == [(1, "it did not answer")]
 
 
+async def test_a_node_that_goes_on_sending_is_waited_for(served: Served) -> None:
+    await running(served, 3)
+    number = view(served)
+    sent(served, 0, post(number, 1, "a", done=True))
+    for count in (1, 2, 3):
+        served.let_pass(SILENT_SECONDS - 1)
+        assert not read(served, number, count).over
+        sent(served, 1, post(number, count, "b", rank=2))
+    served.let_pass(SILENT_SECONDS - 1)
+    found = read(served, number)
+    assert (lines(found), found.over) == (["b"], False)
+    served.let_pass(1.5)
+    found = read(served, number)
+    assert (found.over, [node.node for node in found.nodes]) == (True, [1, 2])
+
+
 async def test_a_view_ends_with_its_reader(served: Served) -> None:
     await running(served)
     number = view(served)

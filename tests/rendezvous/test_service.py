@@ -535,6 +535,11 @@ async def test_without_its_launcher_a_run_that_was_let_go_ends_and_one_that_form
 
 
 async def test_while_the_journal_is_away_no_time_passes(served: Served) -> None:
+    launches = [DEMO, Launch("second"), Launch("third")]
+    lives = []
+    for launch in launches:
+        await served.create(launch)
+        lives.append(served.host(launch))
     for _ in range(2):
         before = served.service.now()
         served.service.sequencer.stand_still("the journal is away")
@@ -542,7 +547,9 @@ async def test_while_the_journal_is_away_no_time_passes(served: Served) -> None:
         served.let_pass(300)
         assert served.service.now() == before
         assert served.service.sequencer.standstill == "the journal is away"
+        assert {live.trouble(live.now()) for live in lives} == {"the journal is away"}
         served.service.sequencer.go_on()
+        assert {live.trouble(live.now()) for live in lives} == {""}
         assert served.service.now() == before
         served.clock.seconds += 0.5
         assert served.service.now() == before + 0.5

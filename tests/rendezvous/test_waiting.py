@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
+from rendezvous.server.asked import Asked
+from rendezvous.server.calls import _event_lines
 from rendezvous.server.live_run import LiveRun
 from rendezvous.wire.errors import RdzvError, Unavailable
 from rendezvous.wire.log_view import ViewRequest
@@ -123,3 +126,40 @@ def test_everybody_who_waits_is_answered(
     lost after 31 s."""
     told = told or ("Body", "RunStatus", "list", "NoneType", "NoneType", "RelayMail")
     assert answered(what) == dict(zip(NAMES, zip(seconds, told, strict=True), strict=True))
+
+
+def test_who_follows_what_happens_hears_it_in_order_and_a_sign_of_life_while_nothing_does() -> None:
+    """Each chunk: after how many seconds it comes, and the numbers of the lines in it."""
+    chunks = list[tuple[float, list[int]]]()
+
+    async def go() -> None:
+        clock = asyncio.get_running_loop().time
+        served = Served(TroubledJournal(), clock)
+        served.start()
+        await served.bring_to(Phase.RUNNING, DEMO, 3)
+        host = served.host(DEMO)
+        last, began = host.number, clock()
+        asked = Asked({"headers": [], "state": {}}, DEMO.run, "")
+        asked.live = host
+
+        async def follow() -> None:
+            async for chunk in _event_lines(served.service, asked, last - 2):
+                *lines, end = chunk.split(b"\n")
+                numbers = [json.loads(line)["number"] - last for line in lines if line]
+                assert end == b""
+                assert all(lines) == bool(numbers)
+                chunks.append((round(clock() - began, 1), numbers))
+
+        task = asyncio.create_task(follow())
+        for _ in range(3):
+            await asyncio.sleep(8.0)
+            for slot in range(3):
+                served.service.heard(host, slot, 1, None)
+        await served.report(DEMO, 1, ExitReport(epoch=1, exit_code=3))
+        await asyncio.sleep(8.0)
+        served.service.closing.set()
+        await task
+        await served.end()
+
+    run_virtually(go())
+    assert chunks == [(0.0, [-1, 0]), (10.0, []), (20.0, []), (24.0, [1])]

@@ -7,12 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from rendezvous.server import asked as callers
+from rendezvous.server.app import asks_what_is_wrong
 from rendezvous.server.asked import Asked
 from rendezvous.server.service import Service
 from rendezvous.serving.connection import Connection
-from rendezvous.talk.credentials import Credential
+from rendezvous.talk.credentials import Credential, new_tenant_credential
 from rendezvous.wire.errors import RdzvError
 from rendezvous.wire.run import Phase
+from rendezvous.wire.tenant import TenantRequest
 from tests.support.registry import Launch
 from tests.support.served import OPERATOR, Served, serving
 
@@ -35,6 +37,9 @@ MAY: dict[Caller, set[str]] = {
     callers.command_of_node: {"node"},
 }
 """Those that have proven who they are where they may call."""
+
+
+NO_NODES = {"operator", "admin", "read", "look", "logs"}
 
 
 def credentials(served: Served) -> dict[str, Credential]:
@@ -76,6 +81,27 @@ async def test_who_may_call_has_proven_it_and_nobody_else_has(
     assert may - {"node of another slot"} == MAY[caller]
     assert all(may is known for may, known in found.values())
     assert asks(caller, served, None) == (False, False)
+
+
+async def test_all_but_nodes_and_strangers_are_served_where_there_is_no_room(
+    served: Served,
+) -> None:
+    await served.bring_to(Phase.RUNNING, DEMO, 2)
+    shown, tenants = credentials(served), served.service.tenants
+    for name in ("tenant", "tenant of other runs"):
+        shown[name] = new_tenant_credential()
+        own = name.replace(" ", "-")
+        await tenants.put(own, TenantRequest(prefix=f"{own}.", sha256=shown[name].sha256()))
+    shown["no tenant"] = new_tenant_credential()
+    passes = asks_what_is_wrong(served.service)
+
+    def may(credential: Credential) -> bool:
+        header = (b"authorization", b"Bearer " + credential.text().encode())
+        return passes({"path": "/v1/runs/demo", "headers": [header]})
+
+    found = {name for name, credential in shown.items() if may(credential)}
+    assert found == {*NO_NODES, "tenant", "tenant of other runs"}
+    assert not passes({"path": "/v1/runs/demo", "headers": []})
 
 
 async def test_who_asks_for_anything_proves_nothing(served: Served) -> None:
