@@ -306,6 +306,9 @@ a node that another machine may cure is submitted again as often as any
     refuse_to_join 1 retryable=True -> nothing
     news 1 failed -> result=None 1.wanted=2
     news 1 submitting 2; refuse_to_join 1 2 retryable=True -> code=refused slot=1
+a refusal of a worker run of which nothing was told begins its generation
+    new; news 1 queued name=j1 detail=Priority; refuse_to_join 1 2 retryable=True
+    -> 1.generation=2 1.wanted=3 1.name= 1.detail=
 a slot for which a spare is there is dropped where its node refuses
     new 2 spares=1; gather 0; refuse_to_join 1
     "slot 1 (host1) cannot take part: there is no GPU; the run does not need it"

@@ -70,14 +70,16 @@ def called(slot: int, late: float) -> Pace:
 
 
 async def answer(served: Served, host: LiveRun, late: float, most: float) -> bool:
-    """The nodes answer, if they are asked in time."""
+    """The nodes answer, if they are asked in time; one of them twice, which counts once."""
     if await asked(served, most) is None:
         return False
     now = served.service.now()
     number = host.pacing.open(now)
-    for slot in (0, 1):
+    for slot in (1, 1, 0):
+        assert host.pacing.open(now) == number
         report = LookReport(look=number, epoch=1, pace=called(slot, late))
         host.pacing.take(slot, report, now)
+    assert host.pacing.open(now) == 0  # all have answered
     await served.clock.move(1.0)
     await asyncio.sleep(0.01)
     return True

@@ -7,10 +7,13 @@ import asyncio
 import pytest
 
 from rendezvous.server.live_run import LiveRun
+from rendezvous.server.looks import Looks
+from rendezvous.server.stalling import Stalling
 from rendezvous.wire.look import LookReport
 from rendezvous.wire.reports import QuietReport
 from rendezvous.wire.run import Limits, Phase
 from tests.rendezvous.hang.runs import One, late, node, waits
+from tests.support.driver import in_phase
 from tests.support.registry import Launch
 from tests.support.served import Served, serving
 
@@ -171,6 +174,34 @@ async def test_a_registry_that_comes_back_looks_anew(served: Served) -> None:
     host = served.host(DEMO)
     await two_looks(served, host)
     assert "rank 3" in found(served)[-1]
+
+
+def test_where_people_have_looked_meanwhile_both_looks_are_made_anew() -> None:
+    """The one before is no longer kept by then: three others are."""
+    drive, looks = in_phase(Phase.RUNNING, 2), Looks()
+    run, began = drive.run, drive.now
+    for slot in (0, 1):
+        drive.report(slot, QuietReport(epoch=1, seconds=120.0))
+    stalling = Stalling(looks, lambda now: looks.begin(run, now))
+    asked, told = dict[int, int](), list[tuple[int, str]]()
+    for second in range(160):
+        now = began + second
+        if second in (20, 30, 40):
+            looks.begin(run, now)
+        told += [(second, event.kind) for event in stalling.events(run, now)]
+        number = looks.open(now)
+        asked.setdefault(number, second)
+        for slot, ranks in enumerate((WAITS, LATE) if number else ()):
+            report = node(slot, ranks, 2 * slot).report
+            assert report is not None
+            looks.take(slot, report.model_copy(update={"look": number, "epoch": 1}), now)
+    assert [second for number, second in asked.items() if number] == [
+        *(0, 10),
+        *(20, 30, 40),  # people's
+        *(70, 75, 85),
+        145,
+    ]
+    assert told == [(11, "stall")]  # the others found the same
 
 
 async def test_nodes_that_do_not_answer_make_no_stall(served: Served) -> None:

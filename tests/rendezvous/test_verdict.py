@@ -198,6 +198,9 @@ a led run has succeeded when the program of rank 0 ended well
     exit 0 0 ran_seconds=30.0 -> status=ok exit=0 exited,running,running
     told "node 0 (host0, slot 0) ended with exit code 0"
     "the program of node 0, which led 3 nodes, ended with exit code 0 after 30 s"
+a led run of one node leads nobody
+    running 1 led=True; exit 0 0 -> status=ok
+    "the node ended with exit code 0"
 a serving node that reports an end is not the end of the run
     running 3 led=True; exit 1 0 -> running stop=False
     exit 0 0 -> status=ok

@@ -446,3 +446,32 @@ def test_a_program_that_fails_is_followed_by_what_was_warned_of() -> None:
         "excludes the interface that the table uses (L17); unset GLOO_SOCKET_IFNAME: rdzv "
         "sets it to the interface that it has verified"
     )
+
+
+def test_what_a_node_says_that_is_left_out_is_no_finding_about_the_others() -> None:
+    """Slot 1 is cut off; it and slot 2 have other hosts files than the rest."""
+    drive = Drive(make_spec(4, least=3)).gather()
+    resolved = {(1, 0): "10.0.0.9", (2, 3): "10.0.0.8", (2, 1): "10.0.0.7"}
+    for slot in range(4):
+        pairs = [
+            PairProbe(
+                slot=peer,
+                outcome="timeout" if 1 in (slot, peer) else "ok",
+                resolved=resolved.get((slot, peer), ""),
+            )
+            for peer in range(4)
+            if peer != slot
+        ]
+        drive.report(slot, ProbeReport(epoch=1, pairs=pairs))
+    assert drive.phase is Phase.ARMING
+    assert [(one.check, one.slot, one.cause) for one in drive.run.attempt.findings] == [
+        ("M01", None, f"all 6 directed pairs passed over {ETH0}"),
+        (
+            "X08",
+            2,
+            (
+                "on slot 2 (host2), /etc/hosts maps host3 to 10.0.0.8; the address of slot 3 "
+                "(host3) is 10.0.0.4"
+            ),
+        ),
+    ]

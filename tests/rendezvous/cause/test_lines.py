@@ -173,6 +173,11 @@ available for use.""".splitlines()
             ),
         ),
         (["[h0:1] all is well", RULE, "It failed.", "", "Or not found.", RULE], "It failed."),
+        (["step 1", "", FAILED, RULE, *USUAL, RULE], FAILED),
+        (
+            [FAILED, "[h0:1] all is well", RULE, "It failed.", "", "Or not found.", RULE],
+            "It failed.",
+        ),
         (["or not found.", RULE, FAILED, RULE, *USUAL, RULE], FAILED),  # cut off above
         ([RULE, "It failed.", RULE, "ValueError: 7"], "ValueError: 7"),
     ],

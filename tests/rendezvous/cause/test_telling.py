@@ -37,6 +37,7 @@ def said(row: str, line: str = "words", at: float | None = None, last: bool = Fa
 TRACEBACK = "Traceback (most recent call last):"
 FRAME = '  File "/app/train.py", line 7, in step'
 SHM = FactKind.SHARED_MEMORY
+FACT = Proof.FACT
 
 
 @pytest.mark.parametrize(
@@ -47,6 +48,8 @@ SHM = FactKind.SHARED_MEMORY
         (137, "exception", None, "killed", Proof.CODE),
         (135, None, Fact(kind=SHM, value=0, limit=64 << 20), "shared_memory", Proof.FACT),
         (135, None, Fact(kind=SHM, value=2 << 20, limit=64 << 20), "bus_error", Proof.CODE),
+        (135, None, Fact(kind=SHM, value=8 * 10**6 - 1, limit=8 * 10**9), "shared_memory", FACT),
+        (135, None, Fact(kind=SHM, value=8 * 10**6, limit=8 * 10**9), "bus_error", Proof.CODE),
         (135, None, Fact(kind=FactKind.SPACE, path="/d"), "disk_full", Proof.FACT),
         (1, "disk_full", Fact(kind=FactKind.INODES, path="/d"), "inodes", Proof.FACT),
         (1, "write_failed", None, "write_failed", Proof.LINE),
