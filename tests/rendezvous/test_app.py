@@ -19,7 +19,7 @@ from rendezvous.server.journal import MemoryJournal
 from rendezvous.serving.connection import Connection
 from rendezvous.serving.limiter import Pace, Strangers
 from rendezvous.talk.credentials import SERVER_NAME, Credential, parse_credential
-from rendezvous.wire.errors import InternalError
+from rendezvous.wire.errors import InternalError, Unavailable
 from rendezvous.wire.reports import AckReport, ExitReport, ProgressReport
 from rendezvous.wire.run import Phase
 from rendezvous.wire.table import EndpointTable, canonical_json
@@ -100,6 +100,25 @@ def door(served: Served) -> Door:
 async def test_health_needs_no_credential_and_says_that_it_is_rdzv(door: Door) -> None:
     answer = await ask(door.app, "GET", "/healthz")
     assert (answer.status, answer.body, "x-rdzv" in answer.headers) == (200, b"ok\n", True)
+
+
+async def test_a_registry_is_ready_while_its_journal_answers_and_until_it_closes(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def asked() -> tuple[int, str]:
+        answer = await ask(door.app, "GET", "/readyz")
+        return answer.status, answer.body.decode() if answer.status == 200 else str(answer.problem)
+
+    def is_away() -> None:
+        raise Unavailable("the journal is away")
+
+    assert await asked() == (200, "ok\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(door.served.service.place, "check_ready", is_away)
+        assert await asked() == (503, "(503, 'unavailable')")
+    assert await asked() == (200, "ok\n")
+    door.served.service.closing.set()
+    assert await asked() == (503, "(503, 'unavailable')")
 
 
 async def test_a_node_that_refuses_to_join_ends_the_run_and_is_answered_alike_each_time(

@@ -255,8 +255,10 @@ async def test_frames_for_a_node_that_is_gone_are_not_kept(served: Served) -> No
     await give(served, 0, start(1, b"true"), start(2, b"true"))
     held = served.host(DEMO).relay
     assert held is not None
+    both = held.held_bytes
     await served.report(DEMO, 1, LeaveReport())
     before = held.held_bytes
+    assert both == 2 * before > 0
     assert (await give(served, 0, start(1, b"true", number=2))).status == 200
     assert (await give(served, 0, start(19_999, b"true"))).status == 200
     assert held.held_bytes == before

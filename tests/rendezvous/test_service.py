@@ -15,7 +15,7 @@ from rendezvous.server.journal import Record
 from rendezvous.serving.connection import CloseReason, Connection
 from rendezvous.wire.errors import InternalError, NotFound, StorageFull, Unauthorized
 from rendezvous.wire.node import Facts
-from rendezvous.wire.reports import AckReport, ExitReport, ProgressReport, ReportReply
+from rendezvous.wire.reports import AckReport, ExitReport, LeaveReport, ProgressReport, ReportReply
 from rendezvous.wire.run import Phase, SlotNews, SlotState
 from tests.support.driver import make_probe
 from tests.support.registry import Launch, is_waiting
@@ -532,6 +532,49 @@ async def test_without_its_launcher_a_run_that_was_let_go_ends_and_one_that_form
     assert (result is not None) == ends
     assert result is None or "its launcher was killed" in result.message
     assert served.service.closing.is_set() is not ends  # nothing changes a run that waits
+
+
+async def test_what_has_happened_is_in_the_log_however_much_is_written_at_once(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    await served.create(DEMO, 3)
+    await asyncio.gather(*(served.join(DEMO, slot) for slot in range(3)))
+    caplog.clear()
+    served.journal.open.clear()
+    first = asyncio.create_task(served.report(DEMO, 0, LeaveReport()))
+    await asyncio.sleep(0.01)
+    later = [asyncio.create_task(served.report(DEMO, slot, LeaveReport())) for slot in (1, 2)]
+    await asyncio.sleep(0.01)
+    with caplog.at_level("DEBUG", logger="rendezvous.server.sequencer"):
+        served.journal.open.set()
+        await asyncio.gather(first, *later)
+    lines = [f"run demo epoch 1: {one.reason}" for one in served.host(DEMO).lines_after(0)]
+    assert served.journal.batches[-2:] == [1, 2]
+    assert caplog.messages == lines[-3:]
+
+
+async def test_what_happens_to_a_registry_happens_to_all_of_its_runs(served: Served) -> None:
+    launches = [DEMO, Launch("second"), Launch("third")]
+    for launch in launches:
+        await served.bring_to(Phase.RUNNING, launch, 2)
+        connection = Connection("192.0.2.1")
+        served.service.heard(served.host(launch), 1, 1, connection)
+        connection.end(CloseReason.FIN)
+    await asyncio.sleep(0)
+    await served.clock.jump(30)  # it stands still: nobody could come back
+    await served.clock.move(3)
+    assert [served.host(launch).run.stop for launch in launches] == [False] * 3
+    await served.restart(away=20.0)
+    restarted = "the registry restarted from its journal"
+    assert [served.reasons(launch)[-1].startswith(restarted) for launch in launches] == [True] * 3
+    lives = [served.host(launch) for launch in launches]
+    assert [live.news is not None for live in lives] == [True] * 3
+    wait = served.service.wait_status
+    waits = [asyncio.create_task(wait(live, live.version, 60.0)) for live in lives]
+    await asyncio.sleep(0.01)
+    served.service.closing.set()
+    told = await asyncio.wait_for(asyncio.gather(*waits, return_exceptions=True), 5)
+    assert [str(one) for one in told] == ["the registry is closing"] * 3
 
 
 async def test_while_the_journal_is_away_no_time_passes(served: Served) -> None:

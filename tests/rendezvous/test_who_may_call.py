@@ -13,6 +13,7 @@ from rendezvous.server.service import Service
 from rendezvous.serving.connection import Connection
 from rendezvous.talk.credentials import Credential, new_tenant_credential
 from rendezvous.wire.errors import RdzvError
+from rendezvous.wire.reports import LeaveReport
 from rendezvous.wire.run import Phase
 from rendezvous.wire.tenant import TenantRequest
 from tests.support.registry import Launch
@@ -81,6 +82,15 @@ async def test_who_may_call_has_proven_it_and_nobody_else_has(
     assert may - {"node of another slot"} == MAY[caller]
     assert all(may is known for may, known in found.values())
     assert asks(caller, served, None) == (False, False)
+
+
+async def test_a_node_that_has_left_may_do_and_read_nothing_any_more(served: Served) -> None:
+    await served.bring_to(Phase.VERIFYING, DEMO, 2)
+    old = served.service.access.node_credential(served.host(DEMO), 1, 1)
+    assert asks(callers.reader, served, old) == asks(callers.node, served, old) == (True, True)
+    await served.report(DEMO, 1, LeaveReport())
+    for caller in MAY:
+        assert asks(caller, served, old) == (False, False)
 
 
 async def test_all_but_nodes_and_strangers_are_served_where_there_is_no_room(

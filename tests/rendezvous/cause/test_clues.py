@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rendezvous.cause.clues import Line, find_clues, row_of
+from rendezvous.cause.clues import Line, find_clues, row_of, without_tracebacks
 from rendezvous.wire.evidence import Clue
 
 TRACEBACK = "Traceback (most recent call last):"
@@ -15,6 +15,13 @@ LOST = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer
 
 def clues(*lines: str, rank: int | None = 0) -> list[Clue]:
     return find_clues(Line(line, rank) for line in lines)
+
+
+def test_of_a_launchers_traceback_only_that_it_was_told_to_end_is_said() -> None:
+    frames = [TRACEBACK, '  File "/x/torch/distributed/run.py", line 9, in main', "    run(args)"]
+    told = f"{CHILD.removesuffix('errors.ChildFailedError: ')}api.SignalException: Process 7 ended"
+    assert without_tracebacks(["step 1", *frames, told, "step 2"]) == ["step 1", told, "step 2"]
+    assert without_tracebacks(["step 1", *frames, CHILD, "step 2"]) == ["step 1", "step 2"]
 
 
 def the_clue(*lines: str, rank: int | None = 0) -> Clue:
