@@ -28,11 +28,11 @@ Told = dict[str, tuple[float, str]]
 
 
 async def waiting(served: Served, host: LiveRun) -> dict[str, Awaitable[Any]]:
-    """One of each kind, at a run that goes; the second node has read all that there is."""
+    """Of each kind, at a run that goes; the nodes have read all that there is."""
     service, now = served.service, served.service.now
     call = host.begin_look(now())
     limits = service.sequencer.view_limits
-    view = host.open_view(ViewRequest(follow=True), now(), limits).view
+    other, view = (host.open_view(ViewRequest(follow=True), now(), limits).view for _ in range(2))
     session = (await service.relay_take(host, 2, 0, "")).session
     return {
         "watch": service.watch(host, host.news_seq, None, call.look, view),
@@ -41,6 +41,8 @@ async def waiting(served: Served, host: LiveRun) -> dict[str, Awaitable[Any]]:
         "look": host.looks.wait(call.look, LONG, now()),
         "view": host.views.wait(host.run, view, 0, LONG, now()),
         "frames": service.relay_take(host, 2, 0, session),
+        "other view": host.views.wait(host.run, other, 0, LONG, now()),
+        "other frames": service.relay_take(host, 1, 0, session),
     }
 
 
@@ -103,6 +105,7 @@ async def nothing(served: Served, host: LiveRun) -> None:
 
 AWAY, CLOSING = "it is elsewhere", "the registry is closing"
 NAMES = ("watch", "status", "events", "look", "view", "frames")
+OTHERS = ("other view", "other frames")
 
 
 @pytest.mark.parametrize(
@@ -125,7 +128,9 @@ def test_everybody_who_waits_is_answered(
     """A look is over after 5 s, a view after 15 s without a word; the nodes, which say nothing, are
     lost after 31 s."""
     told = told or ("Body", "RunStatus", "list", "NoneType", "NoneType", "RelayMail")
-    assert answered(what) == dict(zip(NAMES, zip(seconds, told, strict=True), strict=True))
+    found = answered(what)
+    assert [found.pop(name) for name in OTHERS] == [found["view"], found["frames"]]
+    assert found == dict(zip(NAMES, zip(seconds, told, strict=True), strict=True))
 
 
 def test_who_follows_what_happens_hears_it_in_order_and_a_sign_of_life_while_nothing_does() -> None:
