@@ -1,0 +1,797 @@
+"""What people are told of a run that they ask for is as in `status.txt`.
+
+Its slots are not its ranks, and no two numbers of it are the same one; it is asked while it lives,
+once its registry is gone, and once it has ended. Who changes what is shown writes the file anew
+(`make reference`), and reads in the diff what else has changed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from launcher.show import checks as checks_module
+from launcher.show import (
+    curves,
+    drawing,
+    epochs,
+    heatmap,
+    look,
+    machines,
+    metrics,
+    run_list,
+    status,
+)
+from launcher.show.pages import page_lines
+from launcher.show.registry import Proven, judge
+from launcher.show.run_machines import show_machines
+from launcher.show.slot_words import state_words, worker_run_words
+from launcher.show.starter import judge_torchrun
+from launcher.show.variables import show_environment
+from launcher.state.state_dir import MACHINES, StateDir
+from launcher.ui.phases import Phases
+from launcher.ui.slots import is_same, marked, slot_row
+from rendezvous.talk.failures import Fault, NetworkFailure
+from rendezvous.talk.join_string import RegistryPlace
+from rendezvous.wire.errors import NotFound, TooManyRequests, Unavailable
+from rendezvous.wire.look import (
+    Frame,
+    LookCall,
+    LookReport,
+    NodeLook,
+    ProcessLook,
+    RankLook,
+    RunLook,
+    Stack,
+)
+from rendezvous.wire.machine import GpuSample, MachineSample, NodeMachine, RunMachines
+from rendezvous.wire.metrics import MetricLine, RunMetrics
+from rendezvous.wire.node import Facts, Finding, RdmaPort
+from rendezvous.wire.refused import RefusedAsk
+from rendezvous.wire.run import (
+    EpochEnd,
+    EventLine,
+    NodeState,
+    Phase,
+    Result,
+    Round,
+    RunReport,
+    SlotState,
+    SlotStatus,
+)
+from rendezvous.wire.verify import PairProbe
+from tests.launcher.asked import Asking, Figure, asking
+from tests.launcher.command import record_of
+from tests.launcher.drive import slot
+from tests.launcher.drive import status as stands
+from tests.support.courses import Told, lines_in, one_line, said, text_of, values_of
+from tests.support.written import Registry, Written
+from tests.ui.test_asked import table
+
+KNOWN = Path(__file__).with_name("status.txt")
+GIB = 1 << 30
+HOSTS = {0: "gpu-9", 1: "gpu-4", 4: "gpu-7"}
+RUN = "/v1/runs/llama"
+
+
+def _probe(one: int, other: int) -> PairProbe:
+    bad: dict[tuple[int, int], Any] = {(4, 0): "timeout", (1, 4): "refused", (0, 4): "no_route"}
+    outcome = bad.get((one, other), "ok")
+    rtt = None if outcome != "ok" else 0.25 * (one + 1) + 2.0 * other
+    return PairProbe(slot=other, outcome=outcome, rtt_ms=rtt)
+
+
+TRIED = Round(
+    network="ib0, 10.9.0.0/16",
+    verdict="3 of 6 pairs failed",
+    slots=[4, 0, 1],
+    reports={
+        **{one: [_probe(one, other) for other in (0, 1, 4) if other != one] for one in (0, 1, 4)},
+        7: [PairProbe(slot=0, outcome="ok", rtt_ms=99.0)],
+    },
+)
+NONE = Round(
+    network="eth1, 10.3.0.0/16",
+    verdict="nobody reaches anybody",
+    slots=[0, 1, 4],
+    reports={one: [PairProbe(slot=3 - one, outcome="timeout")] for one in (1, 0)},
+)
+FINDINGS = [
+    Finding(check="X02", level="ok", subject="CUDA", cause="all nodes have CUDA 12.6"),
+    Finding(check="L14", level="warn", slot=4, subject="/dev/shm", value="63 MiB", fix="more"),
+    Finding(check="L14", level="warn", slot=1, subject="/dev/shm", value="63 MiB", fix="more"),
+    Finding(check="X03", level="fail", slot=1, cause="slot 1 (gpu-4) is alone", fix="one image"),
+    Finding(check="X03", level="skipped", cause="split over the count of GPUs"),
+    Finding(check="X02", level="fail", slot=0, subject="NCCL", value="2.19", expected="2.21"),
+    Finding(check="L17", level="warn", slot=0, subject="GLOO_SOCKET_IFNAME", value="lo", fix="out"),
+    Finding(check="L01", level="ok", slot=4, fix="nothing"),
+]
+REPORT = RunReport(run="llama", hostnames=HOSTS, rounds=[NONE, TRIED], findings=FINDINGS)
+
+MACHINE_FACTS = Facts(
+    rdzv_version="1.2",
+    python_version="3.12.3",
+    torch_version="2.9.0",
+    nccl_version="2.27.5",
+    cpus=96,
+    gpus=3,
+    gpu_models=["H100", "A100", "H100"],
+    rdma=[
+        RdmaPort(device="mlx5_0", link_layer="InfiniBand", rate_gbps=400.0, hca_type="MT4129"),
+        RdmaPort(device="mlx5_1", link_layer="Ethernet", rate="25 Gb/sec (1X EDR)"),
+        RdmaPort(device="mlx5_2", link_layer="InfiniBand", rate_gbps=400.0, hca_type="MT4129"),
+        RdmaPort(device="mlx5_3", port=2, link_layer="Unknown", problem="its state is DOWN"),
+        RdmaPort(device="mlx5_4", link_layer="Unknown", problem="its state is DOWN"),
+        RdmaPort(device="rdmap5", link_layer="Unknown"),
+    ],
+)
+SAMPLE = MachineSample(
+    load=7.25,
+    memory_used=3 * GIB // 2,
+    memory_limit=5 * GIB,
+    memory_total=700 * GIB,
+    memory_available=600 * GIB,
+    disk_free=900 << 20,
+    disk_total=11 << 40,
+    shm_free=63 << 20,
+    shm_total=GIB,
+    gpus=[
+        GpuSample(index=5, memory_used=30 * GIB, memory_total=40 * GIB, utilisation=9),
+        GpuSample(index=2, memory_used=50 * GIB, memory_total=80 * GIB, temperature=71),
+        GpuSample(index=7, utilisation=88, temperature=83, problem="fallen off the bus"),
+    ],
+    gpu_problem="NVML: unknown error",
+)
+BARE = MachineSample(load=0.5, memory_used=2 * GIB, memory_total=9 * GIB)
+MACHINES_OF = RunMachines(
+    machines=[
+        NodeMachine(slot=4, rank=1, hostname="gpu-7", facts=MACHINE_FACTS, sample=SAMPLE, age=75.0),
+        NodeMachine(slot=1, hostname="gpu-4", facts=Facts(gpus=2)),
+        NodeMachine(slot=0, rank=2, hostname="gpu-9", sample=BARE),
+    ]
+)
+
+
+def _metric(number: int, rank: int, at: int, step: int, seconds: float, **values: float) -> Any:
+    return MetricLine(
+        number=number, rank=rank, slot=at, step=step, at_seconds=seconds, values=values
+    )
+
+
+METRICS = [
+    _metric(1, 0, 1, 10, 61.0, loss=2.5, lr=0.001),
+    _metric(2, 5, 4, 12, 62.0, loss=3.25),
+    _metric(3, 0, 1, 20, 71.0, **{"loss/not_finite": 1}),
+    _metric(4, 7, 0, 7, 50.0, loss=1e6, tokens=123456789.0),
+    _metric(5, 5, 4, 22, 72.5, lr=0.0005, **{"loss/not_finite": -2}),
+    _metric(6, 0, 1, 20, 73.0, loss=2.25),
+]
+ENDS = [
+    EpochEnd(
+        epoch=1,
+        ran_seconds=3_700.0,
+        message="node 2 (gpu-9, slot 0) failed\nbadly",
+        exit_code=3,
+        then="restart 1 of 5, after 4 s",
+    ),
+    EpochEnd(epoch=2, ran_seconds=4.0, message="node 0 was lost", replaced=[1]),
+]
+RUNNING = stands(
+    slot(
+        0,
+        node=NodeState.RUNNING,
+        rank=2,
+        hostname="gpu-9",
+        address="10.0.0.9",
+        nproc_per_node=2,
+        progress="step 7",
+        state=SlotState.RUNNING,
+    ),
+    slot(1, 3, 3, node=NodeState.RUNNING, rank=0, hostname="gpu-4", nproc_per_node=5),
+    slot(4, node=NodeState.EXITED, rank=1, hostname="gpu-7", nproc_per_node=1, exit_code=0),
+    phase=Phase.RUNNING,
+    restarts=1,
+    max_restarts=5,
+    replacements=2,
+    resubmitted=1,
+    max_replacements=4,
+    ended=ENDS,
+    epoch=3,
+    digest=table().digest(),
+    elapsed_seconds=91.5,
+    reason="runs on 3 nodes",
+    on_node_loss="replace",
+    trouble="its disk is slow",
+    refused=[
+        RefusedAsk(code="no_slot", reason=f"a node came too late {'x ' * 20}", last_seconds=17.4)
+    ],
+)
+
+LOADS = Stack(frames=[Frame(f"load_{n}", "train.py", 30 + n) for n in range(11)])
+WAITS = Stack(frames=[Frame("all_reduce", "c10d.py", 9)], cut=True)
+SLEEPS = Stack(frames=[Frame("sleep", "time.py", 4)])
+LOOKED = RunLook(
+    look=7,
+    epoch=2,
+    over=True,
+    nodes=[
+        NodeLook(
+            slot=4,
+            rank=1,
+            hostname="gpu-7",
+            report=LookReport(
+                look=7,
+                epoch=2,
+                stacks=[WAITS, LOADS, SLEEPS],
+                ranks=[
+                    RankLook(rank=5, pid=15, state="S", stack=0),
+                    RankLook(
+                        rank=6,
+                        pid=16,
+                        state="R",
+                        stack=1,
+                        cpu=4.25,
+                        threads=[2],
+                        children=[
+                            ProcessLook(pid=77, name="loader", state="D", waits_in="nfs", stack=2),
+                            ProcessLook(pid=78, name="feeder", state="", stack=9),
+                        ],
+                    ),
+                ],
+                launcher=ProcessLook(pid=3, name="torchrun", state="S", stack=2),
+                unstarted=[6, 8],
+            ),
+        ),
+        NodeLook(slot=0, rank=2, hostname="gpu-9"),
+        NodeLook(
+            slot=1,
+            rank=0,
+            hostname="gpu-4",
+            report=LookReport(
+                look=7,
+                epoch=2,
+                stacks=[LOADS, WAITS],
+                ranks=[
+                    RankLook(
+                        rank=0,
+                        pid=10,
+                        stack=1,
+                        state="S",
+                        children=[ProcessLook(pid=9, name="loader", state="S", stack=None)],
+                    ),
+                    RankLook(rank=1, pid=11),
+                ],
+                words="half of it",
+            ),
+        ),
+    ],
+)
+OPTIONS = {"command": ["train.py", "--lr", "0.1"], "nproc_per_node": 8}
+
+
+class Course:
+    """A run that somebody asks about; see `asked`."""
+
+    def __init__(self, asker: Asking, patch: pytest.MonkeyPatch) -> None:
+        self.asker, self.patch = asker, patch
+        self.registry = Registry({})
+        self.state = StateDir(asker.root, "llama")
+        self.state.acquire()
+        place = RegistryPlace(("127.0.0.9",), 29_633)
+        record = record_of(place, options=OPTIONS, nodes="3", started_at=1_764_081_000.0)
+        self.state.write_record(record)
+        self.state.secret(lambda: bytes(range(32)))
+        self.registry.put_in(patch)
+        self.width: int | None = None
+        for module in (checks_module, machines, look, run_list, status, epochs):
+            if hasattr(module, "width_of"):
+                patch.setattr(module, "width_of", lambda _: self.width)
+        patch.setattr("launcher.show.run_machines.width_of", lambda _: self.width)
+
+    def answers(self, **more: Written) -> None:
+        """As `GET_report=...`, of this run."""
+        for name, answer in more.items():
+            method, _, what = name.partition("_")
+            self.registry.answers[f"{method} {RUN}" + (f"/{what}" if what else "")] = answer
+
+    def keep(self, name: str, value: Any) -> None:
+        """Its launcher keeps this."""
+        self.state.write(name, value.model_dump_json().encode())
+
+    def draws(self, module: Any) -> None:
+        """A picture is told, each call."""
+        lines = self.asker.lines
+        for one in (module, drawing):
+            self.patch.setattr(one, "new_figure", lambda *size: Figure(lines, f"figure{size}"))
+        saved = lambda figure, path: lines.append(f"in {path.name}")  # noqa: E731
+        self.patch.setattr(module, "save_picture", saved)
+
+    def asked(self) -> None:
+        """Tell what its registry was asked, with which credential."""
+        names = {}
+        if (keys := self.state.keys()) is not None:
+            names = {getattr(keys, name).text(): name for name in ("admin", "read", "logs", "look")}
+        for (call, sent), shown in zip(self.registry.asked, self.registry.credentials, strict=True):
+            of = names.get(shown or "", "nobody")
+            self.asker.lines.append(f"asked {of}: {call} {sent or ''}".rstrip())
+        self.registry.asked.clear()
+        self.registry.credentials.clear()
+
+
+def course(drive: Callable[[Course], None]) -> Callable[[], Told]:
+    """In a folder of its own."""
+
+    def driven() -> Told:
+        with asking() as (asker, patch):
+            made = Course(asker, patch)
+            try:
+                drive(made)
+                made.asked()
+            finally:
+                made.state.release()
+        return asker
+
+    return driven
+
+
+GONE = Unavailable("nobody answers there")
+
+
+def checks(made: Course) -> None:
+    """Of the registry, narrow and wide; kept; not at all."""
+    asker, root = made.asker, made.asker.root
+    made.answers(GET_report=REPORT)
+    made.draws(heatmap)
+    for made.width in (None, 58):
+        for as_json in (False, True)[: 2 - bool(made.width)]:
+            asker.asks("checks", checks_module.show_checks(root, "llama", as_json=as_json))
+    asker.asks("matrix", checks_module.show_matrix(root, "llama", None, as_json=False))
+    asker.asks("matrix as JSON", checks_module.show_matrix(root, "llama", None, as_json=True))
+    made.asked()
+    asker.asks("a picture", checks_module.show_matrix(root, "llama", Path("m.svg"), as_json=True))
+    for lasts in (True, False):
+        asker.tell(f"failed {lasts}", "\n".join(checks_module.lines_of(REPORT, lasts=lasts)))
+        asker.tell(f"starts {lasts}", "\n".join(checks_module.warning_lines(REPORT, lasts=lasts)))
+    many = [replace(FINDINGS[1], slot=n, value=f"{n} MiB") for n in range(29)]
+    odd = [replace(FINDINGS[3], level="warn", slot=n, cause=f"alone {n}") for n in range(11)]
+    crowd = REPORT.model_copy(update={"findings": [*many, *FINDINGS, *odd], "rounds": []})
+    for lasts in (True, False):
+        asker.tell(f"failed {lasts}", "\n".join(checks_module.lines_of(crowd, lasts=lasts)[-4:]))
+        asker.tell(f"starts {lasts}", "\n".join(checks_module.warning_lines(crowd, lasts=lasts)))
+    made.answers(GET_report=RunReport(run="llama"))
+    asker.asks("checks", checks_module.show_checks(root, "llama", as_json=False))
+    asker.asks("matrix", checks_module.show_matrix(root, "llama", None, as_json=False))
+    asker.asks("a picture", checks_module.show_matrix(root, "llama", Path("m.svg"), as_json=False))
+    made.answers(GET_report=GONE)
+    asker.asks("checks", checks_module.show_checks(root, "llama", as_json=False))
+    made.keep("report.json", REPORT.model_copy(update={"findings": FINDINGS[:1]}))
+    asker.asks("checks", checks_module.show_checks(root, "llama", as_json=False))
+    made.state.release()
+    asker.asks("checks", checks_module.show_checks(root, "llama", as_json=False))
+    asker.asks("another run", checks_module.show_checks(root, "lama", as_json=False))
+
+
+def its_machines(made: Course) -> None:
+    """Of the registry, narrow and wide; kept; not at all."""
+    asker, root = made.asker, made.asker.root
+    made.answers(GET_machines=MACHINES_OF)
+    for made.width in (None, 50):
+        asker.asks("machines", show_machines(root, "llama", as_json=False))
+    asker.asks("machines as JSON", show_machines(root, "llama", as_json=True))
+    made.answers(GET_machines=RunMachines())
+    asker.asks("machines", show_machines(root, "llama", as_json=False))
+    made.answers(GET_machines=GONE)
+    asker.asks("machines", show_machines(root, "llama", as_json=False))
+    made.keep(MACHINES, RunMachines(machines=MACHINES_OF.machines[1:2]))
+    asker.asks("machines", show_machines(root, "llama", as_json=False))
+
+
+def a_look(made: Course) -> None:
+    """Where its ranks are: short, whole, twice; of nodes that take their time."""
+    asker, root = made.asker, made.asker.root
+    begun: Iterator[Written] = itertools.chain(
+        [TooManyRequests("somebody has just looked"), LookCall(look=7)],
+        itertools.repeat(LookCall(look=7)),
+    )
+    seen = itertools.chain([LOOKED.model_copy(update={"over": False})], itertools.repeat(LOOKED))
+
+    def begin() -> Any:
+        found = next(begun)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    made.answers(POST_looks=begin, GET_looks=lambda: next(seen))
+    base: dict[str, Any] = {"again": None, "everything": False, "as_json": False, "save": None}
+    for how in (
+        {},
+        {"everything": True},
+        {"again": 3.0, "save": root / "look.json"},
+        {"as_json": True},
+        {"save": root / "no folder" / "look.json"},
+    ):
+        asker.asks(f"look {sorted(how)}", look.show_look(root, "llama", **(base | how)))
+        made.asked()
+    asker.lines.append(f"saved {len(json.loads((root / 'look.json').read_text()))} values")
+    assert (root / "look.json").stat().st_mode & 0o777 == 0o600
+    made.width = 44
+    asker.asks("look, narrow", look.show_look(root, "llama", **base))
+    made.answers(POST_looks=NotFound("there is no such thing"))
+    asker.asks("look", look.show_look(root, "llama", **base))
+    made.state.write_result(Result(status="ok", exit_code=0, message="m"))
+    asker.asks("look", look.show_look(root, "llama", **base))
+    made.state.release()
+    asker.asks("look", look.show_look(root, "llama", **base))
+
+
+def its_metrics(made: Course) -> None:
+    """How its processes get on: as a table, as a picture, of a few and of many ranks."""
+    asker, root = made.asker, made.asker.root
+    asker.asks("metrics", metrics.show_metrics(root, "llama", as_json=False, plot=None))
+    rows = [row.model_dump_json() for row in METRICS]
+    made.state.metrics.write_text("\n".join([*rows[:3], rows[3][:20], *rows[3:], rows[0][:30]]))
+    asker.asks("metrics", metrics.show_metrics(root, "llama", as_json=False, plot=None))
+    asker.asks("metrics as JSON", metrics.show_metrics(root, "llama", as_json=True, plot=None))
+    made.draws(curves)
+    plot = Path("curves.svg")
+    asker.asks("a picture", metrics.show_metrics(root, "llama", as_json=False, plot=plot))
+    many = [
+        _metric(n, n * 3 % 37, n % 4, 5 + n % 2, 9.0 + n, loss=float(n), **{f"v{n % 11}": 2.0})
+        for n in range(1, 40)
+    ]
+    made.state.metrics.write_text("".join(f"{row.model_dump_json()}\n" for row in many))
+    asker.asks("metrics of many", metrics.show_metrics(root, "llama", as_json=False, plot=None))
+    asker.asks("a picture", metrics.show_metrics(root, "llama", as_json=False, plot=plot))
+
+
+def its_variables(made: Course) -> None:
+    """What the program of each node is given: of the registry, kept, with restarts and without."""
+    asker, root = made.asker, made.asker.root
+    sealed = table()
+
+    def ask(rank: int, *, as_json: bool = False) -> None:
+        shown = show_environment(root, "llama", rank, as_json=as_json)
+        asker.asks(f"node {rank}" + " as JSON" * as_json, shown)
+
+    made.registry.answers[f"GET {RUN}/tables/{sealed.digest()}"] = sealed
+    made.registry.answers[f"GET {RUN}"] = RUNNING
+    ask(1)
+    made.asked()
+    ask(2, as_json=True)
+    ask(3)
+    unsealed = RUNNING.model_copy(update={"digest": "", "reason": "they gather"})
+    made.registry.answers[f"GET {RUN}"] = unsealed
+    ask(0)
+    made.keep("table.json", sealed)
+    ask(0)
+    made.keep("status.json", RUNNING.model_copy(update={"ended": ENDS[:1], "restarts": 4}))
+    ask(0)
+    made.registry.answers[f"GET {RUN}"] = unsealed.model_copy(update={"ended": []})
+    ask(2)
+    made.registry.answers[f"GET {RUN}"] = GONE
+    ask(2)
+
+
+def how_it_stands(made: Course) -> None:
+    """Its status and its epochs: while it lives, silent, and over in each way."""
+    asker, root = made.asker, made.asker.root
+    made.patch.setattr(
+        run_list,
+        "time",
+        SimpleNamespace(
+            localtime=time.gmtime, strftime=time.strftime, time=lambda: 1_764_085_321.0
+        ),
+    )
+
+    def ask(what: str) -> None:
+        for as_json in (False, True):
+            asker.asks(what, status.show_status(root, "llama", as_json=as_json))
+        asker.asks(f"epochs, {what}", epochs.show_epochs(root, "llama", as_json=False))
+
+    made.registry.answers[f"GET {RUN}"] = RUNNING
+    made.answers(
+        GET_metrics=RunMetrics(session="s", newest=6, rows=METRICS[3:], elapsed_seconds=95.0)
+    )
+    made.width = 50
+    ask("it runs")
+    made.asked()
+    asker.asks("epochs as JSON", epochs.show_epochs(root, "llama", as_json=True))
+    made.answers(GET_metrics=GONE)
+    asker.asks("no metrics", status.show_status(root, "llama", as_json=False))
+    made.registry.answers[f"GET {RUN}"] = GONE
+    ask("silent")
+    made.state.release()
+    ask("killed")
+    made.width = None
+    for result in (
+        Result(status="ok", exit_code=0, message="all ended", restarts=2, replacements=0),
+        Result(
+            status="failed",
+            exit_code=7,
+            exit_code_of="program",
+            message="node 2 failed",
+            hint="mend it",
+            epochs=ENDS,
+            rank=2,
+            slot=0,
+            tail=["one", "two"],
+        ),
+        Result(status="failed", exit_code=83, message="nobody came", log="/nowhere.log"),
+        Result(status="cancelled", exit_code=130, message="cancelled by ann"),
+    ):
+        made.state.write_result(result)
+        kept = made.state.result()
+        assert kept is not None
+        made.keep("result.json", kept.model_copy(update={"ended_at": 1_764_084_000.5}))
+        ask(result.message)
+        made.keep("status.json", RUNNING.model_copy(update={"restarts": 9}))
+
+
+def all_runs(made: Course) -> None:
+    """The list of them, narrow and wide; each stands in another way."""
+    asker, root = made.asker, made.asker.root
+    made.patch.setattr(
+        run_list,
+        "time",
+        SimpleNamespace(
+            localtime=time.gmtime, strftime=time.strftime, time=lambda: 1_764_085_321.0
+        ),
+    )
+    asker.asks("no runs", run_list.show_runs(root / "none", everything=False, as_json=False))
+    made.registry.answers[f"GET {RUN}"] = RUNNING
+    held = []
+    for number, (name, result) in enumerate(
+        [
+            ("killed", None),
+            ("fine", Result(status="ok", exit_code=0, message="all ended")),
+            ("失敗", Result(status="failed", exit_code=9, exit_code_of="program", message="a\nb")),
+            ("gone", Result(status="cancelled", exit_code=130, message="by ann")),
+            ("begins", "held"),
+            ("silent", "held"),
+        ]
+    ):
+        state = StateDir(root, name)
+        state.acquire()
+        record = record_of(
+            RegistryPlace(("127.0.0.9",), 29_634 + number),
+            options={"command": ["train.py", *["two words"] * number]},
+            nodes=f"{number}:{number + 9}",
+            started_at=1_764_080_000.0 + 700 * number**2,
+        ).model_copy(update={"run": name})
+        state.write_record(record)
+        if name != "begins":
+            state.secret(lambda: bytes(32))
+        if isinstance(result, Result):
+            state.write_result(result)
+            kept = state.result()
+            assert kept is not None
+            at = {"ended_at": record.started_at + 40.0 * 90**number}
+            state.write("result.json", kept.model_copy(update=at).model_dump_json().encode())
+        if result == "held":
+            held.append(state)
+        else:
+            state.release()
+        path = state.path / "launch.json"
+        stamp = 1_764_080_000 + number
+        os.utime(path, (stamp, stamp))
+    made.registry.answers["GET /v1/runs/silent"] = GONE
+    for made.width in (None, 90, 140, 64):
+        asker.asks(f"runs {made.width}", run_list.show_runs(root, everything=True, as_json=False))
+    made.patch.setattr(run_list, "NEWEST", 3)
+    asker.asks("the newest", run_list.show_runs(root, everything=False, as_json=False))
+    asker.asks("as JSON", run_list.show_runs(root, everything=False, as_json=True))
+    for seconds in (0.4, 59.5, 60, 3_599, 3_600, 5_000, 86_399, 86_400, 200_000):
+        asker.lines.append(f"{seconds} s are {run_list.duration(seconds)}")
+    for width in range(1, 9):
+        asker.lines.append(f"{width} cells of it: {run_list.cut('a失b敗cd', width)}")
+    for state in held:
+        state.release()
+
+
+class Table:
+    """Lines of a table."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self.lines = lines
+
+
+def slots() -> Table:
+    """Each state of a worker run with each of its node, in words and as the page's row."""
+    lines = []
+    before: SlotStatus | None = None
+    states = itertools.product(SlotState, [None, *NodeState])
+    for number, (state, node) in enumerate(states):
+        one = SlotStatus(
+            slot=number,
+            generation=1 + number % 3,
+            wanted_generation=4,
+            state=state,
+            state_seconds=[0.0, 130.0][number % 2],
+            detail=["", "Priority", "it broke"][number % 3],
+            cause=["", "", "", "preempted"][number % 4],
+            node_state=node,
+            rank=[None, 7 + number][number % 2],
+            hostname=f"h{number}",
+            address=f"10.0.0.{number}",
+            nproc_per_node=number % 5,
+            exit_code=[None, None, 0, 3][number % 4] if node is not None else None,
+            stopped=number % 7 == 3,
+            problem=["", "", "it broke", "", ""][number % 5],
+            progress=f"step {number}" if node is NodeState.RUNNING else "",
+            silent_seconds=[None, 2.0, 5.9, 6.0, 17.6][number % 5 - 1] if node else None,
+        )
+        row = slot_row(one, [])
+        shown = {key: value for key, value in row.items() if key not in ("host", "slot")}
+        lines.append(f"{state} {node}: {worker_run_words(one)} / {state_words(one, 'first')}")
+        lines.append(f"  {one_line(said(shown))}")
+        later = one.model_copy(
+            update={"state_seconds": 500.0, "silent_seconds": (one.silent_seconds or 0) + 0.3}
+        )
+        lines.append(f"  same {is_same(one, before)} {is_same(later, one)} {is_same(one, one)}")
+        before = one
+    lines.append(one_line(said(dict(marked(row, "first cause")))))
+    return Table(lines)
+
+
+def phases() -> Table:
+    """The timeline of four slots, of events that come late, twice and out of order."""
+    lines, phases_ = [], Phases()
+    script: list[tuple[str, Any]] = [
+        ("slot", (0, SlotState.SUBMITTING)),
+        ("slot", (0, SlotState.SUBMITTED)),
+        ("slot", (2, SlotState.NONE)),
+        ("slot", (3, SlotState.QUEUED)),
+        ("slot", (0, SlotState.QUEUED)),
+        ("slot", (0, SlotState.RUNNING)),
+        ("joined", 0),
+        ("slot", (0, SlotState.RUNNING)),
+        ("slot", (3, SlotState.FAILED)),
+        ("slot", (3, SlotState.SUBMITTING)),
+        ("slot", (3, SlotState.RUNNING)),
+        ("joined", 2),
+        ("joined", 3),
+        ("joined", 3),
+        ("phase", Phase.VERIFYING),
+        ("phase", Phase.ARMING),
+        ("acked", 2),
+        ("acked", 0),
+        ("created", None),
+        ("phase", Phase.RUNNING),
+        ("slot", (2, SlotState.QUEUED)),
+        ("exited", 0),
+        ("phase", Phase.RESTARTING),
+        ("phase", Phase.GATHERING),
+        ("slot", (0, SlotState.ENDED)),
+        ("slot", (0, SlotState.SUBMITTED)),
+        ("joined", 2),
+        ("joined", 0),
+        ("phase", Phase.ARMING),
+        ("acked", 0),
+        ("acked", 2),
+        ("acked", 3),
+        ("phase", Phase.RUNNING),
+        ("lost", 3),
+        ("left", 3),
+        ("phase", Phase.GATHERING),
+        ("slot", (1, SlotState.SUBMITTED)),
+        ("phase", Phase.FINISHED),
+        ("phase", Phase.FINISHED),
+        ("slot", (1, SlotState.SUBMITTED)),
+    ]
+    phase = Phase.GATHERING
+    for number, (kind, what) in enumerate(script):
+        slot_, state = what if isinstance(what, tuple) else (what, None)
+        if kind == "phase":
+            phase, slot_ = what, None
+        line = EventLine(number, number * 1.5, kind, "why", phase, 1, slot_, state=state)
+        changed = sorted(phases_.take(line))
+        lines.append(f"{number * 1.5} {kind} {one_line(what)}: {changed}")
+        lines += [f"  {one} {_spans(phases_, one)}" for one in changed]
+    for _ in range(40):
+        for kind in ("joined", "exited"):
+            number += 1
+            line = EventLine(number, number * 1.5, kind, "why", Phase.GATHERING, 1, 2)
+            phases_.take(line)
+    lines.append(f"40 times again: {_spans(phases_, 2)}")
+    lines.append(f"nobody {phases_.spans(9)}")
+    return Table(lines)
+
+
+def _spans(phases_: Phases, at: int) -> str:
+    return ", ".join(
+        f"{one['phase']} {one['start']:g}-{'' if one['end'] is None else format(one['end'], 'g')}"
+        for one in phases_.spans(at)
+    )
+
+
+def addresses_of_a_registry() -> Table:
+    """What `rdzv doctor` makes of each fault at one of two addresses."""
+    lines = []
+    seen: list[Any] = [
+        *(NetworkFailure(fault) for fault in Fault),
+        Proven("1.4", 200),
+        Proven("1.4", 200, refusal="no such tenant"),
+        Proven("1.4", 503, why_not="its database is away"),
+        Proven("1.3", 404, why_not="status 404"),
+    ]
+    places = [RegistryPlace(("a", "b:7"), 29_633)]
+    places.append(RegistryPlace(("a", "b:7"), 29_633, "public_key", bytes(32), replicas=True))
+    for place in places:
+        for one, other in itertools.product(seen, (None, Proven("1.5", 200))):
+            found = {"a": one} | ({"b:7": other} if other is not None else {})
+            for verdict in judge(place, found)[:1]:
+                lines.append(one_line(said(values_of(verdict))))
+    lines.append(one_line(said(values_of(judge(place, {})[0]))))
+    return Table(lines)
+
+
+def a_torchrun() -> Table:
+    """What `rdzv doctor` says of one."""
+    return Table(
+        [
+            one_line(said(values_of(judge_torchrun(found, torch, own=own, absent=absent))))
+            for found in ("", "/opt/bin/torchrun")
+            for torch in (None, True, False)
+            for own in (True, False)
+            for absent in ("", "/opt/bin/python3")
+        ]
+    )
+
+
+PAGE = """# A heading that is much too long for the line that a terminal has for it
+A paragraph of words
+  that goes on in a second line, and is folded anew where it is too wide.
+
+- an item that is too wide for the line, and goes on
+  in a second line
+* short
+12. a numbered item that is too wide for a line of it
+| name | what it is | a|
+|---|---|---|
+| one | a cell with so many words that it does not fit | |
+| two \\| three | | last | extra |
+
+    code that is much too wide for a line of the terminal and stays
+```
+- no item | and no table, but code that is too wide for the line
+```
+<!-- a mark that is too wide for the line of the terminal -->
+the end of it without a line behind it that is too wide
+| alone |"""
+
+
+def pages() -> Table:
+    """A page of the documentation at three widths."""
+    return Table(
+        [f"{width} {line}".rstrip() for width in (None, 60, 38) for line in page_lines(PAGE, width)]
+    )
+
+
+COURSES: dict[str, Callable[[], Told]] = {
+    **{
+        one.__name__: course(one)
+        for one in (
+            *(checks, its_machines, a_look, its_metrics, its_variables, how_it_stands, all_runs),
+        )
+    },
+    **{one.__name__: one for one in (slots, phases, addresses_of_a_registry, a_torchrun, pages)},
+}
+
+
+@pytest.mark.parametrize("name", COURSES)
+def test_what_is_told_of_a_run(name: str) -> None:
+    assert COURSES[name]().lines == lines_in(KNOWN, name)
+
+
+if __name__ == "__main__":  # make reference
+    sys.exit(KNOWN.write_text(text_of(COURSES)) == 0)
