@@ -43,7 +43,7 @@ class Asking:
     def tell(self, mark: str, text: str) -> None:
         """Tell a text, line by line."""
         shown = text.replace(str(self.root), "/state")
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, TypeError):
             found = json.loads(shown)
             rows = found.items() if isinstance(found, dict) else enumerate(found)
             shown = "\n".join(f"JSON {key}: {json.dumps(one)}" for key, one in rows)
