@@ -24,7 +24,7 @@ from launcher.plan.plan import WorkerRun
 from launcher.show import log_lines, log_sources, logs
 from launcher.show.log_lines import file_lines
 from launcher.show.log_sources import Chosen, Source, Which
-from launcher.show.log_views import view_lines
+from launcher.show.log_views import log_reader, view_lines
 from launcher.state.last_words import RankWords
 from launcher.state.ledger import LedgerEntry
 from launcher.state.state_dir import StateDir
@@ -94,7 +94,7 @@ class Course:
         )
         for module in (log_sources, log_lines):
             patch.setattr(module, "time", clock)
-        self._written = 1_000
+        self.written = 1_000
         self.stands()
 
     def stands(self, **changes: Any) -> None:
@@ -105,10 +105,10 @@ class Course:
     def logs(self, *names: str) -> None:
         """Logs of three lines each, written in this order."""
         for name in names:
-            self._written += 1
+            self.written += 1
             path = self.state.logs / name
             path.write_text(f"begin {name}\nWARNING: {name}\nend {name}, error\n")
-            os.utime(path, (self._written, self._written))
+            os.utime(path, (self.written, self.written))
 
     def at(self, number: int, starter: str, handle: str, *, former: bool = False) -> None:
         """A worker run of a slot is at a scheduler."""
@@ -298,7 +298,7 @@ def what_is_printed(made: Course) -> None:
 
 def views(made: Course) -> None:
     """What nodes send by way of the registry."""
-    view = {"view": 5}
+    view: dict[str, Any] = {"view": 5}
     first = RunView(
         **view,
         over=False,
@@ -330,7 +330,7 @@ def views(made: Course) -> None:
             return found
 
         made.registry.answers[f"GET {RUN}/views"] = answer
-        connect = partial(log_sources.log_reader, made.state)
+        connect = partial(log_reader, made.state)
 
         async def read() -> None:
             asked = {"rank": 9, "grep": ["x"], "node": None, "epoch": 2, "level": None}
@@ -358,6 +358,11 @@ def views(made: Course) -> None:
         show(message, [])
 
 
+def _append(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
+
+
 async def _in_time(steps: list[tuple[float, Callable[[], object]]]) -> None:
     for seconds, step in steps:
         await asyncio.sleep(seconds)
@@ -377,7 +382,11 @@ def it_is_followed(made: Course) -> None:
     path = made.state.logs / "node-0.log"
 
     def write(name: str, text: str) -> Callable[[], object]:
-        return lambda: (made.state.logs / name).open("a").write(text)
+        return lambda: _append(made.state.logs / name, text)
+
+    def begin_again() -> None:
+        made.written = 1 << 32  # after all others
+        made.logs("node-0.e2.log")
 
     steps: list[Any] = [
         (0.5, write("node-0.log", "one\nha")),
@@ -389,7 +398,7 @@ def it_is_followed(made: Course) -> None:
         (1.0, write("node-0.log", "done\n")),
         (0.3, lambda: made.at(1, "queue", "17x")),
         (0.3, lambda: made.at(0, "queue", "30")),
-        (2.0, lambda: [setattr(made, "_written", 1 << 32), made.logs("node-0.e2.log")]),
+        (2.0, begin_again),
         (3.5, write("node-0.e2.log", "again\nlast")),
         (0.3, lambda: os.replace(path, older_part(path))),
         (0.3, write("node-0.log", "anew\n")),
@@ -415,7 +424,7 @@ def a_file_is_followed(made: Course) -> None:
     path = made.state.logs / "f.log"
 
     def write(text: str) -> Callable[[], object]:
-        return lambda: path.open("a").write(text)
+        return lambda: _append(path, text)
 
     def again(text: str) -> None:
         os.replace(path, older_part(path))
@@ -491,7 +500,7 @@ def pieces_of_the_page(made: Course) -> None:
         made.asker.asks(_words(chosen), read(chosen, 3, follow=False))
 
     def write(name: str, text: str) -> Callable[[], object]:
-        return lambda: (made.state.logs / name).open("a").write(text)
+        return lambda: _append(made.state.logs / name, text)
 
     steps: list[Any] = [
         (1.0, write("node-0.log", "1\n2\n3\n")),
