@@ -104,7 +104,10 @@ NONE = Round(
     network="eth1, 10.3.0.0/16",
     verdict="nobody reaches anybody",
     slots=[0, 1, 4],
-    reports={one: [PairProbe(slot=3 - one, outcome="timeout")] for one in (1, 0)},
+    reports={
+        one: [PairProbe(slot=other, outcome="timeout") for other in (0, 1, 4) if other != one]
+        for one in (1, 0, 4)
+    },
 )
 FINDINGS = [
     Finding(check="X02", level="ok", subject="CUDA", cause="all nodes have CUDA 12.6"),
