@@ -81,7 +81,7 @@ class LiveReader:
                 await asyncio.sleep(_AGAIN_SECONDS)
                 continue
             if silent_since is not None:
-                silent_since, version = None, -1
+                silent_since = None
                 self._told.silent(None, "")
             if not self._is_ours(status):
                 return

@@ -7,6 +7,7 @@ once its registry is gone, and once it has ended. Who changes what is shown writ
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import os
@@ -32,6 +33,7 @@ from launcher.show import (
     run_list,
     status,
 )
+from launcher.show import registry as registry_module
 from launcher.show.pages import page_lines
 from launcher.show.registry import Proven, judge
 from launcher.show.run_machines import show_machines
@@ -41,8 +43,10 @@ from launcher.show.variables import show_environment
 from launcher.state.state_dir import MACHINES, StateDir
 from launcher.ui.phases import Phases
 from launcher.ui.slots import is_same, marked, slot_row
+from rendezvous.talk.credentials import registry_credential
 from rendezvous.talk.failures import Fault, NetworkFailure
-from rendezvous.talk.join_string import RegistryPlace
+from rendezvous.talk.join_string import RegistryPlace, RegistryString
+from rendezvous.talk.network import Answer, Request
 from rendezvous.wire.errors import NotFound, TooManyRequests, Unavailable
 from rendezvous.wire.look import (
     Frame,
@@ -75,6 +79,7 @@ from tests.launcher.command import record_of
 from tests.launcher.drive import slot
 from tests.launcher.drive import status as stands
 from tests.support.courses import Told, lines_in, one_line, said, text_of, values_of
+from tests.support.virtual_time import run_virtually
 from tests.support.written import Registry, Written
 from tests.ui.test_asked import table
 
@@ -511,6 +516,8 @@ def how_it_stands(made: Course) -> None:
     asker.asks("epochs as JSON", epochs.show_epochs(root, "llama", as_json=True))
     made.answers(GET_metrics=GONE)
     asker.asks("no metrics", status.show_status(root, "llama", as_json=False))
+    made.answers(GET_metrics=RunMetrics(session="s", newest=0, elapsed_seconds=95.0))
+    asker.asks("none yet", status.show_status(root, "llama", as_json=False))
     made.registry.answers[f"GET {RUN}"] = GONE
     ask("silent")
     made.state.release()
@@ -738,6 +745,69 @@ def addresses_of_a_registry() -> Table:
     return Table(lines)
 
 
+OPERATOR = registry_credential(bytes(32))
+
+
+class AtAddress:
+    """In the place of a connection: what it answers to each call."""
+
+    def __init__(self, lines: list[str], address: str, answers: dict[str, Answer]) -> None:
+        self._lines, self._address, self._answers = lines, address, answers
+
+    async def request(self, request: Request, seconds: float) -> Answer:
+        """See the protocol."""
+        is_ours = request.headers.get("authorization") == f"Bearer {OPERATOR.text()}"
+        asked = f"{request.method} {request.target} {len(request.headers)} {is_ours} {seconds:g}"
+        self._lines.append(f"{self._address} {asked}")
+        if (found := self._answers.get(request.target)) is None:
+            await asyncio.sleep(1e6)
+        assert found is not None
+        return found
+
+    async def aclose(self) -> None:
+        """See the protocol."""
+        at = asyncio.get_running_loop().time()
+        self._lines.append(f"{self._address} is left after {at:g} s")
+
+
+def a_registry_is_asked() -> Told:
+    """By `rdzv doctor`, at ten addresses side by side, of which some never answer."""
+    ready = Answer(200, {"x-rdzv": "1.4"}, b"")
+    refused = Answer(403, {}, b'{"code": "forbidden", "message": "it is over", "hint": ""}')
+    away = b'{"code": "unavailable", "message": "its database is away", "hint": ""}'
+    there: dict[str, Any] = {
+        "ok": {"/readyz": ready, "/v1/runs": Answer(200, {}, b"[]")},
+        "odd": {"/readyz": ready, "/v1/runs": Answer(500, {}, b"")},
+        "refuses": {"/readyz": ready, "/v1/runs": refused},
+        "unknown": {"/readyz": ready, "/v1/runs": Answer(401, {}, b"<html>")},
+        "away": {"/readyz": Answer(503, {"x-rdzv": "1.3"}, away)},
+        "old": {"/readyz": Answer(404, {}, b"")},
+        "silent": {},
+        "half": {"/readyz": ready},
+        "gone": NetworkFailure(Fault.REFUSED),
+        "never": None,
+    }
+    with asking() as (asker, patch):
+        lines = asker.lines
+
+        async def dial(_: Any, place: RegistryPlace, address: str, seconds: float) -> Any:
+            lines.append(f"{address} dialled, {place.port} {seconds:g}")
+            if (found := there[address]) is None:
+                await asyncio.sleep(1e6)
+            if isinstance(found, NetworkFailure):
+                raise found
+            return AtAddress(lines, address, found)
+
+        patch.setattr(registry_module, "dial_name", dial)
+        patch.setattr(asyncio, "run", run_virtually)
+        place = RegistryPlace((*there, "ok"), 29_633, replicas=True)
+        word = RegistryString(place, OPERATOR).text()
+        for text, skip in ((word, False), (word, True), (None, False), ("RDZV", False)):
+            for one in registry_module.check_registry(lambda: text, skip):  # noqa: B023
+                lines.append(one_line(said(values_of(one))))
+    return asker
+
+
 def a_torchrun() -> Table:
     """What `rdzv doctor` says of one."""
     return Table(
@@ -787,7 +857,10 @@ COURSES: dict[str, Callable[[], Told]] = {
             *(checks, its_machines, a_look, its_metrics, its_variables, how_it_stands, all_runs),
         )
     },
-    **{one.__name__: one for one in (slots, phases, addresses_of_a_registry, a_torchrun, pages)},
+    **{
+        one.__name__: one
+        for one in (slots, phases, addresses_of_a_registry, a_torchrun, pages, a_registry_is_asked)
+    },
 }
 
 
