@@ -160,7 +160,7 @@ SAMPLE = MachineSample(
     ],
     gpu_problem="NVML: unknown error",
 )
-BARE = MachineSample(load=0.5, memory_used=2 * GIB, memory_total=9 * GIB)
+BARE = MachineSample(load=0.5, memory_used=2 * GIB, memory_total=9 * GIB, disk_total=5 * GIB)
 MACHINES_OF = RunMachines(
     machines=[
         NodeMachine(slot=4, rank=1, hostname="gpu-7", facts=MACHINE_FACTS, sample=SAMPLE, age=75.0),
