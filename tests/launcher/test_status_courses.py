@@ -301,6 +301,8 @@ class Course:
         self.state.secret(lambda: bytes(range(32)))
         self.registry.put_in(patch)
         self.width: int | None = None
+        for name in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE"):
+            patch.delenv(name, raising=False)
         for module in (checks_module, machines, look, run_list, status, epochs):
             if hasattr(module, "width_of"):
                 patch.setattr(module, "width_of", lambda _: self.width)
