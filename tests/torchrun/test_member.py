@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import socket
@@ -578,6 +579,37 @@ def test_a_fault_of_ours_is_told_and_a_torchrun_that_says_nothing_is_not(
     link.opens = False
     serve(link, done)
     assert link.told == ["closed"]
+
+
+def test_its_process_is_set_up_before_it_takes_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hidden, deaf to a terminal's interrupt, quiet where nobody reads, and away from its input."""
+    done: list[Any] = []
+
+    def say(name: str, found: object = None) -> Any:
+        return lambda *given: done.append((name, *given)) or found
+
+    async def serve_it(link: object) -> None:
+        done.append(("serves", link, logging.raiseExceptions))
+
+    calls: dict[str, Any] = {
+        "signal": {"signal": say("handles"), "pthread_sigmask": say("masks")},
+        "os": {"dup": say("copies", 17)},
+        "socket": {"socket": lambda **given: given},
+    }
+    for name, stand_ins in calls.items():
+        module = getattr(node_process, name)
+        monkeypatch.setattr(node_process, name, SimpleNamespace(**vars(module) | stand_ins))
+    monkeypatch.setattr(node_process, "hide_memory", say("hides"))
+    monkeypatch.setattr(node_process, "_serve", serve_it)
+    monkeypatch.setattr(logging, "raiseExceptions", True)
+    node_process.main()
+    assert done == [
+        ("hides",),
+        ("handles", signal.SIGINT, signal.SIG_IGN),
+        ("masks", signal.SIG_UNBLOCK, [signal.SIGINT]),
+        ("copies", 0),
+        ("serves", {"fileno": 17}, False),
+    ]
 
 
 async def test_a_torchrun_is_waited_for_each_time_that_it_asks() -> None:

@@ -232,6 +232,32 @@ def who_else_is_there() -> Told:
         return hosts.told
 
 
+def others_add_while_it_is_cut() -> Told:
+    """Nothing, two lines one after another, and lines to a text without an end."""
+    with a_file() as hosts:
+        block = HostsBlock(hosts.path, "llama")
+        added: list[str] = []
+
+        def read(fd: int, most: int, at: int) -> bytes:
+            if added:
+                with hosts.path.open("a") as file:
+                    file.write(added.pop(0))
+            return os.pread(fd, most, at)
+
+        hosts.patch.setattr(hosts_file, "os", Instead(Told(), hosts_file.os, pread=read))  # type: ignore[attr-defined]
+        for what, text, pieces in (
+            ("two in one", PLAIN, ["10.9.9.1 new\n10.9.9.2 newer\n"]),
+            ("one after another", PLAIN, ["10.9.9.1 new\n", "10.9.9.2 newer\n", "# end\n"]),
+            ("no end", PLAIN[:-1], ["10.9.9.1 new\n", "10.9.9.2 newer\n"]),
+            ("an empty one", "", ["10.9.9.1 new\n", "10.9.9.2 newer"]),
+        ):
+            hosts.path.write_text(text)
+            block.install(FIRST, SLOT)
+            added[:] = pieces
+            hosts.tries(what, block.remove)
+        return hosts.told
+
+
 def what_goes_wrong() -> Told:
     """A full file system while it is written, and while it is put back; files that are none."""
     with a_file() as hosts:
@@ -366,7 +392,8 @@ def which_names_are_written() -> Told:
 COURSES = {
     one.__name__: one
     for one in (
-        *(a_block_that_comes_and_goes, who_else_is_there, what_goes_wrong),
+        *(a_block_that_comes_and_goes, who_else_is_there, others_add_while_it_is_cut),
+        what_goes_wrong,
         *(whose_blocks_are_stale, which_names_are_written),
     )
 }

@@ -31,11 +31,15 @@ from tests.worker.test_table import KEYS, join
 from worker.counts import Processes
 from worker.machine.cpus import count_cpus
 from worker.machine.interfaces import count_gpus
+from worker.machine.surroundings import Surroundings
+from worker.nccl.env import Given
+from worker.offer import join_request
 from worker.offer.join_request import count_processes, look_ahead, make_offer, survey
 from worker.offer.ports import is_free
 from worker.offer.refusal import refusal_of, refuse
 from worker.settings import WorkerSettings
 
+NAMES = ("eth2", "eth1", "eth3")
 COMMAND = ["train.py", "--epochs", "3"]
 WORDS = word_macs(KEYS.row_key, COMMAND, run=KEYS.run, launch_id=KEYS.launch_id)
 
@@ -180,6 +184,29 @@ def test_what_the_checks_find_goes_with_the_join(monkeypatch: pytest.MonkeyPatch
     assert findings["L17"].level == "fail"
     assert (findings["L17"].subject, findings["L17"].value) == ("GLOO_SOCKET_IFNAME", "nosuch0")
     assert {finding.level for finding in findings.values()} <= {"fail", "warn"}
+
+
+def test_of_each_address_it_is_told_which_variables_leave_it_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def looked(*args: Any, **how: Any) -> Surroundings:
+        here = survey(*args, **how)
+        [own] = here.candidates
+        others = [
+            replace(own, interface=name, address=f"127.0.1.{n}") for n, name in enumerate(NAMES)
+        ]
+        given = {"GLOO_SOCKET_IFNAME": Given("eth1"), "NCCL_SOCKET_IFNAME": Given("^eth2,lo")}
+        return replace(here, candidates=(own, others[0]), left_out=tuple(others[1:]), given=given)
+
+    monkeypatch.setattr(join_request, "survey", looked)
+    made = offer()
+    gloo, nccl = {"GLOO_SOCKET_IFNAME": "eth1"}, {"NCCL_SOCKET_IFNAME": "^eth2,lo"}
+    found = [(one.interface, one.address, one.left_out_by) for one in made.candidates]
+    assert found == [("lo", "127.0.0.2", gloo | nccl), ("eth2", "127.0.1.0", gloo | nccl)]
+    found = [(one.interface, one.address, one.left_out_by) for one in made.left_out]
+    assert found == [("eth1", "127.0.1.1", {}), ("eth3", "127.0.1.2", gloo)]
+    macs = {one.generation_mac for one in (*made.candidates, *made.left_out)}
+    assert len(macs) == 4
 
 
 def test_a_master_port_that_is_taken_is_a_warning() -> None:

@@ -6,12 +6,14 @@ how a node asks side by side what may hang. No number is another one. See `make 
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import json
 import os
 import pwd
 import resource
 import socket
+import struct
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -641,6 +643,95 @@ def which_ways_lead_there() -> Told:
         return told.of("no names", interfaces.device_names())
 
 
+class Kernel(socket.socket):
+    """What answers over rtnetlink: whole pieces, one after another."""
+
+    told: Told
+    answers: tuple[list[bytes], ...] = ()
+
+    def send(self, data: bytes, *_: Any) -> int:  # type: ignore[override]
+        """What is asked: its fixed part, and how much follows."""
+        asked = netlink._HEADER.unpack_from(data)
+        self.told.lines.append(f"@ asked {asked} and {data[netlink._HEADER.size :].hex()}")
+        kind = asked[1]
+        self.left = [
+            piece for answer in self.answers for piece in answer[:-1] if answer[-1][0] == kind
+        ]
+        return len(data)
+
+    def recv(self, most: int, *_: Any) -> bytes:
+        """The next piece."""
+        return self.left.pop(0)
+
+
+def _message(kind: int, body: bytes) -> bytes:
+    """One part of an answer, which begins at a whole word."""
+    length = netlink._HEADER.size + len(body)
+    return netlink._HEADER.pack(length, kind, 2, 1, 0) + body + bytes(-length % 4)
+
+
+def _with(form: Any, fixed: tuple[int, ...], **named: bytes) -> bytes:
+    """A fixed part, with attributes."""
+    said = form.pack(*fixed)
+    for name, value in named.items():
+        number, length = getattr(netlink, f"_{name}"), 4 + len(value)
+        said += netlink._ATTRIBUTE.pack(length, number) + value + bytes(-length % 4)
+    return bytes(said)
+
+
+def what_the_kernel_lists() -> Told:
+    """Over several pieces of several parts each; and where it refuses."""
+    told, link, address = Told(), netlink._LINK, netlink._ADDRESS
+    over = _message(netlink._DONE, bytes(4))
+    mtu, most = ((n).to_bytes(4, sys.byteorder) for n in (9_000, 65_536))
+    links = [
+        _message(16, _with(link, (0, 772, 1, 0x49, 0), NAME=b"lo\0", MTU=most))
+        + _message(16, _with(link, (0, 1, 7, 0x03, 0), NAME=b"eth10\0", MTU=mtu)),
+        _message(16, _with(link, (0, 1, 3, 0x43, 0), MTU=mtu, NAME=b"ib0\0")),
+        _message(16, _with(link, (0, 1, 9, 0x43, 0), NAME=b"tun\0")) + over,
+    ]
+    addresses = [
+        _message(20, _with(address, (2, 8, 0, 0, 1), PEER=b"\x7f\0\0\1", LOCAL=b"\x7f\0\0\1"))
+        + _message(20, _with(address, (2, 24, 0, 0, 3), PEER=b"\12\4\0\6", LOCAL=b"\12\4\0\5")),
+        _message(20, _with(address, (10, 64, 0, 0, 3), PEER=b"\xfd" + bytes(14) + b"\4"))
+        + _message(20, _with(address, (2, 16, 0, 0, 7), LOCAL=b"\12\5\0\5")),
+        over,
+    ]
+    speeds = {"ib0": (0x86A0, 1), "eth10": (0xFFFF, 0xFFFF), "lo": (10, 0)}
+
+    def ioctl(_: object, number: int, request: bytes) -> int:
+        name, place = struct.unpack("16sP", request)
+        name = name.rstrip(b"\0").decode()
+        told.lines.append(f"@ ioctl {number:#x} {name} {ctypes.string_at(place, 44).hex()}")
+        if name not in speeds:
+            raise OSError(95, "no")
+        low, high = speeds[name]
+        ctypes.memmove(place + 12, low.to_bytes(2, sys.byteorder), 2)
+        ctypes.memmove(place + 28, high.to_bytes(2, sys.byteorder), 2)
+        return 0
+
+    with pytest.MonkeyPatch.context() as patch:
+        Kernel.told = told
+        stand_in = Instead(told, socket)
+        stand_in.__dict__["socket"] = Kernel
+        patch.setattr(netlink, "socket", stand_in)
+        patch.setattr(netlink, "fcntl", Instead(Told(), netlink.fcntl, ioctl=ioctl))  # type: ignore[attr-defined]
+        link_kind, address_kind = bytes([netlink._GET_LINK]), bytes([netlink._GET_ADDRESS])
+        Kernel.answers = ([*links, link_kind], [*addresses, address_kind])
+        told.of("links", *(f"{name} {one}" for name, one in netlink.links().items()))
+        refused = _message(netlink._ERROR, (-13).to_bytes(4, sys.byteorder, signed=True))
+        for answers in (
+            ([refused, address_kind],),
+            ([*addresses, address_kind], [links[0], refused, link_kind]),
+        ):
+            Kernel.answers = answers
+            try:
+                told.of("refused", netlink.links())
+            except OSError as exc:
+                told.of("refused", exc.errno, exc.strerror)
+    return told
+
+
 # --- side by side ---------------------------------------------------------------------------------
 
 
@@ -951,6 +1042,7 @@ COURSES = {
         *(what_groups_count, what_groups_of_version_1_count, which_limits_hold),
         *(what_is_told_of_a_failure, which_ports_there_are, how_a_machine_is_looked_at),
         which_ways_lead_there,
+        what_the_kernel_lists,
         *(what_else_is_looked_at, how_a_node_says_that_it_does_not_join),
         what_nccls_logs_say_as_they_grow,
     )
