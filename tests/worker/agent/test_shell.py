@@ -551,6 +551,8 @@ def test_what_the_machine_has_to_know_is_what_a_person_set() -> None:
             any_slot=True,
         )
         assert rules_of(spec, environment) == rules
+        local = rules_of(replace(spec, remote=False), environment)
+        assert local == replace(rules, remote=False)
         settings = settings.model_copy(update={"hosts": "off", "stall": "warn"})
         other = rules_of(replace(spec, settings=settings), environment)
         assert other == replace(rules, hosts_file="", samples=True)
