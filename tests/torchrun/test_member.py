@@ -586,7 +586,11 @@ def test_its_process_is_set_up_before_it_takes_part(monkeypatch: pytest.MonkeyPa
     done: list[Any] = []
 
     def say(name: str, found: object = None) -> Any:
-        return lambda *given: done.append((name, *given)) or found
+        def call(*given: Any) -> Any:
+            done.append((name, *given))
+            return found
+
+        return call
 
     async def serve_it(link: object) -> None:
         done.append(("serves", link, logging.raiseExceptions))

@@ -251,6 +251,12 @@ def how_a_program_is_ended() -> Told:
     one.at(1, one.says, b"L").at(1.5, one.says, b"K").run()
     one = _course(told, "it is killed at once", ends=dies)
     one.at(0.5, one.born, 63, 50).at(1, one.says, b"K").run()
+    late = {**dies, (63, KILL): (0.5, 9)}
+    one = _course(told, "it is killed, and told more before all of it has ended", ends=late)
+    one.at(0.5, one.born, 63, 50).at(1, one.says, b"K").at(1, one.says, b"T").run()
+    one = _course(told, "it is killed in the grace, and told to stop again", ends=late)
+    one.at(0.5, one.born, 63, 50).at(1, one.says, b"T")
+    one.at(1.25, one.says, b"K").at(1.25, one.says, b"T").run()
     one = _course(told, "the agent is gone in the grace", ends=dies)
     one.at(1, one.says, b"T").at(1.5, one.says, b"").run(3.0)
     one = _course(told, "what SIGKILL does not end is named", ends={(50, KILL): (0.0125, 9)})

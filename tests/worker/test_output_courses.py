@@ -237,8 +237,8 @@ def what_is_shown_of_a_launcher() -> Told:
             told.of(f"{name} {names} {stopped} {rank}", *(repr(one) for one in shown if one))
     for length in (65_536, 65_537):
         fold = Fold("torchrun", "rdzv logs", names_threads=True)
-        shown = [len(fold.take(b"x" * length)), len(fold.take(b"y")), len(fold.close())]
-        told.of(f"long {length}", *shown)
+        sizes = [len(fold.take(b"x" * length)), len(fold.take(b"y")), len(fold.close())]
+        told.of(f"long {length}", *sizes)
     for lines in ([HEAD + " x"], [HEAD + " x"] * 2):
         fold = Fold("accelerate", "rdzv logs", names_threads=False)
         fold.stop()
@@ -275,7 +275,7 @@ def whole_lines_of_ranks() -> Told:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rank_lines, "time", clock)
         patch.setattr(rank_lines, "_LONGEST", 40)
-        lines = RankLines(Taker(told, clock))  # type: ignore[arg-type]
+        lines = RankLines(Taker(told, clock))
         given: list[tuple[float, str, bytes, int | None]] = [
             (0.0, "stdout", b"whole\n", 4),
             (0.01, "stdout", b"ha", 4),
@@ -563,7 +563,7 @@ def logs_of_ranks_and_of_their_node() -> Told:
             patch.setattr(module, "logger", said)
         for epoch in (0, 6, 6):
             place = RankPlace(folder, 10, epoch, 500, "--- again ---")
-            logs = RankLogs(Taker(told, clock), place)  # type: ignore[arg-type]
+            logs = RankLogs(Taker(told, clock), place)
             for stream, data, rank in (
                 *(
                     ("stdout", b"of 12\n", 2),
@@ -578,7 +578,7 @@ def logs_of_ranks_and_of_their_node() -> Told:
             logs.close()
         (folder / "rank-11.log").mkdir()
         (folder / "rank-13.log").mkdir()
-        logs = RankLogs(Taker(told, clock), RankPlace(folder, 10))  # type: ignore[arg-type]
+        logs = RankLogs(Taker(told, clock), RankPlace(folder, 10))
         for rank in (1, 3, 1, 2):
             logs.write("stdout", b"x\n", rank)
         logs.close()

@@ -23,7 +23,7 @@ from worker.agent.inputs import Tick
 from worker.agent.node_files import write_files
 from worker.agent.shell import recorder_of
 from worker.agent.state import Rules
-from worker.program import recording_file
+from worker.program import own_folder, recording_file
 from worker.program.own_folder import OwnFolder, remove_left
 from worker.program.recording_file import begin_recording, parts_of_recording
 from worker.settings import WorkerSettings
@@ -204,3 +204,27 @@ def test_a_node_is_recorded_beside_its_log_where_that_was_asked_for(
     settings = WorkerSettings(log_dir=tmp_path, record=wanted)
     recorder_of(NodeSpec(settings, join(2), ["train"], False), environment)
     assert asked == [tmp_path / "recording-slot-2-1.jsonl"] * wanted
+
+
+def test_a_folder_without_a_lock_goes_with_its_process_and_stays_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a file system that takes no file in it, or that knows no locks."""
+
+    def fails(*_: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    for name in ("open", "flock"):
+        opened = {*os.listdir("/proc/self/fd")}
+        with monkeypatch.context() as patch:
+            module = own_folder.os if name == "open" else own_folder.fcntl  # type: ignore[attr-defined]
+            patch.setattr(module, name, fails)
+            folder = OwnFolder(str(tmp_path))
+        assert folder.path.is_dir()
+        assert {*os.listdir("/proc/self/fd")} == opened
+        assert not (folder.path / "lock").exists()
+        remove_left([str(tmp_path)])
+        assert folder.path.is_dir()
+        folder.remove()
+        folder.remove()
+        assert [*tmp_path.iterdir()] == []

@@ -49,7 +49,7 @@ class Loop(VirtualLoop):
         super().__init__(unexpected)
         self.readers: dict[Any, Callable[[], None]] = {}
 
-    def add_reader(self, fd: Any, callback: Any, *args: Any) -> None:
+    def add_reader(self, fd: Any, callback: Any, *args: Any) -> None:  # type: ignore[override]
         """See the base class."""
         self.readers[fd] = lambda: callback(*args)
 
@@ -83,8 +83,8 @@ class Kernel:
             patch.setattr(failure, name, stand_in)
         table = {
             "send": self._send,
-            "terminate": lambda them: [self._send(one.pid, 15) for one in them] and None,
-            "kill": lambda them: [self._send(one.pid, 9) for one in them] and None,
+            "terminate": lambda them: self._send_all(them, 15),
+            "kill": lambda them: self._send_all(them, 9),
         }
         quiet = {
             "read_process": self.processes.get,
@@ -154,6 +154,10 @@ class Kernel:
             self.told.lines.append(f"@ {self.loop.time():.2f} below me without {sorted(spare)}")
         assert root == os.getpid()
         return [one for one in self.processes.values() if one.pid not in spare]
+
+    def _send_all(self, them: list[Process], number: int) -> None:
+        for one in them:
+            self._send(one.pid, number)
 
     def _send(self, pid: int, number: int) -> None:
         self.told.lines.append(f"@ {self.loop.time():.2f} {pid} receives {int(number)}")
@@ -365,7 +369,7 @@ class Held:
             pid=KEEPER,
             returncode=None,
             send_signal=lambda number: self._tell(f"signal {number}"),
-            kill=lambda: self.ends(-9) or self._tell("killed"),
+            kill=self._is_killed,
             wait=self._wait,
         )
         pump: Any = SimpleNamespace(finish=lambda: self._tell("all is read")) if reads else None
@@ -374,6 +378,10 @@ class Held:
 
     def _tell(self, words: str) -> None:
         self.kernel.told.lines.append(f"@ {self.kernel.loop.time():.2f} {words}")
+
+    def _is_killed(self) -> None:
+        self.ends(-9)
+        self._tell("killed")
 
     async def _wait(self) -> int:
         return await asyncio.shield(self._over)

@@ -162,20 +162,20 @@ def _of_its_parts(folder: Path, patch: pytest.MonkeyPatch, told: Told) -> None:
     for preload, fails in ((True, False), (False, False), (False, True)):
         error = ValueError("no") if fails else None
         stream = Instead(told, SimpleNamespace(), flush=error)
-        environ = {"LD_PRELOAD": "x"} if preload else {}
-        patch.setattr(own, "os", _changed(os, environ=environ, _exit=_ends(told, "_exit")))
+        variables = {"LD_PRELOAD": "x"} if preload else {}
+        patch.setattr(own, "os", _changed(os, environ=variables, _exit=_ends(told, "_exit")))
         patch.setattr(own, "sys", _changed(sys, stdout=stream, stderr=stream))
         threads = Instead(told, SimpleNamespace(), _shutdown=None)
         patch.setattr(own, "threading", threads)
         patch.setattr(own, "atexit", Instead(told, SimpleNamespace(), _run_exitfuncs=error))
-        _tries(told, f"leaves {preload} {fails}", lambda code=300 if fails else 3: own.leave(code))
+        _tries(told, f"leaves {preload} {fails}", partial(own.leave, 300 if fails else 3))
     patch.setattr(own, "sys", sys)
     for has in (True, False):
         for collects in (True, False):
-            calls = {"isenabled": collects, "disable": None, "enable": None}
-            patch.setattr(own, "gc", Instead(told, SimpleNamespace(), **calls))
+            collector = {"isenabled": collects, "disable": None, "enable": None}
+            patch.setattr(own, "gc", Instead(told, SimpleNamespace(), **collector))
             for name in ("torch", "torch.distributed", "torch.distributed.run"):
-                patch.setitem(sys.modules, name, ModuleType(name) if has else None)  # type: ignore[arg-type]
+                patch.setitem(sys.modules, name, ModuleType(name) if has else None)
             _tries(told, f"torch {has} {collects}", own.has_torch)
     _of_its_store(patch, told)
 
@@ -212,7 +212,7 @@ def _of_its_store(patch: pytest.MonkeyPatch, told: Told) -> None:
         answers[:] = said
         _tries(told, what, lambda given=given: own.await_store(given))  # type: ignore[misc]
     clients = [True, True, False, True, True, True]
-    patch.setattr(own, "has_clients", lambda port: told.lines.append(f"@ {port}") or clients.pop(0))
+    patch.setattr(own, "has_clients", _says(told, "looks", lambda port: clients.pop(0)))
     for _ in range(2):
         now[0] = 10.0
         own.await_clients(29_555)
@@ -249,13 +249,13 @@ def what_forks_a_nodes_processes() -> Told:
         ):
             cuda = Cuda(begun=begun, forked=forked)
             children[:] = [1] * child
-            patch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))  # type: ignore[arg-type]
+            patch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
             calls = {"fork": 77, "waitpid": None, "listdir": ["1"] * threads, "waitid": waitid}
             patch.setattr(own, "os", Instead(told, os, **calls))
             _tries(told, f"{begun} {forked} {threads} {child}", own.what_is_in_the_way)
         calls = {"fork": 0, "_exit": _ends(Told(), "")}
         patch.setattr(own, "os", Instead(told, os, **calls))
-        patch.setitem(sys.modules, "torch", SimpleNamespace(cuda=Cuda(begun=False, forked=None)))  # type: ignore[arg-type]
+        patch.setitem(sys.modules, "torch", SimpleNamespace(cuda=Cuda(begun=False, forked=None)))
         _tries(told, "the child of that", own.what_is_in_the_way)
         imported: dict[str, Any] = {"bad": ImportError("no bad"), "ends": SystemExit(3)}
 
@@ -325,7 +325,7 @@ def _of_its_requests(patch: pytest.MonkeyPatch, told: Told) -> None:
             _tries(
                 told,
                 f"keeper {forks}",
-                lambda served=served: served._fork_keeper({"port": 5}, [41, 42, 43, 44]),
+                partial(served._fork_keeper, {"port": 5}, [41, 42, 43, 44]),
             )
             told.lines[length:] = [
                 line.replace(f"({reads}, {writes})", "(r, w)").replace(f"({writes},", "(w,")
@@ -377,7 +377,7 @@ def _of_its_keeper(patch: pytest.MonkeyPatch, told: Told, link: Any) -> None:
         patch.setattr(own, "socket", line)
         patch.setattr(own, "sys", _changed(sys, argv=["z", "m", "train.py", "--lr"]))
         patch.setattr(own, "fork", lambda start, parent=parent: start(parent) if parent else 88)
-        served = own.Zygote(link, 66, {1: 2})  # type: ignore[dict-item]
+        served = own.Zygote(link, 66, {1: 2})
         port = 0 if settled else 29_555
         _tries(
             told,
@@ -490,7 +490,7 @@ def what_a_forked_process_becomes() -> Told:
 
             def go(words: list[str] = words, found: list[Any] = found) -> None:
                 try:
-                    own.become(words, {"NEW": "2", "RANK": "6"}, {10: "ignored"}, _says(told, "go"))  # type: ignore[dict-item]
+                    own.become(words, {"NEW": "2", "RANK": "6"}, {10: "ignored"}, _says(told, "go"))
                 except own.Become as exc:
                     found.append(exc.program)
 
@@ -502,7 +502,7 @@ def what_a_forked_process_becomes() -> Told:
             if words[0] == "-m":
                 program = found[0]
                 told.of("module", program.func is runpy._run_module_as_main, program.args)  # type: ignore[attr-defined]
-            elif found:
+            elif found and made:
                 found[0]()
                 told.of("script", made.x, made.__builtins__ is builtins, made.__annotations__)
         known = dict.fromkeys(("worker", "worker.a", "workers", "b"))

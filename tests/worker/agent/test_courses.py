@@ -483,6 +483,20 @@ def it_breaks() -> Course:
     return course
 
 
+def it_waits_long() -> Course:
+    """What it waits for is said again after half a minute, and at once where it changes."""
+    course = Course().join().unwritten()
+    for seconds, reason, topic in (
+        *((2, "for 2 of 3", 41), (20, "for 2 of 3", 41), (9.5, "for 2 of 3", 41)),
+        *((1, "for 2 of 3", 41), (1, "for 1 of 3", 41), (1, "for 1 of 3", 42)),
+        *((28, "still for 1", 42), (1.5, "since long for 1", 42), (31, "for 1", 42)),
+    ):
+        course.wait(seconds).view(Phase.GATHERING, reason=reason, topic=topic)
+    for seconds in (1, 15, 16, 30, 31):
+        course.wait(seconds).fails(do.Watch, AWAY)
+    return course
+
+
 def it_cannot_join() -> Course:
     """For each of several reasons."""
     course = Course()
@@ -531,6 +545,7 @@ COURSES = {
         its_network_and_its_launcher_fail,
         its_report_is_not_taken,
         it_breaks,
+        it_waits_long,
         it_cannot_join,
     )
 }
