@@ -261,6 +261,7 @@ class Torch(ModuleType):
         def exchange(ways: list[Any]) -> list[Any]:
             for how, data, peer in ways:
                 did(how, peer)
+                assert (how == "receive") == (data == [0] * len(data))  # nothing is in it yet
                 if how == "receive":
                     data[0] = 9.5
             return [SimpleNamespace(wait=lambda: did("waited"))] * 2

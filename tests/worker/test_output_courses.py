@@ -586,9 +586,11 @@ def logs_of_ranks_and_of_their_node() -> Told:
         told.of("files", *(f"{one.name} {one.read_text()!r}" for one in files))
         told.of("warned", *(words.replace(str(folder), "") for words in warned))
         warned.clear()
-        for prefix, with_log in (("", True), ("[5] ", True), ("", False)):
+        for prefix, with_log, goes in (
+            *(("", True, True), ("[5] ", True, True), ("", False, True), ("[5] ", True, False)),
+        ):
             (reader, writer), (errors, its_errors) = os.pipe(), os.pipe()
-            log = folder / f"node{len(prefix)}{with_log}.log"
+            log = folder / f"node{len(prefix)}{with_log}{goes}.log"
             if with_log:
                 log.write_text("before\n")
             sink = OutputSink(
@@ -608,12 +610,16 @@ def logs_of_ranks_and_of_their_node() -> Told:
             sink.write("stderr", f"\n{HEAD} z\n".encode(), LAUNCHER)
             sink.idle()
             found = os.read(reader, 4_096), os.read(errors, 4_096)
-            os.close(errors)
+            if goes:
+                os.close(errors)
             sink.write("stderr", b"nobody reads\n", 0)
             sink.write("stderr", b"again\n", 0)
             sink.write("stdout", b"y" * 5_000 + b"\nrest", 1)
             sink.close()
             left = os.read(reader, 9_000)
+            if not goes:
+                told.of("errors", os.read(errors, 4_096))
+                os.close(errors)
             for fd in (reader, writer, its_errors):
                 os.close(fd)
             told.of(

@@ -272,6 +272,21 @@ async def test_one_that_imports_is_killed_where_it_does_not_end_by_itself(
     assert waiting.cancelled()
 
 
+async def test_one_that_ends_just_before_it_is_killed_has_ended(
+    bench: Callable[[], Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_END_SECONDS", 0.0)
+    one = bench()
+
+    def gone() -> None:
+        one.process.ends(0)
+        raise ProcessLookupError
+
+    monkeypatch.setattr(one.process, "kill", gone)
+    await one.zygote.end()
+    assert (one.zygote.lives, PID in keepers) == (False, False)
+
+
 # --- what another process has started -------------------------------------------------------------
 
 

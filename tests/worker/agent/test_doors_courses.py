@@ -148,7 +148,7 @@ def how_it_arms() -> Told:
         "place_shims": lambda folders, *_: folders[1],
         "look_python": UserPython("3.11.4", "2.1.0"),
     }
-    script = {"framework": "torchrun", "command": ["train.py", "--lr", "3"]}
+    script: dict[str, Any] = {"framework": "torchrun", "command": ["train.py", "--lr", "3"]}
     cases: dict[str, tuple[dict[str, Any], dict[str, Any], Any, str]] = {
         "well": ({}, {}, None, "/run/s/agent"),
         "without a socket": ({}, {}, None, ""),
@@ -170,7 +170,8 @@ def how_it_arms() -> Told:
         "log folder": ({}, {"log_dir": None}, None, "/s/agent"),
     }
     for what, (world, options, hosts, socket) in cases.items():
-        named = {"framework": "command", "log_dir": Path("/l%gs"), "hosts": "auto"} | options
+        named: dict[str, Any] = {"framework": "command", "log_dir": Path("/l%gs")}
+        named |= {"hosts": "auto"} | options
         remote, by = named.pop("remote", False), named.pop("by", False)
         command = named.pop("command", ["train"])
         spec = NodeSpec(WorkerSettings(**named), JOIN, command, remote=remote)
@@ -544,7 +545,11 @@ def how_a_node_is_begun() -> Told:
         loop: Any = asyncio.get_running_loop()
         loop.taken = {}
         loop.add_signal_handler = lambda number, call, *given: loop.taken.update({number: call})
-        client = SimpleNamespace(close=lambda: asyncio.sleep(0.0, told.lines.append("@ closes it")))
+
+        async def close() -> None:
+            told.lines.append("@ closes it")
+
+        client = SimpleNamespace(close=close)
         world = {"dial": client, "remove_left": None, "parent_lives": False}
         for ends in (3, Fenced("another one"), RunOver("it is over"), NotFound("no run")):
             for parent, allow in ((None, False), (44, True)):
