@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from rendezvous.compat import timeout
 from worker.program import local_socket
 from worker.program.local_socket import Caller, LocalSocket, Request
 
@@ -144,6 +145,25 @@ async def test_one_who_says_very_much_does_not_keep_the_agent_from_the_others(
         await made.hear_out(30.0)
     assert len(took) == 2_000
     assert max(b - a for a, b in itertools.pairwise([*turns, len(took)])) <= 128
+
+
+async def test_who_stays_connected_is_let_go_at_the_end(tmp_path: Path) -> None:
+    async def serve(request: Request, caller: Caller) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    async with opened(tmp_path, take=COUNTS, serve={"wait": serve}) as made:
+        talks = [await asyncio.open_unix_connection(made.path) for _ in range(3)]
+        talks[0][1].write(line(do="wait"))
+        talks[1][1].write(line(do="count", n=3))
+        assert b"three is too much" in await talks[1][0].readline()
+        while len(made._connections) < 3:
+            await asyncio.sleep(0)
+        async with timeout(30):
+            await made.close()
+            assert [await reader.read() for reader, _ in talks] == [b""] * 3
+        assert made._connections == set()
+        for _, writer in talks:
+            writer.close()
 
 
 async def test_another_user_is_refused_though_the_socket_can_be_opened(tmp_path: Path) -> None:

@@ -237,7 +237,8 @@ def what_is_sent_of_output() -> Told:
     places = [Place(4, 1, range(8, 13)), Place(6, 2, range(10, 15)), Place(9, 0, range(5))]
     for epoch in (None, 1, 4, 5, 6, 8, 9, 12):
         told.of(f"in {epoch}", place_in(places, epoch).epoch)
-    for given in ({}, {"rank": 10}, {"rank": 13}, {"node": 1}, {"node": 2, "rank": 10}):
+    asked: tuple[dict[str, Any], ...] = ({}, {"rank": 10}, {"rank": 13}, {"node": 1})
+    for given in (*asked, {"node": 2, "rank": 10}):
         told.of(f"{given}", ranks_shown(ViewOrder(view=1, **given), 1, range(8, 13)))
     return told
 

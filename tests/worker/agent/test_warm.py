@@ -48,6 +48,7 @@ class Zygote:
         if not self.is_ready:
             await self.ready()
         self.world.did("fork", self.number, grace, port)
+        await asyncio.sleep(self.world.forking)
         return Forked(self.world)
 
     async def end(self) -> None:
@@ -76,6 +77,7 @@ class World:
         self.done: list[tuple[Any, ...]] = []
         self.said: list[Any] = []
         self.imports, self.unfit, self.forked, self.zygotes = 5.0, "", 0, 0
+        self.forking = 0.0
         self.orders: list[dict[str, Any]] = []
         self.answer: bytes | Exception | None = b"{}"
         self.script: tuple[str, list[str]] = ("/bin/torchrun", ["/usr/bin/python"])
@@ -222,6 +224,22 @@ async def test_a_go_before_the_imports_are_done_waits_for_them(world: World) -> 
     assert (await start(one)).how == "begun"
     assert now() - began == pytest.approx(5.0)
     await begins
+
+
+@warms
+async def test_what_is_being_forked_for_a_table_that_is_none_any_more_is_waited_for(
+    world: World,
+) -> None:
+    """A zygote that was asked answers; the next one who asks must not hear that."""
+    one = world.one()
+    await one.begin()
+    world.forking = 6.0
+    for number in (1, 2):
+        assert await one.arm(CONTRACT)
+        await one.disarm()
+        assert world.done[-2:] == [("fork", 1, 7.0, 29_500), ("forked ended", number)]
+    assert asyncio.get_running_loop().time() == pytest.approx(5.0 + 2 * 6.0)
+    assert world.reasons == []
 
 
 @warms
