@@ -147,6 +147,24 @@ async def test_one_who_says_very_much_does_not_keep_the_agent_from_the_others(
     assert max(b - a for a, b in itertools.pairwise([*turns, len(took)])) <= 128
 
 
+async def test_what_was_said_is_heard_out_and_who_says_nothing_is_not_waited_for(
+    tmp_path: Path,
+) -> None:
+    heard: list[int] = []
+    take = {"count": lambda request: heard.append(request["n"]) or ""}  # type: ignore[func-returns-value]
+    async with opened(tmp_path, take=take) as made:
+        _, silent = await asyncio.open_unix_connection(made.path)
+        _, writer = await asyncio.open_unix_connection(made.path)
+        writer.write(b"".join(line(do="count", n=n) for n in range(500)))
+        await writer.drain()
+        writer.close()
+        await made.hear_out(0.0)
+        assert len(heard) < 500
+        silent.close()
+        await made.hear_out(30.0)
+        assert heard == [*range(500)]
+
+
 async def test_who_stays_connected_is_let_go_at_the_end(tmp_path: Path) -> None:
     async def serve(request: Request, caller: Caller) -> None:
         await asyncio.get_running_loop().create_future()

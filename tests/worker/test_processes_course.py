@@ -351,6 +351,15 @@ def test_lines_are_passed_on_whole_and_what_waits_for_its_end_after_a_silence(
     ]
 
 
+def test_a_line_that_waits_is_passed_on_also_within_the_grace(
+    kernel: Callable[..., Kernel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = kernel(Child(5.0, heeds=False, says=((0.5, 1, b"saves"),)), Child(5.0), Child(5.0))
+    one.signal(0.375, signal.SIGTERM)
+    run(one, monkeypatch)
+    assert one.printed == [(0.9, 1, b"saves")]
+
+
 def test_a_line_of_no_end_is_passed_on_in_pieces_and_a_held_pipe_is_let_go(
     kernel: Callable[..., Kernel], monkeypatch: pytest.MonkeyPatch
 ) -> None:

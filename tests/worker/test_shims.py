@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from worker.rsh import shims
 from worker.rsh.shims import place_shims, write_shims
 
 ROOT = Path(__file__).parents[2]
@@ -37,6 +40,40 @@ def test_what_runs_only_where_its_interpreter_is_found_is_tried_too(
 
     monkeypatch.setattr("worker.rsh.shims.write_shims", broken)
     assert place_shims([tmp_path / "a", tmp_path / "b"], "/agent", {}) == tmp_path / "b"
+
+
+def test_a_folder_of_ours_in_which_they_cannot_be_executed_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[Path] = []
+
+    def problem_of(folder: Path, socket: str) -> str:
+        assert (folder.parent.is_dir() or not tried, socket) == (True, "/agent")
+        tried.append(folder)
+        return "" if len(tried) == most else ("mounted noexec", "no luck")[len(tried) % 2]
+
+    places = [str(tmp_path / name) for name in "abc"]
+    for place in places:
+        Path(place).mkdir()
+    monkeypatch.setattr(shims, "_problem_of", problem_of)
+    monkeypatch.setattr(shims, "shim_places", lambda environ: [*places, str(tmp_path / "none")])
+    removed: list[Callable[[], None]] = []
+    monkeypatch.setattr(shims, "atexit", SimpleNamespace(register=removed.append))
+    for most in (9, 3):
+        tried.clear()
+        if most == 9:
+            with pytest.raises(OSError, match="no luck") as found:
+                place_shims([tmp_path / "log"], "/agent", {})
+            shown = str(found.value.strerror).replace(str(tmp_path), "")
+            assert shown == (
+                "no luck (/log, /b); mounted noexec (/a, /c); No such file or directory (/none)"
+            )
+        else:
+            assert place_shims([tmp_path / "log"], "/agent", {}) == tried[-1]
+            assert tried[-1].parent.parent == tmp_path / "b"
+            [remove] = removed
+            remove()
+        assert [one for place in places for one in Path(place).iterdir()] == []
 
 
 PLACES = """

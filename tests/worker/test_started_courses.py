@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import gc
 import io
+import json
 import os
 import runpy
 import signal
@@ -27,7 +28,7 @@ import pytest
 from tests.support.courses import lines_in, text_of
 from tests.worker.told import Instead, Told
 from worker.programs import early_torchrun
-from worker.programs.warm import rank, zygote
+from worker.programs.warm import rank, spawner, starter, store, zygote
 
 KNOWN = Path(__file__).with_name("started_courses.txt")
 
@@ -439,6 +440,131 @@ class _File:
         self._told.lines.append("@ it is closed")
 
 
+def how_a_node_is_started() -> Told:
+    """With its store and without, by an order or none, or where nothing can listen."""
+    with _place() as (folder, patch, told):
+        own = starter
+
+        class Store:
+            """In place of MASTER_PORT's."""
+
+            def __init__(self, port: int) -> None:
+                told.lines.append(f"@ Store {port}")
+                if port == 7:
+                    raise own.CannotListen("it is taken")
+
+            def close(self) -> None:
+                told.lines.append("@ the store is closed")
+
+        class Ranks:
+            """In place of the processes."""
+
+            def __init__(self, words: Any, environs: Any, handlers: Any, store: Any) -> None:
+                told.lines.append(f"@ ranks {words} {handlers} {store is not None}")
+                told.lines += [f"@ rank {sorted(one.items())}" for one in environs]
+
+            def run(self) -> int:
+                told.lines.append(f"@ run {sorted(one.name for one in folder.rglob('*'))}")
+                return 3
+
+        patch.setattr(own, "Store", Store)
+        patch.setattr(own, "ForkedProcesses", Ranks)
+        patch.setattr(own, "await_store", lambda environ: told.lines.append("@ awaits its store"))
+        patch.setattr(own, "await_others", lambda *given, **named: told.lines.append(
+            f"@ awaits others {given[1]} {sorted(given[2])} {named}"))  # fmt: skip
+
+        def mkdtemp(prefix: str, dir: str | None) -> str:  # noqa: A002
+            told.lines.append(f"@ mkdtemp {prefix} {dir}")
+            (folder / "torchelastic_x").mkdir()
+            return str(folder / "torchelastic_x")
+
+        patch.setattr(own, "tempfile", SimpleNamespace(mkdtemp=mkdtemp))
+        ranks = [{"RANK": "14", "X": "\xe9"}, {"RANK": "15"}]
+        order = {"words": ["t.py", "\xff"], "set": {"A": "2"}, "unset": ["B"], "ranks": ranks}
+        for port, said in ((7, order), (None, order), (29_555, order), (29_555, None)):
+            text = b"" if said is None else json.dumps(said).encode()
+            left = [text[:50], text[50:], b""] if text else [b""]
+            line: Any = Instead(told, SimpleNamespace(), send=None, close=None)
+            line.__dict__["recv"] = lambda most, left=left: left.pop(0)
+            printed = iter((b"one", b"two", b""))
+            calls = {"read": lambda fd, most, printed=printed: next(printed), "write": None}
+            stand_in = Instead(told, os, **calls, close=None)
+            stand_in.__dict__["environ"] = {"B": "1", "RDZV_SOCKET": f"{folder}/agent", "C": "3"}
+            patch.setattr(own, "os", stand_in)
+            _tries(told, f"starts {port}", partial(own.start_node, line, port, 66, {1: 2}))
+            told.of("left", sorted(one.name for one in folder.iterdir()))
+        told.of("elsewhere")
+        own.room_for_errors({})
+    return told
+
+
+def what_serves_a_nodes_store() -> Told:
+    """In the process of its own, and as it is seen by the one that has started it."""
+    with _place() as (_, patch, told):
+        own = store
+        for parent, found in ((33, "a store"), (34, "a store"), (33, ValueError("in  use " * 300))):
+            said = SimpleNamespace(**{n: v for n, v in vars(signal).items() if n.startswith("SIG")})
+            said.signal = _says(told, "handles", lambda number, _: None)
+            patch.setattr(own, "signal", said)
+            patch.setattr(own, "prctl", _says(told, "prctl"))
+            of = Instead(told, SimpleNamespace(), _tcp_store=found)
+            patch.setattr(own, "_tcp_store", of._tcp_store)
+            calls = Instead(told, SimpleNamespace(), getppid=33, _exit=None)
+            patch.setattr(own, "os", calls)
+            line: Any = Instead(told, SimpleNamespace(), send=None, recv=b"")
+            _tries(told, f"serves {parent}", partial(own._serve, 29_555, line, parent))
+        for pid, heard in ((77, b"1"), (77, b"it is taken"), (77, b""), (0, b"")):
+            ours: Any = Instead(told, SimpleNamespace(), recv=heard, close=None)
+            theirs: Any = Instead(told, SimpleNamespace(), close=None)
+            pair = [(ours, theirs)]
+            patch.setattr(own, "socket", SimpleNamespace(socketpair=pair.pop))
+            patch.setattr(own, "_serve", lambda *given: _ends(told, "serves")(given[0], given[2]))
+            calls = Instead(told, SimpleNamespace(), fork=pid, getpid=44, waitpid=None)
+            patch.setattr(own, "os", calls)
+            made: list[Any] = []
+
+            def start(made: list[Any] = made) -> None:
+                made.append(own.Store(29_555))
+
+            _tries(told, f"starts {pid} {heard!r}", start)
+            for one in made:
+                one.let_go()
+                one.close()
+    return told
+
+
+def how_processes_are_spawned() -> Told:
+    """Without a fork: by an order or none, on Pythons that are safe by themselves and others."""
+    with _place() as (folder, patch, told):
+        own = spawner
+        ranks = [{"RANK": "14"}, {"RANK": "15"}]
+        order = {"words": ["t.py"], "ranks": ranks, "set": {}, "unset": []}
+        for safe, said in (
+            (False, order | {"port": None}),
+            (True, order | {"port": 7}),
+            (True, None),
+        ):
+            patch.setattr(own, "forget_ours", _says(told, "forgets"))
+            patch.setattr(own, "read_order", _says(told, "reads", said))
+            flags = SimpleNamespace(safe_path=True) if safe else SimpleNamespace()
+            stand_in = _changed(sys, path=["/own", "/b"], flags=flags)
+            patch.setattr(own, "sys", stand_in)
+            made = _says(told, "makes room", str(folder))
+            patch.setattr(own, "room_for_errors", lambda environ, made=made: made(environ.get("X")))
+            patch.setattr(own, "os", _changed(os, environ={"X": "9"}))
+            patch.setattr(own, "ranks_of", _says(told, "ranks of", (["t.py"], ranks)))
+            run = SimpleNamespace(run=_says(told, "run", 3))
+            patch.setattr(own, "SpawnedProcesses", _says(told, "processes", run))
+            patch.setattr(own, "shutil", Instead(told, SimpleNamespace(), rmtree=None))
+            others = _says(told, "awaits others")
+            patch.setattr(
+                own, "await_others", lambda *given, o=others, **named: o(*given[1:], **named)
+            )
+            _tries(told, f"main {safe}", own.main)
+            told.of("path", stand_in.path)
+    return told
+
+
 def what_a_forked_process_becomes() -> Told:
     """Its signals, environment, words and path, in this order; a script, a module, and its end."""
     with _place() as (folder, patch, told):
@@ -558,7 +684,11 @@ def _of_its_words(patch: pytest.MonkeyPatch, told: Told) -> None:
 
 COURSES = {
     one.__name__: one
-    for one in (an_early_torchrun, what_forks_a_nodes_processes, what_a_forked_process_becomes)
+    for one in (
+        *(an_early_torchrun, what_forks_a_nodes_processes),
+        *(how_a_node_is_started, what_serves_a_nodes_store, how_processes_are_spawned),
+        what_a_forked_process_becomes,
+    )
 }
 
 

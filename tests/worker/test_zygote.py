@@ -28,6 +28,7 @@ class Process:
     def __init__(self) -> None:
         self.returncode: int | None = None
         self.told: list[str] = []
+        self.waits = 0
         self._over = asyncio.Event()
 
     def ends(self, code: int) -> None:
@@ -35,6 +36,7 @@ class Process:
         self._over.set()
 
     async def wait(self) -> int:
+        self.waits += 1
         await self._over.wait()
         assert self.returncode is not None
         return self.returncode
@@ -268,6 +270,7 @@ async def test_one_that_imports_is_killed_where_it_does_not_end_by_itself(
     await asyncio.sleep(0)
     await one.zygote.end()
     assert (one.process.told, PID in keepers) == (["kill"], False)
+    assert one.process.waits == 2
     await asyncio.gather(waiting, return_exceptions=True)
     assert waiting.cancelled()
 

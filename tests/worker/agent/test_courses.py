@@ -497,6 +497,36 @@ def it_waits_long() -> Course:
     return course
 
 
+def its_ranks_are_sampled() -> Course:
+    """By whoever watches the program of now, until that is told to stop or has ended."""
+    course = Course().join().runs(FIRST, restarts=OUTLIVES).unwritten()
+    number = course.program
+    assert number is not None
+    still = Sample(((25, 24), (25, 25)), 700, 4, ((1.0, 50),) * 2)
+
+    def samples(step: int, *numbers: int) -> None:
+        for one in numbers:
+            course.wait(5).feed(inputs.RanksSampled(one, replace(still, step=step)))
+
+    samples(5, number, number + 1, number - 1)
+    samples(6, number)
+    course.wait(700)
+    samples(6, number + 1, number)
+    course.halts(FIRST, restarts=OUTLIVES)
+    samples(7, number)
+    course.wait(0.5).gone(Ending(143, course.now, was_told=True))
+    samples(8, number)
+    course.wait(0.25).answer(do.Flush)
+    samples(9, number)
+    course.visits(6)
+    course.arms(SECOND, restarts=OUTLIVES).goes(SECOND, restarts=OUTLIVES)
+    samples(3, number)
+    now = course.program
+    assert now is not None
+    samples(2, now)
+    return course
+
+
 def it_cannot_join() -> Course:
     """For each of several reasons."""
     course = Course()
@@ -546,6 +576,7 @@ COURSES = {
         its_report_is_not_taken,
         it_breaks,
         it_waits_long,
+        its_ranks_are_sampled,
         it_cannot_join,
     )
 }

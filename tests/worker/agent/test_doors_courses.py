@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -28,6 +28,7 @@ from rendezvous.wire.errors import (
     Unavailable,
 )
 from rendezvous.wire.log_view import ViewOrder, ViewReply
+from rendezvous.wire.look import MAX_HELD_BACK
 from rendezvous.wire.metrics import MetricBatch, MetricReply
 from rendezvous.wire.run import RestartFacts
 from rendezvous.wire.table import EndpointTable
@@ -612,11 +613,42 @@ async def _where_logs_are(doors: Doors, settings: WorkerSettings) -> None:
         doors.told.of(f"{_now()}a disk that hangs", found is own)
 
 
+def how_ranks_are_read() -> Told:
+    """What is imported where it is wanted, with which values, and in which order."""
+    doors = Doors()
+    groups: Iterator[str] = iter(())
+    pids = {0: 71, 1: None, 2: 73}
+    some = {2: SimpleNamespace(called=9, ended=8), 0: SimpleNamespace(called=5, ended=4)}
+    seen = SimpleNamespace(_replace=lambda **news: news)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, found in {
+            "evidence.held_back.read_groups": lambda known: next(groups),
+            "evidence.parsing.held_back.held_back": [*range(MAX_HELD_BACK + 3)],
+            "look.collect.collect": seen,
+            "look.collect.sample": some,
+            "look.collect.work": [(1.5, 7)],
+            "look.collect.calls": "calls",
+            "look.worlds.read_worlds": "worlds",
+        }.items():
+            patch.setattr(f"worker.{name}", doors.door(name.rpartition(".")[2], found))
+        plain = AgentEnvironment()
+        for folder in ("/look", ""):
+            for launcher in (70, None)[: 1 + bool(folder)]:
+                groups = iter(("before", "now"))
+                found_in: Any = plain.where_ranks_are(folder, pids, 14, launcher)
+                doors.told.of(f"where {folder} {launcher}", len(found_in["held_back"]))
+            doors.told.of("sampled", *plain.sample_ranks(folder, pids, 70))
+            doors.told.of("calls", plain.calls(folder, pids, 14))
+            doors.told.of("worlds", plain.worlds(folder, 14, 3))
+    return doors.told
+
+
 COURSES: dict[str, Callable[[], Told]] = {
     one.__name__: one
     for one in (
         *(how_it_arms, how_it_visits, how_metrics_are_sent, how_it_looks_after_a_failure),
         *(how_looks_are_answered, how_views_are_served, how_a_node_is_begun),
+        how_ranks_are_read,
     )
 }
 

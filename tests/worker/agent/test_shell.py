@@ -285,6 +285,17 @@ async def test_it_is_armed_with_a_socket_and_all_names_known(bench: Bench) -> No
 
 
 @shells
+async def test_a_table_that_is_refused_makes_nothing_ready(bench: Bench) -> None:
+    async def arm(contract: Contract) -> bool:
+        raise AssertionError
+
+    bench.shell._begun.arm = arm  # type: ignore[method-assign]
+    answer = await bench.carry_out(do.Arm(1, TABLE, TABLE.digest(), None, frozenset(["x"])))
+    assert isinstance(answer, inputs.NotArmed)
+    assert answer.refusal.code == "bad_table"
+
+
+@shells
 async def test_names_are_looked_up_while_the_peers_are_visited(bench: Bench) -> None:
     async def probe(*_: Any) -> list[Any]:
         bench.done.append("visited")
