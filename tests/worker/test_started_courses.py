@@ -27,7 +27,8 @@ import pytest
 
 from tests.support.courses import lines_in, text_of
 from tests.worker.told import Instead, Told
-from worker.programs import early_torchrun
+from worker.program import cpu_time, keeper
+from worker.programs import early_torchrun, processes, rsh
 from worker.programs.warm import rank, spawner, starter, store, zygote
 
 KNOWN = Path(__file__).with_name("started_courses.txt")
@@ -565,6 +566,203 @@ def how_processes_are_spawned() -> Told:
     return told
 
 
+def what_a_keeper_starts() -> Told:
+    """A child that becomes the program, or says why not; what it inherits."""
+    with _place() as (folder, patch, told):
+        own = keeper
+        quiet = SimpleNamespace(**{n: v for n, v in vars(signal).items() if n.startswith("SIG")})
+        valid = {signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGSTOP}
+        quiet.valid_signals = lambda: valid
+        for name in ("set_wakeup_fd", "signal", "pthread_sigmask"):
+            setattr(quiet, name, _says(told, name))
+        patch.setattr(own, "signal", quiet)
+        whole = own.prctl
+        patch.setattr(own, "prctl", _says(told, "prctl"))
+        for parent in (33, 34):
+            patch.setattr(own, "os", Instead(told, SimpleNamespace(), setsid=None, getppid=33))
+            _tries(told, f"settles below {parent}", partial(own.settle, parent))
+        for pid in (0, 77):
+            patch.setattr(own, "os", Instead(told, SimpleNamespace(), getpid=44, fork=pid))
+            _tries(told, f"forks {pid}", partial(own.fork, _says(told, "child")))
+        script, folder_of = str(folder / "train.sh"), str(folder)
+        Path(script).write_text("no program")
+        errors = (
+            *((2, "train"), (2, script), (2, "/no/such"), (20, "/a/b"), (13, script)),
+            *((8, script), (7, "train"), (12, folder_of)),
+        )
+        for noexec in (False, True):
+            patch.setattr(own, "os", os)
+            patch.setattr(own, "is_noexec", lambda program, noexec=noexec: noexec)
+            for number, program in errors:
+                found = own.explain(program, OSError(number, os.strerror(number)))
+                told.of(f"{noexec} {number} {program}", *found)
+        patch.setattr(own, "original_environment", dict)
+        for settles, error in ((True, FileNotFoundError(2, "x")), (False, None), (True, None)):
+            patch.setattr(own, "settle", _says(told, "settles", settles))
+            calls = {"execvpe": error, "_exit": None, "write": None}
+            stand_in = Instead(told, SimpleNamespace(path=os.path), **calls)
+            patch.setattr(own, "os", stand_in)
+            _tries(told, f"becomes {settles}", partial(own.become, ["train", "x"], 33))
+        broken = Instead(told, SimpleNamespace(), write=BrokenPipeError(32, "gone"))
+        patch.setattr(own, "os", broken)
+        _tries(told, "nobody reads", partial(own.complain, "a \udcff"))
+        for found in (0, -1):
+            library = Instead(told, SimpleNamespace(), prctl=found)
+            patch.setattr(own, "os", SimpleNamespace(strerror=lambda number: f"error {number}"))
+            kinds = SimpleNamespace(c_ulong=int, get_errno=lambda: 22)
+            kinds.CDLL = lambda name, use_errno, library=library: library
+            patch.setattr(own, "ctypes", kinds)
+            _tries(told, f"prctl {found}", partial(whole, 36, 1))
+        kept = SimpleNamespace(run=_says(told, "runs", 5))
+        patch.setattr(own, "Keeper", lambda *given: _says(told, "keeper", kept)(*given[:2]))
+        _tries(told, "main", partial(own.main, ["7", "2.5", "--", "train", "x"]))
+    return told
+
+
+def how_cpu_time_is_watched() -> Told:
+    """With each of both limits, and where it is met; what is left afterwards."""
+    told = Told()
+    with pytest.MonkeyPatch.context() as patch:
+        own = cpu_time
+        handlers: dict[int, Any] = {}
+
+        def added(number: int, call: Any, *given: Any) -> None:
+            told.lines.append(f"@ handles {int(number)} {[*given]}")
+            handlers[number] = partial(call, *given)
+
+        def removed(number: int) -> None:
+            told.lines.append(f"@ no longer {int(number)}")
+            del handlers[number]
+
+        loop = SimpleNamespace(add_signal_handler=added, remove_signal_handler=removed)
+        patch.setattr(own, "asyncio", SimpleNamespace(get_running_loop=lambda: loop))
+        patch.setattr(own, "time", SimpleNamespace(process_time=lambda: 7.5))
+        limit = own.resource.RLIM_INFINITY  # type: ignore[attr-defined]
+        for soft, hard in ((limit, limit), (60, limit), (60, 90), (limit, 90), (5, 8)):
+            limits = _changed(own.resource, getrlimit=lambda which, s=soft, h=hard: (s, h))  # type: ignore[attr-defined]
+            patch.setattr(own, "resource", limits)
+            timers = {"setitimer": lambda which, at: None, "signal": lambda number, how: None}
+            stand_in = SimpleNamespace(**vars(signal))
+            for name, call in timers.items():
+                setattr(stand_in, name, _says(told, name, call))
+            patch.setattr(own, "signal", stand_in)
+            told.of(f"{soft} {hard}")
+            with own.cpu_time_watched(_says(told, "met"), _says(told, "used up")):
+                for number in sorted(handlers):
+                    handlers[number]()
+                    handlers[number]()
+            told.of("left", sorted(map(int, handlers)))
+            handlers.clear()
+    return told
+
+
+def how_processes_are_called() -> Told:
+    """Their options, environments, streams, store and limits, as the starter reads them."""
+    with _place() as (_, patch, told):
+        own = processes
+        words = [
+            "--rank",
+            "14",
+            "--processes",
+            "2",
+            "--world",
+            "9",
+            "--node",
+            "3",
+            "--grace",
+            "2.5",
+        ]
+        more = ["--set", "A=$RANK-${LOCAL_RANK}$HOME", "--set", "B=x=y", "--set", "C"]
+        for store_of in ([], ["--store", "[::1]:29555"], ["--store", "h:7", "--serve"]):
+            options = own._parse([*words, *more, *store_of, "--", "train", "--", "x"])
+            told.of(f"options {store_of}", sorted(vars(options).items()))
+            for answers in (True, False):
+                patch.setattr(own, "serve_store", _says(told, "serves"))
+                patch.setattr(own, "await_store", _says(told, "awaits", answers))
+                patch.setattr(own, "_say", _says(told, "says"))
+                run = SimpleNamespace(run=_says(told, "run", 3))
+                patch.setattr(own, "Processes", lambda options, run=run: run)
+                call = partial(own.main, [*words, *store_of, "--", "train"])
+                _tries(told, f"main {answers}", call)
+        patch.setattr(own, "os", _changed(os, environ={"HOME": "/h", "RANK": "77", "A": "0"}))
+        for local in (0, 1):
+            told.of(f"rank {local}", sorted(own.environment_of(options, local).items()))
+        for fds in ([], [-1], [5], [-1, 6]):
+            told.of(f"{fds}", own._or_pipe(fds))
+        for found in (([3, 4], 5), OSError(2, "x"), ValueError("x")):
+            of = Instead(told, SimpleNamespace(), read_streams=found)
+            patch.setattr(own, "read_streams", of.read_streams)
+            told.of("look", own._look("/look"), own._look(""))
+        ended = SimpleNamespace(si_status=3, si_code=os.CLD_EXITED)
+        for ends in (None, ended, SimpleNamespace(si_status=9, si_code=os.CLD_KILLED)):
+            stand_in = Instead(
+                told, SimpleNamespace(CLD_EXITED=os.CLD_EXITED), waitid=lambda *_, e=ends: e
+            )
+            for name in ("P_PID", "WEXITED", "WNOHANG", "WNOWAIT"):
+                stand_in.__dict__[name] = getattr(os, name)
+            patch.setattr(own, "os", stand_in)
+            told.of("ended", own._exit_code(71))
+    return told
+
+
+def what_a_remote_command_says() -> Told:
+    """Answers of the agent, each passed on; and what is refused before it is asked."""
+    with _place() as (_, patch, told):
+        own = rsh
+
+        def takes(fd: int, data: Any) -> int:
+            told.lines.append(f"@ write {fd} {bytes(data)!r}")
+            return min(len(data), 2)
+
+        patch.setattr(own, "os", SimpleNamespace(environ={}, write=takes))
+        for answers in (
+            [b'{"stdout": "b25l"}\n', b'{"stderr": "dHdv"}\n', b'{"exit": 7}\n'],
+            [b'{"error": "no \\u00e9 such node"}\n'],
+            [b'{"stdout": "b25l"}\n', b'{"exit": 7}'],
+            [],
+        ):
+            _tries(told, f"{answers}", partial(own._pass_on, answers))
+
+        def resets() -> Iterator[bytes]:
+            yield b'{"stdout": "b25l"}\n'
+            raise ConnectionResetError
+
+        _tries(told, "reset", partial(own._pass_on, resets()))
+        full = [BlockingIOError(11, "full"), 2, BlockingIOError(11, "full"), 1]
+
+        def write(fd: int, data: Any) -> Any:
+            found = full.pop(0)
+            told.lines.append(f"@ write {fd} {bytes(data)!r} {found}")
+            if isinstance(found, Exception):
+                raise found
+            return found
+
+        patch.setattr(own, "os", SimpleNamespace(write=write))
+        patch.setattr(own, "select", Instead(told, SimpleNamespace(), select=None))
+        _tries(told, "full", partial(own._write, 1, b"abc"))
+        sent: list[Any] = []
+        agent = SimpleNamespace(connect=_says(told, "connects"), sendall=sent.append)
+        agent.detach = lambda: os.open(os.devnull, os.O_RDONLY)
+        patch.setattr(own, "_socket", SimpleNamespace(AF_UNIX=1, socket=lambda family: agent))
+        for host, command in (
+            ("n1", "ls -l"),
+            ('n"', "x"),
+            ("n\\", "x"),
+            ("é", "x"),
+            ("n1", "x" * 131_072),
+        ):
+            _tries(told, f"runs on {host!a}", partial(own.run, host, command, "/s/agent"))
+        told.of("sent", *sent)
+        for error in (None, own.RefusedError("no such"), BrokenPipeError()):
+            of = Instead(told, SimpleNamespace(), run=7 if error is None else error)
+            patch.setattr(own, "run", of.run)
+            for path in ("/s/agent", ""):
+                stand_in = Instead(told, SimpleNamespace(environ={"RDZV_SOCKET": path}), write=None)
+                patch.setattr(own, "os", stand_in)
+                _tries(told, f"main {error!r} {path}", partial(own.main, ["-p", "22", "n1", "ls"]))
+    return told
+
+
 def what_a_forked_process_becomes() -> Told:
     """Its signals, environment, words and path, in this order; a script, a module, and its end."""
     with _place() as (folder, patch, told):
@@ -687,7 +885,8 @@ COURSES = {
     for one in (
         *(an_early_torchrun, what_forks_a_nodes_processes),
         *(how_a_node_is_started, what_serves_a_nodes_store, how_processes_are_spawned),
-        what_a_forked_process_becomes,
+        *(what_a_forked_process_becomes, what_a_keeper_starts, how_cpu_time_is_watched),
+        *(how_processes_are_called, what_a_remote_command_says),
     )
 }
 
