@@ -452,7 +452,7 @@ def how_a_node_is_started() -> Told:
             def __init__(self, port: int) -> None:
                 told.lines.append(f"@ Store {port}")
                 if port == 7:
-                    raise own.CannotListen("it is taken")
+                    raise store.CannotListen("it is taken")
 
             def close(self) -> None:
                 told.lines.append("@ the store is closed")
@@ -594,8 +594,8 @@ def what_a_keeper_starts() -> Told:
             patch.setattr(own, "os", os)
             patch.setattr(own, "is_noexec", lambda program, noexec=noexec: noexec)
             for number, program in errors:
-                found = own.explain(program, OSError(number, os.strerror(number)))
-                told.of(f"{noexec} {number} {program}", *found)
+                why = own.explain(program, OSError(number, os.strerror(number)))
+                told.of(f"{noexec} {number} {program}", *why)
         patch.setattr(own, "original_environment", dict)
         for settles, error in ((True, FileNotFoundError(2, "x")), (False, None), (True, None)):
             patch.setattr(own, "settle", _says(told, "settles", settles))

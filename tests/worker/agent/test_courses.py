@@ -540,6 +540,8 @@ def it_cannot_join() -> Course:
         ("connect", [(OtherKey("another launch"), 1.0), (OtherKey("another launch"), 10.0)]),
         ("connect", [(NobodyListens("nobody"), 1.0), (NobodyListens("nobody"), 611.5)]),
         ("connect", [(NobodyListens("nobody"), 1.0), (AWAY, 611.5)]),
+        ("connect", [(AWAY, 1.0), (NobodyListens("nobody"), 611.5)]),
+        ("connect", [(OtherKey("another"), 1.0), (NobodyListens("nobody"), 611.5)]),
         ("join", [(SlotTaken("slot 5 is held"), 1.0), (Mismatch("other", command_word=3), 2.0)]),
         ("join", [(TooManyRequests("too many"), 1.0), (UsageError("no such option"), 2.0)]),
         ("offer", [(UsageError("no such network"), 1.0)]),

@@ -145,16 +145,16 @@ def how_long_it_is_silent() -> Told:
                 f"{known.is_on_its_way} {silence!r} {known.silence(now + 1_700)!r}",
                 known.last.calls,
             )
-    work = ((5.0, 100), (5.0, 100))
-    before = Quiet(Sample(((0, 0),), 7, None, work), 100.0, 200.0)
-    for cpu, done in ((0.5, 0), (0.51, 0), (0.0, 260_000), (0.0, 260_001), (0.0, -260_001)):
+    worked = ((5.0, 100), (5.0, 100))
+    before = Quiet(Sample(((0, 0),), 7, None, worked), 100.0, 200.0)
+    for cpu, read in ((0.5, 0), (0.51, 0), (0.0, 260_000), (0.0, 260_001), (0.0, -260_001)):
         for number in (0, 1):
-            grown = [*work]
-            grown[number] = (5.0 + cpu, 100 + done)
-            for calls in ((0, 0), (3, 2), (3, 3)):
-                known = replace(before, last=replace(before.last, calls=(calls,)))
+            grown = [*worked]
+            grown[number] = (5.0 + cpu, 100 + read)
+            for called in ((0, 0), (3, 2), (3, 3)):
+                known = replace(before, last=replace(before.last, calls=(called,)))
                 moved = seen(known, replace(known.last, work=tuple(grown)), 210.0).moved_at
-                told.of(f"{cpu} {done} of {number} in {calls}", moved)
+                told.of(f"{cpu} {read} of {number} in {called}", moved)
     return told.of("seconds", *(sample_seconds(n) for n in (None, 1.0, 20.0, 90.0)))
 
 

@@ -579,7 +579,16 @@ def how_a_node_is_begun() -> Told:
         patch.setattr(agent, "logger", said)
         patch.setattr(agent, "shim_places", lambda environ: ["/a", "/b"])
         patch.setattr(agent, "ending_signals", lambda: [signal.SIGTERM, signal.SIGINT])
-        patch.setattr(agent, "cpu_time_watched", lambda met, used_up: nullcontext())
+
+        def watched(met: Callable[..., None], used_up: Callable[..., None]) -> Any:
+            met(60, 90)
+            met(61, None)
+            used_up(90)
+            return nullcontext()
+
+        patch.setattr(agent, "cpu_time_watched", watched)
+        patch.setattr(agent, "cpu_time_met", lambda soft, hard: f"met {soft} of {hard}")
+        patch.setattr(agent, "cpu_time_used_up", lambda hard, used: f"{hard} used up")
         virtually(work())
     return told
 

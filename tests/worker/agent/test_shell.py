@@ -289,7 +289,7 @@ async def test_a_table_that_is_refused_makes_nothing_ready(bench: Bench) -> None
     async def arm(contract: Contract) -> bool:
         raise AssertionError
 
-    bench.shell._begun.arm = arm  # type: ignore[method-assign]
+    bench.shell._begun.arm = arm
     answer = await bench.carry_out(do.Arm(1, TABLE, TABLE.digest(), None, frozenset(["x"])))
     assert isinstance(answer, inputs.NotArmed)
     assert answer.refusal.code == "bad_table"
