@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -213,6 +213,41 @@ def _of_its_store(patch: pytest.MonkeyPatch, told: Told) -> None:
     ):
         answers[:] = said
         _tries(told, what, lambda given=given: own.await_store(given))  # type: ignore[misc]
+
+    class Door:
+        """A connection as one of this process's files is."""
+
+        ends: ClassVar[dict[str, tuple[Any, Any]]] = {
+            "3": ((10, 29_555), (11, 41)),
+            "4": ((10, 29_555), (11, 42)),
+            "5": ((10, 41), (1, 29_555)),
+            "6": ("path", "other"),
+            "8": ((10, 50), (12, 43)),
+        }
+
+        def __init__(self, fileno: int) -> None:
+            self._name = str(fileno)
+            if self._name not in self.ends:
+                raise OSError(88, "no socket")
+
+        def __enter__(self) -> Any:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            told.lines.append(f"@ closes {self._name}")
+
+        def getsockname(self) -> Any:
+            return self.ends[self._name][0]
+
+        def getpeername(self) -> Any:
+            return self.ends[self._name][1]
+
+    with pytest.MonkeyPatch.context() as inner:
+        inner.setattr(own, "socket", _changed(socket, socket=Door))
+        for names in ("3 5 7", "3 4 5", "4 3 5 8", "5 6 8", "8 4"):
+            stand_in = _changed(os, listdir=lambda path, n=names: n.split(), dup=lambda fd: fd)
+            inner.setattr(own, "os", stand_in)
+            told.of(f"files {names}", own.has_clients(29_555), own.has_clients(50))
     clients = [True, True, False, True, True, True]
     patch.setattr(own, "has_clients", _says(told, "looks", lambda port: clients.pop(0)))
     for _ in range(2):
@@ -496,6 +531,31 @@ def how_a_node_is_started() -> Told:
             told.of("left", sorted(one.name for one in folder.iterdir()))
         told.of("elsewhere")
         own.room_for_errors({})
+    return told
+
+
+def how_processes_are_forked() -> Told:
+    """With signals held; the child becomes its program, and lets go of what is not its own."""
+    with _place() as (_, patch, told):
+        own = starter
+        quiet = SimpleNamespace(**{n: v for n, v in vars(signal).items() if n.startswith("SIG")})
+        quiet.valid_signals = lambda: {signal.SIGTERM}
+        quiet.pthread_sigmask = _says(told, "masks")
+        patch.setattr(own, "signal", quiet)
+        patch.setattr(own, "become", lambda *given: _ends(told, "becomes")(*given[:3]))
+        for pid in (71, 0):
+            calls = {"fork": pid, "setsid": None, "close": None, "read": b"", "pipe": (91, 92)}
+            patch.setattr(own, "os", Instead(told, os, **calls))
+            environs = [{"RANK": "14"}, {"RANK": "15"}]
+            kept: Any = Instead(told, SimpleNamespace(), let_go=None)
+            forked = own.ForkedProcesses(["t.py"], environs, {1: 2}, kept)
+            wake, forked._wake = forked._wake, (93, 94)
+            for fd in wake:
+                os.close(fd)
+            _tries(told, f"starts {pid}", partial(forked._start, 1))
+            told.of("runs", {rank: one.pid for rank, one in forked._running.items()})
+            _tries(told, "lets go" if pid == 0 else "all started",
+                   forked._let_go if pid == 0 else forked._all_started)  # fmt: skip
     return told
 
 
@@ -884,7 +944,8 @@ COURSES = {
     one.__name__: one
     for one in (
         *(an_early_torchrun, what_forks_a_nodes_processes),
-        *(how_a_node_is_started, what_serves_a_nodes_store, how_processes_are_spawned),
+        *(how_a_node_is_started, how_processes_are_forked, what_serves_a_nodes_store),
+        how_processes_are_spawned,
         *(what_a_forked_process_becomes, what_a_keeper_starts, how_cpu_time_is_watched),
         *(how_processes_are_called, what_a_remote_command_says),
     )
