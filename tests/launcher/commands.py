@@ -1,0 +1,233 @@
+"""Commands of `rdzv` in a state folder with skewed runs, whose functions are stand-ins."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import itertools
+import os
+import re
+import shlex
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from launcher.state.state_dir import LaunchRecord, StateDir
+from launcher.symmetric.claim import Host
+from rendezvous.talk.credentials import RunKeys, registry_credential
+from rendezvous.talk.join_string import (
+    JoinString,
+    RegistryPlace,
+    RegistryString,
+    ViewString,
+    parse_group_token,
+)
+from rendezvous.wire.run import Result
+from tests.launcher.command import rdzv
+from tests.support.courses import one_line
+
+PLACE = RegistryPlace(("10.4.0.9", "fd00::7"), 29_607)
+NOW = 1_790_000_000.0
+ASYNC = (
+    *("launcher.run.command.launch", "launcher.run.bench.bench", "worker.agent.run_agent"),
+    *("launcher.show.checks.show_checks", "launcher.show.checks.show_matrix"),
+    *("launcher.show.epochs.show_epochs", "launcher.show.run_machines.show_machines"),
+    *("launcher.show.variables.show_environment", "launcher.show.run_list.show_runs"),
+    *("launcher.show.status.show_status", "launcher.show.metrics.show_metrics"),
+    *("launcher.show.look.show_look", "launcher.show.logs.show_logs"),
+    *("launcher.run.cancel.cancel_run", "launcher.run.requests.restart_run"),
+    *("launcher.run.requests.drain_node", "launcher.run.try_scheduler.check_scheduler"),
+    *("launcher.run.tenants.add_tenant", "launcher.run.tenants.list_tenants"),
+    *("launcher.run.tenants.revoke_tenant", "worker.offer.refusal.refuse_alone"),
+)
+PLAIN = (
+    *("launcher.run.serve.serve", "launcher.show.machine.show_node", "worker.programs.rsh.main"),
+    *("launcher.symmetric.report.show_environment", "launcher.run.replaying.show_recording"),
+    *("launcher.ui.process.save", "launcher.ui.process.check", "launcher.ui.process.serve"),
+    *("launcher.run.group_refusal.tell_group", "worker.program.hidden.hide_memory"),
+    *("worker.program.process.die_with_parent", "launcher.cli.endure_closed_streams"),
+    *("launcher.cli.log_to_stderr", "launcher.cli.log_to_file", "launcher.cli.ui.begin_work"),
+    *("launcher.cli.process.begin_work", "os.execv", "signal.pthread_sigmask"),
+    *("worker.offer.join_folder.take_join",),
+)
+SILENT = {
+    *("hide_memory", "pthread_sigmask", "log_to_file", "die_with_parent", "begin_work"),
+    *("endure_closed_streams", "log_to_stderr", "check", "save", "tell_group", "execv"),
+}
+"""Those whose result is None."""
+
+
+def secret_of(number: int) -> bytes:
+    """Another one for each run."""
+    return bytes(range(number, number + 32))
+
+
+def registry_text(number: int = 9) -> str:
+    """What the operator of a standing registry has."""
+    return RegistryString(PLACE, registry_credential(secret_of(number))).text()
+
+
+class Course:
+    """A state folder with skewed runs, and commands that are called in it.
+
+    Attributes:
+        lines: Each command line, what it asked of whom, what it printed and its exit code.
+    """
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self.root = folder, folder / "state"
+        self.lines: list[str] = []
+        self._codes = itertools.count(101)
+        self.raises: dict[str, Exception] = {}
+        self.addresses: tuple[str, ...] = ("127.0.0.1", "10.4.0.7")
+        """Of this machine."""
+        monkeypatch.chdir(folder)
+        monkeypatch.setenv("RDZV_STATE_DIR", str(self.root))
+        monkeypatch.setattr(time, "time", lambda: NOW)
+        for name in ASYNC:
+            self._stand_in(monkeypatch, name, is_async=True)
+        for name in PLAIN:
+            self._stand_in(monkeypatch, name, is_async=False)
+        ground = contextlib.contextmanager(self._ground)
+        monkeypatch.setattr("launcher.ui.ground.ground", ground)
+        monkeypatch.setattr("launcher.symmetric.start.this_host", lambda: Host("n7"))
+        monkeypatch.setattr("launcher.symmetric.start.look", self._look)
+        monkeypatch.setattr("rendezvous.talk.credentials.new_secret", lambda: secret_of(5))
+        for number, (run, owns) in enumerate(
+            {"llama-7b": True, "run-d0026d37": False, "mpt-d0026d37": True, "vis-77": True}.items()
+        ):
+            self.launched(run, number, owns=owns)
+
+    def launched(self, run: str, number: int, *, owns: bool = True) -> StateDir:
+        """A run whose launcher is gone; each has its own place, secret and age."""
+        state = StateDir(self.root, run)
+        state.acquire()
+        state.secret(lambda: secret_of(number))
+        place = RegistryPlace((f"10.4.0.{number + 3}",), 29_600 + number).to_json()
+        record = LaunchRecord(
+            run=run,
+            launch_id=f"k{number}f2a9c1xy",
+            scheduler="slurm",
+            place=place,
+            owns_registry=owns,
+        )
+        state.write_record(record)
+        if number != 1:
+            state.write_result(Result(status="failed", exit_code=number, message="x"))
+        state.release()
+        self.age(state, number)
+        return state
+
+    def age(self, state: StateDir, days: int) -> None:
+        """Let it be so old."""
+        for path in (*state.path.rglob("*"), state.path):
+            os.utime(path, (NOW - 100.0, NOW - 86_400.0 * days))
+
+    def _stand_in(self, monkeypatch: pytest.MonkeyPatch, where: str, *, is_async: bool) -> None:
+        of, _, name = where.rpartition(".")
+        module = importlib.import_module(of)  # not what its package has of that name
+        real = getattr(module, name)
+        signature = inspect.signature(real) if inspect.isfunction(real) else None
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            given: Any = dict(enumerate(args))
+            if name == "execv":  # the place of this installation is its own
+                given = {"words": args[1][args[1].index("_replay") :]}
+            if signature is not None:
+                given = signature.bind(*args, **kwargs).arguments
+            words = " ".join(f"{key}={self._said(key, value)}" for key, value in given.items())
+            self.add(f"  {name} {words}".rstrip())
+            if name in self.raises:
+                raise self.raises[name]
+            return None if name in SILENT else self._answer(name)
+
+        async def later(*args: Any, **kwargs: Any) -> Any:
+            return called(*args, **kwargs)
+
+        monkeypatch.setattr(module, name, later if is_async else called)
+
+    def _look(self) -> Any:
+        one = SimpleNamespace(addresses=[f"{address}/24" for address in self.addresses])
+        return SimpleNamespace(interfaces=[one])
+
+    def _answer(self, name: str) -> Any:
+        if name == "take_join":
+            return join_text(7)
+        return next(self._codes)
+
+    def _ground(self, root: Path, view: object, url: object, *, acts: bool) -> Iterator[str]:
+        self.add(f"  ground {root} {self._said('view', view)} {url} acts={acts}")
+        yield "the ground"
+        self.add("  ground is left")
+
+    def _said(self, key: object, value: Any) -> str:
+        if key == "environ":
+            return "environ" if value is os.environ else "?"
+        if callable(value):
+            return "callable"
+        if isinstance(value, dict):
+            return str({name: value[name] for name in sorted(value)})
+        if isinstance(value, StateDir):
+            return str(value.path)
+        if isinstance(value, BaseModel):
+            given = value.model_dump(exclude_defaults=True)
+            return f"{type(value).__name__}{given}"
+        if isinstance(value, JoinString):
+            where = f"{value.place.addresses}:{value.place.port} {value.place.trust}"
+            return f"join({where} {value.run} {value.launch_id} {value.slot}.{value.generation})"
+        return f"{value!r}"
+
+    def add(self, words: object) -> None:
+        """One line; the folder has one name, and a secret word is what can be read in it."""
+        text = _WORD.sub(_read, one_line(words).replace(str(self.folder), "/f"))
+        text = re.sub(r"\d{3} characters", "many characters", text)  # as it is compressed
+        self.lines.append(re.sub(r" at 0x[0-9a-f]+", "", text))
+
+    def run(self, line: str, env: dict[str, str] | None = None, *, brief: bool = False) -> None:
+        """Call it, and tell all that came of it."""
+        told = {key: value.replace(str(self.folder), "/f") for key, value in (env or {}).items()}
+        given = "".join(f"{key}={value} " for key, value in told.items() if len(value) < 60)
+        self.add(f"$ {given}rdzv {line}")
+        defaults = {"RDZV_STATE_DIR": str(self.root)}
+        result = rdzv(*shlex.split(line), env=defaults | (env or {}))
+        for name, text in (("out", result.stdout), ("err", result.stderr)):
+            shown = text.splitlines()
+            for each in shown[:2] if brief else shown:
+                self.add(f"  {name}: {each}")
+        self.add(f"  exit {result.exit_code}")
+
+    def each(self, lines: str) -> None:
+        """Each of them."""
+        for line in lines.strip().splitlines():
+            self.run(line.strip())
+
+
+_WORD = re.compile(r"rdzv(?:tok|reg|view)?1-[\w-]{60,}")
+
+
+def _read(found: re.Match[str]) -> str:
+    """What is in a word for a variable: its bytes are those of one build of zlib."""
+    word = found[0]
+    if word.startswith("rdzvtok1-"):
+        return f"token({parse_group_token(word).hex()})"
+    if word.startswith("rdzvview1-"):
+        view = ViewString.parse(word)
+        return f"{view} {view.read.text()} {view.logs.text()}"
+    if word.startswith("rdzvreg1-"):
+        registry = RegistryString.parse(word)
+        proof = len(registry.place.proof) > 9
+        place = replace(registry.place, proof=b"")
+        return f"{place} {proof} {registry.credential} {registry.credential.text()}"
+    return "join"
+
+
+def join_text(slot: int) -> str:
+    """What the worker of a slot gets."""
+    return JoinString.of(RunKeys(secret_of(2), "llama-7b", "k0f2a9c1xy"), PLACE, slot, 3).text()

@@ -1,0 +1,465 @@
+"""What each command of `rdzv` asks of its function, prints and exits with is as in `cli.txt`.
+
+The functions are stand-ins that end with another code each time; runs, ranks, numbers and places
+differ. Who changes a command writes the file anew (`make reference`), and reads in the diff what
+else has changed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, cast
+
+import pytest
+from click.shell_completion import ShellComplete
+
+from launcher.cli import main, streams
+from launcher.cli.completion import VARIABLE
+from launcher.plan.plan import WorkerRun
+from launcher.state.ledger import LedgerEntry
+from launcher.state.state_dir import StateDir
+from rendezvous.talk.credentials import RunKeys
+from rendezvous.talk.join_string import ViewString, group_token_text
+from rendezvous.wire.errors import RdzvError, Unauthorized, UsageError
+from tests.launcher.commands import PLACE, Course, join_text, registry_text, secret_of
+from tests.support.courses import lines_in, text_of
+
+KNOWN = Path(__file__).with_name("cli.txt")
+GROUP = {
+    "RDZV_TOKEN": group_token_text(secret_of(4)),
+    "NUM_NODES": "5",
+    "MASTER_ADDR": "10.4.0.9",
+    "RDZV_ID": "sym-3",
+}
+"""A symmetric start."""
+
+
+def shown(course: Course) -> None:
+    """What is there is looked at, run by run and each in its own way; and is ended."""
+    for more in ("", " --json"):
+        for line in (
+            *("status", "status --all", "status vis-77 --matrix=net.svg", "status vis-77 --env 5"),
+            *(f"status {run}" for run in ("llama-7b", "lla", "d0026d37", "k3f2a9c1xy", "x")),
+            *(f"status 77 --{view}" for view in ("checks", "matrix", "epochs", "machines")),
+            *("metrics vis-77", "look llama-7b --again 11 --all --save look.json", "look 77"),
+        ):
+            course.run(line + more)
+    for view in ("checks", "matrix", "epochs", "machines", "env 3"):
+        course.run(f"status --{view}")
+    course.each(
+        f"""
+        status vis-77 --checks --matrix=net.svg --epochs --machines --env 2
+        status vis-77 --epochs --machines --env 2
+        status vis-77 --machines --env 2
+        metrics vis-77 --plot loss.svg
+        metrics vis-77 --plot loss.svg --json
+        cancel vis-77
+        cancel llama-7b --reason 'no more of it'
+        cancel 77
+        cancel lla
+        restart vis-77
+        restart llama-7b --reason again\x07
+        restart 77 --reason x
+        restart vis-77 --reason {"x" * 301}
+        restart vis-77 --reason {"x" * 300}
+        drain vis-77 3
+        drain llama-7b 2 --in 120.5 --reason 'bad fan'
+        drain vis-77 3 --in 86401
+        drain vis-77 3 --in 86400
+        drain vis-77 3 --in x
+        drain vis-77 3 --in -1
+        drain vis-77 x
+        drain vis-77
+        """
+    )
+
+
+def logs(course: Course) -> None:
+    """Tell the words of the logs' command."""
+    course.each(
+        f"""
+        logs llama-7b
+        logs vis-77 --follow --registry
+        logs vis-77 --node 3
+        logs vis-77 --rank 5
+        logs vis-77 --all --level error
+        logs vis-77 --level warning --lines 0 --epoch 4
+        logs vis-77 --grep loss --grep 'a b' --lines 7
+        logs vis-77 --node 3 --rank 5
+        logs vis-77 --all --rank 0
+        logs vis-77 --node 0 --all
+        logs vis-77 --since 90s
+        logs vis-77 --since 1h30m --lines 20
+        logs vis-77 --since 2d
+        logs vis-77 --since 2026-09-01T14:30:00+02:00
+        logs vis-77 --since 2026-09-01T14:30:00Z
+        logs vis-77 --since 2027-09-01T14:30:00Z
+        logs vis-77 --since soon
+        logs vis-77 --epoch 0
+        logs vis-77 {" ".join(f"--grep {n}" for n in range(8))}
+        logs vis-77 {" ".join(f"--grep {n}" for n in range(9))}
+        logs vis-77 --grep {"x" * 100}
+        logs vis-77 --grep {"x" * 101}
+        logs vis-77 --grep ''
+        logs vis-77 --grep 'a\x1bb'
+        logs d0026d37
+        logs 77
+        logs
+        """
+    )
+
+
+def pruned(course: Course) -> None:
+    """Old runs are removed, twice; those that live, may have worker runs or are damaged stay."""
+    held = StateDir(course.root, "llama-7b")
+    left, alone, damaged = (
+        course.launched(run, number) for run, number in (("left-9", 9), ("own-8", 8), ("bad-7", 7))
+    )
+    left.ledger.begin(LedgerEntry(WorkerRun(2, 3, "rdzv-k7f2-2-3", {}, "w.sh"), "manual"))
+    for state in (left, alone):
+        (state.path / "own.txt").touch()
+    damaged.write("launch.json", b"{")
+    for number, state in enumerate((left, alone, damaged)):
+        course.age(state, 40 + number)
+    held.acquire()
+    course.each(
+        """
+        prune --dry-run
+        prune --dry-run --keep 0
+        prune --older-than 2d --keep 1 --dry-run
+        prune --older-than 3d --keep 0 --dry-run
+        prune --older-than 259201s --keep 0 --dry-run
+        prune --older-than 72h --keep 3 --dry-run
+        prune --older-than 90
+        prune --keep -1
+        prune llama-7b
+        prune left-9 --dry-run
+        prune left-9
+        prune bad-7
+        prune 77
+        prune own-8 --dry-run
+        prune own-8
+        prune own-8
+        prune --older-than 30d --keep 0
+        prune --older-than 30d --keep 0
+        prune --older-than 2d --keep 0
+        prune vis-77
+        prune --older-than 1m --keep 0
+        prune --older-than 0s --keep 0
+        """
+    )
+    held.release()
+    course.add(sorted(path.name for path in course.root.iterdir()))
+    course.each("prune llama-7b\nprune")
+
+
+def tokens(course: Course) -> None:
+    """Each token is for whom it says, once and again."""
+    token = {"RDZV_TOKEN": GROUP["RDZV_TOKEN"]}
+    (course.folder / "registry").write_text(f"{registry_text()}\n")
+    named = {"RDZV_REGISTRY_FILE": str(course.folder / "registry")}
+    for run in ("llama-7b", "77", "vis-77", "run-d0026d37", "llama-7b"):
+        course.each(f"token new\ntoken metrics {run}\ntoken view {run}")
+    course.run("token metrics", named)
+    course.run("token metrics vis-77", named)
+    words = "--registry-address n1 --registry-address [fd00::7]:7000 --registry-address n2:29601"
+    for line in (words, f"{words} --plain", "--registry-address n1", "", "--registry-address n1:x"):
+        course.run(f"token registry {line}", token)
+    course.run("token registry --registry-address n1")
+    course.run("token registry --registry-address n1", {"RDZV_TOKEN": "no"})
+
+
+def tenants(course: Course) -> None:
+    """They are the operator's."""
+    (course.folder / "registry").write_text(f"{registry_text()}\n")
+    named = {"RDZV_REGISTRY_FILE": str(course.folder / "registry")}
+    for given in (None, named, {"RDZV_REGISTRY": registry_text(7)}, {"RDZV_REGISTRY": "rdzv"}):
+        course.run("tenant list --json", given)
+    for line in f"""
+        add vision --prefix vision- --max-runs 3 --max-nodes unlimited --creates-per-minute 7
+        add vision --rotate --max-runs unlimited
+        add vision
+        add -x
+        add 'a b'
+        add vision --prefix vision
+        add vision --prefix -
+        add v --max-runs 0
+        add v --max-runs 1000000
+        add v --max-nodes 1000001
+        add v --max-nodes x
+        add v --creates-per-minute ٣
+        list
+        revoke vision
+        revoke
+        add {"v" * 63} --prefix {"p" * 61}-
+        add {"v" * 64}
+        add v --prefix {"p" * 62}-
+        """.strip().splitlines():
+        course.run(f"tenant {line.strip()}", named)
+
+
+def pages(course: Course) -> None:
+    """The page: of all runs, of one, of one elsewhere, in a file."""
+    keys = RunKeys(secret_of(8), "far-8", "k9f2a9c1xy")
+    view = ViewString(PLACE, "far-8", "k9f2a9c1xy", keys.read, keys.logs).text()
+    elsewhere, key = {"RDZV_VIEW": view}, {"RDZV_UI_KEY": " the-key\n"}
+    course.run("ui")
+    course.run("ui", key)
+    course.run("ui vis-77 --ui-actions --ui-port 29617 --ui-host a.b --ui-host c.d", key)
+    course.run("ui llama-7b --ui-listen 0.0.0.0 --ui-behind-ingress --parent 4711")
+    for line in ("ui", "ui far-8 --url https://localhost:7 --ui-actions", "ui llama-7b"):
+        course.run(line, elsewhere)
+    course.run("ui --save all.html", elsewhere)
+    course.each(
+        """
+        ui --save all.html
+        ui 77 --save one.html --ui-actions
+        ui --url https://x:7
+        ui --ui-port 0
+        ui --ui-port 65536
+        """
+    )
+    course.run("ui", {"RDZV_VIEW": "rdzvv1-no"})
+    course.run("ui", {"RDZV_UI_KEY_FILE": str(course.folder / "none")})
+    course.raises["check"] = UsageError("no such address", hint="another")
+    course.run("ui")
+
+
+def launches(course: Course) -> None:
+    """A launch, a bench and a registry."""
+    course.each(
+        """
+        launch --nnodes 2:3 --nproc-per-node 4,2,1 --spares 1 --state-dir s -- train.py --lr 3
+        launch --nnodes 2 --dry-run --prefix --no-local-node --log-level debug -- -m train x
+        launch --nnodes 2 --hostlist n3,n1 -- torchrun --nproc-per-node 7 train.py
+        launch --nnodes 2 train.py --dry-run
+        launch --nnodes 2 train.py --dry-run --lr 3 --nproc-per-node=8 -- --json
+        launch --nnodes 2 -- --json --max-restarts=3 --dry-run train.py
+        launch --nnodes 2 --framework torchrun -- --role x --strict train.py
+        launch --nnodes 2 --framework command -- --strict train.py
+        launch --nnodes 2
+        launch --nnodes x -- t.py
+        launch --nnode 2 -- t.py
+        launch --nnodes 2 --frob 3 -- t.py
+        launch --nnodes -- t.py
+        launch --nnodes 2 --stall-timeout nan -- t.py
+        launch --nnodes 2 -- bash x
+        launch --nnodes 2 --stal-timeout 3 -- t.py
+        bench --nnodes 2 --hostlist n1,n2 --plot net.svg
+        bench --nnodes 3 --json
+        bench --nnodes 2 -- t.py
+        serve --registry-address r.example.com --port 29611
+        serve --behind-ingress --journal /tmp/j.sqlite --frob
+        """
+    )
+    course.run("serve --advertise n1", {"RDZV_TOKEN": "the-token"})
+    course.run("launch --nnodes 2 -- t.py", {"RDZV_REGISTRY": registry_text()})
+    worker = {"RDZV_JOIN": join_text(4), "ROLE": "worker", "NUM_NODES": "5", "GPUS_PER_NODE": "7"}
+    course.run("launch -- t.py --lr 3", worker)
+    course.run("launch --nnodes 2 -- t.py", worker | {"ROLE": "launcher"})
+
+
+def symmetric(course: Course) -> None:
+    """What each node of a symmetric start is, and whom it tells that it cannot."""
+    for rank in ("0", "3", "3"):
+        course.addresses = ("127.0.0.1", "10.4.0.9" if rank == "0" else "10.4.0.7")
+        course.run("launch -- t.py --lr 3", GROUP | {"NODE_RANK": rank})
+    course.run("bench --port 29612", GROUP | {"NODE_RANK": "2"})
+    course.run("launch --dry-run --port 29612 -- t.py", GROUP | {"NODE_RANK": "3"})
+    more: dict[str, str]
+    for more in ({"NODE_RANK": "5"}, {"NODE_RANK": "x"}, {}, {"NODE_RANK": "1", "RDZV_ID": "a/b"}):
+        course.run("launch --spares 1 -- t.py", GROUP | more)
+    at_rank = GROUP | {"NODE_RANK": "4"}
+    course.run("launch --frob -- t.py", at_rank)
+    course.run("launch -- bash t.py", at_rank)
+    course.run("launch --dry-run -- bash t.py", at_rank)
+    course.run("launch --port 29612 --standby 2 --spares 3 --nnodes 3 -- bash t.py", at_rank)
+    course.run("launch -- bash t.py", at_rank | {"RDZV_REGISTRY": registry_text()})
+    course.run("launch -- bash t.py", at_rank | {"RDZV_TOKEN": "no"})
+    course.raises["launch"] = Unauthorized("who?")
+    course.raises["run_agent"] = Unauthorized("the registry has no such slot", hint="see why")
+    for rank in ("2", "0"):
+        course.addresses = ("127.0.0.1", "10.4.0.9" if rank == "0" else "10.4.0.7")
+        course.run("launch -- t.py", GROUP | {"NODE_RANK": rank})
+    course.run("launch --nnodes 2 -- t.py")
+    course.addresses = ("10.4.0.9",)
+    course.raises["launch"] = UsageError("no such scheduler", hint="another")
+    course.run("launch -- t.py", GROUP | {"NODE_RANK": "0"})
+
+
+def workers(course: Course) -> None:
+    """A worker, with its join string from each place; and what it cannot start."""
+    join = {"RDZV_JOIN": join_text(4)}
+    (course.folder / "join").write_text(f"{join_text(6)}\n")
+    (course.folder / "empty").write_text(" \n")
+    (course.folder / "joins").mkdir()
+    for name in ("join", "empty", "none", "joins"):
+        of_file = {"RDZV_JOIN_FILE": str(course.folder / name)}
+        course.run(f"worker --nnodes 5 --join-timeout 77 -- {name}.py --nnodes 3", of_file)
+        course.run(f"worker --nnodes 5 -- {name}.py", of_file | join)
+    for text in ("rdzv1-x", join_text(4)[:-3], join_text(4)[:-3] + "abc", registry_text()):
+        course.run("worker --nnodes 5 -- t.py", {"RDZV_JOIN": text})
+    course.run("worker --nnodes 5 --parent 4711 --log-level error --log-dir logs -- t.py", join)
+    course.run("worker --nnodes 5 -- bash t.py", join)
+    course.run("worker --nnodes 5 -- bash t.py", {"RDZV_JOIN": "rdzv1-x"})
+    course.run("worker --framework command --nnodes 5 -- bash t.py", join)
+    course.each(
+        """
+        worker --nnodes 5 -- bash t.py
+        worker --nnodes 5 -- t.py
+        worker --nnodes 5
+        worker t.py --nnodes 5
+        """
+    )
+    course.raises["run_agent"] = OSError(24, "Too many open files")
+    course.run("worker --nnodes 5 -- t.py", join)
+    course.raises["refuse_alone"] = RdzvError("nobody there")
+    course.run("worker --nnodes 5 -- t.py", join)
+
+
+def others(course: Course) -> None:
+    """Machines, schedulers, pages, journals, and what other programs call."""
+    (course.folder / "own.toml").write_text("x")
+    for name in ("journal.sqlite", ""):
+        for line in """
+            replay llama-7b
+            replay ./llama-7b
+            replay lla --json
+            replay vis-77 --json
+            replay ./own.toml --otlp o.json
+            replay own.toml
+            replay ./none
+            replay x
+            replay postgres://a:b@c/d
+            replay d0026d37
+            """.strip().splitlines():
+            course.run(line.strip())
+        path = course.root / "llama-7b" / name if name else course.folder / "llama-7b"
+        if not path.exists():
+            path.write_text("x")
+    course.each(
+        """
+        replay llama-7b
+        replay ./llama-7b
+        schedulers check
+        schedulers check slurm --scheduler-profile own.toml
+        schedulers check slurm --set A=1 --set B=2 --timeout 7 --worker-spec w.sh
+        schedulers check --scheduler-profile own.toml --state-dir s
+        schedulers chek slurm
+        doctor
+        doctor --json --strict --skip L06 --skip A01
+        doctor --env --json
+        docs nowhere
+        docs check
+        rsh node-1 nvidia-smi --x -l
+        completion tcsh
+        frob
+        stauts
+        --frob
+        token nwe
+        status --jsn
+        """
+    )
+    course.run("doctor --env", {"NODE_RANK": "3", "RDZV_TOKEN": "no"})
+    for line in ("schedulers", "docs", "docs checks", "", "token", "completion bash"):
+        course.run(line, brief=True)
+    (course.folder / "afile").write_text("")
+    for line in ("status", "status lla", "cancel x", "prune", "ui", "replay x", "token view x"):
+        course.run(f"{line} --state-dir afile")
+        course.run(f"{line} --state-dir nowhere/at/all")
+
+
+def completed(course: Course) -> None:
+    """What a shell completes: words, runs by their age, schedulers, frameworks, pages, files."""
+    shell = ShellComplete(main, {}, "rdzv", VARIABLE)
+    for line in (
+        *("", "s", "status ", "status v", "cancel ", "logs ", "look m", "replay ", "ui ", "drain "),
+        *("launch --sch", "launch --scheduler ", "launch --scheduler s", "launch --framework "),
+        *("launch -- ", "launch --nnodes 2 ", "schedulers check ", "docs c", "token "),
+        *("status --state-dir nowhere ", "prune ", "tenant ", "logs x --level ", "completion "),
+        *("token view ", "metrics ", "restart ", "token metrics l"),
+    ):
+        *words, last = line.split(" ")
+        found = shell.get_completions(words, last)
+        course.add(f"{line!r} {[f'{one.type}:{one.value}' for one in found]}")
+
+
+class _Full:
+    """A stream on a full disk."""
+
+    def write(self, text: str) -> int:
+        if text == "ok":
+            return 7
+        raise OSError(28, "No space left on device")
+
+    def flush(self) -> None:
+        raise OSError(32, "Broken pipe")
+
+
+def written(course: Course) -> None:
+    """Standard streams that fail: each leads to nowhere, once, and is told or raised."""
+    calls: list[Any] = []
+
+    def noted(name: str) -> Callable[..., int]:
+        def call(*given: Any) -> int:
+            calls.append((name, *given))
+            return 9
+
+        return call
+
+    for kind in (streams._EnduringStream, streams._NamedStream):
+        for fd in (1, 2):
+            stream = kind(cast(Any, _Full()), fd)
+            for step in (partial(stream.write, "ok"), partial(stream.write, "no"), stream.flush):
+                with pytest.MonkeyPatch.context() as patch:
+                    for name in ("open", "dup2", "close", "write"):
+                        patch.setattr(os, name, noted(name))
+                    try:
+                        found: object = step()
+                    except OSError as exc:
+                        found = f"{exc.errno} {exc.filename}"
+                course.add(f"{kind.__name__} {fd} {found} {calls}")
+                calls.clear()
+
+
+COURSES: dict[str, Callable[[Course], None]] = {
+    one.__name__: one
+    for one in (
+        *(shown, logs, pruned, tokens, tenants, pages),
+        *(launches, symmetric, workers, others, completed, written),
+    )
+}
+
+
+def _course(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Course:
+    for variable in [*os.environ]:
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv("TMPDIR", str(folder))
+    course = Course(folder, monkeypatch)
+    COURSES[name](course)
+    return course
+
+
+@pytest.mark.parametrize("name", COURSES)
+def test_each_command_does_as_it_was_written_down(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert _course(name, tmp_path, monkeypatch).lines == lines_in(KNOWN, name)
+
+
+def _written() -> None:
+    def one(name: str) -> Course:
+        with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+            course = _course(name, Path(folder), patch)
+            patch.undo()
+            return course
+
+    KNOWN.write_text(text_of({name: partial(one, name) for name in COURSES}))
+
+
+if __name__ == "__main__":  # make reference
+    _written()
