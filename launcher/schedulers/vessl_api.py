@@ -217,7 +217,7 @@ def _words(data: bytes) -> str:
     except (ValueError, AttributeError, TypeError):
         return ""
     words = without_secrets(" ".join(str(part) for part in parts if part))
-    return f": {printable(words, _MOST_WORDS)}"
+    return f": {printable(words, _MOST_WORDS)}" if words else ""
 
 
 def rows_of(answer: Any, key: str) -> list[dict[str, Any]]:

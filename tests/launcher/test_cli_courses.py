@@ -373,6 +373,24 @@ def others(course: Course) -> None:
         course.run(f"{line} --state-dir nowhere/at/all")
 
 
+def denied(course: Course) -> None:
+    """Runs of another user, whose folder cannot be looked into."""
+    real = os.stat
+
+    def stat(path: Any, *given: Any, **more: Any) -> os.stat_result:
+        if str(path).endswith("/."):
+            course.add(f"  stat {path}")
+        if str(path).endswith("7b/."):
+            raise PermissionError(13, "Permission denied")
+        return real(path, *given, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "stat", stat)
+        for command in ("status", "cancel", "prune", "ui", "replay", "logs", "metrics", "restart"):
+            for run in ("llama-7b", "ma-7b", "vis-77"):
+                course.run(f"{command} {run}")
+
+
 def completed(course: Course) -> None:
     """What a shell completes: words, runs by their age, schedulers, frameworks, pages, files."""
     shell = ShellComplete(main, {}, "rdzv", VARIABLE)
@@ -430,7 +448,7 @@ COURSES: dict[str, Callable[[Course], None]] = {
     one.__name__: one
     for one in (
         *(shown, logs, pruned, tokens, tenants, pages),
-        *(launches, symmetric, workers, others, completed, written),
+        *(launches, symmetric, workers, others, denied, completed, written),
     )
 }
 

@@ -6,6 +6,7 @@ sentence writes the file anew (`make reference`), and reads in the diff what els
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -17,6 +18,7 @@ from launcher.plan.endpoints import read_endpoint, without_program_port
 from launcher.plan.host_entries import read_hostfile, read_hostlist
 from launcher.plan.hostlist import notes_of, place, processes_of
 from launcher.plan.losses import check_losses, loss_lines
+from launcher.plan.named_hosts import working_folder
 from launcher.plan.plan import Here, Plan, Site, Spec, check_run_id, parse_nnodes, run_name
 from launcher.plan.set_variables import check_set
 from launcher.plan.spec_command import without_rdzv
@@ -265,6 +267,15 @@ def endpoints() -> Told:
     for text in SPECS:
         told.tries(repr(text), without_rdzv, Spec("s.sh", text))
     return told
+
+
+def test_a_working_folder_that_was_deleted_has_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def deleted() -> str:
+        raise FileNotFoundError
+
+    assert working_folder() == os.getcwd()
+    monkeypatch.setattr(os, "getcwd", deleted)
+    assert working_folder() == ""
 
 
 COURSES = (plans, refusals, machines, endpoints)

@@ -134,6 +134,10 @@ FOUND = {
     "kubernetes": "<name>||",
 }
 """How the tool lists it, where that is not as when it was made."""
+LEAVING = {"kubernetes": "<name>|2026-11-01T00:00:00Z|"}
+"""How it lists what is being deleted."""
+NO_REASON = {"slurm": "<id>|RUNNING|(None)", "ssh": "running|", "vessl": "<id> <name> b running x"}
+"""How it tells that there is none."""
 
 
 class Course:
@@ -248,7 +252,11 @@ async def _of_one(course: Course, slot: int) -> None:
     found = FOUND.get(course.name, said)
     await course.tell(scheduler.find(run), _always(0, _filled(found, run, handle)))
     await course.tell(scheduler.find(run), _always(*_gone(course, run, run.name)))
+    leaving = _filled(LEAVING.get(course.name, "what"), run, handle)
+    await course.tell(scheduler.find(run), _always(0, leaving))
     await course.tell(scheduler.describe(run, handle), _always(*_gone(course, run, handle)))
+    told = _filled(NO_REASON.get(course.name, "what"), run, handle)
+    await course.tell(course.made().describe(run, handle), _always(0, told))
     course.add(f"by hand {scheduler.cancel_words(run, handle)}")
     course.add(f"by hand {scheduler.cancel_words(run, None)}")
     for lines, follow in ((17, False), (19, True)):
