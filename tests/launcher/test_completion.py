@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from launcher.cli import main
 from tests.support.missing import give_up
+from tests.support.nightly import at_night
 from tests.support.waiting import SECONDS
 
 BIN = str(Path(sys.executable).parent)
@@ -62,7 +63,7 @@ def _read_until(terminal: int, printed: str) -> None:
 
 
 @pytest.mark.real_time
-@pytest.mark.parametrize("shell", ["bash", "zsh"], indirect=True)
+@pytest.mark.parametrize("shell", ["bash", at_night("zsh")], indirect=True)
 def test_a_shell_completes_commands_and_runs(shell: tuple[str, dict[str, str]]) -> None:
     name, env = shell
     load = f"source <(rdzv completion {name}); echo rea''dy\n"
@@ -74,6 +75,7 @@ def test_a_shell_completes_commands_and_runs(shell: tuple[str, dict[str, str]]) 
 
 
 @pytest.mark.real_time
+@pytest.mark.nightly
 @pytest.mark.parametrize("shell", ["fish"], indirect=True)
 def test_fish_completes_commands_and_runs(shell: tuple[str, dict[str, str]]) -> None:
     name, env = shell

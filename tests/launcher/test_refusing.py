@@ -145,6 +145,7 @@ class Group:
 
 @pytest.mark.real_time
 @pytest.mark.timeout(120)
+@pytest.mark.nightly
 def test_what_rank_0_alone_refuses_the_others_hear_at_once(tmp_path: Path) -> None:
     group, began = Group(tmp_path, 2), time.monotonic()
     group.start(0, RDZV_GRACE="soon")

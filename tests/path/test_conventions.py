@@ -92,6 +92,7 @@ def test_without_a_home_that_can_be_written_a_launch_keeps_its_run_among_tempora
     assert "r" in ask(env, "status", "r", by=user.by).out
 
 
+@pytest.mark.nightly
 def test_a_home_on_a_read_only_disk_is_named_also_to_root(users: list[User], place: Path) -> None:
     home = place / "disk"
     home.mkdir()
@@ -215,7 +216,8 @@ COLOURED: dict[str, tuple[str, ...]] = {
 }
 
 
-@pytest.mark.parametrize("name", but_at_night(COLOURED, "status RUN"))
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", COLOURED)
 def test_a_terminal_has_colours_unless_it_or_its_user_wants_none(state: Path, name: str) -> None:
     """With TERM=dumb no escape sequence at all, as in a pipe."""
     words = COLOURED[name]

@@ -65,6 +65,7 @@ def kill(launched: Launched) -> None:
 # --- how it goes well -----------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_the_scheduler_starts_all_nodes_but_the_first_and_keeps_their_logs(
     farm: Farm, tmp_path: Path
 ) -> None:

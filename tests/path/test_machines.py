@@ -25,6 +25,7 @@ def wait(folder: Path) -> list[str]:
     return ["sh", "-c", f"while [ ! -e {folder}/end ]; do sleep 0.2; done"]
 
 
+@pytest.mark.nightly
 def test_each_node_tells_of_its_machine_at_the_go_and_it_is_known_after_the_run(
     tmp_path: Path,
 ) -> None:

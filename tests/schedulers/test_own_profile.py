@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pytest
 from pydantic import BaseModel
 
 from launcher.plan.plan import HIDDEN, Site, Spec, make_plan
@@ -144,6 +145,7 @@ def serving(environ: dict[str, str]) -> Iterator[BatchApi]:
                 process.wait()
 
 
+@pytest.mark.nightly
 def test_the_profile_of_the_page_launches_once_though_an_answer_is_lost(tmp_path: Path) -> None:
     if shutil.which("curl") is None:
         give_up("curl is not installed")

@@ -304,6 +304,7 @@ def test_only_what_may_start_again_is_tried_on_request() -> None:
     assert [generate(seed).launches[0].max_restarts > 0 for seed in seeds] == [True] * 3
 
 
+@pytest.mark.nightly
 def test_a_failure_is_told_and_can_be_run_and_replayed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
