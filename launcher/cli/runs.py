@@ -357,7 +357,7 @@ def prune(
     else:
         root, run = folder_and_run(state_dir, run, acts=True)
     names = old.old_runs(root, older_than=older_than, keep=keep) if run is None else [run]
-    if run is not None and not old.is_ours(StateDir(root, run)):
+    if run is not None and not os.path.exists(root / run / "launch.json"):
         raise unknown_run(root, run)
     failed = False
     for name in names:

@@ -106,6 +106,17 @@ async def test_with_status_it_ends_with_how_each_run_stands(path: Path, printed:
     assert runs["second"].result.status == "cancelled"
 
 
+async def test_a_run_stands_as_at_its_own_last_event(
+    path: Path, printed: Print, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await two_runs(path)
+    records = [record for record in read_journal(path) if b"enough" not in record.body]
+    monkeypatch.setattr("rendezvous.server.replay.read_journal", lambda _: records)
+    *_, second, first = printed("--json", "--status")
+    ages = [RunStatus.model_validate_json(one).elapsed_seconds for one in (first, second)]
+    assert ages == pytest.approx([10, 0], abs=1)
+
+
 def test_an_event_of_another_version_is_told() -> None:
     with pytest.raises(UsageError, match="event 1 of run 'a' is unknown to this version of rdzv"):
         list(replay([Record("a", 1, 0.0, b'{"kind": "levitated"}')]))

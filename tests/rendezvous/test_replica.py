@@ -19,7 +19,15 @@ from rendezvous.server.replica import Replica
 from rendezvous.server.service import Service
 from rendezvous.server.shared_journal import Overtaken
 from rendezvous.talk.credentials import Credential, hkdf
-from rendezvous.wire.errors import Moved, NotFound, RegistryError, StorageFull, Unavailable
+from rendezvous.wire.errors import (
+    InternalError,
+    Moved,
+    NotFound,
+    RegistryError,
+    StorageFull,
+    Unavailable,
+    UsageError,
+)
 from rendezvous.wire.reports import AckReport, ExitReport
 from rendezvous.wire.run import Phase
 from rendezvous.wire.watch import NodeView
@@ -685,6 +693,27 @@ async def test_a_run_is_given_away_though_another_ones_commit_fails_meanwhile(
     lost, moved = await asyncio.gather(join, b.replica._move("other"), return_exceptions=True)
     assert (type(lost), moved) == (Overtaken, None)
     assert owners["other"].owner in ("a", "c")
+
+
+@virtually
+async def test_a_run_that_cannot_be_read_is_read_once_and_says_why(cluster: Cluster) -> None:
+    await cluster.create(at="b")
+    reads: list[str] = []
+
+    async def damaged(run: str) -> Any:
+        reads.append(run)
+        raise UsageError("event 1 of run 'demo' is damaged", hint="restore a backup")
+
+    for name in "ac":
+        cluster.all[name].journal.read = damaged  # type: ignore[method-assign]
+    await cluster.all.pop("b").kill()
+    await asyncio.sleep(30.0)
+    assert reads == ["demo"]
+    heir = cluster.engine.owners["demo"].owner
+    assert heir in cluster.all
+    with pytest.raises(InternalError, match="event 1 of run 'demo' is damaged") as raised:
+        await cluster.all[heir].replica.find("demo", OPERATOR)
+    assert raised.value.hint == "restore a backup"
 
 
 @virtually
