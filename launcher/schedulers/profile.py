@@ -119,9 +119,13 @@ class ProfileScheduler(ProfileCommands, Scheduler):
         text = self.render(run, join)
         argv = self._argv("submit", self.profile.submit.argv, run)
         self._check_commands(run)
+        return f"# {self._by_hand(argv, run)}\n{text}"
+
+    def _by_hand(self, argv: Sequence[str], run: WorkerRun) -> str:
+        """The line of a shell that submits it."""
         stdin = self._stdin_source
         given = f" < {self._path(run, 'SPEC') if stdin == 'spec' else stdin}" if stdin else ""
-        return f"# {shlex.join(argv)}{given}\n{text}"
+        return f"{shlex.join(argv)}{given}"
 
     # --- submitting ---------------------------------------------------------------------------
 
@@ -199,7 +203,7 @@ class ProfileScheduler(ProfileCommands, Scheduler):
     def _not_submitted(self, run: WorkerRun, said: Said, argv: Sequence[str]) -> SchedulerError:
         refused = accounts(self.profile.submit.refused, said, run)
         passing = says(self.profile.submit.retry, said, run)
-        advice = SERVICE_FAILS if passing else f"try it by hand: {shlex.join(argv)}"
+        advice = SERVICE_FAILS if passing else f"try it by hand: {self._by_hand(argv, run)}"
         words, hint = _what_came(argv, said), self._hint(said, run) or advice
         if refused:
             final = accounts(self.profile.submit.final, said, run)
