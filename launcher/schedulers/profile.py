@@ -123,9 +123,8 @@ class ProfileScheduler(ProfileCommands, Scheduler):
 
     def _by_hand(self, argv: Sequence[str], run: WorkerRun) -> str:
         """The line of a shell that submits it."""
-        stdin = self._stdin_source
-        given = f" < {self._path(run, 'SPEC') if stdin == 'spec' else stdin}" if stdin else ""
-        return f"{shlex.join(argv)}{given}"
+        source = self._path(run, "SPEC") if self._stdin_source == "spec" else self._stdin_source
+        return shlex.join(argv) + (f" < {source}" if source else "")
 
     # --- submitting ---------------------------------------------------------------------------
 
@@ -201,11 +200,10 @@ class ProfileScheduler(ProfileCommands, Scheduler):
         return "; ".join(filter(None, (_what_came(argv, said), how, hint)))
 
     def _not_submitted(self, run: WorkerRun, said: Said, argv: Sequence[str]) -> SchedulerError:
-        refused = accounts(self.profile.submit.refused, said, run)
         passing = says(self.profile.submit.retry, said, run)
         advice = SERVICE_FAILS if passing else f"try it by hand: {self._by_hand(argv, run)}"
         words, hint = _what_came(argv, said), self._hint(said, run) or advice
-        if refused:
+        if accounts(self.profile.submit.refused, said, run):
             final = accounts(self.profile.submit.final, said, run)
             return NothingSubmitted(words, hint=hint, final=final)
         return SchedulerError(words, hint=hint)

@@ -15,7 +15,7 @@ import pytest
 DEMO = Path(__file__).parents[2] / "examples/demo_ui.py"
 RDZV = """#!/bin/sh
 echo "$@" >> calls
-if [ "$1" = ui ]; then echo http://127.0.0.1:1/#t=k; touch page; trap 'rm page; exit' TERM
+if [ "$1" = ui ]; then trap 'rm page; exit' TERM; echo http://127.0.0.1:1/#t=k; touch page
   while :; do sleep 0.02; done; fi
 mkdir -p "$3/demo"; [ "$CODE" = 82 ] || touch "$3/demo/launch.json"
 [ "$CODE" = 0 ] || exit "$CODE"

@@ -105,6 +105,8 @@ def test_a_fork_that_gets_no_orders_ends_with_its_launcher(end: signal.Signals |
             assert launcher.stdout.readline() == "0\n"
         else:
             launcher.send_signal(end)
+            launcher.stdin.close()  # one that comes just before a read is heard once that returns
+            assert launcher.wait(SECONDS) == -end
         until(lambda: not any(map(lives, forks)))
         launcher.kill()
 
