@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import pytest
@@ -26,7 +25,7 @@ from rendezvous.talk.credentials import RunKeys
 from rendezvous.talk.join_string import ViewString, group_token_text
 from rendezvous.wire.errors import RdzvError, Unauthorized, UsageError
 from tests.launcher.commands import PLACE, Course, join_text, registry_text, secret_of
-from tests.support.courses import lines_in, text_of
+from tests.support.courses import lines_in, write_down
 
 KNOWN = Path(__file__).with_name("cli.txt")
 GROUP = {
@@ -469,15 +468,5 @@ def test_each_command_does_as_it_was_written_down(
     assert _course(name, tmp_path, monkeypatch).lines == lines_in(KNOWN, name)
 
 
-def _written() -> None:
-    def one(name: str) -> Course:
-        with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-            course = _course(name, Path(folder), patch)
-            patch.undo()
-            return course
-
-    KNOWN.write_text(text_of({name: partial(one, name) for name in COURSES}))
-
-
 if __name__ == "__main__":  # make reference
-    _written()
+    write_down(KNOWN, COURSES, _course)

@@ -8,9 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Coroutine
-from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import pytest
@@ -22,7 +20,7 @@ from launcher.schedulers.profile_file import read_profile
 from rendezvous.wire.errors import SchedulerError
 from tests.schedulers.test_profile import Changes, bench, changed, written
 from tests.support.bed import join_text
-from tests.support.courses import Told, lines_in, text_of
+from tests.support.courses import lines_in, write_down
 from tests.support.virtual_time import run_virtually
 
 WHOLE: list[Changes] = [
@@ -205,25 +203,19 @@ def afterwards(course: Course) -> Any:
 COURSES = {"submissions": submissions, "afterwards": afterwards}
 
 
+def _course(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Course:
+    course = Course(folder, monkeypatch)
+    run_virtually(COURSES[name](course)())
+    assert course.answers == []
+    return course
+
+
 @pytest.mark.parametrize("name", COURSES)
 def test_each_course_is_as_it_was_written_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    course = Course(tmp_path, monkeypatch)
-    run_virtually(COURSES[name](course)())
-    assert course.answers == []
-    assert course.lines == lines_in(KNOWN, name)
-
-
-def _written() -> None:
-    def one(name: str) -> Told:
-        with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-            course = Course(Path(folder), patch)
-            run_virtually(COURSES[name](course)())
-            return course
-
-    KNOWN.write_text(text_of({name: partial(one, name) for name in COURSES}))
+    assert _course(name, tmp_path, monkeypatch).lines == lines_in(KNOWN, name)
 
 
 if __name__ == "__main__":  # make reference
-    _written()
+    write_down(KNOWN, COURSES, _course)

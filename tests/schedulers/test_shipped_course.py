@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import pytest
@@ -23,7 +21,7 @@ from launcher.schedulers.contract import SchedulerContext
 from launcher.schedulers.profile import ProfileScheduler
 from rendezvous.wire.errors import RdzvError
 from tests.support.bed import SHIPPED, join_text, worker_run
-from tests.support.courses import lines_in, one_line, text_of
+from tests.support.courses import lines_in, one_line, write_down
 from tests.support.virtual_time import run_virtually
 
 KNOWN = Path(__file__).with_name("shipped.txt")
@@ -339,15 +337,5 @@ def test_each_profile_does_as_it_was_written_down(
     assert _course(name, tmp_path, monkeypatch).lines == lines_in(KNOWN, name)
 
 
-def _written() -> None:
-    def one(name: str) -> Course:
-        with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-            course = _course(name, Path(folder), patch)
-            patch.undo()
-            return course
-
-    KNOWN.write_text(text_of({name: partial(one, name) for name in SHIPPED}))
-
-
 if __name__ == "__main__":  # make reference
-    _written()
+    write_down(KNOWN, SHIPPED, _course)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
+import pytest
 from pydantic_core import to_json
 
 from rendezvous.run.events import Event
@@ -74,6 +77,20 @@ class Course(Drive):
 def text_of(courses: Mapping[str, Callable[[], Told]]) -> str:
     """All of them, as a file has them."""
     return "".join(f"# {name}\n" + "\n".join(one().lines) + "\n\n" for name, one in courses.items())
+
+
+def write_down(
+    file: Path, names: Iterable[str], drive: Callable[[str, Path, pytest.MonkeyPatch], Told]
+) -> None:
+    """Write the file anew from courses that each have a folder and an environment to themselves."""
+
+    def one(name: str) -> Told:
+        with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+            course = drive(name, Path(folder), patch)
+            patch.undo()  # before the folder goes, which may be the working folder
+            return course
+
+    file.write_text(text_of({name: partial(one, name) for name in names}))
 
 
 def lines_in(file: Path, name: str) -> list[str]:

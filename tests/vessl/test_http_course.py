@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from launcher.schedulers.contract import SchedulerContext
 from launcher.schedulers.vessl_http import VesslHttpScheduler
 from rendezvous.wire.errors import SchedulerError
 from tests.support.bed import join_text, worker_run
-from tests.support.courses import lines_in, one_line, text_of
+from tests.support.courses import lines_in, one_line, write_down
 from tests.support.virtual_time import run_virtually
 
 KNOWN = Path(__file__).with_name("http.txt")
@@ -201,13 +200,5 @@ def test_each_course_is_as_it_was_written_down(
     assert _course(name, tmp_path, monkeypatch).lines == lines_in(KNOWN, name)
 
 
-def _written() -> None:
-    def one(name: str) -> Course:
-        with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-            return _course(name, Path(folder), patch)
-
-    KNOWN.write_text(text_of({name: partial(one, name) for name in COURSES}))
-
-
 if __name__ == "__main__":  # make reference
-    _written()
+    write_down(KNOWN, COURSES, _course)
