@@ -59,9 +59,10 @@ class Counting:
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
         """Count while a test runs that is for this, without its fixtures."""
-        if item.path not in self.files or is_hypothesis_test(getattr(item, "obj", None)):
-            return (yield)
-        if any(name in item.nodeid for name in LONG):
+        is_left_out = is_hypothesis_test(getattr(item, "obj", None)) or any(
+            name in item.nodeid for name in LONG
+        )
+        if item.path not in self.files or is_left_out:
             return (yield)
         with self.coverage.collect():
             return (yield)

@@ -10,7 +10,7 @@ import math
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import pytest
 
@@ -55,6 +55,33 @@ def asking() -> Iterator[tuple[Asking, pytest.MonkeyPatch]]:
     """One with a folder of runs of its own."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         yield Asking(Path(folder)), patch
+
+
+class Holder(Protocol):
+    """A course's ground: it holds runs, as their launchers do."""
+
+    def release(self) -> None:
+        """Let them go."""
+
+
+H = TypeVar("H", bound=Holder)
+
+
+def driven(
+    make: Callable[[Asking, pytest.MonkeyPatch], H], drive: Callable[[H], object]
+) -> Callable[[], Asking]:
+    """Give a course that is driven along in a folder of its own."""
+
+    def course() -> Asking:
+        with asking() as (asker, patch):
+            made = make(asker, patch)
+            try:
+                drive(made)
+            finally:
+                made.release()
+        return asker
+
+    return course
 
 
 class Figure:

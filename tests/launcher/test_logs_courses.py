@@ -35,7 +35,7 @@ from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.errors import NotFound, RdzvError, Unavailable
 from rendezvous.wire.log_view import RunView, ViewCall, ViewNode, ViewPart, ViewPiece
 from rendezvous.wire.run import Phase, Result
-from tests.launcher.asked import Asking, asking
+from tests.launcher.asked import Asking, driven
 from tests.launcher.command import record_of
 from tests.launcher.drive import slot, status
 from tests.support.courses import Told, lines_in, text_of
@@ -146,27 +146,16 @@ class Course:
         shown = logs.show_logs(self.state, {}, lines=lines, follow=False, **chosen)
         self.asker.asks(f"{what}, {lines} lines", shown)
 
+    def release(self) -> None:
+        """Its launcher is gone."""
+        self.state.release()
+
 
 def _words(chosen: Chosen) -> str:
     usual = Chosen()
     values = ((name, getattr(chosen, name)) for name in Chosen.__dataclass_fields__)
     said = [f"{name} {one}" for name, one in values if one != getattr(usual, name)]
     return ", ".join(said) or "all"
-
-
-def course(drive: Callable[[Course], None]) -> Callable[[], Told]:
-    """In a folder of its own."""
-
-    def driven() -> Told:
-        with asking() as (asker, patch):
-            made = Course(asker, patch)
-            try:
-                drive(made)
-            finally:
-                made.state.release()
-        return asker
-
-    return driven
 
 
 ALL = (
@@ -519,7 +508,7 @@ def pieces_of_the_page(made: Course) -> None:
 
 
 COURSES: dict[str, Callable[[], Told]] = {
-    one.__name__: course(one)
+    one.__name__: driven(Course, one)
     for one in (
         *(sources_of_a_run_that_lives, sources_of_a_run_that_is_over, what_is_printed, views),
         *(it_is_followed, a_file_is_followed, pieces_of_the_page),

@@ -74,7 +74,7 @@ from rendezvous.wire.run import (
     SlotStatus,
 )
 from rendezvous.wire.verify import PairProbe
-from tests.launcher.asked import Asking, Figure, asking
+from tests.launcher.asked import Asking, Figure, asking, driven
 from tests.launcher.command import record_of
 from tests.launcher.drive import slot
 from tests.launcher.drive import status as stands
@@ -337,21 +337,26 @@ class Course:
         self.registry.asked.clear()
         self.registry.credentials.clear()
 
+    def dated(self) -> None:
+        """Have lists of runs say when by the clock of UTC, at one moment."""
+        at = SimpleNamespace(
+            localtime=time.gmtime, strftime=time.strftime, time=lambda: 1_764_085_321.0
+        )
+        self.patch.setattr(run_list, "time", at)
+
+    def release(self) -> None:
+        """Its launcher is gone."""
+        self.state.release()
+
 
 def course(drive: Callable[[Course], None]) -> Callable[[], Told]:
-    """In a folder of its own."""
+    """Give one that ends with what the registry was asked."""
 
-    def driven() -> Told:
-        with asking() as (asker, patch):
-            made = Course(asker, patch)
-            try:
-                drive(made)
-                made.asked()
-            finally:
-                made.state.release()
-        return asker
+    def whole(made: Course) -> None:
+        drive(made)
+        made.asked()
 
-    return driven
+    return driven(Course, whole)
 
 
 GONE = Unavailable("nobody answers there")
@@ -495,13 +500,7 @@ def its_variables(made: Course) -> None:
 def how_it_stands(made: Course) -> None:
     """Its status and its epochs: while it lives, silent, and over in each way."""
     asker, root = made.asker, made.asker.root
-    made.patch.setattr(
-        run_list,
-        "time",
-        SimpleNamespace(
-            localtime=time.gmtime, strftime=time.strftime, time=lambda: 1_764_085_321.0
-        ),
-    )
+    made.dated()
 
     def ask(what: str) -> None:
         for as_json in (False, True):
@@ -552,13 +551,7 @@ def how_it_stands(made: Course) -> None:
 def all_runs(made: Course) -> None:
     """The list of them, narrow and wide; each stands in another way."""
     asker, root = made.asker, made.asker.root
-    made.patch.setattr(
-        run_list,
-        "time",
-        SimpleNamespace(
-            localtime=time.gmtime, strftime=time.strftime, time=lambda: 1_764_085_321.0
-        ),
-    )
+    made.dated()
     asker.asks("no runs", run_list.show_runs(root / "none", everything=False, as_json=False))
     made.registry.answers[f"GET {RUN}"] = RUNNING
     held = []

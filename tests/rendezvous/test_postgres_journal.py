@@ -173,7 +173,7 @@ async def test_epochs_never_interleave_and_nothing_acknowledged_is_lost(
     epochs = [row["epoch"] for row in rows]
     assert epochs == sorted(epochs)
     assert sorted(kept) == [(row["number"], row["body"]) for row in rows]
-    assert len(set(fenced)) > 1
+    assert min(len(fenced), len(kept) / 10) > 10, (fenced, len(kept))
 
 
 # Runs change hands

@@ -40,7 +40,7 @@ from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.errors import RdzvError, Unavailable
 from rendezvous.wire.look import LookCall
 from rendezvous.wire.run import EventLine, NodeState, Phase, Result, RunStatus, SlotState
-from tests.launcher.asked import Asking, asking
+from tests.launcher.asked import Asking, driven
 from tests.launcher.command import LAUNCH_ID, record_of
 from tests.launcher.drive import slot
 from tests.launcher.test_status_courses import (
@@ -117,21 +117,16 @@ class Course:
         at = asyncio.get_running_loop().time()
         self.asker.lines.append(f"{at:.2f} {mark} {text}".replace(str(self.asker.root), "/state"))
 
+    def release(self) -> None:
+        """Their launchers are gone."""
+        for state in self.held:
+            state.release()
+
 
 def course(drive: Callable[[Course], Any]) -> Callable[[], Told]:
-    """In a folder of its own."""
-
-    def driven() -> Told:
-        with asking() as (asker, patch):
-            made = Course(asker, patch)
-            try:
-                asker.asks(drive.__name__.replace("_", " "), drive(made))
-            finally:
-                for state in made.held:
-                    state.release()
-        return asker
-
-    return driven
+    """Give one that is asked by its name."""
+    what = drive.__name__.replace("_", " ")
+    return driven(Course, lambda made: made.asker.asks(what, drive(made)))
 
 
 def keys_of(*, acts: bool) -> Keys:
