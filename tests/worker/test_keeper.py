@@ -230,12 +230,11 @@ def test_what_an_agent_that_stands_still_has_started_is_killed_in_time(keep: Kee
     """Unless it says that it may run for longer."""
     kept = keep(*TWO_THAT_IGNORE_TERM, grace=3600)
     workers = [int(kept.read_line().split()[1]) for _ in range(2)]
-    kept.lifeline.send(may_run(0.4) + may_run(0.6))
+    kept.lifeline.send(may_run(0.1) + may_run(1))
+    kept.lifeline.send(may_run(3600))
     with pytest.raises(subprocess.TimeoutExpired):
-        kept.process.wait(0.5)
-    kept.lifeline.send(may_run(0.7))
-    with pytest.raises(subprocess.TimeoutExpired):
-        kept.process.wait(0.5)
+        kept.process.wait(1.1)
+    kept.lifeline.send(may_run(0.1))
     assert kept.process.wait(30) == 137
     assert all(map(is_gone, workers))
 
@@ -248,10 +247,13 @@ def test_what_an_agent_that_stood_still_starts_too_late_is_not_started(keep: Kee
 
 
 def test_what_may_run_is_known_from_the_first(keep: Keep) -> None:
-    kept = keep(*TWO_THAT_IGNORE_TERM, grace=3600, said=may_run(0.5))
-    workers = [int(kept.read_line().split()[1]) for _ in range(2)]
-    assert kept.process.wait(30) == 137
-    assert all(map(is_gone, workers))
+    """A keeper that is slow to start it may not start it at all: then it is given longer."""
+    for seconds in (0.25, 1, 4, 16):
+        kept = keep("sleep", "99", grace=3600, said=may_run(seconds))
+        assert kept.process.wait(30) == 137
+        if told := kept.told():
+            break
+    assert [line.split()[0] for line in told] == ["started", "ended"]
 
 
 def test_a_grace_ends_with_the_time_that_is_left(keep: Keep) -> None:
