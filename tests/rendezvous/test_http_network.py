@@ -28,7 +28,14 @@ from rendezvous.wire.errors import NotFound, Unavailable
 from rendezvous.wire.reports import ExitReport, LeaveReport
 from rendezvous.wire.run import Phase
 from tests.attack.server import tls
-from tests.support.registry import Launch, Node, Registry, by_public_key, running
+from tests.support.registry import (
+    REQUEST_SECONDS,
+    Launch,
+    Node,
+    Registry,
+    by_public_key,
+    running,
+)
 from tests.support.waiting import soon
 
 HERE = "127.0.0.1"
@@ -446,7 +453,7 @@ async def test_the_environment_changes_nothing(
         (tmp_path / "netrc").write_text("machine 127.0.0.1 login a password b\n")
         for place in (tls_registry.place, by_public_key(tls_registry), registry.place):
             shown = (registry if place is registry.place else tls_registry).operator
-            async with RegistryClient(place, shown) as client:
+            async with RegistryClient(place, shown, request_seconds=REQUEST_SECONDS) as client:
                 assert await client.runs() == []
         assert proxy.lines == []
         assert not (tmp_path / "keys").exists()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from pydantic import BaseModel, TypeAdapter
 
-from rendezvous.talk.client import RegistryClient
+from rendezvous.talk.client import REQUEST_SECONDS, RegistryClient
 from rendezvous.talk.join_string import RegistryPlace, RegistryString
 from rendezvous.talk.retry import retry_pause, until_answered
 from rendezvous.wire.errors import RegistryError
@@ -82,6 +82,8 @@ class Held:
 class HeldNode(Node):
     """An agent without a program, which keeps asking whatever happens; the last one of a run waits
     where that is to stand, or all of them before their programs end."""
+
+    request_seconds = REQUEST_SECONDS  # as a real one's: it asks again
 
     def __init__(self, place: RegistryPlace, held: Held, slot: int) -> None:
         super().__init__(place, held.launch, slot)

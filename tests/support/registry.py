@@ -264,11 +264,14 @@ def by_public_key(registry: Registry) -> RegistryPlace:
 class Node:
     """A node's agent without a program: it joins, probes, acknowledges and leaves."""
 
+    request_seconds = REQUEST_SECONDS
+
     def __init__(self, place: RegistryPlace, launch: Launch, slot: int, **changes: Any) -> None:
         self.launch = launch
         self.slot = slot
         self.request = launch.join(slot, **changes)
-        self.client = RegistryClient(place, launch.token(slot, self.request.generation))
+        token = launch.token(slot, self.request.generation)
+        self.client = RegistryClient(place, token, request_seconds=self.request_seconds)
         self.views: list[NodeView] = []
         self.reply: JoinReply | None = None
 
