@@ -49,6 +49,8 @@ async def test_another_torchrun_of_the_machine_may_have_started_it_just_now(
         await asyncio.sleep(0.3)
         assert not going.done()
         going.cancel()
+    assert made._host is not None
+    made._host.wait(30)
 
 
 async def test_who_finds_it_there_starts_none(monkeypatch: pytest.MonkeyPatch) -> None:
