@@ -203,6 +203,7 @@ def _unseen_waits(evidence: Evidence) -> str:
         return f"{numbers_text(idle)} {verb} for none either, so none is blamed"
     unseen = any(evidence.has_no_stack(rank) for rank in evidence.roots)
     known = len(evidence.waiting | set(evidence.roots)) == evidence.of
+    known = known and not evidence.seen.silent_nodes
     return "" if known or not unseen else "others were not seen, so none is blamed"
 
 
@@ -267,7 +268,7 @@ def _unlisted(evidence: Evidence) -> Finding | None:
     if not points or len(idle) != 1 or len(evidence.waiting) != evidence.of - 1:
         return None
     one = evidence.ranks[idle[0]]
-    if evidence.of < _FEWEST or evidence.has_no_stack(one.rank):
+    if evidence.seen.silent_nodes or evidence.of < _FEWEST or evidence.has_no_stack(one.rank):
         return None
     main = max(points, key=lambda point: len(point.waiting))
     sentence = (
