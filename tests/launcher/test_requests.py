@@ -218,6 +218,7 @@ async def test_the_registry_is_asked_to_have_a_node_leave(tmp_path: Path) -> Non
 
     with running(tmp_path) as registry:
         state = launched(tmp_path / "state", registry.place)
+        state.acquire()  # its launcher lives: who is answered late asks again
         launch = Launch("llama", LAUNCH_ID, state.secret())
         await registry.create(launch, 2)
         early = await ask("1")
@@ -227,6 +228,7 @@ async def test_the_registry_is_asked_to_have_a_node_leave(tmp_path: Path) -> Non
         ):
             await asyncio.gather(first.run(), second.run())
             done = await ask("1", "--in", "120", "--reason", "repair")
+        state.release()
     assert early.stderr == "rdzv: run 'llama' has no node 1: none of its nodes has a rank yet\n"
     said = "run 'llama': node 1 (host1, slot 1) will leave: drained: repair; all programs are"
     assert done.stdout.replace("\n", " ").startswith(said), done.stdout
