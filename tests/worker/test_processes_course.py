@@ -332,6 +332,31 @@ def test_where_one_cannot_be_started_no_more_are_and_the_others_end(
     ]
 
 
+def test_each_is_killed_once_however_much_happens_before_the_last_is_gone(
+    kernel: Callable[..., Kernel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that the kernel cannot end yet, as it waits for a disk, may go on for long."""
+    one = kernel(Child(2.0, 3), Child(heeds=False), Child(20.0, 0, heeds=False))
+    kill = one._kill
+
+    def kills(pid: int, number: int, how: str) -> None:
+        held = pid == 103 and number == signal.SIGKILL
+        one.did("kill", pid, "held") if held else kill(pid, number, how)
+
+    monkeypatch.setattr(os, "kill", lambda pid, number: kills(pid, number, "kill"))
+    for when in (10.0, 11.0):
+        one.signal(when, signal.SIGUSR1)
+    assert run(one, monkeypatch) == 3
+    assert [what for what in one.done if what[0] > 2.0] == [
+        (9.0, "kill", 102, "SIGKILL"),
+        (9.0, "kill", 103, "held"),
+        (10.0, "kill", 103, "SIGUSR1"),
+        (11.0, "kill", 103, "SIGUSR1"),
+        (20.0, "sleeps", 0.2),
+        *((20.2, "waits", pid) for pid in (101, 102, 103)),
+    ]
+
+
 def test_lines_are_passed_on_whole_and_what_waits_for_its_end_after_a_silence(
     kernel: Callable[..., Kernel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -531,6 +556,32 @@ def test_an_import_that_nobody_needs_is_let_go(
     assert not [what for what in one.done if what[1] == "serves"]
     assert one.now < 2.0
     assert signal.SIGCHLD in one.handlers
+
+
+def test_an_import_is_let_go_once_whatever_ends_while_it_unwinds(
+    kernel: Callable[..., Kernel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module that is being imported may take a moment to give up, and another rank end then."""
+    one = kernel(Child(1.0, 4), Child(1.5))
+    torch = Torch(one, monkeypatch, 60.0)
+    imports = torch.imports
+
+    def unwinds(name: str) -> None:
+        try:
+            imports(name)
+        finally:
+            torch.seconds = 1.0
+            imports("in its finally clause")
+
+    monkeypatch.setattr(spawner, "importlib", SimpleNamespace(import_module=unwinds))
+    made = SpawnedProcesses(["train.py"], ENVIRONS, 29_500)
+    assert run(one, monkeypatch, lambda: made) == 4
+    assert one.done[4:8] == [
+        (1.0, "imports", "in its finally clause"),
+        (2.0, "killpg", 102, "SIGTERM"),
+        (2.0, "kill", 102, "SIGTERM"),
+        (2.0, "says", f"process 6 (local rank 0) failed first, with exit code 4{OTHERS}"),
+    ]
 
 
 def test_a_rank_that_cannot_be_started_is_said(
