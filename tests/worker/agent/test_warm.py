@@ -80,9 +80,11 @@ class World:
         self.forking = 0.0
         self.orders: list[dict[str, Any]] = []
         self.answer: bytes | Exception | None = b"{}"
-        self.script: tuple[str, list[str]] = ("/bin/torchrun", ["/usr/bin/python"])
+        self.script: tuple[str, list[str]] | Exception = ("/bin/torchrun", ["/usr/bin/python"])
+        self.looked: list[tuple[str, dict[str, str]]] = []
+        self.cannot: Exception | None = None
         put = monkeypatch.setattr
-        put(warm, "look_script", lambda launcher, given: self.script)
+        put(warm, "look_script", self._look_script)
         put(warm, "has_ended", lambda kept: kept.has_ended)
         put(RealZygote, "start", self._zygote)
         put(warm, "start_keeper", self._start_keeper)
@@ -92,10 +94,18 @@ class World:
     def did(self, *what: Any) -> None:
         self.done.append(what)
 
+    def _look_script(self, launcher: str, given: dict[str, str]) -> tuple[str, list[str]]:
+        self.looked.append((launcher, given))
+        if isinstance(self.script, Exception):
+            raise self.script
+        return self.script
+
     async def _zygote(self, words: list[str], environ: dict[str, str]) -> Any:
         self.zygotes += 1
         self.started = words, environ
         self.did("zygote", self.zygotes)
+        if self.cannot is not None:
+            raise self.cannot
         return Zygote(self, self.zygotes)
 
     async def _start_keeper(self, argv: Any, env: Any, grace: float, **more: Any) -> Any:
@@ -353,6 +363,48 @@ async def test_who_can_start_torchrun_alone_forks_and_spawns_nothing(world: Worl
     assert not await one.arm(CONTRACT)
     assert await start(one) is None
     assert (world.reasons, world.done) == ([why], [])
+
+
+async def nothing_comes_of(one: WarmStart) -> None:
+    """It is asked for twice, and nothing is forked or spawned."""
+    for _ in range(2):
+        await one.begin()
+        assert not await one.arm(CONTRACT)
+        assert await start(one) is None
+
+
+@warms
+async def test_a_launcher_that_cannot_be_read_is_the_reason_and_looked_at_once(
+    world: World,
+) -> None:
+    for number, error in enumerate((PermissionError(13, "no right"), ValueError("no text"))):
+        world.script = error
+        await nothing_comes_of(world.one())
+        assert world.reasons[number:] == [f"torchrun cannot be read: {error}"]
+        assert world.looked == [("torchrun", {"PATH": "/bin", "OMP_NUM_THREADS": "1"})] * (
+            number + 1
+        )
+    assert world.done == []
+
+
+@warms
+async def test_a_variable_that_torchrun_alone_can_follow_is_the_reason(world: World) -> None:
+    await nothing_comes_of(world.one({**GIVEN, "PYTHON_EXEC": "/opt/python"}))
+    assert world.reasons == ["PYTHON_EXEC is set, which only torchrun itself can follow"]
+    assert (world.looked, world.done) == ([], [])
+
+
+@warms
+async def test_a_process_that_cannot_be_started_is_the_reason_and_tried_once(world: World) -> None:
+    for number, error in enumerate((OSError(11, "no more"), ValueError("a zero"))):
+        world.cannot = error
+        one = world.one()
+        await one.begin()
+        await one.begin()
+        assert world.reasons[number:] == [f"its process cannot be started: {error}"]
+        assert world.zygotes == number + 1
+        await one.end()
+    assert world.done == [("zygote", 1), ("zygote", 2)]
 
 
 @warms
