@@ -291,6 +291,8 @@ async def _children(kernel: Kernel) -> None:
     kernel.runs(205, (19, 2, 3))
     await at(40.0, "it costs much")
     kernel.cost = 0.0
+    for pid in (207, 210):  # these still live when the watch is closed
+        kernel.runs(pid)
     await at(67.5, "the helper was long ago")
     kernel.runs(206, (20, 0, 3))
     kernel.ends(205, 7 << 8, heard=False)

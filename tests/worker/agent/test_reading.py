@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -150,3 +151,25 @@ def test_who_does_not_follow_has_all_lines_however_slow(
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "none")
     assert lines(bench.reading(2)) == []
+
+
+@pytest.mark.parametrize(
+    ("follow", "each", "drops"),
+    [
+        (True, [True, True], True),
+        (True, [True, False], False),  # the older lines of one are still to come
+        (True, [False, True], False),
+        (True, [], True),
+        (False, [True, True], False),  # it has an end, up to which nothing is left out
+        (False, [False], False),
+    ],
+)
+def test_lines_are_left_out_once_all_that_is_followed_is_at_its_newest(
+    bench: Bench, follow: bool, each: list[bool], drops: bool
+) -> None:
+    reading: Any = bench.reading(2, 3, follow=follow)
+    reading._readers = {
+        rank: SimpleNamespace(follows=follows, close=lambda: None)
+        for rank, follows in enumerate(each)
+    }
+    assert reading.drops is drops
