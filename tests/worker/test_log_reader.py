@@ -306,3 +306,15 @@ def test_a_line_without_an_end_is_given_out_in_pieces_and_goes_on(log: Path) -> 
     with log.open("ab") as file:
         file.write(b"end\n")
     assert [line[:3] for line in [*shown, *rest(reader)]] == ["aaa", "bbb", "end"]
+
+
+def test_of_very_long_lines_as_many_of_the_newest_are_kept_as_there_is_room_for(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asks for a thousand lines has not asked for a gigabyte."""
+    monkeypatch.setattr(log_reader, "KEPT_BYTES", 1_000)
+    monkeypatch.setattr(log_reader, "STEP_BYTES", 400)
+    log.write_text("".join(f"{number:03}" + "x" * 96 + "\n" for number in range(100)))
+    found = [int(line[:3]) for line in newest(log, 1_000)]
+    assert found == [*range(100 - len(found), 100)]
+    assert 10 <= len(found) <= 15

@@ -130,14 +130,14 @@ def _of_its_parts(folder: Path, patch: pytest.MonkeyPatch, told: Told) -> None:
         _tries(told, f"order {said!r}", own.read_order)
     patch.delattr(own, "open")
     for whole in (["python", "-X", "early", "torchrun", "x"], ["python"], None):
-        environ = {b"OLD": b"1", b"KEPT": b"2", b"NEW": b"0"}
+        environ = {b"OLD": b"1", b"KEPT": b"2", b"NEW": b"0", b"OLDER": b"3"}
         stand_in = _changed(sys, argv=["early", "torchrun"])
         del stand_in.orig_argv
         if whole is not None:
             stand_in.orig_argv = [*whole]
         patch.setattr(own, "sys", stand_in)
         patch.setattr(own, "os", _changed(os, environb=environ))
-        changes = {"unset": ["OLD", "NONE"], "set": {"NEW": "\xc3\xa9", "X": ""}}
+        changes = {"unset": ["OLD", "NONE", "OLDER"], "set": {"NEW": "\xc3\xa9", "X": ""}}
         own.follow({"argv": ["t\xff", "\xe9"], **changes})
         told.of(
             f"follows {whole}",

@@ -189,6 +189,15 @@ def test_they_are_told_once_when_half_of_the_grace_is_over_if_they_still_live() 
     assert forsaken(now, order, KEEPER, True) == []
 
 
+def test_who_has_just_lost_its_parent_is_told_together_with_those_that_are_late() -> None:
+    order = ordered(FIRST, One(12, 11, "LOCAL_RANK=1"))
+    now, _ = family(FIRST, One(12, 11, "LOCAL_RANK=1"), One(14, KEEPER), One(15, 14))
+    told = forsaken(now, order, KEEPER, True)
+    assert [process.pid for process in told] == [14, 12]
+    assert {12, 14} <= order.heard
+    assert (order.late, forsaken(now, order, KEEPER, True)) == ([], [])
+
+
 def test_a_rank_that_lost_its_first_one_is_told_at_once() -> None:
     assert late(One(12, KEEPER, "LOCAL_RANK=1"), One(13, 12)) == set()
 

@@ -86,7 +86,8 @@ class World:
         put = monkeypatch.setattr
         put(warm, "look_script", self._look_script)
         put(warm, "has_ended", lambda kept: kept.has_ended)
-        put(RealZygote, "start", self._zygote)
+        self.starts: Callable[..., Any] = self._zygote
+        put(RealZygote, "start", lambda *how: self.starts(*how))
         put(warm, "start_keeper", self._start_keeper)
         put(Program, "of", lambda kept, env, **more: self._program("of", kept, more))
         put(Program, "of_begun", lambda kept, env, **more: self._program("begun", kept, more))
@@ -438,6 +439,26 @@ async def test_what_ends_while_it_imports_leaves_nothing(world: World) -> None:
     await one.end()
     await one.end()
     assert world.done == [("zygote", 1), ("zygote ended", 1)]
+    begins.cancel()
+    await asyncio.gather(begins, return_exceptions=True)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+@warms
+async def test_a_disk_on_which_it_is_started_and_that_hangs_is_not_waited_for(world: World) -> None:
+    async def hangs(words: list[str], environ: dict[str, str]) -> Any:
+        world.did("starts")
+        try:
+            await forever()
+        finally:
+            world.did("is let go")
+
+    world.starts = hangs
+    one = world.one()
+    begins = asyncio.create_task(one.begin())
+    await asyncio.sleep(1.0)
+    await one.end()
+    assert (world.done, world.reasons) == ([("starts",), ("is let go",)], [])
     begins.cancel()
     await asyncio.gather(begins, return_exceptions=True)
     assert asyncio.all_tasks() == {asyncio.current_task()}
