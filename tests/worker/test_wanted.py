@@ -120,3 +120,23 @@ def test_only_a_line_that_is_cut_has_more_words_than_its_block(
     lines: list[bytes], may: bool
 ) -> None:
     assert Wanted(("more characters",)).may_be_in(b"\n".join(lines)) == may
+
+
+@pytest.mark.parametrize(
+    ("block", "text", "may"),
+    [
+        (b"x\n\tab", "ab", True),
+        (b"x\na\tb", "a   b", True),  # as it is shown
+        (b"x\na b", "a   b", False),
+        (b"lo\x1b[31mss\nx", "loss", True),
+        (b"lo ss\nx", "loss", False),
+        (b"x\n\xff", "\N{REPLACEMENT CHARACTER}", True),
+        (b"x\n\x01", "a?", True),
+        (b"x\n\x01", "a", False),
+    ],
+)
+def test_what_is_shown_in_another_way_than_it_was_written_may_be_in_a_block(
+    block: bytes, text: str, may: bool
+) -> None:
+    assert Wanted(("nowhere", text)).may_be_in(block) is may
+    assert Wanted().may_be_in(block)
