@@ -374,3 +374,22 @@ def test_what_each_rank_says_is_its_own_and_what_its_launcher_says_is_nobodys(
         output.close()
     output.write("stdout", b"late\n")
     assert (tmp_path / "node.log").read_bytes() == b"".join(data for _, data in taken[:4])
+
+
+@pytest.mark.parametrize(
+    ("terminals", "redraws", "width"),
+    [
+        ({1: 90, 2: 70}, True, 90),
+        ({1: 90}, True, None),  # what is an error goes elsewhere
+        ({2: 70}, True, None),
+        ({}, True, None),
+        ({1: 90, 2: 70}, False, None),
+    ],
+)
+def test_bars_are_redrawn_where_both_streams_are_shown_by_a_terminal_that_can(
+    monkeypatch: pytest.MonkeyPatch, terminals: dict[int, int], redraws: bool, width: int | None
+) -> None:
+    sizes = {fd: os.terminal_size((cells, 24)) for fd, cells in terminals.items()}
+    monkeypatch.setattr(output_module, "size_of", sizes.get)
+    monkeypatch.setattr(output_module, "can_redraw", lambda environ: redraws)
+    assert output_module._width_of(1, 2) == width

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from worker.program import process_table
 from worker.program import zygote as module
 from worker.program.kept import Kept, keepers
-from worker.program.zygote import Adopted, Forked, Unfit, Zygote
+from worker.program.zygote import Adopted, Forked, Unfit, Zygote, _is_ours
 
 PID = 1 << 30
 """Of no process."""
@@ -342,3 +343,15 @@ async def test_what_is_forked_and_not_wanted_is_ended(monkeypatch: pytest.Monkey
     with theirs, its_orders:
         await Forked(Kept(process, ours, {}), orders).end()
         assert (theirs.recv(10), its_orders.recv(10)) == (b"K", b"")
+
+
+def test_what_was_forked_is_ours_as_long_as_it_is_this_process_child(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The one between has ended by then; where this process adopts nobody, init has it."""
+    found = {
+        pid: process_table.Process(pid, parent, pid, "S", 1, 0)
+        for pid, parent in ((70, os.getpid()), (71, 1))
+    }
+    monkeypatch.setattr(process_table, "read_process", found.get)
+    assert [_is_ours(pid) for pid in (70, 71, 72)] == [True, False, False]
