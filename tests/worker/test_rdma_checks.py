@@ -140,7 +140,7 @@ def test_of_roce_over_ipv6_its_ipv6_addresses_are_judged(tmp_path: Path) -> None
     (tmp_path / "nccl.conf").write_text("NCCL_IB_ADDR_FAMILY=AF_INET6\n")
     roce_8x400(tmp_path / "v4")
     environ = {"PATH": "", "NCCL_CONF_FILE": str(tmp_path / "nccl.conf")}
-    here = look_around("torchrun", [], environ, root=tmp_path / "v4")
+    here = look_around("torchrun", [], environ, root=tmp_path / "v4", limit_seconds=30.0)
     assert {port.gid_index for port in here.rdma} == {None}
 
 
