@@ -113,13 +113,17 @@ def test_what_has_not_answered_in_time_is_left_out() -> None:
 @pytest.mark.netns
 def test_a_disk_that_hangs_is_named_and_the_others_are_not(tmp_path: Path) -> None:
     with failing_disk(tmp_path / "disk") as (folder, _):
+        expected = {str(Path.cwd()): "", str(tmp_path): "", str(folder): NO_ANSWER}
         run("fsfreeze", "--freeze", str(folder))
         try:
-            found = around(1.0, {"TMPDIR": str(tmp_path)}, folders=[folder])
+            for seconds in (1.0, 4.0, 16.0):  # a busy machine's other disks may be late as well
+                found = around(seconds, {"TMPDIR": str(tmp_path)}, folders=[folder])
+                by_path = {disk.path: disk.problem for disk in found.disks}
+                if by_path == expected:
+                    break
         finally:
             run("fsfreeze", "--unfreeze", str(folder))
-    by_path = {disk.path: disk.problem for disk in found.disks}
-    assert by_path == {str(Path.cwd()): "", str(tmp_path): "", str(folder): NO_ANSWER}
+    assert by_path == expected
 
 
 def test_a_working_directory_that_was_removed_is_no_reason_to_fail(
