@@ -278,7 +278,8 @@ async def test_sessions_that_wait_for_a_standby_do_not_pile_up(
     monkeypatch.undo()
     pair.standbys[0].start()
     beat = await journal.beat("a:1", lease_seconds=LEASE)
-    assert await journal.claim(beat.given) == {"s": 2, "t": 2, "u": 2}
+    again = await journal.claim(beat.given)  # but what a busy server has not even begun with
+    assert again.items() <= {"s": 2, "t": 2, "u": 2}.items()
     await journal.close()
 
 
