@@ -202,8 +202,7 @@ def _unseen_waits(evidence: Evidence) -> str:
         verb = "waits" if len(idle) == 1 else "wait"
         return f"{numbers_text(idle)} {verb} for none either, so none is blamed"
     unseen = any(evidence.has_no_stack(rank) for rank in evidence.roots)
-    known = len(evidence.waiting | set(evidence.roots)) == evidence.of
-    known = known and not evidence.seen.silent_nodes
+    known = evidence.is_everyone(evidence.waiting | set(evidence.roots))
     return "" if known or not unseen else "others were not seen, so none is blamed"
 
 
@@ -265,10 +264,10 @@ def _unlisted(evidence: Evidence) -> Finding | None:
     does not have them shows only those that have called something in it."""
     points = [point for point in evidence.calls.inside() if point.open]
     idle = evidence.idle()
-    if not points or len(idle) != 1 or len(evidence.waiting) != evidence.of - 1:
+    if not points or len(idle) != 1 or not evidence.is_everyone(evidence.waiting | set(idle)):
         return None
     one = evidence.ranks[idle[0]]
-    if evidence.seen.silent_nodes or evidence.of < _FEWEST or evidence.has_no_stack(one.rank):
+    if evidence.of < _FEWEST or evidence.has_no_stack(one.rank):
         return None
     main = max(points, key=lambda point: len(point.waiting))
     sentence = (

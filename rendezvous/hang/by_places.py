@@ -62,7 +62,7 @@ def odd_stack(evidence: Evidence) -> Finding | None:
         sentence += f"; {numbers_text(rest)} {_verb(rest)} elsewhere too, so none is blamed"
         return Finding("odd_stack", sentence, _sources(evidence))
     sentence += _since_before(evidence, shown)
-    if len(shown | waiting) < evidence.of:
+    if not evidence.is_everyone(shown | waiting):
         return Finding("odd_stack", sentence + _NOT_ALL, _sources(evidence))
     named = smallest if len(found) == 1 or len(found) * 2 <= len(waiting) else ()
     return Finding("odd_stack", sentence, _sources(evidence), named)

@@ -72,6 +72,10 @@ class Evidence:
         """Whether every rank and every node has answered."""
         return not self.silent and not self.seen.silent_nodes
 
+    def is_everyone(self, ranks: Collection[int]) -> bool:
+        """Whether these are all ranks of the run, which nobody knows without all nodes' answers."""
+        return not self.seen.silent_nodes and len(ranks) == self.of
+
     def points_on(self, roots: Collection[int]) -> list[Point]:
         """The calls that these ranks have not made, for which others wait."""
         wanted = set(roots)

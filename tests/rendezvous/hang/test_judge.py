@@ -727,6 +727,8 @@ def test_without_a_recorder_the_one_outside_of_the_collective_is_odd() -> None:
     check(found, "odd_stack", (5,), certain=False, says="; it was so in the look 10 s before (")
     lost = with_one(ranks, 0, NO_RECORDER.but(stack=None))
     check(look_at(run(*lost)), "odd_stack", (), certain=False, says="not all stacks were read")
+    found = look_at(without(run(*ranks[:7]), [0]))  # which ranks slot 0 has is not known
+    check(found, "odd_stack", (), certain=False, says="not all stacks were read")
 
 
 def test_of_a_pipeline_that_is_not_recorded_the_one_that_does_not_receive_is_odd() -> None:
