@@ -253,7 +253,9 @@ def test_what_may_run_is_known_from_the_first(keep: Keep) -> None:
         assert kept.process.wait(30) == 137
         if told := kept.told():
             break
-    assert [line.split()[0] for line in told] == ["started", "ended"]
+    started, ended = told
+    assert ended == "ended -9"
+    assert is_gone(int(started.removeprefix("started ")))
 
 
 def test_a_grace_ends_with_the_time_that_is_left(keep: Keep) -> None:
