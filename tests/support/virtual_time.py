@@ -300,6 +300,11 @@ def run_virtually(work: Coroutine[Any, Any, T], most_seconds: float = 3_600.0) -
         loop.dispose()
 
 
+def now() -> float:
+    """The time of the loop that runs, in seconds."""
+    return asyncio.get_running_loop().time()
+
+
 async def forever() -> None:
     """Never come back: for code of a machine that was killed within a step."""
     await asyncio.get_running_loop().create_future()

@@ -12,15 +12,13 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.support.courses import lines_in, text_of
+from tests.support.courses import lines_in, write_down
 from tests.worker.told import Told
 from worker.program import recording_file, state_home
 from worker.program.log_file import first_part, older_part
@@ -310,18 +308,17 @@ COURSES: dict[str, Callable[[Path, pytest.MonkeyPatch], Told]] = {
 }
 
 
-def _drive(name: str) -> Told:
-    """One of them, in a folder of its own, and with nothing played once it is over."""
-    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        told = COURSES[name](Path(folder), patch)
-        patch.undo()  # before the folder goes
-        return told
+def _course(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Told:
+    """One of them, with nothing played once it is over."""
+    told = COURSES[name](folder, monkeypatch)
+    monkeypatch.undo()
+    return told
 
 
 @pytest.mark.parametrize("name", COURSES)
-def test_where_things_are_kept(name: str) -> None:
-    assert _drive(name).lines == lines_in(KNOWN, name)
+def test_where_things_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    assert _course(name, tmp_path, monkeypatch).lines == lines_in(KNOWN, name)
 
 
 if __name__ == "__main__":  # make reference
-    sys.exit(KNOWN.write_text(text_of({name: partial(_drive, name) for name in COURSES})) == 0)
+    write_down(KNOWN, COURSES, _course)

@@ -28,7 +28,7 @@ from rendezvous.wire.relay import (
     CommandTaken,
 )
 from tests.support.courses import lines_in, one_line, text_of
-from tests.support.virtual_time import run_virtually
+from tests.support.virtual_time import now, run_virtually
 from tests.worker.skewed import SLOT, skewed
 from tests.worker.test_table import join
 from tests.worker.told import Told
@@ -42,10 +42,6 @@ TABLE = skewed()
 JOIN = join(SLOT)
 FIRST, LAST = 7, 3
 """The slots of the other two."""
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 class Node:
@@ -63,7 +59,7 @@ class Node:
         self.commands = RemoteCommands(registry, JOIN, allowed=allowed)
 
     def tell(self, words: object) -> None:
-        self.told.lines.append(one_line(f"@ {_now():.3f} {words}"))
+        self.told.lines.append(one_line(f"@ {now():.3f} {words}"))
 
     def _log(self) -> Any:
         def at(level: object) -> Any:
@@ -143,7 +139,7 @@ class Node:
         """What it holds now."""
         own = self.commands
         held = (sorted(own._calls), sorted(own._served), own._numbers, len(own._tasks))
-        self.told.of(f"{_now():.3f} {what}", *held, own._closed)
+        self.told.of(f"{now():.3f} {what}", *held, own._closed)
 
 
 class Process(Caller):
@@ -273,9 +269,9 @@ def what_is_run_for_others(node: Node) -> Any:
         await own.work()
         node.start(LAST, 2)
         own.kill_now()
-        began = _now()
+        began = now()
         await own.close("another reason")
-        node.holds(f"closed in {_now() - began:.3f}")
+        node.holds(f"closed in {now() - began:.3f}")
         node.lost()
 
     return work()

@@ -23,7 +23,7 @@ from rendezvous.wire.relay import (
     RelayMail,
     RelayReply,
 )
-from tests.support.virtual_time import forever, run_virtually
+from tests.support.virtual_time import forever, now, run_virtually
 from worker.program.local_socket import Caller
 from worker.rsh import exchange, served
 from worker.rsh.calls import Call
@@ -55,10 +55,6 @@ def in_words(frame: Any) -> str:
         case CommandExit():
             return f"exit {frame.number} {frame.offset} {frame.code} {frame.message}".strip()
     return f"end {frame.number}"
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 # --- who asks -------------------------------------------------------------------------------------

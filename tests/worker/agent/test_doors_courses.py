@@ -83,7 +83,7 @@ class Doors:
         """One that answers so: a value, an error, or a function of what is asked."""
 
         def call(*given: Any, **named: Any) -> Any:
-            words = [*map(_word, given), *(f"{key}={_word(each)}" for key, each in named.items())]
+            words = [*map(word, given), *(f"{key}={word(each)}" for key, each in named.items())]
             self.told.lines.append(one_line(f"@ {_now()}{name}({', '.join(words)})"))
             answer = found(*given, **named) if callable(found) else found
             if isinstance(answer, Exception):
@@ -111,18 +111,18 @@ def _now() -> str:
         return ""
 
 
-def _word(value: Any) -> str:
+def word(value: Any) -> str:
     """Short, and without what is another one each time."""
     if isinstance(value, str):
         return repr(value.replace(HOOK, "HOOK").replace(sys.executable, "PYTHON"))
     if isinstance(value, (Path, int, float, bool, type(None))):
         return repr(str(value)) if isinstance(value, Path) else repr(value)
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_word, value))}]"
+        return f"[{', '.join(map(word, value))}]"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{k}: {_word(v)[:40]}' for k, v in value.items())}}}"
+        return f"{{{', '.join(f'{k}: {word(v)[:80]}' for k, v in value.items())}}}"
     if isinstance(value, (set, frozenset)):
-        return _word(sorted(value))
+        return word(sorted(value))
     if hasattr(value, "epoch") and hasattr(value, "rows"):
         return f"<{value.epoch}:{value.master_port}>"
     if isinstance(value, Asked):

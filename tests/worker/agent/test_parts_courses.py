@@ -21,9 +21,10 @@ from rendezvous.wire.errors import Fenced, RunError
 from rendezvous.wire.machine import MachineSample
 from rendezvous.wire.watch import DepartureNotice
 from tests.support.courses import lines_in, one_line, text_of
-from tests.support.virtual_time import forever
+from tests.support.virtual_time import forever, now
 from tests.worker.agent.courses import RULES
 from tests.worker.agent.drive import OFFER, reply, virtually
+from tests.worker.agent.test_doors_courses import word
 from tests.worker.agent.test_running import NCCL_FILE, USES_IB, Bench, Program
 from tests.worker.agent.test_shell import Outer
 from tests.worker.skewed import SLOT
@@ -53,10 +54,6 @@ ODD = ValueError("not this way")
 HANGS = "hangs"
 
 
-def _now() -> float:
-    return asyncio.get_running_loop().time()
-
-
 class World:
     """The outer world of one start, which tells what it is asked for."""
 
@@ -64,14 +61,14 @@ class World:
         self.told, self.wrong = told, wrong
 
     def tell(self, what: object) -> None:
-        self.told.lines.append(one_line(f"@ {_now():.3f} {what}"))
+        self.told.lines.append(one_line(f"@ {now():.3f} {what}"))
 
     def door(self, name: str, found: Any) -> Callable[..., Any]:
         """One part, which may be wrong."""
 
         def call(*given: Any, **named: Any) -> Any:
-            values = [_word(each) for each in given]
-            values += [f"{key}={_word(each)}" for key, each in named.items()]
+            values = [word(each) for each in given]
+            values += [f"{key}={word(each)}" for key, each in named.items()]
             self.tell(f"{name}({', '.join(values)})")
             wrong = self.wrong.get(name)
             if isinstance(wrong, Exception):
@@ -93,18 +90,6 @@ class World:
     def closes(self, name: str, **more: Any) -> Any:
         """What is told when it is closed."""
         return SimpleNamespace(close=lambda: self.tell(f"{name} closed"), **more)
-
-
-def _word(value: object) -> str:
-    if isinstance(value, (str, int, float, bool, type(None))):
-        return repr(value)
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_word, value))}]"
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{k}: {_word(v)}' for k, v in value.items())}}}"
-    if isinstance(value, frozenset):
-        return _word(sorted(value))
-    return repr(str(value)) if isinstance(value, Path) else f"<{type(value).__name__}>"
 
 
 def _start(told: Told, wrong: dict[str, Any], contract: Contract, *, again: bool) -> None:
@@ -167,7 +152,7 @@ def _start(told: Told, wrong: dict[str, Any], contract: Contract, *, again: bool
         await asyncio.sleep(10.0)
         departure = DepartureNotice(slot=SLOT, rank=1, seconds=9.0, words="drained")
         await running.show_departure(departure, 10)
-        await asyncio.sleep(30.0 - _now())
+        await asyncio.sleep(30.0 - now())
         world.tell(f"ranks {running.ranks()}")
         program.changed()
         running.look()
@@ -243,7 +228,7 @@ class Recorder:
         self._told.of(f"takes {at:.3f} {_fed(said)[:200]}", *map(words, actions))
 
     async def close(self) -> None:
-        self._told.lines.append(f"* closes {_now():.3f}")
+        self._told.lines.append(f"* closes {now():.3f}")
 
 
 def how_a_shell_is_recorded() -> Told:
@@ -256,7 +241,7 @@ def how_a_shell_is_recorded() -> Told:
         told.lines.append(f"* {what}")
 
         async def notice_in(file: Path, in_thread: Any) -> float:
-            told.lines.append(f"@ {_now():.3f} watches {file} {in_thread is environment.in_thread}")
+            told.lines.append(f"@ {now():.3f} watches {file} {in_thread is environment.in_thread}")
             await asyncio.sleep(3.0)
             if isinstance(notice, Exception):
                 raise notice
@@ -318,7 +303,7 @@ async def _raises(*_: object) -> None:
 
 
 async def _tells(told: Told, what: str) -> None:
-    told.lines.append(f"@ {_now():.3f} {what}")
+    told.lines.append(f"@ {now():.3f} {what}")
 
 
 class Client:
@@ -333,7 +318,7 @@ class Client:
 
     def __getattr__(self, name: str) -> Any:
         async def call(*given: Any, **named: Any) -> None:
-            self._told.lines.append(one_line(f"@ {_now():.3f} {name} {given[1:]} {named}")[:200])
+            self._told.lines.append(one_line(f"@ {now():.3f} {name} {given[1:]} {named}")[:200])
             if name != "ask":
                 await forever()
 
