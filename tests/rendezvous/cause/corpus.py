@@ -1,29 +1,37 @@
-"""The recorded failures of `tests/causes/outputs`, as the nodes of a run would have seen them.
+"""The recorded failures of `tests/causes`, as the nodes of a run have seen them, or would have.
 
-A rank that ended long after the first failure would have been stopped by then: it lives.
+Of the first corpus (`outputs`) only what was printed is known, and how the ranks ended: one that
+ended long after the first failure would have been stopped by then, and lives. Of the later ones
+their nodes' reports are kept, too.
 """
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import replace
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from rendezvous.cause.clues import Line, find_clues
 from rendezvous.cause.facts import FactKind
-from rendezvous.cause.seen import NodeSeen
+from rendezvous.cause.seen import NodeSeen, ended_by_itself
 from rendezvous.compat import tomllib
 from rendezvous.frozen import frozen
 from rendezvous.wire.evidence import Clue, Evidence, Fact, RankEnd
 from rendezvous.wire.reports import ExitReport
+from tests.rendezvous.cause.verdicts import Expected
 
-OUTPUTS = Path(__file__).parents[2] / "causes" / "outputs"
+CAUSES = Path(__file__).parents[2] / "causes"
+OUTPUTS = CAUSES / "outputs"
+LATER = ("second", "third", "fourth")
 BEGAN = 1000.0
 _LATE_SECONDS = 10.0
 _TOLD = -15
-_PREFIX = re.compile(r"\[rank\d+\]: ?")
-_OF_TORCHRUN = re.compile(r"[WE]\d{4} \S+ \d+ torch/")
+_PREFIX = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)
+_OF_TORCHRUN = re.compile(r"[WE]\d{4} \S+ \d+ (\S*/)?torch/")
 
 USUAL = (
     Fact(kind=FactKind.SHARED_MEMORY, path="/dev/shm", value=1 << 30, limit=1 << 31),
@@ -31,35 +39,23 @@ USUAL = (
     Fact(kind=FactKind.RLIMIT, path="memlock", limit=1 << 16),
 )
 """What a node tells of any failure."""
-_OOM = Fact(kind=FactKind.OOM_KILL, path="/job", value=1, limit=700 << 20)
-_FULL = Fact(kind=FactKind.SPACE, path="/data", value=0, limit=1 << 30)
-FACTS = {
-    "memory-limit": _OOM,
-    "memory-limit-slurm": _OOM,
-    "loader-memory": _OOM,
-    "machine-memory": Fact(kind=FactKind.OOM_MACHINE, value=1, limit=16 << 30),
-    "disk-full": _FULL,
-    "disk-full-save": _FULL,
-    "file-limit": Fact(kind=FactKind.RLIMIT, path="fsize", limit=1 << 20),
-    "file-limit-save": Fact(kind=FactKind.RLIMIT, path="fsize", limit=1 << 20),
-    "inodes": Fact(kind=FactKind.INODES, path="/data", limit=1000),
-    "gpu-xid": Fact(kind=FactKind.KERNEL, words="NVRM: Xid (PCI:0000:4b:00): 79, pid=9004"),
-}
-NOT_IN_THE_INDEX = {"nccl-closed": {2: -9, 3: _TOLD}, "nccl-peer-gone": {2: -9, 3: _TOLD}}
-"""How the ranks of the other node ended, of which a public log tells only in words."""
-SCHEDULERS = {"evicted": "Evicted: The node was low on resource: memory."}
+BLAMES_NOBODY = frozenset({"size_mismatch", "desync", "ib_path", "ib_queue_pair"})
+"""Between ranks: none of them need be the odd one."""
+UNKNOWN = frozenset({"early-end-tidy.1x4"})
+"""The guilty rank was still at its end when the others lost it: nothing tells it from them."""
 
 
 @frozen
 class Entry:
-    """One run of the index; `ends` are exit codes and seconds, of those that have ended."""
+    """One run of the first corpus; `ends` are exit codes and seconds, of those that have ended."""
 
     name: str
     layout: str
-    recorded: bool
     cause: str
     guilty: int
     others: str
+    scheduler: str
+    facts: tuple[Fact, ...]
     texts: tuple[str, ...]
     ends: dict[int, tuple[int, float]]
 
@@ -77,13 +73,24 @@ class Entry:
     def guilty_slot(self) -> int:
         return next((slot for slot, ranks in enumerate(self.nodes) if self.guilty in ranks), 0)
 
+    @property
+    def expected(self) -> Expected:
+        """What a right sentence has."""
+        nobody = self.id in UNKNOWN or self.cause in BLAMES_NOBODY
+        blamed = () if nobody or self.guilty < 0 else (self.guilty,)
+        row = "" if self.id in UNKNOWN else self.cause
+        known = self.name != "torchrun-killed"
+        return Expected(len(self.nodes[0]), blamed, row=row, ranks_known=known)
+
 
 def _entry(run: dict[str, Any]) -> Entry:
-    ends = {one["rank"]: (one["exit"], float(one["after"])) for one in run["ranks"]}
-    ends |= {rank: (code, 0.0) for rank, code in NOT_IN_THE_INDEX.get(run["name"], {}).items()}
-    texts = tuple((OUTPUTS / name).read_text() for name in run["files"])
-    keys = ("name", "layout", "recorded", "cause", "guilty", "others")
-    return Entry(texts=texts, ends=ends, **{key: run[key] for key in keys})
+    return Entry(
+        texts=tuple((OUTPUTS / name).read_text() for name in run["files"]),
+        ends={one["rank"]: (one["exit"], float(one["after"])) for one in run["ranks"]},
+        facts=tuple(map(Fact.model_validate, run.get("facts", []))),
+        scheduler=run.get("scheduler", ""),
+        **{key: run[key] for key in ("name", "layout", "cause", "guilty", "others")},
+    )
 
 
 ENTRIES = [_entry(run) for run in tomllib.loads((OUTPUTS / "index.toml").read_text())["run"]]
@@ -123,15 +130,14 @@ def _node(entry: Entry, slot: int, ranks: range, how: Seeing) -> NodeSeen:
     evidence = Evidence(
         ranks=[] if whole else found,
         clues=[] if silent else clues_of(entry.id, slot, how.words),
-        facts=[*USUAL, *([FACTS[entry.name]] if entry.name in FACTS else [])],
+        facts=[*USUAL, *entry.facts],
     )
     code = 137 if whole else (143 if silent else max(end.exit_code or 0 for end in found))
     report = ExitReport(epoch=1, exit_code=code, stopped=silent, evidence=evidence)
     if entry.guilty >= 0 and slot != entry.guilty_slot:
         began -= how.early
     fails = bool(failed) or whole
-    words = SCHEDULERS.get(entry.name, "")
-    return NodeSeen(slot, BEGAN + began, report, fails, ranks, None, words)
+    return NodeSeen(slot, BEGAN + began, report, fails, ranks, None, entry.scheduler)
 
 
 def _end(
@@ -159,7 +165,7 @@ def clues_of(entry_id: str, slot: int, words: str) -> list[Clue]:
         return []
     lines = entry.texts[slot].split("\n")
     if words == "bare":
-        return find_clues(Line(_PREFIX.sub("", line, count=1)) for line in lines)
+        return find_clues(Line(_PREFIX.sub("", line)) for line in lines)
     codes = {rank: entry.ends[rank][0] for rank in entry.nodes[slot] if rank in entry.ends}
     failed = [rank for rank, code in codes.items() if code not in (0, _TOLD)]
     if words == "printed" or len(failed) != 1:
@@ -167,3 +173,81 @@ def clues_of(entry_id: str, slot: int, words: str) -> list[Clue]:
     until = next((n for n, line in enumerate(lines) if _OF_TORCHRUN.match(line)), len(lines))
     own = [Line(line, failed[0]) for line in lines[:until]]
     return find_clues([*own, *map(Line, lines[until:])])
+
+
+@frozen
+class Fault:
+    """One fault of the later corpora; `at_first` is how it was told when it was first run."""
+
+    name: str
+    folder: Path
+    at_first: str
+    expected: Expected
+
+    def output_of(self, slot: int) -> Path:
+        """Where the output of a node is kept."""
+        return self.folder / f"{self.name}.node{slot}.txt"
+
+    @property
+    def seen_in(self) -> Path:
+        """Where what was seen of its nodes is kept."""
+        return self.folder / f"{self.name}.json"
+
+    def nodes(self) -> list[NodeSeen]:
+        """How its nodes were seen."""
+        return [
+            NodeSeen(
+                slot=node["slot"],
+                began_at=node["began_at"],
+                report=ExitReport.model_validate(node["report"]),
+                failed=node["failed"],
+                ranks=range(*node["ranks"]),
+            )
+            for node in json.loads(self.seen_in.read_text())
+        ]
+
+    def nodes_again(self, *, bare: bool = False) -> list[NodeSeen]:
+        """The same, with the clues that their output has today; `bare`: of no rank."""
+        return [self._again(node, bare=bare) for node in self.nodes()]
+
+    def _again(self, node: NodeSeen, *, bare: bool) -> NodeSeen:
+        """Whose a line without a rank is counts as known where one rank has failed, or where the
+        report has it among the last ones of a rank."""
+        if not node.failed:
+            return node
+        assert node.report is not None
+        assert node.report.evidence is not None
+        text = self.output_of(node.slot).read_text()
+        lines = (_PREFIX.sub("", text) if bare else text).split("\n")
+        failed = ended_by_itself(node.report.evidence.ranks)
+        rank = failed[0].rank if len(failed) == 1 and not bare else None
+        own = [*takewhile(lambda line: not _OF_TORCHRUN.match(line), lines)]
+        of_tail = set() if bare or rank is not None else last_of_its_rank(own, node.report.tail)
+        ranks = [node.report.worker_rank if n in of_tail else rank for n in range(len(own))]
+        found = find_clues([*map(Line, own, ranks), *map(Line, lines[len(own) :])])
+        evidence = node.report.evidence.model_copy(update={"clues": found})
+        return replace(node, report=node.report.model_copy(update={"evidence": evidence}))
+
+
+def last_of_its_rank(lines: list[str], tail: list[str]) -> set[int]:
+    """Where the report's last lines stand, which are those of the rank that failed first."""
+    said = [number for number, line in enumerate(lines) if line.strip()]
+    for begin in range(len(said) - len(tail) + 1):
+        found = said[begin : begin + len(tail)]
+        if [lines[number].rstrip() for number in found] == tail:
+            return {*found}
+    return set()
+
+
+def _faults(folder: Path) -> list[Fault]:
+    index = tomllib.loads((folder / "index.toml").read_text())
+    return [Fault(one["name"], folder, one["at_first"], _expected(one)) for one in index["fault"]]
+
+
+def _expected(one: dict[str, Any]) -> Expected:
+    keys = ("between", "certain", "never", "ranks_known")
+    more = {key: one[key] for key in keys if key in one}
+    return Expected(one["each"], tuple(one["blamed"]), tuple(one["says"]), **more)
+
+
+FAULTS = [fault for name in LATER for fault in _faults(CAUSES / f"{name}_outputs")]

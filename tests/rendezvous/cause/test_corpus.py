@@ -10,21 +10,16 @@ from hypothesis import strategies as st
 
 from rendezvous.cause.judge import Judged, judge
 from rendezvous.cause.table import BY_ID, Kind
-from tests.rendezvous.cause.corpus import ENTRIES, Entry, Seeing, seen
+from tests.rendezvous.cause.corpus import (
+    BLAMES_NOBODY,
+    ENTRIES,
+    UNKNOWN,
+    Entry,
+    Seeing,
+    seen,
+)
 from tests.support.nightly import examples
 
-ROWS = {
-    "requeued": "preempted",
-    "keeper_killed": "killed",
-    "nccl_timeout": "absent_rank",
-    "gpu_slow": "absent_rank",  # nothing that a node tells today makes it another row
-}
-"""The index's names of causes that the table calls otherwise."""
-OTHERWISE = {"cancelled": "job_cancelled", "nccl-desync-2.4": "desync"}
-BLAMES_NOBODY = frozenset({"size_mismatch", "desync", "ib_path", "ib_queue_pair"})
-"""Between ranks: none of them need be the odd one."""
-UNKNOWN = frozenset({"early-end-tidy.1x4"})
-"""The guilty rank was still at its end when the others lost it: nothing tells it from them."""
 NOBODYS_RANK = frozenset({"torchrun-killed"})
 SEEINGS = [
     Seeing(words, told, early)
@@ -32,10 +27,6 @@ SEEINGS = [
     for told in (False, True)
     for early in (0.0, 1.0)
 ]
-
-
-def row_of(entry: Entry) -> str:
-    return OTHERWISE.get(entry.name) or ROWS.get(entry.cause, entry.cause)
 
 
 def blames_an_innocent(entry: Entry, judged: Judged | None) -> bool:
@@ -59,10 +50,10 @@ def test_the_cause_is_named_in_any_order_of_arrival(entry: Entry) -> None:
         assert not blames_an_innocent(entry, judged), how
         if entry.id in UNKNOWN or (how.words == "bare" and not judged.blames):
             # Words of many ranks, of which nobody knows whose they are, tell no more.
-            assert judged.cause.is_consequence or row_of(entry) in BLAMES_NOBODY, how
+            assert judged.cause.is_consequence or entry.cause in BLAMES_NOBODY, how
             continue
-        assert judged.cause.row == row_of(entry), how
-        assert judged.blames == (row_of(entry) not in BLAMES_NOBODY), how
+        assert judged.cause.row == entry.cause, how
+        assert judged.blames == (entry.cause not in BLAMES_NOBODY), how
         if judged.blames and entry.guilty >= 0 and entry.name not in NOBODYS_RANK:
             assert judged.cause.rank == entry.guilty or how.words == "bare", how
 
@@ -71,7 +62,7 @@ def test_words_without_a_rank_blame_less_only_where_several_ranks_wrote() -> Non
     nobody = {
         entry.id
         for entry in ENTRIES
-        if row_of(entry) not in BLAMES_NOBODY
+        if entry.cause not in BLAMES_NOBODY
         and (judged := judge(seen(entry, Seeing("bare")))) is not None
         and not judged.blames
     }
