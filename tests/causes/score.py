@@ -1,0 +1,64 @@
+"""Says how right the sentences of a corpus are, and counts the verdicts.
+
+    python -m tests.causes.score [--old] [FOLDER...]
+
+Without a folder: the corpora of public threads and of the seeds; with --old, the earlier ones, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.rendezvous.cause.corpus import ENTRIES, FAULTS, Seeing, seen
+from tests.rendezvous.cause.public import PUBLIC, SEEDS, entries_in
+from tests.rendezvous.cause.verdicts import BEST_FIRST, WRONG, Told, told_of, verdict
+
+Scored = tuple[str, str, Told | None]
+"""The name of an entry, its verdict, and what is said of it."""
+
+
+def of_old() -> Iterator[Scored]:
+    """The first four corpora."""
+    for entry in ENTRIES:
+        told = told_of(seen(entry, Seeing()))
+        yield entry.id, verdict(entry.expected, told), told
+    for fault in FAULTS:
+        told = told_of(fault.nodes())
+        yield fault.name, verdict(fault.expected, told), told
+
+
+def of_public(folder: Path) -> Iterator[Scored]:
+    """One in which an entry is a file."""
+    for one in entries_in(folder):
+        yield one.name, *one.worst()
+
+
+def table(scored: list[Scored]) -> str:
+    """The counts, and of what is told as certain how much is right."""
+    counts = Counter(found for _, found, _ in scored)
+    lines = [f"{counts[name]:4} {name}" for name in BEST_FIRST]
+    sure = [found for _, found, told in scored if told is not None and told.certain]
+    right = sum(found not in WRONG for found in sure)
+    share = f"{right / len(sure):.1%}" if sure else "-"
+    lines.append(f"{len(scored):4} in all; {len(sure)} told as certain, of which {share} right")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Score."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--old", action="store_true")
+    parser.add_argument("folders", nargs="*", type=Path)
+    ask = parser.parse_args()
+    folders = ask.folders or [PUBLIC, SEEDS]
+    scored = [*(of_old() if ask.old else ()), *(one for each in folders for one in of_public(each))]
+    for name, found, told in scored:
+        print(f"{name}: {found.upper() if found in WRONG else found}: {told}")
+    print(table(scored))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""Failures of public threads, as the nodes of a run would have seen them: `tests/causes/public`.
+
+An entry says who printed what, when, and who ended how, as it would be without a launcher. Here a
+node's launcher ends its other ranks once one has failed, and the run tells all other nodes to stop:
+what would have come after that has not happened.
+"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from rendezvous.cause.clues import Line, find_clues
+from rendezvous.cause.seen import NodeSeen, ended_by_itself
+from rendezvous.compat import tomllib
+from rendezvous.frozen import frozen
+from rendezvous.wire.evidence import Evidence, Fact, RankEnd
+from rendezvous.wire.reports import ExitReport
+from tests.rendezvous.cause.corpus import BEGAN, CAUSES, USUAL
+from tests.rendezvous.cause.verdicts import BEST_FIRST, Expected, Told, told_of, verdict
+from worker.contracts.words import last_words
+from worker.evidence.parsing.kernel_log import killed_in, xids_in
+from worker.evidence.parsing.memory import Machine, killed_facts
+from worker.evidence.parsing.telling import fact
+from worker.machine.groups import Rise
+
+PUBLIC, SEEDS = CAUSES / "public", CAUSES / "seeds"
+_SIGTERM = 128 + signal.SIGTERM
+_KILLED = 128 + signal.SIGKILL
+_LAST_WORDS_SECONDS = 1.0
+"""What a rank's children and its task's daemon still write to its streams once it has ended."""
+_LOST_SECONDS = 0.5
+_MOST_LINES = 200
+_HAS_STREAM = "stream" in {field.name for field in fields(Line)}
+
+
+@frozen
+class Way:
+    """A way to launch: seconds after which a node's other ranks, and other nodes, are ended."""
+
+    name: str
+    others: float
+    nodes: float
+
+
+WAYS = (Way("env", 0.0, 0.3), Way("torchrun", 0.1, 2.0))
+"""The quickest, and one in which most of what follows is heard of."""
+
+
+@frozen
+class Public:
+    """One failure, and what is expected of its sentence; `table` is its file."""
+
+    name: str
+    expected: Expected
+    table: dict[str, Any]
+
+    def told(self, way: Way) -> Told | None:
+        """What is said of it."""
+        return told_of(self.nodes(way))
+
+    def worst(self) -> tuple[str, Told | None]:
+        """The worse of the verdicts of all ways, with its sentence."""
+        each = [(verdict(self.expected, told), told) for told in map(self.told, WAYS)]
+        return max(each, key=lambda one: BEST_FIRST.index(one[0]))
+
+    def nodes(self, way: Way) -> list[NodeSeen]:
+        """Its nodes, as a run has seen them when it is over."""
+        course = _Course(self.table, way)
+        return [course.node(slot) for slot in range(self.table["nodes"])]
+
+
+class _Course:
+    """When everything of an entry has happened."""
+
+    def __init__(self, table: dict[str, Any], way: Way) -> None:
+        self._table = table
+        self._way = way
+        self._words = {one["node"]: one["text"] for one in table.get("scheduler", [])}
+        self._ends = {one["rank"]: (float(one["at"]), _code(one)) for one in table.get("ended", [])}
+        slots = range(table["nodes"])
+        self._failed_at = {slot: at for slot in slots if (at := self._first(slot)) is not None}
+        self._lost_at = {slot: self._silent_at(slot) for slot in slots if self._is_lost(slot)}
+        every = [*self._failed_at.values(), *self._lost_at.values()]
+        self._stop_at = min(every, default=0.0) + way.nodes
+
+    def node(self, slot: int) -> NodeSeen:
+        ranks, words = self._ranks(slot), self._words.get(slot, "")
+        if (lost_at := self._lost_at.get(slot)) is not None:
+            at = BEGAN + lost_at
+            return NodeSeen(slot, at, None, True, ranks, at, words)
+        began = self._failed_at.get(slot, self._stop_at)
+        failed = began <= self._stop_at and slot in self._failed_at
+        began = min(began, self._stop_at)
+        found = [self._end(rank, began, failed=failed) for rank in ranks]
+        report = ExitReport(epoch=1, exit_code=_SIGTERM, stopped=True)
+        if failed:
+            report = self._report(found)
+        elif all(end.exit_code == 0 for end in found):
+            return NodeSeen(slot, BEGAN + began, ExitReport(epoch=1, exit_code=0), False, ranks)
+        clues = find_clues(line for end in found for line in self._lines(end, began))
+        evidence = Evidence(ranks=found, clues=clues, facts=[*USUAL, *self._facts(slot)])
+        report = report.model_copy(update={"evidence": evidence})
+        return NodeSeen(slot, BEGAN + began, report, failed, ranks, None, words)
+
+    def _report(self, ends: list[RankEnd]) -> ExitReport:
+        first = ended_by_itself(ends)[0]
+        own = next(end for end in ends if end.rank == first.rank)
+        lines = [line.text for line in self._lines(own, 0.0)]
+        code = 1 if self._way.name == "torchrun" else first.code
+        tail = last_words(lines)
+        return ExitReport(epoch=1, exit_code=code, worker_rank=first.rank, tail=tail)
+
+    def _ranks(self, slot: int) -> range:
+        each = self._table["each"]
+        return range(slot * each, (slot + 1) * each)
+
+    def _first(self, slot: int) -> float | None:
+        """When its first rank has failed."""
+        ends = [self._ends[rank] for rank in self._ranks(slot) if rank in self._ends]
+        return min((at for at, code in ends if code), default=None)
+
+    def _is_lost(self, slot: int) -> bool:
+        return slot in self._words and not self._ends.keys() & {*self._ranks(slot)}
+
+    def _silent_at(self, slot: int) -> float:
+        said = [one["at"] for one in self._table["said"] if one["rank"] in self._ranks(slot)]
+        return float(max(said, default=0.0)) + _LOST_SECONDS
+
+    def _end(self, rank: int, began: float, *, failed: bool) -> RankEnd:
+        at, code = self._ends.get(rank, (None, None))
+        until = began + self._way.others if failed else self._stop_at
+        if at is not None and at <= until:
+            return RankEnd(rank=rank, exit_code=code, ended=at - began)
+        if failed:
+            return RankEnd(rank=rank, exit_code=_SIGTERM, ended=self._way.others + 0.01)
+        return RankEnd(rank=rank, state="S")
+
+    def _lines(self, end: RankEnd, began: float) -> list[Line]:
+        at, _ = self._ends.get(end.rank, (None, None))
+        until = began + end.ended if end.ended is not None else self._stop_at
+        if at is not None and end.ended is not None and end.exit_code != _SIGTERM:
+            until = at + _LAST_WORDS_SECONDS
+        said = [one for one in self._table["said"] if one["rank"] == end.rank]
+        found = [
+            _line(text, end.rank, one, began)
+            for one in sorted(said, key=lambda one: float(one["at"]))
+            if one["at"] <= until
+            for text in one["text"].rstrip("\n").split("\n")
+        ]
+        return found[-_MOST_LINES:]
+
+    def _facts(self, slot: int) -> list[Fact]:
+        """What the node's look makes of the kernel's lines."""
+        lines = [one["text"] for one in self._table.get("kernel", []) if one["node"] == slot]
+        killed = killed_in(lines)
+        own = [r for r in self._ranks(slot) if self._ends.get(r, (0, 0))[1] == _KILLED]
+        ranks = {one.pid: rank for one, rank in zip(killed, own, strict=False)}
+        in_group = sum(one.in_group for one in killed)
+        rises = [Rise("/job", in_group, 64 << 30)] if in_group else []
+        machine = Machine(len(killed), 512 << 30)
+        xids = [fact("kernel", words=xid.line) for xid in xids_in(lines)]  # type: ignore[arg-type]
+        return [*killed_facts(rises, machine, killed, ranks), *xids]
+
+
+def _code(one: dict[str, Any]) -> int:
+    return int(one["code"]) if "code" in one else 128 + signal.Signals[one["signal"]]
+
+
+def _line(text: str, rank: int, said: dict[str, Any], began: float) -> Line:
+    """One line as a terminal shows it, which redraws a bar of progress."""
+    drawn = [part for part in text.split("\r") if part.strip()]
+    more = {"stream": said["stream"]} if _HAS_STREAM else {}
+    return Line(drawn[-1] if drawn else "", rank, said["at"] - began, **more)
+
+
+def entries_in(folder: Path) -> list[Public]:
+    """All of a folder."""
+    return [_entry(path) for path in sorted(folder.glob("*.toml"))]
+
+
+def _entry(path: Path) -> Public:
+    table = tomllib.loads(path.read_text())
+    keys = ("each", "between", "certain", "step", "never")
+    says = (table["cause"],) if table["cause"] else ()
+    more = {key: table[key] for key in keys}
+    return Public(path.stem, Expected(blamed=tuple(table["blamed"]), says=says, **more), table)
