@@ -11,25 +11,10 @@ import pytest
 
 from rendezvous.cause.judge import judge
 from tests.causes.score import of_old, of_public
-from tests.rendezvous.cause.public import PUBLIC, SEEDS, WAYS, Public, entries_in
+from tests.rendezvous.cause.public import NOT_YET, PUBLIC, SEEDS, WAYS, Public, entries_in
 from tests.rendezvous.cause.verdicts import INNOCENT, RIGHT, WRONG
 
 ENTRIES = [*entries_in(SEEDS), *entries_in(PUBLIC)]
-NOT_YET = {
-    "a1-nccl-internal": INNOCENT,
-    "a2-jax-service": INNOCENT,
-    "a3-watchdog-stuck": INNOCENT,
-    "a4-dump-signal": INNOCENT,
-    "b1-tracker-noise": "wrong reason",
-    "b3-slurm-oom": "wrong reason",
-    "b4-openblas": "no reason",
-    "b6-interleaved-epoch": "wrong reason",
-    "c1-last-error": "wrong reason",
-    "c2-between-two": "one of two",
-    "c3-assert-cublas": "wrong reason",
-    "d1-absent": "unknown",
-}
-"""What is not told right yet, and how it is told; here it is struck out when it is."""
 LEAST_RIGHT = 0.98
 """Of what is told as certain."""
 MOST_UNCERTAIN = 0.15
