@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.rendezvous.cause.corpus import ENTRIES, FAULTS, Seeing, seen
-from tests.rendezvous.cause.public import PUBLIC, SEEDS, entries_in
+from tests.rendezvous.cause.public import PUBLIC, SEEDS, WAYS, Way, entries_in
 from tests.rendezvous.cause.verdicts import BEST_FIRST, WRONG, Told, told_of, verdict
 
 Scored = tuple[str, str, Told | None]
@@ -30,10 +30,10 @@ def of_old() -> Iterator[Scored]:
         yield fault.name, verdict(fault.expected, told), told
 
 
-def of_public(folder: Path) -> Iterator[Scored]:
-    """One in which an entry is a file."""
+def of_public(folder: Path, way: Way | None = None) -> Iterator[Scored]:
+    """One in which an entry is a file; without a way, by the one in which it is least right."""
     for one in entries_in(folder):
-        yield one.name, *one.worst()
+        yield one.name, *(one.worst() if way is None else one.scored(way))
 
 
 def table(scored: list[Scored]) -> str:
@@ -54,10 +54,14 @@ def main() -> None:
     parser.add_argument("folders", nargs="*", type=Path)
     ask = parser.parse_args()
     folders = ask.folders or [PUBLIC, SEEDS]
-    scored = [*(of_old() if ask.old else ()), *(one for each in folders for one in of_public(each))]
+    old = [*of_old()] if ask.old else []
+    scored = [*old, *(one for each in folders for one in of_public(each))]
     for name, found, told in scored:
         print(f"{name}: {found.upper() if found in WRONG else found}: {told}")
-    print(table(scored))
+    print(f"\nby the way in which each is least right:\n{table(scored)}")
+    for way in WAYS:
+        seen_so = [*old, *(one for each in folders for one in of_public(each, way))]
+        print(f"\nas {way.name} would see it:\n{table(seen_so)}")
 
 
 if __name__ == "__main__":

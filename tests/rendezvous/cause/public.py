@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rendezvous.cause.clues import Line, find_clues
+from rendezvous.cause.facts import FactKind
 from rendezvous.cause.seen import NodeSeen, ended_by_itself
 from rendezvous.compat import tomllib
 from rendezvous.frozen import frozen
@@ -79,14 +80,14 @@ class Public:
     expected: Expected
     table: dict[str, Any]
 
-    def told(self, way: Way) -> Told | None:
-        """What is said of it."""
-        return told_of(self.nodes(way))
+    def scored(self, way: Way) -> tuple[str, Told | None]:
+        """What is said of it, and how right that is."""
+        told = told_of(self.nodes(way))
+        return verdict(self.expected, told), told
 
     def worst(self) -> tuple[str, Told | None]:
-        """The worse of the verdicts of all ways, with its sentence."""
-        each = [(verdict(self.expected, told), told) for told in map(self.told, WAYS)]
-        return max(each, key=lambda one: BEST_FIRST.index(one[0]))
+        """The same of the way in which it is least right."""
+        return max(map(self.scored, WAYS), key=lambda one: BEST_FIRST.index(one[0]))
 
     def nodes(self, way: Way) -> list[NodeSeen]:
         """Its nodes, as a run has seen them when it is over."""
@@ -183,7 +184,7 @@ class _Course:
         in_group = sum(one.in_group for one in killed)
         rises = [Rise("/job", in_group, 64 << 30)] if in_group else []
         machine = Machine(len(killed), 512 << 30)
-        xids = [fact("kernel", words=xid.line) for xid in xids_in(lines)]  # type: ignore[arg-type]
+        xids = [fact(FactKind.KERNEL, words=xid.line) for xid in xids_in(lines)]
         return [*killed_facts(rises, machine, killed, ranks), *xids]
 
 

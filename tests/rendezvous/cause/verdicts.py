@@ -110,15 +110,15 @@ def verdict(expected: Expected, told: Told | None) -> str:
         return _of_uncertain(expected, told)
     blamed = {*expected.blamed}
     is_outside = told.row in BY_ID and BY_ID[told.row].kind is Kind.OUTSIDE
-    if not blamed and is_outside:
+    if not blamed and (is_outside or not told.ranks):
         return _of_reason(expected, told) if expected.certain else WRONG_REASON
     slots = {rank // expected.each for rank in blamed}
     if not told.ranks <= blamed or told.slot not in slots:
         return INNOCENT
-    if not expected.certain:
-        return WRONG_REASON
     if expected.between and (len(told.ranks) < 2 or told.ranks != blamed):
         return ONE_OF_TWO
+    if not expected.certain:
+        return WRONG_REASON
     if not told.ranks and expected.ranks_known:
         return NO_REASON
     return _of_reason(expected, told)
