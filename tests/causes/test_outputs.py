@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,38 @@ def test_an_output_tells_nothing_of_a_machine(folder: str) -> None:
     for path in (HERE / folder).glob("*.*"):
         text = path.read_text(errors="replace").replace("site-packages/torch/_", "")
         assert [line for line in text.splitlines() if OURS.search(line)] == [], path.name
+
+
+THREADS = sorted(path for name in ("seeds", "public") for path in (HERE / name).glob("*.toml"))
+_FORM = {
+    **dict.fromkeys(("source", "software", "truth", "cause", "step", "never"), str),
+    **dict.fromkeys(("nodes", "each"), int),
+    **dict.fromkeys(("between", "certain"), bool),
+    **dict.fromkeys(("blamed", "said"), list),
+}
+
+
+@pytest.mark.parametrize("path", THREADS, ids=lambda path: path.stem)
+def test_a_failure_of_a_thread_has_its_form(path: Path) -> None:
+    table = tomllib.loads(path.read_text())
+    more = {name: table.pop(name, []) for name in ("ended", "kernel", "scheduler")}
+    assert {name: type(value) for name, value in table.items()} == _FORM
+    assert table["source"].startswith("https://")
+    assert all(re.compile(table[name]) for name in ("cause", "step", "never"))
+    assert more["ended"] or more["scheduler"]
+    ranks, slots = range(table["nodes"] * table["each"]), range(table["nodes"])
+    assert {*table["blamed"]} <= {*ranks}
+    for one in table["said"]:
+        assert one.keys() == {"rank", "at", "stream", "text"}
+        assert one["rank"] in ranks
+        assert one["stream"] in ("stdout", "stderr")
+    for one in more["ended"]:
+        assert one.keys() in ({"rank", "at", "code"}, {"rank", "at", "signal"})
+        assert one["rank"] in ranks
+        assert one.get("signal", "SIGTERM") in signal.Signals.__members__
+    for one in (*more["kernel"], *more["scheduler"]):
+        assert one.keys() == {"node", "text"}
+        assert one["node"] in slots
 
 
 def test_the_port_that_gloo_prints_is_the_lost_ranks_own_with_its_bytes_swapped() -> None:

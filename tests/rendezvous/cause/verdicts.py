@@ -98,8 +98,8 @@ def told_in(result: dict[str, Any]) -> Told:
     """What a run's `result.json` says."""
     rank = result["worker_rank"]
     ranks = frozenset() if rank is None else frozenset({int(rank)})
-    words = result["message"].partition("; log: ")[0]
-    return Told(result["certain"], result["cause"], result["slot"], ranks, words)
+    told = {name: result[name] for name in ("certain", "slot", "hint")}
+    return Told(row=result["cause"], ranks=ranks, words=result["message"], **told)
 
 
 def verdict(expected: Expected, told: Told | None) -> str:
