@@ -77,8 +77,8 @@ PURE = {
     ),
     "tests/rendezvous/cause": (
         *("clues", "collectives", "corpus", "judge", "lines", "ours", "ports"),
-        *("second_corpus", "sentences"),
-        *("table", "telling", "tracebacks"),
+        *("public", "second_corpus", "sentences"),
+        *("table", "telling", "tracebacks", "verdicts"),
     ),
     "tests/rendezvous/hang": (
         "blame",
