@@ -33,10 +33,15 @@ def gather(folder: Path, rank: int, count: int) -> None:
         time.sleep(0.005)
 
 
+def printed(one: dict[str, Any]) -> str:
+    """Give what is printed: whole lines, or a bar of progress, which ends with no line."""
+    text = str(one["text"])
+    return text if "\r" in text else text.rstrip("\n") + "\n"
+
+
 def say(one: dict[str, Any]) -> None:
-    """Print line by line, as a program does; a bar of progress ends with no line."""
-    text = one["text"] if "\r" in one["text"] else one["text"].rstrip("\n") + "\n"
-    for line in text.splitlines(keepends=True):
+    """Print line by line, as a program does."""
+    for line in printed(one).splitlines(keepends=True):
         os.write(_STREAMS[one["stream"]], line.encode())
 
 

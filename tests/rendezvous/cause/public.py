@@ -19,6 +19,7 @@ from rendezvous.compat import tomllib
 from rendezvous.frozen import frozen
 from rendezvous.wire.evidence import Evidence, Fact, RankEnd
 from rendezvous.wire.reports import ExitReport
+from tests.causes.play import printed
 from tests.rendezvous.cause.corpus import BEGAN, CAUSES, USUAL
 from tests.rendezvous.cause.verdicts import (
     BEST_FIRST,
@@ -33,6 +34,7 @@ from worker.evidence.parsing.kernel_log import killed_in, xids_in
 from worker.evidence.parsing.memory import Machine, killed_facts
 from worker.evidence.parsing.telling import fact
 from worker.machine.groups import Rise
+from worker.program.rank_words import COLOURS
 
 PUBLIC, SEEDS = CAUSES / "public", CAUSES / "seeds"
 NOT_YET = {
@@ -162,18 +164,21 @@ class _Course:
         return RankEnd(rank=rank, state="S")
 
     def _lines(self, end: RankEnd, began: float) -> list[Line]:
-        at, _ = self._ends.get(end.rank, (None, None))
+        ended_at, _ = self._ends.get(end.rank, (None, None))
         until = began + end.ended if end.ended is not None else self._stop_at
-        if at is not None and end.ended is not None and end.exit_code != _SIGTERM:
-            until = at + _LAST_WORDS_SECONDS
+        if ended_at is not None and end.ended is not None and end.exit_code != _SIGTERM:
+            until = ended_at + _LAST_WORDS_SECONDS
         said = [one for one in self._table["said"] if one["rank"] == end.rank]
-        found = [
-            _line(text, end.rank, one, began)
-            for one in sorted(said, key=lambda one: float(one["at"]))
-            if one["at"] <= until
-            for text in one["text"].rstrip("\n").split("\n")
-        ]
-        return found[-_MOST_LINES:]
+        said = [one for one in said if one["at"] <= until]
+        found: list[Line] = []
+        rests = dict.fromkeys(("stdout", "stderr"), (0.0, ""))
+        for one in sorted(said, key=lambda one: float(one["at"])):
+            at, stream = one["at"] - began, one["stream"]
+            *whole, rest = (rests[stream][1] + printed(one)).split("\n")
+            found += [_line(text, end.rank, at, stream) for text in whole]
+            rests[stream] = at, rest
+        found += [_line(rest, end.rank, at, name) for name, (at, rest) in rests.items() if rest]
+        return sorted(found, key=lambda line: line.at or 0.0)[-_MOST_LINES:]
 
     def _facts(self, slot: int) -> list[Fact]:
         """What the node's look makes of the kernel's lines."""
@@ -192,11 +197,10 @@ def _code(one: dict[str, Any]) -> int:
     return int(one["code"]) if "code" in one else 128 + signal.Signals[one["signal"]]
 
 
-def _line(text: str, rank: int, said: dict[str, Any], began: float) -> Line:
-    """One line as a terminal shows it, which redraws a bar of progress."""
-    drawn = [part for part in text.split("\r") if part.strip()]
-    more = {"stream": said["stream"]} if _HAS_STREAM else {}
-    return Line(drawn[-1] if drawn else "", rank, said["at"] - began, **more)
+def _line(text: str, rank: int, at: float, stream: str) -> Line:
+    """One line as a node keeps it: the last state of a bar of progress, without colours."""
+    more: dict[str, Any] = {"stream": stream} if _HAS_STREAM else {}
+    return Line(COLOURS.sub("", text.rstrip("\r").rpartition("\r")[2]), rank, at, **more)
 
 
 def entries_in(folder: Path) -> list[Public]:
