@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from rendezvous.cause.lines import Tells, is_logged, is_ours, last_error, tells
+from rendezvous.cause.lines import Tells, is_logged, is_ours, last_error, last_line, tells
 from rendezvous.cause.tracebacks import (
     CONSEQUENCES,
     MORE_LINES,
     PATTERNS,
+    SPOKEN,
     Dump,
     GroupReader,
     Line,
@@ -31,6 +32,9 @@ __all__ = ["LOGGED", "Line", "find_clues", "row_of", "without_tracebacks"]
 
 LOGGED = "logged"
 """The id of a clue that is only the last error that was written, of who raised nothing."""
+
+LAST_LINE = "last_line"
+"""The id of a clue that is only the last line of a rank that has told no error."""
 
 _READ_WIDTH = 2000
 """Of a line, no more is looked at: some patterns take the square of its length."""
@@ -260,6 +264,21 @@ def find_clues(lines: Iterable[Line], most: int = MAX_CLUES) -> list[Clue]:
     return [clue for found in each for clue in found[-share:]][:most]
 
 
+def last_words(lines: Iterable[Line], clues: Iterable[Clue]) -> list[Clue]:
+    """What each rank said last of whom no clue tells anything: it may do something else."""
+    told = {clue.rank for clue in clues}
+    sources: dict[int, list[Line]] = {}
+    for bare in (_source(line)[1] for line in lines):
+        if bare.rank is not None and bare.rank not in told:
+            sources.setdefault(bare.rank, []).append(bare)
+    found = []
+    for rank, own in sources.items():
+        at = next((line.at for line in reversed(own) if line.text.strip()), None)
+        if words := last_line([line.text for line in own]):
+            found.append(_clue(LAST_LINE, words, rank, at))
+    return found
+
+
 def _in_json(text: str) -> list[str]:
     """The traceback that is in a line."""
     if "Traceback" not in text or (match := _IN_JSON.search(text)) is None:
@@ -306,6 +325,8 @@ def _single(rank: int | None, lines: Sequence[Line], known: Patterns) -> list[Cl
         if _NATIVE_FRAME.match(line.text):
             continue
         name = row_of(line.text, known)
+        if name in SPOKEN:
+            continue
         if name is not None and _PASSING.match(line.text):
             passing = passing or _clue(name, line.text, rank, line.at)
         elif name is not None and (name not in found or name not in CONSEQUENCES):

@@ -9,16 +9,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from rendezvous.cause.clues import LOGGED, row_of
+from rendezvous.cause.clues import LAST_LINE, LOGGED, row_of
 from rendezvous.cause.collectives import is_of_calls, odd_one
 from rendezvous.cause.lines import Tells, tells
 from rendezvous.cause.seen import NodeSeen, Proof, Suspect, ended_by_itself
-from rendezvous.cause.table import BY_ID, Kind
+from rendezvous.cause.table import BY_ID, OF_DEVICES, Kind
 from rendezvous.cause.telling import WAITING, by_facts, suspects_of
 from rendezvous.cause.tracebacks import CONSEQUENCES, TOLD_OF_RANK
 from rendezvous.frozen import frozen
@@ -31,6 +32,7 @@ _NAMED = re.compile(
     r"Ranks? ([\d, ]+) failed to pass monitoredBarrier|keys: /default_pg/\d+//cpu//\d+/(\d+)\b"
 )
 """The ranks that torch's monitored barrier has missed, and the one whose address Gloo waits for."""
+_SPEAKS_OF = re.compile(r"/task:(\d{1,9})\b|\b[Rr]ank[ :=]{1,2}(\d{1,9})\b")
 _TOLD_OF = re.compile(
     r"\(RANK (?P<rank>\d{1,9})\) (?P<words>.*)|ranks:dict_keys\(\[(?P<key>\d{1,9})[\d, ]*\]\)$"
 )
@@ -62,6 +64,8 @@ class Judged:
         waiting: How many ranks are known to have waited, or lost somebody.
         of: How many ranks there are.
         silent: Slots of nodes that have not told how they ended.
+        named: Ranks of which those that waited or lost somebody speak.
+        apart: Ranks that are not known to have waited, and what they said last, the latest first.
     """
 
     cause: Suspect
@@ -73,6 +77,8 @@ class Judged:
     waiting: int = 0
     of: int = 0
     silent: tuple[int, ...] = ()
+    named: tuple[int, ...] = ()
+    apart: tuple[tuple[int, str], ...] = ()
 
 
 def judge(nodes: Sequence[NodeSeen]) -> Judged | None:
@@ -178,13 +184,40 @@ class _Ranks:
         if all_wait and all(self._waits(rank) for rank in waiting):
             row = Suspect(first.slot, "desync", first.at, Proof.LINE, None, first.code, first.clue)
             return Judged(row, first, blames=False, **known)  # type: ignore[arg-type]
-        return Judged(first, first, blames=False, **known)  # type: ignore[arg-type]
+        seen = {"named": self._witnessed(), "apart": self._apart()}
+        return Judged(first, first, blames=False, **known, **seen)  # type: ignore[arg-type]
+
+    def _witnessed(self) -> tuple[int, ...]:
+        """The ranks that others speak of, where what they have suffered is told."""
+        found = {
+            int(match[1] or match[2])
+            for clue in self._all_clues()
+            if clue.id in CONSEQUENCES or clue.id == LOGGED
+            for match in _SPEAKS_OF.finditer(clue.line)
+            if clue.rank is not None and int(match[1] or match[2]) != clue.rank
+        }
+        return tuple(sorted(found & {rank for rank in self._slots if not self._suffers(rank)}))
+
+    def _apart(self) -> tuple[tuple[int, str], ...]:
+        """Who is not known to have waited, with what it said last."""
+        found = []
+        for rank, node in self._slots.items():
+            if not self._suffers(rank) and not self._succeeded(rank) and node.report is not None:
+                said = [clue for clue in self._clues.get(rank, []) if clue.rank == rank]
+                last = max(said, key=lambda clue: node.at(clue.at), default=None)
+                at = node.at(last.at) if last is not None else -math.inf
+                found.append((at, rank, last.line if last is not None else ""))
+        return tuple((rank, words) for _, rank, words in sorted(found, reverse=True))
 
     def _suffers(self, rank: int) -> bool:
         if self._succeeded(rank):
             return False
-        rows = [BY_ID[clue.id] for clue in self._clues.get(rank, []) if clue.id in BY_ID]
-        return any(row.kind is Kind.CONSEQUENCE for row in rows)
+        own, failed = self._clues.get(rank, []), rank in self._failed
+        return any(
+            clue.id in CONSEQUENCES
+            or (failed and clue.id == LOGGED and row_of(clue.line) in CONSEQUENCES)
+            for clue in own
+        )
 
     def _waits(self, rank: int) -> bool:
         return any(clue.id in WAITING for clue in self._clues.get(rank, []))
@@ -201,6 +234,8 @@ class _Ranks:
             yield [self._named(rank, "stopped_process", first.at, Proof.FACT) for rank in stopped]
         if raised := [one for rank in alive for one in self._raised(rank)]:
             yield [min(raised, key=lambda one: one.at)]
+        if len(failing := [one for rank in self._slots for one in self._failing(rank)]) == 1:
+            yield failing
         logged = [one for rank in alive for one in self._logged(rank)]
         if len(logged) == 1:
             yield logged
@@ -215,10 +250,12 @@ class _Ranks:
         if early and (not alive or set(ended) & set(named)):
             yield early
         row = "late_rank" if self._was_starting() else "absent_rank"
-        if named:
-            yield [self._named(rank, row, first.at, Proof.LINE) for rank in named]
+        missed = [named] if named else []
         if self._told and self._are_missed(alive):
-            yield [self._named(rank, row, first.at, Proof.LINE) for rank in alive]
+            missed.append(alive)
+        for ranks in missed:
+            found = (self._named(rank, row, first.at, Proof.LINE) for rank in ranks)
+            yield [replace(one, clue=self._did(one.rank)) for one in found]
         if early:
             yield early
 
@@ -303,6 +340,13 @@ class _Ranks:
                 one = self._named(rank, row, node.at(clue.at), Proof.FACT if known else Proof.LINE)
                 yield replace(one, clue=clue, facts=known)
 
+    def _failing(self, rank: int) -> Iterator[Suspect]:
+        """What a device said last of a rank that had not yet ended of it."""
+        for clue in self._clues.get(rank, [])[-1:]:
+            if clue.rank == rank and clue.id in OF_DEVICES:
+                at = self._slots[rank].at(clue.at)
+                yield replace(self._named(rank, clue.id, at, Proof.LINE), clue=clue)
+
     def _logged(self, rank: int) -> Iterator[Suspect]:
         """An error that a rank has written, which raised nothing and may be cleaning up."""
         for clue in self._clues.get(rank, []):
@@ -314,6 +358,11 @@ class _Ranks:
         """Why a rank may have ended, though with exit code 0."""
         own = [clue for clue in self._clues.get(rank, []) if clue.rank == rank]
         return next((one for one in reversed(own) if one.last or one.id == LOGGED), None)
+
+    def _did(self, rank: int | None) -> Clue | None:
+        """What a rank said last that others have missed: it may tell what it does."""
+        own = [clue for clue in self._clues.get(rank or 0, []) if clue.rank == rank]
+        return next((one for one in own if one.id == LAST_LINE), None)
 
     def _ended_early(self, rank: int, before: float) -> bool:
         if not self._succeeded(rank):

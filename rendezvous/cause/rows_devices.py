@@ -75,10 +75,11 @@ DEVICES = (
     ),
     Row(
         "watchdog_stuck",
-        "one of its CUDA calls did not return, and NCCL's watchdog stopped with it",
+        "it waited in a call of NCCL or CUDA until NCCL's heartbeat monitor ended it",
         "ProcessGroupNCCL's own message",
         "look at the driver (dmesg, nvidia-smi) of this node, and for a thread that holds the GIL",
         (r"watchdog (thread )?got stuck for", r"Heartbeat monitor timed out"),
+        kind=Kind.CONSEQUENCE,
     ),
     Row(
         "ib_path",

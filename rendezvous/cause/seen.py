@@ -12,8 +12,6 @@ from rendezvous.frozen import frozen
 from rendezvous.wire.evidence import Clue, Evidence, Fact, RankEnd
 from rendezvous.wire.reports import ExitReport
 
-LAST_LINE = "exit_code"
-"""The id of a clue that is only the last line of who gave no reason."""
 TOLD = (128 + 15, 128 + 2)
 """What ranks end with that were told to end."""
 _KILLED = 128 + 9
@@ -107,7 +105,8 @@ def ended_by_itself(ends: Iterable[RankEnd]) -> list[End]:
     """
     ends = list(ends)
     failed = [End(end.rank, end.exit_code, end.ended or 0.0) for end in ends if end.exit_code]
-    failed.sort(key=lambda end: end.offset)
+    # Both may be found in one look: then who was told to end has not ended first.
+    failed.sort(key=lambda end: (end.offset, end.code in TOLD))
     unread = [end.ended for end in ends if end.ended is not None and end.exit_code is None]
     if not failed or min(unread, default=math.inf) <= failed[0].offset:
         return []

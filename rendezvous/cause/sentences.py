@@ -6,18 +6,20 @@ Pure. The clause is made here once, for the last line, the board, the result and
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from rendezvous.cause.clues import LOGGED
+from rendezvous.cause.clues import LAST_LINE, LOGGED
 from rendezvous.cause.facts import FactKind
 from rendezvous.cause.judge import Judged
-from rendezvous.cause.seen import LAST_LINE, Suspect
+from rendezvous.cause.seen import Suspect
 from rendezvous.cause.table import BY_ID, Kind, Row
 from rendezvous.frozen import frozen
 from rendezvous.wire.evidence import Clue, Fact
 from rendezvous.wire.words import bytes_text, listed, printable, seconds_text
 
 _LINE_WIDTH = 240
+_WORDS_WIDTH = 120
+_MOST_APART = 2
 _SOURCE = re.compile(
     r"\[(enforce fail at )?/?\S+\.(cc|cpp|h):\d+\] (\. )?"
     r"|\[[IWEF]\d{3,4} [\d:.]+ \S+\.(cc|cpp|h):\d+\] (\[c10d\] )?"
@@ -98,7 +100,22 @@ def _unknown(judged: Judged, row: Row) -> str:
     """Nobody is blamed: what was seen."""
     unknown = ", and which one is not known" if row.kind is Kind.CONSEQUENCE else ""
     line = _line(judged.cause.clue) if judged.cause.clue else ""
-    return f"{row.says}{unknown}" + (f": {line}" if line else "")
+    says = f"{row.says}{unknown}" + (f": {line}" if line else "")
+    if judged.named:
+        says += f"; it names rank{'s' * (len(judged.named) > 1)} {listed(map(str, judged.named))}"
+    return says + _apart(judged.apart)
+
+
+def _apart(apart: Sequence[tuple[int, str]]) -> str:
+    """Those that may have been waited for: what they said last tells what they did."""
+    spoke = [
+        f"rank {rank} was '{printable(words, _WORDS_WIDTH)}'" for rank, words in apart if words
+    ]
+    if not apart:
+        return ""
+    who = f"rank {apart[0][0]} is" if len(apart) == 1 else f"{len(apart)} ranks are"
+    last = f", and the last line of {' and of '.join(spoke[:_MOST_APART])}" if spoke else ""
+    return f"; {who} not known to have waited{last}"
 
 
 def _line(clue: Clue) -> str:

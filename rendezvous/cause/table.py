@@ -10,12 +10,14 @@ from rendezvous.cause.row import Kind, Row, Then
 from rendezvous.cause.rows_devices import COLLECTIVES, DEVICES, SICK_XID
 from rendezvous.cause.rows_ends import ENDS, JUDGED, NODES, OUTSIDE
 from rendezvous.cause.rows_machine import FILES, MEMORY, PROCESSES
+from rendezvous.cause.rows_others import OTHERS
 
-__all__ = ["BY_CODE", "BY_ID", "CAUSES", "SICK_XID", "Kind", "Row", "Then"]
+__all__ = ["BY_CODE", "BY_ID", "CAUSES", "OF_DEVICES", "SICK_XID", "Kind", "Row", "Then"]
 
 CAUSES: tuple[Row, ...] = (
-    *DEVICES, *COLLECTIVES, *OUTSIDE, *MEMORY, *FILES, *PROCESSES, *ENDS,
-    *NODES, *JUDGED,
+    *DEVICES, *COLLECTIVES, *OUTSIDE, *MEMORY, *FILES, *PROCESSES, *OTHERS,
+    *ENDS, *NODES, *JUDGED,
 )  # fmt: skip
+OF_DEVICES = frozenset(row.id for row in DEVICES if row.kind is Kind.OWN)
 BY_ID = {row.id: row for row in CAUSES}
 BY_CODE = {code: row.id for row in CAUSES for code in row.codes}

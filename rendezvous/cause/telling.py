@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from rendezvous.cause.clues import LOGGED, without_tracebacks
+from rendezvous.cause.clues import LAST_LINE, LOGGED, row_of, without_tracebacks
 from rendezvous.cause.facts import FactKind
 from rendezvous.cause.lines import last_error, last_line, not_started
-from rendezvous.cause.seen import LAST_LINE, TOLD, End, NodeSeen, Proof, Suspect, ended_by_itself
+from rendezvous.cause.seen import TOLD, End, NodeSeen, Proof, Suspect, ended_by_itself
 from rendezvous.cause.table import BY_CODE, BY_ID, SICK_XID, Kind
+from rendezvous.cause.tracebacks import CONSEQUENCES
 from rendezvous.wire.evidence import Clue, Fact
 from rendezvous.wire.reports import ExitReport
 from rendezvous.wire.words import printable
 
-WAITING = ("waited", "watchdog_timeout")
+WAITING = ("waited", "watchdog_timeout", "watchdog_stuck")
 """Rows of who waits for another rank until a time-out."""
 _USAGE = 2
 _BY_SIGNAL = tuple(128 + number for number in (1, 2, 9, 15, 24, 25))
@@ -54,6 +56,7 @@ _WITHOUT_WORDS = ("exit_code", "abort", "not_started")
 """Rows of programs that end by themselves, and may have said why."""
 _OLD_SECONDS = 30.0
 """What a rank said so long before its end it has got over, unless it said nothing after that."""
+_AT_ONCE_SECONDS = 2.0
 _LEAST_BYTES = 1 << 20
 _LINE_WIDTH = 400
 
@@ -73,6 +76,7 @@ def suspects_of(node: NodeSeen) -> list[Suspect]:
         return [Suspect(node.slot, row, node.began_at, Proof.FACT, code=code)]
     clues, facts = node.evidence().clues, node.evidence().facts
     failed = ended_by_itself(node.evidence().ranks)
+    seen = {end.rank for end in node.evidence().ranks}
     if not failed or (failed[0].code in TOLD and report.exit_code not in TOLD):
         failed = [_as_a_whole(node, clues)]  # the rank that failed has not been seen
     shared = [clue for clue in clues if clue.rank is None]
@@ -97,8 +101,12 @@ def suspects_of(node: NodeSeen) -> list[Suspect]:
             at = min(at, node.at(clue.at))
         if clue is None and row in _WITHOUT_WORDS:
             clue = _quoted(end, said, report)
+            if clue is not None and (spoken := row_of(clue.line)) in CONSEQUENCES:
+                row, proof = spoken, Proof.LINE
+        # A launcher that was told to end has not ended as its rank did.
+        of_launcher = clue is not None and clue.raised and rank not in seen and end.code in TOLD
         one = Suspect(node.slot, row, at, proof, rank, end.code, clue, known, ended_at)
-        found.append(one)
+        found.append(replace(one, code=None) if of_launcher else one)
     return found
 
 
@@ -148,12 +156,21 @@ def _telling(clues: Iterable[Clue]) -> Clue | None:
     known = [clue for clue in clues if clue.id in BY_ID]
     order = sorted(
         enumerate(known),
-        key=lambda each: (_explains(each[1]), _weight(each[1]), each[0]),
+        key=lambda each: (_weight_of_kind(each[1]), _weight(each[1]), each[0]),
     )
     return order[-1][1] if order else None
 
 
-def _explains(clue: Clue) -> int:
+def _explains(end: End, clue: Clue) -> bool:
+    """Whether a rank that a signal has ended had failed before: it has raised something and said
+    nothing after that, or what it lacked was said just before it crashed."""
+    if clue.raised and clue.last:
+        return not clue.line.startswith("KeyboardInterrupt")
+    lately = clue.at is not None and end.offset - clue.at < _AT_ONCE_SECONDS
+    return lately and end.code not in _BY_SIGNAL and BY_ID[clue.id].kind is Kind.OWN
+
+
+def _weight_of_kind(clue: Clue) -> int:
     """Native code gives up of what it has suffered, too: that alone explains nothing."""
     if clue.id == "abort" and _ABORTED.match(clue.line.lstrip()):
         return 0
@@ -184,17 +201,19 @@ def _told(
         return _LAUNCHER_ENDED, Proof.LINE, passed_on[-1], ()
     clues = [clue for clue in clues if clue.id != _LAUNCHER_ENDED]
     by_code = BY_CODE.get(end.code)
-    if end.code in _BY_SIGNAL:
+    clue = _telling(clue for clue in clues if clue.id != "arguments" or end.code == _USAGE)
+    if end.code in _BY_SIGNAL and (clue is None or not _explains(end, clue)):
         assert by_code is not None
         row, shown = by_facts(by_code, None, facts, end.rank)
         return row, Proof.FACT if shown else Proof.CODE, None, shown
-    clue = _telling(clue for clue in clues if clue.id != "arguments" or end.code == _USAGE)
-    if clue is None or (by_code is not None and by_code not in ("abort", clue.id)):
+    if clue is None or not (by_code in (None, "abort", clue.id) or _explains(end, clue)):
         # A crash is told by its signal; the interpreter's last words name the line.
         last = next((each for each in reversed(clues) if each.id == by_code), None)
         row, shown = by_facts(by_code or "exit_code", None, facts, end.rank)
         return row, Proof.FACT if shown else Proof.CODE, last, shown
     row, shown = by_facts(clue.id, clue, facts, end.rank)
+    if row == "loader_worker" and (killed := [one for one in clues if one.id == "memory_limit"]):
+        return "memory_limit", Proof.LINE, killed[-1], ()
     return row, Proof.FACT if shown else Proof.LINE, clue, shown
 
 

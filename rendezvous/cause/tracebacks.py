@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from rendezvous.cause.lines import Tells, message, tells
+from rendezvous.cause.rows_others import OTHERS
 from rendezvous.cause.table import CAUSES, Kind
 from rendezvous.frozen import frozen
 
@@ -44,6 +45,8 @@ Patterns = tuple[tuple[str, re.Pattern[str]], ...]
 PATTERNS: Patterns = tuple(
     (row.id, re.compile("|".join(row.patterns), re.MULTILINE)) for row in CAUSES if row.patterns
 )
+SPOKEN = frozenset(row.id for row in OTHERS)
+"""Rows that are told of the last error alone: what a library says of others may be got over."""
 CONSEQUENCES = frozenset(row.id for row in CAUSES if row.kind is Kind.CONSEQUENCE)
 TOLD_OF_RANK = "told_of_rank"
 _ONLY_NATIVE = frozenset({"abort", "segfault", "bus_error", "crash"})
@@ -110,15 +113,16 @@ class Raised:
         """The row that it tells of, and its words."""
         if self.told:
             return TOLD_OF_RANK, self.words()
-        if (name := _special(self.line, known)) is not None:
+        name = _special(self.line, known)
+        if name is not None and name not in SPOKEN:
             return name, self.words() if self.line.endswith(":") else self.line
         if _LONG_WINDED.match(self.line):
             for text in self.more:
                 if not text.strip():
                     break
-                if (name := _special(text, known)) is not None:
-                    return name, f"{self.line} {text.strip()}"
-        return None, self.words()
+                if (below := _special(text, known)) is not None and below not in SPOKEN:
+                    return below, f"{self.line} {text.strip()}"
+        return name, self.words()
 
     def words(self) -> str:
         """Its line, with the first ones that its message still has, or the rank that it names."""

@@ -79,7 +79,7 @@ class FirstCause:
 
     def _words_of_failed(self) -> str:
         one = self.judged.first if self.judged.cause.code is None else self.judged.cause
-        rank = one.rank
+        rank = one.rank if one.code is not None else None
         report = self.report
         if rank is None and report is not None:
             rank = report.worker_rank

@@ -23,7 +23,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rendezvous.cause.seen import LAST_LINE
+from rendezvous.cause.clues import LAST_LINE
 from rendezvous.cause.table import BY_ID, Kind, Then
 from rendezvous.frozen import frozen
 from rendezvous.run import cold, departures, events, stalls

@@ -6,8 +6,9 @@ import re
 from collections.abc import Sequence
 
 from rendezvous.cause.clues import Line, find_clues
+from rendezvous.cause.clues import last_words as said_last
 from rendezvous.cause.facts import FactKind
-from rendezvous.wire.evidence import Clue, Evidence, Fact, RankEnd
+from rendezvous.wire.evidence import MAX_CLUES, Clue, Evidence, Fact, RankEnd
 from rendezvous.wire.words import printable
 from worker.agent.inputs import OwnWords
 from worker.agent.state import ProgramState
@@ -52,7 +53,8 @@ def evidence_of(
         for line in words.lines
         if until is None or line.at is None or line.at <= until
     ]
-    clues, facts = _within(find_clues(lines), words.facts)
+    found = find_clues(lines)
+    clues, facts = _within([*found, *said_last(lines, found)][:MAX_CLUES], words.facts)
     ended = sum(end.ended is not None for end in ranks)
     if not clues and not facts and ended <= 1 and not any(end.state for end in ranks):
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rendezvous.cause.clues import LAST_LINE
 from rendezvous.cause.facts import FactKind
 from rendezvous.cause.judge import Judged
 from rendezvous.cause.seen import Proof, Suspect
@@ -86,7 +87,7 @@ def test_what_the_end_says_already_is_not_said_again() -> None:
     assert clause(suspect("killed", 137)) == ""
     clue = Clue(id="exception", line="KeyError: 1", where="a.py:1")
     assert clause(suspect("exception", 1, clue)) == "KeyError: 1 (a.py:1)"
-    last = Clue(id="exit_code", line="train.py: no such folder")
+    last = Clue(id=LAST_LINE, line="train.py: no such folder")
     assert clause(suspect("exit_code", 1, last)) == f"its last line was '{last.line}'"
     assert clause(suspect("memory_limit", 137, None, OOM)) == (
         "the kernel killed it at the memory limit of its control group (limit 1.5 GiB, 2 killed)"

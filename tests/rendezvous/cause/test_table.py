@@ -46,6 +46,7 @@ LINES = {
     "syntax_error": "SyntaxError: invalid syntax",
     "loader_worker": "RuntimeError: DataLoader worker (pid(s) 7) exited unexpectedly",
     "exception": "ValueError: no",
+    "communication": "torch.distributed.DistBackendError: NCCL error in: x.cpp:77, internal error",
     "collectives_differ": "RuntimeError: Detected mismatch between collectives on ranks.",
 }
 """The last line of a traceback, of a program that ends with 1."""
@@ -55,6 +56,7 @@ NATIVE = {
     "ib_queue_pair": "NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out",
     "locked_memory": "NCCL WARN Call to ibv_reg_mr failed with error Cannot allocate memory",
     "size_mismatch": "[enforce fail at pair.cc] op.preamble.length <= op.nbytes. 16 vs 8",
+    "others_ended": "F0926 17:26:32.1 7 client.h:77] Stops, since another task died; see its logs",
     "watchdog_timeout": "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL",
 }
 """A line of native code."""

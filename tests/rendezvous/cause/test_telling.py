@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from rendezvous.cause.clues import LOGGED, row_of
+from rendezvous.cause.clues import LAST_LINE, LOGGED, row_of
 from rendezvous.cause.facts import FactKind
-from rendezvous.cause.seen import LAST_LINE, NodeSeen, Proof, Suspect
+from rendezvous.cause.seen import NodeSeen, Proof, Suspect
 from rendezvous.cause.telling import suspects_of
 from rendezvous.wire.evidence import Clue, Evidence, Fact, RankEnd
 from rendezvous.wire.reports import ExitReport
