@@ -17,7 +17,6 @@ from dataclasses import replace
 
 from rendezvous.cause.clues import LAST_LINE, LOGGED, row_of
 from rendezvous.cause.collectives import is_of_calls, odd_one
-from rendezvous.cause.lines import Tells, tells
 from rendezvous.cause.seen import NodeSeen, Proof, Suspect, ended_by_itself
 from rendezvous.cause.table import BY_ID, OF_DEVICES, Kind
 from rendezvous.cause.telling import WAITING, by_facts, suspects_of
@@ -203,8 +202,7 @@ class _Ranks:
         found = []
         for rank, node in self._slots.items():
             if not self._suffers(rank) and not self._succeeded(rank) and node.report is not None:
-                said = [clue for clue in self._clues.get(rank, []) if clue.rank == rank]
-                last = max(said, key=lambda clue: node.at(clue.at), default=None)
+                last = next(reversed(self._said(rank)), None)
                 at = node.at(last.at) if last is not None else -math.inf
                 found.append((at, rank, last.line if last is not None else ""))
         return tuple((rank, words) for _, rank, words in sorted(found, reverse=True))
@@ -236,9 +234,6 @@ class _Ranks:
             yield [min(raised, key=lambda one: one.at)]
         if len(failing := [one for rank in self._slots for one in self._failing(rank)]) == 1:
             yield failing
-        logged = [one for rank in alive for one in self._logged(rank)]
-        if len(logged) == 1:
-            yield logged
         ended = [rank for rank in others if self._ended_early(rank, first.at)]
         early = [
             replace(
@@ -254,8 +249,8 @@ class _Ranks:
         if self._told and self._are_missed(alive):
             missed.append(alive)
         for ranks in missed:
-            found = (self._named(rank, row, first.at, Proof.LINE) for rank in ranks)
-            yield [replace(one, clue=self._did(one.rank)) for one in found]
+            found = [self._named(rank, row, first.at, Proof.LINE) for rank in ranks]
+            yield [replace(one, clue=self._last_line(one.rank)) for one in found]
         if early:
             yield early
 
@@ -347,22 +342,16 @@ class _Ranks:
                 at = self._slots[rank].at(clue.at)
                 yield replace(self._named(rank, clue.id, at, Proof.LINE), clue=clue)
 
-    def _logged(self, rank: int) -> Iterator[Suspect]:
-        """An error that a rank has written, which raised nothing and may be cleaning up."""
-        for clue in self._clues.get(rank, []):
-            if clue.id == LOGGED and clue.rank == rank and tells(clue.line) is Tells.ERROR:
-                at = self._slots[rank].at(clue.at)
-                yield replace(self._named(rank, "exit_code", at, Proof.LINE), clue=clue)
-
     def _last_said(self, rank: int) -> Clue | None:
         """Why a rank may have ended, though with exit code 0."""
-        own = [clue for clue in self._clues.get(rank, []) if clue.rank == rank]
-        return next((one for one in reversed(own) if one.last or one.id == LOGGED), None)
+        own = (one for one in reversed(self._said(rank)) if one.last or one.id == LOGGED)
+        return next(own, None)
 
-    def _did(self, rank: int | None) -> Clue | None:
-        """What a rank said last that others have missed: it may tell what it does."""
-        own = [clue for clue in self._clues.get(rank or 0, []) if clue.rank == rank]
-        return next((one for one in own if one.id == LAST_LINE), None)
+    def _said(self, rank: int | None) -> list[Clue]:
+        return [clue for clue in self._all_clues() if clue.rank == rank]
+
+    def _last_line(self, rank: int | None) -> Clue | None:
+        return next((clue for clue in self._said(rank) if clue.id == LAST_LINE), None)
 
     def _ended_early(self, rank: int, before: float) -> bool:
         if not self._succeeded(rank):

@@ -202,10 +202,11 @@ def _told(
     clues = [clue for clue in clues if clue.id != _LAUNCHER_ENDED]
     by_code = BY_CODE.get(end.code)
     clue = _telling(clue for clue in clues if clue.id != "arguments" or end.code == _USAGE)
-    if end.code in _BY_SIGNAL and (clue is None or not _explains(end, clue)):
+    if end.code in _BY_SIGNAL:
         assert by_code is not None
         row, shown = by_facts(by_code, None, facts, end.rank)
-        return row, Proof.FACT if shown else Proof.CODE, None, shown
+        if shown or clue is None or not _explains(end, clue):
+            return row, Proof.FACT if shown else Proof.CODE, None, shown
     if clue is None or not (by_code in (None, "abort", clue.id) or _explains(end, clue)):
         # A crash is told by its signal; the interpreter's last words name the line.
         last = next((each for each in reversed(clues) if each.id == by_code), None)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from rendezvous.cause.clues import LAST_LINE
 from rendezvous.cause.judge import Judged, judge
 from rendezvous.cause.seen import NodeSeen
 from rendezvous.cause.sentences import sentence_of
@@ -297,15 +298,47 @@ def test_of_watchdogs_the_one_elsewhere_is_the_cause() -> None:
     assert verdict(first)[2] == 0
 
 
-def test_who_wrote_an_error_and_was_ended_while_it_tidied_up_is_told() -> None:
+def test_who_wrote_an_error_and_lives_is_shown_and_not_blamed() -> None:
+    """An error may be got over, and nobody knows whether this one was."""
     error = Clue(id="logged", line="ERROR label 17 is bad", rank=2, at=-1.0)
     first = node(0, [ended(0, 1), lives(1)], lost(0))
-    assert verdict(first, node(1, [lives(2), lives(3)], [error])) == ("exit_code", 1, 2, True)
-    assert clause(first, node(1, [lives(2), lives(3)], [error])).endswith("'ERROR label 17 is bad'")
-    two = [error, error.model_copy(update={"rank": 3})]
-    assert not verdict(first, node(1, [lives(2), lives(3)], two))[3]
-    passing = error.model_copy(update={"line": "the cache is missing"})
-    assert not verdict(first, node(1, [lives(2), lives(3)], [passing]))[3]
+    second = node(1, [lives(2), lives(3)], [error])
+    assert not verdict(first, second)[3]
+    assert "and the last line of rank 2 was 'ERROR label 17 is bad'" in clause(first, second)
+
+
+def test_who_did_not_wait_is_shown_with_its_last_line_where_nobody_can_be_named() -> None:
+    last = [Clue(id=LAST_LINE, line=f"shard {n}", rank=n, at=n - 9.0) for n in (2, 3)]
+    first = node(0, [ended(0, 134), ended(1, 143)], [said(0, "watchdog_stuck")])
+    second = node(1, [lives(2), lives(3)], last)
+    assert not verdict(first, second)[3]
+    told = clause(first, second)
+    assert "; 3 ranks are not known to have waited, and the last line of rank 3 was 'sh" in told
+    assert told.endswith("'shard 3' and of rank 2 was 'shard 2'")
+
+
+@pytest.mark.parametrize(
+    "line", ["F0926 1 agent.cc:1] unhealthy: /job:x/replica:0/task:1", "dump signal from  rank 1"]
+)
+def test_a_rank_that_others_name_is_shown_and_not_blamed(line: str) -> None:
+    first = node(0, [ended(0, 134), lives(1), lives(2)], [said(0, "others_ended", line)])
+    assert not verdict(first)[3]
+    assert "; it names rank 1; 2 ranks are not known" in clause(first)
+    both = [said(0, "others_ended", line), said(1, "peer_gone", "Rank 1 lost rank 0")]
+    assert "names" not in clause(node(0, [ended(0, 134), ended(1, 1), lives(2)], both))
+
+
+def test_what_a_device_said_of_a_rank_that_lives_is_its_failure() -> None:
+    full = Clue(id="cuda_memory", line="NCCL WARN Cuda failure 'out of memory'", rank=3, at=-1.0)
+    first = node(0, [ended(0, 1), lives(1)], [said(0, "communication")])
+    assert verdict(first, node(1, [lives(2), lives(3)], [full])) == ("cuda_memory", 1, 3, True)
+    went_on = [full, Clue(id=LAST_LINE, line="step 2", rank=3)]
+    assert not verdict(first, node(1, [lives(2), lives(3)], went_on))[3]
+
+
+def test_of_two_that_were_found_in_one_look_who_was_told_has_not_failed_first() -> None:
+    ends = [ended(0, 143), ended(1, 1)]
+    assert verdict(node(0, ends, [said(1, "exception")])) == ("exception", 0, 1, True)
 
 
 def test_who_ended_early_after_an_error_is_told_with_it() -> None:

@@ -120,6 +120,44 @@ def test_native_code_that_gives_up_of_what_it_suffered_is_no_cause(line: str) ->
     assert one(134, [said("waited"), said("abort", "  what():  my own error")]).row == "abort"
 
 
+@pytest.mark.parametrize("code", [143, 137, 129])
+def test_a_signal_after_an_exception_was_for_who_hung_at_its_end(code: int) -> None:
+    assert one(code, [said("exception", at=-1.0, last=True)]).row == "exception"
+    assert one(code, [said("peer_gone", at=-1.0, last=True)]).row == "peer_gone"
+    assert one(code, [said("exception", at=-1.0)]).row in ("terminated", "killed")
+    assert one(130, [said("exception", "KeyboardInterrupt", last=True)]).row == "interrupted"
+    oom = Fact(kind=FactKind.OOM_KILL, value=1)
+    assert one(137, [said("port_taken", last=True)], oom).row == "memory_limit"
+
+
+def test_a_launchers_signal_is_not_its_ranks() -> None:
+    clue = said("exception", at=-1.0, last=True)
+    report = ExitReport(epoch=1, exit_code=143, evidence=Evidence(clues=[clue]))
+    (suspect,) = suspects_of(NodeSeen(0, 100.0, report, failed=True, ranks=range(2)))
+    assert (suspect.row, suspect.rank, suspect.code) == ("exception", 0, None)
+
+
+def test_a_crash_is_explained_by_what_its_rank_lacked_just_before() -> None:
+    words = "OpenBLAS: pthread_create failed: Resource temporarily unavailable"
+    assert one(139, [said("threads", words, at=-0.1)]).row == "threads"
+    assert one(139, [said("threads", words, at=-5.0)]).row == "segfault"
+    assert one(139, [said("peer_gone", at=-0.1)]).row == "segfault"
+    assert one(137, [said("threads", words, at=-0.1)]).row == "killed"
+
+
+def test_a_schedulers_word_of_a_kill_for_memory_explains_a_lost_worker() -> None:
+    kill = said("memory_limit", "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0.")
+    worker = said("loader_worker", "DataLoader worker (pid(s) 7) exited unexpectedly", last=True)
+    assert (one(1, [worker, kill]).row, one(1, [worker, kill]).clue) == ("memory_limit", kill)
+    assert one(1, [said("exception", last=True), kill]).row == "exception"
+
+
+def test_words_of_another_process_are_no_reason_of_who_ended_by_itself() -> None:
+    line = "E0926 17:26:32.1 7 coordination_service_agent.cc:332] Polled an error"
+    assert one(134, [said(LOGGED, line)]).row == "communication"
+    assert one(134, [said(LOGGED, "E0926 17:26:32.1 7 mine.cc:332] Check failed")]).row == "abort"
+
+
 def test_what_a_rank_got_over_long_before_is_not_its_cause() -> None:
     early = said("port_taken", at=-3600.0)
     lost = said("peer_gone", at=0.0, last=True)
