@@ -39,7 +39,7 @@ USUAL = (
     Fact(kind=FactKind.RLIMIT, path="memlock", limit=1 << 16),
 )
 """What a node tells of any failure."""
-BLAMES_NOBODY = frozenset({"size_mismatch", "desync", "ib_path", "ib_queue_pair"})
+BLAMES_NOBODY = frozenset({"watchdog_stuck", "size_mismatch", "desync", "ib_path", "ib_queue_pair"})
 """Between ranks: none of them need be the odd one."""
 UNKNOWN = frozenset({"early-end-tidy.1x4"})
 """The guilty rank was still at its end when the others lost it: nothing tells it from them."""
