@@ -7,6 +7,9 @@ import re
 from rendezvous.cause.row import Kind, Row, Then
 
 _GLOO = r"gloo/transport|gloo::|ProcessGroupGloo|unbound_buffer|Gloo connectFullMesh"
+_CONNECT = r"[Cc]onnect to \S+<\d+>|[Ss]ocket(Start|Poll)Connect|gloo/.*\bconnect\b"
+_AT_LAST = r"(?!.*retrying)"
+"""NCCL informs of each try."""
 _NO_LISTENER = r"(?!.*server socket has failed)"
 """A socket that cannot listen has lost nobody: the port is taken, or may not be had."""
 _SICK_XIDS = r"48|63|64|74|79|92|94|95|119|120|14[0-9]"
@@ -38,47 +41,71 @@ DEVICES = (
         "use a smaller batch or shard more; see whether another process holds memory on that GPU "
         "(nvidia-smi)",
         (
-            r"(CUDA|HIP) out of memory",
-            r"OutOfMemoryError",
-            r"CU(BLAS|DNN)_STATUS_ALLOC_FAILED",
-            r"RESOURCE_EXHAUSTED: .*(memory|allocat)",
-            r"Cuda failure.*'out of memory'",
+            r"(CUDA|HIP) out of memory|OutOfMemoryError|CU(BLAS|DNN)_STATUS_ALLOC_FAILED",
+            r"RESOURCE_EXHAUSTED: .*(memory|allocat)|Cuda failure.*'out of memory'",
         ),
     ),
     Row(
         "cuda_fault",
         "a CUDA kernel failed",
         "CUDA's error: illegal access, device-side assertion, launch failure",
-        "run it again with CUDA_LAUNCH_BLOCKING=1: the line that is named need not be the one",
+        "after an assertion look for an index or a label that is out of range; else run it again "
+        "with CUDA_LAUNCH_BLOCKING=1: the line that is named need not be the one",
         (
-            r"illegal memory access was encountered",
-            r"device-side assert triggered",
+            r"illegal memory access was encountered|device-side assert triggered",
+            r"\.(cu|cuh|hip):\d+: .*Assertion .* failed",
             r"(CUDA|HIP) error: (unspecified launch failure|misaligned address)",
-            r"CUBLAS_STATUS_(EXECUTION_FAILED|INTERNAL_ERROR)",
-            r"CUDNN_STATUS_(EXECUTION_FAILED|INTERNAL_ERROR)",
+            r"CU(BLAS|DNN)_STATUS_(EXECUTION_FAILED|INTERNAL_ERROR)",
         ),
+    ),
+    Row(
+        "cuda_library",
+        "a library of CUDA has refused a call",
+        "cuBLAS or cuDNN: NOT_INITIALIZED, INVALID_VALUE, NOT_SUPPORTED",
+        "often the GPU's memory is used up (nvidia-smi), an earlier kernel has failed "
+        "(CUDA_LAUNCH_BLOCKING=1), or LD_LIBRARY_PATH leads to another version of the library",
+        (r"(?<!cudnn_status: )CU(BLAS|DNN)_STATUS_(NOT_|INVALID_VALUE|BAD_PARAM|ARCH_MISMATCH)",),
+    ),
+    Row(
+        "cuda_build",
+        "its CUDA code was not built for this GPU, or this driver",
+        "CUDA's error: no kernel image, a symbol that is not found, or PTX of a newer toolchain",
+        "install torch and its extensions as built for this node's GPU (TORCH_CUDA_ARCH_LIST) and "
+        "driver: compare its nvidia-smi with the others'",
+        (
+            r"no kernel image is available|PTX was compiled with an unsupported toolchain",
+            r"(CUDA|HIP) error: (named symbol not found|invalid device function|device kernel)",
+        ),
+    ),
+    Row(
+        "fabric_manager",
+        "the NVSwitch fabric of its node is not ready",
+        "CUDA's error 802: system not yet initialized",
+        "start NVIDIA's fabric manager on this node, in exactly the version of its driver "
+        "(systemctl status nvidia-fabricmanager)",
+        (r"system not yet initialized|CUDA_ERROR_SYSTEM_NOT_READY|cudaErrorSystemNotReady",),
     ),
     Row(
         "cuda_setup",
         "it cannot use a GPU of its node",
-        "CUDA's error: no device, no such device, driver too old",
+        "CUDA's error: no device, no such device, a busy one, a driver that does not fit",
         "compare the driver, CUDA_VISIBLE_DEVICES and --nproc-per-node of this node with the "
-        "others': rdzv doctor",
+        "others': rdzv doctor; see whether another process has the GPU (nvidia-smi)",
         (
-            r"no CUDA-capable device is detected",
-            r"invalid device ordinal",
-            r"CUDA driver version is insufficient",
-            r"No CUDA GPUs are available",
-            r"Found no NVIDIA driver",
+            r"no CUDA-capable device is detected|No CUDA GPUs are available|invalid device ordinal",
+            r"CUDA-capable device(\(s\)|s)? (is/)?are busy or unavailable",
+            r"CUDA driver version is insufficient|Found no NVIDIA driver|CUDA unknown error",
+            r"unsupported display driver / cuda driver|forward compatibility was attempted on",
+            r"Driver/library version mismatch|Error 999: unknown error",
         ),
-        then=Then.MAY_HELP,
     ),
     Row(
         "watchdog_stuck",
-        "it waited in a call of NCCL or CUDA until NCCL's heartbeat monitor ended it",
+        "it waited in a call of NCCL or CUDA, until NCCL's heartbeat monitor ended it",
         "ProcessGroupNCCL's own message",
-        "look at the driver (dmesg, nvidia-smi) of this node, and for a thread that holds the GIL",
-        (r"watchdog (thread )?got stuck for", r"Heartbeat monitor timed out"),
+        "see which rank did not come; if all have, look at the driver (dmesg, nvidia-smi) of this "
+        "node, and for a thread that holds the GIL",
+        (r"watchdog (thread )?got stuck for|Heartbeat monitor timed out",),
         kind=Kind.CONSEQUENCE,
     ),
     Row(
@@ -88,7 +115,7 @@ DEVICES = (
         "check the cable, the switch port and the flow control of both ends: `rdzv doctor` on both",
         (
             r"Got completion from peer .*(status=|error )\d+",
-            r"(IBV_WC_RETRY_EXC_ERR|IBV_WC_RNR_RETRY_EXC_ERR|transport retry counter exceeded)",
+            r"IBV_WC_(RNR_)?RETRY_EXC_ERR|[Tt]ransport retry count(er)? exceeded",
         ),
         kind=Kind.BETWEEN,
     ),
@@ -107,6 +134,26 @@ DEVICES = (
         "raise the limit of locked memory to unlimited (ulimit -l, --ulimit memlock=-1)",
         (r"ibv_(reg_mr|create_cq|create_qp|alloc_pd)\S* .*Cannot allocate memory",),
     ),
+    Row(
+        "no_route",
+        "two nodes do not reach each other over the interface that NCCL or Gloo uses",
+        "their own connect: no route to host, network is unreachable, timed out",
+        "let NCCL_SOCKET_IFNAME (GLOO_SOCKET_IFNAME) name the network that joins the nodes, and "
+        "see whether a firewall is between them",
+        (rf"({_CONNECT}).*(No route to|Network is unreachable|Connection timed out){_AT_LAST}",),
+        kind=Kind.BETWEEN,
+    ),
+    Row(
+        "net_interface",
+        "it finds no network interface of the name that it was given",
+        "NCCL: no socket interface found; the same of Gloo, or no NET plugin",
+        "let NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME, NCCL_IB_HCA and NCCL_NET name what this node "
+        "has (ip addr, ibv_devices), or leave them out",
+        (
+            r"no socket interface found|Failed to initialize any NET plugin",
+            r"gloo.*Unable to find (address|interface) for|NCCL WARN .*NET/IB : No device found",
+        ),
+    ),
 )
 
 
@@ -114,9 +161,25 @@ COLLECTIVES = (
     Row(
         "size_mismatch",
         "two ranks call a collective with tensors of different sizes",
-        "Gloo's size check, or torch's with TORCH_DISTRIBUTED_DEBUG=DETAIL",
-        "the programs differ there: compare what each rank passes (last batch, uneven shards)",
-        (r"op\.preamble\.length <= op\.nbytes",),
+        "Gloo's size check, a truncated message, or torch's TORCH_DISTRIBUTED_DEBUG=DETAIL",
+        "compare what each rank passes there (last batch, uneven shards), and the nodes' NCCL_*",
+        (r"op\.preamble\.length <= op\.nbytes|message truncated :|MPI_ERR_TRUNCATE",),
+        kind=Kind.BETWEEN,
+    ),
+    Row(
+        "gpu_shared",
+        "two ranks use one GPU",
+        "NCCL: Duplicate GPU detected",
+        "first call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])); see CUDA_VISIBLE_DEVICES",
+        (r"Duplicate GPU detected",),
+        kind=Kind.BETWEEN,
+    ),
+    Row(
+        "ranks_differ",
+        "the ranks were not started alike",
+        "NCCL's comparison of its versions, or of the number of ranks",
+        "compare the environments of the nodes (NCCL's version), and WORLD_SIZE",
+        (r"Mismatched NCCL version|mismatch in rank count",),
         kind=Kind.BETWEEN,
     ),
     Row(
@@ -148,38 +211,35 @@ COLLECTIVES = (
         "the time-outs of Gloo and of torch's store",
         kind=Kind.CONSEQUENCE,
         patterns=(
-            r"Timed out waiting \d+ ?ms for (recv|send|connection)",
-            r"wait timeout after \d+ ?ms",
-            r"Timed out after \d+ seconds waiting for clients",
-            r"failed to pass monitoredBarrier",
+            r"Timed out waiting \d+ ?ms for (recv|send|connection)|wait timeout after \d+ ?ms",
+            r"Timed out after \d+ seconds waiting for clients|failed to pass monitoredBarrier",
             r"(Wait|Socket|Connection|Rendezvous) ?Timeout\b.*(store|rank|wait)",
             rf"({_GLOO}).*(timed out|timeout)",
-            r"RendezvousTimeoutError",
-            r"The client socket has (timed out|failed to connect)",
-            r"DistStoreError",
-            r"DEADLINE_EXCEEDED",
+            r"RendezvousTimeoutError|The client socket has (timed out|failed to connect)",
+            r"DistStoreError|DEADLINE_EXCEEDED|Barrier timed out",
         ),
     ),
     Row(
         "peer_gone",
-        "it lost its connection to another rank",
-        "the errors of Gloo, NCCL, MPI and torch's store for a peer that is gone",
+        "it lost another rank, or its connection to one",
+        "the errors of Gloo, NCCL, MPI, JAX, Ray and torch's store for a peer that is gone",
         kind=Kind.CONSEQUENCE,
         patterns=(
             rf"({_GLOO}).*(closed by peer|reset by peer|Broken pipe|refused|Connection)",
-            r"(Connection closed by peer|Connection reset by peer) ?\[",
-            r"remote process exited or there was a network error",
-            r"ncclRemoteError",
-            r"Connection closed by (remote )?peer",
-            r"socketProgress.*(Connection|closed)",
-            r"failed to recv, got 0 bytes",
-            r"(recvValue|sendBytes|recvBytes|sendValue)\b.*failed",
+            r"Connection reset by peer ?\[|Connection (closed by (remote )?|reset by remote )peer",
+            r"remote process exited or there was a network error|ncclRemoteError",
+            r"socketProgress.*(Connection|closed)|Socket (recv|send) failed while polling",
+            rf"({_CONNECT}).*([Rr]efused|exceeded retries){_AT_LAST}|Proxy Call to rank \d+ failed",
+            r"failed to recv, got 0 bytes|(recvValue|sendBytes|recvBytes|sendValue)\b.*failed",
             rf"TCPStore{_NO_LISTENER}.*(Broken pipe|Connection|closed|failed)",
             rf"DistNetworkError{_NO_LISTENER}",
-            r"NCCL communicator was aborted",
-            r"coordination service.*(unavailable|disconnected|heartbeat)",
+            r"NCCL communicator was aborted|HorovodInternalError|Horovod has been shut down",
+            r"coordination service.*(unavailable|disconnected|heartbeat)|Polled an error from",
+            r"JAX distributed service detected fatal|tasks are unhealthy|another task died",
+            r"(Xla|Jax)RuntimeError: (UNAVAILABLE|ABORTED|CANCELLED)\b",
             r"MPI_ABORT was invoked|An MPI communication peer process has unexpectedly disconnect",
-            r"HorovodInternalError",
+            r"(ORTE|PRTE) has lost communication|mpi(run|exec) noticed that process rank \d",
+            r"(RayActor|ActorDied|WorkerCrashed|NodeDied|OwnerDied)Error\b|actor died unexp",
         ),
     ),
 )

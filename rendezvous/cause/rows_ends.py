@@ -170,7 +170,6 @@ JUDGED = (
         "it ended with exit code 0 while others continued, which then waited for it",
         "the ends of all ranks: nothing but waiting failed",
         "the ranks do not take the same number of steps: compare the lengths of their data",
-        kind=Kind.OWN,
     ),
     Row(
         "late_rank",

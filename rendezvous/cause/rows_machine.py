@@ -17,18 +17,29 @@ def _http(codes: str) -> tuple[str, ...]:
     return (rf"^(\S+\.)?\w*(Error|Exception): .*?({'|'.join(forms)})",)
 
 
+_CACHE = (
+    r"(/\.cache/|\.triton/|triton_cache|torchinductor|torch_extensions|(models|datasets)--"
+    r"|/cache-\w{8,}\.arrow|\.incomplete\b|\.lock\b|\.tmp\b|/tmp[-_][^/]*')"
+)
+"""Folders that several ranks use at once, and files that are renamed when they are whole."""
+
 MEMORY = (
     Row(
         "memory_limit",
         "the kernel killed it at the memory limit of its control group",
-        "SIGKILL, and the control group's own count of such kills",
+        "SIGKILL, and the control group's own count of such kills; Slurm's words",
         "ask the scheduler for more memory, or use fewer data-loading workers",
+        (
+            r"oom[_-]kill event|cgroup out-of-memory handler|Memory cgroup out of memory",
+            r"tasks? [\d,-]+: Out Of Memory|[Ee]xceeded (job |step )?memory limit",
+        ),
     ),
     Row(
         "machine_memory",
         "the kernel killed it because the machine's memory was used up",
         "SIGKILL, and the kernel's count or line",
         "use fewer processes or data-loading workers on this machine, or one with more memory",
+        (r"Out of memory: Killed process \d",),
     ),
     Row(
         "shared_memory",
@@ -51,8 +62,7 @@ MEMORY = (
         "lift the limit of address space (ulimit -v), or ask for less memory at a time",
         (
             r"DefaultCPUAllocator: (can't allocate|not enough) memory",
-            r"^(numpy\S*\.)?(_ArrayMemoryError|MemoryError)\b",
-            r"std::bad_alloc",
+            r"^(numpy\S*\.)?(_ArrayMemoryError|MemoryError)\b|std::bad_alloc",
             r"\[Errno 12\]|OSError.*Cannot allocate memory",
         ),
     ),
@@ -95,8 +105,7 @@ FILES = (
         "it met a limit of file size (ulimit -f), a quota or a full file system: compare this "
         "node's with the others'",
         (
-            r"basic_ios::clear: iostream error",
-            r"unexpected pos \d+ vs\.? \d+",
+            r"basic_ios::clear: iostream error|unexpected pos \d+ vs\.? \d+",
             r"PytorchStreamWriter failed writing",
         ),
     ),
@@ -105,7 +114,26 @@ FILES = (
         "it has reached the limit of open files",
         "EMFILE",
         "raise the limit (ulimit -n), or use torch.multiprocessing's file_system sharing",
-        (r"\[Errno 2[34]\]", r"Too many open files"),
+        (r"\[Errno 2[34]\]|Too many open files|received 0 items of ancdata",),
+    ),
+    Row(
+        "shared_tensor",
+        "it could not open or map a tensor that one of its processes shares",
+        "torch's words of a file `/torch_...` in /dev/shm",
+        "raise vm.max_map_count (sysctl) and the limit of open files (ulimit -n); the process that "
+        "shares a tensor has to live until it was received",
+        (r"unable to (mmap|open|resize|stat) .*<(/?torch_\S*|filename not specified)>",),
+    ),
+    Row(
+        "shared_cache",
+        "a file of a cache was missing there, or was changed meanwhile",
+        "ENOENT, ESTALE, or a folder that is not empty, below a cache's folder",
+        "two ranks may use it at once: give each rank or node its own (TRITON_CACHE_DIR, "
+        "TORCHINDUCTOR_CACHE_DIR, TORCH_EXTENSIONS_DIR, HF_HOME), or fill it before the start",
+        (
+            rf"(\[Errno (2|17|39|116)\]|FileNotFoundError|Directory not empty).*{_CACHE}",
+            rf"{_CACHE}\S*: (cannot open shared object file|file too short)",
+        ),
     ),
     Row(
         "filesystem_gone",
@@ -113,9 +141,7 @@ FILES = (
         "ESTALE, EIO or a device that is gone",
         "look at the mount on this node; the server behind it may be down",
         (
-            r"\[Errno (5|107|108|112|116|121)\]",
-            r"Stale file handle",
-            r"OSError.*Input/output error",
+            r"\[Errno (5|107|108|112|116|121)\]|Stale file handle|OSError.*Input/output error",
             r"Transport endpoint is not connected",
         ),
     ),
@@ -125,7 +151,6 @@ FILES = (
         "EROFS",
         "write somewhere else, or mount it for writing on this node",
         (r"\[Errno 30\]",),
-        then=Then.MAY_HELP,
     ),
     Row(
         "file_missing",
@@ -153,9 +178,7 @@ PROCESSES = (
         "--pids-limit, the kubelet's podPidsLimit, systemd's TasksMax), or set OMP_NUM_THREADS "
         "and use fewer data-loading workers",
         (
-            r"can't start new thread",
-            r"pthread_create",
-            r"\b[Cc]annot fork\b",
+            r"can't start new thread|pthread_create|\b[Cc]annot fork\b",
             (
                 r"([Ff]ork|[Tt]hread|std::system_error|cannot (be )?start).*"
                 r"Resource temporarily unavailable"
@@ -180,10 +203,8 @@ PROCESSES = (
         "the resolver's error",
         "look at /etc/resolv.conf of this node, or give an address",
         (
-            r"gaierror",
-            r"Name or service not known",
-            r"(Temporary failure in name resolution|NameResolutionError)",
-            r"nodename nor servname",
+            r"gaierror|Name or service not known",
+            r"(Temporary failure in name resolution|NameResolutionError)|nodename nor servname",
         ),
     ),
     Row(
@@ -215,8 +236,7 @@ PROCESSES = (
         "the error of an HTTP client, or of a connection that the program makes itself",
         "can this node reach it? Download before the run, or set the proxy on every node",
         (
-            r"MaxRetryError",
-            r"urlopen error",
+            r"MaxRetryError|urlopen error",
             r"^(\S+\.)?(ConnectionRefusedError|ConnectTimeout|ConnectError|URLError|HTTPError)\b",
             r"LocalEntryNotFoundError|OfflineModeIsEnabled",
         ),
@@ -233,12 +253,7 @@ PROCESSES = (
         "a shared library is missing on its node, or does not fit",
         "the loader's error",
         "compare the image and LD_LIBRARY_PATH of this node with the others'",
-        (
-            r"cannot open shared object file",
-            r"undefined symbol",
-            r"version `\S+' not found",
-        ),
-        then=Then.MAY_HELP,
+        (r"cannot open shared object file|undefined symbol|version `\S+' not found",),
     ),
     Row(
         "import_error",

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from rendezvous.cause.clues import row_of
 from rendezvous.cause.facts import FactKind
 from rendezvous.cause.judge import judge
 from rendezvous.cause.seen import NodeSeen
@@ -18,6 +19,9 @@ LINES = {
     "gpu_xid": "NVRM: Xid (PCI:0000:4b:00): 79, pid=1, GPU has fallen off the bus.",
     "cuda_memory": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB",
     "cuda_fault": "RuntimeError: CUDA error: an illegal memory access was encountered",
+    "cuda_library": "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling x",
+    "cuda_build": "RuntimeError: CUDA error: no kernel image is available for execution on the",
+    "fabric_manager": "RuntimeError: Cuda failure 802 'system not yet initialized'",
     "cuda_setup": "RuntimeError: CUDA error: invalid device ordinal",
     "waited": "RuntimeError: gloo/transport: Timed out waiting 6000ms for recv operation",
     "told_of_rank": "x.CheckpointException: CheckpointException ranks:dict_keys([3])",
@@ -29,6 +33,8 @@ LINES = {
     "disk_full": "OSError: [Errno 28] No space left on device",
     "write_failed": "RuntimeError: unexpected pos 1024 vs 918",
     "open_files": "OSError: [Errno 24] Too many open files: '/data/1'",
+    "shared_tensor": "RuntimeError: unable to mmap 8 bytes from file </torch_1_2>: Cannot (12)",
+    "shared_cache": "FileNotFoundError: [Errno 2] No such file: '/root/.triton/cache/x/y.json'",
     "filesystem_gone": "OSError: [Errno 116] Stale file handle",
     "read_only": "OSError: [Errno 30] Read-only file system: '/data'",
     "file_missing": "FileNotFoundError: [Errno 2] No such file or directory: '/data'",
@@ -55,6 +61,10 @@ NATIVE = {
     "ib_path": "NCCL WARN NET/IB: Got completion from peer 10.0.0.2<1> with status=12 opcode=0",
     "ib_queue_pair": "NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out",
     "locked_memory": "NCCL WARN Call to ibv_reg_mr failed with error Cannot allocate memory",
+    "no_route": "NCCL WARN socketStartConnect: Connect to 10.0.5.1<5> failed : No route to host",
+    "net_interface": "NCCL WARN Bootstrap : no socket interface found",
+    "gpu_shared": "NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 4b000",
+    "ranks_differ": "NCCL WARN Mismatched NCCL version detected : rank 0 version 21805 rank 1",
     "size_mismatch": "[enforce fail at pair.cc] op.preamble.length <= op.nbytes. 16 vs 8",
     "others_ended": "F0926 17:26:32.1 7 client.h:77] Stops, since another task died; see its logs",
     "watchdog_timeout": "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL",
@@ -85,6 +95,71 @@ FACTS = {
     "machine_memory": (137, Fact(kind=FactKind.OOM_MACHINE, value=1)),
     "inodes": (1, Fact(kind=FactKind.INODES, path="/data")),
 }
+LIKE = {
+    "open_files": (
+        "RuntimeError: received 0 items of ancdata",
+        "unable to open shared memory object </torch_7_8> in read-write mode: Too many open files",
+    ),
+    "shared_tensor": (
+        "RuntimeError: unable to mmap 48 bytes from file <filename not specified>: Cannot (12)",
+        "RuntimeError: unable to open file </torch_7_8>: No such file or directory (2)",
+    ),
+    "shared_memory": (
+        "RuntimeError: unable to write to file </torch_7_8>: No space left on device (28)",
+    ),
+    "cuda_build": (
+        "RuntimeError: CUDA error: named symbol not found",
+        "the provided PTX was compiled with an unsupported toolchain.",
+    ),
+    "fabric_manager": ("NCCL WARN Cuda failure 802 'system not yet initialized'",),
+    "cuda_setup": (
+        "RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable",
+        "CUDA error: CUDA-capable device(s) is/are busy or unavailable",
+        "Error 803: system has unsupported display driver / cuda driver combination",
+        "Error 804: forward compatibility was attempted on non supported HW",
+    ),
+    "cuda_fault": ("Indexing.cu:12: f: block: [3,0,0], thread: [9,0,0] Assertion `a < b` failed.",),
+    "cuda_library": ("RuntimeError: CUDA error: CUBLAS_STATUS_INVALID_VALUE when calling `f`",),
+    "": (
+        "UserWarning: Plan failed; cudnn_status: CUDNN_STATUS_NOT_SUPPORTED",
+        "NCCL INFO socketPollConnect: connect to 1.0.0.2<4> returned Connection refused, retrying",
+        "NCCL INFO NET/IB : No device found.",
+    ),
+    "no_route": (
+        "NCCL WARN socketPollConnect: Connect to 10.0.0.2<407> returned 113(No route to host)",
+        "socketStartConnect: Connect to 10.0.0.2<4> failed : Connection timed out",
+    ),
+    "peer_gone": (
+        "socketStartConnect: Connect to 10.0.0.2<4> failed : Connection refused",
+        "NCCL WARN Proxy Call to rank 3 failed (Connect)",
+        "Socket recv failed while polling for opId=0x55a5",
+        "Polled an error from coordination service (this can be an error from",
+        "absl::Status: UNAVAILABLE: The following tasks are unhealthy (stopped",
+        "jaxlib.xla_extension.XlaRuntimeError: UNAVAILABLE: Connection lost",
+        "ORTE has lost communication with a remote daemon.",
+        "ray.exceptions.RayActorError: The actor died unexpectedly before it",
+        "Horovod has been shut down. This was caused by an exception on one",
+    ),
+    "waited": ("[c10d] The client socket has failed to connect (errno: 113 - No route to host).",),
+    "size_mismatch": ("NET/Socket : peer 10.0.5.1<4> message truncated : receiving 8 bytes",),
+    "file_missing": ("FileNotFoundError: [Errno 2] No such file or directory: '/data/x.bin'",),
+    "shared_cache": (
+        "FileNotFoundError: [Errno 2] No such file: '/tmp/torchinductor_u/a/b.py'",
+        "FileNotFoundError: [Errno 2] No: 'o/tmp-checkpoint-5' -> 'o/checkpoint-5'",
+        "OSError: [Errno 116] Stale file handle: '/home/u/.cache/x.lock'",
+        "OSError: [Errno 39] Directory not empty: '/home/u/.triton/cache/1'",
+        "ImportError: /r/torch_extensions/a.so: cannot open shared object file",
+    ),
+    "memory_limit": (
+        "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of",
+        "slurmstepd: error: Detected 2 oom-kill event(s) in step 7.0 cgroup",
+        "srun: error: gpu001: tasks 0-3: Out Of Memory",
+        "slurmstepd: error: Exceeded job memory limit at some point.",
+        "Memory cgroup out of memory: Killed process 7 (python)",
+    ),
+    "machine_memory": ("Out of memory: Killed process 7 (python) total-vm:6kB",),
+}
+"""Other lines, by the row whose step helps; without one what is none of it."""
 WAITED = Clue(id="waited", line="Timed out", rank=0)
 JUDGED = {
     "stopped_process": ([RankEnd(rank=1, state="T")], [WAITED]),
@@ -169,3 +244,8 @@ def test_a_consequence_is_told_by_words_alone_and_blames_nothing_of_its_node() -
             assert row.patterns
             assert not row.codes
             assert row.then is Then.MAY_HELP
+
+
+@pytest.mark.parametrize("row", LIKE)
+def test_a_line_tells_the_row_whose_step_helps(row: str) -> None:
+    assert [row_of(line) or "" for line in LIKE[row]] == [row] * len(LIKE[row])
