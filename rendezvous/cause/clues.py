@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from rendezvous.cause.lines import Tells, is_logged, is_ours, last_error, last_line, tells
 from rendezvous.cause.tracebacks import (
@@ -23,6 +24,7 @@ from rendezvous.cause.tracebacks import (
     Traceback,
     begins_group,
     counts,
+    is_frame,
     row_of,
 )
 from rendezvous.wire.evidence import MAX_CLUES, Clue
@@ -58,6 +60,11 @@ _CHAIN = re.compile(
     r"(During handling of the above exception|The above exception was the direct cause)"
 )
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:: .*|:)?$")
+_SURELY = re.compile(
+    r"(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*)?(?:Error|Exception|Interrupt|Exit|Iteration)(?:: .*|:)?$"
+    r"|(?:[A-Za-z_]\w*\.)+[A-Z]\w*(?:: .*|:)?$"
+)
+"""Names an exception; a line of progress, `Epoch: [0]`, only looks like one."""
 _BOX = "\u2502\u256d\u2570"
 """What rich draws around the frames of a traceback."""
 _FATAL = re.compile(r"Fatal Python error: ")
@@ -105,38 +112,63 @@ _PART_WIDTH = 160
 _VERBOSE = re.compile(r", TensorDeviceTypes=.*?\(nullopt\)\)(?=\))")
 
 
-class _Reader:
-    """Takes the lines of one source, and finds its tracebacks among them.
+class _Source:
+    """What one source has said: a traceback is of one stream, and all streams tell what followed.
 
     Args:
         known: What is worth looking for.
-        of_rank: Whether a rank has said them, and no launcher.
+        of_rank: Whether a rank has said it, and no launcher.
     """
 
     def __init__(self, known: Patterns, *, of_rank: bool) -> None:
-        self._known = known
-        self._of_rank = of_rank
+        self.known = known
+        self.of_rank = of_rank
         self.tracebacks: list[Traceback | Dump] = []
         self.others: list[Line] = []
+
+    def read_all(self, lines: Sequence[Line]) -> list[Traceback | Dump]:
+        """Take all of them; the tracebacks that ended something."""
+        streams: dict[tuple[str, bool], list[Line]] = {}
+        for line in lines:
+            streams.setdefault((line.stream, line.whole), []).append(line)
+        readers = {key: _Reader(self, found) for key, found in streams.items()}
+        for line in lines:
+            said = len(self.others)
+            reader = readers[line.stream, line.whole]
+            reader.read()
+            for other in readers.values():
+                if other is not reader and len(self.others) > said:
+                    other.go_on(line)
+        for reader in readers.values():
+            reader.end_group()
+        return [one for one in self.tracebacks if not one.ignored]
+
+
+class _Reader:
+    """Finds the tracebacks among the lines of one stream."""
+
+    def __init__(self, source: _Source, lines: Sequence[Line]) -> None:
+        self._known = source.known
+        self._of_rank = source.of_rank
+        self.tracebacks = source.tracebacks
+        self.others = source.others
+        self._lines = lines
+        self._next = 0
         self._current: Traceback | Dump | None = None
         self._group: GroupReader | None = None
         self._in_frames = self._chained = self._direct = self._aside = self._ignored = False
         self._more = 0
         self._last = Raised("")
 
-    def read_all(self, lines: Iterable[Line]) -> list[Traceback | Dump]:
-        """Take all of them; the tracebacks that ended something."""
-        for line in lines:
-            self._read(line)
-        self._end_group()
-        return [one for one in self.tracebacks if not one.ignored]
-
-    def _read(self, line: Line) -> None:
+    def read(self) -> None:
+        """Take the next line."""
+        line = self._lines[self._next]
+        self._next += 1
         text = line.text
         if self._group is not None:
             if self._group.takes(text):
                 return
-            self._end_group()
+            self.end_group()
         if begins_group(text):
             self._begin(line)
             self._in_frames, self._group = False, GroupReader(line)
@@ -163,20 +195,23 @@ class _Reader:
         self._in_frames, self._chained, self._more = True, False, 0
         self._aside = self._ignored = False
 
-    def _end_group(self) -> None:
+    def end_group(self) -> None:
         """Of a group the first exception counts, as if it had been raised alone."""
         group, self._group, current = self._group, None, self._current
         if group is None or not isinstance(current, Traceback):
             return
         found = group.traceback(
-            lambda lines: _Reader(self._known, of_rank=self._of_rank).read_all(lines), self._known
+            lambda lines: _Source(self._known, of_rank=self._of_rank).read_all(lines), self._known
         )
         if found is None:
             return
         found.raised[0].direct = current.next.direct
         current.raised += found.raised
         current.alike = found.alike
-        if current not in self.tracebacks[-1:]:
+        self._keep(current)
+
+    def _keep(self, current: Traceback) -> None:
+        if current not in self.tracebacks:
             self.tracebacks.append(current)
 
     def _read_frame(self, current: Traceback | Dump, line: Line) -> None:
@@ -193,12 +228,11 @@ class _Reader:
 
     def _read_exception(self, current: Traceback, line: Line) -> None:
         text = line.text
-        is_exception = _EXCEPTION.match(text) is not None
+        is_exception = _EXCEPTION.match(text) is not None and not self._goes_on_after(text)
         if not is_exception:
-            # Another thread may write between its lines.
             self.others.append(line)
         self._in_frames = not is_exception and (
-            _RECORD.match(text) is not None or row_of(text) is not None
+            _RECORD.match(text) is not None or row_of(text) is not None or self._goes_on_after(text)
         )
         if self._in_frames:
             return
@@ -218,8 +252,16 @@ class _Reader:
         self._last = one
         current.uncaught = line.uncaught
         current.at, self._more = line.at, MORE_LINES
-        if current not in self.tracebacks[-1:]:
-            self.tracebacks.append(current)
+        self._keep(current)
+
+    def _goes_on_after(self, text: str) -> bool:
+        """Whether another thread has written this between the lines of a traceback."""
+        for line in self._lines[self._next : self._next + _NEAR_LINES]:
+            if _SURELY.match(text) or not line.text.strip() or _TRACEBACK.search(line.text):
+                return False
+            if is_frame(line.text) or _SURELY.match(line.text):
+                return True
+        return False
 
     def _is_of_launcher(self, text: str) -> bool:
         """Whether it only tells that another process has failed, whose own words are somewhere."""
@@ -237,14 +279,19 @@ class _Reader:
                 self._chained, self._direct, self._more = True, "direct" in chain[1], 0
                 return
             if current.raised and self._more:
-                others = self._last.whole and not line.whole and text.strip() != ""
-                self._more = 0 if others or _ends_message(text) else self._more - 1
+                self._more = 0 if _ends_message(text) else self._more - 1
                 if self._more:
                     self._last.more.append(text)
-        if current is not None and not _RECORD.match(text) and not _ADDED.match(text):
+        self.go_on(line)
+        self.others.append(line)
+
+    def go_on(self, line: Line) -> None:
+        """This was said after the last traceback, by whichever stream."""
+        text, current = line.text, self._current
+        is_over = current is not None and not self._in_frames
+        if current and is_over and not _RECORD.match(text) and not _ADDED.match(text):
             current.after += counts(text, self._known)
             current.until = line.at
-        self.others.append(line)
 
 
 def _ends_message(text: str) -> bool:
@@ -255,7 +302,7 @@ def find_clues(lines: Iterable[Line], most: int = MAX_CLUES) -> list[Clue]:
     """What the lines tell, of each rank apart; of each single lines first, then its tracebacks."""
     sources: dict[tuple[int | None, str], list[Line]] = {}
     for line in lines:
-        key, bare = _source(line)
+        key, bare = _whose(line)
         sources.setdefault(key, []).append(bare)
         for text in _in_json(line.text):
             sources[key].append(Line(text, bare.rank, bare.at, whole=True))
@@ -288,32 +335,32 @@ def _in_json(text: str) -> list[str]:
 
 def without_tracebacks(texts: Iterable[str]) -> list[str]:
     """What else was said, without the prefixes of ranks."""
-    reader = _Reader((), of_rank=True)
-    reader.read_all(_source(Line(text))[1] for text in texts)
-    return [line.text for line in reader.others]
+    source = _Source((), of_rank=True)
+    source.read_all([_whose(Line(text))[1] for text in texts])
+    return [line.text for line in source.others]
 
 
-def _source(line: Line) -> tuple[tuple[int | None, str], Line]:
+def _whose(line: Line) -> tuple[tuple[int | None, str], Line]:
     """Whose line it is, and the line without the prefix that says so."""
-    line = Line(_ANSI.sub("", line.text[:_READ_WIDTH]), line.rank, line.at)
-    if (match := _OF_RANK.match(line.text)) is not None:
+    text = _ANSI.sub("", line.text[:_READ_WIDTH])
+    if (match := _OF_RANK.match(text)) is not None:
         rank = int(match[1])
-        text = line.text[match.end() :]
-        return (rank, ""), Line(text, rank, line.at, whole=True, uncaught=True)
-    if line.rank is None and (match := _OF_LOCAL.match(line.text)) is not None:
-        return (None, match[1]), Line(line.text[match.end() :], None, line.at)
-    return (line.rank, ""), line
+        bare = replace(line, text=text[match.end() :], rank=rank, whole=True, uncaught=True)
+        return (rank, ""), bare
+    if line.rank is None and (match := _OF_LOCAL.match(text)) is not None:
+        return (None, match[1]), replace(line, text=text[match.end() :])
+    return (line.rank, ""), replace(line, text=text)
 
 
 def _clues_of(rank: int | None, lines: Sequence[Line]) -> list[Clue]:
     # Most patterns are nowhere in it, which is found out at once.
     text = "\n".join(line.text for line in lines)
     known = tuple(each for each in PATTERNS if each[1].search(text))
-    reader = _Reader(known, of_rank=rank is not None)
-    found = reader.read_all(lines)
-    error = _logged(rank, reader.others)
+    source = _Source(known, of_rank=rank is not None)
+    found = source.read_all(lines)
+    error = _logged(rank, source.others)
     told = _raised_in(rank, found, known, error)
-    single = _single(rank, reader.others, known)
+    single = _single(rank, source.others, known)
     return [*([error] if error is not None and not told else []), *single, *told]
 
 

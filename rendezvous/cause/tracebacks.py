@@ -65,13 +65,15 @@ def _special(line: str, known: Patterns) -> str | None:
 @frozen
 class Line:
     """A line of output; `at` is when it was read, on whichever clock; `whole`: it is known to be of
-    a traceback; `uncaught`: it had the prefix with which torch writes what ends a rank."""
+    a traceback; `uncaught`: it had the prefix with which torch writes what ends a rank; `stream`:
+    "stdout" or "stderr", where that is known."""
 
     text: str
     rank: int | None = None
     at: float | None = None
     whole: bool = False
     uncaught: bool = False
+    stream: str = ""
 
 
 @frozen
@@ -135,7 +137,7 @@ class Raised:
         return f"{words}; its command said '{_cut(self.said)}'" if self.said else words
 
 
-@dataclass
+@dataclass(eq=False)
 class Traceback:
     """An exception with all that it was raised from, which come first.
 
@@ -225,7 +227,7 @@ class Traceback:
         return one.where if one.is_own or not own else own[-1].where
 
 
-@dataclass
+@dataclass(eq=False)
 class Dump:
     """What the interpreter says of all threads when it crashes, or its watchdog's time is over.
 
@@ -325,6 +327,11 @@ class GroupReader:
 def begins_group(text: str) -> bool:
     """Whether it is the first line of an exception group."""
     return _GROUP.match(text) is not None
+
+
+def is_frame(text: str) -> bool:
+    """Whether it is the first line of a frame."""
+    return _FRAME.match(text) is not None
 
 
 def counts(text: str, known: Patterns) -> bool:

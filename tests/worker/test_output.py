@@ -365,14 +365,21 @@ def test_what_each_rank_says_is_its_own_and_what_its_launcher_says_is_nobodys(
 ) -> None:
     output = ours.sink(tmp_path / "node.log")
     taken: list[tuple[int | None, bytes]] = []
-    output.words.take = lambda rank, data: taken.append((rank, data))  # type: ignore[method-assign]
+    streams = []
+
+    def take(rank: int | None, data: bytes, stream: str = "") -> None:
+        taken.append((rank, data))
+        streams.append(stream)
+
+    output.words.take = take  # type: ignore[method-assign]
     for rank, data in ((5, b"five\n"), (LAUNCHER, b"launcher\n"), (None, b"all\n"), (0, b"zero\n")):
         output.write("stdout", data, rank)
     assert taken == [(5, b"five\n"), (None, b"launcher\n"), (None, b"all\n"), (0, b"zero\n")]
     assert output.printed == sum(len(data) for _, data in taken)
     for _ in range(2):
         output.close()
-    output.write("stdout", b"late\n")
+    output.write("stderr", b"late\n")
+    assert streams == ["stdout"] * 4 + ["stderr"]
     assert (tmp_path / "node.log").read_bytes() == b"".join(data for _, data in taken[:4])
 
 

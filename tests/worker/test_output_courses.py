@@ -391,10 +391,14 @@ def the_newest_words() -> Told:
             told.of(
                 f"{rank} {data!r}",
                 words.ranks(),
-                words.newest(rank),
+                [(piece.at, piece.data) for piece in words.newest(rank)],
                 *(words.lines(rank, most) for most in (1, 3)),
             )
         told.of("nobody", words.newest(9), words.lines(9, 2))
+        for stream, data in (("stdout", b"\rhal"), ("stderr", b"bad\nba"), ("stdout", b"f\nx")):
+            clock.now += 1.5
+            words.take(8, data, stream)
+        told.of("streams", words.newest(8), words.lines(8, 9))
         patch.setattr(output, "_TAIL_LINES", 3)
         patch.setattr(output, "_TAIL_WIDTH", 8)
         patch.setattr(output, "_MAX_UNFINISHED", 6)

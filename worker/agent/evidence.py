@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rendezvous.cause.clues import Line, find_clues
 from rendezvous.cause.clues import last_words as said_last
@@ -49,7 +50,7 @@ def evidence_of(
     states = {fact.rank: fact.words[:1] for fact in words.facts if fact.kind == FactKind.STATE}
     ranks = [_end(child, since, states) for child in ranks_of(program.family) if child.ranks]
     lines = [
-        Line(line.text, line.rank, None if line.at is None else line.at - since)
+        replace(line, at=None if line.at is None else line.at - since)
         for line in words.lines
         if until is None or line.at is None or line.at <= until
     ]

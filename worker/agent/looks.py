@@ -83,5 +83,8 @@ class Looks:
         found = []
         for local in said.ranks():
             rank = None if local is None else self._first_rank + local
-            found += [Line(text, rank, at) for at, text in said.lines(local, _MOST_LINES)]
+            found += [
+                Line(text, rank, at, stream=stream)
+                for at, text, stream in said.lines(local, _MOST_LINES)
+            ]
         return tuple(found)

@@ -20,7 +20,7 @@ def printed_by(said: RankWords | None, node: int, first_rank: int) -> Printed:
     lines: dict[int | None, list[str]] = {}
     for local in said.ranks() if said is not None else []:
         rank = None if local is None else first_rank + local
-        lines[rank] = [text for _, text in said.lines(local, sys.maxsize)] if said else []
+        lines[rank] = [text for _, text, _ in said.lines(local, sys.maxsize)] if said else []
     return Printed(node, lines)
 
 

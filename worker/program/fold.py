@@ -96,7 +96,7 @@ class Fold:
 
     def _has_traceback(self, rank: int) -> bool:
         pieces = self._words.newest(rank) if self._words is not None else []
-        return b"Traceback (most recent call last)" in b"".join(data for _, data in pieces)
+        return b"Traceback (most recent call last)" in b"".join(piece.data for piece in pieces)
 
 
 def _joined(lines: list[str]) -> bytes:

@@ -171,7 +171,7 @@ class OutputSink:
     def write(self, stream: Stream, data: bytes, rank: int | None = None) -> None:
         """See the protocol."""
         self._printed += len(data)
-        self._words.take(None if rank == LAUNCHER else rank, data)
+        self._words.take(None if rank == LAUNCHER else rank, data, stream)
         self._append(data)
         self._tail.write(stream, data)
         if self._fold is not None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
+from typing import NamedTuple
 
 KEPT_BYTES = 64 << 10
 """Of each rank, both streams together."""
@@ -13,6 +14,14 @@ KEPT_BYTES = 64 << 10
 _MOST_PIECES = 4_096
 _LONGEST_LINE = 4_096
 COLOURS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+
+
+class Piece(NamedTuple):
+    """What came at once: when by `time.monotonic()`, and by which stream, where that is known."""
+
+    at: float
+    data: bytes
+    stream: str = ""
 
 
 class RankWords:
@@ -25,36 +34,37 @@ class RankWords:
         self._kept: dict[int | None, _Newest] = {}
         self._lock = threading.Lock()
 
-    def take(self, rank: int | None, data: bytes) -> None:
+    def take(self, rank: int | None, data: bytes, stream: str = "") -> None:
         """Keep what has just come."""
         with self._lock:
             kept = self._kept.get(rank)
             if kept is None:
                 kept = self._kept[rank] = _Newest()
-            kept.add(time.monotonic(), data)
+            kept.add(Piece(time.monotonic(), data, stream))
 
     def ranks(self) -> list[int | None]:
         """Who has said something: None first, then by number."""
         with self._lock:
             return sorted(self._kept, key=lambda rank: -1 if rank is None else rank)
 
-    def newest(self, rank: int | None) -> list[tuple[float, bytes]]:
-        """The pieces of a rank in the order in which they came, each with its `time.monotonic()`;
-        the first one may begin within a line."""
+    def newest(self, rank: int | None) -> list[Piece]:
+        """The pieces of a rank in the order in which they came; the first one of each stream may
+        begin within a line."""
         with self._lock:
             kept = self._kept.get(rank)
             return list(kept.pieces) if kept is not None else []
 
-    def lines(self, rank: int | None, most: int) -> list[tuple[float, str]]:
-        """The newest lines of a rank, without colours, each with the time of its last piece."""
-        found: list[tuple[float, str]] = []
-        rest, at = b"", 0.0
-        for at, data in self.newest(rank):
-            *whole, rest = (rest + data).split(b"\n")
-            found += [(at, _text(line)) for line in whole]
-        if rest.strip():
-            found.append((at, _text(rest)))
-        return found[-most:]
+    def lines(self, rank: int | None, most: int) -> list[tuple[float, str, str]]:
+        """The newest lines of a rank in the order of the times of their last pieces: that time, the
+        line without colours, and its stream, of which alone it is."""
+        found: list[tuple[float, str, str]] = []
+        rests: defaultdict[str, Piece] = defaultdict(lambda: Piece(0.0, b""))
+        for at, data, stream in self.newest(rank):
+            *whole, rest = (rests[stream].data + data).split(b"\n")
+            found += [(at, _text(line), stream) for line in whole]
+            rests[stream] = Piece(at, rest)
+        found += [(at, _text(r), name) for name, (at, r, _) in rests.items() if r.strip()]
+        return sorted(found, key=lambda line: line[0])[-most:]
 
 
 def _text(line: bytes) -> str:
@@ -67,16 +77,17 @@ class _Newest:
     """The newest of one rank."""
 
     def __init__(self) -> None:
-        self.pieces: deque[tuple[float, bytes]] = deque()
+        self.pieces: deque[Piece] = deque()
         self._bytes = 0
 
-    def add(self, now: float, data: bytes) -> None:
-        self.pieces.append((now, data[-KEPT_BYTES:]))
-        self._bytes += len(self.pieces[-1][1])
+    def add(self, piece: Piece) -> None:
+        self.pieces.append(piece._replace(data=piece.data[-KEPT_BYTES:]))
+        self._bytes += len(self.pieces[-1].data)
         while self._bytes > KEPT_BYTES or len(self.pieces) > _MOST_PIECES:
-            at, oldest = self.pieces.popleft()
-            kept = oldest[len(oldest) - max(0, KEPT_BYTES - self._bytes + len(oldest)) :]
-            self._bytes -= len(oldest)
+            oldest = self.pieces.popleft()
+            length = len(oldest.data)
+            kept = oldest.data[length - max(0, KEPT_BYTES - self._bytes + length) :]
+            self._bytes -= length
             if kept and len(self.pieces) < _MOST_PIECES:
-                self.pieces.appendleft((at, kept))
+                self.pieces.appendleft(oldest._replace(data=kept))
                 self._bytes += len(kept)

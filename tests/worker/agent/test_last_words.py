@@ -169,7 +169,7 @@ def test_a_node_of_many_ranks_sends_a_bounded_number_of_messages() -> None:
 def test_all_that_is_kept_of_a_rank_is_sent_in_parts_that_make_it_whole() -> None:
     words = RankWords()
     words.take(0, b"".join(b"line %05d: %s\n" % (n, b"x" * 80) for n in range(1_000)))
-    lines = [text for _, text in words.lines(0, 10_000)]
+    lines = [text for _, text, _ in words.lines(0, 10_000)]
     parts = [one.texts[0] for one in whole_text(1, told(*lines), 3)]
     assert [(part.rank, part.whole, part.part) for part in parts] == [(3, True, 0), (3, True, 1)]
     text = "\n".join(part.text for part in parts)

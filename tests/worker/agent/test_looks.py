@@ -46,7 +46,7 @@ def test_it_looks_once_at_what_the_failed_rank_has_named() -> None:
     async def run() -> None:
         one = looks(look)
         words = RankWords()
-        words.take(1, b"OSError: [Errno 28] No space left on device: '/data/x'\n")
+        words.take(1, b"OSError: [Errno 28] No space left on device: '/data/x'\n", "stderr")
         one.failed(GOES_ON, None, words)
         one.failed(GOES_ON, (0, 5.0), words)
         one.failed(FAILED, None, words)
@@ -54,7 +54,7 @@ def test_it_looks_once_at_what_the_failed_rank_has_named() -> None:
         await one.finish(FAILED, Ending(1, 6.0), words)
         assert one.facts == (FULL,)
         (line,) = one.lines(words)
-        assert (line.text[:7], line.rank) == ("OSError", 9)
+        assert (line.text[:7], line.rank, line.stream) == ("OSError", 9, "stderr")
 
     virtually(run())
     assert asked == [Asked({9: 71}, ("/work",), ("/data/x",))]
