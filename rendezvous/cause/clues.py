@@ -6,13 +6,18 @@ A clue is named like the row that it tells of.
 
 from __future__ import annotations
 
+import math
 import re
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from rendezvous.cause.lines import Tells, is_logged, is_ours, last_error, last_line, tells
 from rendezvous.cause.tracebacks import (
     CONSEQUENCES,
+    FRAME,
+    GROUP,
     MORE_LINES,
     PATTERNS,
     SPOKEN,
@@ -22,9 +27,6 @@ from rendezvous.cause.tracebacks import (
     Patterns,
     Raised,
     Traceback,
-    begins_group,
-    counts,
-    is_frame,
     row_of,
 )
 from rendezvous.wire.evidence import MAX_CLUES, Clue
@@ -32,6 +34,7 @@ from rendezvous.wire.words import printable
 
 __all__ = ["LOGGED", "Line", "find_clues", "row_of", "without_tracebacks"]
 
+_FAULT = "cuda_fault"
 LOGGED = "logged"
 """The id of a clue that is only the last error that was written, of who raised nothing."""
 
@@ -81,7 +84,7 @@ _OF_A_COMMAND = re.compile(
     r"(subprocess\.)?CalledProcessError\b.*(torch|accelerate|deepspeed|python)"
 )
 """So they do, too; but a rank may have started a Python itself."""
-_RECORD = re.compile(r"\[?[IWEFC]\d{3,4} [\d:.]+ |\[rank\d+\]:\[[IWEF]")
+_RECORD = re.compile(r"\[?[IWEFC]\d{3,4} [\d:.]+ |(\[rank\d+\]:)?\[[IWEF] [\w.]+:\d+\]")
 """What torch's own logging begins a line with."""
 _NATIVE_FRAME = re.compile(r"frame #\d+: |Exception raised from |<omitting python frames>")
 _PASSING = re.compile(
@@ -91,6 +94,7 @@ _PASSING = re.compile(
 _ADDED = re.compile(
     r"\s|$|terminate called|Exception (ignored|in thread)|Fatal Python error|Current thread|"
     r"Thread 0x|Extension modules|.*(Warning|warn\()|Process \w+-\d+|.*DataLoader worker"
+    r"|.*, thread: \[[\d, ]+\],? Assertion "
 )
 """What a process may still say of itself once it has failed."""
 _ASIDE = re.compile(r"Exception in thread |Process \S+-\d+:$")
@@ -105,71 +109,69 @@ _COMMAND = re.compile(r"(subprocess\.)?CalledProcessError\b")
 _NEAR_LINES = 6
 _OF_CHILD = re.compile(
     r"\b(sub)?process|\bchild|\bworker|exit(ed)? (with )?(code|status)|non-?zero"
-    r"|\bcommand\b|\bscript\b",
+    r"|\bcommand\b|\bscript\b|\bthread\b",
     re.IGNORECASE,
 )
 _PART_WIDTH = 160
+_ASSERTED = re.compile(
+    r"(?P<place>[^/\s:]+:\d+: (?:.*: )?)block: \[[\d, ]+\], thread: \[[\d, ]+\],? "
+    r"(?P<words>Assertion .* failed)"
+)
+"""What a kernel prints, once for each of its threads; the exception only says that it failed."""
+_CUDA = re.compile(r"CUDA|CUBLAS|CUDNN|cuda|HIP|hip[A-Z]")
 _VERBOSE = re.compile(r", TensorDeviceTypes=.*?\(nullopt\)\)(?=\))")
 
 
-class _Source:
-    """What one source has said: a traceback is of one stream, and all streams tell what followed.
+_Found = tuple[list[Traceback | Dump], list[Line]]
+
+
+def _read(lines: Sequence[Line], known: Patterns, *, of_rank: bool) -> _Found:
+    """The tracebacks that ended something, each of one stream, and all other lines.
 
     Args:
+        lines: Of one source.
         known: What is worth looking for.
         of_rank: Whether a rank has said it, and no launcher.
     """
-
-    def __init__(self, known: Patterns, *, of_rank: bool) -> None:
-        self.known = known
-        self.of_rank = of_rank
-        self.tracebacks: list[Traceback | Dump] = []
-        self.others: list[Line] = []
-
-    def read_all(self, lines: Sequence[Line]) -> list[Traceback | Dump]:
-        """Take all of them; the tracebacks that ended something."""
-        streams: dict[tuple[str, bool], list[Line]] = {}
-        for line in lines:
-            streams.setdefault((line.stream, line.whole), []).append(line)
-        readers = {key: _Reader(self, found) for key, found in streams.items()}
-        for line in lines:
-            said = len(self.others)
-            reader = readers[line.stream, line.whole]
-            reader.read()
-            for other in readers.values():
-                if other is not reader and len(self.others) > said:
-                    other.go_on(line)
-        for reader in readers.values():
-            reader.end_group()
-        return [one for one in self.tracebacks if not one.ignored]
+    found: _Found = ([], [])
+    readers: dict[tuple[str, bool], _Reader] = {}
+    for line in lines:
+        new = _Reader(known, found, of_rank=of_rank)
+        readers.setdefault((line.stream, line.whole), new).lines.append(line)
+    for line in lines:
+        said = len(found[1])
+        readers[line.stream, line.whole].read()
+        for key, reader in readers.items():
+            if len(found[1]) > said and key != (line.stream, line.whole):
+                reader.go_on(line)
+    for reader in readers.values():
+        reader.end_group()
+    return [one for one in found[0] if not one.ignored], found[1]
 
 
 class _Reader:
     """Finds the tracebacks among the lines of one stream."""
 
-    def __init__(self, source: _Source, lines: Sequence[Line]) -> None:
-        self._known = source.known
-        self._of_rank = source.of_rank
-        self.tracebacks = source.tracebacks
-        self.others = source.others
-        self._lines = lines
-        self._next = 0
+    def __init__(self, known: Patterns, found: _Found, *, of_rank: bool) -> None:
+        self._known, self._of_rank = known, of_rank
+        self.tracebacks, self.others = found
+        self.lines: deque[Line] = deque()
         self._current: Traceback | Dump | None = None
         self._group: GroupReader | None = None
-        self._in_frames = self._chained = self._direct = self._aside = self._ignored = False
+        self._in_frames = self._chained = self._direct = self._ignored = False
+        self._aside: Line | None = None
         self._more = 0
         self._last = Raised("")
 
     def read(self) -> None:
         """Take the next line."""
-        line = self._lines[self._next]
-        self._next += 1
+        line = self.lines.popleft()
         text = line.text
         if self._group is not None:
             if self._group.takes(text):
                 return
             self.end_group()
-        if begins_group(text):
+        if GROUP.match(text):
             self._begin(line)
             self._in_frames, self._group = False, GroupReader(line)
         elif (of := _TOLD_OF.match(text)) and isinstance(self._current, Traceback) and self._more:
@@ -179,7 +181,7 @@ class _Reader:
             self._begin(line)
         elif _FATAL.match(text) or _WATCHDOG.match(text):
             ends = "" if _FATAL.match(text) else "own_watchdog"
-            self._current = Dump(line.at, text.strip(), ends)
+            self._current = Dump(line.at, header=text.strip(), ends=ends)
             self.tracebacks.append(self._current)
             self._in_frames, self._chained, self._more = True, False, 0
         elif self._in_frames and self._current is not None:
@@ -189,11 +191,14 @@ class _Reader:
 
     def _begin(self, line: Line) -> None:
         if not isinstance(self._current, Traceback) or not self._chained:
-            self._current = Traceback(line.at, aside=self._aside, ignored=self._ignored)
+            self._current = Traceback(line.at, ignored=self._ignored)
+            if self._aside is not None:
+                self._current.aside = self._aside.text
+                self.others.remove(self._aside)
         self._current.next = Raised("", direct=self._chained and self._direct)
         self._current.after = 0
         self._in_frames, self._chained, self._more = True, False, 0
-        self._aside = self._ignored = False
+        self._aside, self._ignored = None, False
 
     def end_group(self) -> None:
         """Of a group the first exception counts, as if it had been raised alone."""
@@ -201,7 +206,7 @@ class _Reader:
         if group is None or not isinstance(current, Traceback):
             return
         found = group.traceback(
-            lambda lines: _Source(self._known, of_rank=self._of_rank).read_all(lines), self._known
+            lambda lines: _read(lines, self._known, of_rank=self._of_rank)[0], self._known
         )
         if found is None:
             return
@@ -256,10 +261,10 @@ class _Reader:
 
     def _goes_on_after(self, text: str) -> bool:
         """Whether another thread has written this between the lines of a traceback."""
-        for line in self._lines[self._next : self._next + _NEAR_LINES]:
+        for line in islice(self.lines, _NEAR_LINES):
             if _SURELY.match(text) or not line.text.strip() or _TRACEBACK.search(line.text):
                 return False
-            if is_frame(line.text) or _SURELY.match(line.text):
+            if FRAME.match(line.text) or _SURELY.match(line.text):
                 return True
         return False
 
@@ -272,7 +277,7 @@ class _Reader:
 
     def _read_other(self, line: Line) -> None:
         text, current = line.text, self._current
-        self._aside = _ASIDE.match(text) is not None
+        self._aside = line if _ASIDE.match(text) else None
         self._ignored = _IGNORED.match(text) is not None
         if isinstance(current, Traceback):
             if (chain := _CHAIN.match(text)) is not None:
@@ -287,11 +292,9 @@ class _Reader:
 
     def go_on(self, line: Line) -> None:
         """This was said after the last traceback, by whichever stream."""
-        text, current = line.text, self._current
-        is_over = current is not None and not self._in_frames
-        if current and is_over and not _RECORD.match(text) and not _ADDED.match(text):
-            current.after += counts(text, self._known)
-            current.until = line.at
+        if self._current is not None and not self._in_frames:
+            of_end = _RECORD.match(line.text) or _ADDED.match(line.text)
+            self._current.go_on(line, None if of_end else self._known)
 
 
 def _ends_message(text: str) -> bool:
@@ -335,9 +338,8 @@ def _in_json(text: str) -> list[str]:
 
 def without_tracebacks(texts: Iterable[str]) -> list[str]:
     """What else was said, without the prefixes of ranks."""
-    source = _Source((), of_rank=True)
-    source.read_all([_whose(Line(text))[1] for text in texts])
-    return [line.text for line in source.others]
+    _, others = _read([_whose(Line(text))[1] for text in texts], (), of_rank=True)
+    return [line.text for line in others]
 
 
 def _whose(line: Line) -> tuple[tuple[int | None, str], Line]:
@@ -356,12 +358,45 @@ def _clues_of(rank: int | None, lines: Sequence[Line]) -> list[Clue]:
     # Most patterns are nowhere in it, which is found out at once.
     text = "\n".join(line.text for line in lines)
     known = tuple(each for each in PATTERNS if each[1].search(text))
-    source = _Source(known, of_rank=rank is not None)
-    found = source.read_all(lines)
-    error = _logged(rank, source.others)
-    told = _raised_in(rank, found, known, error)
-    single = _single(rank, source.others, known)
-    return [*([error] if error is not None and not told else []), *single, *told]
+    found, others = _read(lines, known, of_rank=rank is not None)
+    error = _logged(rank, others)
+    single = _single(rank, others, known)
+    said = [*single, *([error] if error is not None else [])]
+    ends = [(one.told(known).row, one.at) for one in found]
+    left = [one for one in found if not _is_got_over(one, said, ends)]
+    told = _raised_in(rank, left, known, error)
+    clues = [*([error] if error is not None and not told else []), *single, *told]
+    return _with_assertion(clues, others)
+
+
+def _with_assertion(clues: Sequence[Clue], lines: Sequence[Line]) -> list[Clue]:
+    """What CUDA says of a kernel's assertion, behind that."""
+    match = next(filter(None, (_ASSERTED.search(line.text) for line in lines)), None)
+    told = []
+    for one in clues:
+        if match and (one.id == _FAULT or (one.id == "exception" and _CUDA.search(one.line))):
+            more = "" if _ASSERTED.search(one.line) else f"; then {one.line}"
+            words = printable(match["place"] + match["words"] + more, _LINE_WIDTH)
+            one = one.model_copy(update={"id": _FAULT, "line": words})
+        told.append(one)
+    return told
+
+
+def _is_got_over(
+    one: Traceback | Dump, said: Sequence[Clue], ends: Sequence[tuple[str, float | None]]
+) -> bool:
+    """Whether its program went on well after it, or was not concerned; and said later why it ended.
+
+    Args:
+        said: Single lines.
+        ends: What all tracebacks tell, and when.
+    """
+    over = one.got_over_at < math.inf
+    since = one.at if one.of_helper and not over else one.got_over_at
+    each = [(clue.id, clue.at) for clue in said if over or not _OF_CHILD.search(clue.line)]
+    each += ends if over else []
+    later = {row for row, at in each if at is not None and since is not None and at >= since}
+    return bool(later - CONSEQUENCES) or (bool(later) and over and one.caught)
 
 
 def _single(rank: int | None, lines: Sequence[Line], known: Patterns) -> list[Clue]:
@@ -453,6 +488,9 @@ def _that_tell(
     aside = [one for one in found[:-1] if one.aside]
     if aside and _IN_VAIN.match(found[-1].told(known).line):
         return aside[-1:]
+    # What a helper still raises once its program has failed is no reason.
+    ends = [n for n, one in enumerate(found) if not one.of_helper and one.after <= MORE_LINES]
+    found = found[: ends[-1] + 1] if ends else found
     last = found[-2:]
     if of_many and all(one.told(known).row in CONSEQUENCES for one in last):
         own = [one for one in found if one.told(known).row not in CONSEQUENCES]

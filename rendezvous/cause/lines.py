@@ -47,9 +47,18 @@ _WORDS = re.compile(
     r"|unknown|unbound|too (?:many|large|few|small)|timed? ?-?out",
     re.IGNORECASE,
 )
+_BAR = re.compile(
+    r"\d+%\s*[|\u2588\u2501\u258f-\u2590#=>\[]|\b(?:it|s|B|batch|step|example|sample)s?/(?:it|s)\b"
+)
+BAR = "bar"
+_NUMBER = re.compile(r"\d[\d.,:]*")
+_REMARK = re.compile(
+    r"(?:\[rank\d+\]: ?)?\[?[IWV]\d* (?:[\d:.]+ +)*[\w./-]+\.(?:cpp|cc|cuh?|h):\d+\]"
+)
+"""What native code logs below an error; torch's warnings are such."""
+_WARNS = re.compile(r"\w*Warning: ")
 _NOISE = re.compile(
-    r"^[\W\d_]*$|^\s*[\^~]+\s*$"
-    r"|\d+%\s*[|\u2588\u2501\u258f-\u2590#=>\[]|\b(?:it|s|B|batch|step|example|sample)s?/(?:it|s)\b"
+    rf"^[\W\d_]*$|^\s*[\^~]+\s*$|{_BAR.pattern}"
     r"|^(?:wandb|mlflow|comet|COMET)\b.*: |resource_tracker|\w*Warning: |warnings?\.warn\("
     r"|^Exception ignored|^Extension modules: |^(?:Current thread|Thread) 0x|^\s+File \"|^\s+at \S"
     r"|^\s*\.\.\. \d+ more|^Node\.js v|^\s*\[\d+\] \S+ "
@@ -109,7 +118,7 @@ class Tells(IntEnum):
 def tells(text: str) -> Tells:
     """How much this line tells."""
     text = text[:_READ_WIDTH]
-    if is_ours(text):
+    if is_ours(text) or _REMARK.match(text):
         return Tells.NOISE
     if (level := _level(text)) is not None:
         return Tells.ERROR if level else Tells.QUIET
@@ -120,6 +129,15 @@ def tells(text: str) -> Tells:
     if _WORDS.search(text):
         return Tells.WORDS
     return Tells.QUIET if _GOODBYE.search(text) else Tells.PLAIN
+
+
+def step_of(text: str) -> str:
+    """The form of a line of progress, which comes again with other numbers; empty: it is none."""
+    if _BAR.search(text):
+        return BAR
+    is_plain = tells(text) in (Tells.PLAIN, Tells.QUIET) and not _GOODBYE.search(text)
+    form = _NUMBER.sub("0", text)
+    return form if is_plain and form != text else ""
 
 
 def is_ours(text: str) -> bool:
@@ -186,7 +204,7 @@ def last_error(texts: Sequence[str]) -> str:
     last, plain, passed = -1, -1, 0
     least = Tells.WORDS
     for index in range(len(texts) - 1, -1, -1):
-        told = tells(texts[index])
+        told = _tells(texts, index)
         if told is Tells.ERROR or (told is least and passed < _NEAR_WORDS):
             if told is Tells.ERROR or last < 0:
                 last = index
@@ -210,11 +228,17 @@ def last_line(texts: Sequence[str]) -> str:
     """The last line that is no noise, and else one that has words at all."""
     for least in (Tells.PLAIN, Tells.QUIET):
         for index in range(len(texts) - 1, -1, -1):
-            if tells(texts[index]) >= least:
+            if _tells(texts, index) >= least:
                 head = _head(texts, index)
                 return message(texts[head], texts[head + 1 :]).strip()
     words = (text.strip() for text in reversed(texts) if not is_ours(text))
     return next((text for text in words if any(map(str.isalpha, text))), "")
+
+
+def _tells(texts: Sequence[str], index: int) -> Tells:
+    """How much this line tells; below Python's warning stands the line of the program."""
+    is_source = index > 0 and texts[index][:1].isspace() and _WARNS.search(texts[index - 1])
+    return Tells.NOISE if is_source else tells(texts[index])
 
 
 def _head(texts: Sequence[str], index: int) -> int:

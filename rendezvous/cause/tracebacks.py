@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
-from rendezvous.cause.lines import Tells, message, tells
+from rendezvous.cause.lines import BAR, Tells, message, step_of, tells
 from rendezvous.cause.rows_others import OTHERS
 from rendezvous.cause.table import CAUSES, Kind
 from rendezvous.frozen import frozen
@@ -17,8 +20,16 @@ exception its program has got over it."""
 
 _LONG_WINDED = re.compile(r"(\S+\.)?(RuntimeError|OSError|ImportError|\w*Dist\w*Error)\b")
 """Exceptions of native code, whose messages have several lines."""
-_FRAME = re.compile(r'\s+File "(?P<file>[^"]*)", line (?P<line>\d+)(?:,? in (?P<name>.*))?')
+_LAST_ERROR = "Last error:"
+_GOT_OVER_SECONDS = 2.0
+_OFTEN = 3
+"""So many lines of one form are progress."""
+FRAME = re.compile(r'\s+File "(?P<file>[^"]*)", line (?P<line>\d+)(?:,? in (?P<name>.*))?')
 _OTHERS_CODE = re.compile(r"(site|dist)-packages/|/lib/python3|/torch/|<frozen |<string>")
+_TRACKER = re.compile(
+    r"/(wandb|mlflow|comet_ml|neptune|clearml|tensorboard\w*|aim|swanlab|trackio|dvclive|sentry_sdk)/"
+)
+"""What only looks on: without it a program does the same."""
 _OF_RDZV = re.compile(r"/worker/look/|/rdzv/_app/")
 _WAITS = re.compile(r"torch/(distributed/|autograd/graph|cuda/|nn/parallel/)")
 """Where a rank is that waits for others."""
@@ -36,7 +47,7 @@ _CLEANS = re.compile(
 )
 """A call that saves or tidies up."""
 _PART_WIDTH = 180
-_GROUP = re.compile(r"\s*\+ Exception Group Traceback \(most recent call last\)")
+GROUP = re.compile(r"\s*\+ Exception Group Traceback \(most recent call last\)")
 _MARGIN = re.compile(r"\s*(?:\| ?|\+(?= Exception Group))")
 _SEPARATOR = re.compile(r"\s*\+-(?P<opens>\+-)?-{3,}(?: (?:\d+|\.\.\.) -{3,})?\s*$")
 _TRACEBACK = "Traceback (most recent call last):"
@@ -97,6 +108,8 @@ class Raised:
         source: Of its innermost frame, the line of the program.
         of_rank: Of which rank it is, where it stands in the message of another one.
         told: What stands so in its own message.
+        of_tracker: Below the user's own code, a tracker has raised it.
+        outer: The function whose frame is the outermost.
     """
 
     line: str
@@ -108,6 +121,8 @@ class Raised:
     said: str = ""
     source: str = ""
     of_rank: str = ""
+    of_tracker: bool = False
+    outer: str = ""
     told: list[Raised] = field(default_factory=list)
     more: list[str] = field(default_factory=list)
 
@@ -115,16 +130,24 @@ class Raised:
         """The row that it tells of, and its words."""
         if self.told:
             return TOLD_OF_RANK, self.words()
-        name = _special(self.line, known)
-        if name is not None and name not in SPOKEN:
-            return name, self.words() if self.line.endswith(":") else self.line
+        reason, whole = self._last_error(), self.words()
+        texts = [(self.line, whole if self.line.endswith(":") else self.line)]
         if _LONG_WINDED.match(self.line):
-            for text in self.more:
-                if not text.strip():
-                    break
-                if (below := _special(text, known)) is not None and below not in SPOKEN:
-                    return below, f"{self.line} {text.strip()}"
-        return name, self.words()
+            more = takewhile(str.strip, self.more)
+            texts += [(text, f"{self.line} {text.strip()}") for text in more]
+        for text, words in [(reason, reason), *texts]:
+            if (name := _special(text, known)) is not None and name not in SPOKEN:
+                return name, reason or words
+        return _special(reason or self.line, known), reason or whole
+
+    def _last_error(self) -> str:
+        """What stands below torch's "Last error:", NCCL's own words; empty: nothing."""
+        head, texts = f"{self.line.partition(':')[0]}: NCCL error:", iter(self.more)
+        for text in texts:
+            if text.startswith(_LAST_ERROR):
+                words = message(head, [text[len(_LAST_ERROR) :], *texts], whole=True)
+                return words if words != head else ""
+        return ""
 
     def words(self) -> str:
         """Its line, with the first ones that its message still has, or the rank that it names."""
@@ -138,23 +161,52 @@ class Raised:
 
 
 @dataclass(eq=False)
-class Traceback:
-    """An exception with all that it was raised from, which come first.
+class Ended:
+    """Something that may have ended its program.
 
     Attributes:
         after: How many lines of the program's own stand behind it, and until when.
+        progress: When the program last showed that it made progress after it.
         uncaught: It is known to have ended its program.
-        aside: A thread or a child ended in it, and not the program.
+        aside: What says that a thread or a child ended in it, and not the program.
         ignored: The interpreter went on after it.
-        alike: How many other exceptions its group has.
     """
 
     at: float | None
     after: int = 0
     until: float | None = None
+    progress: float | None = None
     uncaught: bool = False
-    aside: bool = False
+    aside: str = ""
     ignored: bool = False
+    forms: Counter[str] = field(default_factory=Counter)
+
+    def go_on(self, line: Line, known: Patterns | None) -> None:
+        """This was said after it; `known` is None where a program says it at its end, too."""
+        if known is not None:
+            self.after += tells(line.text) is not Tells.NOISE and row_of(line.text, known) is None
+            self.until = line.at
+        form = step_of(line.text)
+        self.forms[form] += 1
+        if form and self.forms[form] >= (1 if form == BAR else _OFTEN):
+            self.progress = line.at
+
+    @property
+    def got_over_at(self) -> float:
+        """When its program, which went on for seconds, had got over it; infinite: never."""
+        if self.at is None or self.progress is None or self.uncaught:
+            return math.inf
+        return self.progress if self.progress - self.at >= _GOT_OVER_SECONDS else math.inf
+
+
+@dataclass(eq=False)
+class Traceback(Ended):
+    """An exception with all that it was raised from, which come first.
+
+    Attributes:
+        alike: How many other exceptions its group has.
+    """
+
     alike: int = 0
     raised: list[Raised] = field(default_factory=list)
     next: Raised = field(default_factory=lambda: Raised(""))
@@ -166,15 +218,31 @@ class Traceback:
     def look_at(self, text: str) -> None:
         """Take in a frame, or a line of its source."""
         one = self.next
-        if (frame := _FRAME.match(text)) is None:
+        if (frame := FRAME.match(text)) is None:
             one.cleans |= _CLEANS.search(text) is not None
             one.source = one.source or text.strip()
             return
         one.source = ""
+        one.outer = one.outer or frame["name"] or ""
         is_own = _OTHERS_CODE.search(frame["file"]) is None
         if is_own or not one.is_own:
             one.where, one.is_own = place(frame), is_own
+        one.of_tracker = not is_own and (
+            one.of_tracker or _TRACKER.search(frame["file"]) is not None
+        )
         one.cleans |= _CLEANS.search(f"{frame['name']}(") is not None
+
+    @property
+    def caught(self) -> bool:
+        """Whether it has not come through all of its program: something has printed it."""
+        return self.raised[0].outer != "<module>"
+
+    @property
+    def of_helper(self) -> bool:
+        """Whether a thread or a tracker has failed, without which a program may go on."""
+        of_tracker = all(one.of_tracker or not one.is_own for one in self.raised)
+        is_thread = self.aside.startswith("Exception in thread")
+        return is_thread or (of_tracker and self.raised[-1].of_tracker)
 
     def told(self, known: Patterns) -> Told:
         """What has happened rather than what followed of it."""
@@ -228,7 +296,7 @@ class Traceback:
 
 
 @dataclass(eq=False)
-class Dump:
+class Dump(Ended):
     """What the interpreter says of all threads when it crashes, or its watchdog's time is over.
 
     Attributes:
@@ -236,14 +304,9 @@ class Dump:
         ends: The row of a watchdog; empty for a crash.
     """
 
-    at: float | None
-    header: str
+    header: str = ""
     ends: str = ""
-    after: int = 0
-    until: float | None = None
-    uncaught = False
-    aside = False
-    ignored = False
+    caught = of_helper = False
     threads: list[tuple[bool, list[re.Match[str]]]] = field(default_factory=list)
 
     @property
@@ -255,7 +318,7 @@ class Dump:
         """Take in a thread, or a frame of one."""
         if text.startswith(("Current thread", "Thread 0x")):
             self.threads.append((text.startswith("Current"), []))
-        elif (frame := _FRAME.match(text)) is not None and not _OF_RDZV.search(frame["file"]):
+        elif (frame := FRAME.match(text)) is not None and not _OF_RDZV.search(frame["file"]):
             if not self.threads:
                 self.threads.append((True, []))
             self.threads[-1][1].append(frame)
@@ -322,21 +385,6 @@ class GroupReader:
         if first is not None:
             first.alike = len(found) - 1
         return first
-
-
-def begins_group(text: str) -> bool:
-    """Whether it is the first line of an exception group."""
-    return _GROUP.match(text) is not None
-
-
-def is_frame(text: str) -> bool:
-    """Whether it is the first line of a frame."""
-    return _FRAME.match(text) is not None
-
-
-def counts(text: str, known: Patterns) -> bool:
-    """Whether a line shows that its program went on."""
-    return tells(text) is not Tells.NOISE and row_of(text, known) is None
 
 
 def _cut(words: str) -> str:
