@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
@@ -21,7 +21,6 @@ exception its program has got over it."""
 _LONG_WINDED = re.compile(r"(\S+\.)?(RuntimeError|OSError|ImportError|\w*Dist\w*Error)\b")
 """Exceptions of native code, whose messages have several lines."""
 _LAST_ERROR = "Last error:"
-_GOT_OVER_SECONDS = 2.0
 _OFTEN = 3
 """So many lines of one form are progress."""
 FRAME = re.compile(r'\s+File "(?P<file>[^"]*)", line (?P<line>\d+)(?:,? in (?P<name>.*))?')
@@ -47,10 +46,6 @@ _CLEANS = re.compile(
 )
 """A call that saves or tidies up."""
 _PART_WIDTH = 180
-GROUP = re.compile(r"\s*\+ Exception Group Traceback \(most recent call last\)")
-_MARGIN = re.compile(r"\s*(?:\| ?|\+(?= Exception Group))")
-_SEPARATOR = re.compile(r"\s*\+-(?P<opens>\+-)?-{3,}(?: (?:\d+|\.\.\.) -{3,})?\s*$")
-_TRACEBACK = "Traceback (most recent call last):"
 
 Patterns = tuple[tuple[str, re.Pattern[str]], ...]
 PATTERNS: Patterns = tuple(
@@ -191,12 +186,9 @@ class Ended:
         if form and self.forms[form] >= (1 if form == BAR else _OFTEN):
             self.progress = line.at
 
-    @property
-    def got_over_at(self) -> float:
-        """When its program, which went on for seconds, had got over it; infinite: never."""
-        if self.at is None or self.progress is None or self.uncaught:
-            return math.inf
-        return self.progress if self.progress - self.at >= _GOT_OVER_SECONDS else math.inf
+    def lasted(self, until: float | None) -> float:
+        """Seconds from it until then; infinite where they are not known."""
+        return math.inf if self.at is None or until is None else until - self.at
 
 
 @dataclass(eq=False)
@@ -334,57 +326,6 @@ class Dump(Ended):
         if self.ends and frames and _WAITS.search(frames[0]["file"]):
             row = "waited"
         return Told(row, self.header, place(frame) if frame is not None else "")
-
-
-class GroupReader:
-    """Takes the lines of an exception group, and tells the exceptions that are in it."""
-
-    def __init__(self, line: Line) -> None:
-        self._parts: list[list[str]] = [[_TRACEBACK]]
-        self._line = line
-        self._parents: set[int] = set()
-
-    def takes(self, text: str) -> bool:
-        """Whether it is one of its lines, which is read then."""
-        if (bar := _SEPARATOR.match(text)) is not None:
-            if bar["opens"]:
-                self._parents.add(len(self._parts) - 1)
-            self._parts.append([])
-        elif (margin := _MARGIN.match(text)) is not None:
-            self._parts[-1].append(text[margin.end() :])
-        else:
-            return False
-        return True
-
-    def traceback(
-        self, read: Callable[[list[Line]], list[Traceback | Dump]], known: Patterns
-    ) -> Traceback | None:
-        """The first exception that is none but of a consequence, or of being cancelled."""
-        found = []
-        where, is_own = "", False
-        for index, part in enumerate(self._parts):
-            lines = part if "Traceback (most" in "".join(part[:1]) else [_TRACEBACK, *part]
-            told = read([Line(text, self._line.rank, self._line.at, True) for text in lines])
-            for one in told[-1:]:
-                if not isinstance(one, Traceback):
-                    continue
-                last = one.raised[-1]
-                if index in self._parents and len(self._parts) > 1:
-                    where, is_own = last.where or where, last.is_own or is_own
-                    continue
-                if not last.where:
-                    last.where, last.is_own = where, is_own
-                found.append(one)
-        own = [
-            one
-            for one in found
-            if one.told(known).row not in CONSEQUENCES
-            and "CancelledError" not in one.raised[-1].line
-        ]
-        first = next(iter(own or found), None)
-        if first is not None:
-            first.alike = len(found) - 1
-        return first
 
 
 def _cut(words: str) -> str:
