@@ -30,6 +30,7 @@ from rendezvous.wire.words import printable
 __all__ = ["LOGGED", "Line", "find_clues", "row_of", "without_tracebacks"]
 
 _FAULT = "cuda_fault"
+_FOLLOWS_A_FAULT = (_FAULT, "cuda_library")
 LOGGED = "logged"
 """The id of a clue that is only the last error that was written, of who raised nothing."""
 
@@ -95,7 +96,7 @@ def last_words(lines: Iterable[Line], clues: Iterable[Clue]) -> list[Clue]:
     """What each rank said last of whom no clue tells anything: it may do something else."""
     told = {clue.rank for clue in clues}
     sources: dict[int, list[Line]] = {}
-    for bare in (_source(line)[1] for line in lines):
+    for bare in (_whose(line)[1] for line in lines):
         if bare.rank is not None and bare.rank not in told:
             sources.setdefault(bare.rank, []).append(bare)
     found = []
@@ -151,7 +152,9 @@ def _with_assertion(clues: Sequence[Clue], lines: Sequence[Line]) -> list[Clue]:
     match = next(filter(None, (_ASSERTED.search(line.text) for line in lines)), None)
     told = []
     for one in clues:
-        if match and (one.id == _FAULT or (one.id == "exception" and _CUDA.search(one.line))):
+        if match and (
+            one.id in _FOLLOWS_A_FAULT or (one.id == "exception" and _CUDA.search(one.line))
+        ):
             more = "" if _ASSERTED.search(one.line) else f"; then {one.line}"
             words = printable(match["place"] + match["words"] + more, _LINE_WIDTH)
             one = one.model_copy(update={"id": _FAULT, "line": words})

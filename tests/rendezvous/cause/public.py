@@ -19,6 +19,7 @@ from rendezvous.compat import tomllib
 from rendezvous.frozen import frozen
 from rendezvous.wire.evidence import Evidence, Fact, RankEnd
 from rendezvous.wire.reports import ExitReport
+from rendezvous.wire.words import printable
 from tests.causes.play import printed
 from tests.rendezvous.cause.corpus import BEGAN, CAUSES, USUAL
 from tests.rendezvous.cause.verdicts import (
@@ -58,6 +59,7 @@ _LAST_WORDS_SECONDS = 1.0
 """What a rank's children and its task's daemon still write to its streams once it has ended."""
 _LOST_SECONDS = 0.5
 _MOST_LINES = 200
+_WIDTH = 400
 _HAS_STREAM = "stream" in {field.name for field in fields(Line)}
 
 
@@ -133,7 +135,7 @@ class _Course:
     def _report(self, ends: list[RankEnd]) -> ExitReport:
         first = ended_by_itself(ends)[0]
         own = next(end for end in ends if end.rank == first.rank)
-        lines = [line.text for line in self._lines(own, 0.0)]
+        lines = [printable(line.text.expandtabs(4), _WIDTH) for line in self._lines(own, 0.0)]
         code = 1 if self._way.name == "torchrun" else first.code
         tail = last_words(lines)
         return ExitReport(epoch=1, exit_code=code, worker_rank=first.rank, tail=tail)

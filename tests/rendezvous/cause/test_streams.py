@@ -232,7 +232,7 @@ SAYS = "torch.distributed.DistBackendError: NCCL error: "
     [
         (
             ["Last error:", "Cuda failure 802 'system not yet initialized'"],
-            "exception",
+            "fabric_manager",
             f"{SAYS}Cuda failure 802 'system not yet initialized'",
         ),
         (
@@ -242,7 +242,7 @@ SAYS = "torch.distributed.DistBackendError: NCCL error: "
         ),
         (
             ["Last error:", "Bootstrap : no socket interface found", "tried eth0, ib0"],
-            "exception",
+            "net_interface",
             f"{SAYS}Bootstrap : no socket interface found; tried eth0, ib0",
         ),
         (
@@ -283,9 +283,9 @@ SHORT = "Indexing.cu:1292: indexSelectLargeIndex: Assertion `srcIndex < srcSelec
 def test_the_assertion_of_a_kernel_is_told_before_what_cuda_says_of_it(words: str) -> None:
     asserted = [ASSERTED.format(n) for n in range(96, 128)]
     raised = f"RuntimeError: {words}"
-    (clue,) = clues(*out(*asserted), *err(*HEAD, SOURCE, raised))
+    *_, clue = clues(*out(*asserted), *err(*HEAD, SOURCE, raised))
     assert (clue.id, clue.line) == ("cuda_fault", f"{SHORT}; then {raised}")
-    (clue,) = clues(*err(*HEAD, SOURCE, raised), *out(*asserted))
+    *_, clue = clues(*err(*HEAD, SOURCE, raised), *out(*asserted))
     assert clue.line == f"{SHORT}; then {raised}"
     found = clues(*out(*asserted), *err(*HEAD, SOURCE, "KeyError: 'labels'"))
     assert found[-1].line == "KeyError: 'labels'"

@@ -66,7 +66,7 @@ NATIVE = {
     "gpu_shared": "NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 4b000",
     "ranks_differ": "NCCL WARN Mismatched NCCL version detected : rank 0 version 21805 rank 1",
     "size_mismatch": "[enforce fail at pair.cc] op.preamble.length <= op.nbytes. 16 vs 8",
-    "others_ended": "F0926 17:26:32.1 7 client.h:77] Stops, since another task died; see its logs",
+    "others_ended": "F0926 17:26:32.1 7 agent.cc:77] ends, since another worker has crashed",
     "watchdog_timeout": "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL",
 }
 """A line of native code."""
