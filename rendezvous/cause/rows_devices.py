@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 from rendezvous.cause.row import Kind, Row, Then
 
@@ -16,6 +17,9 @@ _SICK_XIDS = r"48|63|64|74|79|92|94|95|119|120|14[0-9]"
 SICK_XID = re.compile(rf"Xid \(PCI:[^)]*\): ({_SICK_XIDS}),")
 """NVIDIA's numbers of errors of the device itself; 13, 31, 43 and 45 are of the program, or what
 follows from another error (docs.nvidia.com/deploy/xid-errors)."""
+
+_between = partial(Row, kind=Kind.BETWEEN)
+_consequence = partial(Row, kind=Kind.CONSEQUENCE)
 
 DEVICES = (
     Row(
@@ -81,8 +85,7 @@ DEVICES = (
         "fabric_manager",
         "the NVSwitch fabric of its node is not ready",
         "CUDA's error 802: system not yet initialized",
-        "start NVIDIA's fabric manager on this node, in exactly the version of its driver "
-        "(systemctl status nvidia-fabricmanager)",
+        "start nvidia-fabricmanager on this node, in exactly the version of its driver",
         (r"system not yet initialized|CUDA_ERROR_SYSTEM_NOT_READY|cudaErrorSystemNotReady",),
     ),
     Row(
@@ -99,16 +102,15 @@ DEVICES = (
             r"Driver/library version mismatch|Error 999: unknown error",
         ),
     ),
-    Row(
+    _consequence(
         "watchdog_stuck",
         "it waited in a call of NCCL or CUDA, until NCCL's heartbeat monitor ended it",
         "ProcessGroupNCCL's own message",
         "see which rank did not come; if all have, look at the driver (dmesg, nvidia-smi) of this "
         "node, and for a thread that holds the GIL",
         (r"watchdog (thread )?got stuck for|Heartbeat monitor timed out",),
-        kind=Kind.CONSEQUENCE,
     ),
-    Row(
+    _between(
         "ib_path",
         "an InfiniBand or RoCE path of its node was silent",
         "NCCL's completion error (status 12: the retries are used up)",
@@ -117,15 +119,13 @@ DEVICES = (
             r"Got completion from peer .*(status=|error )\d+",
             r"IBV_WC_(RNR_)?RETRY_EXC_ERR|[Tt]ransport retry count(er)? exceeded",
         ),
-        kind=Kind.BETWEEN,
     ),
-    Row(
+    _between(
         "ib_queue_pair",
         "an InfiniBand or RoCE connection could not be made",
         "NCCL: ibv_modify_qp failed",
         "compare GID index, subnet and MTU of the ports of both ends (NCCL_IB_GID_INDEX)",
         (r"ibv_modify_qp failed",),
-        kind=Kind.BETWEEN,
     ),
     Row(
         "locked_memory",
@@ -134,14 +134,12 @@ DEVICES = (
         "raise the limit of locked memory to unlimited (ulimit -l, --ulimit memlock=-1)",
         (r"ibv_(reg_mr|create_cq|create_qp|alloc_pd)\S* .*Cannot allocate memory",),
     ),
-    Row(
+    _between(
         "no_route",
         "two nodes do not reach each other over the interface that NCCL or Gloo uses",
         "their own connect: no route to host, network is unreachable, timed out",
-        "let NCCL_SOCKET_IFNAME (GLOO_SOCKET_IFNAME) name the network that joins the nodes, and "
-        "see whether a firewall is between them",
+        "let NCCL_SOCKET_IFNAME name the network that joins them; is a firewall in between?",
         (rf"({_CONNECT}).*(No route to|Network is unreachable|Connection timed out){_AT_LAST}",),
-        kind=Kind.BETWEEN,
     ),
     Row(
         "net_interface",
@@ -158,58 +156,51 @@ DEVICES = (
 
 
 COLLECTIVES = (
-    Row(
+    _between(
         "size_mismatch",
         "two ranks call a collective with tensors of different sizes",
         "Gloo's size check, a truncated message, or torch's TORCH_DISTRIBUTED_DEBUG=DETAIL",
         "compare what each rank passes there (last batch, uneven shards), and the nodes' NCCL_*",
         (r"op\.preamble\.length <= op\.nbytes|message truncated :|MPI_ERR_TRUNCATE",),
-        kind=Kind.BETWEEN,
     ),
-    Row(
+    _between(
         "gpu_shared",
         "two ranks use one GPU",
         "NCCL: Duplicate GPU detected",
         "first call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])); see CUDA_VISIBLE_DEVICES",
         (r"Duplicate GPU detected",),
-        kind=Kind.BETWEEN,
     ),
-    Row(
+    _between(
         "ranks_differ",
         "the ranks were not started alike",
         "NCCL's comparison of its versions, or of the number of ranks",
         "compare the environments of the nodes (NCCL's version), and WORLD_SIZE",
         (r"Mismatched NCCL version|mismatch in rank count",),
-        kind=Kind.BETWEEN,
     ),
-    Row(
+    _between(
         "collectives_differ",
         "the collectives of the ranks differ",
         "what each rank reports about itself, with TORCH_DISTRIBUTED_DEBUG=DETAIL; where one rank "
         "differs from most, it is named",
         "see which branch depends on the rank, and compare what each rank passes there",
         (r"distributed collective mismatch", r"Detected mismatch between collectives"),
-        kind=Kind.BETWEEN,
     ),
-    Row(
+    _consequence(
         "told_of_rank",
         "another rank has failed in what all of them do together",
         "torch's CheckpointException, which names the rank and what that has raised",
-        kind=Kind.CONSEQUENCE,
         patterns=(r"\bCheckpointException ranks:",),
     ),
-    Row(
+    _consequence(
         "watchdog_timeout",
         "it waited in a collective until NCCL's time-out",
         "Watchdog caught collective operation timeout",
-        kind=Kind.CONSEQUENCE,
         patterns=(r"Watchdog caught collective operation timeout",),
     ),
-    Row(
+    _consequence(
         "waited",
         "it waited for another rank until its time-out",
         "the time-outs of Gloo and of torch's store",
-        kind=Kind.CONSEQUENCE,
         patterns=(
             r"Timed out waiting \d+ ?ms for (recv|send|connection)|wait timeout after \d+ ?ms",
             r"Timed out after \d+ seconds waiting for clients|failed to pass monitoredBarrier",
@@ -219,11 +210,10 @@ COLLECTIVES = (
             r"DistStoreError|DEADLINE_EXCEEDED|Barrier timed out",
         ),
     ),
-    Row(
+    _consequence(
         "peer_gone",
         "it lost another rank, or its connection to one",
         "the errors of Gloo, NCCL, MPI, JAX, Ray and torch's store for a peer that is gone",
-        kind=Kind.CONSEQUENCE,
         patterns=(
             rf"({_GLOO}).*(closed by peer|reset by peer|Broken pipe|refused|Connection)",
             r"Connection reset by peer ?\[|Connection (closed by (remote )?|reset by remote )peer",

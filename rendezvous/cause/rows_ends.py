@@ -2,79 +2,74 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from rendezvous.cause.row import Kind, Row
 
+_outside = partial(Row, kind=Kind.OUTSIDE)
+
 OUTSIDE = (
-    Row(
+    _outside(
         "time_limit",
         "the scheduler ended it at the job's time limit",
         "the scheduler's own words",
         "ask for more time, or start again from the state that was saved last",
         (r"DUE TO TIME LIMIT",),
-        kind=Kind.OUTSIDE,
     ),
-    Row(
+    _outside(
         "preempted",
         "the scheduler preempted its worker run",
         "the scheduler's own words",
         "start again from the state that was saved last, or let the job requeue itself",
         (r"DUE TO PREEMPTION", r"DUE TO JOB REQUEUE", r"DUE TO NODE FAILURE"),
-        kind=Kind.OUTSIDE,
     ),
-    Row(
+    _outside(
         "evicted",
         "Kubernetes took its pod away",
         "the pod's reason, or the node's message",
         "see `kubectl describe pod`: a limit of disk or memory, or a node that was drained",
         (r"The node was low on resource", r"Pod was (evicted|preempted)", r"\bEvicted\b"),
-        kind=Kind.OUTSIDE,
     ),
-    Row(
+    _outside(
         "launcher_ended",
         "its launcher got a signal to end, and passed it on",
         "the signal, and torchrun's own words of it",
         "it often comes from the scheduler, a terminal that was closed, or a person",
         (r"Received \S+ death signal", r"SignalException: Process \d+ got signal"),
-        kind=Kind.OUTSIDE,
     ),
-    Row(
+    _outside(
         "job_cancelled",
         "its job was cancelled at the scheduler",
         "the scheduler's own words",
         "was it cancelled with scancel?",
         (r"slurmstepd: error: .*CANCELLED AT",),
-        kind=Kind.OUTSIDE,
     ),
-    Row(
+    _outside(
         "stopped_process",
         "it is stopped (SIGSTOP), so that the others wait for it",
         "state T in /proc",
         "continue it (kill -CONT), or see who stopped it: a debugger, a checkpoint tool",
-        kind=Kind.OUTSIDE,
     ),
-    Row(
+    _outside(
         "killed",
         "something outside of the run killed it",
         "SIGKILL that neither rdzv sent, nor the kernel for memory, as far as it shows",
         "SIGKILL often comes from the kernel (out of memory) or from the scheduler",
         codes=(128 + 9,),
-        kind=Kind.OUTSIDE,
     ),
-    Row(
+    _outside(
         "terminated",
         "something outside of the run ended it, before anything had failed",
         "SIGTERM or SIGHUP that rdzv did not send",
         "SIGTERM often comes from the scheduler (a time limit, a preemption) or from a person",
         codes=(128 + 15, 128 + 1),
-        kind=Kind.OUTSIDE,
     ),
-    Row(
+    _outside(
         "interrupted",
         "something outside of the run interrupted it",
         "SIGINT that rdzv did not send",
         "Ctrl-C was pressed there, or the scheduler sends SIGINT before it ends a job",
         codes=(128 + 2,),
-        kind=Kind.OUTSIDE,
     ),
 )
 
@@ -142,12 +137,11 @@ ENDS = (
 
 
 NODES = (
-    Row(
+    _outside(
         "node_lost",
         "its node went silent",
         "the registry's lease, or its connection that was closed",
         "see its worker run's log; out of memory and preemption are the usual causes",
-        kind=Kind.OUTSIDE,
     ),
     Row(
         "node_failed",

@@ -199,7 +199,8 @@ _FACTS: Mapping[str, Callable[[Fact], str]] = {
     FactKind.PIDS: _of_tasks,
     FactKind.SPACE: _of_space,
     FactKind.INODES: lambda fact: f"{fact.path}: none of {fact.limit:.0f} inodes is free",
-    FactKind.SHARED_MEMORY: _of_space,
+    # What the ranks had is free again when they have ended: only its size is true of then.
+    FactKind.SHARED_MEMORY: lambda fact: f"{fact.path}: {bytes_text(fact.limit)} in all",
     FactKind.RLIMIT: _of_limit,
     FactKind.PORT: lambda fact: f"port {fact.value:.0f} is held by {fact.words}",
     FactKind.STATE: lambda fact: f"state {fact.words}",

@@ -58,6 +58,10 @@ def test_amounts_are_told_in_powers_of_two(count: int, text: str) -> None:
             "limit of processes: 22 (ulimit -u), and the user had 20 a moment later",
         ),
         (FULL, "/data: 0 bytes of 1 TiB free"),
+        (
+            Fact(kind=FactKind.SHARED_MEMORY, path="/dev/shm", value=60 << 20, limit=64 << 20),
+            "/dev/shm: 64 MiB in all",
+        ),
         (Fact(kind=FactKind.INODES, path="/d", limit=9), "/d: none of 9 inodes is free"),
         (Fact(kind=FactKind.RLIMIT, path="nofile", limit=1024), "limit of open files: 1024"),
         (Fact(kind=FactKind.RLIMIT, path="as", limit=1 << 30), "limit of address space: 1 GiB"),
