@@ -17,6 +17,7 @@ def _http(codes: str) -> tuple[str, ...]:
     return (rf"^(\S+\.)?\w*(Error|Exception): .*?({'|'.join(forms)})",)
 
 
+_UNAVAILABLE = "Resource temporarily unavailable"
 _CACHE = (
     r"(/\.cache/|\.triton/|triton_cache|torchinductor|torch_extensions|(models|datasets)--"
     r"|/cache-\w{8,}\.arrow|\.incomplete\b|\.lock\b|\.tmp\b|/tmp[-_][^/]*')"
@@ -48,11 +49,9 @@ MEMORY = (
         "give the container more (docker: --shm-size=16g or --ipc=host; Kubernetes: an emptyDir "
         "with medium Memory at /dev/shm); it is not the disk",
         (
-            r"unable to allocate shared memory",
+            r"(unable to allocate|workers? \w+ out of|while creating|fallocate of) shared memory",
             r"unable to (mmap|write|resize|open) .*</?torch_\S*>.*No space left",
             r"DataLoader worker \(pid \d+\) is killed by signal: Bus error",
-            r"workers? (are|is) out of shared memory",
-            r"(Error while creating|posix_fallocate of) shared memory",
         ),
     ),
     Row(
@@ -104,10 +103,7 @@ FILES = (
         "the write of torch.save that was cut off, without what it met",
         "it met a limit of file size (ulimit -f), a quota or a full file system: compare this "
         "node's with the others'",
-        (
-            r"basic_ios::clear: iostream error|unexpected pos \d+ vs\.? \d+",
-            r"PytorchStreamWriter failed writing",
-        ),
+        (r"basic_ios::clear: iostream|unexpected pos \d+ vs|PytorchStreamWriter failed writing",),
     ),
     Row(
         "open_files",
@@ -179,15 +175,9 @@ PROCESSES = (
         "and use fewer data-loading workers",
         (
             r"can't start new thread|pthread_create|\b[Cc]annot fork\b",
-            (
-                r"([Ff]ork|[Tt]hread|std::system_error|cannot (be )?start).*"
-                r"Resource temporarily unavailable"
-            ),
+            rf"([Ff]ork|[Tt]hread|std::system_error|cannot (be )?start).*{_UNAVAILABLE}",
+            rf"^(\S+\.)?(RuntimeError|SystemError|OSError): (\[Errno 11\] )?{_UNAVAILABLE}",
             r"BlockingIOError: \[Errno 11\]",
-            (
-                r"^(\S+\.)?(RuntimeError|SystemError|OSError): (\[Errno 11\] )?"
-                r"Resource temporarily unavailable"
-            ),
         ),
     ),
     Row(
@@ -236,9 +226,8 @@ PROCESSES = (
         "the error of an HTTP client, or of a connection that the program makes itself",
         "can this node reach it? Download before the run, or set the proxy on every node",
         (
-            r"MaxRetryError|urlopen error",
+            r"MaxRetryError|urlopen error|LocalEntryNotFoundError|OfflineModeIsEnabled",
             r"^(\S+\.)?(ConnectionRefusedError|ConnectTimeout|ConnectError|URLError|HTTPError)\b",
-            r"LocalEntryNotFoundError|OfflineModeIsEnabled",
         ),
     ),
     Row(
@@ -292,9 +281,6 @@ PROCESSES = (
         "a data-loading worker of it ended",
         "torch's DataLoader",
         "try num_workers=0 to see the worker's own error",
-        (
-            r"DataLoader worker \(pid \d+\) is killed by signal",
-            r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpectedly",
-        ),
+        (r"DataLoader worker \(pid(\(s\))? [\d, ]+\) (is killed by signal|exited unexpectedly)",),
     ),
 )
