@@ -14,6 +14,7 @@ from dataclasses import replace
 from rendezvous.cause.lines import Tells, is_ours, last_error, last_line, tells
 from rendezvous.cause.reader import ADDED, RECORD, read
 from rendezvous.cause.tracebacks import (
+    AT_ONCE_SECONDS,
     CONSEQUENCES,
     MORE_LINES,
     PATTERNS,
@@ -44,11 +45,12 @@ _WHERE_WIDTH = 200
 _MOST_AFTER = 40
 """After so many lines that count, a rank has got over the last thing that it raised, too."""
 _LONGEST_END = 1000
-"""So many, where it is known to have ended its program or all came within `_AT_ONCE_SECONDS`."""
-_AT_ONCE_SECONDS = 1.0
+"""So many, where it is known to have ended its program or all came within `AT_ONCE_SECONDS`."""
 _GOT_OVER_SECONDS = 2.0
 
 _OF_RANK = re.compile(r"\[rank(\d{1,9})\]: ?")
+_BAR = re.compile(r".*\d%\|[^|]*\|[^\[|]*\[[^\]]*\](?=\S)")
+"""A bar that has not ended its line, behind which something else was written."""
 _OF_LOCAL = re.compile(r"\[\w+?(\d{1,6})\]: ?")
 _ANSI = re.compile(r"(\x1b|\?)\[[\d;]*[mK]")
 _IN_JSON = re.compile(r"Traceback \(most recent call last\):\\n.*?(?<!\\)(?=\"|$)")
@@ -84,12 +86,16 @@ def find_clues(lines: Iterable[Line], most: int = MAX_CLUES) -> list[Clue]:
     sources: dict[tuple[int | None, str], list[Line]] = {}
     for line in lines:
         key, bare = _whose(line)
-        sources.setdefault(key, []).append(bare)
+        found = sources.setdefault(key, [])
+        if (bar := _BAR.match(bare.text)) is not None:
+            found.append(replace(bare, text=bar[0]))
+            bare = replace(bare, text=bare.text[bar.end() :])
+        found.append(bare)
         for text in _in_json(line.text):
-            sources[key].append(Line(text, bare.rank, bare.at, whole=True))
-    each = [_clues_of(rank, found) for (rank, _), found in sources.items()]
+            found.append(Line(text, bare.rank, bare.at, whole=True))
+    each = [_clues_of(rank, said) for (rank, _), said in sources.items()]
     share = max(2, most // max(1, len(each)))
-    return [clue for found in each for clue in found[-share:]][:most]
+    return [clue for clues in each for clue in clues[-share:]][:most]
 
 
 def last_words(lines: Iterable[Line], clues: Iterable[Clue]) -> list[Clue]:
@@ -165,7 +171,8 @@ def _with_assertion(clues: Sequence[Clue], lines: Sequence[Line]) -> list[Clue]:
 def _is_got_over(
     one: Traceback | Dump, said: Sequence[Clue], ends: Sequence[tuple[str, float | None]]
 ) -> bool:
-    """Whether its program went on well after it, or was not concerned; and said later why it ended.
+    """Whether its program made progress for seconds after it, or could do without what has failed;
+    and said later why it ended. Against what only follows from others, it must have been caught.
 
     Args:
         said: Single lines.
@@ -226,10 +233,8 @@ def _raised_in(
     for traceback in tracebacks:
         is_last = traceback is tracebacks[-1]
         most = MORE_LINES if was_error or not is_last else _MOST_AFTER
-        if is_last and (
-            traceback.uncaught
-            or (not was_error and traceback.lasted(traceback.until) <= _AT_ONCE_SECONDS)
-        ):
+        at_once = traceback.lasted(traceback.until) <= AT_ONCE_SECONDS
+        if is_last and (traceback.uncaught or (at_once and not was_error)):
             most = _LONGEST_END
         if rank is not None and traceback.after > most:
             continue

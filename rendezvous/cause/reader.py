@@ -9,6 +9,7 @@ from itertools import islice
 
 from rendezvous.cause.lines import is_logged, last_error
 from rendezvous.cause.tracebacks import (
+    AT_ONCE_SECONDS,
     CONSEQUENCES,
     FRAME,
     MORE_LINES,
@@ -86,7 +87,7 @@ def read(lines: Sequence[Line], known: Patterns, *, of_rank: bool) -> Found:
         readers[line.stream, line.whole].read()
         for key, reader in readers.items():
             if len(found[1]) > said and key != (line.stream, line.whole):
-                reader.go_on(line)
+                reader.go_on_beside(line)
     for reader in readers.values():
         reader.end_group()
     return [one for one in found[0] if not one.ignored], found[1]
@@ -226,8 +227,14 @@ class _Reader:
         self.go_on(line)
         self.others.append(line)
 
+    def go_on_beside(self, line: Line) -> None:
+        """Another stream says this; what it says at once may be older: it is kept back, or read
+        later."""
+        if self._current is not None and self._current.lasted(line.at) > AT_ONCE_SECONDS:
+            self.go_on(line)
+
     def go_on(self, line: Line) -> None:
-        """This was said after the last traceback, by whichever stream."""
+        """This was said after the last traceback."""
         if self._current is not None and not self._in_frames:
             of_end = RECORD.match(line.text) or ADDED.match(line.text)
             self._current.go_on(line, None if of_end else self._known)

@@ -18,6 +18,7 @@ MORE_LINES = 12
 """Of a message that an exception has beyond its first line; and so many lines that count after an
 exception its program has got over it."""
 
+AT_ONCE_SECONDS = 1.0
 _LONG_WINDED = re.compile(r"(\S+\.)?(RuntimeError|OSError|ImportError|\w*Dist\w*Error)\b")
 """Exceptions of native code, whose messages have several lines."""
 _LAST_ERROR = "Last error:"

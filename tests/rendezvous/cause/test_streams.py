@@ -343,3 +343,24 @@ def test_a_reason_in_a_single_line_is_a_clue_whatever_comes_after_it() -> None:
     for line, row in ((blas, "threads"), (nccl, "cuda_memory")):
         found = clues(*out(line), *err(*HEAD, SOURCE, LOST))
         assert [one.id for one in found] == [row, "peer_gone"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(0.9, [RAISED[-1]]), (1.1, ["ERROR: no cache; epoch 29"])]
+)
+def test_what_the_other_stream_says_at_once_may_be_older(seconds: float, told: list[str]) -> None:
+    """A program's standard output may be kept back until its end."""
+    texts = ["ERROR: no cache", *(f"epoch {n}" for n in range(30))]
+    raised = [Line(text, 2, 1.0, stream="stderr") for text in RAISED]
+    late = [Line(text, 2, 1.0 + seconds, stream="stdout") for text in texts]
+    found = find_clues([*raised, *late])
+    assert [one.line for one in found] == told
+    assert seconds > 1 or found[0].last
+
+
+def test_what_is_written_behind_an_unfinished_bar_is_a_line_of_its_own() -> None:
+    bar = " 98%|#########8| 49/50 [00:04<00:00, 9.9it/s, loss=0.3]"
+    assert timed((1.0, "\n".join(RAISED)), (6.0, bar + NAN)) == [NAN]
+    assert timed((1.0, "\n".join([bar + HEAD[0], *RAISED[1:]]))) == [RAISED[-1]]
+    assert timed((1.0, "\n".join([*RAISED[:3], bar + RAISED[3]]))) == [RAISED[-1]]
+    assert timed((1.0, bar)) == []
