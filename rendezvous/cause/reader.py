@@ -54,9 +54,10 @@ ADDED = re.compile(
     r"|.*, thread: \[[\d, ]+\],? Assertion "
 )
 """What a process may still say of itself once it has failed."""
-_ASIDE = re.compile(r"Exception in thread |Process \S+-\d+:$")
-"""What stands before the traceback in which a thread, or a child of `multiprocessing`, ended."""
-_IGNORED = re.compile(r"Exception ignored |Error in atexit\b")
+_ASIDE = re.compile(r"Exception in (thread|callback) |(future|handle): <|Process \S+-\d+:$")
+"""What stands before the traceback in which a thread, a task of asyncio, or a child of
+`multiprocessing`, ended."""
+_IGNORED = re.compile(r"Exception ignored |Error in atexit\b|--- Logging error ---")
 """What stands before one that ends nothing."""
 _COMMAND = re.compile(r"(subprocess\.)?CalledProcessError\b")
 _NEAR_LINES = 6
@@ -102,8 +103,8 @@ class _Reader:
         self.lines: deque[Line] = deque()
         self._current: Traceback | Dump | None = None
         self._group: _Group | None = None
-        self._in_frames = self._chained = self._direct = self._ignored = False
-        self._aside: Line | None = None
+        self._in_frames = self._chained = self._direct = False
+        self._header: Line | None = None
         self._more = 0
         self._last = Raised("")
 
@@ -135,14 +136,15 @@ class _Reader:
 
     def _begin(self, line: Line) -> None:
         if not isinstance(self._current, Traceback) or not self._chained:
-            self._current = Traceback(line.at, ignored=self._ignored)
-            if self._aside is not None:
-                self._current.aside = self._aside.text
-                self.others.remove(self._aside)
+            self._current = Traceback(line.at)
+            if self._header is not None:
+                self._current.ignored = _IGNORED.match(self._header.text) is not None
+                self._current.aside = self._header.text
+                self.others.remove(self._header)
         self._current.next = Raised("", direct=self._chained and self._direct)
         self._current.after = 0
         self._in_frames, self._chained, self._more = True, False, 0
-        self._aside, self._ignored = None, False
+        self._header = None
 
     def end_group(self) -> None:
         """Of a group the first exception counts, as if it had been raised alone."""
@@ -213,8 +215,7 @@ class _Reader:
 
     def _read_other(self, line: Line) -> None:
         text, current = line.text, self._current
-        self._aside = line if _ASIDE.match(text) else None
-        self._ignored = _IGNORED.match(text) is not None
+        self._header = line if _ASIDE.match(text) or _IGNORED.match(text) else None
         if isinstance(current, Traceback):
             if (chain := _CHAIN.match(text)) is not None:
                 self._chained, self._direct, self._more = True, "direct" in chain[1], 0

@@ -234,8 +234,8 @@ class Traceback(Ended):
     def of_helper(self) -> bool:
         """Whether a thread or a tracker has failed, without which a program may go on."""
         of_tracker = all(one.of_tracker or not one.is_own for one in self.raised)
-        is_thread = self.aside.startswith("Exception in thread")
-        return is_thread or (of_tracker and self.raised[-1].of_tracker)
+        is_thread = self.aside and not self.aside.startswith("Process ")
+        return bool(is_thread) or (of_tracker and self.raised[-1].of_tracker)
 
     def told(self, known: Patterns) -> Told:
         """What has happened rather than what followed of it."""

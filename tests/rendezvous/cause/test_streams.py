@@ -117,6 +117,11 @@ IN_THREAD = [
     "    self.run()",
     "BrokenPipeError: [Errno 32] Broken pipe",
 ]
+IN_TASK = [
+    "Task exception was never retrieved",
+    "future: <Task finished name='Task-2' coro=<beat() done> exception=BrokenPipeError()>",
+    *IN_THREAD[1:],
+]
 LOST = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.1]:5"
 NAN = "Loss is nan, stopping training"
 STEP = "Epoch: [0]  [{}0/14786]  loss: {}.2318"
@@ -182,7 +187,7 @@ def test_only_what_was_caught_loses_against_a_consequence(caught: str, told: lis
     assert timed((1.0, first), *steps(1.5, 2.0, 3.0, 4.0), (5.0, last)) == told
 
 
-@pytest.mark.parametrize("helper", [TRACKER, IN_THREAD])
+@pytest.mark.parametrize("helper", [TRACKER, IN_THREAD, IN_TASK])
 @pytest.mark.parametrize("own", [RAISED[-1], LOST])
 def test_what_a_helper_raises_after_its_program_has_failed_is_no_reason(
     helper: list[str], own: str
@@ -196,7 +201,7 @@ def test_what_a_helper_raises_after_its_program_has_failed_is_no_reason(
     assert [one.line for one in clues(*err(*raised, *long_ago, *helper))] == [helper[-1]]
 
 
-@pytest.mark.parametrize("helper", [TRACKER, IN_THREAD])
+@pytest.mark.parametrize("helper", [TRACKER, IN_THREAD, IN_TASK])
 @pytest.mark.parametrize(
     ("later", "told"),
     [
@@ -364,3 +369,9 @@ def test_what_is_written_behind_an_unfinished_bar_is_a_line_of_its_own() -> None
     assert timed((1.0, "\n".join([bar + HEAD[0], *RAISED[1:]]))) == [RAISED[-1]]
     assert timed((1.0, "\n".join([*RAISED[:3], bar + RAISED[3]]))) == [RAISED[-1]]
     assert timed((1.0, bar)) == []
+
+
+def test_a_logger_that_fails_ends_nothing() -> None:
+    failed = ["--- Logging error ---", *HEAD, SOURCE, "TypeError: not all arguments converted"]
+    assert clues(*err(*failed, "Call stack:")) == []
+    assert [one.line for one in clues(*err(*RAISED, *failed))] == [RAISED[-1]]
