@@ -19,7 +19,7 @@ from rendezvous.cause.clues import LAST_LINE, LOGGED, row_of
 from rendezvous.cause.collectives import is_of_calls, odd_one
 from rendezvous.cause.seen import NodeSeen, Proof, Suspect, ended_by_itself
 from rendezvous.cause.table import BY_ID, OF_DEVICES, Kind
-from rendezvous.cause.telling import WAITING, by_facts, suspects_of
+from rendezvous.cause.telling import OF_SCHEDULERS, WAITING, by_facts, suspects_of
 from rendezvous.cause.tracebacks import CONSEQUENCES, TOLD_OF_RANK
 from rendezvous.frozen import frozen
 from rendezvous.wire.evidence import Clue, RankEnd
@@ -31,11 +31,15 @@ _NAMED = re.compile(
     r"Ranks? ([\d, ]+) failed to pass monitoredBarrier|keys: /default_pg/\d+//cpu//\d+/(\d+)\b"
 )
 """The ranks that torch's monitored barrier has missed, and the one whose address Gloo waits for."""
+_RANK = re.compile(r"\b[Rr]anks?[ :=]{0,2}(\d{1,9})\b")
 _SPEAKS_OF = re.compile(r"/task:(\d{1,9})\b|\b[Rr]ank[ :=]{1,2}(\d{1,9})\b")
 _TOLD_OF = re.compile(
     r"\(RANK (?P<rank>\d{1,9})\) (?P<words>.*)|ranks:dict_keys\(\[(?P<key>\d{1,9})[\d, ]*\]\)$"
 )
 """What another rank has raised, in the words of all."""
+_SCHEDULERS_SECONDS = 5.0
+_CRASHES = ("abort", "bus_error", "crash", "segfault")
+"""Ends of who lost another rank, too: without a reason, another one's reason goes before."""
 _TIDY_SECONDS = 2.0
 """A rank that ends tidily has closed its connections before: so much later it may be gone."""
 _REACTION_SECONDS = 0.1
@@ -91,14 +95,32 @@ def judge(nodes: Sequence[NodeSeen]) -> Judged | None:
     first = suspects[0]
     own = [one for one in suspects if not one.is_consequence]
     own = _stuck_elsewhere([one for one in own if not _only_follows(one, own)])
-    if own and own[0].at - first.at <= CONSEQUENCE_SECONDS and _is_of_calls(own[0]):
+    ranks = _Ranks(nodes, suspects)
+    if not own or own[0].at - first.at > CONSEQUENCE_SECONDS:
+        return ranks.judge(first)
+    if _is_of_calls(own[0]):
         return _differing(nodes, own, first)
-    if own and own[0].at - first.at <= CONSEQUENCE_SECONDS:
-        cause = own[0]
-        alike = {one.slot for one in own if one.row == cause.row} - {cause.slot}
-        blames = BY_ID[cause.row].kind is not Kind.BETWEEN
-        return Judged(cause, first, blames, alike=len(alike), others=len(nodes) - 1)
-    return _Ranks(nodes, suspects).judge(first)
+    cause = own[0]
+    if cause.proof is Proof.CODE and cause.row in _CRASHES:
+        reasons = (one for one in own if one.row not in _CRASHES and one.clue is not None)
+        cause = next(iter(ranks.failing(cause.at)), next(reasons, cause))
+    cause = _as_the_scheduler_says(nodes, cause)
+    alike = {one.slot for one in own if one.row == cause.row} - {cause.slot}
+    blames = BY_ID[cause.row].kind is not Kind.BETWEEN
+    of_row = ranks.of_row(cause.row) if not blames else ()
+    return Judged(cause, first, blames, named=of_row, alike=len(alike), others=len(nodes) - 1)
+
+
+def _as_the_scheduler_says(nodes: Sequence[NodeSeen], cause: Suspect) -> Suspect:
+    """Whom somebody outside has ended, with what the scheduler said of the job on any node."""
+    if BY_ID[cause.row].kind is not Kind.OUTSIDE or cause.row in OF_SCHEDULERS:
+        return cause
+    for node in nodes:
+        for clue in node.evidence().clues:
+            away = node.at(clue.at) - cause.at
+            if clue.id in OF_SCHEDULERS and -CONSEQUENCE_SECONDS < away < _SCHEDULERS_SECONDS:
+                return replace(cause, row=clue.id, clue=clue, proof=Proof.LINE, facts=())
+    return cause
 
 
 def _only_follows(one: Suspect, others: Sequence[Suspect]) -> bool:
@@ -154,6 +176,7 @@ class _Ranks:
                 earlier = self._failed_at.get(one.slot, one.ended_at)
                 self._failed_at[one.slot] = min(earlier, one.ended_at)
         self._nodes = nodes
+        self._nodes_by_slot = {node.slot: node for node in nodes}
         self._ends: dict[int, RankEnd] = {}
         self._slots: dict[int, NodeSeen] = {}
         self._clues: dict[int, list[Clue]] = {}
@@ -201,7 +224,8 @@ class _Ranks:
         """Who is not known to have waited, with what it said last."""
         found = []
         for rank, node in self._slots.items():
-            if not self._suffers(rank) and not self._succeeded(rank) and node.report is not None:
+            failed = rank in self._failed or self._suffers(rank) or self._succeeded(rank)
+            if not failed and node.report is not None:
                 last = next(reversed(self._said(rank)), None)
                 at = node.at(last.at) if last is not None else -math.inf
                 found.append((at, rank, last.line if last is not None else ""))
@@ -210,12 +234,7 @@ class _Ranks:
     def _suffers(self, rank: int) -> bool:
         if self._succeeded(rank):
             return False
-        own, failed = self._clues.get(rank, []), rank in self._failed
-        return any(
-            clue.id in CONSEQUENCES
-            or (failed and clue.id == LOGGED and row_of(clue.line) in CONSEQUENCES)
-            for clue in own
-        )
+        return any(clue.id in CONSEQUENCES for clue in self._clues.get(rank, []))
 
     def _waits(self, rank: int) -> bool:
         return any(clue.id in WAITING for clue in self._clues.get(rank, []))
@@ -230,9 +249,7 @@ class _Ranks:
         named = self._named_by_others()
         if stopped:
             yield [self._named(rank, "stopped_process", first.at, Proof.FACT) for rank in stopped]
-        if raised := [one for rank in alive for one in self._raised(rank)]:
-            yield [min(raised, key=lambda one: one.at)]
-        if len(failing := [one for rank in self._slots for one in self._failing(rank)]) == 1:
+        if failing := self.failing(math.inf):
             yield failing
         ended = [rank for rank in others if self._ended_early(rank, first.at)]
         early = [
@@ -250,7 +267,7 @@ class _Ranks:
             missed.append(alive)
         for ranks in missed:
             found = [self._named(rank, row, first.at, Proof.LINE) for rank in ranks]
-            yield [replace(one, clue=self._last_line(one.rank)) for one in found]
+            yield [self._with_reason(one) for one in found]
         if early:
             yield early
 
@@ -335,12 +352,27 @@ class _Ranks:
                 one = self._named(rank, row, node.at(clue.at), Proof.FACT if known else Proof.LINE)
                 yield replace(one, clue=clue, facts=known)
 
-    def _failing(self, rank: int) -> Iterator[Suspect]:
-        """What a device said last of a rank that had not yet ended of it."""
+    def failing(self, before: float) -> list[Suspect]:
+        """Who had failed by then, and not yet ended of it: it raised something and said nothing
+        any more, or a device said something of it; else nobody."""
+        alive = [rank for rank in self._slots if self._lives(rank)]
+        raised = [one for rank in alive if not self._suffers(rank) for one in self._raised(rank)]
+        raised = [one for one in raised if one.at <= before]
+        device = [one for rank in alive for one in self._of_device(rank) if one.at <= before]
+        return [min(raised, key=lambda one: one.at)] if raised else device * (len(device) == 1)
+
+    def _of_device(self, rank: int) -> Iterator[Suspect]:
         for clue in self._clues.get(rank, [])[-1:]:
             if clue.rank == rank and clue.id in OF_DEVICES:
                 at = self._slots[rank].at(clue.at)
                 yield replace(self._named(rank, clue.id, at, Proof.LINE), clue=clue)
+
+    def of_row(self, row: str) -> tuple[int, ...]:
+        """The ranks that say this, or that others name with it."""
+        clues = [clue for clue in self._all_clues() if clue.id == row]
+        named = {int(number) for clue in clues for number in _RANK.findall(clue.line)}
+        named |= {clue.rank for clue in clues if clue.rank is not None}
+        return tuple(sorted(named & self._slots.keys()))
 
     def _last_said(self, rank: int) -> Clue | None:
         """Why a rank may have ended, though with exit code 0."""
@@ -350,8 +382,14 @@ class _Ranks:
     def _said(self, rank: int | None) -> list[Clue]:
         return [clue for clue in self._all_clues() if clue.rank == rank]
 
-    def _last_line(self, rank: int | None) -> Clue | None:
-        return next((clue for clue in self._said(rank) if clue.id == LAST_LINE), None)
+    def _with_reason(self, one: Suspect) -> Suspect:
+        """Why a rank may not have come: its device is sick; else what it said last."""
+        facts = self._nodes_by_slot[one.slot].evidence().facts
+        row, sick = by_facts("watchdog_timeout", None, facts, one.rank)
+        if sick:
+            return replace(one, row=row, facts=sick, proof=Proof.FACT)
+        said = [clue for clue in self._said(one.rank) if clue.id in (LAST_LINE, LOGGED)]
+        return replace(one, clue=said[-1] if said else None)
 
     def _ended_early(self, rank: int, before: float) -> bool:
         if not self._succeeded(rank):

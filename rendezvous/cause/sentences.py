@@ -102,7 +102,8 @@ def _unknown(judged: Judged, row: Row) -> str:
     line = _line(judged.cause.clue) if judged.cause.clue else ""
     says = f"{row.says}{unknown}" + (f": {line}" if line else "")
     if judged.named:
-        says += f"; it names rank{'s' * (len(judged.named) > 1)} {listed(map(str, judged.named))}"
+        ranks = f"rank{'s' * (len(judged.named) > 1)} {listed(map(str, judged.named))}"
+        says += f"; it {'names' if row.kind is Kind.CONSEQUENCE else 'concerns'} {ranks}"
     return says + _apart(judged.apart)
 
 

@@ -34,7 +34,7 @@ _SCHEDULERS = (
     ("preempted", re.compile(r"preempt", re.IGNORECASE)),
 )
 """What schedulers say of a worker run that they end."""
-_BY_SCHEDULER = (*(row for row, _ in _SCHEDULERS), "job_cancelled")
+OF_SCHEDULERS = (*(row for row, _ in _SCHEDULERS), "job_cancelled", "machine_memory")
 _LAUNCHER_ENDED = "launcher_ended"
 _MAY_BE_A_DEVICE = (
     *("cuda_fault", "cuda_setup", "watchdog_stuck", "abort", "exception", "exit_code"),
@@ -88,7 +88,7 @@ def suspects_of(node: NodeSeen) -> list[Suspect]:
     for end in failed:
         own = [clue for clue in clues if clue.rank == end.rank and end.rank is not None]
         if end.code in _ENDED:
-            own += [clue for clue in shared if clue.id in (*_BY_SCHEDULER, _LAUNCHER_ENDED)]
+            own += [clue for clue in shared if clue.id in (*OF_SCHEDULERS, _LAUNCHER_ENDED)]
         # Of those whose words are not told apart, only the first may have failed by itself.
         said = own or (shared if end is failed[0] else suffered)
         row, proof, clue, known = _told(end, _recent(end, said), facts, node.scheduler)
@@ -191,7 +191,7 @@ def _told(
     end: End, clues: Sequence[Clue], facts: Sequence[Fact], scheduler: str
 ) -> tuple[str, Proof, Clue | None, tuple[Fact, ...]]:
     """The row of one end, with what shows it."""
-    said = [clue for clue in clues if clue.id in _BY_SCHEDULER]
+    said = [clue for clue in clues if clue.id in OF_SCHEDULERS]
     if end.code in _ENDED and said:
         return said[-1].id, Proof.LINE, said[-1], ()
     if end.code in _ENDED and (row := _by_scheduler(scheduler)) is not None:

@@ -8,11 +8,11 @@ what would have come after that has not happened.
 from __future__ import annotations
 
 import signal
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from rendezvous.cause.clues import Line, find_clues
+from rendezvous.cause.clues import last_words as last_said
 from rendezvous.cause.facts import FactKind
 from rendezvous.cause.seen import NodeSeen, ended_by_itself
 from rendezvous.compat import tomllib
@@ -60,7 +60,6 @@ _LAST_WORDS_SECONDS = 1.0
 _LOST_SECONDS = 0.5
 _MOST_LINES = 200
 _WIDTH = 400
-_HAS_STREAM = "stream" in {field.name for field in fields(Line)}
 
 
 @frozen
@@ -127,7 +126,9 @@ class _Course:
             report = self._report(found)
         elif all(end.exit_code == 0 for end in found):
             return NodeSeen(slot, BEGAN + began, ExitReport(epoch=1, exit_code=0), False, ranks)
-        clues = find_clues(line for end in found for line in self._lines(end, began))
+        lines = [line for end in found for line in self._lines(end, began)]
+        clues = find_clues(lines)
+        clues += last_said(lines, clues)
         evidence = Evidence(ranks=found, clues=clues, facts=[*USUAL, *self._facts(slot)])
         report = report.model_copy(update={"evidence": evidence})
         return NodeSeen(slot, BEGAN + began, report, failed, ranks, None, words)
@@ -201,8 +202,8 @@ def _code(one: dict[str, Any]) -> int:
 
 def _line(text: str, rank: int, at: float, stream: str) -> Line:
     """One line as a node keeps it: the last state of a bar of progress, without colours."""
-    more: dict[str, Any] = {"stream": stream} if _HAS_STREAM else {}
-    return Line(COLOURS.sub("", text.rstrip("\r").rpartition("\r")[2]), rank, at, **more)
+    text = COLOURS.sub("", text.rstrip("\r").rpartition("\r")[2])
+    return Line(text, rank, at, stream=stream)
 
 
 def entries_in(folder: Path) -> list[Public]:

@@ -117,8 +117,8 @@ def verdict(expected: Expected, told: Told | None) -> str:
         return INNOCENT
     if expected.between and (len(told.ranks) < 2 or told.ranks != blamed):
         return ONE_OF_TWO
-    if not expected.certain:
-        return WRONG_REASON
+    if not expected.certain:  # it is surer than was expected, which is wrong only where it errs
+        return RIGHT if _has_reason(expected, told) else WRONG_REASON
     if not told.ranks and expected.ranks_known:
         return NO_REASON
     return _of_reason(expected, told)
