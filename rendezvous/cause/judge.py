@@ -115,12 +115,16 @@ def _as_the_scheduler_says(nodes: Sequence[NodeSeen], cause: Suspect) -> Suspect
     """Whom somebody outside has ended, with what the scheduler said of the job on any node."""
     if BY_ID[cause.row].kind is not Kind.OUTSIDE or cause.row in OF_SCHEDULERS:
         return cause
-    for node in nodes:
-        for clue in node.evidence().clues:
-            away = node.at(clue.at) - cause.at
-            if clue.id in OF_SCHEDULERS and -CONSEQUENCE_SECONDS < away < _SCHEDULERS_SECONDS:
-                return replace(cause, row=clue.id, clue=clue, proof=Proof.LINE, facts=())
-    return cause
+    told = {
+        clue.id: clue
+        for node in nodes
+        for clue in node.evidence().clues
+        if -CONSEQUENCE_SECONDS < node.at(clue.at) - cause.at < _SCHEDULERS_SECONDS
+    }
+    row = next((row for row in OF_SCHEDULERS if row in told), None)
+    if row is None:
+        return cause
+    return replace(cause, row=row, clue=told[row], proof=Proof.LINE, facts=())
 
 
 def _only_follows(one: Suspect, others: Sequence[Suspect]) -> bool:

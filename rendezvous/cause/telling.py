@@ -192,9 +192,12 @@ def _told(
 ) -> tuple[str, Proof, Clue | None, tuple[Fact, ...]]:
     """The row of one end, with what shows it."""
     said = [clue for clue in clues if clue.id in OF_SCHEDULERS]
+    failed = next((clue for clue in reversed(clues) if clue.raised and clue.last), None)
+    if said and failed is not None and (said[-1].at or 0.0) - (failed.at or 0.0) > _AT_ONCE_SECONDS:
+        said = []  # it had failed long before
     if end.code in _ENDED and said:
         return said[-1].id, Proof.LINE, said[-1], ()
-    if end.code in _ENDED and (row := _by_scheduler(scheduler)) is not None:
+    if end.code in _ENDED and failed is None and (row := _by_scheduler(scheduler)) is not None:
         return row, Proof.FACT, None, ()
     passed_on = [clue for clue in clues if clue.id == _LAUNCHER_ENDED]
     if end.code in _PASSED_ON and passed_on:
@@ -212,10 +215,20 @@ def _told(
         last = next((each for each in reversed(clues) if each.id == by_code), None)
         row, shown = by_facts(by_code or "exit_code", None, facts, end.rank)
         return row, Proof.FACT if shown else Proof.CODE, last, shown
+    if clue.id == "exception" and (lost := _before(clues, clue)) is not None:
+        clue = lost
     row, shown = by_facts(clue.id, clue, facts, end.rank)
     if row == "loader_worker" and (killed := [one for one in clues if one.id == "memory_limit"]):
         return "memory_limit", Proof.LINE, killed[-1], ()
     return row, Proof.FACT if shown else Proof.LINE, clue, shown
+
+
+def _before(clues: Sequence[Clue], clue: Clue) -> Clue | None:
+    """What this rank had suffered before it raised something: it may only follow from that."""
+    if clue.at is None:
+        return None
+    found = (one for one in clues if _is_consequence(one) and one.at is not None)
+    return next((one for one in found if 0 < clue.at - (one.at or 0.0) < _OLD_SECONDS), None)
 
 
 def _by_scheduler(words: str) -> str | None:
