@@ -17,6 +17,10 @@ _SAYS = re.compile(
     r"(?:, ?TensorShape=\[(?P<size>[^\]]*)\]?)?"
     r"(?:, ?TensorDtypes=(?P<type>[\w ,]*?)(?:, ?Tensor|\)|$))?"
 )
+_WAITS = re.compile(
+    r"Rank (?P<rank>\d{1,9})\] Watchdog caught .*?"
+    r"SeqNum=(?P<number>\d+), OpType=(?P<call>\w+), NumelIn=(?P<size>\d+)(?P<type>)"
+)
 _NAMES = re.compile(r"but Rank (\d{1,9}) is running collective")
 
 
@@ -48,7 +52,7 @@ def odd_one(lines: Iterable[str]) -> Odd:
     calls: dict[int, Call] = {}
     named: set[int] = set()
     for line in lines:
-        if (match := _SAYS.search(line)) is None:
+        if (match := _SAYS.search(line) or _WAITS.search(line)) is None:
             continue
         calls[int(match["rank"])] = Call(
             match["call"], match["size"], match["type"], match["number"]
@@ -57,6 +61,8 @@ def odd_one(lines: Iterable[str]) -> Odd:
     groups: dict[Call, list[int]] = {}
     for rank, call in sorted(calls.items()):
         groups.setdefault(call, []).append(rank)
+    if not groups:
+        return Odd((), "")
     most, *others = sorted(groups, key=lambda call: -len(groups[call]))
     usual = groups[most]
     if not others:

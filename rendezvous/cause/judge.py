@@ -208,7 +208,9 @@ class _Ranks:
             return Judged(cause, first, together=together, **known)  # type: ignore[arg-type]
         all_wait = len(waiting) == len(self._slots) > 1
         if all_wait and all(self._waits(rank) for rank in waiting):
-            row = Suspect(first.slot, "desync", first.at, Proof.LINE, None, first.code, first.clue)
+            words = odd_one(clue.line for clue in self._all_clues()).words
+            clue = Clue(id="desync", line=words) if words else first.clue
+            row = Suspect(first.slot, "desync", first.at, Proof.LINE, None, first.code, clue)
             return Judged(row, first, blames=False, **known)  # type: ignore[arg-type]
         seen = {"named": self._witnessed(), "apart": self._apart()}
         return Judged(first, first, blames=False, **known, **seen)  # type: ignore[arg-type]

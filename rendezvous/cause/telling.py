@@ -67,7 +67,8 @@ def suspects_of(node: NodeSeen) -> list[Suspect]:
     if report is None:
         if node.lost_at is None:
             return []
-        row = _by_scheduler(node.scheduler) or "node_lost"
+        clue = _by_scheduler(node.scheduler)
+        row = clue.id if clue is not None else "node_lost"
         return [Suspect(node.slot, row, node.lost_at, Proof.FACT)]
     if not node.failed:
         return []
@@ -197,8 +198,8 @@ def _told(
         said = []  # it had failed long before
     if end.code in _ENDED and said:
         return said[-1].id, Proof.LINE, said[-1], ()
-    if end.code in _ENDED and failed is None and (row := _by_scheduler(scheduler)) is not None:
-        return row, Proof.FACT, None, ()
+    if end.code in _ENDED and failed is None and (told := _by_scheduler(scheduler)) is not None:
+        return told.id, Proof.FACT, told, ()
     passed_on = [clue for clue in clues if clue.id == _LAUNCHER_ENDED]
     if end.code in _PASSED_ON and passed_on:
         return _LAUNCHER_ENDED, Proof.LINE, passed_on[-1], ()
@@ -213,6 +214,8 @@ def _told(
     if clue is None or not (by_code in (None, "abort", clue.id) or _explains(end, clue)):
         # A crash is told by its signal; the interpreter's last words name the line.
         last = next((each for each in reversed(clues) if each.id == by_code), None)
+        if by_code is None and (told := _by_scheduler(scheduler)) is not None:
+            return told.id, Proof.FACT, told, ()
         row, shown = by_facts(by_code or "exit_code", None, facts, end.rank)
         return row, Proof.FACT if shown else Proof.CODE, last, shown
     if clue.id == "exception" and (lost := _before(clues, clue)) is not None:
@@ -231,8 +234,11 @@ def _before(clues: Sequence[Clue], clue: Clue) -> Clue | None:
     return next((one for one in found if 0 < clue.at - (one.at or 0.0) < _OLD_SECONDS), None)
 
 
-def _by_scheduler(words: str) -> str | None:
-    return next((row for row, pattern in _SCHEDULERS if pattern.search(words)), None)
+def _by_scheduler(words: str) -> Clue | None:
+    found = next((row for row, pattern in _SCHEDULERS if pattern.search(words)), row_of(words))
+    if found is None or found not in OF_SCHEDULERS:
+        return None
+    return Clue(id=found, line=printable(words.strip(), _LINE_WIDTH))
 
 
 def by_facts(
