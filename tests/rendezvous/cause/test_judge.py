@@ -8,11 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from rendezvous.cause.clues import LAST_LINE
+from rendezvous.cause.clues import LAST_LINE, LOGGED
+from rendezvous.cause.facts import FactKind
 from rendezvous.cause.judge import Judged, judge
 from rendezvous.cause.seen import NodeSeen
 from rendezvous.cause.sentences import sentence_of
-from rendezvous.wire.evidence import Clue, Evidence, RankEnd
+from rendezvous.wire.evidence import Clue, Evidence, Fact, RankEnd
 from rendezvous.wire.reports import ExitReport
 
 CLOSED = "RuntimeError: gloo/transport: Connection closed by peer [10.0.0.1]"
@@ -382,3 +383,58 @@ def test_a_rank_that_is_named_without_its_words_is_the_cause_and_one_elsewhere_i
     assert verdict(aborted, node(1, [lives(2), lives(3)])) == ("exception", 1, 3, True)
     busy = node(1, [lives(2), lives(3)], lost(3))
     assert verdict(aborted, busy)[2:] != (3, True)
+
+
+def test_a_crash_without_a_reason_is_none_where_another_rank_has_one() -> None:
+    crashed = node(0, [ended(0, 139), lives(1)])
+    assert verdict(crashed) == ("segfault", 0, 0, True)
+    failed = node(1, [ended(2, 1), lives(3)], [said(2, "exception", "ValueError: no")], 101.0)
+    assert verdict(crashed, failed) == ("exception", 1, 2, True)
+    failing = [said(3, "exception", "ValueError: no", -0.5)]
+    assert verdict(crashed, node(1, [lives(2), lives(3)], failing)) == ("exception", 1, 3, True)
+    later = [said(3, "exception", "ValueError: no", 0.5)]
+    assert verdict(crashed, node(1, [lives(2), lives(3)], later)) == ("segfault", 0, 0, True)
+
+
+@pytest.mark.parametrize(
+    ("code", "at", "row"),
+    [(143, -1.0, "time_limit"), (137, 4.0, "time_limit"), (143, 6.0, "terminated")],
+)
+def test_whom_somebody_outside_ended_is_told_with_the_schedulers_word(
+    code: int, at: float, row: str
+) -> None:
+    word = Clue(id="time_limit", line="CANCELLED DUE TO TIME LIMIT", rank=2, at=at)
+    other = node(1, [lives(2)], [word, Clue(id="job_cancelled", line="CANCELLED AT", at=at)])
+    assert verdict(node(0, [ended(0, code)]), other) == (row, 0, 0, True)
+    assert verdict(node(0, [ended(0, 1)], [said(0, "exception")]), other)[0] == "exception"
+
+
+def test_a_mismatch_names_all_that_it_concerns() -> None:
+    line = "Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1000"
+    nodes = node(0, [ended(0, 1), lives(1)], [said(0, "gpu_shared", line)]), node(1, [lives(2)])
+    assert verdict(*nodes) == ("gpu_shared", 0, 0, False)
+    assert clause(*nodes).endswith("; it concerns ranks 0, 1")
+
+
+def test_what_ranks_waited_in_is_told_where_it_differs() -> None:
+    form = "[Rank {}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType={}, "
+    calls = ["ALLREDUCE", "ALLREDUCE", "BROADCAST"]
+    clues = [
+        said(rank, "watchdog_timeout", form.format(rank, call) + "NumelIn=1, NumelOut=1)")
+        for rank, call in enumerate(calls)
+    ]
+    waited_all = node(0, [ended(rank, 134) for rank in range(3)], clues)
+    assert verdict(waited_all)[0] == "desync"
+    assert clause(waited_all).endswith("rank 2 calls BROADCAST where ranks 0, 1 call ALLREDUCE")
+
+
+def test_why_a_rank_did_not_come_is_told_where_its_node_shows_it() -> None:
+    first = node(0, [ended(0, 1)], waited(0))
+    error = Clue(id=LOGGED, line="ERROR shapes differ", rank=1, at=-1.0)
+    assert verdict(first, node(1, [lives(1)], [error]))[0] == "absent_rank"
+    assert clause(first, node(1, [lives(1)], [error])).endswith("'ERROR shapes differ'")
+    sick = node(1, [lives(1)])
+    assert sick.report is not None
+    xid = Fact(kind=FactKind.KERNEL, words="NVRM: Xid (PCI:0000:4b:00): 79, pid=1")
+    report = sick.report.model_copy(update={"evidence": Evidence(ranks=[lives(1)], facts=[xid])})
+    assert verdict(first, replace(sick, report=report)) == ("gpu_xid", 1, 1, True)

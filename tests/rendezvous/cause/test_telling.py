@@ -158,6 +158,22 @@ def test_words_of_another_process_are_no_reason_of_who_ended_by_itself() -> None
     assert one(134, [said(LOGGED, "E0926 17:26:32.1 7 mine.cc:332] Check failed")]).row == "abort"
 
 
+def test_what_a_rank_raises_after_it_lost_another_may_only_follow() -> None:
+    lost, own = said("peer_gone", at=-3.0), said("exception", at=-1.0, last=True)
+    assert one(1, [lost, own]).row == "peer_gone"
+    assert one(1, [said("peer_gone", at=-40.0), own]).row == "exception"
+    assert one(1, [said("peer_gone", at=-0.5), own]).row == "exception"
+    full = said("cuda_memory", at=-1.0, last=True)
+    assert one(1, [lost, full]).row == "cuda_memory"
+
+
+def test_who_had_failed_long_before_its_scheduler_ended_it() -> None:
+    limit, failed = said("time_limit", at=0.0), said("cuda_memory", at=-9.0, last=True)
+    assert one(143, [failed, limit]).row == "cuda_memory"
+    assert one(143, [said("cuda_memory", at=-1.0, last=True), limit]).row == "time_limit"
+    assert one(1, words="OUT_OF_MEMORY").row == "memory_limit"
+
+
 def test_what_a_rank_got_over_long_before_is_not_its_cause() -> None:
     early = said("port_taken", at=-3600.0)
     lost = said("peer_gone", at=0.0, last=True)
