@@ -91,6 +91,36 @@ class Suspect:
 
 
 @frozen
+class Judged:
+    """What is held to be the cause.
+
+    Attributes:
+        cause: Who, and the row; where nobody is blamed, who failed first.
+        first: Who failed first, which may be a consequence.
+        blames: Whether `cause` is held to be it.
+        together: Ranks of which the same is true.
+        alike: How many other nodes have failed of the same, of so many `others`.
+        waiting: How many ranks are known to have waited, or lost somebody.
+        of: How many ranks there are.
+        silent: Slots of nodes that have not told how they ended.
+        named: Ranks of which those that waited or lost somebody speak.
+        apart: Ranks that are not known to have waited, and what they said last, the latest first.
+    """
+
+    cause: Suspect
+    first: Suspect
+    blames: bool = True
+    together: tuple[int, ...] = ()
+    alike: int = 0
+    others: int = 0
+    waiting: int = 0
+    of: int = 0
+    silent: tuple[int, ...] = ()
+    named: tuple[int, ...] = ()
+    apart: tuple[tuple[int, str], ...] = ()
+
+
+@frozen
 class End:
     """A failure: of a rank, or (None) of a node's program as a whole; `offset` as in evidence."""
 

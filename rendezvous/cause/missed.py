@@ -1,0 +1,311 @@
+"""The rank that others have missed, where nothing but consequences has failed. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from rendezvous.cause.clues import LAST_LINE, LOGGED, row_of
+from rendezvous.cause.collectives import odd_one
+from rendezvous.cause.seen import Judged, NodeSeen, Proof, Suspect, ended_by_itself
+from rendezvous.cause.table import BY_ID, OF_DEVICES
+from rendezvous.cause.telling import WAITING, by_facts
+from rendezvous.cause.tracebacks import CONSEQUENCES, TOLD_OF_RANK
+from rendezvous.wire.evidence import Clue, RankEnd
+
+_NAMED = re.compile(
+    r"Ranks? ([\d, ]+) failed to pass monitoredBarrier|keys: /default_pg/\d+//cpu//\d+/(\d+)\b"
+)
+"""The ranks that torch's monitored barrier has missed, and the one whose address Gloo waits for."""
+_RANK = re.compile(r"\b[Rr]anks?[ :=]{0,2}(\d{1,9})\b")
+_SPEAKS_OF = re.compile(r"/task:(\d{1,9})\b|\b[Rr]ank[ :=]{1,2}(\d{1,9})\b")
+_TOLD_OF = re.compile(
+    r"\(RANK (?P<rank>\d{1,9})\) (?P<words>.*)|ranks:dict_keys\(\[(?P<key>\d{1,9})[\d, ]*\]\)$"
+)
+"""What another rank has raised, in the words of all."""
+_TIDY_SECONDS = 2.0
+"""A rank that ends tidily has closed its connections before: so much later it may be gone."""
+_REACTION_SECONDS = 0.1
+"""How often torchrun looks whether a rank has failed, to end the others."""
+_UNREACHED = re.compile(
+    r"client socket has (timed out|failed)|TCP client failed to connect|trying to connect to \("
+)
+"""What torch says of a store that it cannot reach; a warning of it may be got over."""
+_UNREACHED_AT_LAST = re.compile(r"client socket has timed out|trying to connect to \(")
+_AT_START = re.compile(r"DistStoreError|/default_pg/0|waiting for clients|client socket has|c10d")
+
+
+class Ranks:
+    """All ranks of a run in which nothing but consequences has failed."""
+
+    def __init__(self, nodes: Sequence[NodeSeen], suspects: Sequence[Suspect]) -> None:
+        self._failed_at: dict[int, float] = {}
+        """When the first process of a node that failed was over."""
+        for one in suspects:
+            if one.ended_at is not None:
+                earlier = self._failed_at.get(one.slot, one.ended_at)
+                self._failed_at[one.slot] = min(earlier, one.ended_at)
+        self._nodes = nodes
+        self._nodes_by_slot = {node.slot: node for node in nodes}
+        self._ends: dict[int, RankEnd] = {}
+        self._slots: dict[int, NodeSeen] = {}
+        self._clues: dict[int, list[Clue]] = {}
+        self._failed: set[int | None] = set()
+        self._told = all(node.report is not None for node in nodes)
+        for node in nodes:
+            evidence = node.evidence()
+            self._slots |= dict.fromkeys(node.ranks, node)
+            ends = evidence.ranks or _implied(node)
+            self._ends |= {end.rank: end for end in ends if end.rank in node.ranks}
+            self._failed |= {end.rank for end in ended_by_itself(ends)}
+            for clue in evidence.clues:
+                rank = node.ranks[0] if len(node.ranks) == 1 else clue.rank
+                if rank is not None:
+                    self._clues.setdefault(rank, []).append(clue)
+
+    def judge(self, first: Suspect) -> Judged:
+        """Look for the rank that the others have missed."""
+        waiting = [rank for rank in self._slots if self._suffers(rank)]
+        silent = tuple(node.slot for node in self._nodes if node.report is None)
+        known = {"waiting": len(waiting), "of": len(self._slots), "silent": silent}
+        for found in self._missed(first):
+            cause, *others = found
+            together = tuple(one.rank for one in others if one.rank is not None)
+            return Judged(cause, first, together=together, **known)  # type: ignore[arg-type]
+        all_wait = len(waiting) == len(self._slots) > 1
+        if all_wait and all(self._waits(rank) for rank in waiting):
+            words = odd_one(clue.line for clue in self._all_clues()).words
+            clue = Clue(id="desync", line=words) if words else first.clue
+            row = Suspect(first.slot, "desync", first.at, Proof.LINE, None, first.code, clue)
+            return Judged(row, first, blames=False, **known)  # type: ignore[arg-type]
+        seen = {"named": self._witnessed(), "apart": self._apart()}
+        return Judged(first, first, blames=False, **known, **seen)  # type: ignore[arg-type]
+
+    def _witnessed(self) -> tuple[int, ...]:
+        """The ranks that others speak of, where what they have suffered is told."""
+        found = {
+            int(match[1] or match[2])
+            for clue in self._all_clues()
+            if clue.id in CONSEQUENCES or clue.id == LOGGED
+            for match in _SPEAKS_OF.finditer(clue.line)
+            if clue.rank is not None and int(match[1] or match[2]) != clue.rank
+        }
+        return tuple(sorted(found & {rank for rank in self._slots if not self._suffers(rank)}))
+
+    def _apart(self) -> tuple[tuple[int, str], ...]:
+        """Who is not known to have waited, with what it said last."""
+        found = []
+        for rank, node in self._slots.items():
+            failed = rank in self._failed or self._suffers(rank) or self._succeeded(rank)
+            if not failed and node.report is not None:
+                last = next(reversed(self._said(rank)), None)
+                at = node.at(last.at) if last is not None else -math.inf
+                found.append((at, rank, last.line if last is not None else ""))
+        return tuple((rank, words) for _, rank, words in sorted(found, reverse=True))
+
+    def _suffers(self, rank: int) -> bool:
+        if self._succeeded(rank):
+            return False
+        return any(clue.id in CONSEQUENCES for clue in self._clues.get(rank, []))
+
+    def _waits(self, rank: int) -> bool:
+        return any(clue.id in WAITING for clue in self._clues.get(rank, []))
+
+    def _missed(self, first: Suspect) -> Iterator[list[Suspect]]:
+        """Who may be missed, what is most certain first."""
+        others = [rank for rank in self._slots if not self._suffers(rank)]
+        alive = [rank for rank in others if self._lives(rank)]
+        yield from self._told_of(first)
+        yield from self._unreached(first)
+        stopped = [rank for rank in alive if self._ends[rank].state in ("T", "t")]
+        named = self._named_by_others()
+        if stopped:
+            yield [self._named(rank, "stopped_process", first.at, Proof.FACT) for rank in stopped]
+        if failing := self.failing(math.inf):
+            yield failing
+        ended = [rank for rank in others if self._ended_early(rank, first.at)]
+        early = [
+            replace(
+                self._named(rank, "early_end", self._ended_at(rank), Proof.FACT),
+                clue=self._last_said(rank),
+            )
+            for rank in sorted(ended, key=self._ended_at)
+        ]
+        if early and (not alive or set(ended) & set(named)):
+            yield early
+        row = "late_rank" if self._was_starting() else "absent_rank"
+        missed = [named] if named else []
+        if self._told and self._are_missed(alive):
+            missed.append(alive)
+        for ranks in missed:
+            found = [self._named(rank, row, first.at, Proof.LINE) for rank in ranks]
+            yield [self._with_reason(one) for one in found]
+        if early:
+            yield early
+
+    def _told_of(self, first: Suspect) -> Iterator[list[Suspect]]:
+        """The rank of which others say what it has raised; its own words tell where.
+
+        One that says something else has not taken part: ranks of another group are meant.
+        """
+        told = [clue for clue in self._all_clues() if clue.id == TOLD_OF_RANK]
+        named = [(clue, match) for clue in told if (match := _TOLD_OF.search(clue.line))]
+        for clue, match in sorted(named, key=lambda each: each[0].rank != _rank_in(each[1])):
+            rank, words = _rank_in(match), match["words"] or clue.line
+            own = self._clues.get(rank, [])
+            row = (row_of(match["words"]) if match["words"] else None) or "exception"
+            elsewhere = bool(own) and all(one.id != TOLD_OF_RANK for one in own)
+            if rank in self._slots and row not in CONSEQUENCES and not elsewhere:
+                one = self._named(rank, row, first.at, Proof.LINE)
+                said = clue.model_copy(update={"id": row, "line": words, "rank": rank})
+                yield [replace(one, clue=said)]
+
+    def _unreached(self, first: Suspect) -> Iterator[list[Suspect]]:
+        """Those that could not reach the store, where at least as many others have."""
+        named = self._named_by_others()
+        found = {}
+        for rank, node in self._slots.items():
+            own, form = self._clues.get(rank, []), _UNREACHED_AT_LAST
+            if rank in named:
+                own, form = own or node.evidence().clues, _UNREACHED
+            clue = next((one for one in reversed(own) if form.search(one.line)), None)
+            has_reached = any(one.raised and not form.search(one.line) for one in own)
+            if (
+                clue is not None
+                and not self._succeeded(rank)
+                and (rank in named or not has_reached)
+            ):
+                one = self._named(rank, "store_unreachable", first.at, Proof.LINE)
+                found[rank] = replace(one, clue=clue)
+        for node in self._nodes:
+            evidence = node.evidence()
+            said = [one for one in evidence.clues if _UNREACHED_AT_LAST.search(one.line)]
+            if node.failed and said and not evidence.ranks and node.report is not None:
+                # A launcher, whose ranks have never been.
+                one = Suspect(node.slot, "store_unreachable", first.at, Proof.LINE)
+                one = replace(one, clue=said[-1], code=node.report.exit_code)
+                found |= dict.fromkeys(node.ranks, one)
+        if found and len(found) * 2 <= len(self._slots):
+            yield [*dict.fromkeys(found.values())]
+
+    def _are_missed(self, alive: Sequence[int]) -> bool:
+        """Whether all others have waited for these, or lost who did: one rank, or all of one node.
+
+        Of several among those that waited, some may only have been ended before their time-out.
+        """
+        missed = set(alive)
+        others = [rank for rank in self._slots if rank not in missed and self._suffers(rank)]
+        waits = len(others) if any(map(self._waits, others)) else 0
+        nodes = {self._slots[rank].slot: self._slots[rank] for rank in alive}
+        whole = len(nodes) == 1 and len(next(iter(nodes.values())).ranks) == len(alive)
+        few = (len(alive) == 1 or whole) and len(alive) <= waits
+        return few and len(alive) + waits == len(self._slots)
+
+    def _lives(self, rank: int) -> bool:
+        """Whether it went on until its launcher, or its agent, ended it."""
+        end = self._ends.get(rank)
+        if end is None:
+            return False
+        return end.ended is None or (bool(end.exit_code) and rank not in self._failed)
+
+    def _succeeded(self, rank: int) -> bool:
+        end = self._ends.get(rank)
+        return end is not None and end.exit_code == 0 and end.ended is not None
+
+    def _named(self, rank: int, row: str, at: float, proof: Proof) -> Suspect:
+        return Suspect(self._slots[rank].slot, row, at, proof, rank)
+
+    def _raised(self, rank: int) -> Iterator[Suspect]:
+        """An exception after which a rank has said nothing any more: it may hang at its end."""
+        node = self._slots[rank]
+        for clue in self._clues.get(rank, []):
+            if clue.raised and clue.last and clue.rank == rank and clue.id in BY_ID:
+                row, known = by_facts(clue.id, clue, node.evidence().facts, rank)
+                one = self._named(rank, row, node.at(clue.at), Proof.FACT if known else Proof.LINE)
+                yield replace(one, clue=clue, facts=known)
+
+    def failing(self, before: float) -> list[Suspect]:
+        """Who had failed by then, and not yet ended of it: it raised something and said nothing
+        any more, or a device said something of it; else nobody."""
+        alive = [rank for rank in self._slots if self._lives(rank)]
+        raised = [one for rank in alive if not self._suffers(rank) for one in self._raised(rank)]
+        raised = [one for one in raised if one.at <= before]
+        device = [one for rank in alive for one in self._of_device(rank) if one.at <= before]
+        return [min(raised, key=lambda one: one.at)] if raised else device * (len(device) == 1)
+
+    def _of_device(self, rank: int) -> Iterator[Suspect]:
+        for clue in self._clues.get(rank, [])[-1:]:
+            if clue.rank == rank and clue.id in OF_DEVICES:
+                at = self._slots[rank].at(clue.at)
+                yield replace(self._named(rank, clue.id, at, Proof.LINE), clue=clue)
+
+    def of_row(self, row: str) -> tuple[int, ...]:
+        """The ranks that say this, or that others name with it."""
+        clues = [clue for clue in self._all_clues() if clue.id == row]
+        named = {int(number) for clue in clues for number in _RANK.findall(clue.line)}
+        named |= {clue.rank for clue in clues if clue.rank is not None}
+        return tuple(sorted(named & self._slots.keys()))
+
+    def _last_said(self, rank: int) -> Clue | None:
+        """Why a rank may have ended, though with exit code 0."""
+        own = (one for one in reversed(self._said(rank)) if one.last or one.id == LOGGED)
+        return next(own, None)
+
+    def _said(self, rank: int | None) -> list[Clue]:
+        return [clue for clue in self._all_clues() if clue.rank == rank]
+
+    def _with_reason(self, one: Suspect) -> Suspect:
+        """Why a rank may not have come: its device is sick; else what it said last."""
+        facts = self._nodes_by_slot[one.slot].evidence().facts
+        row, sick = by_facts("watchdog_timeout", None, facts, one.rank)
+        if sick:
+            return replace(one, row=row, facts=sick, proof=Proof.FACT)
+        said = [clue for clue in self._said(one.rank) if clue.id in (LAST_LINE, LOGGED)]
+        return replace(one, clue=said[-1] if said else None)
+
+    def _ended_early(self, rank: int, before: float) -> bool:
+        if not self._succeeded(rank):
+            return False
+        # Who ends well after another one of its node has failed may have been told to.
+        failed_at = self._failed_at.get(self._slots[rank].slot)
+        latest = before + _TIDY_SECONDS if self._told else before
+        if failed_at is not None:
+            latest = min(latest, failed_at + _REACTION_SECONDS)
+        return self._ended_at(rank) < latest
+
+    def _ended_at(self, rank: int) -> float:
+        return self._slots[rank].at(self._ends[rank].ended)
+
+    def _was_starting(self) -> bool:
+        clues = [clue for clue in self._all_clues() if clue.id in WAITING]
+        return any(_AT_START.search(clue.line) for clue in clues)
+
+    def _all_clues(self) -> Iterator[Clue]:
+        """Those too of which nobody knows whose they are."""
+        return (clue for node in self._nodes for clue in node.evidence().clues)
+
+    def _named_by_others(self) -> list[int]:
+        """The ranks that the words of those that waited name."""
+        found = [match for clue in self._all_clues() for match in _NAMED.finditer(clue.line)]
+        words = [match[1] or match[2] for match in found]
+        ranks = {int(word) for each in words for word in each.replace(",", " ").split()}
+        return sorted(ranks & self._slots.keys())
+
+
+def _rank_in(match: re.Match[str]) -> int:
+    return int(match["rank"] or match["key"])
+
+
+def _implied(node: NodeSeen) -> list[RankEnd]:
+    """The ranks of a node that says nothing of them: all ended well, or all were stopped; of one
+    that has a single rank, its program's end is the rank's."""
+    report = node.report
+    if report is None:
+        return []
+    if report.stopped:
+        return [RankEnd(rank=rank) for rank in node.ranks]
+    if report.exit_code == 0 or len(node.ranks) == 1:
+        return [RankEnd(rank=rank, exit_code=report.exit_code, ended=0.0) for rank in node.ranks]
+    return []
