@@ -98,10 +98,10 @@ def _compared(judged: Judged) -> str:
 
 def _unknown(judged: Judged, row: Row) -> str:
     """Nobody is blamed: what was seen."""
-    unknown = ", and which one is not known" if row.kind is Kind.CONSEQUENCE else ""
+    unknown = ", and which rank is the cause is not known" if row.kind is Kind.CONSEQUENCE else ""
     line = _line(judged.cause.clue) if judged.cause.clue else ""
     says = f"{row.says}{unknown}" + (f": {line}" if line else "")
-    if judged.named:
+    if judged.named and (row.kind is Kind.CONSEQUENCE or len(judged.named) > 1):
         ranks = f"rank{'s' * (len(judged.named) > 1)} {listed(map(str, judged.named))}"
         says += f"; it {'names' if row.kind is Kind.CONSEQUENCE else 'concerns'} {ranks}"
     return says + _apart(judged.apart)

@@ -121,7 +121,8 @@ def test_ranks_of_which_the_same_is_true_are_named() -> None:
 def test_where_nobody_is_blamed_it_says_so_and_what_to_look_at() -> None:
     one = suspect("waited", 1, Clue(id="waited", line="Timed out"))
     said = sentence_of(Judged(one, one, blames=False, waiting=2, of=4, silent=(1, 3)))
-    assert said.clause.startswith(f"{BY_ID['waited'].says}, and which one is not known: Timed out")
+    unknown = "and which rank is the cause is not known: Timed out"
+    assert said.clause.startswith(f"{BY_ID['waited'].says}, {unknown}")
     assert said.hint == "look at the last words of all ranks: rdzv logs RUN"
     assert said.evidence == (
         "rank 3 said: Timed out",
