@@ -1,8 +1,9 @@
 """Every table of names is as it was: an entry that is left out or misspelt shows in no other test.
 
-A table is a constant of a module or a class that holds several names, numbers or patterns: causes,
-signals, exit codes, variables, checks, files, phases. `tests/tables.txt` has one line for each. Who
-changes a table writes them anew (`make reference`), and reads in the diff what else has changed.
+A table is a constant of a module or a class that holds several names, numbers or patterns: signals,
+exit codes, variables, checks, files, phases; or a row of the causes. `tests/tables.txt` has one
+line for each. Who changes a table writes them anew (`make reference`), and reads in the diff what
+else has changed.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from rendezvous.compat import tomllib
 from tests.support.sources import tree_of
 
 ROOT = Path(__file__).parents[1]
 KNOWN = Path(__file__).with_suffix("").with_name("tables.txt")
+CAUSES = "rendezvous/cause/rows.toml"
 PACKAGES = ("rendezvous", "worker", "launcher", "rdzv")
 _LONGEST = 40
 """Letters of an entry that is shown itself; of a longer one its checksum, of a sentence nothing."""
@@ -30,7 +33,14 @@ _ALONE = (ast.BinOp, ast.JoinedStr, ast.Name)
 def tables() -> list[str]:
     """All of them: where each is, and its entries in their order."""
     files = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
-    return [line for path in files for line in _tables_of(path)]
+    return [*(line for path in files for line in _tables_of(path)), *_rows()]
+
+
+def _rows() -> Iterator[str]:
+    """The fragments and the rows of the table of causes."""
+    table = tomllib.loads((ROOT / CAUSES).read_text("utf-8"))
+    for row in (table["fragments"], *table["cause"]):
+        yield f"{CAUSES}: {' '.join(_entries(ast.parse(repr(row))))}"
 
 
 def _tables_of(path: Path) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from rendezvous.cause.table import CAUSES
 from rendezvous.compat import tomllib
 from tests.support.sources import nodes, tree_of
 from tests.test_packages import ROOT
@@ -217,3 +218,9 @@ def test_no_profile_and_no_script_has_a_listed_word(
 
 def test_what_is_left_out_is_there() -> None:
     assert [name for name in LATER if not (ROOT / name).is_file()] == []
+
+
+def test_no_cause_has_a_listed_word() -> None:
+    """Only what people read: patterns hold what others say."""
+    texts = [text for row in CAUSES for text in (row.says, row.shown_by, row.hint)]
+    assert [found for text in texts for found in listed_in(text)] == []

@@ -41,6 +41,7 @@ class Row:
         hint: What to do.
         patterns: Regular expressions of lines that tell it.
         codes: Exit codes that tell it, where no line or fact tells more; 128 + n for signal n.
+        group: "devices" or "others", where rows are looked up by it.
     """
 
     id: str
@@ -51,3 +52,4 @@ class Row:
     codes: tuple[int, ...] = ()
     kind: Kind = Kind.OWN
     then: Then = Then.MAY_HELP
+    group: str = ""

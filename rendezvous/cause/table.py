@@ -1,23 +1,41 @@
-"""The causes that can be told from each other: what shows them, what they mean, what to do. Pure.
-
-`docs/causes.md` is made of this table. A line of output is matched with the patterns in the order
-of the rows: what is special stands before what is general.
-"""
+"""The causes that can be told from each other, as `rows.toml` lists them. Pure."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any
+
 from rendezvous.cause.row import Kind, Row, Then
-from rendezvous.cause.rows_devices import COLLECTIVES, DEVICES, SICK_XID
-from rendezvous.cause.rows_ends import ENDS, JUDGED, NODES, OUTSIDE
-from rendezvous.cause.rows_machine import FILES, MEMORY, PROCESSES
-from rendezvous.cause.rows_others import OTHERS
+from rendezvous.compat import tomllib
 
 __all__ = ["BY_CODE", "BY_ID", "CAUSES", "OF_DEVICES", "SICK_XID", "Kind", "Row", "Then"]
 
-CAUSES: tuple[Row, ...] = (
-    *DEVICES, *COLLECTIVES, *OUTSIDE, *MEMORY, *FILES, *PROCESSES, *OTHERS,
-    *ENDS, *NODES, *JUDGED,
-)  # fmt: skip
-OF_DEVICES = frozenset(row.id for row in DEVICES if row.kind is Kind.OWN)
+_TABLE = tomllib.loads(files(__package__).joinpath("rows.toml").read_text("utf-8"))
+_FRAGMENT = re.compile(r"<<([A-Z_]+)>>")
+
+
+def _whole(pattern: str) -> str:
+    """A pattern with its fragments, on one line."""
+    fragments: Mapping[str, str] = _TABLE["fragments"]
+    return _FRAGMENT.sub(lambda name: _whole(fragments[name[1]]), pattern.replace("\n", ""))
+
+
+def _row(of: Mapping[str, Any]) -> Row:
+    return Row(
+        **{
+            **of,
+            "patterns": tuple(map(_whole, of.get("patterns", ()))),
+            "codes": tuple(of.get("codes", ())),
+            "kind": Kind(of.get("kind", Kind.OWN)),
+            "then": Then(of.get("then", Then.MAY_HELP)),
+        }
+    )
+
+
+CAUSES: tuple[Row, ...] = tuple(map(_row, _TABLE["cause"]))
+SICK_XID = re.compile(_whole("<<SICK_XID>>"))
+OF_DEVICES = frozenset(row.id for row in CAUSES if row.group == "devices" and row.kind is Kind.OWN)
 BY_ID = {row.id: row for row in CAUSES}
 BY_CODE = {code: row.id for row in CAUSES for code in row.codes}

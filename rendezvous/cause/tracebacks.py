@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from rendezvous.cause.lines import BAR, Tells, message, step_of, tells
-from rendezvous.cause.rows_others import OTHERS
 from rendezvous.cause.table import CAUSES, Kind
 from rendezvous.frozen import frozen
 
@@ -52,7 +51,7 @@ Patterns = tuple[tuple[str, re.Pattern[str]], ...]
 PATTERNS: Patterns = tuple(
     (row.id, re.compile("|".join(row.patterns), re.MULTILINE)) for row in CAUSES if row.patterns
 )
-SPOKEN = frozenset(row.id for row in OTHERS)
+SPOKEN = frozenset(row.id for row in CAUSES if row.group == "others")
 """Rows that are told of the last error alone: what a library says of others may be got over."""
 CONSEQUENCES = frozenset(row.id for row in CAUSES if row.kind is Kind.CONSEQUENCE)
 TOLD_OF_RANK = "told_of_rank"
