@@ -34,7 +34,7 @@ _SCHEDULERS = (
     ("preempted", re.compile(r"preempt", re.IGNORECASE)),
 )
 """What schedulers say of a worker run that they end."""
-OF_SCHEDULERS = (*(row for row, _ in _SCHEDULERS), "job_cancelled", "machine_memory")
+OF_SCHEDULERS = (*(row for row, _ in _SCHEDULERS), "job_memory", "job_cancelled", "machine_memory")
 _LAUNCHER_ENDED = "launcher_ended"
 _MAY_BE_A_DEVICE = (
     *("cuda_fault", "cuda_setup", "watchdog_stuck", "abort", "exception", "exit_code"),
@@ -235,8 +235,10 @@ def _before(clues: Sequence[Clue], clue: Clue) -> Clue | None:
 
 
 def _by_scheduler(words: str) -> Clue | None:
-    found = next((row for row, pattern in _SCHEDULERS if pattern.search(words)), row_of(words))
-    if found is None or found not in OF_SCHEDULERS:
+    found = row_of(words)
+    if found not in OF_SCHEDULERS:
+        found = next((row for row, pattern in _SCHEDULERS if pattern.search(words)), None)
+    if found is None:
         return None
     return Clue(id=found, line=printable(words.strip(), _LINE_WIDTH))
 
