@@ -198,7 +198,8 @@ def _told(
         said = []  # it had failed long before
     if end.code in _ENDED and said:
         return said[-1].id, Proof.LINE, said[-1], ()
-    if end.code in _ENDED and failed is None and (told := _by_scheduler(scheduler)) is not None:
+    silent = end.code in _ENDED and failed is None
+    if (silent or not clues) and (told := _by_scheduler(scheduler)) is not None:
         return told.id, Proof.FACT, told, ()
     passed_on = [clue for clue in clues if clue.id == _LAUNCHER_ENDED]
     if end.code in _PASSED_ON and passed_on:
@@ -214,8 +215,6 @@ def _told(
     if clue is None or not (by_code in (None, "abort", clue.id) or _explains(end, clue)):
         # A crash is told by its signal; the interpreter's last words name the line.
         last = next((each for each in reversed(clues) if each.id == by_code), None)
-        if by_code is None and (told := _by_scheduler(scheduler)) is not None:
-            return told.id, Proof.FACT, told, ()
         row, shown = by_facts(by_code or "exit_code", None, facts, end.rank)
         return row, Proof.FACT if shown else Proof.CODE, last, shown
     if clue.id == "exception" and (lost := _before(clues, clue)) is not None:

@@ -403,3 +403,30 @@ def test_a_resource_is_named_by_what_was_counted(
 )
 def test_what_says_that_no_process_can_be_started(line: str) -> None:
     assert row_of(line) == "threads"
+
+
+@pytest.mark.parametrize(
+    ("words", "row"),
+    [
+        ("TERM_MEMLIMIT: job killed after reaching LSF memory usage limit.", "job_memory"),
+        ("The node was low on resource: ephemeral-storage.", "evicted"),
+        ("TaintManagerEviction: Marking for deletion Pod d/p", "evicted"),
+    ],
+)
+def test_what_a_scheduler_says_is_quoted_where_a_rank_has_said_nothing(
+    words: str, row: str
+) -> None:
+    for code in (137, 1):
+        told = one(code, words=words)
+        assert told.clue is not None
+        assert (told.row, told.clue.line, told.proof) == (row, words, Proof.FACT)
+    assert one(1, [said("exception")], words=words).row == "exception"
+
+
+def test_what_ended_the_job_is_of_all_ranks_whoever_has_its_words() -> None:
+    limit = Clue(id="time_limit", line="CANCELLED AT x DUE TO TIME LIMIT", rank=1)
+    asked = [said("terminated", "x.SIGTERMException", last=True), limit]
+    assert one(1, asked).row == one(143, asked).row == one(137, [limit]).row == "time_limit"
+    assert one(1, [said("exception", last=True), limit]).row == "exception"
+    of_another = limit.model_copy(update={"id": "memory_limit"})
+    assert one(137, [of_another]).row == "killed"
