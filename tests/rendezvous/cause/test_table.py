@@ -114,6 +114,7 @@ LIKE = {
     ),
     "shared_memory": (
         "RuntimeError: unable to write to file </torch_7_8>: No space left on device (28)",
+        "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient",
     ),
     "cuda_build": (
         "RuntimeError: CUDA error: named symbol not found",
@@ -211,6 +212,13 @@ LIKE = {
     "not_finite": (
         "RuntimeError: Function 'MulBackward0' returned nan values in its 0th output.",
         "Exception: Current loss scale already at minimum - cannot decrease scale anymore.",
+    ),
+    "threads": (
+        'ThreadPoolBuildError { kind: IOError(Os { code: 11, kind: WouldBlock, message: "x" }) }',
+        "OpenBLAS blas_thread_init: RLIMIT_NPROC 300 current, 300 max",
+    ),
+    "loader_worker": (
+        "SystemError: (Fatal) Blocking queue is killed because the data reader raises an exception",
     ),
     "gpu_ipc": ("NCCL WARN HIP failure: 'invalid device pointer'",),
     "bus_error": (
