@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from rendezvous.cause.lines import Tells, is_ours, last_error, last_line, tells
+from rendezvous.cause.lines import Tells, is_ours, is_quiet, last_error, last_line, tells
 from rendezvous.cause.reader import ADDED, RECORD, read
 from rendezvous.cause.tracebacks import (
     AT_ONCE_SECONDS,
@@ -192,7 +192,7 @@ def _single(rank: int | None, lines: Sequence[Line], known: Patterns) -> list[Cl
     found: dict[str, Clue] = {}
     passing: Clue | None = None
     for line in lines:
-        if _NATIVE_FRAME.match(line.text):
+        if _NATIVE_FRAME.match(line.text) or is_quiet(line.text):
             continue
         name = row_of(line.text, known)
         if name in SPOKEN:

@@ -12,20 +12,21 @@ from collections.abc import Iterable, Sequence
 from enum import IntEnum
 
 _LEVELS = r"error|critical|fatal|severe|emerg|emergency|panic|alert"
-_QUIET_LEVELS = r"info|debug|trace|notice|warning|warn|success"
+_QUIET_LEVELS = r"info|debug|trace|notice|success"
 _UPPER = re.compile(
-    rf"(?<![\w'\"./-])(?:(?P<error>{_LEVELS.upper()})|(?:{_QUIET_LEVELS.upper()}))(?![\w'\"./-])"
+    rf"(?<![\w'\"./-])(?:(?P<error>{_LEVELS.upper()})|(?P<quiet>{_QUIET_LEVELS.upper()})"
+    r"|WARNING|WARN)(?![\w'\"./-])"
 )
 _FIELD = re.compile(
     rf"""["']?(?:level|levelname|severity|lvl|log\.level)["']?\s*[:=]\s*["']?"""
-    rf"(?:(?P<error>{_LEVELS}|err|[45]0\b)|(?:{_QUIET_LEVELS}|[123]0\b))",
+    rf"(?:(?P<error>{_LEVELS}|err|[45]0\b)|(?P<quiet>{_QUIET_LEVELS}|[12]0\b)|warn|30\b)",
     re.IGNORECASE,
 )
 _BRACKET = re.compile(
-    rf"\[\s*(?:(?P<error>{_LEVELS})|(?:{_QUIET_LEVELS}))\s*\]|^(?:(?:{_QUIET_LEVELS}))\s?[:|-]",
+    rf"(?:\[\s*|^)(?:(?P<error>{_LEVELS})|(?P<quiet>{_QUIET_LEVELS})|warning|warn)(?:\s*\]|\s?[:|-])",
     re.IGNORECASE,
 )
-_GLOG = re.compile(r"\[?(?:(?P<error>[EF])|[IWDV])\d{4,8} [\d:.]{6,}")
+_GLOG = re.compile(r"\[?(?:(?P<error>[EF])|(?P<quiet>[IDV])|W)\d{4,8} [\d:.]{6,}")
 _READ_WIDTH = 400
 """Of a line, no more is looked at: some patterns take the square of its length."""
 _HEAD_WIDTH = 160
@@ -40,8 +41,8 @@ _ANNOUNCED = re.compile(
 )
 """How languages, shells and tools announce the error that ends them."""
 _WORDS = re.compile(
-    r"error|fail|cannot|can't|could not|couldn't|unable|invalid|denied|not found|no such|exceed"
-    r"|abort|panic|fatal|missing|unexpected|unsupported|refused|must be|not allowed|expired"
+    r"error(?![ =:]+\d*\.\d)|fail|cannot|can't|could not|couldn't|unable|invalid|denied|not found"
+    r"|no such|exceed|abort|panic|fatal|missing|unexpected|unsupported|refused|must be|not allowed|expired"
     r"|does not exist|not supported|illegal|mismatch|giving up|gave up|\bnan\b|diverge|crash|broken"
     r"|corrupt|wrong|lost|violat|overflow|out of|not enough|\bneeds? |expected|required|undefined"
     r"|unknown|unbound|too (?:many|large|few|small)|timed? ?-?out",
@@ -63,7 +64,7 @@ _NOISE = re.compile(
     r"|^Exception ignored|^Extension modules: |^(?:Current thread|Thread) 0x|^\s+File \"|^\s+at \S"
     r"|^\s*\.\.\. \d+ more|^Node\.js v|^\s*\[\d+\] \S+ "
     r"|^goroutine \d|^[\w.*/]+\(.*\)$|^\t/|^exit status |^note: run with|^stack backtrace"
-    r"|^frame #|^\s*\d+: +(?:0x|\w+::)|^\*\*\* |^    @ |^(?:Stack trace|Backtrace)\b"
+    r"|\+0x[0-9a-f]+\) ?\[0x|^frame #|^\s*\d+: +(?:0x|\w+::)|^\*\*\* |^    @ |^(?:Stack trace|Backtrace)\b"
     r"|^usage: |^(?:=|-|\*|#){4,}|^Set the environment variable |further information|https?://\S+$",
 )
 _GOODBYE = re.compile(
@@ -121,7 +122,7 @@ def tells(text: str) -> Tells:
     if is_ours(text) or _REMARK.match(text):
         return Tells.NOISE
     if (level := _level(text)) is not None:
-        return Tells.ERROR if level else Tells.QUIET
+        return Tells.ERROR if level["error"] else Tells.QUIET
     if _NOISE.search(text):
         return Tells.NOISE
     if _ANNOUNCED.search(text):
@@ -156,15 +157,19 @@ def is_logged(text: str) -> bool:
     return _level(text) is not None
 
 
-def _level(text: str) -> bool | None:
-    """Whether it is logged as an error; None where it has no level."""
+def is_quiet(text: str) -> bool:
+    """Whether its level is below that of a warning."""
+    level = _level(text)
+    return level is not None and level["quiet"] is not None
+
+
+def _level(text: str) -> re.Match[str] | None:
+    """Its level: an `error`, or `quiet`, or a warning."""
     head = text[:_HEAD_WIDTH]
     if (match := _GLOG.match(head)) is not None:
-        return match["error"] is not None
+        return match
     found = [match for form in (_UPPER, _FIELD, _BRACKET) if (match := form.search(head))]
-    if not found:
-        return None
-    return min(found, key=lambda match: match.start())["error"] is not None
+    return min(found, key=lambda match: match.start(), default=None)
 
 
 def without_advice(texts: Sequence[str]) -> Sequence[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rendezvous.cause.clues import Line, find_clues, row_of, without_tracebacks
+from rendezvous.cause.clues import LOGGED, Line, find_clues, row_of, without_tracebacks
 from rendezvous.wire.evidence import Clue
 
 TRACEBACK = "Traceback (most recent call last):"
@@ -249,3 +249,22 @@ def test_there_are_never_more_clues_than_may_be_sent() -> None:
 @pytest.mark.parametrize("words", ["error 12, opcode 0", "status=12 opcode=0"])
 def test_an_infiniband_error_is_known_in_both_of_nccls_forms(words: str) -> None:
     assert row_of(f"NET/IB : Got completion from peer 10.0.0.2<3> with {words}") == "ib_path"
+
+
+@pytest.mark.parametrize(
+    ("level", "told"),
+    [
+        ("h:9:9 [0] NCCL INFO NET/Plugin : ", False),
+        ("2026-03-08 10:11:02 | DEBUG | app.plugins - ", False),
+        ('{"level": "info", "msg": "', False),
+        ("I0720 08:15:11.594192 4529 dso_loader.cc:152] ", False),
+        ("info: ", False),
+        ("h:9:9 [0] NCCL WARN NET/Plugin : ", True),
+        ("WARNING: ", True),
+        ("W0720 08:15:11.594192 4529 dso_loader.cc:152] ", True),
+        ("", True),
+    ],
+)
+def test_what_is_logged_below_a_warning_is_no_clue(level: str, told: bool) -> None:
+    line = f"{level}libx.so: cannot open shared object file: No such file or directory"
+    assert [clue.id for clue in clues(line) if clue.id != LOGGED] == ["shared_library"] * told

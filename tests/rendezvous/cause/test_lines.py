@@ -71,6 +71,11 @@ def test_what_is_no_error_is_quiet(text: str) -> None:
     assert last_error([text]) == ""
 
 
+def test_an_error_may_be_a_metric() -> None:
+    assert last_error(["ep 41 train, step 12, ce 0.412, error 0.081", "train_error=.1"]) == ""
+    assert last_error(["step 12: error 28"]) == "step 12: error 28"
+
+
 @pytest.mark.parametrize(
     ("texts", "told"),
     [
