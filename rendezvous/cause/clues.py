@@ -16,6 +16,7 @@ from rendezvous.cause.reader import ADDED, RECORD, read
 from rendezvous.cause.tracebacks import (
     AT_ONCE_SECONDS,
     CONSEQUENCES,
+    LOST,
     MORE_LINES,
     PATTERNS,
     SPOKEN,
@@ -31,7 +32,7 @@ from rendezvous.wire.words import printable
 __all__ = ["LOGGED", "Line", "find_clues", "row_of", "without_tracebacks"]
 
 _FAULT = "cuda_fault"
-_FOLLOWS_A_FAULT = (_FAULT, "cuda_library")
+_OF_A_FAULT = (_FAULT, "cuda_library", "exception")
 LOGGED = "logged"
 """The id of a clue that is only the last error that was written, of who raised nothing."""
 
@@ -47,6 +48,8 @@ _MOST_AFTER = 40
 _LONGEST_END = 1000
 """So many, where it is known to have ended its program or all came within `AT_ONCE_SECONDS`."""
 _GOT_OVER_SECONDS = 2.0
+_NEAR_SECONDS = 10.0
+"""So long before its parent says that it is gone, a child may have told why."""
 
 _OF_RANK = re.compile(r"\[rank(\d{1,9})\]: ?")
 _BAR = re.compile(r".*\d%\|[^|]*\|[^\[|]*\[[^\]]*\](?=\S)")
@@ -62,10 +65,6 @@ _PASSING = re.compile(
     r"\[W\d{3,4} .*((client|server) socket has failed|TCP client failed|cannot be retrieved)"
 )
 """Somebody tries again, or at another address: it has been got over, if anything else is said."""
-_IN_VAIN = re.compile(
-    r"(\S+\.)?((Empty|Full|BrokenBarrierError|EOFError|TimeoutError)$|BrokenProcessPool\b)"
-)
-"""How one fails that has waited for another thread, or for a child: most of it without words."""
 _OF_CHILD = re.compile(
     r"\b(sub)?process|\bchild|\bworker|exit(ed)? (with )?(code|status)|non-?zero"
     r"|\bcommand\b|\bscript\b|\bthread\b",
@@ -73,11 +72,10 @@ _OF_CHILD = re.compile(
 )
 _PART_WIDTH = 160
 _ASSERTED = re.compile(
-    r"(?P<place>[^/\s:]+:\d+: (?:.*: )?)block: \[[\d, ]+\], thread: \[[\d, ]+\],? "
-    r"(?P<words>Assertion .* failed)"
+    r".*?([^/\s:]+:\d+: (?:.*: )?)block: \[[\d, ]+\], thread: \[[\d, ]+\],? (Assertion .* failed).*"
 )
 """What a kernel prints, once for each of its threads; the exception only says that it failed."""
-_CUDA = re.compile(r"CUDA|CUBLAS|CUDNN|cuda|HIP|hip[A-Z]")
+_CUDA = re.compile(r"CUDA|CUBLAS|CUDNN|cuda|HIP|hip[A-Z]|device-side")
 _VERBOSE = re.compile(r", TensorDeviceTypes=.*?\(nullopt\)\)(?=\))")
 
 
@@ -145,27 +143,29 @@ def _clues_of(rank: int | None, lines: Sequence[Line]) -> list[Clue]:
     found, others = read(lines, known, of_rank=rank is not None)
     error = _logged(rank, others)
     single = _single(rank, others, known)
-    said = [*single, *([error] if error is not None else [])]
+    said = [*([error] if error is not None else []), *single]
     ends = [(one.told(known).row, one.at) for one in found]
     left = [one for one in found if not _is_got_over(one, said, ends)]
-    told = _raised_in(rank, left, known, error)
-    clues = [*([error] if error is not None and not told else []), *single, *told]
-    return _with_assertion(clues, others)
+    told = _raised_in(rank, left, known, said)
+    return _behind_assertion([*(single if told else said), *told], others)
 
 
-def _with_assertion(clues: Sequence[Clue], lines: Sequence[Line]) -> list[Clue]:
+def _behind_assertion(clues: Sequence[Clue], lines: Sequence[Line]) -> list[Clue]:
     """What CUDA says of a kernel's assertion, behind that."""
-    match = next(filter(None, (_ASSERTED.search(line.text) for line in lines)), None)
-    told = []
-    for one in clues:
-        if match and (
-            one.id in _FOLLOWS_A_FAULT or (one.id == "exception" and _CUDA.search(one.line))
-        ):
-            more = "" if _ASSERTED.search(one.line) else f"; then {one.line}"
-            words = printable(match["place"] + match["words"] + more, _LINE_WIDTH)
-            one = one.model_copy(update={"id": _FAULT, "line": words})
-        told.append(one)
-    return told
+    texts = (_short(line.text) for line in lines if _ASSERTED.match(line.text))
+    words = next(texts, "")
+    return [
+        _then(words, one, _FAULT)
+        if words and one.id in _OF_A_FAULT and _CUDA.search(one.line)
+        else one
+        for one in clues
+    ]
+
+
+def _then(words: str, clue: Clue, row: str) -> Clue:
+    """What has only followed, behind its reason."""
+    line = printable(f"{words}; then {clue.line}", _LINE_WIDTH)
+    return clue.model_copy(update={"id": row, "line": line})
 
 
 def _is_got_over(
@@ -224,12 +224,13 @@ def _is_by_launcher(text: str) -> bool:
 
 
 def _raised_in(
-    rank: int | None, found: Sequence[Traceback | Dump], known: Patterns, error: Clue | None
+    rank: int | None, found: Sequence[Traceback | Dump], known: Patterns, said: Sequence[Clue]
 ) -> list[Clue]:
     """The last tracebacks; not what was logged and got over."""
     clues: list[Clue] = []
     tracebacks = _that_tell(found, known, of_many=rank is None)
-    was_error = error is not None and tells(error.line) is Tells.ERROR
+    only_helpers = bool(found) and tracebacks[-1] is not found[-1]
+    was_error = any(one.id == LOGGED and tells(one.line) is Tells.ERROR for one in said)
     for traceback in tracebacks:
         is_last = traceback is tracebacks[-1]
         most = MORE_LINES if was_error or not is_last else _MOST_AFTER
@@ -239,40 +240,52 @@ def _raised_in(
         if rank is not None and traceback.after > most:
             continue
         told = traceback.told(known)
-        in_vain = tracebacks[-1] is not found[-1]
+        clue = _clue(told.row, told.line, rank, traceback.at)
         changes = {
             "where": printable(told.where, _WHERE_WIDTH),
             "raised": not traceback.by_code,
-            "last": is_last and (in_vain or traceback.after == 0 or traceback.uncaught),
+            "last": is_last and (only_helpers or traceback.after == 0 or traceback.uncaught),
         }
-        words = told.line
-        if clues and rank is not None and told.row == "exception" and tracebacks[0].after <= 1:
-            words = _with_childs(clues[-1], words)
-        clues.append(_clue(told.row, words, rank, traceback.at).model_copy(update=changes))
+        before = [one for one in said if _is_near(one, traceback)] if traceback.is_lost else []
+        if traceback.is_lost or (rank is not None and tracebacks[0].after <= 1):
+            before += clues
+        clues.append(_behind_reason(clue.model_copy(update=changes), traceback, before))
     return clues
 
 
-def _with_childs(before: Clue, words: str) -> str:
-    """What was raised at once before, where the last one says that another process has failed."""
-    if before.id in CONSEQUENCES or before.line == words or not _OF_CHILD.search(words):
-        return words
-    where = f" ({before.where})" if before.where else ""
-    return f"{before.line[:_PART_WIDTH]}{where}; then {words}"
+def _is_near(one: Clue, traceback: Traceback | Dump) -> bool:
+    """Whether it was said about when that was raised."""
+    later = traceback.lasted(one.at)
+    return later == math.inf or -_NEAR_SECONDS <= later <= AT_ONCE_SECONDS
+
+
+def _behind_reason(clue: Clue, traceback: Traceback | Dump, before: Sequence[Clue]) -> Clue:
+    """What tells that another part of its program has failed, behind what that has said."""
+    is_of_child = clue.id == "exception" and _OF_CHILD.search(clue.line)
+    reasons = [
+        one
+        for one in before
+        if one.id not in CONSEQUENCES and one.line != clue.line and not LOST.match(one.line)
+    ]
+    if not reasons or not (traceback.is_lost or is_of_child):
+        return clue
+    reason = reasons[-1]
+    where = f" ({reason.where})" if reason.where else ""
+    row = clue.id if reason.id == LOGGED else reason.id
+    return _then(f"{reason.line[:_PART_WIDTH]}{where}", clue, row)
 
 
 def _that_tell(
     found: Sequence[Traceback | Dump], known: Patterns, *, of_many: bool
 ) -> Sequence[Traceback | Dump]:
-    """The last two; where the last one has waited in vain for what ended aside, that.
+    """The last two, of which only the last one may tell nothing but that something else failed.
 
     `of_many`: ranks share the stream. Where the last ones only follow, what did not stands before.
     """
-    aside = [one for one in found[:-1] if one.aside]
-    if aside and _IN_VAIN.match(found[-1].told(known).line):
-        return aside[-1:]
     # What a helper still raises once its program has failed is no reason.
     ends = [n for n, one in enumerate(found) if not one.of_helper and one.after <= MORE_LINES]
     found = found[: ends[-1] + 1] if ends else found
+    found = [one for one in found if one is found[-1] or not one.is_lost]
     last = found[-2:]
     if of_many and all(one.told(known).row in CONSEQUENCES for one in last):
         own = [one for one in found if one.told(known).row not in CONSEQUENCES]
@@ -281,5 +294,9 @@ def _that_tell(
 
 
 def _clue(name: str, line: str, rank: int | None, at: float | None) -> Clue:
-    line = _VERBOSE.sub("", line.strip())
-    return Clue(id=name, line=printable(line, _LINE_WIDTH), rank=rank, at=at)
+    return Clue(id=name, line=printable(_short(line), _LINE_WIDTH), rank=rank, at=at)
+
+
+def _short(line: str) -> str:
+    """A line without what differs from thread to thread, and from build to build."""
+    return _VERBOSE.sub("", _ASSERTED.sub(r"\1\2", line.strip()))

@@ -41,11 +41,11 @@ _ANNOUNCED = re.compile(
 )
 """How languages, shells and tools announce the error that ends them."""
 _WORDS = re.compile(
-    r"error(?![ =:]+\d*\.\d)|fail|cannot|can't|could not|couldn't|unable|invalid|denied|not found"
-    r"|no such|exceed|abort|panic|fatal|missing|unexpected|unsupported|refused|must be|not allowed|expired"
-    r"|does not exist|not supported|illegal|mismatch|giving up|gave up|\bnan\b|diverge|crash|broken"
-    r"|corrupt|wrong|lost|violat|overflow|out of|not enough|\bneeds? |expected|required|undefined"
-    r"|unknown|unbound|too (?:many|large|few|small)|timed? ?-?out",
+    r"error(?![ =:]+\d*\.\d)|fail|can(?:no|')t|could(?: not|n't)|unable|invalid|denied|no such"
+    r"|exceed|not (?:found|allowed|supported|enough)|abort|panic|fatal|missing|unexpected"
+    r"|unsupported|refused|must be|expired|does not exist|illegal|mismatch|giving up|gave up"
+    r"|\bnan\b|diverge|crash|broken|corrupt|wrong|lost|violat|overflow|out of|\bneeds? |expected"
+    r"|required|undefined|unknown|unbound|too (?:many|large|few|small)|timed? ?-?out",
     re.IGNORECASE,
 )
 _BAR = re.compile(
@@ -64,8 +64,9 @@ _NOISE = re.compile(
     r"|^Exception ignored|^Extension modules: |^(?:Current thread|Thread) 0x|^\s+File \"|^\s+at \S"
     r"|^\s*\.\.\. \d+ more|^Node\.js v|^\s*\[\d+\] \S+ "
     r"|^goroutine \d|^[\w.*/]+\(.*\)$|^\t/|^exit status |^note: run with|^stack backtrace"
-    r"|\+0x[0-9a-f]+\) ?\[0x|^frame #|^\s*\d+: +(?:0x|\w+::)|^\*\*\* |^    @ |^(?:Stack trace|Backtrace)\b"
-    r"|^usage: |^(?:=|-|\*|#){4,}|^Set the environment variable |further information|https?://\S+$",
+    r"|\+0x[0-9a-f]+\) ?\[0x|^frame #|^\s*\d+: +(?:0x|\w+::)|^\*\*\* |^    @ "
+    r"|^(?:Stack trace|Backtrace)\b|^usage: |^(?:=|-|\*|#){4,}|^Set the environment variable "
+    r"|further information|https?://\S+$",
 )
 _GOODBYE = re.compile(
     r"\b(?:good)?bye\b|^\W*(?:exit(?:ing|ed)?|quit(?:ting)?|done|finished|closed|stopped)\b"

@@ -32,8 +32,14 @@ _TRACKER = re.compile(
 _OF_RDZV = re.compile(r"/worker/look/|/rdzv/_app/")
 _WAITS = re.compile(r"torch/(distributed/|autograd/graph|cuda/|nn/parallel/)")
 """Where a rank is that waits for others."""
-_SIGNAL = re.compile(r"DataLoader worker .*is killed by signal")
-"""It says more than that a worker "exited unexpectedly", which torch raises from it."""
+LOST = re.compile(
+    r"(\S+\.)?((Empty|Full|BrokenBarrierError|EOFError|TimeoutError)$|BrokenProcessPool\b)"
+    r"|.*(DataLoader worker \(pid.* exited unexpectedly|Pin memory thread exited"
+    r"|Blocking queue is killed)"
+)
+"""How one fails that has lost a thread or a child of its own: the reason is theirs."""
+_LOST_CONNECTION = re.compile(r"(EOF|BrokenPipe|Connection\w*)Error\b")
+"""So too, where `multiprocessing` has raised it."""
 _LOOKUP = re.compile(
     r"(\S+\.)?(\w*(KeyError|IndexError|AttributeError|LookupError|ImportError|ModuleNotFoundError)"
     r"|StopIteration|StopAsyncIteration|Empty|FileNotFoundError|CancelledError)\b"
@@ -103,7 +109,7 @@ class Raised:
         source: Of its innermost frame, the line of the program.
         of_rank: Of which rank it is, where it stands in the message of another one.
         told: What stands so in its own message.
-        of_tracker: Below the user's own code, a tracker has raised it.
+        below: The files of its frames below the user's own code.
         outer: The function whose frame is the outermost.
     """
 
@@ -116,10 +122,18 @@ class Raised:
     said: str = ""
     source: str = ""
     of_rank: str = ""
-    of_tracker: bool = False
+    below: str = ""
     outer: str = ""
     told: list[Raised] = field(default_factory=list)
     more: list[str] = field(default_factory=list)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it only tells that another thread or process of its program has failed."""
+        of_connection = self.below.rpartition("\n")[2].rpartition("/multiprocessing/")[1]
+        return LOST.match(self.line) is not None or (
+            of_connection != "" and _LOST_CONNECTION.match(self.line) is not None
+        )
 
     def row(self, known: Patterns) -> tuple[str | None, str]:
         """The row that it tells of, and its words."""
@@ -219,9 +233,7 @@ class Traceback(Ended):
         is_own = _OTHERS_CODE.search(frame["file"]) is None
         if is_own or not one.is_own:
             one.where, one.is_own = place(frame), is_own
-        one.of_tracker = not is_own and (
-            one.of_tracker or _TRACKER.search(frame["file"]) is not None
-        )
+        one.below = "" if is_own else f"{one.below}\n{frame['file']}"
         one.cleans |= _CLEANS.search(f"{frame['name']}(") is not None
 
     @property
@@ -232,9 +244,15 @@ class Traceback(Ended):
     @property
     def of_helper(self) -> bool:
         """Whether a thread or a tracker has failed, without which a program may go on."""
-        of_tracker = all(one.of_tracker or not one.is_own for one in self.raised)
-        is_thread = self.aside and not self.aside.startswith("Process ")
-        return bool(is_thread) or (of_tracker and self.raised[-1].of_tracker)
+        trackers = [_TRACKER.search(one.below) is not None for one in self.raised]
+        each = zip(trackers, self.raised, strict=True)
+        of_tracker = trackers[-1] and all(found or not one.is_own for found, one in each)
+        return of_tracker or (self.aside != "" and not self.aside.startswith("Process "))
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it only tells that another thread or process of its program has failed."""
+        return all(one.is_lost for one in self.raised)
 
     def told(self, known: Patterns) -> Told:
         """What has happened rather than what followed of it."""
@@ -243,7 +261,7 @@ class Traceback(Ended):
         if name in CONSEQUENCES:
             return Told(name, words, self._where(first))
         own = [one for one in each if one[1] not in CONSEQUENCES]
-        told = self._of_own(own)
+        told = self._of_own([one for one in own if not one[0].is_lost] or own[-1:])
         more = f" (and {self.alike} more)" if self.alike else ""
         return Told(told.row, told.line + more, told.where)
 
@@ -266,8 +284,6 @@ class Traceback(Ended):
             return Told(name or "exception", line, self._where(last[0]))
         if handled and name == pick[1]:
             pick = own[0]
-        of_signal = (one for one in own if one[1] == pick[1] and _SIGNAL.search(one[2]))
-        pick = next(of_signal, pick)
         line, where = pick[2], self._where(pick[0])
         if handled and pick[0] is not first and not pick[0].direct:
             line = f"{self._part(first, words)}; then {_cut(line)}"
@@ -298,7 +314,7 @@ class Dump(Ended):
 
     header: str = ""
     ends: str = ""
-    caught = of_helper = False
+    caught = of_helper = is_lost = False
     threads: list[tuple[bool, list[re.Match[str]]]] = field(default_factory=list)
 
     @property

@@ -139,12 +139,15 @@ def test_what_the_colon_of_an_exception_announces_belongs_to_it() -> None:
     assert the_clue(TRACEBACK, FRAME, "ValueError: no", "step 2").line == "ValueError: no"
 
 
+WHY = "ValueError: no (train.py:7 in step)"
+
+
 @pytest.mark.parametrize("aside", ["Exception in thread Thread-1 (fetch):", "Process Spawn-1:"])
 @pytest.mark.parametrize(
     ("then", "told"),
     [
-        ("_queue.Empty", ["ValueError: no"]),
-        ("EOFError", ["ValueError: no"]),
+        ("_queue.Empty", ["ValueError: no", f"{WHY}; then _queue.Empty"]),
+        ("EOFError", ["ValueError: no", f"{WHY}; then EOFError"]),
         ("EOFError: Ran out of input", ["ValueError: no", "EOFError: Ran out of input"]),
         ("KeyError: 'x'", ["ValueError: no", "KeyError: 'x'"]),
     ],
@@ -157,9 +160,61 @@ def test_who_waits_in_vain_for_a_thread_or_a_child_is_not_the_cause(
     assert found[-1].last
 
 
-def test_who_waits_in_vain_for_nobody_that_is_known_is_told() -> None:
-    found = clues(TRACEBACK, FRAME, "ValueError: no", TRACEBACK, FRAME, "_queue.Empty")
-    assert [clue.line for clue in found] == ["ValueError: no", "_queue.Empty"]
+BUS = "ERROR: Unexpected bus error encountered in worker. This might be caused by no memory (shm)."
+OF_CHILD = '  File "/usr/lib/python3.12/multiprocessing/connection.py", line 399, in _recv'
+REFUSED = "ConnectionRefusedError: [Errno 111] Connection refused"
+
+
+@pytest.mark.parametrize(
+    ("frame", "lost"),
+    [
+        (FRAME, "RuntimeError: DataLoader worker (pid(s) 1233, 1236) exited unexpectedly"),
+        (FRAME, "RuntimeError: Pin memory thread exited unexpectedly"),
+        (FRAME, "SystemError: (Fatal) Blocking queue is killed because the data reader raises."),
+        (FRAME, "concurrent.futures.process.BrokenProcessPool: A process was terminated"),
+        (OF_CHILD, "EOFError"),
+        (OF_CHILD, "BrokenPipeError: [Errno 32] Broken pipe"),
+        (OF_CHILD, "ConnectionResetError: [Errno 104] Connection reset by peer"),
+        (OF_CHILD, REFUSED),
+    ],
+)
+@pytest.mark.parametrize("marks", [[], ["Process loader of the first shard:", "EXCEPTION"]])
+def test_who_has_lost_a_part_of_its_program_is_told_behind_its_reason(
+    frame: str, lost: str, marks: list[str]
+) -> None:
+    reason = "OSError: [Errno 28] No space left on device"
+    last = (TRACEBACK, frame, lost)
+    clue = clues(*marks, TRACEBACK, FRAME, reason, *last, *last)[-1]
+    assert (clue.id, clue.line) == ("disk_full", f"{reason} (train.py:7 in step); then {lost}")
+    assert (clue.raised, clue.last) == (True, True)
+    clue = clues("libc.so: undefined symbol: x", "WARNING: rows are lost", *last)[-1]
+    assert (clue.id, clue.line) == ("shared_library", f"libc.so: undefined symbol: x; then {lost}")
+    assert clues(BUS, *last)[-1].line == f"{BUS}; then {lost}"
+    assert [one.line for one in clues(TRACEBACK, FRAME, LOST, *last)] == [LOST, lost]
+
+
+@pytest.mark.parametrize(
+    ("said", "lost", "told"),
+    [
+        (3.0, 4.0, f"{BUS}; then _queue.Empty"),
+        (3.0, 14.0, "_queue.Empty"),
+        (4.5, 4.0, f"{BUS}; then _queue.Empty"),
+        (6.0, 4.0, "_queue.Empty"),
+    ],
+)
+def test_the_reason_of_who_lost_a_child_is_said_about_then(
+    said: float, lost: float, told: str
+) -> None:
+    lines = [Line(BUS, 0, said, stream="stdout")]
+    texts = [TRACEBACK, FRAME, "_queue.Empty"]
+    lines += [Line(text, 0, lost, stream="stderr") for text in texts]
+    (clue,) = find_clues(sorted(lines, key=lambda line: line.at or 0.0))
+    assert clue.line == told
+
+
+def test_of_a_service_that_refuses_a_connection_no_child_is_the_reason() -> None:
+    found = clues(TRACEBACK, FRAME, "ValueError: no", TRACEBACK, FRAME, REFUSED)
+    assert [clue.line for clue in found] == ["ValueError: no", REFUSED]
 
 
 @pytest.mark.parametrize(
