@@ -55,8 +55,11 @@ BAR = "bar"
 _NUMBER = re.compile(r"\d[\d.,:]*")
 _REMARK = re.compile(
     r"(?:\[rank\d+\]: ?)?\[?[IWV]\d* (?:[\d:.]+ +)*[\w./-]+\.(?:cpp|cc|cuh?|h):\d+\]"
+    r"|collect2: error: ld returned |error: command .* exit |FAILED: "
+    r"|(?:ninja|g?make)\b.*: (?:build stopped|\*\*\*)"
 )
-"""What native code logs below an error; torch's warnings are such."""
+"""What native code logs below an error, as torch does with warnings; and how a tool of a build says
+that another one has failed, which has told why."""
 _WARNS = re.compile(r"\w*Warning: ")
 _NOISE = re.compile(
     rf"^[\W\d_]*$|^\s*[\^~]+\s*$|{_BAR.pattern}"

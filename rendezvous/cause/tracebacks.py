@@ -61,7 +61,8 @@ SPOKEN = frozenset(row.id for row in CAUSES if row.group == "others")
 """Rows that are told of the last error alone: what a library says of others may be got over."""
 CONSEQUENCES = frozenset(row.id for row in CAUSES if row.kind is Kind.CONSEQUENCE)
 TOLD_OF_RANK = "told_of_rank"
-_ONLY_NATIVE = frozenset({"abort", "segfault", "bus_error", "crash"})
+_NOT_RAISED = frozenset({"abort", "segfault", "bus_error", "crash", "arguments"})
+"""Rows of what Python does not raise, and other programs only say."""
 
 
 def row_of(line: str, known: Patterns = PATTERNS) -> str | None:
@@ -71,7 +72,7 @@ def row_of(line: str, known: Patterns = PATTERNS) -> str | None:
 
 def _special(line: str, known: Patterns) -> str | None:
     name = row_of(line, known)
-    return None if name in _ONLY_NATIVE else name
+    return None if name in _NOT_RAISED else name
 
 
 @frozen
@@ -166,7 +167,7 @@ class Raised:
         words = message(self.line, self.more, whole=self.whole)
         if words == self.line and ": " not in words and self.source.startswith("assert "):
             words = f"{words}: {self.source}"
-        return f"{words}; its command said '{_cut(self.said)}'" if self.said else words
+        return words
 
 
 @dataclass(eq=False)
@@ -263,7 +264,10 @@ class Traceback(Ended):
         own = [one for one in each if one[1] not in CONSEQUENCES]
         told = self._of_own([one for one in own if not one[0].is_lost] or own[-1:])
         more = f" (and {self.alike} more)" if self.alike else ""
-        return Told(told.row, told.line + more, told.where)
+        if not (said := next((one.said for one in self.raised if one.said), "")):
+            return Told(told.row, told.line + more, told.where)
+        row = told.row if told.row != "exception" else _special(said, known) or told.row
+        return Told(row, f"{_cut(told.line)}{more}; its command said '{_cut(said)}'", told.where)
 
     def _of_own(self, own: Sequence[tuple[Raised, str | None, str]]) -> Told:
         """What was raised first, unless only a library has seen it, or something is special.

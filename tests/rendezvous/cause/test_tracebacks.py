@@ -167,6 +167,35 @@ def test_what_a_command_wrote_is_told_with_its_failure() -> None:
 
 
 @pytest.mark.parametrize(
+    ("said", "row"),
+    [
+        ("nvcc fatal   : Value 'c++17' is not defined for option 'std'", "exception"),
+        ("/usr/bin/ld: cannot find -lx: No such file or directory", "exception"),
+        ("/tmp/ccJ.s: fatal error: error writing: No space left on device", "disk_full"),
+    ],
+)
+@pytest.mark.parametrize(
+    "then",
+    [
+        ["FAILED: adam.cuda.o"],
+        ["collect2: error: ld returned 1 exit status"],
+        ["ninja: build stopped: subcommand failed."],
+        ["make[1]: *** [Makefile:7: adam.o] Error 1"],
+        ["error: command '/usr/bin/gcc' failed with exit code 1"],
+    ],
+)
+def test_what_a_compiler_said_is_told_with_what_came_of_it(
+    said: str, row: str, then: list[str]
+) -> None:
+    failed = "subprocess.CalledProcessError: Command '['ninja', '-v']' returned non-zero status 1."
+    last = "RuntimeError: Error building extension 'adam'"
+    clue = clues(said, *then, raised(3, failed), "", DIRECT, "", raised(7, last))[-1]
+    assert clue.line.startswith(f"{failed} (train.py:3 in step); then {last}"[:179])
+    assert clue.line.endswith(f"; its command said '{said}'")
+    assert clue.id == row
+
+
+@pytest.mark.parametrize(
     "words",
     ["Exception ignored in: <function A.__del__ at 0x7f>", "Exception ignored in atexit callback:"],
 )
