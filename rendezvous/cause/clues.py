@@ -54,7 +54,8 @@ _NEAR_SECONDS = 10.0
 _OF_RANK = re.compile(r"\[rank(\d{1,9})\]: ?")
 _BAR = re.compile(r".*\d%\|[^|]*\|[^\[|]*\[[^\]]*\](?=\S)")
 """A bar that has not ended its line, behind which something else was written."""
-_OF_LOCAL = re.compile(r"\[\w+?(\d{1,6})\]: ?")
+_OF_LOCAL = re.compile(r"\[\w+?(\d{1,6})\]: ?|\[1,(\d{1,9})\]<std(?:out|err)>: ?")
+"""What torchrun writes before a rank's line, and Open MPI."""
 _ANSI = re.compile(r"(\x1b|\?)\[[\d;]*[mK]")
 _IN_JSON = re.compile(r"Traceback \(most recent call last\):\\n.*?(?<!\\)(?=\"|$)")
 """One in a record whose ends of lines are written as such."""
@@ -131,8 +132,9 @@ def _whose(line: Line) -> tuple[tuple[int | None, str], Line]:
         rank = int(match[1])
         bare = replace(line, text=text[match.end() :], rank=rank, whole=True, uncaught=True)
         return (rank, ""), bare
-    if line.rank is None and (match := _OF_LOCAL.match(text)) is not None:
-        return (None, match[1]), replace(line, text=text[match.end() :])
+    match = _OF_LOCAL.match(text)
+    if match is not None and (line.rank is None or str(line.rank) == match[2]):
+        return (line.rank, match[match.lastindex or 0]), replace(line, text=text[match.end() :])
     return (line.rank, ""), replace(line, text=text)
 
 

@@ -242,7 +242,12 @@ def test_of_two_tracebacks_the_first_is_not_the_last() -> None:
 
 
 @pytest.mark.parametrize(
-    ("prefix", "ranks"), [("[rank{}]: ", [3, 12]), ("[default{}]:", [None, None])]
+    ("prefix", "ranks"),
+    [
+        ("[rank{}]: ", [3, 12]),
+        ("[default{}]:", [None, None]),
+        ("[1,{}]<stderr>:", [None, None]),
+    ],
 )
 def test_prefixes_tell_sources_apart(prefix: str, ranks: list[int | None]) -> None:
     lines = [TRACEBACK, FRAME, "ValueError: {}"]
@@ -250,6 +255,12 @@ def test_prefixes_tell_sources_apart(prefix: str, ranks: list[int | None]) -> No
     found = clues(*mixed, rank=None)
     assert [clue.rank for clue in found] == ranks
     assert [clue.line for clue in found] == ["ValueError: 3", "ValueError: 12"]
+
+
+def test_a_rank_may_have_the_prefix_of_its_own_number() -> None:
+    mixed = [f"[1,{n}]<stderr>:{line}" for line in (TRACEBACK, FRAME, "ValueError") for n in (3, 4)]
+    (clue,) = [one for one in clues(*mixed, rank=3) if one.raised]
+    assert (clue.line, clue.where) == ("ValueError", "train.py:7 in step")
 
 
 def test_the_interpreters_last_words_name_the_innermost_line() -> None:
