@@ -149,7 +149,9 @@ def _clues_of(rank: int | None, lines: Sequence[Line]) -> list[Clue]:
     ends = [(one.told(known).row, one.at) for one in found]
     left = [one for one in found if not _is_got_over(one, said, ends)]
     told = _raised_in(rank, left, known, said)
-    return _behind_assertion([*(single if told else said), *told], others)
+    return _behind_assertion(
+        [*(single if any(one.raised for one in told) else said), *told], others
+    )
 
 
 def _behind_assertion(clues: Sequence[Clue], lines: Sequence[Line]) -> list[Clue]:

@@ -18,7 +18,7 @@ from rendezvous.cause.collectives import is_of_calls, odd_one
 from rendezvous.cause.missed import Ranks
 from rendezvous.cause.seen import Judged, NodeSeen, Proof, Suspect
 from rendezvous.cause.table import BY_ID, Kind
-from rendezvous.cause.telling import OF_SCHEDULERS, suspects_of
+from rendezvous.cause.telling import CRASHES, OF_SCHEDULERS, suspects_of
 from rendezvous.wire.evidence import Clue
 
 __all__ = ["CONSEQUENCE_SECONDS", "Judged", "judge"]
@@ -27,8 +27,6 @@ CONSEQUENCE_SECONDS = 30.0
 """By how much something else may fail after what it has caused elsewhere."""
 
 _SCHEDULERS_SECONDS = 5.0
-_CRASHES = ("abort", "bus_error", "crash", "segfault")
-"""Ends of who lost another rank, too: without a reason, another one's reason goes before."""
 _NUMBER = re.compile(r"\d+")
 _THEN = "; then "
 
@@ -50,8 +48,8 @@ def judge(nodes: Sequence[NodeSeen]) -> Judged | None:
     if _is_of_calls(own[0]):
         return _differing(nodes, own, first)
     cause = own[0]
-    if cause.proof is Proof.CODE and cause.row in _CRASHES:
-        reasons = (one for one in own if one.row not in _CRASHES and one.clue is not None)
+    if cause.proof is Proof.CODE and cause.row in CRASHES:
+        reasons = (one for one in own if one.row not in CRASHES and one.clue is not None)
         cause = next(iter(ranks.failing(cause.at)), next(reasons, cause))
     cause = _as_the_scheduler_says(nodes, cause)
     alike = {one.slot for one in own if one.row == cause.row} - {cause.slot}

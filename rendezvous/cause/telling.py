@@ -54,6 +54,8 @@ _OF_LAUNCHERS = re.compile(
 """Where last words hold this, a launcher's follow the program's, or stand for them."""
 _WITHOUT_WORDS = ("exit_code", "abort", "not_started")
 """Rows of programs that end by themselves, and may have said why."""
+CRASHES = ("abort", "bus_error", "crash", "segfault")
+"""Ends of who lost another rank, too: without a reason, another one's reason goes before."""
 _OLD_SECONDS = 30.0
 """What a rank said so long before its end it has got over, unless it said nothing after that."""
 _AT_ONCE_SECONDS = 2.0
@@ -100,10 +102,12 @@ def suspects_of(node: NodeSeen) -> list[Suspect]:
         at = ended_at = node.at(end.offset)
         if clue is not None and clue.at is not None and not _is_old(end, clue):
             at = min(at, node.at(clue.at))
-        if clue is None and row in _WITHOUT_WORDS:
-            clue = _quoted(end, said, report)
-            if clue is not None and (spoken := row_of(clue.line)) in CONSEQUENCES:
-                row, proof = spoken, Proof.LINE
+        if proof is Proof.CODE and row in (*_WITHOUT_WORDS, *CRASHES):
+            quoted = _quoted(end, said, report)
+            if quoted is not None and (spoken := row_of(quoted.line)) in CONSEQUENCES:
+                row, proof, clue = spoken, Proof.LINE, quoted
+            elif row in _WITHOUT_WORDS:
+                clue = clue or quoted
         # A launcher that was told to end has not ended as its rank did.
         of_launcher = clue is not None and clue.raised and rank not in seen and end.code in TOLD
         one = Suspect(node.slot, row, at, proof, rank, end.code, clue, known, ended_at)
@@ -199,7 +203,7 @@ def _told(
     if end.code in _ENDED and said:
         return said[-1].id, Proof.LINE, said[-1], ()
     silent = end.code in _ENDED and failed is None
-    if (silent or not clues) and (told := _by_scheduler(scheduler)) is not None:
+    if (silent or _telling(clues) is None) and (told := _by_scheduler(scheduler)) is not None:
         return told.id, Proof.FACT, told, ()
     passed_on = [clue for clue in clues if clue.id == _LAUNCHER_ENDED]
     if end.code in _PASSED_ON and passed_on:
