@@ -33,7 +33,9 @@ _UNREACHED = re.compile(
     r"client socket has (timed out|failed)|TCP client failed to connect|trying to connect to \("
 )
 """What torch says of a store that it cannot reach; a warning of it may be got over."""
-_UNREACHED_AT_LAST = re.compile(r"client socket has timed out|trying to connect to \(")
+_UNREACHED_AT_LAST = re.compile(
+    r"client socket has (timed out|failed to connect to any)|trying to connect to \("
+)
 _AT_START = re.compile(r"DistStoreError|/default_pg/0|waiting for clients|client socket has|c10d")
 
 
@@ -163,7 +165,7 @@ class Ranks:
                 yield [replace(one, clue=said)]
 
     def _unreached(self, first: Suspect) -> Iterator[list[Suspect]]:
-        """Those that could not reach the store, where at least as many others have."""
+        """Those that could not reach the store, where at least as many others have, or all."""
         named = self._named_by_others()
         found = {}
         for rank, node in self._slots.items():
@@ -187,7 +189,9 @@ class Ranks:
                 one = Suspect(node.slot, "store_unreachable", first.at, Proof.LINE)
                 one = replace(one, clue=said[-1], code=node.report.exit_code)
                 found |= dict.fromkeys(node.ranks, one)
-        if found and len(found) * 2 <= len(self._slots):
+        if len(found) == len(self._slots) > 1:
+            yield [replace(one, row="no_store") for one in found.values()]
+        elif found and len(found) * 2 <= len(self._slots):
             yield [*dict.fromkeys(found.values())]
 
     def _are_missed(self, alive: Sequence[int]) -> bool:
