@@ -57,6 +57,10 @@ LINES = {
     "extension_missing": "ImportError: /r/torch_extensions/a.so: cannot open shared object file",
     "file_damaged": "_pickle.UnpicklingError: invalid load key, 'v'.",
     "not_finite": "ValueError: Input X contains NaN.",
+    "ddp_reduction": "RuntimeError: Expected to have finished reduction in the prior iteration",
+    "checkpoint_misfit": "RuntimeError: Error(s) in loading state_dict for Net:",
+    "not_initialized": "ValueError: Default process group has not been initialized, please",
+    "devices_mixed": "RuntimeError: Expected all tensors to be on the same device, but found",
     "communication": "torch.distributed.DistBackendError: NCCL error in: x.cpp:77, internal error",
     "collectives_differ": "RuntimeError: Detected mismatch between collectives on ranks.",
 }
@@ -124,6 +128,8 @@ LIKE = {
     "cuda_setup": (
         "RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable",
         "CUDA error: CUDA-capable device(s) is/are busy or unavailable",
+        "ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!",
+        "RuntimeError: CUDA error: initialization error",
         "Error 803: system has unsupported display driver / cuda driver combination",
         "Error 804: forward compatibility was attempted on non supported HW",
     ),
@@ -134,8 +140,6 @@ LIKE = {
         "NCCL INFO socketPollConnect: connect to 1.0.0.2<4> returned Connection refused, retrying",
         "NCCL INFO NET/IB : No device found.",
         "NCCL INFO NET/Plugin : dlerror=libnccl-net.so: cannot open shared object file: No such",
-        "RuntimeError: Expected all tensors to be on the same device, but found at least two",
-        "RuntimeError: size mismatch for a.weight: copying a param with shape [3] from checkpoint",
         "INFO: the parameters are the same across all ranks",
         "RuntimeError: Distributed package doesn't have NCCL built in",
         "RuntimeError: DataLoader timed out after 5 seconds",
@@ -160,10 +164,13 @@ LIKE = {
         "RuntimeError: Timed out initializing process group in store based barrier on rank: 3",
         "TimeoutError: [Errno 110] Connection timed out",
         "concurrent.futures._base.TimeoutError",
+        "EOFError",
         "RuntimeError: the Connection was closed by remote peer",
     ),
     "connection_lost": ("BrokenPipeError: [Errno 32] Broken pipe",),
     "unreachable": (
+        "wandb.errors.errors.CommError: Run initialization has timed out after 90.0 sec.",
+        "OSError: We couldn't connect to 'https://huggingface.co' to load the files",
         "requests.exceptions.ReadTimeout: HTTPSConnectionPool(host='x', port=443): Read timed out.",
     ),
     "filesystem_gone": ("TimeoutError: [Errno 110] Connection timed out: '/mnt/data/1'",),
@@ -217,6 +224,19 @@ LIKE = {
         'ThreadPoolBuildError { kind: IOError(Os { code: 11, kind: WouldBlock, message: "x" }) }',
         "OpenBLAS blas_thread_init: RLIMIT_NPROC 300 current, 300 max",
     ),
+    "checkpoint_misfit": (
+        "RuntimeError: size mismatch for a.weight: copying a param with shape [3] from checkpoint",
+        'Missing key(s) in state_dict: "a.weight".',
+    ),
+    "devices_mixed": (
+        "RuntimeError: Expected all tensors to be on the same device, but found at least two",
+        "RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with",
+    ),
+    "service_refuses": (
+        "wandb.errors.errors.UsageError: api_key not configured (no-tty). call wandb.login(",
+        "huggingface_hub.errors.GatedRepoError: Cannot access gated repo for url x",
+    ),
+    "service_lacks": ("OSError: x/y is not a local folder and is not a valid model identifier",),
     "loader_worker": (
         "SystemError: (Fatal) Blocking queue is killed because the data reader raises an exception",
     ),
