@@ -218,6 +218,7 @@ LIKE = {
     ),
     "not_finite": (
         "RuntimeError: Function 'MulBackward0' returned nan values in its 0th output.",
+        "RuntimeError: probability tensor contains either `inf`, `nan` or element < 0",
         "Exception: Current loss scale already at minimum - cannot decrease scale anymore.",
     ),
     "threads": (
