@@ -72,10 +72,8 @@ _OF_CHILD = re.compile(
     re.IGNORECASE,
 )
 _PART_WIDTH = 160
-_ASSERTED = re.compile(
-    r".*?([^/\s:]+:\d+: (?:.*: )?)block: \[[\d, ]+\], thread: \[[\d, ]+\],? (Assertion .* failed).*"
-)
-"""What a kernel prints, once for each of its threads; the exception only says that it failed."""
+_OF_THREAD = re.compile(r"block: \[[\d, ]+\], thread: \[[\d, ]+\],? (?=Assertion )")
+"""In what a kernel prints for each of its threads; the exception only says that it failed."""
 _CUDA = re.compile(r"CUDA|CUBLAS|CUDNN|cuda|HIP|hip[A-Z]|device-side")
 _VERBOSE = re.compile(r", TensorDeviceTypes=.*?\(nullopt\)\)(?=\))")
 
@@ -156,7 +154,7 @@ def _clues_of(rank: int | None, lines: Sequence[Line]) -> list[Clue]:
 
 def _behind_assertion(clues: Sequence[Clue], lines: Sequence[Line]) -> list[Clue]:
     """What CUDA says of a kernel's assertion, behind that."""
-    texts = (_short(line.text) for line in lines if _ASSERTED.match(line.text))
+    texts = (_short(line.text) for line in lines if _OF_THREAD.search(line.text))
     words = next(texts, "")
     return [
         _then(words, one, _FAULT)
@@ -303,4 +301,7 @@ def _clue(name: str, line: str, rank: int | None, at: float | None) -> Clue:
 
 def _short(line: str) -> str:
     """A line without what differs from thread to thread, and from build to build."""
-    return _VERBOSE.sub("", _ASSERTED.sub(r"\1\2", line.strip()))
+    *place, words = _OF_THREAD.split(line.strip(), maxsplit=1)
+    if place:
+        words = f"{place[0].rpartition('/')[2]}{words.partition(' failed')[0]} failed"
+    return _VERBOSE.sub("", words)
