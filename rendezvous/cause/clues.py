@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import takewhile
 
 from rendezvous.cause.lines import Tells, is_ours, is_quiet, last_error, last_line, tells
 from rendezvous.cause.reader import ADDED, RECORD, read
@@ -194,10 +195,8 @@ def _single(rank: int | None, lines: Sequence[Line], known: Patterns) -> list[Cl
     found: dict[str, Clue] = {}
     passing: Clue | None = None
     for line in lines:
-        if _NATIVE_FRAME.match(line.text) or is_quiet(line.text):
-            continue
         name = row_of(line.text, known)
-        if name in SPOKEN:
+        if name in SPOKEN or _NATIVE_FRAME.match(line.text) or is_quiet(line.text):
             continue
         if name is not None and _PASSING.match(line.text):
             passing = passing or _clue(name, line.text, rank, line.at)
@@ -212,17 +211,16 @@ def _single(rank: int | None, lines: Sequence[Line], known: Patterns) -> list[Cl
 
 def _logged(rank: int | None, lines: Sequence[Line]) -> Clue | None:
     """The last error that was written, before a launcher's own words."""
-    own = [line for line in lines if not _is_by_launcher(line.text)]
+    own = [line for line in lines if not _is_by_launcher(line)]
     if rank is None:
-        until = next((n for n, one in enumerate(lines) if _is_by_launcher(one.text)), None)
-        own = [*lines[:until]]
+        own = [*takewhile(lambda line: not _is_by_launcher(line), lines)]
     words = last_error([line.text for line in own])
     at = next((line.at for line in own if line.text.strip() and line.text.strip() in words), None)
     return _clue(LOGGED, words, rank, at) if words else None
 
 
-def _is_by_launcher(text: str) -> bool:
-    return is_ours(text) or _BY_LAUNCHERS.search(text) is not None
+def _is_by_launcher(line: Line) -> bool:
+    return is_ours(line.text) or _BY_LAUNCHERS.search(line.text) is not None
 
 
 def _raised_in(

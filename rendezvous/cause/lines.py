@@ -211,26 +211,20 @@ def last_error(texts: Sequence[str]) -> str:
     """The last error, with what it announces and the plain words that end it all; or nothing."""
     texts = without_advice(texts)
     last, plain, passed = -1, -1, 0
-    least = Tells.WORDS
     for index in range(len(texts) - 1, -1, -1):
         told = _tells(texts, index)
-        if told is Tells.ERROR or (told is least and passed < _NEAR_WORDS):
-            if told is Tells.ERROR or last < 0:
-                last = index
-            if told is Tells.ERROR:
-                break
-        if told is Tells.PLAIN and plain < 0 and last < 0:
+        if told is Tells.ERROR or (told is Tells.WORDS and last < 0 and passed < _NEAR_WORDS):
+            last = index
+        elif told is Tells.PLAIN and max(plain, last) < 0:
             plain = index
         passed += told is not Tells.NOISE
-        if passed > _NEAR_ERROR:
+        if told is Tells.ERROR or passed > _NEAR_ERROR:
             break
     if last < 0:
         return ""
     last = _head(texts, last)
-    words = message(texts[last], texts[last + 1 :])
-    return (
-        words if plain < 0 or texts[plain].strip() in words else f"{words}; {texts[plain].strip()}"
-    )
+    words, then = message(texts[last], texts[last + 1 :]), texts[plain].strip()
+    return words if plain < 0 or then in words else f"{words}; {then}"
 
 
 def last_line(texts: Sequence[str]) -> str:

@@ -275,27 +275,21 @@ class Traceback(Ended):
         Of what failed in handling it, both are told.
         """
         first, name, words = own[0]
-        last = own[-1]
-        pick = next((one for one in reversed(own) if one[1] is not None), None)
+        special = next((one for one in reversed(own) if one[1] is not None), own[-1])
         handled = first.is_own or not first.where or not any(one.is_own for one in self.raised)
-        if pick is None or (
-            handled and pick[0] is not first and not pick[0].direct and self._is_reason(own)
-        ):
-            if len(own) == 1 or not handled or words == last[2]:
-                one = own[0] if handled else last
-                return Told(one[1] or "exception", one[2], self._where(one[0]))
-            line = f"{self._part(first, words)}; then {_cut(last[2])}"
-            return Told(name or "exception", line, self._where(last[0]))
-        if handled and name == pick[1]:
-            pick = own[0]
-        line, where = pick[2], self._where(pick[0])
-        if handled and pick[0] is not first and not pick[0].direct:
+        is_reason = special[1] is None or (
+            handled
+            and special[0] is not first
+            and not special[0].direct
+            and (own[-1][0].cleans or _LOOKUP.match(first.line) is None)
+        )
+        then, row, line = own[-1] if is_reason else special
+        if handled and (line == words or (row == name and not is_reason)):
+            then, row, line = own[0]
+        elif handled and (is_reason or not then.direct):
             line = f"{self._part(first, words)}; then {_cut(line)}"
-        return Told(pick[1] or "exception", line, where)
-
-    def _is_reason(self, own: Sequence[tuple[Raised, str | None, str]]) -> bool:
-        """Whether the first one is why the program ended."""
-        return own[-1][0].cleans or _LOOKUP.match(own[0][0].line) is None
+            row = name if is_reason else row
+        return Told(row or "exception", line, self._where(then))
 
     def _part(self, one: Raised, words: str) -> str:
         where = self._where(one)
