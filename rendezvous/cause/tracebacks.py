@@ -33,12 +33,13 @@ _OF_RDZV = re.compile(r"/worker/look/|/rdzv/_app/")
 _WAITS = re.compile(r"torch/(distributed/|autograd/graph|cuda/|nn/parallel/)")
 """Where a rank is that waits for others."""
 LOST = re.compile(
-    r"(\S+\.)?((Empty|Full|BrokenBarrierError|EOFError|TimeoutError)$|BrokenProcessPool\b)"
-    r"|.*(DataLoader worker \(pid.* exited unexpectedly|Pin memory thread exited"
-    r"|Blocking queue is killed)"
+    r"(\S+\.)?((Empty|Full|BrokenBarrierError|EOFError|TimeoutError)$|BrokenProcessPool\b"
+    r"|TerminatedWorkerError\b)|.*(DataLoader worker \(pid.* exited unexpectedly"
+    r"|[Ss]ee root cause above|[Ss]ee stack trace .*for the root cause|Pin memory thread exited"
+    r"|Blocking queue is killed|subprocesses has abruptly died)"
 )
 """How one fails that has lost a thread or a child of its own: the reason is theirs."""
-_LOST_CONNECTION = re.compile(r"(EOF|BrokenPipe|Connection\w*)Error\b")
+_LOST_CONNECTION = re.compile(r"(EOF|BrokenPipe|Connection\w*|_pickle\.Unpickling)Error\b")
 """So too, where `multiprocessing` has raised it."""
 _LOOKUP = re.compile(
     r"(\S+\.)?(\w*(KeyError|IndexError|AttributeError|LookupError|ImportError|ModuleNotFoundError)"
@@ -131,10 +132,9 @@ class Raised:
     @property
     def is_lost(self) -> bool:
         """Whether it only tells that another thread or process of its program has failed."""
-        of_connection = self.below.rpartition("\n")[2].rpartition("/multiprocessing/")[1]
-        return LOST.match(self.line) is not None or (
-            of_connection != "" and _LOST_CONNECTION.match(self.line) is not None
-        )
+        of_connection = "/multiproces" in self.below.rpartition("\n")[2]
+        pattern = _LOST_CONNECTION if of_connection else LOST
+        return pattern.match(self.line) is not None or LOST.match(self.line) is not None
 
     def row(self, known: Patterns) -> tuple[str | None, str]:
         """The row that it tells of, and its words."""
