@@ -292,6 +292,10 @@ JUDGED = {
         [RankEnd(rank=1)],
         [WAITED, Clue(id="waited", line="trying to connect to (host, 9)", rank=1)],
     ),
+    "no_store": (
+        [RankEnd(rank=1, exit_code=1, ended=0.0)],
+        [Clue(id="waited", line="trying to connect to (h, 9)", rank=rank) for rank in range(2)],
+    ),
     "desync": (
         [RankEnd(rank=1, exit_code=1, ended=0.0)],
         [WAITED, Clue(id="waited", line="", rank=1)],

@@ -421,23 +421,3 @@ def test_what_a_scheduler_says_is_quoted_where_a_rank_has_said_nothing(
         assert told.clue is not None
         assert (told.row, told.clue.line, told.proof) == (row, words, Proof.FACT)
     assert one(1, [said("exception")], words=words).row == "exception"
-
-
-def test_what_ended_the_job_is_of_all_ranks_whoever_has_its_words() -> None:
-    limit = Clue(id="time_limit", line="CANCELLED AT x DUE TO TIME LIMIT", rank=1)
-    asked = [said("terminated", "x.SIGTERMException", last=True), limit]
-    assert one(1, asked).row == one(143, asked).row == one(137, [limit]).row == "time_limit"
-    assert one(1, [said("exception", last=True), limit]).row == "exception"
-    of_another = limit.model_copy(update={"id": "memory_limit"})
-    assert one(137, [of_another]).row == "killed"
-
-
-def test_what_a_data_loading_worker_has_written_says_more_than_that_it_ended() -> None:
-    ended = said("loader_worker", "DataLoader worker (pid(s) 7) exited unexpectedly", last=True)
-    assert one(1, [ended]).row == "loader_worker"
-    for row in ("shared_memory", "threads", "memory_limit"):
-        assert one(1, [said(row, "pthread_create"), ended]).row == row
-    for row in ("waited", "terminated", LOGGED):
-        assert one(1, [said(row), ended]).row == "loader_worker"
-    full = Fact(kind=SHM, path="/dev/shm", value=0, limit=64 << 20)
-    assert one(1, [said("shared_memory"), ended], full).facts == (full,)
