@@ -10,7 +10,7 @@ from dataclasses import replace
 from rendezvous.cause.clues import LAST_LINE, LOGGED, row_of
 from rendezvous.cause.collectives import odd_one
 from rendezvous.cause.seen import Judged, NodeSeen, Proof, Suspect, ended_by_itself
-from rendezvous.cause.table import BY_ID, OF_DEVICES
+from rendezvous.cause.table import BY_ID, OF_DEVICES, Kind
 from rendezvous.cause.telling import WAITING, by_facts
 from rendezvous.cause.tracebacks import CONSEQUENCES, TOLD_OF_RANK
 from rendezvous.wire.evidence import Clue, RankEnd
@@ -76,6 +76,10 @@ class Ranks:
             cause, *others = found
             together = tuple(one.rank for one in others if one.rank is not None)
             return Judged(cause, first, together=together, **known)  # type: ignore[arg-type]
+        kinds = ((BY_ID[clue.id].kind, clue) for clue in self._all_clues() if clue.id in BY_ID)
+        if (clue := next((clue for kind, clue in kinds if kind is Kind.BETWEEN), None)) is not None:
+            cause = replace(first, row=clue.id, clue=clue, proof=Proof.LINE)
+            return Judged(cause, first, blames=False, named=self.of_row(clue.id), **known)  # type: ignore[arg-type]
         all_wait = len(waiting) == len(self._slots) > 1
         if all_wait and all(self._waits(rank) for rank in waiting):
             words = odd_one(clue.line for clue in self._all_clues()).words

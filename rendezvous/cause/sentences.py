@@ -55,7 +55,7 @@ def sentence_of(judged: Judged) -> Sentence:
     """What is said of this cause."""
     row = BY_ID[judged.cause.row]
     hint = row.hint
-    if not judged.blames and judged.cause is judged.first:
+    if not judged.blames:
         clause = _unknown(judged, row)
         hint = hint or "look at the last words of all ranks: rdzv logs RUN"
     else:

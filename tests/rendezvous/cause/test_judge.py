@@ -438,3 +438,10 @@ def test_why_a_rank_did_not_come_is_told_where_its_node_shows_it() -> None:
     xid = Fact(kind=FactKind.KERNEL, words="NVRM: Xid (PCI:0000:4b:00): 79, pid=1")
     report = sick.report.model_copy(update={"evidence": Evidence(ranks=[lives(1)], facts=[xid])})
     assert verdict(first, replace(sick, report=report)) == ("gpu_xid", 1, 1, True)
+
+
+def test_a_mismatch_that_one_rank_tells_outweighs_what_others_suffered() -> None:
+    told = Clue(id="gpu_shared", line="Duplicate GPU: rank 1 and rank 3", rank=0, at=-1.0)
+    nodes = node(0, [lives(0), ended(1, 1)], [told, *lost(1)]), node(1, [lives(2), lives(3)])
+    assert verdict(*nodes) == ("gpu_shared", 0, 1, False)
+    assert clause(*nodes).endswith("; it concerns ranks 0, 1, 3")
