@@ -37,6 +37,8 @@ _OF_ONE_NODE = frozenset(
         *("unreachable", "read_only", "filesystem_gone", "open_files", "threads", "cuda_setup"),
         *("locked_memory", "not_started", "port_taken"),
         *("service_refuses", "service_lacks", "service_fails"),
+        *("build_failed", "container", "cuda_build", "fabric_manager", "file_damaged"),
+        *("gpu_ipc", "net_interface", "shared_tensor"),
     }
 )
 """Rows for which it counts whether other nodes have the same."""

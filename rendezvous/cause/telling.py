@@ -38,7 +38,7 @@ OF_SCHEDULERS = (*(row for row, _ in _SCHEDULERS), "job_memory", "job_cancelled"
 _LAUNCHER_ENDED = "launcher_ended"
 _MAY_BE_A_DEVICE = (
     *("cuda_fault", "cuda_setup", "watchdog_stuck", "abort", "exception", "exit_code"),
-    *("watchdog_timeout", "peer_gone"),
+    *("watchdog_timeout", "peer_gone", "cuda_library", "communication"),
 )
 _ABORTED = re.compile(r"terminate called|Fatal Python error: Aborted")
 """That native code gave up, without why: what has been said before may tell that."""
@@ -295,6 +295,7 @@ def _without_others_limits(facts: Sequence[Fact], rank: int | None) -> list[Fact
 _SHOWS = {
     "shared_memory": (FactKind.SHARED_MEMORY, "/dev/shm"),  # noqa: S108
     "open_files": (FactKind.RLIMIT, "nofile"),
+    "shared_tensor": (FactKind.RLIMIT, "nofile"),
     "file_limit": (FactKind.RLIMIT, "fsize"),
     "address_space": (FactKind.RLIMIT, "as"),
     "locked_memory": (FactKind.RLIMIT, "memlock"),
