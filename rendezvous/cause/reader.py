@@ -10,7 +10,6 @@ from itertools import islice
 from rendezvous.cause.lines import is_logged, last_error
 from rendezvous.cause.tracebacks import (
     AT_ONCE_SECONDS,
-    CONSEQUENCES,
     FRAME,
     MORE_LINES,
     Dump,
@@ -269,23 +268,15 @@ class _Group:
             lines = part if "Traceback (most" in "".join(part[:1]) else [_HEADER, *part]
             whole = [Line(text, self._line.rank, self._line.at, True) for text in lines]
             told, _ = read(whole, known, of_rank=True)
-            for one in told[-1:]:
-                if not isinstance(one, Traceback):
-                    continue
+            for one in (one for one in told[-1:] if isinstance(one, Traceback)):
                 last = one.raised[-1]
                 if index in self._parents and len(self._parts) > 1:
                     where, is_own = last.where or where, last.is_own or is_own
-                    continue
-                if not last.where:
-                    last.where, last.is_own = where, is_own
-                found.append(one)
-        own = [
-            one
-            for one in found
-            if one.told(known).row not in CONSEQUENCES
-            and "CancelledError" not in one.raised[-1].line
-        ]
-        first = next(iter(own or found), None)
+                else:
+                    if not last.where:
+                        last.where, last.is_own = where, is_own
+                    found.append(one)
+        first = min(found, key=lambda one: one.only_follows(known), default=None)
         if first is not None:
             first.alike = len(found) - 1
         return first

@@ -255,6 +255,11 @@ class Traceback(Ended):
         """Whether it only tells that another thread or process of its program has failed."""
         return all(one.is_lost for one in self.raised)
 
+    def only_follows(self, known: Patterns) -> bool:
+        """Whether it came of another failure, of another rank or within its own."""
+        follows = self.told(known).row in CONSEQUENCES
+        return follows or "CancelledError" in self.raised[-1].line
+
     def told(self, known: Patterns) -> Told:
         """What has happened rather than what followed of it."""
         each = [(one, *one.row(known)) for one in self.raised]
