@@ -271,7 +271,8 @@ class Traceback(Ended):
         more = f" (and {self.alike} more)" if self.alike else ""
         if not (said := next((one.said for one in self.raised if one.said), "")):
             return Told(told.row, told.line + more, told.where)
-        row = told.row if told.row != "exception" else _special(said, known) or told.row
+        general = told.row in ("exception", "build_failed")
+        row = (_special(said, known) if general else None) or told.row
         return Told(row, f"{_cut(told.line)}{more}; its command said '{_cut(said)}'", told.where)
 
     def _of_own(self, own: Sequence[tuple[Raised, str | None, str]]) -> Told:

@@ -213,7 +213,7 @@ def test_the_reason_of_who_lost_a_child_is_said_about_then(
     lines = [Line(BUS, 0, said, stream="stdout")]
     texts = [TRACEBACK, FRAME, "_queue.Empty"]
     lines += [Line(text, 0, lost, stream="stderr") for text in texts]
-    (clue,) = find_clues(sorted(lines, key=lambda line: line.at or 0.0))
+    *_, clue = find_clues(sorted(lines, key=lambda line: line.at or 0.0))
     assert clue.line == told
 
 

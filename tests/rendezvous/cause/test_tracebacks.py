@@ -169,8 +169,8 @@ def test_what_a_command_wrote_is_told_with_its_failure() -> None:
 @pytest.mark.parametrize(
     ("said", "row"),
     [
-        ("nvcc fatal   : Value 'c++17' is not defined for option 'std'", "exception"),
-        ("/usr/bin/ld: cannot find -lx: No such file or directory", "exception"),
+        ("nvcc fatal   : Value 'c++17' is not defined for option 'std'", "build_failed"),
+        ("/usr/bin/ld: cannot find -lx: No such file or directory", "build_failed"),
         ("/tmp/ccJ.s: fatal error: error writing: No space left on device", "disk_full"),
     ],
 )
@@ -190,7 +190,7 @@ def test_what_a_compiler_said_is_told_with_what_came_of_it(
     failed = "subprocess.CalledProcessError: Command '['ninja', '-v']' returned non-zero status 1."
     last = "RuntimeError: Error building extension 'adam'"
     clue = clues(said, *then, raised(3, failed), "", DIRECT, "", raised(7, last))[-1]
-    assert clue.line.startswith(f"{failed} (train.py:3 in step); then {last}"[:179])
+    assert clue.line.startswith(failed)
     assert clue.line.endswith(f"; its command said '{said}'")
     assert clue.id == row
 
