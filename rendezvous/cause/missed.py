@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from rendezvous.cause.clues import LAST_LINE, LOGGED, row_of
+from rendezvous.cause.clues import LOGGED, row_of
 from rendezvous.cause.collectives import odd_one
 from rendezvous.cause.seen import Judged, NodeSeen, Proof, Suspect, ended_by_itself
 from rendezvous.cause.table import BY_ID, OF_DEVICES, Kind
@@ -265,13 +265,16 @@ class Ranks:
         return [clue for clue in self._all_clues() if clue.rank == rank]
 
     def _with_reason(self, one: Suspect) -> Suspect:
-        """Why a rank may not have come: its device is sick; else what it said last."""
+        """Why a rank may not have come: its device is sick; or what it said, and else its last."""
         facts = self._nodes_by_slot[one.slot].evidence().facts
         row, sick = by_facts("watchdog_timeout", None, facts, one.rank)
         if sick:
             return replace(one, row=row, facts=sick, proof=Proof.FACT)
-        said = [clue for clue in self._said(one.rank) if clue.id in (LAST_LINE, LOGGED)]
-        return replace(one, clue=said[-1] if said else None)
+        said = self._said(one.rank)
+        own = [clue for clue in said if clue.id in BY_ID and BY_ID[clue.id].kind is Kind.OWN]
+        if own:
+            return replace(one, row=own[-1].id, clue=own[-1])
+        return replace(one, clue=next(reversed(said), None))
 
     def _ended_early(self, rank: int, before: float) -> bool:
         if not self._succeeded(rank):

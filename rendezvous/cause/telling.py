@@ -14,7 +14,7 @@ from rendezvous.cause.clues import LAST_LINE, LOGGED, row_of, without_tracebacks
 from rendezvous.cause.facts import FactKind
 from rendezvous.cause.lines import last_error, last_line, not_started
 from rendezvous.cause.seen import TOLD, End, NodeSeen, Proof, Suspect, ended_by_itself
-from rendezvous.cause.table import BY_CODE, BY_ID, SICK_XID, Kind
+from rendezvous.cause.table import BY_CODE, BY_ID, OF_DEVICES, SICK_XID, Kind
 from rendezvous.cause.tracebacks import CONSEQUENCES
 from rendezvous.wire.evidence import Clue, Fact
 from rendezvous.wire.reports import ExitReport
@@ -78,9 +78,10 @@ def suspects_of(node: NodeSeen) -> list[Suspect]:
         row, code = "node_failed", report.exit_code
         return [Suspect(node.slot, row, node.began_at, Proof.FACT, code=code)]
     clues, facts = node.evidence().clues, node.evidence().facts
-    failed = ended_by_itself(node.evidence().ranks)
-    seen = {end.rank for end in node.evidence().ranks}
-    if not failed or (failed[0].code in TOLD and report.exit_code not in TOLD):
+    ends = node.evidence().ranks
+    failed, seen = ended_by_itself(ends), {end.rank for end in ends}
+    unseen = len(seen) < len(node.ranks) or any(one.exit_code is None for one in ends)
+    if not failed or (unseen and failed[0].code in TOLD and report.exit_code not in TOLD):
         failed = [_as_a_whole(node, clues)]  # the rank that failed has not been seen
     shared = [clue for clue in clues if clue.rank is None]
     suffered = [clue for clue in shared if _is_consequence(clue)]
@@ -221,12 +222,19 @@ def _told(
         last = next((each for each in reversed(clues) if each.id == by_code), None)
         row, shown = by_facts(by_code or "exit_code", None, facts, end.rank)
         return row, Proof.FACT if shown else Proof.CODE, last, shown
-    if clue.id == "exception" and (lost := _before(clues, clue)) is not None:
-        clue = lost
+    if clue.id == "exception":
+        clue = _of_device(clues, clue) or _before(clues, clue) or clue
     row, shown = by_facts(clue.id, clue, facts, end.rank)
     if row == "loader_worker" and (killed := [one for one in clues if one.id == "memory_limit"]):
         return "memory_limit", Proof.LINE, killed[-1], ()
     return row, Proof.FACT if shown else Proof.LINE, clue, shown
+
+
+def _of_device(clues: Sequence[Clue], clue: Clue) -> Clue | None:
+    """What a device said just before a rank raised something that does not tell why."""
+    at = clue.at or 0.0
+    found = (one for one in clues if one.id in OF_DEVICES and not one.raised)
+    return next((one for one in found if 0 <= at - (one.at or 0.0) < _AT_ONCE_SECONDS), None)
 
 
 def _before(clues: Sequence[Clue], clue: Clue) -> Clue | None:

@@ -6,6 +6,25 @@ from rendezvous.cause.lines import is_ours
 from rendezvous.run.state import Run, Slot, who
 from rendezvous.wire.reports import ExitReport
 
+_SIGNALS = {
+    1: "HUP",
+    2: "INT",
+    3: "QUIT",
+    4: "ILL",
+    5: "TRAP",
+    6: "ABRT",
+    7: "BUS",
+    8: "FPE",
+    9: "KILL",
+    11: "SEGV",
+    13: "PIPE",
+    15: "TERM",
+    24: "XCPU",
+    25: "XFSZ",
+    31: "SYS",
+}
+"""Names of Linux's signals: the nodes run on it, whatever this machine is."""
+
 
 def words_of_exit(report: ExitReport) -> str:
     """The end of a node's program, as a phrase that follows the node's name."""
@@ -25,8 +44,9 @@ def words_of_exit(report: ExitReport) -> str:
 def words_of_end(code: int, rank: int | None) -> str:
     """A rank's end, or (None) that of a node's program."""
     name = "the program" if rank is None else f"rank {rank}"
-    signal = f" (signal {code - 128})" if 128 < code <= 192 else ""
-    return f"{name} ended with exit code {code}{signal}"
+    number = code - 128
+    signal = f"signal {number}" + (f", SIG{_SIGNALS[number]}" if number in _SIGNALS else "")
+    return f"{name} ended with exit code {code}" + (f" ({signal})" if 128 < code <= 192 else "")
 
 
 def last_output(report: ExitReport) -> list[str]:

@@ -64,7 +64,7 @@ def test_a_killed_worker_of_torchrun_starts_all_programs_again(tmp_path: Path) -
     command = program(tmp_path, ONCE.format(fails=fails))
     outcome = launch(tmp_path / "s", "--nnodes", "2", "--max-restarts", "1", command=command[1:])
     assert outcome.code == 0, outcome.err
-    assert "failed: rank 1 ended with exit code 137 (signal 9)" in outcome.last_line
+    assert "failed: rank 1 ended with exit code 137 (signal 9, SIGKILL)" in outcome.last_line
     assert starts_apart(tmp_path) == BOTH_TWICE
 
 

@@ -18,12 +18,13 @@ a node that goes at once has all programs stopped at once
     stopped, so that they can save their state"
     stop 0 143; stop 2 143
     exit 1 143 leaves=True message='its agent received SIGTERM' -> exit=143 slot=1
-    "node 1 (host1, slot 1) failed: the program ended with exit code 143 (signal 15); its agent
-    received SIGTERM"
+    "node 1 (host1, slot 1) failed: the program ended with exit code 143 (signal 15,
+    SIGTERM); its agent received SIGTERM"
     hint "launch again from the state that was saved last; some platforms requeue by themselves"
 a program that a signal ended on a node that stays has another hint
     running 2; exit 1 143; stop 0 143 -> exit=143
-    hint "SIGTERM often comes from the scheduler (a time limit, a preemption) or from a person"
+    hint "SIGTERM often comes from the scheduler (a time limit, a preemption) or from a person;
+    SIGHUP from a terminal that was closed: start it in tmux or with nohup"
     running 2; depart 1 0 spot; exit 1 3 leaves=True; stop 0 143 -> exit=3
     hint ""
 the verdict waits for programs that save their state

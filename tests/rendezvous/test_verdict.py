@@ -18,7 +18,8 @@ a failing program stops the others and is named
     -> running stop=True
     stop 0 143; stop 2 143 -> status=failed exit=137 code=program_failed slot=1 rank=1
     -> hostname=host1 worker_rank=1 tail='last words' log=/l exit_code_of=program
-    "node 1 (host1, slot 1) failed: rank 1 ended with exit code 137 (signal 9); out of memory?"
+    "node 1 (host1, slot 1) failed: rank 1 ended with exit code 137 (signal 9,
+    SIGKILL); out of memory?"
     hint "SIGKILL often comes from the kernel (out of memory) or from the scheduler"
 what rdzv itself says of a failure is not the programs last output
     running 2; exit 1 3 tail='last words,rdzv: SIGKILL did not end these processes within 5 s: 71'
@@ -83,7 +84,7 @@ a stopped node is never the cause
     "…: the program ended with exit code 128|193"
 a signal is told by its number
     running 1; exit 0 129 -> exit=129
-    "…: the program ended with exit code 129 (signal 1)"
+    "…: the program ended with exit code 129 (signal 1, SIGHUP)"
 the last signal is told by its number
     running 1; exit 0 192 -> exit=192
     "…: the program ended with exit code 192 (signal 64)"

@@ -110,7 +110,9 @@ def verdict(expected: Expected, told: Told | None) -> str:
         return _of_uncertain(expected, told)
     blamed = {*expected.blamed}
     is_outside = told.row in BY_ID and BY_ID[told.row].kind is Kind.OUTSIDE
-    if not blamed and (is_outside or not told.ranks):
+    if is_outside and not told.ranks <= blamed:  # it says who was ended, and blames nobody
+        return _of_outside(expected, told)
+    if not blamed and not told.ranks:
         return _of_reason(expected, told) if expected.certain else WRONG_REASON
     slots = {rank // expected.each for rank in blamed}
     if not told.ranks <= blamed or told.slot not in slots:
@@ -122,6 +124,12 @@ def verdict(expected: Expected, told: Told | None) -> str:
     if not told.ranks and expected.ranks_known:
         return NO_REASON
     return _of_reason(expected, told)
+
+
+def _of_outside(expected: Expected, told: Told) -> str:
+    if expected.blamed or not _has_reason(expected, told):
+        return WRONG_REASON
+    return _of_reason(expected, told) if expected.certain else RIGHT
 
 
 def _of_uncertain(expected: Expected, told: Told) -> str:
