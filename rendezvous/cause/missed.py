@@ -27,6 +27,7 @@ _TOLD_OF = re.compile(
 """What another rank has raised, in the words of all."""
 _TIDY_SECONDS = 2.0
 """A rank that ends tidily has closed its connections before: so much later it may be gone."""
+_LATELY_SECONDS = 5.0
 _REACTION_SECONDS = 0.1
 """How often torchrun looks whether a rank has failed, to end the others."""
 _UNREACHED = re.compile(
@@ -226,22 +227,32 @@ class Ranks:
         return Suspect(self._slots[rank].slot, row, at, proof, rank)
 
     def _raised(self, rank: int) -> Iterator[Suspect]:
-        """An exception after which a rank has said nothing any more: it may hang at its end."""
+        """What a rank that lives has raised last."""
         node = self._slots[rank]
         for clue in self._clues.get(rank, []):
-            if clue.raised and clue.last and clue.rank == rank and clue.id in BY_ID:
+            if clue.raised and clue.rank == rank and clue.id in BY_ID:
                 row, known = by_facts(clue.id, clue, node.evidence().facts, rank)
                 one = self._named(rank, row, node.at(clue.at), Proof.FACT if known else Proof.LINE)
                 yield replace(one, clue=clue, facts=known)
 
     def failing(self, before: float) -> list[Suspect]:
         """Who had failed by then, and not yet ended of it: it raised something and said nothing
-        any more, or a device said something of it; else nobody."""
+        any more, or others lost it at once; or a device said something of it; else nobody."""
         alive = [rank for rank in self._slots if self._lives(rank)]
         raised = [one for rank in alive if not self._suffers(rank) for one in self._raised(rank)]
-        raised = [one for one in raised if one.at <= before]
+        raised = sorted((one for one in raised if one.at <= before), key=lambda one: one.at)
+        last = [one for one in raised if one.clue is not None and one.clue.last]
+        lately = [one for one in raised if 0.0 <= self._lost_at - one.at <= _LATELY_SECONDS]
         device = [one for rank in alive for one in self._of_device(rank) if one.at <= before]
-        return [min(raised, key=lambda one: one.at)] if raised else device * (len(device) == 1)
+        alone = next((found for found in (lately, device) if len(found) == 1), [])
+        return last[:1] or alone
+
+    @property
+    def _lost_at(self) -> float:
+        """When a rank first said that it had lost another one."""
+        nodes = ((node, clue) for node in self._nodes for clue in node.evidence().clues)
+        lost = (node.at(clue.at) for node, clue in nodes if clue.id == "peer_gone" and clue.raised)
+        return min(lost, default=math.inf)
 
     def _of_device(self, rank: int) -> Iterator[Suspect]:
         for clue in self._clues.get(rank, [])[-1:]:
