@@ -295,6 +295,8 @@ class Traceback(Ended):
         elif handled and (is_reason or not then.direct):
             line = f"{self._part(first, words)}; then {_cut(line)}"
             row = name if is_reason else row
+        elif then.direct and words.partition(": ")[2] not in line:
+            line = f"{_cut(line)}; from {_cut(words)}"
         return Told(row or "exception", line, self._where(then))
 
     def _part(self, one: Raised, words: str) -> str:

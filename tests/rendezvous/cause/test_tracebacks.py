@@ -353,3 +353,13 @@ def test_in_a_stream_of_several_ranks_what_only_follows_hides_no_reason() -> Non
 def test_a_service_that_answers_is_reached(words: str, row: str) -> None:
     assert [one.id for one in clues(raised(7, words))] == [row]
     assert row == "unreachable" or clues(f"WARNING {words}, trying again", "step 1") == []
+
+
+def test_what_a_library_raises_from_another_exception_is_told_with_that() -> None:
+    library = '  File "/usr/lib/python3/dist-packages/lib/stage.py", line 5, in back\n    assert a == b'
+    cause = f"{TRACEBACK}\n{library}\nAssertionError"
+    found = clues(cause, "", DIRECT, "", raised(7, "RuntimeError: no stage"))
+    assert found[-1].line == "RuntimeError: no stage; from AssertionError: assert a == b"
+    again = f"{TRACEBACK}\n{library}\nValueError: why"
+    found = clues(again, "", DIRECT, "", raised(7, "RuntimeError: no stage, for: why"))
+    assert found[-1].line == "RuntimeError: no stage, for: why"
