@@ -356,7 +356,7 @@ def test_a_service_that_answers_is_reached(words: str, row: str) -> None:
 
 
 def test_what_a_library_raises_from_another_exception_is_told_with_that() -> None:
-    library = '  File "/usr/lib/python3/dist-packages/lib/stage.py", line 5, in back\n    assert a == b'
+    library = frame(5, "assert a == b", "/usr/lib/python3/dist-packages/stage.py")
     cause = f"{TRACEBACK}\n{library}\nAssertionError"
     found = clues(cause, "", DIRECT, "", raised(7, "RuntimeError: no stage"))
     assert found[-1].line == "RuntimeError: no stage; from AssertionError: assert a == b"
