@@ -215,9 +215,11 @@ class Ranks:
     def _lives(self, rank: int) -> bool:
         """Whether it went on until its launcher, or its agent, ended it."""
         end = self._ends.get(rank)
-        if end is None:
-            return False
-        return end.ended is None or (bool(end.exit_code) and rank not in self._failed)
+        if end is None or end.ended is None:
+            return end is not None
+        if end.exit_code is None:  # nobody has read how: it may have been ended for another one
+            return self._ended_at(rank) > self._failed_at.get(self._slots[rank].slot, math.inf)
+        return bool(end.exit_code) and rank not in self._failed
 
     def _succeeded(self, rank: int) -> bool:
         end = self._ends.get(rank)

@@ -69,10 +69,12 @@ class Way:
     name: str
     others: float
     nodes: float
+    read: bool = True
 
 
-WAYS = (Way("env", 0.0, 0.3), Way("torchrun", 0.1, 2.0))
-"""The quickest, and one in which most of what follows is heard of."""
+WAYS = (Way("env", 0.0, 0.3), Way("torchrun", 0.1, 2.0), Way("unread", 0.1, 2.0, False))
+"""The quickest, one in which most of what follows is heard of, and the same where nobody reads how
+those have ended that the launcher ended."""
 
 
 @frozen
@@ -137,7 +139,7 @@ class _Course:
         first = ended_by_itself(ends)[0]
         own = next(end for end in ends if end.rank == first.rank)
         lines = [printable(line.text.expandtabs(4), _WIDTH) for line in self._lines(own, 0.0)]
-        code = 1 if self._way.name == "torchrun" else first.code
+        code = first.code if self._way.name == "env" else 1
         tail = last_words(lines)
         return ExitReport(epoch=1, exit_code=code, worker_rank=first.rank, tail=tail)
 
@@ -163,13 +165,14 @@ class _Course:
         if at is not None and at <= until:
             return RankEnd(rank=rank, exit_code=code, ended=at - began)
         if failed:
-            return RankEnd(rank=rank, exit_code=_SIGTERM, ended=self._way.others + 0.01)
+            code = _SIGTERM if self._way.read else None
+            return RankEnd(rank=rank, exit_code=code, ended=self._way.others + 0.01)
         return RankEnd(rank=rank, state="S")
 
     def _lines(self, end: RankEnd, began: float) -> list[Line]:
         ended_at, _ = self._ends.get(end.rank, (None, None))
         until = began + end.ended if end.ended is not None else self._stop_at
-        if ended_at is not None and end.ended is not None and end.exit_code != _SIGTERM:
+        if ended_at is not None and end.ended is not None and end.exit_code not in (_SIGTERM, None):
             until = ended_at + _LAST_WORDS_SECONDS
         said = [one for one in self._table["said"] if one["rank"] == end.rank]
         said = [one for one in said if one["at"] <= until]

@@ -445,3 +445,10 @@ def test_a_mismatch_that_one_rank_tells_outweighs_what_others_suffered() -> None
     nodes = node(0, [lives(0), ended(1, 1)], [told, *lost(1)]), node(1, [lives(2), lives(3)])
     assert verdict(*nodes) == ("gpu_shared", 0, 1, False)
     assert clause(*nodes).endswith("; it concerns ranks 0, 1, 3")
+
+
+def test_who_ended_unread_after_another_one_of_its_node_was_ended_for_that() -> None:
+    unread = RankEnd(rank=1, ended=0.1)
+    clues = [*lost(0), said(1, "exception", "ValueError: no", -0.5)]
+    nodes = node(0, [ended(0, 1), unread], clues), node(1, [lives(2)])
+    assert verdict(*nodes) == ("exception", 0, 1, True)
