@@ -78,7 +78,7 @@ def ends_of(node: NodeSeen) -> list[tuple[int | None, float | None]]:
 
 
 def test_what_a_launcher_ends_first_has_not_ended_by_itself() -> None:
-    env, torchrun = WAYS
+    env, torchrun, _ = WAYS
     first, second = made().nodes(env)
     assert (first.failed, first.began_at, second.failed) == (True, 1002.0, False)
     assert ends_of(first) == [(3, 0.0), (143, 0.01)]
