@@ -62,6 +62,10 @@ LINES = {
     "not_initialized": "ValueError: Default process group has not been initialized, please",
     "devices_mixed": "RuntimeError: Expected all tensors to be on the same device, but found",
     "communication": "torch.distributed.DistBackendError: NCCL error in: x.cpp:77, internal error",
+    "memory_maps": "ImportError: libx.so: failed to map segment: Cannot allocate memory",
+    "shapes": "RuntimeError: The size of tensor a (17) must match the size of tensor b (8)",
+    "zero_parameters": "RuntimeError: still have inflight params [{'id': 6}]",
+    "sample": "cv2.error: resize.cpp:4062: (-215:Assertion failed) !ssize.empty() in function 'r'",
     "collectives_differ": "RuntimeError: Detected mismatch between collectives on ranks.",
 }
 """The last line of a traceback, of a program that ends with 1."""
@@ -77,6 +81,7 @@ NATIVE = {
     "rank_twice": "NCCL WARN Bootstrap Root : rank 1 of 4 ranks has already checked in",
     "container": "slurmstepd: error: pyxis: couldn't start container",
     "size_mismatch": "[enforce fail at pair.cc] op.preamble.length <= op.nbytes. 16 vs 8",
+    "assertion": "x: aio.cpp:223: int f(): Assertion `buffer.nbytes() == file_bytes' failed.",
     "others_ended": "F0926 17:26:32.1 7 agent.cc:77] ends, since another worker has crashed",
     "watchdog_timeout": "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL",
 }
@@ -108,6 +113,39 @@ FACTS = {
     "inodes": (1, Fact(kind=FactKind.INODES, path="/data")),
 }
 LIKE = {
+    "cuda_memory": (
+        "ValueError: Free memory on device (16.61/23.68 GiB) on startup is less than desired GPU",
+        "ValueError: No available memory for the cache blocks. Try increasing",
+        "Error 2 cudaErrorMemoryAllocation: out of memory",
+    ),
+    "memory_maps": (
+        "JIT session error: Cannot allocate memory",
+        "LLVM ERROR: out of memory",
+        "RuntimeError: unable to mmap 8 bytes from file </d/x.bin>: Cannot allocate memory (12)",
+    ),
+    "port_taken": (
+        "[ERROR] HCCL listen on port[16666] fail. Please check whether the port is been using by",
+        "RuntimeError: Port 29500 is already in use",
+        "OSError: cannot bind to port 8000: it is being used by another process",
+    ),
+    "shapes": (
+        "RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x8 and 16x4)",
+        "ValueError: Expected input batch_size (32) to match target batch_size (4).",
+    ),
+    "zero_parameters": (
+        "RuntimeError: tracing error at step 42: expected the next 2 parameters in the queue",
+        "AssertionError: {'id': 0, 'status': 'NOT_AVAILABLE', 'numel': 0, 'ds_numel': 4}",
+    ),
+    "sample": (
+        "RuntimeError: stack expects each tensor to be equal size, but got [3] at entry 0 and [1]",
+        "soundfile.LibsndfileError: Error opening 'a.wav': Format not recognised.",
+        "OSError: broken data stream when reading image file",
+    ),
+    "abort": (
+        "munmap_chunk(): invalid pointer: 0x00007fa5380304b0",
+        "double free or corruption (!prev)",
+        "*** stack smashing detected ***: terminated",
+    ),
     "open_files": (
         "RuntimeError: received 0 items of ancdata",
         "unable to open shared memory object </torch_7_8> in read-write mode: Too many open files",
@@ -141,6 +179,10 @@ LIKE = {
         "NCCL INFO NET/IB : No device found.",
         "NCCL INFO NET/Plugin : dlerror=libnccl-net.so: cannot open shared object file: No such",
         "INFO: the parameters are the same across all ranks",
+        "UserWarning: Port 8787 is already in use. Hosting the HTTP server on port 4001 instead",
+        "concurrent.futures.process.BrokenProcessPool: A process in the process pool was ended",
+        "[LightGBM] [Warning] Connecting to rank 3 failed, waiting for 200 milliseconds",
+        "aiohttp.client_exceptions.ClientConnectorError: Cannot connect to host x.co:443 ssl",
         "RuntimeError: Distributed package doesn't have NCCL built in",
         "RuntimeError: DataLoader timed out after 5 seconds",
         "subprocess.TimeoutExpired: Command 'x' timed out after 5 seconds",
@@ -152,6 +194,9 @@ LIKE = {
         "x.DistributedOperationException: shape mismatches. All shapes across devices must be",
         "x.FailedPreconditionError: One rank specified device GPU, but another rank specified",
         "ValueError: the vocabulary sizes are not equal on all ranks",
+        "AssertionError: Different ranks have different values for step: Rank 1 has 8. Others: 7",
+        "AssertionError: all ranks must pass the same number of tensors",
+        "NCCL WARN Mismatched collective detected, please check your calls at and around rank 1",
     ),
     "rank_twice": ("XlaRuntimeError: ALREADY_EXISTS: /job:jax_worker/replica:0/task:1 connected",),
     "communication": (
@@ -166,6 +211,10 @@ LIKE = {
         "concurrent.futures._base.TimeoutError",
         "EOFError",
         "RuntimeError: the Connection was closed by remote peer",
+        "distributed.scheduler.KilledWorker: ('x', <Worker 'tcp://10.0.5.1:4', name: 1>)",
+        "distributed.comm.core.CommClosedError: in <closed TCP>: Stream is closed",
+        "lightgbm.basic.LightGBMError: Connecting to rank 3 failed",
+        "RuntimeError: could not reach node 4 after 30 s",
     ),
     "connection_lost": ("BrokenPipeError: [Errno 32] Broken pipe",),
     "unreachable": (
@@ -173,7 +222,10 @@ LIKE = {
         "OSError: We couldn't connect to 'https://huggingface.co' to load the files",
         "requests.exceptions.ReadTimeout: HTTPSConnectionPool(host='x', port=443): Read timed out.",
     ),
-    "filesystem_gone": ("TimeoutError: [Errno 110] Connection timed out: '/mnt/data/1'",),
+    "filesystem_gone": (
+        "RuntimeError: write(): fd 29 failed with Input/output error",
+        "TimeoutError: [Errno 110] Connection timed out: '/mnt/data/1'",
+    ),
     "time_limit": (
         "TERM_RUNLIMIT: job killed after reaching LSF run time limit.",
         "=>> PBS: job killed: walltime 3612 exceeded limit 3600",
@@ -228,6 +280,8 @@ LIKE = {
     "checkpoint_misfit": (
         "RuntimeError: size mismatch for a.weight: copying a param with shape [3] from checkpoint",
         'Missing key(s) in state_dict: "a.weight".',
+        "ValueError: loaded state dict contains a parameter group that doesn't match the size",
+        "RuntimeError: The model and loaded state dict do not match exactly",
     ),
     "devices_mixed": (
         "RuntimeError: Expected all tensors to be on the same device, but found at least two",
@@ -241,7 +295,10 @@ LIKE = {
     "loader_worker": (
         "SystemError: (Fatal) Blocking queue is killed because the data reader raises an exception",
     ),
-    "gpu_ipc": ("NCCL WARN HIP failure: 'invalid device pointer'",),
+    "gpu_ipc": (
+        "NCCL WARN HIP failure: 'invalid device pointer'",
+        "NCCL WARN failed to open CUDA IPC handle : 217 peer access is not supported between",
+    ),
     "bus_error": (
         "Bus error (core dumped)",
         "/bin/sh: line 1:     7 Bus error     (core dumped) x",
@@ -262,7 +319,13 @@ LIKE = {
         "ray.exceptions.RayActorError: The actor died unexpectedly before it",
         "Horovod has been shut down. This was caused by an exception on one",
     ),
-    "waited": ("[c10d] The client socket has failed to connect (errno: 113 - No route to host).",),
+    "waited": (
+        "tensors were submitted to be reduced, gathered or broadcasted by subset of ranks",
+        "v0/HorovodAllreduce_0 [missing ranks: 3]",
+        "Stalled ranks:",
+        "[ERROR] HCCL(7,python3):2025 [Wait]wait socket establish timeout, role[1] rank[0]",
+        "[c10d] The client socket has failed to connect (errno: 113 - No route to host).",
+    ),
     "size_mismatch": ("NET/Socket : peer 10.0.5.1<4> message truncated : receiving 8 bytes",),
     "file_missing": ("FileNotFoundError: [Errno 2] No such file or directory: '/data/x.bin'",),
     "shared_cache": (
