@@ -215,6 +215,7 @@ LIKE = {
         "distributed.comm.core.CommClosedError: in <closed TCP>: Stream is closed",
         "lightgbm.basic.LightGBMError: Connecting to rank 3 failed",
         "RuntimeError: could not reach node 4 after 30 s",
+        "RuntimeError: Internal: NCCL operation ncclGroupEnd() failed: unhandled cuda error",
     ),
     "connection_lost": ("BrokenPipeError: [Errno 32] Broken pipe",),
     "unreachable": (
