@@ -30,7 +30,15 @@ from rendezvous.cause.tracebacks import (
 from rendezvous.wire.evidence import MAX_CLUES, Clue
 from rendezvous.wire.words import printable
 
-__all__ = ["LOGGED", "Line", "find_clues", "row_of", "without_tracebacks"]
+__all__ = [
+    "LAST_LINE",
+    "LOGGED",
+    "Line",
+    "find_clues",
+    "last_words",
+    "row_of",
+    "without_tracebacks",
+]
 
 _FAULT = "cuda_fault"
 _OF_A_FAULT = (_FAULT, "cuda_library", "exception")

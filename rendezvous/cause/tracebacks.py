@@ -36,7 +36,7 @@ LOST = re.compile(
     r"(\S+\.)?((Empty|Full|BrokenBarrierError|EOFError|TimeoutError)$|BrokenProcessPool\b"
     r"|TerminatedWorkerError\b)|.*(DataLoader worker \(pid.* exited unexpectedly"
     r"|[Ss]ee root cause above|[Ss]ee stack trace .*for the root cause|Pin memory thread exited"
-    r"|Blocking queue is killed|subprocesses has abruptly died)"
+    r"|Blocking queue is killed|subprocesses has abruptly)"
 )
 """How one fails that has lost a thread or a child of its own: the reason is theirs."""
 _LOST_CONNECTION = re.compile(r"(EOF|BrokenPipe|Connection\w*|_pickle\.Unpickling)Error\b")

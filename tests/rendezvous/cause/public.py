@@ -39,18 +39,12 @@ from worker.program.rank_words import COLOURS
 
 PUBLIC, SEEDS = CAUSES / "public", CAUSES / "seeds"
 NOT_YET = {
-    "a1-nccl-internal": INNOCENT,
-    "a2-jax-service": INNOCENT,
-    "a3-watchdog-stuck": INNOCENT,
-    "a4-dump-signal": INNOCENT,
-    "b1-tracker-noise": "wrong reason",
-    "b3-slurm-oom": "wrong reason",
-    "b4-openblas": "no reason",
-    "b6-interleaved-epoch": "wrong reason",
-    "c1-last-error": "wrong reason",
-    "c2-between-two": "one of two",
-    "c3-assert-cublas": "wrong reason",
-    "d1-absent": "unknown",
+    "ascend-all-wait-ei0006": "no reason",
+    "hccl-listen-port-taken-long-before": "unknown",
+    "hccl-remote-rank-sent-nothing": "wrong reason",
+    "horovod-stalled-missing-rank": "wrong reason",
+    "oom-in-eval-gather-hang": "wrong reason",
+    "ray-train-node-marked-dead": "no step",
 }
 """What is not told right yet, and how it is told; here it is struck out when it is."""
 _SIGTERM = 128 + signal.SIGTERM

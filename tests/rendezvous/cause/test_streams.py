@@ -255,8 +255,8 @@ SAYS = "torch.distributed.DistBackendError: NCCL error: "
             "peer_gone",
             f"{SAYS}socketProgress: Connection closed by remote peer gpu-18<51159>",
         ),
-        (["Last error:"], "exception", NCCL.format("unhandled cuda error")),
-        (["Last error:", "", "Exception raised from x.cpp:1"], "exception", None),
+        (["Last error:"], "communication", NCCL.format("unhandled cuda error")),
+        (["Last error:", "", "Exception raised from x.cpp:1"], "communication", None),
     ],
 )
 def test_what_stands_below_last_error_is_the_reason(
