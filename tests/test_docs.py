@@ -153,7 +153,8 @@ def cause_entry(row: Row) -> str:
     """A line: the id, what it means, what shows it, and what to do."""
     nobody = " Names no rank by itself." if row.kind in (Kind.BETWEEN, Kind.CONSEQUENCE) else ""
     stays = " Not started again." if row.then is Then.HOPELESS else ""
-    hint = f" To do: {row.hint}." if row.hint else ""
+    end = "" if row.hint.endswith("?") else "."
+    hint = f" To do: {row.hint}{end}" if row.hint else ""
     return f"- **`{row.id}`**: {row.says}. Shown by: {row.shown_by}.{nobody}{stays}{hint}\n"
 
 

@@ -1,7 +1,7 @@
 """Clues in a program's output: tracebacks, and single lines that a row of the table knows. Pure.
 
 Looked for once, in the last words of a program that has failed: nothing is read while it runs.
-A clue is named like the row that it tells of.
+A clue is named like the row that it tells of, or `logged`, or `last_line`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
     "LOGGED",
     "Line",
     "find_clues",
-    "last_words",
+    "last_lines",
     "row_of",
     "without_tracebacks",
 ]
@@ -87,7 +87,7 @@ _CUDA = re.compile(r"CUDA|CUBLAS|CUDNN|cuda|HIP|hip[A-Z]|device-side")
 _VERBOSE = re.compile(r", TensorDeviceTypes=.*?\(nullopt\)\)(?=\))")
 
 
-def find_clues(lines: Iterable[Line], most: int = MAX_CLUES) -> list[Clue]:
+def find_clues(lines: Iterable[Line]) -> list[Clue]:
     """What the lines tell, of each rank apart; of each single lines first, then its tracebacks."""
     sources: dict[tuple[int | None, str], list[Line]] = {}
     for line in lines:
@@ -99,12 +99,18 @@ def find_clues(lines: Iterable[Line], most: int = MAX_CLUES) -> list[Clue]:
         found.append(bare)
         for text in _in_json(line.text):
             found.append(Line(text, bare.rank, bare.at, whole=True))
-    each = [_clues_of(rank, said) for (rank, _), said in sources.items()]
-    share = max(2, most // max(1, len(each)))
-    return [clue for clues in each for clue in clues[-share:]][:most]
+    told = [_clues_of(rank, said) for (rank, _), said in sources.items()]
+    # Where there is no room for all, those go first that tell of a failure of their own.
+    each = sorted((one for one in told if one), key=lambda one: all(map(_is_of_others, one)))
+    share = max(2, MAX_CLUES // max(1, len(each)))
+    return [clue for own in each for clue in own[-share:]][:MAX_CLUES]
 
 
-def last_words(lines: Iterable[Line], clues: Iterable[Clue]) -> list[Clue]:
+def _is_of_others(clue: Clue) -> bool:
+    return clue.id in CONSEQUENCES or clue.id == LOGGED
+
+
+def last_lines(lines: Iterable[Line], clues: Iterable[Clue]) -> list[Clue]:
     """What each rank said last of whom no clue tells anything: it may do something else."""
     told = {clue.rank for clue in clues}
     sources: dict[int, list[Line]] = {}

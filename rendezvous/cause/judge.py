@@ -2,8 +2,7 @@
 
 - What failed first by itself is the cause, whoever was heard of first.
 - A consequence is none as long as something else failed by itself, up to 30 s after it.
-- Where all that failed only lost or awaited another rank, that one is looked for among those that
-  did not: stopped, silent since an exception, ended early with 0, or the few that did not wait.
+- Where all that failed only lost or awaited another rank, `missed` looks for that one.
 - Where nobody is found, nobody is blamed.
 """
 
@@ -33,7 +32,7 @@ _THEN = "; then "
 
 def judge(nodes: Sequence[NodeSeen]) -> Judged | None:
     """The first cause; None where nothing has failed."""
-    nodes = sorted(nodes, key=lambda node: node.slot)
+    nodes = [node.read() for node in sorted(nodes, key=lambda node: node.slot)]
     suspects = sorted(
         (one for node in nodes for one in suspects_of(node)), key=lambda one: (one.at, one.slot)
     )
@@ -41,7 +40,7 @@ def judge(nodes: Sequence[NodeSeen]) -> Judged | None:
         return None
     first = suspects[0]
     own = [one for one in suspects if not one.is_consequence]
-    own = _stuck_elsewhere([one for one in own if not _only_follows(one, own)])
+    own = _stuck_elsewhere(_without_followers(own))
     ranks = Ranks(nodes, suspects)
     if not own or own[0].at - first.at > CONSEQUENCE_SECONDS:
         return ranks.judge(first)
@@ -68,21 +67,25 @@ def _as_the_scheduler_says(nodes: Sequence[NodeSeen], cause: Suspect) -> Suspect
         for clue in node.evidence().clues
         if -CONSEQUENCE_SECONDS < node.at(clue.at) - cause.at < _SCHEDULERS_SECONDS
     }
-    row = next((row for row in OF_SCHEDULERS if row in told), None)
+    of_job = (row for row in OF_SCHEDULERS if BY_ID[row].kind is Kind.OUTSIDE)
+    row = next((row for row in of_job if row in told), None)
     if row is None:
         return cause
     return replace(cause, row=row, clue=told[row], proof=Proof.LINE, facts=())
 
 
-def _only_follows(one: Suspect, others: Sequence[Suspect]) -> bool:
-    """Whether another rank has failed alike, and says what that came of."""
-    if one.clue is None or not one.clue.raised or _THEN in one.clue.line:
-        return False
-    end = _THEN + _NUMBER.sub("", one.clue.line)
-    return any(
-        other.clue is not None and _NUMBER.sub("", other.clue.line).endswith(end)
-        for other in others
-    )
+def _without_followers(own: Sequence[Suspect]) -> list[Suspect]:
+    """Without those of which another rank says, of a failure alike, what that came of."""
+    lines = [one.clue.line for one in own if one.clue is not None and _THEN in one.clue.line]
+    ends = {_NUMBER.sub("", line.rpartition(_THEN)[2]) for line in lines}
+    return [
+        one
+        for one in own
+        if one.clue is None
+        or not one.clue.raised
+        or _THEN in one.clue.line
+        or _NUMBER.sub("", one.clue.line) not in ends
+    ]
 
 
 def _stuck_elsewhere(own: list[Suspect]) -> list[Suspect]:

@@ -1,4 +1,4 @@
-"""The rank that others have missed, where nothing but consequences has failed. Pure."""
+"""The ranks of a run: which of them the others missed, and which failed without ending. Pure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _AT_START = re.compile(r"DistStoreError|/default_pg/0|waiting for clients|client
 
 
 class Ranks:
-    """All ranks of a run in which nothing but consequences has failed."""
+    """All ranks of a run, with what each has said."""
 
     def __init__(self, nodes: Sequence[NodeSeen], suspects: Sequence[Suspect]) -> None:
         self._failed_at: dict[int, float] = {}
@@ -55,6 +55,7 @@ class Ranks:
         self._ends: dict[int, RankEnd] = {}
         self._slots: dict[int, NodeSeen] = {}
         self._clues: dict[int, list[Clue]] = {}
+        self._said: dict[int | None, list[Clue]] = {}
         self._failed: set[int | None] = set()
         self._told = all(node.report is not None for node in nodes)
         for node in nodes:
@@ -64,6 +65,7 @@ class Ranks:
             self._ends |= {end.rank: end for end in ends if end.rank in node.ranks}
             self._failed |= {end.rank for end in ended_by_itself(ends)}
             for clue in evidence.clues:
+                self._said.setdefault(clue.rank, []).append(clue)
                 rank = node.ranks[0] if len(node.ranks) == 1 else clue.rank
                 if rank is not None:
                     self._clues.setdefault(rank, []).append(clue)
@@ -107,7 +109,7 @@ class Ranks:
         for rank, node in self._slots.items():
             failed = rank in self._failed or self._suffers(rank) or self._succeeded(rank)
             if not failed and node.report is not None:
-                last = next(reversed(self._said(rank)), None)
+                last = next(reversed(self._said.get(rank, [])), None)
                 at = node.at(last.at) if last is not None else -math.inf
                 found.append((at, rank, last.line if last is not None else ""))
         return tuple((rank, words) for _, rank, words in sorted(found, reverse=True))
@@ -164,7 +166,7 @@ class Ranks:
             own = self._clues.get(rank, [])
             row = (row_of(match["words"]) if match["words"] else None) or "exception"
             elsewhere = bool(own) and all(one.id != TOLD_OF_RANK for one in own)
-            if rank in self._slots and row not in CONSEQUENCES and not elsewhere:
+            if rank in self._slots and BY_ID[row].kind is Kind.OWN and not elsewhere:
                 one = self._named(rank, row, first.at, Proof.LINE)
                 said = clue.model_copy(update={"id": row, "line": words, "rank": rank})
                 yield [replace(one, clue=said)]
@@ -232,7 +234,8 @@ class Ranks:
         """What a rank that lives has raised last."""
         node = self._slots[rank]
         for clue in self._clues.get(rank, []):
-            if clue.raised and clue.rank == rank and clue.id in BY_ID:
+            own = clue.id in BY_ID and BY_ID[clue.id].kind in (Kind.OWN, Kind.OUTSIDE)
+            if clue.raised and clue.rank == rank and own:
                 row, known = by_facts(clue.id, clue, node.evidence().facts, rank)
                 one = self._named(rank, row, node.at(clue.at), Proof.FACT if known else Proof.LINE)
                 yield replace(one, clue=clue, facts=known)
@@ -271,11 +274,8 @@ class Ranks:
 
     def _last_said(self, rank: int) -> Clue | None:
         """Why a rank may have ended, though with exit code 0."""
-        own = (one for one in reversed(self._said(rank)) if one.last or one.id == LOGGED)
+        own = (one for one in reversed(self._said.get(rank, [])) if one.last or one.id == LOGGED)
         return next(own, None)
-
-    def _said(self, rank: int | None) -> list[Clue]:
-        return [clue for clue in self._all_clues() if clue.rank == rank]
 
     def _with_reason(self, one: Suspect) -> Suspect:
         """Why a rank may not have come: its device is sick; or what it said, and else its last."""
@@ -283,8 +283,9 @@ class Ranks:
         row, sick = by_facts("watchdog_timeout", None, facts, one.rank)
         if sick:
             return replace(one, row=row, facts=sick, proof=Proof.FACT)
-        said = self._said(one.rank)
-        own = [clue for clue in said if clue.id in BY_ID and BY_ID[clue.id].kind is Kind.OWN]
+        said = self._said.get(one.rank, [])
+        rows = [clue for clue in said if clue.last or clue.id in OF_DEVICES]
+        own = [clue for clue in rows if clue.id in BY_ID and BY_ID[clue.id].kind is Kind.OWN]
         if own:
             return replace(one, row=own[-1].id, clue=own[-1])
         return replace(one, clue=next(reversed(said), None))
@@ -308,7 +309,7 @@ class Ranks:
 
     def _all_clues(self) -> Iterator[Clue]:
         """Those too of which nobody knows whose they are."""
-        return (clue for node in self._nodes for clue in node.evidence().clues)
+        return (clue for said in self._said.values() for clue in said)
 
     def _named_by_others(self) -> list[int]:
         """The ranks that the words of those that waited name."""

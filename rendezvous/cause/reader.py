@@ -80,8 +80,9 @@ def read(lines: Sequence[Line], known: Patterns, *, of_rank: bool) -> Found:
     found: Found = ([], [])
     readers: dict[tuple[str, bool], _Reader] = {}
     for line in lines:
-        new = _Reader(known, found, of_rank=of_rank)
-        readers.setdefault((line.stream, line.whole), new).lines.append(line)
+        if (key := (line.stream, line.whole)) not in readers:
+            readers[key] = _Reader(known, found, of_rank=of_rank)
+        readers[key].lines.append(line)
     for line in lines:
         said = len(found[1])
         readers[line.stream, line.whole].read()

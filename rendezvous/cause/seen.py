@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from enum import IntEnum
 
 from rendezvous.cause.clues import Line, find_clues
@@ -49,14 +50,17 @@ class NodeSeen:
     scheduler: str = ""
 
     def evidence(self) -> Evidence:
-        """Its own, or what the last lines of its report tell."""
+        """Its own; nothing where there is none."""
+        return (self.report.evidence if self.report is not None else None) or Evidence()
+
+    def read(self) -> NodeSeen:
+        """Itself, with what the last lines of its report tell where that has no evidence."""
         report = self.report
-        if report is None:
-            return Evidence()
-        if report.evidence is not None or not self.failed:
-            return report.evidence or Evidence()
-        lines = (Line(text, report.worker_rank) for text in report.tail)
-        return Evidence(clues=find_clues(lines))
+        if report is None or report.evidence is not None or not self.failed:
+            return self
+        found = find_clues(Line(text, report.worker_rank) for text in report.tail)
+        report = report.model_copy(update={"evidence": Evidence(clues=found)})
+        return replace(self, report=report)
 
     def at(self, offset: float | None) -> float:
         """The time of something that it tells."""

@@ -100,12 +100,13 @@ def _compared(judged: Judged) -> str:
 
 def _unknown(judged: Judged, row: Row) -> str:
     """Nobody is blamed: what was seen."""
-    unknown = ", and which rank is the cause is not known" if row.kind is Kind.CONSEQUENCE else ""
+    others = row.kind is Kind.CONSEQUENCE and judged.of != 1
+    unknown = ", and which rank is the cause is not known" if others else ""
     line = _line(judged.cause.clue) if judged.cause.clue else ""
     says = f"{row.says}{unknown}" + (f": {line}" if line else "")
     if judged.named and (row.kind is Kind.CONSEQUENCE or len(judged.named) > 1):
         ranks = f"rank{'s' * (len(judged.named) > 1)} {listed(map(str, judged.named))}"
-        says += f"; it {'names' if row.kind is Kind.CONSEQUENCE else 'concerns'} {ranks}"
+        says += f"; {'others name' if row.kind is Kind.CONSEQUENCE else 'it concerns'} {ranks}"
     return says + _apart(judged.apart)
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from rendezvous.cause.clues import LAST_LINE, LOGGED, row_of, without_tracebacks
 from rendezvous.cause.facts import FactKind
-from rendezvous.cause.lines import last_error, last_line, not_started
+from rendezvous.cause.lines import Tells, last_error, last_line, not_started, tells
 from rendezvous.cause.seen import TOLD, End, NodeSeen, Proof, Suspect, ended_by_itself
 from rendezvous.cause.table import BY_CODE, BY_ID, OF_DEVICES, SICK_XID, Kind
 from rendezvous.cause.tracebacks import CONSEQUENCES
@@ -209,7 +209,7 @@ def _told(
     passed_on = [clue for clue in clues if clue.id == _LAUNCHER_ENDED]
     if end.code in _PASSED_ON and passed_on:
         return _LAUNCHER_ENDED, Proof.LINE, passed_on[-1], ()
-    clues = [clue for clue in clues if clue.id != _LAUNCHER_ENDED]
+    clues = [clue for clue in clues if clue.id != _LAUNCHER_ENDED and not _is_over(clue, clues)]
     by_code = BY_CODE.get(end.code)
     clue = _telling(clue for clue in clues if clue.id != "arguments" or end.code == _USAGE)
     if end.code in _BY_SIGNAL:
@@ -235,6 +235,14 @@ def _of_device(clues: Sequence[Clue], clue: Clue) -> Clue | None:
     at = clue.at or 0.0
     found = (one for one in clues if one.id in OF_DEVICES and not one.raised)
     return next((one for one in found if 0 <= at - (one.at or 0.0) < _AT_ONCE_SECONDS), None)
+
+
+def _is_over(clue: Clue, clues: Sequence[Clue]) -> bool:
+    """Whether it was no error by its form, and one was written well after it."""
+    if clue.raised or clue.at is None or tells(clue.line) is Tells.ERROR:
+        return False
+    errors = (one for one in clues if one.id == LOGGED and one.at is not None)
+    return any((one.at or 0.0) - clue.at > _AT_ONCE_SECONDS for one in errors)
 
 
 def _before(clues: Sequence[Clue], clue: Clue) -> Clue | None:

@@ -6,8 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rendezvous.cause.clues import Line, find_clues
-from rendezvous.cause.clues import last_words as said_last
+from rendezvous.cause.clues import Line, find_clues, last_lines
 from rendezvous.cause.facts import FactKind
 from rendezvous.wire.evidence import MAX_CLUES, Clue, Evidence, Fact, RankEnd
 from rendezvous.wire.words import printable
@@ -55,7 +54,7 @@ def evidence_of(
         if until is None or line.at is None or line.at <= until
     ]
     found = find_clues(lines)
-    clues, facts = _within([*found, *said_last(lines, found)][:MAX_CLUES], words.facts)
+    clues, facts = _within([*found, *last_lines(lines, found)][:MAX_CLUES], words.facts)
     ended = sum(end.ended is not None for end in ranks)
     if not clues and not facts and ended <= 1 and not any(end.state for end in ranks):
         return None

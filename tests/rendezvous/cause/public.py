@@ -11,8 +11,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from rendezvous.cause.clues import Line, find_clues
-from rendezvous.cause.clues import last_words as last_said
+from rendezvous.cause.clues import Line, find_clues, last_lines
 from rendezvous.cause.facts import FactKind
 from rendezvous.cause.seen import NodeSeen, ended_by_itself
 from rendezvous.compat import tomllib
@@ -24,7 +23,6 @@ from tests.causes.play import printed
 from tests.rendezvous.cause.corpus import BEGAN, CAUSES, USUAL
 from tests.rendezvous.cause.verdicts import (
     BEST_FIRST,
-    INNOCENT,
     Expected,
     Told,
     told_of,
@@ -124,7 +122,7 @@ class _Course:
             return NodeSeen(slot, BEGAN + began, ExitReport(epoch=1, exit_code=0), False, ranks)
         lines = [line for end in found for line in self._lines(end, began)]
         clues = find_clues(lines)
-        clues += last_said(lines, clues)
+        clues += last_lines(lines, clues)
         evidence = Evidence(ranks=found, clues=clues, facts=[*USUAL, *self._facts(slot)])
         report = report.model_copy(update={"evidence": evidence})
         return NodeSeen(slot, BEGAN + began, report, failed, ranks, None, words)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from rendezvous.cause import seen
 from rendezvous.cause.clues import LAST_LINE, LOGGED
 from rendezvous.cause.facts import FactKind
 from rendezvous.cause.judge import Judged, judge
@@ -324,7 +325,7 @@ def test_who_did_not_wait_is_shown_with_its_last_line_where_nobody_can_be_named(
 def test_a_rank_that_others_name_is_shown_and_not_blamed(line: str) -> None:
     first = node(0, [ended(0, 134), lives(1), lives(2)], [said(0, "others_ended", line)])
     assert not verdict(first)[3]
-    assert "; it names rank 1; 2 ranks are not known" in clause(first)
+    assert "; others name rank 1; 2 ranks are not known" in clause(first)
     both = [said(0, "others_ended", line), said(1, "peer_gone", "Rank 1 lost rank 0")]
     assert "names" not in clause(node(0, [ended(0, 134), ended(1, 1), lives(2)], both))
 
@@ -452,3 +453,37 @@ def test_who_ended_unread_after_another_one_of_its_node_was_ended_for_that() -> 
     clues = [*lost(0), said(1, "exception", "ValueError: no", -0.5)]
     nodes = node(0, [ended(0, 1), unread], clues), node(1, [lives(2)])
     assert verdict(*nodes) == ("exception", 0, 1, True)
+
+
+def test_a_mismatch_that_a_living_rank_has_raised_blames_nobody() -> None:
+    told = said(1, "ranks_differ", "rank 0 and rank 1 differ", -0.5)
+    found = verdict(node(0, [ended(0, 1)], lost(0)), node(1, [lives(1)], [told]))
+    assert (found[0], found[3]) == ("ranks_differ", False)
+
+
+def test_a_kill_for_memory_on_another_node_is_not_this_ones() -> None:
+    word = Clue(id="memory_limit", line="Detected 1 oom_kill event", rank=1, at=1.0)
+    told = node(0, [ended(0, 143)]), node(1, [lives(1)], [word])
+    assert verdict(*told) == ("terminated", 0, 0, True)
+
+
+def test_what_an_absent_rank_had_got_over_is_not_why_it_is_absent() -> None:
+    old = Clue(id="file_missing", line="WARNING [Errno 2] no tuning file", rank=1, at=-3000.0)
+    last = Clue(id=LAST_LINE, line="step 60", rank=1, at=-1.0)
+    told = node(0, [ended(0, 1)], waited(0)), node(1, [lives(1)], [old, last])
+    assert verdict(*told) == ("absent_rank", 1, 1, True)
+    assert clause(*told).endswith("its last line was 'step 60'")
+
+
+def test_the_last_lines_of_a_node_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = list[object]()
+
+    def find_clues(lines: object) -> list[Clue]:
+        reads.append(lines)
+        return []
+
+    monkeypatch.setattr(seen, "find_clues", find_clues)
+    report = ExitReport(epoch=1, exit_code=1, worker_rank=0, tail=["no"])
+    ranks = [range(2 * n, 2 * n + 2) for n in range(9)]
+    judge([NodeSeen(n, 100.0, report, failed=True, ranks=own) for n, own in enumerate(ranks)])
+    assert len(reads) == 9

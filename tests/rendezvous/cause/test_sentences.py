@@ -94,7 +94,8 @@ def test_what_the_end_says_already_is_not_said_again() -> None:
     last = Clue(id=LAST_LINE, line="train.py: no such folder")
     assert clause(suspect("exit_code", 1, last)) == f"its last line was '{last.line}'"
     assert clause(suspect("memory_limit", 137, None, OOM)) == (
-        "the kernel killed it at the memory limit of its control group (limit 1.5 GiB, 2 killed)"
+        "its control group reached its memory limit, and the kernel killed a process in it "
+        "(limit 1.5 GiB, 2 killed)"
     )
 
 

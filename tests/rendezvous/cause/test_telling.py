@@ -315,7 +315,7 @@ def test_a_node_that_was_lost_or_ended_by_its_agent_is_told_as_such() -> None:
 def test_without_evidence_the_last_lines_are_read() -> None:
     tail = ["Traceback (most recent call last):", '  File "a.py", line 1', "KeyError: 1"]
     report = ExitReport(epoch=1, exit_code=1, worker_rank=2, tail=tail)
-    (suspect,) = suspects_of(NodeSeen(0, 1.0, report, failed=True, ranks=range(2, 4)))
+    (suspect,) = suspects_of(NodeSeen(0, 1.0, report, failed=True, ranks=range(2, 4)).read())
     assert (suspect.row, suspect.rank) == ("exception", 2)
 
 
@@ -421,3 +421,14 @@ def test_what_a_scheduler_says_is_quoted_where_a_rank_has_said_nothing(
         assert told.clue is not None
         assert (told.row, told.clue.line, told.proof) == (row, words, Proof.FACT)
     assert one(1, [said("exception")], words=words).row == "exception"
+
+
+def test_what_a_rank_wrote_well_after_a_warning_is_why_it_ended() -> None:
+    warned = said(
+        "import_error", "tensorboard is not used: No module named 'tensorboard'", at=-20.0
+    )
+    error = said(LOGGED, "ERROR giving up", at=-1.0)
+    assert one(1, [warned, error]).clue == error
+    assert one(1, [warned]).row == "import_error"
+    failed = said("import_error", "ERROR No module named 'x'", at=-20.0)
+    assert one(1, [failed, error]).row == "import_error"
