@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
-from rendezvous.cause.lines import Tells, is_ours, is_quiet, last_error, last_line, tells
+from rendezvous.cause.lines import Tells, is_ours, is_quiet, last_error, last_line, step_of, tells
 from rendezvous.cause.reader import ADDED, RECORD, read
 from rendezvous.cause.tracebacks import (
     AT_ONCE_SECONDS,
@@ -56,6 +57,7 @@ _MOST_AFTER = 40
 """After so many lines that count, a rank has got over the last thing that it raised, too."""
 _LONGEST_END = 1000
 """So many, where it is known to have ended its program or all came within `AT_ONCE_SECONDS`."""
+_MOST_REPEATS = 3
 _GOT_OVER_SECONDS = 2.0
 _NEAR_SECONDS = 10.0
 """So long before its parent says that it is gone, a child may have told why."""
@@ -88,7 +90,7 @@ _VERBOSE = re.compile(r", TensorDeviceTypes=.*?\(nullopt\)\)(?=\))")
 
 
 def find_clues(lines: Iterable[Line]) -> list[Clue]:
-    """What the lines tell, of each rank apart; of each single lines first, then its tracebacks."""
+    """Find the clues of each rank: single lines first, then its tracebacks."""
     sources: dict[tuple[int | None, str], list[Line]] = {}
     for line in lines:
         key, bare = _whose(line)
@@ -111,7 +113,7 @@ def _is_of_others(clue: Clue) -> bool:
 
 
 def last_lines(lines: Iterable[Line], clues: Iterable[Clue]) -> list[Clue]:
-    """What each rank said last of whom no clue tells anything: it may do something else."""
+    """Find the last line of each rank that has no clue: it may show what the rank was doing."""
     told = {clue.rank for clue in clues}
     sources: dict[int, list[Line]] = {}
     for bare in (_whose(line)[1] for line in lines):
@@ -133,13 +135,13 @@ def _in_json(text: str) -> list[str]:
 
 
 def without_tracebacks(texts: Iterable[str]) -> list[str]:
-    """What else was said, without the prefixes of ranks."""
+    """Drop tracebacks and the prefixes of ranks."""
     _, others = read([_whose(Line(text))[1] for text in texts], (), of_rank=True)
     return [line.text for line in others]
 
 
 def _whose(line: Line) -> tuple[tuple[int | None, str], Line]:
-    """Whose line it is, and the line without the prefix that says so."""
+    """The source of a line, and the line without the prefix that names it."""
     text = _ANSI.sub("", line.text[:_READ_WIDTH])
     if (match := _OF_RANK.match(text)) is not None:
         rank = int(match[1])
@@ -153,7 +155,7 @@ def _whose(line: Line) -> tuple[tuple[int | None, str], Line]:
 
 def _clues_of(rank: int | None, lines: Sequence[Line]) -> list[Clue]:
     # Most patterns are nowhere in it, which is found out at once.
-    text = "\n".join(line.text for line in lines)
+    text = "\n".join(_without_repeats(line.text for line in lines))
     known = tuple(each for each in PATTERNS if each[1].search(text))
     found, others = read(lines, known, of_rank=rank is not None)
     error = _logged(rank, others)
@@ -165,6 +167,16 @@ def _clues_of(rank: int | None, lines: Sequence[Line]) -> list[Clue]:
     return _behind_assertion(
         [*(single if any(one.raised for one in told) else said), *told], others
     )
+
+
+def _without_repeats(texts: Iterable[str]) -> Iterator[str]:
+    """Leave out progress that comes again with other numbers: most of what a rank prints."""
+    counts = Counter[str]()
+    for text in texts:
+        if form := step_of(text):
+            counts[form] += 1
+        if counts[form] <= _MOST_REPEATS:
+            yield text
 
 
 def _behind_assertion(clues: Sequence[Clue], lines: Sequence[Line]) -> list[Clue]:
@@ -188,8 +200,9 @@ def _then(words: str, clue: Clue, row: str) -> Clue:
 def _is_got_over(
     one: Traceback | Dump, said: Sequence[Clue], ends: Sequence[tuple[str, float | None]]
 ) -> bool:
-    """Whether its program made progress for seconds after it, or could do without what has failed;
-    and said later why it ended. Against what only follows from others, it must have been caught.
+    """Return whether its program made progress for seconds after it, or could do without what has
+    failed, and said later why it ended. Against what only follows from others, it must have been
+    caught.
 
     Args:
         said: Single lines.
@@ -268,7 +281,7 @@ def _raised_in(
 
 
 def _is_near(one: Clue, traceback: Traceback | Dump) -> bool:
-    """Whether it was said about when that was raised."""
+    """Return whether it was said about when that was raised."""
     later = traceback.lasted(one.at)
     return later == math.inf or -_NEAR_SECONDS <= later <= AT_ONCE_SECONDS
 

@@ -43,12 +43,12 @@ class Odd:
 
 
 def is_of_calls(line: str) -> bool:
-    """Whether a line tells of collectives that differ."""
+    """Return whether a line tells of collectives that differ."""
     return _SAYS.search(line) is not None
 
 
 def odd_one(lines: Iterable[str]) -> Odd:
-    """Who calls something else than most."""
+    """Find the ranks that call a different collective from most."""
     calls: dict[int, Call] = {}
     named: set[int] = set()
     for line in lines:

@@ -157,12 +157,12 @@ def not_started(texts: Iterable[str]) -> str:
 
 
 def is_logged(text: str) -> bool:
-    """Whether it has a level."""
+    """Return whether it has a level."""
     return _level(text) is not None
 
 
 def is_quiet(text: str) -> bool:
-    """Whether its level is below that of a warning."""
+    """Return whether its level is below that of a warning."""
     level = _level(text)
     return level is not None and level["quiet"] is not None
 

@@ -104,7 +104,7 @@ class Ranks:
         return tuple(sorted(found & {rank for rank in self._slots if not self._suffers(rank)}))
 
     def _apart(self) -> tuple[tuple[int, str], ...]:
-        """Who is not known to have waited, with what it said last."""
+        """The ranks that are not known to have waited, with their last lines, the latest first."""
         found = []
         for rank, node in self._slots.items():
             failed = rank in self._failed or self._suffers(rank) or self._succeeded(rank)
@@ -123,7 +123,7 @@ class Ranks:
         return any(clue.id in WAITING for clue in self._clues.get(rank, []))
 
     def _missed(self, first: Suspect) -> Iterator[list[Suspect]]:
-        """Who may be missed, what is most certain first."""
+        """Candidates for the rank that was missed, the most certain first."""
         others = [rank for rank in self._slots if not self._suffers(rank)]
         alive = [rank for rank in others if self._lives(rank)]
         yield from self._told_of(first)
@@ -202,7 +202,7 @@ class Ranks:
             yield [*dict.fromkeys(found.values())]
 
     def _are_missed(self, alive: Sequence[int]) -> bool:
-        """Whether all others have waited for these, or lost who did: one rank, or all of one node.
+        """Return whether all others waited for these, or lost who did: one rank, or a whole node.
 
         Of several among those that waited, some may only have been ended before their time-out.
         """
@@ -215,7 +215,7 @@ class Ranks:
         return few and len(alive) + waits == len(self._slots)
 
     def _lives(self, rank: int) -> bool:
-        """Whether it went on until its launcher, or its agent, ended it."""
+        """Return whether it went on until its launcher, or its agent, ended it."""
         end = self._ends.get(rank)
         if end is None or end.ended is None:
             return end is not None
@@ -231,7 +231,7 @@ class Ranks:
         return Suspect(self._slots[rank].slot, row, at, proof, rank)
 
     def _raised(self, rank: int) -> Iterator[Suspect]:
-        """What a rank that lives has raised last."""
+        """The exceptions that a living rank has raised."""
         node = self._slots[rank]
         for clue in self._clues.get(rank, []):
             own = clue.id in BY_ID and BY_ID[clue.id].kind in (Kind.OWN, Kind.OUTSIDE)
@@ -241,8 +241,8 @@ class Ranks:
                 yield replace(one, clue=clue, facts=known)
 
     def failing(self, before: float) -> list[Suspect]:
-        """Who had failed by then, and not yet ended of it: it raised something and said nothing
-        any more, or others lost it at once; or a device said something of it; else nobody."""
+        """Find the rank that had failed by then without ending: its exception was its last word, or
+        others lost it at once, or a device reported an error of it."""
         alive = [rank for rank in self._slots if self._lives(rank)]
         raised = [one for rank in alive if not self._suffers(rank) for one in self._raised(rank)]
         raised = sorted((one for one in raised if one.at <= before), key=lambda one: one.at)

@@ -20,7 +20,7 @@ from rendezvous.cause.tracebacks import (
 )
 
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\)(?!:?\\n)")
-_TOLD_OF = re.compile(r"Traceback \(most recent call last\): \(RANK (\d{1,9})\)")
+_OF_ANOTHER = re.compile(r"Traceback \(most recent call last\): \(RANK (\d{1,9})\)")
 """What stands in the message of an exception before what another rank has raised."""
 _CHAIN = re.compile(
     r"(During handling of the above exception|The above exception was the direct cause)"
@@ -36,7 +36,7 @@ _BOX = "\u2502\u256d\u2570"
 _FATAL = re.compile(r"Fatal Python error: ")
 _WATCHDOG = re.compile(r"Timeout \(\d+:\d\d:\d\d(\.\d+)?\)!$")
 """What faulthandler says when a program's own time-out is over."""
-_OF_LAUNCHERS = re.compile(
+_LAUNCHER_EXCEPTION = re.compile(
     r"(torch\.distributed\.elastic\.\S*\.)?(ChildFailedError|SignalException)\b"
     r"|(torch\.multiprocessing\.\S*\.)?ProcessExitedException\b"
 )
@@ -119,7 +119,9 @@ class _Reader:
         if _GROUP.match(text):
             self._begin(line)
             self._in_frames, self._group = False, _Group(line)
-        elif (of := _TOLD_OF.match(text)) and isinstance(self._current, Traceback) and self._more:
+        elif (
+            (of := _OF_ANOTHER.match(text)) and isinstance(self._current, Traceback) and self._more
+        ):
             self._current.next = Raised("", of_rank=of[1])
             self._in_frames, self._more = True, 0
         elif _TRACEBACK.search(text):
@@ -198,7 +200,7 @@ class _Reader:
             self.tracebacks.append(current)
 
     def _goes_on_after(self, text: str) -> bool:
-        """Whether another thread has written this between the lines of a traceback."""
+        """Return whether another thread has written this between the lines of a traceback."""
         for line in islice(self.lines, _NEAR_LINES):
             if _SURELY.match(text) or not line.text.strip() or _TRACEBACK.search(line.text):
                 return False
@@ -207,8 +209,8 @@ class _Reader:
         return False
 
     def _is_of_launcher(self, text: str) -> bool:
-        """Whether it only tells that another process has failed, whose own words are somewhere."""
-        if _OF_LAUNCHERS.match(text):
+        """Return whether it only tells that another process has failed, which speaks for itself."""
+        if _LAUNCHER_EXCEPTION.match(text):
             return True
         before = any(one.after <= MORE_LINES for one in self.tracebacks[-1:])
         return (before or not self._of_rank) and _OF_A_COMMAND.match(text) is not None
@@ -250,7 +252,7 @@ class _Group:
         self._parents: set[int] = set()
 
     def takes(self, text: str) -> bool:
-        """Whether it is one of its lines, which is read then."""
+        """Return whether it is one of its lines, which is read then."""
         if (bar := _SEPARATOR.match(text)) is not None:
             if bar["opens"]:
                 self._parents.add(len(self._parts) - 1)

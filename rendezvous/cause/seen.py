@@ -90,13 +90,13 @@ class Suspect:
 
     @property
     def is_consequence(self) -> bool:
-        """Whether another one has to be the cause."""
+        """Return whether another one has to be the cause."""
         return BY_ID[self.row].kind is Kind.CONSEQUENCE
 
 
 @frozen
 class Judged:
-    """What is held to be the cause.
+    """The verdict: the cause, and what else is known of the ranks.
 
     Attributes:
         cause: Who, and the row; where nobody is blamed, who failed first.

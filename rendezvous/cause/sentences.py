@@ -54,7 +54,7 @@ class Sentence:
 
 
 def sentence_of(judged: Judged) -> Sentence:
-    """What is said of this cause."""
+    """Make the sentence of a cause."""
     row = BY_ID[judged.cause.row]
     hint = row.hint
     if not judged.blames:

@@ -58,7 +58,7 @@ CRASHES = ("abort", "bus_error", "crash", "segfault")
 """Ends of who lost another rank, too: without a reason, another one's reason goes before."""
 _OLD_SECONDS = 30.0
 """What a rank said so long before its end it has got over, unless it said nothing after that."""
-_AT_ONCE_SECONDS = 2.0
+_SHORTLY_SECONDS = 2.0
 _LEAST_BYTES = 1 << 20
 _LINE_WIDTH = 400
 
@@ -84,7 +84,7 @@ def suspects_of(node: NodeSeen) -> list[Suspect]:
     if not failed or (unseen and failed[0].code in TOLD and report.exit_code not in TOLD):
         failed = [_as_a_whole(node, clues)]  # the rank that failed has not been seen
     shared = [clue for clue in clues if clue.rank is None]
-    suffered = [clue for clue in shared if _is_consequence(clue)]
+    suffered = [clue for clue in shared if clue.id in CONSEQUENCES]
     mixed = len(failed) > 1 and bool(suffered)
     # Who has ended is lost, and not waited for: who has raised something then may live on.
     lives_on = len(node.ranks) > 1 and any(one.id in WAITING for one in suffered)
@@ -99,7 +99,7 @@ def suspects_of(node: NodeSeen) -> list[Suspect]:
         # Of what several ranks have said in one stream nobody knows whose it is.
         rank = end.rank
         if clue is not None and clue.rank is None:
-            rank = None if mixed or (lives_on and not _is_consequence(clue)) else rank
+            rank = None if mixed or (lives_on and clue.id not in CONSEQUENCES) else rank
         at = ended_at = node.at(end.offset)
         if clue is not None and clue.at is not None and not _is_old(end, clue):
             at = min(at, node.at(clue.at))
@@ -151,11 +151,6 @@ def _as_a_whole(node: NodeSeen, clues: Sequence[Clue]) -> End:
     return End(rank, node.report.exit_code)
 
 
-def _is_consequence(clue: Clue) -> bool:
-    row = BY_ID.get(clue.id)
-    return row is not None and row.kind is Kind.CONSEQUENCE
-
-
 def _telling(clues: Iterable[Clue]) -> Clue | None:
     """The clue that tells most: what has happened rather than what follows from others; a traceback
     rather than a single line; the last one."""
@@ -168,11 +163,11 @@ def _telling(clues: Iterable[Clue]) -> Clue | None:
 
 
 def _explains(end: End, clue: Clue) -> bool:
-    """Whether a rank that a signal has ended had failed before: it has raised something and said
-    nothing after that, or what it lacked was said just before it crashed."""
+    """Return whether a rank that a signal ended had failed before: its exception was its last word,
+    or what it lacked was said just before it crashed."""
     if clue.raised and clue.last:
         return not clue.line.startswith("KeyboardInterrupt")
-    lately = clue.at is not None and end.offset - clue.at < _AT_ONCE_SECONDS
+    lately = clue.at is not None and end.offset - clue.at < _SHORTLY_SECONDS
     return lately and end.code not in _BY_SIGNAL and BY_ID[clue.id].kind is Kind.OWN
 
 
@@ -180,7 +175,7 @@ def _weight_of_kind(clue: Clue) -> int:
     """Native code gives up of what it has suffered, too: that alone explains nothing."""
     if clue.id == "abort" and _ABORTED.match(clue.line.lstrip()):
         return 0
-    return 1 if _is_consequence(clue) else 2
+    return 1 if clue.id in CONSEQUENCES else 2
 
 
 def _weight(clue: Clue) -> int:
@@ -199,7 +194,7 @@ def _told(
     """The row of one end, with what shows it."""
     said = [clue for clue in clues if clue.id in OF_SCHEDULERS]
     failed = next((clue for clue in reversed(clues) if clue.raised and clue.last), None)
-    if said and failed is not None and (said[-1].at or 0.0) - (failed.at or 0.0) > _AT_ONCE_SECONDS:
+    if said and failed is not None and (said[-1].at or 0.0) - (failed.at or 0.0) > _SHORTLY_SECONDS:
         said = []  # it had failed long before
     if end.code in _ENDED and said:
         return said[-1].id, Proof.LINE, said[-1], ()
@@ -234,22 +229,22 @@ def _of_device(clues: Sequence[Clue], clue: Clue) -> Clue | None:
     """What a device said just before a rank raised something that does not tell why."""
     at = clue.at or 0.0
     found = (one for one in clues if one.id in OF_DEVICES and not one.raised)
-    return next((one for one in found if 0 <= at - (one.at or 0.0) < _AT_ONCE_SECONDS), None)
+    return next((one for one in found if 0 <= at - (one.at or 0.0) < _SHORTLY_SECONDS), None)
 
 
 def _is_over(clue: Clue, clues: Sequence[Clue]) -> bool:
-    """Whether it was no error by its form, and one was written well after it."""
+    """Return whether it was no error by its form, and one was written well after it."""
     if clue.raised or clue.at is None or tells(clue.line) is Tells.ERROR:
         return False
     errors = (one for one in clues if one.id == LOGGED and one.at is not None)
-    return any((one.at or 0.0) - clue.at > _AT_ONCE_SECONDS for one in errors)
+    return any((one.at or 0.0) - clue.at > _SHORTLY_SECONDS for one in errors)
 
 
 def _before(clues: Sequence[Clue], clue: Clue) -> Clue | None:
     """What this rank had suffered before it raised something: it may only follow from that."""
     if clue.at is None:
         return None
-    found = (one for one in clues if _is_consequence(one) and one.at is not None)
+    found = (one for one in clues if one.id in CONSEQUENCES and one.at is not None)
     return next((one for one in found if 0 < clue.at - (one.at or 0.0) < _OLD_SECONDS), None)
 
 

@@ -131,7 +131,7 @@ class Raised:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it only tells that another thread or process of its program has failed."""
+        """Return whether it only tells that another thread or process of its program has failed."""
         of_connection = "/multiproces" in self.below.rpartition("\n")[2]
         pattern = _LOST_CONNECTION if of_connection else LOST
         return pattern.match(self.line) is not None or LOST.match(self.line) is not None
@@ -220,7 +220,7 @@ class Traceback(Ended):
     """What its frames are of, which come before its line."""
 
     by_code = False
-    """Whether an exit code says more."""
+    """Return whether an exit code says more."""
 
     def look_at(self, text: str) -> None:
         """Take in a frame, or a line of its source."""
@@ -239,12 +239,12 @@ class Traceback(Ended):
 
     @property
     def caught(self) -> bool:
-        """Whether it has not come through all of its program: something has printed it."""
+        """Return whether it has not come through all of its program: something has printed it."""
         return self.raised[0].outer != "<module>"
 
     @property
     def of_helper(self) -> bool:
-        """Whether a thread or a tracker has failed, without which a program may go on."""
+        """Return whether a thread or a tracker has failed, without which a program may go on."""
         trackers = [_TRACKER.search(one.below) is not None for one in self.raised]
         each = zip(trackers, self.raised, strict=True)
         of_tracker = trackers[-1] and all(found or not one.is_own for found, one in each)
@@ -252,11 +252,11 @@ class Traceback(Ended):
 
     @property
     def is_lost(self) -> bool:
-        """Whether it only tells that another thread or process of its program has failed."""
+        """Return whether it only tells that another thread or process of its program has failed."""
         return all(one.is_lost for one in self.raised)
 
     def only_follows(self, known: Patterns) -> bool:
-        """Whether it came of another failure, of another rank or within its own."""
+        """Return whether it came of another failure, of another rank or within its own."""
         follows = self.told(known).row in CONSEQUENCES
         return follows or "CancelledError" in self.raised[-1].line
 
@@ -325,7 +325,7 @@ class Dump(Ended):
 
     @property
     def by_code(self) -> bool:
-        """Whether an exit code says more."""
+        """Return whether an exit code says more."""
         return not self.ends
 
     def look_at(self, text: str) -> None:

@@ -43,7 +43,7 @@ class Clue(Wire):
     at: Offset | None = Field(None, description="When it was read.")
     where: ShortWords = Field("", description="Of a traceback: file, line and function.")
     raised: bool = Field(False, description="It is the exception of a traceback.")
-    last: bool = Field(False, description="Its rank has said nothing else after that.")
+    last: bool = Field(False, description="Its rank has said nothing that counts after that.")
 
 
 class Fact(Wire):

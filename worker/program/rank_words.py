@@ -56,7 +56,7 @@ class RankWords:
 
     def lines(self, rank: int | None, most: int) -> list[tuple[float, str, str]]:
         """The newest lines of a rank in the order of the times of their last pieces: that time, the
-        line without colours, and its stream, of which alone it is."""
+        line without colours, and its stream; no line mixes streams."""
         found: list[tuple[float, str, str]] = []
         rests: defaultdict[str, Piece] = defaultdict(lambda: Piece(0.0, b""))
         for at, data, stream in self.newest(rank):

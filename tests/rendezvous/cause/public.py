@@ -61,12 +61,11 @@ class Way:
     name: str
     others: float
     nodes: float
-    read: bool = True
 
 
-WAYS = (Way("env", 0.0, 0.3), Way("torchrun", 0.1, 2.0), Way("unread", 0.1, 2.0, False))
-"""The quickest, one in which most of what follows is heard of, and the same where nobody reads how
-those have ended that the launcher ended."""
+WAYS = (Way("env", 0.0, 0.3), Way("torchrun", 0.1, 2.0))
+"""The quickest, and one in which most of what follows is heard of, but nobody reads how those have
+ended that the launcher ended."""
 
 
 @frozen
@@ -157,7 +156,7 @@ class _Course:
         if at is not None and at <= until:
             return RankEnd(rank=rank, exit_code=code, ended=at - began)
         if failed:
-            code = _SIGTERM if self._way.read else None
+            code = _SIGTERM if self._way.name == "env" else None
             return RankEnd(rank=rank, exit_code=code, ended=self._way.others + 0.01)
         return RankEnd(rank=rank, state="S")
 
