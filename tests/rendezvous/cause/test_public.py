@@ -21,6 +21,7 @@ LEAST_RIGHT = 0.98
 MOST_UNCERTAIN = 0.16
 """Of all, those of which nobody is held to be the cause; some of them may not be known at all."""
 
+
 def test_the_corpus_is_large() -> None:
     assert len(entries_in(PUBLIC)) >= 250
 
