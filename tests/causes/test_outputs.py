@@ -36,7 +36,15 @@ def test_what_is_not_recorded_says_where_its_form_is_from() -> None:
     assert [run["name"] for run in RUNS if not run["recorded"] and not run["source"]] == []
 
 
-@pytest.mark.parametrize("folder", sorted(path.name for path in HERE.iterdir() if path.is_dir()))
+FOLDERS = ("outputs", "second_outputs", "third_outputs", "fourth_outputs", "seeds", "public")
+
+
+def test_every_folder_is_looked_at() -> None:
+    with_data = {path.parent.name for kind in ("txt", "toml") for path in HERE.glob(f"*/*.{kind}")}
+    assert with_data == {*FOLDERS}
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
 def test_an_output_tells_nothing_of_a_machine(folder: str) -> None:
     for path in (HERE / folder).glob("*.*"):
         text = path.read_text(errors="replace").replace("site-packages/torch/_", "")
