@@ -56,17 +56,17 @@ _WHERE_WIDTH = 200
 _MOST_AFTER = 40
 """After so many lines that count, a rank has got over the last thing that it raised, too."""
 _LONGEST_END = 1000
-"""So many, where it is known to have ended its program or all came within `AT_ONCE_SECONDS`."""
+"""The same, where it is known to have ended its program or all came within `AT_ONCE_SECONDS`."""
 _MOST_REPEATS = 3
 _GOT_OVER_SECONDS = 2.0
 _NEAR_SECONDS = 10.0
-"""So long before its parent says that it is gone, a child may have told why."""
+"""Time before a parent reports its child gone in which the child may have told why."""
 
 _OF_RANK = re.compile(r"\[rank(\d{1,9})\]: ?")
 _BAR = re.compile(r".*\d%\|[^|]*\|[^\[|]*\[[^\]]*\](?=\S)")
 """A bar that has not ended its line, behind which something else was written."""
 _OF_LOCAL = re.compile(r"\[\w+?(\d{1,6})\]: ?|\[1,(\d{1,9})\]<std(?:out|err)>: ?")
-"""What torchrun writes before a rank's line, and Open MPI."""
+"""Prefixes of torchrun and of Open MPI before a rank's line."""
 _ANSI = re.compile(r"(\x1b|\?)\[[\d;]*[mK]")
 _IN_JSON = re.compile(r"Traceback \(most recent call last\):\\n.*?(?<!\\)(?=\"|$)")
 """One in a record whose ends of lines are written as such."""
@@ -180,7 +180,7 @@ def _without_repeats(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _behind_assertion(clues: Sequence[Clue], lines: Sequence[Line]) -> list[Clue]:
-    """What CUDA says of a kernel's assertion, behind that."""
+    """Put what CUDA says of a kernel's assertion behind the assertion."""
     texts = (_short(line.text) for line in lines if _OF_THREAD.search(line.text))
     words = next(texts, "")
     return [
@@ -192,7 +192,7 @@ def _behind_assertion(clues: Sequence[Clue], lines: Sequence[Line]) -> list[Clue
 
 
 def _then(words: str, clue: Clue, row: str) -> Clue:
-    """What has only followed, behind its reason."""
+    """Put a clue that only followed behind its reason."""
     line = printable(f"{words}; then {clue.line}", _LINE_WIDTH)
     return clue.model_copy(update={"id": row, "line": line})
 
@@ -287,7 +287,7 @@ def _is_near(one: Clue, traceback: Traceback | Dump) -> bool:
 
 
 def _behind_reason(clue: Clue, traceback: Traceback | Dump, before: Sequence[Clue]) -> Clue:
-    """What tells that another part of its program has failed, behind what that has said."""
+    """Put a clue that only tells of a lost part of its program behind what that part said."""
     is_of_child = clue.id == "exception" and _OF_CHILD.search(clue.line)
     reasons = [
         one

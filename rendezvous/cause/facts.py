@@ -27,7 +27,8 @@ class FactKind(StrEnum):
     INODES = "inodes"
     """A file system has no inode left: `value` are free of `limit`; `path` as above."""
     SHARED_MEMORY = "shared_memory"
-    """Of /dev/shm `value` of `limit` bytes are free, after the ranks' ends; always told."""
+    """Shared memory, /dev/shm: `value` of `limit` bytes are free, after the ranks' ends; it is
+    always told."""
     RLIMIT = "rlimit"
     """A limit of the program's processes: `path` is nofile, nproc, fsize, as, memlock or cpu;
     `limit`; without a rank it is that of all; of nproc `value` threads of the user were there."""

@@ -58,8 +58,8 @@ _REMARK = re.compile(
     r"|collect2: error: ld returned |error: command .* exit |FAILED: "
     r"|(?:ninja|g?make)\b.*: (?:build stopped|\*\*\*)"
 )
-"""What native code logs below an error, as torch does with warnings; and how a tool of a build says
-that another one has failed, which has told why."""
+"""Remarks that native code logs below an error, as torch does with warnings; and words of a build
+tool for another tool's failure, which has told why."""
 _WARNS = re.compile(r"\w*Warning: ")
 _NOISE = re.compile(
     rf"^[\W\d_]*$|^\s*[\^~]+\s*$|{_BAR.pattern}"

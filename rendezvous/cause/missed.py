@@ -51,7 +51,6 @@ class Ranks:
                 earlier = self._failed_at.get(one.slot, one.ended_at)
                 self._failed_at[one.slot] = min(earlier, one.ended_at)
         self._nodes = nodes
-        self._nodes_by_slot = {node.slot: node for node in nodes}
         self._ends: dict[int, RankEnd] = {}
         self._slots: dict[int, NodeSeen] = {}
         self._clues: dict[int, list[Clue]] = {}
@@ -149,8 +148,7 @@ class Ranks:
         if self._told and self._are_missed(alive):
             missed.append(alive)
         for ranks in missed:
-            found = [self._named(rank, row, first.at, Proof.LINE) for rank in ranks]
-            yield [self._with_reason(one) for one in found]
+            yield [self._absent(rank, row, first.at) for rank in ranks]
         if early:
             yield early
 
@@ -247,14 +245,14 @@ class Ranks:
         raised = [one for rank in alive if not self._suffers(rank) for one in self._raised(rank)]
         raised = sorted((one for one in raised if one.at <= before), key=lambda one: one.at)
         last = [one for one in raised if one.clue is not None and one.clue.last]
-        lately = [one for one in raised if 0.0 <= self._lost_at - one.at <= _LATELY_SECONDS]
+        lost_at = self._lost_at()
+        lately = [one for one in raised if 0.0 <= lost_at - one.at <= _LATELY_SECONDS]
         device = [one for rank in alive for one in self._of_device(rank) if one.at <= before]
         alone = next((found for found in (lately, device) if len(found) == 1), [])
         return last[:1] or alone
 
-    @property
     def _lost_at(self) -> float:
-        """When a rank first said that it had lost another one."""
+        """Time at which a rank first said that it had lost another one."""
         nodes = ((node, clue) for node in self._nodes for clue in node.evidence().clues)
         lost = (node.at(clue.at) for node, clue in nodes if clue.id == "peer_gone" and clue.raised)
         return min(lost, default=math.inf)
@@ -277,15 +275,16 @@ class Ranks:
         own = (one for one in reversed(self._said.get(rank, [])) if one.last or one.id == LOGGED)
         return next(own, None)
 
-    def _with_reason(self, one: Suspect) -> Suspect:
-        """Why a rank may not have come: its device is sick; or what it said, and else its last."""
-        facts = self._nodes_by_slot[one.slot].evidence().facts
-        row, sick = by_facts("watchdog_timeout", None, facts, one.rank)
+    def _absent(self, rank: int, row: str, at: float) -> Suspect:
+        """Name a rank that did not come, with why: its device is sick, or what it said last."""
+        one = self._named(rank, row, at, Proof.LINE)
+        facts = self._slots[rank].evidence().facts
+        of_device, sick = by_facts("watchdog_timeout", None, facts, rank)
         if sick:
-            return replace(one, row=row, facts=sick, proof=Proof.FACT)
-        said = self._said.get(one.rank, [])
-        rows = [clue for clue in said if clue.last or clue.id in OF_DEVICES]
-        own = [clue for clue in rows if clue.id in BY_ID and BY_ID[clue.id].kind is Kind.OWN]
+            return replace(one, row=of_device, facts=sick, proof=Proof.FACT)
+        said = self._said.get(rank, [])
+        stays = [clue for clue in said if clue.last or clue.id in OF_DEVICES]
+        own = [clue for clue in stays if clue.id in BY_ID and BY_ID[clue.id].kind is Kind.OWN]
         if own:
             return replace(one, row=own[-1].id, clue=own[-1])
         return replace(one, clue=next(reversed(said), None))
