@@ -14,6 +14,7 @@ from dataclasses import replace
 from itertools import takewhile
 
 from rendezvous.cause.lines import Tells, is_ours, is_quiet, last_error, last_line, step_of, tells
+from rendezvous.cause.others import COMMUNICATION, is_of_itself, row_of_others
 from rendezvous.cause.reader import ADDED, RECORD, read
 from rendezvous.cause.tracebacks import (
     AT_ONCE_SECONDS,
@@ -41,6 +42,8 @@ __all__ = [
     "without_tracebacks",
 ]
 
+ABORTED = re.compile(r"terminate called|Fatal Python error: Aborted")
+"""That native code gave up, without why: what has been said before may tell that."""
 _FAULT = "cuda_fault"
 _OF_A_FAULT = (_FAULT, "cuda_library", "exception")
 LOGGED = "logged"
@@ -82,10 +85,14 @@ _OF_CHILD = re.compile(
     r"|\bcommand\b|\bscript\b|\bthread\b",
     re.IGNORECASE,
 )
+_BY_HANDLER = re.compile(r"DataLoader .*is killed by signal")
 _PART_WIDTH = 160
 _OF_THREAD = re.compile(r"block: \[[\d, ]+\], thread: \[[\d, ]+\],? (?=Assertion )")
 """In what a kernel prints for each of its threads; the exception only says that it failed."""
 _CUDA = re.compile(r"CUDA|CUBLAS|CUDNN|cuda|HIP|hip[A-Z]|device-side")
+_NCCL_WARNS = re.compile(r"NCCL WARN (.*)")
+_UNHANDLED = re.compile(r"NCCL error.*\b(?:unhandled (?:cuda|system)|internal) error")
+"""What torch says of NCCL's error, where NCCL does not tell it more."""
 _VERBOSE = re.compile(r", TensorDeviceTypes=.*?\(nullopt\)\)(?=\))")
 
 
@@ -164,9 +171,8 @@ def _clues_of(rank: int | None, lines: Sequence[Line]) -> list[Clue]:
     ends = [(one.told(known).row, one.at) for one in found]
     left = [one for one in found if not _is_got_over(one, said, ends)]
     told = _raised_in(rank, left, known, said)
-    return _behind_assertion(
-        [*(single if any(one.raised for one in told) else said), *told], others
-    )
+    clues = [*(single if any(one.raised for one in told) else said), *told]
+    return _behind_warning(_behind_assertion(clues, others), others)
 
 
 def _without_repeats(texts: Iterable[str]) -> Iterator[str]:
@@ -186,6 +192,18 @@ def _behind_assertion(clues: Sequence[Clue], lines: Sequence[Line]) -> list[Clue
     return [
         _then(words, one, _FAULT)
         if words and one.id in _OF_A_FAULT and _CUDA.search(one.line)
+        else one
+        for one in clues
+    ]
+
+
+def _behind_warning(clues: Sequence[Clue], lines: Sequence[Line]) -> list[Clue]:
+    """Put an unhandled error of NCCL behind what NCCL has warned of its own devices and files."""
+    warned = (match[1] for line in lines if (match := _NCCL_WARNS.search(line.text)) is not None)
+    words = next((words for words in warned if is_of_itself(words)), "")
+    return [
+        _then(words, one, row_of(words) or "exception")
+        if words and one.id == COMMUNICATION and _UNHANDLED.search(one.line)
         else one
         for one in clues
     ]
@@ -227,7 +245,10 @@ def _single(rank: int | None, lines: Sequence[Line], known: Patterns) -> list[Cl
             continue
         if name is not None and _PASSING.match(line.text):
             passing = passing or _clue(name, line.text, rank, line.at)
-        elif name is not None and (name not in found or name not in CONSEQUENCES):
+        elif name is not None and (
+            name not in found
+            or not (name in CONSEQUENCES or (name == "abort" and ABORTED.match(line.text.lstrip())))
+        ):
             found[name] = _clue(name, line.text, rank, line.at)
         elif name is None and not RECORD.match(line.text) and not ADDED.match(line.text):
             passing = None
@@ -269,7 +290,8 @@ def _raised_in(
         told = traceback.told(known)
         clue = _clue(told.row, told.line, rank, traceback.at)
         changes = {
-            "where": printable(told.where, _WHERE_WIDTH),
+            # A handler of SIGCHLD raises this wherever the program is just then.
+            "where": "" if _BY_HANDLER.search(told.line) else printable(told.where, _WHERE_WIDTH),
             "raised": not traceback.by_code,
             "last": is_last and (only_helpers or traceback.after == 0 or traceback.uncaught),
         }
@@ -298,7 +320,9 @@ def _behind_reason(clue: Clue, traceback: Traceback | Dump, before: Sequence[Clu
         return clue
     reason = reasons[-1]
     where = f" ({reason.where})" if reason.where else ""
-    row = clue.id if reason.id == LOGGED else reason.id
+    row = reason.id
+    if row == LOGGED:
+        row = row_of_others(reason.line, "", reason.rank) or clue.id
     return _then(f"{reason.line[:_PART_WIDTH]}{where}", clue, row)
 
 

@@ -8,13 +8,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from rendezvous.cause.clues import LAST_LINE, LOGGED
 from rendezvous.cause.collectives import is_of_calls, odd_one
+from rendezvous.cause.lines import Tells, is_warning, tells
 from rendezvous.cause.missed import Ranks
+from rendezvous.cause.others import is_of_itself
 from rendezvous.cause.seen import Judged, NodeSeen, Proof, Suspect
 from rendezvous.cause.table import BY_ID, Kind
 from rendezvous.cause.telling import CRASHES, OF_SCHEDULERS, suspects_of
@@ -25,6 +29,12 @@ __all__ = ["CONSEQUENCE_SECONDS", "Judged", "judge"]
 CONSEQUENCE_SECONDS = 30.0
 """By how much something else may fail after what it has caused elsewhere."""
 
+_TOLD_TO_END = ("terminated", "interrupted")
+"""Ends of ranks that a launcher, or a person, ends for another one, too."""
+_WRITES = ("quota", "inodes", "disk_full", "file_limit")
+"""What a write that was cut off may have met."""
+_SEEN_SECONDS = 1.0
+"""By how much later an end may be seen than what others say of it."""
 _SCHEDULERS_SECONDS = 5.0
 _NUMBER = re.compile(r"\d+")
 _THEN = "; then "
@@ -32,6 +42,11 @@ _THEN = "; then "
 
 def judge(nodes: Sequence[NodeSeen]) -> Judged | None:
     """The first cause; None where nothing has failed."""
+    found = _judge(nodes)
+    return replace(found, cause=_as_others_say(nodes, found.cause)) if found is not None else None
+
+
+def _judge(nodes: Sequence[NodeSeen]) -> Judged | None:
     nodes = [node.read() for node in sorted(nodes, key=lambda node: node.slot)]
     suspects = sorted(
         (one for node in nodes for one in suspects_of(node)), key=lambda one: (one.at, one.slot)
@@ -40,38 +55,88 @@ def judge(nodes: Sequence[NodeSeen]) -> Judged | None:
         return None
     first = suspects[0]
     own = [one for one in suspects if not one.is_consequence]
-    own = _stuck_elsewhere(_without_followers(own))
+    own = _stuck_elsewhere(_without_followers(_without_alike(own, suspects)))
     ranks = Ranks(nodes, suspects)
     if not own or own[0].at - first.at > CONSEQUENCE_SECONDS:
+        return ranks.judge(first)
+    if own[0].row in _TOLD_TO_END and own[0].proof is Proof.CODE and _had_failed(nodes, own[0].at):
         return ranks.judge(first)
     if _is_of_calls(own[0]):
         return _differing(nodes, own, first)
     cause = own[0]
-    if cause.proof is Proof.CODE and cause.row in CRASHES:
-        reasons = (one for one in own if one.row not in CRASHES and one.clue is not None)
+    if cause.proof is Proof.CODE and (cause.row in CRASHES or _says_nothing(cause)):
+        says = (one for one in own if one.clue is not None and not _says_nothing(one))
+        reasons = (one for one in says if one.row not in CRASHES)
         cause = next(iter(ranks.failing(cause.at)), next(reasons, cause))
-    cause = _as_the_scheduler_says(nodes, cause)
+    others = [one for one in suspects if one is not cause]
+    ended_alike = any(one.code == cause.code for one in others)
+    if (_says_nothing(cause) and ended_alike) or _of_some(cause, own, nodes):
+        return ranks.judge(first)
     alike = {one.slot for one in own if one.row == cause.row} - {cause.slot}
     blames = BY_ID[cause.row].kind is not Kind.BETWEEN
     of_row = ranks.of_row(cause.row) if not blames else ()
     return Judged(cause, first, blames, named=of_row, alike=len(alike), others=len(nodes) - 1)
 
 
-def _as_the_scheduler_says(nodes: Sequence[NodeSeen], cause: Suspect) -> Suspect:
-    """Whom somebody outside has ended, with what the scheduler said of the job on any node."""
-    if BY_ID[cause.row].kind is not Kind.OUTSIDE or cause.row in OF_SCHEDULERS:
-        return cause
+def _of_some(cause: Suspect, own: Sequence[Suspect], nodes: Sequence[NodeSeen]) -> bool:
+    """Return whether some ranks, but not all, have failed of the same, and nothing tells that it is
+    their own: it may be of one of the others."""
+    if cause.row != "exception" or cause.clue is None or is_of_itself(cause.clue.line):
+        return False
+    words = _NUMBER.sub("", cause.clue.line)
+    alike = [one for one in own if one.clue and _NUMBER.sub("", one.clue.line) == words]
+    return 1 < len(alike) < sum(len(node.ranks) for node in nodes)
+
+
+def _says_nothing(one: Suspect) -> bool:
+    """Return whether it ended by itself, and has told of no error."""
+    return one.row == "exit_code" and (one.clue is None or one.clue.id == LAST_LINE)
+
+
+def _had_failed(nodes: Sequence[NodeSeen], at: float) -> bool:
+    """Return whether a rank had told of an error by then."""
+    clues = ((node.at(clue.at), clue) for node in nodes for clue in node.evidence().clues)
+    return any(said < at - _seconds_to_follow(clue) for said, clue in clues)
+
+
+def _seconds_to_follow(clue: Clue) -> float:
+    """How soon before an end what follows of it may be said; infinite: it tells of no failure."""
+    if is_warning(clue.line) or clue.line.startswith("KeyboardInterrupt"):
+        return math.inf
+    if (row := BY_ID.get(clue.id)) is None:
+        return 0.0 if clue.id == LOGGED and tells(clue.line) is Tells.ERROR else math.inf
+    seconds = {Kind.OUTSIDE: math.inf, Kind.OWN: 0.0}
+    return seconds.get(row.kind, _SEEN_SECONDS)
+
+
+def _as_others_say(nodes: Sequence[NodeSeen], cause: Suspect) -> Suspect:
+    """With the reason that others have heard of: of a write that was cut off, or what the scheduler
+    said of the job that it ended."""
+    of_job = [row for row in OF_SCHEDULERS if BY_ID[row].kind is Kind.OUTSIDE]
+    is_outside = BY_ID[cause.row].kind is Kind.OUTSIDE and cause.row not in OF_SCHEDULERS
+    reasons = of_job if is_outside else _WRITES if cause.row == "write_failed" else []
     told = {
         clue.id: clue
         for node in nodes
         for clue in node.evidence().clues
         if -CONSEQUENCE_SECONDS < node.at(clue.at) - cause.at < _SCHEDULERS_SECONDS
     }
-    of_job = (row for row in OF_SCHEDULERS if BY_ID[row].kind is Kind.OUTSIDE)
-    row = next((row for row in of_job if row in told), None)
+    row = next((row for row in reasons if row in told), None)
     if row is None:
         return cause
     return replace(cause, row=row, clue=told[row], proof=Proof.LINE, facts=())
+
+
+def _without_alike(own: Sequence[Suspect], suspects: Sequence[Suspect]) -> list[Suspect]:
+    """Without those that say nothing, and ended as one did before them that lost another rank."""
+    lost = [one for one in suspects if one.is_consequence]
+    return [
+        one
+        for one in own
+        if one.proof is not Proof.CODE
+        or one.clue is not None
+        or all(other.code != one.code or other.at > one.at for other in lost)
+    ]
 
 
 def _without_followers(own: Sequence[Suspect]) -> list[Suspect]:

@@ -14,7 +14,7 @@ from enum import IntEnum
 _LEVELS = r"error|critical|fatal|severe|emerg|emergency|panic|alert"
 _QUIET_LEVELS = r"info|debug|trace|notice|success"
 _UPPER = re.compile(
-    rf"(?<![\w'\"./-])(?:(?P<error>{_LEVELS.upper()})|(?P<quiet>{_QUIET_LEVELS.upper()})"
+    rf"(?:(?<![\w'\"./-])|(?<=\|CCL_))(?:(?P<error>{_LEVELS.upper()})|(?P<quiet>{_QUIET_LEVELS.upper()})"
     r"|WARNING|WARN)(?![\w'\"./-])"
 )
 _FIELD = re.compile(
@@ -26,13 +26,16 @@ _BRACKET = re.compile(
     rf"(?:\[\s*|^)(?:(?P<error>{_LEVELS})|(?P<quiet>{_QUIET_LEVELS})|warning|warn)(?:\s*\]|\s?[:|-])",
     re.IGNORECASE,
 )
-_GLOG = re.compile(r"\[?(?:(?P<error>[EF])|(?P<quiet>[IDV])|W)\d{4,8} [\d:.]{6,}")
+_GLOG = re.compile(
+    r"(?:\[|\d{4}-\d\d-\d\d [\d:.]+: )?(?:(?P<error>[EF])|(?P<quiet>[IDV])|W)"
+    r"(?:\d{3,8} [\d:.]{6,}|(?<=[\[ ].) [\w./-]+:\d+\])"
+)
 _READ_WIDTH = 400
 """Of a line, no more is looked at: some patterns take the square of its length."""
 _HEAD_WIDTH = 160
 """A level stands before the message."""
 _ANNOUNCED = re.compile(
-    r"^(?:\S+[:,] )?(?:fatal|fatal error|error|critical|panic)(?:\[\w+\])?: "
+    r"^(?:\S+[:,] )?(?:fatal|fatal error|error|critical|panic)(?:\[\w+\])?:(?: |$)"
     r"|^(?:[\w.]+[.])?\w*(?:Error|Exception|Failure|Panic)\b(?:: |$)"
     r"|\bpanicked at |^panic: |^Exception in thread |^Caused by: |\bwhat\(\):|\bUncaught \w"
     r"|: command not found$|: line \d+: .*: |Assertion .*failed|\bCheck failed: "
@@ -60,14 +63,16 @@ _REMARK = re.compile(
 )
 """Remarks that native code logs below an error, as torch does with warnings; and words of a build
 tool for another tool's failure, which has told why."""
+_WARNING = re.compile(r"(?:^|\s)\w*Warning: ")
 _WARNS = re.compile(r"\w*Warning: ")
 _NOISE = re.compile(
     rf"^[\W\d_]*$|^\s*[\^~]+\s*$|{_BAR.pattern}"
     r"|^(?:wandb|mlflow|comet|COMET)\b.*: |resource_tracker|\w*Warning: |warnings?\.warn\("
     r"|^Exception ignored|^Extension modules: |^(?:Current thread|Thread) 0x|^\s+File \"|^\s+at \S"
     r"|^\s*\.\.\. \d+ more|^Node\.js v|^\s*\[\d+\] \S+ "
-    r"|^goroutine \d|^[\w.*/]+\(.*\)$|^\t/|^exit status |^note: run with|^stack backtrace"
-    r"|\+0x[0-9a-f]+\) ?\[0x|^frame #|^\s*\d+: +(?:0x|\w+::)|^\*\*\* |^    @ "
+    r"|^goroutine \d|^(?!\S*(?:Error|Exception)\(['\"])[\w.*/]+\(.*\)$|^\t/|^exit status "
+    r"|^note: run with|^stack backtrace|\+0x[0-9a-f]+\) ?\[0x|^frame #|: +@ +0x[0-9a-f]{6,}"
+    r"|^\s*\d+: +(?:0x|\w+::)|^\s*\d+ +0x[0-9a-f]{6,} |^\*\*\* |^    @ "
     r"|^(?:Stack trace|Backtrace)\b|^usage: |^(?:=|-|\*|#){4,}|^Set the environment variable "
     r"|further information|https?://\S+$",
 )
@@ -76,6 +81,11 @@ _GOODBYE = re.compile(
     r"|shutting down|shut down|cleaning up|cleaned up|cleanup|tear(?:ing)? ?down|total time|elapsed"
     r"|^\W*(?:sav|writ|upload)ing\b"
     r"|\b(?:closing|stopping|terminating|releasing|flush(?:ing|ed))\b|\bsee (?:the )?(?:log|http)",
+    re.IGNORECASE,
+)
+_TIDYING = re.compile(
+    r"\b(?:(?:shut(?:ting)?|tear(?:ing)?) ?down|clean(?:ing|ed)? ?up"
+    r"|terminating|destroy(?:ing|ed))\b",
     re.IGNORECASE,
 )
 _NEAR_ERROR = 40
@@ -110,6 +120,12 @@ _IDLE = re.compile(r"^[\W_]*$|further information|https?://\S+$")
 _ITEM = re.compile(r"\s|[-*\u2022] |\d{1,3}[.)] ")
 
 
+_ENDS_ALL = re.compile(
+    r"\bMPI_ABORT was invoked|\bcalled MPI_Abort\b|\bwill now abort\b|\bRAW: Raising signal "
+)
+"""What is said where all is ended: why, has been said before."""
+
+
 class Tells(IntEnum):
     """How much a line tells."""
 
@@ -125,6 +141,8 @@ def tells(text: str) -> Tells:
     text = text[:_READ_WIDTH]
     if is_ours(text) or _REMARK.match(text):
         return Tells.NOISE
+    if _ENDS_ALL.search(text):
+        return Tells.QUIET
     if (level := _level(text)) is not None:
         return Tells.ERROR if level["error"] else Tells.QUIET
     if _NOISE.search(text):
@@ -156,9 +174,21 @@ def not_started(texts: Iterable[str]) -> str:
     return next((match["not_started"] for match in found if match["not_started"]), "")
 
 
+def is_tidying(text: str) -> bool:
+    """Return whether a program says so where it tidies up to end, and it is no error."""
+    return _TIDYING.search(text) is not None and tells(text) is Tells.QUIET
+
+
 def is_logged(text: str) -> bool:
     """Return whether it has a level."""
     return _level(text) is not None
+
+
+def is_warning(text: str) -> bool:
+    """Return whether it only warns; NCCL warns of what it fails of, too."""
+    level = _level(text)
+    warns = level is not None and level["error"] is None and level["quiet"] is None
+    return (warns and "NCCL WARN" not in text) or _WARNING.search(text[:_READ_WIDTH]) is not None
 
 
 def is_quiet(text: str) -> bool:
@@ -221,7 +251,7 @@ def last_error(texts: Sequence[str]) -> str:
         if told is Tells.ERROR or passed > _NEAR_ERROR:
             break
     if last < 0:
-        return ""
+        return next((text for text in reversed(texts) if _ENDS_ALL.search(text)), "")
     last = _head(texts, last)
     words, then = message(texts[last], texts[last + 1 :]), texts[plain].strip()
     return words if plain < 0 or then in words else f"{words}; {then}"

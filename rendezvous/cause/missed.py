@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from rendezvous.cause.clues import LOGGED, row_of
 from rendezvous.cause.collectives import odd_one
+from rendezvous.cause.lines import is_warning
 from rendezvous.cause.seen import Judged, NodeSeen, Proof, Suspect, ended_by_itself
 from rendezvous.cause.table import BY_ID, OF_DEVICES, Kind
 from rendezvous.cause.telling import WAITING, by_facts
@@ -141,6 +142,8 @@ class Ranks:
             )
             for rank in sorted(ended, key=self._ended_at)
         ]
+        if sum(map(self._succeeded, self._slots)) * 2 > len(self._slots):
+            early = []  # who went on is the odd one, or they are as many
         if early and (not alive or set(ended) & set(named)):
             yield early
         row = "late_rank" if self._was_starting() else "absent_rank"
@@ -207,10 +210,7 @@ class Ranks:
         missed = set(alive)
         others = [rank for rank in self._slots if rank not in missed and self._suffers(rank)]
         waits = len(others) if any(map(self._waits, others)) else 0
-        nodes = {self._slots[rank].slot: self._slots[rank] for rank in alive}
-        whole = len(nodes) == 1 and len(next(iter(nodes.values())).ranks) == len(alive)
-        few = (len(alive) == 1 or whole) and len(alive) <= waits
-        return few and len(alive) + waits == len(self._slots)
+        return len(alive) == 1 <= waits == len(self._slots) - 1
 
     def _lives(self, rank: int) -> bool:
         """Return whether it went on until its launcher, or its agent, ended it."""
@@ -248,8 +248,9 @@ class Ranks:
         lost_at = self._lost_at()
         lately = [one for one in raised if 0.0 <= lost_at - one.at <= _LATELY_SECONDS]
         device = [one for rank in alive for one in self._of_device(rank) if one.at <= before]
-        alone = next((found for found in (lately, device) if len(found) == 1), [])
-        return last[:1] or alone
+        if len(lately) != 1:
+            lately = device if len({(one.slot, one.row) for one in device}) == 1 else []
+        return last[:1] or lately[:1]
 
     def _lost_at(self) -> float:
         """Time at which a rank first said that it had lost another one."""
@@ -259,7 +260,7 @@ class Ranks:
 
     def _of_device(self, rank: int) -> Iterator[Suspect]:
         for clue in self._clues.get(rank, [])[-1:]:
-            if clue.rank == rank and clue.id in OF_DEVICES:
+            if clue.rank == rank and clue.id in OF_DEVICES and not is_warning(clue.line):
                 at = self._slots[rank].at(clue.at)
                 yield replace(self._named(rank, clue.id, at, Proof.LINE), clue=clue)
 
@@ -268,6 +269,8 @@ class Ranks:
         clues = [clue for clue in self._all_clues() if clue.id == row]
         named = {int(number) for clue in clues for number in _RANK.findall(clue.line)}
         named |= {clue.rank for clue in clues if clue.rank is not None}
+        if len(self._slots) == 2:
+            named |= self._slots.keys()
         return tuple(sorted(named & self._slots.keys()))
 
     def _last_said(self, rank: int) -> Clue | None:

@@ -186,7 +186,7 @@ class _Reader:
             self._current = None
             return
         one = current.next
-        one.line, one.whole = text.strip(), line.whole
+        one.line, one.whole, one.rank = text.strip(), line.whole, line.rank
         if _COMMAND.match(text):
             one.said = last_error([other.text for other in self.others[-_NEAR_LINES:]])
         if one.of_rank:

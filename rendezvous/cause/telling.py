@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from rendezvous.cause.clues import LAST_LINE, LOGGED, row_of, without_tracebacks
 from rendezvous.cause.facts import FactKind
-from rendezvous.cause.lines import Tells, last_error, last_line, not_started, tells
+from rendezvous.cause.lines import Tells, is_warning, last_error, last_line, not_started, tells
+from rendezvous.cause.others import COMMUNICATION, row_of_others
 from rendezvous.cause.seen import TOLD, End, NodeSeen, Proof, Suspect, ended_by_itself
 from rendezvous.cause.table import BY_CODE, BY_ID, OF_DEVICES, SICK_XID, Kind
 from rendezvous.cause.tracebacks import CONSEQUENCES
@@ -25,6 +26,7 @@ WAITING = ("waited", "watchdog_timeout", "watchdog_stuck")
 _USAGE = 2
 _BY_SIGNAL = tuple(128 + number for number in (1, 2, 9, 15, 24, 25))
 """Signals that others send: what a rank has said before does not explain them."""
+_KILLED = 128 + 9
 _ENDED = (128 + 1, 128 + 2, 128 + 9, 128 + 15)
 _PASSED_ON = (128 + 1, 128 + 2, 128 + 15)
 _SCHEDULERS = (
@@ -107,13 +109,20 @@ def suspects_of(node: NodeSeen) -> list[Suspect]:
             quoted = _quoted(end, said, report)
             if quoted is not None and (spoken := row_of(quoted.line)) in CONSEQUENCES:
                 row, proof, clue = spoken, Proof.LINE, quoted
-            elif row in _WITHOUT_WORDS:
+            elif quoted is not None and row_of_others(quoted.line, "", end.rank):
+                row, proof, clue = COMMUNICATION, Proof.LINE, quoted
+            elif row in _WITHOUT_WORDS or (quoted is not None and _is_just_before(end, quoted)):
                 clue = clue or quoted
+        aborted = [one for one in _recent(end, said) if row == "abort" and one.id in (row, LOGGED)]
+        if of_others := [one for one in aborted if row_of_others(one.line, "", end.rank)]:
+            row, clue = COMMUNICATION, of_others[-1]
         # A launcher that was told to end has not ended as its rank did.
         of_launcher = clue is not None and clue.raised and rank not in seen and end.code in TOLD
         one = Suspect(node.slot, row, at, proof, rank, end.code, clue, known, ended_at)
         found.append(replace(one, code=None) if of_launcher else one)
-    return found
+    # Of several ranks of a node that failed, the kernel's log does not say whose GPU it names.
+    of_node = len(found) > 1
+    return [replace(one, rank=None) if of_node and one.row == "gpu_xid" else one for one in found]
 
 
 def _quoted(end: End, said: Sequence[Clue], report: ExitReport) -> Clue | None:
@@ -123,7 +132,7 @@ def _quoted(end: End, said: Sequence[Clue], report: ExitReport) -> Clue | None:
     if errors:
         return errors[-1]
     if end.rank != report.worker_rank or any(map(_OF_LAUNCHERS.search, report.tail)):
-        return None
+        return next((clue for clue in said if clue.id == LAST_LINE), None)
     if words := not_started(report.tail):
         return Clue(id="not_started", line=printable(words, _LINE_WIDTH), rank=end.rank)
     tail = without_tracebacks(report.tail)
@@ -165,17 +174,25 @@ def _telling(clues: Iterable[Clue]) -> Clue | None:
 def _explains(end: End, clue: Clue) -> bool:
     """Return whether a rank that a signal ended had failed before: its exception was its last word,
     or what it lacked was said just before it crashed."""
-    if clue.raised and clue.last:
-        return not clue.line.startswith("KeyboardInterrupt")
     lately = clue.at is not None and end.offset - clue.at < _SHORTLY_SECONDS
+    if clue.raised and (clue.last or (lately and end.code == _KILLED)):
+        return not clue.line.startswith("KeyboardInterrupt")
     return lately and end.code not in _BY_SIGNAL and BY_ID[clue.id].kind is Kind.OWN
+
+
+def _is_just_before(end: End, clue: Clue) -> bool:
+    """Return whether it is an error that was written just before a crash."""
+    lately = clue.at is not None and end.offset - clue.at < _SHORTLY_SECONDS
+    return lately and clue.id == LOGGED and tells(clue.line) is Tells.ERROR
 
 
 def _weight_of_kind(clue: Clue) -> int:
     """Native code gives up of what it has suffered, too: that alone explains nothing."""
     if clue.id == "abort" and _ABORTED.match(clue.line.lstrip()):
         return 0
-    return 1 if clue.id in CONSEQUENCES else 2
+    if not clue.raised and is_warning(clue.line):
+        return 1
+    return 2 if clue.id in CONSEQUENCES else 3
 
 
 def _weight(clue: Clue) -> int:

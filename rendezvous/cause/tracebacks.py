@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
-from rendezvous.cause.lines import BAR, Tells, message, step_of, tells
+from rendezvous.cause.lines import BAR, Tells, is_tidying, message, step_of, tells
+from rendezvous.cause.others import COMMUNICATION, is_together, row_of_others
 from rendezvous.cause.table import CAUSES, Kind
 from rendezvous.frozen import frozen
 
@@ -35,7 +36,8 @@ _WAITS = re.compile(r"torch/(distributed/|autograd/graph|cuda/|nn/parallel/)")
 LOST = re.compile(
     r"(\S+\.)?((Empty|Full|BrokenBarrierError|EOFError|TimeoutError)$|BrokenProcessPool\b"
     r"|TerminatedWorkerError\b)|.*(DataLoader worker \(pid.* exited unexpectedly"
-    r"|[Ss]ee root cause above|[Ss]ee stack trace .*for the root cause|Pin memory thread exited"
+    r"|DataLoader \d+ workers? exit|[Ss]ee root cause above|is reported (as )?above"
+    r"|[Ss]ee stack trace .*for the root cause|Pin memory thread exited"
     r"|Blocking queue is killed|subprocesses has abruptly)"
 )
 """How one fails that has lost a thread or a child of its own: the reason is theirs."""
@@ -124,6 +126,7 @@ class Raised:
     said: str = ""
     source: str = ""
     of_rank: str = ""
+    rank: int | None = None
     below: str = ""
     outer: str = ""
     told: list[Raised] = field(default_factory=list)
@@ -141,14 +144,18 @@ class Raised:
         if self.told:
             return TOLD_OF_RANK, self.words()
         reason, whole = self._last_error(), self.words()
-        texts = [(self.line, whole if self.line.endswith(":") else self.line)]
+        texts = [(self.line, whole if self.line.endswith(":") else self.line), (whole, whole)]
         if _LONG_WINDED.match(self.line):
             more = takewhile(str.strip, self.more)
             texts += [(text, f"{self.line} {text.strip()}") for text in more]
         for text, words in [(reason, reason), *texts]:
             if (name := _special(text, known)) is not None and name not in SPOKEN:
-                return name, reason or words
-        return _special(reason or self.line, known), reason or whole
+                # What is read from other ranks is no file.
+                of_others = name == "file_damaged" and is_together(self.where)
+                return COMMUNICATION if of_others else name, reason or words
+        name = _special(reason or self.line, known)
+        innermost = self.below.rpartition("\n")[2]
+        return name or row_of_others(reason or whole, innermost, self.rank), reason or whole
 
     def _last_error(self) -> str:
         """What stands below torch's "Last error:", NCCL's own words; empty: nothing."""
@@ -194,7 +201,8 @@ class Ended:
     def go_on(self, line: Line, known: Patterns | None) -> None:
         """This was said after it; `known` is None where a program says it at its end, too."""
         if known is not None:
-            self.after += tells(line.text) is not Tells.NOISE and row_of(line.text, known) is None
+            is_word = tells(line.text) is not Tells.NOISE and not is_tidying(line.text)
+            self.after += is_word and row_of(line.text, known) is None
             self.until = line.at
         form = step_of(line.text)
         self.forms[form] += 1

@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 PLAY, OBSERVED = HERE / "play.py", HERE / "programs" / "observed.py"
 QUICK = ("a1-nccl-internal", "b4-openblas", "c2-between-two")
 """They run whenever faults are tested; all others by night."""
-_EACH = 12
+_EACH = 24
 """Of the public ones that need no kernel or scheduler, by name, one of so many."""
 
 

@@ -121,8 +121,13 @@ def test_an_end_shortly_after_is_no_early_one_while_a_node_is_silent() -> None:
 
 
 def test_of_several_early_ends_the_first_is_the_cause() -> None:
+    ends = [ended(0, 0, -0.5), ended(1, 0, -0.7), ended(2, 1), ended(3, 143, 0.01)]
+    assert together(node(0, ends, lost(2, 3))) == (1, 0)
+
+
+def test_where_most_ended_well_nobody_is_blamed_for_it() -> None:
     ends = [ended(0, 0, -0.5), ended(1, 0, -0.7), ended(2, 1)]
-    assert together(node(0, ends, lost(2))) == (1, 0)
+    assert verdict(node(0, ends, lost(2))) == ("peer_gone", 0, 2, False)
 
 
 @pytest.mark.parametrize(
@@ -145,10 +150,12 @@ def test_of_several_that_did_not_wait_nobody_is_blamed() -> None:
     assert verdict(node(0, ends, waited(0, 1)))[3] is False
 
 
-def test_a_whole_node_may_be_missed() -> None:
+def test_of_a_whole_node_that_did_not_wait_either_may_be_missed() -> None:
     nodes = node(0, [ended(0, 1), ended(1, 1)], waited(0, 1)), node(1, [lives(2), lives(3)])
-    assert verdict(*nodes) == ("absent_rank", 1, 2, True)
-    assert together(*nodes) == (2, 3)
+    assert verdict(*nodes) == ("waited", 0, 0, False)
+    judged = judge(nodes)
+    assert judged is not None
+    assert judged.apart == ((3, ""), (2, ""))
 
 
 def test_nobody_is_missed_while_a_node_is_silent() -> None:

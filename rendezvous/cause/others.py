@@ -1,0 +1,108 @@
+"""What an exception, or a last error, says of other ranks in words that no row knows. Pure.
+
+Who speaks decides, not what is said: a library with which ranks communicate tells of all of them,
+unless it names this rank's own devices, files or interfaces.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rendezvous.cause.lines import is_warning
+
+COMMUNICATION = "communication"
+UNLIKE = "ranks_differ"
+
+_OF_THE_PROGRAM = re.compile(
+    r"(?:\S+\.)?(?:(?:\w*(?:Key|Index|Lookup|Attribute|Type|Value|Name|Assertion|Import|Syntax"
+    r"|ModuleNotFound|NotImplemented|ZeroDivision|Indentation|Recursion|Overflow|UnboundLocal"
+    r"|Unicode\w*|Memory|FileNotFound|FileExists|Permission|IsADirectory|NotADirectory|Decode"
+    r"|Validation|Config\w*)|Argument)Error|Stop(?:Async)?Iteration)\b"
+)
+"""Exceptions of a program's own code and files, whichever library has raised them."""
+_OF_ITSELF = re.compile(
+    r"(?<!unhandled )(?i:cuda|hip|driver) (?:failure|error)|\bcu(?:DNN|BLAS|FFT|SPARSE|SOLVER)"
+    r"|[Nn]ot (?:supported|compiled|permitted|available|found|installed|built|implemented)"
+    r"|[Uu]nsupported|\brequire[sd]\b|Failed to start|Unable to (?:find|resolve|open)|doesn't"
+    r"|No such |[Rr]eal path|(?:^|\s|')/(?![^\s:]*\.(?:c|cc|cpp|cu|h|hpp|py)\b)[\w./@-]+"
+    r"|server socket has failed|DataLoader|subprocess\.|\bMPI_A(?:bort|BORT)\b"
+    r"|\b(?i:https?|url|wandb|mlflow|comet|requests?|download\w*|api|s3)\b"
+)
+"""What even such a library says of a rank's own devices, files and services."""
+_LIBRARIES = re.compile(
+    r"/(?:(?:site|dist)-packages/distributed/\w+|torch/nn/parallel/distributed"
+    r"|torch/distributed/(?:distributed_c10d|c10d_logger|rendezvous|utils|nn/functional|rpc/\w+"
+    r"|_functional_collectives|algorithms/.*|elastic/.*)|torch_npu/distributed/.*"
+    r"|deepspeed/comm/.*|horovod/.*|mpi4(?:py|jax)/.*|ray/(?!data/).*|jax/_src/distributed"
+    r"|paddle/distributed/.*|accelerate/utils/operations|xgboost/(?:collective|tracker|rabit)"
+    r"|mindspore/communication/.*|oneccl_bindings\w*/.*)\.pyx?$"
+)
+"""Files of libraries with which ranks communicate."""
+_TOGETHER = re.compile(
+    r"(?i)\ball_?reduce|\ball_?gather|\breduce_?scatter|\ball_?to_?all|\bbarrier|process ?group"
+    r"|\bcommunicator|\bcollective|\bwatchdog|\brendezvous|\bheartbeat|\bpeers?\b|\bhandshak"
+    r"|\w*CCL\b|\bnccl\w+|\bhccl\w+|\bEI00\d\d\b|\bc10d|\bgloo\b|\bhorovod|\bcoordinat(?:or|ion)"
+    r"|\b(?:MPI|P?MPI_\w+|MPID\w+|PMIX|PRTE|ORTE|OPAL|UC[XSTP]|OFI)\b|\bfi_\w+|\btcp_?store"
+    r"|\bDist(?:Backend|Network|Store)Error|(?<![/\w])(?:g?rpc(?![/.\w])|rpc_\w+)"
+    r"|distributed service"
+    r"|\b(?:Unavailable|Aborted|Cancelled|DeadlineExceeded)Error\b|\bStatusCode\."
+    r"|\b(?-i:UNAVAILABLE|ABORTED|CANCELLED|DEADLINE_EXCEEDED)\b|\bsynchroniz(?:e|ing|ation)\b"
+    r"|\b(?:actor|worker|executor|engine|task|object)\w*(?:died|dead|lost|killed|crashed|unavailable)"
+    r"|\b(?:KilledWorker|LostWorker|CommClosed)|\bworkers? (?:\S+ ){0,3}(?:died|dead|lost|killed)\b"
+    r"|\b(?:other|another|remote|all|any|some|each|every|between|across|among) (?:\w+ )?"
+    r"(?:ranks?|workers?|nodes?|hosts?|actors?|tasks?|replicas?|devices|gpus?|processes|learners?"
+    r"|trainers?|executors?)\b"
+)
+"""Words of what ranks do together."""
+_LOST = re.compile(
+    r"(?i)EOFError$|\w*(?:timeout|timedout)\w*(?::|$)|\btime[ds]?[ -]?out\b|broken pipe"
+    r"|connection (?:was |is )?(?:reset|closed|aborted|lost|refused)|caused connection abort"
+    r"|closed by (?:the )?(?:peer|remote)|\bEOF (?:from|in violation|received)|socket closed"
+    r"|(?<!\d\] transport )endpoint (?:is not connected|shutdown)|no route to host|host is down"
+    r"|network is (?:down|unreachable)"
+    r"|\b(?:connect\w* to|reach|contact) (?:rank|worker|peer|node|host)\b"
+)
+"""Of who has lost what it was connected to, or waited for."""
+_UNLIKE = re.compile(
+    r"(?i)inconsistent|mismatch|incompatible|(?:un|im)balanced|disagree|unequal|differ(?:s|ent)?\b"
+    r"|(?:not|n't) (?:equal|match|the same)"
+    r"|\b(?:must|should|have to|needs? to) .*\b(?:same|equal|identical)\b"
+    r"|\b(?:same|equal|identical|consistent)\b"
+    r".*\b(?:across|between|among|for all|on (?:all|every))\b"
+)
+_OTHERS = re.compile(
+    r"(?i)\b(?:other|another|remote|remaining) (?:ranks?|workers?|nodes?|process(?:es)?)\b"
+)
+_ANOTHER = re.compile(r"\b[Rr]ank[ :=#\[]{0,2}(\d{1,9})\b|/task:(\d{1,9})\b")
+
+
+def is_of_itself(line: str) -> bool:
+    """Return whether an exception is of a program's own code, devices, files or services."""
+    return _OF_THE_PROGRAM.match(line) is not None or _OF_ITSELF.search(line) is not None
+
+
+def is_together(words: str) -> bool:
+    """Return whether they name something that ranks do together."""
+    return _TOGETHER.search(words) is not None
+
+
+def row_of_others(line: str, innermost: str, rank: int | None) -> str | None:
+    """The row of who speaks of what ranks do together, or of another one; None: of itself.
+
+    Args:
+        line: An exception, or a last error.
+        innermost: The file of the innermost frame, where that is not of the user's own code.
+        rank: Who says it.
+    """
+    if is_warning(line):
+        return None
+    named = {int(match[1] or match[2]) for match in _ANOTHER.finditer(line)}
+    together = named - {rank} or _TOGETHER.search(line)
+    if together and _UNLIKE.search(line):
+        return UNLIKE
+    if named - {rank} or _OTHERS.search(line):
+        return COMMUNICATION
+    if is_of_itself(line):
+        return None
+    is_lost = together or _LOST.search(line) or _LIBRARIES.search(innermost)
+    return COMMUNICATION if is_lost else None
