@@ -22,6 +22,7 @@ from rendezvous.cause.others import is_of_itself
 from rendezvous.cause.seen import Judged, NodeSeen, Proof, Suspect
 from rendezvous.cause.table import BY_ID, Kind
 from rendezvous.cause.telling import CRASHES, OF_SCHEDULERS, suspects_of
+from rendezvous.cause.tracebacks import CONSEQUENCES
 from rendezvous.wire.evidence import Clue
 
 __all__ = ["CONSEQUENCE_SECONDS", "Judged", "judge"]
@@ -56,6 +57,7 @@ def _judge(nodes: Sequence[NodeSeen]) -> Judged | None:
     first = suspects[0]
     own = [one for one in suspects if not one.is_consequence]
     own = _stuck_elsewhere(_without_followers(_without_alike(own, suspects)))
+    own = [one for one in own if not _lost_another_later(nodes, one)] or own
     ranks = Ranks(nodes, suspects)
     if not own or own[0].at - first.at > CONSEQUENCE_SECONDS:
         return ranks.judge(first)
@@ -76,6 +78,19 @@ def _judge(nodes: Sequence[NodeSeen]) -> Judged | None:
     blames = BY_ID[cause.row].kind is not Kind.BETWEEN
     of_row = ranks.of_row(cause.row) if not blames else ()
     return Judged(cause, first, blames, named=of_row, alike=len(alike), others=len(nodes) - 1)
+
+
+def _lost_another_later(nodes: Sequence[NodeSeen], one: Suspect) -> bool:
+    """Return whether it went on after what it raised until it lost another rank."""
+    if one.clue is None or one.clue.last or not one.clue.raised or one.clue.at is None:
+        return False
+    node = next(node for node in nodes if node.slot == one.slot)
+    later = (each.at - one.clue.at for each in _consequences(node, one.rank) if each.at is not None)
+    return max(later, default=0.0) > _SEEN_SECONDS
+
+
+def _consequences(node: NodeSeen, rank: int | None) -> list[Clue]:
+    return [one for one in node.evidence().clues if one.rank == rank and one.id in CONSEQUENCES]
 
 
 def _of_some(cause: Suspect, own: Sequence[Suspect], nodes: Sequence[NodeSeen]) -> bool:

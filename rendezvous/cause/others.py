@@ -47,8 +47,9 @@ _TOGETHER = re.compile(
     r"|distributed service"
     r"|\b(?:Unavailable|Aborted|Cancelled|DeadlineExceeded)Error\b|\bStatusCode\."
     r"|\b(?-i:UNAVAILABLE|ABORTED|CANCELLED|DEADLINE_EXCEEDED)\b|\bsynchroniz(?:e|ing|ation)\b"
-    r"|\b(?:actor|worker|executor|engine|task|object)\w*(?:died|dead|lost|killed|crashed|unavailable)"
-    r"|\b(?:KilledWorker|LostWorker|CommClosed)|\bworkers? (?:\S+ ){0,3}(?:died|dead|lost|killed)\b"
+    r"|\b(?:actor|worker|executor|engine|task|object)\w*"
+    r"(?:d(?:ie[ds]|ead)|lost|killed|crashed|unavailable)|\b(?:KilledWorker|LostWorker|CommClosed)"
+    r"|\bworkers? (?:\S+ ){0,3}(?:d(?:ie[ds]|ead)|lost|killed)\b"
     r"|\b(?:other|another|remote|all|any|some|each|every|between|across|among) (?:\w+ )?"
     r"(?:ranks?|workers?|nodes?|hosts?|actors?|tasks?|replicas?|devices|gpus?|processes|learners?"
     r"|trainers?|executors?)\b"
@@ -66,7 +67,7 @@ _LOST = re.compile(
 _UNLIKE = re.compile(
     r"(?i)inconsistent|mismatch|incompatible|(?:un|im)balanced|disagree|unequal|differ(?:s|ent)?\b"
     r"|(?:not|n't) (?:equal|match|the same)"
-    r"|\b(?:must|should|have to|needs? to) .*\b(?:same|equal|identical)\b"
+    r"|\b(?:must|should|needs? to) .*\b(?:same|equal|identical)\b"
     r"|\b(?:same|equal|identical|consistent)\b"
     r".*\b(?:across|between|among|for all|on (?:all|every))\b"
 )

@@ -1,0 +1,97 @@
+"""What is not enough to hold a rank to be the cause, by value."""
+
+from __future__ import annotations
+
+import pytest
+
+from rendezvous.cause.clues import LAST_LINE, LOGGED
+from rendezvous.cause.judge import judge
+from rendezvous.wire.evidence import Clue
+from tests.rendezvous.cause.test_judge import ended, lives, lost, node, said, verdict
+
+
+def printed(rank: int, row: str, line: str, at: float | None = None) -> Clue:
+    return Clue(id=row, line=line, rank=rank, at=at)
+
+
+@pytest.mark.parametrize(
+    ("clue", "certain"),
+    [
+        (printed(0, "port_taken", "bind: Address already in use", -0.1), False),
+        (printed(0, "port_taken", "WARNING: bind: Address already in use", -0.1), True),
+        (printed(0, LOGGED, "ERROR: no data", -0.1), False),
+        (printed(0, LOGGED, "no data was lost", -0.1), True),
+        (printed(0, "peer_gone", "Connection closed by peer", -1.5), False),
+        (printed(0, "peer_gone", "Connection closed by peer", -0.5), True),
+        (printed(0, "time_limit", "DUE TO TIME LIMIT", -9.0), True),
+        (said(0, "exception", "KeyboardInterrupt", at=-0.1), True),
+        (printed(0, "port_taken", "bind: Address already in use", 0.1), True),
+    ],
+)
+def test_who_was_told_to_end_is_no_cause_where_anything_had_failed(
+    clue: Clue, certain: bool
+) -> None:
+    nodes = node(0, [lives(0)], [clue]), node(1, [ended(1, 143)])
+    if clue.id == "time_limit":
+        assert verdict(*nodes)[0] == "time_limit"
+    else:
+        assert verdict(*nodes)[3] is certain
+
+
+def test_a_silent_exit_code_that_another_rank_has_too_blames_nobody() -> None:
+    silent = node(0, [ended(0, 16)], [printed(0, LAST_LINE, "saved")])
+    assert verdict(silent, node(1, [lives(1)])) == ("exit_code", 0, 0, True)
+    assert verdict(silent, node(1, [ended(1, 16)])) == ("exit_code", 0, 0, False)
+    told = node(1, [ended(1, 16, 0.1)], [printed(1, LOGGED, "ERROR: the loss is nan")])
+    assert verdict(silent, told) == ("exit_code", 1, 1, True)
+
+
+def test_a_silent_end_after_one_that_only_lost_another_is_alike() -> None:
+    first = node(0, [ended(0, 134)], lost(0), began_at=99.0)
+    assert verdict(first, node(1, [ended(1, 134)])) == ("peer_gone", 0, 0, False)
+    assert verdict(first, node(1, [ended(1, 139)])) == ("segfault", 1, 1, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "certain"),
+    [
+        ("RuntimeError: it failed with 7", False),
+        ("ValueError: it failed with 7", True),
+        ("RuntimeError: /data/7 is not a checkpoint", True),
+    ],
+)
+def test_what_some_but_not_all_raise_alike_may_be_of_another_one(line: str, certain: bool) -> None:
+    nodes = [node(rank, [ended(rank, 1)], [said(rank, "exception", line)]) for rank in range(2)]
+    assert verdict(*nodes)[3] is True
+    assert verdict(*nodes, node(2, [lives(2)]))[3] is certain
+
+
+def test_what_was_raised_long_before_another_rank_was_lost_was_got_over() -> None:
+    over = said(0, "sample", "x.DecodeError: no frame", at=-2.0).model_copy(update={"last": False})
+    clues = [over, printed(0, "peer_gone", "Connection closed by peer", -0.2)]
+    nodes = node(0, [ended(0, 134)], clues), node(1, [ended(1, 1)], [said(1, "exception", "x: no")])
+    assert verdict(*nodes)[2] == 1
+    assert verdict(nodes[0])[:3] == ("sample", 0, 0)
+
+
+def test_of_a_write_that_was_cut_off_others_tell_what_it_met() -> None:
+    clues = [said(0, "write_failed", "RuntimeError: unexpected pos 704 vs 598")]
+    full = [printed(1, "disk_full", "OSError: [Errno 28] No space left on device", 0.0)]
+    assert verdict(node(0, [ended(0, 1)], clues), node(1, [lives(1)], full))[0] == "disk_full"
+    assert verdict(node(0, [ended(0, 1)], clues), node(1, [lives(1)]))[0] == "write_failed"
+
+
+def test_what_a_device_told_both_ranks_of_a_node_is_of_that_node() -> None:
+    line = "NCCL WARN NET/IB : Got async event : local catastrophic error"
+    sick = node(1, [lives(2), lives(3)], [printed(rank, "net_adapter", line) for rank in (2, 3)])
+    assert verdict(node(0, [ended(0, 1)], lost(0)), sick) == ("net_adapter", 1, 2, True)
+
+
+def test_between_two_ranks_it_concerns_both() -> None:
+    nodes = [
+        node(0, [lives(0)], lost(0)),
+        node(1, [ended(1, 134)], [printed(1, "size_mismatch", "op.preamble")]),
+    ]
+    judged = judge(nodes)
+    assert judged is not None
+    assert (judged.blames, judged.named) == (False, (0, 1))
