@@ -110,8 +110,9 @@ def _says_nothing(one: Suspect) -> bool:
 
 def _had_failed(nodes: Sequence[NodeSeen], at: float) -> bool:
     """Return whether a rank had told of an error by then."""
-    clues = ((node.at(clue.at), clue) for node in nodes for clue in node.evidence().clues)
-    return any(said < at - _seconds_to_follow(clue) for said, clue in clues)
+    clues = ((at - node.at(clue.at), clue) for node in nodes for clue in node.evidence().clues)
+    recent = ((ago, clue) for ago, clue in clues if clue.raised or ago <= CONSEQUENCE_SECONDS)
+    return any(ago > _seconds_to_follow(clue) for ago, clue in recent)
 
 
 def _seconds_to_follow(clue: Clue) -> float:

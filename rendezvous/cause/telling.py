@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from rendezvous.cause.clues import LAST_LINE, LOGGED, row_of, without_tracebacks
+from rendezvous.cause.clues import ABORTED, LAST_LINE, LOGGED, row_of, without_tracebacks
 from rendezvous.cause.facts import FactKind
 from rendezvous.cause.lines import Tells, is_warning, last_error, last_line, not_started, tells
-from rendezvous.cause.others import COMMUNICATION, row_of_others
+from rendezvous.cause.others import row_of_others
 from rendezvous.cause.seen import TOLD, End, NodeSeen, Proof, Suspect, ended_by_itself
 from rendezvous.cause.table import BY_CODE, BY_ID, OF_DEVICES, SICK_XID, Kind
 from rendezvous.cause.tracebacks import CONSEQUENCES
@@ -42,8 +42,6 @@ _MAY_BE_A_DEVICE = (
     *("cuda_fault", "cuda_setup", "watchdog_stuck", "abort", "exception", "exit_code"),
     *("watchdog_timeout", "peer_gone", "cuda_library", "communication"),
 )
-_ABORTED = re.compile(r"terminate called|Fatal Python error: Aborted")
-"""That native code gave up, without why: what has been said before may tell that."""
 _NO_SERVER = re.compile(r"Failed to start RPC server")
 """JAX's words for a coordinator that cannot listen, without why."""
 _OF_TASKS = re.compile(r"[Tt]hread|[Ff]ork|clone|std::system_error")
@@ -109,13 +107,12 @@ def suspects_of(node: NodeSeen) -> list[Suspect]:
             quoted = _quoted(end, said, report)
             if quoted is not None and (spoken := row_of(quoted.line)) in CONSEQUENCES:
                 row, proof, clue = spoken, Proof.LINE, quoted
-            elif quoted is not None and row_of_others(quoted.line, "", end.rank):
-                row, proof, clue = COMMUNICATION, Proof.LINE, quoted
+            elif quoted is not None and (spoken := row_of_others(quoted.line, "", end.rank)):
+                row, proof, clue = spoken, Proof.LINE, quoted
             elif row in _WITHOUT_WORDS or (quoted is not None and _is_just_before(end, quoted)):
                 clue = clue or quoted
-        aborted = [one for one in _recent(end, said) if row == "abort" and one.id in (row, LOGGED)]
-        if of_others := [one for one in aborted if row_of_others(one.line, "", end.rank)]:
-            row, clue = COMMUNICATION, of_others[-1]
+        if row == "abort":
+            row, clue = _aborted_for_others(end, said) or (row, clue)
         # A launcher that was told to end has not ended as its rank did.
         of_launcher = clue is not None and clue.raised and rank not in seen and end.code in TOLD
         one = Suspect(node.slot, row, at, proof, rank, end.code, clue, known, ended_at)
@@ -180,6 +177,13 @@ def _explains(end: End, clue: Clue) -> bool:
     return lately and end.code not in _BY_SIGNAL and BY_ID[clue.id].kind is Kind.OWN
 
 
+def _aborted_for_others(end: End, said: Sequence[Clue]) -> tuple[str, Clue] | None:
+    """The row of the last words with which it gave up, where they tell of other ranks."""
+    words = [one for one in _recent(end, said) if one.id in ("abort", LOGGED)]
+    rows = ((row_of_others(one.line, "", end.rank), one) for one in reversed(words))
+    return next(((row, one) for row, one in rows if row is not None), None)
+
+
 def _is_just_before(end: End, clue: Clue) -> bool:
     """Return whether it is an error that was written just before a crash."""
     lately = clue.at is not None and end.offset - clue.at < _SHORTLY_SECONDS
@@ -188,7 +192,7 @@ def _is_just_before(end: End, clue: Clue) -> bool:
 
 def _weight_of_kind(clue: Clue) -> int:
     """Native code gives up of what it has suffered, too: that alone explains nothing."""
-    if clue.id == "abort" and _ABORTED.match(clue.line.lstrip()):
+    if clue.id == "abort" and ABORTED.match(clue.line.lstrip()):
         return 0
     if not clue.raised and is_warning(clue.line):
         return 1
