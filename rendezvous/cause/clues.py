@@ -33,6 +33,7 @@ from rendezvous.wire.evidence import MAX_CLUES, Clue
 from rendezvous.wire.words import printable
 
 __all__ = [
+    "ABORTED",
     "LAST_LINE",
     "LOGGED",
     "Line",
