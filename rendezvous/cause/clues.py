@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 ABORTED = re.compile(r"terminate called|Fatal Python error: Aborted")
-"""That native code gave up, without why: what has been said before may tell that."""
+"""Words of native code that gives up without why: what has been said before may tell that."""
 _FAULT = "cuda_fault"
 _OF_A_FAULT = (_FAULT, "cuda_library", "exception")
 LOGGED = "logged"
@@ -93,7 +93,7 @@ _OF_THREAD = re.compile(r"block: \[[\d, ]+\], thread: \[[\d, ]+\],? (?=Assertion
 _CUDA = re.compile(r"CUDA|CUBLAS|CUDNN|cuda|HIP|hip[A-Z]|device-side")
 _NCCL_WARNS = re.compile(r"NCCL WARN (.*)")
 _UNHANDLED = re.compile(r"NCCL error.*\b(?:unhandled (?:cuda|system)|internal) error")
-"""What torch says of NCCL's error, where NCCL does not tell it more."""
+"""Words of torch for NCCL's error, where NCCL does not tell it more."""
 _VERBOSE = re.compile(r", TensorDeviceTypes=.*?\(nullopt\)\)(?=\))")
 
 

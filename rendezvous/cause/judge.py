@@ -33,7 +33,7 @@ CONSEQUENCE_SECONDS = 30.0
 _TOLD_TO_END = ("terminated", "interrupted")
 """Ends of ranks that a launcher, or a person, ends for another one, too."""
 _WRITES = ("quota", "inodes", "disk_full", "file_limit")
-"""What a write that was cut off may have met."""
+"""Reasons of a write that was cut off."""
 _SEEN_SECONDS = 1.0
 """By how much later an end may be seen than what others say of it."""
 _SCHEDULERS_SECONDS = 5.0
@@ -116,7 +116,7 @@ def _had_failed(nodes: Sequence[NodeSeen], at: float) -> bool:
 
 
 def _seconds_to_follow(clue: Clue) -> float:
-    """How soon before an end what follows of it may be said; infinite: it tells of no failure."""
+    """Seconds by which what follows of an end may be said before it; infinite: no failure."""
     if is_warning(clue.line) or clue.line.startswith("KeyboardInterrupt"):
         return math.inf
     if (row := BY_ID.get(clue.id)) is None:
@@ -131,6 +131,8 @@ def _as_others_say(nodes: Sequence[NodeSeen], cause: Suspect) -> Suspect:
     of_job = [row for row in OF_SCHEDULERS if BY_ID[row].kind is Kind.OUTSIDE]
     is_outside = BY_ID[cause.row].kind is Kind.OUTSIDE and cause.row not in OF_SCHEDULERS
     reasons = of_job if is_outside else _WRITES if cause.row == "write_failed" else []
+    if not reasons:
+        return cause
     told = {
         clue.id: clue
         for node in nodes

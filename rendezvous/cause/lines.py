@@ -123,7 +123,7 @@ _ITEM = re.compile(r"\s|[-*\u2022] |\d{1,3}[.)] ")
 _ENDS_ALL = re.compile(
     r"\bMPI_ABORT was invoked|\bcalled MPI_Abort\b|\bwill now abort\b|\bRAW: Raising signal "
 )
-"""What is said where all is ended: why, has been said before."""
+"""Words with which all is ended: why, has been said before."""
 
 
 class Tells(IntEnum):

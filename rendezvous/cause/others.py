@@ -1,4 +1,4 @@
-"""What an exception, or a last error, says of other ranks in words that no row knows. Pure.
+"""Tells what an exception or last error says of other ranks, where no row knows it. Pure.
 
 Who speaks decides, not what is said: a library with which ranks communicate tells of all of them,
 unless it names this rank's own devices, files or interfaces.
@@ -28,7 +28,7 @@ _OF_ITSELF = re.compile(
     r"|server socket has failed|DataLoader|subprocess\.|\bMPI_A(?:bort|BORT)\b"
     r"|\b(?i:https?|url|wandb|mlflow|comet|requests?|download\w*|api|s3)\b"
 )
-"""What even such a library says of a rank's own devices, files and services."""
+"""Words even of such a library for a rank's own devices, files and services."""
 _LIBRARIES = re.compile(
     r"/(?:(?:site|dist)-packages/distributed/\w+|torch/nn/parallel/distributed"
     r"|torch/distributed/(?:distributed_c10d|c10d_logger|rendezvous|utils|nn/functional|rpc/\w+"
@@ -63,7 +63,7 @@ _LOST = re.compile(
     r"|network is (?:down|unreachable)"
     r"|\b(?:connect\w* to|reach|contact) (?:rank|worker|peer|node|host)\b"
 )
-"""Of who has lost what it was connected to, or waited for."""
+"""Words of a rank that lost what it was connected to, or waited for."""
 _UNLIKE = re.compile(
     r"(?i)inconsistent|mismatch|incompatible|(?:un|im)balanced|disagree|unequal|differ(?:s|ent)?\b"
     r"|(?:not|n't) (?:equal|match|the same)"

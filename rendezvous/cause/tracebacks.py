@@ -148,7 +148,7 @@ class Raised:
         if _LONG_WINDED.match(self.line):
             more = takewhile(str.strip, self.more)
             texts += [(text, f"{self.line} {text.strip()}") for text in more]
-        for text, words in [(reason, reason), *texts]:
+        for text, words in dict.fromkeys([(reason, reason), *texts]):
             if (name := _special(text, known)) is not None and name not in SPOKEN:
                 # What is read from other ranks is no file.
                 of_others = name == "file_damaged" and is_together(self.where)
