@@ -22,11 +22,12 @@ _OF_THE_PROGRAM = re.compile(
 """Exceptions of a program's own code and files, whichever library has raised them."""
 _OF_ITSELF = re.compile(
     r"(?<!unhandled )(?i:cuda|hip|driver) (?:failure|error)|\bcu(?:DNN|BLAS|FFT|SPARSE|SOLVER)"
-    r"|[Nn]ot (?:supported|compiled|permitted|available|found|installed|built|implemented)"
+    r"|must be (?:called|configured|set)|[Nn]ot (?:supported|compiled|permitted|available|found"
+    r"|installed|built|implemented)"
     r"|[Uu]nsupported|\brequire[sd]\b|Failed to start|Unable to (?:find|resolve|open)|doesn't"
-    r"|No such |[Rr]eal path|(?:^|\s|')/(?![^\s:]*\.(?:c|cc|cpp|cu|h|hpp|py)\b)[\w./@-]+"
+    r"|No such |[Rr]eal path|(?:^|\s|')/(?!job:|[^\s:]*\.(?:c|cc|cpp|cu|h|hpp|py)\b)[\w./@-]+"
     r"|server socket has failed|DataLoader|subprocess\.|\bMPI_A(?:bort|BORT)\b"
-    r"|\b(?i:https?|url|wandb|mlflow|comet|requests?|download\w*|api|s3)\b"
+    r"|\b(?i:https?|url|wandb|mlflow|comet|download\w*|s3)\b|\brequests\.|\b(?i:api) (?i:key|error)"
 )
 """Words even of such a library for a rank's own devices, files and services."""
 _LIBRARIES = re.compile(
@@ -72,7 +73,8 @@ _UNLIKE = re.compile(
     r".*\b(?:across|between|among|for all|on (?:all|every))\b"
 )
 _OTHERS = re.compile(
-    r"(?i)\b(?:other|another|remote|remaining) (?:ranks?|workers?|nodes?|process(?:es)?)\b"
+    r"(?i)\b(?:other|another|remote|remaining)"
+    r" (?:ranks?|tasks?|workers?|nodes?|hosts?|process(?:es)?)\b"
 )
 _ANOTHER = re.compile(r"\b[Rr]ank[ :=#\[]{0,2}(\d{1,9})\b|/task:(\d{1,9})\b")
 
