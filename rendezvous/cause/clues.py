@@ -45,7 +45,7 @@ __all__ = [
 
 ABORTED = re.compile(r"terminate called|Fatal Python error: Aborted")
 """Words of native code that gives up without why: what has been said before may tell that."""
-_FAULT = "cuda_fault"
+_ABORT, _FAULT = "abort", "cuda_fault"
 _OF_A_FAULT = (_FAULT, "cuda_library", "exception")
 LOGGED = "logged"
 """The id of a clue that is only the last error that was written, of who raised nothing."""
@@ -92,8 +92,8 @@ _OF_THREAD = re.compile(r"block: \[[\d, ]+\], thread: \[[\d, ]+\],? (?=Assertion
 """In what a kernel prints for each of its threads; the exception only says that it failed."""
 _CUDA = re.compile(r"CUDA|CUBLAS|CUDNN|cuda|HIP|hip[A-Z]|device-side")
 _NCCL_WARNS = re.compile(r"NCCL WARN (.*)")
-_UNHANDLED = re.compile(r"NCCL error.*\b(?:unhandled (?:cuda|system)|internal) error")
-"""Words of torch for NCCL's error, where NCCL does not tell it more."""
+_UNHANDLED = re.compile(r"(?i)nccl.*\b(?:unhandled (?:cuda|system)|internal) error")
+"""Words for an error of NCCL's, where NCCL does not tell its caller more."""
 _VERBOSE = re.compile(r", TensorDeviceTypes=.*?\(nullopt\)\)(?=\))")
 
 
@@ -244,11 +244,13 @@ def _single(rank: int | None, lines: Sequence[Line], known: Patterns) -> list[Cl
         name = row_of(line.text, known)
         if name in SPOKEN or _NATIVE_FRAME.match(line.text) or is_quiet(line.text):
             continue
+        if name == _ABORT and not ABORTED.match(line.text.lstrip()):
+            name = row_of_others(line.text, "", rank) or name
         if name is not None and _PASSING.match(line.text):
             passing = passing or _clue(name, line.text, rank, line.at)
         elif name is not None and (
             name not in found
-            or not (name in CONSEQUENCES or (name == "abort" and ABORTED.match(line.text.lstrip())))
+            or not (name in CONSEQUENCES or (name == _ABORT and ABORTED.match(line.text.lstrip())))
         ):
             found[name] = _clue(name, line.text, rank, line.at)
         elif name is None and not RECORD.match(line.text) and not ADDED.match(line.text):
@@ -312,11 +314,10 @@ def _is_near(one: Clue, traceback: Traceback | Dump) -> bool:
 def _behind_reason(clue: Clue, traceback: Traceback | Dump, before: Sequence[Clue]) -> Clue:
     """Put a clue that only tells of a lost part of its program behind what that part said."""
     is_of_child = clue.id == "exception" and _OF_CHILD.search(clue.line)
-    reasons = [
-        one
-        for one in before
-        if one.id not in CONSEQUENCES and one.line != clue.line and not LOST.match(one.line)
-    ]
+    told = [one for one in before if one.line != clue.line and not LOST.match(one.line)]
+    reasons = [one for one in told if one.id not in CONSEQUENCES]
+    if reasons and all(ABORTED.match(one.line.lstrip()) for one in reasons):
+        reasons = [one for one in told if one.id in CONSEQUENCES] or reasons
     if not reasons or not (traceback.is_lost or is_of_child):
         return clue
     reason = reasons[-1]

@@ -24,7 +24,8 @@ _OF_ITSELF = re.compile(
     r"(?<!unhandled )(?i:cuda|hip|driver) (?:failure|error)|\bcu(?:DNN|BLAS|FFT|SPARSE|SOLVER)"
     r"|must be (?:called|configured|set)|[Nn]ot (?:supported|compiled|permitted|available|found"
     r"|installed|built|implemented)"
-    r"|[Uu]nsupported|\brequire[sd]\b|Failed to start|Unable to (?:find|resolve|open)|doesn't"
+    r"|[Uu]nsupported|\brequire[sd]\b|Failed to start|doesn't"
+    r"|(?:Unable to|[Cc]ould(?: not|n't)) (?:find|resolve|open)|\bsynapse\b"
     r"|No such |[Rr]eal path|(?:^|\s|')/(?!job:|[^\s:]*\.(?:c|cc|cpp|cu|h|hpp|py)\b)[\w./@-]+"
     r"|server socket has failed|DataLoader|subprocess\.|\bMPI_A(?:bort|BORT)\b"
     r"|\b(?i:https?|url|wandb|mlflow|comet|download\w*|s3)\b|\brequests\.|\b(?i:api) (?i:key|error)"
@@ -56,21 +57,26 @@ _TOGETHER = re.compile(
     r"|trainers?|executors?)\b"
 )
 """Words of what ranks do together."""
+_WAITED = re.compile(
+    r"(?i)EOFError$|\w*(?:timeout|timedout)\w*(?::|$)|\btime[ds]?[ -]?out\b"
+    r"|\b(?:connect\w* to|reach|contact) (?:rank|worker|peer|node|host)\b"
+)
+"""Words of a rank that waited for another one, or has not reached it."""
 _LOST = re.compile(
-    r"(?i)EOFError$|\w*(?:timeout|timedout)\w*(?::|$)|\btime[ds]?[ -]?out\b|broken pipe"
-    r"|connection (?:was |is )?(?:reset|closed|aborted|lost|refused)|caused connection abort"
+    r"(?i)broken pipe|connection (?:was |is )?(?:reset|closed|aborted|lost|refused)"
+    r"|caused connection abort"
     r"|closed by (?:the )?(?:peer|remote)|\bEOF (?:from|in violation|received)|socket closed"
     r"|(?<!\d\] transport )endpoint (?:is not connected|shutdown)|no route to host|host is down"
     r"|network is (?:down|unreachable)"
-    r"|\b(?:connect\w* to|reach|contact) (?:rank|worker|peer|node|host)\b"
 )
-"""Words of a rank that lost what it was connected to, or waited for."""
+"""Words of a rank that lost what it was connected to: whatever exception holds them."""
 _UNLIKE = re.compile(
     r"(?i)inconsistent|mismatch|incompatible|(?:un|im)balanced|disagree|unequal|differ(?:s|ent)?\b"
     r"|(?:not|n't) (?:equal|match|the same)"
     r"|\b(?:must|should|needs? to) .*\b(?:same|equal|identical)\b"
     r"|\b(?:same|equal|identical|consistent)\b"
     r".*\b(?:across|between|among|for all|on (?:all|every))\b"
+    r"|\b(?:on|to|use) (?:the )?same\b"
 )
 _OTHERS = re.compile(
     r"(?i)\b(?:other|another|remote|remaining)"
@@ -105,7 +111,11 @@ def row_of_others(line: str, innermost: str, rank: int | None) -> str | None:
         return UNLIKE
     if named - {rank} or _OTHERS.search(line):
         return COMMUNICATION
-    if is_of_itself(line):
+    if _OF_ITSELF.search(line):
         return None
-    is_lost = together or _LOST.search(line) or _LIBRARIES.search(innermost)
-    return COMMUNICATION if is_lost else None
+    if _LOST.search(line):
+        return COMMUNICATION
+    if _OF_THE_PROGRAM.match(line):
+        return None
+    is_of_others = together or _WAITED.search(line) or _LIBRARIES.search(innermost)
+    return COMMUNICATION if is_of_others else None

@@ -112,7 +112,7 @@ def suspects_of(node: NodeSeen) -> list[Suspect]:
             elif row in _WITHOUT_WORDS or (quoted is not None and _is_just_before(end, quoted)):
                 clue = clue or quoted
         if row == "abort":
-            row, clue = _aborted_for_others(end, said) or (row, clue)
+            row, clue = _aborted(end, said, clue)
         # A launcher that was told to end has not ended as its rank did.
         of_launcher = clue is not None and clue.raised and rank not in seen and end.code in TOLD
         one = Suspect(node.slot, row, at, proof, rank, end.code, clue, known, ended_at)
@@ -177,11 +177,17 @@ def _explains(end: End, clue: Clue) -> bool:
     return lately and end.code not in _BY_SIGNAL and BY_ID[clue.id].kind is Kind.OWN
 
 
-def _aborted_for_others(end: End, said: Sequence[Clue]) -> tuple[str, Clue] | None:
-    """The row of the last words with which it gave up, where they tell of other ranks."""
+def _aborted(end: End, said: Sequence[Clue], clue: Clue | None) -> tuple[str, Clue | None]:
+    """The row of the last words with which it gave up, where they tell of other ranks; and the
+    error that it wrote, where native code has not said why."""
     words = [one for one in _recent(end, said) if one.id in ("abort", LOGGED)]
-    rows = ((row_of_others(one.line, "", end.rank), one) for one in reversed(words))
-    return next(((row, one) for row, one in rows if row is not None), None)
+    for one in reversed(words):
+        if (row := row_of_others(one.line, "", end.rank)) is not None:
+            return row, one
+    errors = [one for one in words if one.id == LOGGED and tells(one.line) is Tells.ERROR]
+    if errors and (clue is None or ABORTED.match(clue.line.lstrip())):
+        clue = errors[-1]
+    return "abort", clue
 
 
 def _is_just_before(end: End, clue: Clue) -> bool:
