@@ -78,7 +78,7 @@ _BY_LAUNCHERS = re.compile(r"torch/distributed/elastic/|^(srun|slurmstepd|mpirun
 """Lines of launchers, after what failed; rdzv's own starter writes them, too."""
 _NATIVE_FRAME = re.compile(r"frame #\d+: |Exception raised from |<omitting python frames>")
 _PASSING = re.compile(
-    r"\[W\d{3,4} .*((client|server) socket has failed|TCP client failed|cannot be retrieved)"
+    r"\[W[ \d].*((client|server) socket has failed|TCP client failed|cannot be retrieved)"
 )
 """Somebody tries again, or at another address: it has been got over, if anything else is said."""
 _OF_CHILD = re.compile(
@@ -167,7 +167,7 @@ def _clues_of(rank: int | None, lines: Sequence[Line]) -> list[Clue]:
     known = tuple(each for each in PATTERNS if each[1].search(text))
     found, others = read(lines, known, of_rank=rank is not None)
     error = _logged(rank, others)
-    single = _single(rank, others, known)
+    single = _single(rank, others, known, raises=bool(found))
     said = [*([error] if error is not None else []), *single]
     ends = [(one.told(known).row, one.at) for one in found]
     left = [one for one in found if not _is_got_over(one, said, ends)]
@@ -236,7 +236,9 @@ def _is_got_over(
     return (over or one.of_helper) and bool(later - CONSEQUENCES or (later and over and one.caught))
 
 
-def _single(rank: int | None, lines: Sequence[Line], known: Patterns) -> list[Clue]:
+def _single(
+    rank: int | None, lines: Sequence[Line], known: Patterns, *, raises: bool
+) -> list[Clue]:
     """Of what follows from another failure the first word counts, else the last."""
     found: dict[str, Clue] = {}
     passing: Clue | None = None
@@ -255,7 +257,7 @@ def _single(rank: int | None, lines: Sequence[Line], known: Patterns) -> list[Cl
             found[name] = _clue(name, line.text, rank, line.at)
         elif name is None and not RECORD.match(line.text) and not ADDED.match(line.text):
             passing = None
-    if passing is not None:
+    if passing is not None and not raises:
         found.setdefault(passing.id, passing)
     return [*found.values()]
 

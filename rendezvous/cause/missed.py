@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from rendezvous.cause.clues import LOGGED, row_of
 from rendezvous.cause.collectives import odd_one
-from rendezvous.cause.lines import is_warning
+from rendezvous.cause.lines import Tells, is_warning, tells
+from rendezvous.cause.others import ranks_in
 from rendezvous.cause.seen import Judged, NodeSeen, Proof, Suspect, ended_by_itself
 from rendezvous.cause.table import BY_ID, OF_DEVICES, Kind
 from rendezvous.cause.telling import WAITING, by_facts
@@ -21,7 +22,6 @@ _NAMED = re.compile(
 )
 """The ranks that torch's monitored barrier has missed, and the one whose address Gloo waits for."""
 _RANK = re.compile(r"\b[Rr]anks?[ :=]{0,2}(\d{1,9})\b")
-_SPEAKS_OF = re.compile(r"/task:(\d{1,9})\b|\b[Rr]ank[ :=]{1,2}(\d{1,9})\b")
 _TOLD_OF = re.compile(
     r"\(RANK (?P<rank>\d{1,9})\) (?P<words>.*)|ranks:dict_keys\(\[(?P<key>\d{1,9})[\d, ]*\]\)$"
 )
@@ -95,11 +95,10 @@ class Ranks:
     def _witnessed(self) -> tuple[int, ...]:
         """The ranks that others speak of, where what they have suffered is told."""
         found = {
-            int(match[1] or match[2])
+            rank
             for clue in self._all_clues()
-            if clue.id in CONSEQUENCES or clue.id == LOGGED
-            for match in _SPEAKS_OF.finditer(clue.line)
-            if clue.rank is not None and int(match[1] or match[2]) != clue.rank
+            if clue.rank is not None and (clue.id in CONSEQUENCES or clue.id == LOGGED)
+            for rank in ranks_in(clue.line) - {clue.rank}
         }
         return tuple(sorted(found & {rank for rank in self._slots if not self._suffers(rank)}))
 
@@ -114,10 +113,13 @@ class Ranks:
                 found.append((at, rank, last.line if last is not None else ""))
         return tuple((rank, words) for _, rank, words in sorted(found, reverse=True))
 
-    def _suffers(self, rank: int) -> bool:
+    def _suffers(self, rank: int, until: float = math.inf) -> bool:
+        """Return whether it waited, or lost another one, until then."""
         if self._succeeded(rank):
             return False
-        return any(clue.id in CONSEQUENCES for clue in self._clues.get(rank, []))
+        suffered = [clue for clue in self._clues.get(rank, []) if clue.id in CONSEQUENCES]
+        at = self._slots[rank].at
+        return any(clue.at is None or at(clue.at) <= until for clue in suffered)
 
     def _waits(self, rank: int) -> bool:
         return any(clue.id in WAITING for clue in self._clues.get(rank, []))
@@ -242,7 +244,9 @@ class Ranks:
         """Find the rank that had failed by then without ending: its exception was its last word, or
         others lost it at once, or a device reported an error of it."""
         alive = [rank for rank in self._slots if self._lives(rank)]
-        raised = [one for rank in alive if not self._suffers(rank) for one in self._raised(rank)]
+        raised = [
+            one for rank in alive for one in self._raised(rank) if not self._suffers(rank, one.at)
+        ]
         raised = sorted((one for one in raised if one.at <= before), key=lambda one: one.at)
         last = [one for one in raised if one.clue is not None and one.clue.last]
         lost_at = self._lost_at()
@@ -255,7 +259,9 @@ class Ranks:
     def _lost_at(self) -> float:
         """Time at which a rank first said that it had lost another one."""
         nodes = ((node, clue) for node in self._nodes for clue in node.evidence().clues)
-        lost = (node.at(clue.at) for node, clue in nodes if clue.id == "peer_gone" and clue.raised)
+        lost = (
+            node.at(clue.at) for node, clue in nodes if clue.id == "peer_gone" and _is_error(clue)
+        )
         return min(lost, default=math.inf)
 
     def _of_device(self, rank: int) -> Iterator[Suspect]:
@@ -319,6 +325,10 @@ class Ranks:
         words = [match[1] or match[2] for match in found]
         ranks = {int(word) for each in words for word in each.replace(",", " ").split()}
         return sorted(ranks & self._slots.keys())
+
+
+def _is_error(clue: Clue) -> bool:
+    return clue.raised or tells(clue.line) is Tells.ERROR
 
 
 def _rank_in(match: re.Match[str]) -> int:

@@ -45,6 +45,7 @@ _TOGETHER = re.compile(
     r"|\bcommunicator|\bcollective|\bwatchdog|\brendezvous|\bheartbeat|\bpeers?\b|\bhandshak"
     r"|\w*CCL\b|\bnccl\w+|\bhccl\w+|\bEI00\d\d\b|\bc10d|\bgloo\b|\bhorovod|\bcoordinat(?:or|ion)"
     r"|\b(?:MPI|P?MPI_\w+|MPID\w+|PMIX|PRTE|ORTE|OPAL|UC[XSTP]|OFI)\b|\bfi_\w+|\btcp_?store"
+    r"|\btensorpipe\b|/(?:distributed|collectives?|transport)/[\w/.]+\.(?:cc|cpp|cu|hp?p?):\d"
     r"|\bDist(?:Backend|Network|Store)Error|(?<![/\w])(?:g?rpc(?![/.\w])|rpc_\w+)"
     r"|distributed service"
     r"|\b(?:Unavailable|Aborted|Cancelled|DeadlineExceeded)Error\b|\bStatusCode\."
@@ -82,7 +83,9 @@ _OTHERS = re.compile(
     r"(?i)\b(?:other|another|remote|remaining)"
     r" (?:ranks?|tasks?|workers?|nodes?|hosts?|process(?:es)?)\b"
 )
-_ANOTHER = re.compile(r"\b[Rr]ank[ :=#\[]{0,2}(\d{1,9})\b|/task:(\d{1,9})\b")
+_ANOTHER = re.compile(
+    r"\b[Rr]ank[ :=#\[]{0,2}(\d{1,9})\b|/job:(?!\w*local)\w+/replica:\d+/task:(\d{1,9})\b"
+)
 
 
 def is_of_itself(line: str) -> bool:
@@ -95,6 +98,11 @@ def is_together(words: str) -> bool:
     return _TOGETHER.search(words) is not None
 
 
+def ranks_in(line: str) -> set[int]:
+    """Return the ranks, or the tasks of TensorFlow and JAX, that it names."""
+    return {int(match[1] or match[2]) for match in _ANOTHER.finditer(line)}
+
+
 def row_of_others(line: str, innermost: str, rank: int | None) -> str | None:
     """The row of who speaks of what ranks do together, or of another one; None: of itself.
 
@@ -105,7 +113,7 @@ def row_of_others(line: str, innermost: str, rank: int | None) -> str | None:
     """
     if is_warning(line):
         return None
-    named = {int(match[1] or match[2]) for match in _ANOTHER.finditer(line)}
+    named = ranks_in(line)
     together = named - {rank} or _TOGETHER.search(line)
     if together and _UNLIKE.search(line):
         return UNLIKE

@@ -31,6 +31,8 @@ _UNSAID = frozenset(
     }
 )
 """What the end itself says already."""
+_MISSED = ("absent_rank", "late_rank", "early_end")
+"""Rows of a rank that says nothing of it: what it was missed in, another one says."""
 _OF_ONE_NODE = frozenset(
     {
         *("import_error", "shared_library", "file_missing", "permission", "name_resolution"),
@@ -80,6 +82,9 @@ def _clause(judged: Judged, row: Row) -> str:
     if judged.together:
         ranks = "rank" + "s" * (len(judged.together) > 1)
         says += f"; so did {ranks} {listed(map(str, judged.together))}"
+    if row.id in _MISSED and judged.first.clue is not None and judged.first is not cause:
+        words = printable(_line(judged.first.clue), _WORDS_WIDTH)
+        says += f"; {_rank(judged.first)} said '{words}'"
     if row.id in _OF_ONE_NODE and judged.others:
         says += _compared(judged)
     return says

@@ -44,7 +44,7 @@ _MAY_BE_A_DEVICE = (
 )
 _NO_SERVER = re.compile(r"Failed to start RPC server")
 """JAX's words for a coordinator that cannot listen, without why."""
-_OF_TASKS = re.compile(r"[Tt]hread|[Ff]ork|clone|std::system_error")
+_OF_TASKS = re.compile(r"[Tt]hread|subprocess|[Ff]ork|clone|std::system_error")
 """What a line that a resource is unavailable says, where it is of a process or a thread."""
 _OTHER_SIGNAL = re.compile(r"is killed by signal: (?!Killed)")
 _OF_LAUNCHERS = re.compile(

@@ -101,6 +101,10 @@ class Told:
     where: str
 
 
+_STARTS = re.compile(r"/(popen_\w+|subprocess|threading)\.py$")
+"""Files of Python that start processes and threads."""
+
+
 @dataclass
 class Raised:
     """One exception: its line, what its message has beyond that, and its frames.
@@ -144,6 +148,7 @@ class Raised:
         if self.told:
             return TOLD_OF_RANK, self.words()
         reason, whole = self._last_error(), self.words()
+        innermost = self.below.rpartition("\n")[2]
         texts = [(self.line, whole if self.line.endswith(":") else self.line), (whole, whole)]
         if _LONG_WINDED.match(self.line):
             more = takewhile(str.strip, self.more)
@@ -152,9 +157,11 @@ class Raised:
             if (name := _special(text, known)) is not None and name not in SPOKEN:
                 # What is read from other ranks is no file.
                 of_others = name == "file_damaged" and is_together(self.where)
+                # Which resource was not available, only the place tells.
+                started = _STARTS.search(innermost) if name == "threads" else None
+                words += f" (in {started[1]})" if started is not None else ""
                 return COMMUNICATION if of_others else name, reason or words
         name = _special(reason or self.line, known)
-        innermost = self.below.rpartition("\n")[2]
         return name or row_of_others(reason or whole, innermost, self.rank), reason or whole
 
     def _last_error(self) -> str:
