@@ -23,6 +23,11 @@ OF_OTHERS = (
     "lightgbm.basic.LightGBMError: Connecting to rank 3 failed",
     "RuntimeError: could not reach node 4 after 30 s",
     "RuntimeError: Internal: NCCL operation ncclGroupEnd() failed: unhandled cuda error",
+    "ValueError: (InvalidArgument) TCP send error. Details: Broken pipe.",
+    "RuntimeError: eof (this error originated at tensorpipe/transport/ibv/connection_impl.cc:302)",
+    "NET/OFI Request completed with error. RC: 107. Error: Connection closed by peer",
+    "[F ProcessGroupNCCL.cpp:1169] the watchdog got stuck: this indicates a CUDA API hang",
+    "XlaRuntimeError: it failed: see the other task logs (at /job:jax_worker/replica:0/task:1)",
 )
 OF_ALL = (
     "RuntimeError: DDP expects same model across all ranks, but Rank 1 has 128 params",
@@ -33,6 +38,7 @@ OF_ALL = (
     "ValueError: the vocabulary sizes are not equal on all ranks",
     "AssertionError: Different ranks have different values for step: Rank 1 has 8. Others: 7",
     "AssertionError: all ranks must pass the same number of tensors",
+    "XGBoostError: x/collective/nccl_device.cuh:49: Multiple processes run on the same device",
     "x.InvalidArgumentError: Collective ops is aborted by: Shape mismatch in the collective",
     "ValueError: The memory capacity is unbalanced. Some GPUs may be occupied by others",
 )
@@ -48,6 +54,9 @@ OF_ITSELF = (
     "CheckpointingException: /data/ckpt/iter_10 is not a distributed checkpoint",
     "[W1 ProcessGroupNCCL.cpp:1] Warning: a barrier was left out",
     "rank 2: no more data",
+    "RuntimeError: jax.distributed.initialize() must be called before any JAX computations",
+    "InternalError: it failed on /job:localhost/replica:0/task:0/device:GPU:0",
+    "RuntimeError: synapse error 20 in hcclCommInitRank",
 )
 
 
