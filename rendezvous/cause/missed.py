@@ -220,7 +220,8 @@ class Ranks:
         if end is None or end.ended is None:
             return end is not None
         if end.exit_code is None:  # nobody has read how: it may have been ended for another one
-            return self._ended_at(rank) > self._failed_at.get(self._slots[rank].slot, math.inf)
+            any_failed_at = min(self._failed_at.values(), default=math.inf)
+            return self._ended_at(rank) > self._failed_at.get(self._slots[rank].slot, any_failed_at)
         return bool(end.exit_code) and rank not in self._failed
 
     def _succeeded(self, rank: int) -> bool:
