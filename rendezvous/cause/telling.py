@@ -12,7 +12,15 @@ from dataclasses import replace
 
 from rendezvous.cause.clues import ABORTED, LAST_LINE, LOGGED, row_of, without_tracebacks
 from rendezvous.cause.facts import FactKind
-from rendezvous.cause.lines import Tells, is_warning, last_error, last_line, not_started, tells
+from rendezvous.cause.lines import (
+    Tells,
+    is_quiet,
+    is_warning,
+    last_error,
+    last_line,
+    not_started,
+    tells,
+)
 from rendezvous.cause.others import row_of_others
 from rendezvous.cause.seen import TOLD, End, NodeSeen, Proof, Suspect, ended_by_itself
 from rendezvous.cause.table import BY_CODE, BY_ID, OF_DEVICES, SICK_XID, Kind
@@ -105,9 +113,7 @@ def suspects_of(node: NodeSeen) -> list[Suspect]:
             at = min(at, node.at(clue.at))
         if proof is Proof.CODE and row in (*_WITHOUT_WORDS, *CRASHES):
             quoted = _quoted(end, said, report)
-            if quoted is not None and (spoken := row_of(quoted.line)) in CONSEQUENCES:
-                row, proof, clue = spoken, Proof.LINE, quoted
-            elif quoted is not None and (spoken := row_of_others(quoted.line, "", end.rank)):
+            if quoted is not None and (spoken := _of_others(quoted, end.rank)) is not None:
                 row, proof, clue = spoken, Proof.LINE, quoted
             elif row in _WITHOUT_WORDS or (quoted is not None and _is_just_before(end, quoted)):
                 clue = clue or quoted
@@ -137,6 +143,14 @@ def _quoted(end: End, said: Sequence[Clue], report: ExitReport) -> Clue | None:
     line = error or last_line(tail)
     name = LOGGED if error else LAST_LINE
     return Clue(id=name, line=printable(line, _LINE_WIDTH), rank=end.rank) if line else None
+
+
+def _of_others(quoted: Clue, rank: int | None) -> str | None:
+    """The row of last words that tell of other ranks."""
+    if is_quiet(quoted.line):
+        return None
+    row = row_of(quoted.line)
+    return row if row in CONSEQUENCES else row_of_others(quoted.line, "", rank)
 
 
 def _recent(end: End, clues: Sequence[Clue]) -> Sequence[Clue]:
@@ -170,11 +184,12 @@ def _telling(clues: Iterable[Clue]) -> Clue | None:
 
 def _explains(end: End, clue: Clue) -> bool:
     """Return whether a rank that a signal ended had failed before: its exception was its last word,
-    or what it lacked was said just before it crashed."""
+    or what it lacked, or whom it lost, was said just before it crashed."""
     lately = clue.at is not None and end.offset - clue.at < _SHORTLY_SECONDS
     if clue.raised and (clue.last or (lately and end.code == _KILLED)):
         return not clue.line.startswith("KeyboardInterrupt")
-    return lately and end.code not in _BY_SIGNAL and BY_ID[clue.id].kind is Kind.OWN
+    is_of_run = BY_ID[clue.id].kind is not Kind.OUTSIDE
+    return lately and end.code not in _BY_SIGNAL and is_of_run
 
 
 def _aborted(end: End, said: Sequence[Clue], clue: Clue | None) -> tuple[str, Clue | None]:
@@ -244,7 +259,7 @@ def _told(
         last = next((each for each in reversed(clues) if each.id == by_code), None)
         row, shown = by_facts(by_code or "exit_code", None, facts, end.rank)
         return row, Proof.FACT if shown else Proof.CODE, last, shown
-    if clue.id == "exception":
+    if clue.id in ("exception", *CRASHES):
         clue = _of_device(clues, clue) or _before(clues, clue) or clue
     row, shown = by_facts(clue.id, clue, facts, end.rank)
     if row == "loader_worker" and (killed := [one for one in clues if one.id == "memory_limit"]):

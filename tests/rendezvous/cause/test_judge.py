@@ -341,6 +341,10 @@ def test_what_a_device_said_of_a_rank_that_lives_is_its_failure() -> None:
     full = Clue(id="cuda_memory", line="NCCL WARN Cuda failure 'out of memory'", rank=3, at=-1.0)
     first = node(0, [ended(0, 1), lives(1)], [said(0, "communication")])
     assert verdict(first, node(1, [lives(2), lives(3)], [full])) == ("cuda_memory", 1, 3, True)
+    stopped = [RankEnd(rank=2, ended=0.3), RankEnd(rank=3, ended=0.3)]
+    assert verdict(first, node(1, stopped, [full])) == ("cuda_memory", 1, 3, True)
+    before = [RankEnd(rank=2, ended=-0.3), RankEnd(rank=3, ended=-0.3)]
+    assert not verdict(first, node(1, before, [full]))[3]
     went_on = [full, Clue(id=LAST_LINE, line="step 2", rank=3)]
     assert not verdict(first, node(1, [lives(2), lives(3)], went_on))[3]
 
