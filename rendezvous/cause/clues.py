@@ -69,8 +69,10 @@ _NEAR_SECONDS = 10.0
 _OF_RANK = re.compile(r"\[rank(\d{1,9})\]: ?")
 _BAR = re.compile(r".*\d%\|[^|]*\|[^\[|]*\[[^\]]*\](?=\S)")
 """A bar that has not ended its line, behind which something else was written."""
-_OF_LOCAL = re.compile(r"\[\w+?(\d{1,6})\]: ?|\[1,(\d{1,9})\]<std(?:out|err)>: ?")
-"""Prefixes of torchrun and of Open MPI before a rank's line."""
+_OF_LOCAL = re.compile(
+    r"\[\w+?(\d{1,6})\]: ?|\[1,(\d{1,9})\]<std(?:out|err)>: ?|\[(\d{1,9})\] (?=[ \w])"
+)
+"""Prefixes of torchrun, of Open MPI and of Intel MPI before a rank's line."""
 _ANSI = re.compile(r"(\x1b|\?)\[[\d;]*[mK]")
 _IN_JSON = re.compile(r"Traceback \(most recent call last\):\\n.*?(?<!\\)(?=\"|$)")
 """One in a record whose ends of lines are written as such."""
@@ -156,7 +158,7 @@ def _whose(line: Line) -> tuple[tuple[int | None, str], Line]:
         bare = replace(line, text=text[match.end() :], rank=rank, whole=True, uncaught=True)
         return (rank, ""), bare
     match = _OF_LOCAL.match(text)
-    if match is not None and (line.rank is None or str(line.rank) == match[2]):
+    if match is not None and (line.rank is None or str(line.rank) in (match[2], match[3])):
         return (line.rank, match[match.lastindex or 0]), replace(line, text=text[match.end() :])
     return (line.rank, ""), replace(line, text=text)
 
@@ -173,7 +175,7 @@ def _clues_of(rank: int | None, lines: Sequence[Line]) -> list[Clue]:
     left = [one for one in found if not _is_got_over(one, said, ends)]
     told = _raised_in(rank, left, known, said)
     clues = [*(single if any(one.raised for one in told) else said), *told]
-    return _behind_warning(_behind_assertion(clues, others), others)
+    return _behind_native(clues, others)
 
 
 def _without_repeats(texts: Iterable[str]) -> Iterator[str]:
@@ -186,28 +188,20 @@ def _without_repeats(texts: Iterable[str]) -> Iterator[str]:
             yield text
 
 
-def _behind_assertion(clues: Sequence[Clue], lines: Sequence[Line]) -> list[Clue]:
-    """Put what CUDA says of a kernel's assertion behind the assertion."""
-    texts = (_short(line.text) for line in lines if _OF_THREAD.search(line.text))
-    words = next(texts, "")
-    return [
-        _then(words, one, _FAULT)
-        if words and one.id in _OF_A_FAULT and _CUDA.search(one.line)
-        else one
-        for one in clues
-    ]
-
-
-def _behind_warning(clues: Sequence[Clue], lines: Sequence[Line]) -> list[Clue]:
-    """Put an unhandled error of NCCL behind what NCCL has warned of its own devices and files."""
+def _behind_native(clues: Sequence[Clue], lines: Sequence[Line]) -> list[Clue]:
+    """Put what CUDA says of a kernel's assertion behind the assertion, and an unhandled error of
+    NCCL behind what NCCL has warned of its own devices and files."""
+    asserted = next((_short(line.text) for line in lines if _OF_THREAD.search(line.text)), "")
     warned = (match[1] for line in lines if (match := _NCCL_WARNS.search(line.text)) is not None)
-    words = next((words for words in warned if is_of_itself(words)), "")
-    return [
-        _then(words, one, row_of(words) or "exception")
-        if words and one.id == COMMUNICATION and _UNHANDLED.search(one.line)
-        else one
-        for one in clues
-    ]
+    reason = next((words for words in warned if is_of_itself(words)), "")
+    told = []
+    for one in clues:
+        if asserted and one.id in _OF_A_FAULT and _CUDA.search(one.line):
+            one = _then(asserted, one, _FAULT)
+        elif reason and one.id == COMMUNICATION and _UNHANDLED.search(one.line):
+            one = _then(reason, one, row_of(reason) or "exception")
+        told.append(one)
+    return told
 
 
 def _then(words: str, clue: Clue, row: str) -> Clue:

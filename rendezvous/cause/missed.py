@@ -10,7 +10,7 @@ from dataclasses import replace
 from rendezvous.cause.clues import LOGGED, row_of
 from rendezvous.cause.collectives import odd_one
 from rendezvous.cause.lines import Tells, is_warning, tells
-from rendezvous.cause.others import ranks_in
+from rendezvous.cause.others import COMMUNICATION, ranks_in
 from rendezvous.cause.seen import Judged, NodeSeen, Proof, Suspect, ended_by_itself
 from rendezvous.cause.table import BY_ID, OF_DEVICES, Kind
 from rendezvous.cause.telling import WAITING, by_facts
@@ -154,7 +154,7 @@ class Ranks:
             missed.append(alive)
         for ranks in missed:
             yield [self._absent(rank, row, first.at) for rank in ranks]
-        if early:
+        if early and not (alive and first.row == COMMUNICATION):
             yield early
 
     def _told_of(self, first: Suspect) -> Iterator[list[Suspect]]:

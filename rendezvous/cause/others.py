@@ -22,12 +22,11 @@ _OF_THE_PROGRAM = re.compile(
 """Exceptions of a program's own code and files, whichever library has raised them."""
 _OF_ITSELF = re.compile(
     r"(?<!unhandled )(?i:cuda|hip|driver) (?:failure|error)|\bcu(?:DNN|BLAS|FFT|SPARSE|SOLVER)"
-    r"|must be (?:called|configured|set)|[Nn]ot (?:supported|compiled|permitted|available|found"
-    r"|installed|built|implemented)"
-    r"|[Uu]nsupported|\brequire[sd]\b|Failed to start|doesn't"
-    r"|(?:Unable to|[Cc]ould(?: not|n't)) (?:find|resolve|open)|\bsynapse\b"
-    r"|[Nn]o support for|INTERNAL ASSERT FAILED|\binvalid argument\b|No such "
-    r"|[Rr]eal path|(?:^|\s|')/(?!job:|[^\s:]*\.(?:c|cc|cpp|cu|h|hpp|py)\b)[\w./@-]+"
+    r"|(?:\b[Nn]o|n')t (?:supported|compiled|permitted|available|found|installed|built|implemented)"
+    r"|must be (?:called|configured|set)|[Uu]nsupported|\brequire[sd]\b|Failed to start|doesn't"
+    r"|(?:Unable to|[Cc]ould(?: not|n't)) (?:find|resolve|open)|\bsynapse\b|[Nn]o support for"
+    r"|INTERNAL ASSERT FAILED|\binvalid argument\b|No such |[Rr]eal path"
+    r"|(?:^|\s|')/(?!job:|[^\s:]*\.(?:c|cc|cpp|cu|h|hpp|py)\b)[\w./@-]+"
     r"|server socket has failed|DataLoader|subprocess\.|\bMPI_A(?:bort|BORT)\b"
     r"|\b(?i:https?|url|wandb|mlflow|comet|download\w*|s3)\b|\brequests\.|\b(?i:api) (?i:key|error)"
 )
@@ -85,6 +84,8 @@ _OTHERS = re.compile(
     r"(?i)\b(?:other|another|remote|remaining)"
     r" (?:ranks?|tasks?|workers?|nodes?|hosts?|process(?:es)?)\b"
 )
+_NODE = re.compile(r"\[\[.*?(?:\]\]|$)")
+"""A node of TensorFlow's graph: the device of which it is need not have failed."""
 _ANOTHER = re.compile(
     r"\b[Rr]ank[ :=#\[]{0,2}(\d{1,9})\b|/job:(?!\w*local)\w+/replica:\d+/task:(\d{1,9})\b"
 )
@@ -100,9 +101,15 @@ def is_together(words: str) -> bool:
     return _TOGETHER.search(words) is not None
 
 
+def is_of_ranks(file: str) -> bool:
+    """Return whether a file is of a library with which ranks communicate."""
+    return _LIBRARIES.search(file) is not None
+
+
 def ranks_in(line: str) -> set[int]:
     """Return the ranks, or the tasks of TensorFlow and JAX, that it names."""
-    return {int(match[1] or match[2]) for match in _ANOTHER.finditer(line)}
+    found = _ANOTHER.finditer(_NODE.sub("", line))
+    return {int(match[1] or match[2]) for match in found}
 
 
 def row_of_others(line: str, innermost: str, rank: int | None) -> str | None:
@@ -127,5 +134,5 @@ def row_of_others(line: str, innermost: str, rank: int | None) -> str | None:
         return COMMUNICATION
     if _OF_THE_PROGRAM.match(line):
         return None
-    is_of_others = together or _WAITED.search(line) or _LIBRARIES.search(innermost)
+    is_of_others = together or _WAITED.search(line) or is_of_ranks(innermost)
     return COMMUNICATION if is_of_others else None

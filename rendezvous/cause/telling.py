@@ -111,7 +111,7 @@ def suspects_of(node: NodeSeen) -> list[Suspect]:
         at = ended_at = node.at(end.offset)
         if clue is not None and clue.at is not None and not _is_old(end, clue):
             at = min(at, node.at(clue.at))
-        if proof is Proof.CODE and row in (*_WITHOUT_WORDS, *CRASHES):
+        if proof is Proof.CODE and row in (*_WITHOUT_WORDS, *CRASHES, "killed"):
             quoted = _quoted(end, said, report)
             if quoted is not None and (spoken := _of_others(quoted, end.rank)) is not None:
                 row, proof, clue = spoken, Proof.LINE, quoted

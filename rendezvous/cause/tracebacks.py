@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from rendezvous.cause.lines import BAR, Tells, is_tidying, message, step_of, tells
-from rendezvous.cause.others import COMMUNICATION, is_together, row_of_others
+from rendezvous.cause.others import COMMUNICATION, is_of_ranks, is_together, row_of_others
 from rendezvous.cause.table import CAUSES, Kind
 from rendezvous.frozen import frozen
 
@@ -25,7 +25,7 @@ _LAST_ERROR = "Last error:"
 _OFTEN = 3
 """So many lines of one form are progress."""
 FRAME = re.compile(r'\s+File "(?P<file>[^"]*)", line (?P<line>\d+)(?:,? in (?P<name>.*))?')
-_OTHERS_CODE = re.compile(r"(site|dist)-packages/|/lib/python3|/torch/|<frozen |<string>")
+_OTHERS_CODE = re.compile(r"(site|dist)-packages/|/lib(64)?/python\d|/torch/|<frozen |<string>")
 _TRACKER = re.compile(
     r"/(wandb|mlflow|comet_ml|neptune|clearml|tensorboard\w*|aim|swanlab|trackio|dvclive|sentry_sdk)/"
 )
@@ -155,9 +155,9 @@ class Raised:
             texts += [(text, f"{self.line} {text.strip()}") for text in more]
         for text, words in dict.fromkeys([(reason, reason), *texts]):
             if (name := _special(text, known)) is not None and name not in SPOKEN:
-                # What is read from other ranks is no file.
+                # What is read from other ranks is no file; which resource lacks, the place tells.
                 of_others = name == "file_damaged" and is_together(self.where)
-                # Which resource was not available, only the place tells.
+                of_others |= name == "threads" and is_of_ranks(innermost)
                 started = _STARTS.search(innermost) if name == "threads" else None
                 words += f" (in {started[1]})" if started is not None else ""
                 return COMMUNICATION if of_others else name, reason or words

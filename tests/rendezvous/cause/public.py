@@ -56,6 +56,7 @@ NOT_YET = {
     "isaaclab-physx-device-mismatch": "unknown",
     "jax-psum-local-ordinal": "unknown",
     "json-log-s3-credentials-expired": "wrong reason",
+    "kohya-logging-drive-disconnected": "no step",
     "libfabric-memlock-limit": "no step",
     "litgpt-validate-empty-rank": "no step",
     "megatron-nan-exit-16": "unknown",
@@ -64,7 +65,6 @@ NOT_YET = {
     "npu-hccl-port-already-bound": "unknown",
     "oneflow-control-server-key-twice": "unknown",
     "oneflow-dns-resolution-of-peer": "no step",
-    "openfoam-region-points-missing": "no reason",
     "paddle-kunlun-bkcl-send-twice": "unknown",
     "qe-too-many-ranks-no-planes": "no reason",
     "sglang-memory-unbalanced": "unknown",
@@ -77,6 +77,7 @@ NOT_YET = {
     "verl-cublaslt-symbol": "no reason",
     "vllm-server-closed-connection": "no step",
     "warpx-slingshot-undeliverable": "no reason",
+    "webdataset-ranks-without-files": "no step",
     "xid-149-nvlink-peer-abort": "no reason",
     "yolox-img-none": "unknown",
 }

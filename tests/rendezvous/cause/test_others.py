@@ -56,6 +56,8 @@ OF_ITSELF = (
     "rank 2: no more data",
     "RuntimeError: jax.distributed.initialize() must be called before any JAX computations",
     "InternalError: it failed on /job:localhost/replica:0/task:0/device:GPU:0",
+    "RuntimeError: broadcast isn't implemented on backend [xpu].",
+    "InvalidArgumentError: shapes do not fit: [[Node: x, _device=/job:ps/replica:0/task:0]]",
     "RuntimeError: synapse error 20 in hcclCommInitRank",
 )
 

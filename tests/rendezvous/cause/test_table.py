@@ -77,6 +77,7 @@ NATIVE = {
     "locked_memory": "NCCL WARN Call to ibv_reg_mr failed with error Cannot allocate memory",
     "no_route": "NCCL WARN socketStartConnect: Connect to 10.0.5.1<5> failed : No route to host",
     "topology": "graph/xml.h:76 NCCL WARN Attribute arch of node cpu not found",
+    "main_guard": "RuntimeError: An attempt has been made to start a new process before the",
     "net_adapter": "NCCL WARN NET/IB : Got async event : local catastrophic error",
     "file_lock": "File locking failed in ADIOI_Set_lock(fd 14,cmd F_SETLKW64/7,type F_RDLCK/0)",
     "net_interface": "NCCL WARN Bootstrap : no socket interface found",
