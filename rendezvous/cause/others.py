@@ -69,7 +69,10 @@ _LOST = re.compile(
     r"|caused connection abort"
     r"|closed by (?:the )?(?:peer|remote)|\bEOF (?:from|in violation|received)|socket closed"
     r"|(?<!\d\] transport )endpoint (?:is not connected|shutdown)|no route to host|host is down"
-    r"|network is (?:down|unreachable)"
+    r"|network is (?:down|unreachable)|\bE(?:CONN[A-Z]+|PIPE|TIMEDOUT|(?:HOST|NET)UNREACH)\b"
+    r"|\b(?:recv|send)\w*(?:\(\))? (?:error|failed)|(?:not|n't) respond\w*"
+    r"|\b(?:unrespons|disconnect)\w+|\b(?:channel|session|stream|transport)s?"
+    r" (?:was |is |has been )?(?:closed|expired|lost|removed|reset)"
 )
 """Words of a rank that lost what it was connected to: whatever exception holds them."""
 _UNLIKE = re.compile(
