@@ -288,11 +288,12 @@ def _raised_in(
             continue
         told = traceback.told(known)
         clue = _clue(told.row, told.line, rank, traceback.at)
+        ends = only_helpers or traceback.after == 0 or traceback.uncaught
         changes = {
             # A handler of SIGCHLD raises this wherever the program is just then.
             "where": "" if _BY_HANDLER.search(told.line) else printable(told.where, _WHERE_WIDTH),
             "raised": not traceback.by_code,
-            "last": is_last and (only_helpers or traceback.after == 0 or traceback.uncaught),
+            "last": is_last and ends and not traceback.printed,
         }
         before = [one for one in said if _is_near(one, traceback)] if traceback.is_lost else []
         if traceback.is_lost or (rank is not None and tracebacks[0].after <= 1):

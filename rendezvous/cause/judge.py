@@ -34,6 +34,8 @@ _TOLD_TO_END = ("terminated", "interrupted")
 """Ends of ranks that a launcher, or a person, ends for another one, too."""
 _WRITES = ("quota", "inodes", "disk_full", "file_limit")
 """Reasons of a write that was cut off."""
+_ENDS_JOBS = ["time_limit", "preempted", "evicted"]
+"""What a scheduler ends a whole job of, which explains all that follows."""
 _SEEN_SECONDS = 1.0
 """By how much later an end may be seen than what others say of it."""
 _SCHEDULERS_SECONDS = 5.0
@@ -44,7 +46,10 @@ _THEN = "; then "
 def judge(nodes: Sequence[NodeSeen]) -> Judged | None:
     """The first cause; None where nothing has failed."""
     found = _judge(nodes)
-    return replace(found, cause=_as_others_say(nodes, found.cause)) if found is not None else None
+    if found is None:
+        return None
+    cause = _as_others_say(nodes, found.cause, blames=found.blames)
+    return replace(found, cause=cause, blames=found.blames or cause.row in _ENDS_JOBS)
 
 
 def _judge(nodes: Sequence[NodeSeen]) -> Judged | None:
@@ -85,12 +90,9 @@ def _lost_another_later(nodes: Sequence[NodeSeen], one: Suspect) -> bool:
     if one.clue is None or one.clue.last or not one.clue.raised or one.clue.at is None:
         return False
     node = next(node for node in nodes if node.slot == one.slot)
-    later = (each.at - one.clue.at for each in _consequences(node, one.rank) if each.at is not None)
-    return max(later, default=0.0) > _SEEN_SECONDS
-
-
-def _consequences(node: NodeSeen, rank: int | None) -> list[Clue]:
-    return [one for one in node.evidence().clues if one.rank == rank and one.id in CONSEQUENCES]
+    own = [each for each in node.evidence().clues if each.rank == one.rank]
+    lost = (each.at for each in own if each.id in CONSEQUENCES and each.at is not None)
+    return max(lost, default=-math.inf) - one.clue.at > _SEEN_SECONDS
 
 
 def _of_some(cause: Suspect, own: Sequence[Suspect], nodes: Sequence[NodeSeen]) -> bool:
@@ -125,12 +127,13 @@ def _seconds_to_follow(clue: Clue) -> float:
     return seconds.get(row.kind, _SEEN_SECONDS)
 
 
-def _as_others_say(nodes: Sequence[NodeSeen], cause: Suspect) -> Suspect:
+def _as_others_say(nodes: Sequence[NodeSeen], cause: Suspect, *, blames: bool) -> Suspect:
     """With the reason that others have heard of: of a write that was cut off, or what the scheduler
     said of the job that it ended."""
     of_job = [row for row in OF_SCHEDULERS if BY_ID[row].kind is Kind.OUTSIDE]
     is_outside = BY_ID[cause.row].kind is Kind.OUTSIDE and cause.row not in OF_SCHEDULERS
     reasons = of_job if is_outside else _WRITES if cause.row == "write_failed" else []
+    reasons = reasons if blames else _ENDS_JOBS
     if not reasons:
         return cause
     told = {

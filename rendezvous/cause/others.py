@@ -25,10 +25,11 @@ _OF_ITSELF = re.compile(
     r"|(?:\b[Nn]o|n')t (?:supported|compiled|permitted|available|found|installed|built|implemented)"
     r"|must be (?:called|configured|set)|[Uu]nsupported|\brequire[sd]\b|Failed to start|doesn't"
     r"|(?:Unable to|[Cc]ould(?: not|n't)) (?:find|resolve|open)|\bsynapse\b|[Nn]o support for"
-    r"|INTERNAL ASSERT FAILED|\binvalid argument\b|No such |[Rr]eal path"
+    r"|INTERNAL ASSERT FAILED|\b[Ii]nvalid argument\b|No such |[Rr]eal path"
     r"|(?:^|\s|')/(?!job:|[^\s:]*\.(?:c|cc|cpp|cu|h|hpp|py)\b)[\w./@-]+"
     r"|server socket has failed|DataLoader|subprocess\.|\bMPI_A(?:bort|BORT)\b"
-    r"|\b(?i:https?|url|wandb|mlflow|comet|download\w*|s3)\b|\brequests\.|\b(?i:api) (?i:key|error)"
+    r"|\b(?i:https?|url|wandb|mlflow|comet|download\w*|s3)\b|\b(?:requests|botocore)\."
+    r"|\b(?i:api) (?i:key|error)"
 )
 """Words even of such a library for a rank's own devices, files and services."""
 _LIBRARIES = re.compile(
@@ -77,7 +78,7 @@ _LOST = re.compile(
 """Words of a rank that lost what it was connected to: whatever exception holds them."""
 _UNLIKE = re.compile(
     r"(?i)inconsistent|mismatch|incompatible|(?:un|im)balanced|disagree|unequal|differ(?:s|ent)?\b"
-    r"|(?:not|n't) (?:equal|match|the same)"
+    r"|(?:not|n't) (?:to )?(?:equal|match|the same)"
     r"|\b(?:must|should|needs? to) .*\b(?:same|equal|identical)\b"
     r"|\b(?:same|equal|identical|consistent)\b"
     r".*\b(?:across|between|among|for all|on (?:all|every))\b"

@@ -175,11 +175,7 @@ def _telling(clues: Iterable[Clue]) -> Clue | None:
     """The clue that tells most: what has happened rather than what follows from others; a traceback
     rather than a single line; the last one."""
     known = [clue for clue in clues if clue.id in BY_ID]
-    order = sorted(
-        enumerate(known),
-        key=lambda each: (_weight_of_kind(each[1]), _weight(each[1]), each[0]),
-    )
-    return order[-1][1] if order else None
+    return max(reversed(known), key=_weight, default=None)
 
 
 def _explains(end: End, clue: Clue) -> bool:
@@ -188,8 +184,7 @@ def _explains(end: End, clue: Clue) -> bool:
     lately = clue.at is not None and end.offset - clue.at < _SHORTLY_SECONDS
     if clue.raised and (clue.last or (lately and end.code == _KILLED)):
         return not clue.line.startswith("KeyboardInterrupt")
-    is_of_run = BY_ID[clue.id].kind is not Kind.OUTSIDE
-    return lately and end.code not in _BY_SIGNAL and is_of_run
+    return lately and end.code not in _BY_SIGNAL and BY_ID[clue.id].kind is not Kind.OUTSIDE
 
 
 def _aborted(end: End, said: Sequence[Clue], clue: Clue | None) -> tuple[str, Clue | None]:
@@ -220,14 +215,13 @@ def _weight_of_kind(clue: Clue) -> int:
     return 2 if clue.id in CONSEQUENCES else 3
 
 
-def _weight(clue: Clue) -> int:
+def _weight(clue: Clue) -> tuple[int, int]:
     """A program may write of anything that it then gets over: what it raises last is what ends it.
 
     NCCL's own warnings are single lines, and say more than the exception that follows them.
     """
-    if clue.raised:
-        return 3
-    return 1 if clue.id in BY_CODE.values() else 2
+    line = 1 if clue.id in BY_CODE.values() else 2
+    return _weight_of_kind(clue), 3 if clue.raised else line
 
 
 def _told(

@@ -258,6 +258,11 @@ class Traceback(Ended):
         return self.raised[0].outer != "<module>"
 
     @property
+    def printed(self) -> bool:
+        """Return whether a library has printed what it caught itself."""
+        return self.caught and not any(one.is_own or one.is_lost for one in self.raised)
+
+    @property
     def of_helper(self) -> bool:
         """Return whether a thread or a tracker has failed, without which a program may go on."""
         trackers = [_TRACKER.search(one.below) is not None for one in self.raised]
@@ -335,7 +340,7 @@ class Dump(Ended):
 
     header: str = ""
     ends: str = ""
-    caught = of_helper = is_lost = False
+    caught = of_helper = printed = is_lost = False
     threads: list[tuple[bool, list[re.Match[str]]]] = field(default_factory=list)
 
     @property
