@@ -158,7 +158,9 @@ def _whose(line: Line) -> tuple[tuple[int | None, str], Line]:
         bare = replace(line, text=text[match.end() :], rank=rank, whole=True, uncaught=True)
         return (rank, ""), bare
     match = _OF_LOCAL.match(text)
-    if match is not None and (line.rank is None or str(line.rank) in (match[2], match[3])):
+    # Without a rank a bare number may count anything.
+    shared = line.rank is None and match is not None and match[3] is None
+    if match is not None and (shared or str(line.rank) in (match[2], match[3])):
         return (line.rank, match[match.lastindex or 0]), replace(line, text=text[match.end() :])
     return (line.rank, ""), replace(line, text=text)
 

@@ -132,8 +132,8 @@ def _as_others_say(nodes: Sequence[NodeSeen], cause: Suspect, *, blames: bool) -
     said of the job that it ended."""
     of_job = [row for row in OF_SCHEDULERS if BY_ID[row].kind is Kind.OUTSIDE]
     is_outside = BY_ID[cause.row].kind is Kind.OUTSIDE and cause.row not in OF_SCHEDULERS
-    reasons = of_job if is_outside else _WRITES if cause.row == "write_failed" else []
-    reasons = reasons if blames else _ENDS_JOBS
+    own = of_job if is_outside else _WRITES if cause.row == "write_failed" else []
+    reasons = own if blames else _ENDS_JOBS
     if not reasons:
         return cause
     told = {

@@ -12,15 +12,7 @@ from dataclasses import replace
 
 from rendezvous.cause.clues import ABORTED, LAST_LINE, LOGGED, row_of, without_tracebacks
 from rendezvous.cause.facts import FactKind
-from rendezvous.cause.lines import (
-    Tells,
-    is_quiet,
-    is_warning,
-    last_error,
-    last_line,
-    not_started,
-    tells,
-)
+from rendezvous.cause.lines import Tells, is_warning, last_error, last_line, not_started, tells
 from rendezvous.cause.others import row_of_others
 from rendezvous.cause.seen import TOLD, End, NodeSeen, Proof, Suspect, ended_by_itself
 from rendezvous.cause.table import BY_CODE, BY_ID, OF_DEVICES, SICK_XID, Kind
@@ -132,6 +124,8 @@ def _quoted(end: End, said: Sequence[Clue], report: ExitReport) -> Clue | None:
     """The last error that it has written, or else the last line, if that is its own: `sys.exit`
     with words, an assertion in C."""
     errors = [clue for clue in _recent(end, said) if clue.id == LOGGED]
+    if end.code == _KILLED:  # what it had said well before does not tell of that
+        return next((one for one in reversed(errors) if _is_just_before(end, one)), None)
     if errors:
         return errors[-1]
     if end.rank != report.worker_rank or any(map(_OF_LAUNCHERS.search, report.tail)):
@@ -147,7 +141,7 @@ def _quoted(end: End, said: Sequence[Clue], report: ExitReport) -> Clue | None:
 
 def _of_others(quoted: Clue, rank: int | None) -> str | None:
     """The row of last words that tell of other ranks."""
-    if is_quiet(quoted.line):
+    if tells(quoted.line) is Tells.QUIET:
         return None
     row = row_of(quoted.line)
     return row if row in CONSEQUENCES else row_of_others(quoted.line, "", rank)
