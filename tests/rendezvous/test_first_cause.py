@@ -40,7 +40,8 @@ def test_who_was_missed_is_the_cause_and_who_failed_has_the_exit_code() -> None:
     )
     assert found.words() == (
         "node 1 (host1, slot 1): rank 1: it did not take part in a collective in which the others "
-        "waited; then node 0 (host0, slot 0) failed: rank 0 ended with exit code 1"
+        "waited; rank 0 said 'RuntimeError: Timed out waiting 6000ms for recv operation'; "
+        "then node 0 (host0, slot 0) failed: rank 0 ended with exit code 1"
     )
     assert found.fields()["worker_rank"] == 1
 
