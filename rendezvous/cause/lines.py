@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
+from functools import lru_cache
 
 _LEVELS = r"error|critical|fatal|severe|emerg|emergency|panic|alert"
 _QUIET_LEVELS = r"info|debug|trace|notice|success"
@@ -136,6 +137,7 @@ class Tells(IntEnum):
     ERROR = 4
 
 
+@lru_cache(maxsize=4096)  # of each line it is asked several times
 def tells(text: str) -> Tells:
     """How much this line tells."""
     text = text[:_READ_WIDTH]
