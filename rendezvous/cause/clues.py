@@ -43,7 +43,7 @@ __all__ = [
     "without_tracebacks",
 ]
 
-ABORTED = re.compile(r"terminate called|Fatal Python error: Aborted")
+ABORTED = re.compile(r"\s*(?:terminate called|Fatal Python error: Aborted)")
 """Words of native code that gives up without why: what has been said before may tell that."""
 _ABORT, _FAULT = "abort", "cuda_fault"
 _OF_A_FAULT = (_FAULT, "cuda_library", "exception")
@@ -242,13 +242,13 @@ def _single(
         name = row_of(line.text, known)
         if name in SPOKEN or _NATIVE_FRAME.match(line.text) or is_quiet(line.text):
             continue
-        if name == _ABORT and not ABORTED.match(line.text.lstrip()):
+        if name == _ABORT and not ABORTED.match(line.text):
             name = row_of_others(line.text, "", rank) or name
         if name is not None and _PASSING.match(line.text):
             passing = passing or _clue(name, line.text, rank, line.at)
         elif name is not None and (
             name not in found
-            or not (name in CONSEQUENCES or (name == _ABORT and ABORTED.match(line.text.lstrip())))
+            or not (name in CONSEQUENCES or (name == _ABORT and ABORTED.match(line.text)))
         ):
             found[name] = _clue(name, line.text, rank, line.at)
         elif name is None and not RECORD.match(line.text) and not ADDED.match(line.text):
@@ -315,7 +315,7 @@ def _behind_reason(clue: Clue, traceback: Traceback | Dump, before: Sequence[Clu
     is_of_child = clue.id == "exception" and _OF_CHILD.search(clue.line)
     told = [one for one in before if one.line != clue.line and not LOST.match(one.line)]
     reasons = [one for one in told if one.id not in CONSEQUENCES]
-    if reasons and all(ABORTED.match(one.line.lstrip()) for one in reasons):
+    if reasons and all(ABORTED.match(one.line) for one in reasons):
         reasons = [one for one in told if one.id in CONSEQUENCES] or reasons
     if not reasons or not (traceback.is_lost or is_of_child):
         return clue

@@ -35,7 +35,7 @@ _TOLD_TO_END = ("terminated", "interrupted")
 _WRITES = ("quota", "inodes", "disk_full", "file_limit")
 """Reasons of a write that was cut off."""
 _ENDS_JOBS = ["time_limit", "preempted", "evicted"]
-"""What a scheduler ends a whole job of, which explains all that follows."""
+"""Rows of a scheduler that ends a whole job: they explain all that follows."""
 _SEEN_SECONDS = 1.0
 """By how much later an end may be seen than what others say of it."""
 _SCHEDULERS_SECONDS = 5.0

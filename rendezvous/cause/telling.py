@@ -189,7 +189,7 @@ def _aborted(end: End, said: Sequence[Clue], clue: Clue | None) -> tuple[str, Cl
         if (row := row_of_others(one.line, "", end.rank)) is not None:
             return row, one
     errors = [one for one in words if one.id == LOGGED and tells(one.line) is Tells.ERROR]
-    if errors and (clue is None or ABORTED.match(clue.line.lstrip())):
+    if errors and (clue is None or ABORTED.match(clue.line)):
         clue = errors[-1]
     return "abort", clue
 
@@ -202,7 +202,7 @@ def _is_just_before(end: End, clue: Clue) -> bool:
 
 def _weight_of_kind(clue: Clue) -> int:
     """Native code gives up of what it has suffered, too: that alone explains nothing."""
-    if clue.id == "abort" and ABORTED.match(clue.line.lstrip()):
+    if clue.id == "abort" and ABORTED.match(clue.line):
         return 0
     if not clue.raised and is_warning(clue.line):
         return 1
