@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import takewhile
 
 from rendezvous.cause.lines import Tells, is_ours, is_quiet, last_error, last_line, step_of, tells
-from rendezvous.cause.others import COMMUNICATION, is_of_itself, row_of_others
+from rendezvous.cause.others import COMMUNICATION, has_waited, is_of_itself, row_of_others
 from rendezvous.cause.reader import ADDED, RECORD, read
 from rendezvous.cause.tracebacks import (
     AT_ONCE_SECONDS,
@@ -63,6 +63,8 @@ _LONGEST_END = 1000
 """The same, where it is known to have ended its program or all came within `AT_ONCE_SECONDS`."""
 _MOST_REPEATS = 3
 _GOT_OVER_SECONDS = 2.0
+_NEAR_ERRORS = 8
+"""Last errors of which one may tell of others, where the very last one tells nothing."""
 _NEAR_SECONDS = 10.0
 """Time before a parent reports its child gone in which the child may have told why."""
 
@@ -73,6 +75,10 @@ _OF_LOCAL = re.compile(
     r"\[\w+?(\d{1,6})\]: ?|\[1,(\d{1,9})\]<std(?:out|err)>: ?|\[(\d{1,9})\] (?=[ \w])"
 )
 """Prefixes of torchrun, of Open MPI and of Intel MPI before a rank's line."""
+_OF_ACTOR = re.compile(r"\[default\d{1,6}\]: ?|\([\w.:]+(?: [\w.:=-]+)* pid=\d+(?:, ip=[\d.]+)?\) ")
+"""The prefix of Ray, of vLLM and of torchrun before the line of a process of theirs."""
+_LOGGED_TRACEBACK = re.compile(r"((?!\[rank)\S.*\S )Traceback \(most recent call last\):$")
+"""One that is logged, with the logger's prefix before each of its lines."""
 _ANSI = re.compile(r"(\x1b|\?)\[[\d;]*[mK]")
 _IN_JSON = re.compile(r"Traceback \(most recent call last\):\\n.*?(?<!\\)(?=\"|$)")
 """One in a record whose ends of lines are written as such."""
@@ -96,15 +102,23 @@ _CUDA = re.compile(r"CUDA|CUBLAS|CUDNN|cuda|HIP|hip[A-Z]|device-side")
 _NCCL_WARNS = re.compile(r"NCCL WARN (.*)")
 _UNHANDLED = re.compile(r"(?i)nccl.*\b(?:unhandled (?:cuda|system)|internal) error")
 """Words for an error of NCCL's, where NCCL does not tell its caller more."""
+_NUMBER = re.compile(r"\d+")
 _VERBOSE = re.compile(r", TensorDeviceTypes=.*?\(nullopt\)\)(?=\))")
 
 
 def find_clues(lines: Iterable[Line]) -> list[Clue]:
     """Find the clues of each rank: single lines first, then its tracebacks."""
     sources: dict[tuple[int | None, str], list[Line]] = {}
+    prefixes: dict[tuple[int | None, str], re.Pattern[str]] = {}
     for line in lines:
         key, bare = _whose(line)
         found = sources.setdefault(key, [])
+        if key in prefixes and (match := prefixes[key].match(bare.text)) is not None:
+            bare = replace(bare, text=bare.text[match.end() :])
+        elif (match := _LOGGED_TRACEBACK.match(bare.text)) is not None:
+            prefixes[key] = _form_of(match[1])
+        else:
+            prefixes.pop(key, None)
         if (bar := _BAR.match(bare.text)) is not None:
             found.append(replace(bare, text=bar[0]))
             bare = replace(bare, text=bare.text[bar.end() :])
@@ -116,6 +130,11 @@ def find_clues(lines: Iterable[Line]) -> list[Clue]:
     each = sorted((one for one in told if one), key=lambda one: all(map(_is_of_others, one)))
     share = max(2, MAX_CLUES // max(1, len(each)))
     return [clue for own in each for clue in own[-share:]][:MAX_CLUES]
+
+
+def _form_of(prefix: str) -> re.Pattern[str]:
+    """Match a prefix with any numbers."""
+    return re.compile(r"\d+".join(map(re.escape, _NUMBER.split(prefix))))
 
 
 def _is_of_others(clue: Clue) -> bool:
@@ -157,6 +176,8 @@ def _whose(line: Line) -> tuple[tuple[int | None, str], Line]:
         rank = int(match[1])
         bare = replace(line, text=text[match.end() :], rank=rank, whole=True, uncaught=True)
         return (rank, ""), bare
+    if (match := _OF_ACTOR.match(text)) is not None:
+        return (line.rank, match[0]), replace(line, text=text[match.end() :])
     match = _OF_LOCAL.match(text)
     # Without a rank a bare number may count anything.
     shared = line.rank is None and match is not None and match[3] is None
@@ -264,6 +285,9 @@ def _logged(rank: int | None, lines: Sequence[Line]) -> Clue | None:
     if rank is None:
         own = [*takewhile(lambda line: not _is_by_launcher(line), lines)]
     words = last_error([line.text for line in own])
+    if words and row_of_others(words, "", rank) is None and not is_of_itself(words):
+        near = [line.text for line in own if tells(line.text) is Tells.ERROR][-_NEAR_ERRORS:]
+        words = next(filter(has_waited, near), words)
     at = next((line.at for line in own if line.text.strip() and line.text.strip() in words), None)
     return _clue(LOGGED, words, rank, at) if words else None
 

@@ -98,11 +98,16 @@ def _lost_another_later(nodes: Sequence[NodeSeen], one: Suspect) -> bool:
 def _of_some(cause: Suspect, own: Sequence[Suspect], nodes: Sequence[NodeSeen]) -> bool:
     """Return whether some ranks, but not all, have failed of the same, and nothing tells that it is
     their own: it may be of one of the others."""
-    if cause.row != "exception" or cause.clue is None or is_of_itself(cause.clue.line):
+    clue = cause.clue
+    if cause.row not in ("exception", "exit_code") or clue is None or is_of_itself(clue.line):
         return False
-    words = _NUMBER.sub("", cause.clue.line)
-    alike = [one for one in own if one.clue and _NUMBER.sub("", one.clue.line) == words]
-    return 1 < len(alike) < sum(len(node.ranks) for node in nodes)
+    if cause.row == "exit_code" and clue.id != LOGGED:
+        return False
+    words = _NUMBER.sub("", clue.line)
+    failed = sum(one.clue is not None and _NUMBER.sub("", one.clue.line) == words for one in own)
+    clues = (one for node in nodes for one in node.evidence().clues)
+    alike = {one.rank for one in clues if _NUMBER.sub("", one.line) == words}
+    return failed > 1 and len(alike) < sum(len(node.ranks) for node in nodes)
 
 
 def _says_nothing(one: Suspect) -> bool:

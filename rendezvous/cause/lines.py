@@ -75,7 +75,8 @@ _NOISE = re.compile(
     r"|^note: run with|^stack backtrace|\+0x[0-9a-f]+\) ?\[0x|^frame #|: +@ +0x[0-9a-f]{6,}"
     r"|^\s*\d+: +(?:0x|\w+::)|^\s*\d+ +0x[0-9a-f]{6,} |^\*\*\* |^    @ "
     r"|^(?:Stack trace|Backtrace)\b|^usage: |^(?:=|-|\*|#){4,}|^Set the environment variable "
-    r"|further information|https?://\S+$",
+    r"|further information|https?://\S+$"
+    r"|^\[[\w.-]+:\d+\] (?:\*\*\* |Signal(?: code)?: |Failing at address|\[ ?\d+\] )",
 )
 _GOODBYE = re.compile(
     r"\b(?:good)?bye\b|^\W*(?:exit(?:ing|ed)?|quit(?:ting)?|done|finished|closed|stopped)\b"

@@ -211,7 +211,9 @@ class Ranks:
         """
         missed = set(alive)
         others = [rank for rank in self._slots if rank not in missed and self._suffers(rank)]
-        waits = len(others) if any(map(self._waits, others)) else 0
+        clues = (clue for rank in others for clue in self._clues.get(rank, []))
+        # Whose own watchdog is stuck need not have waited for anybody.
+        waits = len(others) if any(one.id in WAITING[:2] for one in clues) else 0
         return len(alive) == 1 <= waits == len(self._slots) - 1
 
     def _lives(self, rank: int) -> bool:

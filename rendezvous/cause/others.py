@@ -26,7 +26,7 @@ _OF_ITSELF = re.compile(
     r"|must be (?:called|configured|set)|[Uu]nsupported|\brequire[sd]\b|Failed to start|doesn't"
     r"|(?:Unable to|[Cc]ould(?: not|n't)) (?:find|resolve|open)|\bsynapse\b|[Nn]o support for"
     r"|INTERNAL ASSERT FAILED|\b[Ii]nvalid argument\b|No such |[Rr]eal path"
-    r"|(?:^|\s|')/(?!job:|[^\s:]*\.(?:c|cc|cpp|cu|h|hpp|py)\b)[\w./@-]+"
+    r"|(?:^|\s|')/(?!job:|[^\s:]*\.(?:c|cc|cpp|cuh?|hp?p?|py)\b)[\w./@-]+"
     r"|server socket has failed|DataLoader|subprocess\.|\bMPI_A(?:bort|BORT)\b"
     r"|\b(?i:https?|url|wandb|mlflow|comet|download\w*|s3)\b|\b(?:requests|botocore)\."
     r"|\b(?i:api) (?i:key|error)"
@@ -47,7 +47,7 @@ _TOGETHER = re.compile(
     r"|\w*CCL\b|\bnccl\w+|\bhccl\w+|\bEI00\d\d\b|\bc10d|\bgloo\b|\bhorovod|\bcoordinat(?:or|ion)"
     r"|\b(?:MPI|P?MPI_\w+|MPID\w+|PMIX|PRTE|ORTE|OPAL|UC[XSTP]|OFI)\b|\bfi_\w+|\btcp_?store"
     r"|\w*(?:distributed|collective|communicat|transport|tensorpipe|socket|network)\w*"
-    r"(?:/[\w/.-]+)?\.(?:cc|cpp|cu|hp?p?):\d"
+    r"(?:/[\w/.-]+)?\.(?:cc|cpp|cu|hp?p?):\d|/(?:mpi\w*|nemesis|netmod|btl|ucx|ofi)/\S+\.c\b"
     r"|\bDist(?:Backend|Network|Store)Error|(?<![/\w])(?:g?rpc(?![/.\w])|rpc_\w+)"
     r"|distributed service"
     r"|\b(?:Unavailable|Aborted|Cancelled|DeadlineExceeded)Error\b|\bStatusCode\."
@@ -98,6 +98,11 @@ _ANOTHER = re.compile(
 def is_of_itself(line: str) -> bool:
     """Return whether an exception is of a program's own code, devices, files or services."""
     return _OF_THE_PROGRAM.match(line) is not None or _OF_ITSELF.search(line) is not None
+
+
+def has_waited(words: str) -> bool:
+    """Return whether they are of a rank that waited for another one, or has lost it."""
+    return _WAITED.search(words) is not None or _LOST.search(words) is not None
 
 
 def is_together(words: str) -> bool:

@@ -47,6 +47,8 @@ _OF_A_COMMAND = re.compile(
 """So they do, too; but a rank may have started a Python itself."""
 RECORD = re.compile(r"\[?[IWEFC]\d{3,4} [\d:.]+ |(\[rank\d+\]:)?\[[IWEF] [\w.]+:\d+\]")
 """What torch's own logging begins a line with."""
+_OF_CANN = re.compile(r"\[ERROR\] [\d:.-]+ \(PID:|\[Error\]: ")
+"""What Ascend's runtime begins lines of its own message with."""
 ADDED = re.compile(
     r"\s|$|terminate called|Exception (ignored|in thread)|Fatal Python error|Current thread|"
     r"Thread 0x|Extension modules|.*(Warning|warn\()|Process \w+-\d+|.*DataLoader worker"
@@ -223,7 +225,8 @@ class _Reader:
                 self._chained, self._direct, self._more = True, "direct" in chain[1], 0
                 return
             if current.raised and self._more:
-                is_new = not text[:1].isspace() and (RECORD.match(text) or is_logged(text))
+                is_new = RECORD.match(text) or (is_logged(text) and not _OF_CANN.match(text))
+                is_new = is_new and not text[:1].isspace()
                 self._more = 0 if is_new else self._more - 1
                 if self._more:
                     self._last.more.append(text)

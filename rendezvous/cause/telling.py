@@ -105,7 +105,9 @@ def suspects_of(node: NodeSeen) -> list[Suspect]:
             at = min(at, node.at(clue.at))
         if proof is Proof.CODE and row in (*_WITHOUT_WORDS, *CRASHES, "killed"):
             quoted = _quoted(end, said, report)
-            if quoted is not None and (spoken := _of_others(quoted, end.rank)) is not None:
+            is_crash = row in (*CRASHES, "killed")
+            spoken = _of_others(quoted, end.rank, is_crash=is_crash) if quoted is not None else None
+            if spoken is not None:
                 row, proof, clue = spoken, Proof.LINE, quoted
             elif row in _WITHOUT_WORDS or (quoted is not None and _is_just_before(end, quoted)):
                 clue = clue or quoted
@@ -139,9 +141,9 @@ def _quoted(end: End, said: Sequence[Clue], report: ExitReport) -> Clue | None:
     return Clue(id=name, line=printable(line, _LINE_WIDTH), rank=end.rank) if line else None
 
 
-def _of_others(quoted: Clue, rank: int | None) -> str | None:
-    """The row of last words that tell of other ranks."""
-    if tells(quoted.line) is Tells.QUIET:
+def _of_others(quoted: Clue, rank: int | None, *, is_crash: bool) -> str | None:
+    """The row of last words that tell of other ranks; of a crash no line of progress tells."""
+    if tells(quoted.line) is Tells.QUIET or (is_crash and quoted.id == LAST_LINE):
         return None
     row = row_of(quoted.line)
     return row if row in CONSEQUENCES else row_of_others(quoted.line, "", rank)
