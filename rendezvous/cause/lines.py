@@ -59,11 +59,12 @@ BAR = "bar"
 _NUMBER = re.compile(r"\d[\d.,:]*")
 _REMARK = re.compile(
     r"(?:\[rank\d+\]: ?)?\[?[IWV]\d* (?:[\d:.]+ +)*[\w./-]+\.(?:cpp|cc|cuh?|h):\d+\]"
+    r"|[EI]\d{4} [\d:. ]+ \w+\.cc:\d+\] RAW: (?!Raising)"
     r"|collect2: error: ld returned |error: command .* exit |FAILED: "
     r"|(?:ninja|g?make)\b.*: (?:build stopped|\*\*\*)"
 )
 """Remarks that native code logs below an error, as torch does with warnings; and words of a build
-tool for another tool's failure, which has told why."""
+tool for another tool's failure, which has told why; and of what gathers a core."""
 _WARNING = re.compile(r"(?:^|\s)\w*Warning: ")
 _WARNS = re.compile(r"\w*Warning: ")
 _NOISE = re.compile(
@@ -73,10 +74,11 @@ _NOISE = re.compile(
     r"|^\s*\.\.\. \d+ more|^Node\.js v|^\s*\[\d+\] \S+ "
     r"|^goroutine \d|^(?!\S*(?:Error|Exception)\(['\"])[\w.*/]+\(.*\)$|^\t/|^exit status "
     r"|^note: run with|^stack backtrace|\+0x[0-9a-f]+\) ?\[0x|^frame #|: +@ +0x[0-9a-f]{6,}"
-    r"|^\s*\d+: +(?:0x|\w+::)|^\s*\d+ +0x[0-9a-f]{6,} |^\*\*\* |^    @ "
+    r"|^\s*\d+: +(?:0x|\w+::)|^\s*\d+ +0x[0-9a-f]{6,} |^\*\*\* (?!Error |[\w ]+ detected)|^    @ "
     r"|^(?:Stack trace|Backtrace)\b|^usage: |^(?:=|-|\*|#){4,}|^Set the environment variable "
     r"|further information|https?://\S+$"
-    r"|^\[[\w.-]+:\d+\] (?:\*\*\* |Signal(?: code)?: |Failing at address|\[ ?\d+\] )",
+    r"|^\[[\w.-]+:\d+\] (?:\*\*\* (?:Process rec|End of)|Signal(?: code)?: |Failing at|\[ ?\d+\] )"
+    r"|^[0-9a-f]{8,}-[0-9a-f]{8,} [r-][w-]",
 )
 _GOODBYE = re.compile(
     r"\b(?:good)?bye\b|^\W*(?:exit(?:ing|ed)?|quit(?:ting)?|done|finished|closed|stopped)\b"

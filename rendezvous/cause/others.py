@@ -62,6 +62,7 @@ _TOGETHER = re.compile(
 """Words of what ranks do together."""
 _WAITED = re.compile(
     r"(?i)EOFError$|\w*(?:timeout|timedout)\w*(?::|$)|\btime[ds]?[ -]?out\b"
+    r"|\bWaitFor[A-Z]\w*\(|\bwait_(?:for_)?\w+\("
     r"|\b(?:connect\w* to|reach|contact) (?:rank|worker|peer|node|host)\b"
 )
 """Words of a rank that waited for another one, or has not reached it."""
@@ -72,7 +73,7 @@ _LOST = re.compile(
     r"|(?<!\d\] transport )endpoint (?:is not connected|shutdown)|no route to host|host is down"
     r"|network is (?:down|unreachable)|\bE(?:CONN[A-Z]+|PIPE|TIMEDOUT|(?:HOST|NET)UNREACH)\b"
     r"|\b(?:recv|send)\w*(?:\(\))? (?:error|failed)|(?:not|n't) respond\w*"
-    r"|\b(?:unrespons|disconnect)\w+|\b(?:channel|session|stream|transport)s?"
+    r"|\bCancell?ed: |\[_Derived_\]|\b(?:unrespons|disconnect)\w+|\b(?:channel|session|stream|transport)s?"
     r" (?:was |is |has been )?(?:closed|expired|lost|removed|reset)"
 )
 """Words of a rank that lost what it was connected to: whatever exception holds them."""
