@@ -149,7 +149,7 @@ def tells(text: str) -> Tells:
     if _ENDS_ALL.search(text):
         return Tells.QUIET
     if (level := _level(text)) is not None:
-        return Tells.ERROR if level["error"] else Tells.QUIET
+        return Tells.ERROR if level["error"] or "NCCL WARN" in text else Tells.QUIET
     if _NOISE.search(text):
         return Tells.NOISE
     if _ANNOUNCED.search(text):

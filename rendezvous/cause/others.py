@@ -24,14 +24,18 @@ _OF_ITSELF = re.compile(
     r"(?<!unhandled )(?i:cuda|hip|driver) (?:failure|error)|\bcu(?:DNN|BLAS|FFT|SPARSE|SOLVER)"
     r"|(?:\b[Nn]o|n')t (?:supported|compiled|permitted|available|found|installed|built|implemented)"
     r"|must be (?:called|configured|set)|[Uu]nsupported|\brequire[sd]\b|Failed to start|doesn't"
+    r"|\b(?:does|do) not support\b|\bwithout \w+ support|\bCannot use\b|\bFailed to open\b"
+    r"|\b[Pp]ermission denied|\b[Tt]oo many open files|\b[Cc]annot allocate|\binvalid root rank"
+    r"|\b(?:has|have|was|is) not (?:been )?initialized"
     r"|(?:Unable to|[Cc]ould(?: not|n't)) (?:find|resolve|open)|\bsynapse\b|[Nn]o support for"
     r"|INTERNAL ASSERT FAILED|\b[Ii]nvalid argument\b|No such |[Rr]eal path"
-    r"|(?:^|\s|')/(?!job:|[^\s:]*\.(?:c|cc|cpp|cuh?|hp?p?|py)\b)[\w./@-]+"
     r"|server socket has failed|DataLoader|subprocess\.|\bMPI_A(?:bort|BORT)\b"
     r"|\b(?i:https?|url|wandb|mlflow|comet|download\w*|s3)\b|\b(?:requests|botocore)\."
     r"|\b(?i:api) (?i:key|error)"
 )
 """Words even of such a library for a rank's own devices, files and services."""
+_PATH = re.compile(r"(?:^|\s|')/(?!job:|[^\s:]*\.(?:c|cc|cpp|cuh?|hp?p?|py)\b)[\w./@-]+")
+"""A file that is none of a program's source."""
 _LIBRARIES = re.compile(
     r"/(?:(?:site|dist)-packages/distributed/\w+|torch/nn/parallel/distributed"
     r"|torch/distributed/(?:distributed_c10d|c10d_logger|rendezvous|utils|nn/functional|rpc/\w+"
@@ -45,7 +49,8 @@ _TOGETHER = re.compile(
     r"(?i)\ball_?reduce|\ball_?gather|\breduce_?scatter|\ball_?to_?all|\bbarrier|process ?group"
     r"|\bcommunicator|\bcollective|\bwatchdog|\brendezvous|\bheartbeat|\bpeers?\b|\bhandshak"
     r"|\w*CCL\b|\bnccl\w+|\bhccl\w+|\bEI00\d\d\b|\bc10d|\bgloo\b|\bhorovod|\bcoordinat(?:or|ion)"
-    r"|\b(?:MPI|P?MPI_\w+|MPID\w+|PMIX|PRTE|ORTE|OPAL|UC[XSTP]|OFI)\b|\bfi_\w+|\btcp_?store"
+    r"|\b(?:MPI|P?MPI_\w+|MPID\w+|PMIX|PRTE|ORTE|OPAL|UC[CXSTP]|OFI)\b|\bfi_\w+|\btcp_?store"
+    r"|\b(?:libfabric|nvshmem\w*|rdma_\w+|ibv_\w+|mlx[45]|poll_cq)\b"
     r"|\w*(?:distributed|collective|communicat|transport|tensorpipe|socket|network)\w*"
     r"(?:/[\w/.-]+)?\.(?:cc|cpp|cu|hp?p?):\d|/(?:mpi\w*|nemesis|netmod|btl|ucx|ofi)/\S+\.c\b"
     r"|\bDist(?:Backend|Network|Store)Error|(?<![/\w])(?:g?rpc(?![/.\w])|rpc_\w+)"
@@ -98,7 +103,8 @@ _ANOTHER = re.compile(
 
 def is_of_itself(line: str) -> bool:
     """Return whether an exception is of a program's own code, devices, files or services."""
-    return _OF_THE_PROGRAM.match(line) is not None or _OF_ITSELF.search(line) is not None
+    forms = (_OF_ITSELF, _PATH)
+    return _OF_THE_PROGRAM.match(line) is not None or any(form.search(line) for form in forms)
 
 
 def has_waited(words: str) -> bool:
@@ -142,7 +148,7 @@ def row_of_others(line: str, innermost: str, rank: int | None) -> str | None:
         return None
     if _LOST.search(line):
         return COMMUNICATION
-    if _OF_THE_PROGRAM.match(line):
+    if _OF_THE_PROGRAM.match(line) or (_PATH.search(line) and not _WAITED.search(line)):
         return None
     is_of_others = together or _WAITED.search(line) or is_of_ranks(innermost)
     return COMMUNICATION if is_of_others else None
