@@ -26,8 +26,11 @@ _OF_ITSELF = re.compile(
     r"|must be (?:called|configured|set)|[Uu]nsupported|\brequire[sd]\b|Failed to start|doesn't"
     r"|\b(?:does|do) not support\b|\bwithout \w+ support|\bCannot use\b|\bFailed to open\b"
     r"|\b[Pp]ermission denied|\b[Tt]oo many open files|\b[Cc]annot allocate|\binvalid root rank"
-    r"|\b(?:has|have|was|is) not (?:been )?initialized"
-    r"|(?:Unable to|[Cc]ould(?: not|n't)) (?:find|resolve|open)|\bsynapse\b|[Nn]o support for"
+    r"|\b(?:has|have|was|is) not (?:been )?initialized|\bis (?:not (?:a )?valid|invalid)\b"
+    r"|\b[Ii]nvalid (?:root|rank|value|pointer|device|MPI type)\b|\bbefore \w*[Ii]nit"
+    r"|\b[Nn]o (?:active|usable|available|device|provider)\b|\bonly be called once"
+    r"|\balready in use\b|\bOOM\b|[Oo]ut of (?:memory|resources)|\bECC\b|\bis not? set\b"
+    r"|(?:Unable to|[Cc]ould(?: not|n't)|[Cc]an't) (?:find|resolve|open)|\bsynapse\b|[Nn]o support for"
     r"|INTERNAL ASSERT FAILED|\b[Ii]nvalid argument\b|No such |[Rr]eal path"
     r"|server socket has failed|DataLoader|subprocess\.|\bMPI_A(?:bort|BORT)\b"
     r"|\b(?i:https?|url|wandb|mlflow|comet|download\w*|s3)\b|\b(?:requests|botocore)\."
@@ -42,7 +45,7 @@ _LIBRARIES = re.compile(
     r"|_functional_collectives|algorithms/.*|elastic/.*)|torch_npu/distributed/.*"
     r"|deepspeed/comm/.*|horovod/.*|mpi4(?:py|jax)/.*|ray/(?!data/).*|jax/_src/distributed"
     r"|paddle/distributed/.*|accelerate/utils/operations|xgboost/(?:collective|tracker|rabit)"
-    r"|mindspore/communication/.*|oneccl_bindings\w*/.*)\.pyx?$"
+    r"|mindspore/communication/.*|oneccl_bindings\w*/.*|jax/experimental/multihost_utils)\.pyx?$"
 )
 """Files of libraries with which ranks communicate."""
 _TOGETHER = re.compile(
@@ -50,9 +53,11 @@ _TOGETHER = re.compile(
     r"|\bcommunicator|\bcollective|\bwatchdog|\brendezvous|\bheartbeat|\bpeers?\b|\bhandshak"
     r"|\w*CCL\b|\bnccl\w+|\bhccl\w+|\bEI00\d\d\b|\bc10d|\bgloo\b|\bhorovod|\bcoordinat(?:or|ion)"
     r"|\b(?:MPI|P?MPI_\w+|MPID\w+|PMIX|PRTE|ORTE|OPAL|UC[CXSTP]|OFI)\b|\bfi_\w+|\btcp_?store"
-    r"|\b(?:libfabric|nvshmem\w*|rdma_\w+|ibv_\w+|mlx[45]|poll_cq)\b"
+    r"|\w*nvshmem|\b(?:libfabric|rdma_\w+|ibv_\w+|mlx[45]|poll_cq|[CT]L_\w+|_?pmi_\w+|\w*kvs_\w+)\b"
+    r"|\bCC(?:L_(?:ERROR|WARN)|OM)\b|\[(?:mpiexec|proxy:[\d:]+)@|\bmpirun_rsh\b|\bmpispawn"
+    r"|\bremote (?:address|side|end|access|endpoint)\b|\babnormal nodes?\b|\bNETWORK_"
     r"|\w*(?:distributed|collective|communicat|transport|tensorpipe|socket|network)\w*"
-    r"(?:/[\w/.-]+)?\.(?:cc|cpp|cu|hp?p?):\d|/(?:mpi\w*|nemesis|netmod|btl|ucx|ofi)/\S+\.c\b"
+    r"(?:/[\w/.-]+)?\.(?:cc|cpp|cu|hp?p?):\d|/(?:mpi\w*|nemesis|netmod|btl|ucx|ofi)/\S+\.[ch]\b"
     r"|\bDist(?:Backend|Network|Store)Error|(?<![/\w])(?:g?rpc(?![/.\w])|rpc_\w+)"
     r"|distributed service"
     r"|\b(?:Unavailable|Aborted|Cancelled|DeadlineExceeded)Error\b|\bStatusCode\."
@@ -66,7 +71,9 @@ _TOGETHER = re.compile(
 )
 """Words of what ranks do together."""
 _WAITED = re.compile(
-    r"(?i)EOFError$|\w*(?:timeout|timedout)\w*(?::|$)|\btime[ds]?[ -]?out\b"
+    r"(?i)EOFError$|\w*(?:timeout|timedout)\w*(?::|$)|\btime[ds]?[ -]?out(?:ed)?\b"
+    r"|\bafter \d+ (?:retries|attempts)|\bmax_?(?:num_)?retr|\bhang detected|\bis stuck\b"
+    r"|\b(?:did not|didn't|never|no) (?:receive|get|answer|respon|repl)\w*"
     r"|\bWaitFor[A-Z]\w*\(|\bwait_(?:for_)?\w+\("
     r"|\b(?:connect\w* to|reach|contact) (?:rank|worker|peer|node|host)\b"
 )
@@ -78,6 +85,10 @@ _LOST = re.compile(
     r"|(?<!\d\] transport )endpoint (?:is not connected|shutdown)|no route to host|host is down"
     r"|network is (?:down|unreachable)|\bE(?:CONN[A-Z]+|PIPE|TIMEDOUT|(?:HOST|NET)UNREACH)\b"
     r"|\b(?:recv|send)\w*(?:\(\))? (?:error|failed)|(?:not|n't) respond\w*"
+    r"|\blost (?:some|a|the|its) \w+|\bFailed devices\b|\bleft during\b|\bdisassociat|\bFORCE STOP\b"
+    r"|\b(?:failed|unable|could(?: not|n't)|can(?:not|'t)) (?:to )?(?:be )?connect(?!\w* to endpoint)"
+    r"|\bnot connected to\b"
+    r"|\bfailed to (?:send|receive|recv)\b|\bnot reachable\b|\bunreachable\b"
     r"|\bCancell?ed: |\[_Derived_\]|\b(?:unrespons|disconnect)\w+|\b(?:channel|session|stream|transport)s?"
     r" (?:was |is |has been )?(?:closed|expired|lost|removed|reset)"
 )
@@ -92,7 +103,10 @@ _UNLIKE = re.compile(
 )
 _OTHERS = re.compile(
     r"(?i)\b(?:other|another|remote|remaining)"
-    r" (?:ranks?|tasks?|workers?|nodes?|hosts?|process(?:es)?)\b"
+    r" (?:ranks?|tasks?|workers?|nodes?|hosts?|process(?:es)?|errors?)\b"
+    r"|\breach each other\b|\bunreachable from\b|\bmissing (?:\w+ )?(?:workers?|nodes?)\b"
+    r"|\b(?:worker|master|server|node|task)s? (?:was|were|has|have) (?:been )?(?:restart|remov|los)"
+    r"|\bSession \w+ is not found|\bjob (?:has been|was) aborted"
 )
 _NODE = re.compile(r"\[\[.*?(?:\]\]|$)")
 """A node of TensorFlow's graph: the device of which it is need not have failed."""
@@ -139,7 +153,7 @@ def row_of_others(line: str, innermost: str, rank: int | None) -> str | None:
     if is_warning(line):
         return None
     named = ranks_in(line)
-    together = named - {rank} or _TOGETHER.search(line)
+    together = named - {rank} or _TOGETHER.search(line) or is_of_ranks(innermost)
     if together and _UNLIKE.search(line):
         return UNLIKE
     if named - {rank} or _OTHERS.search(line):
@@ -148,7 +162,9 @@ def row_of_others(line: str, innermost: str, rank: int | None) -> str | None:
         return None
     if _LOST.search(line):
         return COMMUNICATION
-    if _OF_THE_PROGRAM.match(line) or (_PATH.search(line) and not _WAITED.search(line)):
+    waited = _WAITED.search(line)
+    if not (together and waited) and _OF_THE_PROGRAM.match(line):
         return None
-    is_of_others = together or _WAITED.search(line) or is_of_ranks(innermost)
-    return COMMUNICATION if is_of_others else None
+    if not waited and _PATH.search(line):
+        return None
+    return COMMUNICATION if together or waited else None

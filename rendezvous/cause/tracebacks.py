@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from rendezvous.cause.lines import BAR, Tells, is_tidying, message, step_of, tells
-from rendezvous.cause.others import COMMUNICATION, is_of_ranks, is_together, row_of_others
+from rendezvous.cause.others import (
+    COMMUNICATION,
+    has_waited,
+    is_of_ranks,
+    is_together,
+    row_of_others,
+)
 from rendezvous.cause.table import CAUSES, Kind
 from rendezvous.frozen import frozen
 
@@ -37,7 +43,7 @@ LOST = re.compile(
     r"(\S+\.)?((Empty|Full|BrokenBarrierError|EOFError|TimeoutError)$|BrokenProcessPool\b"
     r"|TerminatedWorkerError\b)|.*(DataLoader worker \(pid.* exited unexpectedly"
     r"|DataLoader \d+ workers? exit|[Ss]ee root cause above|is reported (as )?above"
-    r"|[Ss]ee stack trace .*for the root cause|Pin memory thread exited"
+    r"|[Ss]ee stack trace .*for (?:the )?root cause|Pin memory thread exited"
     r"|Blocking queue is killed|subprocesses has abruptly)"
 )
 """How one fails that has lost a thread or a child of its own: the reason is theirs."""
@@ -157,7 +163,8 @@ class Raised:
             if (name := _special(text, known)) is not None and name not in SPOKEN:
                 # What is read from other ranks is no file; which resource lacks, the place tells.
                 of_others = name == "file_damaged" and is_together(self.where)
-                of_others |= name == "threads" and is_of_ranks(innermost)
+                lost = is_of_ranks(innermost) or has_waited(words)
+                of_others |= name == "threads" and lost
                 started = _STARTS.search(innermost) if name == "threads" else None
                 words += f" (in {started[1]})" if started is not None else ""
                 return COMMUNICATION if of_others else name, reason or words
