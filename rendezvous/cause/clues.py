@@ -288,8 +288,12 @@ def _logged(rank: int | None, lines: Sequence[Line]) -> Clue | None:
     if words and row_of_others(words, "", rank) is None and not is_of_itself(words):
         near = [line.text for line in own if tells(line.text) is Tells.ERROR][-_NEAR_ERRORS:]
         words = next(filter(has_waited, near), words)
+    name = LOGGED
+    if not words:  # a rank that waits may only warn of it
+        last = [line.text for line in own if tells(line.text) is not Tells.NOISE][-2:]
+        name, words = COMMUNICATION, next(filter(has_waited, reversed(last)), "")
     at = next((line.at for line in own if line.text.strip() and line.text.strip() in words), None)
-    return _clue(LOGGED, words, rank, at) if words else None
+    return _clue(name, words, rank, at) if words else None
 
 
 def _is_by_launcher(line: Line) -> bool:

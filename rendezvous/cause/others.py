@@ -123,7 +123,8 @@ def is_of_itself(line: str) -> bool:
 
 def has_waited(words: str) -> bool:
     """Return whether they are of a rank that waited for another one, or has lost it."""
-    return _WAITED.search(words) is not None or _LOST.search(words) is not None
+    found = _WAITED.search(words) or _LOST.search(words)
+    return found is not None and not is_of_itself(words)
 
 
 def is_together(words: str) -> bool:
