@@ -286,7 +286,7 @@ def _logged(rank: int | None, lines: Sequence[Line]) -> Clue | None:
         own = [*takewhile(lambda line: not _is_by_launcher(line), lines)]
     words = last_error([line.text for line in own])
     if words and row_of_others(words, "", rank) is None and not is_of_itself(words):
-        near = [line.text for line in own if tells(line.text) is Tells.ERROR][-_NEAR_ERRORS:]
+        near = [line.text for line in own if tells(line.text) >= Tells.WORDS][-_NEAR_ERRORS:]
         words = next(filter(has_waited, near), words)
     name = LOGGED
     if not words:  # a rank that waits may only warn of it

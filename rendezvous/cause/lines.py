@@ -78,7 +78,7 @@ _NOISE = re.compile(
     r"|^(?:Stack trace|Backtrace)\b|^usage: |^(?:=|-|\*|#){4,}|^Set the environment variable "
     r"|further information|https?://\S+$"
     r"|^\[[\w.-]+:\d+\] (?:\*\*\* (?:Process rec|End of)|Signal(?: code)?: |Failing at|\[ ?\d+\] )"
-    r"|^[0-9a-f]{8,}-[0-9a-f]{8,} [r-][w-]",
+    r"|^[0-9a-f]{8,}-[0-9a-f]{8,} [r-][w-]|^\S+ +[0-9A-F]{16}  |^Image +PC ",
 )
 _GOODBYE = re.compile(
     r"\b(?:good)?bye\b|^\W*(?:exit(?:ing|ed)?|quit(?:ting)?|done|finished|closed|stopped)\b"

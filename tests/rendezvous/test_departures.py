@@ -26,7 +26,7 @@ a program that a signal ended on a node that stays has another hint
     hint "SIGTERM often comes from the scheduler (a time limit, a preemption) or from a person;
     SIGHUP from a terminal that was closed: start it in tmux or with nohup"
     running 2; depart 1 0 spot; exit 1 3 leaves=True; stop 0 143 -> exit=3
-    hint ""
+    hint "see what it wrote before: rdzv logs RUN"
 the verdict waits for programs that save their state
     running 2 grace_seconds=60; depart 1 0 'its agent received SIGTERM'; stop 0 143; wait 59
     -> running stop=True

@@ -28,7 +28,7 @@ what rdzv itself says of a failure is not the programs last output
 the verdict falls after two seconds without those that only stop slowly
     running 3 verdict_seconds=2; exit 1 1; wait 1.75 -> running stop=True
     wait 0.25 -> slot=1 exit=1
-    hint ""
+    hint "see what it wrote before: rdzv logs RUN"
     told "node 1 (host1, slot 1) failed: the program ended with exit code 1"
 the first cause is the oldest failure and not the first report
     running 3; exit 0 1 age_seconds=0.5; wait 1; exit 2 3 age_seconds=30 worker_rank=5; wait 2
