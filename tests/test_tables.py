@@ -21,6 +21,7 @@ from tests.support.sources import tree_of
 ROOT = Path(__file__).parents[1]
 KNOWN = Path(__file__).with_suffix("").with_name("tables.txt")
 CAUSES = "rendezvous/cause/rows.toml"
+WORDS = "rendezvous/cause/words.toml"
 PACKAGES = ("rendezvous", "worker", "launcher", "rdzv")
 _LONGEST = 40
 """Letters of an entry that is shown itself; of a longer one its checksum, of a sentence nothing."""
@@ -37,10 +38,12 @@ def tables() -> list[str]:
 
 
 def _rows() -> Iterator[str]:
-    """The fragments and the rows of the table of causes."""
+    """The fragments and the rows of the table of causes, and the words of others."""
     table = tomllib.loads((ROOT / CAUSES).read_text("utf-8"))
     for row in (table["fragments"], *table["cause"]):
         yield f"{CAUSES}: {' '.join(_entries(ast.parse(repr(row))))}"
+    for key, words in tomllib.loads((ROOT / WORDS).read_text("utf-8")).items():
+        yield f"{WORDS} {key}: {' '.join(_entries(ast.parse(repr(words))))}"
 
 
 def _tables_of(path: Path) -> Iterator[str]:
