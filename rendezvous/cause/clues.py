@@ -84,7 +84,10 @@ _IN_JSON = re.compile(r"Traceback \(most recent call last\):\\n.*?(?<!\\)(?=\"|$
 """One in a record whose ends of lines are written as such."""
 _BY_LAUNCHERS = re.compile(r"torch/distributed/elastic/|^(srun|slurmstepd|mpirun)\b|^\S+ FAILED$")
 """Lines of launchers, after what failed; rdzv's own starter writes them, too."""
-_NATIVE_FRAME = re.compile(r"frame #\d+: |Exception raised from |<omitting python frames>")
+_PART_OF_MORE = re.compile(
+    r"frame #\d+: |Exception raised from |<omitting python frames>|RuntimeError\(['\"]"
+)
+"""What stands below the first line of an exception: native frames, and what another side raised."""
 _PASSING = re.compile(
     r"\[W[ \d].*((client|server) socket has failed|TCP client failed|cannot be retrieved)"
 )
@@ -261,7 +264,7 @@ def _single(
     passing: Clue | None = None
     for line in lines:
         name = row_of(line.text, known)
-        if name in SPOKEN or _NATIVE_FRAME.match(line.text) or is_quiet(line.text):
+        if name in SPOKEN or _PART_OF_MORE.match(line.text) or is_quiet(line.text):
             continue
         if name == _ABORT and not ABORTED.match(line.text):
             name = row_of_others(line.text, "", rank) or name

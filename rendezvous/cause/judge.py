@@ -36,6 +36,8 @@ _WRITES = ("quota", "inodes", "disk_full", "file_limit")
 """Reasons of a write that was cut off."""
 _ENDS_JOBS = ["time_limit", "preempted", "evicted"]
 """Rows of a scheduler that ends a whole job: they explain all that follows."""
+_UNKNOWN = (("exception", "exception"), ("exit_code", LOGGED))
+"""Rows, with the clues, of words that no other row knows."""
 _SEEN_SECONDS = 1.0
 """By how much later an end may be seen than what others say of it."""
 _SCHEDULERS_SECONDS = 5.0
@@ -64,7 +66,8 @@ def _judge(nodes: Sequence[NodeSeen]) -> Judged | None:
     own = _stuck_elsewhere(_without_followers(_without_alike(own, suspects)))
     own = [one for one in own if not _lost_another_later(nodes, one)] or own
     ranks = Ranks(nodes, suspects)
-    if not own or own[0].at - first.at > CONSEQUENCE_SECONDS:
+    lost = [one for one in own if one.row == "node_lost"]
+    if not own or own[0].at - first.at > CONSEQUENCE_SECONDS or 1 < len(lost) == len(nodes):
         return ranks.judge(first)
     if own[0].row in _TOLD_TO_END and own[0].proof is Proof.CODE and _had_failed(nodes, own[0].at):
         return ranks.judge(first)
@@ -99,9 +102,7 @@ def _of_some(cause: Suspect, own: Sequence[Suspect], nodes: Sequence[NodeSeen]) 
     """Return whether some ranks, but not all, have failed of the same, and nothing tells that it is
     their own: it may be of one of the others."""
     clue = cause.clue
-    if cause.row not in ("exception", "exit_code") or clue is None or is_of_itself(clue.line):
-        return False
-    if cause.row == "exit_code" and clue.id != LOGGED:
+    if clue is None or (cause.row, clue.id) not in _UNKNOWN or is_of_itself(clue.line):
         return False
     words = _NUMBER.sub("", clue.line)
     failed = sum(one.clue is not None and _NUMBER.sub("", one.clue.line) == words for one in own)

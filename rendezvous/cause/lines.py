@@ -59,7 +59,8 @@ BAR = "bar"
 _NUMBER = re.compile(r"\d[\d.,:]*")
 _REMARK = re.compile(
     r"(?:\[rank\d+\]: ?)?\[?[IWV]\d* (?:[\d:.]+ +)*[\w./-]+\.(?:cpp|cc|cuh?|h):\d+\]"
-    r"|[EI]\d{4} [\d:. ]+ \w+\.cc:\d+\] RAW: (?!Raising)|\[ERROR\] \S+ \(PID:.*PTA call acl api fail"
+    r"|[EI]\d{4} [\d:. ]+ \w+\.cc:\d+\] RAW: (?!Raising)"
+    r"|\[ERROR\] \S+ \(PID:.*PTA call acl api fail"
     r"|collect2: error: ld returned |error: command .* exit |FAILED: "
     r"|(?:ninja|g?make)\b.*: (?:build stopped|\*\*\*)"
 )

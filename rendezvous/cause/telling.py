@@ -13,7 +13,7 @@ from dataclasses import replace
 from rendezvous.cause.clues import ABORTED, LAST_LINE, LOGGED, row_of, without_tracebacks
 from rendezvous.cause.facts import FactKind
 from rendezvous.cause.lines import Tells, is_warning, last_error, last_line, not_started, tells
-from rendezvous.cause.others import row_of_others
+from rendezvous.cause.others import has_waited, row_of_others
 from rendezvous.cause.seen import TOLD, End, NodeSeen, Proof, Suspect, ended_by_itself
 from rendezvous.cause.table import BY_CODE, BY_ID, OF_DEVICES, SICK_XID, Kind
 from rendezvous.cause.tracebacks import CONSEQUENCES
@@ -199,7 +199,8 @@ def _aborted(end: End, said: Sequence[Clue], clue: Clue | None) -> tuple[str, Cl
 def _is_just_before(end: End, clue: Clue) -> bool:
     """Return whether it is an error that was written just before a crash."""
     lately = clue.at is not None and end.offset - clue.at < _SHORTLY_SECONDS
-    return lately and clue.id == LOGGED and tells(clue.line) is Tells.ERROR
+    tells_of_it = tells(clue.line) is Tells.ERROR or has_waited(clue.line)
+    return lately and clue.id == LOGGED and tells_of_it
 
 
 def _weight_of_kind(clue: Clue) -> int:

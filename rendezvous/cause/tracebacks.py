@@ -10,13 +10,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from rendezvous.cause.lines import BAR, Tells, is_tidying, message, step_of, tells
-from rendezvous.cause.others import (
-    COMMUNICATION,
-    has_waited,
-    is_of_ranks,
-    is_together,
-    row_of_others,
-)
+from rendezvous.cause.others import COMMUNICATION, is_together, row_of_others
 from rendezvous.cause.table import CAUSES, Kind
 from rendezvous.frozen import frozen
 
@@ -70,6 +64,8 @@ SPOKEN = frozenset(row.id for row in CAUSES if row.group == "others")
 """Rows that are told of the last error alone: what a library says of others may be got over."""
 CONSEQUENCES = frozenset(row.id for row in CAUSES if row.kind is Kind.CONSEQUENCE)
 TOLD_OF_RANK = "told_of_rank"
+_BY_REMOTE = re.compile(r"\S+: On WorkerInfo\(id=\d")
+"""How torch's RPC hands on what the other side has raised."""
 _NOT_RAISED = frozenset({"abort", "segfault", "bus_error", "crash", "arguments"})
 """Rows of what Python does not raise, and other programs only say."""
 
@@ -151,7 +147,7 @@ class Raised:
 
     def row(self, known: Patterns) -> tuple[str | None, str]:
         """The row that it tells of, and its words."""
-        if self.told:
+        if self.told or _BY_REMOTE.match(self.line):
             return TOLD_OF_RANK, self.words()
         reason, whole = self._last_error(), self.words()
         innermost = self.below.rpartition("\n")[2]
@@ -163,8 +159,8 @@ class Raised:
             if (name := _special(text, known)) is not None and name not in SPOKEN:
                 # What is read from other ranks is no file; which resource lacks, the place tells.
                 of_others = name == "file_damaged" and is_together(self.where)
-                lost = is_of_ranks(innermost) or has_waited(words)
-                of_others |= name == "threads" and lost
+                told = row_of_others(words, innermost, self.rank) if name == "threads" else None
+                of_others |= told is not None
                 started = _STARTS.search(innermost) if name == "threads" else None
                 words += f" (in {started[1]})" if started is not None else ""
                 return COMMUNICATION if of_others else name, reason or words
