@@ -36,11 +36,16 @@ def test_what_is_not_recorded_says_where_its_form_is_from() -> None:
     assert [run["name"] for run in RUNS if not run["recorded"] and not run["source"]] == []
 
 
-FOLDERS = ("outputs", "second_outputs", "third_outputs", "fourth_outputs", "seeds", "public")
+FOLDERS = (
+    *("outputs", "second_outputs", "third_outputs", "fourth_outputs"),
+    *("seeds", "public", "words"),
+)
 
 
 def test_every_folder_is_looked_at() -> None:
-    with_data = {path.parent.name for kind in ("txt", "toml") for path in HERE.glob(f"*/*.{kind}")}
+    with_data = {
+        path.parent.name for kind in ("txt", "toml", "jsonl") for path in HERE.glob(f"*/*.{kind}")
+    }
     assert with_data == {*FOLDERS}
 
 
