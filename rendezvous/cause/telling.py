@@ -36,6 +36,7 @@ _SCHEDULERS = (
     ("preempted", re.compile(r"preempt", re.IGNORECASE)),
 )
 """What schedulers say of a worker run that they end."""
+_TERMINATED = re.compile(r"\bsignal 15\b|\bSIGTERM\b")
 OF_SCHEDULERS = (*(row for row, _ in _SCHEDULERS), "job_memory", "job_cancelled", "machine_memory")
 _LAUNCHER_ENDED = "launcher_ended"
 _MAY_BE_A_DEVICE = (
@@ -70,7 +71,8 @@ def suspects_of(node: NodeSeen) -> list[Suspect]:
         if node.lost_at is None:
             return []
         clue = _by_scheduler(node.scheduler)
-        row = clue.id if clue is not None else "node_lost"
+        silent = "others_ended" if _TERMINATED.search(node.scheduler) else "node_lost"
+        row = clue.id if clue is not None else silent
         return [Suspect(node.slot, row, node.lost_at, Proof.FACT)]
     if not node.failed:
         return []

@@ -38,7 +38,7 @@ LOST = re.compile(
     r"|TerminatedWorkerError\b)|.*(DataLoader worker \(pid.* exited unexpectedly"
     r"|DataLoader \d+ workers? exit|[Ss]ee root cause above|is reported (as )?above"
     r"|[Ss]ee stack trace .*for (?:the )?root cause|Pin memory thread exited"
-    r"|Blocking queue is killed|subprocesses has abruptly)"
+    r"|Blocking queue is killed|subprocesses has abruptly|details refer to 'Ascend)"
 )
 """How one fails that has lost a thread or a child of its own: the reason is theirs."""
 _LOST_CONNECTION = re.compile(r"(EOF|BrokenPipe|Connection\w*|_pickle\.Unpickling)Error\b")
