@@ -63,7 +63,7 @@ def test_ranks_have_their_own_streams_and_start_again(tmp_path: Path) -> None:
         for rank in "01"
         for n in range(count)
     ]
-    assert lines == sorted(expected)
+    assert lines == sorted(expected), outcome.err
     for rank, (out, err, path, folder, _) in enumerate(seen(tmp_path)):
         assert (out, err) == (f"{folder}/{rank}.stdout", f"{folder}/{rank}.stderr")
         assert path.endswith("worker/look/site")
