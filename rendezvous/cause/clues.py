@@ -87,7 +87,7 @@ _BY_LAUNCHERS = re.compile(r"torch/distributed/elastic/|^(srun|slurmstepd|mpirun
 _PART_OF_MORE = re.compile(
     r"frame #\d+: |Exception raised from |<omitting python frames>|RuntimeError\(['\"]"
 )
-"""What stands below the first line of an exception: native frames, and what another side raised."""
+"""Lines below the first one of an exception: native frames, and what another side raised."""
 _PASSING = re.compile(
     r"\[W[ \d].*((client|server) socket has failed|TCP client failed|cannot be retrieved)"
 )

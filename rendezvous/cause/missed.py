@@ -13,7 +13,7 @@ from rendezvous.cause.lines import Tells, is_warning, tells
 from rendezvous.cause.others import COMMUNICATION, ranks_in
 from rendezvous.cause.seen import Judged, NodeSeen, Proof, Suspect, ended_by_itself
 from rendezvous.cause.table import BY_ID, OF_DEVICES, Kind
-from rendezvous.cause.telling import WAITING, by_facts
+from rendezvous.cause.telling import WAITED, WAITING, by_facts
 from rendezvous.cause.tracebacks import CONSEQUENCES, TOLD_OF_RANK
 from rendezvous.wire.evidence import Clue, RankEnd
 
@@ -212,8 +212,7 @@ class Ranks:
         missed = set(alive)
         others = [rank for rank in self._slots if rank not in missed and self._suffers(rank)]
         clues = (clue for rank in others for clue in self._clues.get(rank, []))
-        # Whose own watchdog is stuck need not have waited for anybody.
-        waits = len(others) if any(one.id in WAITING[:2] for one in clues) else 0
+        waits = len(others) if any(one.id in WAITED for one in clues) else 0
         return len(alive) == 1 <= waits == len(self._slots) - 1
 
     def _lives(self, rank: int) -> bool:

@@ -48,7 +48,7 @@ _OF_A_COMMAND = re.compile(
 RECORD = re.compile(r"\[?[IWEFC]\d{3,4} [\d:.]+ |(\[rank\d+\]:)?\[[IWEF] [\w.]+:\d+\]")
 """What torch's own logging begins a line with."""
 _OF_CANN = re.compile(r"\[ERROR\] [\d:.-]+ \(PID:|\[Error\]: ")
-"""What Ascend's runtime begins lines of its own message with."""
+"""Beginnings of the lines of a message of Ascend's runtime."""
 ADDED = re.compile(
     r"\s|$|terminate called|Exception (ignored|in thread)|Fatal Python error|Current thread|"
     r"Thread 0x|Extension modules|.*(Warning|warn\()|Process \w+-\d+|.*DataLoader worker"

@@ -21,8 +21,10 @@ from rendezvous.wire.evidence import Clue, Fact
 from rendezvous.wire.reports import ExitReport
 from rendezvous.wire.words import printable
 
-WAITING = ("waited", "watchdog_timeout", "watchdog_stuck")
-"""Rows of who waits for another rank until a time-out."""
+WAITED = ("waited", "watchdog_timeout")
+"""Rows of who waited for another rank until a time-out."""
+WAITING = (*WAITED, "watchdog_stuck")
+"""So too, and of whose own watchdog was stuck, who need not have waited for anybody."""
 _USAGE = 2
 _BY_SIGNAL = tuple(128 + number for number in (1, 2, 9, 15, 24, 25))
 """Signals that others send: what a rank has said before does not explain them."""

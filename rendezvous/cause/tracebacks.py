@@ -65,7 +65,7 @@ SPOKEN = frozenset(row.id for row in CAUSES if row.group == "others")
 CONSEQUENCES = frozenset(row.id for row in CAUSES if row.kind is Kind.CONSEQUENCE)
 TOLD_OF_RANK = "told_of_rank"
 _BY_REMOTE = re.compile(r"\S+: On WorkerInfo\(id=\d")
-"""How torch's RPC hands on what the other side has raised."""
+"""Words of torch's RPC before what the other side has raised."""
 _NOT_RAISED = frozenset({"abort", "segfault", "bus_error", "crash", "arguments"})
 """Rows of what Python does not raise, and other programs only say."""
 
