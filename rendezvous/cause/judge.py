@@ -9,14 +9,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 from rendezvous.cause.clues import LAST_LINE, LOGGED
 from rendezvous.cause.collectives import is_of_calls, odd_one
-from rendezvous.cause.lines import Tells, is_warning, tells
+from rendezvous.cause.lines import Tells, is_warning, tells, without_numbers
 from rendezvous.cause.missed import Ranks
 from rendezvous.cause.others import is_of_itself
 from rendezvous.cause.seen import Judged, NodeSeen, Proof, Suspect
@@ -41,7 +40,6 @@ _UNKNOWN = (("exception", "exception"), ("exit_code", LOGGED))
 _SEEN_SECONDS = 1.0
 """By how much later an end may be seen than what others say of it."""
 _SCHEDULERS_SECONDS = 5.0
-_NUMBER = re.compile(r"\d+")
 _THEN = "; then "
 
 
@@ -80,7 +78,7 @@ def _judge(nodes: Sequence[NodeSeen]) -> Judged | None:
         cause = next(iter(ranks.failing(cause.at)), next(reasons, cause))
     others = [one for one in suspects if one is not cause]
     ended_alike = any(one.code == cause.code for one in others)
-    if (_says_nothing(cause) and ended_alike) or _of_some(cause, own, nodes):
+    if (_says_nothing(cause) and ended_alike) or _of_some(cause, ranks):
         return ranks.judge(first)
     alike = {one.slot for one in own if one.row == cause.row} - {cause.slot}
     blames = BY_ID[cause.row].kind is not Kind.BETWEEN
@@ -98,17 +96,13 @@ def _lost_another_later(nodes: Sequence[NodeSeen], one: Suspect) -> bool:
     return max(lost, default=-math.inf) - one.clue.at > _SEEN_SECONDS
 
 
-def _of_some(cause: Suspect, own: Sequence[Suspect], nodes: Sequence[NodeSeen]) -> bool:
+def _of_some(cause: Suspect, ranks: Ranks) -> bool:
     """Return whether some ranks, but not all, have failed of the same, and nothing tells that it is
     their own: it may be of one of the others."""
     clue = cause.clue
     if clue is None or (cause.row, clue.id) not in _UNKNOWN or is_of_itself(clue.line):
         return False
-    words = _NUMBER.sub("", clue.line)
-    failed = sum(one.clue is not None and _NUMBER.sub("", one.clue.line) == words for one in own)
-    clues = (one for node in nodes for one in node.evidence().clues)
-    alike = {one.rank for one in clues if _NUMBER.sub("", one.line) == words}
-    return failed > 1 and len(alike) < sum(len(node.ranks) for node in nodes)
+    return 1 < ranks.saying(clue.line) < ranks.count
 
 
 def _says_nothing(one: Suspect) -> bool:
@@ -129,8 +123,7 @@ def _seconds_to_follow(clue: Clue) -> float:
         return math.inf
     if (row := BY_ID.get(clue.id)) is None:
         return 0.0 if clue.id == LOGGED and tells(clue.line) is Tells.ERROR else math.inf
-    seconds = {Kind.OUTSIDE: math.inf, Kind.OWN: 0.0}
-    return seconds.get(row.kind, _SEEN_SECONDS)
+    return {Kind.OUTSIDE: math.inf, Kind.OWN: 0.0}.get(row.kind, _SEEN_SECONDS)
 
 
 def _as_others_say(nodes: Sequence[NodeSeen], cause: Suspect, *, blames: bool) -> Suspect:
@@ -169,14 +162,11 @@ def _without_alike(own: Sequence[Suspect], suspects: Sequence[Suspect]) -> list[
 def _without_followers(own: Sequence[Suspect]) -> list[Suspect]:
     """Without those of which another rank says, of a failure alike, what that came of."""
     lines = [one.clue.line for one in own if one.clue is not None and _THEN in one.clue.line]
-    ends = {_NUMBER.sub("", line.rpartition(_THEN)[2]) for line in lines}
+    ends = {without_numbers(line.rpartition(_THEN)[2]) for line in lines}
     return [
         one
         for one in own
-        if one.clue is None
-        or not one.clue.raised
-        or _THEN in one.clue.line
-        or _NUMBER.sub("", one.clue.line) not in ends
+        if not (one.clue and one.clue.raised and without_numbers(one.clue.line) in ends)
     ]
 
 

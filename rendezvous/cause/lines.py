@@ -60,7 +60,7 @@ _NUMBER = re.compile(r"\d[\d.,:]*")
 _REMARK = re.compile(
     r"(?:\[rank\d+\]: ?)?\[?[IWV]\d* (?:[\d:.]+ +)*[\w./-]+\.(?:cpp|cc|cuh?|h):\d+\]"
     r"|[EI]\d{4} [\d:. ]+ \w+\.cc:\d+\] RAW: (?!Raising)"
-    r"|\[ERROR\] \S+ \(PID:.*PTA call acl api fail"
+    r"|\[ERROR\] \S+ \(PID:.*PTA call acl api fail|.*\bERROR Executor: Exception in task"
     r"|collect2: error: ld returned |error: command .* exit |FAILED: "
     r"|(?:ninja|g?make)\b.*: (?:build stopped|\*\*\*)"
 )
@@ -74,10 +74,11 @@ _NOISE = re.compile(
     r"|^Exception ignored|^Extension modules: |^(?:Current thread|Thread) 0x|^\s+File \"|^\s+at \S"
     r"|^\s*\.\.\. \d+ more|^Node\.js v|^\s*\[\d+\] \S+ "
     r"|^goroutine \d|^(?!\S*(?:Error|Exception)\(['\"])[\w.*/]+\(.*\)$|^\t/|^exit status "
-    r"|^note: run with|^stack backtrace|\+0x[0-9a-f]+\) ?\[0x|^frame #|: +@ +0x[0-9a-f]{6,}"
+    r"|^note: run with|^stack backtrace|^frame #|: +@ +0x[0-9a-f]{6,}"
+    r"|^(?!Exception: ).*\+0x[0-9a-f]+\) ?\[0x"
     r"|^\s*\d+: +(?:0x|\w+::)|^\s*\d+ +0x[0-9a-f]{6,} |^\*\*\* (?!Error |[\w ]+ detected)|^    @ "
-    r"|^(?:Stack trace|Backtrace)\b|^usage: |^(?:=|-|\*|#){4,}|^Set the environment variable "
-    r"|further information|https?://\S+$"
+    r"|^(?:Stack trace|Backtrace|Aborted)\b|^usage: |^(?:=|-|\*|#){4,}"
+    r"|^Set the environment variable |further information|https?://\S+$"
     r"|^\[[\w.-]+:\d+\] (?:\*\*\* (?:Process rec|End of)|Signal(?: code)?: |Failing at|\[ ?\d+\] )"
     r"|^[0-9a-f]{8,}-[0-9a-f]{8,} [r-][w-]|^\S+ +[0-9A-F]{16}  |^Image +PC ",
 )
@@ -167,6 +168,11 @@ def step_of(text: str) -> str:
     is_plain = tells(text) in (Tells.PLAIN, Tells.QUIET) and not _GOODBYE.search(text)
     form = _NUMBER.sub("0", text)
     return form if is_plain and form != text else ""
+
+
+def without_numbers(text: str) -> str:
+    """The form of an error, which ranks and nodes have in common."""
+    return re.sub(r"\d+", "", text)
 
 
 def is_ours(text: str) -> bool:

@@ -6,13 +6,14 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from rendezvous.cause.clues import LOGGED, row_of
 from rendezvous.cause.collectives import odd_one
-from rendezvous.cause.lines import Tells, is_warning, tells
-from rendezvous.cause.others import COMMUNICATION, ranks_in
+from rendezvous.cause.lines import Tells, is_warning, tells, without_numbers
+from rendezvous.cause.others import COMMUNICATION, has_waited, is_together, ranks_in
 from rendezvous.cause.seen import Judged, NodeSeen, Proof, Suspect, ended_by_itself
-from rendezvous.cause.table import BY_ID, OF_DEVICES, Kind
+from rendezvous.cause.table import BY_CODE, BY_ID, OF_DEVICES, Kind
 from rendezvous.cause.telling import WAITED, WAITING, by_facts
 from rendezvous.cause.tracebacks import CONSEQUENCES, TOLD_OF_RANK
 from rendezvous.wire.evidence import Clue, RankEnd
@@ -21,7 +22,7 @@ _NAMED = re.compile(
     r"Ranks? ([\d, ]+) failed to pass monitoredBarrier|keys: /default_pg/\d+//cpu//\d+/(\d+)\b"
 )
 """The ranks that torch's monitored barrier has missed, and the one whose address Gloo waits for."""
-_RANK = re.compile(r"\b[Rr]anks?[ :=]{0,2}(\d{1,9})\b")
+_RANK = re.compile(r"\b(?:[Rr]anks?|in process)[ :=]{0,2}(\d{1,9})\b")
 _TOLD_OF = re.compile(
     r"\(RANK (?P<rank>\d{1,9})\) (?P<words>.*)|ranks:dict_keys\(\[(?P<key>\d{1,9})[\d, ]*\]\)$"
 )
@@ -52,6 +53,7 @@ class Ranks:
                 earlier = self._failed_at.get(one.slot, one.ended_at)
                 self._failed_at[one.slot] = min(earlier, one.ended_at)
         self._nodes = nodes
+        self.count = sum(len(node.ranks) for node in nodes)
         self._ends: dict[int, RankEnd] = {}
         self._slots: dict[int, NodeSeen] = {}
         self._clues: dict[int, list[Clue]] = {}
@@ -74,23 +76,37 @@ class Ranks:
         """Look for the rank that the others have missed."""
         waiting = [rank for rank in self._slots if self._suffers(rank)]
         silent = tuple(node.slot for node in self._nodes if node.report is None)
-        known = {"waiting": len(waiting), "of": len(self._slots), "silent": silent}
+        told = partial(Judged, first=first, waiting=len(waiting), of=self.count, silent=silent)
         for found in self._missed(first):
             cause, *others = found
             together = tuple(one.rank for one in others if one.rank is not None)
-            return Judged(cause, first, together=together, **known)  # type: ignore[arg-type]
+            return told(cause, together=together)
         kinds = ((BY_ID[clue.id].kind, clue) for clue in self._all_clues() if clue.id in BY_ID)
         if (clue := next((clue for kind, clue in kinds if kind is Kind.BETWEEN), None)) is not None:
             cause = replace(first, row=clue.id, clue=clue, proof=Proof.LINE)
-            return Judged(cause, first, blames=False, named=self.of_row(clue.id), **known)  # type: ignore[arg-type]
-        all_wait = len(waiting) == len(self._slots) > 1
+            return told(cause, blames=False, named=self.of_row(clue.id))
+        all_wait = len(waiting) == self.count > 1
         if all_wait and all(self._waits(rank) for rank in waiting):
             words = odd_one(clue.line for clue in self._all_clues()).words
             clue = Clue(id="desync", line=words) if words else first.clue
-            row = Suspect(first.slot, "desync", first.at, Proof.LINE, None, first.code, clue)
-            return Judged(row, first, blames=False, **known)  # type: ignore[arg-type]
-        seen = {"named": self._witnessed(), "apart": self._apart()}
-        return Judged(first, first, blames=False, **known, **seen)  # type: ignore[arg-type]
+            cause = Suspect(first.slot, "desync", first.at, Proof.LINE, None, first.code, clue)
+            return told(cause, blames=False)
+        clue = first.clue if first.row == COMMUNICATION else None
+        if clue is not None and self._is_common(clue.line):
+            by_code = BY_CODE.get(first.code or 0, "exit_code")
+            return Judged(replace(first, row="all_alike" if clue.raised else by_code), first)
+        return told(first, blames=False, named=self._witnessed(), apart=self._apart())
+
+    def saying(self, line: str) -> int:
+        """Return how many ranks have said this, whatever its numbers are."""
+        words = without_numbers(line)
+        each = ({without_numbers(one.line) for one in own} for own in self._clues.values())
+        return sum(words in said for said in each)
+
+    def _is_common(self, words: str) -> bool:
+        """Return whether a library has told all ranks the same, which is of none of the others."""
+        alike = self.saying(words) == self.count > 1
+        return alike and is_together(words) and not (has_waited(words) or ranks_in(words))
 
     def _witnessed(self) -> tuple[int, ...]:
         """The ranks that others speak of, where what they have suffered is told."""
@@ -138,13 +154,10 @@ class Ranks:
             yield failing
         ended = [rank for rank in others if self._ended_early(rank, first.at)]
         early = [
-            replace(
-                self._named(rank, "early_end", self._ended_at(rank), Proof.FACT),
-                clue=self._last_said(rank),
-            )
+            self._named(rank, "early_end", self._ended_at(rank), Proof.FACT, self._last_said(rank))
             for rank in sorted(ended, key=self._ended_at)
         ]
-        if sum(map(self._succeeded, self._slots)) * 2 > len(self._slots):
+        if sum(map(self._succeeded, self._slots)) * 2 > self.count:
             early = []  # who went on is the odd one, or they are as many
         if early and (not alive or set(ended) & set(named)):
             yield early
@@ -170,9 +183,8 @@ class Ranks:
             row = (row_of(match["words"]) if match["words"] else None) or "exception"
             elsewhere = bool(own) and all(one.id != TOLD_OF_RANK for one in own)
             if rank in self._slots and BY_ID[row].kind is Kind.OWN and not elsewhere:
-                one = self._named(rank, row, first.at, Proof.LINE)
                 said = clue.model_copy(update={"id": row, "line": words, "rank": rank})
-                yield [replace(one, clue=said)]
+                yield [self._named(rank, row, first.at, Proof.LINE, said)]
 
     def _unreached(self, first: Suspect) -> Iterator[list[Suspect]]:
         """Those that could not reach the store, where at least as many others have, or all."""
@@ -184,24 +196,20 @@ class Ranks:
                 own, form = own or node.evidence().clues, _UNREACHED
             clue = next((one for one in reversed(own) if form.search(one.line)), None)
             has_reached = any(one.raised and not form.search(one.line) for one in own)
-            if (
-                clue is not None
-                and not self._succeeded(rank)
-                and (rank in named or not has_reached)
-            ):
-                one = self._named(rank, "store_unreachable", first.at, Proof.LINE)
-                found[rank] = replace(one, clue=clue)
+            fails = not self._succeeded(rank) and (rank in named or not has_reached)
+            if clue is not None and fails:
+                found[rank] = self._named(rank, "store_unreachable", first.at, Proof.LINE, clue)
         for node in self._nodes:
             evidence = node.evidence()
             said = [one for one in evidence.clues if _UNREACHED_AT_LAST.search(one.line)]
             if node.failed and said and not evidence.ranks and node.report is not None:
                 # A launcher, whose ranks have never been.
-                one = Suspect(node.slot, "store_unreachable", first.at, Proof.LINE)
-                one = replace(one, clue=said[-1], code=node.report.exit_code)
+                code, row = node.report.exit_code, "store_unreachable"
+                one = Suspect(node.slot, row, first.at, Proof.LINE, None, code, said[-1])
                 found |= dict.fromkeys(node.ranks, one)
-        if len(found) == len(self._slots) > 1:
+        if len(found) == self.count > 1:
             yield [replace(one, row="no_store") for one in found.values()]
-        elif found and len(found) * 2 <= len(self._slots):
+        elif found and len(found) * 2 <= self.count:
             yield [*dict.fromkeys(found.values())]
 
     def _are_missed(self, alive: Sequence[int]) -> bool:
@@ -213,7 +221,7 @@ class Ranks:
         others = [rank for rank in self._slots if rank not in missed and self._suffers(rank)]
         clues = (clue for rank in others for clue in self._clues.get(rank, []))
         waits = len(others) if any(one.id in WAITED for one in clues) else 0
-        return len(alive) == 1 <= waits == len(self._slots) - 1
+        return len(alive) == 1 <= waits == self.count - 1
 
     def _lives(self, rank: int) -> bool:
         """Return whether it went on until its launcher, or its agent, ended it."""
@@ -229,8 +237,10 @@ class Ranks:
         end = self._ends.get(rank)
         return end is not None and end.exit_code == 0 and end.ended is not None
 
-    def _named(self, rank: int, row: str, at: float, proof: Proof) -> Suspect:
-        return Suspect(self._slots[rank].slot, row, at, proof, rank)
+    def _named(
+        self, rank: int, row: str, at: float, proof: Proof, clue: Clue | None = None
+    ) -> Suspect:
+        return Suspect(self._slots[rank].slot, row, at, proof, rank, clue=clue)
 
     def _raised(self, rank: int) -> Iterator[Suspect]:
         """The exceptions that a living rank has raised."""
@@ -239,8 +249,8 @@ class Ranks:
             own = clue.id in BY_ID and BY_ID[clue.id].kind in (Kind.OWN, Kind.OUTSIDE)
             if clue.raised and clue.rank == rank and own:
                 row, known = by_facts(clue.id, clue, node.evidence().facts, rank)
-                one = self._named(rank, row, node.at(clue.at), Proof.FACT if known else Proof.LINE)
-                yield replace(one, clue=clue, facts=known)
+                proof = Proof.FACT if known else Proof.LINE
+                yield replace(self._named(rank, row, node.at(clue.at), proof, clue), facts=known)
 
     def failing(self, before: float) -> list[Suspect]:
         """Find the rank that had failed by then without ending: its exception was its last word, or
@@ -270,14 +280,14 @@ class Ranks:
         for clue in self._clues.get(rank, [])[-1:]:
             if clue.rank == rank and clue.id in OF_DEVICES and not is_warning(clue.line):
                 at = self._slots[rank].at(clue.at)
-                yield replace(self._named(rank, clue.id, at, Proof.LINE), clue=clue)
+                yield self._named(rank, clue.id, at, Proof.LINE, clue)
 
     def of_row(self, row: str) -> tuple[int, ...]:
         """The ranks that say this, or that others name with it."""
         clues = [clue for clue in self._all_clues() if clue.id == row]
         named = {int(number) for clue in clues for number in _RANK.findall(clue.line)}
         named |= {clue.rank for clue in clues if clue.rank is not None}
-        if len(self._slots) == 2:
+        if self.count == 2:
             named |= self._slots.keys()
         return tuple(sorted(named & self._slots.keys()))
 
@@ -314,8 +324,7 @@ class Ranks:
         return self._slots[rank].at(self._ends[rank].ended)
 
     def _was_starting(self) -> bool:
-        clues = [clue for clue in self._all_clues() if clue.id in WAITING]
-        return any(_AT_START.search(clue.line) for clue in clues)
+        return any(_AT_START.search(one.line) for one in self._all_clues() if one.id in WAITING)
 
     def _all_clues(self) -> Iterator[Clue]:
         """Those too of which nobody knows whose they are."""

@@ -7,10 +7,9 @@ unless it names this rank's own devices, files or interfaces.
 from __future__ import annotations
 
 import re
-from importlib.resources import files
 
 from rendezvous.cause.lines import is_warning
-from rendezvous.compat import tomllib
+from rendezvous.cause.table import read
 
 COMMUNICATION = "communication"
 UNLIKE = "ranks_differ"
@@ -22,7 +21,7 @@ _OF_THE_PROGRAM = re.compile(
     r"|Validation|Config\w*)|Argument)Error|Stop(?:Async)?Iteration)\b"
 )
 """Exceptions of a program's own code and files, whichever library has raised them."""
-_WORDS = tomllib.loads(files(__package__).joinpath("words.toml").read_text("utf-8"))
+_WORDS = read("words.toml")
 _OF_ITSELF = re.compile("|".join(_WORDS["of_itself"]))
 _TOGETHER, _WAITED, _LOST, _UNLIKE, _NAMED = (
     re.compile("(?i)" + "|".join(_WORDS[key]))

@@ -10,9 +10,15 @@ from typing import Any
 from rendezvous.cause.row import Kind, Row, Then
 from rendezvous.compat import tomllib
 
-__all__ = ["BY_CODE", "BY_ID", "CAUSES", "OF_DEVICES", "SICK_XID", "Kind", "Row", "Then"]
+__all__ = ["BY_CODE", "BY_ID", "CAUSES", "OF_DEVICES", "SICK_XID", "Kind", "Row", "Then", "read"]
 
-_TABLE = tomllib.loads(files(__package__).joinpath("rows.toml").read_text("utf-8"))
+
+def read(name: str) -> dict[str, Any]:
+    """Read a table that stands beside this module."""
+    return tomllib.loads(files(__package__).joinpath(name).read_text("utf-8"))
+
+
+_TABLE = read("rows.toml")
 _FRAGMENT = re.compile(r"<<([A-Z_]+)>>")
 
 

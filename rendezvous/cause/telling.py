@@ -35,7 +35,7 @@ _SCHEDULERS = (
     ("memory_limit", re.compile(r"OOM_?Killed|OUT_OF_ME|out-of-memory", re.IGNORECASE)),
     ("time_limit", re.compile(r"\bTIMEOUT\b|TIME LIMIT|DeadlineExceeded")),
     ("evicted", re.compile(r"\bEvicted\b")),
-    ("preempted", re.compile(r"preempt", re.IGNORECASE)),
+    ("preempted", re.compile(r"preempt|spot ?i", re.IGNORECASE)),
 )
 """What schedulers say of a worker run that they end."""
 _TERMINATED = re.compile(r"\bsignal 15\b|\bSIGTERM\b")

@@ -35,9 +35,10 @@ _WAITS = re.compile(r"torch/(distributed/|autograd/graph|cuda/|nn/parallel/)")
 """Where a rank is that waits for others."""
 LOST = re.compile(
     r"(\S+\.)?((Empty|Full|BrokenBarrierError|EOFError|TimeoutError)$|BrokenProcessPool\b"
-    r"|TerminatedWorkerError\b)|.*(DataLoader worker \(pid.* exited unexpectedly"
-    r"|DataLoader \d+ workers? exit|[Ss]ee root cause above|is reported (as )?above"
-    r"|[Ss]ee stack trace .*for (?:the )?root cause|Pin memory thread exited"
+    r"|TerminatedWorkerError\b|ProcessRaisedException\b)"
+    r"|.*(DataLoader worker \(pid.* exited unexpectedly|DataLoader \d+ workers? exit"
+    r"|[Ss]ee root cause above|is reported (as )?above|Pin memory thread exited"
+    r"|[Ss]ee stack trace .*for (?:the )?root cause|[Aa]bort[ _]event was set"
     r"|Blocking queue is killed|subprocesses has abruptly|details refer to 'Ascend)"
 )
 """How one fails that has lost a thread or a child of its own: the reason is theirs."""

@@ -95,3 +95,30 @@ def test_between_two_ranks_it_concerns_both() -> None:
     judged = judge(nodes)
     assert judged is not None
     assert (judged.blames, judged.named) == (False, (0, 1))
+
+
+@pytest.mark.parametrize(
+    ("lines", "row"),
+    [
+        (("NCCL error: no 7", "NCCL error: no 8"), "all_alike"),
+        (("NCCL error: no 7", "NCCL error: nothing"), "communication"),
+        (("NCCL error: timed out", "NCCL error: timed out"), "communication"),
+        (("NCCL error: Connection refused", "NCCL error: Connection refused"), "communication"),
+        (("NCCL error of rank 1", "NCCL error of rank 1"), "communication"),
+        (("no such thing", "no such thing"), "communication"),
+    ],
+)
+def test_what_a_library_tells_all_ranks_alike_is_common_to_them(
+    lines: tuple[str, str], row: str
+) -> None:
+    each = [
+        node(rank, [ended(rank, 1)], [said(rank, "communication", line)])
+        for rank, line in enumerate(lines)
+    ]
+    assert verdict(*each) == (row, 0, 0, row == "all_alike")
+    assert verdict(*each, node(2, [lives(2)]))[3] is False
+    logged = [
+        node(rank, [ended(rank, 134)], [printed(rank, "communication", line)])
+        for rank, line in enumerate(lines)
+    ]
+    assert verdict(*logged)[0] == ("abort" if row == "all_alike" else row)

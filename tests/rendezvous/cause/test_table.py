@@ -340,6 +340,13 @@ JUDGED = {
         [RankEnd(rank=1, exit_code=1, ended=0.0)],
         [Clue(id="waited", line="trying to connect to (h, 9)", rank=rank) for rank in range(2)],
     ),
+    "all_alike": (
+        [RankEnd(rank=1, exit_code=1, ended=0.0)],
+        [
+            Clue(id="communication", line=f"NCCL error of rail {rank}", rank=rank, raised=True)
+            for rank in range(2)
+        ],
+    ),
     "desync": (
         [RankEnd(rank=1, exit_code=1, ended=0.0)],
         [WAITED, Clue(id="waited", line="", rank=1)],

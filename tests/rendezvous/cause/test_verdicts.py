@@ -25,6 +25,7 @@ BETWEEN = replace(FULL, blamed=(1, 2), between=True)
         (FULL, replace(TOLD, words="rank 2: ended", row="exit_code"), "no reason"),
         (FULL, replace(TOLD, ranks=frozenset()), "no reason"),
         (replace(FULL, ranks_known=False), replace(TOLD, ranks=frozenset()), "right"),
+        (replace(FULL, blamed=(2, 3)), replace(TOLD, ranks=frozenset()), "right"),
         (FULL, replace(TOLD, ranks=frozenset({3})), "innocent"),
         (FULL, replace(TOLD, ranks=frozenset({2, 3})), "innocent"),
         (FULL, replace(TOLD, ranks=frozenset(), slot=0), "innocent"),

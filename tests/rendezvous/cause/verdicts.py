@@ -121,7 +121,8 @@ def verdict(expected: Expected, told: Told | None) -> str:
         return ONE_OF_TWO
     if not expected.certain:  # it is surer than was expected, which is wrong only where it errs
         return RIGHT if _has_reason(expected, told) else WRONG_REASON
-    if not told.ranks and expected.ranks_known:
+    of_node = {*range(told.slot * expected.each, (told.slot + 1) * expected.each)}
+    if not told.ranks and expected.ranks_known and blamed != of_node:  # a node names all of its own
         return NO_REASON
     return _of_reason(expected, told)
 
