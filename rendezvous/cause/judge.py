@@ -72,6 +72,8 @@ def _judge(nodes: Sequence[NodeSeen]) -> Judged | None:
     if _is_of_calls(own[0]):
         return _differing(nodes, own, first)
     cause = own[0]
+    if BY_ID[cause.row].kind is Kind.BETWEEN:
+        cause = next(iter(ranks.failing(cause.at)), cause)
     if cause.proof is Proof.CODE and (cause.row in CRASHES or _says_nothing(cause)):
         says = (one for one in own if one.clue is not None and not _says_nothing(one))
         reasons = (one for one in says if one.row not in CRASHES)
@@ -133,8 +135,6 @@ def _as_others_say(nodes: Sequence[NodeSeen], cause: Suspect, *, blames: bool) -
     is_outside = BY_ID[cause.row].kind is Kind.OUTSIDE and cause.row not in OF_SCHEDULERS
     own = of_job if is_outside else _WRITES if cause.row == "write_failed" else []
     reasons = own if blames else _ENDS_JOBS
-    if not reasons:
-        return cause
     told = {
         clue.id: clue
         for node in nodes

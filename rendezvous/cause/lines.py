@@ -15,7 +15,7 @@ from functools import lru_cache
 _LEVELS = r"error|critical|fatal|severe|emerg|emergency|panic|alert"
 _QUIET_LEVELS = r"info|debug|trace|notice|success"
 _UPPER = re.compile(
-    rf"(?:(?<![\w'\"./-])|(?<=\|CCL_))(?:(?P<error>{_LEVELS.upper()})|(?P<quiet>{_QUIET_LEVELS.upper()})"
+    rf"(?:(?<![\w'\"./=-])|(?<=\|CCL_))(?:(?P<error>{_LEVELS.upper()})|(?P<quiet>{_QUIET_LEVELS.upper()})"
     r"|WARNING|WARN)(?![\w'\"./-])"
 )
 _FIELD = re.compile(
@@ -62,6 +62,7 @@ _REMARK = re.compile(
     r"|[EI]\d{4} [\d:. ]+ \w+\.cc:\d+\] RAW: (?!Raising)"
     r"|\[ERROR\] \S+ \(PID:.*PTA call acl api fail|.*\bERROR Executor: Exception in task"
     r"|collect2: error: ld returned |error: command .* exit |FAILED: "
+    r"|\s*\[Hint: |\[\S+\] (?:Set MCA parameter|\d+ more process)"
     r"|(?:ninja|g?make)\b.*: (?:build stopped|\*\*\*)"
 )
 """Remarks that native code logs below an error, as torch does with warnings; and words of a build

@@ -270,9 +270,10 @@ class Ranks:
 
     def _lost_at(self) -> float:
         """Time at which a rank first said that it had lost another one."""
-        nodes = ((node, clue) for node in self._nodes for clue in node.evidence().clues)
+        nodes = ((node, one) for node in self._nodes for one in node.evidence().clues)
+        gone = (each for each in nodes if each[1].id == "peer_gone")
         lost = (
-            node.at(clue.at) for node, clue in nodes if clue.id == "peer_gone" and _is_error(clue)
+            node.at(one.at) for node, one in gone if one.raised or tells(one.line) is Tells.ERROR
         )
         return min(lost, default=math.inf)
 
@@ -336,10 +337,6 @@ class Ranks:
         words = [match[1] or match[2] for match in found]
         ranks = {int(word) for each in words for word in each.replace(",", " ").split()}
         return sorted(ranks & self._slots.keys())
-
-
-def _is_error(clue: Clue) -> bool:
-    return clue.raised or tells(clue.line) is Tells.ERROR
 
 
 def _rank_in(match: re.Match[str]) -> int:

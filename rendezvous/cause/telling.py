@@ -32,7 +32,7 @@ _KILLED = 128 + 9
 _ENDED = (128 + 1, 128 + 2, 128 + 9, 128 + 15)
 _PASSED_ON = (128 + 1, 128 + 2, 128 + 15)
 _SCHEDULERS = (
-    ("memory_limit", re.compile(r"OOM_?Killed|OUT_OF_ME|out-of-memory", re.IGNORECASE)),
+    ("memory_limit", re.compile(r"(?i)OOM_?Killed|OUT_OF_ME|out-of-memory|beyond \w+ memory")),
     ("time_limit", re.compile(r"\bTIMEOUT\b|TIME LIMIT|DeadlineExceeded")),
     ("evicted", re.compile(r"\bEvicted\b")),
     ("preempted", re.compile(r"preempt|spot ?i", re.IGNORECASE)),
@@ -57,6 +57,7 @@ _OF_LAUNCHERS = re.compile(
 """Where last words hold this, a launcher's follow the program's, or stand for them."""
 _WITHOUT_WORDS = ("exit_code", "abort", "not_started")
 """Rows of programs that end by themselves, and may have said why."""
+_OF_NO_REASON = ("exception", "ranks_differ")
 CRASHES = ("abort", "bus_error", "crash", "segfault")
 """Ends of who lost another rank, too: without a reason, another one's reason goes before."""
 _OLD_SECONDS = 30.0
@@ -79,8 +80,7 @@ def suspects_of(node: NodeSeen) -> list[Suspect]:
     if not node.failed:
         return []
     if report.by_agent:
-        row, code = "node_failed", report.exit_code
-        return [Suspect(node.slot, row, node.began_at, Proof.FACT, code=code)]
+        return [Suspect(node.slot, "node_failed", node.began_at, Proof.FACT, code=report.exit_code)]
     clues, facts = node.evidence().clues, node.evidence().facts
     ends = node.evidence().ranks
     failed, seen = ended_by_itself(ends), {end.rank for end in ends}
@@ -96,7 +96,8 @@ def suspects_of(node: NodeSeen) -> list[Suspect]:
     for end in failed:
         own = [clue for clue in clues if clue.rank == end.rank and end.rank is not None]
         if end.code in _ENDED:
-            own += [clue for clue in shared if clue.id in (*OF_SCHEDULERS, _LAUNCHER_ENDED)]
+            others = [clue for clue in clues if clue.rank != end.rank]
+            own += [clue for clue in others if clue.id in (*OF_SCHEDULERS, _LAUNCHER_ENDED)]
         # Of those whose words are not told apart, only the first may have failed by itself.
         said = own or (shared if end is failed[0] else suffered)
         row, proof, clue, known = _told(end, _recent(end, said), facts, node.scheduler)
@@ -121,8 +122,8 @@ def suspects_of(node: NodeSeen) -> list[Suspect]:
         of_launcher = clue is not None and clue.raised and rank not in seen and end.code in TOLD
         one = Suspect(node.slot, row, at, proof, rank, end.code, clue, known, ended_at)
         found.append(replace(one, code=None) if of_launcher else one)
-    # Of several ranks of a node that failed, the kernel's log does not say whose GPU it names.
-    of_node = len(found) > 1
+    # The kernel's log does not say whose GPU it names: of several that failed, or of who waited.
+    of_node = len(found) > 1 or any(one.clue and one.clue.id in CONSEQUENCES for one in found)
     return [replace(one, rank=None) if of_node and one.row == "gpu_xid" else one for one in found]
 
 
@@ -221,8 +222,7 @@ def _weight(clue: Clue) -> tuple[int, int]:
 
     NCCL's own warnings are single lines, and say more than the exception that follows them.
     """
-    line = 1 if clue.id in BY_CODE.values() else 2
-    return _weight_of_kind(clue), 3 if clue.raised else line
+    return _weight_of_kind(clue), 3 if clue.raised else 2 - (clue.id in BY_CODE.values())
 
 
 def _told(
@@ -254,8 +254,9 @@ def _told(
         last = next((each for each in reversed(clues) if each.id == by_code), None)
         row, shown = by_facts(by_code or "exit_code", None, facts, end.rank)
         return row, Proof.FACT if shown else Proof.CODE, last, shown
-    if clue.id in ("exception", *CRASHES):
-        clue = _of_device(clues, clue) or _before(clues, clue) or clue
+    device = _of_device(clues, clue) if clue.id in (*_OF_NO_REASON, *CRASHES) else None
+    if clue.id not in OF_DEVICES and (clue.raised or clue.id in CRASHES):
+        clue = device or _before(clues, clue) or clue
     row, shown = by_facts(clue.id, clue, facts, end.rank)
     if row == "loader_worker" and (killed := [one for one in clues if one.id == "memory_limit"]):
         return "memory_limit", Proof.LINE, killed[-1], ()
@@ -282,16 +283,14 @@ def _before(clues: Sequence[Clue], clue: Clue) -> Clue | None:
     if clue.at is None:
         return None
     found = (one for one in clues if one.id in CONSEQUENCES and one.at is not None)
-    return next((one for one in found if 0 < clue.at - (one.at or 0.0) < _OLD_SECONDS), None)
+    return next((one for one in found if 0 <= clue.at - (one.at or 0.0) < _OLD_SECONDS), None)
 
 
 def _by_scheduler(words: str) -> Clue | None:
     found = row_of(words)
     if found not in OF_SCHEDULERS:
         found = next((row for row, pattern in _SCHEDULERS if pattern.search(words)), None)
-    if found is None:
-        return None
-    return Clue(id=found, line=printable(words.strip(), _LINE_WIDTH))
+    return Clue(id=found, line=printable(words.strip(), _LINE_WIDTH)) if found else None
 
 
 def by_facts(

@@ -160,6 +160,7 @@ class Raised:
             if (name := _special(text, known)) is not None and name not in SPOKEN:
                 # What is read from other ranks is no file; which resource lacks, the place tells.
                 of_others = name == "file_damaged" and is_together(self.where)
+                of_others |= name == "filesystem_gone" and is_together(words)
                 told = row_of_others(words, innermost, self.rank) if name == "threads" else None
                 of_others |= told is not None
                 started = _STARTS.search(innermost) if name == "threads" else None
@@ -288,7 +289,7 @@ class Traceback(Ended):
         """What has happened rather than what followed of it."""
         each = [(one, *one.row(known)) for one in self.raised]
         first, name, words = each[0]
-        if name in CONSEQUENCES:
+        if name in CONSEQUENCES and each[-1][1] != "unreachable":  # of its own service, else
             return Told(name, words, self._where(first))
         own = [one for one in each if one[1] not in CONSEQUENCES]
         told = self._of_own([one for one in own if not one[0].is_lost] or own[-1:])

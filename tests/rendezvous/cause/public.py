@@ -38,7 +38,6 @@ from worker.program.rank_words import COLOURS
 PUBLIC, SEEDS = CAUSES / "public", CAUSES / "seeds"
 NOT_YET = {
     "arcface-docker-second-machine-system-error": "unknown",
-    "ascend-all-wait-ei0006": "no reason",
     "ascend-sdma-error": "unknown",
     "byteps-tensorflow-zmq-non-socket": "unknown",
     "catboost-spark-active-worker-present": "no step",
@@ -126,7 +125,6 @@ NOT_YET = {
     "reg2rg-sigfpe-h20": "no step",
     "relion-class3d-nemesis-socksm-assertion": "unknown",
     "sglang-memory-unbalanced": "unknown",
-    "sglang-tp-nccl-init-system-error": "no step",
     "singularity-mpich-business-card": "unknown",
     "slurm-execve-permission-denied": "unknown",
     "slurm-nvml-gpu-is-lost": "no step",
