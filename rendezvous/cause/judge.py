@@ -71,9 +71,8 @@ def _judge(nodes: Sequence[NodeSeen]) -> Judged | None:
         return ranks.judge(first)
     if _is_of_calls(own[0]):
         return _differing(nodes, own, first)
-    cause = own[0]
-    if BY_ID[cause.row].kind is Kind.BETWEEN:
-        cause = next(iter(ranks.failing(cause.at)), cause)
+    is_between = BY_ID[own[0].row].kind is Kind.BETWEEN
+    cause = next(iter(ranks.failing(own[0].at)), own[0]) if is_between else own[0]
     if cause.proof is Proof.CODE and (cause.row in CRASHES or _says_nothing(cause)):
         says = (one for one in own if one.clue is not None and not _says_nothing(one))
         reasons = (one for one in says if one.row not in CRASHES)

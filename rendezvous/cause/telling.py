@@ -58,6 +58,7 @@ _OF_LAUNCHERS = re.compile(
 _WITHOUT_WORDS = ("exit_code", "abort", "not_started")
 """Rows of programs that end by themselves, and may have said why."""
 _OF_NO_REASON = ("exception", "ranks_differ")
+"""Rows of what a device may have caused."""
 CRASHES = ("abort", "bus_error", "crash", "segfault")
 """Ends of who lost another rank, too: without a reason, another one's reason goes before."""
 _OLD_SECONDS = 30.0
@@ -123,7 +124,8 @@ def suspects_of(node: NodeSeen) -> list[Suspect]:
         one = Suspect(node.slot, row, at, proof, rank, end.code, clue, known, ended_at)
         found.append(replace(one, code=None) if of_launcher else one)
     # The kernel's log does not say whose GPU it names: of several that failed, or of who waited.
-    of_node = len(found) > 1 or any(one.clue and one.clue.id in CONSEQUENCES for one in found)
+    waited = any(one.clue and one.clue.id in CONSEQUENCES for one in found)
+    of_node = len(found) > 1 or (waited and len(node.ranks) > 1)
     return [replace(one, rank=None) if of_node and one.row == "gpu_xid" else one for one in found]
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rendezvous.cause.clues import LAST_LINE, LOGGED
+from rendezvous.cause.facts import FactKind
 from rendezvous.cause.judge import judge
-from rendezvous.wire.evidence import Clue
+from rendezvous.wire.evidence import Clue, Fact
 from tests.rendezvous.cause.test_judge import ended, lives, lost, node, said, verdict
 
 
@@ -122,3 +125,33 @@ def test_what_a_library_tells_all_ranks_alike_is_common_to_them(
         for rank, line in enumerate(lines)
     ]
     assert verdict(*logged)[0] == ("abort" if row == "all_alike" else row)
+
+
+def test_what_is_raised_after_a_wait_may_have_come_of_it() -> None:
+    clues = [
+        printed(0, "watchdog_timeout", "Watchdog caught collective operation timeout", -0.2),
+        said(0, "file_missing", "FileNotFoundError: /data/made-by-rank-1", at=-0.1),
+    ]
+    nodes = node(0, [ended(0, 1)], clues), node(1, [lives(1)])
+    assert verdict(*nodes) == ("absent_rank", 1, 1, True)
+    own = clues[1].model_copy(update={"id": "cuda_fault"})
+    assert verdict(node(0, [ended(0, 1)], [clues[0], own]), nodes[1])[:3] == ("cuda_fault", 0, 0)
+
+
+def test_of_who_waited_the_kernels_log_names_no_rank() -> None:
+    clues = [printed(0, "watchdog_timeout", "Watchdog caught collective operation timeout", -0.2)]
+    fact = Fact(kind=FactKind.KERNEL, words="NVRM: Xid (PCI:0000:81:00): 79, GPU is off the bus")
+    for ends, rank in (([ended(0, 134), ended(1, 143)], None), ([ended(0, 134)], 0)):
+        seen = node(0, ends, clues)
+        assert seen.report is not None
+        evidence = seen.evidence().model_copy(update={"facts": [fact]})
+        report = seen.report.model_copy(update={"evidence": evidence})
+        assert verdict(replace(seen, report=report)) == ("gpu_xid", 0, rank, True)
+
+
+def test_a_device_that_failed_goes_before_a_mismatch() -> None:
+    path = [printed(0, "ib_path", "Got completion from peer x with status=12", -0.2)]
+    broken = [printed(2, "net_adapter", "Got async event : local catastrophic error", -1.0)]
+    nodes = node(0, [ended(0, 1)], path), node(1, [lives(2)], broken)
+    assert verdict(*nodes) == ("net_adapter", 1, 2, True)
+    assert verdict(nodes[0], node(1, [lives(2)])) == ("ib_path", 0, 0, False)
