@@ -75,10 +75,10 @@ def _judge(nodes: Sequence[NodeSeen]) -> Judged | None:
     cause = next(iter(ranks.failing(own[0].at)), own[0]) if is_between else own[0]
     if cause.proof is Proof.CODE and (cause.row in CRASHES or _says_nothing(cause)):
         says = (one for one in own if one.clue is not None and not _says_nothing(one))
-        reasons = (one for one in says if one.row not in CRASHES)
+        less = (*CRASHES, "exit_code") if cause.row in CRASHES else CRASHES
+        reasons = (one for one in says if one.row not in less)
         cause = next(iter(ranks.failing(cause.at)), next(reasons, cause))
-    others = [one for one in suspects if one is not cause]
-    ended_alike = any(one.code == cause.code for one in others)
+    ended_alike = any(one.code == cause.code for one in suspects if one is not cause)
     if (_says_nothing(cause) and ended_alike) or _of_some(cause, ranks):
         return ranks.judge(first)
     alike = {one.slot for one in own if one.row == cause.row} - {cause.slot}
@@ -120,7 +120,7 @@ def _had_failed(nodes: Sequence[NodeSeen], at: float) -> bool:
 
 def _seconds_to_follow(clue: Clue) -> float:
     """Seconds by which what follows of an end may be said before it; infinite: no failure."""
-    if is_warning(clue.line) or clue.line.startswith("KeyboardInterrupt"):
+    if (is_warning(clue.line) and clue.id != "waited") or clue.line.startswith("KeyboardInterrupt"):
         return math.inf
     if (row := BY_ID.get(clue.id)) is None:
         return 0.0 if clue.id == LOGGED and tells(clue.line) is Tells.ERROR else math.inf
@@ -196,5 +196,4 @@ def _differing(nodes: Sequence[NodeSeen], own: Sequence[Suspect], first: Suspect
     line = odd.words or (cause.clue.line if cause.clue is not None else "")
     clue = Clue(id="collectives_differ", line=line, rank=cause.rank, where=where)
     cause = replace(cause, row="collectives_differ", clue=clue)
-    first = first if ranks else cause
-    return Judged(cause, first, blames=bool(ranks), others=len(nodes) - 1)
+    return Judged(cause, first if ranks else cause, blames=bool(ranks), others=len(nodes) - 1)

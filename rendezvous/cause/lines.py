@@ -63,12 +63,12 @@ _REMARK = re.compile(
     r"|\[ERROR\] \S+ \(PID:.*PTA call acl api fail|.*\bERROR Executor: Exception in task"
     r"|collect2: error: ld returned |error: command .* exit |FAILED: "
     r"|\s*\[Hint: |\[\S+\] (?:Set MCA parameter|\d+ more process)"
+    r"|\[\d+\]PETSC ERROR: (?:-{4}|[Tt]ry |or |configure |to get |User provided)"
     r"|(?:ninja|g?make)\b.*: (?:build stopped|\*\*\*)"
 )
 """Remarks that native code logs below an error, as torch does with warnings; and words of a build
 tool for another tool's failure, which has told why; and of what gathers a core."""
 _WARNING = re.compile(r"(?:^|\s)\w*Warning: ")
-_WARNS = re.compile(r"\w*Warning: ")
 _NOISE = re.compile(
     rf"^[\W\d_]*$|^\s*[\^~]+\s*$|{_BAR.pattern}"
     r"|^(?:wandb|mlflow|comet|COMET)\b.*: |resource_tracker|\w*Warning: |warnings?\.warn\("
@@ -128,7 +128,8 @@ _ITEM = re.compile(r"\s|[-*\u2022] |\d{1,3}[.)] ")
 
 
 _ENDS_ALL = re.compile(
-    r"\bMPI_ABORT was invoked|\bcalled MPI_Abort\b|\bwill now abort\b|\bRAW: Raising signal "
+    r"\bMPI_ABORT was invoked|\bMPT ERROR: .* is aborting|\bcalled MPI_Abort\b"
+    r"|\bwill now abort\b|\bRAW: Raising signal "
 )
 """Words with which all is ended: why, has been said before."""
 
@@ -283,7 +284,7 @@ def last_line(texts: Sequence[str]) -> str:
 
 def _tells(texts: Sequence[str], index: int) -> Tells:
     """How much this line tells; below Python's warning stands the line of the program."""
-    is_source = index > 0 and texts[index][:1].isspace() and _WARNS.search(texts[index - 1])
+    is_source = index > 0 and texts[index][:1].isspace() and _WARNING.search(texts[index - 1])
     return Tells.NOISE if is_source else tells(texts[index])
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from rendezvous.cause.clues import ABORTED, LAST_LINE, LOGGED, row_of, without_tracebacks
 from rendezvous.cause.facts import FactKind
 from rendezvous.cause.lines import Tells, is_warning, last_error, last_line, not_started, tells
-from rendezvous.cause.others import has_waited, row_of_others
+from rendezvous.cause.others import has_waited, is_of_itself, row_of_others
 from rendezvous.cause.seen import TOLD, End, NodeSeen, Proof, Suspect, ended_by_itself
 from rendezvous.cause.table import BY_CODE, BY_ID, OF_DEVICES, SICK_XID, Kind
 from rendezvous.cause.tracebacks import CONSEQUENCES
@@ -97,8 +97,7 @@ def suspects_of(node: NodeSeen) -> list[Suspect]:
     for end in failed:
         own = [clue for clue in clues if clue.rank == end.rank and end.rank is not None]
         if end.code in _ENDED:
-            others = [clue for clue in clues if clue.rank != end.rank]
-            own += [clue for clue in others if clue.id in (*OF_SCHEDULERS, _LAUNCHER_ENDED)]
+            own += [clue for clue in clues if clue.id in (*OF_SCHEDULERS, _LAUNCHER_ENDED)]
         # Of those whose words are not told apart, only the first may have failed by itself.
         said = own or (shared if end is failed[0] else suffered)
         row, proof, clue, known = _told(end, _recent(end, said), facts, node.scheduler)
@@ -136,7 +135,8 @@ def _quoted(end: End, said: Sequence[Clue], report: ExitReport) -> Clue | None:
     if end.code == _KILLED:  # what it had said well before does not tell of that
         return next((one for one in reversed(errors) if _is_just_before(end, one)), None)
     if errors:
-        return errors[-1]
+        of_others = [one for one in errors if has_waited(one.line)]
+        return (errors if is_of_itself(errors[-1].line) else of_others or errors)[-1]
     if end.rank != report.worker_rank or any(map(_OF_LAUNCHERS.search, report.tail)):
         return next((clue for clue in said if clue.id == LAST_LINE), None)
     if words := not_started(report.tail):

@@ -159,12 +159,12 @@ class Raised:
         for text, words in dict.fromkeys([(reason, reason), *texts]):
             if (name := _special(text, known)) is not None and name not in SPOKEN:
                 # What is read from other ranks is no file; which resource lacks, the place tells.
-                of_others = name == "file_damaged" and is_together(self.where)
-                of_others |= name == "filesystem_gone" and is_together(words)
-                told = row_of_others(words, innermost, self.rank) if name == "threads" else None
-                of_others |= told is not None
-                started = _STARTS.search(innermost) if name == "threads" else None
-                words += f" (in {started[1]})" if started is not None else ""
+                places = {"file_damaged": self.where, "filesystem_gone": words}
+                of_others = is_together(places.get(name, ""))
+                if name == "threads":
+                    of_others = row_of_others(words, innermost, self.rank) is not None
+                    started = _STARTS.search(innermost)
+                    words += f" (in {started[1]})" if started is not None else ""
                 return COMMUNICATION if of_others else name, reason or words
         name = _special(reason or self.line, known)
         return name or row_of_others(reason or whole, innermost, self.rank), reason or whole

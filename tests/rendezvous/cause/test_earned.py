@@ -155,3 +155,28 @@ def test_a_device_that_failed_goes_before_a_mismatch() -> None:
     nodes = node(0, [ended(0, 1)], path), node(1, [lives(2)], broken)
     assert verdict(*nodes) == ("net_adapter", 1, 2, True)
     assert verdict(nodes[0], node(1, [lives(2)])) == ("ib_path", 0, 0, False)
+
+
+def test_a_crash_without_words_is_not_explained_by_what_another_rank_logs_of_it() -> None:
+    crash = node(0, [ended(0, 139)])
+    logs = node(1, [ended(1, 1, 0.1)], [printed(1, LOGGED, "ERROR: the booster was not updated")])
+    assert verdict(crash, logs) == ("segfault", 0, 0, True)
+    raises = node(1, [ended(1, 1, 0.1)], [said(1, "sample", "x.DecodeError: no frame")])
+    assert verdict(crash, raises) == ("sample", 1, 1, True)
+
+
+def test_of_several_last_errors_one_that_tells_of_others_counts() -> None:
+    clues = [
+        printed(0, LOGGED, "ERROR: the connection was lost", -0.2),
+        printed(0, LOGGED, "RuntimeError: the engine did not start", -0.1),
+    ]
+    assert verdict(node(0, [ended(0, 1)], clues))[0] == "communication"
+    own = clues[1].model_copy(update={"line": "ERROR: CUDA failure in the engine"})
+    assert verdict(node(0, [ended(0, 1)], [clues[0], own]))[0] == "exit_code"
+
+
+def test_who_was_ended_after_a_stall_that_another_told_of_is_no_cause() -> None:
+    stall = printed(0, "waited", "WARNING: submitted to be reduced by subset of ranks", -1.4)
+    assert verdict(node(0, [ended(0, 143)], [stall]), node(1, [ended(1, 143)]))[3] is False
+    other = stall.model_copy(update={"id": "port_taken"})
+    assert verdict(node(0, [ended(0, 143)], [other]), node(1, [ended(1, 143)]))[3] is True
