@@ -87,7 +87,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _pass_on(self, there: http.client.HTTPConnection) -> None:
         over = threading.Event()
-        threading.Thread(target=self._watch, args=(there.sock, over), daemon=True).start()
+        watcher = threading.Thread(target=self._watch, args=(there.sock, over), daemon=True)
+        watcher.start()
         held, begun = list[bytes](), False
         try:
             answer = there.getresponse()
@@ -99,6 +100,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(answer, held, begun=begun)
         finally:
             over.set()
+            watcher.join()  # the browser's connection is closed when this returns
 
     def _watch(self, there: socket.socket, over: threading.Event) -> None:
         """Ask no longer once the browser has left."""
