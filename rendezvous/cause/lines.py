@@ -78,7 +78,7 @@ _NOISE = re.compile(
     r"|^note: run with|^stack backtrace|^frame #|: +@ +0x[0-9a-f]{6,}"
     r"|^(?!Exception: ).*\+0x[0-9a-f]+\) ?\[0x"
     r"|^\s*\d+: +(?:0x|\w+::)|^\s*\d+ +0x[0-9a-f]{6,} |^\*\*\* (?!Error |[\w ]+ detected)|^    @ "
-    r"|^(?:Stack trace|Backtrace|Aborted)\b|^usage: |^(?:=|-|\*|#){4,}"
+    r"|^(?:Stack trace|Backtrace)\b|^Aborted( \(core dumped\))?\s*$|^usage: |^(?:=|-|\*|#){4,}"
     r"|^Set the environment variable |further information|https?://\S+$"
     r"|^\[[\w.-]+:\d+\] (?:\*\*\* (?:Process rec|End of)|Signal(?: code)?: |Failing at|\[ ?\d+\] )"
     r"|^[0-9a-f]{8,}-[0-9a-f]{8,} [r-][w-]|^\S+ +[0-9A-F]{16}  |^Image +PC ",

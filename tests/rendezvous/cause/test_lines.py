@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rendezvous.cause.lines import Tells, last_error, last_line, message, tells
+from rendezvous.cause.lines import Tells, is_warning, last_error, last_line, message, tells
 
 LOGGED = {
     "logging": "2026-11-25 17:58:01,062 data ERROR shard 7 is gone",
@@ -25,6 +25,7 @@ LOGGED = {
     "argparse's": "train.py: error: unrecognized arguments: --x",
     "an exception's": "data.errors.ShardError: 7 is gone",
     "C's": "train: x.c:12: main: Assertion `n > 0' failed.",
+    "Dask's": "Exception: XGBoostError('no label; [bt] libxgboost.so(f+0x97) [0x7f2778]')",
 }
 NOISE = {
     "a bar": "Epoch 1:  12%|#2        | 37/300 [00:01<00:08, 97.31it/s]",
@@ -37,6 +38,10 @@ NOISE = {
     "of Java": "\tat Main.load(Main.java:5)",
     "of Go": "goroutine 1 [running]:",
     "of Rust": "note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace",
+    "a shell": "Aborted (core dumped)",
+    "of Open MPI": "[node-0:123] 3 more processes have sent help message help-mpi-errors.txt",
+    "of PETSc": "[2]PETSC ERROR: Try option -start_in_debugger",
+    "of Paddle": "[Hint: Expected killed_ != true, but received killed_:1 == true:1.]",
     "nothing": "",
 }
 
@@ -69,6 +74,12 @@ def test_noise_is_no_last_word(text: str) -> None:
 def test_what_is_no_error_is_quiet(text: str) -> None:
     assert tells(text) is Tells.QUIET
     assert last_error([text]) == ""
+
+
+def test_who_aborts_itself_says_why() -> None:
+    assert last_error(["step 1", "Aborted: the shards overlap"]) == "Aborted: the shards overlap"
+    assert tells("ERROR: NCCL failed. Set NCCL_DEBUG=WARN for detail") is Tells.ERROR
+    assert not is_warning("InternalError: NCCL failed. Set NCCL_DEBUG=WARN for detail")
 
 
 def test_an_error_may_be_a_metric() -> None:
