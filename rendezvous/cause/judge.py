@@ -71,10 +71,10 @@ def _judge(nodes: Sequence[NodeSeen]) -> Judged | None:
         return ranks.judge(first)
     if _is_of_calls(own[0]):
         return _differing(nodes, own, first)
-    is_between = BY_ID[own[0].row].kind is Kind.BETWEEN
-    cause = next(iter(ranks.failing(own[0].at)), own[0]) if is_between else own[0]
-    if cause.proof is Proof.CODE and (cause.row in CRASHES or _says_nothing(cause)):
-        says = (one for one in own if one.clue is not None and not _says_nothing(one))
+    cause = own[0]
+    by_code = cause.proof is Proof.CODE and (cause.row in CRASHES or _says_nothing(cause))
+    if by_code or BY_ID[cause.row].kind is Kind.BETWEEN:
+        says = (one for one in own if by_code and one.clue is not None and not _says_nothing(one))
         less = (*CRASHES, "exit_code") if cause.row in CRASHES else CRASHES
         reasons = (one for one in says if one.row not in less)
         cause = next(iter(ranks.failing(cause.at)), next(reasons, cause))
@@ -138,7 +138,8 @@ def _as_others_say(nodes: Sequence[NodeSeen], cause: Suspect, *, blames: bool) -
         clue.id: clue
         for node in nodes
         for clue in node.evidence().clues
-        if -CONSEQUENCE_SECONDS < node.at(clue.at) - cause.at < _SCHEDULERS_SECONDS
+        if clue.id in reasons
+        and -CONSEQUENCE_SECONDS < node.at(clue.at) - cause.at < _SCHEDULERS_SECONDS
     }
     row = next((row for row in reasons if row in told), None)
     if row is None:

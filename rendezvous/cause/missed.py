@@ -91,10 +91,9 @@ class Ranks:
             clue = Clue(id="desync", line=words) if words else first.clue
             cause = Suspect(first.slot, "desync", first.at, Proof.LINE, None, first.code, clue)
             return told(cause, blames=False)
-        clue = first.clue if first.row == COMMUNICATION else None
-        if clue is not None and self._is_common(clue.line):
+        if first.row == COMMUNICATION and first.clue and self._is_common(first.clue.line):
             by_code = BY_CODE.get(first.code or 0, "exit_code")
-            return Judged(replace(first, row="all_alike" if clue.raised else by_code), first)
+            return Judged(replace(first, row="all_alike" if first.clue.raised else by_code), first)
         return told(first, blames=False, named=self._witnessed(), apart=self._apart())
 
     def saying(self, line: str) -> int:

@@ -24,7 +24,7 @@ from rendezvous.wire.words import printable
 WAITED = ("waited", "watchdog_timeout")
 """Rows of who waited for another rank until a time-out."""
 WAITING = (*WAITED, "watchdog_stuck")
-"""So too, and of whose own watchdog was stuck, who need not have waited for anybody."""
+"""Rows of who waited, or may have: a stuck watchdog of its own need not wait for anybody."""
 _USAGE = 2
 _BY_SIGNAL = tuple(128 + number for number in (1, 2, 9, 15, 24, 25))
 """Signals that others send: what a rank has said before does not explain them."""
@@ -35,7 +35,7 @@ _SCHEDULERS = (
     ("memory_limit", re.compile(r"(?i)OOM_?Killed|OUT_OF_ME|out-of-memory|beyond \w+ memory")),
     ("time_limit", re.compile(r"\bTIMEOUT\b|TIME LIMIT|DeadlineExceeded")),
     ("evicted", re.compile(r"\bEvicted\b")),
-    ("preempted", re.compile(r"preempt|spot ?i", re.IGNORECASE)),
+    ("preempted", re.compile(r"(?i)preempt|spot ?i")),
 )
 """What schedulers say of a worker run that they end."""
 _TERMINATED = re.compile(r"\bsignal 15\b|\bSIGTERM\b")
@@ -224,7 +224,8 @@ def _weight(clue: Clue) -> tuple[int, int]:
 
     NCCL's own warnings are single lines, and say more than the exception that follows them.
     """
-    return _weight_of_kind(clue), 3 if clue.raised else 2 - (clue.id in BY_CODE.values())
+    line = 1 if clue.id in BY_CODE.values() else 2
+    return _weight_of_kind(clue), 3 if clue.raised else line
 
 
 def _told(
@@ -256,9 +257,8 @@ def _told(
         last = next((each for each in reversed(clues) if each.id == by_code), None)
         row, shown = by_facts(by_code or "exit_code", None, facts, end.rank)
         return row, Proof.FACT if shown else Proof.CODE, last, shown
-    device = _of_device(clues, clue) if clue.id in (*_OF_NO_REASON, *CRASHES) else None
     if clue.id not in OF_DEVICES and (clue.raised or clue.id in CRASHES):
-        clue = device or _before(clues, clue) or clue
+        clue = _of_device(clues, clue) or _before(clues, clue) or clue
     row, shown = by_facts(clue.id, clue, facts, end.rank)
     if row == "loader_worker" and (killed := [one for one in clues if one.id == "memory_limit"]):
         return "memory_limit", Proof.LINE, killed[-1], ()
@@ -267,8 +267,8 @@ def _told(
 
 def _of_device(clues: Sequence[Clue], clue: Clue) -> Clue | None:
     """What a device said just before a rank raised something that does not tell why."""
-    at = clue.at or 0.0
-    found = (one for one in clues if one.id in OF_DEVICES and not one.raised)
+    at, is_open = clue.at or 0.0, clue.id in (*_OF_NO_REASON, *CRASHES)
+    found = (one for one in clues if is_open and one.id in OF_DEVICES and not one.raised)
     return next((one for one in found if 0 <= at - (one.at or 0.0) < _SHORTLY_SECONDS), None)
 
 

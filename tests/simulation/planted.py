@@ -18,7 +18,7 @@ from tests.simulation.planted_queues import QUEUES
 _EDITS = {
     "rendezvous/cause/judge.py": [
         ("the lowest slot", "key=lambda one: (one.at, one.slot)", "key=lambda one: one.slot"),
-        ("the last cause", "if is_between else own[0]", "if is_between else own[-1]"),
+        ("the last cause", "cause = own[0]", "cause = own[-1]"),
     ],
     "rendezvous/run/admission.py": [
         ("no fencing", "node is None or node.incarnation != incarnation", "node is None"),
