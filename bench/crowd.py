@@ -234,9 +234,7 @@ class Crowd:
         words = f"rank {slot}: the program of epoch {epoch} has failed"
         self._tell_end(
             self.nodes[slot],
-            ExitReport(
-                epoch=epoch, exit_code=_FAILED, worker_rank=slot, message=words, progress=epoch
-            ),
+            ExitReport(epoch=epoch, exit_code=_FAILED, rank=slot, message=words, progress=epoch),
         )
 
     def tell_machines(self, body: bytes) -> None:

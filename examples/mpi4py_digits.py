@@ -3,7 +3,7 @@
     rdzv launch --framework openmpi --nnodes 2 --nproc-per-node 2 -- examples/mpi4py_digits.py
     rdzv launch --framework mpich --nnodes 2 --nproc-per-node 2 -- examples/mpi4py_digits.py
 
-mpi4py has to be of the MPI that mpirun is of. mpirun runs on rank 0's node and reaches the others
+mpi4py has to be of the MPI that mpirun is of. mpirun runs on node 0 and reaches the others
 through rdzv: no node needs sshd.
 """
 

@@ -20,8 +20,8 @@ from worker.settings import (
     OUTPUT,
     RUN,
     START,
+    NodeNumber,
     NodeSettings,
-    Rank,
     Settings,
     WorkerSettings,
     option,
@@ -276,16 +276,16 @@ class LaunchSettings(NodeSettings):
         env=["ROLE"],
         hidden=True,
     )
-    node_rank: Rank | None = option(
+    node_rank: NodeNumber | None = option(
         None,
-        "Symmetric start: rank of this node. Rank 0 launches the run, the others join it.",
+        "Symmetric start: number of this node. Node 0 launches the run, the others join it.",
         group=START,
         env=["NODE_RANK"],
-        metavar="RANK",
+        metavar="NODE",
     )
     master_addr: str | None = option(
         None,
-        "Symmetric start: address of rank 0.",
+        "Symmetric start: address of node 0.",
         group=START,
         env=["MASTER_ADDR"],
         metavar="ADDRESS",

@@ -30,7 +30,7 @@ class Notice(NamedTuple):
 
     Attributes:
         seconds: From when the notice was written until all programs are stopped.
-        node: The rank of the node that leaves; None where that is not known.
+        node: The number of the node that leaves; None where that is not known.
         reason: Why, in words.
     """
 
@@ -53,7 +53,7 @@ class Rank:
         rank: This process among all; None where nothing says so.
         local_rank: This process among those of its node; None where nothing says so.
         world_size: The number of processes of the run; None where nothing says so.
-        node_rank: This node.
+        node: This node's number.
         nnodes: The number of nodes.
     """
 
@@ -66,7 +66,7 @@ class Rank:
     rank: int | None
     local_rank: int | None
     world_size: int | None
-    node_rank: int | None
+    node: int | None
     nnodes: int | None
 
     @property
@@ -87,7 +87,7 @@ class Rank:
     def table(self) -> Mapping[str, Any]:
         """The endpoint table: `master_address`, `master_port`, `world_size`, `nodes` and more.
 
-        Each of `nodes` has its `rank`, `hostname`, `address` and `nproc_per_node`. Empty where this
+        Each of `nodes` has its `node`, `hostname`, `address` and `nproc_per_node`. Empty where this
         node could not write it.
         """
         return _read(os.environ.get("RDZV_TABLE", ""))
@@ -109,7 +109,7 @@ def current() -> Rank | None:
         rank=rank,
         local_rank=next((n for n in map(_number, _LOCAL_RANKS) if n is not None), None),
         world_size=world_size,
-        node_rank=node,
+        node=node,
         nnodes=nnodes,
     )
 

@@ -34,7 +34,7 @@ class Result:
         code: Why the run ended, such as `program_failed`; empty when ok.
         cause: The first cause of a failure, see 'rdzv docs causes'.
         rank: The process that failed, among all of the run.
-        node: The rank of its node.
+        node: The number of its node.
         hostname: That node's.
         log: The log of that node, on that machine.
         tail: What it printed last.
@@ -97,7 +97,7 @@ class Status:
 class Node:
     """A row of the endpoint table: a node, where the others reach it, and its processes."""
 
-    rank: int
+    node: int
     slot: int
     hostname: str
     address: str
@@ -393,8 +393,8 @@ def _result_of(told: Mapping[str, Any]) -> Result:
         hint=told["hint"],
         code=told["code"],
         cause=told["cause"],
-        rank=told["worker_rank"],
-        node=told["rank"],
+        rank=told["rank"],
+        node=told["node"],
         hostname=told["hostname"],
         log=told["log"],
         tail=tuple(told["tail"]),

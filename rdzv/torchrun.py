@@ -125,13 +125,13 @@ class RdzvHandler(RendezvousHandler):
         if go is None:
             raise self._end()
         self._set_variables(go["variables"], go["removed"])
-        address, port, rank = go["address"], go["port"], go["rank"]
-        if rank == 0 and self.use_agent_store:
+        address, port, node = go["address"], go["port"], go["node"]
+        if node == 0 and self.use_agent_store:
             self._served = _serve(address, port)
         self._others = frozenset(_children())  # what this process starts from now on are workers
         store = TableStore(go["nodes"], self._await_others)
         place = RendezvousStoreInfo(address, port)
-        return RendezvousInfo(store, rank, len(go["nodes"]), place)
+        return RendezvousInfo(store, node, len(go["nodes"]), place)
 
     def num_nodes_waiting(self) -> int:
         """1 when the workers are to be stopped for the next table; never raises."""

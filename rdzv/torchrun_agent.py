@@ -25,7 +25,7 @@ class TableStore(Store):
     """What the agents of torchrun ask each other, answered from the table.
 
     Args:
-        nodes: By rank, the number of processes and the role.
+        nodes: In their order, the number of processes and the role.
         await_others: Waits until the others' workers have ended, for so many seconds at most.
     """
 

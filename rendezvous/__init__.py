@@ -5,8 +5,8 @@ Words:
 - A *run* is one training job, named by its RDZV_ID; its *launch id* tells two launches apart.
 - A *slot* is a place in the run that a worker run fills; its *generation* counts submissions.
 - A *node* is the machine that fills a slot; its *incarnation* counts the slot's accepted joins.
-- The *endpoint table* lists rank, slot, hostname, address and processes of each node. It is sealed
-  once in an *epoch* and named by its SHA-256 *digest*.
+- The *endpoint table* lists number, slot, hostname, address and processes of each node. It is
+  sealed once in an *epoch* and named by its SHA-256 *digest*.
 
 Guarantees:
 

@@ -105,7 +105,7 @@ def _check_log_limit(text: str) -> str:
     return text
 
 
-Rank = Annotated[int, Field(ge=0, lt=MAX_NODES)]
+NodeNumber = Annotated[int, Field(ge=0, lt=MAX_NODES)]
 
 
 def _check_address(text: str) -> str:
@@ -131,7 +131,7 @@ def _of_tensorflow(value: int, info: ValidationInfo) -> int:
 
 
 class NodeSettings(Settings):
-    """What concerns one node, on rank 0 as on the others."""
+    """What concerns one node, on node 0 as on the others."""
 
     nnodes: Annotated[str, AfterValidator(_same_size)] | None = option(
         None,
@@ -160,7 +160,7 @@ class NodeSettings(Settings):
         unlisted=OWN,
     )
     tf_chief: Annotated[bool, AfterValidator(_of_tensorflow)] = option(
-        False, "TensorFlow: make rank 0's node the chief instead of a worker.", group=RUN
+        False, "TensorFlow: make node 0 the chief instead of a worker.", group=RUN
     )
     tf_ps: Annotated[int, Field(ge=0, lt=MAX_NODES), AfterValidator(_of_tensorflow)] = option(
         0, "TensorFlow: make the last N nodes parameter servers.", group=RUN, metavar="N"
@@ -192,7 +192,7 @@ class NodeSettings(Settings):
     hosts: Literal["auto", "require", "off"] = option(
         "auto",
         "Whether to add node names to /etc/hosts. auto: if writable; require: fail otherwise; off: "
-        "never. A hostname that already resolves to another address is skipped; node-RANK is "
+        "never. A hostname that already resolves to another address is skipped; node-N is "
         "always added.",
         group=NETWORK,
     )
@@ -212,7 +212,7 @@ class NodeSettings(Settings):
     allow_exec: bool = option(
         False,
         "Allow nodes to run commands on each other during the run ('rdzv rsh'). Always allowed for "
-        "frameworks that start on rank 0 only.",
+        "frameworks that start on node 0 only.",
         group=RUN,
     )
     early_start: Literal["auto", "off"] = option(
@@ -242,7 +242,7 @@ class NodeSettings(Settings):
         group=OUTPUT,
     )
     master_port: Port | None = option(
-        None, "MASTER_PORT on rank 0's node. When not set, rdzv picks a free port.", group=NETWORK
+        None, "MASTER_PORT on node 0. When not set, rdzv picks a free port.", group=NETWORK
     )
     probe_ports: Annotated[str, AfterValidator(_check_ports)] | None = option(
         None,
@@ -272,7 +272,7 @@ class NodeSettings(Settings):
     )
     prefix: bool | None = option(
         None,
-        "Begin each line of a program's output with [node rank]. When not set, only if several "
+        "Begin each line of a program's output with [NODE]. When not set, only if several "
         "nodes share one terminal.",
         group=OUTPUT,
     )
@@ -382,13 +382,13 @@ def settle_framework(settings: Node, command: Sequence[str]) -> tuple[Node, Fram
 class WorkerSettings(NodeSettings):
     """Options of `rdzv worker`. What it joins comes from RDZV_JOIN or RDZV_JOIN_FILE."""
 
-    node_rank: Rank | None = option(
+    node_rank: NodeNumber | None = option(
         None,
-        "Node rank to request.",
+        "Number that this node requests, from 0.",
         group=RUN,
         basic=True,
         env=["NODE_RANK"],
-        metavar="RANK",
+        metavar="NODE",
     )
     loopback: bool = option(
         False, "Offer loopback addresses, when all nodes are on this machine.", group=NETWORK

@@ -263,8 +263,8 @@ def rsh(words: tuple[str, ...]) -> None:
     """Run a command on another node, from inside a run.
 
     Takes ssh's command line, for programs that call ssh. HOST is an address in the table, a
-    hostname or node-RANK. Needs a run in progress that was launched with --allow-exec or with a
-    framework that starts on rank 0 only.
+    hostname or node-N. Needs a run in progress that was launched with --allow-exec or with a
+    framework that starts on node 0 only.
 
     \b
     Example:

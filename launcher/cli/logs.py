@@ -36,12 +36,12 @@ class _Text(click.ParamType[str]):
 @click.option(
     "--node",
     type=WholeNumberFrom(min=0),
-    help="Only this node rank's log; before the start, this slot's.",
+    help="Only this node's log; before the start, this slot's.",
 )
 @click.option(
     "--rank",
     type=WholeNumberFrom(min=0),
-    help="Only the lines of this process rank; if it has no separate log, those of its node.",
+    help="Only the lines of this rank; if it has no separate log, those of its node.",
 )
 @click.option("--all", "everyone", is_flag=True, help="Each rank's lines, behind '[rank N]'.")
 @click.option(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from launcher.symmetric.claim import Value
 
 _TOKEN = f"{__name__}.token"
-_NO_SLOT = "the run has no slot for {rank} where {size}"
+_NO_SLOT = "the run has no slot for {number} where {size}"
 
 
 class OfGroup(WithCommand):

@@ -79,11 +79,10 @@ def _look_into(folder: Path) -> None:
 @STATE_DIR
 @click.option(
     "--env",
-    "env_rank",
+    "env_node",
     type=WholeNumberFrom(min=0),
-    metavar="RANK",
-    help="Show instead the environment variables that rdzv sets on the node of this rank, with "
-    "reasons.",
+    metavar="NODE",
+    help="Show instead the environment variables that rdzv sets on this node, with reasons.",
 )
 @click.option("--checks", is_flag=True, help="Show instead what the checks before the start found.")
 @click.option(
@@ -104,7 +103,7 @@ def _look_into(folder: Path) -> None:
 def status(
     run: str | None,
     state_dir: Path | None,
-    env_rank: int | None,
+    env_node: int | None,
     checks: bool,
     matrix: str | None,
     epochs: bool,
@@ -146,12 +145,12 @@ def status(
         if run is None:
             raise UsageError("--machines needs a RUN", hint="rdzv status RUN --machines")
         exit_with(show_machines(root, run, as_json=as_json))
-    elif env_rank is not None:
+    elif env_node is not None:
         from launcher.show.variables import show_environment
 
         if run is None:
-            raise UsageError("--env needs a RUN", hint="rdzv status RUN --env RANK")
-        exit_with(show_environment(root, run, env_rank, as_json=as_json))
+            raise UsageError("--env needs a RUN", hint="rdzv status RUN --env NODE")
+        exit_with(show_environment(root, run, env_node, as_json=as_json))
     elif run is None:
         from launcher.show.run_list import show_runs
 
@@ -285,7 +284,7 @@ def restart(run: str, state_dir: Path | None, reason: str) -> None:
 def drain(run: str, node: int, state_dir: Path | None, seconds: float, reason: str) -> None:
     """Have a node leave: show the programs of all nodes a notice, and stop them before it goes.
 
-    NODE is its rank. The run ends then, as with a lost node. See 'rdzv docs elastic'.
+    NODE is its number. The run ends then, as with a lost node. See 'rdzv docs elastic'.
 
     \b
     Example:

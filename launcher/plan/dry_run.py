@@ -35,7 +35,7 @@ KEPT = (
     ),
     "# override these; the node's log names them.",
 )
-_NAMES = "address epoch family interface logs look network nodes number port rank rdzv socket"
+_NAMES = "address epoch family interface logs look network node nodes number port rdzv socket"
 _WORDS = tuple(f"<{name}>" for name in _NAMES.split())
 _MOST_SHOWN = 8
 """Up to so many nodes, the dry run shows each one's command."""
@@ -83,17 +83,17 @@ def check_start(plan: Plan) -> None:
 def command_lines(plan: Plan) -> Iterator[str]:
     """What each node starts, as lines of the dry run. Raises UsageError."""
     table, last = _table(plan), plan.max_nodes - 1
-    ranks = range(plan.max_nodes) if last < _MOST_SHOWN else (0, 1, last)
-    contracts = {rank: _planned_contract(plan, table, rank) for rank in ranks}
+    nodes = range(plan.max_nodes) if last < _MOST_SHOWN else (0, 1, last)
+    contracts = {node: _planned_contract(plan, table, node) for node in nodes}
     yield "# each node then starts:"
     before = -1
-    for rank, contract in contracts.items():
-        if rank > before + 1:
-            yield f"#   nodes {before + 1} to {rank - 1}: the same"
-        addresses = (table.master_address, table.rows[rank].address)
+    for node, contract in contracts.items():
+        if node > before + 1:
+            yield f"#   nodes {before + 1} to {node - 1}: the same"
+        addresses = (table.master_address, table.rows[node].address)
         line = " ".join(quoted(word, *addresses) for word in contract.argv)
-        yield f"#   node {rank}: {line or _SERVES}"
-        before = rank
+        yield f"#   node {node}: {line or _SERVES}"
+        before = node
     for one in contracts[0].explained:
         if one.by_framework and one.kept is None:
             value = printable(quoted(one.value, table.master_address), 400)
@@ -113,7 +113,7 @@ def planned(plan: Plan) -> list[Variable]:
     place = TableFacts(
         master_address="<address>",
         master_port=str(port) if port else "<port>",
-        rank="<rank>",
+        node="<node>",
         nnodes=plan.nnodes if plan.min_nodes == plan.max_nodes else "<nodes>",
         nproc_per_node=str(count) if isinstance(count, int) else "<number>",
         run=plan.run,
@@ -123,10 +123,10 @@ def planned(plan: Plan) -> list[Variable]:
         sealed=False,
         devices=UNKNOWN,
     )
-    options = ProgramOptions.of(plan.settings, _nccl_file("<rank>", "<epoch>"))
+    options = ProgramOptions.of(plan.settings, _nccl_file("<node>", "<epoch>"))
     others = for_transports(place, options, given_by(plan.passed))
     told = restart_variables("<epoch>", _facts(plan))
-    paths = _paths("<rank>")
+    paths = _paths("<node>")
     led = FRAMEWORKS[options.framework].is_led(plan.command)
     looking = [] if led else look_variables(paths, plan.passed, options)
     return from_table(place) + told + file_variables(paths) + others + looking
@@ -157,9 +157,9 @@ def contract_of(
         restarts: What is known of the programs before this one.
         config: The text of the framework's `config_file`; empty where that is not known.
     """
-    rank = str(row.rank)
-    options = ProgramOptions.of(settings, _nccl_file(rank, str(table.epoch)))
-    paths = _paths(rank)
+    node = str(row.node)
+    options = ProgramOptions.of(settings, _nccl_file(node, str(table.epoch)))
+    paths = _paths(node)
     return make_contract(
         command,
         table,
@@ -199,8 +199,8 @@ def _reason(one: Variable) -> str:
     return f"kept as you set it: {one.conflict}" if one.conflict else "kept as you set it"
 
 
-def _planned_contract(plan: Plan, table: EndpointTable, rank: int) -> Contract:
-    row, settings = table.rows[rank], dict(plan.settings)
+def _planned_contract(plan: Plan, table: EndpointTable, node: int) -> Contract:
+    row, settings = table.rows[node], dict(plan.settings)
     return contract_of(plan.command, table, row, settings, plan.passed, _facts(plan), plan.config)
 
 
@@ -211,7 +211,7 @@ def _facts(plan: Plan) -> RestartFacts:
 
 def _table(plan: Plan) -> EndpointTable:
     """The table as it may come to be."""
-    rows = [_row(plan, rank) for rank in range(plan.max_nodes)]
+    rows = [_row(plan, node) for node in range(plan.max_nodes)]
     return EndpointTable.model_construct(  # validated, the port would be a number
         run=plan.run,
         launch_id=plan.launch_id,
@@ -222,14 +222,14 @@ def _table(plan: Plan) -> EndpointTable:
     )
 
 
-def _row(plan: Plan, rank: int) -> TableRow:
-    count = plan.processes.of(rank)
+def _row(plan: Plan, node: int) -> TableRow:
+    count = plan.processes.of(node)
     kind = TableRow if plan.site.loopback else _Row
     return kind(
-        rank=rank,
-        slot=rank,
-        hostname=f"slot {rank}",
-        address=loopback_address(rank) if plan.site.loopback else f"<address of node {rank}>",
+        node=node,
+        slot=node,
+        hostname=f"slot {node}",
+        address=loopback_address(node) if plan.site.loopback else f"<address of node {node}>",
         interface="<interface>",
         prefix_length=8,
         nproc_per_node=count if isinstance(count, int) else 1,
@@ -237,8 +237,8 @@ def _row(plan: Plan, rank: int) -> TableRow:
     )
 
 
-def _paths(rank: str) -> Paths:
-    folder = f"<logs>/node-{rank}"
+def _paths(node: str) -> Paths:
+    folder = f"<logs>/node-{node}"
     return Paths(
         folder,
         bin=f"{folder}/bin",
@@ -249,5 +249,5 @@ def _paths(rank: str) -> Paths:
     )
 
 
-def _nccl_file(rank: str, epoch: str) -> str:
-    return f"<logs>/node-{rank}.e{epoch}.%p.log"
+def _nccl_file(node: str, epoch: str) -> str:
+    return f"<logs>/node-{node}.e{epoch}.%p.log"

@@ -66,7 +66,7 @@ def read_endpoints(texts: Iterable[str], given_by: str) -> list[str]:
 
 
 def without_program_port(text: str, ports: Iterable[str]) -> str:
-    """The addresses of rank 0, with commas between them, as far as it is plain what is meant.
+    """The addresses of node 0, with commas between them, as far as it is plain what is meant.
 
     Args:
         text: MASTER_ADDR.

@@ -66,7 +66,7 @@ def _check(settings: BenchSettings) -> None:
             continue
         if not settings.local_node:
             raise UsageError(
-                f"{flag} needs rank 0 on this machine, but --no-local-node starts it elsewhere",
+                f"{flag} needs node 0 on this machine, but --no-local-node starts it elsewhere",
                 hint="remove one of them; the report is in rank 0's log",
             )
         folder = path.absolute().parent
@@ -113,7 +113,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
 
 
 def _title(result: Mapping[str, Any]) -> str:
-    slow = [f"node {rank} ({result['nodes'][rank]['hostname']})" for rank in result["slow_nodes"]]
+    slow = [f"node {node} ({result['nodes'][node]['hostname']})" for node in result["slow_nodes"]]
     slow += [f"nodes {one} and {other} with each other" for one, other in result["slow_pairs"]]
     return f"slow: {', '.join(slow)}" if slow else "no node is slow"
 

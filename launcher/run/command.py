@@ -4,7 +4,7 @@
   slot 0's node here.
 - resumed: the same command with the same state directory, after a launcher that was killed before
   the go.
-- symmetric: n equal containers run the same command with one group token (RDZV_TOKEN); rank 0
+- symmetric: n equal containers run the same command with one group token (RDZV_TOKEN); node 0
   boots the registry, the others join it.
 - standing registry: RDZV_REGISTRY says where it is; no registry is booted.
 """

@@ -54,7 +54,7 @@ def tell_group(
         token: The group token.
         port: The registry's.
         extra: The spares and standbys.
-        has_slot: False: the registry knows no slot of its rank; the words of the error get both.
+        has_slot: False: the registry knows no slot of its number; the words of the error get both.
         say: Tells the person that it takes a while.
     """
     try:
@@ -67,8 +67,8 @@ def tell_group(
     if node is None:
         return
     if not has_slot:
-        rank, size = values["node_rank"], values["nnodes"]
-        told = {"rank": f"{rank.source} {rank.text}", "size": f"{size.source} is {size.text}"}
+        number, size = values["node_rank"], values["nnodes"]
+        told = {"number": f"{number.source} {number.text}", "size": f"{size.source} is {size.text}"}
         error = UsageError(error.message.format(**told))
         node = replace(node, slot=0, of_slot=False, hosts=False)
     what = error.message.rstrip(".")
@@ -79,7 +79,7 @@ def tell_group(
 
 
 async def _tell(node: Refuser, secret: bytes, port: int, error: UsageError) -> None:
-    """Tell the registry that is, or will be, at rank 0."""
+    """Tell the registry that is, or will be, at node 0."""
     keys = RunKeys(secret, node.run, group_launch_id(secret, node.run))
     join = JoinString.of(keys, group_place(node.addresses, port, secret), node.slot)
     async with RegistryClient(join.place, join.token) as client:

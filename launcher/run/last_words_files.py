@@ -19,7 +19,7 @@ WRITE_SECONDS = 3.0
 _AT_ONCE = 64
 
 _Key = tuple[int, int, int | None]
-"""Epoch, node rank, rank."""
+"""Epoch, node, rank."""
 
 
 class LastWordsFiles:

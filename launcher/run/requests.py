@@ -64,11 +64,11 @@ def _say(words: str) -> int:
 
 
 def slot_of(status: RunStatus, node: int) -> int:
-    """The slot of the node with this rank; raises RdzvError where there is none."""
-    found = next((slot.slot for slot in status.slots if slot.rank == node), None)
+    """The slot of this node; raises RdzvError where there is none."""
+    found = next((slot.slot for slot in status.slots if slot.node == node), None)
     if found is None:
-        count = sum(slot.rank is not None for slot in status.slots)
-        known = f"its nodes are 0 to {count - 1}" if count else "none of its nodes has a rank yet"
+        count = sum(slot.node is not None for slot in status.slots)
+        known = f"its nodes are 0 to {count - 1}" if count else "none of its nodes has a number yet"
         raise RdzvError(f"run '{status.run}' has no node {node}: {known}")
     return found
 

@@ -135,10 +135,10 @@ class Runs:
     def goes_without(self, slot: SlotStatus) -> bool:
         """Whether the run has started without this slot.
 
-        Where the nodes gather again between two epochs, no node has a rank: those of the run are
+        Where the nodes gather again between two epochs, no node has a number: those of the run are
         there then, or on their way.
         """
-        if slot.rank is not None or slot.awaited or not self.started:
+        if slot.node is not None or slot.awaited or not self.started:
             return False
         if self.phase is Phase.RUNNING or slot.node_state in _RELEASED:
             return True
@@ -147,7 +147,7 @@ class Runs:
 
     def is_given_up(self, slot: SlotStatus) -> bool:
         """Whether a run that outlives its nodes has lost this slot's, and nobody comes for it."""
-        is_lost = slot.rank is None and slot.node_state in (None, NodeState.LOST)
+        is_lost = slot.node is None and slot.node_state in (None, NodeState.LOST)
         return self.outlives and self.started and is_lost and not slot.awaited
 
     def add(self, key: Key, run: Run) -> Run:

@@ -115,7 +115,7 @@ class Slots:
         """
         is_running = self.shared.phase is Phase.RUNNING
         for slot in self.shared.seen.values():
-            if slot.rank is not None or slot.awaited:
+            if slot.node is not None or slot.awaited:
                 continue
             if not (is_running or self.shared.is_given_up(slot)):
                 continue

@@ -3,7 +3,7 @@
 The worker run is a real one that nobody waits for: it is given a registry at a port of its own
 machine where none listens, so that it ends by itself within a minute, whatever becomes of the
 check. What is proven is the scheduler's commands, the spec, and how the answers are read. That a
-worker reaches rank 0 is shown by a launch alone.
+worker reaches node 0 is shown by a launch alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Worker runs as processes on this machine; rank 0's own node is started this way everywhere."""
+"""Worker runs as processes on this machine; node 0 is started this way everywhere."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def _name(look: ProcessLook) -> str:
 
 
 def _node(node: NodeLook) -> str:
-    return f"node {node.rank}, {node.hostname}"
+    return f"node {node.node}, {node.hostname}"
 
 
 def _state(look: ProcessLook) -> str:

@@ -286,7 +286,7 @@ def _drawn(status: RunStatus, most_rows: int, width: int, reason: str) -> Group:
     columns = _columns(rows, width)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in columns:
-        most = _MOST_NAME if name == "node" else None
+        most = _MOST_NAME if name == "host" else None
         table.add_column(name, no_wrap=name not in _WRAPPED, max_width=most)
     for row in rows:
         table.add_row(*(row[name] for name in columns))
@@ -303,9 +303,9 @@ def _drawn(status: RunStatus, most_rows: int, width: int, reason: str) -> Group:
 
 def _columns(rows: Sequence[Mapping[str, Text]], width: int) -> list[str]:
     """The columns that fit, where the wrapped ones may be narrow."""
-    columns = ["slot", "rank", "worker run", "node", "address", "procs", "state"]
-    for spare in ("procs", "address", "rank"):
-        most = {"node": _MOST_NAME, **dict.fromkeys(_WRAPPED, _LEAST_WRAPPED)}
+    columns = ["slot", "node", "worker run", "host", "address", "procs", "state"]
+    for spare in ("procs", "address", "node"):
+        most = {"host": _MOST_NAME, **dict.fromkeys(_WRAPPED, _LEAST_WRAPPED)}
         needed = [
             min(most.get(name, width), max([len(name), *(len(row[name]) for row in rows)]))
             for name in columns
@@ -329,9 +329,9 @@ def _row(slot: SlotStatus, mark: str) -> dict[str, Text]:
 
     cells = {
         "slot": str(slot.slot),
-        "rank": "" if slot.rank is None else str(slot.rank),
+        "node": "" if slot.node is None else str(slot.node),
         "worker run": worker_run_words(slot),
-        "node": slot.hostname,
+        "host": slot.hostname,
         "address": slot.address,
         "procs": str(slot.nproc_per_node or ""),
         "state": state_words(slot, mark),

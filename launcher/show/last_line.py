@@ -67,4 +67,4 @@ def _is_quoted(line: str, result: Result) -> bool:
 
 
 def _where(result: Result) -> str:
-    return f"node {result.rank} ({result.hostname})" if result.rank is not None else "the node"
+    return f"node {result.node} ({result.hostname})" if result.node is not None else "the node"

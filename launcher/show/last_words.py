@@ -21,8 +21,8 @@ def kept_words(
 
     Args:
         state: Of the run.
-        slots: With their ranks.
-        node: The node rank; with `rank`, that of its node.
+        slots: With the numbers of their nodes.
+        node: The node; with `rank`, that of its node.
         rank: The global rank.
         epoch: None: the newest of which something is kept.
     """
@@ -41,7 +41,7 @@ def kept_words(
 
 
 def _of_first_cause(files: dict[tuple[str, int], Path], result: KeptResult) -> list[Path]:
-    wanted = [("rank", result.worker_rank), ("node", result.rank)]
+    wanted = [("rank", result.rank), ("node", result.node)]
     named = ((what, number) for what, number in wanted if number is not None)
     return [files[key] for key in named if key in files][:1]
 
@@ -49,7 +49,7 @@ def _of_first_cause(files: dict[tuple[str, int], Path], result: KeptResult) -> l
 def _ranks_of(node: int | None, slots: Iterable[SlotStatus]) -> list[int]:
     """The global ranks of a node."""
     first = 0
-    for number, count in sorted((s.rank, s.nproc_per_node) for s in slots if s.rank is not None):
+    for number, count in sorted((s.node, s.nproc_per_node) for s in slots if s.node is not None):
         if number == node:
             return list(range(first, first + count))
         first += count

@@ -61,7 +61,7 @@ class Chosen:
     """What of a run's output is shown.
 
     Attributes:
-        node: Only this node rank.
+        node: Only this node.
         rank: Only this global rank; where it has no log of its own, the node that runs it.
         epoch: What the programs of this epoch have printed; None: those that started last.
         everyone: Every rank, each line behind its name.
@@ -141,7 +141,7 @@ class Which:
         )
 
     def _node(self, slots: list[SlotStatus]) -> int | None:
-        """The node rank that has what is asked for; None: all have, or of a rank of an older epoch
+        """The node that has what is asked for; None: all have, or of a rank of an older epoch
         the registry alone knows it."""
         chosen = self._chosen
         if chosen.rank is None:
@@ -160,9 +160,9 @@ class Which:
             elsewhere, _ = self._elsewhere(_slot_of(node, slots), slots)
             sources += [_only(source, chosen) for source in elsewhere.values()]
         if self.state.is_held():
-            away = [one for one in _ranked(slots) if node in (None, one.rank)]
-            away = [one for one in away if one.rank not in files and one.slot not in elsewhere]
-            sources += [self._view(node=one.rank) for one in away[:_MOST_VIEWS]]
+            away = [one for one in _with_number(slots) if node in (None, one.node)]
+            away = [one for one in away if one.node not in files and one.slot not in elsewhere]
+            sources += [self._view(node=one.node) for one in away[:_MOST_VIEWS]]
             self.unshown = len(away[_MOST_VIEWS:])
         return sources
 
@@ -174,7 +174,9 @@ class Which:
         paths, logs = _rank_files(self.state, chosen), _files(self.state, None, chosen.epoch)
         here: dict[int, list[int]] = {}
         first = 0
-        for number, processes in sorted((one.rank, one.nproc_per_node) for one in _ranked(slots)):
+        for number, processes in sorted(
+            (one.node, one.nproc_per_node) for one in _with_number(slots)
+        ):
             if node in (None, number):
                 here[number] = [n for n in range(first, first + processes) if n in paths]
             first += processes
@@ -260,14 +262,14 @@ def _look_into(logs: Path) -> None:
 
 
 def _slots(state: StateDir) -> list[SlotStatus]:
-    """The slots with their ranks, as far as they are known."""
+    """The slots with the numbers of their nodes, as far as they are known."""
     status = state.read("status.json", RunStatus)
     return status.slots if status else []
 
 
 def _node_of(rank: int, slots: list[SlotStatus], run: str) -> int:
-    """The node rank that runs a global rank."""
-    nodes = sorted((slot.rank, slot.nproc_per_node) for slot in slots if slot.rank is not None)
+    """The node that runs a global rank."""
+    nodes = sorted((slot.node, slot.nproc_per_node) for slot in slots if slot.node is not None)
     first = 0
     for node, processes in nodes:
         if first <= rank < first + processes:
@@ -282,19 +284,19 @@ def _node_of(rank: int, slots: list[SlotStatus], run: str) -> int:
 
 
 def _has(rank: int, slots: list[SlotStatus]) -> bool:
-    """Whether the nodes that have ranks have this global one."""
-    count: int = sum(slot.nproc_per_node for slot in _ranked(slots))
+    """Whether the numbered nodes have this global one."""
+    count: int = sum(slot.nproc_per_node for slot in _with_number(slots))
     return rank < count
 
 
-def _ranked(slots: list[SlotStatus]) -> list[Any]:
-    """Those whose nodes have a rank."""
-    return [slot for slot in slots if slot.rank is not None]
+def _with_number(slots: list[SlotStatus]) -> list[Any]:
+    """Those whose nodes have a number."""
+    return [slot for slot in slots if slot.node is not None]
 
 
 def _slot_of(node: int | None, slots: list[SlotStatus]) -> int | None:
-    """The slot of a node rank; before the ranks are given, the slot of that number."""
-    return next((slot.slot for slot in slots if slot.rank == node and node is not None), node)
+    """The slot of a node; before the nodes have numbers, the slot of that number."""
+    return next((slot.slot for slot in slots if slot.node == node and node is not None), node)
 
 
 def _files(
@@ -302,12 +304,12 @@ def _files(
 ) -> dict[int, tuple[Path, str, int]]:
     """By node its file, host and epoch: that of this epoch, or the one that was written last."""
     status = state.read("status.json", RunStatus)
-    hosts = {slot.rank: slot.hostname for slot in status.slots} if status else {}
+    hosts = {slot.node: slot.hostname for slot in status.slots} if status else {}
     chosen = _newest(state, read_log_name, epoch)
     return {
-        rank: (path, hosts.get(rank, ""), its)
-        for rank, (path, its) in chosen.items()
-        if node in (None, rank)
+        number: (path, hosts.get(number, ""), its)
+        for number, (path, its) in chosen.items()
+        if node in (None, number)
     }
 
 

@@ -122,8 +122,8 @@ async def _print_failed(which: Which, result: Result, most: _Most) -> int:
     if words:
         await _print([one for one in words if one.name not in shown], most)
     else:
-        rank = "" if result.worker_rank is None else f", rank {result.worker_rank}"
-        click.echo(f"==> last output of node {result.rank} ({result.hostname}){rank}")
+        rank = "" if result.rank is None else f", rank {result.rank}"
+        click.echo(f"==> last output of node {result.node} ({result.hostname}){rank}")
         for line in result.tail:
             click.echo(line)
     return printed.exit_code

@@ -162,7 +162,7 @@ def unseen_lines(found: RunLook) -> Iterator[str]:
     for node in found.nodes:
         if node.report is None or node.report.words:
             why = node.report.words if node.report is not None else "it has not answered"
-            yield f"node {node.rank} ({node.hostname}): {why}"
+            yield f"node {node.node} ({node.hostname}): {why}"
 
 
 def head_words(members: tuple[int, ...], found: RunLook, ranks: Mapping[int, RankLook]) -> str:
@@ -171,7 +171,7 @@ def head_words(members: tuple[int, ...], found: RunLook, ranks: Mapping[int, Ran
         return f"{len(members)} ranks, {spans_text(members)}"
     one = ranks[members[0]]
     nodes = (node for node in found.nodes if node.report and one in node.report.ranks)
-    where = ", ".join(f"node {node.rank}, {node.hostname}" for node in nodes)
+    where = ", ".join(f"node {node.node}, {node.hostname}" for node in nodes)
     facts = [f"state {one.state}" if one.state else "no such process"]
     if one.cpu >= 0.01:
         facts.append(f"{seconds_text(one.cpu)} of CPU during the look")

@@ -35,7 +35,7 @@ def machine_facts(one: NodeMachine) -> list[list[str]]:
 
 def machine_lines(one: NodeMachine) -> Iterator[str]:
     """The same as lines, below one that says whose it is."""
-    node = f"node {one.rank}" if one.rank is not None else "no rank yet"
+    node = f"node {one.node}" if one.node is not None else "no number yet"
     yield f"{node} ({one.hostname}, slot {one.slot})"
     for name, words in machine_facts(one):
         yield f"{'':{_NAMES_AT}}{name:{WORDS_AT - _NAMES_AT}}{words}"

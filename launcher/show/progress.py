@@ -112,8 +112,8 @@ def _median(values: Iterable[float]) -> float:
 def _nodes(status: RunStatus | None) -> dict[int, str]:
     """The nodes by slot, as they are called elsewhere."""
     slots = status.slots if status is not None else []
-    named = [slot for slot in slots if slot.rank is not None]
-    return {slot.slot: printable(f"node {slot.rank}, {slot.hostname}", 300) for slot in named}
+    named = [slot for slot in slots if slot.node is not None]
+    return {slot.slot: printable(f"node {slot.node}, {slot.hostname}", 300) for slot in named}
 
 
 def _slowest(rows: Sequence[MetricLine], nodes: Mapping[int, str]) -> str:

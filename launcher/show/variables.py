@@ -22,7 +22,7 @@ from worker.contracts.variables import Variable
 def table_lines(
     table: EndpointTable,
     digest: str,
-    rank: int,
+    node: int,
     kept: Mapping[str, Any],
     restarts: RestartFacts = NO_RESTARTS,
 ) -> Iterator[str]:
@@ -31,39 +31,39 @@ def table_lines(
     Args:
         table: The table.
         digest: Its SHA-256.
-        rank: The node's.
+        node: Its number.
         kept: What the launch's record has of its options; the defaults where it says nothing.
         restarts: What is known of the programs before its own.
 
     Raises:
         UsageError: There is no such node, or nothing can be started like this.
     """
-    row = row_of_rank(table, rank)
+    row = row_of_node(table, node)
     name = printable(row.hostname, 253)
-    yield f"# node {rank} ({name}, slot {row.slot}) of run '{table.run}', table {digest[:12]}"
+    yield f"# node {node} ({name}, slot {row.slot}) of run '{table.run}', table {digest[:12]}"
     if table.transport:
         yield f"# NCCL should say: Using network {table.transport}"
-    yield from variable_lines(variables_of(table, rank, kept, restarts))
+    yield from variable_lines(variables_of(table, node, kept, restarts))
     yield from KEPT
 
 
-async def show_environment(root: Path, run: str, rank: int, *, as_json: bool) -> int:
+async def show_environment(root: Path, run: str, node: int, *, as_json: bool) -> int:
     """Print what the program of a node is given. Raises RdzvError."""
     state = find_run(root, run)
     record = state.record()
     kept = record.options if record else {}
     table, digest, restarts = await _table(state)
     if as_json:
-        row = row_of_rank(table, rank)
+        row = row_of_node(table, node)
         found = [
             {"name": one.name, "value": one.value, "reason": one.reason}
-            for one in variables_of(table, rank, kept, restarts)
+            for one in variables_of(table, node, kept, restarts)
         ]
         known = {"run": run, "table": digest, "transport": table.transport}
-        node = {"node_rank": rank, "hostname": row.hostname, "variables": found}
-        click.echo(json.dumps(known | node, indent=1))
+        about = {"node": node, "hostname": row.hostname, "variables": found}
+        click.echo(json.dumps(known | about, indent=1))
     else:
-        for line in table_lines(table, digest, rank, kept, restarts):
+        for line in table_lines(table, digest, node, kept, restarts):
             click.echo(line)
     return 0
 
@@ -105,19 +105,19 @@ def restart_facts(status: RunStatus | None) -> RestartFacts:
 
 
 def variables_of(
-    table: EndpointTable, rank: int, kept: Mapping[str, Any], restarts: RestartFacts
+    table: EndpointTable, node: int, kept: Mapping[str, Any], restarts: RestartFacts
 ) -> list[Variable]:
     """What the program of a node is given, each with its reason; as `table_lines`."""
     command = kept.get("command", ["COMMAND"])
-    return contract_of(command, table, row_of_rank(table, rank), kept, {}, restarts).explained
+    return contract_of(command, table, row_of_node(table, node), kept, {}, restarts).explained
 
 
-def row_of_rank(table: EndpointTable, rank: int) -> TableRow:
-    """The row of the node with this rank; raises UsageError."""
+def row_of_node(table: EndpointTable, node: int) -> TableRow:
+    """The row of this node; raises UsageError."""
     for row in table.rows:
-        if row.rank == rank:
+        if row.node == node:
             return row
     raise UsageError(
-        f"run '{table.run}' has no node with rank {rank}",
-        hint=f"its node ranks are 0 to {len(table.rows) - 1}",
+        f"run '{table.run}' has no node {node}",
+        hint=f"its nodes are 0 to {len(table.rows) - 1}",
     )

@@ -1,8 +1,8 @@
-"""Which node this is, of how many, and where rank 0 is: given, or adopted from a platform. Pure.
+"""Which node this is, of how many, and where node 0 is: given, or adopted from a platform. Pure.
 
 What was given (options, RDZV_*, NUM_NODES, NODE_RANK, MASTER_ADDR, RDZV_ID, a file) comes first,
 value by value. What was not given comes from one platform: the first in the order of `platforms`
-that tells this node's rank. Nothing has a default: what neither tells is missing, and a node
+that tells this node's number. Nothing has a default: what neither tells is missing, and a node
 without it would train alone.
 """
 
@@ -81,13 +81,13 @@ def adopt(environ: Mapping[str, str], given: Mapping[str, Value], host: Host) ->
     given = _with_master(given, environ)
     found = claims(environ, host, nodes_of(given))
     first = found[0] if found else Claim("")
-    chosen = next((claim for claim in found if claim.rank is not None or claim.problem), first)
+    chosen = next((claim for claim in found if claim.node is not None or claim.problem), first)
     # NODE_RANK may be the platform's own, and no person's word against it.
-    told_rank, given_rank = chosen.values.get("node_rank"), given.get("node_rank")
-    is_own = given_rank is not None and told_rank == given_rank
+    told_number, given_number = chosen.values.get("node_rank"), given.get("node_rank")
+    is_own = given_number is not None and told_number == given_number
     if chosen.problem and (is_own or not {"nnodes", "node_rank", "master_addr"} <= set(given)):
         raise chosen.problem
-    is_good = chosen.rank is not None and chosen.problem is None
+    is_good = chosen.node is not None and chosen.problem is None
     told = _with_master(chosen.values, environ) if chosen.problem is None else {}
     known = told | dict(given)
     values = {name: known[name] for name in FIELDS if name in known}
@@ -101,7 +101,7 @@ def adopt(environ: Mapping[str, str], given: Mapping[str, Value], host: Host) ->
 
 
 def _with_master(values: Mapping[str, Value], environ: Mapping[str, str]) -> dict[str, Value]:
-    """The values with rank 0's address as it is dialled, where it is plain what is meant."""
+    """The values with node 0's address as it is dialled, where it is plain what is meant."""
     found = dict(values)
     if (master := found.get("master_addr")) is not None:
         ports = (str(DEFAULT_MASTER_PORT), environ.get("MASTER_PORT", ""))
@@ -135,8 +135,8 @@ def one_of_several(environ: Mapping[str, str], host: Host, nodes: int | None) ->
         nodes: The number of nodes that was given.
     """
     for claim in claims(environ, host, nodes):
-        several = claim.rank or (claim.nodes or nodes or 1) > 1 or claim.problem
-        if (claim.rank is not None or not claim.ranked) and several:
+        several = claim.node or (claim.nodes or nodes or 1) > 1 or claim.problem
+        if (claim.node is not None or not claim.numbered) and several:
             return claim
     return None
 
@@ -145,7 +145,7 @@ def _differences(values: Mapping[str, Value], claim: Claim) -> list[str]:
     """Where a platform says otherwise. An address and a name may well be the same node."""
     if claim.problem is not None:
         return []
-    words = {"nnodes": "the number of nodes", "node_rank": "the node rank"}
+    words = {"nnodes": "the number of nodes", "node_rank": "the node's number"}
     return [
         f"{word} is {values[name].text} ({values[name].source}), and {claim.platform} says "
         f"{claim.values[name].text} ({claim.values[name].source})"

@@ -64,18 +64,19 @@ class Claim:
         values: What it says, by the name of the setting.
         advice: How to give what it does not say, by the name of the setting.
         problem: Why it cannot be relied on.
-        ranked: Whether it can tell a node's rank; one that cannot still says that there are others.
+        numbered: Whether it can tell a node's number; one that cannot still says that there are
+            others.
     """
 
     platform: str
     values: dict[str, Value] = field(default_factory=dict)
     advice: dict[str, str] = field(default_factory=dict)
     problem: UsageError | None = None
-    ranked: bool = True
+    numbered: bool = True
 
     @property
-    def rank(self) -> int | None:
-        """The node rank, where it is told."""
+    def node(self) -> int | None:
+        """The node's number, where it is told."""
         value = self.values.get("node_rank")
         return int(value.text) if value else None
 
@@ -172,6 +173,6 @@ def host_of(text: str) -> str:
 
 def check_is_host(master: Value) -> None:
     """Refuse what no resolver takes for a host, rather than ask one until the join timeout."""
-    hint = "give the name or address of rank 0's node alone, for example 10.0.0.4"
+    hint = "give the name or address of node 0 alone, for example 10.0.0.4"
     for host in master.text.split(","):
         read_endpoint(host, master.source, hint)

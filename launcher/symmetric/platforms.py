@@ -80,8 +80,8 @@ def _check_slurm_tasks(env: Variables) -> None:
 
 
 def _check_slurm_nodes(env: Variables, nodes: list[str], listed: str, count: str) -> None:
-    rank, known = env.claim.rank, env.claim.nodes
-    if not nodes or rank is None or known is None:
+    number, known = env.claim.node, env.claim.nodes
+    if not nodes or number is None or known is None:
         return
     if len(nodes) != known:
         raise contradiction(
@@ -89,9 +89,9 @@ def _check_slurm_nodes(env: Variables, nodes: list[str], listed: str, count: str
         )
     own = env.text("SLURMD_NODENAME") or env.host.hostname.partition(".")[0]
     known_here = own in nodes or env.text("SLURMD_NODENAME")
-    if known_here and (rank >= known or nodes[rank] != own):
+    if known_here and (number >= known or nodes[number] != own):
         raise contradiction(
-            f"SLURM_NODEID is {rank}, and this node, {own}, is not node {rank} of {listed} "
+            f"SLURM_NODEID is {number}, and this node, {own}, is not node {number} of {listed} "
             f"{env.text(listed)}"
         )
 
@@ -108,7 +108,7 @@ def _torchrun_variables(env: Variables) -> None:
 
 
 def _elastic_torchrun(env: Variables) -> None:
-    """An elastic PyTorchJob, and what else leaves the ranks to torchrun's own rendezvous."""
+    """An elastic PyTorchJob, and what else leaves the numbers to torchrun's own rendezvous."""
     if any(map(env.text, ("PET_NODE_RANK", "RANK"))) or env.text("PET_RDZV_BACKEND") == "static":
         return
     _torchrun_variables(env)
@@ -128,9 +128,9 @@ def _torchx(env: Variables) -> None:
 
 
 def _leave_to_plugin(env: Variables, name: str, command: str) -> None:
-    env.claim.ranked = False
+    env.claim.numbered = False
     env.advise(
-        node_rank=f"the platform ({name}) gives a node no rank and leaves it to torchrun: start "
+        node_rank=f"the platform ({name}) gives a node no number and leaves it to torchrun: start "
         f"torchrun itself, with rdzv as its rendezvous: {command} ('rdzv docs torchrun')"
     )
 
@@ -158,8 +158,8 @@ def _jobset(env: Variables) -> None:
             f"{env.nodes} nodes in {jobs} jobs (JOBSET_REPLICAS) do not divide into jobs with a "
             f"pod of JOB_COMPLETION_INDEX {pod}"
         )
-    rank = env.number("JOBSET_JOB_INDEX") * pods + pod
-    env.take("node_rank", str(rank), "JOBSET_JOB_INDEX", "JOB_COMPLETION_INDEX")
+    number = env.number("JOBSET_JOB_INDEX") * pods + pod
+    env.take("node_rank", str(number), "JOBSET_JOB_INDEX", "JOB_COMPLETION_INDEX")
 
 
 def _completions(kind: str, what: str) -> str:
@@ -183,7 +183,7 @@ def _azureml(env: Variables) -> None:
     master = env.first("AZ_BATCH_MASTER_NODE", "AZ_BATCHAI_MPI_MASTER_NODE", "MASTER_ADDR")
     env.take("master_addr", host_of(env.text(master)), master)
     env.advise(
-        node_rank="Azure ML sets a node's rank only in a job with a distribution: give the job "
+        node_rank="Azure ML sets a node's number only in a job with a distribution: give the job "
         "'distribution: {type: pytorch, process_count_per_instance: 1}'"
     )
 
@@ -225,10 +225,10 @@ def _sagemaker(env: Variables) -> None:
     env.take("rdzv_id", as_run_id(env.text("TRAINING_JOB_NAME")), "TRAINING_JOB_NAME")
 
 
-def _listed(env: Variables, rank: str, size: str, run: str, listed: str) -> None:
-    """SkyPilot and dstack list the addresses of all nodes, in the order of their ranks."""
+def _listed(env: Variables, number: str, size: str, run: str, listed: str) -> None:
+    """SkyPilot and dstack list the addresses of all nodes, in the order of their numbers."""
     addresses = env.text(listed).split()
-    env.take_number("node_rank", rank)
+    env.take_number("node_rank", number)
     env.take_number("nnodes", size)
     env.take("rdzv_id", as_run_id(env.text(run)), run)
     if addresses:
@@ -254,12 +254,12 @@ def _aws_batch(env: Variables) -> None:
     if env.number("AWS_BATCH_JOB_MAIN_NODE_INDEX"):
         raise contradiction(
             "AWS_BATCH_JOB_MAIN_NODE_INDEX is "
-            f"{env.text('AWS_BATCH_JOB_MAIN_NODE_INDEX')}, and rank 0 is node 0: AWS "
+            f"{env.text('AWS_BATCH_JOB_MAIN_NODE_INDEX')}, and node 0 is rdzv's first: AWS "
             "Batch gives the address of the main node alone"
         )
     address = "AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS"
     env.take("master_addr", env.text(address), address)
-    if env.claim.rank == 0 and not env.text(address):
+    if env.claim.node == 0 and not env.text(address):
         env.take("master_addr", env.host.hostname, "this node's hostname")
 
 
@@ -291,12 +291,12 @@ def _own_domain(host: Host) -> str:
     return ""
 
 
-def _mpi(env: Variables, rank: str, size: str, local: str) -> None:
-    env.take_number("node_rank", rank)
+def _mpi(env: Variables, number: str, size: str, local: str) -> None:
+    env.take_number("node_rank", number)
     env.take_number("nnodes", size)
     env.advise(
-        master_addr="mpirun does not always run on rank 0's machine: give all nodes the address "
-        "of rank 0 (mpirun -x MASTER_ADDR=..., mpiexec -genv MASTER_ADDR ...)",
+        master_addr="mpirun does not always run on node 0's machine: give all nodes the address "
+        "of node 0 (mpirun -x MASTER_ADDR=..., mpiexec -genv MASTER_ADDR ...)",
         rdzv_id="name the run for all nodes (mpirun -x RDZV_ID=..., mpiexec -genv RDZV_ID ...)",
     )
     if env.number(local, 1) > 1:
@@ -307,7 +307,7 @@ def _mpi(env: Variables, rank: str, size: str, local: str) -> None:
 
 
 def _tf_config(env: Variables) -> None:
-    """The chief is rank 0, then come the workers; others take no part in a training."""
+    """The chief is node 0, then come the workers; others take no part in a training."""
     config = env.json("TF_CONFIG")
     try:
         cluster = {kind: list(hosts) for kind, hosts in config.get("cluster", {}).items() if hosts}

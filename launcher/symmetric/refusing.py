@@ -1,8 +1,8 @@
 """How a node of a symmetric start that cannot take part lets the others know. Pure.
 
-Rank 0 opens the registry for a moment, with a run that ends at once for its reason; a node above it
-tells the registry as the node of its slot. One whose rank is no slot of the run, or rank 0's while
-the registry is elsewhere, tells it with the token of slot 0: the registry keeps that it was there.
+Node 0 opens the registry for a moment, with a run that ends at once for its reason; a node above it
+tells the registry as the node of its slot. One whose number is no slot of the run, or 0 while the
+registry is elsewhere, tells it with the token of slot 0: the registry keeps that it was there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rendezvous.wire.errors import UsageError
 from rendezvous.wire.types import is_loopback
 
 SECONDS = 20.0
-"""How long rank 0 waits for the others: they start at about the same time."""
+"""How long node 0 waits for the others: they start at about the same time."""
 ABOVE_SECONDS = 30.0
 """How long a node above it waits for the registry, whose process has to start first."""
 STRAY_SECONDS = 10.0
@@ -31,7 +31,7 @@ class Refuser:
     Attributes:
         run: The run that it was to be in.
         nodes: How many nodes, least and most, and how many beside these.
-        slot: Its own; that of rank 0 where it has none.
+        slot: Its own; that of node 0 where it has none.
         of_slot: Whether it has one.
         hosts: Whether the registry is to be here.
         addresses: Where the registry is.
@@ -72,15 +72,15 @@ def refuser(values: Mapping[str, Value], extra: int, own: Collection[str]) -> Re
         values["master_addr"].text,
         values["node_rank"].text if "node_rank" in values else "",
     )
-    rank = int(text) if text.isascii() and text.isdigit() and len(text) < 7 else -1
-    hosts = rank == 0 and _may_be_here(master, own)
-    of_slot = hosts or 0 < rank < most + extra
-    slot = rank if of_slot else 0
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 7 else -1
+    hosts = number == 0 and _may_be_here(master, own)
+    of_slot = hosts or 0 < number < most + extra
+    slot = number if of_slot else 0
     return Refuser(run, (least, most, extra), slot, of_slot, hosts, tuple(master.split(",")))
 
 
 def _may_be_here(master: str, own: Collection[str]) -> bool:
-    """Whether an address of rank 0 may be this machine's; what a name means is not looked up."""
+    """Whether an address of node 0 may be this machine's; what a name means is not looked up."""
     try:
         address = str(ipaddress.ip_address(master))
     except ValueError:

@@ -20,7 +20,7 @@ from rendezvous.talk.join_string import parse_group_token
 from rendezvous.wire.errors import ExitCode, UsageError
 from rendezvous.wire.words import printable
 
-_LABELS = {"node_rank": "node rank", "nnodes": "nodes", "master_addr": "rank 0", "rdzv_id": "run"}
+_LABELS = {"node_rank": "node", "nnodes": "nodes", "master_addr": "node 0", "rdzv_id": "run"}
 _RELATED = re.compile(
     r"(RDZV|SLURM|SLURMD|PET|JOBSET|VC|VK|SM|SKYPILOT|DSTACK|AWS_BATCH|TORCHX|AZUREML|AZ_BATCH"
     r"|AZ_BATCHAI|OMPI|PMI|PMIX"
@@ -137,5 +137,5 @@ def _lines(finding: Finding) -> Sequence[str]:
         lines.append(f"also set   {', '.join(finding.seen)}")
     if finding.problem:
         return [*lines, f"refused    {finding.problem}", f"           {finding.hint}".rstrip()]
-    rank, size = finding.values["node_rank"].text, finding.values["nnodes"].text
-    return [*lines, f"ready      'rdzv launch' would be node {rank} of {size}"]
+    number, size = finding.values["node_rank"].text, finding.values["nnodes"].text
+    return [*lines, f"ready      'rdzv launch' would be node {number} of {size}"]

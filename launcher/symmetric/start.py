@@ -1,8 +1,8 @@
 """A symmetric start: n equal containers run the same command with one group token.
 
-Rank 0 boots the registry, its key made from the token; the others make their own join strings from
+Node 0 boots the registry, its key made from the token; the others make their own join strings from
 the token, and know by it whether they have met the right registry. Which node this is, of how many,
-and where rank 0 is, is given or adopted from the platform's environment (`adopt`).
+and where node 0 is, is given or adopted from the platform's environment (`adopt`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def settle(
     if adopted.platform:
         where = f"{known} (NodeAddr of {master})" if known else master
         say(
-            f"node {values['node_rank'].text} of {values['nnodes'].text}, rank 0 at "
+            f"node {values['node_rank'].text} of {values['nnodes'].text}, node 0 at "
             f"{where}, run '{values['rdzv_id'].text}' "
             f"(by {adopted.platform}; see rdzv doctor --env)"
         )
@@ -70,7 +70,7 @@ def settle(
 
 
 def _slurm_address(adopted: Adopted, environ: Mapping[str, str]) -> str:
-    """Where Slurm reaches the node of rank 0, which it has named; asked above rank 0 alone."""
+    """Where Slurm reaches node 0, which it has named; asked above node 0 alone."""
     named = adopted.platform == "Slurm" and "master_addr" not in adopted.given
     if not named or adopted.values["node_rank"].text == "0":
         return ""
@@ -102,36 +102,36 @@ def check_values(adopted: Adopted, spares: int = 0, standby: int = 0) -> list[st
     """Refuse values that cannot be; returns what is worth a note. Nothing is missing."""
     extra, given = spares + standby, extra_words(spares, standby)
     values = adopted.values
-    rank, size, master = values["node_rank"], values["nnodes"], values["master_addr"]
+    number, size, master = values["node_rank"], values["nnodes"], values["master_addr"]
     check_run_id(values["rdzv_id"].text, values["rdzv_id"].source)
     check_is_host(master)
     _, nodes = parse_nnodes(size.text, given_by=size.source)
-    if not (rank.text.isascii() and rank.text.isdigit()):
-        raise UsageError(f"{rank.source} is {rank.text!r}, which is not a node rank")
-    if int(rank.text) >= nodes + extra:
+    if not (number.text.isascii() and number.text.isdigit()):
+        raise UsageError(f"{number.source} is {number.text!r}, which is not a node's number")
+    if int(number.text) >= nodes + extra:
         more = f", {given}" if given else ""
         raise UsageError(
-            f"{rank.source} {rank.text} is not in 0 to {nodes + extra - 1} "
+            f"{number.source} {number.text} is not in 0 to {nodes + extra - 1} "
             f"({size.source} is {size.text}{more})",
-            hint="ranks begin at 0",
+            hint="nodes are counted from 0",
         )
-    if rank.text == "0":
+    if number.text == "0":
         refuse = bool({"node_rank", "master_addr"} & adopted.given)
-        return [*adopted.notes, *_check_master_is_here(rank, master, refuse=refuse)]
+        return [*adopted.notes, *_check_master_is_here(number, master, refuse=refuse)]
     if is_loopback(master.text) and "master_addr" not in adopted.given:
         raise UsageError(
-            f"{rank.source} is {rank.text}, and {master.source} is {master.text}: that is this "
-            "node, but rank 0 is another one",
-            hint="give MASTER_ADDR: the address of rank 0's node",
+            f"{number.source} is {number.text}, and {master.source} is {master.text}: that is this "
+            "node, but node 0 is another one",
+            hint="give MASTER_ADDR: the address of node 0",
         )
     return list(adopted.notes)
 
 
-def _check_master_is_here(rank: Value, master: Value, *, refuse: bool) -> list[str]:
-    """Whether an address of rank 0 is this node's.
+def _check_master_is_here(number: Value, master: Value, *, refuse: bool) -> list[str]:
+    """Whether an address of node 0 is this node's.
 
     A name is not looked up: what it means on the other nodes cannot be told here. Where a platform
-    has told both the rank and the address, it may well be one that leads here from outside.
+    has told both the number and the address, it may well be one that leads here from outside.
     """
     try:
         address = str(ipaddress.ip_address(master.text))
@@ -144,7 +144,7 @@ def _check_master_is_here(rank: Value, master: Value, *, refuse: bool) -> list[s
     if not refuse:
         return [f"{words}: the other nodes reach it only if that address maps to this node"]
     raise UsageError(
-        f"{rank.source} is 0, but {words}",
+        f"{number.source} is 0, but {words}",
         hint="set NODE_RANK=0 on the node that MASTER_ADDR names",
     )
 
@@ -173,16 +173,16 @@ def check_alone(
         return
     if claim.problem is not None:
         raise claim.problem
-    if not claim.ranked:
+    if not claim.numbered:
         raise UsageError(
-            f"this is one of several nodes ({claim.platform}), which have no rank: each would run "
-            "all nodes of the job by itself",
+            f"this is one of several nodes ({claim.platform}), which have no number: each would "
+            "run all nodes of the job by itself",
             hint=claim.advice["node_rank"],
         )
-    rank, size = claim.values["node_rank"], claim.values.get("nnodes")
+    number, size = claim.values["node_rank"], claim.values.get("nnodes")
     of_all = f" of {size.text}" if size else ""
     raise UsageError(
-        f"this is node {rank.text}{of_all} ({claim.platform}: {rank.source}) but RDZV_TOKEN is "
+        f"this is node {number.text}{of_all} ({claim.platform}: {number.source}) but RDZV_TOKEN is "
         "not set: it cannot find the others, and would run all nodes of the job by itself",
         hint="run 'rdzv token new' and set its output on every node; or, to run all nodes on "
         "this machine, use --scheduler local",
@@ -204,13 +204,13 @@ def group_launch_id(secret: bytes, run: str) -> str:
 
 
 def symmetric_join(settings: LaunchSettings, group_token: str) -> JoinString:
-    """The join string of a node above rank 0; the settings have been settled."""
+    """The join string of a node above node 0; the settings have been settled."""
     secret = parse_group_token(group_token)
     run = check_run_id(settings.rdzv_id or "")
-    rank = settings.node_rank or 0
+    node = settings.node_rank or 0
     keys = RunKeys(secret, run, group_launch_id(secret, run))
     place = group_place((settings.master_addr or "").split(","), settings.port, secret)
-    return JoinString.of(keys, place, rank)
+    return JoinString.of(keys, place, node)
 
 
 def group_place(addresses: Iterable[str], port: int, secret: bytes) -> RegistryPlace:

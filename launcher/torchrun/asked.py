@@ -50,7 +50,7 @@ class Asked:
         join_timeout: Seconds; None: the usual.
         last_call: Seconds; None: the usual.
         standby: How many nodes stand by.
-        rank: The rank that this node wants; None: any.
+        node: The number that this node wants; None: any.
         is_host: Whether the registry is to be on this machine; None: see.
     """
 
@@ -61,7 +61,7 @@ class Asked:
     join_timeout: float | None = None
     last_call: float | None = None
     standby: int = 0
-    rank: int | None = None
+    node: int | None = None
     is_host: bool | None = None
 
     @property
@@ -101,7 +101,7 @@ def read_asked(begin: Begin) -> Asked:
         join_timeout=_number(conf, "join_timeout"),
         last_call=_number(conf, "last_call_timeout"),
         standby=int(_number(conf, "standby") or 0),
-        rank=None if "rank" not in conf else int(_number(conf, "rank") or 0),
+        node=None if "rank" not in conf else int(_number(conf, "rank") or 0),
         is_host=_is_true(conf, "is_host"),
     )
 

@@ -24,13 +24,13 @@ def refuse_own_head(asked: Asked, told: Iterable[Claim]) -> None:
     if not asked.loopback or asked.is_host is not None:
         return
     for claim in told:
-        if claim.rank and claim.nodes == asked.size[1]:
-            rank, master = claim.values["node_rank"], claim.values.get("master_addr")
+        if claim.node and claim.nodes == asked.size[1]:
+            number, master = claim.values["node_rank"], claim.values.get("master_addr")
             known = master is not None and not is_loopback(master.text)
             first = master.text if master is not None and known else "ADDRESS-OF-NODE-0"
             raise UsageError(
-                f"--rdzv-endpoint {asked.host} is this machine, but this is node {rank.text} of "
-                f"{claim.nodes} ({claim.platform}: {rank.source}): it would wait at its own "
+                f"--rdzv-endpoint {asked.host} is this machine, but this is node {number.text} of "
+                f"{claim.nodes} ({claim.platform}: {number.source}): it would wait at its own "
                 "registry, which no other node meets",
                 hint=f"give it the first node: --rdzv-endpoint={with_port(first, asked.port)}",
             )

@@ -203,7 +203,7 @@ class _Member:
 
     async def _first_slot(self) -> int:
         """What is tried first; a run that is there already is looked at before."""
-        slot = first_slot(self.asked.rank, self.asked.slots)
+        slot = first_slot(self.asked.node, self.asked.slots)
         with contextlib.suppress(RegistryError, RequestError):
             async with self._client("read") as client:
                 free = free_slots(await client.status(self.asked.run))

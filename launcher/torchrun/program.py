@@ -91,7 +91,7 @@ class TorchrunProgram:
         variables, nodes = nodes_in(env)
         torchrun.tell(
             "go",
-            rank=int(env["NODE_RANK"]),
+            node=int(env["NODE_RANK"]),
             address=env["MASTER_ADDR"],
             port=int(env["MASTER_PORT"]),
             nodes=nodes,

@@ -8,9 +8,9 @@ EMPTY = (None, NodeState.LOST, NodeState.LEFT, NodeState.RELEASED)
 """How a node is that has its place no more; None: there was none."""
 
 
-def first_slot(rank: int | None, slots: int) -> int:
-    """What is tried first: the rank that was asked for; else slot 0, which no start is without."""
-    return rank if rank is not None and rank < slots else 0
+def first_slot(node: int | None, slots: int) -> int:
+    """What is tried first: the number that is asked for; else slot 0, which no start is without."""
+    return node if node is not None and node < slots else 0
 
 
 def free_slots(status: RunStatus) -> list[int]:

@@ -14,7 +14,7 @@ from launcher.show.beside_ranks import beside_ranks
 from launcher.show.checks import in_words, rtt_line, total_words
 from launcher.show.look import frame_text, head_words, one_look, ranks_of, unseen_lines
 from launcher.show.machines import machine_facts
-from launcher.show.variables import restart_facts, row_of_rank, variables_of
+from launcher.show.variables import restart_facts, row_of_node, variables_of
 from launcher.state.state_dir import MACHINES
 from launcher.ui.shapes import Checks, Environment, Look, Machine, Matrix, Place
 from launcher.ui.viewed import Viewed
@@ -136,25 +136,25 @@ async def machines_of(viewed: Viewed) -> list[Machine]:
     found = await _of_registry(viewed, lambda client: run_machines(client, state.run))
     found = found or state.read(MACHINES, RunMachines) or RunMachines()
     return [
-        {"slot": one.slot, "rank": one.rank, "host": one.hostname, "facts": machine_facts(one)}
+        {"slot": one.slot, "node": one.node, "host": one.hostname, "facts": machine_facts(one)}
         for one in found.machines
     ]
 
 
-async def environment_of(viewed: Viewed, rank: int) -> Environment:
-    """What the program of the node with this rank is given. Raises UsageError, NotFound."""
+async def environment_of(viewed: Viewed, node: int) -> Environment:
+    """What the program of this node is given. Raises UsageError, NotFound."""
     state = viewed.state_dir
     record = state.record()
     if record is None or not record.options:
         raise NotFound(
             f"what the programs of run '{state.run}' are given is known where it was launched",
-            hint=f"rdzv status {state.run} --env {rank}, on that machine",
+            hint=f"rdzv status {state.run} --env {node}, on that machine",
         )
     table, status = await _table(viewed)
-    row = row_of_rank(table, rank)
-    given = variables_of(table, rank, record.options, restart_facts(status))
+    row = row_of_node(table, node)
+    given = variables_of(table, node, record.options, restart_facts(status))
     return {
-        "node": rank,
+        "node": node,
         "host": row.hostname,
         "table": table.digest(),
         "transport": table.transport,

@@ -91,8 +91,8 @@ def _late(state: State) -> Iterator[Sample]:
     silent = [(slot["silent"], slot) for slot in state["slots"] if slot["silent"] is not None]
     silent.sort(key=lambda pair: (-pair[0], pair[1]["slot"]))
     for seconds, slot in silent[:MOST_SILENT]:
-        rank = "" if slot["rank"] is None else str(slot["rank"])
-        yield (state["head"]["run"], rank, str(slot["slot"]), slot["host"]), seconds
+        node = "" if slot["node"] is None else str(slot["node"])
+        yield (state["head"]["run"], node, str(slot["slot"]), slot["host"]), seconds
 
 
 def _silence(state: State) -> Iterator[Sample]:

@@ -56,11 +56,11 @@ async def saved_of(viewed: Viewed) -> Saved:
 
 
 async def _environments(viewed: Viewed) -> dict[str, Environment]:
-    """By node rank; of very many nodes the first ones, as they differ in their rank alone."""
+    """By node; of very many nodes the first ones, as they differ in their number alone."""
     found = {}
-    for rank in range(MOST_ENVIRONMENTS):
+    for node in range(MOST_ENVIRONMENTS):
         try:
-            found[str(rank)] = await asked.environment_of(viewed, rank)
+            found[str(node)] = await asked.environment_of(viewed, node)
         except RdzvError:
             break
     return found

@@ -149,7 +149,7 @@ class Slot(TypedDict):
     """
 
     slot: int
-    rank: int | None
+    node: int | None
     host: str
     address: str
     processes: int
@@ -332,7 +332,7 @@ class Machine(TypedDict):
     """
 
     slot: int
-    rank: int | None
+    node: int | None
     host: str
     facts: list[list[str]]
 
@@ -410,7 +410,7 @@ class Saved(TypedDict):
 
     Attributes:
         saved_at: By the clock of who saved it: `2026-11-25 14:30 UTC`.
-        environments: By node rank.
+        environments: By node.
         logs: The end of each log.
     """
 

@@ -29,7 +29,7 @@ def slot_row(slot: SlotStatus, spans: list[Span]) -> Slot:
     tone = _tone(slot, is_silent=is_silent)
     return {
         "slot": slot.slot,
-        "rank": slot.rank,
+        "node": slot.node,
         "host": printable(slot.hostname, 253),
         "address": printable(slot.address, 45),
         "processes": slot.nproc_per_node,

@@ -58,7 +58,7 @@ class NodeSeen:
         report = self.report
         if report is None or report.evidence is not None or not self.failed:
             return self
-        found = find_clues(Line(text, report.worker_rank) for text in report.tail)
+        found = find_clues(Line(text, report.rank) for text in report.tail)
         report = report.model_copy(update={"evidence": Evidence(clues=found)})
         return replace(self, report=report)
 

@@ -137,7 +137,7 @@ def _quoted(end: End, said: Sequence[Clue], report: ExitReport) -> Clue | None:
     if errors:
         of_others = [one for one in errors if has_waited(one.line)]
         return (errors if is_of_itself(errors[-1].line) else of_others or errors)[-1]
-    if end.rank != report.worker_rank or any(map(_OF_LAUNCHERS.search, report.tail)):
+    if end.rank != report.rank or any(map(_OF_LAUNCHERS.search, report.tail)):
         return next((clue for clue in said if clue.id == LAST_LINE), None)
     if words := not_started(report.tail):
         return Clue(id="not_started", line=printable(words, _LINE_WIDTH), rank=end.rank)
@@ -168,7 +168,7 @@ def _is_old(end: End, clue: Clue) -> bool:
 def _as_a_whole(node: NodeSeen, clues: Sequence[Clue]) -> End:
     """The end of a program of which no rank has been seen to fail."""
     assert node.report is not None
-    rank = node.report.worker_rank
+    rank = node.report.rank
     if rank is None and (named := _telling(clues)) is not None:
         rank = named.rank
     return End(rank, node.report.exit_code)

@@ -57,7 +57,7 @@ def _launchers(late: list[Seen]) -> str:
     by_node = {seen.node.slot: seen for seen in late}
     if len(by_node) == 1:
         return launcher_text(late[0], "its" if len(late) == 1 else "their")
-    words = [f"on node {seen.node.rank} {launcher_text(seen)}" for seen in by_node.values()]
+    words = [f"on node {seen.node.node} {launcher_text(seen)}" for seen in by_node.values()]
     return listed(words, _MOST_NODES)
 
 

@@ -109,14 +109,14 @@ class Ranks(NamedTuple):
         """Where every other node has the same number of ranks, in the order of the nodes."""
         counts: dict[int | None, list[int]] = {}
         for seen in self.by_number.values():
-            counts.setdefault(seen.node.rank, []).append(seen.rank)
+            counts.setdefault(seen.node.node, []).append(seen.rank)
         sizes = {len(ranks) for ranks in counts.values()}
         if len(sizes) != 1 or None in counts:
             return set()
         [size] = sizes
         if any(ranks[0] != (node or 0) * size for node, ranks in counts.items()):
             return set()
-        silent = [node.rank for node in self.silent_nodes if node.rank is not None]
+        silent = [node.node for node in self.silent_nodes if node.node is not None]
         found = {rank for node in silent for rank in range(node * size, (node + 1) * size)}
         return found - self.by_number.keys()
 

@@ -72,7 +72,7 @@ def gone_text(found: Sequence[Seen]) -> str:
 
 def _node_text(seen: Seen) -> str:
     node = seen.node
-    name = f"slot {node.slot}" if node.rank is None else f"node {node.rank}"
+    name = f"slot {node.slot}" if node.node is None else f"node {node.node}"
     return f"{name}, {node.hostname}" if node.hostname else name
 
 
@@ -215,7 +215,7 @@ def held_back_text(nodes: Iterable[NodeLook]) -> str:
     by_words: dict[str, list[str]] = {}
     for node in nodes:
         for words in node.report.held_back if node.report is not None else ():
-            number = f"slot {node.slot}" if node.rank is None else f"node {node.rank}"
+            number = f"slot {node.slot}" if node.node is None else f"node {node.node}"
             by_words.setdefault(words, []).append(number)
     found = [f"{listed(names, _MOST_HELD)}: {words}" for words, names in by_words.items()]
     more = len(found) - _MOST_HELD

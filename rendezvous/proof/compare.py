@@ -60,7 +60,7 @@ ONE_A_MACHINE = "ask the scheduler for one node per machine (with Slurm: sbatch 
 _HOSTNAME = Property(
     Check.DUPLICATES,
     "hostname",
-    "rdzv uses addresses and the names node-RANK, but NCCL treats two containers with one "
+    "rdzv uses addresses and the names node-N, but NCCL treats two containers with one "
     "host and one hostname as one machine: give every node its own hostname",
 )
 _GPU = Property(

@@ -23,9 +23,9 @@ _MAX_PORT = 65_535
 
 def with_surplus(run: Run) -> dict[int, LeftOut]:
     """Those that the table goes without, with those for whom it has no room: whoever has had a
-    rank is in before anybody else."""
-    ranks = run.starts.ranks
-    there = sorted(run.taking_part(), key=lambda slot: (slot.index not in ranks, slot.index))
+    number is in before anybody else."""
+    had = run.starts.numbers
+    there = sorted(run.taking_part(), key=lambda slot: (slot.index not in had, slot.index))
     surplus = there[run.spec.max_nodes :]
     return run.attempt.left_out | {slot.index: NOT_NEEDED for slot in surplus}
 
@@ -49,7 +49,7 @@ def seal_without(
     run.attempt.left_out = left_out
     for index in guilty:
         if (node := run.slots[index].node) is not None:
-            node.state, node.rank = NodeState.JOINED, None
+            node.state, node.number = NodeState.JOINED, None
     run.epoch += 1
     seal_table(run, now, None)
     return f"; a new table excludes {'it' if len(guilty) == 1 else 'them'}"
@@ -70,7 +70,7 @@ def seal_table(run: Run, now: float, port: int | None) -> None:
         run.network,
         rdma_of(joins),
         port,
-        run.starts.ranks,
+        run.starts.numbers,
         of_generations=run.spec.outlives_nodes,
     )
     _ask_to_arm(run, now, table, former="")
@@ -90,9 +90,9 @@ def _ask_to_arm(run: Run, now: float, table: EndpointTable, former: str) -> None
     run.attempt.warm = False
     # A torchrun waits for that of every other node.
     run.attempt.mixed = len({slot.its_node.join.needs_torchrun for slot in run.of_table()}) > 1
-    ranks = {row.slot: row.rank for row in table.rows}
+    numbers = {row.slot: row.node for row in table.rows}
     for slot in run.taking_part():
-        slot.its_node.state, slot.its_node.rank = NodeState.VERIFIED, ranks[slot.index]
+        slot.its_node.state, slot.its_node.number = NodeState.VERIFIED, numbers[slot.index]
     enter(run, Phase.ARMING, now)
 
 
@@ -114,12 +114,12 @@ def go_if_ready(run: Run, now: float) -> str:
     if run.phase is not Phase.ARMING or run.waiting_for or fences.holding(run):
         return ""
     assert run.table is not None
-    starts, former = run.starts, len(run.starts.ranks)
+    starts, former = run.starts, len(run.starts.numbers)
     starts.went_at = now
     starts.port = run.table.master_port
     if run.attempt.warm and starts.warm is None:
         starts.warm = run.epoch
-    starts.ranks = {row.slot: row.rank for row in run.table.rows}
+    starts.numbers = {row.slot: row.node for row in run.table.rows}
     for member in run.members():
         left_out = run.attempt.left_out.get(member.index)
         member.its_node.state = NodeState.RELEASED if left_out else NodeState.RUNNING
@@ -128,7 +128,7 @@ def go_if_ready(run: Run, now: float) -> str:
             member.problem = left_out.words
     if run.spec.outlives_nodes:
         settle(run, former)
-    incarnations = {slot: run.slots[slot].its_node.incarnation for slot in starts.ranks}
+    incarnations = {slot: run.slots[slot].its_node.incarnation for slot in starts.numbers}
     starts.placements = with_go(starts.placements, run.table, incarnations)
     run.port_tries, run.stall, run.straggler = 0, None, None
     run.worlds, run.world = {}, None

@@ -91,7 +91,7 @@ def notice_of(run: Run, now: float) -> DepartureNotice | None:
     node = run.slots[departure.slot].node
     return DepartureNotice(
         slot=departure.slot,
-        rank=node.rank if node else None,
+        node=node.number if node else None,
         seconds=round(max(0.0, departure.stop_at - now), 1),
         words=departure.words,
     )
@@ -114,7 +114,7 @@ def end_of(run: Run, slot: Slot) -> dict[str, object]:
         "message": printable(f"{who(slot)} {how}", 600),
         "exit_code": int(Cause.NODE_LOST.exit_code),
         "slot": slot.index,
-        "rank": slot.its_node.rank,
+        "node": slot.its_node.number,
         "hostname": slot.its_node.join.hostname,
     }
 

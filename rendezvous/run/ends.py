@@ -37,7 +37,7 @@ def words_of_exit(report: ExitReport) -> str:
         return "ended with exit code 0"
     if report.by_agent and report.message:
         return f"failed: {report.message}"
-    words = f"failed: {words_of_end(code, report.worker_rank)}"
+    words = f"failed: {words_of_end(code, report.rank)}"
     return f"{words}; {report.message}" if report.message else words
 
 

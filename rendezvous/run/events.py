@@ -188,7 +188,7 @@ class StallFound(Wire):
     at_work: bool = False
     certain: bool = False
     slot: int | None = None
-    worker_rank: int | None = None
+    rank: int | None = None
 
 
 class StragglerFound(Wire):
@@ -196,7 +196,7 @@ class StragglerFound(Wire):
 
     Attributes:
         slot: Of its node.
-        worker_rank: None: all ranks of the node.
+        rank: None: all ranks of the node.
         cost_seconds: For how long in each step, at most.
         step_seconds: How long a step takes.
         last: In how many collectives it was the last one.
@@ -205,7 +205,7 @@ class StragglerFound(Wire):
 
     kind: Literal["straggler"] = "straggler"
     slot: int
-    worker_rank: int | None = None
+    rank: int | None = None
     cost_seconds: Age
     step_seconds: Annotated[Age, Field(gt=0)]
     last: int

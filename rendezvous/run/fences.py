@@ -24,7 +24,7 @@ def _seconds(run: Run) -> float:
 def raise_for(run: Run, slot: Slot, now: float) -> None:
     """Remember of a node that leaves its slot until when its program may run."""
     node = slot.its_node
-    if not run.starts.ranks or node.state is NodeState.LEFT:  # it had ended its program before
+    if not run.starts.numbers or node.state is NodeState.LEFT:  # it had ended its program before
         return
     if node.join.generation == slot.generation and slot.state in DEAD_SUBMISSIONS:
         return  # its scheduler has said since that nothing of it is left

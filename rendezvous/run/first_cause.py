@@ -62,7 +62,7 @@ class FirstCause:
         return code or (report.exit_code if report is not None else 0)
 
     @property
-    def worker_rank(self) -> int | None:
+    def rank(self) -> int | None:
         """Whose fault it is, or was first; None where nobody is blamed, or no rank is known."""
         return self.judged.cause.rank if self.judged.blames else None
 
@@ -82,7 +82,7 @@ class FirstCause:
         rank = one.rank if one.code is not None else None
         report = self.report
         if rank is None and report is not None:
-            rank = report.worker_rank
+            rank = report.rank
         return f"{who(self.failed)} failed: {words_of_end(one.code or self.exit_code, rank)}"
 
     def fields(self) -> dict[str, Any]:
@@ -94,9 +94,9 @@ class FirstCause:
             "certain": self.judged.blames,
             "evidence": list(self.said.evidence),
             "slot": self.slot.index,
-            "rank": node.rank,
+            "node": node.number,
             "hostname": node.join.hostname,
-            "worker_rank": self.worker_rank,
+            "rank": self.rank,
             "log": report.log if report is not None else "",
         }
 

@@ -193,7 +193,7 @@ def _is_full_again(run: Run) -> bool:
     """Whether as many are there as the programs have run on; of a run that may shrink, enough."""
     if not outlives(run):
         return False
-    before = min(len(run.starts.ranks), run.spec.max_nodes)
+    before = min(len(run.starts.numbers), run.spec.max_nodes)
     return run.present >= (run.spec.min_nodes if run.spec.on_node_loss == "shrink" else before)
 
 

@@ -122,8 +122,8 @@ def _refuse_when_held(
 def _slot_taken(run: Run, slot: Slot, request: JoinRequest, source: str) -> SlotTaken:
     how = " with the same token"
     hint = "two worker runs were started with the same join string; each needs its own"
-    if not run.spec.managed:  # each node has made its own, from its rank
-        how, hint = " too", f"two nodes have node rank {slot.index}: {refusals.ranks_hint(run)}"
+    if not run.spec.managed:  # each node has made its own, from its NODE_RANK
+        how, hint = " too", f"two nodes have NODE_RANK {slot.index}: {refusals.numbers_hint(run)}"
     asker = refusals.place(request.hostname, request.candidates[0].address, source)
     return SlotTaken(
         f"slot {slot.index} is held by {refusals.holder_text(slot)}, which is alive; {asker} asks "
@@ -162,7 +162,7 @@ def _refuse_when_full(run: Run, slot: Slot) -> None:
             f"slot {slot.index} is too late: run '{run.id}' has all the nodes that it needs"
         )
     if run.rules.awaits is Awaits.PROGRAMS:
-        if slot.index in run.starts.ranks:
+        if slot.index in run.starts.numbers:
             raise _not_missed_yet(run, slot)
     elif run.rules.admits is Admits.REPLACEMENTS and slot.live_node() is None:
         raise SlotTaken(
@@ -189,7 +189,7 @@ def _does_without(run: Run, slot: Slot) -> bool:
     is_well = not run.stop or bool(starts.asked) or starts.used < most
     if run.result is not None:
         is_well = run.result.status == "ok"
-    return is_well and bool(starts.ranks) and slot.index not in starts.ranks
+    return is_well and bool(starts.numbers) and slot.index not in starts.numbers
 
 
 def _refuse_other_job(run: Run, request: JoinRequest) -> None:
@@ -229,7 +229,7 @@ def _refuse_other_job(run: Run, request: JoinRequest) -> None:
             "addresses",
             hint="give every node the same version of rdzv, or launch with --verify off",
         )
-    _refuse_rank_clash(run, request)
+    _refuse_number_clash(run, request)
 
 
 def _refuse_other_backend(run: Run, request: JoinRequest) -> None:
@@ -277,26 +277,26 @@ def _sizes(nnodes: str) -> tuple[int, int]:
     return int(least), int(most or least)
 
 
-def _refuse_rank_clash(run: Run, request: JoinRequest) -> None:
-    rank = request.requested_rank
-    if rank is None:
+def _refuse_number_clash(run: Run, request: JoinRequest) -> None:
+    number = request.requested_node
+    if number is None:
         return
     me = f"slot {request.slot} ({request.hostname})"
-    if rank >= run.spec.slots:
+    if number >= run.spec.slots:
         raise Mismatch(
-            f"{me} asks for node rank {rank} in a run of {nodes_text(run.spec)}",
-            hint=f"node ranks are 0 to {run.spec.slots - 1}",
+            f"{me} asks to be node {number} in a run of {nodes_text(run.spec)}",
+            hint=f"its nodes are 0 to {run.spec.slots - 1}",
         )
-    if (rank == 0) != (request.slot == 0):
+    if (number == 0) != (request.slot == 0):
         raise Mismatch(
-            f"{me} asks for node rank {rank}; slot 0 is always rank 0",
-            hint="unset NODE_RANK, or give slot 0 rank 0",
+            f"{me} asks to be node {number}; slot 0 is always node 0",
+            hint="unset NODE_RANK, or give slot 0 NODE_RANK=0",
         )
     for slot in run.members():
         node = slot.its_node
-        if slot.index != request.slot and node.join.requested_rank == rank:
+        if slot.index != request.slot and node.join.requested_node == number:
             raise Mismatch(
-                f"{me} and {who(slot)} both ask for node rank {rank}",
+                f"{me} and {who(slot)} both ask to be node {number}",
                 hint="give each node a different NODE_RANK, or set it on none of them",
             )
 

@@ -32,7 +32,7 @@ def gather_again(run: Run, now: float, enough_since: float | None = None) -> Non
     old = run.attempt
     run.attempt = Attempt(enough_since, findings=old.findings, rounds=old.rounds)
     for slot in run.members():
-        slot.its_node.state, slot.its_node.rank = NodeState.JOINED, None
+        slot.its_node.state, slot.its_node.number = NodeState.JOINED, None
     if run.phase is not Phase.GATHERING:
         enter(run, Phase.GATHERING, now)
 
@@ -60,9 +60,9 @@ def failure(
         message=message,
         hint=hint,
         slot=slot.index if slot else None,
-        rank=node.rank if node else None,
+        node=node.number if node else None,
         hostname=node.join.hostname if node else "",
-        worker_rank=report.worker_rank if report else None,
+        rank=report.rank if report else None,
         tail=last_output(report) if report else [],
         log=report.log if report else "",
         cause=code,

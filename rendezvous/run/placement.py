@@ -13,12 +13,12 @@ MOST_PLACEMENTS = 32
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """One node, and the ranks of its processes."""
+    """One node by its number, and the ranks of its processes."""
 
     slot: int
     incarnation: int
     hostname: str
-    rank: int
+    node: int
     ranks: range
 
 
@@ -35,7 +35,7 @@ def with_go(
 ) -> list[Placement]:
     """What is known once the programs go on this table, whose slots have these incarnations."""
     nodes = tuple(
-        Placed(row.slot, incarnations[row.slot], row.hostname, row.rank, ranks)
+        Placed(row.slot, incarnations[row.slot], row.hostname, row.node, ranks)
         for row, ranks in table.processes()
     )
     if former and former[-1].nodes == nodes:

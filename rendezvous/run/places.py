@@ -53,7 +53,7 @@ def standbys(run: Run) -> list[Slot]:
 
 
 def is_awaited(slot: Slot) -> bool:
-    """Of a run that outlives its nodes: whether a worker run is of use that has no rank."""
+    """Of a run that outlives its nodes: whether a worker run is of use that has no number."""
     if slot.node is not None and slot.node.state is NodeState.STANDBY:
         return True
     return is_empty(slot) and not slot.given_up
@@ -100,7 +100,7 @@ def settle(run: Run, former: int) -> None:
             run.missing.add(slot.index)
             slot.given_up = True
     if run.spec.on_node_loss == "replace":
-        open_places += max(0, former - len(run.starts.ranks))
+        open_places += max(0, former - len(run.starts.numbers))
     for index in sorted(run.missing, key=lambda i: (not run.slots[i].incarnations, i)):
         slot = run.slots[index]
         if not slot.given_up:

@@ -29,7 +29,7 @@ Rules
     (spares, min:max): then it is left out. The best `max_nodes` make the table: those that passed,
     with the lowest slots. Slot 0 is never left out. Whoever is left out stays until the go, as the
     nodes may have to gather again, and is released then.
-  - In a led run only rank 0 has a program, and the other nodes serve it: the run is over with its
+  - In a led run only node 0 has a program, and the other nodes serve it: the run is over with its
     end. A node that is lost ends the run as ever.
   - The first cause is the failure that happened first, by age, not the one that was told first.
   - Each decision has its reason, in words; the reply, the log, the board and the tests use it.

@@ -247,10 +247,10 @@ def hint(run: Run) -> str:
             "number is the same: set the same RDZV_TOKEN and RDZV_ID on all nodes"
         )
     is_rank = not run.spec.managed and _claims_place(found[0].ask)
-    return ranks_hint(run) if is_rank else found[0].ask.hint
+    return numbers_hint(run) if is_rank else found[0].ask.hint
 
 
-def ranks_hint(run: Run) -> str:
+def numbers_hint(run: Run) -> str:
     """How each node of a symmetric start gets a slot."""
     missing = sorted(run.missing)
     without = f": no node has {spans_text(missing)}" if missing else ""
@@ -289,7 +289,7 @@ def cannot_complete(run: Run, now: float) -> events.CannotComplete | None:
         f"but {'; '.join(parts[:_MOST_SAID])}{many}; no node asks for "
         f"{slots_text(sorted(run.missing))}"
     )
-    return events.CannotComplete(reason=reason, hint=ranks_hint(run))
+    return events.CannotComplete(reason=reason, hint=numbers_hint(run))
 
 
 def _is_lasting(run: Run, one: RefusedJoin, now: float) -> bool:

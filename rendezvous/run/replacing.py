@@ -20,7 +20,7 @@ _LONGEST_PAUSE_SECONDS = 60.0
 
 def outlives(run: Run) -> bool:
     """Whether programs have started in a run that may go on after a node's loss."""
-    return run.spec.outlives_nodes and bool(run.starts.ranks)
+    return run.spec.outlives_nodes and bool(run.starts.numbers)
 
 
 def is_given_up(run: Run, slot: Slot) -> bool:

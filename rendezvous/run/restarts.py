@@ -163,7 +163,7 @@ def _after_stall(run: Run, lost: list[Slot]) -> Again | Enough:
 def was_stopped(run: Run) -> bool:
     """Whether some program did not end by itself: it was stopped, or takes its time to end."""
     nodes = [slot.its_node for slot in run.of_table()]
-    exits = [node.exit for node in nodes if not run.spec.led or node.rank == 0]
+    exits = [node.exit for node in nodes if not run.spec.led or node.number == 0]
     return any(report is None or report.stopped for report in exits)
 
 
@@ -362,8 +362,8 @@ def _arm_again(run: Run, now: float) -> str:
     run.starts.due_at = None
     taking_part = run.taking_part()
     has_room = len(taking_part) < run.spec.max_nodes and bool(standbys(run))
-    is_less = run.spec.outlives_nodes and len(taking_part) < len(run.starts.ranks)
-    if has_room or is_less or any(slot.its_node.rank is None for slot in taking_part):
+    is_less = run.spec.outlives_nodes and len(taking_part) < len(run.starts.numbers)
+    if has_room or is_less or any(slot.its_node.number is None for slot in taking_part):
         gather_again(run, now)
         return check_gathered(run, now) or "; the nodes gather again"
     renew_table(run, now)
@@ -392,7 +392,7 @@ def is_history(run: Run, report: ExitReport) -> bool:
 
 def _got_on_after_all(run: Run, report: ExitReport) -> None:
     """Take back what was counted of an epoch that has got further than was known: often only the
-    node of rank 0 knows the steps, and its program may be the last one to end."""
+    node 0 knows the steps, and its program may be the last one to end."""
     starts, reached = run.starts, report.progress
     if reached is None or (starts.progress is not None and reached <= starts.progress):
         return

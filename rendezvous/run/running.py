@@ -71,7 +71,7 @@ def exited(run: Run, event: events.Exited, now: float) -> Outcome:
         begin_stop(run, now)
     else:
         departures.ended_well(run, slot)
-    leader_ended = run.spec.led and node.rank == 0 and report.exit_code == 0
+    leader_ended = run.spec.led and node.number == 0 and report.exit_code == 0
     if leader_ended and not run.stop:
         _give_verdict(run, now)
     then = _check_all_over(run, now)

@@ -1,10 +1,10 @@
-"""How an endpoint table is made: an address and a rank for each node. Pure.
+"""How an endpoint table is made: an address and a number for each node. Pure.
 
-Rank rules: slot 0 is rank 0. A requested rank is honoured. The others follow in a stable topology
+Rules: slot 0 is node 0. A requested number is honoured. The others follow in a stable topology
 order: nodes of one subnet stand together (slot 0's subnet first), within it in natural order of the
-hostname, then by slot. With min:max the ranks are closed up in that order. When the programs start
-again, each slot keeps its rank; a node in another slot than a lost one's has the lowest that is
-free.
+hostname, then by slot. With min:max the numbers are closed up in that order. When the programs
+start again, each slot keeps its number; a node in another slot than a lost one's has the lowest
+that is free.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from rendezvous.wire.types import subnet_of, subnet_text
 from rendezvous.wire.words import natural_key
 
 
-def assign_ranks(
+def number_nodes(
     joins: list[JoinRequest], chosen: dict[int, Candidate], former: Mapping[int, int]
 ) -> dict[int, int]:
-    """The rank of each slot: 0 .. n-1, each once. Requested ranks must not clash.
+    """The number of each slot's node: 0 .. n-1, each once. Requested ones must not clash.
 
-    `former` are the ranks of the table that the programs have run on; empty: there was none.
+    `former` are the numbers of the table that the programs have run on; empty: there was none.
     """
     subnets = {slot: subnet_of(c.address, c.prefix_length) for slot, c in chosen.items()}
     texts = {subnet: subnet_text(subnet) for subnet in set(subnets.values())}
@@ -36,18 +36,18 @@ def assign_ranks(
         return (subnet != home, texts[subnet], natural_key(join.hostname), join.slot)
 
     requested = {0: 0} | {
-        join.slot: join.requested_rank
+        join.slot: join.requested_node
         for join in joins
-        if join.slot != 0 and join.requested_rank is not None
+        if join.slot != 0 and join.requested_node is not None
     }
     if former:
         requested = {join.slot: former[join.slot] for join in joins if join.slot in former}
-    place = {rank: slot for slot, rank in requested.items()}
-    free = (rank for rank in itertools.count() if rank not in place)
+    place = {number: slot for slot, number in requested.items()}
+    free = (number for number in itertools.count() if number not in place)
     for join in sorted(joins, key=order):
         if join.slot not in requested:
             place[next(free)] = join.slot
-    return {slot: rank for rank, (_, slot) in enumerate(sorted(place.items()))}
+    return {slot: number for number, (_, slot) in enumerate(sorted(place.items()))}
 
 
 def make_table(
@@ -62,22 +62,22 @@ def make_table(
     *,
     of_generations: bool = False,
 ) -> EndpointTable:
-    """The table of an epoch, rows in order of rank; the master is rank 0.
+    """The table of an epoch, rows in order of number; the master is node 0.
 
     Of a run that outlives its nodes, the MACs of the rows are those `of_generations`.
     """
     chosen = {join.slot: network.members[join.slot] for join in joins}
-    ranks = assign_ranks(joins, chosen, former)
+    numbers = number_nodes(joins, chosen, former)
     rows = [
         join.row(
             chosen[join.slot],
-            ranks[join.slot],
+            numbers[join.slot],
             rdma.hcas.get(join.slot, ()),
             of_generation=of_generations,
         )
         for join in joins
     ]
-    rows.sort(key=lambda row: row.rank)
+    rows.sort(key=lambda row: row.node)
     generations = {join.slot: join.generation for join in joins}
     return EndpointTable(
         run=run,

@@ -42,7 +42,9 @@ def silent_since(run: Run) -> float | None:
 def _own(run: Run) -> list[Node]:
     """The nodes that run a program: of a led run only the first one does."""
     nodes = [slot.its_node for slot in run.members()]
-    return [n for n in nodes if n.state is NodeState.RUNNING and (not run.spec.led or n.rank == 0)]
+    return [
+        n for n in nodes if n.state is NodeState.RUNNING and (not run.spec.led or n.number == 0)
+    ]
 
 
 def quieted(run: Run, event: events.Quieted, now: float) -> Outcome:
@@ -90,7 +92,7 @@ def stall_event(run: Run, verdict: Verdict, at_work: bool, now: float) -> events
         at_work=at_work,
         certain=verdict.certain,
         slot=_slot_of(run, rank),
-        worker_rank=rank,
+        rank=rank,
     )
 
 
@@ -172,7 +174,7 @@ def end_of(run: Run, end: EpochEnd) -> EpochEnd:
         "message": printable(f"stalled: {stall.found.sentence}", 600),
         "exit_code": int(Cause.STALLED.exit_code),
         "slot": slot.index if slot is not None else None,
-        "rank": node.rank if node is not None else None,
+        "node": node.number if node is not None else None,
         "hostname": node.join.hostname if node is not None else "",
     }
     return end.model_copy(update=about | _facts(stall))
@@ -180,4 +182,4 @@ def end_of(run: Run, end: EpochEnd) -> EpochEnd:
 
 def _facts(stall: Stall) -> dict[str, object]:
     found = stall.found
-    return {"worker_rank": found.worker_rank, "certain": found.certain}
+    return {"rank": found.rank, "certain": found.certain}

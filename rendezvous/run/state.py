@@ -58,7 +58,7 @@ class Node:
     source: str = ""
     here: bool = False
     state: NodeState = NodeState.JOINED
-    rank: int | None = None
+    number: int | None = None
     exit: ExitReport | None = None
     failed_at: float | None = None
     ended_at: float | None = None
@@ -177,7 +177,7 @@ class Starts:
     Attributes:
         went_at: When the programs of the newest table were let go.
         port: The master's in it: the next one has another, which no program of it may still use.
-        ranks: The rank of each slot in it.
+        numbers: The number of each slot's node in it.
         placements: Which nodes have run which ranks, by epoch.
         used: How many restarts are used up.
         asked: Why somebody wants the programs to start again; empty: nobody does.
@@ -199,7 +199,7 @@ class Starts:
 
     went_at: float | None = None
     port: int | None = None
-    ranks: dict[int, int] = field(default_factory=dict)
+    numbers: dict[int, int] = field(default_factory=dict)
     placements: list[Placement] = field(default_factory=list)
     used: int = 0
     asked: str = ""
@@ -304,13 +304,13 @@ class Run:
 
     def may_come(self, slot_index: int) -> bool:
         """Whether a slot may still be filled: once programs have started, where one is awaited."""
-        is_out = bool(self.starts.ranks) and slot_index not in self.starts.ranks
+        is_out = bool(self.starts.numbers) and slot_index not in self.starts.numbers
         is_out &= not self.spec.outlives_nodes
         return not (is_out or self.slots[slot_index].given_up)
 
     def needs(self, slot_index: int) -> bool:
         """Whether no table can be without this slot: slot 0, mostly."""
-        stays = not self.starts.ranks or not self.spec.outlives_nodes or self.spec.local_node
+        stays = not self.starts.numbers or not self.spec.outlives_nodes or self.spec.local_node
         return slot_index == 0 and stays
 
     def with_left_out(self, left_out: dict[int, LeftOut]) -> Run:
@@ -405,13 +405,13 @@ def create(run: str, spec: RunSpec, now: float) -> Run:
 
 
 def who(slot: Slot) -> str:
-    """How a node is named in sentences: its rank if it has one, slot and hostname."""
+    """How a node is named in sentences: its number if it has one, slot and hostname."""
     node = slot.node
     if node is None:
         return f"slot {slot.index}"
-    if node.rank is None:
+    if node.number is None:
         return f"slot {slot.index} ({node.join.hostname})"
-    return f"node {node.rank} ({node.join.hostname}, slot {slot.index})"
+    return f"node {node.number} ({node.join.hostname}, slot {slot.index})"
 
 
 def names_of(run: Run, indices: Collection[int], limit: int = 5) -> str:

@@ -29,7 +29,7 @@ def found_event(straggler: Straggler | None) -> events.StragglerFound | events.S
         return events.StragglerGone()
     return events.StragglerFound(
         slot=straggler.slot,
-        worker_rank=straggler.rank,
+        rank=straggler.rank,
         cost_seconds=straggler.cost,
         step_seconds=straggler.step,
         last=straggler.last,
@@ -40,8 +40,8 @@ def found_event(straggler: Straggler | None) -> events.StragglerFound | events.S
 def found(run: Run, event: events.StragglerFound, now: float) -> Outcome:
     """Keep who makes the others wait."""
     run.straggler = event
-    rank = event.worker_rank
-    node = run.starts.ranks.get(event.slot)  # also of one that has just been lost
+    rank = event.rank
+    node = run.starts.numbers.get(event.slot)  # also of one that has just been lost
     option = f"--node {node}" if rank is None else f"--rank {rank}"
     words = f"{_sentence(run, event)}; try: {_TRY.format(run=run.id, option=option)}"
     return Outcome(words, event.slot)
@@ -62,7 +62,7 @@ def words_of(run: Run) -> str:
 
 def _name(run: Run, event: events.StragglerFound) -> str:
     node = who(run.slots[event.slot])
-    return node if event.worker_rank is None else f"rank {event.worker_rank} on {node}"
+    return node if event.rank is None else f"rank {event.rank} on {node}"
 
 
 def _sentence(run: Run, event: events.StragglerFound) -> str:

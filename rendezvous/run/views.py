@@ -407,7 +407,7 @@ def _slot_status(
         handle=slot.handle,
         node_state=node.state if node else None,
         incarnation=node.incarnation if node else 0,
-        rank=node.rank if node else None,
+        node=node.number if node else None,
         hostname=node.join.hostname if node else "",
         address=sealed.get(slot.index, node.address) if node else "",
         source=node.source if node else "",

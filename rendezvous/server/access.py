@@ -136,7 +136,7 @@ class Access:
     ) -> LiveRun:
         """The run, for the holder of the join token of this slot and generation.
 
-        In a symmetric start a node may come between rank 0's opening of the registry and its making
+        In a symmetric start a node may come between node 0's opening of the registry and its making
         of the run: Unavailable as long as no run was ever here.
         """
         shown = required(credential)
@@ -148,7 +148,7 @@ class Access:
             raise Unauthorized(
                 f"this join token is not one of run '{name}', slot {slot}, generation {generation}",
                 hint="this node was started with the RDZV_JOIN of another launch or slot; in a "
-                "symmetric start, with a different RDZV_ID from rank 0",
+                "symmetric start, with a different RDZV_ID from node 0",
             )
         return live
 

@@ -1,4 +1,4 @@
-"""What a registry does once its launcher was killed: rank 0's agent died with it."""
+"""What a registry does once its launcher was killed: node 0's agent died with it."""
 
 from __future__ import annotations
 

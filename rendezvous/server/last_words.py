@@ -23,7 +23,7 @@ _ANSWER_BYTES = 1 << 20
 Worth = tuple[bool, int]
 """Whether it is the whole text of the first cause, and its epoch: of what is less, less is kept."""
 Key = tuple[int, int, int | None]
-"""Epoch, node rank, rank."""
+"""Epoch, node, rank."""
 
 
 def wanted(run: Run, slot: int, epoch: int) -> LastWordsReply:
@@ -31,11 +31,11 @@ def wanted(run: Run, slot: int, epoch: int) -> LastWordsReply:
     result = run.result
     if result is not None and epoch == run.epoch:
         failed = result.status == "failed" and result.slot == slot
-        return LastWordsReply(wants=failed, rank=result.worker_rank if failed else None)
+        return LastWordsReply(wants=failed, rank=result.rank if failed else None)
     for end in reversed(run.starts.ended):
         if end.epoch == epoch:
             failed = bool(end.code) and end.slot == slot
-            return LastWordsReply(wants=failed, rank=end.worker_rank if failed else None)
+            return LastWordsReply(wants=failed, rank=end.rank if failed else None)
     return LastWordsReply()
 
 

@@ -183,7 +183,7 @@ class LogViews:
         if post.parts:
             node = view.asked[slot]
             piece = ViewPiece(
-                seq=view.seq + 1, node=node.rank, hostname=node.hostname, parts=post.parts
+                seq=view.seq + 1, node=node.node, hostname=node.hostname, parts=post.parts
             )
             written = to_json(piece)
             wait = self._room(len(written), now)
@@ -288,7 +288,7 @@ def _without(view: _View, run: Run) -> list[ViewNode]:
         if words and view.order.epoch is not None and not _is_same(run, node):
             words = _words_of_gone(run, view.order, node)
         if words:
-            found.append(ViewNode(node=node.rank, hostname=node.hostname, words=words))
+            found.append(ViewNode(node=node.node, hostname=node.hostname, words=words))
     return found[:_MOST_NODES]
 
 
@@ -326,13 +326,13 @@ def _asked(run: Run, request: ViewRequest) -> dict[int, Placed]:
         node
         for node in nodes
         if (request.rank is None or request.rank in node.ranks)
-        and request.node in (None, node.rank)
+        and request.node in (None, node.node)
     ]
     then = "" if request.epoch is None else f" in epoch {request.epoch}"
     if not chosen and request.rank is not None:
         last = nodes[-1].ranks[-1]
         raise NotFound(f"run '{run.id}' has the ranks 0 to {last}{then}, but not {request.rank}")
     if not chosen:
-        last = nodes[-1].rank
+        last = nodes[-1].node
         raise NotFound(f"run '{run.id}' has the nodes 0 to {last}{then}, but not {request.node}")
     return {node.slot: node for node in chosen}

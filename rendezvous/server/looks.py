@@ -165,8 +165,8 @@ def nodes_of(run: Run) -> dict[int, NodeLook]:
     found = {}
     for slot in run.slots:
         node = slot.node
-        if node is not None and node.rank is not None and node.state not in GONE:
+        if node is not None and node.number is not None and node.state not in GONE:
             found[slot.index] = NodeLook(
-                slot=slot.index, rank=node.rank, hostname=node.join.hostname
+                slot=slot.index, node=node.number, hostname=node.join.hostname
             )
     return found

@@ -61,8 +61,8 @@ class Machines:
     def _machine(self, slot: int, node: Node, now: float) -> bytes:
         """A NodeMachine; what is not known has its default, and is left out."""
         parts = [b'"slot":%d' % slot, self._about_node(slot, node)]
-        if node.rank is not None:
-            parts.append(b'"rank":%d' % node.rank)
+        if node.number is not None:
+            parts.append(b'"node":%d' % node.number)
         kept = self._kept.get(slot)
         if kept is not None and kept.incarnation == node.incarnation:  # not of a node before it
             parts += [b'"age":%.1f' % max(0.0, now - kept.at), b'"sample":' + kept.written]

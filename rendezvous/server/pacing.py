@@ -71,7 +71,7 @@ class Pacing:
     def _judged(self, run: Run, now: float) -> list[Event]:
         groups, self._asked.timeline = self._asked.timeline.groups(), pace.Timeline()
         told = run.straggler
-        before: pace.Who = (told.slot, told.worker_rank) if told is not None else "nobody"
+        before: pace.Who = (told.slot, told.rank) if told is not None else "nobody"
         self._watch, news = pace.judged(self._watch, pace.judge(groups), before, now)
         return [] if news is None else [stragglers.found_event(news.straggler)]
 

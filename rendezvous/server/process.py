@@ -237,7 +237,7 @@ async def _serve(config: ServerConfig, sock: socket.socket) -> None:
 
 
 async def _end_after_launcher(service: Service, bereft: asyncio.Event) -> None:
-    """Tell the nodes of a run that has lost its launcher, and rank 0 with it; then end."""
+    """Tell the nodes of a run that has lost its launcher, and node 0 with it; then end."""
     await bereft.wait()
     try:
         await launcher_ended(service.sequencer, _TELL_SECONDS)

@@ -135,4 +135,4 @@ def _takes_part(run: Run, slot: int) -> bool:
     if not 0 <= slot < len(run.slots):
         return False
     node = run.slots[slot].node
-    return node is not None and node.rank is not None and node.state not in GONE
+    return node is not None and node.number is not None and node.state not in GONE

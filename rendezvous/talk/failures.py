@@ -59,22 +59,22 @@ _HOLD_THE_PORT = frozenset({Fault.OTHER_KEY, Fault.OTHER_PROGRAM})
 """As long as they are there, no registry of this run can listen at that port."""
 _FEW_ADDRESSES = 5
 _OPEN_PORT = (
-    "check that this node can reach that port on rank 0's node, and that the registry listens on it"
+    "check that this node can reach that port on node 0, and that the registry listens on it"
 )
 _NO_RANK_0 = (
     "check that one node was started with NODE_RANK 0, on the machine that MASTER_ADDR names, and "
     "that it has not ended; ranks begin at 0"
 )
-"""Of a symmetric start, whose registry is rank 0's."""
+"""Of a symmetric start, whose registry is node 0's."""
 _OTHER_PROGRAM = (
-    "another program listens at that port of rank 0's node: end it, give all nodes the same other "
+    "another program listens at that port of node 0: end it, give all nodes the same other "
     "--port, or correct MASTER_ADDR"
 )
 _ONE_LAUNCH = (
     "give all nodes of a launch the same RDZV_TOKEN, and each launch on one machine another --port"
 )
 _WAIT_FOR_NAME = (
-    "this node cannot resolve the name of rank 0's node: check MASTER_ADDR; on Kubernetes, "
+    "this node cannot resolve the name of node 0: check MASTER_ADDR; on Kubernetes, "
     "check the headless service (with publishNotReadyAddresses) and the pods' subdomain; "
     "with Slurm, check that 'scontrol show node' prints its address here"
 )

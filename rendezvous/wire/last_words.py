@@ -53,7 +53,7 @@ class LastWords(Wire):
     """`POST /v1/runs/{run}/nodes/{node}/words`: before a node of a failed run leaves."""
 
     epoch: Annotated[int, Field(ge=1)] = Field(description="Whose program it was.")
-    node: Annotated[int, Field(ge=0, lt=MAX_NODES)] = Field(description="The node's rank then.")
+    node: Annotated[int, Field(ge=0, lt=MAX_NODES)] = Field(description="The node's number then.")
     texts: Annotated[list[RankText], Field(max_length=MOST_TEXTS)]
 
 
@@ -70,7 +70,7 @@ class KeptText(RankText):
     number: int = Field(description="Counts what is kept of the run, from 1.")
     epoch: int
     slot: int
-    node: int = Field(description="The node's rank in that epoch.")
+    node: int = Field(description="The node's number in that epoch.")
 
 
 class RunLastWords(Wire):

@@ -46,7 +46,7 @@ class ViewRequest(Wire):
     named; of a rank without a log of its own, those of its node."""
 
     rank: Rank | None = Field(None, description="Of this global rank alone.")
-    node: SlotIndex | None = Field(None, description="The log of the node with this rank, whole.")
+    node: SlotIndex | None = Field(None, description="The log of this node, whole.")
     epoch: Annotated[int, Field(ge=1, lt=1 << 31)] | None = Field(
         None, description="Of the program of this epoch; none: of the one that was started last."
     )

@@ -158,7 +158,7 @@ class NodeLook(Wire):
     """What one node has answered."""
 
     slot: SlotIndex
-    rank: int | None = None
+    node: int | None = None
     hostname: ShortWords = ""
     report: LookReport | None = Field(None, description="None: it has not answered yet.")
 

@@ -59,7 +59,7 @@ class NodeMachine(Wire):
     """The machine of one node, as the registry knows it."""
 
     slot: SlotIndex
-    rank: int | None = None
+    node: int | None = None
     hostname: ShortWords = ""
     facts: Facts = Field(
         Facts(), description="Those that describe the machine; the others are left out."

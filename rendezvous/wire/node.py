@@ -214,7 +214,7 @@ class JoinRequest:
     hostname: ShortWords
     nproc_per_node: Annotated[int, Field(ge=1, le=MOST_PROCESSES)]
     candidates: Annotated[list[Candidate], Field(min_length=1, max_length=64)]
-    requested_rank: Annotated[int, Field(ge=0, lt=MAX_NODES)] | None = None
+    requested_node: Annotated[int, Field(ge=0, lt=MAX_NODES)] | None = None
     master_port: Port | None = Field(default=None, description="A port that this node found free.")
     job: Job = Job()
     facts: Facts = Facts()
@@ -261,7 +261,7 @@ class JoinRequest:
     def row(
         self,
         candidate: Candidate,
-        rank: int = 0,
+        node: int = 0,
         hcas: Sequence[str] = (),
         *,
         of_generation: bool = False,
@@ -269,7 +269,7 @@ class JoinRequest:
         """This node's row of the table, at one of its addresses; its MAC may be that of its
         generation."""
         return TableRow(
-            rank=rank,
+            node=node,
             slot=self.slot,
             hostname=self.hostname,
             address=candidate.address,

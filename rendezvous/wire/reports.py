@@ -56,7 +56,7 @@ class ExitReport(Wire):
     ran_seconds: Seconds | None = Field(
         None, description="How long the program ran, by its own node's clock."
     )
-    worker_rank: int | None = None
+    rank: int | None = None
     stopped: bool = Field(False, description="It ended because it was asked to stop.")
     by_agent: bool = Field(False, description="Its agent ends it; `message` says why.")
     leaves: bool = Field(False, description="The node takes no part in what follows.")

@@ -79,9 +79,9 @@ class EpochEnd(Wire):
     code: str = Field("", description="As in a result; empty where a person asked for the restart.")
     exit_code: int = 0
     slot: int | None = None
-    rank: int | None = None
+    node: int | None = None
     hostname: str = ""
-    worker_rank: int | None = None
+    rank: int | None = None
     cause: str = Field("", description="As in a result.")
     certain: bool = True
     evidence: list[str] = []
@@ -139,9 +139,9 @@ class Result(Wire):
         "", description="The error's code, see `rendezvous.wire.errors`; empty when ok."
     )
     slot: int | None = None
-    rank: int | None = None
+    node: int | None = None
     hostname: str = ""
-    worker_rank: int | None = Field(None, description="Global rank of the process that failed.")
+    rank: int | None = Field(None, description="Global rank of the process that failed.")
     cause: str = Field(
         "", description="Of a failure: see 'rdzv docs causes'; before the start, the code."
     )
@@ -257,7 +257,7 @@ class RunSpec(BaseModel):
         False, description="Nodes may run commands on each other while the run is running."
     )
     led: bool = Field(
-        False, description="Only rank 0 has a program, and its end is the run's; the others serve."
+        False, description="Only node 0 has a program, and its end is the run's; the others serve."
     )
     job: Job = Job()
     registry: ShortWords = Field("", description="Where nodes reach the registry, for messages.")
@@ -307,7 +307,7 @@ class SlotStatus(Wire):
     handle: str = ""
     node_state: NodeState | None = None
     incarnation: int = 0
-    rank: int | None = None
+    node: int | None = None
     hostname: str = ""
     address: str = Field("", description="In the table; before there is one, as `source`.")
     source: str = Field(
@@ -322,7 +322,8 @@ class SlotStatus(Wire):
     progress: str = ""
     silent_seconds: float | None = None
     awaited: bool = Field(
-        False, description="It has no rank, and its worker run is to stay: a standby, or its place."
+        False,
+        description="It has no number, and its worker run is to stay: a standby, or its place.",
     )
     fenced: bool = Field(
         False,

@@ -24,9 +24,9 @@ class TableRow:
     hostname: str
     interface: str
     mac: str
+    node: int = Field(description="Its number in the run: 0 .. n-1, in the order of the rows.")
     nproc_per_node: int
     prefix_length: int
-    rank: int
     role: str | None = Field(
         default=None, description="Of its processes, where a torchrun has given them one: `--role`."
     )
@@ -87,8 +87,8 @@ class EndpointTable(Wire):
             first += row.nproc_per_node
 
     def first_process(self, node: int) -> int:
-        """The global rank of the first process of the node with this rank."""
-        return sum(row.nproc_per_node for row in self.rows if row.rank < node)
+        """The global rank of the first process of this node."""
+        return sum(row.nproc_per_node for row in self.rows if row.node < node)
 
     def canonical(self) -> bytes:
         """The one byte form of this table: sorted keys, no spaces, ASCII.

@@ -32,7 +32,7 @@ class DepartureNotice(Wire):
     """A node of the run will go: what programs are shown of it."""
 
     slot: int
-    rank: int | None = None
+    node: int | None = None
     seconds: float = Field(description="Until all programs are stopped.")
     words: Words = ""
 

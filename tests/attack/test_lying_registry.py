@@ -62,7 +62,7 @@ class Story:
     def table(self, row: Row | None = None, **changes: Any) -> Row:
         """The table of both rows, with changes to that of slot 0, after it was signed, or to it."""
         place: Row = {"address": "127.0.0.77", "interface": "lo", "prefix_length": 8}
-        good: Row = {"rank": 0, "slot": 0, "hostname": "good", "nproc_per_node": 1} | place
+        good: Row = {"node": 0, "slot": 0, "hostname": "good", "nproc_per_node": 1} | place
         made = TableRow(**good, mac="")
         good["mac"] = row_mac(made, self.keys.row_key, run=self.run, launch_id=LAUNCH_ID)
         head: Row = {"run": self.run, "launch_id": LAUNCH_ID, "epoch": 1, "master_port": 29_500}
@@ -94,7 +94,7 @@ class Story:
     def _joined(self, request: dict[str, Any]) -> bytes:
         candidate = request["candidates"][0]
         names = ("address", "interface", "prefix_length", "mac")
-        self.offered = {"rank": 1, "slot": 1} | {name: candidate[name] for name in names}
+        self.offered = {"node": 1, "slot": 1} | {name: candidate[name] for name in names}
         self.offered |= {name: request[name] for name in ("hostname", "nproc_per_node")}
         # Now, as it may take its time: a poll whose answer is late is sent again.
         self.made = self.made or self.views(self)

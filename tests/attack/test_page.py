@@ -103,7 +103,7 @@ def hostile_run(root: Path) -> StateDir:
         wanted_generation=1,
         state=SlotState.RUNNING,
         node_state=NodeState.RUNNING,
-        rank=0,
+        node=0,
         hostname=HOSTILE,
         address=HOSTILE,
         detail=HOSTILE,

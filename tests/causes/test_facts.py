@@ -74,4 +74,4 @@ def test_a_disk_that_is_full_is_told_with_what_is_free(tmp_path: Path) -> None:
 @pytest.mark.nightly
 def test_of_real_peers_the_one_that_was_killed_is_named(tmp_path: Path) -> None:
     result = launched(tmp_path, LOSES_A_PEER, "torchrun", "--nproc-per-node", "2")
-    assert (result["cause"], result["worker_rank"], result["certain"]) == ("killed", 2, True)
+    assert (result["cause"], result["rank"], result["certain"]) == ("killed", 2, True)

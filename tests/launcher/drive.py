@@ -40,11 +40,11 @@ def facts(
 
 
 def slot(
-    number: int, generation: int = 1, wanted: int = 1, *, node: NodeState | None = None, **more: Any
+    number: int, generation: int = 1, wanted: int = 1, *, its: NodeState | None = None, **more: Any
 ) -> SlotStatus:
     """One row of a status."""
     values: dict[str, Any] = {"generation": generation, "wanted_generation": wanted} | more
-    return SlotStatus(**({"slot": number, "node_state": node, "state": SlotState.NONE} | values))
+    return SlotStatus(**({"slot": number, "node_state": its, "state": SlotState.NONE} | values))
 
 
 def status(*slots: SlotStatus, phase: Phase = Phase.GATHERING, **more: Any) -> RunStatus:

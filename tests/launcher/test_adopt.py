@@ -65,7 +65,7 @@ def adopted(
 
 
 def node(found: Adopted) -> str:
-    """Rank, size, rank 0's place and run id; '-' for what nothing tells."""
+    """Node, size, node 0's place and run id; '-' for what nothing tells."""
     names = ("node_rank", "nnodes", "master_addr", "rdzv_id")
     return " ".join(found.values[n].text if n in found.values else "-" for n in names)
 
@@ -294,7 +294,7 @@ def test_a_platform_without_ranks_still_says_that_there_are_others(
     """Without a group token each node would run the whole job."""
     told = one_of_several(environ, env.NOBODY, 2)
     assert told is not None
-    assert (told.rank, told.ranked) == (None, False)
+    assert (told.node, told.numbered) == (None, False)
     assert "with rdzv as its rendezvous" in told.advice["node_rank"]
     with pytest.raises(UsageError, match="this is one of several nodes") as refused:
         check_alone(LaunchSettings(nnodes="2"), environ, {"nnodes": "--nnodes"})

@@ -33,9 +33,9 @@ METRICS = RunMetrics(session="s", newest=40, elapsed_seconds=65.0, rows=[ROW])
 
 def stands(**more: Any) -> RunStatus:
     rows = [
-        slot(0, rank=2, hostname="gpu-9", node=NodeState.RUNNING),
-        slot(1, rank=0, hostname="gpu-4", node=NodeState.RUNNING),
-        slot(4, rank=1, hostname="gpu-7", node=NodeState.RUNNING),
+        slot(0, node=2, hostname="gpu-9", its=NodeState.RUNNING),
+        slot(1, node=0, hostname="gpu-4", its=NodeState.RUNNING),
+        slot(4, node=1, hostname="gpu-7", its=NodeState.RUNNING),
     ]
     return status(*rows, **({"phase": Phase.RUNNING, "refused": [ASK]} | more))
 
@@ -49,8 +49,8 @@ def look(cpu: float) -> RunLook:
     ]
     seen = LookReport(look=9, epoch=2, ranks=ranks, stacks=stacks)
     nodes = [
-        NodeLook(slot=0, rank=2, hostname="gpu-9"),
-        NodeLook(slot=4, rank=1, hostname="gpu-7", report=seen),
+        NodeLook(slot=0, node=2, hostname="gpu-9"),
+        NodeLook(slot=4, node=1, hostname="gpu-7", report=seen),
     ]
     return RunLook(look=9, epoch=2, over=True, nodes=nodes)
 
@@ -96,7 +96,7 @@ def test_the_status_of_a_run_has_its_rows_its_refusals_and_its_metrics(
     assert "loss" in shown
     assert "120" in shown
     found = json.loads(said(state, "status", "llama", "--json"))
-    assert [(one["slot"], one["rank"]) for one in found["slots"]] == [(0, 2), (1, 0), (4, 1)]
+    assert [(one["slot"], one["node"]) for one in found["slots"]] == [(0, 2), (1, 0), (4, 1)]
     assert [(one["rank"], one["slot"], one["step"]) for one in found["metrics"]] == [(9, 4, 120)]
     registry.answers[f"GET {RUN}/metrics"] = NotFound("no such route")
     assert json.loads(said(state, "status", "llama", "--json"))["metrics"] == []

@@ -94,12 +94,12 @@ UGLY = [
     slot(1, detail="\x1b[2J\x07:bug:\r\nb"),
 ]
 FINISHED = [
-    node(0, NodeState.LEFT, rank=0, exit_code=0),
-    node(1, NodeState.EXITED, rank=1, exit_code=137),
+    node(0, NodeState.LEFT, node=0, exit_code=0),
+    node(1, NodeState.EXITED, node=1, exit_code=137),
     node(
         2,
         NodeState.LOST,
-        rank=2,
+        node=2,
         cause="preempted",
         problem="silent for 15.0 s",
         nproc_per_node=1,
@@ -164,9 +164,9 @@ def test_the_table_shows_each_slot_and_what_is_waited_for(status: RunStatus, tab
 def test_the_table_of_a_failed_run_begins_with_the_first_cause(certain: bool, mark: str) -> None:
     """Also where not all fit; who was stopped by rdzv is not told as if it had failed."""
     stopped = {"exit_code": 143, "stopped": True}
-    slots = [node(n, NodeState.EXITED, rank=n, **stopped) for n in range(40)]
-    slots[7] = node(7, NodeState.LEFT, rank=7, exit_code=1, problem="out of memory")
-    slots[9] = node(9, NodeState.EXITED, rank=9, exit_code=1)
+    slots = [node(n, NodeState.EXITED, node=n, **stopped) for n in range(40)]
+    slots[7] = node(7, NodeState.LEFT, node=7, exit_code=1, problem="out of memory")
+    slots[9] = node(9, NodeState.EXITED, node=9, exit_code=1)
     result = Result(status="failed", exit_code=1, message="node 7 failed", slot=7, certain=certain)
     status = run_status(*slots, phase=Phase.FINISHED, result=result)
     table = printed(draw(status, most_rows=3), 120).splitlines()
@@ -287,7 +287,7 @@ def test_the_live_board_leaves_the_terminal_to_the_programs_when_they_run() -> N
     board = screen.board
     board.status(run_status(slot(0)))
     board.event(event("slot 0 joined"))
-    running = run_status(node(0, NodeState.RUNNING, rank=0), phase=Phase.RUNNING, reason="running")
+    running = run_status(node(0, NodeState.RUNNING, node=0), phase=Phase.RUNNING, reason="running")
     board.status(running)
     board.status(running)
     board.event(event("slot 0 is running", "acked", usual=True))
@@ -356,7 +356,7 @@ def test_every_kind_of_event_that_is_not_usual_is_shown_on_each_board(kind: str)
     """And none that is."""
     forming, screen, plain, stream = Screen(), Screen(), Plain(), io.StringIO()
     forming.board.status(run_status(slot(0)))
-    screen.board.status(run_status(node(0, NodeState.RUNNING, rank=0), phase=Phase.RUNNING))
+    screen.board.status(run_status(node(0, NodeState.RUNNING, node=0), phase=Phase.RUNNING))
     json_board = JsonBoard(stream)
     page = Told(LaunchFacts("llama"), 0, "")
     for number, usual in ((11, False), (12, True)):
@@ -675,7 +675,7 @@ def test_96_of_a_failure_the_tail_stands_above_with_the_last_words_the_hint_and_
 ) -> None:
     log = tmp_path / "node-1.log"
     more: dict[str, Any] = {"tail": ["Traceback", "ValueError: x", "-----"], "hint": "mend it"}
-    node: dict[str, Any] = {"rank": 1, "hostname": "h1", "log": str(log)}
+    node: dict[str, Any] = {"node": 1, "hostname": "h1", "log": str(log)}
     above = (
         "rdzv: last output of node 1 (h1):\nrdzv:   | Traceback\nrdzv:   | ValueError: x\nrdzv:  "
         " | -----\nrdzv: run 'llama' failed: node 1 failed; its last output: 'ValueError: x'"

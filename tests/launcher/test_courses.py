@@ -89,7 +89,7 @@ def joins(course: LaunchCourse, **of_all: Any) -> LaunchCourse:
     registry = course.registry
     for slot in (2, 0, 3, 1):
         course.pause(0.5)
-        own = {"nproc_per_node": PROCESSES[slot], "requested_rank": RANKS[slot]}
+        own = {"nproc_per_node": PROCESSES[slot], "requested_node": RANKS[slot]}
         registry.join(slot, NEWEST[slot], hostname=HOSTS[slot], **own, **of_all)
     course.see()
     registry.verify()
@@ -208,7 +208,7 @@ def two_nodes_are_lost() -> LaunchCourse:
     for _ in range(2):
         course.pause(61)
         course.see()
-    registry.exit(2, 9, worker_rank=5, tail=["ValueError: loss is nan"], log="/var/log/2")
+    registry.exit(2, 9, rank=5, tail=["ValueError: loss is nan"], log="/var/log/2")
     registry.stop(0, 1, 3)
     course.wait(6)
     leaves(course, 2, 3, 1, 0)
@@ -236,7 +236,7 @@ def it_goes_on_with_a_standby() -> LaunchCourse:
     course.look(rows=2)
     for seconds in (12, 13):
         course.wait(seconds)
-        runs = [slot.slot for slot in course.stands().slots if slot.rank is not None]
+        runs = [slot.slot for slot in course.stands().slots if slot.node is not None]
         course.registry.report(runs[1], LeaveReport())
         course.registry.stop(*(slot for slot in runs if slot != runs[1]))
         course.wait(34)
@@ -265,7 +265,7 @@ def its_registry_ends_again_and_again() -> LaunchCourse:
     course = goes(max_restarts=2)
     course.holds = (do.Keep,)
     course.wait(31)
-    course.registry.exit(3, 7, worker_rank=2, message="it was killed by SIGSEGV", progress=17)
+    course.registry.exit(3, 7, rank=2, message="it was killed by SIGSEGV", progress=17)
     course.registry.stop(0, 1, 2)
     course.wait(6)
     course.registry.arm()
@@ -505,7 +505,7 @@ def a_standing_registry_has_it() -> LaunchCourse:
     course.registry.verify().arm()
     course.see()
     course.wait(3)
-    course.registry.exit(1, 1, message="its disk is full", worker_rank=3)
+    course.registry.exit(1, 1, message="its disk is full", rank=3)
     course.wait(6)
     course.look()
     leaves(course, 1)
@@ -584,7 +584,7 @@ def its_queue_takes_them_back() -> LaunchCourse:
     course.take(inputs.LineRead(course.id(do.ReadLastLine), "module load cuda"))
     course.look(88)
     for slot in (2, 0, 3, 1):
-        own: Any = {"nproc_per_node": PROCESSES[slot], "requested_rank": RANKS[slot]}
+        own: Any = {"nproc_per_node": PROCESSES[slot], "requested_node": RANKS[slot]}
         course.registry.join(slot, NEWEST[slot] + (slot == 3), hostname=HOSTS[slot], **own)
     course.registry.verify().arm()
     course.see()

@@ -236,7 +236,7 @@ def table() -> EndpointTable:
     common: dict[str, Any] = {"interface": "eth0", "prefix_length": 24, "nproc_per_node": 8}
     common |= {"mac": "", "hcas": ["mlx5_0:1", "mlx5_1:1"]}
     rows = [
-        TableRow(rank=n, slot=n, hostname=f"gpu-{n}", address=f"10.0.0.{n + 1}", **common)
+        TableRow(node=n, slot=n, hostname=f"gpu-{n}", address=f"10.0.0.{n + 1}", **common)
         for n in range(2)
     ]
     return EndpointTable(
@@ -353,7 +353,7 @@ async def test_while_the_run_goes_on_the_registry_is_asked(tmp_path: Path) -> No
     assert matrix.stdout == "lo, 127.0.0.0/8, loopback, IPv4: 0 of 2 directed pairs fail\n"
     assert shown.stdout.startswith("# node 1 (host1, slot 1) of run 'llama', table ")
     found = json.loads(as_json.stdout)
-    assert (found["node_rank"], found["hostname"]) == (1, "host1")
+    assert (found["node"], found["hostname"]) == (1, "host1")
     values = {one["name"]: one["value"] for one in found["variables"]}
     assert values["NCCL_SOCKET_IFNAME"] == "lo"
     assert all(one["reason"] for one in found["variables"])

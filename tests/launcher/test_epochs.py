@@ -118,7 +118,7 @@ async def test_while_the_run_goes_on_the_registry_is_asked(tmp_path: Path) -> No
         await registry.create(launch, 1, limits=Limits(max_restarts=3))
         async with Node(registry.place, launch, 0, restarts=True) as node:
             await node.run()
-            end = ExitReport(epoch=1, exit_code=3, age_seconds=0.0, worker_rank=0)
+            end = ExitReport(epoch=1, exit_code=3, age_seconds=0.0, rank=0)
             await node.client.report("llama", 0, end)
             epochs, board = await ask("--epochs"), await ask()
     first, second, third = epochs.stdout.splitlines()

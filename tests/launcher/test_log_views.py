@@ -78,7 +78,7 @@ def state(tmp_path: Path, registry: Registry) -> StateDir:
     """Of a run that goes on two nodes elsewhere, with two ranks each."""
     made = StateDir(tmp_path, "llama")
     made.acquire()
-    slots = [slot(number, rank=number, nproc_per_node=2) for number in range(2)]
+    slots = [slot(number, node=number, nproc_per_node=2) for number in range(2)]
     status = run_status(*slots, phase=Phase.RUNNING)
     made.write("status.json", status.model_dump_json().encode())
     return made

@@ -67,7 +67,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StateDir:
 def sealed(state: StateDir, hostname: str = "") -> None:
     """The nodes have their ranks: slots 0, 2 and 1, with 2, 3 and 1 processes."""
     ranks = [(0, 0, 2), (1, 2, 1), (2, 1, 3)]
-    slots = [slot(number, rank=rank, nproc_per_node=count) for number, rank, count in ranks]
+    slots = [slot(number, node=rank, nproc_per_node=count) for number, rank, count in ranks]
     slots[2] = slots[2].model_copy(update={"hostname": hostname})
     status = run_status(*slots, phase=Phase.RUNNING)
     state.write("status.json", status.model_dump_json().encode())
@@ -347,7 +347,7 @@ TAIL = ["Traceback (most recent call last):", "ValueError: no loss"]
 def failed(state: StateDir, **more: Any) -> None:
     """Node 0 ended the run."""
     values: dict[str, Any] = {"status": "failed", "exit_code": 1, "message": "node 0 failed"}
-    values |= {"log": str(state.logs / "node-0.log"), "slot": 0, "rank": 0, "tail": TAIL}
+    values |= {"log": str(state.logs / "node-0.log"), "slot": 0, "node": 0, "tail": TAIL}
     state.write_result(Result(**values | more))
 
 
@@ -355,7 +355,7 @@ async def test_the_log_of_a_failed_run_ends_with_the_error(
     state: StateDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sealed(state)
-    failed(state, hostname="gpu-17", worker_rank=3)
+    failed(state, hostname="gpu-17", rank=3)
     for node in (0, 2, 10):
         (state.logs / f"node-{node}.log").write_text(f"begin {node}\nend {node}\n")
     (state.logs / "registry.log").write_text("what nobody asked for\n")
@@ -375,7 +375,7 @@ async def test_the_log_of_a_failed_run_ends_with_the_error(
 async def test_where_no_program_began_the_agent_of_the_failed_node_has_the_word(
     state: StateDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    failed(state, tail=[], log="", slot=1, rank=None)
+    failed(state, tail=[], log="", slot=1, node=None)
     (state.logs / "node-0.log").write_text("of a former launch\n")
     for name in ("agent-0", "agent-1", "registry"):
         (state.logs / f"{name}.log").write_text(f"said {name}\n")
@@ -409,7 +409,7 @@ async def test_where_a_nodes_log_is_gone_its_last_words_are_shown(
     state: StateDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sealed(state)
-    failed(state, log="/gone/node-1.log", hostname="gpu-17", slot=2, rank=1, worker_rank=4)
+    failed(state, log="/gone/node-1.log", hostname="gpu-17", slot=2, node=1, rank=4)
     sent(state, RankWords(1, 1, 4, "old"))
     sent(state, *(RankWords(2, 1, rank, f"begin {rank}\nend {rank}") for rank in (2, 4)))
     sent(state, RankWords(2, 1, None, "torchrun"))
@@ -433,7 +433,7 @@ async def test_the_log_of_another_node_is_followed_by_the_last_words_of_the_firs
     state: StateDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sealed(state)
-    failed(state, log="/gone/node-1.log", hostname="gpu-17", slot=2, rank=1, worker_rank=4)
+    failed(state, log="/gone/node-1.log", hostname="gpu-17", slot=2, node=1, rank=4)
     sent(state, RankWords(1, 1, 4, "begin\nend"))
     (state.logs / "node-0.log").write_text("stopped\n")
     assert await show(state) == 0

@@ -46,9 +46,9 @@ from worker.program.wanted import Wanted
 KNOWN = Path(__file__).with_name("logged.txt")
 RUN = "/v1/runs/llama"
 STANDS = status(
-    slot(0, rank=2, hostname="gpu-9", nproc_per_node=2),
-    slot(1, rank=0, hostname="gpu-4", nproc_per_node=5),
-    slot(4, rank=1, hostname="gpu-7", nproc_per_node=3),
+    slot(0, node=2, hostname="gpu-9", nproc_per_node=2),
+    slot(1, node=0, hostname="gpu-4", nproc_per_node=5),
+    slot(4, node=1, hostname="gpu-7", nproc_per_node=3),
     slot(6, hostname="spare", nproc_per_node=8),
     phase=Phase.RUNNING,
     epoch=3,
@@ -200,7 +200,7 @@ def sources_of_a_run_that_lives(made: Course) -> None:
     for _ in range(2):
         made.which(Chosen(everyone=True), which)
         made.logs("node-1.log", "rank-3.log")
-    crowd = [slot(20 + n, rank=3 + n, nproc_per_node=1) for n in range(6)]
+    crowd = [slot(20 + n, node=3 + n, nproc_per_node=1) for n in range(6)]
     made.stands(slots=[*STANDS.slots, *crowd])
     made.which(Chosen())
     made.which(Chosen(node=5))
@@ -226,7 +226,7 @@ def sources_of_a_run_that_is_over(made: Course) -> None:
         RankWords(3, 0, None, "of node 0"),
     ]
     made.state.last_words.write(words)
-    failed = Result(status="failed", exit_code=1, message="m", slot=1, rank=0, worker_rank=3)
+    failed = Result(status="failed", exit_code=1, message="m", slot=1, node=0, rank=3)
     made.state.write_result(failed)
     for chosen in (Chosen(), *ALL[1:9], Chosen(rank=3), Chosen(epoch=1, rank=3), *ALL[14:18]):
         made.which(chosen)
@@ -234,7 +234,7 @@ def sources_of_a_run_that_is_over(made: Course) -> None:
         path.unlink()
     for chosen in (Chosen(), *ALL[1:9], Chosen(rank=3), Chosen(epoch=1, rank=3), *ALL[14:18]):
         made.which(chosen)
-    made.state.write_result(failed.model_copy(update={"worker_rank": None}))
+    made.state.write_result(failed.model_copy(update={"rank": None}))
     made.which(Chosen())
     made.stands(slots=[])
     made.which(Chosen(rank=3))
@@ -254,13 +254,13 @@ def what_is_printed(made: Course) -> None:
     made.state.write_result(Result(status="ok", exit_code=0, message="m"))
     made.show("ok")
     tail = ["begin of it", " it broke "]
-    where: dict[str, Any] = {"slot": 4, "rank": 1, "hostname": "gpu-7", "tail": tail}
+    where: dict[str, Any] = {"slot": 4, "node": 1, "hostname": "gpu-7", "tail": tail}
     log = str(made.state.logs / "node-1.log")
     failed = Result(status="failed", exit_code=3, message="node 1 failed", log=log, **where)
     made.state.write_result(failed)
     made.show("failed")
     made.show("failed, one node", node=2)
-    made.state.write_result(failed.model_copy(update={"worker_rank": 6}))
+    made.state.write_result(failed.model_copy(update={"rank": 6}))
     made.show("failed, of a rank")
     made.state.write_result(failed.model_copy(update={"tail": ["end node-1.log, error"]}))
     made.show("failed, and shows it")

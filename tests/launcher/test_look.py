@@ -42,9 +42,9 @@ def found() -> RunLook:
     seen = LookReport(look=7, epoch=2, ranks=ranks, stacks=stacks)
     none = LookReport(look=7, epoch=2, ranks=[rank(0, 0)], stacks=[WAITS], words="half of it")
     nodes = [
-        NodeLook(slot=0, rank=0, hostname="gpu-9", report=none),
-        NodeLook(slot=1, rank=2, hostname="gpu-4"),
-        NodeLook(slot=2, rank=1, hostname="gpu-7", report=seen),
+        NodeLook(slot=0, node=0, hostname="gpu-9", report=none),
+        NodeLook(slot=1, node=2, hostname="gpu-4"),
+        NodeLook(slot=2, node=1, hostname="gpu-7", report=seen),
     ]
     return RunLook(look=7, epoch=2, over=True, nodes=nodes)
 

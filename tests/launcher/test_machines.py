@@ -54,7 +54,7 @@ SAMPLE = MachineSample(
     shm_total=64 << 20,
     gpus=GPUS,
 )
-NODE = NodeMachine(slot=2, rank=1, hostname="gpu-17", facts=FACTS, sample=SAMPLE, age=4.2)
+NODE = NodeMachine(slot=2, node=1, hostname="gpu-17", facts=FACTS, sample=SAMPLE, age=4.2)
 
 
 def test_all_that_is_known_is_said_in_words() -> None:

@@ -77,7 +77,7 @@ def test_a_value_that_is_not_finite_is_shown_in_its_own_column_and_counts_as_the
 
 def test_the_slowest_rank_is_named_with_its_node() -> None:
     status = run_status(
-        node(0, NodeState.RUNNING, rank=1), node(1, NodeState.RUNNING, rank=0, hostname="gpu-7")
+        node(0, NodeState.RUNNING, node=1), node(1, NodeState.RUNNING, node=0, hostname="gpu-7")
     )
     rows = [line(rank, 50, loss=1.0) for rank in range(3)] + [line(3, 20, loss=1.0)]
     last = shown(*rows, status=status).splitlines()[-1]

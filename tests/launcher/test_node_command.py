@@ -243,8 +243,8 @@ def test_a_platform_that_gives_no_rank_says_what_to_start() -> None:
     ):
         (claim,) = platforms.claims(environ, host, None)
         assert isinstance(claim, Claim)
-        assert (claim.ranked, claim.values["master_addr"].text) == (False, "n7")
-        assert f"the platform ({name}) gives a node no rank" in claim.advice["node_rank"]
+        assert (claim.numbered, claim.values["master_addr"].text) == (False, "n7")
+        assert f"the platform ({name}) gives a node no number" in claim.advice["node_rank"]
         assert "torchrun --rdzv-backend=rdzv" in claim.advice["node_rank"]
 
 

@@ -178,12 +178,12 @@ def test_a_reason_may_be_as_long_as_the_registry_takes_it() -> None:
 
 
 def test_a_node_is_found_by_its_rank() -> None:
-    view = status(slot(0, rank=1), slot(1, rank=0), slot(2, rank=None))
+    view = status(slot(0, node=1), slot(1, node=0), slot(2, node=None))
     assert [slot_of(view, node) for node in (0, 1)] == [1, 0]
     with pytest.raises(RdzvError, match=r"^run 'llama' has no node 2: its nodes are 0 to 1$"):
         slot_of(view, 2)
     with pytest.raises(RdzvError, match="none of its nodes has a rank yet"):
-        slot_of(status(slot(0, rank=None)), 0)
+        slot_of(status(slot(0, node=None)), 0)
 
 
 def test_what_comes_of_a_drain_is_said() -> None:

@@ -31,8 +31,8 @@ ONE = Key(1, 1)
 GO = Phase.RUNNING
 REPORT = RunReport(run="llama")
 ODD = RunReport(run="llama", findings=[Finding(check="L12", level="warn")])
-HERE = slot(1, node=NodeState.RUNNING)
-BOTH = (HERE, slot(2, node=NodeState.LEFT), slot(3))
+HERE = slot(1, its=NodeState.RUNNING)
+BOTH = (HERE, slot(2, its=NodeState.LEFT), slot(3))
 WANTS = slot(1, 0, 1)
 UNWRITTEN: dict[str, Any] = {
     "unwritten_seconds": 121.0,

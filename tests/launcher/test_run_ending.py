@@ -209,11 +209,11 @@ LAUNCH: Steps = {
     "other-job": lambda drive, _: drive.end(result=result("mismatch", 77, slot=1)),
     "other-failed": lambda drive, _: drive.end(result=result("program_failed", 1, slot=2)),
     "other-failed-lost": lambda drive, _: drive.end(
-        slot(1, node=NodeState.LOST), result=result("program_failed", 1, slot=2)
+        slot(1, its=NodeState.LOST), result=result("program_failed", 1, slot=2)
     ),
     "wants": lambda drive, _: drive.status(slot(2, 0, 1)),
     "released": lambda drive, _: drive.status(slot(1), phase=Phase.RUNNING),
-    "over-here": lambda drive, _: drive.came(over(slot(1, node=NodeState.RUNNING), left=False)),
+    "over-here": lambda drive, _: drive.came(over(slot(1, its=NodeState.RUNNING), left=False)),
     "stray": lambda drive, _: drive.take(said.Done(999)) + drive.take(said.PartFailed(999, "?")),
     "busy": lambda drive, key: drive.take(said.SubmitTroubled(sent(drive), key, "error 500")),
     "submitted": lambda drive, key: drive.take(said.Submitted(sent(drive), key, "101")),
@@ -365,12 +365,12 @@ def test_what_is_fetched_last_is_broken_off_where_everything_ends_at_once() -> N
 def test_what_its_scheduler_said_before_it_was_told_to_end_is_not_forgotten() -> None:
     """One that goes on after all is told to end, and then nothing more is said of how it ended."""
     drive = Drive.new().running(ONE)
-    there = slot(1, 1, 1, node=NodeState.RUNNING, rank=0)
+    there = slot(1, 1, 1, its=NodeState.RUNNING, node=0)
     drive.status(there, phase=Phase.RUNNING)
     drive.wait(1.0)
     drive.described(ONE, SlotState.FAILED, "NODE_FAIL")
     lost = result("node_lost", 82, slot=1)
-    drive.end(slot(1, 1, 1, node=NodeState.LOST), result=lost)
+    drive.end(slot(1, 1, 1, its=NodeState.LOST), result=lost)
     drive.wait(10.0)
     drive.described(ONE, SlotState.RUNNING)
     drive.take(said.RunTold(drive.id(do.CancelWorkerRun)))

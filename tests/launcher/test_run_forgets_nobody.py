@@ -72,8 +72,8 @@ class Walk(Drive):
         rows = [
             slot(
                 *(number, self.heard[number], max(self.wanted[number], self.heard[number])),
-                node=draw.choice(NODES) if self.heard[number] else None,
-                rank=draw.choice([None, COUNT - number]) if phase is Phase.RUNNING else None,
+                its=draw.choice(NODES) if self.heard[number] else None,
+                node=draw.choice([None, COUNT - number]) if phase is Phase.RUNNING else None,
                 state=draw.choice([SlotState.RUNNING, SlotState.SUBMITTED]),
                 awaited=draw.random() < 0.3,
                 fenced=draw.random() < 0.2,

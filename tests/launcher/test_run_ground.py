@@ -44,13 +44,13 @@ LEFT = Left(Key(1, 1, "rdzv-k7f2a9c1xy-1-1"), SLURM, "100")
     ],
 )
 def test_24_who_could_still_hear(node: NodeState | None, silent: float | None, there: bool) -> None:
-    assert is_there(slot(1, node=node, silent_seconds=silent)) is there
+    assert is_there(slot(1, its=node, silent_seconds=silent)) is there
 
 
 # --- the way there
 
 ENDED: list[EpochEnd] = [EpochEnd(epoch=1, message="node 1 failed")]
-HERE = slot(1, node=NodeState.RUNNING, silent_seconds=0.0)
+HERE = slot(1, its=NodeState.RUNNING, silent_seconds=0.0)
 STEPS: Steps = {
     "opened": lambda drive, _: drive.answer(do.OpenFormer),
     "taken": lambda drive, _: drive.refuse(do.OpenFormer, TAKEN),
@@ -72,7 +72,7 @@ STEPS: Steps = {
     "hears": lambda drive, _: drive.cancelled(status(HERE, phase=Phase.RUNNING, version=4)),
     "learns": lambda drive, _: drive.cancelled(over(HERE, version=5)),
     "still": lambda drive, _: drive.came(over(HERE, version=5)),
-    "left": lambda drive, _: drive.cancelled(over(slot(1, node=NodeState.LEFT))),
+    "left": lambda drive, _: drive.cancelled(over(slot(1, its=NodeState.LEFT))),
     "refused": lambda drive, _: drive.refuse(do.Establish, TAKEN),
 }
 NEW = "establish Fresh(kept=())"

@@ -36,7 +36,7 @@ def tell(drive: Drive, one: SlotStatus, phase: Phase = GO, *, fails: bool = Fals
 RELEASED = place(1, 1, node_state=NodeState.RELEASED, awaited=False)
 STEPS: Steps = {
     "wanted": lambda drive, _: drive.status(slot(1, 0, 1), on_node_loss="replace"),
-    "go": lambda drive, _: tell(drive, slot(1, node=NodeState.RUNNING, rank=5)),
+    "go": lambda drive, _: tell(drive, slot(1, its=NodeState.RUNNING, node=5)),
     "left": lambda drive, _: tell(drive, place(1, 1), GATHERS),
     "standby": lambda drive, _: tell(drive, place(1, 1, node_state=NodeState.STANDBY)),
     "lost": lambda drive, _: tell(drive, place(), GATHERS),
@@ -45,7 +45,7 @@ STEPS: Steps = {
     "fenced": lambda drive, _: tell(drive, place(fenced=True), GATHERS),
     "fails": lambda drive, _: tell(drive, place(), GATHERS, fails=True),
     "back": lambda drive, _: tell(
-        drive, place(2, node_state=NodeState.RUNNING, rank=5, awaited=False)
+        drive, place(2, node_state=NodeState.RUNNING, node=5, awaited=False)
     ),
     "given-up": lambda drive, _: tell(drive, place(1, 1, awaited=False), GATHERS),
     "given-up-fails": lambda drive, _: tell(drive, place(1, 1, awaited=False), GATHERS, fails=True),

@@ -38,8 +38,8 @@ FORMER = Former("k7f2a9c1xy", "h1", "slurm", owns_registry=True, port=29_600, fi
 
 ENDED: list[EpochEnd] = [EpochEnd(epoch=1, message="node 1 failed")]
 PAUSES: dict[str, Any] = {"phase": Phase.RESTARTING, "ended": ENDED}
-THERE = slot(1, node=NodeState.JOINED, rank=5, state=RUNNING)
-WITHOUT = slot(1, node=NodeState.RELEASED, state=RUNNING)
+THERE = slot(1, its=NodeState.JOINED, node=5, state=RUNNING)
+WITHOUT = slot(1, its=NodeState.RELEASED, state=RUNNING)
 
 
 def replace(one: SlotStatus, wanted: int = 1, **changes: Any) -> SlotStatus:
@@ -53,18 +53,16 @@ STEPS: Steps = {
     "replaced": lambda drive, _: drive.status(slot(1, 1, 2)),
     "uncalled": lambda drive, _: drive.status(slot(1, state=RUNNING, state_seconds=20.0)),
     "fresh": lambda drive, _: drive.status(slot(1, state=RUNNING, state_seconds=19.9)),
-    "replaced-there": lambda drive, _: drive.status(slot(1, 1, 2, node=NodeState.JOINED)),
+    "replaced-there": lambda drive, _: drive.status(slot(1, 1, 2, its=NodeState.JOINED)),
     "called": lambda drive, _: drive.status(
-        slot(1, state=RUNNING, state_seconds=20.0, node=NodeState.JOINED)
+        slot(1, state=RUNNING, state_seconds=20.0, its=NodeState.JOINED)
     ),
-    "go-replaced": lambda drive, _: drive.status(slot(1, 1, 2, rank=5), phase=GO),
+    "go-replaced": lambda drive, _: drive.status(slot(1, 1, 2, node=5), phase=GO),
     "go-without": lambda drive, _: drive.status(slot(1), phase=GO),
     "go-unwanted": lambda drive, _: drive.status(slot(1, 1, 2), phase=GO),
-    "go": lambda drive, _: drive.status(slot(1, node=NodeState.RUNNING, rank=5), phase=GO),
-    "program-ended": lambda drive, _: drive.status(
-        slot(1, node=NodeState.EXITED, rank=5), phase=GO
-    ),
-    "node-left": lambda drive, _: drive.status(slot(1, node=NodeState.LEFT, rank=5), phase=GO),
+    "go": lambda drive, _: drive.status(slot(1, its=NodeState.RUNNING, node=5), phase=GO),
+    "program-ended": lambda drive, _: drive.status(slot(1, its=NodeState.EXITED, node=5), phase=GO),
+    "node-left": lambda drive, _: drive.status(slot(1, its=NodeState.LEFT, node=5), phase=GO),
     # between two epochs
     "pauses": lambda drive, _: drive.status(THERE, **PAUSES),
     "pauses-without": lambda drive, _: drive.status(WITHOUT, **PAUSES),
@@ -72,7 +70,7 @@ STEPS: Steps = {
     "pauses-replaced": lambda drive, _: drive.status(replace(THERE, 2), **PAUSES),
     "pauses-lost": lambda drive, _: drive.status(replace(THERE, node_state=LOST), **PAUSES),
     "arms-without": lambda drive, _: drive.status(WITHOUT, phase=Phase.ARMING, ended=ENDED),
-    "gathers": lambda drive, _: drive.status(replace(THERE, rank=None), ended=ENDED),
+    "gathers": lambda drive, _: drive.status(replace(THERE, node=None), ended=ENDED),
     "over": lambda drive, key: drive.refuse(do.TellSlot, OVER, key),
     "foreign": lambda drive, key: drive.refuse(do.TellSlot, FOREIGN, key),
     "unheard": lambda drive, _: drive.take(said.Unanswered(drive.id(do.TellSlot), SILENT, 0.5)),
@@ -276,8 +274,8 @@ DEAD = slot(1, state=FAILED)
     [
         (THERE, RESTARTS, True),
         (THERE, ARMS, True),
-        (replace(THERE, rank=None), RESTARTS, True),  # it has joined again
-        (replace(THERE, rank=None), GATHERS, True),
+        (replace(THERE, node=None), RESTARTS, True),  # it has joined again
+        (replace(THERE, node=None), GATHERS, True),
         (COMES, GATHERS, True),
         (COMES, ARMS, False),
         (DEAD, GATHERS, False),
@@ -419,7 +417,7 @@ def test_what_the_run_goes_without_before_its_submission_gives_its_place_back() 
     drive = asked(range(1, 41), told=30)
     for key in open_keys(drive, do.WriteIntent)[:6]:
         drive.take(said.NotWritten(drive.id(do.WriteIntent, key), "disk full"))
-    rows = [slot(n, 1, 1, rank=40 - n if n > 38 else None) for n in range(1, 41)]
+    rows = [slot(n, 1, 1, node=40 - n if n > 38 else None) for n in range(1, 41)]
     done = drive.status(*rows, phase=GO, on_node_loss="replace")
     keys = {Key(number, 1) for number in range(1, 17)}
     assert keys <= {one.key for one in done if isinstance(one, do.Note) and one.gone}
@@ -428,7 +426,7 @@ def test_what_the_run_goes_without_before_its_submission_gives_its_place_back() 
     assert drive.all_open((do.Find, do.WriteIntent)) == []
     for number in range(1, 39):
         drive.answer(do.TellSlot, Key(number, 1))
-    rows[38] = slot(39, 1, 2, node=LOST, awaited=True)
+    rows[38] = slot(39, 1, 2, its=LOST, awaited=True)
     drive.status(*rows, phase=GO, on_node_loss="replace")
     drive.answer(do.TellSlot, Key(39, 2))
     drive.wait(70.0)
@@ -452,7 +450,7 @@ def test_71_a_scheduler_that_serves_others_is_asked_less_often(
 def test_a_worker_run_that_goes_on_after_all_has_not_failed() -> None:
     """Its node was there meanwhile, and so its scheduler was not believed."""
     drive = Drive.new().running(ONE)
-    drive.status(slot(1, node=NodeState.RUNNING, rank=5), phase=GO)
+    drive.status(slot(1, its=NodeState.RUNNING, node=5), phase=GO)
     said = []
     for state in (FAILED, RUNNING, FAILED):
         drive.wait(2.0)

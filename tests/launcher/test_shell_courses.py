@@ -51,7 +51,7 @@ def joins(world: ShellWorld, *slots: int) -> None:
         drive, job = world.drive, Job(framework="command")
         own = {"nproc_per_node": (4, 1, 2)[slot], "hostname": f"gpu-{7 - 2 * slot}"}
         generation = max(1, drive.slot(slot).generation)
-        drive.join(slot, generation, requested_rank=RANKS[slot], job=job, **own)
+        drive.join(slot, generation, requested_node=RANKS[slot], job=job, **own)
 
 
 def leaves(world: ShellWorld, *slots: int) -> None:
@@ -91,17 +91,17 @@ async def it_starts_twice_and_fails(world: ShellWorld) -> None:
         world.refuses["events"] = [Unavailable("cut")]
         await asyncio.sleep(3)
         world.look()
-        world.drive.exit(1, 3, message="ECC error", worker_rank=6)
+        world.drive.exit(1, 3, message="ECC error", rank=6)
         world.drive.stop(2, 0)
         await asyncio.sleep(8)
         world.drive.verify().arm()
         await asyncio.sleep(3)
         world.look()
-        world.drive.exit(0, 5, message="another ECC error", worker_rank=3)
+        world.drive.exit(0, 5, message="another ECC error", rank=3)
         world.drive.stop(2, 1)
         await asyncio.sleep(8)
         world.drive.verify().arm()
-        world.drive.exit(2, 9, message="a third one", worker_rank=1)
+        world.drive.exit(2, 9, message="a third one", rank=1)
         world.drive.stop(0, 1)
         await asyncio.sleep(2)
         leaves(world, 1, 2, 0)

@@ -113,7 +113,7 @@ def one_node_was_given() -> Shown:
     """Of a sealed table in which no rank is its slot."""
     rows = [
         TableRow(
-            rank=rank,
+            node=rank,
             slot=slot,
             hostname=f"gpu-{7 - slot}",
             address=f"10.4.0.{9 - slot}",
@@ -156,7 +156,7 @@ def several_runs() -> Shown:
 
 def how_far_it_has_come() -> Shown:
     """Of seven ranks on three nodes, of forty, and in one line each."""
-    nodes = [node(n, NodeState.RUNNING, rank=r) for n, r in ((0, 2), (2, 0), (5, 1))]
+    nodes = [node(n, NodeState.RUNNING, node=r) for n, r in ((0, 2), (2, 0), (5, 1))]
     status = run_status(*nodes)
     few = [_told(rank, 100 - 7 * rank, (0, 2, 5)[rank % 3]) for rank in (6, 2, 0, 4, 1, 5, 3)]
     many = [_told(rank, 100 + rank * rank % 37, rank % 5) for rank in reversed(range(40))]

@@ -163,9 +163,9 @@ SAMPLE = MachineSample(
 BARE = MachineSample(load=0.5, memory_used=2 * GIB, memory_total=9 * GIB, disk_total=5 * GIB)
 MACHINES_OF = RunMachines(
     machines=[
-        NodeMachine(slot=4, rank=1, hostname="gpu-7", facts=MACHINE_FACTS, sample=SAMPLE, age=75.0),
+        NodeMachine(slot=4, node=1, hostname="gpu-7", facts=MACHINE_FACTS, sample=SAMPLE, age=75.0),
         NodeMachine(slot=1, hostname="gpu-4", facts=Facts(gpus=2)),
-        NodeMachine(slot=0, rank=2, hostname="gpu-9", sample=BARE),
+        NodeMachine(slot=0, node=2, hostname="gpu-9", sample=BARE),
     ]
 )
 
@@ -197,16 +197,16 @@ ENDS = [
 RUNNING = stands(
     slot(
         0,
-        node=NodeState.RUNNING,
-        rank=2,
+        its=NodeState.RUNNING,
+        node=2,
         hostname="gpu-9",
         address="10.0.0.9",
         nproc_per_node=2,
         progress="step 7",
         state=SlotState.RUNNING,
     ),
-    slot(1, 3, 3, node=NodeState.RUNNING, rank=0, hostname="gpu-4", nproc_per_node=5),
-    slot(4, node=NodeState.EXITED, rank=1, hostname="gpu-7", nproc_per_node=1, exit_code=0),
+    slot(1, 3, 3, its=NodeState.RUNNING, node=0, hostname="gpu-4", nproc_per_node=5),
+    slot(4, its=NodeState.EXITED, node=1, hostname="gpu-7", nproc_per_node=1, exit_code=0),
     phase=Phase.RUNNING,
     restarts=1,
     max_restarts=5,
@@ -235,7 +235,7 @@ LOOKED = RunLook(
     nodes=[
         NodeLook(
             slot=4,
-            rank=1,
+            node=1,
             hostname="gpu-7",
             report=LookReport(
                 look=7,
@@ -260,10 +260,10 @@ LOOKED = RunLook(
                 unstarted=[6, 8],
             ),
         ),
-        NodeLook(slot=0, rank=2, hostname="gpu-9"),
+        NodeLook(slot=0, node=2, hostname="gpu-9"),
         NodeLook(
             slot=1,
-            rank=0,
+            node=0,
             hostname="gpu-4",
             report=LookReport(
                 look=7,
@@ -533,7 +533,7 @@ def how_it_stands(made: Course) -> None:
             message="node 2 failed",
             hint="mend it",
             epochs=ENDS,
-            rank=2,
+            node=2,
             slot=0,
             tail=["one", "two"],
         ),
@@ -625,7 +625,7 @@ def slots() -> Table:
             detail=["", "Priority", "it broke"][number % 3],
             cause=["", "", "", "preempted"][number % 4],
             node_state=node,
-            rank=[None, 7 + number][number % 2],
+            node=[None, 7 + number][number % 2],
             hostname=f"h{number}",
             address=f"10.0.0.{number}",
             nproc_per_node=number % 5,

@@ -63,7 +63,7 @@ def spans_of(*starts: tuple[str, float], end: float | None = None) -> list[Span]
 def slot_of(slot: int, *starts: tuple[str, float], **changes: Any) -> Slot:
     made: dict[str, Any] = {
         "slot": slot,
-        "rank": slot,
+        "node": slot,
         "host": f"gpu-{slot}",
         "address": "10.0.0.1",
         "processes": 8,
@@ -225,7 +225,7 @@ def test_what_is_waited_for_is_the_slot_that_waits_longest() -> None:
 
 def test_few_of_the_silent_nodes_have_series_the_longest_first() -> None:
     slots = [slot_of(i, ("running", 1.0), silent=float(i)) for i in range(50)]
-    slots[49]["rank"] = None
+    slots[49]["node"] = None
     found = told(state_of(slots=slots))
     assert labels(found, "rdzv_node_late_seconds", "slot") == [
         str(49 - i) for i in range(MOST_SILENT)

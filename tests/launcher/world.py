@@ -184,7 +184,7 @@ class Registry:
         news = next((news for told, news in reversed(self.told) if told == number), None)
         if news is None:
             return slot(number, 0)
-        return slot(number, news.generation, state=news.state, rank=rank)
+        return slot(number, news.generation, state=news.state, node=rank)
 
     # --- the way to it ------------------------------------------------------------------------
 

@@ -98,7 +98,7 @@ def test_what_a_rank_prints_beside_its_traceback_is_not_of_it(tmp_path: Path) ->
     outcome = launch(tmp_path / "s", *options, command=[sys.executable, str(tmp_path / "train.py")])
     assert outcome.code == 1, outcome.err
     told = result(tmp_path / "s")
-    assert (told["cause"], told["worker_rank"], told["certain"]) == ("exception", 1, True)
+    assert (told["cause"], told["rank"], told["certain"]) == ("exception", 1, True)
     assert "KeyError: 'labels' (train.py:8 in main)" in str(told["message"])
 
 

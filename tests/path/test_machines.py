@@ -41,7 +41,7 @@ def test_each_node_tells_of_its_machine_at_the_go_and_it_is_known_after_the_run(
         (tmp_path / "end").touch()
         assert run.finish().code == 0
     kept = machines(state).machines
-    assert [(one.slot, one.rank) for one in kept] == [(0, 0), (1, 1)]
+    assert [(one.slot, one.node) for one in kept] == [(0, 0), (1, 1)]
     for one in kept:
         assert one.sample is not None
         assert 0 < one.sample.memory_used <= (one.sample.memory_limit or one.sample.memory_total)

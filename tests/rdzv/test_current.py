@@ -32,7 +32,7 @@ TORCHRUN = {"RANK": "6", "LOCAL_RANK": "2", "WORLD_SIZE": "8"}
 TELLS_AND_SAVES = """
 import dataclasses, json, os, rdzv, sys, time
 me = rdzv.current()
-told = {**dataclasses.asdict(me), "address": me.table["nodes"][me.node_rank]["address"]}
+told = {**dataclasses.asdict(me), "address": me.table["nodes"][me.node]["address"]}
 with open(f"{sys.argv[1]}/{me.epoch}-{me.rank}", "w") as file:
     json.dump(told, file)
 if me.restarts == 0:
@@ -77,7 +77,7 @@ def test_a_rank_knows_its_place_and_the_starts_before_it(monkeypatch: pytest.Mon
         rank=6,
         local_rank=2,
         world_size=8,
-        node_rank=1,
+        node=1,
         nnodes=2,
     )
 
@@ -108,7 +108,7 @@ def test_nothing_raises_whatever_the_variables_hold(
     me = given(monkeypatch, dict.fromkeys([*GIVEN, *TORCHRUN], value))
     assert (me.rdzv_id, me.last_failure) == (value, value)
     numbers = (me.epoch, me.restarts, me.max_restarts, me.replacements)
-    assert (*numbers, me.rank, me.world_size, me.node_rank) == (0, 0, 0, 0, None, None, None)
+    assert (*numbers, me.rank, me.world_size, me.node) == (0, 0, 0, 0, None, None, None)
     for path in (value, str(tmp_path), str(tmp_path / "none")):
         monkeypatch.setenv("RDZV_TABLE", path)
         monkeypatch.setenv("RDZV_NOTICE_FILE", path)
@@ -150,7 +150,7 @@ def test_the_ranks_of_a_run_that_restarts_know_why_and_see_a_notice_and_can_save
     for one in last.values():
         assert one["rdzv_id"] == "r"
         assert (one["max_restarts"], one["world_size"], one["nnodes"]) == (1, 3, 2)
-        assert one["address"] == f"127.0.0.{1 + one['node_rank']}"
+        assert one["address"] == f"127.0.0.{1 + one['node']}"
         assert "ended with exit code 1" in one["last_failure"]
     assert sorted(one["rank"] for one in last.values()) == [0, 1, 2]
     assert sorted(one["local_rank"] for one in last.values()) == [0, 0, 1]

@@ -76,7 +76,7 @@ def test_a_run_is_launched_followed_and_leaves_nothing(tmp_path: Path, state: Pa
     with pytest.raises(ValueError, match="not both"):
         run.logs(rank=0, node=1)
     table = run.table()
-    assert [(node.rank, node.nproc_per_node) for node in table] == [(0, 1), (1, 1)]
+    assert [(node.node, node.nproc_per_node) for node in table] == [(0, 1), (1, 1)]
     assert [node.address for node in table] == ["127.0.0.1", "127.0.0.2"]
     with pytest.raises(TimeoutError, match=r"^run 'r' has not ended after 0.01 s; it continues$"):
         run.wait(0.01)

@@ -36,8 +36,8 @@ RESULT = {
     "hint": "see its log",
     "code": "node_lost",
     "cause": "gpu_lost",
-    "worker_rank": 26,
-    "rank": 3,
+    "rank": 26,
+    "node": 3,
     "hostname": "h5",
     "log": "/logs/3",
     "tail": ["first", "last"],
@@ -487,8 +487,8 @@ def test_the_table_and_the_result_are_read_where_the_launch_keeps_them(tmp_path:
     gone = "run 'r7' has ended without a result: its launcher was killed"
     clean = "clean up with: rdzv cancel r7"
     assert attached.wait() == Result("failed", 1, "rdzv", gone, clean)
-    row = {"rank": 1, "slot": 4, "hostname": "h2", "address": "10.0.0.3", "interface": "eth6"}
-    rows = [{**row, "nproc_per_node": 8, "probe_port": 5}, {**row, "rank": 2, "nproc_per_node": 7}]
+    row = {"node": 1, "slot": 4, "hostname": "h2", "address": "10.0.0.3", "interface": "eth6"}
+    rows = [{**row, "nproc_per_node": 8, "probe_port": 5}, {**row, "node": 2, "nproc_per_node": 7}]
     (tmp_path / "r7" / "table.json").write_text(json.dumps({"rows": rows, "epoch": 5}))
     nodes = (Node(1, 4, "h2", "10.0.0.3", "eth6", 8), Node(2, 4, "h2", "10.0.0.3", "eth6", 7))
     assert run.table() == attached.table() == nodes

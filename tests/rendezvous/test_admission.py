@@ -133,21 +133,21 @@ the node that is compared with may be gone
     join 3 command=b -> Mismatch slot=None
     "…slot 2 (host2)…"
 a rank beyond the run is refused
-    new 2 spares=0|1; join 1 requested_rank=2|3 -> Mismatch
+    new 2 spares=0|1; join 1 requested_node=2|3 -> Mismatch
     "…asks for node rank 2|3 in a run of 2 nodes…"
     hint "node ranks are 0 to 1|2"
 slot 0 and rank 0 belong together
-    new; join 0|1 requested_rank=1|0 -> Mismatch
+    new; join 0|1 requested_node=1|0 -> Mismatch
     "…asks for node rank 1|0; slot 0 is always rank 0…"
     hint "…unset NODE_RANK…"
 two nodes that ask for one rank are both named
-    new 3; join 1 requested_rank=2; join 2 requested_rank=2 -> Mismatch
+    new 3; join 1 requested_node=2; join 2 requested_node=2 -> Mismatch
     "slot 2 (host2) and slot 1 (host1) both ask for node rank 2"
     hint "…a different NODE_RANK…"
 the rank of a node that was lost is free again
-    new 3; join 1 requested_rank=2; silent 16 1; join 2 requested_rank=2 -> 2.incarnations=1
+    new 3; join 1 requested_node=2; silent 16 1; join 2 requested_node=2 -> 2.incarnations=1
 a replacement may ask for the rank of whom it replaces
-    new 3; join 1 requested_rank=2; join 1 2 requested_rank=2 -> 1.incarnations=2
+    new 3; join 1 requested_node=2; join 1 2 requested_node=2 -> 1.incarnations=2
 a node that does not listen is refused where addresses are to be proven
     new; join 1 probe_port=None -> Mismatch
     "slot 1 (host1) does not listen for its peers' probes…"

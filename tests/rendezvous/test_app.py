@@ -518,7 +518,7 @@ async def test_mangled_requests_never_break_the_registry(served: Served) -> None
         make_probe(1, 0, [1]),
         AckReport(epoch=1, digest="0" * 64),
         ProgressReport(epoch=1, words="x"),
-        ExitReport(epoch=1, exit_code=1, tail=["x"], worker_rank=3),
+        ExitReport(epoch=1, exit_code=1, tail=["x"], rank=3),
     )
     good: list[tuple[str, str, Any, Any]] = [
         ("POST", "/nodes", door.launch.token(0), JOIN),

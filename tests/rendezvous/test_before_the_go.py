@@ -157,19 +157,19 @@ a master port that rank 0 found free is used unless one is fixed
     -> port=41000|29999
 a fixed port that is taken ends the run
     arming 2 master_port=29999; refuse 0 port_taken 'master port 29999 is taken' free_port=30000
-    -> status=failed exit=82 code=arming_failed slot=0 rank=0 hostname=host0
+    -> status=failed exit=82 code=arming_failed slot=0 node=0 hostname=host0
     "node 0 (host0, slot 0) cannot start: master port 29999 is taken"
     told "node 0 (host0, slot 0) cannot start: master port 29999 is taken"
     hint "choose another with --master-port"
 an exit with no retry left never ends the run well
     arming 2 submit_retries=0; exit 1 77|0 message='the disk is full' tail=a,b log=/log
-    -> status=failed exit=77|1 code=agent_failed slot=1 rank=1 hostname=host1 verified,lost
+    -> status=failed exit=77|1 code=agent_failed slot=1 node=1 hostname=host1 verified,lost
     -> tail=a,b log=/log
     "node 1 (host1, slot 1) failed before the go: the disk is full"
     told "node 1 (host1, slot 1) failed before the go: the disk is full"
 another refusal ends the run at once
     arming; refuse 1 bad_table|hosts|contract 'it has no file' -> exit=82 code=arming_failed slot=1
-    -> rank=1 hostname=host1
+    -> node=1 hostname=host1
     "node 1 (host1, slot 1) cannot start: it has no file"
 """)
 def test_arming(story: str) -> None:
@@ -192,7 +192,7 @@ def test_ports_are_not_tried_for_ever() -> None:
 a missing slot is named with what is known of it
     new 4 join_timeout_seconds=600; gather 0 1 3; news 2 submitting name=rdzv-x-2
     news 2 running detail=node017; wait 599 -> result=None
-    wait 1 -> status=failed exit=80 code=join_timeout slot=2 rank=None hostname=
+    wait 1 -> status=failed exit=80 code=join_timeout slot=2 node=None hostname=
     "run 'r' expected 4 nodes and 3 joined within 600 s: slot 2 (worker run rdzv-x-2, generation 1)
     never reached the registry; the scheduler reports running: node017"
     told "run 'r' expected 4 nodes and 3 joined within 600 s: slot 2 (worker run rdzv-x-2, …"

@@ -17,7 +17,7 @@ from tests.support.stories import stories, tell
 a first warm start that fails at once is repeated on the same nodes
     arming 2; ack 0; ack 1 warm=True -> running
     wait 9; exit 1 3 -> running stop=True
-    stop 0 143 -> arming epoch=2 stop=False used=0 epochs=1:3 port=29501 ranks=0,1 waiting=0,1
+    stop 0 143 -> arming epoch=2 stop=False used=0 epochs=1:3 port=29501 numbers=0,1 waiting=0,1
     told "node 0 (host0, slot 0) was stopped (exit code 143); node 1 (host1, slot 1) failed within
     10 s of a warm start; starting again with --warm off, not counted as a restart"
     last "node 1 (host1, slot 1) failed: the program ended with exit code 3"

@@ -61,7 +61,7 @@ def goes(**changes: Any) -> Course:
             course.join(2, generation, hostname="gpu-1", **of_all)
     for slot in (2, 0, 3, 1):
         course.now += 0.5
-        of_all |= {"nproc_per_node": PROCESSES[slot], "requested_rank": RANKS[slot]}
+        of_all |= {"nproc_per_node": PROCESSES[slot], "requested_node": RANKS[slot]}
         course.join(slot, GENERATIONS[slot], hostname=HOSTS[slot], **of_all)
     course.now += 1.5
     for slot in (3, 0, 2, 1):
@@ -97,17 +97,17 @@ def it_fails_twice_and_starts_again() -> Course:
     course = goes(max_restarts=3, verdict_seconds=4.0)
     course.wait(70)
     tail = ["Traceback (most recent call last):", "ValueError: loss is nan"]
-    course.exit(2, 7, worker_rank=5, tail=tail, ran_seconds=69.0, progress=12, log="/var/log/2")
+    course.exit(2, 7, rank=5, tail=tail, ran_seconds=69.0, progress=12, log="/var/log/2")
     course.wait(1.5)
     course.stop(1, 0)
     course.wait(1)
     course.stop(3)
     course.wait(6)
-    course.report(0, ExitReport(epoch=4, exit_code=9, worker_rank=1, age_seconds=30.0))
+    course.report(0, ExitReport(epoch=4, exit_code=9, rank=1, age_seconds=30.0))
     for slot in (0, 2, 3, 1):
         course.ack(slot)
     course.wait(20)
-    course.exit(1, 11, worker_rank=3, message="it was killed by SIGSEGV", ran_seconds=18.5)
+    course.exit(1, 11, rank=3, message="it was killed by SIGSEGV", ran_seconds=18.5)
     course.stop(3, 2, 0)
     course.wait(30)
     course.look()
@@ -396,7 +396,7 @@ def fewer_go_on() -> Course:
     spec = make_spec(4, least=2, on_node_loss="shrink", fence_timeout_seconds=30.0)
     course = Course(spec)
     for slot in (3, 0, 2, 1):
-        own: Any = {"nproc_per_node": 2, "hostname": HOSTS[slot], "requested_rank": RANKS[slot]}
+        own: Any = {"nproc_per_node": 2, "hostname": HOSTS[slot], "requested_node": RANKS[slot]}
         course.join(slot, GENERATIONS[slot], outlives_nodes=True, **own)
     course.verify().arm()
     for lost in (2, 1, 3):

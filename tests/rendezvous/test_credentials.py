@@ -126,7 +126,7 @@ def signed_row() -> TableRow:
     offered = [make_candidate("10.0.0.1"), make_candidate("10.0.0.2", "ib0", 16)]
     join = make_join(1, hostname="host1", nproc_per_node=8, candidates=offered)
     signed = sign_join(join, KEYS.row_key, **HERE)
-    return signed.row(signed.candidates[1], rank=5)
+    return signed.row(signed.candidates[1], node=5)
 
 
 def test_what_a_node_left_out_is_signed_as_what_it_offers() -> None:
@@ -162,7 +162,7 @@ def test_what_a_node_signs_is_the_same_in_every_version() -> None:
 def test_a_row_is_genuine_in_its_run_whatever_its_rank_until_somebody_changes_it(
     field: str, value: Any
 ) -> None:
-    row = replace(signed_row(), rank=0)
+    row = replace(signed_row(), node=0)
     here: dict[str, Any] = {**HERE}
     assert row_is_genuine(row, KEYS.row_key, **here)
     for other in ({"run": "other"}, {"launch_id": "other"}, {"generation": 1}):

@@ -49,7 +49,7 @@ programs are stopped in time for their grace
     wait 104.75 -> stop=False
     wait 0.25 -> stop=True
     told "all programs are stopped, because node 2 (host2, slot 2) leaves: drained: maintenance"
-    stop 0 143; stop 1 143; stop 2 143 -> status=failed exit=86 code=node_lost slot=2 rank=2
+    stop 0 143; stop 1 143; stop 2 143 -> status=failed exit=86 code=node_lost slot=2 node=2
     "node 2 (host2, slot 2) left the run: drained: maintenance; all programs were stopped before"
     hint "launch again from the state that was saved last; some platforms requeue by themselves"
 a short notice stops them at once
@@ -112,5 +112,5 @@ def test_every_node_is_told_how_long_the_programs_have() -> None:
     drive.drain(1, 60.0, "maintenance")
     assert drive.run.seq == seq + 1
     drive.wait(5.0)
-    notice = DepartureNotice(slot=1, rank=1, seconds=40.0, words="drained: maintenance")
+    notice = DepartureNotice(slot=1, node=1, seconds=40.0, words="drained: maintenance")
     assert node_view(drive.run, drive.now, 2.0).notice == notice

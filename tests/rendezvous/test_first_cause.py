@@ -29,7 +29,7 @@ def run_of(*reports: dict[str, Any]) -> Run:
 
 def test_who_was_missed_is_the_cause_and_who_failed_has_the_exit_code() -> None:
     stopped = {"exit_code": 143, "stopped": True}
-    failed = {"exit_code": 1, "worker_rank": 0, "evidence": waited(0)}
+    failed = {"exit_code": 1, "rank": 0, "evidence": waited(0)}
     found = first_cause(run_of(failed, stopped))
     assert found is not None
     assert (found.row, found.slot.index, found.failed.index, found.exit_code) == (
@@ -43,15 +43,15 @@ def test_who_was_missed_is_the_cause_and_who_failed_has_the_exit_code() -> None:
         "waited; rank 0 said 'RuntimeError: Timed out waiting 6000ms for recv operation'; "
         "then node 0 (host0, slot 0) failed: rank 0 ended with exit code 1"
     )
-    assert found.fields()["worker_rank"] == 1
+    assert found.fields()["rank"] == 1
 
 
 def test_where_all_waited_nobody_is_blamed() -> None:
-    reports = [{"exit_code": 1, "worker_rank": n, "evidence": waited(n)} for n in (0, 1)]
+    reports = [{"exit_code": 1, "rank": n, "evidence": waited(n)} for n in (0, 1)]
     found = first_cause(run_of(*reports))
     assert found is not None
     known = found.fields()
-    assert (known["cause"], known["certain"], known["worker_rank"]) == ("desync", False, None)
+    assert (known["cause"], known["certain"], known["rank"]) == ("desync", False, None)
     assert found.words() == (
         "node 0 (host0, slot 0) failed: rank 0 ended with exit code 1: all ranks waited for each "
         "other: RuntimeError: Timed out waiting 6000ms for recv operation"

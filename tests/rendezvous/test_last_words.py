@@ -25,7 +25,7 @@ from tests.support.registry import Launch
 from tests.support.served import Served, ask, serving
 
 DEMO = Launch("demo")
-FAILED = Result(status="failed", exit_code=3, message="", slot=1, worker_rank=5)
+FAILED = Result(status="failed", exit_code=3, message="", slot=1, rank=5)
 FEW = 3_500
 """Bytes for all, where there is little room."""
 
@@ -39,7 +39,7 @@ def over(result: Result | None = FAILED, *ended: EpochEnd) -> Run:
 
 
 def end(epoch: int, slot: int, rank: int | None = None, code: str = "program_failed") -> EpochEnd:
-    return EpochEnd(epoch=epoch, message="", slot=slot, worker_rank=rank, code=code)
+    return EpochEnd(epoch=epoch, message="", slot=slot, rank=rank, code=code)
 
 
 def text(rank: int | None, words: str = "x", **more: Any) -> RankText:
@@ -66,7 +66,7 @@ def kept_of(kept: KeptWords) -> list[tuple[int, int | None, bool]]:
     [
         (over(), 1, 3, LastWordsReply(wants=True, rank=5)),
         (over(), 0, 3, LastWordsReply()),
-        (over(FAILED.model_copy(update={"worker_rank": None})), 1, 3, LastWordsReply(wants=True)),
+        (over(FAILED.model_copy(update={"rank": None})), 1, 3, LastWordsReply(wants=True)),
         (over(FAILED, end(2, 0, 4)), 0, 2, LastWordsReply(wants=True, rank=4)),
         (over(FAILED, end(2, 0, 4)), 1, 2, LastWordsReply()),
         (over(None, end(2, 0, 4)), 0, 2, LastWordsReply(wants=True, rank=4)),
@@ -235,7 +235,7 @@ async def test_what_nodes_send_is_read_by_who_may_read_logs(served: Served) -> N
     await served.bring_to(Phase.RUNNING, DEMO)
     app = make_app(served.service, allowed_hosts=[SERVER_NAME])
     host = served.host(DEMO)
-    await served.service.report(host, 1, 1, ExitReport(epoch=1, exit_code=3, worker_rank=1))
+    await served.service.report(host, 1, 1, ExitReport(epoch=1, exit_code=3, rank=1))
     await served.service.report(host, 0, 1, ExitReport(epoch=1, exit_code=0, stopped=True))
     assert host.run.result is not None
     before = host.number, host.version, host.news_seq

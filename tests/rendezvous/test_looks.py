@@ -68,7 +68,7 @@ async def test_every_node_is_asked_and_what_they_answer_is_kept(served: Served) 
     await running(served)
     number = await begin(served)
     first = await found(served, number)
-    assert [(node.slot, node.rank, node.hostname) for node in first.nodes] == [
+    assert [(node.slot, node.node, node.hostname) for node in first.nodes] == [
         (0, 0, "host0"),
         (1, 1, "host1"),
     ]

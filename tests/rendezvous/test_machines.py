@@ -55,12 +55,12 @@ async def test_of_each_node_the_newest_sample_is_shown_with_its_age(served: Serv
     take(served, 1, SAMPLE)
     served.let_pass(12.0)
     first, second = await found(served)
-    assert (first.slot, first.rank, first.hostname, first.sample, first.age) == (
+    assert (first.slot, first.node, first.hostname, first.sample, first.age) == (
         *(0, 0, "host0"),
         None,
         0.0,
     )
-    assert (second.slot, second.rank, second.sample, second.age) == (1, 1, SAMPLE, 12.0)
+    assert (second.slot, second.node, second.sample, second.age) == (1, 1, SAMPLE, 12.0)
 
 
 async def test_facts_describe_a_machine_and_do_not_tell_it_from_others(served: Served) -> None:
@@ -79,7 +79,7 @@ async def test_facts_describe_a_machine_and_do_not_tell_it_from_others(served: S
     await served.join(DEMO, 0, facts=whole)
     [one] = await found(served)
     assert one.facts == Facts(torch_version="2.9.0", gpus=8, gpu_models=["H100"], rdma=[port])
-    assert (one.rank, one.sample) == (None, None)
+    assert (one.node, one.sample) == (None, None)
 
 
 def vars_of(port: RdmaPort) -> dict[str, Any]:

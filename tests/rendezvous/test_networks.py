@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rendezvous.proof.networks import NetworkClass, Unreachable, classes_of, given_up
 from rendezvous.proof.rdma import RdmaExpectation
-from rendezvous.run.seal import assign_ranks, make_table
+from rendezvous.run.seal import make_table, number_nodes
 from rendezvous.wire.node import Candidate, Facts, JoinRequest, LinkKind
 from rendezvous.wire.peers import FULL_MESH, PEERS_EACH, peers_of
 from tests.support.driver import FEW, make_candidate, make_join, sha
@@ -282,7 +282,7 @@ def network_of(joins: list[JoinRequest]) -> NetworkClass:
 
 def ranks(*joins: JoinRequest) -> list[int]:
     """The slots in order of their ranks."""
-    given_ranks = assign_ranks(list(joins), network_of(list(joins)).members, {})
+    given_ranks = number_nodes(list(joins), network_of(list(joins)).members, {})
     assert sorted(given_ranks.values()) == list(range(len(joins)))
     return sorted(given_ranks, key=lambda slot: given_ranks[slot])
 
@@ -291,7 +291,7 @@ def ranks(*joins: JoinRequest) -> list[int]:
 
 
 def read(field: str, text: str) -> Any:
-    if field == "requested_rank":
+    if field == "requested_node":
         return None if text == "None" else int(text)
     return [text] if field == "addresses" else text
 
@@ -303,9 +303,9 @@ natural order of names | hostname | node9 node10 node2 a-node node2b 7up | 0 5 3
 equal names | hostname | same same same | 0 1 2
 subnets stand together | addresses | 10.0.9.1 10.0.5.2 10.0.9.3 10.0.7.4 10.0.5.5 10.0.9.6
     | 0 2 5 1 4 3
-requested | requested_rank | None 3 None 1 | 0 3 2 1
-requested, and closed up | requested_rank | None 7 5 | 0 2 1
-closed up around the others | requested_rank | None 7 5 None | 0 3 2 1
+requested | requested_node | None 3 None 1 | 0 3 2 1
+requested, and closed up | requested_node | None 7 5 | 0 2 1
+closed up around the others | requested_node | None 7 5 None | 0 3 2 1
 """,
 )
 def test_slot_0_is_rank_0_and_the_others_follow(field: str, values: str, expected: str) -> None:
@@ -329,11 +329,11 @@ def test_every_rank_is_given_once_whatever_the_nodes_are(
         rank = None if slot == 0 or wish in taken else wish
         taken |= {rank} if rank is not None else set()
         address = f"10.0.{net}.{slot + 1}"
-        joins.append(make_join(slot, hostname=name, addresses=[address], requested_rank=rank))
+        joins.append(make_join(slot, hostname=name, addresses=[address], requested_node=rank))
     first = ranks(*joins)
     assert first[0] == 0
     assert ranks(*joins[::-1]) == ranks(*joins[3:], *joins[:3]) == first
-    wishes = {j.slot: j.requested_rank for j in joins if j.requested_rank is not None}
+    wishes = {j.slot: j.requested_node for j in joins if j.requested_node is not None}
     in_order = [slot for slot in first if slot in wishes]
     assert in_order == sorted(wishes, key=lambda slot: wishes[slot])
 

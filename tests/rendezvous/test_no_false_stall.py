@@ -191,7 +191,7 @@ def test_a_hang_after_short_steps_is_named_within_150_seconds() -> None:
         if training.alarms:
             break
     (alarm,) = training.alarms
-    assert (alarm.rule, alarm.worker_rank, alarm.slot) == ("behind", 5, 2)
+    assert (alarm.rule, alarm.rank, alarm.slot) == ("behind", 5, 2)
     assert training.drive.now - began <= 150.0
 
 
@@ -200,7 +200,7 @@ def test_a_hang_after_a_checkpoint_of_20_minutes_is_named_in_the_end() -> None:
     silences(training)
     training.runs(training.trains(300.0))
     training.runs(training.silent(4 * 3_600.0, FORWARD, 5))
-    assert [one.worker_rank for one in training.alarms] == [5]
+    assert [one.rank for one in training.alarms] == [5]
     assert quiet_since(training.drive.run) is not None
 
 
@@ -231,7 +231,7 @@ def test_a_start_that_stops_to_work_is_ended_after_the_time_and_not_before() -> 
         if training.drive.run.stop:
             break
     (alarm,) = training.alarms
-    assert (alarm.rule, alarm.worker_rank, alarm.slot) == ("starting", 3, 1)
+    assert (alarm.rule, alarm.rank, alarm.slot) == ("starting", 3, 1)
     assert 60.0 <= training.drive.now - began <= 100.0
 
 
@@ -251,4 +251,4 @@ def test_a_hang_before_the_first_collective_is_spoken_of_after_two_minutes_and_n
     assert status.silence.startswith("no output and no collective for 2 min")
     assert training.told == []
     training.runs(training.starts(1_800.0, LOAD, 3))
-    assert [one.worker_rank for one in training.alarms] == [3]
+    assert [one.rank for one in training.alarms] == [3]

@@ -12,7 +12,7 @@ TABLE = table_of(row(0, "a", "10.0.0.4"), row(1, "b", "10.0.0.5"))
 
 def test_what_is_known_stays_while_the_nodes_are_the_same() -> None:
     first = with_go([], TABLE, {0: 1, 1: 1})
-    assert [(one.slot, one.incarnation, one.hostname, one.rank) for one in first[0].nodes] == [
+    assert [(one.slot, one.incarnation, one.hostname, one.node) for one in first[0].nodes] == [
         (0, 1, "a", 0),
         (1, 1, "b", 1),
     ]

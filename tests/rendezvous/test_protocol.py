@@ -42,7 +42,7 @@ a run goes from the first join to a good end
     "node 1 (host1, slot 1) is ready on table …; all nodes are ready: go"
     wait 60; exit 0 0 ran_seconds=59.6 -> running
     "node 0 (host0, slot 0) ended with exit code 0"
-    exit 1 0 ran_seconds=58.0 -> status=ok exit=0 code= slot=None rank=None
+    exit 1 0 ran_seconds=58.0 -> status=ok exit=0 code= slot=None node=None
     told "node 1 (host1, slot 1) ended with exit code 0"
     "all 2 nodes ended with exit code 0 after 60 s"
     hint ""
@@ -176,7 +176,7 @@ class Machine(RuleBasedStateMachine):
     ) -> None:
         offered = [address, f"10.1.{slot % 2}.{slot + 1}"]
         found = [Finding(check="L12", level="fail", cause="it is sick")] * sick
-        changes = {"addresses": offered, "findings": found, "requested_rank": said["rank"]}
+        changes = {"addresses": offered, "findings": found, "requested_node": said["rank"]}
         changes["job"] = Job(nnodes=said["nnodes"])
         self.tried(self.drive.join, slot, generation, attempt=attempt, **changes)
 
@@ -241,7 +241,7 @@ class Machine(RuleBasedStateMachine):
         assert table.digest() == run.digest
         assert self.tables.setdefault(run.epoch, run.digest) == run.digest
         count, slots = len(table.rows), [row.slot for row in table.rows]
-        assert [row.rank for row in table.rows] == list(range(count))
+        assert [row.node for row in table.rows] == list(range(count))
         assert slots[0] == 0
         assert len(set(slots)) == len({row.address for row in table.rows}) == count
         assert run.spec.min_nodes <= count <= run.spec.max_nodes

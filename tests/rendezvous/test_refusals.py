@@ -268,7 +268,7 @@ def test_an_older_worker_run_is_kept() -> None:
 
 def test_another_job_that_asks_for_a_held_slot_is_no_problem_of_its_node() -> None:
     drive = started(3, 1)
-    refused = drive.ask(2, **TWIN, requested_rank=0)
+    refused = drive.ask(2, **TWIN, requested_node=0)
     assert isinstance(refused, Mismatch)
     assert kept(drive) == [(2, "twin", 1)]
     assert drive.slot(2).problem == ""

@@ -80,7 +80,7 @@ def go_on(drive: Drive) -> Drive:
 
 def ranks(drive: Drive) -> dict[int, int]:
     assert drive.run.table is not None
-    return {row.slot: row.rank for row in drive.run.table.rows}
+    return {row.slot: row.node for row in drive.run.table.rows}
 
 
 # --- standbys -------------------------------------------------------------------------------------

@@ -150,7 +150,7 @@ def emptied(value: Any) -> Iterator[Any]:
 @pytest.mark.parametrize("event", sorted(WIRE.glob("event-*.json")), ids=lambda path: path.stem)
 def test_an_event_without_a_text_is_told_in_words_or_refused(event: Path) -> None:
     joined = json.loads((WIRE / "event-joined.json").read_bytes())
-    joined["request"]["requested_rank"] = None
+    joined["request"]["requested_node"] = None
     before = [(WIRE / "event-created.json").read_bytes()]
     for slot in (0, 1):
         joined["request"] |= {"slot": slot, "join_id": f"{slot}" * 16}

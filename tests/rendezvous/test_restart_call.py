@@ -123,8 +123,8 @@ async def test_a_node_that_ended_with_its_launcher_comes_again_between_two_epoch
     assert before is not None
     assert after is not None
     assert after.epoch > before.epoch
-    assert [(row.slot, row.rank) for row in after.rows] == [
-        (row.slot, row.rank) for row in before.rows
+    assert [(row.slot, row.node) for row in after.rows] == [
+        (row.slot, row.node) for row in before.rows
     ]
 
 

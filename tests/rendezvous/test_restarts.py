@@ -19,9 +19,9 @@ from tests.support.stories import stories, tell
 
 @stories("""
 all start again on the next table once nothing runs any more
-    running 3 max_restarts=2 -> epoch=1 ranks=0,1,2
-    exit 1 3 worker_rank=1 -> running stop=True
-    stop 0 143; stop 2 143 -> arming stop=False epoch=2 used=1 epochs=1:3 port=29501 ranks=0,1,2
+    running 3 max_restarts=2 -> epoch=1 numbers=0,1,2
+    exit 1 3 rank=1 -> running stop=True
+    stop 0 143; stop 2 143 -> arming stop=False epoch=2 used=1 epochs=1:3 port=29501 numbers=0,1,2
     waits "waiting for node 0 (host0, slot 0), node 1 (host1, slot 1), node 2 (host2, slot 2) to end
     the program of epoch 1 and acknowledge the new table, 85 s left"
     told "node 2 (host2, slot 2) was stopped (exit code 143); restart 1 of 2 at once"
@@ -148,7 +148,7 @@ a newer worker run of the same slot proves itself before the programs start agai
     running 2 max_restarts=9; exit 1 1; stop 0 143 -> arming
     join 0 2 -> verifying epoch=3
     verify -> port=29501
-    arm -> running epoch=3 ranks=0,1
+    arm -> running epoch=3 numbers=0,1
 a newer worker run may come while the run waits
     running 2 max_restarts=9; exit 1 1; stop 0 143; arm; wait 1; exit 1 2; stop 0 143
     join 0 2 -> restarting
@@ -247,7 +247,7 @@ def test_what_nodes_and_people_see_of_it() -> None:
     status = run_status(drive.run, drive.now, drive.leases)
     assert (status.restarts, status.max_restarts) == (1, 3)
     (end,) = status.ended
-    assert (end.epoch, end.rank, end.hostname, end.then) == (
+    assert (end.epoch, end.node, end.hostname, end.then) == (
         1,
         1,
         "host1",

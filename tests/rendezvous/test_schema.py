@@ -163,7 +163,7 @@ DIGESTS = [sha("t")] * (MAX_NODES + 1)
         (JoinRequest, JOIN, "hostname", ["", "h" * 253], ["h" * 254]),
         (JoinRequest, JOIN, "nproc_per_node", [1, 4096], [0, 4097]),
         (JoinRequest, JOIN, "candidates", [JOIN["candidates"] * 64], [[], JOIN["candidates"] * 65]),
-        (JoinRequest, JOIN, "requested_rank", [None, 0, 19_999], [-1, 20_000]),
+        (JoinRequest, JOIN, "requested_node", [None, 0, 19_999], [-1, 20_000]),
         (JoinRequest, JOIN, "master_port", [None, 1, 65_535], [0, 65_536]),
         (ProbeReport, {"epoch": 1}, "pairs", [[], [PAIR] * 20_000], [[PAIR] * 20_001]),
         (PairProbe, PAIR, "slot", [0, 19_999], [-1, 20_000]),
@@ -257,7 +257,7 @@ def test_a_run_that_cannot_be_is_refused(changes: dict[str, Any], why: str) -> N
 def big_table(nodes: int) -> EndpointTable:
     rows = [
         TableRow(
-            rank=rank,
+            node=rank,
             slot=rank,
             hostname=f"ip-10-212-{rank // 250}-{rank % 250}",
             address=f"10.212.{rank // 250}.{rank % 250}",
@@ -320,7 +320,7 @@ def test_a_view_is_read_as_it_was_written_with_its_table_at_any_place(
     ("old", "new"),
     [
         (b'"master_port":29500', b'"master_port":29501'),
-        (b'"rank":1', b'"rank":0'),
+        (b'"node":1', b'"node":0'),
         (b'"digest":"', b'"digest":"","x":"'),
         (b"}]", b"},null]"),
     ],

@@ -57,7 +57,7 @@ def words(slot: int) -> str:
 def test_the_table_and_who_ran_what() -> None:
     run = skewed().run
     assert run.table is not None
-    rows = [(row.slot, row.rank, row.hostname, row.nproc_per_node) for row in run.table.rows]
+    rows = [(row.slot, row.node, row.hostname, row.nproc_per_node) for row in run.table.rows]
     assert rows == [(slot, RANKS[slot], HOSTS[slot], PROCESSES[slot]) for slot in SLOTS]
     assert [(row.slot, ranks) for row, ranks in run.table.processes()] == [*OF_RANKS.items()]
     assert run.table.generations is None
@@ -80,7 +80,7 @@ def test_what_a_person_sees_of_each_slot() -> None:
     drive = skewed()
     status = run_status(drive.run, drive.now, drive.leases)
     assert [
-        (s.slot, s.rank, s.generation, s.incarnation, s.hostname, s.nproc_per_node)
+        (s.slot, s.node, s.generation, s.incarnation, s.hostname, s.nproc_per_node)
         for s in status.slots
     ] == [
         (slot, RANKS[slot], GENERATIONS[slot], INCARNATIONS[slot], HOSTS[slot], PROCESSES[slot])
@@ -98,7 +98,7 @@ def test_a_stall_is_at_the_node_of_its_rank(slot: int) -> None:
     rank = OF_RANKS[slot][-1]
     verdict = Verdict("behind", f"rank {rank} is behind", odd=(rank,), odd_count=1)
     found = stalls.stall_event(drive.run, verdict, at_work=False, now=drive.now)
-    assert (found.slot, found.worker_rank, found.seconds) == (slot, rank, 120.0)
+    assert (found.slot, found.rank, found.seconds) == (slot, rank, 120.0)
     drive.apply(found)
     line = event_line(drive.run, 9, found, drive.outcomes[-1], drive.now)
     assert (line.slot, line.epoch) == (slot, 4)
@@ -110,7 +110,7 @@ def test_a_departure_is_that_of_a_slot_and_told_with_its_rank(slot: int) -> None
     drive.report(slot, DepartReport(epoch=4, seconds=600.0, words="its machine goes"))
     notice = departures.notice_of(drive.run, drive.now)
     assert notice is not None
-    assert (notice.slot, notice.rank) == (slot, RANKS[slot])
+    assert (notice.slot, notice.node) == (slot, RANKS[slot])
     assert node_view(drive.run, drive.now, 2.0).notice == notice
     status = run_status(drive.run, drive.now, drive.leases)
     assert status.reason.startswith(f"{words(slot)} will leave: its machine goes")
@@ -136,13 +136,13 @@ def test_the_node_that_is_drained_is_that_of_the_slot(slot: int) -> None:
 @pytest.mark.parametrize("slot", range(1, 4))
 def test_a_failure_names_slot_rank_and_host(slot: int) -> None:
     drive = skewed()
-    drive.exit(slot, 7, worker_rank=OF_RANKS[slot][-1])
+    drive.exit(slot, 7, rank=OF_RANKS[slot][-1])
     for other in {*range(4)} - {slot}:
         drive.exit(other, 143, stopped=True)
     drive.wait(10)
     result = drive.result
-    assert (result.slot, result.rank, result.hostname) == (slot, RANKS[slot], HOSTS[slot])
-    assert (result.worker_rank, result.exit_code) == (OF_RANKS[slot][-1], 7)
+    assert (result.slot, result.node, result.hostname) == (slot, RANKS[slot], HOSTS[slot])
+    assert (result.rank, result.exit_code) == (OF_RANKS[slot][-1], 7)
 
 
 @pytest.mark.parametrize("slot", range(1, 4))
@@ -153,7 +153,7 @@ def test_a_loss_and_what_takes_its_place_have_the_rank_of_the_lost(slot: int) ->
         drive.exit(other, 143, stopped=True)
     drive.wait(4)
     [end] = drive.run.starts.ended
-    assert (end.epoch, end.slot, end.rank, end.replaced) == (4, slot, RANKS[slot], [slot])
+    assert (end.epoch, end.slot, end.node, end.replaced) == (4, slot, RANKS[slot], [slot])
     assert end.hostname == HOSTS[slot]
     assert drive.slot(slot).wanted == GENERATIONS[slot] + 1
     drive.join(slot, GENERATIONS[slot] + 1, hostname="spare", **OF_SPARE[slot])
@@ -226,14 +226,14 @@ def test_each_node_alone_is_known_by_the_places_of_its_own_ranks(alone: bool) ->
 
 def test_a_look_asks_each_node_by_its_slot_and_tells_of_its_rank() -> None:
     drive, looks = skewed(), Looks()
-    assert {s: (n.slot, n.rank, n.hostname) for s, n in nodes_of(drive.run).items()} == {
+    assert {s: (n.slot, n.node, n.hostname) for s, n in nodes_of(drive.run).items()} == {
         slot: (slot, RANKS[slot], HOSTS[slot]) for slot in range(4)
     }
     number = looks.begin(drive.run, drive.now).look
     looks.take(2, LookReport(look=number, epoch=4, ranks=[RankLook(rank=5)]), drive.now)
     found = RunLook.model_validate_json(looks.written(number, drive.now).plain)
     assert found.epoch == 4
-    answered = {n.slot: (n.rank, n.report.ranks[0].rank) for n in found.nodes if n.report}
+    answered = {n.slot: (n.node, n.report.ranks[0].rank) for n in found.nodes if n.report}
     assert answered == {2: (3, 5)}
 
 
@@ -244,7 +244,7 @@ def test_a_machine_is_that_of_a_slot_and_incarnation_and_shown_with_its_rank() -
         machines.take(drive.run, slot, INCARNATIONS[slot], sample, drive.now)
     machines.take(drive.run, 1, INCARNATIONS[1] + 1, MachineSample(load=9.0), drive.now)
     found = RunMachines.model_validate_json(machines.written(drive.run, drive.now).plain).machines
-    assert [(one.slot, one.rank, one.hostname) for one in found] == [
+    assert [(one.slot, one.node, one.hostname) for one in found] == [
         (slot, RANKS[slot], HOSTS[slot]) for slot in range(4)
     ]
     loads = [one.sample and one.sample.load for one in found]
@@ -260,7 +260,7 @@ def test_a_row_of_metrics_has_the_slot_that_told_it_and_the_rank_that_it_is_of()
 
 def test_last_words_have_slot_node_and_rank() -> None:
     drive, kept = skewed(), KeptWords()
-    drive.exit(2, 7, worker_rank=5)
+    drive.exit(2, 7, rank=5)
     for other in (0, 1, 3):
         drive.exit(other, 143, stopped=True)
     drive.wait(10)

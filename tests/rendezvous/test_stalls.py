@@ -37,7 +37,7 @@ def find(drive: Drive, *, at_work: bool = False) -> str:
         at_work=at_work,
         certain=True,
         slot=1,
-        worker_rank=1,
+        rank=1,
     )
     return drive.apply(found).reason
 
@@ -212,8 +212,8 @@ def test_a_stall_that_lasts_too_long_ends_the_run_with_its_sentence() -> None:
     result = drive.result
     assert (result.status, result.exit_code, result.code) == ("failed", 89, "stalled")
     assert result.message == f"stalled: {SENTENCE}"
-    assert (result.cause, result.certain, result.worker_rank) == ("stalled", True, 1)
-    assert (result.slot, result.rank, result.hostname) == (1, 1, "host1")
+    assert (result.cause, result.certain, result.rank) == ("stalled", True, 1)
+    assert (result.slot, result.node, result.hostname) == (1, 1, "host1")
     assert result.hint == "see what it does"
 
 
@@ -230,7 +230,7 @@ def test_a_stall_counts_as_a_failure_for_restarts() -> None:
     assert drive.phase is Phase.ARMING
     (end,) = drive.run.starts.ended
     assert (end.code, end.message, end.exit_code) == ("stalled", f"stalled: {SENTENCE}", 89)
-    assert (end.cause, end.worker_rank, end.hostname) == ("stalled", 1, "host1")
+    assert (end.cause, end.rank, end.hostname) == ("stalled", 1, "host1")
     assert end.then == "restart 1 of 1 at once"
     drive.arm()
     assert quiet_since(drive.run) is None
@@ -251,6 +251,6 @@ def test_no_restart_follows_on_nodes_that_are_gone() -> None:
 
 def test_a_program_that_fails_by_itself_meanwhile_is_the_cause() -> None:
     drive = overdue()
-    drive.exit(1, 3, worker_rank=1)
+    drive.exit(1, 3, rank=1)
     drive.exit(0, 143, stopped=True)
     assert drive.result.code == "program_failed"

@@ -53,7 +53,7 @@ def test_all_ranks_of_a_node_are_named_by_it() -> None:
 
 def test_a_node_is_read_by_its_rank_and_not_by_its_slot() -> None:
     drive = running()
-    drive.run.starts.ranks[1] = 5
+    drive.run.starts.numbers[1] = 5
     outcome = drive.apply(found_event(replace(LATE, rank=None)))
     assert "'rdzv logs r --node 5'" in outcome.reason
 

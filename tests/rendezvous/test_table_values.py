@@ -27,7 +27,7 @@ def test_the_first_process_of_a_node_comes_after_those_of_lower_ranks() -> None:
         assert made.first_process(RANKS[slot]) == ranks.start
         row = made.row_of_slot(slot)
         assert row is not None
-        assert (row.slot, row.rank) == (slot, RANKS[slot])
+        assert (row.slot, row.node) == (slot, RANKS[slot])
     assert made.row_of_slot(9) is None
     again = made.renewed(7, 29_999)
     assert (again.epoch, again.master_port, again.rows) == (7, 29_999, made.rows)

@@ -10,14 +10,14 @@ from tests.support.tables import rows
 
 @stories("""
 a node that had ended well before is named beside the first cause
-    running 3; exit 1 0; exit 0 1 worker_rank=0; stop 2 0
+    running 3; exit 1 0; exit 0 1 rank=0; stop 2 0
     "node 0 (host0, slot 0) failed: rank 0 ended with exit code 1; node 1 (host1, slot 1) had ended
     with exit code 0"
 a failing program stops the others and is named
-    running 3; exit 1 137 worker_rank=1 message='out of memory?' tail='last words' log=/l
+    running 3; exit 1 137 rank=1 message='out of memory?' tail='last words' log=/l
     -> running stop=True
-    stop 0 143; stop 2 143 -> status=failed exit=137 code=program_failed slot=1 rank=1
-    -> hostname=host1 worker_rank=1 tail='last words' log=/l exit_code_of=program
+    stop 0 143; stop 2 143 -> status=failed exit=137 code=program_failed slot=1 node=1
+    -> hostname=host1 rank=1 tail='last words' log=/l exit_code_of=program
     "node 1 (host1, slot 1) failed: rank 1 ended with exit code 137 (signal 9,
     SIGKILL); out of memory?"
     hint "see who has sent SIGKILL: the kernel where memory was used up (dmesg), or the scheduler
@@ -31,8 +31,8 @@ the verdict falls after two seconds without those that only stop slowly
     hint "see what it wrote before: rdzv logs RUN"
     told "node 1 (host1, slot 1) failed: the program ended with exit code 1"
 the first cause is the oldest failure and not the first report
-    running 3; exit 0 1 age_seconds=0.5; wait 1; exit 2 3 age_seconds=30 worker_rank=5; wait 2
-    -> slot=2 exit=3 worker_rank=5
+    running 3; exit 0 1 age_seconds=0.5; wait 1; exit 2 3 age_seconds=30 rank=5; wait 2
+    -> slot=2 exit=3 rank=5
     "node 2 (host2, slot 2) failed: rank 5 ended with exit code 3"
 a node that fell silent before the failure is waited for and is the cause
     running 3; silent 1 1; exit 0 1; silent 3 1 -> running
@@ -66,7 +66,7 @@ what an agent ends its node for is said without the exit code
     "node 0 (host0, slot 0) failed: no GPU"
 a lost node fails the run
     running 3; silent 16 2 -> stop=True running,running,lost
-    stop 0 143; exit 1 1 -> slot=2 exit=86 rank=2
+    stop 0 143; exit 1 1 -> slot=2 exit=86 node=2
     hint "…preemption…"
 a node that leaves while the run runs fails it
     running; leave 1; wait 2.25 -> slot=1

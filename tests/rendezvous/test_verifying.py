@@ -181,7 +181,7 @@ a strict run that cannot go without it ends
     join 2 at=10.0.0.3 -> X09=warn:2 code=preflight_failed slot=2
     "…slot 2 (host2) does not have its own address in eth0, 10.9.0.0/24…"
 the rank of a spare closes up
-    new 2 spares=1; gather 0; join 1 sick=True requested_rank=1; join 2 requested_rank=2; verify
+    new 2 spares=1; gather 0; join 1 sick=True requested_node=1; join 2 requested_node=2; verify
     -> table=0,2
 slot 0 has no spare
     new 2 spares=1; join 0 sick=True; join 1; join 2 -> code=preflight_failed slot=0

@@ -257,8 +257,8 @@ def test_the_status_of_a_node_shows_its_rank_progress_exit_and_problem() -> None
     drive.exit(1, 9)
     drive.wait(16, silent={2})
     first, second, third = run_status(drive.run, drive.now, drive.leases).slots
-    assert (first.rank, first.node_state, first.progress) == (0, "running", "step 10")
-    assert (second.rank, second.node_state, second.exit_code) == (1, "exited", 9)
+    assert (first.node, first.node_state, first.progress) == (0, "running", "step 10")
+    assert (second.node, second.node_state, second.exit_code) == (1, "exited", 9)
     assert (third.node_state, third.problem) == (
         "lost",
         "it was silent for 15 s: host, network or agent is down",

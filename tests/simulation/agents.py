@@ -186,7 +186,7 @@ class Process:
             return self.launch.led and self.slot != 0
         table = self.facts.sealed.get(self.acked)
         row = table.row_of_slot(self.slot) if table is not None else None
-        return row is None or row.rank != 0
+        return row is None or row.node != 0
 
     @property
     def needs_torchrun(self) -> bool:
@@ -447,7 +447,7 @@ class Process:
             candidates=candidates,
             findings=[_SICK] if self.world.marked("sick", self) else [],
             probe_port=probe_port,
-            requested_rank=launch.ranks[self.slot],
+            requested_node=launch.ranks[self.slot],
             reports_pace=True,
         )
         offered = self._worded(self.world.offered(self, request))

@@ -209,5 +209,5 @@ def _go(facts: Facts, run: Run, at: float, now: float) -> None:
     epochs.is_between = False
     epochs.gone[run.epoch], epochs.went_at = now, at
     epochs.port = run.table.master_port
-    epochs.ranks = {row.slot: row.rank for row in run.table.rows}
+    epochs.ranks = {row.slot: row.node for row in run.table.rows}
     epochs.rows = {row.slot: run.slots[row.slot].incarnations for row in run.table.rows}

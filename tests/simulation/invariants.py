@@ -163,8 +163,8 @@ def ranks_are_0_to_n_minus_1(history: History, run: Run, event: Event) -> Wrong:
     rows = run.table.rows
     may_be_lost = run.spec.outlives_nodes and not run.spec.local_node
     is_0 = rows[0].slot == 0 or (may_be_lost and bool(history.of(run).epochs.over))
-    if [row.rank for row in rows] != list(range(len(rows))) or not is_0:
-        return f"{[(row.rank, row.slot) for row in rows]}"
+    if [row.node for row in rows] != list(range(len(rows))) or not is_0:
+        return f"{[(row.node, row.slot) for row in rows]}"
     return None
 
 

@@ -123,7 +123,7 @@ def nobody_is_submitted_for_a_slot_that_is_left_out(
     ran, seen = launcher.ran_at, launcher.seen
     if ran is None or seen is None or history.now() - ran < _SETTLED_SECONDS:
         return None
-    return None if seen.slots[run.slot].rank is not None else f"{run.name}"
+    return None if seen.slots[run.slot].node is not None else f"{run.name}"
 
 
 # --- of what it wants, and ends -------------------------------------------------------------------
@@ -253,7 +253,7 @@ def a_node_may_end_by_itself(
         slot = seen.slots[run.slot]
         newest = run.generation >= slot.wanted_generation
         queued = slot.state is SlotState.QUEUED and scheduler.lie_slot == run.slot
-        at = launcher.ran_at if slot.rank is None and newest and not queued else at
+        at = launcher.ran_at if slot.node is None and newest and not queued else at
         if launcher.launch.outlives_nodes and process is not None:
             at = (process.released_at if newest else None) or launcher.told_at
     is_own = run.join.launch_id == launcher.launch_id
@@ -274,7 +274,7 @@ def only_what_is_over_is_ended(
     if seen is None or over or run.join.launch_id != launcher.launch_id:
         return None
     slot = seen.slots[run.slot]
-    left_out = slot.rank is None and launcher.ran_at is not None and not slot.awaited
+    left_out = slot.node is None and launcher.ran_at is not None and not slot.awaited
     wanted = run.generation >= slot.wanted_generation and not left_out
     if not wanted or is_disturbed(history, launcher):
         return None

@@ -393,7 +393,7 @@ def who_is_fenced_is_waited_for_no_longer(
         return None
     for slot in status.slots:
         since = launcher.fenced_at.get((slot.slot, slot.wanted_generation))
-        since = since if slot.awaited or slot.rank is not None else None
+        since = since if slot.awaited or slot.node is not None else None
         if since is None or history.now() - since < _SUBMITTED_SECONDS or launcher.launch.symmetric:
             continue
         known = {(run.slot, run.generation) for run in scheduler.runs}

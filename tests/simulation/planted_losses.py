@@ -11,12 +11,12 @@ LOSSES: dict[str, list[tuple[str, str, str]]] = {
         ("launch: a fence is not heard of", "return not (seen is not None and seen.fenced) and any(map(self._may_run, older))", "return any(map(self._may_run, older))"),
     ],
     "launcher/run/slots.py": [
-        ("launch: standbys are released", "if slot.rank is not None or slot.awaited:", "if slot.rank is not None:"),
+        ("launch: standbys are released", "if slot.node is not None or slot.awaited:", "if slot.node is not None:"),
     ],
     "rendezvous/run/arming.py": [
-        ("losses: a standby overtakes", "key=lambda slot: (slot.index not in ranks, slot.index)", "key=lambda slot: (slot.index in ranks, slot.index)"),
+        ("losses: a standby overtakes", "key=lambda slot: (slot.index not in had, slot.index)", "key=lambda slot: (slot.index in had, slot.index)"),
         ("losses: the fence is ignored", "run.waiting_for or fences.holding(run)", "run.waiting_for"),
-        ("losses: standing ranks are forgotten", "        run.starts.ranks,\n        of_generations", "        {},\n        of_generations"),
+        ("losses: standing numbers are forgotten", "        run.starts.numbers,\n        of_generations", "        {},\n        of_generations"),
         ("losses: who has come since has gathered", "if why != NOT_NEEDED", "if why.cause"),
         ("losses: standbys are released at the go", "        settle(run, former)\n", "        pass\n"),
     ],
@@ -68,7 +68,7 @@ LOSSES: dict[str, list[tuple[str, str, str]]] = {
         ("losses: a silence is a close", "if not event.closed and not worker_run_is_over(slot):", "if False:"),
     ],
     "rendezvous/run/seal.py": [
-        ("losses: a newcomer has the last rank", "place[next(free)] = join.slot", "place[max(place, default=-1) + 1] = join.slot"),
+        ("losses: a newcomer has the last number", "place[next(free)] = join.slot", "place[max(place, default=-1) + 1] = join.slot"),
     ],
     "rendezvous/run/views.py": [
         ("losses: who is released hears nothing", "    if not outlives(run):\n        return []", "    if True:\n        return []"),

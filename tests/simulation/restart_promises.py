@@ -128,7 +128,7 @@ def programs_start_again_where_they_were(history: History, run: Run, event: Even
     facts, before = history.of(run), history.of(run).epochs.ranks
     if run.table is None or run.table is facts.before.table or not facts.epochs.over:
         return None
-    ranks = {row.slot: row.rank for row in run.table.rows}
+    ranks = {row.slot: row.node for row in run.table.rows}
     if not run.spec.outlives_nodes:
         return None if ranks == before else f"{ranks}, before {before}"
     stay = {slot: before[slot] for slot in ranks if slot in before}

@@ -46,7 +46,7 @@ def the_master_is_rank_0(history: History, run: Run, event: Event) -> Wrong:
     table, launch, former = run.table, facts.launch, facts.before.table
     if table is None or table is former:
         return None
-    first = next(row for row in table.rows if row.rank == 0)
+    first = next(row for row in table.rows if row.node == 0)
     if table.master_address != first.address:
         return f"{table.master_address}, and rank 0 is at {first.address}"
     expected: int | None = launch.port or launch.free_port or DEFAULT_MASTER_PORT
@@ -62,7 +62,7 @@ def ranks_are_as_asked_for(history: History, run: Run, event: Event) -> Wrong:
     facts = history.of(run)
     if run.table is None or run.table is facts.before.table or facts.epochs.over:
         return None
-    asked = {row.rank: facts.launch.ranks[row.slot] for row in run.table.rows if row.slot}
+    asked = {row.node: facts.launch.ranks[row.slot] for row in run.table.rows if row.slot}
     given = [(rank, wish) for rank, wish in sorted(asked.items()) if wish is not None]
     if all(wish < len(run.table.rows) for _, wish in given):
         return f"{given}" if any(rank != wish for rank, wish in given) else None

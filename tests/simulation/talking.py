@@ -228,7 +228,7 @@ async def ask_nodes(process: Process, serve: Serve) -> None:
         if table is None or not goes or len(under_way) >= _MOST_COMMANDS:
             continue
         row, words = draw.choice(table.rows), b"%d %d" % (process.number, number)
-        under_way.add(asyncio.ensure_future(_ask(process, serve, row.rank, words)))
+        under_way.add(asyncio.ensure_future(_ask(process, serve, row.node, words)))
 
 
 async def _ask(process: Process, serve: Serve, rank: int, words: bytes) -> None:

@@ -29,7 +29,7 @@ def found(late: Late | None) -> list[StragglerFound | StragglerGone]:
 def test_it_is_named_once_with_its_cost() -> None:
     (event,) = found(Late(1, 0.2, "0-2"))
     assert isinstance(event, StragglerFound)
-    assert (event.slot, event.worker_rank) == (1, 1)
+    assert (event.slot, event.rank) == (1, 1)
     assert event.cost_seconds == pytest.approx(0.1, rel=0.1)
     assert event.step_seconds == pytest.approx(0.5, rel=0.1)
 

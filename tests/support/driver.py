@@ -349,7 +349,7 @@ def skewed(**changes: Any) -> Drive:
     drive.join(2, **of_all)  # two others had this slot before
     drive.join(2, 2, **of_all)
     for slot in (2, 0, 3, 1):
-        own = {"nproc_per_node": PROCESSES[slot], "requested_rank": RANKS[slot]}
+        own = {"nproc_per_node": PROCESSES[slot], "requested_node": RANKS[slot]}
         drive.join(slot, GENERATIONS[slot], hostname=HOSTS[slot], **own, **of_all)
     drive.verify()
     for port in (29_501, 29_502, 29_503):

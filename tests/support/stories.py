@@ -189,7 +189,7 @@ def _value_of(drive: Drive, name: str) -> object:
             return result and result.exit_code
         case "exit_code_of":
             return result and result.exit_code_of
-        case "status" | "code" | "slot" | "rank" | "worker_rank" | "hostname" | "log":
+        case "status" | "code" | "slot" | "node" | "rank" | "hostname" | "log":
             return getattr(result, name, None)
         case "used" | "asked" | "due_at":
             return getattr(run.starts, name)
@@ -199,8 +199,8 @@ def _value_of(drive: Drive, name: str) -> object:
             return run.departure and run.departure.stop_at - drive.now
         case "then":
             return run.starts.ended[-1].then
-        case "ranks":
-            return ",".join(str(slot.its_node.rank) for slot in run.of_table())
+        case "numbers":
+            return ",".join(str(slot.its_node.number) for slot in run.of_table())
         case "tail":
             return result and ",".join(result.tail)
         case "command_word":

@@ -40,7 +40,7 @@ class Helper:
 
     def go(self, **changes: Any) -> None:
         """A table of one node."""
-        words: dict[str, Any] = {"rank": 0, "address": "127.0.0.1", "port": free_port()}
+        words: dict[str, Any] = {"node": 0, "address": "127.0.0.1", "port": free_port()}
         words |= {"nodes": [[2, "default"]], "variables": {}, "removed": []}
         self.say("go", **(words | changes))
 

@@ -60,7 +60,7 @@ def test_what_is_no_endpoint_is_refused(endpoint: str) -> None:
 def test_the_configuration_is_read() -> None:
     conf = {"join_timeout": "90", "last_call_timeout": "2.5", "standby": "1", "rank": "3"}
     asked = read_asked(begin(conf={**conf, "is_host": "True"}))
-    assert (asked.join_timeout, asked.last_call, asked.standby, asked.rank) == (90, 2.5, 1, 3)
+    assert (asked.join_timeout, asked.last_call, asked.standby, asked.node) == (90, 2.5, 1, 3)
     assert asked.is_host is True
     assert asked.slots == 5
     assert read_asked(begin(conf={"is_host": "0"})).is_host is False

@@ -69,7 +69,7 @@ def test_the_first_line_says_what_torchrun_was_given(make: Callable[..., Made]) 
 def test_a_table_gives_rank_size_and_the_masters_place(make: Callable[..., Made]) -> None:
     port = free_port()
     nodes = [[2, "default"], [4, "default"]]
-    _, _, info = started(make, rank=1, address="10.1.2.3", port=port, nodes=nodes)
+    _, _, info = started(make, node=1, address="10.1.2.3", port=port, nodes=nodes)
     assert (info.rank, info.world_size) == (1, 2)
     place = info.bootstrap_store_info
     assert (place.master_addr, place.master_port) == ("10.1.2.3", port)
@@ -153,7 +153,7 @@ def test_all_that_is_said_in_the_course_of_three_tables(
 
     first, second = free_port(), free_port()
     nodes = [[3, "a"], [4, "b"], [6, "a"]]
-    info = table(3, "a", rank=0, port=first, nodes=nodes, variables={"KEPT": "1"})
+    info = table(3, "a", node=0, port=first, nodes=nodes, variables={"KEPT": "1"})
     assert (info.rank, info.world_size) == (0, 3)
     assert made == [place := ("127.0.0.1", first, None, True, False, (IPV4, "127.0.0.1", first))]
     assert json.loads(info.store.get("torchelastic/assigned_ranks/2")) == [7, 13, 3, 9]
@@ -161,14 +161,14 @@ def test_all_that_is_said_in_the_course_of_three_tables(
     helper.say("stop")
     until(lambda: handler.num_nodes_waiting() == 1)
     monkeypatch.setattr("rdzv.torchrun._children", lambda: [9, 11])
-    info = table(4, "b", rank=1, port=first, nodes=nodes[:2], variables={"NEW": "2"})
+    info = table(4, "b", node=1, port=first, nodes=nodes[:2], variables={"NEW": "2"})
     assert (info.rank, info.world_size, made) == (1, 2, [place])
     assert (os.environ["KEPT"], os.environ["NEW"], handler._others) == ("mine", "2", {9, 11})
     with socket.create_server(("127.0.0.1", first)):
         pass
     assert (handler.num_nodes_waiting(), handler.is_closed()) == (0, False)
 
-    info = table(3, "a", rank=0, port=second, nodes=nodes, removed=["KEPT"])
+    info = table(3, "a", node=0, port=second, nodes=nodes, removed=["KEPT"])
     assert [one[-1][-1] for one in made] == [first, second]
     assert ("KEPT" in os.environ, "NEW" in os.environ) == (False, False)
     handler.set_closed()
@@ -347,7 +347,7 @@ def test_whose_failure_was_first_is_in_the_frame_of_whoever_has_failures() -> No
 
 def test_another_node_serves_no_store(make: Callable[..., Made]) -> None:
     port = free_port()
-    started(make, rank=1, port=port, nodes=[[1, "default"]] * 2)
+    started(make, node=1, port=port, nodes=[[1, "default"]] * 2)
     with socket.create_server(("127.0.0.1", port)):
         pass
 

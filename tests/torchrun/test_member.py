@@ -164,7 +164,7 @@ def test_the_first_one_takes_the_first_place_of_a_run_that_nobody_knows_yet(worl
 def test_a_free_place_is_tried_that_was_asked_for_if_it_can_be(
     monkeypatch: pytest.MonkeyPatch, rank: int | None, nodes: Any, tried: int
 ) -> None:
-    world = World(monkeypatch, rank=rank)
+    world = World(monkeypatch, node=rank)
     world.says(stands(*nodes))
     world.codes[tried] = 3
     words = "run 'job' has failed, or this node's part of it; rdzv's lines above say more"

@@ -101,7 +101,7 @@ async def test_torchrun_is_told_its_place_and_what_changes_in_its_environment() 
         begun(torchrun)
         assert await peer.hear() == {
             "kind": "go",
-            "rank": 1,
+            "node": 1,
             "address": "10.0.0.1",
             "port": 29500,
             "nodes": [[4, "default"], [4, "default"], [1, "reader"]],
@@ -144,7 +144,7 @@ async def test_torchrun_that_starts_again_by_itself_has_all_start_again() -> Non
         ending = await program.stop()
         assert (ending.exit_code, ending.was_told) == (137, True)
         assert ending.failed_rank is not None
-        assert ending.failed_rank.worker_rank == 3
+        assert ending.failed_rank.rank == 3
 
 
 async def test_a_restart_that_is_refused_is_a_failure() -> None:

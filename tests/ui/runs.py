@@ -100,7 +100,7 @@ def slot(number: int, nodes: int, how: How, **changes: Any) -> Slot:
     state = "queued" if late else "failed" if bad else _PHASES[last - 1]
     made = Slot(
         slot=number,
-        rank=None if how == "gathering" else number,
+        node=None if how == "gathering" else number,
         host="" if late else f"h{number}",
         address="" if late else f"10.0.{number // 250}.{number % 250 + 1}",
         processes=8,
@@ -220,7 +220,7 @@ def curves(points: int = 200) -> Curves:
 def machines(nodes: int) -> list[Machine]:
     """The same machine for each node."""
     facts = [["GPUs", "8 x H100"], ["Memory", "2.0 TiB"], ["Kernel", "6.1"], ["Driver", "570.86"]]
-    return [Machine(slot=n, rank=n, host=f"h{n}", facts=facts) for n in range(nodes)]
+    return [Machine(slot=n, node=n, host=f"h{n}", facts=facts) for n in range(nodes)]
 
 
 def environment(node: int) -> Environment:

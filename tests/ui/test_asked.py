@@ -29,9 +29,9 @@ from tests.support.written import Registry, Written
 
 ENDED = [EpochEnd(epoch=1, message="node 1 failed")]
 STANDS = status(
-    slot(0, rank=2),
-    slot(1, rank=0),
-    slot(4, rank=1),
+    slot(0, node=2),
+    slot(1, node=0),
+    slot(4, node=1),
     phase=Phase.RUNNING,
     restarts=3,
     max_restarts=5,
@@ -68,7 +68,7 @@ def table() -> EndpointTable:
     known = [(0, 1, 8), (1, 4, 5), (2, 0, 2)]
     rows = [
         TableRow(
-            rank=rank,
+            node=rank,
             slot=at,
             hostname=HOSTS[at],
             address=f"10.0.0.{at + 1}",
@@ -84,8 +84,8 @@ def table() -> EndpointTable:
 def machines(memory: int) -> RunMachines:
     return RunMachines(
         machines=[
-            NodeMachine(slot=4, rank=1, hostname="gpu-7", sample=MachineSample(load=memory)),
-            NodeMachine(slot=1, rank=0, hostname="gpu-4"),
+            NodeMachine(slot=4, node=1, hostname="gpu-7", sample=MachineSample(load=memory)),
+            NodeMachine(slot=1, node=0, hostname="gpu-4"),
         ]
     )
 
@@ -97,8 +97,8 @@ def look() -> RunLook:
     ranks = [RankLook(rank=rank, pid=rank, state="S", stack=int(rank == 5)) for rank in (3, 4, 5)]
     seen = LookReport(look=9, epoch=2, ranks=ranks, stacks=stacks)
     nodes = [
-        NodeLook(slot=0, rank=2, hostname="gpu-9"),
-        NodeLook(slot=4, rank=1, hostname="gpu-7", report=seen),
+        NodeLook(slot=0, node=2, hostname="gpu-9"),
+        NodeLook(slot=4, node=1, hostname="gpu-7", report=seen),
     ]
     return RunLook(look=9, epoch=2, over=True, nodes=nodes)
 
@@ -183,7 +183,7 @@ async def test_each_machine_is_told_of_live_or_as_it_was_kept(
         assert await asked(door, "machines") == live
         registry.answers[f"GET /v1/runs/{RUN}/machines"] = Unavailable("nobody answers")
         kept = await asked(door, "machines")
-    assert [(one["slot"], one["rank"], one["host"]) for one in live] == [
+    assert [(one["slot"], one["node"], one["host"]) for one in live] == [
         (4, 1, "gpu-7"),
         (1, 0, "gpu-4"),
     ]

@@ -24,7 +24,7 @@ from tests.support.pages import RUN, kept_run
 from tests.support.virtual_time import run_virtually
 from tests.support.written import Registry
 
-STANDS = status(slot(4, rank=1), slot(0, rank=2), phase=Phase.RUNNING, reason="it trains")
+STANDS = status(slot(4, node=1), slot(0, node=2), phase=Phase.RUNNING, reason="it trains")
 EVENT = (
     b'{"number": 7, "at_seconds": 2.5, "kind": "joined", "reason": "gpu-7 joined", '
     b'"phase": "gathering", "epoch": 1}\n'
@@ -205,7 +205,7 @@ def test_of_very_many_places_the_first_ones_are_shown_and_how_many_are_left() ->
     stacks = [Stack(frames=[Frame(function=f"f{n}", file="t.py", line=7)] * 9) for n in range(23)]
     ranks = [RankLook(rank=n, pid=n, state="S", stack=n) for n in range(23)]
     node = NodeLook(
-        slot=4, rank=1, hostname="h", report=LookReport(look=9, epoch=2, ranks=ranks, stacks=stacks)
+        slot=4, node=1, hostname="h", report=LookReport(look=9, epoch=2, ranks=ranks, stacks=stacks)
     )
     found = RunLook(look=9, epoch=2, over=True, nodes=[node])
     verdict = Verdict("unclear", "they are everywhere")

@@ -382,7 +382,7 @@ async def it_is_looked_at(made: Course) -> None:
     await until(4.0)
     with state.metrics.open("a") as file:
         file.write(METRICS[4].model_dump_json() + "\n")
-    failed = Result(status="failed", exit_code=7, message="node 1 failed", slot=4, rank=1, hint="h")
+    failed = Result(status="failed", exit_code=7, message="node 1 failed", slot=4, node=1, hint="h")
     client.news(phase=Phase.FINISHED, result=failed, reason="node 1 failed")
     client.line("finished")
     await until(1.5)

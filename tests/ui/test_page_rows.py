@@ -15,7 +15,7 @@ from rendezvous.wire.run import EventLine, NodeState, Phase, RunStatus, SlotStat
 
 def slot(number: int = 0, **changes: Any) -> SlotStatus:
     usual: dict[str, Any] = {"generation": 1, "wanted_generation": 1, "state": SlotState.NONE}
-    usual |= {"node_state": NodeState.RUNNING, "rank": number, "hostname": f"h{number}"}
+    usual |= {"node_state": NodeState.RUNNING, "node": number, "hostname": f"h{number}"}
     return SlotStatus(slot=number, **usual | changes)
 
 

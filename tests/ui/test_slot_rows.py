@@ -19,7 +19,7 @@ def row(**known: Any) -> Slot:
         "wanted_generation": 1,
         "state": SlotState.RUNNING,
         "node_state": NodeState.RUNNING,
-        "rank": 2,
+        "node": 2,
         "hostname": "gpu-3",
     }
     return slot_row(SlotStatus(**usual | known), [])
@@ -27,8 +27,8 @@ def row(**known: Any) -> Slot:
 
 FAILED = {"node_state": NodeState.EXITED, "exit_code": 1, "problem": "out of memory"}
 STOPPED = {"node_state": NodeState.EXITED, "exit_code": 143, "stopped": True}
-STANDBY = {"node_state": NodeState.STANDBY, "rank": None}
-ABSENT = {"node_state": None, "rank": None, "hostname": ""}
+STANDBY = {"node_state": NodeState.STANDBY, "node": None}
+ABSENT = {"node_state": None, "node": None, "hostname": ""}
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_slot_in_words(known: dict[str, Any], state: str, tone: str, words: st
 
 def test_no_number_of_a_slot_is_taken_for_another() -> None:
     found = row(generation=5, wanted_generation=6, nproc_per_node=8, exit_code=9)
-    numbers = [found[name] for name in ("slot", "rank", "processes", "generation", "exit_code")]
+    numbers = [found[name] for name in ("slot", "node", "processes", "generation", "exit_code")]
     assert numbers == [3, 2, 8, 5, 9]
 
 

@@ -135,7 +135,7 @@ def test_of_two_first_causes_the_first_one_is_marked_no_more() -> None:
     """A late report may move it."""
     told = made()
     viewer = Viewer(told)
-    rows = [slot(number, rank=3 - number, node_state=NodeState.EXITED) for number in range(3)]
+    rows = [slot(number, node=3 - number, node_state=NodeState.EXITED) for number in range(3)]
     for cause in (1, 2, 0):
         failed = Result(status="failed", exit_code=3, message="it failed", slot=cause)
         told.status(status(*rows, result=failed, phase=Phase.FINISHED))

@@ -118,7 +118,7 @@ class Reader:
         self.made.append(self)
 
     async def read(self) -> None:
-        self.told.status(status(slot(4, rank=1), phase=Phase.RUNNING, reason="it trains"))
+        self.told.status(status(slot(4, node=1), phase=Phase.RUNNING, reason="it trains"))
         self.publish()
         await self.goes_on.wait()
 
@@ -132,7 +132,7 @@ async def test_while_it_lives_its_registry_is_followed_and_its_end_read_once_it_
     state.acquire()
     async with looked_at(state, keys_of(state)) as viewed:
         shown = await viewed.state()
-        assert [(row["slot"], row["rank"]) for row in shown["slots"]] == [(4, 1)]
+        assert [(row["slot"], row["node"]) for row in shown["slots"]] == [(4, 1)]
         assert shown["head"]["sentence"] == "it trains"
         (reader,) = Reader.made
         assert reader.lives()

@@ -213,7 +213,7 @@ def by_torchrun() -> Contracts:
     told.shows("torchrun-plugin", "/opt/env/bin/torchrun")
     roles = ("", "trainer", "")
     rows = [replace(r, role=role or None) for r, role in zip(UNEVEN.rows, roles, strict=True)]
-    with_roles = UNEVEN.model_copy(update={"rows": [*rows[:2], replace(rows[2], rank=2)]})
+    with_roles = UNEVEN.model_copy(update={"rows": [*rows[:2], replace(rows[2], node=2)]})
     made = _made(("torchrun",), with_roles, 2, ProgramOptions("torchrun-plugin"))
     told.lines += ["* nodes in the plug-in's", str(nodes_in(made.variables)[1])]
     return told

@@ -52,7 +52,7 @@ def table(addresses: tuple[str, ...] = V4, nproc: tuple[int, ...] = (8, 8)) -> E
 def contract(
     *command: str,
     sealed: EndpointTable | None = None,
-    rank: int = 1,
+    node: int = 1,
     environ: dict[str, str] | None = None,
     paths: Paths | None = None,
     configured: dict[str, Given] | None = None,
@@ -62,7 +62,7 @@ def contract(
     return make_contract(
         command or ("train.py", "--epochs", "3"),
         sealed or table(),
-        10 + rank,
+        10 + node,
         environ or {},
         ProgramOptions(**options),
         configured=configured,
@@ -80,7 +80,7 @@ def words(*lines: str) -> list[str]:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_static_torchrun_is_given_our_ranks_and_the_masters_address(rank: int) -> None:
-    made = contract(rank=rank, sealed=table(nproc=(8, 4)))
+    made = contract(node=rank, sealed=table(nproc=(8, 4)))
     own = (8, 4)[rank]
     assert {v.name: v.value for v in made.explained} == made.variables
     assert all(v.reason for v in made.explained)
@@ -138,7 +138,7 @@ def test_a_worker_that_may_be_started_again_does_not_end_the_program(
 def test_torchrun_is_told_the_master_or_who_hosts_the_store_and_its_own_address(
     backend: str, sealed: tuple[str, ...], rank: int, words_of_table: str
 ) -> None:
-    made = contract(rank=rank, rdzv_backend=backend, sealed=table(sealed))
+    made = contract(node=rank, rdzv_backend=backend, sealed=table(sealed))
     assert made.argv == words(
         f"torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend {backend} --rdzv-id llama",
         words_of_table.format("--rdzv-conf"),
@@ -342,7 +342,7 @@ def test_the_program_sees_the_users_environment_without_our_secrets() -> None:
 
 def test_a_slot_that_is_not_in_the_table_has_no_contract() -> None:
     with pytest.raises(UsageError, match="slot 99 is not in the table of epoch 1"):
-        contract(rank=89)
+        contract(node=89)
 
 
 # --- a program on standard input, which is empty --------------------------------------------------
@@ -441,7 +441,7 @@ def test_nothing_of_the_hook_is_there_when_it_is_off_or_not_possible() -> None:
     for made in (
         contract(paths=LOOKED_INTO, environ=theirs, look="off"),
         contract(paths=Paths("/f"), environ=theirs),
-        contract("train", paths=paths, environ=theirs, rank=0, sealed=even, framework="openmpi"),
+        contract("train", paths=paths, environ=theirs, node=0, sealed=even, framework="openmpi"),
     ):
         assert "RDZV_LOOK_FOLDER" not in made.variables | made.withheld
         assert made.environment(theirs)["PYTHONPATH"] == "/a"

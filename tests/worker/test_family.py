@@ -265,9 +265,9 @@ def test_ranks_are_read_where_both_are_numbers(environ: str, expected: Ranks | N
 # --- how a program ended, and what is said of it --------------------------------------------------
 
 
-RANK = Failure(ended_at=3.0, pid=71, exit_code=7, worker_rank=5, local_rank=1)
+RANK = Failure(ended_at=3.0, pid=71, exit_code=7, rank=5, local_rank=1)
 HELPER = Failure(ended_at=2.0, pid=72, exit_code=1)
-KILLED = Failure(ended_at=3.0, pid=73, exit_code=137, worker_rank=2, local_rank=0)
+KILLED = Failure(ended_at=3.0, pid=73, exit_code=137, rank=2, local_rank=0)
 ELSEWHERE = "rdzv did not send this SIGKILL"
 KEEPER = "SIGKILL killed the program's keeper, and rdzv ended what was left of the program"
 KEEPER_ELSEWHERE = KEEPER.replace(" killed", ", which rdzv did not send, killed", 1)

@@ -75,7 +75,7 @@ async def test_the_first_failure_is_told_with_its_rank_and_when_it_was(
     noticed = time.monotonic()
     warned = failed_rank(seen[0])
     assert warned is not None
-    assert (certain(seen[0]), warned.exit_code, warned.worker_rank) == (None, 137, 5)
+    assert (certain(seen[0]), warned.exit_code, warned.rank) == (None, 137, 5)
     (tmp_path / "2").touch()
     await soon(lambda: certain(seen[-1]) is not None)
     assert certain(seen[-1]) == warned
@@ -129,7 +129,7 @@ async def test_who_was_told_to_end_is_not_taken_for_the_first_by_an_agent_that_w
     await failed(program, 2)
     first = failed_rank(program.family)
     assert first is not None
-    assert (first.worker_rank, first.exit_code) == (5, 3)
+    assert (first.rank, first.exit_code) == (5, 3)
 
 
 async def test_nobody_is_blamed_when_a_worker_had_ended_unseen_before(

@@ -62,10 +62,10 @@ def test_every_node_has_both_hostfiles_and_the_table_by_address_and_in_the_order
         "hostfile": "10.0.0.1 slots=2\n10.0.0.2 slots=1\n",
         "hostfile.mpich": "10.0.0.1:2\n10.0.0.2:1\n",
     }
-    own: dict[str, Any] = {"rank": 1, "slot": 11, "prefix_length": 24, "nproc_per_node": 1}
+    own: dict[str, Any] = {"node": 1, "slot": 11, "prefix_length": 24, "nproc_per_node": 1}
     own |= {"hostname": "host-1", "address": "10.0.0.2", "interface": "eth1", "hcas": []}
     first, second = described.pop("nodes")
-    assert (first["rank"], first["nproc_per_node"], second) == (0, 2, own)
+    assert (first["node"], first["nproc_per_node"], second) == (0, 2, own)
     assert described == {
         "run": "llama",
         "launch_id": "k7f2a9c1xy",
@@ -160,13 +160,13 @@ def test_who_is_led_from_node_0_is_known_from_command_and_framework(
 ) -> None:
     assert FRAMEWORKS[framework].is_led(command.split()) is (led == "led")
     for rank in (0, 1):
-        made = of(framework, *command.split(), rank=rank, sealed=even())
+        made = of(framework, *command.split(), node=rank, sealed=even())
         assert (made.argv == []) is (led == "led" and rank == 1)
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_the_port_has_to_be_free_where_somebody_listens(framework: str) -> None:
-    found = [of(framework, "x.py", rank=rank, sealed=even()).port for rank in (0, 1)]
+    found = [of(framework, "x.py", node=rank, sealed=even()).port for rank in (0, 1)]
     assert found == [29500, 29500 if framework == "tensorflow" else None]
 
 
@@ -222,7 +222,7 @@ def test_a_launcher_is_given_the_table_before_the_users_words_and_mpirun_is_as_i
     name = LAUNCH if framework == "launch" else framework
     is_mpi = framework in ("openmpi", "mpich", "intelmpi")
     check_command(command.split(), name)
-    made = of(name, *command.split(), rank=0 if is_mpi else 1, sealed=even())
+    made = of(name, *command.split(), node=0 if is_mpi else 1, sealed=even())
     assert made.argv == argv.format(GIVEN.get(framework)).split()
     assert made.path_first == ""
     assert not is_mpi or made.needs[0].program == made.argv[0]
@@ -267,7 +267,7 @@ def test_behind_a_flag_of_mpiruns_that_is_not_known_nothing_is_refused() -> None
 
 
 def test_one_process_of_accelerates_is_not_called_many() -> None:
-    assert "--multi_gpu" not in of("accelerate", "x.py", rank=0, sealed=ALONE).argv
+    assert "--multi_gpu" not in of("accelerate", "x.py", node=0, sealed=ALONE).argv
 
 
 # ---- a process for each rank --------------------------------------------------------------------
@@ -338,22 +338,22 @@ def test_lightning_is_needed_by_either_of_its_names() -> None:
 
 
 def test_deepspeed_with_a_launcher_runs_on_node_0_where_ssh_is_rdzv_rsh() -> None:
-    made = of("deepspeed", "--launcher", "pdsh", "train.py", rank=0, sealed=even())
+    made = of("deepspeed", "--launcher", "pdsh", "train.py", node=0, sealed=even())
     assert made.argv == words(f"deepspeed {GIVEN['deepspeed']} --launcher pdsh train.py")
     assert made.environment({"PATH": "/usr/bin"})["PATH"] == "/logs/node/bin:/usr/bin"
     assert [need.program for need in made.needs] == ["deepspeed", "pdsh"]
-    served = of("deepspeed", "--launcher", "pdsh", "train.py", rank=1, sealed=even())
+    served = of("deepspeed", "--launcher", "pdsh", "train.py", node=1, sealed=even())
     assert [need.program for need in served.needs] == ["deepspeed"]
 
 
 def test_deepspeed_by_open_mpi_is_told_the_network_that_it_would_guess() -> None:
-    made = of("deepspeed", "--launcher=openmpi", "train.py", rank=0, sealed=even())
+    made = of("deepspeed", "--launcher=openmpi", "train.py", node=0, sealed=even())
     given = words(f"deepspeed {GIVEN['deepspeed']} --launcher_args")
     network = "--mca btl_tcp_if_include 10.0.0.0/24"
     assert made.argv == [*given, network, "--launcher=openmpi", "train.py"]
     assert framework_variables(made)["OMPI_MCA_plm_rsh_agent"] == RSH
     own = ["--launcher", "openmpi", "--launcher_args", "--mca a b", "train.py"]
-    assert of("deepspeed", *own, rank=0, sealed=even()).argv[-5:] == own
+    assert of("deepspeed", *own, node=0, sealed=even()).argv[-5:] == own
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -361,7 +361,7 @@ def test_deepspeed_by_open_mpi_is_told_the_network_that_it_would_guess() -> None
 def test_horovods_processes_meet_at_a_store_that_node_0_serves(
     rank: int, nproc: tuple[int, int]
 ) -> None:
-    made = of("horovod", "train.py", rank=rank, sealed=table(nproc=nproc))
+    made = of("horovod", "train.py", node=rank, sealed=table(nproc=nproc))
     assert made.argv == words(
         f"{STARTER} --rank {nproc[0] * rank} --processes {nproc[rank]} --world 4",
         f"--node {rank} --grace 10",
@@ -386,7 +386,7 @@ def test_horovods_processes_meet_at_a_store_that_node_0_serves(
 @pytest.mark.parametrize(("own", "given"), [("", "-np 4 "), ("-np 3 --verbose ", "")])
 def test_horovodrun_is_given_the_hosts_and_calls_ssh_by_the_agents(own: str, given: str) -> None:
     command = f"horovodrun {own}python x.py"
-    made = of("horovod", *command.split(), rank=0, sealed=with_rows(even(), "eth0", "eth0"))
+    made = of("horovod", *command.split(), node=0, sealed=with_rows(even(), "eth0", "eth0"))
     hosts = "horovodrun --hostfile /logs/node/hostfile"
     assert made.argv == words(f"{hosts} {given}{own}python x.py")
     assert made.path_first == "/logs/node/bin"
@@ -419,7 +419,7 @@ def test_a_chief_is_node_0_and_parameter_servers_are_the_last_nodes() -> None:
     four = table(tuple(f"10.0.0.{n}" for n in range(1, 5)), (1, 1, 1, 1))
     tasks = []
     for rank in range(4):
-        made = of("tensorflow", "x.py", rank=rank, sealed=four, tf_chief=True, tf_ps=1)
+        made = of("tensorflow", "x.py", node=rank, sealed=four, tf_chief=True, tf_ps=1)
         told = json.loads(made.variables["TF_CONFIG"])
         assert told["cluster"] == {
             "chief": ["10.0.0.1:29500"],
@@ -439,7 +439,7 @@ ONCE = RestartFacts(restarts=1, max_restarts=3, replacements=2, last_failure="no
 def test_every_program_is_told_the_same_of_those_before_it_on_every_node(framework: str) -> None:
     again = even().model_copy(update={"epoch": 4})
     for rank in (0, 1):
-        made = of(framework, "x.py", rank=rank, sealed=again, restarts=ONCE)
+        made = of(framework, "x.py", node=rank, sealed=again, restarts=ONCE)
         told = {name: made.variables[name] for name in FIRST_START}
         assert told == {
             "RDZV_EPOCH": "4",

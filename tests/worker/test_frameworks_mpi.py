@@ -52,11 +52,11 @@ def ipv6(second: str = "eth0", addresses: tuple[str, ...] = V6) -> EndpointTable
 def test_every_mpi_finds_hosts_agent_and_network_in_the_environment(
     framework: str, variables: dict[str, str]
 ) -> None:
-    assert framework_variables(of(framework, "x", rank=0, sealed=even())) == variables
+    assert framework_variables(of(framework, "x", node=0, sealed=even())) == variables
 
 
 def test_intel_mpi_takes_uneven_numbers_from_a_flag() -> None:
-    uneven = of("intelmpi", "mpirun", "-l", "x", rank=0, sealed=UNEVEN)
+    uneven = of("intelmpi", "mpirun", "-l", "x", node=0, sealed=UNEVEN)
     assert uneven.argv == words("mpirun -machinefile /logs/node/hostfile.mpich -l x")
     assert "I_MPI_PERHOST" not in uneven.variables
 
@@ -78,7 +78,7 @@ REGX = {"OMPI_MCA_regx": "naive"}
 def test_open_mpi_is_told_the_network_as_far_as_the_nodes_share_one(
     sealed: EndpointTable, environ: dict[str, str], networks: dict[str, str]
 ) -> None:
-    made = of("openmpi", "x", rank=0, sealed=sealed, environ=environ)
+    made = of("openmpi", "x", node=0, sealed=sealed, environ=environ)
     found = framework_variables(made)
     of_network = {n: v for n, v in found.items() if n.endswith("_include") or n in REGX}
     assert of_network == networks
@@ -100,7 +100,7 @@ def test_an_mpi_that_reads_no_ipv6_address_is_refused_on_a_table_of_them(
     command: str, name: str, rank: int
 ) -> None:
     with pytest.raises(UsageError) as refused:
-        of(*command.split(), rank=rank, sealed=ipv6())
+        of(*command.split(), node=rank, sealed=ipv6())
     assert refused.value.message == IPV6.format(name)
 
 
@@ -117,13 +117,13 @@ def test_open_mpi_is_asked_for_ipv6_on_every_node_of_a_table_with_it_alone(
     command: str, program: str, rank: int
 ) -> None:
     for sealed, asked in ((ipv6(), [program]), (even(), [])):
-        made = of(*command.split(), rank=rank, sealed=sealed)
+        made = of(*command.split(), node=rank, sealed=sealed)
         assert [need.program for need in made.needs if need.lack] == asked
 
 
 def test_open_mpi_starts_the_nodes_of_one_machine_as_one_host() -> None:
     mine = {"OMPI_MCA_orte_default_hostfile": "mine"}
-    made = of("openmpi", "x", rank=0, sealed=ONE_MACHINE, environ=mine)
+    made = of("openmpi", "x", node=0, sealed=ONE_MACHINE, environ=mine)
     assert made.argv == words("mpirun -np 4 x")
     assert framework_variables(made) == OPEN_MPI | {
         "OMPI_MCA_rmaps_base_oversubscribe": "1",
@@ -136,7 +136,7 @@ def test_open_mpis_own_variables_of_the_user_are_kept_and_those_of_the_nodes_rep
     kept = {"OMPI_MCA_btl_tcp_if_exclude": "lo", "OMPI_MCA_oob_tcp_if_include": "ib0"}
     removed = {"OMPI_MCA_plm": "slurm", "SLURM_JOBID": "7", "LOCAL_RANK": "0"}
     environ = kept | removed | {"OMPI_MCA_plm_rsh_agent": "ssh"}
-    made = of("openmpi", "x", rank=0, environ=environ)
+    made = of("openmpi", "x", node=0, environ=environ)
     seen = made.environment(environ)
     agent = {"OMPI_MCA_plm_rsh_agent": RSH}
     assert {name: seen[name] for name in environ if name in seen} == kept | agent
@@ -161,7 +161,7 @@ def test_open_mpis_own_variables_of_the_user_are_kept_and_those_of_the_nodes_rep
 def test_what_belongs_to_one_node_is_kept_from_a_launcher_that_takes_it_to_all(
     command: str,
 ) -> None:
-    made = of(*command.split(), rank=0, sealed=even())
+    made = of(*command.split(), node=0, sealed=even())
     own = {
         "NODE_RANK": "0",
         "RDZV_HOSTFILE": "/logs/node/hostfile",
@@ -180,18 +180,18 @@ def test_what_belongs_to_one_node_is_kept_from_a_launcher_that_takes_it_to_all(
 
 
 def test_what_is_the_same_on_all_nodes_may_be_taken_to_them() -> None:
-    made = of("mpich", "x", rank=0, sealed=with_rows(even(), "eth0", "eth0"))
+    made = of("mpich", "x", node=0, sealed=with_rows(even(), "eth0", "eth0"))
     assert "NODE_RANK" in made.withheld
     assert made.variables["GLOO_SOCKET_IFNAME"] == "eth0"
     assert made.variables["NPROC_PER_NODE"] == "2"
-    assert of("mpich", "x", rank=0, sealed=UNEVEN).withheld["NPROC_PER_NODE"] == "2"
-    assert of("mpich", "x", rank=0, sealed=ALONE).withheld == {}
-    assert of("openmpi", "x", rank=0).withheld == {}  # gives each rank what its own node says
+    assert of("mpich", "x", node=0, sealed=UNEVEN).withheld["NPROC_PER_NODE"] == "2"
+    assert of("mpich", "x", node=0, sealed=ALONE).withheld == {}
+    assert of("openmpi", "x", node=0).withheld == {}  # gives each rank what its own node says
 
 
 def test_nccls_log_is_kept_where_the_processes_are_told_of_it() -> None:
     told = [
-        of(name, "x", rank=rank, nccl_log="on", nccl_file="/node.%p.log").nccl_log
+        of(name, "x", node=rank, nccl_log="on", nccl_file="/node.%p.log").nccl_log
         for name in ("openmpi", "mpich")
         for rank in (0, 1)
     ]

@@ -15,7 +15,7 @@ LEFT_OUT = "names left out of the hosts file: "
 
 def row(rank: int, hostname: str, address: str, *, slot: int | None = None) -> TableRow:
     return TableRow(
-        rank=rank,
+        node=rank,
         slot=rank if slot is None else slot,
         hostname=hostname,
         address=address,

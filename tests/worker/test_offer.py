@@ -78,7 +78,7 @@ def test_a_node_offers_all_that_the_registry_must_know_of_it() -> None:
         "slot": 1,
         "generation": 1,
         "nproc_per_node": 8,
-        "requested_rank": 3,
+        "requested_node": 3,
         "job": job,
         "restarts": True,
         "outlives_nodes": True,

@@ -14,7 +14,7 @@ def test_its_agent_is_told_the_processes_and_the_role_of_each_node() -> None:
     sealed = table(nproc=(8, 2))
     rows = [sealed.rows[0], replace(sealed.rows[1], role="reader")]
     sealed = sealed.model_copy(update={"rows": rows})
-    made = contract(*TORCHRUN, framework="torchrun-plugin", sealed=sealed, rank=1)
+    made = contract(*TORCHRUN, framework="torchrun-plugin", sealed=sealed, node=1)
     variables, nodes = nodes_in(made.variables)
     assert nodes == [[8, "default"], [2, "reader"]]
     assert (
@@ -29,7 +29,7 @@ def test_its_agent_is_told_the_processes_and_the_role_of_each_node() -> None:
 
 
 def test_the_master_port_is_to_be_free_on_rank_0s_node_alone() -> None:
-    ports = [contract(*TORCHRUN, framework="torchrun-plugin", rank=r).port for r in (0, 1)]
+    ports = [contract(*TORCHRUN, framework="torchrun-plugin", node=r).port for r in (0, 1)]
     assert ports == [29500, None]
 
 

@@ -127,7 +127,7 @@ async def test_how_a_program_ended_is_what_its_keeper_says(bench: Bench) -> None
     bench.family = Family(None, (LIVES, RANK, HELPER))
     bench.ends()
     ending = await program.wait()
-    assert ending == Ending(3, at, Failure(2.0, 101, 3, worker_rank=5, local_rank=1))
+    assert ending == Ending(3, at, Failure(2.0, 101, 3, rank=5, local_rank=1))
     assert bench.done[2:] == ["unwatched", "read"]
     assert await program.wait() == ending
 

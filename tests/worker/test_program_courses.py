@@ -655,7 +655,7 @@ def what_an_ending_says() -> Told:
     """By its code, its first failure, its keeper's end, what it left and who had told it."""
     told = Told()
     rank = Failure(7.5, 301, 137, 15, 1)
-    failures = (None, rank, replace(rank, exit_code=3, worker_rank=None), Failure(7, 9, 143, 4, 0))
+    failures = (None, rank, replace(rank, exit_code=3, rank=None), Failure(7, 9, 143, 4, 0))
     left = LeftBehind(5, ((301, 77, "a b"), (302, 5, "sh x.sh")))
     for code in (0, 1, 137, 143, 200):
         for first in failures:

@@ -160,7 +160,7 @@ THREE = table(("h0", "10.0.0.10"), ("h1.a.local", "10.0.0.11"), ("H2", "fd77::12
     ],
 )
 def test_a_node_is_found_by_address_alias_and_hostname(host: str, rank: int) -> None:
-    assert row_of_host(THREE, host).rank == rank
+    assert row_of_host(THREE, host).node == rank
 
 
 @pytest.mark.parametrize(
@@ -179,12 +179,12 @@ def test_a_name_that_two_nodes_have_is_refused_and_their_aliases_are_not() -> No
     twins = table(("vm", "10.0.0.10"), ("vm", "10.0.0.11"))
     with pytest.raises(UsageError, match="'vm' is the name of node-0, node-1: name one of these"):
         row_of_host(twins, "vm")
-    assert row_of_host(twins, "node-1").rank == 1
+    assert row_of_host(twins, "node-1").node == 1
 
 
 def test_a_whole_hostname_counts_before_one_that_is_cut() -> None:
     both = table(("h1", "10.0.0.10"), ("h1.a", "10.0.0.11"))
-    assert [row_of_host(both, name).rank for name in ("h1", "h1.a")] == [0, 1]
+    assert [row_of_host(both, name).node for name in ("h1", "h1.a")] == [0, 1]
 
 
 def test_of_many_nodes_the_first_are_named() -> None:

@@ -29,9 +29,9 @@ RANKS = (0, 2, 1)
 """By slot, and the slots by rank: what is of the one is not taken for the other."""
 
 
-def row(slot: int, address: str, prefix_length: int = 24, *, rank: int | None = None) -> TableRow:
-    """A genuine row; its rank is its slot where none is given."""
-    made = bare_row(slot if rank is None else rank, f"n{slot}", address, slot=slot)
+def row(slot: int, address: str, prefix_length: int = 24, *, node: int | None = None) -> TableRow:
+    """A genuine row; its number is its slot where none is given."""
+    made = bare_row(slot if node is None else node, f"n{slot}", address, slot=slot)
     return sealed(replace(made, prefix_length=prefix_length, nproc_per_node=8 - 3 * slot))
 
 
@@ -43,7 +43,7 @@ def sealed(row: TableRow, key: bytes = KEYS.row_key, generation: int | None = No
 def table(*addresses: str, **changes: Any) -> EndpointTable:
     """A table of genuine rows, as a registry makes it."""
     addresses = addresses or ADDRESSES
-    rows = [row(slot, addresses[slot], rank=rank) for rank, slot in enumerate(RANKS)]
+    rows = [row(slot, addresses[slot], node=rank) for rank, slot in enumerate(RANKS)]
     ids = {"run": KEYS.run, "launch_id": KEYS.launch_id, "epoch": 1, "master_port": 29_500}
     return EndpointTable(**{**ids, "master_address": rows[0].address, "rows": rows, **changes})
 
@@ -167,14 +167,14 @@ def test_a_row_that_no_node_can_have_made_is_refused(forged: TableRow, words: st
 
 @pytest.mark.parametrize("ranks", [(1, 0), (0, 0), (0, 2), (1, 2)])
 def test_ranks_that_are_not_each_once_and_in_order_are_refused(ranks: tuple[int, int]) -> None:
-    rows = [replace(given, rank=rank) for given, rank in zip((signed(), OWN), ranks, strict=True)]
+    rows = [replace(given, node=rank) for given, rank in zip((signed(), OWN), ranks, strict=True)]
     assert problem(of_rows(*rows), "2") == (
         "the ranks of the table are not 0 to 1, each once and in order"
     )
 
 
 def test_a_slot_or_an_address_that_stands_there_twice_is_refused() -> None:
-    again = replace(OWN, rank=2)
+    again = replace(OWN, node=2)
     assert problem(of_rows(signed(), OWN, again)) == "the table contains a slot twice"
     twin = signed(address=OWN.address)
     assert problem(of_rows(twin, OWN), "2") == "the table contains an address twice"
@@ -183,7 +183,7 @@ def test_a_slot_or_an_address_that_stands_there_twice_is_refused() -> None:
 def test_a_table_without_a_row_that_this_node_signed_is_refused() -> None:
     words = "the table does not contain this node as it joined"
     assert problem(of_rows(signed()), "1") == words
-    assert problem(of_rows(signed(), replace(row(2, "10.0.0.6"), rank=1))) == words
+    assert problem(of_rows(signed(), replace(row(2, "10.0.0.6"), node=1))) == words
     assert problem_of(table(), join(), offered={"x"}, nnodes="3", former=None) == words
 
 

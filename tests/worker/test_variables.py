@@ -41,7 +41,7 @@ def table(**changes: Any) -> EndpointTable:
     """Two nodes; `row` changes what is said of rank 1, the rest what is said of both."""
     of_row = changes.pop("row", {})
     sealed = of_contracts()
-    rows = [replace(one, **(of_row if one.rank else {})) for one in sealed.rows]
+    rows = [replace(one, **(of_row if one.node else {})) for one in sealed.rows]
     return sealed.model_copy(update={"network": CLASS, "rows": rows, **changes})
 
 
@@ -73,7 +73,7 @@ def test_every_variable_of_a_plain_run_has_its_value_and_its_reason() -> None:
     gloo = "the same for Gloo, which otherwise resolves the hostname"
     assert from_table(table_facts(sealed, sealed.rows[1])) + written() == [
         Variable("MASTER_ADDR", "10.0.0.1", "rank 0's address in the table"),
-        Variable("MASTER_PORT", "29500", "a port that is free on rank 0's node"),
+        Variable("MASTER_PORT", "29500", "a port that is free on node 0"),
         Variable("NODE_RANK", "1", "this node's rank in the table"),
         Variable("NNODES", "2", "the nodes of the table"),
         Variable("NPROC_PER_NODE", "8", "the processes of this node"),
@@ -234,7 +234,7 @@ def test_ucx_and_mpi_are_told_only_on_request(
 
 def test_mpi_is_told_the_interface_of_an_ipv6_network_whose_subnet_open_mpi_cannot_read() -> None:
     sealed = table()
-    rows = [replace(one, address=f"fd00::{one.rank + 1}", prefix_length=64) for one in sealed.rows]
+    rows = [replace(one, address=f"fd00::{one.node + 1}", prefix_length=64) for one in sealed.rows]
     place = table_facts(sealed.model_copy(update={"rows": rows}), rows[1])
     found = as_set(for_transports(place, ProgramOptions(env_for=("mpi",)), {}))
     assert (place.subnet, found[MPI]) == ("fd00::/64", "eth1")
@@ -435,7 +435,7 @@ def test_what_is_of_one_node_alone_is_what_differs_between_them(
     names = ["NODE_RANK", "MASTER_ADDR", "NPROC_PER_NODE", *OF_SOCKETS, *OF_HCAS, "RDZV_TABLE"]
     of_node = {"NODE_RANK", "RDZV_TABLE", *differ}
     first, second = table().rows
-    other = replace(first, rank=1, slot=second.slot, hostname=second.hostname, **row)
+    other = replace(first, node=1, slot=second.slot, hostname=second.hostname, **row)
     both = table(rows=[first, other])
     assert of_one_node(both, names) == [name for name in names if name in of_node]
     assert of_one_node(table(rows=[other]), names) == []

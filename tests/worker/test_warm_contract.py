@@ -80,7 +80,7 @@ def test_each_process_has_the_variables_that_torchrun_gives() -> None:
     forks = contract("on", restarts=RestartFacts(restarts=2, max_restarts=5)).forks
     assert forks is not None
     assert forks.words == ["train.py", "--lr", "3"]
-    first, world = sealed.first_process(row.rank), sealed.world_size
+    first, world = sealed.first_process(row.node), sealed.world_size
     assert forks.ranks == [
         {
             "RANK": f"{first + local}",
@@ -90,7 +90,7 @@ def test_each_process_has_the_variables_that_torchrun_gives() -> None:
             "ROLE_WORLD_SIZE": f"{world}",
             "WORLD_SIZE": f"{world}",
             "LOCAL_WORLD_SIZE": f"{row.nproc_per_node}",
-            "GROUP_RANK": f"{row.rank}",
+            "GROUP_RANK": f"{row.node}",
             "GROUP_WORLD_SIZE": f"{len(sealed.rows)}",
             "TORCHELASTIC_RUN_ID": sealed.run,
             "TORCHELASTIC_USE_AGENT_STORE": "True",

@@ -160,7 +160,7 @@ class Arm(Effect):
 
 @frozen
 class Start(Effect):
-    """Start the program, or serve that of rank 0 where the contract has none; until it is gone.
+    """Start the program, or serve that of node 0 where the contract has none; until it is gone.
 
     Attributes:
         again: Programs of an epoch before have ended.
@@ -375,7 +375,7 @@ class ServeView:
 
     Attributes:
         order: Which lines.
-        node: The rank of this node.
+        node: The number of this node.
         ranks: Those whose logs are read; none: the node's log.
         siblings: All that this node has.
         epoch: The newest.

@@ -53,7 +53,7 @@ class NodeSpec:
 
     def first_rank(self, table: EndpointTable) -> int:
         """The global rank of this node's first process."""
-        return table.first_process(self.row(table).rank)
+        return table.first_process(self.row(table).node)
 
     def row(self, table: EndpointTable) -> TableRow:
         """This node's row of a table that was judged."""
@@ -155,7 +155,7 @@ class _Arming:
     def _write_files(self) -> None:
         """Write the hostfiles and the table, where that can be."""
         row = self.spec.row(self.asked.table)
-        folder = self.spec.log_folder(self.environment.environ) / f"node-{row.rank}"
+        folder = self.spec.log_folder(self.environment.environ) / f"node-{row.node}"
         try:
             self.environment.write_files(folder, files_of(self.asked.table))
             self.environment.remove_file(folder / NOTICE)
@@ -224,7 +224,7 @@ class _Arming:
         """Where NCCL's log would go."""
         row = self.spec.row(self.asked.table)
         folder = self.spec.log_folder(self.environment.environ)
-        name = f"node-{row.rank}.e{self.asked.table.epoch}"
+        name = f"node-{row.node}.e{self.asked.table.epoch}"
         file = folder / f"nccl-{self.spec.join.launch_id}" / name
         return f"{file}".replace("%", "%%") + ".%p.log"
 

@@ -299,7 +299,7 @@ def _go(turn: Turn, view: NodeView) -> None:
     if contract.argv:
         row = table.row_of_slot(turn.node.rules.slot)
         assert row is not None
-        turn.say(Note.STARTS, rank=row.rank, command=" ".join(contract.argv))
+        turn.say(Note.STARTS, node=row.node, command=" ".join(contract.argv))
     else:
         turn.say(Note.SERVES)
     number = turn.begin(do.Start, table=table, contract=contract, again=again)

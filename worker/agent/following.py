@@ -127,13 +127,13 @@ def _report_ahead(turn: Turn, program: ProgramState, words: inputs.OwnWords) -> 
             ending = Ending(main.exit_code, main.at, likely_cause(program.family))
             _tell_ahead(turn, program, ending, words)
     elif certain is not None and report_at is not None and turn.now >= report_at:
-        turn.say(Note.RANK_FAILED_REPORTED, rank=certain.worker_rank)
+        turn.say(Note.RANK_FAILED_REPORTED, rank=certain.rank)
         ending = Ending(certain.exit_code, certain.ended_at, certain)
         _tell_ahead(turn, program, ending, words)
     elif failed is not None and not program.warned:
         turn.set_program(warned=True)
         code = code_words(failed.exit_code)
-        _warn(turn, program, Note.RANK_FAILED, rank=failed.worker_rank, code=code)
+        _warn(turn, program, Note.RANK_FAILED, rank=failed.rank, code=code)
     late = late_to_end(program.family, turn.now)
     if late and not program.said_late:
         turn.set_program(said_late=True)

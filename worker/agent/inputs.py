@@ -149,7 +149,7 @@ class NotArmed(Answer):
 
 @frozen
 class Started(Answer):
-    """The program runs from now on, or this node serves that of rank 0."""
+    """The program runs from now on, or this node serves that of node 0."""
 
 
 @frozen

@@ -33,7 +33,7 @@ STALE_SECONDS = 10.0
 """A hosts file that another process holds is waited for half as long."""
 OTHER_KEY_SECONDS = 10.0
 """Who holds the registry's port with another key for so long is no former launch that is just
-ending: rank 0 cannot listen there."""
+ending: node 0 cannot listen there."""
 OFFER_SECONDS = 30.0
 """A machine is looked at within 2 s; where firmware answers late it may be more, but not this."""
 

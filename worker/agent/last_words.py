@@ -71,7 +71,7 @@ def _turn_of(slot: int) -> float:
 def _begin(turn: Turn, program: ProgramState, wait: float) -> None:
     assert program.ending is not None
     first = program.ending.failed_rank
-    rank = first.worker_rank if first is not None else program.words.rank
+    rank = first.rank if first is not None else program.words.rank
     turn.begin(
         do.SendWords,
         program=program.number,
@@ -90,7 +90,7 @@ class Printed:
     """What the ranks of a program have printed last.
 
     Attributes:
-        node: The rank of their node.
+        node: The number of their node.
         lines: By global rank, the newest last; None: of those that share their output.
     """
 

@@ -68,7 +68,7 @@ def exhausted(turn: Turn, said: inputs.Exhausted) -> None:
 def _tell_signal(turn: Turn, told: SignalTold) -> None:
     """Say why this node goes, where no program's end will say it.
 
-    One that serves says it first: rank 0's program fails of its end, and would be taken for the
+    One that serves says it first: node 0's program fails of its end, and would be taken for the
     cause. Of one whose program runs the others are to hear it, so that all stop together.
     """
     program = turn.node.program

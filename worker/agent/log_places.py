@@ -22,7 +22,7 @@ class LogPlaces:
 
     Attributes:
         folder: Where they are.
-        rank: Of the node.
+        node: Its number.
         first: The global rank of the node's first process.
         epoch: In the names of what has started again; 0: it has not.
         limit: The bytes that the node's log may have; 0: any number.
@@ -31,7 +31,7 @@ class LogPlaces:
     """
 
     folder: Path
-    rank: int
+    node: int
     first: int
     epoch: int
     limit: int
@@ -41,7 +41,7 @@ class LogPlaces:
     @property
     def file(self) -> Path:
         """The node's log."""
-        return self.folder / log_name(self.rank, self.epoch)
+        return self.folder / log_name(self.node, self.epoch)
 
     def sink(self, make: Callable[..., Sink]) -> Callable[[Path | None], Sink]:
         """Bind all but the file of what takes the node's output."""
@@ -63,13 +63,13 @@ def log_places(asked: Start, spec: NodeSpec, environ: Mapping[str, str]) -> LogP
         environ: Where its state is, if nothing else is said.
     """
     table, join = asked.table, spec.join
-    rank = spec.row(table).rank
+    node = spec.row(table).node
     return LogPlaces(
         folder=spec.log_folder(environ),
-        rank=rank,
+        node=node,
         first=spec.first_rank(table),
         epoch=table.epoch if asked.again else 0,
         limit=read_bytes(spec.settings.log_limit),
-        divider=f"--- rdzv: node {rank} of run '{join.run}', launch {join.launch_id}",
-        prefix=f"[{rank}] " if spec.settings.prefix else "",
+        divider=f"--- rdzv: node {node} of run '{join.run}', launch {join.launch_id}",
+        prefix=f"[{node}] " if spec.settings.prefix else "",
     )

@@ -34,7 +34,7 @@ def asked(turn: Turn, view: NodeView) -> None:
             look=view.look,
             epoch=agreed.table.epoch,
             program=number,
-            delay=row.rank / in_a_second,
+            delay=row.node / in_a_second,
             why=why,
             pace_before=view.pace_before,
             nodes=len(agreed.table.rows),
@@ -100,5 +100,5 @@ def _program(turn: Turn) -> tuple[int | None, str]:
     if program.gone:
         return None, "its program has ended"
     if program.serves:
-        return None, "it serves the program of rank 0 and runs no other"
+        return None, "it serves the program of node 0 and runs no other"
     return program.number, ""

@@ -38,8 +38,8 @@ def due(turn: Turn) -> list[float]:
     rows = agreed.table.rows if agreed is not None else []
     if program.sampled_at is not None:
         return [program.sampled_at + max(SAMPLE_SECONDS, len(rows) / SAMPLES_A_SECOND)]
-    rank = next((row.rank for row in rows if row.slot == turn.node.rules.slot), 0)
-    return [program.started_at + rank / SAMPLES_A_SECOND]
+    node = next((row.node for row in rows if row.slot == turn.node.rules.slot), 0)
+    return [program.started_at + node / SAMPLES_A_SECOND]
 
 
 def read(turn: Turn, said: inputs.Input) -> None:

@@ -53,7 +53,7 @@ class Note(Enum):
     NCCL_LOG = _INFO, "NCCL's log of each process: {file}"
     WARM = _INFO, "torch is imported ({seconds:.1f} s): this node's processes will be forked"
     COLD = _WARNING, "--warm on: this node starts its processes as with --warm off: {why}"
-    STARTS = _INFO, "node {rank} starts: {command}"
+    STARTS = _INFO, "node {node} starts: {command}"
     SERVES = _INFO, "this node serves the program of node 0"
     RELEASED_UNNEEDED = _INFO, "this node is released: the run has enough other nodes"
     RELEASED = _WARNING, "this node is released: {cause}"

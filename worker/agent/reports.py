@@ -143,14 +143,14 @@ def exit_report(
     if signalled:
         assert told is not None
         code, message, since = 128 + told.signal, words_of_signal(told.signal), told.at
-    rank = first.worker_rank if first else words.rank
+    rank = first.rank if first else words.rank
     stopped = was_stopped and first is None and not signalled
     evidence = evidence_of(program, words, since, ended_well=code == 0 and not stopped)
     report = ExitReport(
         epoch=program.epoch,
         exit_code=code,
         ran_seconds=0.0 if began_at is None else max(0.0, ending.ended_at - began_at),
-        worker_rank=rank,
+        rank=rank,
         stopped=stopped,
         fenced=program.fenced,
         leaves=told is not None,
@@ -173,7 +173,7 @@ def with_trouble(report: ExitReport, trouble: str) -> ExitReport:
 def served_report(
     program: ProgramState, told: SignalTold | None
 ) -> tuple[ExitReport, float | None]:
-    """The report of a node that was there for the program of rank 0; what came first counts, unless
+    """The report of a node that was there for the program of node 0; what came first counts, unless
     the run has gone on since."""
     stop_at = None if program.left_behind else program.stop_at
     if told is None or (stop_at is not None and stop_at < told.at):

@@ -237,7 +237,7 @@ class Running:
     def printed(self) -> Printed:
         """What its ranks have printed last, as far as it is kept."""
         spec, table = self._spec, self._asked.table
-        return printed_by(self._said(), spec.row(table).rank, spec.first_rank(table))
+        return printed_by(self._said(), spec.row(table).node, spec.first_rank(table))
 
     def _said(self) -> RankWords | None:
         return self._sink.words if self._sink is not None else None
@@ -358,15 +358,15 @@ def fold_launcher(sink: Sink, asked: Start, spec: NodeSpec) -> None:
     """Show less of the launcher that is started on this node, unless all was asked for."""
     if spec.settings.raw_output or not asked.contract.argv:
         return
-    rank, rows = spec.row(asked.table).rank, asked.table.rows
-    with_several = [row.rank for row in rows if row.nproc_per_node > 1]
+    node, rows = spec.row(asked.table).node, asked.table.rows
+    with_several = [row.node for row in rows if row.nproc_per_node > 1]
     name = basename(asked.contract.argv[0])
     may_restart = asked.contract.variables.get("RDZV_MAX_RESTARTS", "0") != "0"
     epoch = f" --epoch {asked.table.epoch}" if asked.again or may_restart else ""
     fold = Fold(
         "accelerate" if name.startswith("accelerate") else "torchrun",
-        f"rdzv logs {asked.table.run} --node {rank}{epoch}",
-        names_threads=rank == min(with_several, default=rank),
+        f"rdzv logs {asked.table.run} --node {node}{epoch}",
+        names_threads=node == min(with_several, default=node),
     )
     sink.fold_launcher(fold)
 

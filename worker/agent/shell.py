@@ -192,7 +192,7 @@ class NodeShell:
         row = self._spec.row(asked.table)
         environ = asked.contract.served_environment(self._environment.environ)
         grace = self._spec.settings.grace
-        shell = ServedShell(f"node {row.rank} ({row.hostname})", environ, grace, self._until.get)
+        shell = ServedShell(f"node {row.node} ({row.hostname})", environ, grace, self._until.get)
         if self._remote_work is not None:  # those of an epoch that is over
             self._remote = RemoteCommands(self._client, self._spec.join, allowed=True)
         self._remote.begin(asked.table, asked.digest, shell)

@@ -129,7 +129,7 @@ class Place:
     """What this node ran from an epoch on.
 
     Attributes:
-        node: Its rank.
+        node: Its number.
         ranks: The global ranks of its processes.
     """
 
@@ -156,7 +156,7 @@ class ProgramState:
     Attributes:
         number: Of its `Start`.
         epoch: Of its table.
-        serves: It has no process of its own: this node is there for the program of rank 0.
+        serves: It has no process of its own: this node is there for the program of node 0.
         ends_all: Its launcher ends all ranks when one fails.
         started_at: When it began to run.
         follows_network: Whether NCCL keeps a log of what it uses.

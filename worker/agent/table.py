@@ -99,7 +99,7 @@ def _problem_of_row(row: TableRow, join: JoinString, generation: int | None) -> 
 def _problem_of_rows(table: EndpointTable, own: TableRow) -> str:
     """Every rank once and in order, no slot and no address twice."""
     rows = table.rows
-    if [row.rank for row in rows] != list(range(len(rows))):
+    if [row.node for row in rows] != list(range(len(rows))):
         return f"the ranks of the table are not 0 to {len(rows) - 1}, each once and in order"
     if len({row.slot for row in rows}) < len(rows):
         return "the table contains a slot twice"
@@ -123,7 +123,7 @@ def _problem_of_size(count: int, nnodes: str | None) -> str:
 
 def _problem_of_master(table: EndpointTable) -> str:
     if table.master_address != table.rows[0].address:
-        return "the master is not rank 0 of the table"
+        return "the master is not node 0 of the table"
     if not 1 <= table.master_port <= _LAST_PORT:
         return f"master port {table.master_port} is not a valid port"
     return ""

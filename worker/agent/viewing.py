@@ -45,8 +45,8 @@ def placed(turn: Turn, table: EndpointTable) -> None:
     """
     row = table.row_of_slot(turn.node.rules.slot)
     assert row is not None
-    first = table.first_process(row.rank)
-    place = Place(table.epoch, row.rank, range(first, first + row.nproc_per_node))
+    first = table.first_process(row.node)
+    place = Place(table.epoch, row.node, range(first, first + row.nproc_per_node))
     places = turn.node.places
     if not places or replace(places[-1], epoch=place.epoch) != place:
         turn.set(places=(*places, place)[-MOST_PLACES:])

@@ -1,7 +1,7 @@
 """What a framework's launcher is given: argv, environment and files, from the table and one node.
 
 Pure. Each framework is a `Framework`, found by its name in `FRAMEWORKS`. Most have a program on
-every node; one that is *led* has it on rank 0's node alone, and its launcher reaches the others,
+every node; one that is *led* has it on node 0 alone, and its launcher reaches the others,
 which serve it, through `rdzv rsh`.
 
 `variables` says which variables every program is given, and why; docs/frameworks.md lists what is
@@ -90,7 +90,7 @@ class Contract:
 
     Attributes:
         argv: The command line; its first word is looked up on the user's PATH. Empty on a node
-            that serves the launcher of rank 0.
+            that serves the launcher of node 0.
         variables: Set for the program, in place of what was there.
         removed: Variables that the program must not see.
         notes: What was changed in the user's environment and why; for the log.
@@ -99,7 +99,7 @@ class Contract:
         nccl_log: Where NCCL keeps its log, in its own form (%p, %h); empty when nothing is told.
         needs: What has to be installed on this node.
         port: Where the node's program will listen, so that it must be free; None: nowhere.
-        withheld: This node's variables that rank 0's launcher must not see, as it would take them
+        withheld: This node's variables that node 0's launcher must not see, as it would take them
             to every other node; a remote command on this node is given them.
         path_first: A folder in front of the program's PATH; empty: none.
         forks: What is forked in its place, where that was asked for and can be.
@@ -137,7 +137,7 @@ def needs_of(framework: str, command: Sequence[str], *, leads: bool) -> tuple[Ne
     Args:
         framework: A name of `FRAMEWORKS`.
         command: The COMMAND; it has been checked.
-        leads: Whether the node is to be rank 0, which alone starts the program of a led run.
+        leads: Whether the node is to be node 0, which alone starts the program of a led run.
     """
     kind = FRAMEWORKS[framework]
     starts = leads or not kind.is_led(command)

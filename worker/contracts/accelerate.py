@@ -1,7 +1,7 @@
 """Hugging Face's `accelerate launch`, on every node, with everything from the table. Pure.
 
 It says one total for all nodes and divides it, so uneven nodes cannot be said. Inside it is
-torchrun's static rendezvous: the same port on rank 0's node, and PET_* reaches it. Which kind of
+torchrun's static rendezvous: the same port on node 0, and PET_* reaches it. Which kind of
 job it is, decides whether it is: for some kinds, accelerate starts a process that trains alone.
 """
 
@@ -209,7 +209,7 @@ def _start(ask: StartRequest) -> Start:
     refuse_uneven(ask, "accelerate divides one total number of processes evenly between the nodes")
     table, names = ask.table, {flag.name for flag in flags}
     own = ["--num_machines", str(len(table.rows)), "--num_processes", str(table.world_size)]
-    own += ["--machine_rank", str(ask.row.rank), "--main_process_ip", table.master_address]
+    own += ["--machine_rank", str(ask.row.node), "--main_process_ip", table.master_address]
     own += ["--main_process_port", str(table.master_port)]
     offered = shutdown_variables(ask)
     if table.world_size > 1:

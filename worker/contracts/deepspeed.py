@@ -1,7 +1,7 @@
 """DeepSpeed's own launcher. Pure.
 
 Without a word of its own it runs on every node (`--no_ssh`), no remote shell is called and no name
-is resolved. With `--launcher pdsh|openmpi|mpich|impi` in COMMAND it runs on rank 0's node alone and
+is resolved. With `--launcher pdsh|openmpi|mpich|impi` in COMMAND it runs on node 0 alone and
 reaches the others through the agents: `ssh` on its PATH is `rdzv rsh`.
 """
 
@@ -91,7 +91,7 @@ def _start(ask: StartRequest) -> Start:
     own += ["--master_addr", ask.table.master_address, "--master_port", str(ask.table.master_port)]
     if how:
         return _led(ask, [program, *own, *_nic(ask, how, flags), *words], how)
-    own += ["--no_ssh", "--node_rank", str(ask.row.rank)]
+    own += ["--no_ssh", "--node_rank", str(ask.row.node)]
     return Start([program, *own, *words], port=master_port(ask))
 
 
@@ -102,7 +102,7 @@ def _led(ask: StartRequest, argv: list[str], how: str) -> Start:
         _, told, offers = _MPI[how]
         owned, offered = told(ask), offers(ask)
     return Start(
-        argv if ask.row.rank == 0 else [],
+        argv if ask.row.node == 0 else [],
         owned=owned,
         offered=offered,
         port=master_port(ask),

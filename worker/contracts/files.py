@@ -18,7 +18,7 @@ NOTICE_VARIABLE = "RDZV_NOTICE_FILE"
 
 
 def files_of(table: EndpointTable) -> dict[str, str]:
-    """The files' texts by name, the same on every node; in the order of the node ranks.
+    """The files' texts by name, the same on every node; in the order of the nodes.
 
     A host is its address: a name would have to resolve on every node.
     """
@@ -50,7 +50,7 @@ def notice_text(departure: DepartureNotice) -> str:
     return json.dumps(
         {
             "seconds": departure.seconds,
-            "node": departure.rank,
+            "node": departure.node,
             "slot": departure.slot,
             "reason": departure.words,
         }

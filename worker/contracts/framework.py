@@ -96,7 +96,7 @@ class Need:
         install: The command that installs it.
         program: Looked up on the user's PATH; empty when no program is needed.
         modules: One of these has to be there for the interpreter of the user's program.
-        everywhere: Whether a node that only serves rank 0's launcher needs it as well.
+        everywhere: Whether a node that only serves node 0's launcher needs it as well.
         rivals: Who else has a program of this name, by words of its `--version`, with what to use
             for theirs.
         lack: What the program must not have been built without.
@@ -130,7 +130,7 @@ class StartRequest:
     @property
     def first_rank(self) -> int:
         """The global rank of this node's first process."""
-        return self.table.first_process(self.row.rank)
+        return self.table.first_process(self.row.node)
 
     @property
     def is_even(self) -> bool:
@@ -167,7 +167,7 @@ class Start:
     """How a framework is started on one node.
 
     Attributes:
-        argv: The command line; empty on a node that only serves the one of rank 0.
+        argv: The command line; empty on a node that only serves the one of node 0.
         owned: Variables that the framework's contract decides, whatever was there before.
         offered: Variables that are set where the user has set none.
         port: Where a program of this node will listen; None when none does.
@@ -196,7 +196,7 @@ class Framework:
         start: What one node starts. Raises UsageError.
         check: Refuses a COMMAND that cannot work. Raises UsageError.
         needs: What has to be installed where a COMMAND is started.
-        is_led: Whether only rank 0's node has a program, whose launcher reaches the others.
+        is_led: Whether only node 0 has a program, whose launcher reaches the others.
         removes: Variables (NAME, or PREFIX*) that a program must not see, each with the reason.
         keeps: Variables that are left as they are, each with what they go against.
         jobwide: Whether the launcher takes its whole environment to every node, so that what
@@ -273,7 +273,7 @@ def refuse_uneven(ask: StartRequest, why: str) -> None:
     first = ask.table.rows[0]
     other = next(r for r in ask.table.rows if r.nproc_per_node != first.nproc_per_node)
     raise UsageError(
-        f"node 0 ({first.hostname}) has {first.nproc_per_node} processes and node {other.rank} "
+        f"node 0 ({first.hostname}) has {first.nproc_per_node} processes and node {other.node} "
         f"({other.hostname}) has {other.nproc_per_node}, and {why}",
         hint="give every node the same --nproc-per-node, or use --framework torchrun",
     )

@@ -1,7 +1,7 @@
-"""Horovod, with `horovodrun` on rank 0's node, or without any SSH or MPI. Pure.
+"""Horovod, with `horovodrun` on node 0, or without any SSH or MPI. Pure.
 
 `horovodrun ...` as COMMAND is led: it calls `ssh` for every rank, which is `rdzv rsh` on its PATH.
-Any other COMMAND is started by rdzv once for each rank, and rank 0's starter serves the store at
+Any other COMMAND is started by rdzv once for each rank, and node 0's starter serves the store at
 which Horovod's processes meet.
 """
 
@@ -75,7 +75,7 @@ def _start_horovod(ask: StartRequest) -> Start:
     if not {"-np", "--num-proc"} & {*words}:
         own += ["-np", str(ask.table.world_size)]
     return Start(
-        [ask.command[0], *own, *words] if ask.row.rank == 0 else [],
+        [ask.command[0], *own, *words] if ask.row.node == 0 else [],
         offered=_gloo(ask) if len({row.interface for row in ask.table.rows}) == 1 else [],
         port=master_port(ask),
         path_first=ask.paths.bin,
@@ -83,14 +83,14 @@ def _start_horovod(ask: StartRequest) -> Start:
 
 
 def _start_horovod_processes(ask: StartRequest) -> Start:
-    """Without horovodrun: rank 0's starter serves the store at which the processes meet."""
+    """Without horovodrun: node 0's starter serves the store at which the processes meet."""
     own = {**HOROVOD_VARIABLES, "HOROVOD_CROSS_SIZE": str(len(ask.table.rows))}
     own["HOROVOD_HOSTNAME"] = ask.row.address
     where = "where node 0 serves Horovod's store"
     return start_processes(
         ask,
         own=own,
-        options=["--store", master(ask), *(["--serve"] if ask.row.rank == 0 else [])],
+        options=["--store", master(ask), *(["--serve"] if ask.row.node == 0 else [])],
         variables=[
             Variable("HOROVOD_GLOO_RENDEZVOUS_ADDR", ask.table.master_address, where),
             Variable("HOROVOD_GLOO_RENDEZVOUS_PORT", str(ask.table.master_port), where),

@@ -1,4 +1,4 @@
-"""Open MPI, MPICH and Intel MPI: `mpirun` on rank 0's node, which reaches the others by the agents.
+"""Open MPI, MPICH and Intel MPI: `mpirun` on node 0, which reaches the others by the agents.
 
 Everything is said in the environment, so that COMMAND stays what one would type: `mpirun -np 4
 prog` is used as it is, and before any other program `mpirun -np W` is put. mpirun runs on rank 0's
@@ -171,8 +171,8 @@ def _agent(ask: StartRequest) -> str:
 
 
 def _argv(ask: StartRequest, launcher: str, flags: Sequence[str] = ()) -> list[str]:
-    """The command line on rank 0's node; empty on the others."""
-    if ask.row.rank:
+    """The command line on node 0; empty on the others."""
+    if ask.row.node:
         return []
     if is_mpirun(ask.command[0]):
         return [ask.command[0], *flags, *ask.command[1:]]

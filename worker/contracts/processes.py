@@ -48,7 +48,7 @@ def start_processes(
     row, starter = ask.row, f"{ask.paths.programs}/processes.py"
     argv = [ask.paths.python, "-I", "-S", starter, "--rank", str(ask.first_rank)]
     argv += ["--processes", str(row.nproc_per_node), "--world", str(ask.table.world_size)]
-    argv += ["--node", str(row.rank), "--grace", f"{ask.options.grace:g}"]
+    argv += ["--node", str(row.node), "--grace", f"{ask.options.grace:g}"]
     argv += [word for name, value in (own or {}).items() for word in ("--set", f"{name}={value}")]
     return Start(
         [*argv, *options, "--", *program(ask.command)],
@@ -60,7 +60,7 @@ def start_processes(
 
 
 def master(ask: StartRequest) -> str:
-    """Rank 0's address and port, as one word."""
+    """Node 0's address and port, as one word."""
     return f"{bracketed(ask.table.master_address)}:{ask.table.master_port}"
 
 

@@ -24,10 +24,10 @@ from worker.contracts.variables import Variable
 
 def _start(ask: StartRequest) -> Start:
     roles = _roles(ask)
-    own = roles[ask.row.rank]
+    own = roles[ask.row.node]
     cluster: dict[str, list[str]] = {}
     for row in ask.table.rows:
-        cluster.setdefault(roles[row.rank][0], []).append(
+        cluster.setdefault(roles[row.node][0], []).append(
             f"{bracketed(row.address)}:{_port(ask, row)}"
         )
     config = {"cluster": cluster, "task": {"type": own[0], "index": own[1]}}
@@ -36,7 +36,7 @@ def _start(ask: StartRequest) -> Start:
 
 
 def _roles(ask: StartRequest) -> list[tuple[str, int]]:
-    """The task of each node rank: first the chief, where one is wanted, last the servers."""
+    """The task of each node: first the chief, where one is wanted, last the servers."""
     nodes, chiefs, servers = len(ask.table.rows), int(ask.options.tf_chief), ask.options.tf_ps
     workers = nodes - chiefs - servers
     if workers < 1:
@@ -50,7 +50,7 @@ def _roles(ask: StartRequest) -> list[tuple[str, int]]:
 
 
 def _port(ask: StartRequest, row: TableRow) -> int:
-    return ask.table.master_port + (row.rank if ask.row.is_loopback else 0)
+    return ask.table.master_port + (row.node if ask.row.is_loopback else 0)
 
 
 TENSORFLOW = Framework(

@@ -109,8 +109,8 @@ def why_killed_early(torch_version: str) -> str:
 
 
 def master_port(ask: StartRequest) -> int | None:
-    """Rank 0's node listens on the master port."""
-    return ask.table.master_port if ask.row.rank == 0 else None
+    """Node 0 listens on the master port."""
+    return ask.table.master_port if ask.row.node == 0 else None
 
 
 def _rendezvous(ask: StartRequest) -> list[str]:
@@ -120,10 +120,10 @@ def _rendezvous(ask: StartRequest) -> list[str]:
     words += ["--rdzv-backend", ask.options.rdzv_backend, "--rdzv-id", table.run]
     address, port = table.master_address, str(table.master_port)
     if ask.options.rdzv_backend == "static":
-        words += ["--node-rank", str(row.rank), "--master-addr", address, "--master-port", port]
+        words += ["--node-rank", str(row.node), "--master-addr", address, "--master-port", port]
     else:
         words += ["--rdzv-endpoint", f"{bracketed(address)}:{port}", "--local-addr", row.address]
-        words += ["--rdzv-conf", f"is_host={int(row.rank == 0)}"]
+        words += ["--rdzv-conf", f"is_host={int(row.node == 0)}"]
     return words
 
 

@@ -37,7 +37,7 @@ class ProgramOptions:
         nccl_log: Whether NCCL's log is kept in files: auto, on or off.
         look: Whether the hook is brought into each Python rank: auto or off.
         warm: Whether processes are forked from one that has imported torch: on or off.
-        tf_chief: TensorFlow's cluster has a chief, on rank 0's node.
+        tf_chief: TensorFlow's cluster has a chief, on node 0.
         tf_ps: So many of the last nodes are TensorFlow's parameter servers.
         grace: Seconds between TERM and KILL, for processes that rdzv starts itself.
         nccl_file: Where NCCL's log goes, in its own form: /logs/node-0.%p.log; empty: nowhere.
@@ -105,7 +105,7 @@ class TableFacts:
 
     master_address: str
     master_port: str
-    rank: str
+    node: str
     nnodes: str
     nproc_per_node: str
     run: str
@@ -148,7 +148,7 @@ def table_facts(
     return TableFacts(
         master_address=table.master_address,
         master_port=str(table.master_port),
-        rank=str(row.rank),
+        node=str(row.node),
         nnodes=str(len(table.rows)),
         nproc_per_node=str(row.nproc_per_node),
         run=table.run,
@@ -177,9 +177,9 @@ def mpi_network(table: EndpointTable) -> str:
 def from_table(place: TableFacts) -> list[Variable]:
     """The variables that the table decides, whatever was there before."""
     return [
-        Variable("MASTER_ADDR", place.master_address, "rank 0's address in the table"),
-        Variable("MASTER_PORT", place.master_port, "a port that is free on rank 0's node"),
-        Variable("NODE_RANK", place.rank, "this node's rank in the table"),
+        Variable("MASTER_ADDR", place.master_address, "node 0's address in the table"),
+        Variable("MASTER_PORT", place.master_port, "a port that is free on node 0"),
+        Variable("NODE_RANK", place.node, "this node's number in the table"),
         Variable("NNODES", place.nnodes, "the nodes of the table"),
         Variable("NPROC_PER_NODE", place.nproc_per_node, "the processes of this node"),
         Variable("RDZV_ID", place.run, "the run"),

@@ -98,7 +98,7 @@ def forks_of(ask: StartRequest) -> Forks:
         "WORLD_SIZE": str(world),
         "ROLE_NAME": "default",
         "ROLE_WORLD_SIZE": str(world),
-        "GROUP_RANK": str(ask.row.rank),
+        "GROUP_RANK": str(ask.row.node),
         "GROUP_WORLD_SIZE": str(len(ask.table.rows)),
         "TORCHELASTIC_RUN_ID": ask.table.run,
         "TORCHELASTIC_USE_AGENT_STORE": "True",

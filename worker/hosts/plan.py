@@ -51,7 +51,7 @@ def plan_hosts(
     run: str,
     resolved: Mapping[str, AbstractSet[str]] = UNKNOWN,
 ) -> HostsPlan:
-    """Choose the names to write: each node's hostname, and `node-RANK`.
+    """Choose the names to write: each node's hostname, and `node-N`.
 
     Left out are a hostname that is no single label or a reserved one (silently), one that two nodes
     have or that leads elsewhere already, an alias that is another node's hostname, and a name that
@@ -105,7 +105,7 @@ def _leads(
 
 def _wanted_names(row: TableRow) -> list[str]:
     hostname = [row.hostname] if is_valid_label(row.hostname) else []
-    alias = f"node-{row.rank}"
+    alias = f"node-{row.node}"
     return hostname if row.hostname.lower() == alias else [*hostname, alias]
 
 

@@ -94,7 +94,7 @@ class Requested:
     Attributes:
         hosts: `--hosts`.
         nproc: Processes that will be started here; None when not known.
-        master_port: Where rank 0 will listen, when this node will be that.
+        master_port: Where node 0 will listen, when this node will be that.
         loopback: All nodes are on this machine.
         require_rdma: `--require-rdma`.
         looks_up_name: What starts COMMAND looks up this node's own hostname, by Python.

@@ -1,6 +1,6 @@
 """A folder of join strings, one file for each worker run, from which each worker takes one.
 
-It lets equal containers join a run that know neither their rank nor one another: on a volume of
+It lets equal containers join a run that know neither their number nor one another: on a volume of
 docker compose, or on any disk that the launcher and the workers share. `RDZV_JOIN_FILE` names it.
 
 `NAME.join` is free. A worker takes it by renaming it to `NAME.taken`, which succeeds for one alone,

@@ -110,7 +110,7 @@ def make_offer(
         candidates=[*map(named, here.candidates)],
         left_out=[*map(named, here.left_out)],
         registry_source=here.registry_source,
-        requested_rank=settings.node_rank,
+        requested_node=settings.node_rank,
         master_port=master_port,
         job=_job(settings, join, command),
         facts=replace(here.facts, wants_rdma=not switched_off(here)),
@@ -141,7 +141,7 @@ def survey(
         environ: The user's environment.
         registry_host: Where the registry is; its route counts in the choice of addresses.
         nproc: Processes that will be started here, where known.
-        master_port: Where torch will listen, if this node is to be rank 0.
+        master_port: Where torch will listen, if this node is to be node 0.
         patient: A person waits for the answer, and not a run: slow answers are awaited.
     """
     network, choice, problem = look(), AddressChoice([], []), ("", "")
@@ -205,7 +205,7 @@ def _job(settings: WorkerSettings, join: JoinString, command: Sequence[str]) -> 
 
 
 def _master_port(settings: WorkerSettings, join: JoinString) -> int | None:
-    """The port to listen on as rank 0: as asked for, or one that is free now."""
+    """The port to listen on as node 0: as asked for, or one that is free now."""
     if settings.master_port or join.slot != 0:
         return settings.master_port
     return find_free(_first_port(settings, join))

@@ -103,7 +103,7 @@ async def refuse(
 
 
 async def _leave_trace(join: JoinString, error: OtherKey) -> None:
-    """Ask whoever has the other key, with a token made up for it: rank 0 of this very launch may be
+    """Ask whoever has the other key, with a token made up for it: node 0 of this very launch may be
     the one whose group token differs, and would hear of this node from nobody else.
 
     No secret is sent, and no name: it keeps no more than the address that this comes from.

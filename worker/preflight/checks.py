@@ -154,10 +154,10 @@ def _own_address(here: Surroundings) -> str:
 
 
 def master_port(here: Surroundings) -> list[Verdict]:
-    """L03: the port of rank 0 is free, and no outgoing connection will take it."""
+    """L03: the port of node 0 is free, and no outgoing connection will take it."""
     port, (low, high) = here.requested.master_port, here.ephemeral
     if port is None:
-        return skipped("only rank 0's node listens")
+        return skipped("only node 0 listens")
     if here.is_master_port_free is False:
         return complaint(
             "warn",

@@ -56,7 +56,7 @@ class Ending:
     def failed_rank(self) -> Failure | None:
         """The first failure, if it is a rank's: a helper may fail long before, and ends nothing."""
         first = self.first_failure
-        return first if first is not None and first.worker_rank is not None else None
+        return first if first is not None and first.rank is not None else None
 
     @property
     def began_to_fail_at(self) -> float:
@@ -69,7 +69,7 @@ class Ending:
         """One sentence for a person."""
         words = self._keeper_words or f"the program ended with {code_words(self.exit_code)}"
         if (first := self.first_failure) is not None:
-            rank = "" if first.worker_rank is None else f" (rank {first.worker_rank})"
+            rank = "" if first.rank is None else f" (rank {first.rank})"
             cause = f"process {first.pid}{rank} ended first with {code_words(first.exit_code)}"
             words = f"{cause}, then {words}"
         return "; ".join(filter(None, (words, self._killer_words)))
@@ -119,7 +119,7 @@ def with_told_rank(ending: Ending, rank: int | None) -> Ending:
         rank: The one that failed first; None: nothing was told.
     """
     first = ending.first_failure
-    if rank is None or first is None or first.worker_rank == rank or ending.was_told:
+    if rank is None or first is None or first.rank == rank or ending.was_told:
         return ending
     return replace(ending, first_failure=None)
 

@@ -85,7 +85,7 @@ class Failure:
     ended_at: float
     pid: int
     exit_code: int
-    worker_rank: int | None = None
+    rank: int | None = None
     local_rank: int | None = None
 
 

@@ -26,9 +26,9 @@ _LONG_LINE_BYTES = 64 << 10
 _NAME = re.compile(r"node-(\d{1,9})(?:\.e([1-9]\d{0,8}))?\.log")
 
 
-def log_name(rank: int, epoch: int = 0) -> str:
-    """The log of a node rank; with its epoch, of a program that has started again."""
-    return f"node-{rank}.e{epoch}.log" if epoch else f"node-{rank}.log"
+def log_name(node: int, epoch: int = 0) -> str:
+    """The log of a node; with its epoch, of a program that has started again."""
+    return f"node-{node}.e{epoch}.log" if epoch else f"node-{node}.log"
 
 
 def read_log_name(name: str) -> tuple[int, int] | None:

@@ -11,7 +11,7 @@ Gloo on CPUs), imports nothing of rdzv, and keeps to what Python 3.9 knows.
    is measured again, alone on the network, with nodes that are not suspect; so is the fastest
    pair of those, to compare with. Only what is slow again is named.
 
-Bandwidths are in GB/s (10^9 bytes a second). A node is named by its rank.
+Bandwidths are in GB/s (10^9 bytes a second). A node is named by its number.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _HANG_SECONDS = 300.0
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB")
 
 Pair = tuple[int, int]
-"""Two node ranks, the lower one first."""
+"""Two nodes by number, the lower one first."""
 
 
 # --- who is measured with whom, and who is slow -----------------------------------------------
@@ -299,23 +299,23 @@ def _matrix(
 ) -> list[str]:
     slow = {*result["slow_nodes"], *(node for pair in result["slow_pairs"] for node in pair)}
     everyone = range(len(nodes))
-    rows = [rank for rank in everyone if len(nodes) <= MATRIX_NODES or rank in slow]
-    names = {rank: f"{rank} ({nodes[rank]['hostname']})" for rank in everyone}
+    rows = [node for node in everyone if len(nodes) <= MATRIX_NODES or node in slow]
+    names = {node: f"{node} ({nodes[node]['hostname']})" for node in everyone}
     width = max(len(name) for name in names.values())
     if len(nodes) > MATRIX_NODES:
-        return [_row_in_words(names[rank], rank, pairs) for rank in rows]
+        return [_row_in_words(names[node], node, pairs) for node in rows]
     usual = result["usual"] or 1.0
-    lines = ["".join([" " * width, *(f"{rank:>5}" for rank in everyone)])]
-    for rank in rows:
-        speeds = [pairs.get(pair_of(rank, other)) for other in everyone]
+    lines = ["".join([" " * width, *(f"{node:>5}" for node in everyone)])]
+    for node in rows:
+        speeds = [pairs.get(pair_of(node, other)) for other in everyone]
         cells = ["    -" if speed is None else f"{100 * speed / usual:5.0f}" for speed in speeds]
-        mark = "  slow" if rank in result["slow_nodes"] else ""
-        lines.append(f"{names[rank]:<{width}}{''.join(cells)}{mark}")
+        mark = "  slow" if node in result["slow_nodes"] else ""
+        lines.append(f"{names[node]:<{width}}{''.join(cells)}{mark}")
     return lines
 
 
-def _row_in_words(name: str, rank: int, pairs: Mapping[Pair, float]) -> str:
-    own = sorted(speed for pair, speed in pairs.items() if rank in pair)
+def _row_in_words(name: str, node: int, pairs: Mapping[Pair, float]) -> str:
+    own = sorted(speed for pair, speed in pairs.items() if node in pair)
     median = _number(statistics.median(own))
     return f"{name}: from {_number(own[0])} to {_number(own[-1])}, median {median} GB/s"
 
@@ -355,10 +355,10 @@ class World:
         self.node, self.local, _ = own
 
     def nodes(self) -> list[dict[str, Any]]:
-        """Hostname and number of processes of each node, by rank."""
+        """Hostname and number of processes of each node, by its number."""
         counts = Counter(node for node, _, _ in self._processes)
         names = {node: name for node, _, name in self._processes}
-        return [{"hostname": names[rank], "processes": counts[rank]} for rank in sorted(counts)]
+        return [{"hostname": names[node], "processes": counts[node]} for node in sorted(counts)]
 
     def peer_on(self, node: int) -> int | None:
         """The process on another node with this one's local rank, if there is one."""

@@ -106,7 +106,7 @@ def use_hook() -> None:
 
 
 def await_store(environ: Mapping[str, str]) -> None:
-    """Wait until rank 0's torchrun listens. What else is wrong with it torchrun is to say."""
+    """Wait until node 0's torchrun listens. What else is wrong with it torchrun is to say."""
     if environ.get("NODE_RANK", "0") == "0":
         return
     place = environ["MASTER_ADDR"], int(environ["MASTER_PORT"])

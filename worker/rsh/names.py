@@ -10,7 +10,7 @@ from rendezvous.wire.words import listed, printable
 
 
 def row_of_host(table: EndpointTable, host: str) -> TableRow:
-    """The row of a host: by address, by the alias node-RANK, or by hostname.
+    """The row of a host: by address, by the alias node-N, or by hostname.
 
     A hostname also counts without what stands behind its first dot, in the table as in HOST: Open
     MPI cuts it there.
@@ -23,16 +23,16 @@ def row_of_host(table: EndpointTable, host: str) -> TableRow:
         found = [row for row in table.rows if row.address == address]
     else:
         name = host.lower()
-        found = [row for row in table.rows if name == f"node-{row.rank}"]
+        found = [row for row in table.rows if name == f"node-{row.node}"]
         found = found or [row for row in table.rows if name == row.hostname.lower()]
         found = found or [row for row in table.rows if _short(name) == _short(row.hostname)]
     if len(found) == 1:
         return found[0]
     shown = printable(repr(host), 300)
     if found:
-        ranks = listed(f"node-{row.rank}" for row in found)
+        ranks = listed(f"node-{row.node}" for row in found)
         raise UsageError(f"{shown} is the name of {ranks}: name one of these")
-    nodes = listed((f"{row.address} ({row.hostname}, node-{row.rank})" for row in table.rows), 8)
+    nodes = listed((f"{row.address} ({row.hostname}, node-{row.node})" for row in table.rows), 8)
     raise UsageError(f"{shown} is not a node of run '{table.run}', which has {nodes}")
 
 

@@ -23,7 +23,7 @@ function fieldsOf(act, ctx) {
   const reason = el("input", { name: "reason", maxlength: "200", autocomplete: "off" });
   const fields = [field("Reason, for the record", reason)];
   if (act === "drain") {
-    const nodes = ctx.store.nodes().map((slot) => el("option", { value: slot.rank }, clip(`${slot.rank} ${slot.host}`, 60)));
+    const nodes = ctx.store.nodes().map((slot) => el("option", { value: slot.node }, clip(`${slot.node} ${slot.host}`, 60)));
     fields.unshift(field("Node", el("select", { name: "node" }, nodes)),
       field("Seconds until it must be gone", el("input", { name: "seconds", type: "number", min: "0", value: "0" })));
   }

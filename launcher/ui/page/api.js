@@ -157,7 +157,7 @@ export class Kept {
   /** The node that runs a rank. */
   #nodeOf(rank) {
     let first = 0;
-    const nodes = this.saved.state.slots.filter((slot) => slot.rank !== null).sort((a, b) => a.rank - b.rank);
-    return nodes.find((slot) => (first += slot.processes) > rank)?.rank;
+    const nodes = this.saved.state.slots.filter((slot) => slot.node !== null).sort((a, b) => a.node - b.node);
+    return nodes.find((slot) => (first += slot.processes) > rank)?.node;
   }
 }

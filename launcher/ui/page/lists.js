@@ -34,10 +34,10 @@ export function machinesView(place, ctx) {
     (found) => {
       // Most runs have the same facts of each machine: their names are the columns.
       const names = [...new Set(found.flatMap((machine) => machine.facts.map(([name]) => name)))];
-      const { whole, body } = table("Machines of the nodes", ["Slot", "Rank", "Node", ...names.map((name) => clip(name, 60))]);
+      const { whole, body } = table("Machines of the nodes", ["Slot", "Node", "Host", ...names.map((name) => clip(name, 60))]);
       const rows = found.map((machine) => {
         const facts = new Map(machine.facts);
-        return row([machine.slot, machine.rank ?? "", clip(machine.host, 80), ...names.map((name) => clip(facts.get(name), 200))]);
+        return row([machine.slot, machine.node ?? "", clip(machine.host, 80), ...names.map((name) => clip(facts.get(name), 200))]);
       });
       const reveal = () => {
         body.append(...rows.slice(body.children.length, most));
@@ -83,10 +83,10 @@ export function epochsView(place, ctx) {
 export function environmentView(place, ctx) {
   const nodes = ctx.store.nodes();
   if (!nodes.length) {
-    fill(place, note("No node has a rank yet; its environment is known once the run starts.", "nothing"));
+    fill(place, note("No node has a number yet; its environment is known once the run starts.", "nothing"));
     return {};
   }
-  const node = nodes.some((slot) => slot.rank === Number(ctx.route.node)) ? Number(ctx.route.node) : nodes[0].rank;
+  const node = nodes.some((slot) => slot.node === Number(ctx.route.node)) ? Number(ctx.route.node) : nodes[0].node;
   const filter = el("input", { type: "search", autocomplete: "off", on: { input: () => apply() } });
   const box = el("div");
   const count = el("p", { "aria-live": "polite" });
@@ -97,8 +97,8 @@ export function environmentView(place, ctx) {
     say(count, `${counted(rows.filter(({ line }) => !line.hidden).length, "variable")} shown`);
   };
   fill(place, el("div", { class: "controls" },
-    field("Node", choice(nodes.map((slot) => [slot.rank, `${slot.rank} ${slot.host}`]), node,
-      (rank) => ctx.go({ node: rank }))),
+    field("Node", choice(nodes.map((slot) => [slot.node, `${slot.node} ${slot.host}`]), node,
+      (one) => ctx.go({ node: one }))),
     field("Only what contains", filter)), count, box);
   loaded(box, `the environment of node ${node}`, () => ctx.source.get(ctx.run, "environment", { node }),
     (found) => found.variables.length ? "" : "rdzv sets no variable on this node.",

@@ -130,7 +130,7 @@ export function logsView(place, ctx) {
     typing = setTimeout(restart, TYPING_MS);
   } } });
   const follow = el("input", { type: "checkbox", checked: asked.follow, on: { change: () => set("follow")(follow.checked) } });
-  const nodes = ctx.store.nodes().map((slot) => [slot.rank, `${slot.rank} ${slot.host}`]);
+  const nodes = ctx.store.nodes().map((slot) => [slot.node, `${slot.node} ${slot.host}`]);
   const { epoch } = ctx.store.head;
   const epochs = Array.from({ length: Math.min(epoch, 32) }, (_, back) => [epoch - back, `${epoch - back}`]);
   fill(place, el("div", { class: "controls" },

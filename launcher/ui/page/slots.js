@@ -4,16 +4,16 @@ import { badge, button, cellsOf, clip, el, fill, note, say, scrolls, show, table
 import { counted, duration } from "./words.js";
 
 const MORE = 200;
-const COLUMNS = ["Slot", "Rank", "Node", "State", "How it is", "Progress", "Log"];
+const COLUMNS = ["Slot", "Node", "Host", "State", "How it is", "Progress", "Log"];
 
 function partsOf(slot, ctx) {
   const quiet = slot.silent === null ? "" : `silent for ${duration(slot.silent)}`;
   const words = [slot.words.includes(slot.problem) ? "" : slot.problem, slot.words, quiet].filter(Boolean).join("; ");
-  const log = slot.rank === null ? "" : el("a", { href: ctx.address({ view: "logs", node: slot.rank, rank: null }),
-    "aria-label": `Log of node ${slot.rank}` }, "log");
+  const log = slot.node === null ? "" : el("a", { href: ctx.address({ view: "logs", node: slot.node, rank: null }),
+    "aria-label": `Log of node ${slot.node}` }, "log");
   return [
     slot.slot,
-    slot.rank ?? "",
+    slot.node ?? "",
     el("span", { title: clip(slot.address, 200) }, clip(slot.host, 80) || "not known"),
     slot.mark ? [badge(slot.mark, "bad"), " ", badge(slot.state, slot.tone)] : badge(slot.state, slot.tone),
     clip(words),

@@ -61,9 +61,9 @@ export class Store {
     return [...this.slots.values()].sort((a, b) => b.worse - a.worse || a.slot - b.slot);
   }
 
-  /** The slots that have a node, by its rank. */
+  /** The slots that have a node, by its number. */
   nodes() {
-    const found = [...this.slots.values()].filter((slot) => slot.rank !== null);
-    return found.sort((a, b) => a.rank - b.rank);
+    const found = [...this.slots.values()].filter((slot) => slot.node !== null);
+    return found.sort((a, b) => a.node - b.node);
   }
 }

@@ -209,7 +209,7 @@ def journal_seeds() -> list[bytes]:
     joined = json.loads(events["joined"])
     joins = []
     for slot in (0, 1):
-        joined["request"] |= {"slot": slot, "join_id": f"{slot}" * 16, "requested_rank": None}
+        joined["request"] |= {"slot": slot, "join_id": f"{slot}" * 16, "requested_node": None}
         joins.append(json.dumps(joined).encode())
     return [*events.values(), b"\n".join(joins), b"\n".join([*joins, *events.values()])]
 

@@ -223,7 +223,7 @@ class Fault:
         rank = failed[0].rank if len(failed) == 1 and not bare else None
         own = [*takewhile(lambda line: not _OF_TORCHRUN.match(line), lines)]
         of_tail = set() if bare or rank is not None else last_of_its_rank(own, node.report.tail)
-        ranks = [node.report.worker_rank if n in of_tail else rank for n in range(len(own))]
+        ranks = [node.report.rank if n in of_tail else rank for n in range(len(own))]
         found = find_clues([*map(Line, own, ranks), *map(Line, lines[len(own) :])])
         evidence = node.report.evidence.model_copy(update={"clues": found})
         return replace(node, report=node.report.model_copy(update={"evidence": evidence}))

@@ -284,7 +284,7 @@ class _Course:
         lines = [printable(line.text.expandtabs(4), _WIDTH) for line in self._lines(own, 0.0)]
         code = first.code if self._way.name == "env" else 1
         tail = last_words(lines)
-        return ExitReport(epoch=1, exit_code=code, worker_rank=first.rank, tail=tail)
+        return ExitReport(epoch=1, exit_code=code, rank=first.rank, tail=tail)
 
     def _ranks(self, slot: int) -> range:
         each = self._table["each"]

@@ -495,7 +495,7 @@ def test_the_last_lines_of_a_node_are_read_once(monkeypatch: pytest.MonkeyPatch)
         return []
 
     monkeypatch.setattr(seen, "find_clues", find_clues)
-    report = ExitReport(epoch=1, exit_code=1, worker_rank=0, tail=["no"])
+    report = ExitReport(epoch=1, exit_code=1, rank=0, tail=["no"])
     ranks = [range(2 * n, 2 * n + 2) for n in range(9)]
     judge([NodeSeen(n, 100.0, report, failed=True, ranks=own) for n, own in enumerate(ranks)])
     assert len(reads) == 9

@@ -72,7 +72,7 @@ def test_what_only_looks_like_it_is_the_programs(line: str) -> None:
 def end(*tail: str, code: int = 3) -> str:
     """What is said of a rank that has ended so, after these lines."""
     words = last_words(list(tail))
-    report = ExitReport(epoch=1, exit_code=code, worker_rank=1, tail=words)
+    report = ExitReport(epoch=1, exit_code=code, rank=1, tail=words)
     judged = judge([NodeSeen(0, 100.0, report, failed=True, ranks=range(1, 2))])
     assert judged is not None
     return sentence_of(judged).clause

@@ -69,7 +69,7 @@ def test_what_a_launcher_ends_first_has_not_ended_by_itself() -> None:
     assert ends_of(first) == [(3, 0.0), (143, 0.01)]
     assert ends_of(second) == [(None, None), (None, None)]
     assert first.report is not None
-    assert (first.report.worker_rank, first.report.tail) == (0, ["ValueError: bad"])
+    assert (first.report.rank, first.report.tail) == (0, ["ValueError: bad"])
     first, second = made().nodes(torchrun)
     assert ends_of(first) == [(3, 0.0), (134, pytest.approx(0.05))]
     assert (second.failed, ends_of(second)) == (True, [(1, 0.0), (None, 0.11)])

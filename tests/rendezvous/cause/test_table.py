@@ -356,7 +356,7 @@ JUDGED = {
 
 
 def one(code: int, *tail: str) -> NodeSeen:
-    report = ExitReport(epoch=1, exit_code=code, worker_rank=0, tail=list(tail))
+    report = ExitReport(epoch=1, exit_code=code, rank=0, tail=list(tail))
     return NodeSeen(0, 100.0, report, failed=True, ranks=range(1))
 
 

@@ -217,7 +217,7 @@ def test_of_words_that_several_ranks_mix_nobody_knows_whose_they_are() -> None:
 def test_who_ended_by_itself_and_gave_no_reason_is_quoted(
     code: int, tail: list[str], line: str | None
 ) -> None:
-    report = ExitReport(epoch=1, exit_code=code, worker_rank=0, tail=tail, evidence=Evidence())
+    report = ExitReport(epoch=1, exit_code=code, rank=0, tail=tail, evidence=Evidence())
     (suspect,) = suspects_of(NodeSeen(0, 100.0, report, failed=True, ranks=range(1)))
     assert suspect.row == {1: "exit_code", 134: "abort", 137: "killed"}[code]
     assert (suspect.clue.line if suspect.clue else None) == line
@@ -247,7 +247,7 @@ def test_who_ended_by_itself_and_gave_no_reason_is_quoted(
 def test_an_error_near_the_end_is_quoted_rather_than_the_last_line(
     tail: list[str], name: str, line: str
 ) -> None:
-    report = ExitReport(epoch=1, exit_code=1, worker_rank=0, tail=tail, evidence=Evidence())
+    report = ExitReport(epoch=1, exit_code=1, rank=0, tail=tail, evidence=Evidence())
     (suspect,) = suspects_of(NodeSeen(0, 100.0, report, failed=True, ranks=range(1)))
     assert suspect.clue is not None
     assert (suspect.clue.id, suspect.clue.line) == (name, line)
@@ -291,7 +291,7 @@ def test_the_limit_of_a_rank_is_its_own(ranks: list[int | None], limit: float | 
 def test_the_last_words_of_one_rank_are_not_anothers() -> None:
     ends = [RankEnd(rank=rank, exit_code=1, ended=0.0) for rank in range(2)]
     evidence = Evidence(ranks=ends)
-    report = ExitReport(epoch=1, exit_code=1, worker_rank=1, tail=["no"], evidence=evidence)
+    report = ExitReport(epoch=1, exit_code=1, rank=1, tail=["no"], evidence=evidence)
     found = suspects_of(NodeSeen(0, 100.0, report, failed=True, ranks=range(2)))
     assert [one.clue.line if one.clue else None for one in found] == [None, "no"]
 
@@ -315,7 +315,7 @@ def test_a_node_that_was_lost_or_ended_by_its_agent_is_told_as_such() -> None:
 
 def test_without_evidence_the_last_lines_are_read() -> None:
     tail = ["Traceback (most recent call last):", '  File "a.py", line 1', "KeyError: 1"]
-    report = ExitReport(epoch=1, exit_code=1, worker_rank=2, tail=tail)
+    report = ExitReport(epoch=1, exit_code=1, rank=2, tail=tail)
     (suspect,) = suspects_of(NodeSeen(0, 1.0, report, failed=True, ranks=range(2, 4)).read())
     assert (suspect.row, suspect.rank) == ("exception", 2)
 

@@ -57,8 +57,8 @@ def test_a_sentence_has_one_verdict(expected: Expected, told: Told | None, found
 
 
 def test_a_result_tells_what_its_run_was_told() -> None:
-    result = {"certain": True, "cause": "killed", "slot": 1, "worker_rank": 2, "hint": ""}
+    result = {"certain": True, "cause": "killed", "slot": 1, "rank": 2, "hint": ""}
     told = told_in({**result, "message": "rank 2 was killed"})
     assert told == Told(True, "killed", 1, frozenset({2}), "rank 2 was killed")
     assert str(replace(told, certain=False)) == "[killed] not certain: rank 2 was killed"
-    assert told_in({**result, "worker_rank": None, "message": ""}).ranks == frozenset()
+    assert told_in({**result, "rank": None, "message": ""}).ranks == frozenset()

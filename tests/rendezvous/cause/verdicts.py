@@ -96,7 +96,7 @@ def _told(judged: Judged) -> Told:
 
 def told_in(result: dict[str, Any]) -> Told:
     """What a run's `result.json` says."""
-    rank = result["worker_rank"]
+    rank = result["rank"]
     ranks = frozenset() if rank is None else frozenset({int(rank)})
     told = {name: result[name] for name in ("certain", "slot", "hint")}
     return Told(row=result["cause"], ranks=ranks, words=result["message"], **told)

@@ -141,7 +141,7 @@ def node(index: int, ranks: Sequence[One], first: int) -> NodeLook:
         ranks=looks,
         stacks=[Stack(frames=[Frame(*frame) for frame in frames]) for frames in stacks],
     )
-    return NodeLook(slot=index, rank=index, hostname=f"gpu-{15 + index}", report=report)
+    return NodeLook(slot=index, node=index, hostname=f"gpu-{15 + index}", report=report)
 
 
 def run(*ranks: One, per_node: int = 2) -> RunLook:

@@ -119,7 +119,7 @@ def unstarted(
         launcher=launcher,
         unstarted=[first, first + 1],
     )
-    return NodeLook(slot=index, rank=index, hostname=f"gpu-{15 + index}", report=report)
+    return NodeLook(slot=index, node=index, hostname=f"gpu-{15 + index}", report=report)
 
 
 INSIDE = One((), INIT, "none", stage="imported")

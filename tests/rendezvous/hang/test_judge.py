@@ -132,14 +132,14 @@ def test_silence_lowers_certainty_only() -> None:
 
 def test_nodes_whose_ranks_are_not_known_are_named_by_their_slots() -> None:
     look = without(run(*BEHIND), [1])
-    nodes = [node.model_copy(update={"rank": None}) for node in look.nodes]
+    nodes = [node.model_copy(update={"node": None}) for node in look.nodes]
     found = look_at(look.model_copy(update={"nodes": nodes}))
     check(found, "behind", (5,), certain=False, says="rank 5 (slot 2, gpu-17) has not called it")
     assert found.silent == ()
     assert found.sentence.endswith("no answer from slot 1)")
     uneven = without(run(*BEHIND[:7]), [1])
     assert look_at(uneven).silent == ()
-    nodes = [node.model_copy(update={"rank": node.slot ^ 1}) for node in look.nodes]
+    nodes = [node.model_copy(update={"node": node.slot ^ 1}) for node in look.nodes]
     assert look_at(look.model_copy(update={"nodes": nodes})).silent == ()
 
 
@@ -850,6 +850,6 @@ def test_what_holds_nodes_back_is_told_beside_the_verdict() -> None:
     for node in (looked.nodes[1], looked.nodes[3]):
         assert node.report is not None
         node.report.held_back.append(held)
-    slots = [f"node {looked.nodes[number].rank}" for number in (1, 3)]
+    slots = [f"node {looked.nodes[number].node}" for number in (1, 3)]
     found = look_at(looked)
     assert found == replace(plain, sentence=f"{plain.sentence}; {slots[0]}, {slots[1]}: {held}")

@@ -183,7 +183,7 @@ def node_without_ranks(index: int, cpu: float, lives: float = 120.0) -> NodeLook
         launcher=look,
         unstarted=[first, first + 1],
     )
-    return NodeLook(slot=index, rank=index, hostname="gpu-9", report=found)
+    return NodeLook(slot=index, node=index, hostname="gpu-9", report=found)
 
 
 def with_node(run_look: RunLook, node: NodeLook) -> RunLook:

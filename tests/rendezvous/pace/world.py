@@ -137,7 +137,7 @@ class World:
             ]
             pace = Pace(clock_error=job.clocks, arrivals=arrivals, receives=receives)
             report = LookReport(look=1, epoch=0, pace=pace)
-            nodes.append(NodeLook(slot=slot, rank=slot, report=report))
+            nodes.append(NodeLook(slot=slot, node=slot, report=report))
         return RunLook(look=1, over=True, nodes=nodes)
 
     def _arrivals(

@@ -52,7 +52,7 @@ T = TypeVar("T")
 def table(epoch: int = 1, port: int = 29_500) -> EndpointTable:
     """Of the slots 0 and 2: the first node runs three processes, and this one two."""
     rows = [row(n, f"n{n}", f"10.0.0.{4 + n}", slot=SLOT * n) for n in range(2)]
-    rows = [replace(one, nproc_per_node=3 - one.rank) for one in rows]
+    rows = [replace(one, nproc_per_node=3 - one.node) for one in rows]
     made = table_of(*rows, run="llama")
     return made.model_copy(update={"epoch": epoch, "master_port": port})
 
@@ -328,7 +328,7 @@ SOCKET, CLOSES = m.closes(do.CloseSocket), m.closes()
 def _report(report: Report, since: float | None) -> str:
     name = type(report).__name__.removesuffix("Report")
     if isinstance(report, ExitReport):
-        rank = None if report.worker_rank is None else f"rank{report.worker_rank}"
+        rank = None if report.rank is None else f"rank{report.rank}"
         marks = ["stopped"] * report.stopped + ["fenced"] * report.fenced
         marks += ["agent"] * report.by_agent + [str(rank)] * bool(rank)
         name = f"{name}({','.join([str(report.exit_code), *marks])})"

@@ -54,7 +54,7 @@ class Bench:
         self.environment = AgentEnvironment(**answers)
 
     def _write_files(self, folder: Path, files: Mapping[str, str]) -> None:
-        [own] = [row.rank for row in TABLE.rows if row.slot == self.slot]
+        [own] = [row.node for row in TABLE.rows if row.slot == self.slot]
         assert folder.name == f"node-{own}"
         self.done.append("files")
 

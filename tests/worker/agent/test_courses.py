@@ -59,7 +59,7 @@ OUTLIVES = RestartFacts(
 )
 FENCE: dict[str, Any] = {"fence_timeout_seconds": 31.0}
 WELL = Result(status="ok", exit_code=0, message="all 3 nodes ended well")
-FAILED = Result(status="failed", exit_code=7, message="rank 10 failed", slot=5, rank=1)
+FAILED = Result(status="failed", exit_code=7, message="rank 10 failed", slot=5, node=1)
 
 
 # --- the courses ----------------------------------------------------------------------------------
@@ -338,7 +338,7 @@ def its_machine_will_go() -> Course:
     course = Course().join().visits(4).arms(FIRST).unwritten()
     course.feed(inputs.DepartureNear(121.0, "spot notice"))
     course.feed(inputs.DepartureNear(99.0, "another notice"))
-    said = DepartureNotice(slot=5, rank=1, seconds=87.0, words="spot notice")
+    said = DepartureNotice(slot=5, node=1, seconds=87.0, words="spot notice")
     course.wait(1).go(FIRST, notice=said)
     course.taken()
     course.wait(1).started()
@@ -444,7 +444,7 @@ def its_network_and_its_launcher_fail() -> Course:
     course.wait(0.25).answer(do.Flush)
     course.wait(0.25).late(do.ReadTrouble)
     course.taken()
-    course.wait(1).result(FAILED.model_copy(update={"slot": 3, "rank": 2}), epoch=6)
+    course.wait(1).result(FAILED.model_copy(update={"slot": 3, "node": 2}), epoch=6)
     return course.is_over()
 
 

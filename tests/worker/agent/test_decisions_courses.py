@@ -85,7 +85,7 @@ def _shown(family: Family) -> str:
 
 
 def _who(found: Failure | None) -> str:
-    return "-" if found is None else f"{found.pid} {found.worker_rank} {found.exit_code}"
+    return "-" if found is None else f"{found.pid} {found.rank} {found.exit_code}"
 
 
 def who_failed_first() -> Told:

@@ -29,7 +29,7 @@ from worker.agent.state import Rules
 from worker.contracts import Contract
 from worker.program.ending import Ending
 
-NOTICE = DepartureNotice(slot=0, rank=0, seconds=40.0, words="drained")
+NOTICE = DepartureNotice(slot=0, node=0, seconds=40.0, words="drained")
 SPOT = inputs.DepartureNear(120.0, "its notice file /run/notice appeared")
 
 
@@ -119,7 +119,7 @@ def test_the_program_is_shown_again_that_all_are_stopped_sooner() -> None:
     drive.go(notice=NOTICE)
     drive.at(20.0)
     assert in_words(drive.go(notice=NOTICE.model_copy(update={"seconds": 19.5}))) == "Watch"
-    sooner = DepartureNotice(slot=1, rank=1, seconds=5.0, words="spot")
+    sooner = DepartureNotice(slot=1, node=1, seconds=5.0, words="spot")
     assert drive.go(notice=sooner)[1:] == (do.ShowDeparture(drive.program, sooner, 10),)
 
 

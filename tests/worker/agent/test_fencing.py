@@ -206,7 +206,7 @@ def test_the_report_says_that_the_fence_ended_it_whatever_failed_before() -> Non
     drive.after(1.0)
     (report,) = told(drive.ended(Ending(1, 49.0, Failure(47.0, 101, 1, 1, 1))))
     assert isinstance(report, ExitReport)
-    assert (report.fenced, report.stopped, report.worker_rank) == (True, False, 1)
+    assert (report.fenced, report.stopped, report.rank) == (True, False, 1)
 
 
 def test_the_sentence_says_since_when_and_why() -> None:

@@ -29,7 +29,7 @@ from worker.program.ending import Ending
 from worker.program.family import Failure
 from worker.program.rank_words import KEPT_BYTES, RankWords
 
-FAILED = Ending(1, 0.0, Failure(0.0, 9, 1, worker_rank=3))
+FAILED = Ending(1, 0.0, Failure(0.0, 9, 1, rank=3))
 STOPPED = Ending(143, 0.0, was_told=True)
 OF_HERE = RESULT.model_copy(update={"slot": SLOT})
 WELL = RESULT.model_copy(update={"status": "ok", "exit_code": 0})

@@ -86,7 +86,7 @@ def test_a_machine_is_read_at_the_nodes_turn_after_the_go_and_then_now_and_then(
 
 def test_the_more_nodes_there_are_the_less_often_each_tells() -> None:
     rows = table().rows[:1] + [
-        replace(row, rank=rank, slot=SLOT if rank == 1 else rank + 1, hostname=f"n{rank}")
+        replace(row, node=rank, slot=SLOT if rank == 1 else rank + 1, hostname=f"n{rank}")
         for row in table().rows[1:]
         for rank in [*range(2, 1_800), 1]
     ]

@@ -150,7 +150,7 @@ def _start(told: Told, wrong: dict[str, Any], contract: Contract, *, again: bool
     async def work() -> None:
         task = asyncio.create_task(running.run(lambda: 44))
         await asyncio.sleep(10.0)
-        departure = DepartureNotice(slot=SLOT, rank=1, seconds=9.0, words="drained")
+        departure = DepartureNotice(slot=SLOT, node=1, seconds=9.0, words="drained")
         await running.show_departure(departure, 10)
         await asyncio.sleep(30.0 - now())
         world.tell(f"ranks {running.ranks()}")

@@ -132,7 +132,7 @@ def report_of(
 def test_the_report_of_an_end_holds_all_that_is_known_of_it() -> None:
     report, since = report_of(Ending(3, 60.0))
     assert since == 60.0
-    known = {"tail": ["a line"], "log": "/logs/node-1.log", "worker_rank": 5}
+    known = {"tail": ["a line"], "log": "/logs/node-1.log", "rank": 5}
     assert report == ExitReport.model_validate(
         {"epoch": 1, "exit_code": 3, "ran_seconds": 50.0, **known}
     )

@@ -29,7 +29,7 @@ from worker.agent import inputs
 from worker.program.ending import Ending
 
 Step = Callable[[Drive], tuple[Any, ...]]
-NOTICE = DepartureNotice(slot=0, rank=0, seconds=40.0)
+NOTICE = DepartureNotice(slot=0, node=0, seconds=40.0)
 SECOND = table(2, 29_501)
 FACTS = RestartFacts(restarts=1, max_restarts=3, last_failure="node 0 failed")
 ARMS = m.arm(SECOND, restarts=FACTS)

@@ -36,7 +36,7 @@ from worker.program.informing import Told
 from worker.program.rank_words import RankWords
 from worker.settings import WorkerSettings
 
-DEPARTURE = DepartureNotice(slot=3, rank=0, seconds=40.0, words="drained")
+DEPARTURE = DepartureNotice(slot=3, node=0, seconds=40.0, words="drained")
 ENDING = Ending(0, 30.0)
 FAULT = ValueError("not this way")
 PROGRAM = Contract(["train"], {})

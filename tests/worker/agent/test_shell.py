@@ -306,7 +306,7 @@ async def test_names_are_looked_up_while_the_peers_are_visited(bench: Bench) -> 
     assert bench.done == [("ask", [peer.hostname for peer in PLAN.peers]), "visited"]
 
 
-DEPARTURE = DepartureNotice(slot=2, rank=1, seconds=40.0)
+DEPARTURE = DepartureNotice(slot=2, node=1, seconds=40.0)
 VIEW = do.ServeView(ViewOrder(view=5), node=1, ranks=(2,), siblings=(2, 3), epoch=3, delay=0.0)
 
 

@@ -128,7 +128,7 @@ def test_a_node_whose_run_outlives_others_goes_on_answering_its_peers() -> None:
 
 
 Step = Callable[[Drive], tuple[Any, ...]]
-NOTICE = DepartureNotice(slot=0, rank=0, seconds=40.0)
+NOTICE = DepartureNotice(slot=0, node=0, seconds=40.0)
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,7 @@ async def test_one_zygote_serves_one_epoch_after_the_other(world: World) -> None
     assert world.output.of("stderr") == b"a word on stdout\na warning\n"
     world.script.write_text(FAILS)
     ending = await world.outcome(warm)
-    assert (ending.exit_code, ending.first_failure and ending.first_failure.worker_rank) == (7, 1)
+    assert (ending.exit_code, ending.first_failure and ending.first_failure.rank) == (7, 1)
     assert world.lines() == ["rank 0", "rank 1", "told 0"]
     assert b"rdzv: process 1 (local rank 1) failed first, with exit code 7" in (
         world.output.of("stderr")
@@ -385,7 +385,7 @@ async def test_a_process_that_was_not_forked_is_seen_through_as_one_that_was(wor
     await warm.begin()
     world.script.write_text(FAILS)
     ending = await world.outcome(warm)
-    assert (ending.exit_code, ending.first_failure and ending.first_failure.worker_rank) == (7, 1)
+    assert (ending.exit_code, ending.first_failure and ending.first_failure.rank) == (7, 1)
     assert world.lines() == ["told 0"]
     assert b"rdzv: process 1 (local rank 1) failed first, with exit code 7" in (
         world.output.of("stderr")
