@@ -19,6 +19,7 @@ from launcher.run.command import launch
 from launcher.settings import BenchSettings
 from launcher.show.drawing import check_picture, new_figure, save_picture
 from rendezvous.wire.errors import UsageError
+from rendezvous.wire.words import node_name
 from worker.program.own_folder import OwnFolder
 from worker.programs.bandwidth import RESULT_VARIABLE, pair_of, report, size_words
 
@@ -113,7 +114,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
 
 
 def _title(result: Mapping[str, Any]) -> str:
-    slow = [f"node {node} ({result['nodes'][node]['hostname']})" for node in result["slow_nodes"]]
+    slow = [node_name(node, result["nodes"][node]["hostname"]) for node in result["slow_nodes"]]
     slow += [f"nodes {one} and {other} with each other" for one, other in result["slow_pairs"]]
     return f"slow: {', '.join(slow)}" if slow else "no node is slow"
 

@@ -20,7 +20,7 @@ from rendezvous.wire.checks import names_nodes
 from rendezvous.wire.errors import RdzvError, UsageError
 from rendezvous.wire.node import Finding
 from rendezvous.wire.run import Round, RunReport
-from rendezvous.wire.words import ms_text, node_name, printable
+from rendezvous.wire.words import ms_text, printable, slot_name
 
 _MOST_FINDINGS = 20
 _MOST_WARNINGS = 8
@@ -121,7 +121,7 @@ def rtt_line(tried: Round, report: RunReport) -> str:
     if not rtts:
         return ""
     slowest, one, other = rtts[-1]
-    ends = f"{node_name(one, report.hostnames)} to {node_name(other, report.hostnames)}"
+    ends = f"{slot_name(one, report.hostnames)} to {slot_name(other, report.hostnames)}"
     median = rtts[len(rtts) // 2][0]
     return f"round-trip time: median {ms_text(median)}, longest {ms_text(slowest)} ({ends})"
 

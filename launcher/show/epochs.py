@@ -23,7 +23,7 @@ _USED = ("restarts", "max_restarts", "replacements", "resubmitted", "max_replace
 
 
 def epoch_words(end: EpochEnd, most: int = _MOST_MESSAGE) -> str:
-    """How an epoch ended: `epoch 1 ended after 3 h: node 2 (n17, slot 2) failed: ...`."""
+    """How an epoch ended: `epoch 1 ended after 3 h: node 2 (n17) failed: ...`."""
     time = time_text(end.ran_seconds)
     after = f"after {time}" if time else "within 10 s"
     return f"epoch {end.epoch} ended {after}: {printable(end.message, most)}"

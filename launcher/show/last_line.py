@@ -10,6 +10,7 @@ from launcher.show.epochs import after_starts, epoch_words
 from launcher.state.state_dir import StateDir
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.run import EpochEnd, Result
+from rendezvous.wire.words import node_name
 
 _SAYS = re.compile(r"\w")
 """mpirun ends what it says with a line of dashes."""
@@ -67,4 +68,4 @@ def _is_quoted(line: str, result: Result) -> bool:
 
 
 def _where(result: Result) -> str:
-    return f"node {result.node} ({result.hostname})" if result.node is not None else "the node"
+    return node_name(result.node, result.hostname) if result.node is not None else "the node"

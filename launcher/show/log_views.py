@@ -14,7 +14,7 @@ from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.log_views import open_view, read_view
 from rendezvous.wire.errors import NotFound, RdzvError, RunOver, Unavailable
 from rendezvous.wire.log_view import MAX_LINES, RunView, ViewCall, ViewPart, ViewRequest
-from rendezvous.wire.words import printable
+from rendezvous.wire.words import node_name, printable
 
 _WAIT_SECONDS = 20.0
 
@@ -117,7 +117,7 @@ async def _open(client: RegistryClient, run: str, request: ViewRequest) -> ViewC
 
 def _missing(found: RunView) -> list[str]:
     """The nodes that have shown nothing, and why."""
-    return [f"node {n.node} ({printable(n.hostname, 253)}): {n.words}" for n in found.nodes]
+    return [f"{node_name(n.node, printable(n.hostname, 253))}: {n.words}" for n in found.nodes]
 
 
 def _lines(node: int, part: ViewPart, *, prefix: bool) -> list[str]:

@@ -23,7 +23,7 @@ from launcher.state.state_dir import StateDir
 from rendezvous.wire.errors import RdzvError, UsageError
 from rendezvous.wire.log_view import MAX_LINES
 from rendezvous.wire.run import Result
-from rendezvous.wire.words import listed
+from rendezvous.wire.words import listed, node_name
 
 LINES = 20
 """Of each log, where nothing else is asked for."""
@@ -123,7 +123,9 @@ async def _print_failed(which: Which, result: Result, most: _Most) -> int:
         await _print([one for one in words if one.name not in shown], most)
     else:
         rank = "" if result.rank is None else f", rank {result.rank}"
-        click.echo(f"==> last output of node {result.node} ({result.hostname}){rank}")
+        click.echo(
+            f"==> last output of {node_name(result.node, result.hostname, result.slot)}{rank}"
+        )
         for line in result.tail:
             click.echo(line)
     return printed.exit_code

@@ -20,7 +20,7 @@ from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.looks import begin_look, look_so_far
 from rendezvous.wire.errors import NotFound, RdzvError, TooManyRequests
 from rendezvous.wire.look import Frame, RankLook, RunLook, Stack
-from rendezvous.wire.words import listed, printable, seconds_text, spans_text
+from rendezvous.wire.words import listed, node_name, printable, seconds_text, spans_text
 
 SHOWN_FRAMES = 8
 _SHOWN_GROUPS = 20
@@ -162,7 +162,7 @@ def unseen_lines(found: RunLook) -> Iterator[str]:
     for node in found.nodes:
         if node.report is None or node.report.words:
             why = node.report.words if node.report is not None else "it has not answered"
-            yield f"node {node.node} ({node.hostname}): {why}"
+            yield f"{node_name(node.node, node.hostname, node.slot)}: {why}"
 
 
 def head_words(members: tuple[int, ...], found: RunLook, ranks: Mapping[int, RankLook]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from rendezvous.wire.machine import GpuSample, MachineSample, NodeMachine
 from rendezvous.wire.node import Facts, RdmaPort
-from rendezvous.wire.words import duration_text, listed
+from rendezvous.wire.words import duration_text, listed, node_name
 
 _UNITS = (("TiB", 10 << 40, 1 << 40), ("GiB", 1 << 30, 1 << 30), ("MiB", 0, 1 << 20))
 """From which amount on each is used, and how large it is."""
@@ -35,8 +35,7 @@ def machine_facts(one: NodeMachine) -> list[list[str]]:
 
 def machine_lines(one: NodeMachine) -> Iterator[str]:
     """The same as lines, below one that says whose it is."""
-    node = f"node {one.node}" if one.node is not None else "no number yet"
-    yield f"{node} ({one.hostname}, slot {one.slot})"
+    yield node_name(one.node, one.hostname, one.slot)
     for name, words in machine_facts(one):
         yield f"{'':{_NAMES_AT}}{name:{WORDS_AT - _NAMES_AT}}{words}"
 

@@ -15,7 +15,7 @@ from launcher.state.state_dir import StateDir
 from rendezvous.wire.errors import NotFound, RdzvError, UsageError
 from rendezvous.wire.run import NO_RESTARTS, RestartFacts, RunStatus
 from rendezvous.wire.table import EndpointTable, TableRow
-from rendezvous.wire.words import printable
+from rendezvous.wire.words import node_name, printable
 from worker.contracts.variables import Variable
 
 
@@ -39,8 +39,8 @@ def table_lines(
         UsageError: There is no such node, or nothing can be started like this.
     """
     row = row_of_node(table, node)
-    name = printable(row.hostname, 253)
-    yield f"# node {node} ({name}, slot {row.slot}) of run '{table.run}', table {digest[:12]}"
+    name = node_name(node, printable(row.hostname, 253), row.slot)
+    yield f"# {name} of run '{table.run}', table {digest[:12]}"
     if table.transport:
         yield f"# NCCL should say: Using network {table.transport}"
     yield from variable_lines(variables_of(table, node, kept, restarts))

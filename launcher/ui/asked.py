@@ -27,7 +27,7 @@ from rendezvous.wire.look import RunLook, Stack
 from rendezvous.wire.machine import RunMachines
 from rendezvous.wire.run import Round, RunReport, RunStatus
 from rendezvous.wire.table import EndpointTable
-from rendezvous.wire.words import node_name, printable, spans_text
+from rendezvous.wire.words import printable, slot_name, spans_text
 
 Part = TypeVar("Part")
 
@@ -114,7 +114,7 @@ def _matrix(report: RunReport, shown: Round | None) -> Matrix:
             for one in report.rounds
         ],
         "shown": None if shown is None else report.rounds.index(shown),
-        "names": [node_name(slot, report.hostnames) for slot in slots],
+        "names": [slot_name(slot, report.hostnames) for slot in slots],
         "outcomes": list(OUTCOMES),
         "cells": base64.b64encode(cells).decode(),
         "rtts": base64.b64encode(rtts).decode(),

@@ -15,7 +15,7 @@ from rendezvous.frozen import frozen
 from rendezvous.wire.checks import Check, Level, names_nodes
 from rendezvous.wire.node import Facts, Finding, JoinRequest
 from rendezvous.wire.run import RunSpec
-from rendezvous.wire.words import group_name, listed, node_name, printable
+from rendezvous.wire.words import group_name, listed, printable, slot_name
 
 
 @frozen
@@ -87,7 +87,7 @@ def _odd_one(
     alone = "is the only node" if same == 1 else f"is one of {same} nodes"
     others = f"{rest} other{'s' * (rest > 1)} {'have' if rest > 1 else 'has'}"
     the = "the " if same + rest == len(known) else ""
-    name = node_name(slot, hostnames)
+    name = slot_name(slot, hostnames)
     return f"{name} {alone} with {what.name} {known[slot]}; {the}{others} {usual}"
 
 
@@ -135,7 +135,7 @@ def finding_text(finding: Finding, hostnames: Mapping[int, str]) -> str:
     text = ": ".join(filter(None, (what, finding.cause)))
     if finding.slot is None:
         return text
-    return f"{node_name(finding.slot, hostnames)}: {text}"
+    return f"{slot_name(finding.slot, hostnames)}: {text}"
 
 
 def told_once(

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.types import parse_address
-from rendezvous.wire.words import listed, node_name
+from rendezvous.wire.words import listed, slot_name
 
 Sources: TypeAlias = Mapping[int, str]
 """By slot, the address from which the registry saw the node's join come; empty: unknown."""
@@ -69,7 +69,7 @@ def nat_text(seen: Mapping[int, str], hostnames: Mapping[int, str]) -> str:
     """That the registry sees these slots under addresses that are not theirs; empty for none."""
     if not seen:
         return ""
-    each = listed((f"{node_name(s, hostnames)} as {a}" for s, a in sorted(seen.items())), 3)
+    each = listed((f"{slot_name(s, hostnames)} as {a}" for s, a in sorted(seen.items())), 3)
     own = "which is not one of its addresses" if len(seen) == 1 else "which they do not have"
     return (
         f"; the registry sees {each}, {own}: most likely NAT (masquerading, ports that are "

@@ -13,7 +13,7 @@ from rendezvous.proof.origins import NO_SOURCES, Sources, behind_nat
 from rendezvous.wire.node import Candidate, JoinRequest
 from rendezvous.wire.run import Round
 from rendezvous.wire.verify import PairProbe
-from rendezvous.wire.words import bracketed, node_name
+from rendezvous.wire.words import bracketed, slot_name
 
 Pair: TypeAlias = tuple[int, int]
 """The reporter, and the peer that it tried to reach."""
@@ -147,7 +147,7 @@ class ProbedRound:
 
     def name(self, slot: int) -> str:
         """How a node is named."""
-        return node_name(slot, self.hostnames)
+        return slot_name(slot, self.hostnames)
 
     def place(self, slot: int) -> str:
         """The address and the port at which the node was to answer; empty if not known."""

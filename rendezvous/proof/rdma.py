@@ -18,7 +18,7 @@ from rendezvous.proof.findings import (
 from rendezvous.wire.checks import Check, Level
 from rendezvous.wire.node import Facts, Finding, JoinRequest, RdmaPort
 from rendezvous.wire.rails import rails
-from rendezvous.wire.words import listed, node_name, printable
+from rendezvous.wire.words import listed, printable, slot_name
 
 _VERBS = ("InfiniBand", "Ethernet")
 _LAYERS = {"InfiniBand": "InfiniBand", "Ethernet": "RoCE"}
@@ -71,7 +71,7 @@ def _missing(
     return [
         make_finding(
             ports,
-            f"{node_name(join.slot, hostnames)} has no usable RDMA port{_broken(join.facts)}, "
+            f"{slot_name(join.slot, hostnames)} has no usable RDMA port{_broken(join.facts)}, "
             "but --require-rdma needs one on every node",
             slot=join.slot,
             value="none",

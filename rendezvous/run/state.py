@@ -18,7 +18,7 @@ from rendezvous.wire.reports import ExitReport
 from rendezvous.wire.run import EpochEnd, NodeState, Phase, Result, Round, RunSpec, SlotState
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.verify import PairProbe
-from rendezvous.wire.words import listed, size_text
+from rendezvous.wire.words import listed, node_name, size_text
 from rendezvous.wire.world import RankWorld, WorldFound
 
 GONE = (NodeState.LOST, NodeState.LEFT)
@@ -405,13 +405,11 @@ def create(run: str, spec: RunSpec, now: float) -> Run:
 
 
 def who(slot: Slot) -> str:
-    """How a node is named in sentences: its number if it has one, slot and hostname."""
+    """How a node is named in sentences: by its number, if it has one."""
     node = slot.node
     if node is None:
-        return f"slot {slot.index}"
-    if node.number is None:
-        return f"slot {slot.index} ({node.join.hostname})"
-    return f"node {node.number} ({node.join.hostname}, slot {slot.index})"
+        return node_name(None, "", slot.index)
+    return node_name(node.number, node.join.hostname, slot.index)
 
 
 def names_of(run: Run, indices: Collection[int], limit: int = 5) -> str:

@@ -304,7 +304,9 @@ def _words_of_gone(run: Run, order: ViewOrder, placed: Placed) -> str:
     """Who ran it, and what there is in place of its log."""
     ranks = [order.rank] if order.rank is not None else placed.ranks
     words = f"it ran rank{'s' * (len(ranks) > 1)} {spans_text(ranks)} in epoch {order.epoch}"
-    words += f" (slot {placed.slot}), and has left with its log; "
+    if placed.slot != placed.node:
+        words += f" (slot {placed.slot})"
+    words += ", and has left with its log; "
     if order.epoch is not None and has_failed(run, order.epoch):
         folder = f"last-words/epoch-{order.epoch}"
         return f"{words}if it sent its last lines, they are in {folder} of the run's state folder"

@@ -102,15 +102,27 @@ def spans_of(members: str) -> list[range]:
     return found
 
 
-def node_name(slot: int, hostnames: Mapping[int, str]) -> str:
+def node_name(node: int | None, hostname: str, slot: int | None = None) -> str:
+    """`node 1 (h1)`; `node 1 (h1, slot 3)` where the slot has another number; `slot 3 (h1)` before
+    nodes have numbers."""
+    about = [hostname] if hostname else []
+    if node is None:
+        node, kind = slot, "slot"
+    else:
+        kind, differs = "node", slot not in (None, node)
+        about += [f"slot {slot}"] * differs
+    return f"{kind} {node} ({', '.join(about)})" if about else f"{kind} {node}"
+
+
+def slot_name(slot: int, hostnames: Mapping[int, str]) -> str:
     """`slot 9 (h9)`."""
-    return f"slot {slot} ({hostnames[slot]})" if hostnames.get(slot) else f"slot {slot}"
+    return node_name(None, hostnames.get(slot, ""), slot)
 
 
 def group_name(slots: Sequence[int], hostnames: Mapping[int, str]) -> str:
     """`slot 1 (h1), slot 4 (h4)` of a few, `slots 0-63` of many."""
     if len(slots) <= 2:
-        return ", ".join(node_name(slot, hostnames) for slot in slots)
+        return ", ".join(slot_name(slot, hostnames) for slot in slots)
     return slots_text(slots)
 
 

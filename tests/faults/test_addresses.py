@@ -262,7 +262,7 @@ def test_a_node_cut_off_in_one_direction_is_named_within_its_lease(
         outcome = run.finish()
         seconds = time.monotonic() - cut
     assert outcome.code == 86
-    assert ("slot 1 (h1)" if phase == "gathering" else "(h1, slot 1)") in outcome.last_line
+    assert ("slot 1 (h1)" if phase == "gathering" else "node 1 (h1)") in outcome.last_line
     assert "it was silent for" in outcome.last_line
     assert run.workers[1].returncode == 85
     assert seconds < LEASE + 15

@@ -609,14 +609,14 @@ def test_96_a_good_end_is_a_line() -> None:
 
 
 def epoch(number: int, **more: Any) -> EpochEnd:
-    words = f"node {number} (n{number}, slot {number}) failed"
+    words = f"node {number} (n{number}) failed"
     return EpochEnd(epoch=number, ran_seconds=11_000.0 * (number % 2), message=words, **more)
 
 
 EPOCHS = [
-    "epoch 1 ended after 3 h: node 1 (n1, slot 1) failed",
-    "epoch 2 ended within 10 s: node 2 (n2, slot 2) failed",
-    "epoch 3 ended after 3 h: node 3 (n3, slot 3) failed",
+    "epoch 1 ended after 3 h: node 1 (n1) failed",
+    "epoch 2 ended within 10 s: node 2 (n2) failed",
+    "epoch 3 ended after 3 h: node 3 (n3) failed",
 ]
 
 

@@ -351,7 +351,7 @@ async def test_while_the_run_goes_on_the_registry_is_asked(tmp_path: Path) -> No
     assert "there are no check results for run 'llama': " in unmade.stderr
     assert "run 'llama' has no endpoint table: it is gathering: " in before.stderr
     assert matrix.stdout == "lo, 127.0.0.0/8, loopback, IPv4: 0 of 2 directed pairs fail\n"
-    assert shown.stdout.startswith("# node 1 (host1, slot 1) of run 'llama', table ")
+    assert shown.stdout.startswith("# node 1 (host1) of run 'llama', table ")
     found = json.loads(as_json.stdout)
     assert (found["node"], found["hostname"]) == (1, "host1")
     values = {one["name"]: one["value"] for one in found["variables"]}

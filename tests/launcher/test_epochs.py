@@ -23,7 +23,7 @@ ENDS = [
     EpochEnd(
         epoch=1,
         ran_seconds=11_000.0,
-        message="node 2 (n2, slot 2) failed: rank 5 ended with exit code 1",
+        message="node 2 (n2) failed: rank 5 ended with exit code 1",
         exit_code=1,
         slot=2,
         then="restart 1 of 3 at once",
@@ -123,9 +123,9 @@ async def test_while_the_run_goes_on_the_registry_is_asked(tmp_path: Path) -> No
             epochs, board = await ask("--epochs"), await ask()
     first, second, third = epochs.stdout.splitlines()
     assert first == "1 of 3 restarts used"
-    assert second.startswith("epoch 1 ended within 10 s: node 0 (host0, slot 0) failed: ")
+    assert second.startswith("epoch 1 ended within 10 s: node 0 (host0) failed: ")
     assert second.endswith("; restart 1 of 3 at once")
-    assert third.startswith("epoch 2 is arming: waiting for node 0 (host0, slot 0) to end the ")
+    assert third.startswith("epoch 2 is arming: waiting for node 0 (host0) to end the ")
     assert "   1 of 3 restarts used\n" in board.stdout
 
 

@@ -105,7 +105,7 @@ def test_of_a_node_that_has_told_nothing_the_facts_are_shown() -> None:
     found = NodeMachine(slot=0, hostname="h", facts=Facts(cpus=4, rdzv_version="1.2"))
     why = "not reported: its program has not started, its rdzv is older, or --stall is off"
     assert list(machine_lines(found)) == [
-        "no rank yet (h, slot 0)",
+        "slot 0 (h)",
         "  CPUs              4",
         "  GPUs              none",
         "  software          rdzv 1.2",
@@ -124,7 +124,7 @@ def test_after_the_run_its_machines_are_still_known(tmp_path: Path) -> None:
     lines = shown.stdout.splitlines()
     assert (shown.exit_code, lines[0]) == (0, "node 1 (gpu-17, slot 2)")
     assert "  memory            12.3 of 64 GiB (its control group's limit)" in lines
-    assert "no rank yet (gpu-18, slot 3)" in lines
+    assert "slot 3 (gpu-18)" in lines
     told = rdzv("status", "llama", "--machines", "--json", state=tmp_path).stdout
     assert RunMachines.model_validate_json(told) == kept
 

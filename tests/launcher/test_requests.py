@@ -230,6 +230,6 @@ async def test_the_registry_is_asked_to_have_a_node_leave(tmp_path: Path) -> Non
             done = await ask("1", "--in", "120", "--reason", "repair")
         state.release()
     assert early.stderr == "rdzv: run 'llama' has no node 1: none of its nodes has a rank yet\n"
-    said = "run 'llama': node 1 (host1, slot 1) will leave: drained: repair; all programs are"
+    said = "run 'llama': node 1 (host1) will leave: drained: repair; all programs are"
     assert done.stdout.replace("\n", " ").startswith(said), done.stdout
     assert done.exit_code == ExitCode.OK

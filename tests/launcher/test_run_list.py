@@ -16,7 +16,7 @@ from launcher.state.state_dir import StateDir
 from rendezvous.wire.run import Result
 from tests.launcher.command import NOWHERE, rdzv, record_of
 
-REASON = "node 1 (gpu-17, slot 1) failed: rank 9 ended with exit code 3"
+REASON = "node 1 (gpu-17) failed: rank 9 ended with exit code 3"
 BEGAN = 1_790_000_000.0
 
 

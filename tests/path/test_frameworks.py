@@ -74,7 +74,7 @@ signal.pause()
     assert outcome.code == 0, outcome.err
     refused = [str(event["reason"]) for event in events if event["kind"] == "arm_refused"]
     assert len(refused) == 1
-    assert refused[0].startswith(f"node 1 ({lab.hosts[1].name}, slot 1) cannot start: master port")
+    assert refused[0].startswith(f"node 1 ({lab.hosts[1].name}) cannot start: master port")
     workers = [
         json.loads(log.read_text())["cluster"]["worker"]
         for log in run.folder.glob("h*/r/logs/node-*.log")

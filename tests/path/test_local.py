@@ -126,7 +126,7 @@ def test_a_failing_node_stops_the_others_and_is_named_and_all_can_be_replayed(
     assert "exit code 7" in (tmp_path / "spans.json").read_text()
     assert json.loads((tmp_path / "r" / "launch.json").read_text())["place"]["p"] > port
     log = tmp_path / "r" / "logs" / "node-1.log"
-    node = f"node 1 ({socket.gethostname()}, slot 1)"
+    node = f"node 1 ({socket.gethostname()})"
     for words in (f"run 'r' failed: {node} failed", "exit code 7", "'it broke'", f"log: {log}"):
         assert words in outcome.last_line
     assert log.read_text() == "starting\nit broke\n"

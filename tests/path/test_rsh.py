@@ -91,7 +91,7 @@ def test_an_agent_that_is_killed_takes_its_commands_along_and_the_caller_is_told
         psutil.Process(run.workers[1].pid).kill()
         _, err = caller.communicate(timeout=_LIMIT_SECONDS)
         words = (
-            "rdzv rsh: the run is ending: node 1 (h1, slot 1) was lost: its agent is gone: "
+            "rdzv rsh: the run is ending: node 1 (h1) was lost: its agent is gone: "
             "its connection was closed and it did not reconnect; the others are being "
             "stopped\n"
         )

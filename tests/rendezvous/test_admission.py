@@ -193,7 +193,7 @@ the same exit again changes nothing
 the same words of progress again change nothing
     running; progress 1 'step 10'; progress 1 'step 10' -> nothing
     progress 1 'step 20'
-    "node 1 (host1, slot 1): step 20"
+    "node 1 (host1): step 20"
 what is reported out of its phase changes nothing
     arming; probe 0 -> nothing
     progress 1 'step 10' -> nothing
@@ -249,7 +249,7 @@ def test_reports_on_an_older_epoch_or_table_change_nothing() -> None:
     with pytest.raises(Mismatch) as caught:
         drive.report(1, AckReport(epoch=2, digest=sha("another")))
     assert caught.value.message == (
-        f"node 1 (host1, slot 1) acknowledged table {sha('another')[:12]}, but the table of "
+        f"node 1 (host1) acknowledged table {sha('another')[:12]}, but the table of "
         f"epoch 2 is {drive.run.digest[:12]}"
     )
 

@@ -142,12 +142,12 @@ def test_min_max(story: str) -> None:
 @stories("""
 a node that does not acknowledge ends the run after the time-out
     arming 2 arm_timeout_seconds=10; ack 0; wait 10 -> exit=82 code=arming_failed
-    "node 1 (host1, slot 1) did not acknowledge the table within 10 s, though still connected"
-    told "node 1 (host1, slot 1) did not acknowledge…"
+    "node 1 (host1) did not acknowledge the table within 10 s, though still connected"
+    told "node 1 (host1) did not acknowledge…"
 a taken port gives a new epoch with a free one
     arming; ack 1; refuse 0 port_taken 'master port 29500 is taken' free_port=29507 -> arming
     -> epoch=2 waiting=0,1 verified,verified port=29507
-    "node 0 (host0, slot 0) cannot start: master port 29500 is taken; new table with master port
+    "node 0 (host0) cannot start: master port 29500 is taken; new table with master port
     29507"
     arm -> running
 a taken port without a free one is followed by the next
@@ -158,19 +158,19 @@ a master port that rank 0 found free is used unless one is fixed
 a fixed port that is taken ends the run
     arming 2 master_port=29999; refuse 0 port_taken 'master port 29999 is taken' free_port=30000
     -> status=failed exit=82 code=arming_failed slot=0 node=0 hostname=host0
-    "node 0 (host0, slot 0) cannot start: master port 29999 is taken"
-    told "node 0 (host0, slot 0) cannot start: master port 29999 is taken"
+    "node 0 (host0) cannot start: master port 29999 is taken"
+    told "node 0 (host0) cannot start: master port 29999 is taken"
     hint "choose another with --master-port"
 an exit with no retry left never ends the run well
     arming 2 submit_retries=0; exit 1 77|0 message='the disk is full' tail=a,b log=/log
     -> status=failed exit=77|1 code=agent_failed slot=1 node=1 hostname=host1 verified,lost
     -> tail=a,b log=/log
-    "node 1 (host1, slot 1) failed before the go: the disk is full"
-    told "node 1 (host1, slot 1) failed before the go: the disk is full"
+    "node 1 (host1) failed before the go: the disk is full"
+    told "node 1 (host1) failed before the go: the disk is full"
 another refusal ends the run at once
     arming; refuse 1 bad_table|hosts|contract 'it has no file' -> exit=82 code=arming_failed slot=1
     -> node=1 hostname=host1
-    "node 1 (host1, slot 1) cannot start: it has no file"
+    "node 1 (host1) cannot start: it has no file"
 """)
 def test_arming(story: str) -> None:
     tell(story)

@@ -18,13 +18,13 @@ a first warm start that fails at once is repeated on the same nodes
     arming 2; ack 0; ack 1 warm=True -> running
     wait 9; exit 1 3 -> running stop=True
     stop 0 143 -> arming epoch=2 stop=False used=0 epochs=1:3 port=29501 numbers=0,1 waiting=0,1
-    told "node 0 (host0, slot 0) was stopped (exit code 143); node 1 (host1, slot 1) failed within
+    told "node 0 (host0) was stopped (exit code 143); node 1 (host1) failed within
     10 s of a warm start; starting again with --warm off, not counted as a restart"
-    last "node 1 (host1, slot 1) failed: the program ended with exit code 3"
+    last "node 1 (host1) failed: the program ended with exit code 3"
     arm; exit 0 0; exit 1 0 -> status=ok
 who has not reported by the verdict is waited for by the acknowledgement
     arming 2 verdict_seconds=2; ack 0 warm=True; ack 1; exit 0 1; wait 2 -> arming waiting=0,1
-    told "node 0 (host0, slot 0) failed: the program ended with exit code 1; node 0 (host0, slot 0)
+    told "node 0 (host0) failed: the program ended with exit code 1; node 0 (host0)
     failed within 10 s of a warm start; …"
     late 1 1 143 stopped=True; arm -> running epoch=2
 whatever it fails of
@@ -33,7 +33,7 @@ whatever it fails of
     arm; exit 0 2 tail='error: unrecognized arguments: --x' -> status=failed epochs=1:1
 it is repeated once
     arming 1; ack 0 warm=True; exit 0 1; ack 0 warm=True; exit 0 1 -> status=failed exit=1
-    "node 0 (host0, slot 0) failed: the program ended with exit code 1"
+    "node 0 (host0) failed: the program ended with exit code 1"
 later it fails as ever
     arming 1; ack 0 warm=True; wait 10.25; exit 0 1 -> status=failed epochs=
 the age of a failure counts, and not when it is told
@@ -82,7 +82,7 @@ a node that is lost while the others stop ends the run
     arming 2; ack 0 warm=True; ack 1; exit 0 1; leave 1 -> status=failed exit=1 epochs=
 a node that is lost before the next go ends the run, as before any restart
     arming 2; ack 0 warm=True; ack 1; exit 0 1; stop 1 143; leave 1 -> status=failed code=node_lost
-    "node 1 (host1, slot 1) failed before the restart: its agent left before the end"
+    "node 1 (host1) failed before the restart: its agent left before the end"
 a restart by hand is what it is, also of the first warm epoch
     arming 2; ack 0 warm=True; ack 1; again now; exit 0 1; stop 1 143
     -> arming then='restarted by hand: now'
@@ -118,7 +118,7 @@ def test_the_nodes_are_told_for_the_rest_of_the_run(most: int) -> None:
     for _ in range(2):
         restarts = node_view(drive.run, drive.now, 2.0).restarts
         assert restarts is not None
-        words = "node 0 (host0, slot 0) failed: the program ended with exit code 9"
+        words = "node 0 (host0) failed: the program ended with exit code 9"
         assert (restarts.cold, restarts.restarts, restarts.max_restarts) == (True, 0, most)
         assert restarts.last_failure == words
         drive.arm()

@@ -39,9 +39,9 @@ def test_who_was_missed_is_the_cause_and_who_failed_has_the_exit_code() -> None:
         1,
     )
     assert found.words() == (
-        "node 1 (host1, slot 1): rank 1: it did not take part in a collective in which the others "
+        "node 1 (host1): rank 1: it did not take part in a collective in which the others "
         "waited; rank 0 said 'RuntimeError: Timed out waiting 6000ms for recv operation'; "
-        "then node 0 (host0, slot 0) failed: rank 0 ended with exit code 1"
+        "then node 0 (host0) failed: rank 0 ended with exit code 1"
     )
     assert found.fields()["rank"] == 1
 
@@ -53,7 +53,7 @@ def test_where_all_waited_nobody_is_blamed() -> None:
     known = found.fields()
     assert (known["cause"], known["certain"], known["rank"]) == ("desync", False, None)
     assert found.words() == (
-        "node 0 (host0, slot 0) failed: rank 0 ended with exit code 1: all ranks waited for each "
+        "node 0 (host0) failed: rank 0 ended with exit code 1: all ranks waited for each "
         "other: RuntimeError: Timed out waiting 6000ms for recv operation"
     )
 

@@ -37,13 +37,13 @@ a run goes from the first join to a good end
     probe 1 -> arming verified,verified addresses=10.0.0.1,10.0.0.2 port=29500
     "slot 1 (host1) verified its peers; the table is sealed on eth0, 10.0.0.0/24, Ethernet, IPv4"
     ack 0 -> arming armed,verified
-    "node 0 (host0, slot 0) is ready on table …"
+    "node 0 (host0) is ready on table …"
     ack 1 -> running running,running
-    "node 1 (host1, slot 1) is ready on table …; all nodes are ready: go"
+    "node 1 (host1) is ready on table …; all nodes are ready: go"
     wait 60; exit 0 0 ran_seconds=59.6 -> running
-    "node 0 (host0, slot 0) ended with exit code 0"
+    "node 0 (host0) ended with exit code 0"
     exit 1 0 ran_seconds=58.0 -> status=ok exit=0 code= slot=None node=None
-    told "node 1 (host1, slot 1) ended with exit code 0"
+    told "node 1 (host1) ended with exit code 0"
     "all 2 nodes ended with exit code 0 after 60 s"
     hint ""
 a run of one node needs nobody else
@@ -71,7 +71,7 @@ def test_a_table_is_of_its_run_and_named_by_its_digest() -> None:
     assert (table.master_address, table.transport) == ("10.0.0.1", "Socket")
     assert run.digest == table.digest()
     drive.ack(0)
-    assert drive.reasons[-1] == f"node 0 (host0, slot 0) is ready on table {run.digest[:12]}"
+    assert drive.reasons[-1] == f"node 0 (host0) is ready on table {run.digest[:12]}"
 
 
 def test_join_tokens_come_with_the_run_or_with_the_submission() -> None:

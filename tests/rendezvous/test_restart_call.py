@@ -156,7 +156,7 @@ async def test_a_node_that_is_to_leave_is_shown_to_all(served: Served) -> None:
     live, asked = served.host(DEMO), DrainRequest(seconds=120.0, reason="repair")
     for _ in range(2):
         status = await served.service.drain(live, 1, asked)
-        assert status.reason.startswith("node 1 (host1, slot 1) will leave: drained: repair; all")
+        assert status.reason.startswith("node 1 (host1) will leave: drained: repair; all")
     assert [line.kind for line in live.lines_after(0)].count("departs") == 1
     with pytest.raises(NotFound):
         await served.service.drain(live, 5, asked)

@@ -22,30 +22,30 @@ all start again on the next table once nothing runs any more
     running 3 max_restarts=2 -> epoch=1 numbers=0,1,2
     exit 1 3 rank=1 -> running stop=True
     stop 0 143; stop 2 143 -> arming stop=False epoch=2 used=1 epochs=1:3 port=29501 numbers=0,1,2
-    waits "waiting for node 0 (host0, slot 0), node 1 (host1, slot 1), node 2 (host2, slot 2) to end
+    waits "waiting for node 0 (host0), node 1 (host1), node 2 (host2) to end
     the program of epoch 1 and acknowledge the new table, 85 s left"
-    told "node 2 (host2, slot 2) was stopped (exit code 143); restart 1 of 2 at once"
+    told "node 2 (host2) was stopped (exit code 143); restart 1 of 2 at once"
     arm -> running epoch=2 running,running,running
     exit 0 0; exit 1 0; exit 2 0 -> status=ok
 who has not reported by the verdict is waited for by the acknowledgement
     running 3 max_restarts=2 verdict_seconds=2; exit 1 3; stop 0 143; wait 1.75 -> running
     wait 0.25 -> arming waiting=0,1,2
-    told "node 1 (host1, slot 1) failed: the program ended with exit code 3; restart 1 of 2 at once"
+    told "node 1 (host1) failed: the program ended with exit code 3; restart 1 of 2 at once"
     ack 0; ack 1; wait 30; late 2 1 143 stopped=True
 the time to arm again has the grace in it
     running 2 max_restarts=1 arm_timeout_seconds=10 grace_seconds=7 verdict_seconds=0; exit 1 1
     stop 0 143 -> arming left=32.0
     wait 31.75 -> arming
     wait 0.25 -> code=arming_failed
-    "node 0 (host0, slot 0), node 1 (host1, slot 1) did not end the program of epoch 1 and
+    "node 0 (host0), node 1 (host1) did not end the program of epoch 1 and
     acknowledge the new table within 32 s, though still connected"
 without restarts the first failure ends the run as ever
     running 2; exit 1 3; stop 0 143 -> status=failed exit=3 epochs=
-    "node 1 (host1, slot 1) failed: the program ended with exit code 3"
+    "node 1 (host1) failed: the program ended with exit code 3"
 when restarts are used up it says so
     running 2 max_restarts=1; exit 1 3 tail=one; stop 0 143; arm; wait 40; exit 0 4; stop 1 143
     -> status=failed exit=4 epochs=1:3
-    "node 0 (host0, slot 0) failed: the program ended with exit code 4; the only restart is used up"
+    "node 0 (host0) failed: the program ended with exit code 4; the only restart is used up"
 when all restarts ended alike it says so
     running 1 max_restarts=2; wait 61; exit 0 3; arm; wait 61; exit 0 3; arm; wait 61; exit 0 3
     "…; restart 2 of 2 is used up; every epoch ended with exit code 3"
@@ -60,7 +60,7 @@ another port is looked for again
 the first restart comes at once and the next ones wait for longer and longer
     running 1 max_restarts=9; exit 0 1 -> arming
     arm; wait 5; exit 0 2 -> restarting left=1.0 then='restart 2 of 9 after 1 s'
-    waits "node 0 (host0, slot 0) failed: the program ended with exit code 2; restart 2 of 9 after
+    waits "node 0 (host0) failed: the program ended with exit code 2; restart 2 of 9 after
     1 s, 1 s left"
     wait 0.75 -> restarting
     wait 0.25 -> arming
@@ -78,7 +78,7 @@ ten minutes or progress begin the back-off anew
 the same end twice within 30 s is not started a third time
     running 2 max_restarts=9; wait 3; exit 1 1 tail='at 0x7f1 step 3'; stop 0 143 -> arming
     arm; wait 4; exit 0 1 tail='at 0x8aa step 4'; stop 1 143 -> status=failed exit=1 used=1
-    "node 0 (host0, slot 0) failed: the program ended with exit code 1: its last line was 'at 0x8aa
+    "node 0 (host0) failed: the program ended with exit code 1: its last line was 'at 0x8aa
     step 4'; it failed the same way twice, 4 s after the start; it is not started again"
 the same end later is started again
     running 1 max_restarts=9; wait 31; exit 0 1; arm; wait 3; exit 0 1 -> restarting
@@ -115,7 +115,7 @@ progress that only a program knows that is late to end counts as well
     late 0 3 143 stopped=True progress=7; arm; wait 5; exit 1 4; wait 2 -> arming used=4
 a lost node ends the run although restarts are left
     running 3 max_restarts=9; silent 16 2; stop 0 143; exit 1 1 -> status=failed exit=86 slot=2
-    "node 2 (host2, slot 2) was lost: it was silent for 15 s: host, network or agent is down; the
+    "node 2 (host2) was lost: it was silent for 15 s: host, network or agent is down; the
     programs are not started again, because it has left the run"
 a node that is lost while the others stop ends the run
     running 3 max_restarts=9; exit 1 1; leave 1; stop 0 143; stop 2 143 -> status=failed exit=1
@@ -127,12 +127,12 @@ a node that is told to end is lost
 a failure of the node itself is none of the program
     running 2 max_restarts=9; exit 1 87 by_agent=True message='no RDMA'; stop 0 143
     -> status=failed exit=87
-    "node 1 (host1, slot 1) failed: no RDMA; the programs are not started again, because this is a
+    "node 1 (host1) failed: no RDMA; the programs are not started again, because this is a
     failure of its node"
 a node that is lost before it has armed again ends the run
     running 3 max_restarts=9; exit 1 1; stop 0 143; stop 2 143; silent 16 2
     -> status=failed code=node_lost
-    "node 2 (host2, slot 2) failed before the restart: it was silent for 15 s: host, network or
+    "node 2 (host2) failed before the restart: it was silent for 15 s: host, network or
     agent is down"
 a node that is lost while the run waits ends it
     running 2 max_restarts=9; exit 1 1; stop 0 143; arm; wait 1; exit 1 2; stop 0 143 -> restarting
@@ -183,13 +183,13 @@ programs that were stopped have not ended well though the journal of an older rd
     running 2; asked ''; exit 0 0; exit 1 0 -> status=ok
 nothing is stopped where a node is about to leave
     running 2; drain 1 3600 repair; again now -> Mismatch nothing stop=False
-    "run 'r': its programs cannot start again, because node 1 (host1, slot 1) leaves the run"
+    "run 'r': its programs cannot start again, because node 1 (host1) leaves the run"
     exit 0 0; exit 1 0 -> status=ok
 nothing is stopped where a node has ended well and left
     running 2; exit 1 0; leave 1; again now -> Mismatch nothing stop=False
     hint "let its programs end, or cancel it; then launch again from the state that was saved last"
     running 3; exit 1 0; leave 1; exit 2 0; leave 2; again now -> Mismatch
-    "…, because node 1 (host1, slot 1), node 2 (host2, slot 2) have left the run"
+    "…, because node 1 (host1), node 2 (host2) have left the run"
 who asks while the run waits has it wait no longer
     running 1 max_restarts=9; exit 0 1; arm; wait 1; exit 0 2 -> restarting
     again now -> arming used=2
@@ -205,7 +205,7 @@ who needs longer to stop than the verdict takes is waited for by the next table
 who leaves while the programs are stopped for a restart by hand has left the run
     running 3; again now; exit 1 143 stopped=True leaves=True; leave 1; stop 0 143; stop 2 143
     -> status=failed code=node_lost exit=86 slot=1
-    "restarted by hand: now; the programs are not started again, because node 1 (host1, slot 1) has
+    "restarted by hand: now; the programs are not started again, because node 1 (host1) has
     left the run"
 programs that have all ended well are not started again
     running 2; again now; exit 0 0; exit 1 0 -> status=ok
@@ -215,7 +215,7 @@ nor is one that has led the others, and has ended well
 a late report moves the first cause and not the decision
     running 2 max_restarts=9 verdict_seconds=2; exit 1 1; wait 2 -> arming epochs=1:1
     late 0 1 7 age_seconds=9 -> arming epochs=1:7 used=1
-    last "node 0 (host0, slot 0) failed: the program ended with exit code 7"
+    last "node 0 (host0) failed: the program ended with exit code 7"
     late 0 1 7 age_seconds=9 -> nothing
 what followed a failure that was told late is not how the epoch ended
     running 2 max_restarts=9 verdict_seconds=2; exit 1 134; wait 2; late 0 1 7 age_seconds=9
@@ -241,7 +241,7 @@ def test_what_nodes_and_people_see_of_it() -> None:
     assert before.restarts == RestartFacts(max_restarts=3)
     drive.exit(1, 9)
     drive.exit(0, 143, stopped=True)
-    words = "node 1 (host1, slot 1) failed: the program ended with exit code 9"
+    words = "node 1 (host1) failed: the program ended with exit code 9"
     view = node_view(drive.run, drive.now, 2.0)
     assert view.restarts == RestartFacts(restarts=1, max_restarts=3, last_failure=words)
     status = run_status(drive.run, drive.now, drive.leases)

@@ -101,7 +101,7 @@ async def test_after_a_restart_every_node_has_a_full_lease(served: Served) -> No
     assert len(served.host(DEMO).run.members()) == 2
     await served.clock.move(2)
     await soon(lambda: not served.host(DEMO).run.members())
-    assert served.reasons(DEMO)[-1].startswith("node 1 (host1, slot 1) was lost: it was silent")
+    assert served.reasons(DEMO)[-1].startswith("node 1 (host1) was lost: it was silent")
 
 
 @pytest.mark.parametrize("restarts", ["before the go", "after the go"])

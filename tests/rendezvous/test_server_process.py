@@ -71,7 +71,7 @@ async def test_the_log_names_run_and_node_and_no_secret(registry: Registry) -> N
     )
     # What every node does is not logged of each: of the acknowledgements, the last one.
     assert re.search(
-        r"run logged epoch 1: node [01] \(host[01], slot [01]\) is ready on table \w+; all "
+        r"run logged epoch 1: node [01] \(host[01]\) is ready on table \w+; all "
         r"nodes are ready: go",
         registry.log,
     )
@@ -147,7 +147,7 @@ async def test_a_node_whose_connections_are_closed_is_lost_a_second_later(tmp_pa
             assert lost.slot == 2
             assert "its connection was closed and it did not reconnect" in lost.reason
             assert 0.9 <= lost.at_seconds - clock < 10
-            assert (await alive).reason.startswith("node 2 (host2, slot 2)")
+            assert (await alive).reason.startswith("node 2 (host2)")
             await stays
         kinds = [(line.kind, line.slot) for line in await registry.events(launch, "lost")]
         assert kinds.count(("lost", 2)) == 1

@@ -48,7 +48,8 @@ SLOTS = sorted(RANKS, key=RANKS.__getitem__)
 
 def words(slot: int) -> str:
     """How a node is called."""
-    return f"node {RANKS[slot]} ({HOSTS[slot]}, slot {slot})"
+    where = "" if RANKS[slot] == slot else f", slot {slot}"
+    return f"node {RANKS[slot]} ({HOSTS[slot]}{where})"
 
 
 # --- the run --------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from tests.support.driver import Drive, in_phase
 
 LATE = Straggler(slot=1, rank=2, cost=0.0189, step=0.0778, last=1365, of=1744)
 WORDS = (
-    "rank 2 on node 1 (host1, slot 1) makes the others wait, up to 18.9 ms of each step of 77.8 ms "
+    "rank 2 on node 1 (host1) makes the others wait, up to 18.9 ms of each step of 77.8 ms "
     "(24 %): the last in 1365 of 1744 collectives"
 )
 
@@ -39,7 +39,7 @@ def test_it_is_told_once_and_shown_while_it_is_one() -> None:
     assert not outcome.usual
     assert reason(drive) == f"running on 2 nodes; {WORDS}"
     outcome = drive.apply(found_event(None))
-    assert outcome.reason == "rank 2 on node 1 (host1, slot 1) no longer makes the others wait"
+    assert outcome.reason == "rank 2 on node 1 (host1) no longer makes the others wait"
     assert reason(drive) == "running on 2 nodes"
     assert drive.apply(events.StragglerGone()).usual
 
@@ -47,7 +47,7 @@ def test_it_is_told_once_and_shown_while_it_is_one() -> None:
 def test_all_ranks_of_a_node_are_named_by_it() -> None:
     drive = running()
     outcome = drive.apply(found_event(replace(LATE, rank=None)))
-    assert outcome.reason.startswith("node 1 (host1, slot 1) makes the others wait")
+    assert outcome.reason.startswith("node 1 (host1) makes the others wait")
     assert "'rdzv logs r --node 1'" in outcome.reason
 
 

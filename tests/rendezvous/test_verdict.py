@@ -11,14 +11,14 @@ from tests.support.tables import rows
 @stories("""
 a node that had ended well before is named beside the first cause
     running 3; exit 1 0; exit 0 1 rank=0; stop 2 0
-    "node 0 (host0, slot 0) failed: rank 0 ended with exit code 1; node 1 (host1, slot 1) had ended
+    "node 0 (host0) failed: rank 0 ended with exit code 1; node 1 (host1) had ended
     with exit code 0"
 a failing program stops the others and is named
     running 3; exit 1 137 rank=1 message='out of memory?' tail='last words' log=/l
     -> running stop=True
     stop 0 143; stop 2 143 -> status=failed exit=137 code=program_failed slot=1 node=1
     -> hostname=host1 rank=1 tail='last words' log=/l exit_code_of=program
-    "node 1 (host1, slot 1) failed: rank 1 ended with exit code 137 (signal 9,
+    "node 1 (host1) failed: rank 1 ended with exit code 137 (signal 9,
     SIGKILL); out of memory?"
     hint "see who has sent SIGKILL: the kernel where memory was used up (dmesg), or the scheduler
     (sacct, kubectl describe pod)"
@@ -29,15 +29,15 @@ the verdict falls after two seconds without those that only stop slowly
     running 3 verdict_seconds=2; exit 1 1; wait 1.75 -> running stop=True
     wait 0.25 -> slot=1 exit=1
     hint "see what it wrote before: rdzv logs RUN"
-    told "node 1 (host1, slot 1) failed: the program ended with exit code 1"
+    told "node 1 (host1) failed: the program ended with exit code 1"
 the first cause is the oldest failure and not the first report
     running 3; exit 0 1 age_seconds=0.5; wait 1; exit 2 3 age_seconds=30 rank=5; wait 2
     -> slot=2 exit=3 rank=5
-    "node 2 (host2, slot 2) failed: rank 5 ended with exit code 3"
+    "node 2 (host2) failed: rank 5 ended with exit code 3"
 a node that fell silent before the failure is waited for and is the cause
     running 3; silent 1 1; exit 0 1; silent 3 1 -> running
     silent 12 1 -> exit=86 exit_code_of=rdzv code=node_lost
-    "node 1 (host1, slot 1) was lost: it was silent for 15 s: host, network or agent is down"
+    "node 1 (host1) was lost: it was silent for 15 s: host, network or agent is down"
 the verdict waits no longer than a lease although the registry doubts itself
     running 5; silent 1 1 2 3 4; exit 0 1; silent 16.75 1 2 3 4 -> running
     silent 0.25 1 2 3 4 -> slot=0 exit=1
@@ -47,30 +47,29 @@ a node whose worker run was preempted says so where that is known in time
 a preemption that is told before the node is lost is its cause
     running 2; silent 5 1; news 1 failed detail='PREEMPTED: n1' cause=preempted; silent 12 1
     -> code=preempted exit=88
-    "node 1 (host1, slot 1) was lost: its worker run ended: PREEMPTED: n1; the scheduler preempted
+    "node 1 (host1) was lost: its worker run ended: PREEMPTED: n1; the scheduler preempted
     its worker run"
 a preemption of another generations worker run is none of the nodes
     running 2; news 1 failed 2 cause=preempted; silent 17 1 -> code=node_lost exit=86
 a node that is lost after a failure is not the cause and is named beside it
     running 3 verdict_seconds=60; exit 0 7; silent 30 1 -> exited,lost,running
     stop 2 143 -> slot=0 exit=7
-    "node 0 (host0, slot 0) failed: the program ended with exit code 7; also lost: node 1 (host1,
-    slot 1)"
+    "node 0 (host0) failed: the program ended with exit code 7; also lost: node 1 (host1)"
 after a restart the verdict waits for those who were not heard of since
     running 3; wait 5; exit 1 3; restart; silent 14 2 -> result=None
     silent 1.5 2 -> slot=1
-    "…exit code 3; also lost: node 2 (host2, slot 2)"
+    "…exit code 3; also lost: node 2 (host2)"
 what an agent ends its node for is said without the exit code
     running 2 verdict_seconds=0; exit 0 87 by_agent=True message='no GPU'; stop 1 143
     -> exit=87 exit_code_of=rdzv
-    "node 0 (host0, slot 0) failed: no GPU"
+    "node 0 (host0) failed: no GPU"
 a lost node fails the run
     running 3; silent 16 2 -> stop=True running,running,lost
     stop 0 143; exit 1 1 -> slot=2 exit=86 node=2
     hint "…preemption…"
 a node that leaves while the run runs fails it
     running; leave 1; wait 2.25 -> slot=1
-    "node 1 (host1, slot 1) was lost: its agent left before the end"
+    "node 1 (host1) was lost: its agent left before the end"
 a node that leaves after a failure is not the cause
     running 3; leave 1; exit 2 4 age_seconds=0.5; wait 2.25 -> slot=2 exit=4
 a node that has ended well may fall silent or leave
@@ -78,7 +77,7 @@ a node that has ended well may fall silent or leave
     exit 0 0 -> status=ok
 a stopped node is never the cause
     running 3; exit 0 1; exit 1 137 stopped=True age_seconds=100
-    "node 1 (host1, slot 1) was stopped (exit code 137)"
+    "node 1 (host1) was stopped (exit code 137)"
     stop 2 143 -> slot=0 exit=1
 128 is no signal
     running 1; exit 0 128|193 -> exit=128|193
@@ -100,7 +99,7 @@ a suspect node whose worker run is over is lost with the scheduler's words
     running; silent 1 1; news 1 failed detail='exit code 137'; silent 4.75 1 -> running,running
     silent 0.25 1 -> running,lost
     wait 2.25
-    "node 1 (host1, slot 1) was lost: its worker run ended: exit code 137"
+    "node 1 (host1) was lost: its worker run ended: exit code 137"
 a killed node is the cause although its peer told of it first
     running; close 1; silent 0.25 1; exit 0 1 age_seconds=0.2; news 1 ended; silent 3 1
     -> slot=1 exit=86
@@ -127,7 +126,7 @@ who cancels again does not wait for a silent node
     running 3; exit 1 7; stop 0 143; silent 1.9 2; cancel -> nothing
     silent 0.1 2 -> running
     cancel -> slot=1 exit=7
-    "…; no report since then from node 2 (host2, slot 2), which may have failed earlier"
+    "…; no report since then from node 2 (host2), which may have failed earlier"
 a cancel counts where the nodes were told to end too
     running 3; exit 1 129|130|143; cancel -> status=cancelled
     "run 'r' was cancelled: SIGTERM at the launcher"
@@ -137,9 +136,9 @@ a cancel before the go names the node that had failed
     "run 'r' was cancelled: enough; before that, slot 1 failed: its disk is full"
 what a node says of its program is told with its name
     running; progress 0 'step 1'
-    "node 0 (host0, slot 0): step 1"
+    "node 0 (host0): step 1"
     exit 0 0; leave 0
-    "node 0 (host0, slot 0) has left"
+    "node 0 (host0) has left"
 a result stays the first
     running; exit 0 0; exit 1 0; wait 3; cancelled 'too late' -> status=ok finished_at=100.0
     -> exit_code_of=program
@@ -198,7 +197,7 @@ def test_what_every_node_does_is_usual_and_what_only_one_does_is_not(
 a led run has succeeded when the program of rank 0 ended well
     running 3 led=True; wait 30 -> running
     exit 0 0 ran_seconds=30.0 -> status=ok exit=0 exited,running,running
-    told "node 0 (host0, slot 0) ended with exit code 0"
+    told "node 0 (host0) ended with exit code 0"
     "the program of node 0, which led 3 nodes, ended with exit code 0 after 30 s"
 a led run of one node leads nobody
     running 1 led=True; exit 0 0 -> status=ok

@@ -70,27 +70,27 @@ the last call is counted down
     waits "2 of 2:4 nodes joined; last call, 20 s left"
 arming names whom it waits for
     arming; ack 0; wait 2 -> left=58.0
-    waits "waiting for node 1 (host1, slot 1) to acknowledge the table, 58 s left"
+    waits "waiting for node 1 (host1) to acknowledge the table, 58 s left"
 running says on how many nodes and then who failed
     running 3 -> left=None
     waits "running on 3 nodes"
     exit 1 9
-    waits "node 1 (host1, slot 1) failed: the program ended with exit code 9; the others are being
+    waits "node 1 (host1) failed: the program ended with exit code 9; the others are being
     stopped"
 running says who is waited for when others ended well a while ago
     running 3; exit 1 0; wait 9 -> ending=False
     waits "running on 3 nodes"
     wait 1 -> ending=True
-    waits "1 of 3 nodes ended with exit code 0; waiting for node 0 (host0, slot 0), node 2 (host2,
-    slot 2) to end for 10 s"
+    waits "1 of 3 nodes ended with exit code 0; waiting for node 0 (host0),
+    node 2 (host2) to end for 10 s"
     exit 0 0 -> ending=False
     waits "running on 3 nodes"
     wait 200
-    waits "2 of 3 nodes ended with exit code 0; waiting for node 2 (host2, slot 2) to end for 3 min"
+    waits "2 of 3 nodes ended with exit code 0; waiting for node 2 (host2) to end for 3 min"
     exit 2 1 -> ending=False
 running names the node that was lost
     running 3; silent 15 2
-    waits "node 2 (host2, slot 2) was lost: it was silent for 15 s: host, network or agent is down;
+    waits "node 2 (host2) was lost: it was silent for 15 s: host, network or agent is down;
     the others are being stopped"
 the longest time of a program is told though the registry itself stood still
     running 3; exit 0 0 ran_seconds=11.8; exit 1 0 ran_seconds=12.2; exit 2 0 ran_seconds=3.0

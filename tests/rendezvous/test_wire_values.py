@@ -108,6 +108,26 @@ def test_values(function: Callable[..., Any], values: dict[tuple[Any, ...], Any]
     assert {given: function(*given) for given in values} == values
 
 
+@pytest.mark.parametrize(
+    ("node", "hostname", "slot", "name"),
+    [
+        (1, "h1", 1, "node 1 (h1)"),
+        (1, "h1", None, "node 1 (h1)"),
+        (1, "h1", 3, "node 1 (h1, slot 3)"),
+        (0, "h1", 3, "node 0 (h1, slot 3)"),
+        (3, "h1", 0, "node 3 (h1, slot 0)"),
+        (1, "", 1, "node 1"),
+        (1, "", 3, "node 1 (slot 3)"),
+        (None, "h1", 0, "slot 0 (h1)"),
+        (None, "", 3, "slot 3"),
+    ],
+)
+def test_a_node_is_named_with_its_slot_where_that_is_another_number(
+    node: int | None, hostname: str, slot: int | None, name: str
+) -> None:
+    assert words.node_name(node, hostname, slot) == name
+
+
 def test_a_few_nodes_are_named_and_many_are_counted() -> None:
     names = {1: "", 4: "h9"}
     assert words.group_name([4], names) == "slot 4 (h9)"

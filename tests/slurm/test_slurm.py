@@ -151,7 +151,7 @@ def test_a_job_somebody_cancels_is_named_with_slurms_words(cluster: Slurm, tmp_p
         cluster.ask("scancel", job)
         outcome = launch.finish()
     assert outcome.code == 128 + signal.SIGTERM, outcome.err
-    assert f"({host}, slot 1)" in outcome.last_line
+    assert f"node 1 ({host})" in outcome.last_line
     assert "the scheduler reports: CANCELLED" in outcome.last_line
 
 

@@ -3,7 +3,7 @@
     a node that is lost after a failure is not the cause
         running 3 verdict_seconds=60; exit 0 7; silent 30 1 -> exited,lost,running
         stop 2 143 -> finished slot=0 exit=7
-        "node 0 (host0, slot 0) failed: …; also lost: node 1 (host1, slot 1)"
+        "node 0 (host0) failed: …; also lost: node 1 (host1)"
 
 A story begins with a phase to which all nodes have come, or with `new`: none has. The steps are the
 methods of `Drive`, and those of `_STEPS`. A fact is a phase, the nodes' states, `name=value` of the

@@ -78,7 +78,7 @@ def test_what_a_program_tells_is_in_its_row_with_the_event() -> None:
         number=5,
         at_seconds=3.0,
         kind="progressed",
-        reason="node 1 (h1, slot 1): step 7: loss 0.5",
+        reason="node 1 (h1): step 7: loss 0.5",
         progress="step 7: loss 0.5",
         phase=Phase.RUNNING,
         epoch=1,

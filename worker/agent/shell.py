@@ -17,6 +17,7 @@ from rendezvous.shell import Recorder, Shell
 from rendezvous.talk.client import REQUEST_SECONDS, RegistryClient
 from rendezvous.talk.machines import post_machine
 from rendezvous.wire.errors import ArmingFailed
+from rendezvous.wire.words import node_name
 from worker.agent import actions as do
 from worker.agent import inputs, node
 from worker.agent.answering import Answering
@@ -192,7 +193,7 @@ class NodeShell:
         row = self._spec.row(asked.table)
         environ = asked.contract.served_environment(self._environment.environ)
         grace = self._spec.settings.grace
-        shell = ServedShell(f"node {row.node} ({row.hostname})", environ, grace, self._until.get)
+        shell = ServedShell(node_name(row.node, row.hostname), environ, grace, self._until.get)
         if self._remote_work is not None:  # those of an epoch that is over
             self._remote = RemoteCommands(self._client, self._spec.join, allowed=True)
         self._remote.begin(asked.table, asked.digest, shell)

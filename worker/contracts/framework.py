@@ -10,6 +10,7 @@ from rendezvous.frozen import frozen
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.run import RestartFacts
 from rendezvous.wire.table import EndpointTable, TableRow
+from rendezvous.wire.words import node_name
 from worker.contracts.advice import WrongCommand, use
 from worker.contracts.flags import Flag
 from worker.contracts.variables import ProgramOptions, Variable
@@ -273,8 +274,8 @@ def refuse_uneven(ask: StartRequest, why: str) -> None:
     first = ask.table.rows[0]
     other = next(r for r in ask.table.rows if r.nproc_per_node != first.nproc_per_node)
     raise UsageError(
-        f"node 0 ({first.hostname}) has {first.nproc_per_node} processes and node {other.node} "
-        f"({other.hostname}) has {other.nproc_per_node}, and {why}",
+        f"{node_name(0, first.hostname)} has {first.nproc_per_node} processes and "
+        f"{node_name(other.node, other.hostname)} has {other.nproc_per_node}, and {why}",
         hint="give every node the same --nproc-per-node, or use --framework torchrun",
     )
 

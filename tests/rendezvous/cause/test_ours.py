@@ -21,7 +21,7 @@ from worker.program.process_table import Process, still_there
 from worker.programs.processes import Processes, main
 
 FIRST = "rdzv: process 1 (local rank 0) failed first, with exit code 3"
-NESTED = "rdzv: run 'inner' failed: node 0 (vm, slot 0) failed: rank 1 ended with exit code 9"
+NESTED = "rdzv: run 'inner' failed: node 0 (vm) failed: rank 1 ended with exit code 9"
 
 
 def said_by_the_starter(code: int) -> str:
